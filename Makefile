@@ -1,0 +1,89 @@
+MODULE   := github.com/plimsoll-dev/plimsoll
+VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X $(MODULE)/daemon.version=$(VERSION)'
+GOLANGCI  = go tool -modfile=e2e/tools/lint/go.mod golangci-lint
+FUZZTIME ?= 30s
+
+# Prints what fails as it fails, then what was skipped and why, then go test's
+# own lines. With CI=true a skip that is not in the list fails.
+REPORT    = go run ./e2e/testreport -skips e2e/testreport/skips.txt $(if $(filter true,$(CI)),-strict)
+
+# The Debian packages that tests use, beside Go, make and git: a C compiler for
+# the race detector, peers, load, a browser for the status page, a machine.
+DEPS := gcc libc6-dev prometheus stress-ng chromium \
+	qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client
+
+.DEFAULT_GOAL := help
+.PHONY: run test build lint fmt generate fuzz bench e2e deps help clean
+
+# Where bin/ cannot be written the program goes into the user's cache. On a
+# terminal the agent gets a process group of its own (set -m), so that Ctrl-C
+# reaches it alone and make ends with the agent's status instead of dying itself;
+# setpriv ends the agent when somebody ends make.
+run: ## build and watch this host: no cluster, no configuration, nothing evicted
+	@out=bin; mkdir -p bin 2>/dev/null; \
+	[ -w bin ] || out="$${XDG_CACHE_HOME:-$$HOME/.cache}/plimsoll"; \
+	$(GO_BUILD) -o "$$out/plimsoll" . || exit 1; \
+	set -- "$$out/plimsoll" agent --standalone; \
+	case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) ;; *) exec "$$@" ;; esac; \
+	setpriv --pdeathsig TERM true 2>/dev/null || exec "$$@"; \
+	trap '' TSTP; set -m; setpriv --pdeathsig TERM "$$@"; exit $$?
+
+test: SHELL := bash
+test: $(if $(filter true,$(CI)),deps) lint ## lint, then every test that one machine can run
+	@set -o pipefail; go test -race -shuffle=on -count=1 -timeout=80m -json ./... | $(REPORT)
+
+build: ## bin/plimsoll, static and stripped
+	$(GO_BUILD) -o bin/plimsoll .
+
+# What is generated bears the usual line, or stands in docs.
+lint: ## vet, golangci-lint, tidy modules, generated files up to date
+	go vet ./...
+	$(GOLANGCI) run ./...
+	go mod tidy -diff
+	@files() { { find docs -type f; grep -rlIE --exclude-dir=.git --exclude-dir=bin '^(//|#|<!--) Code generated .* DO NOT EDIT\.' .; } | sort | xargs sha256sum; }; \
+	before=$$(files); $(MAKE) --no-print-directory generate || exit 1; after=$$(files); \
+	[ "$$before" = "$$after" ] || { echo 'lint: make generate changed files: commit them with what they are made from' >&2; exit 1; }
+
+fmt: ## lay out the Go files as gofumpt and goimports do
+	$(GOLANGCI) fmt ./...
+
+generate: ## make the generated files anew
+	go generate ./...
+
+fuzz: ## fuzz each fuzz test for FUZZTIME (30s)
+	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }' | \
+	while read -r pkg name; do \
+		echo "$$pkg $$name"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+bench: ## the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+e2e: SHELL := bash
+e2e: ## the long forms of the end-to-end tests
+	@set -o pipefail; PLIMSOLL_LONG=1 go test -count=1 -timeout=4h -json ./e2e/... | $(REPORT)
+
+# A package that brings a service must not start it: policy-rc.d says so to
+# Debian while the packages are installed.
+deps: ## install the Debian packages that tests use (as root)
+	@missing=; for p in $(DEPS); do \
+		[ "$$(dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || missing="$$missing $$p"; \
+	done; \
+	[ -n "$$missing" ] || exit 0; \
+	command -v apt-get >/dev/null || { echo "deps: no apt-get here: install by hand what your system calls:$$missing" >&2; exit 1; }; \
+	[ "$$(id -u)" = 0 ] || { echo "deps: needs root: sudo make deps, or: sudo apt-get install --no-install-recommends$$missing" >&2; exit 1; }; \
+	policy=/usr/sbin/policy-rc.d; \
+	if [ ! -e $$policy ]; then \
+		trap 'rm -f /usr/sbin/policy-rc.d' EXIT; trap 'exit 1' HUP INT TERM; \
+		printf '#!/bin/sh\nexit 101\n' >$$policy && chmod 755 $$policy || exit 1; \
+	fi; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing </dev/null
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+clean: ## remove what make built
+	rm -rf bin
