@@ -1,0 +1,180 @@
+package probes
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// unified names the hierarchy of cgroup v2 among the controllers of v1.
+const unified = "unified"
+
+// walkedHierarchies are looked through for workloads, and the first of them
+// that has a cgroup gives its inode. cpu is read but not looked through: a
+// process that is in no other has nothing but its throttling to be seen.
+func walkedHierarchies() []string { return []string{"memory", "cpuacct", "blkio", unified} }
+
+// FindCgroups finds the layout of the cgroup mounts: v2 (cgroup.controllers at
+// the top), v1 (a directory per controller, or per several as cpu,cpuacct) or
+// hybrid (v1 and a directory unified, which is v2 and has the pressure files).
+// It looks at the tree below root, normally /sys/fs/cgroup; with no root it
+// takes the mounts of pid 1 from procRoot, normally /proc. roots are the
+// cgroups below which workloads are looked for, everywhere when empty. The
+// error is one line for a person.
+func FindCgroups(procRoot, root string, roots []string) (*Cgroups, error) {
+	find, where := hierarchiesBelow, root
+	if root == "" {
+		find, where = mountedHierarchies, procRoot
+	}
+	found, err := find(where)
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	isWalked := func(name string) bool { return found[name] != "" }
+	if !slices.ContainsFunc(walkedHierarchies(), isWalked) {
+		return nil, fmt.Errorf("find cgroups: neither cgroup v2 nor a memory, cpuacct or blkio hierarchy of v1 in %s", where)
+	}
+	return newCgroups(found, roots), nil
+}
+
+// hierarchiesBelow returns the directory of each hierarchy in a tree.
+func hierarchiesBelow(root string) (map[string]string, error) {
+	if isFile(root, "cgroup.controllers") {
+		return map[string]string{unified: root}, nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, e := range entries {
+		// cpu is a link to cpu,cpuacct where the two are one hierarchy.
+		dir, err := filepath.EvalSymlinks(filepath.Join(root, e.Name()))
+		if err != nil {
+			continue // a link to nowhere is no hierarchy
+		}
+		if e.Name() == unified && isFile(dir, "cgroup.controllers") {
+			found[unified] = dir
+			continue
+		}
+		if isFile(dir, "cgroup.procs") {
+			addControllers(found, strings.Split(e.Name(), ","), dir)
+		}
+	}
+	return found, nil
+}
+
+func isFile(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
+}
+
+// addControllers keeps those that are read; the first directory of each stays.
+func addControllers(found map[string]string, names []string, dir string) {
+	for _, name := range names {
+		switch name {
+		case "memory", "cpu", "cpuacct", "blkio":
+			if found[name] == "" {
+				found[name] = dir
+			}
+		}
+	}
+}
+
+// mountedHierarchies returns the directory of each hierarchy that pid 1 has
+// mounted, or this process where pid 1 must not be looked at.
+func mountedHierarchies(procRoot string) (map[string]string, error) {
+	fs, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := fs.GetProcMounts(1)
+	if err != nil {
+		var ownErr error
+		if mounts, ownErr = fs.GetMounts(); ownErr != nil {
+			return nil, fmt.Errorf("%w; %w", err, ownErr)
+		}
+	}
+	// The first whole mount is the system's; those of a part of the tree, such
+	// as the ones in containers, follow.
+	slices.SortStableFunc(mounts, func(a, b *procfs.MountInfo) int { return partOf(a) - partOf(b) })
+	found := map[string]string{}
+	for _, m := range mounts {
+		switch m.FSType {
+		case "cgroup":
+			addControllers(found, slices.Sorted(maps.Keys(m.SuperOptions)), reachable(procRoot, m.MountPoint))
+		case "cgroup2":
+			if found[unified] == "" {
+				found[unified] = reachable(procRoot, m.MountPoint)
+			}
+		}
+	}
+	return found, nil
+}
+
+func partOf(m *procfs.MountInfo) int {
+	if m.Root == "/" {
+		return 0
+	}
+	return 1
+}
+
+// reachable returns a path of this process for a mount point of pid 1's. In a
+// container the same path leads to its own part of the tree, or nowhere.
+func reachable(procRoot, mountPoint string) string {
+	theirs := filepath.Join(procRoot, "1/root", mountPoint)
+	a, err := os.Stat(theirs)
+	if err != nil {
+		return mountPoint
+	}
+	if b, err := os.Stat(mountPoint); err == nil && os.SameFile(a, b) {
+		return mountPoint
+	}
+	return theirs
+}
+
+func newCgroups(found map[string]string, roots []string) *Cgroups {
+	c := &Cgroups{at: map[string]int{}, roots: outermost(roots)}
+	for _, name := range append(walkedHierarchies(), "cpu") {
+		dir := found[name]
+		if dir == "" {
+			continue
+		}
+		i := slices.Index(c.dirs, dir)
+		if i < 0 {
+			i = len(c.dirs)
+			c.dirs = append(c.dirs, dir)
+		}
+		c.at[name] = i
+		if name != "cpu" && i == c.walked {
+			c.walked++
+		}
+	}
+	return c
+}
+
+// outermost cleans the paths and leaves out those that lie below another, so
+// that no workload is met twice. No path is the whole tree.
+func outermost(roots []string) []string {
+	var clean []string
+	for _, r := range roots {
+		clean = append(clean, path.Clean("/"+r))
+	}
+	slices.Sort(clean)
+	var kept []string
+	for _, r := range clean {
+		if !slices.ContainsFunc(kept, func(k string) bool { return r == k || k == "/" || strings.HasPrefix(r, k+"/") }) {
+			kept = append(kept, r)
+		}
+	}
+	if len(kept) == 0 {
+		return []string{"/"}
+	}
+	return kept
+}

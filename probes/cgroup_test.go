@@ -1,0 +1,272 @@
+package probes
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// cgroupTree writes files, by path, below a new directory.
+func cgroupTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	top := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(top, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return top
+}
+
+// cgroupRecording unpacks what testdata/cgroup/record.sh wrote.
+func cgroupRecording(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata/cgroup", name))
+	require.NoError(t, err)
+	files := map[string]string{}
+	file := ""
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, " --\n"), "-- "); ok {
+			file = path
+			files[file] = ""
+		} else if file != "" {
+			files[file] += line
+		}
+	}
+	return cgroupTree(t, files)
+}
+
+func mustFind(t *testing.T, root string, roots ...string) *Cgroups {
+	t.Helper()
+	c, err := FindCgroups("/proc", root, roots)
+	require.NoError(t, err)
+	return c
+}
+
+func mustRead(t *testing.T, c *Cgroups) []Workload {
+	t.Helper()
+	workloads, err := c.Read()
+	require.NoError(t, err)
+	return workloads
+}
+
+func cgroupPaths(workloads []Workload) []string {
+	var paths []string
+	for _, w := range workloads {
+		paths = append(paths, w.Cgroup)
+	}
+	return paths
+}
+
+// diffWorkload compares all but the inode, which a fixture cannot choose.
+func diffWorkload(want, got Workload) string {
+	return cmp.Diff(want, got, cmp.AllowUnexported(Opt[uint64]{}), cmpopts.IgnoreFields(Workload{}, "Inode", "series"))
+}
+
+func u64(n uint64) Opt[uint64] { return Some(n) }
+
+func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
+	c := mustFind(t, cgroupRecording(t, "hybrid-recorded.txt"))
+	assert.Equal(t, "hybrid", c.Flavour())
+	got := mustRead(t, c)
+	const pod = "/plimsoll-record/kubepods/burstable/pod6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11"
+	require.Equal(t, []string{"/plimsoll-record/cron.service", pod}, cgroupPaths(got), "the pod's container is part of the pod")
+
+	assert.Empty(t, diffWorkload(Workload{
+		Cgroup: pod, Kind: KindPod, PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11", Name: "pod 6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
+		MemoryBytes: u64(876544), InactiveFileBytes: u64(0), MemoryLimitBytes: u64(268435456), LimitHits: u64(0), OOMKills: u64(0),
+		CPUMicroseconds:       u64(208376),
+		ThrottledMicroseconds: u64(414571), // of the container: the pod's own file says 0
+		IO:                    []WorkloadIO{{Number: "254:0", Reads: 32, Writes: 8, ReadBytes: 32 << 20, WrittenBytes: 8 << 20}},
+		Pressure: Pressure{
+			CPU:    Stall{Some: u64(404734), Full: u64(404693)},
+			Memory: Stall{Some: u64(0), Full: u64(0)},
+			IO:     Stall{Some: u64(12993), Full: u64(12993)},
+		},
+	}, got[1]))
+	off := "PSI is switched off for this cgroup (cgroup.pressure is 0)"
+	assert.Empty(t, diffWorkload(Workload{
+		Cgroup: "/plimsoll-record/cron.service", Kind: KindService, Name: "cron.service",
+		MemoryBytes: u64(331776), InactiveFileBytes: u64(0), LimitHits: u64(0), OOMKills: u64(0),
+		CPUMicroseconds: u64(1964), ThrottledMicroseconds: u64(0),
+		Pressure: Pressure{Absent: Absent{"cpu": off, "memory": off, "io": off}},
+		Absent:   Absent{"io": whyBlkioInactive},
+	}, got[0]))
+}
+
+// madeUpV2 is one whole cgroup of v2, made up: a pod with two containers, of
+// which one is throttled.
+func madeUpV2() map[string]string {
+	const pod = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f7c1c9e_3f0a.slice/"
+	return map[string]string{
+		"cgroup.controllers":           "cpu io memory\n",
+		"cgroup.procs":                 "1\n2\n",
+		"kubepods.slice/cgroup.procs":  "",
+		pod + "cgroup.procs":           "",
+		pod + "memory.current":         "104857600\n",
+		pod + "memory.max":             "209715200\n",
+		pod + "memory.stat":            "anon 1\nfile 2\ninactive_file 4096\nactive_file 3\n",
+		pod + "memory.events":          "low 0\nhigh 5\nmax 2\noom 1\noom_kill 1\noom_group_kill 0\n",
+		pod + "cpu.stat":               "usage_usec 5000000\nuser_usec 1\nsystem_usec 2\nnr_periods 0\nnr_throttled 0\nthrottled_usec 10\n",
+		pod + "io.stat":                "7:1 7:0 8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n253:0 \n",
+		pod + "cpu.pressure":           "some avg10=0.00 avg60=0.00 avg300=0.00 total=10\n",
+		pod + "memory.pressure":        "some avg10=0.00 avg60=0.00 avg300=0.00 total=20\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=15\n",
+		pod + "io.pressure":            "some avg10=0.00 avg60=0.00 avg300=0.00 total=30\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=25\n",
+		pod + "cgroup.pressure":        "1\n",
+		pod + "a.scope/cgroup.procs":   "100\n",
+		pod + "a.scope/cpu.stat":       "usage_usec 1\nthrottled_usec 700\n",
+		pod + "b.scope/cgroup.procs":   "101\n",
+		pod + "b.scope/cpu.stat":       "usage_usec 1\n",
+		pod + "b.scope/sub/cpu.stat":   "usage_usec 1\nthrottled_usec 1\n",
+		"system.slice/cgroup.procs":    "",
+		"cron/cgroup.procs":            "77\n",
+		"cron/cpu.stat":                "usage_usec 9\n",
+		"system.slice/s/cgroup.procs":  "",
+		"system.slice/s/t/cgroup.type": "threaded\n",
+	}
+}
+
+const madeUpPod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f7c1c9e_3f0a.slice"
+
+func wantMadeUpPod() Workload {
+	return Workload{
+		Cgroup: madeUpPod, Kind: KindPod, PodUID: "6f7c1c9e-3f0a", Name: "pod 6f7c1c9e-3f0a",
+		MemoryBytes: u64(104857600), InactiveFileBytes: u64(4096), MemoryLimitBytes: u64(209715200), LimitHits: u64(7), OOMKills: u64(1),
+		CPUMicroseconds: u64(5000000), ThrottledMicroseconds: u64(711),
+		IO: []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}},
+		Pressure: Pressure{
+			CPU: Stall{Some: u64(10)}, Memory: Stall{Some: u64(20), Full: u64(15)}, IO: Stall{Some: u64(30), Full: u64(25)},
+		},
+	}
+}
+
+func TestOnV2APodIsOneWorkloadWithAllItsMeasurements(t *testing.T) {
+	c := mustFind(t, cgroupTree(t, madeUpV2()))
+	assert.Equal(t, "v2", c.Flavour())
+	got := mustRead(t, c)
+	require.Equal(t, []string{"/cron", madeUpPod}, cgroupPaths(got))
+	assert.Empty(t, diffWorkload(wantMadeUpPod(), got[1]))
+	assert.NotZero(t, got[1].Inode)
+	assert.NotEqual(t, got[0].Inode, got[1].Inode)
+}
+
+func TestACgroupWithoutControllersSaysSoAndMeasuresNoZero(t *testing.T) {
+	got := mustRead(t, mustFind(t, cgroupTree(t, madeUpV2())))
+	assert.Empty(t, diffWorkload(Workload{
+		Cgroup: "/cron", Kind: KindOther, Name: "/cron", CPUMicroseconds: u64(9),
+		Pressure: Pressure{Absent: Absent{"cpu": whyNoPSI, "memory": whyNoPSI, "io": whyNoPSI}},
+		Absent: Absent{
+			"memory":                     "the memory controller is not enabled for this cgroup",
+			"io":                         "the io controller is not enabled for this cgroup",
+			"throttledMicrosecondsTotal": "the cpu controller is not enabled for this cgroup",
+		},
+	}, got[0]))
+}
+
+// spoil replaces one file of the made-up pod by what gives a real read error
+// (EIO), or by content that is not the kernel's.
+func spoil(t *testing.T, file, content string) Workload {
+	t.Helper()
+	top := cgroupTree(t, madeUpV2())
+	path := filepath.Join(top, madeUpPod, file)
+	require.NoError(t, os.Remove(path))
+	if content == "EIO" {
+		require.NoError(t, os.Symlink("/proc/self/mem", path))
+	} else {
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return mustRead(t, mustFind(t, top))[1]
+}
+
+func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
+	const eio = ": input/output error"
+	none := Opt[uint64]{}
+	for file, change := range map[string]func(w *Workload){
+		"memory.current": func(w *Workload) { w.MemoryBytes, w.Absent = none, Absent{"memoryBytes": "memory.current" + eio} },
+		"memory.stat": func(w *Workload) {
+			w.InactiveFileBytes, w.Absent = none, Absent{"inactiveFileBytes": "memory.stat" + eio}
+		},
+		"memory.max": func(w *Workload) { w.MemoryLimitBytes, w.Absent = none, Absent{"memoryLimitBytes": "memory.max" + eio} },
+		"memory.events": func(w *Workload) {
+			w.LimitHits, w.OOMKills = none, none
+			w.Absent = Absent{"limitHitsTotal": "memory.events" + eio, "oomKillsTotal": "memory.events" + eio}
+		},
+		"cpu.stat": func(w *Workload) {
+			w.CPUMicroseconds, w.ThrottledMicroseconds = none, none
+			w.Absent = Absent{"cpuMicrosecondsTotal": "cpu.stat" + eio, "throttledMicrosecondsTotal": "cpu.stat" + eio}
+		},
+		"a.scope/cpu.stat": func(w *Workload) {
+			w.ThrottledMicroseconds = none
+			w.Absent = Absent{"throttledMicrosecondsTotal": "a cgroup below: cpu.stat" + eio}
+		},
+		"io.stat": func(w *Workload) { w.IO, w.Absent = nil, Absent{"io": "io.stat" + eio} },
+		"io.pressure": func(w *Workload) {
+			w.Pressure.IO, w.Pressure.Absent = Stall{}, Absent{"io": "io.pressure" + eio}
+		},
+	} {
+		t.Run(file, func(t *testing.T) {
+			want := wantMadeUpPod()
+			change(&want)
+			assert.Empty(t, diffWorkload(want, spoil(t, file, "EIO")))
+		})
+	}
+}
+
+func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
+	none := Opt[uint64]{}
+	for name, c := range map[string]struct {
+		file, content string
+		change        func(w *Workload)
+	}{
+		"no limit is no fault": {"memory.max", "max\n", func(w *Workload) { w.MemoryLimitBytes = none }},
+		"an odd line of io.stat leaves the other devices": {"io.stat", "(unknown) rbytes=1 wbytes=1 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *Workload) {
+			w.Absent = Absent{"io": `io.stat: line "(unknown) rbytes=1 wbytes=1 rios=1 wios=1": counters of a device without a number`}
+		}},
+		"an odd line of cpu.stat leaves the other lines": {"cpu.stat", "core_sched.force_idle_usec -\nusage_usec 5000000\nthrottled_usec 10\n", func(w *Workload) {}},
+		"an old kernel without oom_kill": {"memory.events", "low 0\nhigh 5\nmax 2\n", func(w *Workload) {
+			w.OOMKills, w.Absent = none, Absent{"oomKillsTotal": "no oom_kill in memory.events"}
+		}},
+		"a sum that does not fit": {"memory.events", "high 18446744073709551615\nmax 1\noom_kill 1\n", func(w *Workload) {
+			w.LimitHits, w.Absent = none, Absent{"limitHitsTotal": "number above 2^64-1"}
+		}},
+		"a number that is none": {"memory.current", "lots\n", func(w *Workload) {
+			w.MemoryBytes, w.Absent = none, Absent{"memoryBytes": `memory.current: line "lots\n": not a decimal number`}
+		}},
+		"a value of one key that is none": {"memory.stat", "inactive_file x\n", func(w *Workload) {
+			w.InactiveFileBytes, w.Absent = none, Absent{"inactiveFileBytes": `memory.stat: line "inactive_file x": not a decimal number`}
+		}},
+		"an empty pressure file": {"cpu.pressure", "", func(w *Workload) {
+			w.Pressure.CPU, w.Pressure.Absent = Stall{}, Absent{"cpu": "cpu.pressure: no line of some"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := wantMadeUpPod()
+			c.change(&want)
+			assert.Empty(t, diffWorkload(want, spoil(t, c.file, c.content)))
+		})
+	}
+}
+
+func TestAFileOfAnyLengthIsReadWhole(t *testing.T) {
+	long := strings.Repeat("some_other_key 123456789\n", 20_000) + "inactive_file 4096\n"
+	assert.Empty(t, diffWorkload(wantMadeUpPod(), spoil(t, "memory.stat", long)))
+}
+
+func TestPSIThatIsOffForOneCgroupIsNotTakenForAKernelWithout(t *testing.T) {
+	files := madeUpV2()
+	delete(files, madeUpPod[1:]+"/io.pressure")
+	got := mustRead(t, mustFind(t, cgroupTree(t, files)))[1]
+	assert.Equal(t, Absent{"io": whyNoPSI}, got.Pressure.Absent)
+
+	files[madeUpPod[1:]+"/cgroup.pressure"] = "0\n"
+	got = mustRead(t, mustFind(t, cgroupTree(t, files)))[1]
+	assert.Equal(t, Absent{"io": whyPSICgroupOff}, got.Pressure.Absent)
+	assert.Equal(t, Stall{}, got.Pressure.IO)
+	assert.Equal(t, Stall{Some: u64(10)}, got.Pressure.CPU)
+}

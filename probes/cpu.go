@@ -1,0 +1,27 @@
+package probes
+
+// readCPU reads the sums of /proc/stat.
+func (h *Host) readCPU(s *Sample) error {
+	st, err := h.proc.Stat()
+	if err != nil {
+		return err
+	}
+	t := st.CPUTotal
+	s.CPU.Seconds = map[string]float64{
+		"user": t.User, "nice": t.Nice, "system": t.System, "idle": t.Idle,
+		"iowait": t.Iowait, "irq": t.IRQ, "softirq": t.SoftIRQ, "steal": t.Steal,
+	}
+	if len(st.CPU) > 0 {
+		s.CPU.Online = Some(len(st.CPU))
+	}
+	return nil
+}
+
+// busySeconds is what CPUs were used for: the modes that never go back.
+func (c CPU) busySeconds() float64 {
+	sum := 0.0
+	for _, mode := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
+		sum += c.Seconds[mode]
+	}
+	return sum
+}

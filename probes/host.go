@@ -1,0 +1,166 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"github.com/prometheus/procfs/blockdevice"
+	"golang.org/x/sys/unix"
+)
+
+// Paths says where the host's kernel file systems are mounted.
+type Paths struct {
+	// Procfs is normally /proc, Sysfs /sys. Cgroupfs is found through Procfs
+	// when empty.
+	Procfs, Sysfs, Cgroupfs string
+}
+
+// Host reads Samples of the machine it runs on. It belongs to one goroutine.
+type Host struct {
+	paths   Paths
+	proc    procfs.FS
+	block   blockdevice.FS
+	cgroups *Cgroups
+	noGroup error
+	nics    map[string]nicFacts
+	reads   int
+	clock   func(id int32) (time.Duration, error)
+}
+
+// NewHost looks at the paths and finds the cgroup layout; roots are the cgroup
+// paths below which workloads are looked for, everywhere when empty. A missing
+// procfs or sysfs is an error; a missing cgroupfs is not: the workloads are
+// then absent, and the probe says why.
+func NewHost(paths Paths, roots []string) (*Host, error) {
+	h := &Host{paths: paths, nics: map[string]nicFacts{}, clock: kernelClock}
+	var err error
+	if h.proc, err = procfs.NewFS(paths.Procfs); err != nil {
+		return nil, fmt.Errorf("procfs %s: %w", paths.Procfs, err)
+	}
+	if _, err = os.Stat(filepath.Join(paths.Procfs, "stat")); err != nil {
+		return nil, fmt.Errorf("procfs %s: %w (is it mounted?)", paths.Procfs, err)
+	}
+	if h.block, err = blockdevice.NewFS(paths.Procfs, paths.Sysfs); err != nil {
+		return nil, fmt.Errorf("sysfs %s: %w", paths.Sysfs, err)
+	}
+	h.Follow(roots)
+	return h, nil
+}
+
+// CgroupFlavour is v1, v2 or hybrid, or the error that no layout was found.
+func (h *Host) CgroupFlavour() (string, error) {
+	if h.noGroup != nil {
+		return "", h.noGroup
+	}
+	return h.cgroups.Flavour(), nil
+}
+
+// Read takes one Sample. A probe that fails costs only its own part: what it
+// would have measured is absent and Sample.Probes says why. The error is for
+// a kernel without clocks.
+func (h *Host) Read() (*Sample, error) {
+	s := &Sample{Time: time.Now().Round(0)}
+	var err error
+	if s.Monotonic, err = h.clock(unix.CLOCK_MONOTONIC); err != nil {
+		return nil, fmt.Errorf("read CLOCK_MONOTONIC: %w", err)
+	}
+	if s.Boottime, err = h.clock(unix.CLOCK_BOOTTIME); err != nil {
+		return nil, fmt.Errorf("read CLOCK_BOOTTIME: %w", err)
+	}
+	s.observe("boot", h.readBootID)
+	s.observe("cpu", h.readCPU)
+	s.observe("memory", h.readMemory)
+	s.observe("vmstat", h.readVMStat)
+	s.observe("pressure", h.readPressure)
+	s.observe("disks", h.readDisks)
+	s.observe("nics", h.readNICs)
+	s.observe("network", h.readNetwork)
+	s.observe("softnet", h.readSoftnet)
+	s.observe("workloads", h.readWorkloads)
+	h.reads++
+	s.sort()
+	return s, nil
+}
+
+// observe runs one reader and records how it went. A panic is one too: a
+// parser of a library must not take the agent with it.
+func (s *Sample) observe(name string, read func(*Sample) error) {
+	start := time.Now()
+	p := Probe{Name: name}
+	if err := safely(func() error { return read(s) }); err != nil {
+		p.Error = err.Error()
+	}
+	p.Duration = time.Since(start)
+	s.Probes = append(s.Probes, p)
+}
+
+func safely(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("parser gave up: %v", r)
+		}
+	}()
+	return f()
+}
+
+func kernelClock(id int32) (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(id, &ts); err != nil {
+		return 0, err
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+func (h *Host) readBootID(s *Sample) error {
+	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "sys/kernel/random/boot_id"))
+	s.BootID = strings.TrimSpace(string(b))
+	return err
+}
+
+func (h *Host) readPressure(s *Sample) error {
+	var errs []error
+	read := func(resource string, full bool) Stall {
+		st, why := readStall(filepath.Join(h.paths.Procfs, "pressure", resource), full)
+		if why != "" {
+			s.Pressure.Absent.Because(resource, why)
+			errs = append(errs, fmt.Errorf("%s: %s", resource, why))
+		}
+		return st
+	}
+	s.Pressure.CPU = read("cpu", false)
+	s.Pressure.Memory = read("memory", true)
+	s.Pressure.IO = read("io", true)
+	return oneLine(errs)
+}
+
+func (h *Host) readWorkloads(s *Sample) error {
+	if h.noGroup != nil {
+		return h.noGroup
+	}
+	var err error
+	s.Workloads, err = h.cgroups.Read()
+	return err
+}
+
+// oneLine joins errors into one line, since a probe's error is shown as one.
+func oneLine(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	words := make([]string, len(errs))
+	for i, e := range errs {
+		words[i] = e.Error()
+	}
+	return errors.New(strings.Join(words, "; "))
+}
+
+// Follow looks for the cgroup layout anew, and for workloads below other roots
+// from the next Read on.
+func (h *Host) Follow(roots []string) {
+	h.cgroups, h.noGroup = FindCgroups(h.paths.Procfs, h.paths.Cgroupfs, roots)
+}

@@ -1,0 +1,100 @@
+package probes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What keeps pressure stall information away. Each needs something else done
+// about it, so each is said in its own words.
+const (
+	whyPSISwitchedOff = "PSI is compiled in but switched off: boot with psi=1"
+	// Kernels that hide the files while PSI is off cannot be told from those
+	// that were built without it.
+	whyNoPSI        = "this kernel has no PSI (CONFIG_PSI), or hides it because it was booted without psi=1"
+	whyPSIForbidden = "PSI may not be read"
+	whyPSICgroupOff = "PSI is switched off for this cgroup (cgroup.pressure is 0)"
+)
+
+var (
+	errNoSome  = errors.New("no line of some")
+	errNoTotal = errors.New("no total")
+)
+
+// parsePSI reads the totals of a pressure file (kernel
+// Documentation/accounting/psi.rst): lines such as
+// "some avg10=0.00 avg60=0.00 avg300=0.00 total=49250015".
+// The full line may be missing, as it is for cpu before kernel 5.13.
+func parsePSI(b []byte) (Stall, error) {
+	var st Stall
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		kind, rest, _ := bytes.Cut(line, []byte{' '})
+		var to *Opt[uint64]
+		switch string(kind) {
+		case "some":
+			to = &st.Some
+		case "full":
+			to = &st.Full
+		default:
+			continue
+		}
+		total, err := psiTotal(rest)
+		if err == nil && !to.IsZero() {
+			err = errTwice
+		}
+		if err != nil {
+			return Stall{}, oddLine(line, err)
+		}
+		*to = Some(total)
+	}
+	if st.Some.IsZero() {
+		return Stall{}, errNoSome
+	}
+	return st, nil
+}
+
+func psiTotal(words []byte) (uint64, error) {
+	for word := range bytes.FieldsSeq(words) {
+		if digits, ok := bytes.CutPrefix(word, []byte("total=")); ok {
+			return parseUint(digits)
+		}
+	}
+	return 0, errNoTotal
+}
+
+// readStall reads a file of /proc/pressure. Without a stall the second result
+// says why. withFull is false for cpu, whose full means nothing on a whole node.
+func readStall(path string, withFull bool) (Stall, string) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Stall{}, psiReason(err)
+	}
+	st, err := parsePSI(b)
+	if err != nil {
+		return Stall{}, fmt.Sprintf("%s: %v", path, err)
+	}
+	if !withFull {
+		st.Full = Opt[uint64]{}
+	}
+	return st, ""
+}
+
+// psiReason says what a failed read of a pressure file means.
+func psiReason(err error) string {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return whyPSISwitchedOff
+	case errors.Is(err, fs.ErrNotExist):
+		return whyNoPSI
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("%s: %v", whyPSIForbidden, err)
+	}
+	return err.Error()
+}

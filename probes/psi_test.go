@@ -1,0 +1,109 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const pressureFile = "some avg10=0.44 avg60=0.12 avg300=0.09 total=4222263\nfull avg10=0.00 avg60=0.00 avg300=0.03 total=3358925\n"
+
+func TestOfAPressureFileTheTotalsAreRead(t *testing.T) {
+	st, err := parsePSI([]byte(pressureFile))
+	require.NoError(t, err)
+	assert.Equal(t, Stall{Some: Some[uint64](4222263), Full: Some[uint64](3358925)}, st)
+
+	st, err = parsePSI([]byte("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
+	require.NoError(t, err, "before kernel 5.13 cpu has no full")
+	assert.Equal(t, Stall{Some: Some[uint64](0)}, st, "a total of 0 is a measurement, a missing line is none")
+}
+
+func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
+	for in, want := range map[string]error{
+		"": errNoSome,
+		"full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n":        errNoSome,
+		"some avg10=0.00 avg60=0.00 avg300=0.00\n":                errNoTotal,
+		"some total=18446744073709551616\n":                       errTooLarge,
+		"some total=-1\n":                                         errNoNumber,
+		"some total=1\nfull total=x\n":                            errNoNumber,
+		"some total=1\nsome total=2\n":                            errTwice,
+		"someavg10=0.00 avg60=0.00 avg300=0.00 total=49250015\n":  errNoSome,
+		"some avg10=0.00 avg60=0.00 avg300=0.00 subtotal=4925\n":  errNoTotal,
+		"some avg10=0.00 avg60=0.00 avg300=0.00 total=\nfull a\n": errNoNumber,
+	} {
+		st, err := parsePSI([]byte(in))
+		require.ErrorIs(t, err, want, in)
+		assert.Zero(t, st, in)
+	}
+}
+
+func TestEachWayOfHavingNoPSIIsSaidInItsOwnWords(t *testing.T) {
+	open := func(errno unix.Errno) error { return &fs.PathError{Op: "read", Path: "/proc/pressure/io", Err: errno} }
+	off, none, forbidden := psiReason(open(unix.EOPNOTSUPP)), psiReason(open(unix.ENOENT)), psiReason(open(unix.EACCES))
+	assert.Equal(t, "PSI is compiled in but switched off: boot with psi=1", off)
+	assert.Contains(t, none, "this kernel has no PSI (CONFIG_PSI)")
+	assert.Equal(t, "PSI may not be read: read /proc/pressure/io: permission denied", forbidden)
+	assert.Contains(t, psiReason(fmt.Errorf("cpu.pressure: %w", unix.EIO)), "input/output error")
+	assert.Contains(t, psiReason(errors.New("odd")), "odd")
+}
+
+func TestFullOfCPUIsAbsentForAWholeNode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cpu")
+	require.NoError(t, os.WriteFile(path, []byte(pressureFile), 0o600))
+	st, why := readStall(path, false)
+	assert.Empty(t, why)
+	assert.Equal(t, Stall{Some: Some[uint64](4222263)}, st)
+	st, _ = readStall(path, true)
+	assert.Equal(t, Some[uint64](3358925), st.Full)
+}
+
+func TestAPressureFileThatIsMissingOrOddGivesTheReason(t *testing.T) {
+	dir := t.TempDir()
+	st, why := readStall(filepath.Join(dir, "memory"), true)
+	assert.Equal(t, whyNoPSI, why)
+	assert.Zero(t, st)
+
+	path := filepath.Join(dir, "io")
+	require.NoError(t, os.WriteFile(path, []byte("some total=\n"), 0o600))
+	st, why = readStall(path, true)
+	assert.Contains(t, why, "not a decimal number")
+	assert.Zero(t, st)
+
+	require.NoError(t, os.Symlink("/proc/self/mem", filepath.Join(dir, "eio")))
+	st, why = readStall(filepath.Join(dir, "eio"), true)
+	assert.Contains(t, why, "input/output error")
+	assert.Zero(t, st)
+}
+
+func FuzzPSI(f *testing.F) {
+	f.Add([]byte(pressureFile))
+	f.Add([]byte("some total=18446744073709551616\nfull total=1"))
+	f.Add([]byte("irq total=1\n\nsome total=5 total=6\n"))
+	some := regexp.MustCompile(`(?m)^some [^\n]*?total=(\d+)`)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		st, err := parsePSI(b)
+		if err != nil {
+			require.Zero(t, st, "an error has no value beside it")
+			return
+		}
+		got, ok := st.Some.Get()
+		require.True(t, ok)
+		if strings.Count(string(b), "total=") == 1 {
+			m := some.FindSubmatch(b)
+			require.NotNil(t, m)
+			want, err := strconv.ParseUint(string(m[1]), 10, 64)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package probes
+
+import "time"
+
+// Sample is what the kernel said at one instant: counters and gauges as read,
+// nothing derived. It is what a recording keeps and what History derives
+// Snapshots from.
+type Sample struct {
+	// Time is the wall clock, for people; nothing is computed from it.
+	Time time.Time `json:"time"`
+	// Monotonic is CLOCK_MONOTONIC, which stops in suspend: rates divide by it.
+	Monotonic time.Duration `json:"monotonicNanoseconds"`
+	// Boottime is CLOCK_BOOTTIME, which does not: gaps are noticed by it. It
+	// is also the node's uptime.
+	Boottime time.Duration `json:"boottimeNanoseconds"`
+	// BootID is /proc/sys/kernel/random/boot_id: counters of two boots are
+	// never compared.
+	BootID string `json:"bootId"`
+
+	CPU       CPU        `json:"cpu"`
+	Memory    Memory     `json:"memory"`
+	Pressure  Pressure   `json:"pressure"`
+	Network   Network    `json:"network"`
+	Disks     []Disk     `json:"disks"`
+	NICs      []NIC      `json:"nics"`
+	Workloads []Workload `json:"workloads"`
+
+	// Probes says of each reader how long it took and why it failed, if it did.
+	Probes []Probe `json:"probes"`
+}
+
+// Probe is the outcome of one reader in one sample.
+type Probe struct {
+	Name     string        `json:"name"`
+	Duration time.Duration `json:"durationNanoseconds"`
+	// Error is empty when the probe succeeded.
+	Error string `json:"error,omitempty"`
+}
+
+// CPU is /proc/stat, cumulative seconds since boot, summed over CPUs.
+type CPU struct {
+	// Seconds by mode: user, nice, system, irq, softirq, steal never decrease;
+	// idle and iowait may (proc(5)), so nothing is derived from those two.
+	// Nil when /proc/stat could not be read.
+	Seconds map[string]float64 `json:"secondsTotal,omitempty"`
+	// Online CPUs.
+	Online Opt[int] `json:"onlineCpus,omitzero"`
+}
+
+// Memory is /proc/meminfo (bytes) and /proc/vmstat (counts since boot).
+type Memory struct {
+	TotalBytes     Opt[uint64] `json:"totalBytes,omitzero"`
+	AvailableBytes Opt[uint64] `json:"availableBytes,omitzero"`
+	FreeBytes      Opt[uint64] `json:"freeBytes,omitzero"`
+	SwapTotalBytes Opt[uint64] `json:"swapTotalBytes,omitzero"`
+	SwapFreeBytes  Opt[uint64] `json:"swapFreeBytes,omitzero"`
+
+	// ScansDirect and ScansKswapd are pages scanned by global reclaim
+	// (pgscan_direct, pgscan_kswapd). A cgroup at its own limit moves neither.
+	ScansDirect Opt[uint64] `json:"scansDirectTotal,omitzero"`
+	ScansKswapd Opt[uint64] `json:"scansKswapdTotal,omitzero"`
+	// Refaults are pages that came back soon after reclaim
+	// (workingset_refault_anon + _file); a cgroup at its own limit moves it too.
+	Refaults Opt[uint64] `json:"refaultsTotal,omitzero"`
+	OOMKills Opt[uint64] `json:"oomKillsTotal,omitzero"`
+	SwapIns  Opt[uint64] `json:"swapInsTotal,omitzero"`
+	SwapOuts Opt[uint64] `json:"swapOutsTotal,omitzero"`
+
+	Absent Absent `json:"absent,omitempty"`
+}
+
+// Stall is the total of one PSI file, in µs since boot (kernel
+// Documentation/accounting/psi.rst). Averages are not read: a difference of
+// totals over one's own window has no lag.
+type Stall struct {
+	// Some: at least one task waited for the resource.
+	Some Opt[uint64] `json:"someTotalMicroseconds,omitzero"`
+	// Full: no task could run because all waited. Absent for cpu, where it
+	// means nothing on a whole node, and before kernel 5.13 in cgroups.
+	Full Opt[uint64] `json:"fullTotalMicroseconds,omitzero"`
+}
+
+// Pressure is PSI of a node or of one cgroup.
+type Pressure struct {
+	CPU    Stall `json:"cpu,omitzero"`
+	Memory Stall `json:"memory,omitzero"`
+	IO     Stall `json:"io,omitzero"`
+	// Absent tells for cpu, memory, io why there is no stall.
+	Absent Absent `json:"absent,omitempty"`
+}
+
+// Network is what the protocol stack counts for the whole host, since boot.
+type Network struct {
+	TCPSegmentsSent Opt[uint64] `json:"tcpSegmentsSentTotal,omitzero"`
+	TCPRetransmits  Opt[uint64] `json:"tcpRetransmitsTotal,omitzero"`
+	ListenDrops     Opt[uint64] `json:"listenDropsTotal,omitzero"`
+	// SoftnetSqueezed: receive processing ran out of budget (time_squeeze),
+	// which healthy busy nodes do as well.
+	SoftnetSqueezed Opt[uint64] `json:"softnetSqueezedTotal,omitzero"`
+
+	Absent Absent `json:"absent,omitempty"`
+}
+
+// Disk is a whole block device, no partition: one line of /proc/diskstats
+// (kernel Documentation/admin-guide/iostats.rst).
+type Disk struct {
+	Name string `json:"device"`
+	// Number is "major:minor". A device is the same one only while Name,
+	// Number and Sequence are.
+	Number string `json:"number"`
+	// Sequence is /sys/block/X/diskseq (kernel ≥ 5.15): a re-created device
+	// gets a new one.
+	Sequence   Opt[uint64] `json:"sequence,omitzero"`
+	Rotational Opt[bool]   `json:"rotational,omitzero"`
+	SizeBytes  Opt[uint64] `json:"sizeBytes,omitzero"`
+
+	DiskCounters
+
+	Absent Absent `json:"absent,omitempty"`
+	series uint64
+}
+
+// DiskCounters of one disk since it appeared. The kernel keeps the times in
+// 32 bits of milliseconds: a Sample has them as read, a Snapshot unwrapped.
+type DiskCounters struct {
+	Reads        uint64 `json:"readsCompletedTotal"`
+	Writes       uint64 `json:"writesCompletedTotal"`
+	ReadBytes    uint64 `json:"readBytesTotal"`
+	WrittenBytes uint64 `json:"writtenBytesTotal"`
+	ReadMs       uint64 `json:"readMillisecondsTotal"`
+	WriteMs      uint64 `json:"writeMillisecondsTotal"`
+	// BusyMs: something was in flight. WeightedMs: times the number in flight.
+	BusyMs     uint64 `json:"busyMillisecondsTotal"`
+	WeightedMs uint64 `json:"weightedMillisecondsTotal"`
+}
+
+// NIC is a network device of the host's network namespace.
+type NIC struct {
+	Name    string      `json:"device"`
+	Index   Opt[int]    `json:"index,omitzero"`
+	Address Opt[string] `json:"address,omitzero"`
+	// Physical: a device of a bus stands behind it (/sys/class/net/X/device).
+	Physical bool `json:"physical"`
+	// SpeedBytesPerSecond of the link per direction; absent when the driver
+	// does not know it (-1) or the link is down.
+	SpeedBytesPerSecond Opt[uint64] `json:"speedBytesPerSecond,omitzero"`
+
+	NICCounters
+
+	Absent Absent `json:"absent,omitempty"`
+	series uint64
+}
+
+// NICCounters of one NIC since it appeared, from /proc/1/net/dev.
+type NICCounters struct {
+	ReceiveBytes    uint64 `json:"receiveBytesTotal"`
+	ReceivePackets  uint64 `json:"receivePacketsTotal"`
+	ReceiveErrors   uint64 `json:"receiveErrorsTotal"`
+	ReceiveDrops    uint64 `json:"receiveDropsTotal"`
+	TransmitBytes   uint64 `json:"transmitBytesTotal"`
+	TransmitPackets uint64 `json:"transmitPacketsTotal"`
+	TransmitErrors  uint64 `json:"transmitErrorsTotal"`
+	TransmitDrops   uint64 `json:"transmitDropsTotal"`
+}
+
+// Kind of a workload, told from its cgroup's path.
+type Kind string
+
+// The kinds. A pod is one workload: its containers' cgroups are part of it.
+const (
+	KindPod     Kind = "pod"
+	KindService Kind = "service" // systemd .service or .scope
+	KindSlice   Kind = "slice"   // systemd .slice that holds processes itself
+	KindOther   Kind = "other"
+)
+
+// Workload is a cgroup that is looked at as one: a pod, or, outside pods, any
+// cgroup that has processes of its own. Its counters include all below it.
+type Workload struct {
+	// Cgroup is the path below the cgroup mount, such as
+	// /system.slice/cron.service; with Inode it is the workload's identity.
+	Cgroup string `json:"cgroup"`
+	Inode  uint64 `json:"inode"`
+	Kind   Kind   `json:"kind"`
+	Name   string `json:"name"`
+	// PodUID as the API server writes it, of pods only.
+	PodUID string `json:"podUid,omitempty"`
+
+	// MemoryBytes is memory.current, or v1 memory.usage_in_bytes.
+	MemoryBytes       Opt[uint64] `json:"memoryBytes,omitzero"`
+	InactiveFileBytes Opt[uint64] `json:"inactiveFileBytes,omitzero"`
+	// MemoryLimitBytes is absent where there is no limit.
+	MemoryLimitBytes Opt[uint64] `json:"memoryLimitBytes,omitzero"`
+	// LimitHits counts how often the cgroup met its own limit: memory.events
+	// high + max, or v1 memory.failcnt.
+	LimitHits Opt[uint64] `json:"limitHitsTotal,omitzero"`
+	OOMKills  Opt[uint64] `json:"oomKillsTotal,omitzero"`
+
+	CPUMicroseconds       Opt[uint64] `json:"cpuMicrosecondsTotal,omitzero"`
+	ThrottledMicroseconds Opt[uint64] `json:"throttledMicrosecondsTotal,omitzero"`
+
+	// IO by device; a device without a line did nothing for this cgroup, or
+	// is not counted: then Absent says so under "io".
+	IO []WorkloadIO `json:"io,omitempty"`
+
+	Pressure Pressure `json:"pressure,omitzero"`
+
+	Absent Absent `json:"absent,omitempty"`
+	series uint64
+}
+
+// WorkloadIO is what one cgroup did on one device: io.stat, or v1 blkio
+// throttle.io_service_bytes_recursive and io_serviced_recursive.
+type WorkloadIO struct {
+	// Number is the device's "major:minor".
+	Number       string `json:"number"`
+	Reads        uint64 `json:"readsCompletedTotal"`
+	Writes       uint64 `json:"writesCompletedTotal"`
+	ReadBytes    uint64 `json:"readBytesTotal"`
+	WrittenBytes uint64 `json:"writtenBytesTotal"`
+}

@@ -1,0 +1,224 @@
+package probes
+
+import "time"
+
+// Snapshot is the node at one tick: the newest Sample, its disk times
+// unwrapped, with the rates and ratios over the sliding window before it. It
+// is built once and never changes.
+type Snapshot struct {
+	Time time.Time `json:"time"`
+	// Sequence counts samples since the agent started, from 1.
+	Sequence      uint64  `json:"sequence"`
+	UptimeSeconds float64 `json:"uptimeSeconds"`
+	// WindowSeconds is how long the window of the rates really is; 0, and no
+	// rates, at the first sample and after a gap.
+	WindowSeconds float64 `json:"windowSeconds"`
+	// Gaps counts how often the window was dropped.
+	Gaps uint64 `json:"gaps"`
+
+	CPU       CPUState        `json:"cpu"`
+	Memory    MemoryState     `json:"memory"`
+	Pressure  PressureState   `json:"pressure"`
+	Network   NetworkState    `json:"network"`
+	Disks     []DiskState     `json:"disks"`
+	NICs      []NICState      `json:"nics"`
+	Workloads []WorkloadState `json:"workloads"`
+	Probes    []Probe         `json:"probes"`
+
+	Absent Absent `json:"absent,omitempty"`
+
+	points []*Sample // what Over looks back on; the newest is the last
+}
+
+// CPUState is the CPUs and what they did in the window.
+type CPUState struct {
+	CPU
+	// BusyRatio of all CPUs together, 0 to 1.
+	BusyRatio Opt[float64] `json:"busyRatio,omitzero"`
+}
+
+// MemoryState is the memory and what happened to it in the window.
+type MemoryState struct {
+	Memory
+	AvailableRatio Opt[float64] `json:"availableRatio,omitzero"`
+	MemoryRates
+}
+
+// MemoryRates over a window. Scans and refaults are in pages.
+type MemoryRates struct {
+	// ScansPerSecond by global reclaim, direct and kswapd together.
+	ScansPerSecond    Opt[float64] `json:"scansPerSecond,omitzero"`
+	RefaultsPerSecond Opt[float64] `json:"refaultsPerSecond,omitzero"`
+	SwapInsPerSecond  Opt[float64] `json:"swapInsPerSecond,omitzero"`
+	// OOMKills within the window, a count.
+	OOMKills Opt[uint64] `json:"oomKills,omitzero"`
+}
+
+// PressureState is the stall totals and their share of the window.
+type PressureState struct {
+	Totals Pressure `json:"totals"`
+	Ratios
+}
+
+// Ratios is the share of the window, 0 to 1, in which tasks stalled on each
+// resource.
+type Ratios struct {
+	CPU    StallRatio `json:"cpu,omitzero"`
+	Memory StallRatio `json:"memory,omitzero"`
+	IO     StallRatio `json:"io,omitzero"`
+}
+
+// StallRatio is the share of a window in which some task, or all, stalled.
+type StallRatio struct {
+	Some Opt[float64] `json:"someRatio,omitzero"`
+	Full Opt[float64] `json:"fullRatio,omitzero"`
+}
+
+// NetworkState is the protocol stack and what it did in the window.
+type NetworkState struct {
+	Network
+	// TCPRetransmitRatio is retransmitted over sent segments; absent when
+	// nothing was sent.
+	TCPRetransmitRatio       Opt[float64] `json:"tcpRetransmitRatio,omitzero"`
+	ListenDropsPerSecond     Opt[float64] `json:"listenDropsPerSecond,omitzero"`
+	SoftnetSqueezedPerSecond Opt[float64] `json:"softnetSqueezedPerSecond,omitzero"`
+}
+
+// DiskState is a disk and its rates.
+type DiskState struct {
+	Disk
+	Rates Opt[DiskRates] `json:"rates,omitzero"`
+}
+
+// DiskRates over a window (that of the snapshot, or shorter for a disk that
+// appeared within it).
+type DiskRates struct {
+	WindowSeconds         float64 `json:"windowSeconds"`
+	ReadsPerSecond        float64 `json:"readsPerSecond"`
+	WritesPerSecond       float64 `json:"writesPerSecond"`
+	ReadBytesPerSecond    float64 `json:"readBytesPerSecond"`
+	WrittenBytesPerSecond float64 `json:"writtenBytesPerSecond"`
+	// Await is the mean time of a request that completed, queue included;
+	// absent when none completed.
+	ReadAwaitSeconds  Opt[float64] `json:"readAwaitSeconds,omitzero"`
+	WriteAwaitSeconds Opt[float64] `json:"writeAwaitSeconds,omitzero"`
+	// QueueLength is the mean number of requests in flight.
+	QueueLength float64 `json:"queueLength"`
+	// BusyRatio is the share of time with something in flight: on NVMe and
+	// RAID no sign of saturation.
+	BusyRatio float64 `json:"busyRatio"`
+}
+
+// NICState is a NIC and its rates.
+type NICState struct {
+	NIC
+	Rates Opt[NICRates] `json:"rates,omitzero"`
+}
+
+// NICRates over a window.
+type NICRates struct {
+	WindowSeconds            float64 `json:"windowSeconds"`
+	ReceiveBytesPerSecond    float64 `json:"receiveBytesPerSecond"`
+	TransmitBytesPerSecond   float64 `json:"transmitBytesPerSecond"`
+	ReceivePacketsPerSecond  float64 `json:"receivePacketsPerSecond"`
+	TransmitPacketsPerSecond float64 `json:"transmitPacketsPerSecond"`
+	ErrorsPerSecond          float64 `json:"errorsPerSecond"`
+	DropsPerSecond           float64 `json:"dropsPerSecond"`
+	// Utilization of each direction; absent when the speed is.
+	ReceiveUtilizationRatio  Opt[float64] `json:"receiveUtilizationRatio,omitzero"`
+	TransmitUtilizationRatio Opt[float64] `json:"transmitUtilizationRatio,omitzero"`
+}
+
+// WorkloadState is a workload and its rates.
+type WorkloadState struct {
+	Workload
+	// WorkingSetBytes is memory without inactive file pages, which reclaim
+	// gives back for nothing.
+	WorkingSetBytes Opt[uint64]        `json:"workingSetBytes,omitzero"`
+	Rates           Opt[WorkloadRates] `json:"rates,omitzero"`
+}
+
+// WorkloadRates over a window; each part is absent when its counter is.
+type WorkloadRates struct {
+	WindowSeconds float64      `json:"windowSeconds"`
+	CPUCores      Opt[float64] `json:"cpuCores,omitzero"`
+	// ThrottledRatio is the time its CPU quota held it back, per second; more
+	// than one CPU may be held at once.
+	ThrottledRatio Opt[float64] `json:"throttledRatio,omitzero"`
+	Pressure       Ratios       `json:"pressure,omitzero"`
+	// LimitHits in the window: above zero, the memory stall of this workload
+	// may be its own limit's and not the node's.
+	LimitHits Opt[uint64]       `json:"limitHits,omitzero"`
+	IO        []WorkloadIORates `json:"io,omitempty"`
+}
+
+// WorkloadIORates is what a workload did on one device.
+type WorkloadIORates struct {
+	Number                string  `json:"number"`
+	ReadsPerSecond        float64 `json:"readsPerSecond"`
+	WritesPerSecond       float64 `json:"writesPerSecond"`
+	ReadBytesPerSecond    float64 `json:"readBytesPerSecond"`
+	WrittenBytesPerSecond float64 `json:"writtenBytesPerSecond"`
+}
+
+func newSnapshot(points []*Sample, seq uint64, window time.Duration, gaps uint64, gap string) *Snapshot {
+	now := points[len(points)-1]
+	s := &Snapshot{
+		Time: now.Time, Sequence: seq, UptimeSeconds: now.Boottime.Seconds(), Gaps: gaps,
+		CPU: CPUState{CPU: now.CPU}, Memory: MemoryState{Memory: now.Memory},
+		Pressure: PressureState{Totals: now.Pressure}, Network: NetworkState{Network: now.Network},
+		Disks: make([]DiskState, len(now.Disks)), NICs: make([]NICState, len(now.NICs)),
+		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: now.Probes, points: points,
+	}
+	w, _ := s.Over(window)
+	s.WindowSeconds = w.Seconds()
+	if s.WindowSeconds == 0 {
+		s.Absent.Because("rates", "first sample: a rate needs two")
+		if gap != "" {
+			s.Absent.Because("rates", "window dropped: "+gap)
+		}
+	}
+	s.derive(w)
+	return s
+}
+
+func (s *Snapshot) derive(w Window) {
+	s.CPU.BusyRatio = w.CPUBusy()
+	s.Memory.AvailableRatio = s.Memory.availableRatio()
+	s.Memory.MemoryRates = w.Memory()
+	s.Pressure.Ratios = w.Pressure()
+	s.Network = w.network()
+	for i := range s.Disks {
+		d := &w.to.Disks[i]
+		s.Disks[i] = DiskState{Disk: *d, Rates: w.disk(d)}
+	}
+	for i := range s.NICs {
+		n := &w.to.NICs[i]
+		s.NICs[i] = NICState{NIC: *n, Rates: w.nic(n)}
+	}
+	for i := range s.Workloads {
+		l := &w.to.Workloads[i]
+		s.Workloads[i] = WorkloadState{Workload: *l, WorkingSetBytes: l.workingSet(), Rates: w.Workload(l)}
+	}
+}
+
+func (m Memory) availableRatio() Opt[float64] {
+	total, ok1 := m.TotalBytes.Get()
+	available, ok2 := m.AvailableBytes.Get()
+	if !ok1 || !ok2 || total == 0 {
+		return Opt[float64]{}
+	}
+	return Some(float64(available) / float64(total))
+}
+
+func (w *Workload) workingSet() Opt[uint64] {
+	current, ok1 := w.MemoryBytes.Get()
+	inactive, ok2 := w.InactiveFileBytes.Get()
+	if !ok1 || !ok2 {
+		return Opt[uint64]{}
+	}
+	return Some(current - min(current, inactive))
+}
+
+// Monotonic is the snapshot's instant on CLOCK_MONOTONIC.
+func (s *Snapshot) Monotonic() time.Duration { return s.points[len(s.points)-1].Monotonic }

@@ -1,0 +1,263 @@
+package probes
+
+import (
+	"slices"
+	"time"
+)
+
+// Window is the time between two samples of one unbroken history. What is
+// derived from it is absent where a counter is, and where it went back.
+type Window struct {
+	points []*Sample // all that is kept, contiguous; the newest is to
+	from   int       // index of the older end
+	to     *Sample
+	seq    uint64 // of to
+}
+
+// Over is the window that reaches d back from the snapshot, or as far as there
+// is history; covered says whether that is all of d, to within half a tick's
+// jitter of one sample.
+func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
+	last := len(s.points) - 1
+	w = Window{points: s.points, from: last, to: s.points[last], seq: s.Sequence}
+	for w.from > 0 && w.to.Monotonic-s.points[w.from].Monotonic < d-jitter {
+		w.from--
+	}
+	return w, w.Elapsed() >= d-jitter
+}
+
+// jitter of a tick that came late or early within which a window still counts
+// as covered.
+const jitter = 50 * time.Millisecond
+
+// Elapsed is the window's length on the monotonic clock.
+func (w Window) Elapsed() time.Duration { return w.to.Monotonic - w.points[w.from].Monotonic }
+
+// Seconds is Elapsed in seconds.
+func (w Window) Seconds() float64 { return w.Elapsed().Seconds() }
+
+// base is the sample against which an object of the given series is
+// differenced: the window's older end, or where the series began if that was
+// later. Nil when that is the newest sample itself.
+func (w Window) base(series uint64) *Sample {
+	oldest := w.seq - uint64(len(w.points)-1)
+	i := w.from
+	if series > oldest+uint64(i) {
+		i = int(series - oldest)
+	}
+	if i >= len(w.points)-1 {
+		return nil
+	}
+	return w.points[i]
+}
+
+// CPUBusy is the share of all CPUs' time that was used.
+func (w Window) CPUBusy() Opt[float64] {
+	b := w.points[w.from]
+	cpus, ok := w.to.CPU.Online.Get()
+	if w.Elapsed() <= 0 || !ok || b.CPU.Seconds == nil {
+		return Opt[float64]{}
+	}
+	used := w.to.CPU.busySeconds() - b.CPU.busySeconds()
+	if used < 0 {
+		return Opt[float64]{}
+	}
+	return Some(min(1, used/(w.Seconds()*float64(cpus))))
+}
+
+// Memory is what reclaim did.
+func (w Window) Memory() MemoryRates {
+	b := w.points[w.from].Memory
+	m := w.to.Memory
+	var r MemoryRates
+	r.ScansPerSecond = plus(w.rate(m.ScansDirect, b.ScansDirect), w.rate(m.ScansKswapd, b.ScansKswapd))
+	r.RefaultsPerSecond = w.rate(m.Refaults, b.Refaults)
+	r.SwapInsPerSecond = w.rate(m.SwapIns, b.SwapIns)
+	if w.Elapsed() > 0 {
+		r.OOMKills = moved(m.OOMKills, b.OOMKills)
+	}
+	return r
+}
+
+// MaxAvailable is the most memory that was available at any sample of the
+// window, in bytes; absent when one of them lacks it.
+func (w Window) MaxAvailable() Opt[uint64] {
+	most := uint64(0)
+	for _, p := range w.points[w.from:] {
+		v, ok := p.Memory.AvailableBytes.Get()
+		if !ok {
+			return Opt[uint64]{}
+		}
+		most = max(most, v)
+	}
+	return Some(most)
+}
+
+// Pressure is the node's stall.
+func (w Window) Pressure() Ratios {
+	return w.ratios(w.to.Pressure, w.points[w.from].Pressure, w.Seconds())
+}
+
+func (w Window) ratios(now, was Pressure, seconds float64) Ratios {
+	one := func(n, p Stall) StallRatio {
+		return StallRatio{Some: share(n.Some, p.Some, seconds), Full: share(n.Full, p.Full, seconds)}
+	}
+	return Ratios{CPU: one(now.CPU, was.CPU), Memory: one(now.Memory, was.Memory), IO: one(now.IO, was.IO)}
+}
+
+func (w Window) network() NetworkState {
+	n, b := w.to.Network, w.points[w.from].Network
+	s := NetworkState{Network: n}
+	s.ListenDropsPerSecond = w.rate(n.ListenDrops, b.ListenDrops)
+	s.SoftnetSqueezedPerSecond = w.rate(n.SoftnetSqueezed, b.SoftnetSqueezed)
+	sent, ok1 := moved(n.TCPSegmentsSent, b.TCPSegmentsSent).Get()
+	again, ok2 := moved(n.TCPRetransmits, b.TCPRetransmits).Get()
+	if ok1 && ok2 && sent > 0 {
+		s.TCPRetransmitRatio = Some(float64(again) / float64(sent))
+	}
+	return s
+}
+
+func (w Window) disk(d *Disk) Opt[DiskRates] {
+	b := w.base(d.series)
+	was := b.disk(d.Name)
+	if was == nil {
+		return Opt[DiskRates]{}
+	}
+	c, ok := d.minus(was.DiskCounters)
+	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
+	if !ok || seconds <= 0 {
+		return Opt[DiskRates]{}
+	}
+	return Some(DiskRates{
+		WindowSeconds:         seconds,
+		ReadsPerSecond:        float64(c.Reads) / seconds,
+		WritesPerSecond:       float64(c.Writes) / seconds,
+		ReadBytesPerSecond:    float64(c.ReadBytes) / seconds,
+		WrittenBytesPerSecond: float64(c.WrittenBytes) / seconds,
+		ReadAwaitSeconds:      await(c.ReadMs, c.Reads),
+		WriteAwaitSeconds:     await(c.WriteMs, c.Writes),
+		QueueLength:           float64(c.WeightedMs) / 1000 / seconds,
+		BusyRatio:             min(1, float64(c.BusyMs)/1000/seconds),
+	})
+}
+
+func await(ms, requests uint64) Opt[float64] {
+	if requests == 0 {
+		return Opt[float64]{}
+	}
+	return Some(float64(ms) / 1000 / float64(requests))
+}
+
+func (w Window) nic(n *NIC) Opt[NICRates] {
+	b := w.base(n.series)
+	was := b.nic(n.Name)
+	if was == nil {
+		return Opt[NICRates]{}
+	}
+	c, ok := n.minus(was.NICCounters)
+	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
+	if !ok || seconds <= 0 {
+		return Opt[NICRates]{}
+	}
+	r := NICRates{
+		WindowSeconds:            seconds,
+		ReceiveBytesPerSecond:    float64(c.ReceiveBytes) / seconds,
+		TransmitBytesPerSecond:   float64(c.TransmitBytes) / seconds,
+		ReceivePacketsPerSecond:  float64(c.ReceivePackets) / seconds,
+		TransmitPacketsPerSecond: float64(c.TransmitPackets) / seconds,
+		ErrorsPerSecond:          float64(c.ReceiveErrors+c.TransmitErrors) / seconds,
+		DropsPerSecond:           float64(c.ReceiveDrops+c.TransmitDrops) / seconds,
+	}
+	if speed, ok := n.SpeedBytesPerSecond.Get(); ok {
+		r.ReceiveUtilizationRatio = Some(r.ReceiveBytesPerSecond / float64(speed))
+		r.TransmitUtilizationRatio = Some(r.TransmitBytesPerSecond / float64(speed))
+	}
+	return Some(r)
+}
+
+// Workload is what a workload of the snapshot did in the window.
+func (w Window) Workload(l *Workload) Opt[WorkloadRates] {
+	b := w.base(l.series)
+	was := b.Workload(l.Cgroup)
+	if was == nil {
+		return Opt[WorkloadRates]{}
+	}
+	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
+	if seconds <= 0 {
+		return Opt[WorkloadRates]{}
+	}
+	return Some(WorkloadRates{
+		WindowSeconds:  seconds,
+		CPUCores:       per(l.CPUMicroseconds, was.CPUMicroseconds, seconds*1e6),
+		ThrottledRatio: per(l.ThrottledMicroseconds, was.ThrottledMicroseconds, seconds*1e6),
+		Pressure:       w.ratios(l.Pressure, was.Pressure, seconds),
+		LimitHits:      moved(l.LimitHits, was.LimitHits),
+		IO:             ioRates(l.IO, was.IO, seconds),
+	})
+}
+
+// ioRates leaves out a device that was not there before or whose counters
+// went back.
+func ioRates(now, was []WorkloadIO, seconds float64) []WorkloadIORates {
+	var rates []WorkloadIORates
+	for _, n := range now {
+		i := slices.IndexFunc(was, func(io WorkloadIO) bool { return io.Number == n.Number })
+		if i < 0 {
+			continue
+		}
+		p := was[i]
+		var d differ
+		r := WorkloadIORates{
+			Number:                n.Number,
+			ReadsPerSecond:        float64(d.u64(n.Reads, p.Reads)) / seconds,
+			WritesPerSecond:       float64(d.u64(n.Writes, p.Writes)) / seconds,
+			ReadBytesPerSecond:    float64(d.u64(n.ReadBytes, p.ReadBytes)) / seconds,
+			WrittenBytesPerSecond: float64(d.u64(n.WrittenBytes, p.WrittenBytes)) / seconds,
+		}
+		if !d.broken {
+			rates = append(rates, r)
+		}
+	}
+	return rates
+}
+
+// moved is the difference of a counter, absent when it is or went back.
+func moved(now, was Opt[uint64]) Opt[uint64] {
+	var d differ
+	v := d.opt(now, was)
+	if d.broken {
+		return Opt[uint64]{}
+	}
+	return v
+}
+
+func per(now, was Opt[uint64], unit float64) Opt[float64] {
+	v, ok := moved(now, was).Get()
+	if !ok || unit <= 0 {
+		return Opt[float64]{}
+	}
+	return Some(float64(v) / unit)
+}
+
+func (w Window) rate(now, was Opt[uint64]) Opt[float64] { return per(now, was, w.Seconds()) }
+
+// share is a difference of µs as a part of the window. The file and the clock
+// are not read at one instant, so it may come out a little above one.
+func share(now, was Opt[uint64], seconds float64) Opt[float64] {
+	v, ok := per(now, was, seconds*1e6).Get()
+	if !ok {
+		return Opt[float64]{}
+	}
+	return Some(min(1, v))
+}
+
+// plus is the sum of those that are there.
+func plus(a, b Opt[float64]) Opt[float64] {
+	x, ok1 := a.Get()
+	y, ok2 := b.Get()
+	if !ok1 && !ok2 {
+		return Opt[float64]{}
+	}
+	return Some(x + y)
+}
