@@ -1,0 +1,283 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// MemoryStall judges whether the node is short of memory: tasks stall on it,
+// little is available, and global reclaim really moves. All three, because
+// each alone is ordinary: a pod that thrashes inside its own limit stalls and
+// refaults on an idle node, a node full of page cache reclaims without pain.
+type MemoryStall struct {
+	Enabled bool      `yaml:"enabled" why:"Whether the rule judges at all."`
+	Soft    StallRule `yaml:"soft" why:"From here the node is marked, and pods may go after it was marked."`
+	Hard    StallRule `yaml:"hard" why:"From here pods go at once; it must not be easier to reach than soft."`
+	// KubeletEvictionHard gives the floors: soft 4 times, hard 2 times.
+	KubeletEvictionHard uint64        `yaml:"kubeletEvictionHard" unit:"bytes" why:"The kubelet's own evictionHard memory.available: the floors derive from it, soft at 4 times and hard at 2 times, so that this rule comes before the kubelet's. A floor counts only while global reclaim moves."`
+	Cleared             time.Duration `yaml:"cleared" why:"How long a level must not have been worth keeping before it is left; shorter lets a taint flap."`
+}
+
+// StallRule is met when tasks stalled for at least StallFull of the last Over
+// while less than Available of the memory is available.
+type StallRule struct {
+	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which every task of the node waited for memory (PSI full); stall is what hurts, use of memory alone is not."`
+	Over      time.Duration `yaml:"over" why:"The window that the stall is averaged over, so that a moment's reclaim does not count."`
+	Available float64       `yaml:"available" unit:"ratio" why:"The level needs less available memory than this share of all memory; with more, the stall has another cause."`
+}
+
+// DefaultMemoryStall has the thresholds of a fresh install.
+func DefaultMemoryStall() MemoryStall {
+	return MemoryStall{
+		Enabled:             true,
+		Soft:                StallRule{StallFull: 0.10, Over: 30 * time.Second, Available: 0.10},
+		Hard:                StallRule{StallFull: 0.25, Over: 5 * time.Second, Available: 0.04},
+		KubeletEvictionHard: 100 << 20,
+		Cleared:             30 * time.Second,
+	}
+}
+
+const (
+	softFloor, hardFloor = 4, 2 // times KubeletEvictionHard
+	// A level is kept while half its stall remains and little more than its
+	// share is available, seen over the last heldOver.
+	heldStall, heldAvailable = 0.5, 1.25
+	heldOver                 = 5 * time.Second
+)
+
+// Name of the plugin.
+func (MemoryStall) Name() string { return "memory-stall" }
+
+// Threshold judges hard and soft, each with its own hysteresis.
+func (m MemoryStall) Threshold(v View) Verdict {
+	soft := m.judge(v, Soft, m.Soft, softFloor*m.KubeletEvictionHard)
+	hard := m.judge(v, Hard, m.Hard, hardFloor*m.KubeletEvictionHard)
+	if v.WarmingUp {
+		soft.met, soft.held = false, false
+	}
+	out := Verdict{Resource: Memory, Scope: "node", Condition: "MemoryContention", Unit: "ratio", Operator: ">="}
+	out.Evidence = append(hard.evidence, soft.evidence...)
+	out.Met, out.Held = v.Previous.Met, v.Previous.Held
+	out.latch(v, Soft, soft.met, soft.held, m.Cleared)
+	out.latch(v, Hard, hard.met, hard.held, m.Cleared)
+	shown, rule := soft, m.Soft
+	if out.Level == Hard {
+		shown, rule = hard, m.Hard
+	}
+	out.Observed, out.Threshold = shown.stall, probes.Some(rule.StallFull)
+	out.Absent = cmp.Or(hard.absent, soft.absent)
+	out.Reason = shown.say(out.Level, v.WarmingUp)
+	return out
+}
+
+// latch applies hysteresis to one level: it comes on when met, and goes off
+// when it was not worth keeping for the whole of cleared, all of it seen.
+func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Duration) {
+	i := level - Soft
+	if met || held {
+		v.Held[i] = view.Monotonic
+	}
+	_, seen := view.Over(cleared)
+	switch {
+	case met:
+		v.Met[i] = true
+	case v.Met[i] && seen && view.Monotonic-v.Held[i] >= cleared:
+		v.Met[i] = false
+	}
+	if v.Met[i] {
+		v.Level = max(v.Level, level)
+	}
+}
+
+// stallJudgement is one rule against one snapshot.
+type stallJudgement struct {
+	met, held bool
+	stall     probes.Opt[float64]
+	evidence  []Evidence
+	absent    string
+}
+
+func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) stallJudgement {
+	w, covered := v.Over(rule.Over)
+	covered = covered && v.Monotonic-v.Since >= rule.Over
+	full, why := nodeStall(v.Snapshot, w)
+	j := stallJudgement{stall: full, absent: why}
+	if !covered {
+		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Over)
+	}
+	scans := w.Memory().ScansPerSecond
+	stalls := j.compare(level, "memory stall, full, over "+rule.Over.String(), full, ">=", rule.StallFull, "ratio", why)
+	little := j.compare(level, "memory available", v.Memory.AvailableRatio, "<", rule.Available, "ratio", "not in /proc/meminfo")
+	moves := j.compare(level, "global reclaim, pages scanned per second", scans, ">", 0, "pages", "not in /proc/vmstat")
+	under := j.compare(level, "memory available throughout "+rule.Over.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
+	j.met = covered && moves && (stalls && little || under)
+	j.held = m.worthKeeping(v, rule, floor)
+	return j
+}
+
+// worthKeeping is the rule again, easier to meet and over the last seconds.
+func (m MemoryStall) worthKeeping(v View, rule StallRule, floor uint64) bool {
+	w, _ := v.Over(heldOver)
+	full, _ := nodeStall(v.Snapshot, w)
+	stall, ok1 := full.Get()
+	ratio, ok2 := v.Memory.AvailableRatio.Get()
+	available, ok3 := v.Memory.AvailableBytes.Get()
+	scans, _ := w.Memory().ScansPerSecond.Get() // absent: then nothing was met either
+	stalls := ok1 && ok2 && stall >= rule.StallFull*heldStall && ratio < rule.Available*heldAvailable
+	under := ok3 && float64(available) < float64(floor)*heldAvailable
+	return scans > 0 && (stalls || under)
+}
+
+// compare makes one comparison and keeps it as evidence; what is absent is
+// not met.
+func (j *stallJudgement) compare(level Level, what string, observed probes.Opt[float64], op string, threshold float64, unit, why string) bool {
+	e := Evidence{Rule: level, What: what, Observed: observed, Operator: op, Threshold: threshold, Unit: unit}
+	o, ok := observed.Get()
+	switch {
+	case !ok:
+		e.Absent = why
+	case op == "<":
+		e.Met = o < threshold
+	case op == ">":
+		e.Met = o > threshold
+	default:
+		e.Met = o >= threshold
+	}
+	j.evidence = append(j.evidence, e)
+	return e.Met
+}
+
+func float(o probes.Opt[uint64]) probes.Opt[float64] {
+	v, ok := o.Get()
+	if !ok {
+		return probes.Opt[float64]{}
+	}
+	return probes.Some(float64(v))
+}
+
+// nodeStall is PSI memory full of the host without the stall of cgroups that
+// met their own limit: that is their pressure, not the node's. What a
+// workload at no limit suffers stays, so that a real shortage is seen beside
+// a pod that thrashes by itself.
+func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], why string) {
+	host, ok := w.Pressure().Memory.Full.Get()
+	if !ok {
+		why, known := s.Pressure.Totals.Absent["memory"]
+		if !known {
+			why = "a ratio needs two samples"
+		}
+		return full, why
+	}
+	own, others := 0.0, 0.0
+	limited := atOwnLimit(s, w)
+	for i := range s.Workloads {
+		l := &s.Workloads[i].Workload
+		stall := workloadStall(w, l)
+		switch {
+		case limited[l.Cgroup]:
+			own += stall
+		case !holdsAny(l.Cgroup, limited):
+			others = max(others, stall)
+		}
+	}
+	return probes.Some(min(host, max(others, host-own))), ""
+}
+
+// atOwnLimit is the cgroups that met their own limit in the window.
+func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
+	limited := map[string]bool{}
+	for i := range s.Workloads {
+		l := &s.Workloads[i].Workload
+		r, _ := w.Workload(l).Get() // without rates there are no hits
+		if hits, ok := r.LimitHits.Get(); ok && hits > 0 {
+			limited[l.Cgroup] = true
+		}
+	}
+	return limited
+}
+
+// workloadStall is the share of the window in which the whole workload
+// stalled; zero when that is not known, since it is only ever subtracted from
+// or compared with the host's.
+func workloadStall(w probes.Window, l *probes.Workload) float64 {
+	r, _ := w.Workload(l).Get()
+	full, _ := r.Pressure.Memory.Full.Get()
+	return full
+}
+
+// holdsAny: a parent's stall contains that of the cgroups below it.
+func holdsAny(parent string, limited map[string]bool) bool {
+	for child := range limited {
+		if strings.HasPrefix(child, strings.TrimSuffix(parent, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// say puts the judgement into one sentence.
+func (j stallJudgement) say(level Level, warmingUp bool) string {
+	var met, not []string
+	for _, e := range j.evidence {
+		if e.Met {
+			met = append(met, e.say())
+		} else {
+			not = append(not, e.say())
+		}
+	}
+	switch {
+	case level > None && j.met:
+		return strings.Join(met, "; ")
+	case level > None:
+		return "kept until clear for the whole window: " + strings.Join(not, "; ")
+	case j.absent != "":
+		return "not judged in full: " + j.absent
+	case warmingUp:
+		return "warming up, only hard is judged: " + strings.Join(not, "; ")
+	}
+	return strings.Join(not, "; ")
+}
+
+func (e Evidence) say() string {
+	o, ok := e.Observed.Get()
+	switch {
+	case !ok:
+		return e.What + " unknown (" + e.Absent + ")"
+	case e.Unit == "ratio":
+		return fmt.Sprintf("%s %.1f %% (%s %g %%)", e.What, 100*o, e.wants(), 100*e.Threshold)
+	case e.Unit == "bytes":
+		return fmt.Sprintf("%s %.0f MiB (%s %.0f MiB)", e.What, o/(1<<20), e.wants(), e.Threshold/(1<<20))
+	}
+	return fmt.Sprintf("%s %.0f (%s %g)", e.What, o, e.wants(), e.Threshold)
+}
+
+func (e Evidence) wants() string {
+	if e.Met {
+		return e.Operator
+	}
+	return "threshold " + e.Operator
+}
+
+// Top names the workloads with the largest working sets: what their going
+// would give back.
+func (MemoryStall) Top(v View, n int) []Candidate {
+	var list []Candidate
+	for i := range v.Workloads {
+		w := &v.Workloads[i]
+		set, ok := w.WorkingSetBytes.Get()
+		if !ok {
+			continue
+		}
+		list = append(list, Candidate{
+			Cgroup: w.Cgroup, Name: w.Name, PodUID: w.PodUID, Relief: float64(set), Unit: "bytes",
+			Why: fmt.Sprintf("working set %.0f MiB", float64(set)/(1<<20)),
+		})
+	}
+	slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(b.Relief, a.Relief) })
+	return list[:min(n, len(list))]
+}

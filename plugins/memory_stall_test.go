@@ -1,0 +1,386 @@
+package plugins
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const (
+	gib = 1 << 30
+	mib = 1 << 20
+)
+
+// node is a made-up node, second by second.
+type node struct {
+	t         *testing.T
+	history   *probes.History
+	set       *Set
+	at        time.Duration
+	full      uint64
+	scans     uint64
+	available uint64
+	total     uint64
+	pod       *probes.Workload
+	other     *probes.Workload
+	noPSI     bool
+	levels    *Levels
+}
+
+func newNode(t *testing.T) *node {
+	return &node{
+		t: t, total: 64 * gib, available: 32 * gib, at: time.Hour,
+		history: &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		set:     NewSet(Config{WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall()}),
+	}
+}
+
+// second lets one pass, stalled for the given share of it.
+func (n *node) second(stall float64, scans uint64) Verdict {
+	n.at += time.Second
+	n.full += uint64(stall * 1e6)
+	n.scans += scans
+	s := &probes.Sample{
+		Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a",
+		Memory: probes.Memory{
+			TotalBytes: probes.Some(n.total), AvailableBytes: probes.Some(n.available),
+			ScansDirect: probes.Some(uint64(0)), ScansKswapd: probes.Some(n.scans),
+		},
+	}
+	if n.noPSI {
+		s.Pressure.Absent.Because("memory", "this kernel has no PSI (CONFIG_PSI)")
+	} else {
+		s.Pressure.Memory.Full = probes.Some(n.full)
+	}
+	for _, w := range []*probes.Workload{n.pod, n.other} {
+		if w != nil {
+			s.Workloads = append(s.Workloads, *w)
+		}
+	}
+	n.levels = n.set.Judge(n.history.Add(s))
+	require.Len(n.t, n.levels.Verdicts, 1)
+	return n.levels.Verdicts[0]
+}
+
+func (n *node) seconds(count int, stall float64, scans uint64) (v Verdict) {
+	for range count {
+		v = n.second(stall, scans)
+	}
+	return v
+}
+
+func (n *node) warm() *node {
+	n.seconds(301, 0, 0)
+	return n
+}
+
+// until counts the seconds until the level is there.
+func (n *node) until(l Level, most int, stall float64, scans uint64) int {
+	for i := 1; i <= most; i++ {
+		if n.second(stall, scans).Level == l {
+			return i
+		}
+	}
+	n.t.Fatalf("not %s within %d s: %s", l, most, n.levels.Verdicts[0].Reason)
+	return 0
+}
+
+func TestAHealthyNodeIsNotJudged(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		available uint64
+		stall     float64
+		scans     uint64
+	}{
+		{"idle", 32 * gib, 0, 0},
+		{"full of page cache, reclaiming without pain", 20 * gib, 0.001, 50_000},
+		{"little available, nobody stalls", 2 * gib, 0.02, 50_000},
+		{"a stall with plenty available is no shortage", 32 * gib, 0.9, 50_000},
+		{"a stall without global reclaim is a cgroup's own", 2 * gib, 0.9, 0},
+		{"small and nearly full, but nothing reclaims", 90 * mib, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t).warm()
+			n.available = c.available
+			for range 120 {
+				require.Equal(t, None, n.second(c.stall, c.scans).Level)
+			}
+			assert.Empty(t, n.levels.Verdicts[0].Candidates)
+		})
+	}
+}
+
+func TestARealShortageIsHardWithinTheWindow(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib // 3.1 %
+	assert.LessOrEqual(t, n.until(Hard, 10, 1, 9000), 2, "25 % of 5 s is stalled after 1.25 s of full stall")
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "memory stall, full, over 5s")
+}
+
+func TestALighterShortageIsSoft(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 5 * gib // 7.8 %
+	assert.InDelta(t, 20, n.until(Soft, 40, 0.15, 500), 1, "15 % reaches 10 % of 30 s after 20 s")
+	n.seconds(60, 0.15, 500)
+	assert.Equal(t, Soft, n.levels.Verdicts[0].Level, "it stays and does not become hard")
+}
+
+func TestBelowTheKubeletsFloorsItIsAShortageWithoutStall(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 300 * mib
+	assert.GreaterOrEqual(t, n.until(Soft, 40, 0, 100), 30, "throughout the window")
+	n.available = 150 * mib
+	assert.GreaterOrEqual(t, n.until(Hard, 10, 0, 100), 5)
+}
+
+func TestALevelClearsAfterTheClearedWindow(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.seconds(20, 0.8, 9000)
+	require.Equal(t, Hard, n.levels.Verdicts[0].Level)
+	n.available = 40 * gib
+	took := n.until(None, 60, 0, 0)
+	assert.InDelta(t, 30, took, 1)
+}
+
+func TestAPauseInThePressureDoesNotFlapTheLevel(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.seconds(10, 0.8, 9000)
+	for range 5 {
+		for range 20 {
+			require.Equal(t, Hard, n.second(0, 0).Level)
+		}
+		n.seconds(5, 0.8, 9000)
+	}
+}
+
+func TestAPodAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib // little, and something reclaims: the stall alone decides
+	n.pod = &probes.Workload{Cgroup: "/pod", Inode: 1, LimitHits: probes.Some(uint64(0)), MemoryBytes: probes.Some(uint64(gib))}
+	n.pod.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.second(0, 100)
+	for range 60 {
+		*n.pod = grown(*n.pod, 900_000, 50)
+		require.Equal(t, None, n.second(0.9, 100).Level)
+	}
+}
+
+func TestARealShortageIsSeenBesideAPodAtItsOwnLimit(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.pod = &probes.Workload{Cgroup: "/limited", Inode: 1, LimitHits: probes.Some(uint64(0))}
+	n.pod.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.other = &probes.Workload{Cgroup: "/victim", Inode: 2, LimitHits: probes.Some(uint64(0))}
+	n.other.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.second(0, 100)
+	for range 5 {
+		*n.pod, *n.other = grown(*n.pod, 900_000, 50), grown(*n.other, 600_000, 0)
+		n.second(0.5, 9000)
+	}
+	assert.Equal(t, Hard, n.levels.Verdicts[0].Level)
+}
+
+func grown(w probes.Workload, full, hits uint64) probes.Workload {
+	was, _ := w.Pressure.Memory.Full.Get()
+	w.Pressure.Memory.Full = probes.Some(was + full)
+	was, _ = w.LimitHits.Get()
+	w.LimitHits = probes.Some(was + hits)
+	return w
+}
+
+func TestWhileTheNodeWarmsUpOnlyHardIsJudged(t *testing.T) {
+	n := newNode(t)
+	n.available = 5 * gib
+	for range 290 {
+		require.Equal(t, None, n.second(0.2, 500).Level)
+	}
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "warming up")
+	n.seconds(15, 0.2, 500)
+	assert.Equal(t, Soft, n.levels.Verdicts[0].Level)
+
+	n = newNode(t)
+	n.available = 2 * gib
+	assert.LessOrEqual(t, n.until(Hard, 10, 1, 9000), 6)
+}
+
+func TestAChangedRuleStartsItsWindowAnew(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.seconds(60, 0.2, 500)
+	require.Equal(t, Soft, n.levels.Verdicts[0].Level)
+	c := n.set.config
+	c.MemoryStall.Hard.StallFull = 0.1
+	n.set.Configure(c)
+	require.Equal(t, None, n.second(0.2, 500).Level, "the old verdict does not count")
+	assert.Equal(t, 5, n.until(Hard, 10, 0.2, 500), "nor does what was before the change")
+}
+
+func TestAConfigurationThatIsTheSameChangesNothing(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.seconds(10, 0.8, 9000)
+	n.set.Configure(n.set.config)
+	assert.Equal(t, Hard, n.second(0.8, 9000).Level)
+}
+
+func TestWithoutPSITheFloorsAreJudgedAndNobodyIsNamed(t *testing.T) {
+	n := newNode(t)
+	n.noPSI = true
+	n.pod = &probes.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: probes.Some(uint64(gib)), InactiveFileBytes: probes.Some(uint64(0))}
+	n.warm()
+	v := n.second(0, 100)
+	assert.Equal(t, None, v.Level)
+	assert.Contains(t, v.Absent, "no PSI")
+	n.available = 150 * mib
+	n.until(Hard, 10, 0, 100)
+	assert.Empty(t, n.levels.Verdicts[0].Candidates)
+}
+
+func TestAfterAGapNothingIsJudgedAndNothingIsForgotten(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.seconds(10, 0.8, 9000)
+	n.at += time.Minute // starved: no sample for a minute, and no evidence of calm
+	v := n.second(0, 0)
+	assert.Equal(t, Hard, v.Level)
+	assert.NotEmpty(t, v.Absent)
+	assert.Empty(t, v.Candidates)
+	n.available = 40 * gib
+	assert.InDelta(t, 30, n.until(None, 60, 0, 0), 1, "all of the cleared window must be seen")
+}
+
+func TestTheLargestWorkingSetsAreNamedFirst(t *testing.T) {
+	n := newNode(t)
+	n.pod = &probes.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: probes.Some(uint64(3 * gib)), InactiveFileBytes: probes.Some(uint64(2 * gib))}
+	n.other = &probes.Workload{Cgroup: "/b", Inode: 2, MemoryBytes: probes.Some(uint64(2 * gib)), InactiveFileBytes: probes.Some(uint64(0))}
+	n.warm()
+	n.available = 2 * gib
+	n.seconds(5, 1, 9000)
+	c := n.levels.Verdicts[0].Candidates
+	require.Len(t, c, 2)
+	assert.Equal(t, "/b", c[0].Cgroup)
+	assert.InDelta(t, 2*gib, c[0].Relief, 0)
+	assert.Equal(t, "/a", c[1].Cgroup)
+	assert.InDelta(t, gib, c[1].Relief, 0)
+}
+
+func TestAWorkloadWhoseMemoryIsNotKnownIsNotNamed(t *testing.T) {
+	n := newNode(t)
+	n.pod = &probes.Workload{Cgroup: "/a", Inode: 1}
+	n.warm()
+	n.available = 2 * gib
+	n.seconds(5, 1, 9000)
+	assert.Equal(t, Hard, n.levels.Verdicts[0].Level)
+	assert.Empty(t, n.levels.Verdicts[0].Candidates)
+}
+
+// The slow obvious version: it keeps every second of the node's life and asks
+// of each level what the rule says, without windows, latches or totals.
+type slowStall struct {
+	stall, ratio, available []float64
+	scans                   []uint64
+	on                      [2]bool
+}
+
+func (s *slowStall) judge(n *node, stall float64, scans uint64) Level {
+	s.stall, s.scans = append(s.stall, stall), append(s.scans, scans)
+	s.available = append(s.available, float64(n.available))
+	s.ratio = append(s.ratio, float64(n.available)/float64(n.total))
+	m := DefaultMemoryStall()
+	for i, r := range []StallRule{m.Soft, m.Hard} {
+		floor := float64(m.KubeletEvictionHard) * []float64{4, 2}[i]
+		last := len(s.stall) - 1
+		if s.met(last, r, floor) {
+			s.on[i] = true
+			continue
+		}
+		calm := true
+		for at := last; at > last-30; at-- {
+			calm = calm && !s.met(at, r, floor) && !s.kept(at, r, floor)
+		}
+		if calm {
+			s.on[i] = false
+		}
+	}
+	switch {
+	case s.on[1]:
+		return Hard
+	case s.on[0]:
+		return Soft
+	}
+	return None
+}
+
+func (s *slowStall) over(at, seconds int) (stall float64, scans uint64, most float64) {
+	for i := at - seconds + 1; i <= at; i++ {
+		stall += s.stall[i] / float64(seconds)
+		scans += s.scans[i]
+	}
+	for i := at - seconds; i <= at; i++ {
+		most = max(most, s.available[i])
+	}
+	return stall, scans, most
+}
+
+const slack = 1e-9
+
+func (s *slowStall) met(at int, r StallRule, floor float64) bool {
+	stall, scans, most := s.over(at, int(r.Over/time.Second))
+	return scans > 0 && (stall >= r.StallFull-slack && s.ratio[at] < r.Available || most < floor)
+}
+
+func (s *slowStall) kept(at int, r StallRule, floor float64) bool {
+	stall, scans, _ := s.over(at, 5)
+	return scans > 0 && (stall >= r.StallFull/2-slack && s.ratio[at] < r.Available*1.25 || s.available[at] < floor*1.25)
+}
+
+func TestTheRuleAgreesWithASlowObviousOne(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	n := newNode(t).warm()
+	slow := &slowStall{}
+	for range 301 {
+		slow.stall, slow.scans = append(slow.stall, 0), append(slow.scans, 0)
+		slow.available, slow.ratio = append(slow.available, 32*gib), append(slow.ratio, 0.5)
+	}
+	seen := map[Level]int{}
+	stall, scans := 0.0, uint64(0)
+	for i := range 20_000 {
+		if rnd.IntN(15) == 0 { // the weather changes
+			stall = []float64{0, 0.03, 0.06, 0.12, 0.3, 0.9}[rnd.IntN(6)]
+			scans = []uint64{0, 800, 800}[rnd.IntN(3)]
+			n.available = []uint64{32 * gib, 7 * gib, 5 * gib, 3 * gib, 2 * gib, 450 * mib, 300 * mib, 150 * mib}[rnd.IntN(8)]
+			if rnd.IntN(4) == 0 {
+				stall, scans, n.available = 0, 0, 32*gib
+			}
+		}
+		want := slow.judge(n, stall, scans)
+		v := n.second(stall, scans)
+		require.Equal(t, want, v.Level, "second %d: %s", i, v.Reason)
+		seen[want]++
+	}
+	t.Log(seen)
+	for _, l := range []Level{None, Soft, Hard} {
+		require.Greater(t, seen[l], 100, l)
+	}
+}
+
+func TestLevelsAreReadBackAsTheyAreWritten(t *testing.T) {
+	for _, l := range []Level{None, Soft, Hard} {
+		b, err := l.MarshalText()
+		require.NoError(t, err)
+		var back Level
+		require.NoError(t, back.UnmarshalText(b))
+		assert.Equal(t, l, back)
+	}
+	var l Level
+	require.ErrorContains(t, l.UnmarshalText([]byte("harder")), "want none, soft or hard")
+}

@@ -1,0 +1,149 @@
+// Package plugins judges Snapshots: which pressure is on, how hard, since
+// when, and which workloads deserve to go.
+//
+// # Usage
+//
+// A Set holds the inner plugins and is asked once per tick; its answer,
+// Levels, is what everything else reads. How to add a plugin is told in
+// inner.go.
+//
+// # Concurrency
+//
+// A Set belongs to one goroutine. Levels and Verdicts never change and may be
+// shared.
+package plugins
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Level says how hard a threshold is met.
+type Level int
+
+// The levels. Soft leads to a condition and a taint, Hard to evictions too.
+const (
+	None Level = iota
+	Soft
+	Hard
+)
+
+// String is the level as people and JSON read it.
+func (l Level) String() string {
+	switch l {
+	case None:
+		return "none"
+	case Soft:
+		return "soft"
+	case Hard:
+		return "hard"
+	}
+	return fmt.Sprintf("Level(%d)", int(l))
+}
+
+// MarshalText writes the level's name.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (l *Level) UnmarshalText(b []byte) error {
+	for _, known := range []Level{None, Soft, Hard} {
+		if known.String() == string(b) {
+			*l = known
+			return nil
+		}
+	}
+	return fmt.Errorf("level %q: want none, soft or hard", b)
+}
+
+// Resource that a verdict is about.
+type Resource string
+
+// The resources.
+const (
+	Memory     Resource = "memory"
+	Disk       Resource = "disk"
+	NetworkIO  Resource = "network"
+	Filesystem Resource = "filesystem"
+	CPU        Resource = "cpu"
+)
+
+// Verdict is a plugin's answer to "is your threshold met?". The next question
+// to the plugin carries it, so it is all the state a plugin has.
+type Verdict struct {
+	Plugin   string   `json:"plugin"`
+	Resource Resource `json:"resource"`
+	// Scope is "node", or the device it is about.
+	Scope string `json:"scope"`
+	Level Level  `json:"level"`
+	// Since the level is what it is.
+	Since time.Time `json:"since"`
+	// Observed, Operator and Threshold are the one comparison that decided, or
+	// came nearest to it, and Unit is its unit (ratio, bytes, seconds). They
+	// are for people: nobody compares them again.
+	Observed  probes.Opt[float64] `json:"observed,omitzero"`
+	Operator  string              `json:"operator,omitempty"`
+	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
+	Unit      string              `json:"unit,omitempty"`
+	// Condition on the Node and taint key, "plimsoll.dev/" + its name.
+	Condition string `json:"condition,omitempty"`
+	// Reason is one sentence: why this level.
+	Reason string `json:"reason"`
+	// Evidence is every comparison that was made, met or not.
+	Evidence []Evidence `json:"evidence,omitempty"`
+	// Absent is what the plugin could not see, and why; nobody is named then.
+	Absent string `json:"absent,omitempty"`
+	// Candidates are the workloads that should go, the most deserving first;
+	// only while the threshold is met.
+	Candidates []Candidate `json:"candidates,omitempty"`
+
+	// Held is, for each level from Soft on, when it was last worth keeping:
+	// what hysteresis remembers.
+	Held [2]time.Duration `json:"-"`
+	// Met is, for each level from Soft on, whether it is on.
+	Met [2]bool `json:"-"`
+}
+
+// Evidence is one comparison of a rule.
+type Evidence struct {
+	// Rule is the level that the comparison is part of.
+	Rule      Level               `json:"rule"`
+	What      string              `json:"what"`
+	Observed  probes.Opt[float64] `json:"observed,omitzero"`
+	Operator  string              `json:"operator"`
+	Threshold float64             `json:"threshold"`
+	Unit      string              `json:"unit"`
+	Met       bool                `json:"met"`
+	// Absent is why there is no observed value.
+	Absent string `json:"absent,omitempty"`
+}
+
+// Candidate is a workload that a plugin names, the most deserving first.
+type Candidate struct {
+	Cgroup string `json:"cgroup"`
+	Name   string `json:"name"`
+	PodUID string `json:"podUid,omitempty"`
+	// Relief is what its going would give back, in Unit.
+	Relief float64 `json:"relief"`
+	Unit   string  `json:"unit"`
+	// Why it is named, with its numbers.
+	Why string `json:"why"`
+}
+
+// Levels is what all inner plugins said at one tick.
+type Levels struct {
+	Time     time.Time `json:"time"`
+	Verdicts []Verdict `json:"verdicts"`
+}
+
+// Of is the highest level of a resource.
+func (l *Levels) Of(r Resource) Level {
+	highest := None
+	for _, v := range l.Verdicts {
+		if v.Resource == r {
+			highest = max(highest, v.Level)
+		}
+	}
+	return highest
+}
