@@ -1,0 +1,51 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Differences lists the keys whose values differ, in the order of the
+// document. Who runs rules starts those anew whose keys are among them.
+func Differences(a, b *Agent) []string {
+	var keys []string
+	old := values(a)
+	walk(root(b), func(path string, f field) {
+		if f.value.Kind() == reflect.Struct || strings.Contains(path, "[]") {
+			return
+		}
+		if !same(old[path], f.value) {
+			keys = append(keys, path)
+		}
+	})
+	return keys
+}
+
+// RestartNeeded lists the keys whose values differ and take effect only when
+// the agent starts.
+func RestartNeeded(from, to *Agent) []string {
+	return slices.DeleteFunc(Differences(from, to), func(key string) bool {
+		return !slices.ContainsFunc(onlyAtStart(), func(prefix string) bool {
+			return key == prefix || strings.HasPrefix(key, prefix+".")
+		})
+	})
+}
+
+// onlyAtStart lists the keys, and the sections, whose values are bound when
+// the agent starts: sockets that are open, and mounts whose files are open.
+func onlyAtStart() []string { return []string{"paths", "web", "api.socket"} }
+
+func values(a *Agent) map[string]reflect.Value {
+	all := map[string]reflect.Value{}
+	walk(root(a), func(path string, f field) { all[path] = f.value })
+	return all
+}
+
+// same takes an empty list and none for the same.
+func same(a, b reflect.Value) bool {
+	if a.Kind() == reflect.Slice && a.Len() == 0 && b.Len() == 0 {
+		return true
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
+}

@@ -1,0 +1,36 @@
+package config
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestDifferencesNameEachChangedKey(t *testing.T) {
+	a, b := Default(), Default()
+	assert.Empty(t, Differences(&a, &b))
+
+	b.Tick = 2 * time.Second
+	b.Web.ListenAddresses = []string{":0"}
+	b.Workloads.Roots = []string{}
+	b.Plugins.MemoryStall.Hard.Available = 0.03
+	b.Plugins.MemoryStall.Enabled = false
+	want := []string{"tick", "web.listenAddresses", "plugins.memoryStall.enabled", "plugins.memoryStall.hard.available"}
+	assert.Equal(t, want, Differences(&a, &b), "an empty list and none are the same")
+	assert.Equal(t, want, Differences(&b, &a))
+}
+
+func TestOnlySocketsAndMountsNeedARestart(t *testing.T) {
+	a, b := Default(), Default()
+	walkedTo := func(change func(*Agent)) []string {
+		b = Default()
+		change(&b)
+		return RestartNeeded(&a, &b)
+	}
+	assert.Empty(t, walkedTo(func(*Agent) {}))
+	assert.Empty(t, walkedTo(func(b *Agent) { b.Tick, b.Plugins.WarmUp, b.Log.Level, b.Recording.File = 1, 1, "x", "x" }))
+	assert.Equal(t, []string{"paths.procfs", "paths.sysfs", "paths.cgroupfs"}, walkedTo(func(b *Agent) { b.Paths = Paths{"a", "b", "c"} }))
+	assert.Equal(t, []string{"web.listenAddresses", "web.open", "web.pprof"}, walkedTo(func(b *Agent) { b.Web = Web{nil, true, true} }))
+	assert.Equal(t, []string{"api.socket"}, walkedTo(func(b *Agent) { b.API.Socket = "x"; b.Tick = 1 }))
+}

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pollInterval is how often the file is read to see whether it changed. It is
+// read, not watched: a ConfigMap's file is a symlink below a symlink that is
+// swapped, and a file system of another machine reports nothing.
+const pollInterval = time.Second
+
+// File is a configuration file that may change while the agent runs. A bad
+// one leaves the last good one in force.
+type File struct {
+	// Logger hears of each change; nil for none. Set it before Run or Reload.
+	Logger *slog.Logger
+
+	path     string
+	override func(*Agent)
+	current  atomic.Pointer[Agent]
+	last     atomic.Pointer[outcome]
+
+	// mu lets one load run at a time, from reading to putting in force, so
+	// that an older content never replaces a newer one. It guards the two below.
+	mu      sync.Mutex
+	seen    fingerprint // of the content loaded last, good or bad
+	pending fingerprint // of the content the last poll found, if it differed
+}
+
+// outcome is how the last load ended.
+type outcome struct {
+	err error
+	at  time.Time
+}
+
+// fingerprint tells contents apart, those that cannot be read among them.
+type fingerprint [sha256.Size]byte
+
+// Open reads and checks the file at path; an empty path stands for a file that
+// sets nothing. override, unless nil, then changes what was read, as flags do;
+// it runs again at each reload. The error is [Errors] for a content that is
+// wrong, else that of opening or reading it.
+func Open(path string, override func(*Agent)) (*File, error) {
+	if override == nil {
+		override = func(*Agent) {}
+	}
+	f := &File{path: path, override: override}
+	if err := f.Reload(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Current is the configuration in force; it must not be changed. The pointer
+// changes exactly when a value does, so who keeps it can tell by comparing.
+func (f *File) Current() *Agent { return f.current.Load() }
+
+// Status says how the last load ended, and when: with ok false, err says why
+// the last good configuration is still in force.
+func (f *File) Status() (ok bool, err error, at time.Time) { //nolint:revive,staticcheck // the error is a fact here, not the failure of this call
+	last := f.last.Load()
+	return last.err == nil, last.err, last.at
+}
+
+// Reload reads the file now and puts it in force if it is good. The error is
+// that of [Open].
+func (f *File) Reload() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, err := f.read()
+	return f.load(data, err)
+}
+
+// Run puts each change of the file's content in force about two seconds later,
+// until ctx is done; it returns nil.
+func (f *File) Run(ctx context.Context) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			f.poll()
+		}
+	}
+}
+
+// poll loads a content that is new and was the same a poll ago: a file that is
+// being written may be good YAML at every line, with half of its keys.
+func (f *File) poll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, err := f.read()
+	switch now := fingerprintOf(data, err); now {
+	case f.seen:
+		f.pending = f.seen
+	case f.pending:
+		_ = f.load(data, err) // kept for Status and logged
+	default:
+		f.pending = now
+	}
+}
+
+// load puts the content in force or keeps the reason why not. f.mu is held.
+func (f *File) load(data []byte, err error) error {
+	f.seen = fingerprintOf(data, err)
+	f.pending = f.seen
+	agent, err := f.decode(data, err)
+	f.last.Store(&outcome{err, time.Now()})
+	old := f.current.Load()
+	switch {
+	case err == nil && old == nil:
+		f.current.Store(agent)
+	case err == nil:
+		f.replace(old, agent)
+	case old != nil:
+		f.log().Error("configuration is not loaded, the last good one stays in force", "file", f.path, "error", err)
+	}
+	return err
+}
+
+func (f *File) replace(old, agent *Agent) {
+	changed := Differences(old, agent)
+	f.log().Info("configuration loaded", "file", f.path, "changed", changed)
+	if len(changed) == 0 {
+		return
+	}
+	f.current.Store(agent)
+	if keys := RestartNeeded(old, agent); len(keys) > 0 {
+		f.log().Warn("configuration takes effect only after a restart", "file", f.path, "keys", keys)
+	}
+}
+
+// decode is the configuration that the content and the override make together.
+func (f *File) decode(data []byte, err error) (*Agent, error) {
+	if err != nil {
+		return nil, err
+	}
+	agent := Default()
+	if f.path != "" {
+		if err := Decode(f.path, data, &agent); err != nil {
+			return nil, err
+		}
+	}
+	f.override(&agent)
+	var errs Errors
+	for _, p := range agent.Validate() {
+		errs = append(errs, &Error{File: "flags", Key: p.Keys[0], Why: p.Why})
+	}
+	return &agent, errs.orNil()
+}
+
+// read is the content of the file, cut shortly behind what can be decoded.
+func (f *File) read() ([]byte, error) {
+	if f.path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		return nil, fmt.Errorf("read %s: not a regular file", f.path)
+	}
+	file, err := os.Open(f.path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+}
+
+func (f *File) log() *slog.Logger {
+	if f.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return f.Logger
+}
+
+func fingerprintOf(data []byte, err error) fingerprint {
+	if err != nil {
+		return sha256.Sum256([]byte("cannot be read: " + err.Error()))
+	}
+	return sha256.Sum256(append([]byte("content: "), data...))
+}

@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"math/rand"
+	"reflect"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+func printed(t *testing.T, d Document) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, Print(&b, d))
+	return b.String()
+}
+
+func TestWhatIsPrintedLooksAsPeopleWriteIt(t *testing.T) {
+	got := printed(t, everything{
+		shared: shared{"text"},
+		Word:   "10", Pause: 2 * time.Minute, Share: 0.1, Size: 256 << 20, Names: []string{"/a/b", "host:1"},
+		Parts: []part{{Label: "x", Limit: 1500}},
+	})
+	want := `apiVersion: plimsoll.dev/v1alpha1
+kind: AgentConfiguration
+
+# A key of an inline struct.
+inner: text
+
+# A flag.
+flag: false
+
+# A word.
+word: "10"
+
+# A count.
+count: 0
+
+# A pause.
+pause: 2m
+
+# A share of something that takes so many words to explain that they do not fit on one
+# line of a comment.
+share: 0.1
+
+# A size.
+size: 256Mi
+
+# Names.
+names:
+  - /a/b
+  - "host:1"
+
+# A part.
+part:
+  # A label.
+  label: ""
+  # A limit.
+  limit: 0
+  # Tags.
+  tags: []
+
+# Parts.
+parts:
+  -
+    # A label.
+    label: x
+    # A limit.
+    limit: 1500
+    # Tags.
+    tags: []
+`
+	assert.Empty(t, cmp.Diff(want, got))
+}
+
+func TestWhatIsPrintedReadsBackTheSame(t *testing.T) {
+	property := func(want everything) bool {
+		text := printed(t, want)
+		var got everything
+		require.NoError(t, Decode("printed.yaml", []byte(text), &got), text)
+		return assert.Empty(t, cmp.Diff(want, got, cmp.AllowUnexported(everything{})), text)
+	}
+	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 500}))
+}
+
+func TestAnAgentThatIsPrintedReadsBackTheSame(t *testing.T) {
+	property := func(want validAgent) bool {
+		require.Empty(t, want.Validate())
+		text := printed(t, want.Agent)
+		got := Agent{Web: Web{ListenAddresses: []string{"overwritten"}}}
+		require.NoError(t, Decode("printed.yaml", []byte(text), &got), text)
+		return assert.Empty(t, cmp.Diff(want.Agent, got), text)
+	}
+	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 500}))
+	assert.True(t, property(validAgent{Default()}))
+}
+
+// validAgent is an agent that passes Validate, else anything.
+type validAgent struct{ Agent }
+
+func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
+	between := func(low, high time.Duration) time.Duration { return low + time.Duration(r.Int63n(int64(high-low)+1)) }
+	pick := func(from ...string) string { return from[r.Intn(len(from))] }
+	flip := func() bool { return r.Intn(2) == 0 }
+
+	a := Agent{Tick: between(minTick, 4*time.Second)}
+	a.Window = between(2*a.Tick, time.Minute)
+	a.Watchdog = between(watchdogTicks*a.Tick, time.Hour)
+	a.Eviction.Round = between(max(a.Tick, minRound), time.Hour)
+	a.Plugins.WarmUp = between(0, maxDuration)
+	soft := plugins.StallRule{StallFull: 0.5 - r.Float64()/2, Over: between(a.Tick, time.Minute), Available: r.Float64()}
+	hard := plugins.StallRule{StallFull: 0.5 + r.Float64()/2, Over: between(a.Tick, time.Minute), Available: soft.Available * r.Float64()}
+	a.Plugins.MemoryStall = plugins.MemoryStall{
+		Enabled: flip(), Soft: soft, Hard: hard,
+		KubeletEvictionHard: uint64(r.Int63n(maxEvictionHard)), Cleared: between(a.Tick, time.Minute),
+	}
+	a.History = between(max(soft.Over, hard.Over, a.Plugins.MemoryStall.Cleared)+a.Window, 2*time.Minute+maxHistoryTicks/2*minTick)
+	a.Paths = Paths{pick("/proc", "/host/proc"), pick("/sys", "/host sys/ü"), pick("", "/sys/fs/cgroup")}
+	a.Web = Web{[]string{pick(":0", "[::1]:9773", "localhost:65535"), "127.0.0.1:9773"}[r.Intn(2):], flip(), flip()}
+	a.API.Socket = pick("", "/run/x.sock")
+	a.Log = Log{pick("debug", "info", "warn", "error"), pick("text", "json")}
+	a.Workloads.Roots = [][]string{nil, {"/"}, {"/kubepods.slice", `/a\x2db.slice`}}[r.Intn(3)]
+	a.Recording = Recording{pick("", "/var/lib/plimsoll/recording"), minRecording + uint64(r.Int63n(1<<40))}
+	return reflect.ValueOf(validAgent{a})
+}
+
+func TestDurationsAndSizesAreShort(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "1s": time.Second, "1m": time.Minute, "1m30s": 90 * time.Second, "1h": time.Hour, "1h0m30s": time.Hour + 30*time.Second,
+		"10m": 10 * time.Minute, "20h": 20 * time.Hour, "1h10m": 70 * time.Minute, "100ms": 100 * time.Millisecond, "-2m": -2 * time.Minute,
+	} {
+		assert.Equal(t, want, formatDuration(d))
+		back, err := time.ParseDuration(want)
+		require.NoError(t, err)
+		assert.Equal(t, d, back)
+	}
+	for want, b := range map[string]uint64{
+		"0": 0, "1": 1, "1Ki": 1024, "1k": 1000, "256Mi": 256 << 20, "1500M": 1_500_000_000, "1Ei": 1 << 60, "18446744073709551615": 1<<64 - 1,
+	} {
+		assert.Equal(t, want, formatBytes(b))
+	}
+}
+
+func TestPrintingToABrokenPipeIsAnError(t *testing.T) {
+	broken := errors.New("broken pipe")
+	assert.ErrorIs(t, Print(brokenPipe{broken}, Default()), broken)
+	assert.ErrorIs(t, Markdown(brokenPipe{broken}), broken)
+}
+
+type brokenPipe struct{ err error }
+
+func (b brokenPipe) Write([]byte) (int, error) { return 0, b.err }

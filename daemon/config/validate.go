@@ -1,0 +1,155 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// The bounds that keep a typo which parses from stopping the agent, filling
+// its memory or arming a rule that is always met.
+const (
+	minTick         = 100 * time.Millisecond
+	maxTick         = time.Minute
+	minRound        = time.Second
+	maxDuration     = 24 * time.Hour
+	maxHistoryTicks = 7200
+	watchdogTicks   = 10
+	minRecording    = 1 << 20
+	maxEvictionHard = 1 << 50
+	maxSocketPath   = 107 // sun_path of unix(7) without its end
+	maxPort         = 65535
+)
+
+// Validate lists every value that must not be used, in the order of the keys.
+func (a Agent) Validate() []Problem {
+	var p problems
+	a.validatePeriods(&p)
+	a.validateHistory(&p)
+	a.validatePlaces(&p)
+	for i, address := range a.Web.ListenAddresses {
+		why := wrongAddress(address)
+		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
+	}
+	oneOf(&p, "log.level", a.Log.Level, "debug", "info", "warn", "error")
+	oneOf(&p, "log.format", a.Log.Format, "text", "json")
+	p.must(a.Recording.MaxSize >= minRecording,
+		fmt.Sprintf("%s is less than 1Mi: too small to hold a recording", formatBytes(a.Recording.MaxSize)), "recording.maxSize")
+	validateMemoryStall(&p, "plugins.memoryStall", a.Plugins.MemoryStall)
+	return p
+}
+
+func (a Agent) validatePeriods(p *problems) {
+	within(p, "tick", a.Tick, minTick, maxTick)
+	within(p, "window", a.Window, 0, maxDuration)
+	within(p, "history", a.History, 0, maxDuration)
+	within(p, "watchdog", a.Watchdog, 0, maxDuration)
+	within(p, "eviction.round", a.Eviction.Round, minRound, maxDuration)
+	within(p, "plugins.warmUp", a.Plugins.WarmUp, 0, maxDuration)
+	atLeast(p, period{"window", a.Window}, period{"tick", a.Tick}, 2)
+	atLeast(p, period{"watchdog", a.Watchdog}, period{"tick", a.Tick}, watchdogTicks)
+	atLeast(p, period{"eviction.round", a.Eviction.Round}, period{"tick", a.Tick}, 1)
+	for _, rule := range a.ruleWindows() {
+		within(p, rule.key, rule.value, 0, maxDuration)
+		atLeast(p, rule, period{"tick", a.Tick}, 1)
+	}
+}
+
+// period is a duration and its key.
+type period struct {
+	key   string
+	value time.Duration
+}
+
+// ruleWindows lists how far each rule looks back; that a rule was not met for
+// all of cleared must be seen as well.
+func (a Agent) ruleWindows() []period {
+	return []period{
+		{"plugins.memoryStall.soft.over", a.Plugins.MemoryStall.Soft.Over},
+		{"plugins.memoryStall.hard.over", a.Plugins.MemoryStall.Hard.Over},
+		{"plugins.memoryStall.cleared", a.Plugins.MemoryStall.Cleared},
+	}
+}
+
+// validateHistory holds that each ratio over a window that a rule looks back
+// at can still be taken: the oldest of them needs the samples before it.
+func (a Agent) validateHistory(p *problems) {
+	longest := slices.MaxFunc(a.ruleWindows(), func(x, y period) int { return cmp.Compare(x.value, y.value) })
+	p.must(a.History >= longest.value+a.Window,
+		fmt.Sprintf("history (%s) must reach back over %s (%s) and window (%s) together", formatDuration(a.History),
+			longest.key, formatDuration(longest.value), formatDuration(a.Window)),
+		"history", longest.key, "window")
+	p.must(a.Tick < minTick || a.History/a.Tick <= maxHistoryTicks,
+		fmt.Sprintf("history (%s) must not hold more than %d ticks (%s)", formatDuration(a.History),
+			maxHistoryTicks, formatDuration(a.Tick)),
+		"history", "tick")
+}
+
+func (a Agent) validatePlaces(p *problems) {
+	p.must(isPlace(a.Paths.Procfs), wantPlace(a.Paths.Procfs), "paths.procfs")
+	p.must(isPlace(a.Paths.Sysfs), wantPlace(a.Paths.Sysfs), "paths.sysfs")
+	p.must(a.Paths.Cgroupfs == "" || isPlace(a.Paths.Cgroupfs), wantPlace(a.Paths.Cgroupfs), "paths.cgroupfs")
+	p.must(a.API.Socket == "" || isPlace(a.API.Socket), wantPlace(a.API.Socket), "api.socket")
+	p.must(len(a.API.Socket) <= maxSocketPath,
+		fmt.Sprintf("longer than the %d bytes a Unix socket's path can have", maxSocketPath), "api.socket")
+	for i, root := range a.Workloads.Roots {
+		p.must(isPlace(root), wantPlace(root), fmt.Sprintf("workloads.roots[%d]", i))
+	}
+	p.must(a.Recording.File == "" || isPlace(a.Recording.File), wantPlace(a.Recording.File), "recording.file")
+}
+
+func isPlace(s string) bool { return path.IsAbs(s) && path.Clean(s) == s }
+
+func wantPlace(s string) string {
+	return fmt.Sprintf("want an absolute path without .., // or a slash at its end, got %s", quote(s))
+}
+
+func within(p *problems, key string, value, least, most time.Duration) {
+	p.must(value >= least && value <= most, fmt.Sprintf("%s is not between %s and %s",
+		formatDuration(value), formatDuration(least), formatDuration(most)), key)
+}
+
+// atLeast holds that long is no shorter than times short.
+func atLeast(p *problems, long, short period, times int) {
+	factor := ""
+	if times > 1 {
+		factor = strconv.Itoa(times) + " × "
+	}
+	// Divided, for times × short may not fit.
+	p.must(long.value/time.Duration(times) >= short.value, fmt.Sprintf("%s (%s) must be at least %s%s (%s)",
+		long.key, formatDuration(long.value), factor, short.key, formatDuration(short.value)), long.key, short.key)
+}
+
+func oneOf(p *problems, key, value string, allowed ...string) {
+	p.must(slices.Contains(allowed, value),
+		fmt.Sprintf("want one of %s, got %s", strings.Join(allowed, ", "), quote(value)), key)
+}
+
+// wrongAddress is empty for host:port, the host possibly empty or in brackets.
+func wrongAddress(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	number, portErr := strconv.ParseUint(port, 10, 64)
+	switch {
+	case err != nil || strings.ContainsAny(host, " /"):
+		return fmt.Sprintf("want host:port (IPv6 as [::1]:9773), got %s", quote(address))
+	case portErr != nil || number > maxPort:
+		return fmt.Sprintf("want a port from 0 to %d, got %s", maxPort, quote(port))
+	}
+	return ""
+}
+
+func validateMemoryStall(p *problems, key string, m plugins.MemoryStall) {
+	p.must(m.Soft.StallFull > 0, "0 would always be met: turn the rule off by enabled: false", key+".soft.stallFull")
+	p.must(m.Hard.StallFull >= m.Soft.StallFull, fmt.Sprintf("hard must not be easier to reach than soft: stallFull %g is less than %g",
+		m.Hard.StallFull, m.Soft.StallFull), key+".hard.stallFull", key+".soft.stallFull")
+	p.must(m.Hard.Available <= m.Soft.Available, fmt.Sprintf("hard must not be easier to reach than soft: available %g is more than %g",
+		m.Hard.Available, m.Soft.Available), key+".hard.available", key+".soft.available")
+	p.must(m.KubeletEvictionHard <= maxEvictionHard, "more than 1Pi of memory", key+".kubeletEvictionHard")
+}
