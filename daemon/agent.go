@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Agent is the daemon of one node, composed of its parts.
+type Agent struct {
+	Config *config.File
+	Log    *slog.Logger
+	// Show is told of every new state, in order, by one goroutine; nil for
+	// nobody.
+	Show func(*view.State)
+	// Listening is told each web address before anything else runs; nil for
+	// nobody.
+	Listening func(url string)
+	// Level of Log follows the configuration; nil: it stays.
+	Level *slog.LevelVar
+
+	host      *probes.Host
+	history   *probes.History
+	set       *plugins.Set
+	recorder  *probes.Recorder
+	decisions evict.Log
+	about     view.Agent
+	config    *config.Agent // that the sample loop works by
+
+	state  atomic.Pointer[view.State]
+	beat   atomic.Int64 // when the last sample ended, Unix nanoseconds
+	missed atomic.Uint64
+	risen  chan struct{} // a level rose: a round at once
+	tick   chan struct{} // a state was published: for Show
+}
+
+// decisionsKept in memory.
+const decisionsKept = 200
+
+// NewAgent prepares what can fail: the kernel's files, the recording. It
+// starts nothing.
+func NewAgent(file *config.File, log *slog.Logger, configPath, node string) (*Agent, error) {
+	c := file.Current()
+	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs}, c.Workloads.Roots)
+	if err != nil {
+		return nil, err
+	}
+	if node == "" {
+		if node, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("host name: %w", err)
+		}
+	}
+	a := &Agent{
+		Config: file, Log: log, host: host, config: c,
+		history:   &probes.History{},
+		set:       plugins.NewSet(c.Plugins),
+		decisions: evict.Log{Max: decisionsKept},
+		risen:     make(chan struct{}, 1),
+		tick:      make(chan struct{}, 1),
+		about: view.Agent{
+			Node: node, Version: Version(), Started: time.Now(), Mode: "standalone", ConfigFile: configPath, Notes: notes(c.Paths.Procfs),
+		},
+	}
+	a.beat.Store(time.Now().UnixNano())
+	if a.about.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
+		log.Warn("no workloads will be seen", "error", err)
+	}
+	a.follow(c)
+	if c.Recording.File != "" {
+		if a.recorder, err = probes.NewRecorder(c.Recording.File, Version(), c.Recording.MaxSize); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Run lives until ctx is done, then ends everything and returns nil; or it
+// returns why a part could not go on.
+func (a *Agent) Run(ctx context.Context) error {
+	listeners, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.closeRecorder()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.sampleLoop(ctx) })
+	g.Go(func() error { return a.roundLoop(ctx) })
+	g.Go(func() error { return a.showLoop(ctx) })
+	g.Go(func() error { return a.Config.Run(ctx) })
+	g.Go(func() error { return a.reloadOnHangup(ctx) })
+	for _, l := range listeners {
+		g.Go(func() error { return l.Serve(ctx) })
+	}
+	return g.Wait()
+}
+
+// listen opens the local socket and the web addresses.
+func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
+	server := &web.Server{
+		State: a.state.Load, Decisions: a.decisions.List, Healthy: a.healthy, Ready: a.ready,
+		Reload: a.Config.Reload, Version: Version(), Log: a.Log,
+	}
+	c := a.Config.Current()
+	local, err := server.ListenLocal(ctx, c.API.Socket)
+	if err != nil {
+		return nil, err
+	}
+	list := []*web.Listener{local}
+	for _, address := range c.Web.ListenAddresses {
+		l, err := server.Listen(ctx, address, web.Exposure{Open: c.Web.Open, Pprof: c.Web.Pprof})
+		if err != nil {
+			return nil, errors.Join(err, closeAll(list))
+		}
+		url := "http://" + l.Addr().String() + "/"
+		a.Log.Info("listening", "url", url)
+		if a.Listening != nil {
+			a.Listening(url)
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+func closeAll(list []*web.Listener) error {
+	var errs []error
+	for _, l := range list {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// healthy fails when no sample ended for the watchdog's time.
+func (a *Agent) healthy() error {
+	if age := a.age(); age > a.Config.Current().Watchdog {
+		return fmt.Errorf("sample: none for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// readyTicks is how many ticks old the last sample may be.
+const readyTicks = 3
+
+func (a *Agent) ready() error {
+	if a.state.Load() == nil {
+		return errors.New("sample: none yet")
+	}
+	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
+		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
+	}
+	return nil
+}
+
+func (a *Agent) age() time.Duration { return time.Since(time.Unix(0, a.beat.Load())) }
+
+func (a *Agent) reloadOnHangup(ctx context.Context) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hup:
+			_ = a.Config.Reload() // logged by the file, shown on the page and in the metrics
+		}
+	}
+}
+
+func (a *Agent) closeRecorder() {
+	if a.recorder == nil {
+		return
+	}
+	if err := a.recorder.Close(); err != nil {
+		a.Log.Error("recording is not closed well", "error", err)
+	}
+}

@@ -1,0 +1,97 @@
+// Package daemon is the plimsoll program: the command tree, the composition of
+// its parts, and the two loops of the agent, sample and round (loops.go), which
+// are the map of everything else.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses.
+const (
+	exitNotSo = 1 // the thing asked for is not so
+	exitUsage = 2 // wrong use
+)
+
+// usageError is a command line that is wrong.
+type usageError struct{ error }
+
+// errSaid: the answer is on stdout and is no; nothing more to say.
+var errSaid = errors.New("not so")
+
+// Main runs the program with the arguments after its name and returns its exit
+// status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := commands()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errSaid):
+		return exitNotSo
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintln(stderr, "plimsoll: "+line)
+	}
+	if _, wrong := errors.AsType[usageError](err); wrong {
+		return exitUsage
+	}
+	return exitNotSo
+}
+
+// commands is everything that plimsoll can be told to do.
+func commands() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "plimsoll",
+		Short:         "The load line of a Kubernetes node: what presses on it, and how that is judged",
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("%s: no such command (see plimsoll --help)", args[0])}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return errors.Join(c.Help(), usageError{errors.New("say what to do")})
+		},
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%s: %w (see %s --help)", c.Name(), err, c.CommandPath())}
+	})
+	root.AddCommand(agentCommand(), topCommand(), pluginsCommand(), doctorCommand(), configCommand(), versionCommand())
+	return root
+}
+
+// wrongUse makes a complaint about arguments a wrong use.
+func wrongUse(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usageError{fmt.Errorf("%s: %w", c.Name(), err)}
+		}
+		return nil
+	}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(c.OutOrStdout(), "plimsoll "+Version())
+			return err
+		},
+	}
+}

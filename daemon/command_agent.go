@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/top"
+)
+
+// agentFlags of the command line override the file; an empty one does not.
+type agentFlags struct {
+	config, node, socket, logLevel, logFormat string
+	procfs, sysfs, cgroupfs                   string
+	addresses                                 []string
+	standalone                                bool
+}
+
+func agentCommand() *cobra.Command {
+	var f agentFlags
+	c := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the agent of this node",
+		Long: "Run the agent of this node: it samples the kernel, judges, and serves the status page,\n" +
+			"metrics and API. With a terminal it shows a live view, else a line per change.",
+		Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.config, "config", "", "configuration `FILE`; changes of it are followed")
+	fl.StringVar(&f.node, "node", "", "`NAME` of the node (default: the host's name)")
+	fl.BoolVar(&f.standalone, "standalone", false, "no cluster: nothing is evicted")
+	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` of the page, the API and the metrics; may be repeated")
+	f.common(c)
+	return c
+}
+
+// common flags of every command that reads the kernel.
+func (f *agentFlags) common(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the local socket")
+	fl.StringVar(&f.logLevel, "log.level", "", "debug, info, warn or error")
+	fl.StringVar(&f.logFormat, "log.format", "", "text or json")
+	fl.StringVar(&f.procfs, "path.procfs", "", "where the host's proc is mounted")
+	fl.StringVar(&f.sysfs, "path.sysfs", "", "where the host's sys is mounted")
+	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "where the host's cgroups are mounted (default: found)")
+}
+
+func (f *agentFlags) override(c *config.Agent) {
+	set := func(to *string, from string) {
+		if from != "" {
+			*to = from
+		}
+	}
+	set(&c.API.Socket, f.socket)
+	set(&c.Log.Level, f.logLevel)
+	set(&c.Log.Format, f.logFormat)
+	set(&c.Paths.Procfs, f.procfs)
+	set(&c.Paths.Sysfs, f.sysfs)
+	set(&c.Paths.Cgroupfs, f.cgroupfs)
+	if len(f.addresses) > 0 {
+		c.Web.ListenAddresses = f.addresses
+	}
+	if c.API.Socket == "" {
+		c.API.Socket = defaultSocket()
+	}
+}
+
+func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if !f.standalone {
+		return usageError{errors.New("agent: this version works without a cluster only: say --standalone")}
+	}
+	file, err := config.Open(f.config, f.override)
+	if err != nil {
+		return prefixed("config: ", err)
+	}
+	var level slog.LevelVar
+	log := logger(stderr, file.Current(), &level)
+	file.Logger = log
+	a, err := NewAgent(file, log, f.config, f.node)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.Level = &level
+	live := &top.Live{Out: stdout, Color: color(stdout)}
+	if fd, ok := terminal(stdout); ok {
+		live.Size = func() (int, int, error) { return term.GetSize(fd) }
+	}
+	defer live.Close()
+	a.Show = live.Show
+	a.Listening = func(url string) { live.Page = cmp.Or(live.Page, url) }
+	if err := a.Run(ctx); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return nil
+}
+
+// terminal is the descriptor of a writer that is one.
+func terminal(w io.Writer) (fd int, ok bool) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	return int(f.Fd()), true
+}
+
+// color is for terminals, unless NO_COLOR says otherwise (no-color.org).
+func color(w io.Writer) bool {
+	_, ok := terminal(w)
+	return ok && os.Getenv("NO_COLOR") == ""
+}
+
+// logger writes to stderr at the level that the configuration says, which a
+// reload changes through level.
+func logger(w io.Writer, c *config.Agent, level *slog.LevelVar) *slog.Logger {
+	setLevel(level, c)
+	o := &slog.HandlerOptions{Level: level}
+	if c.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+func setLevel(level *slog.LevelVar, c *config.Agent) {
+	var l slog.Level
+	if l.UnmarshalText([]byte(c.Log.Level)) == nil { // the configuration was checked
+		level.Set(l)
+	}
+}

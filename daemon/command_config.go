@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+)
+
+func configCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "config", Short: "Check or print a configuration", Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return errors.Join(c.Help(), usageError{errors.New("config: say check or print")})
+		},
+	}
+	c.AddCommand(
+		&cobra.Command{
+			Use: "check FILE", Short: "Name every mistake in a file with its path and line", Args: wrongUse(cobra.ExactArgs(1)),
+			RunE: func(c *cobra.Command, args []string) error {
+				if _, err := config.Open(args[0], nil); err != nil {
+					return prefixed("config: ", err)
+				}
+				_, err := fmt.Fprintln(c.OutOrStdout(), args[0]+": ok")
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "print [FILE]", Short: "Print the effective configuration, with defaults", Args: wrongUse(cobra.MaximumNArgs(1)),
+			RunE: func(c *cobra.Command, args []string) error {
+				file, err := config.Open(strings.Join(args, ""), nil)
+				if err != nil {
+					return prefixed("config: ", err)
+				}
+				return config.Print(c.OutOrStdout(), *file.Current())
+			},
+		},
+	)
+	return c
+}
+
+// prefixed puts what was tried before each line of an error.
+func prefixed(what string, err error) error {
+	return linesError{what + strings.ReplaceAll(err.Error(), "\n", "\n"+what), err}
+}
+
+type linesError struct {
+	text string
+	err  error
+}
+
+func (e linesError) Error() string { return e.text }
+func (e linesError) Unwrap() error { return e.err }
+
+// defaultSocket is below /run for root, else in the user's runtime directory,
+// else in a directory of the user's own among the temporary ones.
+func defaultSocket() string {
+	const name = "plimsoll.sock"
+	if os.Geteuid() == 0 {
+		return filepath.Join("/run/plimsoll", name)
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "plimsoll", name)
+	}
+	return filepath.Join(os.TempDir(), "plimsoll-"+strconv.Itoa(os.Geteuid()), name)
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

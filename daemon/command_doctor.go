@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/doctor"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func doctorCommand() *cobra.Command {
+	var f agentFlags
+	var output string
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine whether this machine can be seen and judged",
+		Long:  "Examine whether this machine can be seen and judged. It needs no running agent. Exit status 1 when a row is FAIL.",
+		Args:  wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			rows := f.patient().Examine(c.Context())
+			if err := printRows(c, rows, output); err != nil {
+				return err
+			}
+			if doctor.Failed(rows) {
+				return errSaid
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to examine")
+	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` that the agent would listen on; may be repeated")
+	f.common(c)
+	outputFlag(c, &output)
+	return c
+}
+
+// patient is what the configuration describes; with a bad file, the defaults.
+func (f *agentFlags) patient() doctor.Patient {
+	p := doctor.Patient{ConfigFile: f.config}
+	c := config.Default()
+	f.override(&c)
+	if file, err := config.Open(f.config, f.override); err == nil {
+		c = *file.Current()
+	} else {
+		p.Mistakes = strings.Split(err.Error(), "\n")
+	}
+	if f.config == "" && len(p.Mistakes) > 0 {
+		p.ConfigFile = "command line"
+	}
+	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs}
+	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
+	return p
+}
+
+func printRows(c *cobra.Command, rows []doctor.Row, output string) error {
+	if output == "json" {
+		return view.WriteJSON(c.OutOrStdout(), rows)
+	}
+	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	var errs []error
+	for _, r := range rows {
+		_, err := fmt.Fprintf(t, "%s\t%s\t%s\n", r.Result, r.Check, r.Finding)
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, t.Flush())...)
+}

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/top"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func topCommand() *cobra.Command {
+	var f agentFlags
+	var once bool
+	var output string
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Show what presses on this node, live",
+		Long:  "Show what presses on this node, live. It asks the agent; when none answers it samples by itself.",
+		Args:  wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			file, err := config.Open("", f.override)
+			if err != nil {
+				return prefixed("top: ", err)
+			}
+			look, err := newLook(c.Context(), file)
+			if err != nil {
+				return fmt.Errorf("top: %w", err)
+			}
+			if once {
+				return look.once(c.Context(), c.OutOrStdout(), output)
+			}
+			return look.live(c.Context(), c.OutOrStdout(), output)
+		},
+	}
+	f.common(c)
+	c.Flags().BoolVar(&once, "once", false, "one look, then end")
+	outputFlag(c, &output)
+	return c
+}
+
+func outputFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVarP(to, "output", "o", "text", "text or json")
+}
+
+func checkOutput(o string) error {
+	if o != "text" && o != "json" {
+		return usageError{fmt.Errorf("-o %q: want text or json", o)}
+	}
+	return nil
+}
+
+// look is where `plimsoll top` gets its states from.
+type look struct {
+	state  func(context.Context) (*view.State, error)
+	period time.Duration
+}
+
+// newLook asks the agent, or samples by itself when none answers.
+func newLook(ctx context.Context, file *config.File) (*look, error) {
+	c := file.Current()
+	client := web.NewClient(c.API.Socket)
+	if _, err := client.State(ctx); err == nil {
+		return &look{state: client.State, period: c.Tick}, nil
+	} else if !errors.Is(err, web.ErrNoAgent) {
+		return nil, err
+	}
+	a, err := NewAgent(file, discard(), "", "")
+	if err != nil {
+		return nil, err
+	}
+	a.about.Mode = "no agent answers: sampled by top itself"
+	return &look{state: a.sampleOnce, period: c.Tick}, nil
+}
+
+// sampleOnce is a state with rates: the first time it waits a tick for the
+// second sample.
+func (a *Agent) sampleOnce(ctx context.Context) (*view.State, error) {
+	first := a.state.Load() == nil
+	if err := a.sample(); err != nil {
+		return nil, err
+	}
+	if first {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(a.config.Tick):
+		}
+		if err := a.sample(); err != nil {
+			return nil, err
+		}
+	}
+	return a.state.Load(), nil
+}
+
+func (l *look) once(ctx context.Context, out io.Writer, output string) error {
+	s, err := l.state(ctx)
+	if err != nil {
+		return fmt.Errorf("top: %w", err)
+	}
+	if output == "json" {
+		return view.WriteJSON(out, looked{s.Pressure(), s.Snapshot})
+	}
+	width, height := size(out)
+	top.Render(out, s, width, height, color(out))
+	return nil
+}
+
+// looked is one look as JSON: what /api/v1/pressure and snapshot say.
+type looked struct {
+	Pressure view.Pressure    `json:"pressure"`
+	Snapshot *probes.Snapshot `json:"snapshot"`
+}
+
+func (l *look) live(ctx context.Context, out io.Writer, output string) error {
+	live := &top.Live{Out: out, Color: color(out)}
+	if fd, ok := terminal(out); ok {
+		live.Size = func() (int, int, error) { return term.GetSize(fd) }
+	}
+	defer live.Close()
+	ticker := time.NewTicker(l.period)
+	defer ticker.Stop()
+	for {
+		s, err := l.state(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("top: %w", err)
+		case output == "json":
+			if err := view.WriteJSON(out, looked{s.Pressure(), s.Snapshot}); err != nil {
+				return err
+			}
+		default:
+			live.Show(s)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// Size of a frame where nobody says how large it may be.
+const noWidth, noHeight = 120, 1000
+
+func size(w io.Writer) (width, height int) {
+	if fd, ok := terminal(w); ok {
+		if width, height, err := term.GetSize(fd); err == nil {
+			return width, height
+		}
+	}
+	return noWidth, noHeight
+}
+
+func pluginsCommand() *cobra.Command {
+	var f agentFlags
+	var output string
+	c := &cobra.Command{
+		Use: "plugins", Short: "List the agent's plugins and what they say", Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			file, err := config.Open("", f.override)
+			if err != nil {
+				return prefixed("plugins: ", err)
+			}
+			list, err := web.NewClient(file.Current().API.Socket).Plugins(c.Context())
+			if err != nil {
+				return fmt.Errorf("plugins: %w", err)
+			}
+			if output == "json" {
+				return view.WriteJSON(c.OutOrStdout(), list)
+			}
+			t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "NAME\tKIND\tLEVEL\tCONDITION AND TAINT\tNOT SEEN")
+			for _, p := range list {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, p.Kind, p.Level, p.Condition, p.Absent)
+			}
+			return t.Flush()
+		},
+	}
+	f.common(c)
+	outputFlag(c, &output)
+	return c
+}

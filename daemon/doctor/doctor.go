@@ -1,0 +1,219 @@
+// Package doctor examines whether this machine can be seen and judged, row by
+// row. It never needs a running agent.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Result of one row.
+type Result string
+
+// The results. FAIL: a part of the agent would not work; WARN: it would see
+// less than it could.
+const (
+	Pass Result = "PASS"
+	Warn Result = "WARN"
+	Fail Result = "FAIL"
+)
+
+// Row is one thing that was examined.
+type Row struct {
+	Result Result `json:"result"`
+	Check  string `json:"check"`
+	// Finding is one sentence; with WARN and FAIL it says what to do.
+	Finding string `json:"finding"`
+}
+
+// Patient is what is examined.
+type Patient struct {
+	Paths probes.Paths
+	// Roots of workloads, as configured.
+	Roots []string
+	// ConfigFile, if any, and every mistake in it.
+	ConfigFile string
+	Mistakes   []string
+	// Socket and Addresses that the agent would open.
+	Socket    string
+	Addresses []string
+}
+
+// Examine returns the rows, in a fixed order.
+func (p Patient) Examine(ctx context.Context) []Row {
+	rows := p.config()
+	rows = append(rows, kernelRow(), userRow())
+	rows = append(rows, p.kernelFiles()...)
+	answers := web.NewClient(p.Socket).Answers(ctx)
+	rows = append(rows, p.socket(answers))
+	for _, a := range p.Addresses {
+		rows = append(rows, address(ctx, a, answers == nil))
+	}
+	return rows
+}
+
+// Failed says whether one of the rows is a FAIL.
+func Failed(rows []Row) bool {
+	for _, r := range rows {
+		if r.Result == Fail {
+			return true
+		}
+	}
+	return false
+}
+
+func (p Patient) config() []Row {
+	if p.ConfigFile == "" {
+		return []Row{{Pass, "configuration", "defaults: no file is named"}}
+	}
+	if len(p.Mistakes) == 0 {
+		return []Row{{Pass, "configuration", p.ConfigFile + " is good"}}
+	}
+	var rows []Row
+	for _, m := range p.Mistakes {
+		rows = append(rows, Row{Fail, "configuration", m})
+	}
+	return rows
+}
+
+// oldestKernel that is supported.
+const oldestMajor, oldestMinor = 5, 4
+
+func kernelRow() Row {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Row{Fail, "kernel", "uname: " + err.Error()}
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	major, minor, ok := kernelVersion(release)
+	switch {
+	case !ok:
+		return Row{Warn, "kernel", fmt.Sprintf("%q is no version that can be read; %d.%d or newer is needed", release, oldestMajor, oldestMinor)}
+	case major < oldestMajor || major == oldestMajor && minor < oldestMinor:
+		return Row{Fail, "kernel", fmt.Sprintf("%s is older than %d.%d", release, oldestMajor, oldestMinor)}
+	}
+	return Row{Pass, "kernel", release + " " + unix.ByteSliceToString(u.Machine[:])}
+}
+
+// kernelVersion reads the first two numbers of a release such as
+// 6.1.0-28-amd64.
+func kernelVersion(release string) (major, minor int, ok bool) {
+	first, rest, found := strings.Cut(release, ".")
+	if !found {
+		return 0, 0, false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end >= 0 {
+		rest = rest[:end]
+	}
+	major, err1 := strconv.Atoi(first)
+	minor, err2 := strconv.Atoi(rest)
+	return major, minor, err1 == nil && err2 == nil
+}
+
+func userRow() Row {
+	if os.Geteuid() == 0 {
+		return Row{Pass, "user", "root"}
+	}
+	return Row{Warn, "user", fmt.Sprintf("uid %d: what it may not read is absent; run as root to see all", os.Geteuid())}
+}
+
+// kernelFiles takes one sample and looks at what came of it.
+func (p Patient) kernelFiles() []Row {
+	host, err := probes.NewHost(p.Paths, p.Roots)
+	if err != nil {
+		return []Row{{Fail, "kernel files", err.Error()}}
+	}
+	s, err := host.Read()
+	if err != nil {
+		return []Row{{Fail, "kernel files", err.Error()}}
+	}
+	var rows []Row
+	for _, probe := range s.Probes {
+		rows = append(rows, probeRow(probe, s))
+	}
+	if slow := unknownSpeed(s.NICs); len(slow) > 0 {
+		rows = append(rows, Row{Warn, "link speed", "unknown for " + strings.Join(slow, ", ") + ": their utilisation is not known"})
+	}
+	if flavour, err := host.CgroupFlavour(); err == nil {
+		rows = append(rows, Row{Pass, "cgroups", fmt.Sprintf("%s, %d workloads", flavour, len(s.Workloads))})
+	}
+	return rows
+}
+
+// probeRow: what a verdict needs fails, what is only shown warns.
+func probeRow(p probes.Probe, s *probes.Sample) Row {
+	name := "probe " + p.Name
+	if p.Error == "" {
+		return Row{Pass, name, "read in " + p.Duration.Round(time.Microsecond).String()}
+	}
+	judged := p.Name == "memory" || p.Name == "vmstat" || p.Name == "pressure" && s.Pressure.Memory.Full.IsZero()
+	if judged {
+		return Row{Fail, name, p.Error + " (memory-stall cannot judge in full)"}
+	}
+	return Row{Warn, name, p.Error}
+}
+
+func unknownSpeed(nics []probes.NIC) []string {
+	var names []string
+	for _, n := range nics {
+		if n.Physical && n.SpeedBytesPerSecond.IsZero() {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (p Patient) socket(answers error) Row {
+	switch {
+	case answers == nil:
+		return Row{Pass, "local socket", "an agent answers on " + p.Socket}
+	case !errors.Is(answers, web.ErrNoAgent):
+		return Row{Fail, "local socket", p.Socket + ": " + answers.Error()}
+	}
+	dir := filepath.Dir(p.Socket)
+	for !exists(dir) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return Row{Fail, "local socket", fmt.Sprintf("%s cannot be made: %s: %v (choose another with --api.socket)", p.Socket, dir, err)}
+	}
+	return Row{Pass, "local socket", p.Socket + " is free"}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func address(ctx context.Context, a string, agentRuns bool) Row {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", a)
+	switch {
+	case err == nil:
+		return Row{Pass, "web address", a + " is free"}.closing(l)
+	case errors.Is(err, unix.EADDRINUSE) && agentRuns:
+		return Row{Pass, "web address", a + " is in use while an agent runs"}
+	case errors.Is(err, unix.EADDRINUSE):
+		return Row{Fail, "web address", a + " is in use by another program (choose another with --web.listen-address)"}
+	}
+	return Row{Fail, "web address", err.Error()}
+}
+
+func (r Row) closing(l net.Listener) Row {
+	if err := l.Close(); err != nil {
+		return Row{Warn, r.Check, err.Error()}
+	}
+	return r
+}

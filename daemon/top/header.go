@@ -1,0 +1,140 @@
+package top
+
+import (
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func (f *frame) header(s *view.State) {
+	text, level := s.Headline()
+	clock := s.Snapshot.Time.UTC().Format("15:04:05 UTC")
+	left := line{{"Plimsoll  ", dim}, {s.Agent.Node, bold}, {"  ", plain}, {text, levelStyle(level)}}
+	used := 0
+	for _, p := range left {
+		used += columns(p.text)
+	}
+	if space := f.width - used - len(clock); space > 1 {
+		left = append(left, span{strings.Repeat(" ", space) + clock, dim})
+	}
+	facts := s.Agent.ModeText() + " · up " + view.Age(s.Age(s.Agent.Started)) + " · a sample takes " + view.Seconds(s.Agent.TickDurationSeconds)
+	if s.Agent.TicksMissed > 0 {
+		facts += " · " + view.Count(s.Agent.TicksMissed) + " samples left out"
+	}
+	f.add(left, line{{facts, dim}})
+	f.gap()
+}
+
+// candidatesShown in a frame; the page has all.
+const candidatesShown = 3
+
+func (f *frame) verdicts(s *view.State) {
+	for _, v := range s.Levels.Verdicts {
+		head := line{
+			{v.Plugin, bold}, {" ", plain}, {v.Level.String(), levelStyle(v.Level)}, {" for " + view.Age(s.Age(v.Since)), plain},
+			{"  " + view.Optional(v.Observed, func(o float64) string { return view.Quantity(o, v.Unit) }), plain},
+		}
+		if t, ok := v.Threshold.Get(); ok {
+			head = append(head, span{"  " + gauge(v, 20) + "  ", levelStyle(v.Level)}, span{"line at " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
+		}
+		f.add(head, line{{"  " + v.Reason, plain}})
+		f.candidates(v.Candidates)
+	}
+}
+
+func (f *frame) candidates(list []plugins.Candidate) {
+	for i, c := range list[:min(candidatesShown, len(list))] {
+		lead := "               "
+		if i == 0 {
+			lead = "  would go:    "
+		}
+		f.add(line{{lead, dim}, {c.Name, bold}, {"  " + c.Why, plain}})
+	}
+}
+
+// gauge draws the observed value against the threshold: [####|    ].
+func gauge(v plugins.Verdict, width int) string {
+	o, ok := v.Observed.Get()
+	t, _ := v.Threshold.Get() // asked only where there is one
+	if !ok || t <= 0 || o < 0 {
+		return "[" + strings.Repeat(" ", width) + "]"
+	}
+	top := max(2*t, 1.1*o)
+	if v.Unit == "ratio" {
+		top = min(1, top)
+	}
+	at := func(x float64) int { return int(min(1, x/top)*float64(width) + 0.5) }
+	cells := []rune(strings.Repeat("#", at(o)) + strings.Repeat(" ", width-at(o)))
+	cells[min(width-1, at(t))] = '|'
+	return "[" + string(cells) + "]"
+}
+
+func (f *frame) pressure(s *view.State) {
+	n, trend := s.Snapshot, s.Snapshot.Trend()
+	stalls := table{head: []string{"PRESSURE " + view.Number(n.WindowSeconds) + " s", "some", "full"}}
+	add := func(name string, r probes.StallRatio, of func(probes.TrendPoint) probes.StallRatio) {
+		row := line{{name, plain}, {view.Optional(r.Some, view.Ratio), plain}, {view.Optional(r.Full, view.Ratio), plain}}
+		stalls.rows = append(stalls.rows, append(row, span{"  " + spark(trend, min(24, f.width-36), of), dim}))
+	}
+	add("cpu", n.Pressure.CPU, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.CPU })
+	add("memory", n.Pressure.Memory, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.Memory })
+	add("io", n.Pressure.IO, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO })
+	f.add(stalls.lines(min(f.width, 34))...)
+	f.add(memoryLine(n), networkLine(n))
+}
+
+func memoryLine(n *probes.Snapshot) line {
+	m := n.Memory
+	size := func(b uint64) string { return view.Bytes(float64(b)) }
+	l := line{
+		{"memory ", dim}, {view.Optional(m.AvailableBytes, size) + " of " + view.Optional(m.TotalBytes, size) + " available", plain},
+		{" · reclaim scans " + view.Optional(m.ScansPerSecond, perSecond), plain},
+		{" · refaults " + view.Optional(m.RefaultsPerSecond, perSecond), plain},
+		{" · OOM kills " + view.Optional(m.MemoryRates.OOMKills, view.Count), plain},
+	}
+	if total, ok := m.SwapTotalBytes.Get(); !ok || total > 0 {
+		l = append(l, span{" · swap free " + view.Optional(m.SwapFreeBytes, size) + ", in " + view.Optional(m.SwapInsPerSecond, perSecond), plain})
+	}
+	return l
+}
+
+func networkLine(n *probes.Snapshot) line {
+	return line{
+		{"cpu ", dim}, {"busy " + view.Optional(n.CPU.BusyRatio, view.Ratio), plain}, {" · ", plain},
+		{"tcp ", dim}, {"retransmits " + view.Optional(n.Network.TCPRetransmitRatio, view.Ratio), plain},
+		{" · listen drops " + view.Optional(n.Network.ListenDropsPerSecond, perSecond), plain},
+	}
+}
+
+func perSecond(v float64) string { return view.Number(v) + "/s" }
+
+// spark is the some-stall of the last two minutes, oldest first, one sign for
+// the highest of each few seconds, full scale 100 %. Nothing known is a space.
+func spark(trend []probes.TrendPoint, width int, of func(probes.TrendPoint) probes.StallRatio) string {
+	const seconds = 120
+	const signs = "▁▂▃▄▅▆▇█"
+	if len(trend) == 0 || width < 4 {
+		return ""
+	}
+	highest := make([]float64, width)
+	for i := range highest {
+		highest[i] = -1
+	}
+	for _, p := range trend {
+		if v, ok := of(p).Some.Get(); ok && p.AgoSeconds < seconds {
+			at := min(width-1, int((seconds-p.AgoSeconds)/seconds*float64(width)))
+			highest[at] = max(highest[at], v)
+		}
+	}
+	var b strings.Builder
+	for _, v := range highest {
+		if v < 0 {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteRune([]rune(signs)[min(7, int(v*8))])
+	}
+	return b.String()
+}

@@ -1,0 +1,129 @@
+package top
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Lines is what changed from prev to now, one line each, with its time. With
+// no prev it begins with a summary and tells what is already wrong.
+func Lines(prev, now *view.State) []string {
+	var list []string
+	if prev == nil {
+		text, _ := now.Headline()
+		list = append(list, now.Agent.Node+": "+text+"; "+now.Agent.ModeText())
+		for _, n := range now.Agent.Notes {
+			list = append(list, "note: "+n)
+		}
+		prev = &view.State{Snapshot: &probes.Snapshot{}, Levels: &plugins.Levels{}}
+	}
+	list = append(list, levelLines(prev.Levels, now.Levels)...)
+	list = append(list, ownLimitLines(prev, now)...)
+	list = append(list, probeLines(prev, now)...)
+	list = append(list, configLines(prev.Agent.ConfigError, now.Agent.ConfigError)...)
+	stamp := now.Snapshot.Time.UTC().Format(time.RFC3339)
+	for i, l := range list {
+		list[i] = stamp + " " + view.Printable(l)
+	}
+	return list
+}
+
+func levelLines(prev, now *plugins.Levels) []string {
+	var list []string
+	for _, v := range now.Verdicts {
+		was := levelOf(prev, v)
+		if v.Level == was {
+			continue
+		}
+		list = append(list, view.Title(v)+": "+was.String()+" → "+v.Level.String()+" ("+v.Plugin+"): "+v.Reason)
+		for _, c := range v.Candidates[:min(candidatesShown, len(v.Candidates))] {
+			list = append(list, view.Title(v)+": would go: "+c.Name+", "+c.Why)
+		}
+	}
+	for _, v := range prev.Verdicts {
+		if v.Level > plugins.None && !judged(now, v) {
+			list = append(list, view.Title(v)+": "+v.Level.String()+" → not judged any more ("+v.Plugin+")")
+		}
+	}
+	return list
+}
+
+func judged(l *plugins.Levels, v plugins.Verdict) bool {
+	for _, other := range l.Verdicts {
+		if other.Plugin == v.Plugin && other.Scope == v.Scope {
+			return true
+		}
+	}
+	return false
+}
+
+func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
+	for _, other := range l.Verdicts {
+		if other.Plugin == v.Plugin && other.Scope == v.Scope {
+			return other.Level
+		}
+	}
+	return plugins.None
+}
+
+func ownLimitLines(prev, now *view.State) []string {
+	was, is := atOwnLimit(prev), atOwnLimit(now)
+	var list []string
+	for i := range now.Snapshot.Workloads {
+		w := &now.Snapshot.Workloads[i]
+		switch {
+		case is[w.Cgroup] && !was[w.Cgroup]:
+			r, _ := w.Rates.Get() // there are rates where AtOwnLimit holds
+			list = append(list, w.Name+" is "+view.OwnLimitText+" (memory stall "+view.Ratio(view.Stall(r.Pressure.Memory))+", limit met "+view.Optional(r.LimitHits, view.Count)+" times)")
+		case was[w.Cgroup] && !is[w.Cgroup]:
+			list = append(list, w.Name+" no longer stalls at its own limit")
+		}
+		delete(was, w.Cgroup)
+	}
+	for i := range prev.Snapshot.Workloads {
+		if w := &prev.Snapshot.Workloads[i]; was[w.Cgroup] {
+			list = append(list, w.Name+", which stalled at its own limit, is gone")
+		}
+	}
+	return list
+}
+
+func atOwnLimit(s *view.State) map[string]bool {
+	limited := map[string]bool{}
+	for i := range s.Snapshot.Workloads {
+		if w := &s.Snapshot.Workloads[i]; view.AtOwnLimit(w) {
+			limited[w.Cgroup] = true
+		}
+	}
+	return limited
+}
+
+func probeLines(prev, now *view.State) []string {
+	failed := map[string]bool{}
+	for _, p := range prev.FailedProbes() {
+		failed[p.Name] = true
+	}
+	var list []string
+	for _, p := range now.Snapshot.Probes {
+		switch {
+		case p.Error != "" && !failed[p.Name]:
+			list = append(list, "probe "+p.Name+" fails: "+p.Error)
+		case p.Error == "" && failed[p.Name]:
+			list = append(list, "probe "+p.Name+" works again")
+		}
+	}
+	return list
+}
+
+func configLines(was, is string) []string {
+	switch {
+	case is == was:
+		return nil
+	case is == "":
+		return []string{"configuration: the file is good again and in force"}
+	}
+	return []string{"configuration: reload did not work, the last good one is in force: " + is}
+}

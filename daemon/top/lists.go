@@ -1,0 +1,144 @@
+package top
+
+import (
+	"fmt"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// lists shares the lines that are left between devices and workloads: devices
+// get up to a third, workloads the rest, and what one does not need the next
+// one gets.
+func (f *frame) lists(s *view.State, height int) {
+	heads := 3
+	if f.roomy {
+		heads *= 2 // each with an empty line before it
+	}
+	free := max(3, height-heads)
+	disks, _ := s.Disks()
+	nics, _ := s.NICs()
+	workloads := s.ByPressure()
+	spare := max(0, free-len(workloads))
+	disksShown := view.Busiest(disks, max(1, free/5, spare/2), view.DiskLoad)
+	nicsShown := view.Busiest(nics, max(1, free/6, spare-len(disksShown)), view.NICLoad)
+	room := max(1, free-len(disksShown)-len(nicsShown))
+	f.section(workloadTable(workloads, room))
+	f.section(diskTable(disksShown, len(disks)))
+	f.section(nicTable(nicsShown, len(nics)))
+}
+
+func (f *frame) section(t table) {
+	f.gap()
+	f.add(t.lines(f.width)...)
+}
+
+// some says how many of all are shown, where it is not all.
+func some(what string, shown, all int) string {
+	if shown == all {
+		return what
+	}
+	return fmt.Sprintf("%s (%d of %d)", what, shown, all)
+}
+
+// A rate that is absent for the whole device.
+func rate(ok bool, text string) span {
+	if !ok {
+		return span{view.Unknown, dim}
+	}
+	return span{text, plain}
+}
+
+func diskTable(disks []probes.DiskState, all int) table {
+	t := table{head: []string{some("DISK", len(disks), all), "r/s", "w/s", "read", "written", "r await", "w await", "queue", "busy"}}
+	for _, d := range disks {
+		r, ok := d.Rates.Get()
+		t.rows = append(t.rows, line{
+			{d.Name, plain}, rate(ok, view.Number(r.ReadsPerSecond)), rate(ok, view.Number(r.WritesPerSecond)),
+			rate(ok, view.ByteRate(r.ReadBytesPerSecond)), rate(ok, view.ByteRate(r.WrittenBytesPerSecond)),
+			{view.Optional(r.ReadAwaitSeconds, view.Seconds), plain}, {view.Optional(r.WriteAwaitSeconds, view.Seconds), plain},
+			rate(ok, view.Number(r.QueueLength)), rate(ok, view.Ratio(r.BusyRatio)),
+		})
+	}
+	return t
+}
+
+func nicTable(nics []probes.NICState, all int) table {
+	t := table{head: []string{some("NIC", len(nics), all), "receive", "transmit", "speed", "used", "errors", "drops"}}
+	for _, n := range nics {
+		r, ok := n.Rates.Get()
+		t.rows = append(t.rows, line{
+			{n.Name, plain}, rate(ok, view.BitRate(r.ReceiveBytesPerSecond)), rate(ok, view.BitRate(r.TransmitBytesPerSecond)),
+			{view.Optional(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }), plain}, {used(r), plain},
+			mark(rate(ok, perSecond(r.ErrorsPerSecond)), r.ErrorsPerSecond > 0), mark(rate(ok, perSecond(r.DropsPerSecond)), r.DropsPerSecond > 0),
+		})
+	}
+	return t
+}
+
+// used is the utilization of the busier direction.
+func used(r probes.NICRates) string {
+	in, ok1 := r.ReceiveUtilizationRatio.Get()
+	out, ok2 := r.TransmitUtilizationRatio.Get()
+	if !ok1 && !ok2 {
+		return view.Unknown
+	}
+	return view.Ratio(max(in, out))
+}
+
+func mark(s span, hot bool) span {
+	if hot {
+		s.style = red
+	}
+	return s
+}
+
+func workloadTable(list []*probes.WorkloadState, room int) table {
+	shown := list[:min(room, len(list))]
+	t := table{head: []string{some("WORKLOAD", len(shown), len(list)), "cpu", "working set", "limit", "mem stall", "io stall", "limit hits"}}
+	for _, w := range shown {
+		r, _ := w.Rates.Get() // each part is absent without rates
+		name, stall := span{w.Name, plain}, span{view.Optional(r.Pressure.Memory.Full, view.Ratio), plain}
+		row := line{
+			name, {view.Optional(r.CPUCores, view.Number), plain}, {view.Optional(w.WorkingSetBytes, size), plain},
+			{view.Optional(w.MemoryLimitBytes, size), plain}, stall, {view.Optional(r.Pressure.IO.Full, view.Ratio), plain},
+			{view.Optional(r.LimitHits, view.Count), plain},
+		}
+		if view.AtOwnLimit(w) {
+			row[0] = span{"own limit: " + w.Name, yellow}
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+func size(b uint64) string { return view.Bytes(float64(b)) }
+
+// troublesShown below the lists of a small frame.
+const troublesShown = 2
+
+// troubles is what a reader must know about the numbers above.
+func troubles(s *view.State, roomy bool) []line {
+	var list []line
+	if e := s.Agent.ConfigError; e != "" {
+		list = append(list, line{{"configuration: ", yellow}, {"reload did not work, the last good one is in force: " + e, plain}})
+	}
+	for _, p := range s.FailedProbes() {
+		list = append(list, line{{"probe " + p.Name + " fails: ", yellow}, {p.Error, plain}})
+	}
+	for _, n := range s.Agent.Notes {
+		list = append(list, line{{"note: ", dim}, {n, plain}})
+	}
+	for _, a := range s.Absences() {
+		list = append(list, line{{"not measured: ", dim}, {a.Where + " " + a.What + ": " + a.Why, plain}})
+	}
+	most := troublesShown
+	if roomy {
+		most *= 4
+	}
+	if len(list) > most {
+		more := len(list) - most + 1
+		list = append(list[:most-1], line{{fmt.Sprintf("and %d more that failed or were not measured: the status page has all", more), dim}})
+	}
+	return list
+}

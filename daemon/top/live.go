@@ -1,0 +1,103 @@
+package top
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+// Live shows one State after the other.
+type Live struct {
+	Out   io.Writer
+	Color bool
+	// Size of the terminal in columns and lines. Nil when Out is none: then a
+	// line is written per change.
+	Size func() (width, height int, err error)
+	// Page is the address of the status page; empty: it is not named.
+	Page string
+
+	previous *view.State
+	drawing  bool
+}
+
+// Size of a terminal that does not tell it.
+const usualWidth, usualHeight = 80, 24
+
+const (
+	hideCursor, showCursor = "\x1b[?25l", "\x1b[?25h"
+	// Without wrapping a character that is wider than it was counted cannot
+	// push the frame down.
+	wrapOff, wrapOn = "\x1b[?7l", "\x1b[?7h"
+	home            = "\x1b[H"
+	clearLine       = "\x1b[K"
+	clearBelow      = "\x1b[J"
+)
+
+// Show draws the state, or writes what changed since the one before.
+func (l *Live) Show(s *view.State) {
+	if s == nil {
+		return
+	}
+	if l.Size == nil {
+		l.writeLines(s)
+	} else {
+		l.draw(s)
+	}
+	l.previous = s
+}
+
+// Close gives the terminal back, below the last frame.
+func (l *Live) Close() {
+	if !l.drawing {
+		return
+	}
+	l.drawing = false
+	_, height := l.size()
+	l.write(fmt.Sprintf("\x1b[%d;1H", height) + wrapOn + showCursor + "\n")
+}
+
+func (l *Live) writeLines(s *view.State) {
+	list := Lines(l.previous, s)
+	if l.previous == nil && l.Page != "" && len(list) > 0 {
+		list[0] += "; status page " + l.Page
+	}
+	if len(list) > 0 {
+		l.write(strings.Join(list, "\n") + "\n")
+	}
+}
+
+// draw writes a frame over the one before, in one write so that it does not
+// flicker. What was on the screen before the first one is scrolled up.
+func (l *Live) draw(s *view.State) {
+	width, height := l.size()
+	var b strings.Builder
+	if !l.drawing {
+		b.WriteString(hideCursor + wrapOff + strings.Repeat("\n", height))
+		l.drawing = true
+	}
+	var f strings.Builder
+	Render(&f, s, width, height-1, l.Color)
+	b.WriteString(home)
+	b.WriteString(strings.ReplaceAll(f.String(), "\n", clearLine+"\r\n"))
+	b.WriteString(clearBelow)
+	last := line{{"Ctrl-C ends", dim}}
+	if l.Page != "" {
+		last = line{{"all of it: ", dim}, {l.Page, bold}, {"  ·  Ctrl-C ends", dim}}
+	}
+	fmt.Fprintf(&b, "\x1b[%d;1H", height)
+	last.write(&b, width, l.Color)
+	l.write(b.String())
+}
+
+func (l *Live) size() (width, height int) {
+	width, height, err := l.Size()
+	if err != nil || width < 1 || height < 2 {
+		return usualWidth, usualHeight
+	}
+	return width, height
+}
+
+// write ignores an error: nobody is left to look, and the agent goes on.
+func (l *Live) write(s string) { _, _ = io.WriteString(l.Out, s) }

@@ -1,0 +1,75 @@
+// Package top shows a State in a terminal: whole frames where there is one,
+// and a line per change where there is none.
+//
+// # Usage
+//
+// Render draws one frame. A Live is shown one State after the other and
+// draws frames or writes lines, as its Size says.
+//
+// # Concurrency
+//
+// A Live belongs to one goroutine. Render and Lines are pure.
+package top
+
+import (
+	"io"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+// The least room that a frame is made for; where there is less it is cut.
+const minWidth, minHeight = 40, 10
+
+// roomy is the height in lines from which sections stand apart.
+const roomy = 32
+
+// Render draws one frame of at most height lines of at most width columns.
+// Control characters in names are written out, so nothing but the colours
+// that color asks for reaches the terminal as a command. A nil State says
+// that it is waited for.
+func Render(w io.Writer, s *view.State, width, height int, color bool) {
+	f := &frame{width: max(1, width), color: color}
+	if s == nil {
+		f.add(line{{"Plimsoll  ", bold}, {view.Waiting, plain}})
+	} else {
+		f.state(s, max(minHeight, height))
+	}
+	_, _ = io.WriteString(w, f.text(max(1, height))) // a terminal that is gone is noticed by whoever owns it
+}
+
+func (f *frame) state(s *view.State, height int) {
+	f.roomy = height >= roomy
+	f.header(s)
+	f.verdicts(s)
+	f.gap()
+	f.pressure(s)
+	footer := troubles(s, f.roomy)
+	f.lists(s, height-len(f.lines)-len(footer))
+	f.lines = append(f.lines, footer...)
+}
+
+// frame gathers lines.
+type frame struct {
+	width int
+	color bool
+	roomy bool
+	lines []line
+}
+
+func (f *frame) add(l ...line) { f.lines = append(f.lines, l...) }
+
+func (f *frame) gap() {
+	if f.roomy {
+		f.add(line{})
+	}
+}
+
+func (f *frame) text(height int) string {
+	var b strings.Builder
+	for _, l := range f.lines[:min(height, len(f.lines))] {
+		l.write(&b, f.width, f.color)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

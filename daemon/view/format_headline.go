@@ -1,0 +1,63 @@
+package view
+
+import (
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Waiting is shown before the first tick.
+const Waiting = "Waiting for the first sample"
+
+// Headline is the overall verdict in words, such as "Memory: soft since 12 s".
+// A nil State has none yet. What could not be judged is never called healthy.
+func (s *State) Headline() (text string, level plugins.Level) {
+	if s == nil {
+		return Waiting, plugins.None
+	}
+	var pressed []string
+	unjudged := false
+	for _, v := range s.Levels.Verdicts {
+		level = max(level, v.Level)
+		unjudged = unjudged || v.Absent != ""
+		if v.Level > plugins.None {
+			pressed = append(pressed, Title(v)+": "+v.Level.String()+" since "+Age(s.Age(v.Since)))
+		}
+	}
+	switch {
+	case len(pressed) > 0:
+		return strings.Join(pressed, " · "), level
+	case len(s.Levels.Verdicts) == 0:
+		return "Not judged: no plugin is switched on", level
+	case unjudged:
+		return "No pressure seen, but not all could be judged", level
+	}
+	return "No pressure", level
+}
+
+// Age of an instant at the tick that the state shows.
+func (s *State) Age(t time.Time) time.Duration { return s.Snapshot.Time.Sub(t) }
+
+// Title is a verdict's resource and scope as a heading: "Disk nvme0n1".
+func Title(v plugins.Verdict) string {
+	name := map[plugins.Resource]string{
+		plugins.Memory: "Memory", plugins.Disk: "Disk", plugins.NetworkIO: "Network",
+		plugins.Filesystem: "Filesystem", plugins.CPU: "CPU",
+	}[v.Resource]
+	if name == "" {
+		name = Printable(string(v.Resource))
+	}
+	if v.Scope == "" || v.Scope == "node" {
+		return name
+	}
+	return name + " " + Printable(v.Scope)
+}
+
+// ModeText says what the mode of the agent means for the pods.
+func (a Agent) ModeText() string {
+	if a.Mode == "standalone" {
+		return "standalone: nothing is evicted"
+	}
+	return Printable(a.Mode)
+}

@@ -1,0 +1,79 @@
+package view
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// thrashing is the own memory stall from which a workload that meets its own
+// limit is said to suffer from it: a file reader touches its limit all the
+// time and loses next to nothing.
+const thrashing = 0.05
+
+// OwnLimitText is what is said of a workload for which AtOwnLimit holds.
+const OwnLimitText = "at its own limit: its pressure, not the node's"
+
+// AtOwnLimit reports whether a workload thrashes at its own memory limit.
+func AtOwnLimit(w *probes.WorkloadState) bool {
+	r, ok := w.Rates.Get()
+	if !ok {
+		return false
+	}
+	hits, _ := r.LimitHits.Get() // absent: no limit was seen to be met
+	return hits > 0 && Stall(r.Pressure.Memory) >= thrashing
+}
+
+// Stall is how hard a workload stalls, for sorting and thresholds of display:
+// full, or some where the kernel does not tell full; -1 when it tells neither.
+func Stall(r probes.StallRatio) float64 {
+	if full, ok := r.Full.Get(); ok {
+		return full
+	}
+	if some, ok := r.Some.Get(); ok {
+		return some
+	}
+	return -1
+}
+
+// ByPressure is the workloads in the order in which a search for trouble goes:
+// own memory stall, io stall, then cpu, then memory. Stalls are compared by
+// whole tenths of a percent, so that noise does not shuffle the rest.
+func (s *State) ByPressure() []*probes.WorkloadState {
+	type ranked struct {
+		w   *probes.WorkloadState
+		key [4]float64
+	}
+	list := make([]ranked, len(s.Snapshot.Workloads))
+	for i := range s.Snapshot.Workloads {
+		w := &s.Snapshot.Workloads[i]
+		list[i] = ranked{w, pressureKey(w)}
+	}
+	slices.SortFunc(list, func(a, b ranked) int {
+		return cmp.Or(slices.Compare(b.key[:], a.key[:]), strings.Compare(a.w.Cgroup, b.w.Cgroup))
+	})
+	out := make([]*probes.WorkloadState, len(list))
+	for i := range list {
+		out[i] = list[i].w
+	}
+	return out
+}
+
+// pressureKey sorts a workload; what is absent comes after 0.
+func pressureKey(w *probes.WorkloadState) [4]float64 {
+	key := [4]float64{-1, -1, -1, -1}
+	if r, ok := w.Rates.Get(); ok {
+		key[0] = math.Floor(Stall(r.Pressure.Memory) * 1000)
+		key[1] = math.Floor(Stall(r.Pressure.IO) * 1000)
+		if cores, ok := r.CPUCores.Get(); ok {
+			key[2] = math.Floor(cores * 100)
+		}
+	}
+	if set, ok := w.WorkingSetBytes.Get(); ok {
+		key[3] = float64(set)
+	}
+	return key
+}

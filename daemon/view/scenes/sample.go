@@ -1,0 +1,103 @@
+package scenes
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// totals are the counters that differ between loads, grown second by second.
+type totals struct {
+	cpu                                      float64
+	cpuSome, memorySome, memoryFull, io, own uint64
+	scans, hits                              uint64
+}
+
+func (t *totals) add(l Load) {
+	micro := func(share float64) uint64 { return uint64(share * 1e6) }
+	t.cpu += 8 * l.CPU
+	t.cpuSome += micro(l.CPU / 10)
+	t.memorySome += micro(l.MemorySome)
+	t.memoryFull += micro(l.MemoryFull)
+	t.io += micro(l.IO)
+	t.own += micro(l.Stall)
+	t.scans += l.Scans
+	t.hits += l.Hits
+}
+
+// sample is second i of a node with eight CPUs.
+func sample(i int, l Load, t *totals) *probes.Sample {
+	t.add(l)
+	at := time.Duration(i+1) * time.Second
+	some := probes.Some[uint64]
+	return &probes.Sample{
+		Time: Start().Add(at), Monotonic: at, Boottime: 26*time.Hour + at, BootID: "made-up",
+		CPU: probes.CPU{Online: probes.Some(8), Seconds: map[string]float64{"user": t.cpu}},
+		Memory: probes.Memory{
+			TotalBytes: some(16 << 30), AvailableBytes: some(l.Available), FreeBytes: some(200 << 20),
+			SwapTotalBytes: some(0), SwapFreeBytes: some(0), ScansDirect: some(t.scans), ScansKswapd: some(0),
+			Refaults: some(t.scans / 10), OOMKills: some(1), SwapIns: some(0), SwapOuts: some(0),
+		},
+		Pressure: probes.Pressure{
+			CPU:    probes.Stall{Some: some(t.cpuSome)},
+			Memory: probes.Stall{Some: some(t.memorySome), Full: some(t.memoryFull)},
+			IO:     probes.Stall{Some: some(t.io), Full: some(t.io / 2)},
+		},
+		Network: probes.Network{TCPSegmentsSent: some(uint64(i) * 9000), TCPRetransmits: some(uint64(i)), ListenDrops: some(0), SoftnetSqueezed: some(uint64(i) / 4)},
+		Disks:   disks(uint64(i)), NICs: nics(uint64(i)), Workloads: workloads(uint64(i), t),
+		Probes: []probes.Probe{{Name: "cpu", Duration: 40 * time.Microsecond}, {Name: "memory", Duration: 60 * time.Microsecond}},
+	}
+}
+
+func disks(i uint64) []probes.Disk {
+	return []probes.Disk{
+		{Name: "loop0", Number: "7:0", SizeBytes: probes.Some[uint64](64 << 20), Rotational: probes.Some(false)},
+		{
+			Name: "nvme0n1", Number: "259:0", SizeBytes: probes.Some[uint64](1_920_383_410_176), Rotational: probes.Some(false),
+			DiskCounters: probes.DiskCounters{
+				Reads: i * 830, Writes: i * 412, ReadBytes: i * 54_000_000, WrittenBytes: i * 21_500_000,
+				ReadMs: i * 190, WriteMs: i * 310, BusyMs: i * 120, WeightedMs: i * 500,
+			},
+		},
+		{
+			Name: "sda", Number: "8:0", SizeBytes: probes.Some[uint64](8_001_563_222_016), Rotational: probes.Some(true),
+			DiskCounters: probes.DiskCounters{Writes: i * 3, WrittenBytes: i * 90_000, WriteMs: i * 41, BusyMs: i * 30, WeightedMs: i * 41},
+		},
+	}
+}
+
+func nics(i uint64) []probes.NIC {
+	noSpeed := probes.Absent{"speedBytesPerSecond": "speed: unknown to the driver"}
+	return []probes.NIC{
+		{Name: "cali1a2b3c", Absent: noSpeed, NICCounters: probes.NICCounters{ReceiveBytes: i * 90_000, TransmitBytes: i * 1_200_000}},
+		{
+			Name: "eth0", Physical: true, SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
+			NICCounters: probes.NICCounters{ReceiveBytes: i * 310_000_000, TransmitBytes: i * 42_000_000, ReceiveDrops: i / 8},
+		},
+		{Name: "lo", Absent: noSpeed, NICCounters: probes.NICCounters{ReceiveBytes: i * 5000, TransmitBytes: i * 5000}},
+		{Name: "veth0", Absent: noSpeed},
+	}
+}
+
+// workloads are sorted by cgroup, as a Sample has them.
+func workloads(i uint64, t *totals) []probes.Workload {
+	some := probes.Some[uint64]
+	list := []probes.Workload{
+		{Cgroup: "/kubepods.slice/kubepods-burstable.slice/pod-b.slice", Kind: probes.KindPod, Name: "pod 8d1c2f6e", PodUID: "8d1c2f6e-0000-4000-8000-00000000000b", MemoryBytes: some(5 << 30)},
+		{Cgroup: "/kubepods.slice/pod-a.slice", Kind: probes.KindPod, Name: "pod 41aa9e07", PodUID: "41aa9e07-0000-4000-8000-00000000000a", MemoryBytes: some(3 << 30), MemoryLimitBytes: some(4 << 30)},
+		{Cgroup: "/system.slice/cache.service", Kind: probes.KindService, Name: "cache.service", MemoryBytes: some(512 << 20), MemoryLimitBytes: some(512 << 20)},
+		{Cgroup: "/system.slice/containerd.service", Kind: probes.KindService, Name: "containerd.service", MemoryBytes: some(180 << 20)},
+		{Cgroup: "/user.slice/user-1000.slice/session-3.scope", Kind: probes.KindService, Name: "session-3.scope", MemoryBytes: some(96 << 20)},
+	}
+	for n := range list {
+		w := &list[n]
+		w.Inode = uint64(100 + n)
+		w.InactiveFileBytes, w.CPUMicroseconds, w.LimitHits = some(20<<20), some(i*uint64(600_000>>n)), some(0)
+		w.Pressure.Memory = probes.Stall{Some: some(t.memorySome / uint64(n+1)), Full: some(t.memoryFull / uint64(n+1))}
+		w.Pressure.IO = probes.Stall{Some: some(t.io / uint64(n+2)), Full: some(t.io / uint64(n+4))}
+	}
+	list[2].LimitHits = some(t.hits)
+	list[2].Pressure.Memory = probes.Stall{Some: some(t.own), Full: some(t.own)}
+	list[4].LimitHits, list[4].Absent = probes.Opt[uint64]{}, probes.Absent{"limitHitsTotal": "memory.events: no such file or directory"}
+	return list
+}

@@ -1,0 +1,181 @@
+// Package scenes makes up the states of a node that the tests of the status
+// page and of the terminal view look at. Each goes through a real History, so
+// that the rates, windows and trends are those of real samples.
+package scenes
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Load is what presses on a made-up node: shares of the time, 0 to 1.
+type Load struct {
+	CPU, MemorySome, MemoryFull, IO float64
+	// Available memory of 16 GiB, in bytes.
+	Available uint64
+	// Scans by global reclaim, pages per second.
+	Scans uint64
+	// Hits of its own limit per second by the workload cache.service, and its
+	// own memory stall.
+	Hits  uint64
+	Stall float64
+}
+
+// Start of every scene.
+func Start() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+// Agent of every scene.
+func Agent() view.Agent {
+	return view.Agent{
+		Node: "node-a", Version: "v1.2.3", Started: Start().Add(-3 * time.Hour), Mode: "standalone", CgroupFlavour: "v2",
+		TickSeconds: 1, TickDurationSeconds: 0.0021,
+	}
+}
+
+// FirstTick is a node at its first sample: there is no rate yet.
+func FirstTick() *view.State {
+	h := history()
+	s := h.Add(sample(0, Calmly(), &totals{}))
+	v := memoryStall(plugins.None, 0, s.Time)
+	v.Observed, v.Absent, v.Reason = probes.Opt[float64]{}, "a ratio needs two samples", "not judged in full: a ratio needs two samples"
+	v.Evidence[0].Observed, v.Evidence[0].Absent = probes.Opt[float64]{}, "a ratio needs two samples"
+	return state(s, v)
+}
+
+// Calmly is the load of a busy node without pressure.
+func Calmly() Load {
+	return Load{CPU: 0.31, MemorySome: 0.0004, IO: 0.012, Available: 9 << 30}
+}
+
+// Calm is that node.
+func Calm() *view.State {
+	s := run(Calmly())
+	return state(s, memoryStall(plugins.None, 0.0002, s.Time.Add(-9*time.Minute)))
+}
+
+// MemoryHard is a node that is short of memory, with candidates.
+func MemoryHard() *view.State {
+	s := run(Load{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
+	v := memoryStall(plugins.Hard, 0.41, s.Time.Add(-12*time.Second))
+	v.Reason = "memory stall, full, over 5s 41.0 % (>= 25 %); memory available 1.8 % (< 4 %); global reclaim, pages scanned per second 48000 (> 0)"
+	for _, w := range s.Workloads[:3] {
+		set, _ := w.WorkingSetBytes.Get() // every made-up workload has one
+		v.Candidates = append(v.Candidates, plugins.Candidate{
+			Cgroup: w.Cgroup, Name: w.Name, PodUID: w.PodUID, Relief: float64(set), Unit: "bytes", Why: "working set " + view.Bytes(float64(set)),
+		})
+	}
+	return state(s, v)
+}
+
+// OwnLimit is a calm node with a workload that thrashes at its own limit.
+func OwnLimit() *view.State {
+	l := Calmly()
+	l.Hits, l.Stall = 120, 0.83
+	s := run(l)
+	return state(s, memoryStall(plugins.None, 0.0002, s.Time.Add(-9*time.Minute)))
+}
+
+// EverythingAbsent is a node on which nothing could be read.
+func EverythingAbsent() *view.State {
+	h := history()
+	raw := &probes.Sample{Time: Start(), Monotonic: time.Second, Boottime: time.Second}
+	for _, name := range []string{"cpu", "memory", "pressure", "disks", "nics", "workloads"} {
+		raw.Probes = append(raw.Probes, probes.Probe{Name: name, Error: "open /proc/" + name + ": permission denied"})
+	}
+	raw.Memory.Absent.Because("meminfo", "open /proc/meminfo: permission denied")
+	raw.Memory.Absent.Because("vmstat", "open /proc/vmstat: permission denied")
+	for _, r := range []string{"cpu", "memory", "io"} {
+		raw.Pressure.Absent.Because(r, "the kernel was started without psi=1")
+	}
+	raw.Disks = []probes.Disk{{Name: "sda", Number: "8:0", Absent: probes.Absent{"sizeBytes": "size: no such file or directory"}}}
+	raw.NICs = []probes.NIC{{Name: "eth0", Physical: true, Absent: probes.Absent{"speedBytesPerSecond": "speed: invalid argument"}}}
+	for i := range 12 {
+		raw.Workloads = append(raw.Workloads, probes.Workload{
+			Cgroup: fmt.Sprintf("/system.slice/s%02d.service", i), Kind: probes.KindService, Name: fmt.Sprintf("s%02d.service", i),
+			Absent: probes.Absent{"memoryBytes": "the memory controller is not enabled here"},
+		})
+	}
+	s := h.Add(raw)
+	v := plugins.Verdict{
+		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Condition: "MemoryContention", Since: s.Time, Operator: ">=", Unit: "ratio",
+		Threshold: probes.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "not judged in full: the kernel was started without psi=1",
+	}
+	st := state(s, v)
+	st.Agent.CgroupFlavour, st.Agent.Notes = "", []string{"not root: what this user may not read is absent, with its reason"}
+	st.Agent.ConfigFile, st.Agent.ConfigError = "/etc/plimsoll/agent.yaml", `/etc/plimsoll/agent.yaml:7: plugins.memoryStal: unknown key`
+	return st
+}
+
+// Hostile is a calm node whose names were chosen to do harm.
+func Hostile() *view.State {
+	const evil = "\x1b]0;owned\x07\x1b[2J<script>alert(1)</script>\u202egnp.exe\r\n\xff"
+	s := run(Calmly())
+	s.Disks[0].Name, s.NICs[0].Name = evil, evil
+	s.Workloads[0].Name, s.Workloads[0].Cgroup = evil, "/"+evil
+	s.Probes = append(s.Probes, probes.Probe{Name: evil, Error: evil})
+	s.Absent = probes.Absent{evil: evil}
+	v := memoryStall(plugins.Soft, 0.15, s.Time.Add(-time.Minute))
+	v.Scope, v.Reason, v.Condition, v.Unit = evil, evil, evil, evil
+	v.Evidence[0].What = evil
+	v.Candidates = []plugins.Candidate{{Name: evil, Cgroup: evil, Why: evil, Unit: evil}}
+	st := state(s, v)
+	st.Agent.Node, st.Agent.Mode, st.Agent.ConfigError, st.Agent.Notes = evil, evil, evil, []string{evil}
+	return st
+}
+
+func state(s *probes.Snapshot, v plugins.Verdict) *view.State {
+	return &view.State{Agent: Agent(), Snapshot: s, Levels: &plugins.Levels{Time: s.Time, Verdicts: []plugins.Verdict{v}}}
+}
+
+func memoryStall(l plugins.Level, stall float64, since time.Time) plugins.Verdict {
+	threshold, over := 0.10, "30s"
+	if l == plugins.Hard {
+		threshold, over = 0.25, "5s"
+	}
+	e := plugins.Evidence{
+		Rule: max(l, plugins.Soft), What: "memory stall, full, over " + over, Observed: probes.Some(stall), Operator: ">=", Threshold: threshold,
+		Unit: "ratio", Met: stall >= threshold,
+	}
+	scans := plugins.Evidence{
+		Rule: max(l, plugins.Soft), What: "global reclaim, pages scanned per second", Operator: ">", Unit: "pages", Observed: probes.Some(0.0),
+	}
+	return plugins.Verdict{
+		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: l, Since: since, Condition: "MemoryContention",
+		Observed: probes.Some(stall), Operator: ">=", Threshold: probes.Some(threshold), Unit: "ratio",
+		Reason:   fmt.Sprintf("memory stall, full, over %s %.1f %% (threshold >= %.0f %%)", over, 100*stall, 100*threshold),
+		Evidence: []plugins.Evidence{e, scans},
+	}
+}
+
+func history() *probes.History {
+	return &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second}
+}
+
+// run is two minutes in which the load grows to l.
+func run(l Load) *probes.Snapshot {
+	const seconds = 125
+	h := history()
+	var t totals
+	var s *probes.Snapshot
+	for i := range seconds {
+		s = h.Add(sample(i, l.at(i, seconds), &t))
+	}
+	return s
+}
+
+// at is the load at second i of n: it grows over the middle of the time and
+// is never quite steady.
+func (l Load) at(i, n int) Load {
+	grown := min(1, max(0.05, 2*float64(i)/float64(n)-0.5))
+	wave := grown * (1 + 0.25*math.Sin(float64(i)/3))
+	if i > n-15 {
+		wave = grown
+	}
+	l.CPU, l.MemorySome, l.MemoryFull, l.IO, l.Stall = min(1, l.CPU*wave), l.MemorySome*wave, l.MemoryFull*wave, l.IO*wave, l.Stall*grown
+	return l
+}

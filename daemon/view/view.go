@@ -1,0 +1,84 @@
+// Package view holds what the agent shows: one State, published whole once
+// per tick, that the page, the API, the metrics and `plimsoll top` all read.
+// A State never changes and may be shared.
+package view
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// State of the agent at one tick.
+type State struct {
+	Agent    Agent
+	Snapshot *probes.Snapshot
+	Levels   *plugins.Levels
+}
+
+// Agent is what the agent says of itself.
+type Agent struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Mode is why nothing is evicted: "standalone".
+	Mode string `json:"mode"`
+	// CgroupFlavour is v1, v2 or hybrid; empty when none was found.
+	CgroupFlavour string `json:"cgroupFlavour,omitempty"`
+
+	// TickSeconds is the period that is wanted, TickDurationSeconds what the
+	// last one cost, TicksMissed how many were left out because one before
+	// took too long.
+	TickSeconds         float64 `json:"tickSeconds"`
+	TickDurationSeconds float64 `json:"tickDurationSeconds"`
+	TicksMissed         uint64  `json:"ticksMissed"`
+
+	// ConfigFile is empty when the defaults are in force. ConfigError is why
+	// the last reload left the last good configuration in force.
+	ConfigFile  string `json:"configFile,omitempty"`
+	ConfigError string `json:"configError,omitempty"`
+
+	// Notes are said once: what this agent may not read or do, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Pressure is /api/v1/pressure: how this node is judged, and on what.
+type Pressure struct {
+	Time  time.Time `json:"time"`
+	Agent Agent     `json:"agent"`
+	// Levels is the highest level of each resource that a plugin judges.
+	Levels map[plugins.Resource]plugins.Level `json:"levels"`
+	// WindowSeconds and Stall are the window and the node's stall in it.
+	WindowSeconds float64           `json:"windowSeconds"`
+	Stall         probes.Ratios     `json:"stall"`
+	Verdicts      []plugins.Verdict `json:"verdicts"`
+}
+
+// Pressure of the state.
+func (s *State) Pressure() Pressure {
+	p := Pressure{
+		Time: s.Levels.Time, Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
+		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts,
+	}
+	for _, v := range s.Levels.Verdicts {
+		p.Levels[v.Resource] = s.Levels.Of(v.Resource)
+	}
+	return p
+}
+
+// State of the agent that sent the snapshot and the pressure.
+func (p Pressure) State(s *probes.Snapshot) *State {
+	return &State{Agent: p.Agent, Snapshot: s, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts}}
+}
+
+// WriteJSON is how everything of ours writes JSON: indented, and with < and >
+// as they are, for the eyes of people.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

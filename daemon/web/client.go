@@ -1,0 +1,99 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// ErrNoAgent says that nobody listens on the socket.
+var ErrNoAgent = errors.New("no agent answers")
+
+// errNoSampleYet: the agent is there and has not ended its first tick.
+var errNoSampleYet = errors.New("the agent has no sample yet")
+
+// askTimeout of one question to the agent on this machine.
+const askTimeout = 5 * time.Second
+
+// Client asks the agent on its local socket.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient asks on the socket at path.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return &Client{socket: path, http: http.Client{Timeout: askTimeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// State is what the agent shows now. ErrNoAgent when nobody listens.
+func (c *Client) State(ctx context.Context) (*view.State, error) {
+	var p view.Pressure
+	if err := c.get(ctx, "/api/v1/pressure", &p); err != nil {
+		return nil, err
+	}
+	var s probes.Snapshot
+	if err := c.get(ctx, "/api/v1/snapshot", &s); err != nil {
+		return nil, err
+	}
+	return p.State(&s), nil
+}
+
+// Answers is nil when an agent is there, ErrNoAgent when nobody listens.
+func (c *Client) Answers(ctx context.Context) error {
+	var ok json.RawMessage
+	err := c.get(ctx, "/api/v1/decisions", &ok)
+	if errors.Is(err, errNoSampleYet) {
+		return nil
+	}
+	return err
+}
+
+// Plugins of the agent. ErrNoAgent when nobody listens.
+func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
+	var list struct{ Plugins []Plugin }
+	err := c.get(ctx, "/api/v1/plugins", &list)
+	return list.Plugins, err
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%w on %s", ErrNoAgent, c.socket)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the agent: %w", cause(err))
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask the agent: %w", err)
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		return errNoSampleYet
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("ask the agent: %s: %s", path, strings.TrimSpace(string(body)))
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("ask the agent: %s: %w", path, err)
+	}
+	return nil
+}

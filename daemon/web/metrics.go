@@ -1,0 +1,122 @@
+package web
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+// metrics is the handler of /metrics.
+func (s *Server) metrics() http.Handler {
+	return &metricsHandler{agent: view.Agent{Version: s.Version}, state: s.State}
+}
+
+// metricsHandler answers in the Prometheus text format 0.0.4. A scrape reads
+// the State that was published last and nothing else: it never touches the
+// kernel and never waits for a tick. Scrapes may run at the same time.
+//
+// A measurement that is absent has no series, and a family without series is
+// left out whole.
+type metricsHandler struct {
+	// agent is what is said before the first tick.
+	agent view.Agent
+	// state is the State published last; nil before the first tick.
+	state func() *view.State
+
+	scratch sync.Pool // of *scrape
+}
+
+// scrape is what one answer needs; both parts are dear to make anew.
+type scrape struct {
+	text []byte
+	zip  *gzip.Writer
+}
+
+// ServeHTTP answers with gzip when the client accepts it.
+func (m *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := m.state()
+	if s == nil {
+		s = &view.State{Agent: m.agent}
+	}
+	c, ok := m.scratch.Get().(*scrape)
+	if !ok {
+		c = &scrape{}
+	}
+	defer m.scratch.Put(c)
+	c.text = appendMetrics(c.text[:0], s)
+
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	h.Set("Vary", "Accept-Encoding")
+	// A write fails when the client is gone: nobody is left to tell.
+	if acceptsGzip(r.Header) {
+		h.Set("Content-Encoding", "gzip")
+		_ = c.writeGzip(w)
+		return
+	}
+	h.Set("Content-Length", strconv.Itoa(len(c.text)))
+	_, _ = w.Write(c.text)
+}
+
+func (c *scrape) writeGzip(w io.Writer) error {
+	if c.zip == nil {
+		zip, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		c.zip = zip
+	}
+	c.zip.Reset(w)
+	defer c.zip.Reset(io.Discard) // lets go of the connection
+	if _, err := c.zip.Write(c.text); err != nil {
+		return err
+	}
+	return c.zip.Close()
+}
+
+// acceptsGzip tells whether the client names gzip (RFC 9110, 12.5.3) and does
+// not weigh it 0. A wildcard names nothing.
+func acceptsGzip(h http.Header) bool {
+	for _, line := range h.Values("Accept-Encoding") {
+		for coding := range strings.SplitSeq(line, ",") {
+			name, weight, _ := strings.Cut(coding, ";")
+			if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				return !isZeroWeight(weight)
+			}
+		}
+	}
+	return false
+}
+
+// isZeroWeight knows q=0, q=0.0 and so on.
+func isZeroWeight(weight string) bool {
+	name, value, found := strings.Cut(weight, "=")
+	if !found || !strings.EqualFold(strings.TrimSpace(name), "q") {
+		return false
+	}
+	q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	return err == nil && q == 0
+}
+
+// appendMetrics appends all series of a State to b. A State without Snapshot
+// or Levels has only what the agent says of itself.
+func appendMetrics(b []byte, s *view.State) []byte {
+	b = appendAgent(b, &s.Agent)
+	if s.Snapshot != nil {
+		b = appendTick(b, s)
+		b = appendProbes(b, s.Snapshot.Probes)
+		b = appendHost(b, s.Snapshot)
+		b = appendPressure(b, &s.Snapshot.Pressure)
+		b = appendDisks(b, s.Snapshot.Disks)
+		b = appendNICs(b, s.Snapshot.NICs)
+	}
+	if s.Levels != nil {
+		b = appendVerdicts(b, s.Levels.Verdicts)
+	}
+	return b
+}

@@ -1,0 +1,107 @@
+package web
+
+import (
+	"runtime"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// appendAgent appends what the agent says of itself, before a tick as well.
+func appendAgent(b []byte, agent *view.Agent) []byte {
+	one := []view.Agent{*agent}
+	b = appendFamilies(b, one, func(b []byte, a *view.Agent) []byte {
+		return appendLabels(b, "version", a.Version, "goversion", runtime.Version())
+	}, []family[view.Agent]{
+		{
+			"plimsoll_build_info", gauge, "Always 1; the labels say what is running.",
+			func(b []byte, _ *view.Agent) []byte { return append(b, '1') },
+		},
+	})
+	return appendFamilies(b, one, noLabels, []family[view.Agent]{
+		{"plimsoll_start_time_seconds", gauge, "When the agent started, in seconds since 1970.", appendStart},
+		{
+			"plimsoll_config_last_reload_successful", gauge, "1 when the configuration file read last is in force, 0 when it was bad and the last good one is.",
+			func(b []byte, a *view.Agent) []byte { return appendBool(b, a.ConfigError == "") },
+		},
+	})
+}
+
+func appendStart(b []byte, a *view.Agent) []byte {
+	if a.Started.IsZero() {
+		return b
+	}
+	return appendFloat(b, float64(a.Started.UnixMilli())/1000)
+}
+
+// appendTick appends how the sampling itself goes.
+func appendTick(b []byte, state *view.State) []byte {
+	return appendFamilies(b, []view.State{*state}, noLabels, []family[view.State]{
+		{
+			"plimsoll_tick_duration_seconds", gauge, "How long the last tick took.",
+			func(b []byte, s *view.State) []byte { return appendFloat(b, s.Agent.TickDurationSeconds) },
+		},
+		{
+			"plimsoll_ticks_missed_total", counter, "Ticks left out because one before took too long.",
+			func(b []byte, s *view.State) []byte { return appendCount(b, s.Agent.TicksMissed) },
+		},
+		{
+			"plimsoll_history_gaps_total", counter, "How often the window of rates was dropped: suspend, starvation or a counter that went back.",
+			func(b []byte, s *view.State) []byte { return appendCount(b, s.Snapshot.Gaps) },
+		},
+	})
+}
+
+// appendProbes appends how each reader did in the last sample.
+func appendProbes(b []byte, list []probes.Probe) []byte {
+	label := func(b []byte, p *probes.Probe) []byte { return appendLabel(b, "probe", p.Name) }
+	return appendFamilies(b, list, label, []family[probes.Probe]{
+		{
+			"plimsoll_probe_success", gauge, "1 when the probe read all it reads at the last tick, else 0.",
+			func(b []byte, p *probes.Probe) []byte { return appendBool(b, p.Error == "") },
+		},
+		{
+			"plimsoll_probe_duration_seconds", gauge, "How long the probe took at the last tick.",
+			func(b []byte, p *probes.Probe) []byte { return appendFloat(b, p.Duration.Seconds()) },
+		},
+	})
+}
+
+// appendVerdicts appends the plugins and their levels.
+func appendVerdicts(b []byte, verdicts []plugins.Verdict) []byte {
+	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
+		return appendLabels(b, "plugin", v.Plugin, "scope", v.Scope)
+	}, []family[plugins.Verdict]{
+		{"plimsoll_threshold_met", gauge, "Level that the plugin's verdict is at: 0 none, 1 soft, 2 hard; absent while the plugin cannot tell.", appendLevel},
+	})
+	return appendFamilies(b, pluginNames(verdicts), func(b []byte, name *string) []byte {
+		return appendLabel(b, "plugin", *name)
+	}, []family[string]{
+		{
+			"plimsoll_plugin_up", gauge, "1 when the plugin answered last; those inside the agent always do.",
+			func(b []byte, _ *string) []byte { return append(b, '1') },
+		},
+	})
+}
+
+// appendLevel appends no 0 for a plugin that lacks a measurement: it does not
+// know that nothing is on. A level that is on stays on until it can tell.
+func appendLevel(b []byte, v *plugins.Verdict) []byte {
+	if v.Level == plugins.None && v.Absent != "" {
+		return b
+	}
+	return appendFloat(b, float64(v.Level))
+}
+
+// pluginNames has each plugin once, however many scopes it judges.
+func pluginNames(verdicts []plugins.Verdict) []string {
+	var names []string
+	for i := range verdicts {
+		if !slices.Contains(names, verdicts[i].Plugin) {
+			names = append(names, verdicts[i].Plugin)
+		}
+	}
+	return names
+}

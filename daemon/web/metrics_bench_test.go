@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// manyDevices is a large machine: 250 disks and 250 NICs are 5000 series.
+func manyDevices() *view.State {
+	s := &view.State{Snapshot: &probes.Snapshot{}}
+	for i := range uint64(250) {
+		s.Snapshot.Disks = append(s.Snapshot.Disks, probes.DiskState{
+			Disk: probes.Disk{Name: fmt.Sprintf("nvme%dn1", i), DiskCounters: probes.DiskCounters{
+				Reads: i * 1_234_567, Writes: i * 7_654_321, ReadBytes: i << 32, WrittenBytes: i << 31,
+				ReadMs: i * 98_765_432, WriteMs: i * 87_654_321, BusyMs: i * 7_654_321,
+			}},
+			Rates: probes.Some(probes.DiskRates{
+				ReadsPerSecond: 100 + float64(i), WritesPerSecond: 50, ReadAwaitSeconds: probes.Some(0.0012345), WriteAwaitSeconds: probes.Some(0.0054321),
+				QueueLength: float64(i) / 7, BusyRatio: float64(i) / 251,
+			}),
+		})
+		s.Snapshot.NICs = append(s.Snapshot.NICs, probes.NICState{
+			NIC: probes.NIC{
+				Name: fmt.Sprintf("veth%08x", i*2_654_435_761), SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
+				NICCounters: probes.NICCounters{
+					ReceiveBytes: i << 33, ReceivePackets: i << 20, ReceiveErrors: i, ReceiveDrops: i * 3,
+					TransmitBytes: i << 34, TransmitPackets: i << 21, TransmitErrors: i, TransmitDrops: i * 5,
+				},
+			},
+			Rates: probes.Some(probes.NICRates{ReceiveUtilizationRatio: probes.Some(float64(i) / 257), TransmitUtilizationRatio: probes.Some(float64(i) / 263)}),
+		})
+	}
+	return s
+}
+
+// peerRegistry has the same series with the same values in client_golang's own
+// counters and gauges, ready to be gathered.
+func peerRegistry(t testing.TB, families map[string]*dto.MetricFamily) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	for name, f := range families {
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: f.GetHelp()}, labels)
+		total := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: f.GetHelp()}, labels)
+		if f.GetType() == dto.MetricType_COUNTER {
+			require.NoError(t, r.Register(total))
+		} else {
+			require.NoError(t, r.Register(vec))
+		}
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			total.WithLabelValues(values...).Add(m.GetCounter().GetValue())
+			vec.WithLabelValues(values...).Set(m.GetGauge().GetValue())
+		}
+	}
+	return r
+}
+
+// encodePeer is what promhttp does for a scrape without compression.
+func encodePeer(t testing.TB, w io.Writer, g prometheus.Gatherer) {
+	families, err := g.Gather()
+	require.NoError(t, err)
+	e := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		require.NoError(t, e.Encode(f))
+	}
+}
+
+func countSeries(families map[string]*dto.MetricFamily) int {
+	n := 0
+	for _, f := range families {
+		n += len(f.GetMetric())
+	}
+	return n
+}
+
+func TestTheBenchmarksPeerExposesTheSameSeries(t *testing.T) {
+	s := manyDevices()
+	ours := parseMetrics(t, appendMetrics(nil, s))
+	require.Equal(t, 5000+5, countSeries(ours), "250 × (10 + 10), and five of the agent")
+	var text bytes.Buffer
+	encodePeer(t, &text, peerRegistry(t, ours))
+	peers := parseMetrics(t, text.Bytes())
+	require.Equal(t, familyNames(ours), familyNames(peers))
+	require.Equal(t, counters(ours), counters(peers))
+}
+
+// nowhere is a client that reads at once.
+type nowhere struct{ header http.Header }
+
+func (n nowhere) Header() http.Header         { return n.header }
+func (n nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (n nowhere) WriteHeader(int)             {}
+
+// BenchmarkMetrics turns 5000 series into text beside client_golang in the
+// same run, turn and turn about. "peer/ours" is the ratio of their times.
+func BenchmarkMetrics(b *testing.B) {
+	s := manyDevices()
+	registry := peerRegistry(b, parseMetrics(b, appendMetrics(nil, s)))
+	scrape := func(h http.Handler) func() {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "/metrics", http.NoBody)
+		require.NoError(b, err)
+		r.Header.Set("Accept-Encoding", "gzip")
+		return func() { h.ServeHTTP(nowhere{http.Header{}}, r) }
+	}
+	var text []byte
+	b.Run("text", func(b *testing.B) {
+		sideBySide(b, func() { text = appendMetrics(text[:0], s) }, func() { encodePeer(b, io.Discard, registry) })
+	})
+	b.Run("gzip", func(b *testing.B) {
+		sideBySide(b, scrape(&metricsHandler{state: func() *view.State { return s }}), scrape(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	})
+}
+
+func sideBySide(b *testing.B, ours, peer func()) {
+	var our, its time.Duration
+	for b.Loop() {
+		start := time.Now()
+		ours()
+		between := time.Now()
+		peer()
+		our += between.Sub(start)
+		its += time.Since(between)
+	}
+	b.ReportMetric(float64(our.Nanoseconds())/float64(b.N), "ours-ns")
+	b.ReportMetric(float64(its.Nanoseconds())/float64(b.N), "peer-ns")
+	b.ReportMetric(float64(its)/float64(our), "peer/ours")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkMetricsAlone is for allocations and profiles.
+func BenchmarkMetricsAlone(b *testing.B) {
+	s := manyDevices()
+	var text []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		text = appendMetrics(text[:0], s)
+	}
+	b.SetBytes(int64(len(text)))
+}

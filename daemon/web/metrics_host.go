@@ -1,0 +1,108 @@
+package web
+
+import "github.com/plimsoll-dev/plimsoll/probes"
+
+// appendHost appends what is counted for the host as a whole.
+func appendHost(b []byte, snapshot *probes.Snapshot) []byte {
+	b = appendCPU(b, snapshot.CPU.CPU)
+	return appendFamilies(b, []probes.Snapshot{*snapshot}, noLabels, []family[probes.Snapshot]{
+		{
+			"plimsoll_memory_total_bytes", gauge, "Memory of the host (/proc/meminfo MemTotal).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.TotalBytes) },
+		},
+		{
+			"plimsoll_memory_available_bytes", gauge, "Memory that can be had without swapping (/proc/meminfo MemAvailable).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.AvailableBytes) },
+		},
+		{
+			"plimsoll_memory_refaults_total", counter, "Pages that came back soon after reclaim (/proc/vmstat workingset_refault).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.Refaults) },
+		},
+		{
+			"plimsoll_oom_kills_total", counter, "Processes killed for lack of memory, in cgroups too (/proc/vmstat oom_kill).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.Memory.OOMKills) },
+		},
+		{
+			"plimsoll_network_tcp_retransmits_total", counter, "TCP segments sent again (/proc/net/snmp RetransSegs).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.TCPRetransmits) },
+		},
+		{
+			"plimsoll_network_listen_drops_total", counter, "Connections dropped at listening sockets (/proc/net/netstat ListenDrops).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.ListenDrops) },
+		},
+		{
+			"plimsoll_softnet_squeezed_total", counter, "Receive rounds that ran out of budget, all CPUs (/proc/net/softnet_stat time_squeeze).",
+			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.SoftnetSqueezed) },
+		},
+	})
+}
+
+// cpuMode is one mode of all CPUs together.
+type cpuMode struct {
+	name    string
+	seconds probes.Opt[float64]
+}
+
+// appendCPU leaves out idle and iowait: they may go back a little (proc(5)),
+// and each time would look like a reset of the counter.
+func appendCPU(b []byte, c probes.CPU) []byte {
+	var modes []cpuMode
+	for _, name := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
+		if seconds, ok := c.Seconds[name]; ok {
+			modes = append(modes, cpuMode{name, probes.Some(seconds)})
+		}
+	}
+	label := func(b []byte, m *cpuMode) []byte { return appendLabel(b, "mode", m.name) }
+	return appendFamilies(b, modes, label, []family[cpuMode]{
+		{
+			"plimsoll_cpu_seconds_total", counter, "Time all CPUs spent working, by mode; idle and iowait may go back and are left out (/proc/stat).",
+			func(b []byte, m *cpuMode) []byte { return appendOptFloat(b, m.seconds) },
+		},
+	})
+}
+
+// stalls is PSI of one resource; ratio is one kind of it.
+type stalls struct {
+	resource string
+	total    probes.Stall
+	ratio    probes.StallRatio
+}
+
+type stallRatio struct {
+	resource, kind string
+	ratio          probes.Opt[float64]
+}
+
+// appendPressure appends PSI of the node (Documentation/accounting/psi.rst).
+func appendPressure(b []byte, p *probes.PressureState) []byte {
+	all := []stalls{
+		{"cpu", p.Totals.CPU, p.CPU},
+		{"memory", p.Totals.Memory, p.Memory},
+		{"io", p.Totals.IO, p.IO},
+	}
+	label := func(b []byte, s *stalls) []byte { return appendLabel(b, "resource", s.resource) }
+	b = appendFamilies(b, all, label, []family[stalls]{
+		{
+			"plimsoll_pressure_waiting_seconds_total", counter, "Time in which some task waited for the resource (/proc/pressure some).",
+			func(b []byte, s *stalls) []byte { return appendOptScaled(b, s.total.Some, 1e6) },
+		},
+		{
+			"plimsoll_pressure_stalled_seconds_total", counter, "Time in which no task could run because all waited for the resource (/proc/pressure full).",
+			func(b []byte, s *stalls) []byte { return appendOptScaled(b, s.total.Full, 1e6) },
+		},
+	})
+	var ratios []stallRatio
+	for i := range all {
+		s := &all[i]
+		ratios = append(ratios, stallRatio{s.resource, "some", s.ratio.Some}, stallRatio{s.resource, "full", s.ratio.Full})
+	}
+	labels := func(b []byte, r *stallRatio) []byte {
+		return appendLabels(b, "resource", r.resource, "kind", r.kind)
+	}
+	return appendFamilies(b, ratios, labels, []family[stallRatio]{
+		{
+			"plimsoll_pressure_ratio", gauge, "Share of the window in which some task, or all, waited for the resource (/proc/pressure).",
+			func(b []byte, r *stallRatio) []byte { return appendOptFloat(b, r.ratio) },
+		},
+	})
+}

@@ -1,0 +1,147 @@
+package web
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// pageData is what the template shows: words and geometry, nothing left to
+// compute.
+type pageData struct {
+	Hold, Open bool
+
+	Waiting  string // set before the first tick; all else is empty then
+	Node     string
+	Headline string
+	Level    string // none, soft, hard: a class; the words say it as well
+	Mode     string
+	Facts    []string
+	Alarms   []string // what makes the page itself less trustworthy
+	Notes    []string
+
+	Verdicts  []pageVerdict
+	Window    string
+	Pressure  []pagePressure
+	Memory    []fact
+	Network   []fact
+	Disks     []diskRow
+	IdleDisks []diskRow
+	NICs      []nicRow
+	RestNICs  []nicRow
+	Workloads []workloadRow
+	Hidden    int // workloads beyond those shown
+	Decisions []pageDecision
+	Failed    []probes.Probe
+	Probes    int
+	Absences  []view.Absence
+}
+
+// cell is a value as it is shown, or Unknown with the reason why.
+type cell struct {
+	Text, Why string
+	Hot       bool // worth a second look; bold, and never the only sign
+}
+
+// fact is a named cell with a word on what it means.
+type fact struct {
+	Name string
+	cell
+	Of string
+}
+
+// known is a measurement as a cell, with the reason where it is absent.
+func known[T any](o probes.Opt[T], format func(T) string, absent probes.Absent, keys ...string) cell {
+	if o.IsZero() {
+		return cell{Text: view.Unknown, Why: view.Reason(absent, keys...)}
+	}
+	return cell{Text: view.Optional(o, format)}
+}
+
+// wholeNumber formats a count of bytes or things by a formatter of floats.
+func wholeNumber(format func(float64) string) func(uint64) string {
+	return func(n uint64) string { return format(float64(n)) }
+}
+
+func hot(c cell, is bool) cell {
+	c.Hot = is
+	return c
+}
+
+// stale is how many periods old a sample may be before the page says so.
+const stale = 3
+
+func (p *page) data() pageData {
+	s := p.state()
+	if s == nil {
+		return pageData{Waiting: view.Waiting, Headline: view.Waiting, Level: "none"}
+	}
+	text, level := s.Headline()
+	shownNICs, restNICs := s.NICs()
+	disks, idle := s.Disks()
+	workloads, hidden := workloadRows(s)
+	return pageData{
+		Node: view.Printable(s.Agent.Node), Headline: text, Level: levelClass(level), Mode: s.Agent.ModeText(),
+		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Notes),
+		Verdicts: pageVerdicts(s), Window: view.Number(s.Snapshot.WindowSeconds) + " s", Pressure: pagePressures(s),
+		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
+		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
+		Workloads: workloads, Hidden: hidden, Decisions: pageDecisions(p.decisions(), s.Snapshot.Time),
+		Failed: printableProbes(s.FailedProbes()), Probes: len(s.Snapshot.Probes), Absences: s.Absences(),
+	}
+}
+
+// levelClass keeps a level that is none of the known ones out of the markup.
+func levelClass(l plugins.Level) string {
+	switch l {
+	case plugins.Soft, plugins.Hard:
+		return l.String()
+	}
+	return plugins.None.String()
+}
+
+func agentFacts(s *view.State) []string {
+	a := s.Agent
+	facts := []string{"up " + view.Age(s.Age(a.Started)), "Plimsoll " + view.Printable(a.Version)}
+	if a.CgroupFlavour != "" {
+		facts = append(facts, "cgroup "+view.Printable(a.CgroupFlavour))
+	}
+	config := "default configuration"
+	if a.ConfigFile != "" {
+		config = view.Printable(a.ConfigFile)
+	}
+	return append(facts, config, "a sample every "+view.Seconds(a.TickSeconds)+", the last one took "+view.Seconds(a.TickDurationSeconds))
+}
+
+// alarms are what an on-call engineer must know before believing the rest.
+func alarms(s *view.State, now time.Time) []string {
+	var list []string
+	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
+	if age := now.Sub(s.Snapshot.Time); age > stale*max(period, time.Second) {
+		list = append(list, "The newest sample is "+view.Age(age)+" old: everything below is from then.")
+	}
+	if e := s.Agent.ConfigError; e != "" {
+		list = append(list, "The last reload of the configuration did not work, the one before it is in force: "+view.Printable(e))
+	}
+	if s.Agent.TicksMissed > 0 {
+		list = append(list, view.Count(s.Agent.TicksMissed)+" samples were left out since the start: the one before took too long.")
+	}
+	return list
+}
+
+func printables(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = view.Printable(s)
+	}
+	return out
+}
+
+func printableProbes(list []probes.Probe) []probes.Probe {
+	for i := range list {
+		list[i].Name, list[i].Error = view.Printable(list[i].Name), view.Printable(list[i].Error)
+	}
+	return list
+}

@@ -1,0 +1,202 @@
+package web
+
+import (
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+type pagePressure struct {
+	Name, What string
+	Some, Full cell
+	Spark      sparkline
+}
+
+func pagePressures(s *view.State) []pagePressure {
+	n, trend := s.Snapshot, s.Snapshot.Trend()
+	card := func(name, key, what string, r probes.StallRatio, of func(probes.TrendPoint) probes.StallRatio) pagePressure {
+		p := pagePressure{
+			Name: name, What: what,
+			Some: known(r.Some, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"),
+			Full: known(r.Full, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"), Spark: newSparkline(trend, of),
+		}
+		if key == "cpu" {
+			p.Full = cell{Text: view.Unknown, Why: "means nothing for the CPU of a whole node"}
+		}
+		return p
+	}
+	cpu := "busy " + view.Optional(n.CPU.BusyRatio, view.Ratio) + " of " + view.Optional(n.CPU.Online, func(c int) string { return view.Count(uint64(c)) }) + " CPUs"
+	return []pagePressure{
+		card("CPU", "cpu", cpu, n.Pressure.CPU, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.CPU }),
+		card("Memory", "memory", "tasks that wait for memory", n.Pressure.Memory, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.Memory }),
+		card("I/O", "io", "tasks that wait for a disk", n.Pressure.IO, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO }),
+	}
+}
+
+// merged is the reasons of several places; the first one wins.
+func merged(list ...probes.Absent) probes.Absent {
+	var out probes.Absent
+	for _, absent := range list {
+		for what, why := range absent {
+			if _, known := out[what]; !known {
+				out.Because(what, why)
+			}
+		}
+	}
+	return out
+}
+
+func memoryFacts(n *probes.Snapshot) []fact {
+	m, absent := n.Memory, merged(n.Memory.Absent, n.Absent)
+	perSecond := func(v float64) string { return view.Number(v) + "/s" }
+	scans, _ := m.ScansPerSecond.Get()
+	kills, _ := m.MemoryRates.OOMKills.Get() // absent: nothing to mark
+	return []fact{
+		{"Available", known(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
+			"of " + view.Optional(m.TotalBytes, wholeNumber(view.Bytes)) + " (" + view.Optional(m.AvailableRatio, view.Ratio) + ")"},
+		{"Reclaim scans", hot(known(m.ScansPerSecond, perSecond, absent, "vmstat", "rates"), scans > 0), "pages, by the node, not by a cgroup's limit"},
+		{"Refaults", known(m.RefaultsPerSecond, perSecond, absent, "vmstat", "rates"), "pages that came back soon"},
+		{"OOM kills", hot(known(m.MemoryRates.OOMKills, view.Count, absent, "vmstat", "rates"), kills > 0),
+			"in the window, " + view.Optional(m.Memory.OOMKills, view.Count) + " since boot"},
+		{"Swap free", swapFree(m.Memory, absent), "of " + view.Optional(m.SwapTotalBytes, wholeNumber(view.Bytes))},
+		{"Swap-ins", known(m.SwapInsPerSecond, perSecond, absent, "vmstat", "rates"), "pages"},
+	}
+}
+
+func swapFree(m probes.Memory, absent probes.Absent) cell {
+	if total, ok := m.SwapTotalBytes.Get(); ok && total == 0 {
+		return cell{Text: "no swap"}
+	}
+	return known(m.SwapFreeBytes, wholeNumber(view.Bytes), absent, "swapFreeBytes", "meminfo")
+}
+
+func networkFacts(n *probes.Snapshot) []fact {
+	w, absent := n.Network, merged(n.Network.Absent, n.Absent)
+	absent.Because("idle", "no segment was sent")
+	perSecond := func(v float64) string { return view.Number(v) + "/s" }
+	return []fact{
+		{"TCP retransmits", known(w.TCPRetransmitRatio, view.Ratio, absent, "tcp", "tcpRetransmitsTotal", "rates", "idle"), "of the segments sent"},
+		{"Listen drops", known(w.ListenDropsPerSecond, perSecond, absent, "listenDropsTotal", "rates"), "connections refused by full queues"},
+		{"Receive squeezed", known(w.SoftnetSqueezedPerSecond, perSecond, absent, "softnetSqueezedTotal", "rates"), "also on healthy busy nodes"},
+	}
+}
+
+type diskRow struct {
+	Name, Kind                                                           string
+	ReadIOPS, WriteIOPS, Read, Write, ReadAwait, WriteAwait, Queue, Busy cell
+}
+
+func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
+	rows := make([]diskRow, 0, len(disks))
+	for _, d := range disks {
+		r, ok := d.Rates.Get()
+		absent := merged(d.Absent, s.Snapshot.Absent)
+		absent.Because("idle", "none completed")
+		rate := rateCell(ok, absent)
+		rows = append(rows, diskRow{
+			Name: view.Printable(d.Name), Kind: diskKind(d.Disk),
+			ReadIOPS: rate(r.ReadsPerSecond, view.Number), WriteIOPS: rate(r.WritesPerSecond, view.Number),
+			Read: rate(r.ReadBytesPerSecond, view.ByteRate), Write: rate(r.WrittenBytesPerSecond, view.ByteRate),
+			ReadAwait: known(r.ReadAwaitSeconds, view.Seconds, absent, "rates", "idle"), WriteAwait: known(r.WriteAwaitSeconds, view.Seconds, absent, "rates", "idle"),
+			Queue: rate(r.QueueLength, view.Number), Busy: rate(r.BusyRatio, view.Ratio),
+		})
+	}
+	return rows
+}
+
+func diskKind(d probes.Disk) string {
+	kind := "kind unknown"
+	if rotational, ok := d.Rotational.Get(); ok {
+		kind = "not rotational"
+		if rotational {
+			kind = "rotational"
+		}
+	}
+	return view.Optional(d.SizeBytes, wholeNumber(view.Size)) + ", " + kind
+}
+
+// rateCell formats the rates of one device: all are there, or none is.
+func rateCell(ok bool, absent probes.Absent) func(float64, func(float64) string) cell {
+	return func(v float64, format func(float64) string) cell {
+		if !ok {
+			return known(probes.Opt[float64]{}, format, merged(absent, probes.Absent{"new": "it appeared just now, or its counters went back"}), "rates", "new")
+		}
+		return cell{Text: format(v)}
+	}
+}
+
+type nicRow struct {
+	Name, Kind                                                         string
+	Receive, Transmit, ReceiveUsed, TransmitUsed, Speed, Errors, Drops cell
+}
+
+func nicRows(s *view.State, nics []probes.NICState) []nicRow {
+	rows := make([]nicRow, 0, len(nics))
+	for _, n := range nics {
+		r, ok := n.Rates.Get()
+		absent := merged(n.Absent, s.Snapshot.Absent)
+		rate := rateCell(ok, absent)
+		kind := "virtual"
+		if n.Physical {
+			kind = "physical"
+		}
+		perSecond := func(v float64) string { return view.Number(v) + "/s" }
+		used := func(o probes.Opt[float64]) cell { return known(o, view.Ratio, absent, "speedBytesPerSecond", "rates") }
+		rows = append(rows, nicRow{
+			Name: view.Printable(n.Name), Kind: kind,
+			Receive: rate(r.ReceiveBytesPerSecond, view.BitRate), Transmit: rate(r.TransmitBytesPerSecond, view.BitRate),
+			ReceiveUsed: used(r.ReceiveUtilizationRatio), TransmitUsed: used(r.TransmitUtilizationRatio),
+			Speed:  known(n.SpeedBytesPerSecond, wholeNumber(view.BitRate), absent, "speedBytesPerSecond"),
+			Errors: hot(rate(r.ErrorsPerSecond, perSecond), r.ErrorsPerSecond > 0), Drops: hot(rate(r.DropsPerSecond, perSecond), r.DropsPerSecond > 0),
+		})
+	}
+	return rows
+}
+
+type workloadRow struct {
+	Name, Kind, Where, OwnLimit                         string
+	CPU, Memory, Limit, MemoryStall, IOStall, LimitHits cell
+}
+
+// workloadsShown, those with the most pressure of their own first.
+const workloadsShown = 15
+
+func workloadRows(s *view.State) (rows []workloadRow, hidden int) {
+	list := s.ByPressure()
+	shown := min(workloadsShown, len(list))
+	for _, w := range list[:shown] {
+		rows = append(rows, newWorkload(s, w))
+	}
+	return rows, len(list) - shown
+}
+
+func newWorkload(s *view.State, w *probes.WorkloadState) workloadRow {
+	r, _ := w.Rates.Get() // each part is absent without rates
+	rest := probes.Absent{"none": "no limit is set"}
+	if w.Rates.IsZero() {
+		rest.Because("rates", "it appeared just now, or its counters went back")
+	}
+	absent, stalls := merged(w.Absent, s.Snapshot.Absent, rest), merged(w.Pressure.Absent, s.Snapshot.Absent, rest)
+	if why, ok := w.Absent["pressure"]; ok {
+		stalls.Because("rates", why)
+	}
+	row := workloadRow{
+		Name: view.Printable(w.Name), Kind: view.Printable(string(w.Kind)), Where: view.Printable(w.Cgroup),
+		CPU:         known(r.CPUCores, view.Number, absent, "cpuMicrosecondsTotal", "rates"),
+		Memory:      known(w.WorkingSetBytes, wholeNumber(view.Bytes), absent, "memoryBytes", "inactiveFileBytes", "memory"),
+		Limit:       known(w.MemoryLimitBytes, wholeNumber(view.Bytes), absent, "memoryLimitBytes", "memory", "none"),
+		MemoryStall: stallCell(r.Pressure.Memory, stalls, "memory"), IOStall: stallCell(r.Pressure.IO, stalls, "io"),
+		LimitHits: known(r.LimitHits, view.Count, absent, "limitHitsTotal", "memory", "rates"),
+	}
+	if view.AtOwnLimit(w) {
+		row.OwnLimit = view.OwnLimitText
+	}
+	return row
+}
+
+// worthALook is the stall of a workload from which its cell is marked.
+const worthALook = 0.05
+
+func stallCell(r probes.StallRatio, absent probes.Absent, key string) cell {
+	full, _ := r.Full.Get() // absent: nothing to mark
+	return hot(known(r.Full, view.Ratio, absent, key, "rates"), full >= worthALook)
+}

@@ -1,0 +1,246 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func pageScenes() map[string]*view.State {
+	return map[string]*view.State{
+		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
+		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
+	}
+}
+
+// decisionsOf is what a first round says about the state.
+func decisionsOf(s *view.State) []evict.Decision {
+	if s == nil {
+		return nil
+	}
+	return evict.Decide(nil, s.Levels)
+}
+
+// getPage is the page of a state a moment after its tick.
+func getPage(t *testing.T, s *view.State, query string, late time.Duration) (string, *httptest.ResponseRecorder) {
+	t.Helper()
+	p := pageHandler(func() *view.State { return s }, func() []evict.Decision { return decisionsOf(s) }).(*page)
+	if s != nil {
+		p.now = func() time.Time { return s.Snapshot.Time.Add(late) }
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest("GET", "/"+query, nil))
+	require.Equal(t, 200, w.Code, w.Body)
+	return w.Body.String(), w
+}
+
+func TestThePageOfAKnownStateIsTheGoldenPage(t *testing.T) {
+	for name, s := range pageScenes() {
+		got, _ := getPage(t, s, "", time.Second/2)
+		file := filepath.Join("testdata", "page_"+name+".html")
+		if *update {
+			require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+		}
+		want, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Empty(t, cmp.Diff(string(want), got), "%s: run the test with -update if this is meant", name)
+	}
+}
+
+// elements are all elements of a page, in order.
+func elements(t *testing.T, text string) []*html.Node {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(text))
+	require.NoError(t, err)
+	var list []*html.Node
+	for n := range root.Descendants() {
+		if n.Type == html.ElementNode {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// unbalanced is a tag that is not closed in order, if there is one.
+func unbalanced(text string) string {
+	void := " meta link br "
+	z := html.NewTokenizer(strings.NewReader(text))
+	var open []string
+	for {
+		switch kind := z.Next(); kind {
+		case html.ErrorToken:
+			return strings.Join(open, " ")
+		case html.StartTagToken, html.EndTagToken:
+			name, _ := z.TagName()
+			switch {
+			case strings.Contains(void, " "+string(name)+" "):
+			case kind == html.StartTagToken:
+				open = append(open, string(name))
+			case len(open) == 0 || open[len(open)-1] != string(name):
+				return fmt.Sprintf("</%s> after %v", name, open)
+			default:
+				open = open[:len(open)-1]
+			}
+		}
+	}
+}
+
+func TestThePageIsWellFormed(t *testing.T) {
+	for name, s := range pageScenes() {
+		text, _ := getPage(t, s, "?open", 0)
+		assert.Empty(t, unbalanced(text), name)
+		for _, n := range elements(t, text) {
+			if n.Data == "th" {
+				assert.Contains(t, []string{"col", "row"}, attribute(n, "scope"), "%s: each heading says what it heads", name)
+			}
+		}
+	}
+}
+
+func TestThePageLoadsNothingAndRunsNothing(t *testing.T) {
+	for name, s := range pageScenes() {
+		text, w := getPage(t, s, "", 0)
+		for _, n := range elements(t, text) {
+			assert.NotContains(t, []string{"script", "img", "iframe", "object", "form"}, n.Data, name)
+			if n.Data == "link" {
+				assert.True(t, strings.HasPrefix(attribute(n, "href"), "data:"), name)
+			}
+			for _, a := range n.Attr {
+				assert.False(t, strings.HasPrefix(a.Key, "on"), "%s: <%s %s>", name, n.Data, a.Key)
+			}
+		}
+		assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'", name)
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), name)
+		assert.NotContains(t, text, "https://", name)
+	}
+}
+
+func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
+	text, _ := getPage(t, scenes.Hostile(), "", 0)
+	assert.False(t, strings.Contains(text, "<script"), "<script")
+	assert.True(t, strings.Contains(text, "&lt;script&gt;"), "&lt;script&gt;")
+	assert.False(t, strings.Contains(text, "\x1b"), "control characters are written out")
+	assert.False(t, strings.Contains(text, "\u202e"), "a name cannot turn the direction of the text")
+	assert.False(t, strings.Contains(text, "ZgotmplZ"), "nothing of the page itself was taken for an attack")
+}
+
+func TestThePageIsFetchedAnewUnlessItIsHeld(t *testing.T) {
+	live, _ := getPage(t, scenes.Calm(), "", 0)
+	held, _ := getPage(t, scenes.Calm(), "?hold", 0)
+	assert.True(t, strings.Contains(live, `<meta http-equiv="refresh" content="2">`), `<meta http-equiv="refresh" content="2">`)
+	assert.False(t, strings.Contains(held, "http-equiv"), "http-equiv")
+	open, _ := getPage(t, scenes.Calm(), "?open", 0)
+	assert.Zero(t, strings.Count(live, "<details open>"))
+	assert.Equal(t, strings.Count(open, "<details"), strings.Count(open, "<details open>"))
+}
+
+func TestBeforeTheFirstTickThePageSaysThatItWaits(t *testing.T) {
+	text, _ := getPage(t, nil, "", 0)
+	assert.True(t, strings.Contains(text, view.Waiting), view.Waiting)
+	assert.False(t, strings.Contains(text, "No pressure"), "what was not judged is not healthy")
+}
+
+func TestAnOldSampleIsSaidToBeOld(t *testing.T) {
+	fresh, _ := getPage(t, scenes.Calm(), "", 3*time.Second)
+	old, _ := getPage(t, scenes.Calm(), "", 4*time.Second)
+	assert.False(t, strings.Contains(fresh, "newest sample is"), "newest sample is")
+	assert.True(t, strings.Contains(old, "The newest sample is 4 s old"), "The newest sample is 4 s old")
+}
+
+func TestWhatIsAbsentIsShownWithItsReasonAndNeverAsZero(t *testing.T) {
+	text, _ := getPage(t, scenes.EverythingAbsent(), "", 0)
+	found := 0
+	for _, n := range elements(t, text) {
+		if n.Data != "td" || n.FirstChild == nil {
+			continue
+		}
+		if n.FirstChild.Data == view.Unknown {
+			found++
+			assert.NotEmpty(t, attribute(n, "title"))
+		}
+		assert.NotEqual(t, "0", n.FirstChild.Data)
+		assert.NotEqual(t, "0 %", n.FirstChild.Data)
+	}
+	assert.Greater(t, found, 80)
+	assert.True(t, strings.Contains(text, "12 workloads"), "12 workloads")
+	assert.True(t, strings.Contains(text, "6 of 6 probes failed"), "6 of 6 probes failed")
+}
+
+func TestAWorkloadAtItsOwnLimitIsToldFromTheNodesPressure(t *testing.T) {
+	text, _ := getPage(t, scenes.OwnLimit(), "", 0)
+	assert.True(t, strings.Contains(text, "<h1>No pressure</h1>"), "<h1>No pressure</h1>")
+	assert.Equal(t, 1, strings.Count(text, "at its own limit: its pressure, not the node&#39;s"))
+}
+
+func TestADecisionShowsWhomItSparedAndWhy(t *testing.T) {
+	text, _ := getPage(t, scenes.MemoryHard(), "", 0)
+	assert.True(t, strings.Contains(text, "3 candidates were spared"), "3 candidates were spared")
+	assert.True(t, strings.Contains(text, evict.Standalone), evict.Standalone)
+}
+
+func TestTheBarPutsTheMarkAtTheThreshold(t *testing.T) {
+	v := plugins.Verdict{Observed: probes.Some(0.05), Threshold: probes.Some(0.1), Unit: "ratio"}
+	assert.Equal(t, &bar{Value: 250, Mark: 500, Scale: "20.0 %"}, newBar(v))
+	v.Observed = probes.Some(0.95)
+	assert.Equal(t, &bar{Value: 950, Mark: 100, Scale: "100 %"}, newBar(v), "a share ends at all of it")
+	v.Observed = probes.Opt[float64]{}
+	assert.Nil(t, newBar(v), "what was not observed is not drawn")
+}
+
+func TestASparklineBreaksWhereNothingWasMeasured(t *testing.T) {
+	point := func(ago float64, some probes.Opt[float64]) probes.TrendPoint {
+		return probes.TrendPoint{AgoSeconds: ago, Stall: probes.Ratios{IO: probes.StallRatio{Some: some}}}
+	}
+	s := newSparkline([]probes.TrendPoint{
+		point(150, probes.Some(0.1)), point(3, probes.Some(0.5)), point(2, probes.Opt[float64]{}), point(1, probes.Some(0.0)), point(0, probes.Some(0.25)),
+	}, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO })
+	assert.Equal(t, []string{"117.0,0.0 ", "119.0,40.0 120.0,20.0 "}, s.Some)
+	assert.Empty(t, s.Full)
+	assert.Equal(t, "50.0 %", s.Scale)
+}
+
+// crowd is a node with many workloads, disks and NICs.
+func crowd() *view.State {
+	s := scenes.Calm()
+	for i := range 250 {
+		w := s.Snapshot.Workloads[i%5]
+		w.Cgroup = fmt.Sprintf("%s/%03d", w.Cgroup, i)
+		s.Snapshot.Workloads = append(s.Snapshot.Workloads, w)
+		n := s.Snapshot.NICs[0]
+		n.Name = fmt.Sprintf("veth%03d", i)
+		s.Snapshot.NICs = append(s.Snapshot.NICs, n)
+	}
+	return s
+}
+
+func TestAFullNodeDoesNotFloodThePage(t *testing.T) {
+	text, _ := getPage(t, crowd(), "", 0)
+	assert.True(t, strings.Contains(text, "and 240 more with less pressure"), "and 240 more with less pressure")
+	assert.True(t, strings.Contains(text, "more: lo and quieter virtual ones"), "more: lo and quieter virtual ones")
+	assert.Less(t, bytes.Count([]byte(text), []byte("\n")), 1500)
+}

@@ -1,0 +1,196 @@
+package web
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+type pageVerdict struct {
+	Title, Plugin, Level, Since, Condition, Reason, Absent string
+	Observed                                               cell
+	Limit                                                  string // "≥ 10.0 %"
+	Bar                                                    *bar
+	Evidence                                               []evidenceRow
+	Candidates                                             []candidateRow
+}
+
+type evidenceRow struct {
+	Rule, What, Limit string
+	Observed          cell
+	Met               string
+}
+
+type candidateRow struct{ Name, Where, Relief, Why, Spared string }
+
+func pageVerdicts(s *view.State) []pageVerdict {
+	list := make([]pageVerdict, 0, len(s.Levels.Verdicts))
+	for _, v := range s.Levels.Verdicts {
+		p := pageVerdict{
+			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: levelClass(v.Level), Since: view.Age(s.Age(v.Since)),
+			Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
+			Observed: observed(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
+		}
+		if t, ok := v.Threshold.Get(); ok {
+			p.Limit = limit(v.Operator, t, v.Unit)
+		}
+		for _, e := range v.Evidence {
+			p.Evidence = append(p.Evidence, newEvidence(e))
+		}
+		for _, c := range v.Candidates {
+			p.Candidates = append(p.Candidates, candidate(c, ""))
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+func newEvidence(e plugins.Evidence) evidenceRow {
+	row := evidenceRow{
+		Rule: e.Rule.String(), What: view.Printable(e.What), Limit: limit(e.Operator, e.Threshold, e.Unit),
+		Observed: observed(e.Observed, e.Unit, e.Absent), Met: "not met",
+	}
+	switch {
+	case e.Met:
+		row.Met = "met"
+	case e.Observed.IsZero():
+		row.Met = "unknown"
+	}
+	return row
+}
+
+func candidate(c plugins.Candidate, spared string) candidateRow {
+	return candidateRow{
+		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit),
+		Why: view.Printable(c.Why), Spared: view.Printable(spared),
+	}
+}
+
+func observed(o probes.Opt[float64], unit, absent string) cell {
+	if absent == "" {
+		absent = "not measured"
+	}
+	return known(o, func(v float64) string { return view.Quantity(v, unit) }, probes.Absent{"": absent}, "")
+}
+
+func limit(operator string, threshold float64, unit string) string {
+	sign := map[string]string{">=": "≥", "<=": "≤", ">": ">", "<": "<"}[operator]
+	if sign == "" {
+		sign = view.Printable(operator)
+	}
+	return sign + " " + view.Quantity(threshold, unit)
+}
+
+// bar draws an observed value against its threshold, like a hull against its
+// load line, on a scale of 0 to 1000 from left to right.
+type bar struct {
+	Value, Mark int
+	Scale       string
+}
+
+const barWidth = 1000
+
+// newBar is nil where one of the two is absent.
+func newBar(v plugins.Verdict) *bar {
+	o, ok1 := v.Observed.Get()
+	t, ok2 := v.Threshold.Get()
+	if !ok1 || !ok2 || t <= 0 || o < 0 {
+		return nil
+	}
+	top := max(2*t, 1.1*o)
+	if v.Unit == "ratio" {
+		top = min(1, top)
+	}
+	at := func(x float64) int { return int(min(1, x/top)*barWidth + 0.5) }
+	return &bar{Value: at(o), Mark: at(t), Scale: view.Quantity(top, v.Unit)}
+}
+
+type pageDecision struct {
+	Time, Stamp, Ago, Plugin, Level, Reason string
+	Spared                                  []candidateRow
+	Observed                                string
+}
+
+// decisionsShown of all that are kept; the API has the rest.
+const decisionsShown = 20
+
+func pageDecisions(list []evict.Decision, now time.Time) []pageDecision {
+	out := make([]pageDecision, 0, decisionsShown)
+	for _, d := range list[:min(decisionsShown, len(list))] {
+		p := pageDecision{
+			Time: d.Time.UTC().Format("15:04:05"), Stamp: d.Time.UTC().Format(time.RFC3339), Ago: view.Age(now.Sub(d.Time)),
+			Plugin: view.Printable(d.Plugin), Level: levelClass(d.Level), Reason: view.Printable(d.Reason),
+		}
+		if d.Scope != "node" {
+			p.Plugin += " " + view.Printable(d.Scope)
+		}
+		for _, c := range d.Spared {
+			p.Spared = append(p.Spared, candidate(c.Candidate, c.SparedBecause))
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// sparkline is a trend over the last two minutes as the points of SVG lines,
+// one for each unbroken run of measurements.
+type sparkline struct {
+	Some, Full []string
+	Scale      string
+	Has        bool
+}
+
+const (
+	sparkSeconds = 120
+	sparkHeight  = 40
+)
+
+func newSparkline(trend []probes.TrendPoint, of func(probes.TrendPoint) probes.StallRatio) sparkline {
+	highest := 0.0
+	for _, p := range trend {
+		some, _ := of(p).Some.Get() // absent ones do not raise the scale
+		highest = max(highest, some)
+	}
+	scale := sparkScale(highest)
+	s := sparkline{Scale: view.Ratio(scale)}
+	s.Some = lines(trend, scale, func(p probes.TrendPoint) probes.Opt[float64] { return of(p).Some })
+	s.Full = lines(trend, scale, func(p probes.TrendPoint) probes.Opt[float64] { return of(p).Full })
+	s.Has = len(s.Some)+len(s.Full) > 0
+	return s
+}
+
+// sparkScale is the end of the scale: few steps, so that two looks can be
+// compared, and named beside the plot.
+func sparkScale(highest float64) float64 {
+	for _, step := range []float64{0.05, 0.1, 0.25, 0.5} {
+		if highest <= step {
+			return step
+		}
+	}
+	return 1
+}
+
+func lines(trend []probes.TrendPoint, scale float64, of func(probes.TrendPoint) probes.Opt[float64]) []string {
+	var out []string
+	run := ""
+	for _, p := range trend {
+		v, ok := of(p).Get()
+		switch {
+		case p.AgoSeconds > sparkSeconds:
+		case ok:
+			run += coordinate(sparkSeconds-p.AgoSeconds) + "," + coordinate((1-v/scale)*sparkHeight) + " "
+		case run != "":
+			out, run = append(out, run), ""
+		}
+	}
+	if run != "" {
+		out = append(out, run)
+	}
+	return out
+}
+
+func coordinate(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }

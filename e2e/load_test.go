@@ -1,0 +1,165 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// loads that the test binary can be, run again as a process of its own. A load
+// ends only with an error.
+func loads() map[string]func(args []string) error {
+	return map[string]func([]string) error{"thrash": thrash}
+}
+
+// thrash writes a file in the cgroups it joins, so that its page cache is
+// theirs, and touches it at random for ever.
+func thrash(args []string) error {
+	file, size, cgroups := args[0], args[1], args[2:]
+	for _, dir := range cgroups {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+			return err
+		}
+	}
+	n, err := strconv.Atoi(size)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 1<<20)
+	for range n >> 20 {
+		if _, err := f.Write(block); err != nil {
+			return err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, n, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	fmt.Println("thrashing")
+	for {
+		if b[rand.IntN(n)] != 0 { // a page fault, and most often a refault
+			return errors.New("the file changed")
+		}
+	}
+}
+
+// limitedCgroup makes cgroups of one name, with a memory limit, in whatever
+// hierarchies this machine has, and returns their directories.
+func limitedCgroup(t *testing.T, limit int) (path string, dirs []string) {
+	t.Helper()
+	needsRoot(t)
+	path = fmt.Sprintf("/plimsoll-e2e-%d", os.Getpid())
+	v1, unified, v2 := "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"
+	limitFile := "memory.limit_in_bytes"
+	switch {
+	case exists(v1) && exists(filepath.Join(unified, "cgroup.procs")):
+		dirs = []string{v1 + path, unified + path}
+	case exists(filepath.Join(v2, "cgroup.controllers")):
+		controllers, err := os.ReadFile(filepath.Join(v2, "cgroup.subtree_control"))
+		require.NoError(t, err)
+		if !strings.Contains(string(controllers), "memory") {
+			t.Skip("no memory controller below the root cgroup")
+		}
+		dirs, limitFile = []string{v2 + path}, "memory.max"
+	default:
+		t.Skip("no cgroups with memory limits and pressure here")
+	}
+	for _, d := range dirs {
+		require.NoError(t, os.Mkdir(d, 0o755))
+		t.Cleanup(func() {
+			within(t, patience, "the cgroup is removed", func() error { return os.Remove(d) })
+		})
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dirs[0], limitFile), []byte(strconv.Itoa(limit)), 0o644))
+	return path, dirs
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// startLoad runs a load until the test ends; it is called after what it uses
+// was made, so that it ends before that is removed.
+func startLoad(t *testing.T, name string, args ...string) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	var out output
+	c := exec.Command(self, args...)
+	c.Env = append(os.Environ(), "PLIMSOLL_TEST_LOAD="+name)
+	c.Stdout, c.Stderr = &out, &out
+	require.NoError(t, c.Start())
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait() // it was killed
+	})
+	eventually(t, "the load is on", func() error {
+		if !strings.Contains(out.String(), "thrashing") {
+			return errors.New(out.String())
+		}
+		return nil
+	})
+}
+
+// A cgroup that thrashes at its own limit on a machine with plenty: the stall
+// is shown as its pressure, and nothing is said of the node.
+func TestACgroupAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
+	const limit, file = 48 << 20, 160 << 20
+	path, dirs := limitedCgroup(t, limit)
+	a := startAgent(t, "--config", configFile(t, "plugins: {warmUp: 0s}\n")).ticked(2)
+	dir := t.TempDir()
+	startLoad(t, "thrash", append([]string{filepath.Join(dir, "file"), strconv.Itoa(file)}, dirs...)...)
+
+	var seen probes.WorkloadRates
+	took := within(t, patience, "its own stall and limit are shown", func() error {
+		s := a.snapshot()
+		for _, w := range s.Workloads {
+			r, ok := w.Rates.Get()
+			full, stalls := r.Pressure.Memory.Full.Get()
+			hits, _ := r.LimitHits.Get()
+			if w.Cgroup == path && ok && stalls && full > 0.01 && hits > 0 {
+				seen = r
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", s.Workloads)
+	})
+	full, _ := seen.Pressure.Memory.Full.Get()
+	hits, _ := seen.LimitHits.Get()
+	t.Logf("seen after %s: memory stall %.1f %% of the window, limit met %d times", took, 100*full, hits)
+
+	until := a.snapshot().Sequence + 8
+	for a.snapshot().Sequence < until {
+		p := a.pressure()
+		require.Len(t, p.Verdicts, 1)
+		require.Equal(t, plugins.None, p.Verdicts[0].Level, p.Verdicts[0].Reason)
+		a.ticked(a.snapshot().Sequence + 1)
+	}
+	var last struct {
+		Decisions []any
+	}
+	decode(t, a.mustGet("/api/v1/decisions"), &last)
+	assert.Empty(t, last.Decisions)
+	assert.Contains(t, a.mustGet("/"), "at its own limit")
+}

@@ -1,0 +1,344 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func TestTheAgentShowsThisNodeAndEndsClean(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			a := startAgent(t).ticked(3)
+			s := a.snapshot()
+			assert.False(t, s.Memory.TotalBytes.IsZero())
+			assert.False(t, s.CPU.BusyRatio.IsZero())
+			assert.InDelta(t, float64(s.Sequence-1), s.WindowSeconds, 0.5)
+			p := a.pressure()
+			require.Len(t, p.Verdicts, 1)
+			assert.Equal(t, "memory-stall", p.Verdicts[0].Plugin)
+			assert.Equal(t, p.Verdicts[0].Level.String(), p.Levels["memory"])
+			assert.Contains(t, a.mustGet("/api/v1/plugins"), `"memory-stall"`)
+			assert.Contains(t, a.mustGet("/api/v1/decisions"), `"decisions"`)
+			assert.Contains(t, a.mustGet("/"), "<html")
+			assert.Contains(t, a.mustGet("/metrics"), "plimsoll_memory_available_bytes ")
+			assert.Equal(t, "ok\n", a.mustGet("/-/ready"))
+			assert.Equal(t, "ok\n", a.mustGet("/-/healthy"))
+			assert.NotEmpty(t, a.stdout.String(), "without a terminal there is a line per change")
+
+			assert.Zero(t, a.end(sig))
+			assert.NoFileExists(t, a.socket)
+			_, _, err := a.get("/")
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestWhatWasReadAgreesWithTheKernel(t *testing.T) {
+	a := startAgent(t).ticked(2)
+	b, err := os.ReadFile("/proc/meminfo")
+	require.NoError(t, err)
+	var total uint64
+	_, err = fmt.Sscanf(string(b), "MemTotal: %d kB", &total)
+	require.NoError(t, err)
+	got, ok := a.snapshot().Memory.TotalBytes.Get()
+	require.True(t, ok)
+	assert.Equal(t, total*1024, got)
+}
+
+func TestOnlyTheLocalSocketChangesAnything(t *testing.T) {
+	a := startAgent(t).ticked(1)
+	resp, err := http.Post(a.url+"/-/reload", "", http.NoBody)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
+
+	status, body, err := a.local(http.MethodPost, "/-/reload")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, status, body)
+	info, err := os.Stat(a.socket)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+}
+
+func TestAnAddressThatOthersReachShowsOnlyMetricsAndHealth(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		page   int
+	}{{"web: {open: false}", http.StatusNotFound}, {"web: {open: true}", http.StatusOK}} {
+		t.Run(c.config, func(t *testing.T) {
+			a := prepare(t, "--config", configFile(t, c.config))
+			a.cmd.Args = append(a.cmd.Args, "--web.listen-address", "0.0.0.0:0")
+			a.start().ticked(1)
+			var other string
+			eventually(t, "the second address is told", func() error {
+				_, after, ok := strings.Cut(a.stderr.String(), "url=http://[::]:")
+				if !ok {
+					_, after, ok = strings.Cut(a.stderr.String(), "url=http://0.0.0.0:")
+				}
+				if !ok {
+					return errors.New(a.stderr.String())
+				}
+				other = "http://127.0.0.1:" + strings.SplitN(after, "/", 2)[0]
+				return nil
+			})
+			for path, want := range map[string]int{"/metrics": 200, "/-/healthy": 200, "/": c.page, "/api/v1/snapshot": c.page} {
+				status, _, err := get(http.DefaultClient, other+path)
+				require.NoError(t, err)
+				assert.Equal(t, want, status, path)
+			}
+		})
+	}
+}
+
+func TestAKilledAgentComesBackOverItsStaleSocket(t *testing.T) {
+	a := startAgent(t).ticked(1)
+	a.end(syscall.SIGKILL)
+	require.FileExists(t, a.socket)
+	b := prepare(t)
+	b.cmd.Args = append(b.cmd.Args, "--api.socket", a.socket)
+	b.start().ticked(1)
+	assert.Zero(t, b.end(syscall.SIGTERM))
+}
+
+func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
+	a := startAgent(t).ticked(1)
+	status, _, stderr := run(t, "agent", "--standalone", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0")
+	assert.Equal(t, 1, status)
+	assert.Equal(t, "plimsoll: agent: api: socket "+a.socket+": another agent answers on it\n", stderr)
+	status, _, err := a.local(http.MethodGet, "/api/v1/snapshot")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, status)
+}
+
+func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
+	a := startAgent(t, "--node", "ship").ticked(2)
+	for socket, mode := range map[string]string{a.socket: "standalone", filepath.Join(t.TempDir(), "none.sock"): "no agent answers: sampled by top itself"} {
+		status, stdout, stderr := run(t, "top", "--once", "-o", "json", "--api.socket", socket)
+		require.Zero(t, status, stderr)
+		var look struct {
+			Pressure struct {
+				Agent struct{ Mode string }
+			}
+			Snapshot probes.Snapshot
+		}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &look))
+		assert.Equal(t, mode, look.Pressure.Agent.Mode)
+		assert.Positive(t, look.Snapshot.WindowSeconds, "there are rates at the first look")
+
+		status, stdout, stderr = run(t, "top", "--once", "--api.socket", socket)
+		require.Zero(t, status, stderr)
+		assert.Contains(t, stdout, "memory-stall")
+		assert.NotContains(t, stdout, "\x1b", "no terminal, no escapes")
+	}
+}
+
+func TestAnOrdinaryUserSeesWhatItMayAndIsToldTheRest(t *testing.T) {
+	needsRoot(t)
+	a := prepare(t)
+	// The test's own directory is closed to others.
+	dir, err := os.MkdirTemp("", "plimsoll-user-") //nolint:usetesting // see above
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chown(dir, 65534, 65534))
+	a.socket = filepath.Join(dir, "plimsoll.sock")
+	a.cmd.Args = append(a.cmd.Args, "--api.socket", a.socket)
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	a.start().ticked(3)
+	s := a.snapshot()
+	assert.False(t, s.Memory.TotalBytes.IsZero())
+	assert.Contains(t, a.mustGet("/api/v1/pressure"), "not root: what this user may not read is absent")
+	for _, p := range s.Probes {
+		assert.Empty(t, p.Error, p.Name)
+	}
+	assert.Zero(t, a.end(syscall.SIGTERM))
+}
+
+func TestAChangedConfigurationIsFollowedAndABadOneIsNot(t *testing.T) {
+	file := configFile(t, "tick: 200ms\nwindow: 2s\n")
+	a := startAgent(t, "--config", file).ticked(2)
+	tick := func() float64 {
+		var p struct{ Agent struct{ TickSeconds float64 } }
+		require.NoError(t, json.Unmarshal([]byte(a.mustGet("/api/v1/pressure")), &p))
+		return p.Agent.TickSeconds
+	}
+	require.InDelta(t, 0.2, tick(), 0)
+
+	text := func(tick string) []byte {
+		return []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\ntick: " + tick + "\nwindow: 2s\n")
+	}
+	require.NoError(t, os.WriteFile(file, text("300ms"), 0o644))
+	eventually(t, "the file's change is followed", func() error {
+		if got := tick(); got != 0.3 {
+			return fmt.Errorf("tick %v", got)
+		}
+		return nil
+	})
+
+	require.NoError(t, os.WriteFile(file, text("fast"), 0o644))
+	status, body, err := a.local(http.MethodPost, "/-/reload")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusUnprocessableEntity, status)
+	assert.Contains(t, body, file+":3: tick: ")
+	eventually(t, "the page and the metrics say so", func() error {
+		if m := a.mustGet("/metrics"); !strings.Contains(m, "plimsoll_config_last_reload_successful 0") {
+			return errors.New("still successful")
+		}
+		return nil
+	})
+	assert.InDelta(t, 0.3, tick(), 0, "the last good one stays in force")
+
+	require.NoError(t, os.WriteFile(file, text("400ms"), 0o644))
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGHUP))
+	eventually(t, "a hangup reloads", func() error {
+		if got := tick(); got != 0.4 {
+			return fmt.Errorf("tick %v", got)
+		}
+		return nil
+	})
+	assert.Contains(t, a.mustGet("/metrics"), "plimsoll_config_last_reload_successful 1")
+}
+
+func TestARecordingIsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "r.plimsoll")
+	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {file: "+path+"}\n")).ticked(12)
+	a.end(syscall.SIGKILL)
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	h := probes.History{Window: time.Second, Keep: time.Minute, MaxGap: time.Minute}
+	n := 0
+	header, err := probes.Play(f, func(s *probes.Sample) error {
+		n++
+		h.Add(s)
+		return nil
+	})
+	if err != nil {
+		require.ErrorIs(t, err, probes.ErrCutShort)
+	}
+	assert.GreaterOrEqual(t, n, 11, "a kill loses no sample that was published a tick before")
+	assert.Contains(t, header.Command, "agent --standalone")
+}
+
+// A peer's defect: one hung file makes the first scrape endless. Here a probe
+// hangs for good, and whoever asks is still answered.
+func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
+	root := t.TempDir()
+	proc := filepath.Join(root, "proc")
+	copyProc(t, proc)
+	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nwatchdog: 2s\npaths: {procfs: "+proc+"}\n")).ticked(2)
+	vmstat := filepath.Join(proc, "vmstat")
+	require.NoError(t, os.Remove(vmstat))
+	require.NoError(t, syscall.Mkfifo(vmstat, 0o644)) // opening it waits for a writer that never comes
+	failing := func(path string) func() error {
+		return func() error {
+			status, body, err := a.get(path)
+			if err != nil || status == http.StatusServiceUnavailable && strings.Contains(body, "sample: ") {
+				return err
+			}
+			return fmt.Errorf("%d %s", status, body)
+		}
+	}
+	within(t, patience, "not ready, and the part is named", failing("/-/ready"))
+	assert.Contains(t, a.mustGet("/metrics"), "plimsoll_memory_available_bytes")
+	assert.Contains(t, a.mustGet("/"), "<html")
+	within(t, patience, "not healthy after the watchdog's time", failing("/-/healthy"))
+	assert.Contains(t, a.mustGet("/metrics"), "plimsoll_memory_available_bytes")
+
+	w, err := os.OpenFile(vmstat, os.O_WRONLY, 0) // the file answers at last
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, os.Remove(vmstat))
+	copyFile(t, "/proc/vmstat", vmstat)
+	eventually(t, "ready again by itself", func() error {
+		if status, body, err := a.get("/-/ready"); err != nil || status != http.StatusOK {
+			return fmt.Errorf("%d %s %w", status, body, err)
+		}
+		return nil
+	})
+}
+
+// copyProc makes a procfs of plain files out of the real one.
+func copyProc(t *testing.T, to string) {
+	t.Helper()
+	for _, f := range []string{
+		"stat", "meminfo", "vmstat", "diskstats", "net/softnet_stat", "sys/kernel/random/boot_id",
+		"pressure/cpu", "pressure/memory", "pressure/io", "1/net/dev", "1/net/snmp", "1/net/netstat", "1/mountinfo",
+	} {
+		copyFile(t, filepath.Join("/proc", f), filepath.Join(to, f))
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	require.NoError(t, err)
+	write(t, to, string(b))
+}
+
+func TestBadInputIsOneClearLine(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	unknown := configFile(t, "plugins:\n  memoryStall:\n    soft:\n      stallFul: 0.2\n")
+	unit := configFile(t, "tick: 10\n")
+	fifo := filepath.Join(t.TempDir(), "s")
+	write(t, fifo, "no socket")
+	socket := filepath.Join(t.TempDir(), "s")
+	for _, c := range []struct {
+		name   string
+		args   []string
+		status int
+		says   string
+	}{
+		{"unknown key", []string{"agent", "--standalone", "--config", unknown}, 1, `plimsoll: config: ` + unknown + `:6: plugins.memoryStall.soft.stallFul: unknown key (did you mean "stallFull"?)`},
+		{"wrong unit", []string{"agent", "--standalone", "--config", unit}, 1, `plimsoll: config: ` + unit + `:3: tick: `},
+		{"wrong unit, checked", []string{"config", "check", unit}, 1, `plimsoll: config: ` + unit + `:3: tick: `},
+		{"no such file", []string{"config", "check", "/none.yaml"}, 1, "plimsoll: config: stat /none.yaml: no such file or directory"},
+		{"no proc", []string{"agent", "--standalone", "--path.procfs", "/none"}, 1, "plimsoll: agent: procfs /none: "},
+		{"not mounted proc", []string{"agent", "--standalone", "--path.procfs", t.TempDir()}, 1, "(is it mounted?)"},
+		{"port in use", []string{"agent", "--standalone", "--api.socket", socket, "--web.listen-address", taken.Addr().String()}, 1, "plimsoll: agent: web: listen on " + taken.Addr().String() + ": address already in use"},
+		{"no socket", []string{"agent", "--standalone", "--api.socket", fifo}, 1, "plimsoll: agent: api: socket " + fifo + ": there is a file that is no socket"},
+		{"bad address", []string{"agent", "--standalone", "--web.listen-address", "here"}, 1, "web.listenAddresses"},
+		{"no cluster yet", []string{"agent"}, 2, "plimsoll: agent: this version works without a cluster only: say --standalone"},
+		{"unknown command", []string{"sail"}, 2, "plimsoll: sail: no such command (see plimsoll --help)"},
+		{"unknown flag", []string{"agent", "--sail"}, 2, "plimsoll: agent: unknown flag: --sail (see plimsoll agent --help)"},
+		{"bad output", []string{"top", "--once", "-o", "xml"}, 2, `plimsoll: -o "xml": want text or json`},
+		{"missing argument", []string{"config", "check"}, 2, "plimsoll: check: accepts 1 arg(s), received 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, _, stderr := run(t, c.args...)
+			assert.Equal(t, c.status, status, stderr)
+			assert.Contains(t, stderr, c.says)
+			var said []string
+			for line := range strings.Lines(stderr) {
+				if !strings.Contains(line, "level=") {
+					said = append(said, line)
+				}
+			}
+			assert.Len(t, said, 1, stderr)
+		})
+	}
+}
+
+func TestThePrintedConfigurationIsAccepted(t *testing.T) {
+	_, printed, _ := run(t, "config", "print")
+	file := write(t, filepath.Join(t.TempDir(), "agent.yaml"), printed)
+	status, stdout, stderr := run(t, "config", "check", file)
+	assert.Zero(t, status, stderr)
+	assert.Equal(t, file+": ok\n", stdout)
+}
