@@ -342,3 +342,20 @@ func TestThePrintedConfigurationIsAccepted(t *testing.T) {
 	assert.Zero(t, status, stderr)
 	assert.Equal(t, file+": ok\n", stdout)
 }
+
+func TestTheDoctorNeedsNoAgentAndFailsWithStatus1(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s", "plimsoll.sock")
+	status, stdout, stderr := run(t, "doctor", "--api.socket", socket, "--web.listen-address", "127.0.0.1:0")
+	assert.Zero(t, status, stdout)
+	assert.Empty(t, stderr)
+	assert.Contains(t, stdout, "PASS  probe pressure")
+
+	bad := configFile(t, "tick: 10\nwindo: 3s\n")
+	status, stdout, _ = run(t, "doctor", "-o", "json", "--config", bad, "--api.socket", socket, "--web.listen-address", "127.0.0.1:0")
+	assert.Equal(t, 1, status)
+	var rows []struct{ Result, Check, Finding string }
+	decode(t, stdout, &rows)
+	assert.Equal(t, "FAIL", rows[0].Result)
+	assert.Contains(t, rows[0].Finding, bad+":3: tick: ")
+	assert.Contains(t, rows[1].Finding, bad+":4: windo: ")
+}

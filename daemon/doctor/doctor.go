@@ -56,13 +56,15 @@ func (p Patient) Examine(ctx context.Context) []Row {
 	rows := p.config()
 	rows = append(rows, kernelRow(), userRow())
 	rows = append(rows, p.kernelFiles()...)
-	answers := web.NewClient(p.Socket).Answers(ctx)
+	answers := client(p).Answers(ctx)
 	rows = append(rows, p.socket(answers))
 	for _, a := range p.Addresses {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
 	return rows
 }
+
+func client(p Patient) *web.Client { return web.NewClient(p.Socket) }
 
 // Failed says whether one of the rows is a FAIL.
 func Failed(rows []Row) bool {

@@ -1,0 +1,158 @@
+package doctor
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func patient(t *testing.T) Patient {
+	return Patient{
+		Paths:     probes.Paths{Procfs: "/proc", Sysfs: "/sys"},
+		Socket:    filepath.Join(t.TempDir(), "s", "plimsoll.sock"),
+		Addresses: []string{"127.0.0.1:0"},
+	}
+}
+
+func row(t *testing.T, rows []Row, check string) Row {
+	t.Helper()
+	for _, r := range rows {
+		if r.Check == check {
+			return r
+		}
+	}
+	require.Failf(t, "no such row", "%s in %v", check, rows)
+	return Row{}
+}
+
+func TestThisMachineIsExaminedWithoutAnAgent(t *testing.T) {
+	rows := patient(t).Examine(t.Context())
+	for _, r := range rows {
+		assert.NotEmpty(t, r.Finding, r.Check)
+		assert.NotContains(t, r.Finding, "\n", r.Check)
+	}
+	assert.Equal(t, Pass, row(t, rows, "kernel").Result)
+	assert.Equal(t, Pass, row(t, rows, "probe memory").Result)
+	assert.Equal(t, Pass, row(t, rows, "local socket").Result)
+	assert.Equal(t, Pass, row(t, rows, "web address").Result)
+}
+
+func TestEveryMistakeOfTheConfigurationIsARow(t *testing.T) {
+	p := patient(t)
+	p.ConfigFile, p.Mistakes = "a.yaml", []string{"a.yaml:3: tick: x", "a.yaml:4: window: y"}
+	rows := p.config()
+	assert.Equal(t, []Row{{Fail, "configuration", "a.yaml:3: tick: x"}, {Fail, "configuration", "a.yaml:4: window: y"}}, rows)
+	assert.True(t, Failed(rows))
+	p.Mistakes = nil
+	assert.False(t, Failed(p.config()))
+}
+
+func TestAMachineWithoutPSIFailsAndIsToldWhy(t *testing.T) {
+	proc := t.TempDir()
+	for _, f := range []string{"stat", "meminfo", "vmstat", "diskstats", "1/net/dev", "net/softnet_stat"} {
+		b, err := os.ReadFile(filepath.Join("/proc", f))
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(proc, f)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(proc, f), b, 0o644))
+	}
+	p := patient(t)
+	p.Paths.Procfs = proc
+	r := row(t, p.Examine(t.Context()), "probe pressure")
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "CONFIG_PSI")
+}
+
+func TestAProcThatIsNotMountedIsOneRow(t *testing.T) {
+	p := patient(t)
+	p.Paths.Procfs = t.TempDir()
+	r := row(t, p.Examine(t.Context()), "kernel files")
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "is it mounted?")
+}
+
+func TestAPortThatSomebodyElseHasFails(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	p := patient(t)
+	p.Addresses = []string{l.Addr().String()}
+	r := row(t, p.Examine(t.Context()), "web address")
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "in use by another program")
+	assert.Equal(t, Pass, address(t.Context(), l.Addr().String(), true).Result, "unless it is our own agent's")
+}
+
+func TestASocketThatCannotBeMadeFails(t *testing.T) {
+	p := patient(t)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	p.Socket = filepath.Join(file, "plimsoll.sock")
+	r := p.socket(notThere(t, p))
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "not a directory")
+}
+
+func notThere(t *testing.T, p Patient) error {
+	t.Helper()
+	err := client(p).Answers(t.Context())
+	require.Error(t, err)
+	return err
+}
+
+func TestASocketThatAnswersNonsenseFails(t *testing.T) {
+	p := patient(t)
+	require.NoError(t, os.MkdirAll(filepath.Dir(p.Socket), 0o755))
+	l, err := net.Listen("unix", p.Socket)
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("220 mail\r\n")) // whatever becomes of it
+			_ = c.Close()
+		}
+	}()
+	assert.Equal(t, Fail, p.socket(notThere(t, p)).Result)
+}
+
+func TestANICWhoseSpeedIsUnknownIsNamed(t *testing.T) {
+	assert.Equal(t, []string{"eth0"}, unknownSpeed([]probes.NIC{
+		{Name: "eth0", Physical: true},
+		{Name: "eth1", Physical: true, SpeedBytesPerSecond: probes.Some(uint64(1))},
+		{Name: "veth0"},
+	}))
+}
+
+func TestKernelReleasesAreRead(t *testing.T) {
+	for release, want := range map[string][2]int{
+		"6.1.0-28-amd64": {6, 1}, "5.4": {5, 4}, "4.18.0-553.el8.x86_64": {4, 18}, "6.12-rc1": {6, 12},
+	} {
+		major, minor, ok := kernelVersion(release)
+		assert.True(t, ok, release)
+		assert.Equal(t, want, [2]int{major, minor}, release)
+	}
+	for _, release := range []string{"", "6", "six.one"} {
+		_, _, ok := kernelVersion(release)
+		assert.False(t, ok, release)
+	}
+}
+
+func TestWhatAVerdictNeedsFailsAndWhatIsOnlyShownWarns(t *testing.T) {
+	s := &probes.Sample{}
+	assert.Equal(t, Fail, probeRow(probes.Probe{Name: "vmstat", Error: "x"}, s).Result)
+	assert.Equal(t, Fail, probeRow(probes.Probe{Name: "pressure", Error: "x"}, s).Result)
+	s.Pressure.Memory.Full = probes.Some(uint64(1))
+	assert.Equal(t, Warn, probeRow(probes.Probe{Name: "pressure", Error: "io: x"}, s).Result)
+	assert.Equal(t, Warn, probeRow(probes.Probe{Name: "nics", Error: "x"}, s).Result)
+	assert.True(t, strings.HasPrefix(probeRow(probes.Probe{Name: "nics"}, s).Finding, "read in"))
+}
