@@ -105,13 +105,17 @@ type stallJudgement struct {
 func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) stallJudgement {
 	w, covered := v.Over(rule.Over)
 	covered = covered && v.Monotonic-v.Since >= rule.Over
-	full, why := nodeStall(v.Snapshot, w)
+	full, own, why := nodeStall(v.Snapshot, w)
 	j := stallJudgement{stall: full, absent: why}
 	if !covered {
 		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Over)
 	}
 	scans := w.Memory().ScansPerSecond
-	stalls := j.compare(level, "memory stall, full, over "+rule.Over.String(), full, ">=", rule.StallFull, "ratio", why)
+	what := "memory stall, full, over " + rule.Over.String()
+	if own > 0 {
+		what += fmt.Sprintf(", without the %.1f %% of cgroups at their own limit,", 100*own)
+	}
+	stalls := j.compare(level, what, full, ">=", rule.StallFull, "ratio", why)
 	little := j.compare(level, "memory available", v.Memory.AvailableRatio, "<", rule.Available, "ratio", "not in /proc/meminfo")
 	moves := j.compare(level, "global reclaim, pages scanned per second", scans, ">", 0, "pages", "not in /proc/vmstat")
 	under := j.compare(level, "memory available throughout "+rule.Over.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
@@ -123,7 +127,7 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 // worthKeeping is the rule again, easier to meet and over the last seconds.
 func (m MemoryStall) worthKeeping(v View, rule StallRule, floor uint64) bool {
 	w, _ := v.Over(heldOver)
-	full, _ := nodeStall(v.Snapshot, w)
+	full, _, _ := nodeStall(v.Snapshot, w)
 	stall, ok1 := full.Get()
 	ratio, ok2 := v.Memory.AvailableRatio.Get()
 	available, ok3 := v.Memory.AvailableBytes.Get()
@@ -163,17 +167,17 @@ func float(o probes.Opt[uint64]) probes.Opt[float64] {
 // nodeStall is PSI memory full of the host without the stall of cgroups that
 // met their own limit: that is their pressure, not the node's. What a
 // workload at no limit suffers stays, so that a real shortage is seen beside
-// a pod that thrashes by itself.
-func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], why string) {
+// a pod that thrashes by itself. own is the stall of those at their limit.
+func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], own float64, why string) {
 	host, ok := w.Pressure().Memory.Full.Get()
 	if !ok {
 		why, known := s.Pressure.Totals.Absent["memory"]
 		if !known {
 			why = "a ratio needs two samples"
 		}
-		return full, why
+		return full, 0, why
 	}
-	own, others := 0.0, 0.0
+	others := 0.0
 	limited := atOwnLimit(s, w)
 	for i := range s.Workloads {
 		l := &s.Workloads[i].Workload
@@ -185,7 +189,7 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], w
 			others = max(others, stall)
 		}
 	}
-	return probes.Some(min(host, max(others, host-own))), ""
+	return probes.Some(min(host, max(others, host-own))), own, ""
 }
 
 // atOwnLimit is the cgroups that met their own limit in the window.
@@ -257,10 +261,11 @@ func (e Evidence) say() string {
 }
 
 func (e Evidence) wants() string {
+	op := strings.NewReplacer(">=", "≥", "<=", "≤").Replace(e.Operator)
 	if e.Met {
-		return e.Operator
+		return op
 	}
-	return "threshold " + e.Operator
+	return "needs " + op
 }
 
 // Top names the workloads with the largest working sets: what their going
