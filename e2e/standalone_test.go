@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
@@ -270,6 +271,25 @@ func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestAKernelWithoutPSIIsToldInOneLine(t *testing.T) {
+	proc := filepath.Join(t.TempDir(), "proc")
+	copyProc(t, proc)
+	require.NoError(t, os.RemoveAll(filepath.Join(proc, "pressure")))
+	a := startAgent(t, "--path.procfs", proc).ticked(3)
+	var said []string
+	for line := range strings.Lines(a.stdout.String()) {
+		if strings.Contains(line, "PSI") {
+			said = append(said, line)
+		}
+	}
+	require.Len(t, said, 1, a.stdout.String())
+	assert.Contains(t, said[0], "cpu, memory, io: this kernel has no PSI")
+	assert.True(t, a.snapshot().Pressure.Memory.Full.IsZero())
+	assert.Equal(t, plugins.None, a.pressure().Verdicts[0].Level)
+	assert.Contains(t, a.pressure().Verdicts[0].Absent, "PSI")
+	assert.NotContains(t, a.mustGet("/metrics"), "plimsoll_pressure_ratio{resource=\"memory\"")
 }
 
 // copyProc makes a procfs of plain files out of the real one.

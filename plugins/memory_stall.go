@@ -107,7 +107,7 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	covered = covered && v.Monotonic-v.Since >= rule.Over
 	full, own, why := nodeStall(v.Snapshot, w)
 	j := stallJudgement{stall: full, absent: why}
-	if !covered {
+	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // else it never will be
 		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Over)
 	}
 	scans := w.Memory().ScansPerSecond

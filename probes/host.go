@@ -3,8 +3,10 @@ package probes
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,25 +118,34 @@ func kernelClock(id int32) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
+var errNoBootID = errors.New("sys/kernel/random/boot_id is empty")
+
 func (h *Host) readBootID(s *Sample) error {
 	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "sys/kernel/random/boot_id"))
 	s.BootID = strings.TrimSpace(string(b))
+	if err == nil && s.BootID == "" {
+		err = errNoBootID
+	}
 	return err
 }
 
 func (h *Host) readPressure(s *Sample) error {
-	var errs []error
+	absent := map[string][]string{} // resources by reason, so that one reason is one line
 	read := func(resource string, full bool) Stall {
 		st, why := readStall(filepath.Join(h.paths.Procfs, "pressure", resource), full)
 		if why != "" {
 			s.Pressure.Absent.Because(resource, why)
-			errs = append(errs, fmt.Errorf("%s: %s", resource, why))
+			absent[why] = append(absent[why], resource)
 		}
 		return st
 	}
 	s.Pressure.CPU = read("cpu", false)
 	s.Pressure.Memory = read("memory", true)
 	s.Pressure.IO = read("io", true)
+	var errs []error
+	for _, why := range slices.Sorted(maps.Keys(absent)) {
+		errs = append(errs, fmt.Errorf("%s: %s", strings.Join(absent[why], ", "), why))
+	}
 	return oneLine(errs)
 }
 
