@@ -29,55 +29,59 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	s := *raw
 	s.Disks, s.NICs, s.Workloads = slices.Clone(raw.Disks), slices.Clone(raw.NICs), slices.Clone(raw.Workloads)
 	h.seq++
-	if why := h.broken(&s); why != "" {
+	last := h.newest()
+	why, related := broken(last, &s, h.MaxGap)
+	if !related {
+		last = nil
+	}
+	s.link(last, h.seq)
+	if why != "" {
 		h.points, h.gap = nil, why
 		h.gaps++
 	}
-	var last *Sample
-	if len(h.points) > 0 {
-		last = h.points[len(h.points)-1]
-	}
-	s.link(last, h.seq)
 	h.points = append(h.trimmed(s.Monotonic), &s)
 	return newSnapshot(h.points, h.seq, h.Window, h.gaps, h.gap)
 }
 
-// broken says why s does not continue what is kept.
-func (h *History) broken(s *Sample) string {
+func (h *History) newest() *Sample {
 	if len(h.points) == 0 {
-		return ""
+		return nil
 	}
-	last := h.points[len(h.points)-1]
+	return h.points[len(h.points)-1]
+}
+
+// broken says why no window may reach from s back to last. The two are still
+// related, so that a device's wrapping times go on, unless the counters began
+// anew.
+func broken(last, s *Sample, maxGap time.Duration) (why string, related bool) {
 	switch {
+	case last == nil:
+		return "", false
 	case s.BootID != last.BootID:
-		return "the machine was booted anew"
+		return "the machine was booted anew", false
 	case s.Monotonic <= last.Monotonic, s.Boottime < last.Boottime:
-		return "the clock did not move on"
-	case s.Boottime-last.Boottime > h.MaxGap:
-		return fmt.Sprintf("%s without a sample (suspended, paused or starved)", (s.Boottime - last.Boottime).Round(100*time.Millisecond))
+		return "the clock did not move on", false
+	case hostReset(last, s):
+		return "a counter of the host went back", false
+	case s.Boottime-last.Boottime > maxGap:
+		return fmt.Sprintf("%s without a sample (suspended, paused or starved)", (s.Boottime - last.Boottime).Round(100*time.Millisecond)), true
 	}
-	return hostReset(last, s)
+	return "", true
 }
 
-// hostReset says which counter of the host went back, which none does while it
-// runs.
-func hostReset(last, s *Sample) string {
+// hostReset says whether a counter of the host went back, which none does while
+// it runs.
+func hostReset(last, s *Sample) bool {
 	var d differ
-	for _, c := range hostCounters {
-		d.opt(c(s), c(last))
+	for _, of := range []func(Pressure) Stall{
+		func(p Pressure) Stall { return p.CPU },
+		func(p Pressure) Stall { return p.Memory },
+		func(p Pressure) Stall { return p.IO },
+	} {
+		d.opt(of(s.Pressure).Some, of(last.Pressure).Some)
+		d.opt(of(s.Pressure).Full, of(last.Pressure).Full)
 	}
-	if d.broken {
-		return "a counter of the host went back"
-	}
-	return ""
-}
-
-var hostCounters = [...]func(*Sample) Opt[uint64]{
-	func(s *Sample) Opt[uint64] { return s.Pressure.CPU.Some },
-	func(s *Sample) Opt[uint64] { return s.Pressure.Memory.Some },
-	func(s *Sample) Opt[uint64] { return s.Pressure.Memory.Full },
-	func(s *Sample) Opt[uint64] { return s.Pressure.IO.Some },
-	func(s *Sample) Opt[uint64] { return s.Pressure.IO.Full },
+	return d.broken
 }
 
 // trimmed drops the points that no window can reach from now. It copies, since

@@ -75,9 +75,12 @@ func TestATimeThatWrapsAt32BitsGoesOn(t *testing.T) {
 	const before = 1<<32 - 250
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		ms := uint64(uint32(before + i*200)) // wraps between the second and the third
-		oneDisk(Disk{Name: "sda", DiskCounters: DiskCounters{Reads: uint64(i * 100), ReadMs: ms, WeightedMs: ms, BusyMs: ms}})(s)
+		oneDisk(Disk{Name: "sda", DiskCounters: DiskCounters{Reads: uint64(i * 100), ReadMs: ms, WriteMs: ms, WeightedMs: ms, BusyMs: ms}})(s)
 	})
-	assert.EqualValues(t, before+400, s.Disks[0].ReadMs, "the total is unwrapped")
+	d := s.Disks[0]
+	for _, total := range []uint64{d.ReadMs, d.WriteMs, d.WeightedMs, d.BusyMs} {
+		assert.EqualValues(t, before+400, total, "the total is unwrapped")
+	}
 	r, ok := s.Disks[0].Rates.Get()
 	require.True(t, ok)
 	assert.InDelta(t, 0.2, r.BusyRatio, 1e-9)
@@ -176,6 +179,18 @@ func TestSuspendDropsTheWindowAndIsCounted(t *testing.T) {
 	r, ok := s.Disks[0].Rates.Get()
 	require.True(t, ok, "it goes on by itself")
 	assert.InDelta(t, 100, r.ReadsPerSecond, 1e-9)
+}
+
+func TestATimeThatWrappedBeforeAGapIsNotForgotten(t *testing.T) {
+	s := feed(testHistory(), 6, func(i int, s *Sample) {
+		if i >= 4 {
+			s.Boottime += time.Minute
+		}
+		ms := uint64(uint32(1<<32 - 250 + i*200))
+		oneDisk(Disk{Name: "sda", DiskCounters: DiskCounters{ReadMs: ms}})(s)
+	})
+	require.EqualValues(t, 1, s.Gaps)
+	assert.EqualValues(t, 1<<32-250+1000, s.Disks[0].ReadMs, "no counter reset is shown where there was none")
 }
 
 func TestAnotherBootIsNeverComparedWithTheOneBefore(t *testing.T) {
