@@ -1,20 +1,15 @@
 package probes
 
 import (
-	"bufio"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/stretchr/testify/assert"
@@ -24,144 +19,6 @@ import (
 
 // These tests read this machine's own cgroups. They make some of a name of
 // their own, and remove them.
-
-const patience = 20 * time.Second
-
-func hostCgroups(t *testing.T) *Cgroups {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make cgroups")
-	}
-	c, err := FindCgroups("/proc", "", nil)
-	if err != nil {
-		t.Skipf("needs a cgroup file system: %v", err)
-	}
-	return c
-}
-
-// makeCgroup makes one in the hierarchies named (all that are read when none
-// is), removes it at the end and returns its path.
-func makeCgroup(t *testing.T, c *Cgroups, below string, hierarchies ...string) string {
-	t.Helper()
-	cgroup := "/plimsoll-test-" + strings.ToLower(rand.Text()) + below
-	for _, dir := range hostDirs(t, c, hierarchies) {
-		top := dir + "/" + strings.Split(cgroup, "/")[1]
-		t.Cleanup(func() { removeCgroups(t, top) })
-		require.NoError(t, os.MkdirAll(dir+cgroup, 0o755))
-	}
-	return cgroup
-}
-
-func hostDirs(t *testing.T, c *Cgroups, hierarchies []string) []string {
-	t.Helper()
-	if len(hierarchies) == 0 {
-		return c.dirs
-	}
-	var dirs []string
-	for _, h := range hierarchies {
-		i, ok := c.at[h]
-		if !ok {
-			t.Skipf("needs a mounted %s hierarchy", h)
-		}
-		dirs = append(dirs, c.dirs[i])
-	}
-	return dirs
-}
-
-// removeCgroups removes a cgroup and those below: the deepest first, and again
-// while the kernel still lets go of the processes that were there.
-func removeCgroups(t *testing.T, top string) {
-	var dirs []string
-	_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return nil
-	})
-	slices.Reverse(dirs)
-	assert.Eventually(t, func() bool {
-		for _, d := range dirs {
-			_ = os.Remove(d)
-		}
-		_, err := os.Stat(top)
-		return errors.Is(err, os.ErrNotExist)
-	}, patience, 10*time.Millisecond, "remove %s", top)
-}
-
-// child is this test binary again, doing as it is told, one word a line; it
-// answers each with a line.
-type child struct {
-	cmd *exec.Cmd
-	in  *os.File
-	out *bufio.Scanner
-}
-
-const childEnv = "PLIMSOLL_CGROUP_CHILD"
-
-// startChild runs the same test in a new process; see actAsChild.
-func startChild(t *testing.T) *child {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
-	cmd.Env = append(os.Environ(), childEnv+"=1", "GOMAXPROCS=1", "GOCOVERDIR="+t.TempDir())
-	r, in, err := os.Pipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	cmd.Stdin = r
-	require.NoError(t, cmd.Start())
-	require.NoError(t, r.Close())
-	c := &child{cmd, in, bufio.NewScanner(out)}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	require.Equal(t, "done", c.do(t, "start"))
-	return c
-}
-
-func (c *child) do(t *testing.T, word string) string {
-	t.Helper()
-	_, err := fmt.Fprintln(c.in, word)
-	require.NoError(t, err)
-	if !c.out.Scan() {
-		return ""
-	}
-	return c.out.Text()
-}
-
-// enter moves the child into a cgroup of some hierarchies.
-func (c *child) enter(t *testing.T, cgroups *Cgroups, cgroup string, hierarchies ...string) {
-	t.Helper()
-	for _, dir := range hostDirs(t, cgroups, hierarchies) {
-		require.NoError(t, os.WriteFile(dir+cgroup+"/cgroup.procs", []byte(strconv.Itoa(c.cmd.Process.Pid)), 0o600))
-	}
-}
-
-// actAsChild says whether this process is a child; it then has done its work.
-func actAsChild() bool {
-	if os.Getenv(childEnv) == "" {
-		return false
-	}
-	var kept [][]byte
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		switch in.Text() {
-		case "allocate":
-			b := make([]byte, 32<<20)
-			for i := 0; i < len(b); i += os.Getpagesize() {
-				b[i] = 1
-			}
-			kept = append(kept, b)
-		case "burn":
-			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
-			}
-		}
-		fmt.Println("done")
-	}
-	runtime.KeepAlive(kept)
-	os.Exit(0)
-	return true
-}
 
 func rawNumber(t *testing.T, path string) uint64 {
 	t.Helper()
@@ -220,12 +77,12 @@ func TestAProcessOnThisHostIsReadAsTheKernelsFilesSay(t *testing.T) {
 
 	// The child rests, but its runtime may still give memory back.
 	var w Workload
-	require.Eventually(t, func() bool {
+	pollUntil(t, func() bool {
 		before := rawNumber(t, filepath.Join(memory, usage))
 		w = readOne(t, c, cgroup)
 		read, _ := w.MemoryBytes.Get()
 		return read == before && read == rawNumber(t, filepath.Join(memory, usage))
-	}, patience, 10*time.Millisecond)
+	})
 	assert.GreaterOrEqual(t, must(t, w.MemoryBytes, w.Absent), uint64(32<<20))
 	assert.Equal(t, st.Ino, w.Inode)
 	assert.Equal(t, KindService, w.Kind)
@@ -329,45 +186,25 @@ func TestAThreadedCgroupIsPartOfWhereItsThreadsAreRooted(t *testing.T) {
 	assert.NotContains(t, readOne(t, c, root).Absent, "processes")
 }
 
-func TestOnV1AnOOMKillInAContainerCountsForItsPod(t *testing.T) {
-	if actAsChild() {
-		return
-	}
+func TestARemovedCgroupIsToldByEachOfItsErrors(t *testing.T) {
 	c := hostCgroups(t)
-	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee", "memory")
-	pod := filepath.Dir(container)
-	dir := c.dirs[c.at["memory"]]
-	limit := []byte(strconv.Itoa(16 << 20))
-	require.NoError(t, os.WriteFile(dir+container+"/memory.limit_in_bytes", limit, 0o600))
-	_ = os.WriteFile(dir+container+"/memory.memsw.limit_in_bytes", limit, 0o600) // only where swap is accounted
-	p := startChild(t)
-	p.enter(t, c, container, "memory")
-	require.Empty(t, p.do(t, "allocate"), "32 MiB do not fit into 16 MiB")
-
-	require.Eventually(t, func() bool { return readOne(t, c, pod).OOMKills == u64(1) }, patience, 10*time.Millisecond)
-	own, err := os.ReadFile(dir + pod + "/memory.oom_control")
+	dir := c.dirs[0] + makeCgroup(t, c, "")
+	open, err := os.Open(dir + "/cgroup.procs")
 	require.NoError(t, err)
-	assert.Contains(t, string(own), "oom_kill 0\n", "the kernel counts it in the container alone")
-	assert.Equal(t, u64(rawNumber(t, dir+container+"/memory.failcnt")), readOne(t, c, pod).LimitHits)
-}
+	defer open.Close()
+	d, err := openDir(dir)
+	require.NoError(t, err)
+	defer d.close()
+	require.True(t, d.alive())
 
-func TestOnV1ThrottlingOfAContainerCountsForItsPod(t *testing.T) {
-	if actAsChild() {
-		return
-	}
-	c := hostCgroups(t)
-	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee", "cpu", "cpuacct")
-	pod := filepath.Dir(container)
-	quota := c.dirs[c.at["cpu"]] + container + "/cpu.cfs_quota_us"
-	if err := os.WriteFile(quota, []byte("10000"), 0o600); err != nil {
-		t.Skipf("needs CPU quotas (CONFIG_CFS_BANDWIDTH): %v", err)
-	}
-	p := startChild(t)
-	p.enter(t, c, container, "cpu", "cpuacct")
-	require.Equal(t, "done", p.do(t, "burn"))
-	w := readOne(t, c, pod)
-	assert.Greater(t, must(t, w.ThrottledMicroseconds, w.Absent), uint64(1000))
-	assert.Greater(t, must(t, w.CPUMicroseconds, w.Absent), uint64(1000))
+	require.NoError(t, os.Remove(dir))
+	_, err = open.Read(make([]byte, 8))
+	require.ErrorIs(t, err, unix.ENODEV)
+	assert.True(t, isGone(err), "read of a file that was open")
+	_, err = d.read("cgroup.procs", nil)
+	require.ErrorIs(t, err, unix.ENOENT)
+	assert.True(t, isGone(err), "open in a directory that was open")
+	assert.False(t, d.alive())
 }
 
 func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
@@ -381,12 +218,8 @@ func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
 	file := c.dirs[c.at[unified]] + cgroup + "/memory.pressure"
 	require.NoError(t, os.Chmod(file, 0))
 
-	// Root may read what nobody may; nobody may not. Of this thread alone.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	require.NoError(t, unix.Setfsuid(65534))
-	defer func() { require.NoError(t, unix.Setfsuid(0)) }()
-	w := readOne(t, c, cgroup)
+	var w Workload
+	asNobody(t, func() { w = readOne(t, c, cgroup) })
 	assert.Equal(t, Absent{"memory": "PSI may not be read: memory.pressure: permission denied"}, w.Pressure.Absent)
 	assert.Zero(t, w.Pressure.Memory)
 	must(t, w.Pressure.CPU.Some, w.Pressure.Absent)

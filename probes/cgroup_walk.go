@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,13 +41,16 @@ func (c *Cgroups) discover() ([]place, error) {
 // like an empty directory; all of them empty must not look like an idle host.
 func (c *Cgroups) mounted() ([]string, error) {
 	var tops []string
+	var first error
 	for _, dir := range c.dirs[:c.walked] {
-		if isFile(dir, "cgroup.procs") {
-			tops = append(tops, dir)
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
+			first = firstOf(first, err)
+			continue
 		}
+		tops = append(tops, dir)
 	}
 	if len(tops) == 0 {
-		return nil, fmt.Errorf("read cgroups: no cgroup file system in %s", c.dirs[0])
+		return nil, fmt.Errorf("read cgroups: no cgroup file system: %w", first)
 	}
 	return tops, nil
 }
@@ -55,9 +58,7 @@ func (c *Cgroups) mounted() ([]string, error) {
 // visit decides on one cgroup, which may be there in some of the hierarchies.
 func (c *Cgroups) visit(cgroup string, tops []string, found *[]place) {
 	if podUID(cgroup) != "" {
-		if slices.ContainsFunc(tops, func(top string) bool { return isFile(filepath.Join(top, cgroup), "cgroup.procs") }) {
-			*found = append(*found, place{cgroup: cgroup})
-		}
+		*found = append(*found, place{cgroup: cgroup})
 		return // its containers are part of it
 	}
 	own := place{cgroup: cgroup}

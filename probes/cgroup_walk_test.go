@@ -3,11 +3,13 @@ package probes
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // madeUpV1 is a made-up host of v1 on which the same path is not everywhere.
@@ -125,7 +127,7 @@ func TestAnUnmountedTreeIsAnErrorAndNotAnIdleHost(t *testing.T) {
 	require.NoError(t, os.RemoveAll(top))
 	require.NoError(t, os.Mkdir(top, 0o755))
 	workloads, err := c.Read()
-	require.EqualError(t, err, "read cgroups: no cgroup file system in "+top)
+	require.EqualError(t, err, "read cgroups: no cgroup file system: stat "+top+"/cgroup.procs: no such file or directory")
 	assert.Empty(t, workloads)
 
 	v1 := cgroupTree(t, madeUpV1())
@@ -159,4 +161,51 @@ func TestWhatIsReadStaysWithTheCgroupThatWasOpened(t *testing.T) {
 	_, err = d.read("memory.current", nil)
 	assert.True(t, isGone(err), "%v", err)
 	assert.False(t, d.alive())
+}
+
+func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to read as somebody else")
+	}
+	top := cgroupTree(t, madeUpV2())
+	require.NoError(t, filepath.WalkDir(filepath.Dir(top), func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) }))
+	require.NoError(t, os.Chmod(filepath.Join(top, "system.slice"), 0o711))
+	c := mustFind(t, top)
+	var got []Workload
+	asNobody(t, func() { got = mustRead(t, c) })
+	require.Equal(t, []string{"/cron", madeUpPod, "/system.slice"}, cgroupPaths(got))
+	assert.Contains(t, got[2].Absent["processes"], "the cgroups below: ")
+	assert.Contains(t, got[2].Absent["processes"], "permission denied")
+	assert.NotContains(t, got[1].Absent, "processes")
+}
+
+// asNobody does something with a file system user of its own: root may read
+// what nobody may. It is so of this thread alone.
+func asNobody(t *testing.T, do func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.NoError(t, unix.Setfsuid(65534))
+	defer func() { assert.NoError(t, unix.Setfsuid(0)) }()
+	do()
+}
+
+func TestOnV1AnOddLineOfBlkioIsSaidAndLeavesTheOtherDevices(t *testing.T) {
+	files := madeUpV1()
+	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "(unknown) Read 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
+	files["blkio/a/blkio.throttle.io_service_bytes_recursive"] = "8:0 Read 4096\n8:0 Write 8192\nTotal 12288\n"
+	got := mustRead(t, mustFind(t, cgroupTree(t, files)))
+	assert.Equal(t, []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got[0].IO)
+	assert.Equal(t, `blkio.throttle.io_serviced_recursive: line "(unknown) Read 1": counters of a device without a number`, got[0].Absent["io"])
+
+	delete(files, "blkio/a/blkio.throttle.io_serviced_recursive")
+	got = mustRead(t, mustFind(t, cgroupTree(t, files)))
+	assert.Empty(t, got[0].IO, "bytes without operations are not zero operations")
+	assert.Contains(t, got[0].Absent["io"], "blkio.throttle.io_serviced_recursive: no such file")
+
+	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "8:0 Read 1\n8:0 Write 2\n"
+	delete(files, "blkio/a/blkio.throttle.io_service_bytes_recursive")
+	got = mustRead(t, mustFind(t, cgroupTree(t, files)))
+	assert.Empty(t, got[0].IO)
+	assert.Contains(t, got[0].Absent["io"], "blkio.throttle.io_service_bytes_recursive: no such file")
 }

@@ -148,7 +148,7 @@ func FuzzKeyed(f *testing.F) {
 		err := parseKeyed(b, func(k []byte, v uint64) { got = append(got, [2]any{string(k), v}) })
 		var want [][2]any
 		odd := false
-		for _, line := range strings.Split(string(b), "\n") {
+		for line := range strings.SplitSeq(string(b), "\n") {
 			key, digits, _ := strings.Cut(line, " ")
 			v, ok := slowUint(digits)
 			if ok && key != "" {

@@ -1,0 +1,184 @@
+package probes
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const patience = 20 * time.Second
+
+func hostCgroups(t *testing.T) *Cgroups {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to make cgroups")
+	}
+	c, err := FindCgroups("/proc", "", nil)
+	if err != nil {
+		t.Skipf("needs a cgroup file system: %v", err)
+	}
+	return c
+}
+
+// makeCgroup makes one in the hierarchies named (all that are read when none
+// is), removes it at the end and returns its path.
+func makeCgroup(t *testing.T, c *Cgroups, below string, hierarchies ...string) string {
+	t.Helper()
+	cgroup := "/plimsoll-test-" + strings.ToLower(rand.Text()) + below
+	for _, dir := range hostDirs(t, c, hierarchies) {
+		top := dir + "/" + strings.Split(cgroup, "/")[1]
+		t.Cleanup(func() { removeCgroups(t, top) })
+		require.NoError(t, os.MkdirAll(dir+cgroup, 0o755))
+	}
+	return cgroup
+}
+
+// pollUntil asks again and again, in the test's own goroutine: what asks may
+// fail the test, and reads with what belongs to one goroutine.
+func pollUntil(t *testing.T, met func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "not within %s", patience)
+	}
+}
+
+func hostDirs(t *testing.T, c *Cgroups, hierarchies []string) []string {
+	t.Helper()
+	if len(hierarchies) == 0 {
+		return c.dirs
+	}
+	var dirs []string
+	for _, h := range hierarchies {
+		i, ok := c.at[h]
+		if !ok {
+			t.Skipf("needs a mounted %s hierarchy", h)
+		}
+		dirs = append(dirs, c.dirs[i])
+	}
+	return dirs
+}
+
+// removeCgroups removes a cgroup and those below: the deepest first, and again
+// while the kernel still lets go of the processes that were there.
+func removeCgroups(t *testing.T, top string) {
+	var dirs []string
+	_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	assert.Eventually(t, func() bool {
+		for _, d := range dirs {
+			_ = os.Remove(d)
+		}
+		_, err := os.Stat(top)
+		return errors.Is(err, os.ErrNotExist)
+	}, patience, 10*time.Millisecond, "remove %s", top)
+}
+
+// child is this test binary again, doing as it is told, one order a line; it
+// answers each with a line.
+type child struct {
+	cmd *exec.Cmd
+	in  *os.File
+	out *bufio.Scanner
+}
+
+const childEnv = "PLIMSOLL_CGROUP_CHILD"
+
+// startChild runs the same test in a new process; see actAsChild.
+func startChild(t *testing.T) *child {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	cmd.Env = append(os.Environ(), childEnv+"=1", "GOMAXPROCS=1", "GOCOVERDIR="+t.TempDir())
+	r, in, err := os.Pipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stdin = r
+	require.NoError(t, cmd.Start())
+	require.NoError(t, r.Close())
+	c := &child{cmd, in, bufio.NewScanner(out)}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	require.Equal(t, "done", c.do(t, "start"))
+	return c
+}
+
+func (c *child) do(t *testing.T, order string) string {
+	t.Helper()
+	_, err := fmt.Fprintln(c.in, order)
+	require.NoError(t, err)
+	if !c.out.Scan() {
+		return ""
+	}
+	return c.out.Text()
+}
+
+// enter moves the child into a cgroup of some hierarchies.
+func (c *child) enter(t *testing.T, cgroups *Cgroups, cgroup string, hierarchies ...string) {
+	t.Helper()
+	for _, dir := range hostDirs(t, cgroups, hierarchies) {
+		require.NoError(t, os.WriteFile(dir+cgroup+"/cgroup.procs", []byte(strconv.Itoa(c.cmd.Process.Pid)), 0o600))
+	}
+}
+
+// actAsChild says whether this process is a child; it then has done its work.
+func actAsChild() bool {
+	if os.Getenv(childEnv) == "" {
+		return false
+	}
+	var kept [][]byte
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "allocate":
+			b := make([]byte, 32<<20)
+			for i := 0; i < len(b); i += os.Getpagesize() {
+				b[i] = 1
+			}
+			kept = append(kept, b)
+		case "burn a little":
+			burn(5 * time.Millisecond)
+		case "burn":
+			burn(300 * time.Millisecond)
+		}
+		fmt.Println("done")
+	}
+	runtime.KeepAlive(kept)
+	os.Exit(0)
+	return true
+}
+
+// burn computes for so much CPU time, however long that takes.
+func burn(cpu time.Duration) {
+	for start := usedCPU(); usedCPU()-start < cpu; {
+		runtime.Gosched()
+	}
+}
+
+func usedCPU() time.Duration {
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+		panic(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
