@@ -29,6 +29,8 @@ type Agent struct {
 	// Show is told of every new state, in order, by one goroutine; nil for
 	// nobody.
 	Show func(*view.State)
+	// Hide ends the showing, in the same goroutine; nil for nothing.
+	Hide func()
 	// Listening is told each web address before anything else runs; nil for
 	// nobody.
 	Listening func(url string)
@@ -101,13 +103,45 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.sampleLoop(ctx) })
 	g.Go(func() error { return a.roundLoop(ctx) })
-	g.Go(func() error { return a.showLoop(ctx) })
+	shown := a.startShow(ctx)
 	g.Go(func() error { return a.Config.Run(ctx) })
 	g.Go(func() error { return a.reloadOnHangup(ctx) })
 	for _, l := range listeners {
 		g.Go(func() error { return l.Serve(ctx) })
 	}
-	return g.Wait()
+	err = g.Wait()
+	select {
+	case <-shown:
+	case <-time.After(showTimeout): // nobody reads the output: it is left behind
+	}
+	return err
+}
+
+// showTimeout is how long the end of the agent waits for its last line to be
+// read.
+const showTimeout = time.Second
+
+// startShow hands each state to whoever looks, outside of all else: a terminal
+// or a pipe that nobody reads delays neither a sample nor the end.
+func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				if a.Hide != nil {
+					a.Hide()
+				}
+				return
+			case <-a.tick:
+				if a.Show != nil {
+					a.Show(a.state.Load())
+				}
+			}
+		}
+	}()
+	return done
 }
 
 // listen opens the local socket and the web addresses.

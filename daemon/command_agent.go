@@ -96,8 +96,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if fd, ok := terminal(stdout); ok {
 		live.Size = func() (int, int, error) { return term.GetSize(fd) }
 	}
-	defer live.Close()
-	a.Show = live.Show
+	a.Show, a.Hide = live.Show, live.Close
 	a.Listening = func(url string) { live.Page = cmp.Or(live.Page, url) }
 	if err := a.Run(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)

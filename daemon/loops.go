@@ -93,21 +93,6 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 	}
 }
 
-// showLoop hands each state to whoever looks, outside the tick: a terminal
-// that does not read must not delay a sample.
-func (a *Agent) showLoop(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.tick:
-			if a.Show != nil {
-				a.Show(a.state.Load())
-			}
-		}
-	}
-}
-
 // reconfigure puts a changed configuration in force, between two ticks.
 func (a *Agent) reconfigure() {
 	if c := a.Config.Current(); c != a.config {

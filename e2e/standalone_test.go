@@ -273,6 +273,27 @@ func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
 	})
 }
 
+func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	fd := int(w.Fd())
+	require.NoError(t, syscall.SetNonblock(fd, true))
+	for err == nil { // until the pipe is full
+		_, err = syscall.Write(fd, make([]byte, 4096))
+	}
+	require.ErrorIs(t, err, syscall.EAGAIN)
+	require.NoError(t, syscall.SetNonblock(fd, false))
+	a := prepare(t)
+	a.cmd.Stdout = w
+	a.start().ticked(3)
+	assert.Equal(t, "ok\n", a.mustGet("/-/ready"))
+	start := time.Now()
+	assert.Zero(t, a.end(syscall.SIGTERM))
+	assert.Less(t, time.Since(start), 10*time.Second)
+}
+
 func TestAKernelWithoutPSIIsToldInOneLine(t *testing.T) {
 	proc := filepath.Join(t.TempDir(), "proc")
 	copyProc(t, proc)

@@ -11,7 +11,7 @@ import (
 func (f *frame) header(s *view.State) {
 	text, level := s.Headline()
 	clock := s.Snapshot.Time.UTC().Format("15:04:05 UTC")
-	left := line{{"Plimsoll  ", dim}, {s.Agent.Node, bold}, {"  ", plain}, {text, levelStyle(level)}}
+	left := line{{"Plimsoll  ", dim}, {s.Agent.Node, bold}, {"  ", plain}, {text, headStyle(s, level)}}
 	used := 0
 	for _, p := range left {
 		used += columns(p.text)
@@ -27,17 +27,35 @@ func (f *frame) header(s *view.State) {
 	f.gap()
 }
 
+// headStyle shows nothing as well that was not judged in full.
+func headStyle(s *view.State, l plugins.Level) style {
+	if l == plugins.None && s.Unjudged() {
+		return bold
+	}
+	return levelStyle(l)
+}
+
+func verdictStyle(v plugins.Verdict) style {
+	if v.Level == plugins.None && v.Absent != "" {
+		return bold
+	}
+	return levelStyle(v.Level)
+}
+
 // candidatesShown in a frame; the page has all.
 const candidatesShown = 3
 
 func (f *frame) verdicts(s *view.State) {
 	for _, v := range s.Levels.Verdicts {
 		head := line{
-			{v.Plugin, bold}, {" ", plain}, {v.Level.String(), levelStyle(v.Level)}, {" for " + view.Age(s.Age(v.Since)), plain},
+			{v.Plugin, bold},
+			{" ", plain},
+			{v.Level.String(), verdictStyle(v)},
+			{" for " + view.Age(s.Age(v.Since)), plain},
 			{"  " + view.Optional(v.Observed, func(o float64) string { return view.Quantity(o, v.Unit) }), plain},
 		}
 		if t, ok := v.Threshold.Get(); ok {
-			head = append(head, span{"  " + gauge(v, 20) + "  ", levelStyle(v.Level)}, span{"line at " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
+			head = append(head, span{"  " + gauge(v, 20) + "  ", verdictStyle(v)}, span{"line at " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
 		}
 		f.add(head, line{{"  " + v.Reason, plain}})
 		f.candidates(v.Candidates)
@@ -71,39 +89,56 @@ func gauge(v plugins.Verdict, width int) string {
 	return "[" + string(cells) + "]"
 }
 
+// sparkWidth is the most columns of a plot: five seconds each.
+const sparkWidth = 24
+
 func (f *frame) pressure(s *view.State) {
 	n, trend := s.Snapshot, s.Snapshot.Trend()
-	stalls := table{head: []string{"PRESSURE " + view.Number(n.WindowSeconds) + " s", "some", "full"}}
+	name := "PRESSURE"
+	if n.WindowSeconds > 0 {
+		name += " " + view.Seconds(n.WindowSeconds)
+	}
+	stalls := table{head: []string{name, "some", "full"}}
 	add := func(name string, r probes.StallRatio, of func(probes.TrendPoint) probes.StallRatio) {
 		row := line{{name, plain}, {view.Optional(r.Some, view.Ratio), plain}, {view.Optional(r.Full, view.Ratio), plain}}
-		stalls.rows = append(stalls.rows, append(row, span{"  " + spark(trend, min(24, f.width-36), of), dim}))
+		if plot := spark(trend, min(sparkWidth, f.width-36), of); plot != "" {
+			row = append(row, span{"  " + plot, dim})
+			stalls.note = "  some, the last 2 min"
+		}
+		stalls.rows = append(stalls.rows, row)
 	}
 	add("cpu", n.Pressure.CPU, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.CPU })
 	add("memory", n.Pressure.Memory, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.Memory })
 	add("io", n.Pressure.IO, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO })
 	f.add(stalls.lines(min(f.width, 34))...)
-	f.add(memoryLine(n), networkLine(n))
+	f.add(memoryLine(n), restLine(n))
 }
 
 func memoryLine(n *probes.Snapshot) line {
 	m := n.Memory
-	size := func(b uint64) string { return view.Bytes(float64(b)) }
-	l := line{
-		{"memory ", dim}, {view.Optional(m.AvailableBytes, size) + " of " + view.Optional(m.TotalBytes, size) + " available", plain},
-		{" · reclaim scans " + view.Optional(m.ScansPerSecond, perSecond), plain},
+	return line{
+		{"memory ", dim},
+		{view.Optional(m.AvailableBytes, size) + " of " + view.Optional(m.TotalBytes, size) + " available", plain},
+		{" · scans " + view.Optional(m.ScansPerSecond, perSecond), plain},
 		{" · refaults " + view.Optional(m.RefaultsPerSecond, perSecond), plain},
-		{" · OOM kills " + view.Optional(m.MemoryRates.OOMKills, view.Count), plain},
+		{" · OOM " + view.Optional(m.MemoryRates.OOMKills, view.Count), plain},
 	}
-	if total, ok := m.SwapTotalBytes.Get(); !ok || total > 0 {
-		l = append(l, span{" · swap free " + view.Optional(m.SwapFreeBytes, size) + ", in " + view.Optional(m.SwapInsPerSecond, perSecond), plain})
-	}
-	return l
 }
 
-func networkLine(n *probes.Snapshot) line {
+// restLine is what else is known of the node; what does not fit is least.
+func restLine(n *probes.Snapshot) line {
+	m := n.Memory
+	swap := "none"
+	if total, ok := m.SwapTotalBytes.Get(); !ok || total > 0 {
+		swap = "free " + view.Optional(m.SwapFreeBytes, size) + ", in " + view.Optional(m.SwapInsPerSecond, perSecond)
+	}
 	return line{
-		{"cpu ", dim}, {"busy " + view.Optional(n.CPU.BusyRatio, view.Ratio), plain}, {" · ", plain},
-		{"tcp ", dim}, {"retransmits " + view.Optional(n.Network.TCPRetransmitRatio, view.Ratio), plain},
+		{"cpu ", dim},
+		{"busy " + view.Optional(n.CPU.BusyRatio, view.Ratio) + " · ", plain},
+		{"swap ", dim},
+		{swap + " · ", plain},
+		{"tcp ", dim},
+		{"retransmits " + view.Optional(n.Network.TCPRetransmitRatio, view.Ratio), plain},
 		{" · listen drops " + view.Optional(n.Network.ListenDropsPerSecond, perSecond), plain},
 	}
 }

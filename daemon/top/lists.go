@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -54,9 +55,11 @@ func diskTable(disks []probes.DiskState, all int) table {
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
 		t.rows = append(t.rows, line{
-			{d.Name, plain}, rate(ok, view.Number(r.ReadsPerSecond)), rate(ok, view.Number(r.WritesPerSecond)),
+			{d.Name, plain},
+			rate(ok, view.Number(r.ReadsPerSecond)), rate(ok, view.Number(r.WritesPerSecond)),
 			rate(ok, view.ByteRate(r.ReadBytesPerSecond)), rate(ok, view.ByteRate(r.WrittenBytesPerSecond)),
-			{view.Optional(r.ReadAwaitSeconds, view.Seconds), plain}, {view.Optional(r.WriteAwaitSeconds, view.Seconds), plain},
+			{view.Optional(r.ReadAwaitSeconds, view.Seconds), plain},
+			{view.Optional(r.WriteAwaitSeconds, view.Seconds), plain},
 			rate(ok, view.Number(r.QueueLength)), rate(ok, view.Ratio(r.BusyRatio)),
 		})
 	}
@@ -68,8 +71,10 @@ func nicTable(nics []probes.NICState, all int) table {
 	for _, n := range nics {
 		r, ok := n.Rates.Get()
 		t.rows = append(t.rows, line{
-			{n.Name, plain}, rate(ok, view.BitRate(r.ReceiveBytesPerSecond)), rate(ok, view.BitRate(r.TransmitBytesPerSecond)),
-			{view.Optional(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }), plain}, {used(r), plain},
+			{n.Name, plain},
+			rate(ok, view.BitRate(r.ReceiveBytesPerSecond)), rate(ok, view.BitRate(r.TransmitBytesPerSecond)),
+			{view.Optional(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }), plain},
+			{used(r), plain},
 			mark(rate(ok, perSecond(r.ErrorsPerSecond)), r.ErrorsPerSecond > 0), mark(rate(ok, perSecond(r.DropsPerSecond)), r.DropsPerSecond > 0),
 		})
 	}
@@ -95,13 +100,16 @@ func mark(s span, hot bool) span {
 
 func workloadTable(list []*probes.WorkloadState, room int) table {
 	shown := list[:min(room, len(list))]
-	t := table{head: []string{some("WORKLOAD", len(shown), len(list)), "cpu", "working set", "limit", "mem stall", "io stall", "limit hits"}}
+	t := table{head: []string{some("WORKLOAD", len(shown), len(list)), "cpu", "memory", "limit", "mem stall", "io stall", "hits"}}
 	for _, w := range shown {
 		r, _ := w.Rates.Get() // each part is absent without rates
-		name, stall := span{w.Name, plain}, span{view.Optional(r.Pressure.Memory.Full, view.Ratio), plain}
 		row := line{
-			name, {view.Optional(r.CPUCores, view.Number), plain}, {view.Optional(w.WorkingSetBytes, size), plain},
-			{view.Optional(w.MemoryLimitBytes, size), plain}, stall, {view.Optional(r.Pressure.IO.Full, view.Ratio), plain},
+			{w.Name, plain},
+			{view.Optional(r.CPUCores, view.Number), plain},
+			{view.Optional(w.WorkingSetBytes, size), plain},
+			{view.Optional(w.MemoryLimitBytes, size), plain},
+			{view.Optional(r.Pressure.Memory.Full, view.Ratio), plain},
+			{view.Optional(r.Pressure.IO.Full, view.Ratio), plain},
 			{view.Optional(r.LimitHits, view.Count), plain},
 		}
 		if view.AtOwnLimit(w) {
@@ -129,16 +137,32 @@ func troubles(s *view.State, roomy bool) []line {
 	for _, n := range s.Agent.Notes {
 		list = append(list, line{{"note: ", dim}, {n, plain}})
 	}
-	for _, a := range s.Absences() {
-		list = append(list, line{{"not measured: ", dim}, {a.Where + " " + a.What + ": " + a.Why, plain}})
-	}
 	most := troublesShown
 	if roomy {
 		most *= 4
 	}
 	if len(list) > most {
 		more := len(list) - most + 1
-		list = append(list[:most-1], line{{fmt.Sprintf("and %d more that failed or were not measured: the status page has all", more), dim}})
+		list = append(list[:most-1], line{{fmt.Sprintf("and %d more that fail: the status page has all", more), yellow}})
+	}
+	return append(list, absences(s.Absences(), roomy)...)
+}
+
+// absences is one line in a small frame: with all of it the numbers that are
+// there would not fit.
+func absences(all []view.Absence, roomy bool) []line {
+	if len(all) == 0 {
+		return nil
+	}
+	most := 1
+	if roomy {
+		most = troublesShown * 2
+	}
+	lead := fmt.Sprintf("not measured (%d): ", len(all))
+	var list []line
+	for _, a := range all[:min(most, len(all))] {
+		list = append(list, line{{lead, dim}, {a.Where + " " + a.What + ": " + a.Why, plain}})
+		lead = strings.Repeat(" ", len(lead))
 	}
 	return list
 }

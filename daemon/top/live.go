@@ -79,8 +79,10 @@ func (l *Live) draw(s *view.State) {
 	}
 	var f strings.Builder
 	Render(&f, s, width, height-1, l.Color)
-	b.WriteString(home)
-	b.WriteString(strings.ReplaceAll(f.String(), "\n", clearLine+"\r\n"))
+	// A line is cleared before it is written: after its last column the
+	// cursor stands on it, and clearing would take that one away.
+	b.WriteString(home + clearLine)
+	b.WriteString(strings.ReplaceAll(f.String(), "\n", "\r\n"+clearLine))
 	b.WriteString(clearBelow)
 	last := line{{"Ctrl-C ends", dim}}
 	if l.Page != "" {

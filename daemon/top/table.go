@@ -7,6 +7,7 @@ import "github.com/plimsoll-dev/plimsoll/daemon/view"
 type table struct {
 	head []string
 	rows []line
+	note string // behind the head
 }
 
 // The name column's least and most width.
@@ -24,6 +25,7 @@ func (t table) lines(width int) []line {
 	for i, h := range t.head {
 		head[i] = span{h, dim}
 	}
+	head = append(head, span{t.note, dim})
 	for _, row := range append([]line{head}, t.rows...) {
 		l := line{{fit(row[0].text, name, false), row[0].style}}
 		for i := 1; i < shown; i++ {

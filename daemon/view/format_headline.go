@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -17,10 +18,8 @@ func (s *State) Headline() (text string, level plugins.Level) {
 		return Waiting, plugins.None
 	}
 	var pressed []string
-	unjudged := false
 	for _, v := range s.Levels.Verdicts {
 		level = max(level, v.Level)
-		unjudged = unjudged || v.Absent != ""
 		if v.Level > plugins.None {
 			pressed = append(pressed, Title(v)+": "+v.Level.String()+" since "+Age(s.Age(v.Since)))
 		}
@@ -30,10 +29,28 @@ func (s *State) Headline() (text string, level plugins.Level) {
 		return strings.Join(pressed, " · "), level
 	case len(s.Levels.Verdicts) == 0:
 		return "Not judged: no plugin is switched on", level
-	case unjudged:
+	case s.Unjudged():
 		return "No pressure seen, but not all could be judged", level
 	}
 	return "No pressure", level
+}
+
+// Unjudged says that there is nothing that judges, or that some plugin could
+// not see all it needs.
+func (s *State) Unjudged() bool {
+	unseen := func(v plugins.Verdict) bool { return v.Absent != "" }
+	return len(s.Levels.Verdicts) == 0 || slices.ContainsFunc(s.Levels.Verdicts, unseen)
+}
+
+// LevelText is a verdict's level in words.
+func LevelText(v plugins.Verdict) string {
+	switch {
+	case v.Level > plugins.None:
+		return v.Level.String() + ": threshold met"
+	case v.Absent != "":
+		return "none seen, not judged in full"
+	}
+	return v.Level.String()
 }
 
 // Age of an instant at the tick that the state shows.

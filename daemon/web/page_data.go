@@ -16,7 +16,7 @@ type pageData struct {
 	Waiting  string // set before the first tick; all else is empty then
 	Node     string
 	Headline string
-	Level    string // none, soft, hard: a class; the words say it as well
+	Level    string // none, soft, hard, unknown: a class; the words say it as well
 	Mode     string
 	Facts    []string
 	Alarms   []string // what makes the page itself less trustworthy
@@ -76,16 +76,23 @@ const stale = 3
 func (p *page) data() pageData {
 	s := p.state()
 	if s == nil {
-		return pageData{Waiting: view.Waiting, Headline: view.Waiting, Level: "none"}
+		return pageData{Waiting: view.Waiting, Headline: view.Waiting, Level: unknownClass}
 	}
 	text, level := s.Headline()
+	class, window := levelClass(level), ""
+	if s.Unjudged() && level == plugins.None {
+		class = unknownClass
+	}
+	if w := s.Snapshot.WindowSeconds; w > 0 {
+		window = view.Seconds(w)
+	}
 	shownNICs, restNICs := s.NICs()
 	disks, idle := s.Disks()
 	workloads, hidden := workloadRows(s)
 	return pageData{
-		Node: view.Printable(s.Agent.Node), Headline: text, Level: levelClass(level), Mode: s.Agent.ModeText(),
+		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.Agent.ModeText(),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Notes),
-		Verdicts: pageVerdicts(s), Window: view.Number(s.Snapshot.WindowSeconds) + " s", Pressure: pagePressures(s),
+		Verdicts: pageVerdicts(s), Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
 		Workloads: workloads, Hidden: hidden, Decisions: pageDecisions(p.decisions(), s.Snapshot.Time),
@@ -100,6 +107,17 @@ func levelClass(l plugins.Level) string {
 		return l.String()
 	}
 	return plugins.None.String()
+}
+
+// unknownClass is for what was not judged in full: nothing says that it is
+// well.
+const unknownClass = "unknown"
+
+func verdictClass(v plugins.Verdict) string {
+	if v.Level == plugins.None && v.Absent != "" {
+		return unknownClass
+	}
+	return levelClass(v.Level)
 }
 
 func agentFacts(s *view.State) []string {

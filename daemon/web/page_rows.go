@@ -51,22 +51,27 @@ func memoryFacts(n *probes.Snapshot) []fact {
 	scans, _ := m.ScansPerSecond.Get()
 	kills, _ := m.MemoryRates.OOMKills.Get() // absent: nothing to mark
 	return []fact{
-		{"Available", known(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
-			"of " + view.Optional(m.TotalBytes, wholeNumber(view.Bytes)) + " (" + view.Optional(m.AvailableRatio, view.Ratio) + ")"},
+		{
+			"Available", known(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
+			"of " + view.Optional(m.TotalBytes, wholeNumber(view.Bytes)) + " (" + view.Optional(m.AvailableRatio, view.Ratio) + ")",
+		},
 		{"Reclaim scans", hot(known(m.ScansPerSecond, perSecond, absent, "vmstat", "rates"), scans > 0), "pages, by the node, not by a cgroup's limit"},
 		{"Refaults", known(m.RefaultsPerSecond, perSecond, absent, "vmstat", "rates"), "pages that came back soon"},
-		{"OOM kills", hot(known(m.MemoryRates.OOMKills, view.Count, absent, "vmstat", "rates"), kills > 0),
-			"in the window, " + view.Optional(m.Memory.OOMKills, view.Count) + " since boot"},
-		{"Swap free", swapFree(m.Memory, absent), "of " + view.Optional(m.SwapTotalBytes, wholeNumber(view.Bytes))},
+		{
+			"OOM kills", hot(known(m.MemoryRates.OOMKills, view.Count, absent, "vmstat", "rates"), kills > 0),
+			"in the window, " + view.Optional(m.Memory.OOMKills, view.Count) + " since boot",
+		},
+		swapFree(m.Memory, absent),
 		{"Swap-ins", known(m.SwapInsPerSecond, perSecond, absent, "vmstat", "rates"), "pages"},
 	}
 }
 
-func swapFree(m probes.Memory, absent probes.Absent) cell {
+func swapFree(m probes.Memory, absent probes.Absent) fact {
 	if total, ok := m.SwapTotalBytes.Get(); ok && total == 0 {
-		return cell{Text: "no swap"}
+		return fact{"Swap", cell{Text: "none"}, "this node has no swap"}
 	}
-	return known(m.SwapFreeBytes, wholeNumber(view.Bytes), absent, "swapFreeBytes", "meminfo")
+	free := known(m.SwapFreeBytes, wholeNumber(view.Bytes), absent, "swapFreeBytes", "meminfo")
+	return fact{"Swap free", free, "of " + view.Optional(m.SwapTotalBytes, wholeNumber(view.Bytes))}
 }
 
 func networkFacts(n *probes.Snapshot) []fact {

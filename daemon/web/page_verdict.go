@@ -11,12 +11,12 @@ import (
 )
 
 type pageVerdict struct {
-	Title, Plugin, Level, Since, Condition, Reason, Absent string
-	Observed                                               cell
-	Limit                                                  string // "≥ 10.0 %"
-	Bar                                                    *bar
-	Evidence                                               []evidenceRow
-	Candidates                                             []candidateRow
+	Title, Plugin, Level, Says, Since, Condition, Reason, Absent string
+	Observed                                                     cell
+	Limit                                                        string // "≥ 10.0 %"
+	Bar                                                          *bar
+	Evidence                                                     []evidenceRow
+	Candidates                                                   []candidateRow
 }
 
 type evidenceRow struct {
@@ -31,7 +31,7 @@ func pageVerdicts(s *view.State) []pageVerdict {
 	list := make([]pageVerdict, 0, len(s.Levels.Verdicts))
 	for _, v := range s.Levels.Verdicts {
 		p := pageVerdict{
-			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: levelClass(v.Level), Since: view.Age(s.Age(v.Since)),
+			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), Says: view.LevelText(v), Since: view.Age(s.Age(v.Since)),
 			Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
 			Observed: observed(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
 		}

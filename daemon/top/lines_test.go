@@ -1,0 +1,82 @@
+package top
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const stamp = "2026-03-01T12:02:05Z "
+
+func TestTheFirstLineIsASummary(t *testing.T) {
+	assert.Equal(t, []string{stamp + "node-a: No pressure; standalone: nothing is evicted"}, Lines(nil, scenes.Calm()))
+}
+
+func TestWhatIsWrongFromTheStartIsSaidAtOnce(t *testing.T) {
+	lines := Lines(nil, scenes.EverythingAbsent())
+	assert.Len(t, lines, 1+1+6+1, "summary, note, six probes, configuration")
+	assert.Equal(t, "2026-03-01T12:00:00Z node-a: No pressure seen, but not all could be judged; standalone: nothing is evicted", lines[0])
+	assert.Contains(t, lines[8], "unknown key")
+}
+
+func TestWhereNothingChangedNothingIsSaid(t *testing.T) {
+	for name, s := range allScenes() {
+		if s != nil {
+			assert.Empty(t, Lines(s, s), name)
+		}
+	}
+}
+
+func TestALevelThatChangesIsALineWithItsReason(t *testing.T) {
+	calm, hard := scenes.Calm(), scenes.MemoryHard()
+	up := Lines(calm, hard)
+	assert.Len(t, up, 4)
+	assert.Contains(t, up[0], stamp+"Memory: none → hard (memory-stall): memory stall, full, over 5s 41.0 %")
+	assert.Equal(t, stamp+"Memory: would go: pod 8d1c2f6e, working set 5.0 GiB", up[1])
+	down := Lines(hard, calm)
+	assert.Len(t, down, 1)
+	assert.Contains(t, down[0], "Memory: hard → none (memory-stall)")
+}
+
+func TestAPluginThatIsSwitchedOffUnderPressureIsSaidToBe(t *testing.T) {
+	off := scenes.MemoryHard()
+	off.Levels = &plugins.Levels{}
+	assert.Equal(t, []string{stamp + "Memory: hard → not judged any more (memory-stall)"}, Lines(scenes.MemoryHard(), off))
+	assert.Empty(t, Lines(scenes.Calm(), off), "without pressure nothing is lost")
+}
+
+func TestAWorkloadThatThrashesAtItsOwnLimitIsALineWhenItBeginsAndEnds(t *testing.T) {
+	calm, own := scenes.Calm(), scenes.OwnLimit()
+	assert.Equal(t, []string{stamp + "cache.service is at its own limit: its pressure, not the node's (memory stall 83.0 %, limit met 1200 times)"}, Lines(calm, own))
+	assert.Equal(t, []string{stamp + "cache.service no longer stalls at its own limit"}, Lines(own, calm))
+	gone := scenes.Calm()
+	gone.Snapshot.Workloads = gone.Snapshot.Workloads[:2]
+	assert.Equal(t, []string{stamp + "cache.service, which stalled at its own limit, is gone"}, Lines(own, gone))
+}
+
+func TestAProbeThatFailsIsALineWhenItBeginsAndEnds(t *testing.T) {
+	with := func(err string) *view.State {
+		s := scenes.Calm()
+		s.Snapshot.Probes = []probes.Probe{{Name: "cpu"}, {Name: "disks", Error: err}}
+		return s
+	}
+	assert.Equal(t, []string{stamp + "probe disks fails: permission denied"}, Lines(with(""), with("permission denied")))
+	assert.Empty(t, Lines(with("permission denied"), with("no such file")), "it still fails")
+	assert.Equal(t, []string{stamp + "probe disks works again"}, Lines(with("permission denied"), with("")))
+}
+
+func TestAReloadThatDidNotWorkIsALine(t *testing.T) {
+	with := func(err string) *view.State {
+		s := scenes.Calm()
+		s.Agent.ConfigError = err
+		return s
+	}
+	assert.Equal(t, []string{stamp + "configuration: reload did not work, the last good one is in force: line 7"}, Lines(with(""), with("line 7")))
+	assert.Equal(t, []string{stamp + "configuration: reload did not work, the last good one is in force: line 8"}, Lines(with("line 7"), with("line 8")))
+	assert.Equal(t, []string{stamp + "configuration: the file is good again and in force"}, Lines(with("line 7"), with("")))
+}

@@ -1,0 +1,155 @@
+package top
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+var update = flag.Bool("update", false, "write the golden frames anew")
+
+func allScenes() map[string]*view.State {
+	return map[string]*view.State{
+		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
+		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
+	}
+}
+
+func frameOf(s *view.State, width, height int, color bool) string {
+	var b strings.Builder
+	Render(&b, s, width, height, color)
+	return b.String()
+}
+
+func TestTheFrameOfAKnownStateIsTheGoldenFrame(t *testing.T) {
+	for name, s := range allScenes() {
+		for _, size := range [][2]int{{80, 24}, {120, 40}} {
+			got := frameOf(s, size[0], size[1], false)
+			file := filepath.Join("testdata", fmt.Sprintf("%s_%dx%d.txt", name, size[0], size[1]))
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(string(want), got), "%s: run the test with -update if this is meant", file)
+		}
+	}
+}
+
+func TestAFrameNeverLeavesItsTerminal(t *testing.T) {
+	for name, s := range allScenes() {
+		for _, size := range [][2]int{{80, 24}, {40, 10}, {12, 5}, {1, 1}, {200, 60}} {
+			lines := strings.Split(strings.TrimSuffix(frameOf(s, size[0], size[1], false), "\n"), "\n")
+			assert.LessOrEqual(t, len(lines), size[1], "%s %v", name, size)
+			for _, l := range lines {
+				assert.LessOrEqual(t, utf8.RuneCountInString(l), size[0], "%s %v: %q", name, size, l)
+			}
+		}
+	}
+}
+
+func TestAUsualTerminalShowsWhatMatters(t *testing.T) {
+	frame := frameOf(scenes.MemoryHard(), 80, 24, false)
+	for _, want := range []string{"node-a", "Memory: hard since 12 s", "nothing is evicted", "line at >= 25.0 %", "would go:", "pod 8d1c2f6e", "nvme0n1", "eth0", "cache.service"} {
+		assert.Contains(t, frame, want)
+	}
+	assert.Contains(t, frameOf(scenes.OwnLimit(), 80, 24, false), "own limit: cache.service")
+}
+
+func TestATallTerminalShowsMore(t *testing.T) {
+	s := scenes.Calm()
+	for i := range 100 {
+		w := s.Snapshot.Workloads[i%5]
+		w.Name, w.Cgroup = fmt.Sprintf("more-%03d", i), fmt.Sprintf("/more-%03d", i)
+		s.Snapshot.Workloads = append(s.Snapshot.Workloads, w)
+	}
+	small, tall := strings.Count(frameOf(s, 80, 24, false), "more-"), strings.Count(frameOf(s, 80, 80, false), "more-")
+	assert.Positive(t, small)
+	assert.Greater(t, tall, 5*small)
+	assert.Equal(t, 100, strings.Count(frameOf(s, 120, 1000, false), "more-"), "without a terminal all of it is shown")
+}
+
+var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+func TestWithoutColoursTheSameWordsAreSaid(t *testing.T) {
+	for name, s := range allScenes() {
+		plain, colored := frameOf(s, 100, 30, false), frameOf(s, 100, 30, true)
+		assert.NotContains(t, plain, "\x1b", name)
+		assert.Contains(t, colored, "\x1b[", name)
+		assert.Equal(t, plain, sgr.ReplaceAllString(colored, ""), name)
+	}
+}
+
+func TestNoNameReachesTheTerminalRaw(t *testing.T) {
+	s := scenes.Hostile()
+	colored := sgr.ReplaceAllString(frameOf(s, 400, 60, true), "")
+	texts := append(Lines(nil, s), strings.Split(colored, "\n")...)
+	for _, l := range texts {
+		assert.Equal(t, view.Printable(l), l)
+	}
+	assert.Contains(t, colored, `\x1b]0;owned\x07`)
+}
+
+func TestNothingIsCalledWellThatWasNotJudged(t *testing.T) {
+	frame := frameOf(scenes.EverythingAbsent(), 80, 24, true)
+	assert.Contains(t, frame, "not all could be judged")
+	assert.NotContains(t, frame, "\x1b[32m", "nothing is green")
+	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, true), "\x1b[32m")
+}
+
+func TestWhatIsAbsentIsNoNumber(t *testing.T) {
+	frame := frameOf(scenes.EverythingAbsent(), 80, 24, false)
+	assert.NotRegexp(t, `\s0 (%|kB/s|kbit/s)|\s0/s`, frame)
+	assert.Contains(t, frame, "not measured (")
+}
+
+func TestAStateThatCameOverTheSocketHasNoPlot(t *testing.T) {
+	s := scenes.Calm()
+	s.Snapshot = &probes.Snapshot{Time: s.Snapshot.Time, Pressure: s.Snapshot.Pressure, WindowSeconds: 10}
+	frame := frameOf(s, 80, 24, false)
+	assert.NotContains(t, frame, "▁")
+	assert.Contains(t, frame, "1.2 %")
+}
+
+func TestTheGaugeMarksTheThreshold(t *testing.T) {
+	v := plugins.Verdict{Observed: probes.Some(0.05), Threshold: probes.Some(0.1), Unit: "ratio"}
+	assert.Equal(t, "[###   |     ]", gauge(v, 12))
+	v.Observed = probes.Some(0.2)
+	assert.Equal(t, "[#####|##### ]", gauge(v, 12))
+	v.Observed = probes.Opt[float64]{}
+	assert.Equal(t, "[            ]", gauge(v, 12))
+}
+
+func TestAPlotIsEmptyWhereNothingIsKnown(t *testing.T) {
+	point := func(ago, some float64) probes.TrendPoint {
+		return probes.TrendPoint{AgoSeconds: ago, Stall: probes.Ratios{IO: probes.StallRatio{Some: probes.Some(some)}}}
+	}
+	io := func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO }
+	got := spark([]probes.TrendPoint{point(300, 1), point(119, 0), point(31, 0.2), point(29, 1), point(1, 0.5), point(0, 0.1)}, 4, io)
+	assert.Equal(t, "▁ ▂█", got, "each sign is the highest of its time")
+}
+
+func TestANarrowTableLosesItsLastColumns(t *testing.T) {
+	row := line{{"a-long-name-of-a-thing", plain}, {"11", plain}, {"22", plain}}
+	wide := table{head: []string{"NAME", "one", "two"}, rows: []line{row}}
+	var b strings.Builder
+	wide.lines(20)[1].write(&b, 20, false)
+	assert.Equal(t, "a-long-name-of…   11", b.String())
+	b.Reset()
+	wide.lines(60)[1].write(&b, 60, false)
+	assert.Equal(t, "a-long-name-of-a-thing   11   22", b.String())
+}
