@@ -8,6 +8,7 @@
 package evict
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -40,11 +41,18 @@ type Spared struct {
 // Standalone is why an agent without a cluster evicts nobody.
 const Standalone = "standalone: without a cluster nothing is evicted"
 
+// SwitchedOff is why a level ended whose plugin is asked no more.
+const SwitchedOff = "the plugin was switched off"
+
+// Gone is why a level ended whose plugin no longer judges that scope.
+const Gone = "no longer judged by its plugin, such as a device that is gone"
+
 // Decide judges one round: a Decision for each verdict whose level changed
-// since the round before. Previous is nil in the first round, which records
-// only what is met.
+// since the round before, and one of level none for each that was met and is
+// given no more. Previous is nil in the first round, which records only what
+// is met.
 func Decide(previous, now *plugins.Levels) []Decision {
-	var list []Decision
+	list := ended(previous, now)
 	for _, v := range now.Verdicts {
 		if v.Level == levelOf(previous, v) {
 			continue
@@ -61,16 +69,40 @@ func Decide(previous, now *plugins.Levels) []Decision {
 	return list
 }
 
+// ended is what was met and is not judged any more.
+func ended(previous, now *plugins.Levels) []Decision {
+	if previous == nil {
+		return nil
+	}
+	var list []Decision
+	for _, was := range previous.Verdicts {
+		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameAs(was)) {
+			continue
+		}
+		why := SwitchedOff
+		if slices.ContainsFunc(now.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == was.Plugin }) {
+			why = Gone
+		}
+		list = append(list, Decision{
+			Time: now.Time, Plugin: was.Plugin, Scope: was.Scope, Level: plugins.None, Since: now.Time, Reason: why,
+		})
+	}
+	return list
+}
+
 func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
 	if l == nil {
 		return plugins.None
 	}
-	for _, was := range l.Verdicts {
-		if was.Plugin == v.Plugin && was.Scope == v.Scope {
-			return was.Level
-		}
+	if i := slices.IndexFunc(l.Verdicts, sameAs(v)); i >= 0 {
+		return l.Verdicts[i].Level
 	}
 	return plugins.None
+}
+
+// sameAs tells the verdicts of the same plugin about the same scope.
+func sameAs(v plugins.Verdict) func(plugins.Verdict) bool {
+	return func(o plugins.Verdict) bool { return o.Plugin == v.Plugin && o.Scope == v.Scope }
 }
 
 // Log is a bounded ring of the newest decisions.
@@ -97,8 +129,8 @@ func (l *Log) List() []Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]Decision, 0, len(l.list))
-	for i := len(l.list) - 1; i >= 0; i-- {
-		out = append(out, l.list[i])
+	for _, d := range slices.Backward(l.list) {
+		out = append(out, d)
 	}
 	return out
 }

@@ -1,12 +1,25 @@
 package probes
 
+import (
+	"errors"
+
+	"github.com/prometheus/procfs"
+)
+
+var errNoCPU = errors.New("no sum of all CPUs, or no btime, in /proc/stat")
+
 // readCPU reads the sums of /proc/stat.
 func (h *Host) readCPU(s *Sample) error {
 	st, err := h.proc.Stat()
 	if err != nil {
 		return err
 	}
+	// The parser reads what is missing as zero: a sum of nothing, or a file
+	// that ends before its later lines, was not read.
 	t := st.CPUTotal
+	if st.BootTime == 0 || t == (procfs.CPUStat{}) {
+		return errNoCPU
+	}
 	s.CPU.Seconds = map[string]float64{
 		"user": t.User, "nice": t.Nice, "system": t.System, "idle": t.Idle,
 		"iowait": t.Iowait, "irq": t.IRQ, "softirq": t.SoftIRQ, "steal": t.Steal,

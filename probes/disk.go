@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,13 +33,19 @@ func (h *Host) readDisks(s *Sample) error {
 		st := &stats[i]
 		// A slash in a device's name is an exclamation mark in sysfs.
 		dir := strings.ReplaceAll(st.DeviceName, "/", "!")
-		if !slices.Contains(whole, dir) || unused(st) {
-			continue
+		if slices.Contains(whole, dir) && !unused(st) {
+			s.Disks = append(s.Disks, h.disk(st, filepath.Join(h.paths.Sysfs, "block", dir)))
 		}
-		s.Disks = append(s.Disks, h.disk(st, filepath.Join(h.paths.Sysfs, "block", dir)))
+	}
+	if len(stats) == 0 && len(whole) > 0 {
+		return errNoDiskstats
 	}
 	return nil
 }
+
+// A device of /sys/block without a line is no error: hidden paths of NVMe
+// multipath have none, nor has a disk plugged in between the two reads.
+var errNoDiskstats = errors.New("no line in /proc/diskstats")
 
 // unused tells the dozens of loop, ram and zram devices that a kernel makes
 // beforehand from those that somebody uses.
@@ -61,6 +68,9 @@ func (h *Host) disk(st *blockdevice.Diskstats, dir string) Disk {
 	d.Rotational = readFact(&d.Absent, "rotational", filepath.Join(dir, "queue/rotational"), strconv.ParseBool)
 	d.SizeBytes = readFact(&d.Absent, "sizeBytes", filepath.Join(dir, "size"), func(v string) (uint64, error) {
 		sectors, err := decimal(v)
+		if sectors > math.MaxUint64/sectorBytes {
+			return 0, fmt.Errorf("%w: %s sectors", errTooLarge, v)
+		}
 		return sectors * sectorBytes, err
 	})
 	return d
@@ -86,8 +96,7 @@ func readFact[T any](absent *Absent, name, path string, parse func(string) (T, e
 
 // reason is a file error without the path of it, which would differ per device.
 func reason(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s: %v", filepath.Base(pe.Path), pe.Err)
 	}
 	return err.Error()

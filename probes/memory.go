@@ -1,9 +1,11 @@
 package probes
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // readMemory reads /proc/meminfo.
@@ -13,51 +15,93 @@ func (h *Host) readMemory(s *Sample) error {
 		s.Memory.Absent.Because("meminfo", err.Error())
 		return err
 	}
-	set := func(to *Opt[uint64], from *uint64, name string) {
-		if from == nil {
+	set := func(to *Opt[uint64], bytes, number *uint64, name string) {
+		switch {
+		case bytes == nil:
 			s.Memory.Absent.Because(name, "not in /proc/meminfo")
-			return
+		case *bytes != *number*1024: // the parser takes a line without kB for bytes
+			s.Memory.Absent.Because(name, "without its unit in /proc/meminfo")
+		default:
+			*to = Some(*bytes)
 		}
-		*to = Some(*from)
 	}
-	set(&s.Memory.TotalBytes, m.MemTotalBytes, "totalBytes")
-	set(&s.Memory.AvailableBytes, m.MemAvailableBytes, "availableBytes")
-	set(&s.Memory.FreeBytes, m.MemFreeBytes, "freeBytes")
-	set(&s.Memory.SwapTotalBytes, m.SwapTotalBytes, "swapTotalBytes")
-	set(&s.Memory.SwapFreeBytes, m.SwapFreeBytes, "swapFreeBytes")
+	set(&s.Memory.TotalBytes, m.MemTotalBytes, m.MemTotal, "totalBytes")
+	set(&s.Memory.AvailableBytes, m.MemAvailableBytes, m.MemAvailable, "availableBytes")
+	set(&s.Memory.FreeBytes, m.MemFreeBytes, m.MemFree, "freeBytes")
+	set(&s.Memory.SwapTotalBytes, m.SwapTotalBytes, m.SwapTotal, "swapTotalBytes")
+	set(&s.Memory.SwapFreeBytes, m.SwapFreeBytes, m.SwapFree, "swapFreeBytes")
+	if s.Memory.TotalBytes.IsZero() {
+		return errors.New("no MemTotal in /proc/meminfo")
+	}
 	return nil
 }
 
-// readVMStat reads /proc/vmstat. Names come and go with kernel versions; a
-// sum is there when at least one of its names is.
+// readVMStat reads /proc/vmstat. Names come and go with kernel versions.
 func (h *Host) readVMStat(s *Sample) error {
+	m := &s.Memory
 	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "vmstat"))
 	if err != nil {
-		s.Memory.Absent.Because("vmstat", err.Error())
+		m.Absent.Because("vmstat", err.Error())
 		return err
 	}
-	m := &s.Memory
-	sums := map[string]*Opt[uint64]{
-		"pgscan_direct":           &m.ScansDirect,
-		"pgscan_kswapd":           &m.ScansKswapd,
-		"workingset_refault":      &m.Refaults, // before 5.9
-		"workingset_refault_anon": &m.Refaults,
-		"workingset_refault_file": &m.Refaults,
-		"oom_kill":                &m.OOMKills,
-		"pswpin":                  &m.SwapIns,
-		"pswpout":                 &m.SwapOuts,
-	}
-	err = parseKeyed(b, func(key []byte, value uint64) {
-		if sum, ok := sums[string(key)]; ok {
-			before, _ := sum.Get() // absent is where a sum starts
-			*sum = Some(before + value)
+	found, err := vmCounters(b)
+	read := func(to *Opt[uint64], name string, keys ...string) {
+		if *to = found.sum(keys...); to.IsZero() {
+			m.Absent.Because(name, "no "+strings.Join(keys, " and ")+" in /proc/vmstat")
 		}
-	})
-	if m.ScansDirect.IsZero() && m.ScansKswapd.IsZero() {
-		err = errors.Join(err, errors.New("no pgscan_direct and no pgscan_kswapd in /proc/vmstat"))
+	}
+	read(&m.ScansDirect, "scansDirectTotal", "pgscan_direct")
+	read(&m.ScansKswapd, "scansKswapdTotal", "pgscan_kswapd")
+	read(&m.OOMKills, "oomKillsTotal", "oom_kill")
+	read(&m.SwapIns, "swapInsTotal", "pswpin")
+	read(&m.SwapOuts, "swapOutsTotal", "pswpout")
+	if m.Refaults = found.sum("workingset_refault"); m.Refaults.IsZero() { // before 5.9
+		read(&m.Refaults, "refaultsTotal", "workingset_refault_anon", "workingset_refault_file")
+	}
+	if err == nil && m.ScansDirect.IsZero() && m.ScansKswapd.IsZero() {
+		err = errNoScans
 	}
 	if err != nil {
 		m.Absent.Because("vmstat", err.Error())
 	}
 	return err
+}
+
+var (
+	errNoScans = errors.New("no pgscan_direct and no pgscan_kswapd in /proc/vmstat")
+	errCut     = errors.New("the file ends in the middle of a line")
+)
+
+// vmCounts are the lines of /proc/vmstat that somebody asks for.
+type vmCounts map[string]Opt[uint64]
+
+func vmCounters(b []byte) (vmCounts, error) {
+	found := vmCounts{
+		"pgscan_direct": {}, "pgscan_kswapd": {}, "oom_kill": {}, "pswpin": {}, "pswpout": {},
+		"workingset_refault": {}, "workingset_refault_anon": {}, "workingset_refault_file": {},
+	}
+	whole := b[:bytes.LastIndexByte(b, '\n')+1]
+	err := parseKeyed(whole, func(key []byte, value uint64) {
+		if _, asked := found[string(key)]; asked {
+			found[string(key)] = Some(value)
+		}
+	})
+	if err == nil && len(whole) < len(b) {
+		err = errCut
+	}
+	return found, err
+}
+
+// sum of counters that are all there: with one missing for a tick, a sum of
+// the others would go down and up again, which looks like work.
+func (c vmCounts) sum(keys ...string) Opt[uint64] {
+	sum := uint64(0)
+	for _, key := range keys {
+		v, ok := c[key].Get()
+		if !ok {
+			return Opt[uint64]{}
+		}
+		sum += v
+	}
+	return Some(sum)
 }

@@ -6,7 +6,11 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-var errNoSoftnet = errors.New("no CPU in /proc/net/softnet_stat")
+var (
+	errNoTCP     = errors.New("no count of TCP's segments in /proc/1/net/snmp")
+	errNoListen  = errors.New("no count of listen drops in /proc/1/net/netstat")
+	errNoSoftnet = errors.New("no CPU in /proc/net/softnet_stat")
+)
 
 // readNetwork reads /proc/1/net/snmp and /proc/1/net/netstat.
 func (h *Host) readNetwork(s *Sample) error {
@@ -33,6 +37,9 @@ func (n *Network) readTCP(p procfs.Proc) error {
 	}
 	n.TCPSegmentsSent = n.count(snmp.Tcp.OutSegs, "tcpSegmentsSentTotal", "net/snmp")
 	n.TCPRetransmits = n.count(snmp.Tcp.RetransSegs, "tcpRetransmitsTotal", "net/snmp")
+	if n.TCPSegmentsSent.IsZero() && n.TCPRetransmits.IsZero() {
+		return errNoTCP
+	}
 	return nil
 }
 
@@ -43,6 +50,9 @@ func (n *Network) readListen(p procfs.Proc) error {
 		return err
 	}
 	n.ListenDrops = n.count(netstat.TcpExt.ListenDrops, "listenDropsTotal", "net/netstat")
+	if n.ListenDrops.IsZero() {
+		return errNoListen
+	}
 	return nil
 }
 

@@ -39,7 +39,7 @@ func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
 		return p, f.Close()
 	}
 	if !errors.Is(err, fs.ErrPermission) {
-		return p, err
+		return p, nil // whoever reads it will see; the other files may be there
 	}
 	s.Network.Absent.Because("hostNamespace", "pid 1 may not be read: these are the devices of the agent's own network namespace")
 	return h.proc.Self()
@@ -55,6 +55,9 @@ func (h *Host) readNICs(s *Sample) error {
 	devices, err := p.NetDev()
 	if err != nil {
 		return err
+	}
+	if len(devices) == 0 {
+		return errNoNIC
 	}
 	for name, l := range devices {
 		n := NIC{Name: name, NICCounters: NICCounters{
@@ -80,7 +83,7 @@ func (h *Host) factsOf(name string) nicFacts {
 		return kept
 	}
 	f := nicFacts{index: index, absent: absent, readAt: h.reads}
-	f.address = readFact(&f.absent, "address", filepath.Join(dir, "address"), func(v string) (string, error) { return v, nil })
+	f.address = readFact(&f.absent, "address", filepath.Join(dir, "address"), parseAddress)
 	f.speed = readFact(&f.absent, "speedBytesPerSecond", filepath.Join(dir, "speed"), parseSpeed)
 	if f.absent["speedBytesPerSecond"] == "speed: "+unix.EINVAL.Error() {
 		f.absent.Because("speedBytesPerSecond", "the link is down, or a device of this kind has no speed")
@@ -99,7 +102,18 @@ func (h *Host) forgetNICs(there procfs.NetDev) {
 	}
 }
 
-var errSpeedUnknown = errors.New("the driver does not know it")
+var (
+	errNoNIC        = errors.New("no device in /proc/1/net/dev, where lo always is")
+	errNoAddress    = errors.New("empty")
+	errSpeedUnknown = errors.New("the driver does not know it")
+)
+
+func parseAddress(v string) (string, error) {
+	if v == "" {
+		return "", errNoAddress
+	}
+	return v, nil
+}
 
 // parseSpeed turns Mbit/s into bytes per second. -1, and 4294967295 which is
 // the same read as unsigned, mean unknown; 0 is a link that is down.

@@ -2,6 +2,7 @@ package probes
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -27,9 +28,9 @@ type Header struct {
 	Command string `json:"command"`
 }
 
-// ErrCutShort says that a recording ends in the middle of a sample, as it
-// does when its writer was killed. All samples before were given.
-var ErrCutShort = errors.New("the recording ends in the middle of a sample")
+// ErrCutShort says that a recording has no end, as when its writer was killed.
+// All whole samples before were given.
+var ErrCutShort = errors.New("it is cut short: its writer did not close it")
 
 // Recorder writes Samples to a file: gzip over one line of JSON each, the
 // Header first. It belongs to one goroutine.
@@ -79,7 +80,13 @@ func (r *Recorder) Add(s *Sample) error {
 }
 
 func (r *Recorder) write(v any) error {
-	err := json.NewEncoder(r.gz).Encode(v)
+	line, err := json.Marshal(v)
+	if err == nil {
+		err = fits(line)
+	}
+	if err == nil {
+		_, err = r.gz.Write(append(line, '\n'))
+	}
 	if err == nil {
 		err = r.gz.Flush()
 	}
@@ -94,40 +101,102 @@ func (r *Recorder) Close() error {
 	return errors.Join(r.gz.Close(), r.file.Close())
 }
 
-// maxSampleBytes of one line: 10,000 workloads of about 1 KiB, and room.
-const maxSampleBytes = 64 << 20
+// What a line of a recording may hold, so that one made to exhaust memory does
+// not: 10,000 workloads have about 1 KiB and 50 values each. A value that
+// takes three bytes in a line may take half a KiB in memory.
+const (
+	maxSampleBytes  = 16 << 20
+	maxSampleValues = 1 << 19
+)
+
+var errTooMuch = fmt.Errorf("a sample of more than %d bytes or %d values", maxSampleBytes, maxSampleValues)
+
+func fits(line []byte) error {
+	if len(line) >= maxSampleBytes || bytes.Count(line, []byte{','}) > maxSampleValues {
+		return errTooMuch
+	}
+	return nil
+}
 
 // Play reads a recording and hands each sample to f, in order. It ends with
 // the error of f, ErrCutShort, or what is wrong with the recording and at
 // which sample.
 func Play(r io.Reader, f func(*Sample) error) (Header, error) {
-	var h Header
 	gz, err := gzip.NewReader(r)
 	if err != nil {
-		return h, fmt.Errorf("recording: %w", err)
+		return Header{}, inRecording(err)
 	}
-	lines := bufio.NewScanner(gz)
+	return playLines(gz, f)
+}
+
+// playLines is Play of what was unpacked.
+func playLines(r io.Reader, f func(*Sample) error) (Header, error) {
+	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxSampleBytes)
-	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &h) != nil || h.Format != RecordingFormat {
-		return h, fmt.Errorf("recording: its first line is not a header of format %s", RecordingFormat)
+	h, err := readHeader(lines)
+	if err != nil {
+		return h, err
 	}
 	for n := 1; lines.Scan(); n++ {
-		var s Sample
-		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			if !lines.Scan() && lines.Err() != nil {
-				return h, fmt.Errorf("recording: sample %d: %w", n, ErrCutShort)
-			}
-			return h, fmt.Errorf("recording: sample %d: %w", n, err)
+		s, err := decodeSample(lines.Bytes())
+		if err != nil {
+			return h, fmt.Errorf("recording: sample %d: %w", n, orCutShort(lines, err))
 		}
-		s.sort()
-		if err := f(&s); err != nil {
+		if err := f(s); err != nil {
 			return h, err
 		}
 	}
-	if err := lines.Err(); errors.Is(err, io.ErrUnexpectedEOF) {
-		return h, ErrCutShort
-	} else if err != nil {
-		return h, fmt.Errorf("recording: %w", err)
+	return h, inRecording(lines.Err())
+}
+
+func readHeader(lines *bufio.Scanner) (Header, error) {
+	var h Header
+	if !lines.Scan() && lines.Err() != nil {
+		return h, inRecording(lines.Err())
+	}
+	if err := json.Unmarshal(lines.Bytes(), &h); err != nil || h.Format != RecordingFormat {
+		return Header{}, fmt.Errorf("recording: header: %w", orCutShort(lines, errNoHeader))
 	}
 	return h, nil
+}
+
+var (
+	errNoHeader = fmt.Errorf("the first line is not one of format %s", RecordingFormat)
+	errNoClock  = errors.New("no monotonicNanoseconds")
+)
+
+func decodeSample(line []byte) (*Sample, error) {
+	if err := fits(line); err != nil {
+		return nil, err
+	}
+	var s Sample
+	if err := json.Unmarshal(line, &s); err != nil {
+		return nil, err
+	}
+	if s.Monotonic <= 0 { // valid JSON, of something else
+		return nil, errNoClock
+	}
+	s.sort()
+	return &s, nil
+}
+
+// orCutShort is ErrCutShort when the line that gave err was the last one of a
+// file that ends too early, else err.
+func orCutShort(lines *bufio.Scanner, err error) error {
+	if !lines.Scan() && errors.Is(lines.Err(), io.ErrUnexpectedEOF) {
+		return ErrCutShort
+	}
+	return err
+}
+
+func inRecording(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // EOF: not even gzip's header
+		return fmt.Errorf("recording: %w", ErrCutShort)
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("recording: %w", errTooMuch)
+	}
+	return fmt.Errorf("recording: %w", err)
 }

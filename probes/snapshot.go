@@ -168,7 +168,7 @@ func newSnapshot(points []*Sample, seq uint64, window time.Duration, gaps uint64
 		CPU: CPUState{CPU: now.CPU}, Memory: MemoryState{Memory: now.Memory},
 		Pressure: PressureState{Totals: now.Pressure}, Network: NetworkState{Network: now.Network},
 		Disks: make([]DiskState, len(now.Disks)), NICs: make([]NICState, len(now.NICs)),
-		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: now.Probes, points: points,
+		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: append([]Probe{}, now.Probes...), points: points,
 	}
 	w, _ := s.Over(window)
 	s.WindowSeconds = w.Seconds()

@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -55,11 +56,11 @@ func (w Window) base(series uint64) *Sample {
 func (w Window) CPUBusy() Opt[float64] {
 	b := w.points[w.from]
 	cpus, ok := w.to.CPU.Online.Get()
-	if w.Elapsed() <= 0 || !ok || b.CPU.Seconds == nil {
+	if w.Elapsed() <= 0 || !ok || cpus <= 0 || b.CPU.Seconds == nil || w.to.CPU.Seconds == nil {
 		return Opt[float64]{}
 	}
 	used := w.to.CPU.busySeconds() - b.CPU.busySeconds()
-	if used < 0 {
+	if used < 0 || math.IsNaN(used) { // infinite sums, of a recording
 		return Opt[float64]{}
 	}
 	return Some(min(1, used/(w.Seconds()*float64(cpus))))
@@ -169,7 +170,7 @@ func (w Window) nic(n *NIC) Opt[NICRates] {
 		ErrorsPerSecond:          float64(c.ReceiveErrors+c.TransmitErrors) / seconds,
 		DropsPerSecond:           float64(c.ReceiveDrops+c.TransmitDrops) / seconds,
 	}
-	if speed, ok := n.SpeedBytesPerSecond.Get(); ok {
+	if speed, ok := n.SpeedBytesPerSecond.Get(); ok && speed > 0 {
 		r.ReceiveUtilizationRatio = Some(r.ReceiveBytesPerSecond / float64(speed))
 		r.TransmitUtilizationRatio = Some(r.TransmitBytesPerSecond / float64(speed))
 	}

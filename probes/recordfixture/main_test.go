@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"golang.org/x/tools/txtar"
+)
+
+// tree is a made-up root.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return root
+}
+
+func names(a *txtar.Archive) (names []string) {
+	for _, f := range a.Files {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func TestWhatDidNotChangeIsRecordedOnce(t *testing.T) {
+	root := tree(t, map[string]string{"proc/stat": "0\n", "proc/meminfo": "same\n", "proc/unasked": "x\n"})
+	r := recorder{root: root, samples: 3}
+	var out bytes.Buffer
+	require.NoError(t, r.record(&out, "true"))
+	a := txtar.Parse(out.Bytes())
+	assert.Equal(t, []string{"0/proc/meminfo", "0/proc/stat"}, names(a))
+	assert.Equal(t, "same\n", string(a.Files[0].Data))
+	var u unix.Utsname
+	require.NoError(t, unix.Uname(&u))
+	assert.Contains(t, string(a.Comment), "Recorded on Linux "+unix.ByteSliceToString(u.Release[:]))
+	assert.Contains(t, string(a.Comment), `go run ./probes/recordfixture -load "true"`)
+}
+
+func TestWhatChangedIsRecordedAgain(t *testing.T) {
+	root := tree(t, map[string]string{"proc/stat": "0\n"})
+	stop, err := start(t.Context(), "while :; do date +%s%N >"+root+"/proc/stat; sleep 0.01; done")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		b, err := os.ReadFile(filepath.Join(root, "proc/stat"))
+		return err == nil && len(b) > 2
+	}, 30*time.Second, time.Millisecond, "the load runs")
+	var a *txtar.Archive
+	assert.Eventually(t, func() bool {
+		var out bytes.Buffer
+		r := recorder{root: root, samples: 2, every: 100 * time.Millisecond}
+		require.NoError(t, r.record(&out, ""))
+		a = txtar.Parse(out.Bytes())
+		return len(a.Files) == 2
+	}, 30*time.Second, time.Millisecond)
+	assert.Equal(t, []string{"0/proc/stat", "1/proc/stat"}, names(a))
+	require.NoError(t, stop())
+	assert.Eventually(t, func() bool { return stop() != nil }, 30*time.Second, time.Millisecond, "the whole group is gone")
+}
+
+func TestARecordingNamesNoMachine(t *testing.T) {
+	root := tree(t, map[string]string{
+		"proc/sys/kernel/random/boot_id": "12345678-9abc-4def-8123-456789abcdef\n",
+		"sys/class/net/eth0/ifindex":     "258\n", "sys/class/net/eth0/address": "52:54:00:12:34:56\n",
+		"sys/class/net/lo/ifindex": "1\n", "sys/class/net/lo/address": "00:00:00:00:00:00\n",
+	})
+	require.NoError(t, os.Symlink("../../0000:00:03.0", filepath.Join(root, "sys/class/net/eth0/device")))
+	var out bytes.Buffer
+	require.NoError(t, (recorder{root: root, samples: 1}).record(&out, ""))
+	assert.NotContains(t, out.String(), "52:54")
+	assert.NotContains(t, out.String(), "9abc")
+	assert.Contains(t, out.String(), "-- 0/sys/class/net/eth0/address --\n02:00:00:00:01:02\n")
+	assert.Contains(t, out.String(), "-- 0/sys/class/net/lo/address --\n00:00:00:00:00:00\n")
+	assert.Contains(t, out.String(), "-- 0/sys/class/net/eth0/device --\n../../0000:00:03.0\n")
+}
+
+func TestAFileThatCannotBeReadIsNamedWithItsError(t *testing.T) {
+	root := tree(t, map[string]string{"sys/class/net/lo/ifindex": "1\n"})
+	require.NoError(t, os.Mkdir(filepath.Join(root, "sys/class/net/lo/speed"), 0o755))
+	var out bytes.Buffer
+	require.NoError(t, (recorder{root: root, samples: 2}).record(&out, ""))
+	a := txtar.Parse(out.Bytes())
+	assert.Equal(t, 1, strings.Count(string(a.Comment), "\nunreadable sys/class/net/lo/speed: is a directory\n"), string(a.Comment))
+	assert.Equal(t, []string{"0/sys/class/net/lo/ifindex"}, names(a))
+}
+
+// The recorded machine, extracted and recorded again, gives itself.
+func TestARecordingOfARecordingIsTheSame(t *testing.T) {
+	a, err := txtar.ParseFile("../testdata/machines/vm-linux-6.18-direct-io.txtar")
+	require.NoError(t, err)
+	files := map[string]string{}
+	for _, f := range a.Files {
+		if path, ok := strings.CutPrefix(f.Name, "0/"); ok {
+			files[path] = string(f.Data)
+		}
+	}
+	var out bytes.Buffer
+	require.NoError(t, (recorder{root: tree(t, files), samples: 1}).record(&out, ""))
+	again := txtar.Parse(out.Bytes())
+	require.Len(t, again.Files, len(files))
+	for _, f := range again.Files {
+		assert.Equal(t, files[strings.TrimPrefix(f.Name, "0/")], string(f.Data), f.Name)
+	}
+}
+
+func TestAMachineThatIsNotThereIsAnError(t *testing.T) {
+	var out bytes.Buffer
+	require.ErrorContains(t, (recorder{root: t.TempDir(), samples: 1}).record(&out, ""), "nothing to record")
+	assert.Empty(t, out.String())
+}

@@ -1,0 +1,172 @@
+package probes
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// play reads all samples of a recording.
+func play(r io.Reader) ([]*Sample, Header, error) {
+	var samples []*Sample
+	h, err := Play(r, func(s *Sample) error {
+		samples = append(samples, s)
+		return nil
+	})
+	return samples, h, err
+}
+
+// recordedSamples are those of the recorded machine.
+func recordedSamples(t *testing.T) []*Sample {
+	t.Helper()
+	m := recordedMachine(t)
+	h := m.host()
+	var samples []*Sample
+	for more := true; more; more = m.next() {
+		samples = append(samples, mustSample(t, h))
+	}
+	samples[3].Workloads = []Workload{{Cgroup: "/a", Inode: 1, IO: []WorkloadIO{{Number: "8:0", Reads: 1}}, Pressure: Pressure{Memory: Stall{Full: u64(0)}}}}
+	return samples
+}
+
+func record(t *testing.T, samples []*Sample) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "recording")
+	r, err := NewRecorder(file, "v0.1.0", 1<<30)
+	require.NoError(t, err)
+	for _, s := range samples {
+		require.NoError(t, r.Add(s))
+	}
+	require.NoError(t, r.Close())
+	return file
+}
+
+func TestWhatWasRecordedIsReadBackAndGivesTheSameSnapshots(t *testing.T) {
+	samples := recordedSamples(t)
+	f, err := os.Open(record(t, samples))
+	require.NoError(t, err)
+	defer f.Close()
+	back, header, err := play(f)
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(samples, back, sameSamples()))
+	assert.Equal(t, RecordingFormat, header.Format)
+	assert.Equal(t, "v0.1.0", header.Version)
+	assert.Equal(t, kernel(), header.Kernel)
+	assert.Equal(t, strings.Join(os.Args, " "), header.Command)
+
+	live, replayed := testHistory(), testHistory()
+	for i := range samples {
+		assert.Empty(t, cmp.Diff(live.Add(samples[i]), replayed.Add(back[i]), sameSamples()))
+	}
+}
+
+func TestARecordingThatIsNotSortedIsFoundThroughAllTheSame(t *testing.T) {
+	back, _, err := play(bytes.NewReader(zipped(someHeader,
+		`{"monotonicNanoseconds":1,"disks":[{"device":"sdb"},{"device":"sda"}],"nics":[{"device":"lo"},{"device":"eth0"}],"workloads":[{"cgroup":"/b"},{"cgroup":"/a"}]}`)))
+	require.NoError(t, err)
+	require.Len(t, back, 1)
+	for _, found := range []bool{
+		back[0].disk("sda") != nil, back[0].disk("sdb") != nil, back[0].nic("lo") != nil,
+		back[0].nic("eth0") != nil, back[0].Workload("/a") != nil, back[0].Workload("/b") != nil,
+	} {
+		assert.True(t, found)
+	}
+}
+
+func TestARecordingIsReadableByItsOwnerOnlyAndNeverOverwritten(t *testing.T) {
+	file := record(t, nil)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	_, err = NewRecorder(file, "v0.1.0", 1<<30)
+	require.ErrorIs(t, err, os.ErrExist)
+	assert.ErrorContains(t, err, "record: ")
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(elsewhere, link))
+	_, err = NewRecorder(link, "v0.1.0", 1<<30)
+	require.ErrorIs(t, err, os.ErrExist, "nor is a link followed")
+	assert.NoFileExists(t, elsewhere)
+}
+
+func TestAFullRecordingKeepsWhatItHas(t *testing.T) {
+	samples := recordedSamples(t)
+	file := filepath.Join(t.TempDir(), "recording")
+	const most = 3000
+	r, err := NewRecorder(file, "v0.1.0", most)
+	require.NoError(t, err)
+	added := 0
+	for ; err == nil; added++ {
+		err = r.Add(samples[added])
+	}
+	added-- // the last one did not
+	require.ErrorIs(t, err, ErrFull)
+	assert.Contains(t, err.Error(), file)
+	require.ErrorIs(t, r.Add(samples[0]), ErrFull, "it stays full")
+	require.NoError(t, r.Close())
+	require.Greater(t, added, 1)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Less(t, len(b), 2*most, "one sample above the bound at most")
+	back, _, err := play(bytes.NewReader(b))
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(samples[:added], back, sameSamples()))
+}
+
+func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "recording")
+	r, err := NewRecorder(file, "v0.1.0", 1<<30)
+	require.NoError(t, err)
+	small := &Sample{Monotonic: 1}
+	require.NoError(t, r.Add(small))
+	require.ErrorIs(t, r.Add(&Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), errTooMuch)
+	require.ErrorIs(t, r.Add(&Sample{Monotonic: 2, Workloads: make([]Workload, maxSampleValues)}), errTooMuch)
+	require.NoError(t, r.Add(small))
+	require.NoError(t, r.Close())
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	back, _, err := play(f)
+	require.NoError(t, err)
+	assert.Len(t, back, 2)
+}
+
+// A node of ten thousand workloads fits with all that is measured of them.
+func TestTheLargestNodeFitsIntoARecording(t *testing.T) {
+	s := &Sample{Monotonic: 1, BootID: "a"}
+	n := u64(1 << 62)
+	for i := range 10_000 {
+		s.Workloads = append(s.Workloads, Workload{
+			Cgroup: fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%032d.slice", i),
+			Inode:  1 << 40, Kind: KindPod, Name: "kubepods-burstable-pod.slice", PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
+			MemoryBytes: n, InactiveFileBytes: n, MemoryLimitBytes: n, LimitHits: n, OOMKills: n, CPUMicroseconds: n, ThrottledMicroseconds: n,
+			Pressure: Pressure{CPU: Stall{n, n}, Memory: Stall{n, n}, IO: Stall{n, n}},
+			IO: []WorkloadIO{
+				{Number: "8:0", Reads: 1 << 62, Writes: 1 << 62, ReadBytes: 1 << 62, WrittenBytes: 1 << 62},
+				{Number: "8:16", Reads: 1 << 62, Writes: 1 << 62, ReadBytes: 1 << 62, WrittenBytes: 1 << 62},
+			},
+		})
+	}
+	f, err := os.Open(record(t, []*Sample{s}))
+	require.NoError(t, err)
+	defer f.Close()
+	back, _, err := play(f)
+	require.NoError(t, err)
+	require.Len(t, back, 1)
+	assert.True(t, reflect.DeepEqual(s.Workloads, back[0].Workloads))
+}
