@@ -105,8 +105,10 @@ func TestTheLogKeepsTheNewestAndListsThemFirst(t *testing.T) {
 	l.Add(Decision{Scope: "c"})
 	l.Add()
 	assert.Equal(t, "cba", scopes())
-	l.Add(Decision{Scope: "d"}, Decision{Scope: "e"})
-	assert.Equal(t, "edc", scopes())
+	l.Add(Decision{Scope: "d"})
+	assert.Equal(t, "dcb", scopes())
+	l.Add(Decision{Scope: "e"}, Decision{Scope: "f"})
+	assert.Equal(t, "fed", scopes())
 	l.Add(Decision{Scope: "1"}, Decision{Scope: "2"}, Decision{Scope: "3"}, Decision{Scope: "4"})
 	assert.Equal(t, "432", scopes(), "more at once than it keeps")
 }
