@@ -1,0 +1,141 @@
+// Command hog makes a real shortage of memory, the way a node without swap gets
+// into one: anonymous memory, which the kernel cannot drop, takes nearly all
+// there is, and programs keep reading a set of file pages that no longer fits
+// into the rest, so that each page read drives out another that is needed soon.
+//
+//	hog -file PATH [-fill MIB] [-available MIB] [-window MIB] [-readers N]
+//
+// It fills until so little memory is available or so much is filled, then reads
+// until it is killed. Inside a cgroup with a limit it presses on the limit alone.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// load is what hog is asked for, sizes in MiB.
+type load struct {
+	file      string
+	fill      int // anonymous memory at most
+	available int // filling stops when no more than this is available
+	window    int // how much of the file is read over and over
+	readers   int
+}
+
+func main() {
+	var l load
+	flag.StringVar(&l.file, "file", "", "file of at least -window MiB to read")
+	flag.IntVar(&l.fill, "fill", 1<<20, "fill at most so many MiB")
+	flag.IntVar(&l.available, "available", 80, "stop filling when no more MiB are available")
+	flag.IntVar(&l.window, "window", 150, "read so many MiB of the file, at random")
+	flag.IntVar(&l.readers, "readers", 32, "how many threads read")
+	flag.Parse()
+	fmt.Fprintf(os.Stderr, "hog: %v\n", l.press(os.Stdout))
+	os.Exit(1)
+}
+
+// press fills and reads; it does not come back unless something fails. What it
+// filled is kept by the kernel until the process ends.
+func (l load) press(say io.Writer) error {
+	pages, err := l.mapFile()
+	if err != nil {
+		return err
+	}
+	filled, err := l.occupy()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(say, "%s filled %d MiB\n", time.Now().Format(time.RFC3339Nano), filled)
+	// A reader in a page fault holds its processor as far as Go knows.
+	runtime.GOMAXPROCS(l.readers + 1)
+	sums := make([]atomic.Int64, l.readers)
+	for i := range sums {
+		go wander(pages, &sums[i])
+	}
+	select {}
+}
+
+// mapFile reads the window twice in large pieces, so that the kernel knows its
+// pages as used again, and maps it the way a program's text is mapped: pages
+// that are executed are the last ones the kernel drops, and waiting for one
+// that it had to drop is what PSI counts.
+func (l load) mapFile() ([]byte, error) {
+	f, err := os.Open(l.file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for range 2 {
+		n, err := io.Copy(io.Discard, io.NewSectionReader(f, 0, int64(l.window)<<20))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", l.file, err)
+		}
+		if n != int64(l.window)<<20 {
+			return nil, fmt.Errorf("%s is smaller than %d MiB", l.file, l.window)
+		}
+	}
+	pages, err := unix.Mmap(int(f.Fd()), 0, l.window<<20, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", l.file, err)
+	}
+	// No read-ahead: each fault is one page.
+	if err := unix.Madvise(pages, unix.MADV_RANDOM); err != nil {
+		return nil, fmt.Errorf("advise on %s: %w", l.file, err)
+	}
+	return pages, nil
+}
+
+// occupy takes anonymous memory, MiB by MiB, and says how many it took.
+func (l load) occupy() (int, error) {
+	for taken := range l.fill {
+		left, err := availableMiB()
+		if err != nil {
+			return taken, err
+		}
+		if left <= l.available {
+			return taken, nil
+		}
+		b, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			return taken, fmt.Errorf("take memory: %w", err)
+		}
+		for i := 0; i < len(b); i += os.Getpagesize() {
+			b[i] = 1
+		}
+	}
+	return l.fill, nil
+}
+
+func availableMiB() (int, error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, err
+	}
+	m, err := fs.Meminfo()
+	if err != nil {
+		return 0, err
+	}
+	if m.MemAvailableBytes == nil {
+		return 0, errors.New("/proc/meminfo: no MemAvailable")
+	}
+	return int(*m.MemAvailableBytes >> 20), nil
+}
+
+// wander reads pages at random for ever. The sum keeps the compiler from
+// leaving the reads out.
+func wander(pages []byte, sum *atomic.Int64) {
+	for {
+		sum.Add(int64(pages[rand.IntN(len(pages))]))
+	}
+}

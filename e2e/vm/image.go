@@ -1,0 +1,110 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed" // image.sh travels inside the test binary
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+//go:embed image.sh
+var imageScript []byte
+
+// imageTime is many times what an idle machine needs (1 to 2 minutes).
+const imageTime = 20 * time.Minute
+
+// unfit says why this host cannot build or run the machine; empty: it can.
+func unfit() string {
+	if runtime.GOARCH != "amd64" {
+		return "the machine is an amd64 one, this host is " + runtime.GOARCH
+	}
+	if os.Geteuid() != 0 {
+		return "the machine's root file system is built as root"
+	}
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil || !regexp.MustCompile(`(?m)^ID="?debian"?$`).Match(release) {
+		return "the machine is built from the package sources of a Debian host"
+	}
+	var missing []string
+	for _, tool := range []string{
+		"qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "cpio", "busybox",
+		"depmod", "ssh", "scp", "ssh-keygen", "apt-get", "dpkg-deb",
+	} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = append(missing, tool)
+		}
+	}
+	if len(missing) > 0 {
+		return "not installed (make deps): " + strings.Join(missing, " ")
+	}
+	return ""
+}
+
+// image is the directory with what image.sh makes.
+type image string
+
+func (i image) file(name string) string { return filepath.Join(string(i), name) }
+
+// cachedImage is the image of this image.sh in the user's cache, built when it
+// is not there. Whoever comes second waits for the first; an image is there
+// whole or not at all.
+func cachedImage(ctx context.Context) (image, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("machine image: %w", err)
+	}
+	dir := filepath.Join(cache, "plimsoll", fmt.Sprintf("vm-%.6x", sha256.Sum256(imageScript)))
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", fmt.Errorf("machine image: %w", err)
+	}
+	unlock, err := lock(dir + ".lock")
+	if err != nil {
+		return "", fmt.Errorf("machine image: %w", err)
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return image(dir), nil
+	}
+	fmt.Fprintf(os.Stderr, "machine image: building %s, once, for some minutes\n", dir)
+	return image(dir), buildImage(ctx, dir)
+}
+
+// buildImage runs image.sh beside dir and moves the result there.
+func buildImage(ctx context.Context, dir string) error {
+	half := dir + ".half"
+	if err := os.RemoveAll(half); err != nil {
+		return fmt.Errorf("machine image: left over from a build that was cut: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, imageTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-s", half)
+	cmd.Stdin = strings.NewReader(string(imageScript))
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children end with it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("machine image: image.sh: %w", err)
+	}
+	return os.Rename(half, dir)
+}
+
+// lock holds path against every other process until unlock.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { _ = f.Close() }, nil
+}

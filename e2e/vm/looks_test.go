@@ -1,0 +1,111 @@
+package vm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// since leaves out the looks before t.
+func since(looks []look, t time.Time) []look {
+	for i, l := range looks {
+		if !l.Time.Before(t) {
+			return looks[i:]
+		}
+	}
+	return nil
+}
+
+// stall is the share of the time from a to b in which every task waited for memory.
+func stall(a, b look) float64 {
+	return (b.FullSeconds - a.FullSeconds) / b.Time.Sub(a.Time).Seconds()
+}
+
+// window is the youngest look that is at least stallWindow older than the last
+// of looks; none when they do not reach back so far.
+func window(looks []look) (first look, ok bool) {
+	last := looks[len(looks)-1]
+	for _, l := range looks {
+		if last.Time.Sub(l.Time) < stallWindow {
+			break
+		}
+		first, ok = l, true
+	}
+	return first, ok
+}
+
+// stalledAt is the first look at which the node had stalled enough throughout
+// the window before it, whatever the reason.
+func stalledAt(looks []look) (int, bool) {
+	for i := range looks {
+		if first, ok := window(looks[:i+1]); ok && stall(first, looks[i]) >= stallFull {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// shortAt is the first look at which everything holds that makes a shortage.
+func shortAt(looks []look) (int, bool) {
+	for i, l := range looks {
+		first, ok := window(looks[:i+1])
+		if ok && stall(first, l) >= stallFull && l.AvailableRatio < availableRatio && l.Scans > first.Scans {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// course is a table of what was seen, a line a second.
+func course(looks []look) string {
+	var b strings.Builder
+	b.WriteString("   time  available  stall full  pages scanned  level\n")
+	for i, j := 0, 1; j < len(looks); j++ {
+		a, l := looks[i], looks[j]
+		if l.Time.Sub(a.Time) < 900*time.Millisecond {
+			continue
+		}
+		fmt.Fprintf(&b, "%6.1f s  %7.1f %%  %8.0f %%  %13d  %s%s\n", l.Time.Sub(looks[0].Time).Seconds(),
+			100*l.AvailableRatio, 100*stall(a, l), l.Scans-a.Scans, l.Level, l.Error)
+		i = j
+	}
+	return b.String()
+}
+
+// looksOf are looks a second apart that stall for the given shares of it.
+func looksOf(available float64, scans uint64, stalls ...float64) []look {
+	l := look{Time: time.Unix(1000, 0), AvailableRatio: available}
+	all := []look{l}
+	for _, s := range stalls {
+		l.Time, l.FullSeconds, l.Scans = l.Time.Add(time.Second), l.FullSeconds+s, l.Scans+scans
+		all = append(all, l)
+	}
+	return all
+}
+
+func TestTheYardstickOfTheShortageIsTheRuleItself(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		looks          []look
+		stalled, short int // -1: never
+	}{
+		{"five seconds of a quarter", looksOf(0.03, 1, 0, 0.25, 0.25, 0.25, 0.25, 0.25), 6, 6},
+		{"half the time of half", looksOf(0.03, 1, 0, 0, 0.5, 0.5, 0.5), 5, 5},
+		{"not yet five seconds", looksOf(0.03, 1, 1, 1, 1, 1), -1, -1},
+		{"just below", looksOf(0.03, 1, 0.24, 0.24, 0.24, 0.24, 0.24, 0.24), -1, -1},
+		{"plenty available", looksOf(0.04, 1, 1, 1, 1, 1, 1), 5, -1},
+		{"nothing scanned", looksOf(0.03, 0, 1, 1, 1, 1, 1), 5, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stalled, ok := stalledAt(c.looks)
+			assert.Equal(t, c.stalled >= 0, ok)
+			assert.Equal(t, max(c.stalled, 0), stalled)
+			short, ok := shortAt(c.looks)
+			assert.Equal(t, c.short >= 0, ok)
+			assert.Equal(t, max(c.short, 0), short)
+		})
+	}
+}

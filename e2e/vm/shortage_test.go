@@ -1,0 +1,124 @@
+package vm_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/vm"
+)
+
+// What is wanted of memory-stall with its defaults.
+const (
+	stallWindow    = 5 * time.Second // hard: stall full >= 25 % over it,
+	stallFull      = 0.25
+	availableRatio = 0.04             // with less than this available
+	cleared        = 30 * time.Second // and as long without, before it is left
+)
+
+// The machine is emulated and shares two processors with other tests: a tick
+// may come late, the answer to the witness as well.
+const slack = 5 * time.Second
+
+// watched is how long each state is watched.
+func watched() time.Duration {
+	if os.Getenv("PLIMSOLL_LONG") != "" {
+		return 3 * time.Minute
+	}
+	return 10 * time.Second
+}
+
+// TestMemoryStall shows the two sides of the rule in one machine that has no
+// swap: a workload that thrashes at its own limit while the node has plenty is
+// left alone, and a node that is really short of memory is seen at once, for as
+// long as it is short, and not longer.
+func TestMemoryStall(t *testing.T) {
+	n := startNode(t, vm.Options{Name: "memory", Disks: 1}, ".", "./e2e/vm/hog", "./e2e/vm/witness")
+	n.run("mkfs.ext4 -q /dev/vdb && mount /dev/vdb /mnt && dd if=/dev/zero of=/mnt/pages bs=1M count=150 status=none && sync")
+	// A page that was dropped costs what it costs on a slow disk.
+	_, err := n.Monitor(t.Context(), "block_set_io_throttle vd1 0 0 0 1000 0 0")
+	require.NoError(t, err)
+	n.startAgent()
+	n.startWitness()
+	t.Run("a workload at its own limit is no shortage of the node", atItsOwnLimit(n))
+	t.Run("a real shortage is hard at once and over when it is over", realShortage(n))
+}
+
+func atItsOwnLimit(shared *node) func(*testing.T) {
+	return func(t *testing.T) {
+		n := shared.with(t)
+		n.startHog("-p MemoryMax=160M", "-fill 60")
+		looks := n.waitFor("the node stalls as a whole", time.Minute, n.clock(), stalledAt)
+		from := looks[len(looks)-1].Time
+		looks = n.waitFor("watched for long enough", watched()+slack, from, lasting(watched()))
+		n.run("systemctl stop hog")
+		for _, l := range looks {
+			require.Equal(t, "none", l.Level, "%s %s %s", l.Time, l.Reason, l.Error)
+			require.Greater(t, l.AvailableRatio, 0.5, "the node has plenty")
+		}
+		t.Logf("at its own limit:\n%s", course(looks))
+	}
+}
+
+func realShortage(shared *node) func(*testing.T) {
+	return func(t *testing.T) {
+		n := shared.with(t)
+		start := n.clock()
+		n.startHog("", "-available 50")
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("seen:\n%s", course(since(n.looks(), start)))
+			}
+		})
+		looks := n.waitFor("the node is short of memory", 2*time.Minute, start, shortAt)
+		short := looks[len(looks)-1].Time
+		looks = n.waitFor("the level is hard", slack, start, level("hard"))
+		hard := looks[len(looks)-1].Time
+		n.waitFor("short for long enough", watched()+slack, short, lasting(watched()))
+		end := n.clock()
+		n.run("systemctl kill -s KILL hog")
+		looks = n.waitFor("the level is none again", cleared+2*slack, end, level("none"))
+		none := looks[len(looks)-1].Time
+
+		for _, l := range since(n.looks(), hard) {
+			if l.Time.Before(none) {
+				require.Equal(t, "hard", l.Level, "%s %s %s", l.Time, l.Reason, l.Error)
+			}
+		}
+		t.Logf("short -> hard %.1f s, end -> none %.1f s", hard.Sub(short).Seconds(), none.Sub(end).Seconds())
+		assert.Less(t, hard.Sub(short), slack)
+		assert.Greater(t, none.Sub(end), cleared-slack, "the level is not left early")
+		assert.Less(t, none.Sub(end), cleared+slack)
+		assert.NotContains(t, n.run("dmesg"), "Out of memory", "the node stalled; the kernel did not end it")
+		t.Logf("seen:\n%s", course(since(n.looks(), start)))
+	}
+}
+
+// startHog starts the load in a cgroup of its own with the given properties. No
+// page of its file is in memory yet: pages count for the cgroup that read them
+// first. It leaves processor time to the agent and to those who watch.
+func (n *node) startHog(properties, flags string) {
+	n.t.Helper()
+	n.run("sync; echo 3 >/proc/sys/vm/drop_caches; systemd-run -q --unit=hog --slice=hog -p CPUWeight=10 -p OOMScoreAdjust=1000 " +
+		properties + " /root/hog -file /mnt/pages " + flags)
+}
+
+// level is there at the first look that shows it.
+func level(wanted string) func([]look) (int, bool) {
+	return func(looks []look) (int, bool) {
+		i := slices.IndexFunc(looks, func(l look) bool { return l.Level == wanted })
+		return max(i, 0), i >= 0
+	}
+}
+
+// lasting is there once the looks span d.
+func lasting(d time.Duration) func([]look) (int, bool) {
+	return func(looks []look) (int, bool) {
+		i := slices.IndexFunc(looks, func(l look) bool { return l.Time.Sub(looks[0].Time) >= d })
+		return max(i, 0), i >= 0
+	}
+}

@@ -1,0 +1,80 @@
+package vm_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/vm"
+)
+
+func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
+	var pid string
+	t.Run("alive", func(t *testing.T) {
+		m := vm.Start(t, vm.Options{Name: "errand", MemMiB: 512, CPUs: 1, Disks: 2, Append: "plimsoll.test=1"})
+		pid = onlyQEMU(t, "errand")
+
+		out, err := m.Run(t.Context(), "grep -c ^processor /proc/cpuinfo; grep -o plimsoll.test=1 /proc/cmdline; lsblk -dno NAME,SIZE /dev/vdc; stat -fc %T /sys/fs/cgroup")
+		require.NoError(t, err)
+		assert.Equal(t, "1\nplimsoll.test=1\nvdc    2G\ncgroup2fs\n", out)
+
+		out, err = m.Run(t.Context(), "echo heard; echo why >&2; exit 7")
+		var status *exec.ExitError
+		require.ErrorAs(t, err, &status)
+		assert.Equal(t, 7, status.ExitCode())
+		assert.Equal(t, "heard\n", out, "what a failing command wrote is not lost")
+		assert.ErrorContains(t, err, "why")
+
+		there, back := filepath.Join(t.TempDir(), "there"), filepath.Join(t.TempDir(), "back")
+		require.NoError(t, os.WriteFile(there, []byte("cargo"), 0o755))
+		require.NoError(t, m.Push(t.Context(), there, "/root/cargo"))
+		require.NoError(t, m.Pull(t.Context(), "/root/cargo", back))
+		cargo, err := os.ReadFile(back)
+		require.NoError(t, err)
+		assert.Equal(t, "cargo", string(cargo))
+
+		answer, err := m.Monitor(t.Context(), "info block")
+		require.NoError(t, err)
+		assert.Contains(t, answer, "vd2")
+		assert.NotContains(t, answer, "vd3")
+		assert.Contains(t, string(m.Console()), "VM-READY")
+
+		host, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer host.Close()
+		_, port, err := net.SplitHostPort(host.Addr().String())
+		require.NoError(t, err)
+		_, err = m.Run(t.Context(), "timeout 10 bash -c '</dev/tcp/10.0.2.2/"+port+"'")
+		require.Error(t, err, "the machine reached its host")
+	})
+	if pid == "" {
+		return // skipped, and said why
+	}
+	assert.NoDirExists(t, "/proc/"+pid, "QEMU outlives its test")
+}
+
+// onlyQEMU is the process of the machine of that name that this process started.
+func onlyQEMU(t *testing.T, name string) string {
+	t.Helper()
+	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
+	require.NoError(t, err)
+	var found []string
+	for _, file := range children {
+		pids, _ := os.ReadFile(file) // a thread may be gone
+		for pid := range strings.FieldsSeq(string(pids)) {
+			cmdline, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			if strings.Contains(string(cmdline), "\x00-name\x00"+name+"\x00") {
+				found = append(found, pid)
+			}
+		}
+	}
+	require.Len(t, found, 1)
+	return found[0]
+}
