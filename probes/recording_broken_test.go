@@ -50,7 +50,8 @@ func TestAKilledWriterLosesNothingThatWasAdded(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "recording")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
-	cmd.Env = append(os.Environ(), where+"="+file, "GOCOVERDIR="+t.TempDir())
+	// What the killed child unpacks goes with this test's own directory.
+	cmd.Env = append(os.Environ(), where+"="+file, "GOCOVERDIR="+t.TempDir(), "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
