@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed" // image.sh travels inside the test binary
@@ -53,32 +54,32 @@ type image string
 
 func (i image) file(name string) string { return filepath.Join(string(i), name) }
 
-// cachedImage is the image of this image.sh in the user's cache, built when it
+// cachedImage is the image that script makes, in the user's cache, built when it
 // is not there. Whoever comes second waits for the first; an image is there
 // whole or not at all.
-func cachedImage(ctx context.Context) (image, error) {
+func cachedImage(ctx context.Context, script []byte) (image, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("machine image: %w", err)
 	}
-	dir := filepath.Join(cache, "plimsoll", fmt.Sprintf("vm-%.6x", sha256.Sum256(imageScript)))
+	dir := filepath.Join(cache, "plimsoll", fmt.Sprintf("vm-%.6x", sha256.Sum256(script)))
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", fmt.Errorf("machine image: %w", err)
 	}
-	unlock, err := lock(dir + ".lock")
+	held, err := lock(dir + ".lock")
 	if err != nil {
 		return "", fmt.Errorf("machine image: %w", err)
 	}
-	defer unlock()
+	defer held.Close()
 	if _, err := os.Stat(dir); err == nil {
 		return image(dir), nil
 	}
 	fmt.Fprintf(os.Stderr, "machine image: building %s, once, for some minutes\n", dir)
-	return image(dir), buildImage(ctx, dir)
+	return image(dir), buildImage(ctx, script, dir, held)
 }
 
-// buildImage runs image.sh beside dir and moves the result there.
-func buildImage(ctx context.Context, dir string) error {
+// buildImage runs script beside dir and moves the result there.
+func buildImage(ctx context.Context, script []byte, dir string, held *os.File) error {
 	half := dir + ".half"
 	if err := os.RemoveAll(half); err != nil {
 		return fmt.Errorf("machine image: left over from a build that was cut: %w", err)
@@ -86,18 +87,20 @@ func buildImage(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, imageTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-s", half)
-	cmd.Stdin = strings.NewReader(string(imageScript))
+	cmd.Stdin = bytes.NewReader(script)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.ExtraFiles = []*os.File{held}                     // a build that outlives this process keeps others away
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children end with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("machine image: image.sh: %w", err)
+		return fmt.Errorf("machine image: build: %w", err)
 	}
 	return os.Rename(half, dir)
 }
 
-// lock holds path against every other process until unlock.
-func lock(path string) (unlock func(), err error) {
+// lock holds path against every other process until the file is closed, here and
+// by those who inherited it.
+func lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
@@ -106,5 +109,5 @@ func lock(path string) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return func() { _ = f.Close() }, nil
+	return f, nil
 }

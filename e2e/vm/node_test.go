@@ -53,10 +53,11 @@ func (n *node) push(pkg string) {
 	require.NoError(n.t, n.Push(n.t.Context(), binary, "/root/"+name))
 }
 
-// run runs a command that must succeed within a minute.
+// run runs a command that must succeed within a minute, also when the test has
+// failed and tells what it saw.
 func (n *node) run(command string) string {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), time.Minute)
 	defer cancel()
 	out, err := n.Run(ctx, command)
 	require.NoError(n.t, err)
@@ -70,10 +71,8 @@ func (n *node) startAgent() {
 	n.run("systemd-run -q --unit=plimsoll -p OOMScoreAdjust=-999 /root/plimsoll agent --standalone")
 	n.t.Cleanup(func() {
 		if n.t.Failed() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			said, _ := n.Run(ctx, "journalctl -q --no-pager -n 40 -o cat -u plimsoll; dmesg | tail -20")
-			n.t.Logf("the agent said, then the kernel:\n%s", said)
+			n.t.Logf("the agent said, then the kernel:\n%s",
+				n.run("journalctl -q --no-pager -n 40 -o cat -u plimsoll; dmesg | tail -20"))
 		}
 	})
 	n.until(30*time.Second, "the agent answers", func() bool {

@@ -17,7 +17,10 @@ const (
 	stallWindow    = 5 * time.Second // hard: stall full >= 25 % over it,
 	stallFull      = 0.25
 	availableRatio = 0.04             // with less than this available
-	cleared        = 30 * time.Second // and as long without, before it is left
+	cleared        = 30 * time.Second // and so long without, before it is left
+	// Twice the kubelet's own 100 MiB, of a machine with 2 GiB, and a little:
+	// below this the level is hard as well, once reclaim moves.
+	floorRatio = 0.11
 )
 
 // The machine is emulated and shares two processors with other tests: a tick
@@ -54,8 +57,12 @@ func atItsOwnLimit(shared *node) func(*testing.T) {
 		n.startHog("-p MemoryMax=160M", "-fill 60")
 		looks := n.waitFor("the node stalls as a whole", time.Minute, n.clock(), stalledAt)
 		from := looks[len(looks)-1].Time
-		looks = n.waitFor("watched for long enough", watched()+slack, from, lasting(watched()))
+		n.waitFor("watched for long enough", watched()+slack, from, lasting(watched()))
 		n.run("systemctl stop hog")
+		// Nor is it one when the workload is gone and its stall is still in the window.
+		gone := n.clock()
+		n.waitFor("watched until the window has gone by", stallWindow+slack, gone, lasting(stallWindow))
+		looks = since(n.looks(), from)
 		for _, l := range looks {
 			require.Equal(t, "none", l.Level, "%s %s %s", l.Time, l.Reason, l.Error)
 			require.Greater(t, l.AvailableRatio, 0.5, "the node has plenty")
@@ -78,6 +85,7 @@ func realShortage(shared *node) func(*testing.T) {
 		short := looks[len(looks)-1].Time
 		looks = n.waitFor("the level is hard", slack, start, level("hard"))
 		hard := looks[len(looks)-1].Time
+		assert.Less(t, looks[len(looks)-1].AvailableRatio, floorRatio, "it is not hard while there is enough")
 		n.waitFor("short for long enough", watched()+slack, short, lasting(watched()))
 		end := n.clock()
 		n.run("systemctl kill -s KILL hog")
@@ -105,6 +113,7 @@ func (n *node) startHog(properties, flags string) {
 	n.t.Helper()
 	n.run("sync; echo 3 >/proc/sys/vm/drop_caches; systemd-run -q --unit=hog --slice=hog -p CPUWeight=10 -p OOMScoreAdjust=1000 " +
 		properties + " /root/hog -file /mnt/pages " + flags)
+	n.t.Cleanup(func() { n.run("systemctl stop hog 2>/dev/null || true") })
 }
 
 // level is there at the first look that shows it.

@@ -72,7 +72,7 @@ func Start(t testing.TB, o Options) *VM {
 	if why := unfit(); why != "" {
 		t.Skip("no machine: " + why)
 	}
-	img, err := cachedImage(t.Context())
+	img, err := cachedImage(t.Context(), imageScript)
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "plimsoll-vm-") //nolint:usetesting // t.TempDir is too long for a socket's name
 	require.NoError(t, err)

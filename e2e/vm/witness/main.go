@@ -47,19 +47,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: witness URL")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	defer stop()
-	if err := watch(ctx, os.Stdout, "/proc", os.Args[1]); err != nil {
+	if err := run(os.Args[1]); err != nil {
 		fmt.Fprintf(os.Stderr, "witness: %v\n", err)
-		stop()
 		os.Exit(1)
 	}
 }
 
-func watch(ctx context.Context, out io.Writer, proc, url string) error {
+func run(url string) error {
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 		return fmt.Errorf("stay in memory: %w", err)
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	return watch(ctx, os.Stdout, "/proc", url)
+}
+
+// watch writes a line each period until ctx is done.
+func watch(ctx context.Context, out io.Writer, proc, url string) error {
 	every := time.NewTicker(period)
 	defer every.Stop()
 	for e := json.NewEncoder(out); ; {

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func fileOf(t *testing.T, mib int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pages")
+	content := make([]byte, mib<<20)
+	for i := range content {
+		content[i] = 1
+	}
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+func TestTheWindowIsMappedAndReadEverywhere(t *testing.T) {
+	pages, err := load{file: fileOf(t, 3), window: 2}.mapFile()
+	require.NoError(t, err)
+	assert.Len(t, pages, 2<<20)
+	var sum atomic.Int64
+	go wander(pages, &sum) // ends with the process, as the hog does
+	require.Eventually(t, func() bool { return sum.Load() > 1000 }, 10*time.Second, time.Millisecond)
+}
+
+func TestAFileThatDoesNotFillTheWindowIsRefused(t *testing.T) {
+	_, err := load{file: fileOf(t, 1), window: 2}.mapFile()
+	require.ErrorContains(t, err, "smaller than 2 MiB")
+	_, err = load{file: filepath.Join(t.TempDir(), "none"), window: 2}.mapFile()
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestFillingEndsAtItsSizeOrWhenLittleIsAvailable(t *testing.T) {
+	taken, err := load{fill: 8, available: 0}.occupy()
+	require.NoError(t, err)
+	assert.Equal(t, 8, taken)
+
+	left, err := availableMiB()
+	require.NoError(t, err)
+	taken, err = load{fill: 8, available: 2 * left}.occupy()
+	require.NoError(t, err)
+	assert.Zero(t, taken, "less than twice of what is left is left already")
+}
