@@ -11,7 +11,7 @@ REPORT    = go run ./e2e/testreport -skips e2e/testreport/skips.txt $(if $(filte
 # The Debian packages that tests use, beside Go, make and git: a C compiler for
 # the race detector, peers, load, a browser for the status page, a machine.
 DEPS := gcc libc6-dev prometheus stress-ng chromium \
-	qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client
+	qemu-system-x86 mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client
 
 .DEFAULT_GOAL := help
 .PHONY: run test build lint fmt generate fuzz bench e2e deps help clean
