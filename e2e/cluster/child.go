@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// child is a process that ends with this one, even when this one is killed.
+type child struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed once the process is gone and its status is in cmd
+}
+
+// startChild starts cmd in a process group of its own, so that a Ctrl-C on the
+// terminal reaches this process alone.
+func startChild(cmd *exec.Cmd, death syscall.Signal) (*child, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
+	c := &child{cmd: cmd, ended: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// "Parent" is the thread that started it, to the kernel: that thread
+		// must live as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(c.ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the status is in ProcessState
+		}
+	}()
+	return c, <-started
+}
+
+func (c *child) signal(s syscall.Signal) error {
+	return c.cmd.Process.Signal(s)
+}
+
+func (c *child) alive() bool {
+	select {
+	case <-c.ended:
+		return false
+	default:
+		return true
+	}
+}

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// tokenSeconds: no test outlives its token.
+const tokenSeconds = 24 * 60 * 60
+
+func (c *Cluster) planClients() error {
+	var err error
+	if c.Admin, err = c.User("admin", "system:masters"); err != nil {
+		return err
+	}
+	if c.Kubeconfig, err = c.WriteKubeconfig("admin", c.Admin); err != nil {
+		return err
+	}
+	if c.Client, err = kubernetes.NewForConfig(c.Admin); err != nil {
+		return err
+	}
+	return c.planMapper()
+}
+
+// User is a client configuration with a certificate for a user of these groups,
+// such as "system:node:n1" of "system:nodes". It is not throttled by itself.
+func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
+	p, err := c.authority.client(name, groups...)
+	if err != nil {
+		return nil, err
+	}
+	config := c.anybody()
+	config.CertData, config.KeyData = p.certificate, p.key
+	return config, nil
+}
+
+// anybody knows the first API server and has no identity.
+func (c *Cluster) anybody() *rest.Config {
+	return &rest.Config{
+		Host: c.urls[0], QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.pem},
+	}
+}
+
+// BoundTo is the object whose end ends a token: a Pod of the account's namespace
+// or a Node. The zero value binds it to nothing.
+type BoundTo struct {
+	Kind, Name string
+	UID        types.UID // may be empty
+}
+
+// ServiceAccount makes a service account where there is none, and returns a
+// kubeconfig file with a token of it, readable by its owner alone. The
+// namespace must exist.
+func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
+	token, err := c.token(ctx, namespace, name, to)
+	if err != nil {
+		return "", fmt.Errorf("service account %s/%s: %w", namespace, name, err)
+	}
+	config := c.anybody()
+	config.BearerToken = token
+	return c.WriteKubeconfig(namespace+"-"+name, config)
+}
+
+func (c *Cluster) token(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
+	accounts := c.Client.CoreV1().ServiceAccounts(namespace)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return "", err
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(tokenSeconds))}}
+	if to != (BoundTo{}) {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: to.Kind, Name: to.Name, UID: to.UID}
+	}
+	given, err := accounts.CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	return given.Status.Token, nil
+}
+
+// WriteKubeconfig writes config as a kubeconfig file, readable by its owner
+// alone, a new one each time. Its Host may have been changed to where somebody
+// else reaches the API server.
+func (c *Cluster) WriteKubeconfig(name string, config *rest.Config) (string, error) {
+	f, err := os.CreateTemp(c.dir, name+"-*.kubeconfig")
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	if err := f.Close(); err != nil {
+		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	file := clientcmdapi.NewConfig()
+	file.Clusters["e2e"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	file.AuthInfos[name] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+	}
+	file.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: name}
+	file.CurrentContext = "e2e"
+	if err := clientcmd.WriteToFile(*file, f.Name()); err != nil {
+		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	return f.Name(), nil
+}
