@@ -1,0 +1,94 @@
+package pods
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// describe says what is known of a pod.
+func describe(pod *corev1.Pod, claims claimsOf, rules Rules) Pod {
+	owner := controller(pod)
+	of := Pod{
+		UID:                string(pod.UID),
+		Namespace:          pod.Namespace,
+		Name:               pod.Name,
+		CgroupUID:          cgroupUID(pod),
+		Owner:              Owner{Kind: owner.Kind, Name: owner.Name, UID: string(owner.UID)},
+		QoS:                string(pod.Status.QOSClass),
+		LowQoS:             pod.Status.QOSClass == corev1.PodQOSBestEffort || pod.Annotations[qosLevel] == "reclaimed_cores",
+		Priority:           priority(pod),
+		MemoryRequestBytes: memoryRequest(&pod.Spec),
+		Created:            pod.CreationTimestamp.Time,
+		GraceSeconds:       grace(&pod.Spec),
+		Phase:              string(pod.Status.Phase),
+		StatusReason:       pod.Status.Reason,
+		Protections:        protections(pod, claims, rules),
+		OptedOut:           pod.Annotations[skipEviction] == "true" || pod.Labels[skipEviction] == "true",
+	}
+	if pod.DeletionTimestamp != nil {
+		of.GoneBy = pod.DeletionTimestamp.Time
+	}
+	return of
+}
+
+// grace is how long a pod asks for; the API server fills in what is left out.
+func grace(spec *corev1.PodSpec) int64 {
+	if spec.TerminationGracePeriodSeconds == nil {
+		return corev1.DefaultTerminationGracePeriodSeconds
+	}
+	return *spec.TerminationGracePeriodSeconds
+}
+
+// cgroupUID is the UID in the name of a pod's cgroup. The hash is believed of
+// mirror pods alone.
+func cgroupUID(pod *corev1.Pod) string {
+	hash := pod.Annotations[configHash]
+	if _, mirror := pod.Annotations[configMirror]; mirror && hash != "" {
+		return hash
+	}
+	return string(pod.UID)
+}
+
+// memoryRequest is the memory in bytes that the scheduler sets aside for a
+// pod. Containers run together; before them init containers run one by one,
+// each beside the restartable ones (sidecars) that started before it. What the
+// pod asks for as a whole replaces that; the overhead of its runtime is on top.
+// The arithmetic is that of k8s.io/component-helpers/resource.PodRequests.
+func memoryRequest(spec *corev1.PodSpec) uint64 {
+	var together, sidecars, most uint64
+	for _, c := range spec.Containers {
+		together += memory(c.Resources.Requests)
+	}
+	for _, c := range spec.InitContainers {
+		asks := memory(c.Resources.Requests)
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars += asks
+			asks = 0
+		}
+		most = max(most, sidecars+asks)
+	}
+	request := max(together+sidecars, most)
+	if spec.Resources != nil {
+		if _, there := spec.Resources.Requests[corev1.ResourceMemory]; there {
+			request = memory(spec.Resources.Requests)
+		}
+	}
+	return request + memory(spec.Overhead)
+}
+
+// memory is what a list says of memory, in bytes; 0 where it says nothing.
+func memory(list corev1.ResourceList) uint64 {
+	asked := list[corev1.ResourceMemory]
+	return uint64(max(0, asked.Value()))
+}
+
+// group is the API group of an owner; empty for Kubernetes' core.
+func group(o metav1.OwnerReference) string {
+	group, _, found := strings.Cut(o.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}

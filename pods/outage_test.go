@@ -1,0 +1,123 @@
+package pods
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+// broken is a lab with two API servers: the watcher hears the first, which a
+// test may break, and the test itself speaks to the second.
+func broken(t *testing.T) (lab, *cluster.Cluster, *Watcher) {
+	t.Helper()
+	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}, APIServers: 2})
+	other, err := kubernetes.NewForConfig(c.AdminAt(1))
+	require.NoError(t, err)
+	l := lab{T: t, client: other, namespace: metav1.NamespaceDefault, node: "n1"}
+	l.addNode(c, l.node)
+	w := l.watcher(c.Admin)
+	l.eventually("synced", w.Synced)
+	return l, c, w
+}
+
+// change makes pods, changes them while the watcher hears nothing, and returns
+// what must be known afterwards.
+func (l lab) change(meanwhile func()) (uids []string) {
+	l.Helper()
+	l.create(podOf("again", on(l.node)))
+	l.create(podOf("away", on(l.node)))
+	stays := l.create(podOf("stays", on(l.node)))
+	meanwhile()
+	l.remove("again", 0)
+	l.remove("away", 0)
+	again := l.create(podOf("again", on(l.node)))
+	comes := l.create(podOf("comes", on(l.node)))
+	return []string{string(again.UID), string(comes.UID), string(stays.UID)}
+}
+
+func uidsOf(list List) (all []string) {
+	for _, p := range list.Pods {
+		all = append(all, p.UID)
+	}
+	return all
+}
+
+// fresh waits until the mark is gone: at that moment the list must be right.
+func (l lab) fresh(w *Watcher, want []string) time.Duration {
+	l.Helper()
+	var list List
+	took := l.eventually("heard again", func() bool { list = w.List(DefaultRules()); return list.StaleSince.IsZero() })
+	assert.Equal(l, want, uidsOf(list))
+	assert.Empty(l, list.StaleBecause)
+	return took
+}
+
+func TestAnAPIServerThatIsKilledIsMissedAtOnceAndWhatChangedMeanwhileIsKnownWithItsReturn(t *testing.T) {
+	l, c, w := broken(t)
+	killed := time.Now()
+	want := l.change(func() {
+		l.eventually("all seen", func() bool { return len(w.List(DefaultRules()).Pods) == 3 })
+		killed = time.Now()
+		require.NoError(t, c.APIServers[0].Kill())
+		l.eventually("stale", func() bool { return !w.List(DefaultRules()).StaleSince.IsZero() })
+	})
+	list := w.List(DefaultRules())
+	assert.Len(t, list.Pods, 3)
+	assert.True(t, list.Synced)
+	assert.WithinDuration(t, killed, list.StaleSince, 5*time.Second)
+	l.eventually("the reason", func() bool {
+		list = w.List(DefaultRules())
+		return containsAll(list.StaleBecause, "connection refused")
+	})
+	assert.WithinDuration(t, killed, list.StaleSince, 5*time.Second, "it is the first loss that counts")
+
+	require.NoError(t, c.APIServers[0].Start())
+	require.NoError(t, c.APIServers[0].WaitReady(t.Context()))
+	t.Logf("missed %v after it was killed, heard %v after it was ready", list.StaleSince.Sub(killed), l.fresh(w, want))
+}
+
+func TestAnAPIServerThatHangsIsMissedByItsSilence(t *testing.T) {
+	// The long form waits for the times that client-go has by itself.
+	bound := 45 * time.Second
+	if os.Getenv("PLIMSOLL_LONG") == "" {
+		t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3")
+		t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "2")
+		bound = 5 * time.Second
+	}
+	l, c, w := broken(t)
+	var since time.Duration
+	want := l.change(func() {
+		l.eventually("all seen", func() bool { return len(w.List(DefaultRules()).Pods) == 3 })
+		paused := time.Now()
+		require.NoError(t, c.APIServers[0].Pause())
+		require.Eventually(t, func() bool { return !w.List(DefaultRules()).StaleSince.IsZero() }, bound+patience, 10*time.Millisecond)
+		since = w.List(DefaultRules()).StaleSince.Sub(paused)
+		assert.Less(t, since, bound+5*time.Second)
+	})
+	lost := w.List(DefaultRules()).StaleSince
+	require.Never(t, func() bool { return w.List(DefaultRules()).StaleSince != lost }, 3*time.Second, 10*time.Millisecond,
+		"a connection that is accepted and says nothing is no answer")
+	require.NoError(t, c.APIServers[0].Resume())
+	t.Logf("missed after %v, heard %v after it went on", since, l.fresh(w, want))
+}
+
+func TestAPodThatIsOnlyTouchedStaysTheSamePod(t *testing.T) {
+	l, c := shared(t)
+	w := l.watcher(c.Admin)
+	pod := l.bind(podOf("p"))
+	l.seen(w, "p")
+	_, err := l.client.CoreV1().Pods(l.namespace).Patch(t.Context(), "p", "application/merge-patch+json", []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	l.eventually("evicted", func() bool { p, _ := find(w, "p"); return p.Phase == string(corev1.PodFailed) })
+	p, _ := find(w, "p")
+	assert.Equal(t, "Evicted", p.StatusReason)
+	assert.Equal(t, string(pod.UID), p.UID)
+}

@@ -1,0 +1,99 @@
+package pods
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// protections are all reasons why a pod must never be evicted, even forced.
+// It is a function of what is kept of a pod: strip takes nothing away that
+// decides here.
+func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
+	var why reasons
+	if source, there := pod.Annotations[configSource]; there && source != "api" {
+		why.add(Static, "the kubelet made it from %q, not from the API server (annotation %s)", source, configSource)
+	}
+	if _, there := pod.Annotations[configMirror]; there {
+		why.add(Mirror, "it is the API server's picture of a static pod (annotation %s)", configMirror)
+	}
+	if int(priority(pod)) >= rules.Priority {
+		why.add(Critical, "its priority %d (class %q) is not below %d", priority(pod), pod.Spec.PriorityClassName, rules.Priority)
+	}
+	owner := controller(pod)
+	if owner.Kind == "DaemonSet" && group(owner) == "apps" {
+		why.add(DaemonSet, "DaemonSet %s would make it again on this node", owner.Name)
+	}
+	if owner.Kind == "" {
+		why.add(NoController, "none of its %d ownerReferences is a controller that would make it again", len(pod.OwnerReferences))
+	}
+	why.onlyHere(pod, claims)
+	if slices.Contains(rules.Namespaces, pod.Namespace) {
+		why.add(Namespace, "namespace %s is protected", pod.Namespace)
+	}
+	for _, label := range moverLabels() {
+		if load, there := pod.Labels[label]; there {
+			why.add(Mover, "it moves data for Velero (label %s is %q), which would not see it go", label, load)
+		}
+	}
+	return why.all
+}
+
+// reasons collects protections.
+type reasons struct{ all []Protection }
+
+func (r *reasons) add(code, why string, facts ...any) {
+	r.all = append(r.all, Protection{Code: code, Why: fmt.Sprintf(why, facts...)})
+}
+
+// onlyHere adds what binds a pod to this node: its own wish, or its volumes.
+func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
+	if pod.Spec.NodeName != "" {
+		switch placedBy(pod.ManagedFields) {
+		case placedByCreator:
+			r.add(OnlyHere, "whoever created it named node %s (spec.nodeName), no scheduler would place it elsewhere", pod.Spec.NodeName)
+		case placementUnknown:
+			r.add(OnlyHere, "whether a scheduler chose node %s is not known: its managedFields do not tell who created it", pod.Spec.NodeName)
+		case placedByScheduler:
+		}
+	}
+	if host, there := pod.Spec.NodeSelector[corev1.LabelHostname]; there {
+		r.add(OnlyHere, "its nodeSelector asks for %s %s", corev1.LabelHostname, host)
+	}
+	if required := requiredOfNode(pod.Spec.Affinity); required != nil {
+		if node, one := onlyNode(required); one {
+			r.add(OnlyHere, "its required nodeAffinity allows only node %q", node)
+		}
+	}
+	for _, name := range claimNames(pod) {
+		claim := claims[name]
+		if claim.onlyHere != "" {
+			r.add(OnlyHere, "%s", claim.onlyHere)
+		}
+		if !claim.known {
+			r.add(Unresolved, "where the volume of claim %s is, is not known: %s", name, claim.reason())
+		}
+	}
+}
+
+func priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// controller is who would make the pod again; zero for nobody. A Node is none:
+// the kubelet makes itself the controller of the pictures of its static pods.
+func controller(pod *corev1.Pod) metav1.OwnerReference {
+	for _, o := range pod.OwnerReferences {
+		if o.Controller != nil && *o.Controller && !isNode(o) {
+			return o
+		}
+	}
+	return metav1.OwnerReference{}
+}
+
+func isNode(o metav1.OwnerReference) bool { return o.Kind == "Node" && group(o) == "" }

@@ -1,0 +1,185 @@
+package pods
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The annotations and labels that decide. All others are dropped unread.
+const (
+	configSource = "kubernetes.io/config.source"     // "api", or the file or URL that the kubelet reads
+	configMirror = "kubernetes.io/config.mirror"     // on the API server's picture of a static pod
+	configHash   = "kubernetes.io/config.hash"       // the static pod's UID as its cgroup has it
+	skipEviction = "plimsoll.dev/skip-eviction"      // "true": the owner opts out
+	qosLevel     = "katalyst.kubewharf.io/qos_level" // Katalyst's own class
+)
+
+// annotationsThatDecide are kept of a pod's annotations.
+func annotationsThatDecide() []string {
+	return []string{configSource, configMirror, configHash, skipEviction, qosLevel}
+}
+
+// labelsThatDecide are kept of a pod's labels.
+func labelsThatDecide() []string { return append(moverLabels(), skipEviction) }
+
+// moverLabels are what Velero's node-agent puts on the pods that move its
+// data, with the name of the load: pkg/apis/velero/v1/labels_annotations.go of
+// Velero.
+func moverLabels() []string {
+	return []string{
+		"velero.io/data-upload", "velero.io/data-download",
+		"velero.io/pod-volume-backup", "velero.io/pod-volume-restore",
+	}
+}
+
+// maxValue is how much of a kept annotation's or label's value is kept. What
+// decides is shorter; what is longer is somebody's text.
+const maxValue = 253
+
+// transform is strip as client-go asks for it. It may see a pod twice.
+func transform(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("strip a pod: it is a %T", object)
+	}
+	return strip(pod), nil
+}
+
+// strip returns a pod that has what decisions need and nothing else: it names
+// what is kept, so that a field which Kubernetes gets tomorrow is dropped too.
+// Environment, commands and arguments, images, probes, and all annotations and
+// labels but those that decide stay behind. A stripped pod stays as it is.
+func strip(pod *corev1.Pod) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:                       pod.Name,
+			Namespace:                  pod.Namespace,
+			UID:                        pod.UID,
+			ResourceVersion:            pod.ResourceVersion,
+			CreationTimestamp:          pod.CreationTimestamp,
+			DeletionTimestamp:          pod.DeletionTimestamp.DeepCopy(),
+			DeletionGracePeriodSeconds: copied(pod.DeletionGracePeriodSeconds),
+			OwnerReferences:            stripOwners(pod.OwnerReferences),
+			Annotations:                pick(pod.Annotations, annotationsThatDecide()),
+			Labels:                     pick(pod.Labels, labelsThatDecide()),
+			ManagedFields:              stripManagedFields(pod.ManagedFields),
+		},
+		Spec: stripSpec(&pod.Spec),
+		Status: corev1.PodStatus{
+			Phase:     pod.Status.Phase,
+			Reason:    short(pod.Status.Reason),
+			QOSClass:  pod.Status.QOSClass,
+			StartTime: pod.Status.StartTime.DeepCopy(),
+		},
+	}
+}
+
+func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
+	return corev1.PodSpec{
+		NodeName:                      spec.NodeName,
+		NodeSelector:                  pick(spec.NodeSelector, []string{corev1.LabelHostname}),
+		Affinity:                      stripAffinity(spec.Affinity),
+		Volumes:                       stripVolumes(spec.Volumes),
+		InitContainers:                stripContainers(spec.InitContainers),
+		Containers:                    stripContainers(spec.Containers),
+		Resources:                     stripPodResources(spec.Resources),
+		Overhead:                      spec.Overhead.DeepCopy(),
+		Priority:                      copied(spec.Priority),
+		PriorityClassName:             spec.PriorityClassName,
+		HostNetwork:                   spec.HostNetwork,
+		TerminationGracePeriodSeconds: copied(spec.TerminationGracePeriodSeconds),
+	}
+}
+
+func stripOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
+	var kept []metav1.OwnerReference
+	for _, o := range owners {
+		kept = append(kept, *o.DeepCopy())
+	}
+	return kept
+}
+
+// stripAffinity keeps what a pod requires of its node.
+func stripAffinity(affinity *corev1.Affinity) *corev1.Affinity {
+	required := requiredOfNode(affinity)
+	if required == nil {
+		return nil
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: required.DeepCopy(),
+	}}
+}
+
+// stripVolumes keeps the volumes that are claims, and of these the name.
+func stripVolumes(volumes []corev1.Volume) []corev1.Volume {
+	var kept []corev1.Volume
+	for _, v := range volumes {
+		of := corev1.Volume{Name: v.Name}
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			of.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.PersistentVolumeClaim.ClaimName}
+		case v.Ephemeral != nil:
+			of.Ephemeral = &corev1.EphemeralVolumeSource{}
+		default:
+			continue
+		}
+		kept = append(kept, of)
+	}
+	return kept
+}
+
+func stripContainers(containers []corev1.Container) []corev1.Container {
+	var kept []corev1.Container
+	for _, c := range containers {
+		kept = append(kept, corev1.Container{
+			Name:          c.Name,
+			RestartPolicy: copied(c.RestartPolicy),
+			Resources: corev1.ResourceRequirements{
+				Requests: c.Resources.Requests.DeepCopy(),
+				Limits:   c.Resources.Limits.DeepCopy(),
+			},
+		})
+	}
+	return kept
+}
+
+func stripPodResources(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+	if r == nil {
+		return nil
+	}
+	return &corev1.ResourceRequirements{Requests: r.Requests.DeepCopy(), Limits: r.Limits.DeepCopy()}
+}
+
+// pick returns the entries of all that have one of the keys; nil for none.
+func pick(all map[string]string, keys []string) map[string]string {
+	var kept map[string]string
+	for _, key := range keys {
+		value, there := all[key]
+		if !there {
+			continue
+		}
+		if kept == nil {
+			kept = make(map[string]string, len(keys))
+		}
+		kept[key] = short(value)
+	}
+	return kept
+}
+
+// short cuts a text that somebody else wrote.
+func short(text string) string {
+	if len(text) > maxValue {
+		return strings.ToValidUTF8(text[:maxValue], "")
+	}
+	return text
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}

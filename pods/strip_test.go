@@ -1,0 +1,223 @@
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const marker = "hunter2"
+
+// fill sets every field of a value that can hold a text to one with the
+// marker, so that a field which nobody thought of is found too.
+func fill(v reflect.Value, depth int) {
+	if depth > 12 {
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(marker)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), depth+1)
+	case reflect.Struct:
+		switch v.Addr().Interface().(type) {
+		case *resource.Quantity, *metav1.Time, *metav1.MicroTime:
+			return
+		}
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				fill(field, depth+1)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte(marker))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), depth+1)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, depth+1)
+		fill(value, depth+1)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	default:
+	}
+}
+
+// texts walks all that can be reached from a value, private fields too, and
+// returns where the marker is.
+func texts(v reflect.Value, path string, found *[]string) {
+	switch v.Kind() {
+	case reflect.String:
+		if strings.Contains(v.String(), marker) {
+			*found = append(*found, path)
+		}
+	case reflect.Uint8:
+		// A text as bytes is looked at as a whole, below.
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			texts(v.Elem(), path, found)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			texts(v.Field(i), path+"."+v.Type().Field(i).Name, found)
+		}
+	case reflect.Slice, reflect.Array:
+		textsOfList(v, path, found)
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			texts(key, path+"{key}", found)
+			texts(v.MapIndex(key), path+"{}", found)
+		}
+	default:
+	}
+}
+
+func textsOfList(v reflect.Value, path string, found *[]string) {
+	if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 && strings.Contains(string(v.Bytes()), marker) {
+		*found = append(*found, path)
+	}
+	for i := range v.Len() {
+		texts(v.Index(i), path+"[]", found)
+	}
+}
+
+// What may be kept of texts that are not the deciding annotations: names, and
+// where a pod may run.
+func namesThatAreKept() []string {
+	return []string{
+		".ObjectMeta.Name", ".ObjectMeta.Namespace", ".ObjectMeta.UID", ".ObjectMeta.ResourceVersion",
+		".ObjectMeta.OwnerReferences[].APIVersion", ".ObjectMeta.OwnerReferences[].Kind",
+		".ObjectMeta.OwnerReferences[].Name", ".ObjectMeta.OwnerReferences[].UID",
+		".Spec.NodeName", ".Spec.PriorityClassName",
+		".Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[]",
+		".Spec.Volumes[].Name", ".Spec.Volumes[].VolumeSource.PersistentVolumeClaim.ClaimName",
+		".Spec.InitContainers[].Name", ".Spec.InitContainers[].RestartPolicy",
+		".Spec.InitContainers[].Resources.Limits{key}", ".Spec.InitContainers[].Resources.Requests{key}",
+		".Spec.Containers[].Name", ".Spec.Containers[].RestartPolicy",
+		".Spec.Containers[].Resources.Limits{key}", ".Spec.Containers[].Resources.Requests{key}",
+		".Spec.Resources.Limits{key}", ".Spec.Resources.Requests{key}", ".Spec.Overhead{key}",
+		".Status.Phase", ".Status.Reason", ".Status.QOSClass",
+	}
+}
+
+func TestOfAPodWhoseEveryFieldHoldsASecretOnlyNamesAreKept(t *testing.T) {
+	var full corev1.Pod
+	fill(reflect.ValueOf(&full).Elem(), 0)
+	require.NotEmpty(t, full.Spec.Containers[0].Env[0].Value)
+	require.NotEmpty(t, full.Spec.Containers[0].Args)
+	var before, after []string
+	texts(reflect.ValueOf(full), "", &before)
+	require.Greater(t, len(before), 500, "the pod is not full")
+
+	texts(reflect.ValueOf(strip(&full)), "", &after)
+	for _, path := range after {
+		if at := ".Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[]"; strings.HasPrefix(path, at) {
+			path = at
+		}
+		assert.Contains(t, namesThatAreKept(), path)
+	}
+}
+
+func TestNothingOfEnvironmentAnnotationsOrArgumentsCanBeReachedInTheStore(t *testing.T) {
+	secret := corev1.Container{
+		Name: "a", Image: marker, Command: []string{marker}, Args: []string{"--password=" + marker},
+		Env:                    []corev1.EnvVar{{Name: "PASSWORD", Value: marker}},
+		EnvFrom:                []corev1.EnvFromSource{{Prefix: marker, SecretRef: &corev1.SecretEnvSource{}}},
+		LivenessProbe:          &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{marker}}}},
+		Lifecycle:              &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{marker}}}},
+		VolumeMounts:           []corev1.VolumeMount{{Name: marker}},
+		Resources:              corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: marker}}},
+		WorkingDir:             marker,
+		TerminationMessagePath: marker,
+	}
+	pod := made(annotated("kubectl.kubernetes.io/last-applied-configuration", marker), annotated(skipEviction, "true"), labelled("team", marker), func(p *corev1.Pod) {
+		p.Spec.Containers, p.Spec.InitContainers = []corev1.Container{secret}, []corev1.Container{secret}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Args: []string{marker}}}}
+		p.Spec.NodeSelector = map[string]string{"pool": marker}
+		p.Spec.ServiceAccountName = marker
+		p.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: marker}}}}
+		p.Status.Message, p.Status.HostIP = marker, marker
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: marker}}}}
+		p.ManagedFields = append(p.ManagedFields, record(fmt.Sprintf(`{"f:metadata":{"f:labels":{"f:%s":{}}}}`, marker), ""))
+	})
+	w := &Watcher{}
+	store := newStore()
+	w.pods = store
+	require.NoError(t, store.Add(pod))
+
+	var found []string
+	texts(reflect.ValueOf(w), "", &found)
+	assert.Empty(t, found)
+	text, err := json.Marshal(store.List())
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), marker)
+	require.Len(t, w.List(DefaultRules()).Pods, 1)
+	assert.True(t, w.List(DefaultRules()).Pods[0].OptedOut)
+}
+
+func TestAStrippedPodStaysAsItIsAndSharesNothingWithTheOriginal(t *testing.T) {
+	pod := made(claiming("c"), scratch("e"), requiring(expr(host("In", "h1"))), annotated(configHash, "1"), func(p *corev1.Pod) {
+		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+	})
+	once := strip(pod)
+	if diff := cmp.Diff(once, strip(once)); diff != "" {
+		t.Errorf("stripped twice (-once +twice):\n%s", diff)
+	}
+	before := once.DeepCopy()
+	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Values[0] = "changed"
+	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("2Gi")
+	*pod.Spec.Priority = 7
+	*pod.OwnerReferences[0].Controller = false
+	pod.DeletionTimestamp.Time = time.Unix(2, 0)
+	if diff := cmp.Diff(before, once); diff != "" {
+		t.Errorf("it changed with the original:\n%s", diff)
+	}
+}
+
+func TestALongAnnotationIsCutWhereACharacterEnds(t *testing.T) {
+	kept := strip(made(annotated(configSource, strings.Repeat("ü", 200)))).Annotations[configSource]
+	assert.Equal(t, strings.Repeat("ü", maxValue/2), kept)
+}
+
+func TestWhatIsNoPodIsRefused(t *testing.T) {
+	_, err := transform(&corev1.Node{})
+	assert.ErrorContains(t, err, "*v1.Node")
+}
+
+func TestWhoPlacedAPodIsReadFromTheRecordOfItsCreationAlone(t *testing.T) {
+	for what, row := range map[string]struct {
+		entries []metav1.ManagedFieldsEntry
+		want    placement
+	}{
+		"created, then bound":                {[]metav1.ManagedFieldsEntry{record(recordOfPlaced, ""), record(recordOfStatus, "status")}, placedByScheduler},
+		"created with a node":                {[]metav1.ManagedFieldsEntry{record(recordOfStatus, "status"), record(recordOfNamed, "")}, placedByCreator},
+		"no record":                          {nil, placementUnknown},
+		"an empty entry":                     {[]metav1.ManagedFieldsEntry{{}}, placementUnknown},
+		"changes after it was erased":        {[]metav1.ManagedFieldsEntry{record(recordOfLabel, "")}, placementUnknown},
+		"an image changed after that":        {[]metav1.ManagedFieldsEntry{record(`{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:image":{}}}}}`, "")}, placementUnknown},
+		"a subresource's entry says nothing": {[]metav1.ManagedFieldsEntry{record(recordOfPlaced, "resize")}, placementUnknown},
+		"an ephemeral container is no proof": {[]metav1.ManagedFieldsEntry{record(`{"f:spec":{"f:ephemeralContainers":{"k:{\"name\":\"a\"}":{"f:name":{}}}}}`, "")}, placementUnknown},
+		"not JSON":                           {[]metav1.ManagedFieldsEntry{record("?", "")}, placementUnknown},
+		"not the expected form":              {[]metav1.ManagedFieldsEntry{record(`{"f:spec":{"f:containers":[1]}}`, "")}, placementUnknown},
+	} {
+		t.Run(what, func(t *testing.T) {
+			assert.Equal(t, row.want, placedBy(row.entries))
+			assert.Equal(t, row.want, placedBy(stripManagedFields(row.entries)))
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func asksFor(volume string) corev1.PersistentVolumeClaimSpec {
+	return corev1.PersistentVolumeClaimSpec{
+		StorageClassName: new(""), VolumeName: volume,
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+	}
+}
+
+// volume makes one named after the lab, and returns its name.
+func (l lab) volume(name string, source corev1.PersistentVolumeSource, terms ...corev1.NodeSelectorTerm) string {
+	l.Helper()
+	return l.volumeFor("", name, source, terms...)
+}
+
+// volumeFor makes one for a claim that is waiting.
+func (l lab) volumeFor(claim, name string, source corev1.PersistentVolumeSource, terms ...corev1.NodeSelectorTerm) string {
+	l.Helper()
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: l.namespace + "-" + name}, Spec: corev1.PersistentVolumeSpec{
+		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")},
+		AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: source,
+	}}
+	if claim != "" {
+		v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: l.namespace, Name: claim}
+	}
+	if terms != nil {
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
+	}
+	_, err := l.client.CoreV1().PersistentVolumes().Create(l.Context(), v, metav1.CreateOptions{})
+	require.NoError(l, err)
+	l.Cleanup(func() {
+		ctx, stop := context.WithTimeout(context.Background(), patience)
+		defer stop()
+		assert.NoError(l, l.client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{}))
+	})
+	return v.Name
+}
+
+// offered waits until the control plane has seen a volume.
+func (l lab) offered(name string) {
+	l.Helper()
+	l.eventually("volume "+name+" is available", func() bool {
+		v, err := l.client.CoreV1().PersistentVolumes().Get(l.Context(), name, metav1.GetOptions{})
+		return err == nil && v.Status.Phase == corev1.VolumeAvailable
+	})
+}
+
+func (l lab) claim(name, volume string) {
+	l.Helper()
+	_, err := l.client.CoreV1().PersistentVolumeClaims(l.namespace).Create(l.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: asksFor(volume),
+	}, metav1.CreateOptions{})
+	require.NoError(l, err)
+}
+
+// bound waits for the control plane to join a claim with its volume.
+func (l lab) bound(name string) {
+	l.Helper()
+	l.eventually("claim "+name+" is bound", func() bool {
+		c, err := l.client.CoreV1().PersistentVolumeClaims(l.namespace).Get(l.Context(), name, metav1.GetOptions{})
+		return err == nil && c.Status.Phase == corev1.ClaimBound
+	})
+}
+
+// ofVolumes are a pod's protections but those that every bare pod has.
+func (l lab) ofVolumes(w *Watcher, pod string) []Protection {
+	l.Helper()
+	var found []Protection
+	for _, p := range l.seen(w, pod).Protections {
+		if p.Code != NoController {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func TestAPodIsBoundToItsNodeByTheVolumesOfItsClaims(t *testing.T) {
+	l, c := shared(t)
+	w := l.watcher(c.Admin)
+	local := l.volume("local", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/d1"}}, expr(host("In", "host-of-"+l.node)))
+	nfs := l.volume("nfs", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}})
+	dir := l.volume("dir", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/d"}})
+	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.org", VolumeHandle: "h"}}
+	lvm := l.volume("lvm", csi, expr(where("topology.topolvm.io/node", "In", l.node)))
+	zonal := l.volume("zonal", csi, expr(where(corev1.LabelTopologyZone, "In", "zone-a")))
+	for name, volume := range map[string]string{"local": local, "nfs": nfs, "dir": dir, "lvm": lvm, "zonal": zonal} {
+		l.claim(name, volume)
+	}
+	tmp := l.volume("tmp", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/d2"}}, expr(host("In", "host-of-"+l.node)))
+	ephemeral := func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: asksFor(tmp)},
+		}}}}
+	}
+	pods := map[string]string{"local": "local /mnt/d1", "nfs": "", "dir": "hostPath /tmp/d", "lvm": "topology.topolvm.io/node", "zonal": ""}
+	for name := range pods {
+		l.bind(podOf("with-"+name, claiming(name)))
+		l.bound(name)
+	}
+	l.bind(podOf("with-ephemeral", ephemeral))
+	l.bound("with-ephemeral-tmp")
+	pods["ephemeral"] = "local /mnt/d2"
+	for name := range pods {
+		assert.Equal(t, []string{Unresolved}, codes(l.ofVolumes(w, "with-"+name)), "before anybody looked")
+	}
+	require.NoError(t, w.Resolve(t.Context()))
+	for name, why := range pods {
+		found := l.ofVolumes(w, "with-"+name)
+		if why == "" {
+			assert.Empty(t, found, name)
+			continue
+		}
+		require.Equal(t, []string{OnlyHere}, codes(found), name)
+		assert.Contains(t, found[0].Why, why)
+	}
+}
+
+func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
+	l, c := shared(t)
+	w := l.watcher(c.Admin)
+	l.claim("data", "") // any volume would do, and there is none
+	l.bind(podOf("db", claiming("data", "none")))
+	l.seen(w, "db")
+	assert.ErrorContains(t, w.Resolve(t.Context()), "none", "a claim that does not exist")
+	found := l.ofVolumes(w, "db")
+	require.Equal(t, []string{Unresolved, Unresolved}, codes(found))
+	assert.Contains(t, found[0].Why, `it is not bound, its phase is "Pending"`)
+	assert.Contains(t, found[1].Why, "not found")
+
+	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
+	l.offered(l.volumeFor("data", "later", nfs))
+	// The control plane looks at a waiting claim when it changes, else every 15 s.
+	_, err := l.client.CoreV1().PersistentVolumeClaims(l.namespace).Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	l.offered(l.volumeFor("none", "second", nfs))
+	l.claim("none", "")
+	l.bound("data")
+	l.bound("none")
+	require.NoError(t, w.Resolve(t.Context()))
+	assert.Empty(t, l.ofVolumes(w, "db"))
+}
+
+func TestAClaimThatTheAgentMayNotReadProtectsItsPodUntilItMay(t *testing.T) {
+	l, c := shared(t)
+	name := "agent-of-" + l.namespace
+	user, err := c.User(name)
+	require.NoError(t, err)
+	l.allow(name, "pods", "list", "watch")
+	w := l.watcher(user)
+	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
+	l.bind(podOf("db", claiming("data")))
+	l.bound("data")
+	l.seen(w, "db")
+	for _, step := range []string{"persistentvolumeclaims", "persistentvolumes"} {
+		l.eventually("refused to read "+step, func() bool {
+			err := w.Resolve(t.Context())
+			return assert.Error(t, err) && len(l.ofVolumes(w, "db")) == 1 && assert.ObjectsAreEqual(Unresolved, l.ofVolumes(w, "db")[0].Code) &&
+				containsAll(l.ofVolumes(w, "db")[0].Why, step+` "`, "forbidden")
+		})
+		l.allow(name, step, "get")
+	}
+	l.eventually("allowed to read both", func() bool { return w.Resolve(t.Context()) == nil })
+	assert.Empty(t, l.ofVolumes(w, "db"))
+}
+
+func TestWhatIsKnownOfAClaimIsNotAskedAgainAndForgottenWithItsPod(t *testing.T) {
+	l, c := shared(t)
+	w := l.watcher(c.Admin)
+	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/d"}}))
+	l.bind(podOf("db", claiming("data")))
+	l.bound("data")
+	l.seen(w, "db")
+	require.NoError(t, w.Resolve(t.Context()))
+	asked := w.Claims
+	w.Claims = nil // who asks now panics
+	require.NoError(t, w.Resolve(t.Context()))
+	assert.Equal(t, []string{OnlyHere}, codes(l.ofVolumes(w, "db")))
+	w.Claims = asked
+
+	// Under its name another pod is another pod.
+	l.remove("db", 0)
+	l.eventually("gone", func() bool { _, found := find(w, "db"); return !found })
+	again := l.bind(podOf("db", claiming("data")))
+	l.eventually("made again", func() bool { p, _ := find(w, "db"); return p.UID == string(again.UID) })
+	assert.Equal(t, []string{Unresolved}, codes(l.ofVolumes(w, "db")))
+	require.NoError(t, w.Resolve(t.Context()))
+	assert.Equal(t, []string{OnlyHere}, codes(l.ofVolumes(w, "db")))
+	assert.Len(t, w.claims, 1)
+}
+
+// allow grants a user verbs on a resource.
+func (l lab) allow(user, what string, verbs ...string) {
+	l.Helper()
+	meta := metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s", user, what)}
+	roles := l.client.RbacV1()
+	_, err := roles.ClusterRoles().Create(l.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{what}, Verbs: verbs}},
+	}, metav1.CreateOptions{})
+	require.NoError(l, err)
+	_, err = roles.ClusterRoleBindings().Create(l.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{})
+	require.NoError(l, err)
+	l.Cleanup(func() {
+		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		defer stop()
+		assert.NoError(l, roles.ClusterRoleBindings().Delete(ctx, meta.Name, metav1.DeleteOptions{}))
+		assert.NoError(l, roles.ClusterRoles().Delete(ctx, meta.Name, metav1.DeleteOptions{}))
+	})
+}

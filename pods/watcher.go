@@ -1,0 +1,129 @@
+package pods
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Watcher watches the pods of one node. It needs list and watch of pods, and
+// get of persistentvolumeclaims and persistentvolumes, in all namespaces. The
+// client of Pods should speak HTTP/2 and must have no timeout of its own:
+// hearing.go says what notices a silent API server.
+type Watcher struct {
+	// Node is the node's name as the API server has it.
+	Node    string
+	Pods    corev1client.PodsGetter
+	Claims  corev1client.PersistentVolumeClaimsGetter
+	Volumes corev1client.PersistentVolumesGetter
+	Log     *slog.Logger
+
+	hearing hearing
+	// mu guards pods and claims.
+	mu     sync.Mutex
+	pods   cache.Store // nil before Run; the store locks itself
+	claims map[claimKey]claim
+}
+
+// Run watches until ctx is done. An API server that is away is asked again and
+// again; List says since when.
+func (w *Watcher) Run(ctx context.Context) error {
+	store := newStore()
+	w.mu.Lock()
+	w.pods = store
+	w.mu.Unlock()
+	server := &listener{watcher: w}
+	// The reflector's own lines say nothing that List and the log do not.
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	reflector := cache.NewReflectorWithOptions(server.listWatch(), &corev1.Pod{}, shelf{store, server}, cache.ReflectorOptions{
+		Name: "pods of " + w.Node, Backoff: retries(),
+	})
+	reflector.RunWithContext(ctx)
+	server.forwards.Wait()
+	return nil
+}
+
+// newStore is a store that strips what comes in.
+func newStore() cache.Store {
+	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(transform))
+}
+
+// shelf is the store as the reflector fills it: stripped, and complete from
+// the first Replace on.
+type shelf struct {
+	cache.Store
+	listener *listener
+}
+
+// Transformer strips pods also while a first list is still coming in.
+func (shelf) Transformer() cache.TransformFunc { return transform }
+
+// Replace takes over a whole list. Only now is what was missed known.
+func (s shelf) Replace(pods []any, version string) error {
+	if err := s.Store.Replace(pods, version); err != nil {
+		return err
+	}
+	s.listener.again(s.listener.watcher.hearing.complete())
+	return nil
+}
+
+// Synced tells whether all pods of the node were seen at least once.
+func (w *Watcher) Synced() bool { return w.hearing.state().synced }
+
+// List is what is known now, by namespace and name. It asks nobody.
+func (w *Watcher) List(rules Rules) List {
+	// The state is read first: a list may be newer than it says, never older.
+	state := w.hearing.state()
+	stored := w.stored()
+	claims := w.claimsByPod(stored)
+	list := List{Synced: state.synced, StaleSince: state.since, StaleBecause: state.because}
+	list.Pods = make([]Pod, 0, len(stored))
+	for i, pod := range stored {
+		list.Pods = append(list.Pods, describe(pod, claims[i], rules))
+	}
+	list.byCgroup = indexByCgroup(list.Pods)
+	return list
+}
+
+// stored are the stripped pods in order; they are never changed.
+func (w *Watcher) stored() []*corev1.Pod {
+	w.mu.Lock()
+	store := w.pods
+	w.mu.Unlock()
+	if store == nil {
+		return nil
+	}
+	var all []*corev1.Pod
+	for _, object := range store.List() {
+		if pod, ok := object.(*corev1.Pod); ok {
+			all = append(all, pod)
+		}
+	}
+	slices.SortFunc(all, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// claimsByPod are what is known of the pods' claims, in the pods' order.
+func (w *Watcher) claimsByPod(pods []*corev1.Pod) []claimsOf {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]claimsOf, len(pods))
+	for i, pod := range pods {
+		for _, name := range claimNames(pod) {
+			if all[i] == nil {
+				all[i] = claimsOf{}
+			}
+			all[i][name] = w.claims[claimKey{pod.UID, pod.Namespace, name}]
+		}
+	}
+	return all
+}
