@@ -66,13 +66,26 @@ func (m MemoryStall) Threshold(v View) Verdict {
 	out.latch(v, Soft, soft.met, soft.held, m.Cleared)
 	out.latch(v, Hard, hard.met, hard.held, m.Cleared)
 	shown, rule := soft, m.Soft
-	if out.Level == Hard {
-		shown, rule = hard, m.Hard
+	out.Absent = cmp.Or(hard.absent, soft.absent)
+	if out.Level == Hard { // then what soft lacks, such as half a minute, does not matter
+		shown, rule, out.Absent = hard, m.Hard, hard.absent
 	}
 	out.Observed, out.Threshold = shown.stall, probes.Some(rule.StallFull)
-	out.Absent = cmp.Or(hard.absent, soft.absent)
+	out.Target, out.Whole = m.release(v)
 	out.Reason = shown.say(out.Level, v.WarmingUp)
 	return out
+}
+
+// release is what must be given back for the node to be out of reach of soft
+// again, stall and floor, and all memory there is.
+func (m MemoryStall) release(v View) (target, whole probes.Opt[float64]) {
+	total, ok1 := v.Memory.TotalBytes.Get()
+	available, ok2 := v.Memory.AvailableBytes.Get()
+	if !ok1 || !ok2 {
+		return target, whole
+	}
+	enough := max(m.Soft.Available*float64(total), softFloor*float64(m.KubeletEvictionHard))
+	return probes.Some(max(0, enough-float64(available))), probes.Some(float64(total))
 }
 
 // latch applies hysteresis to one level: it comes on when met, and goes off
@@ -83,6 +96,9 @@ func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Dur
 		v.Held[i] = view.Monotonic
 	}
 	_, seen := view.Over(cleared)
+	if met {
+		v.Pressing = max(v.Pressing, level)
+	}
 	switch {
 	case met:
 		v.Met[i] = true

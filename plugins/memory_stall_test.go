@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -290,4 +291,97 @@ func TestLevelsAreReadBackAsTheyAreWritten(t *testing.T) {
 	}
 	var l Level
 	require.ErrorContains(t, l.UnmarshalText([]byte("harder")), "want none, soft or hard")
+}
+
+func TestAVerdictPressesHardOnlyWhileItsRuleIsMet(t *testing.T) {
+	n := newNode(t).warm()
+	require.Equal(t, None, n.second(0, 0).Pressing)
+	n.available = 2 * gib
+	n.until(Hard, 10, 1, 9000)
+	for range 5 {
+		require.Equal(t, Hard, n.second(1, 9000).Pressing)
+	}
+	n.available = 40 * gib // somebody was ended: from now on it is over
+	for range 29 {
+		v := n.second(0, 0)
+		require.Equal(t, Hard, v.Level)
+		require.Equal(t, None, v.Pressing, "nobody more is to go for it")
+	}
+	n.available = 2 * gib
+	v := n.seconds(2, 1, 9000)
+	assert.Equal(t, Hard, v.Pressing, "it is back while the level was kept")
+}
+
+func TestAVerdictPressesSoftWhileOnlySoftIsMet(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	v := n.seconds(20, 0.8, 9000)
+	require.Equal(t, Hard, v.Pressing)
+	v = n.seconds(20, 0.15, 500)
+	assert.Equal(t, Hard, v.Level, "half of its stall keeps it")
+	assert.Equal(t, Soft, v.Pressing)
+	n.available = 5 * gib // 7.8 %, still below soft's 10 %
+	v = n.seconds(20, 0.15, 500)
+	assert.Equal(t, Hard, v.Level)
+	assert.Equal(t, Soft, v.Pressing)
+}
+
+func TestWhileTheNodeWarmsUpSoftDoesNotPress(t *testing.T) {
+	n := newNode(t)
+	n.available = 5 * gib
+	assert.Equal(t, None, n.seconds(60, 0.2, 500).Pressing)
+}
+
+func TestTheReleaseTargetIsWhatIsMissingToBeOutOfReachOfSoft(t *testing.T) {
+	for what, row := range map[string]struct {
+		total, available, kubelet uint64
+		target                    float64
+	}{
+		"a large node: a tenth of it":                    {64 * gib, 2 * gib, 100 * mib, 6.4*gib - 2*gib},
+		"a small node: the floor, 4 times the kubelet's": {2 * gib, 150 * mib, 100 * mib, 250 * mib},
+		"a kubelet that begins early":                    {64 * gib, 2 * gib, 2 * gib, 6 * gib},
+		"exactly at the share":                           {10 * gib, gib, 100 * mib, 0},
+		"a healthy node misses nothing":                  {64 * gib, 40 * gib, 100 * mib, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := newNode(t)
+			c := n.set.config
+			c.MemoryStall.KubeletEvictionHard = row.kubelet
+			n.set.Configure(c)
+			n.total, n.available = row.total, row.available
+			v := n.seconds(2, 0, 0)
+			target, ok := v.Target.Get()
+			require.True(t, ok)
+			assert.InDelta(t, row.target, target, 1)
+			whole, ok := v.Whole.Get()
+			require.True(t, ok)
+			assert.InDelta(t, float64(row.total), whole, 0)
+		})
+	}
+}
+
+func TestWithoutMeminfoNobodyKnowsWhatIsMissing(t *testing.T) {
+	known := probes.Some(uint64(gib))
+	for _, m := range []probes.Memory{{}, {TotalBytes: known}, {AvailableBytes: known}} {
+		view := View{Snapshot: (&probes.History{Window: 1, Keep: 1, MaxGap: 1}).Add(&probes.Sample{Memory: m})}
+		target, whole := DefaultMemoryStall().release(view)
+		assert.True(t, target.IsZero())
+		assert.True(t, whole.IsZero())
+		v := NewSet(Config{MemoryStall: DefaultMemoryStall()}).Judge(view.Snapshot).Verdicts[0]
+		assert.True(t, v.Target.IsZero() && v.Whole.IsZero())
+	}
+}
+
+func TestAMemoryVerdictsNumbersAreReadBackFromJSON(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	v := n.seconds(5, 1, 9000)
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	assert.Contains(t, string(b), `"pressing":"hard"`)
+	var back Verdict
+	require.NoError(t, json.Unmarshal(b, &back))
+	assert.Equal(t, v.Pressing, back.Pressing)
+	assert.Equal(t, v.Target, back.Target)
+	assert.Equal(t, v.Whole, back.Whole)
 }

@@ -79,6 +79,15 @@ type Verdict struct {
 	Level Level  `json:"level"`
 	// Since the level is what it is.
 	Since time.Time `json:"since"`
+	// Pressing is the level whose rule is met at this very tick; Level stays
+	// above it until the pressure has been gone for a while. Nobody is evicted
+	// for a pressure that is gone.
+	Pressing Level `json:"pressing"`
+	// Target is what must be given back for the pressure to end, and Whole all
+	// there is of the resource, both in the candidates' unit: they say which
+	// candidate's going would help at all. Absent: not known.
+	Target probes.Opt[float64] `json:"releaseTarget,omitzero"`
+	Whole  probes.Opt[float64] `json:"whole,omitzero"`
 	// Observed, Operator and Threshold are the one comparison that decided, or
 	// came nearest to it, and Unit is its unit (ratio, bytes, seconds). They
 	// are for people: nobody compares them again.

@@ -32,8 +32,9 @@ func (s *Set) Configure(c Config) {
 	s.since = -1
 }
 
-// MaxCandidates a plugin may name.
-const MaxCandidates = 10
+// MaxCandidates a plugin may name: as many as a node has workloads, for those
+// named first may all be protected.
+const MaxCandidates = 1000
 
 // Judge asks every plugin about a snapshot.
 func (s *Set) Judge(snap *probes.Snapshot) *Levels {
