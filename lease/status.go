@@ -1,0 +1,192 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+const (
+	// DefaultEvery is how often the conditions are computed: as often as the
+	// kubelet computes its own.
+	DefaultEvery = 10 * time.Second
+	// reportLeast and reportSpread give each node its own period, so that agents
+	// which started together do not write together. With the wait for the next
+	// look it stays below 5 min, the kubelet's nodeStatusReportFrequency.
+	reportLeast, reportSpread = 4 * time.Minute, 45 * time.Second
+	// statusCallTimeout bounds each call to the API server.
+	statusCallTimeout = 5 * time.Second
+	// fieldManager owns our conditions in server-side apply.
+	fieldManager = "plimsoll-agent"
+)
+
+// Condition is one condition of the Node as it should be now.
+type Condition struct {
+	// Type is a qualified name, such as plimsoll.dev/MemoryContention.
+	Type   string
+	Status corev1.ConditionStatus
+	// Reason is one word in UpperCamelCase. A change of Status or Reason is
+	// written at once, one of Message alone with the next write.
+	Reason, Message string
+}
+
+// Status keeps the agent's conditions on its Node. It writes them by
+// server-side apply, so those of others stay, and one that is given no more is
+// removed; when status or reason changed, else every ReportEvery.
+type Status struct {
+	// Node is the name of the Node. Without one, nothing is written.
+	Node  string
+	Nodes corev1client.NodesGetter
+	// Conditions returns all conditions as they should be. It must not block.
+	Conditions func() []Condition
+	// Every is the time between two looks; DefaultEvery when 0.
+	Every time.Duration
+	// ReportEvery is the time after which an unchanged status is written; when
+	// 0, between 4 and 5 minutes, by the Node's name.
+	ReportEvery time.Duration
+	Log         *slog.Logger
+
+	woken  chan struct{} // holds at most one wish to look at once
+	once   sync.Once     // guards the making of woken
+	known  *known        // nil until the Node was read, and after a failed write
+	said   string        // the last error that was logged, empty when all is well
+	mu     sync.Mutex    // guards writes
+	writes map[Write]uint64
+}
+
+// Write is why the status was written, or that it could not be.
+type Write string
+
+// The writes, as Writes counts them.
+const (
+	Changed Write = "changed" // a status or reason changed, or a condition came or went
+	Report  Write = "report"  // nothing changed for ReportEvery
+	Failed  Write = "failed"  // the API server did not take it, or did not answer
+)
+
+// Run looks, and writes where there is reason to, until ctx is done.
+func (s *Status) Run(ctx context.Context) error {
+	tick := time.NewTicker(cmp.Or(s.Every, DefaultEvery))
+	defer tick.Stop()
+	for {
+		s.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-s.wakeups():
+		}
+	}
+}
+
+// Wake makes Run look at once. It never blocks.
+func (s *Status) Wake() {
+	select {
+	case s.wakeups() <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+func (s *Status) wakeups() chan struct{} {
+	s.once.Do(func() { s.woken = make(chan struct{}, 1) })
+	return s.woken
+}
+
+// Writes returns how often the status was written since the start, by why, and
+// how often that failed.
+func (s *Status) Writes() map[Write]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[Write]uint64{Changed: s.writes[Changed], Report: s.writes[Report], Failed: s.writes[Failed]}
+}
+
+func (s *Status) count(w Write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes == nil {
+		s.writes = map[Write]uint64{}
+	}
+	s.writes[w]++
+}
+
+// look writes the status where there is reason to.
+func (s *Status) look(ctx context.Context) {
+	if s.known == nil {
+		node, err := s.read(ctx)
+		if err != nil {
+			s.say(ctx, fmt.Errorf("read the node: %w", err))
+			return
+		}
+		s.known = knownOf(node)
+	}
+	conditions, why := plan(*s.known, s.Conditions(), time.Now(), s.reportEvery())
+	if why == "" {
+		s.say(ctx, nil)
+		return
+	}
+	node, err := s.apply(ctx, conditions)
+	if err != nil {
+		s.known = nil // nobody knows what was written: read it again
+		if ctx.Err() == nil {
+			s.count(Failed)
+		}
+		s.say(ctx, fmt.Errorf("write the status: %w", err))
+		return
+	}
+	s.known = knownOf(node)
+	s.count(why)
+	s.say(ctx, nil)
+}
+
+// say logs an error once, until another comes or it is over.
+func (s *Status) say(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && s.said != "":
+		s.said = ""
+		s.Log.Info("node status is written again", "node", s.Node)
+	case err == nil:
+	case err.Error() != s.said:
+		s.said = err.Error()
+		s.Log.Warn("node status is not written", "node", s.Node, "err", err, "missing", apierrors.IsNotFound(err))
+	}
+}
+
+func (s *Status) read(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
+	defer cancel()
+	return s.Nodes.Nodes().Get(ctx, s.Node, metav1.GetOptions{})
+}
+
+func (s *Status) apply(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
+	defer cancel()
+	status := applycorev1.NodeStatus()
+	for _, c := range conditions {
+		status.WithConditions(applycorev1.NodeCondition().WithType(c.Type).WithStatus(c.Status).
+			WithReason(c.Reason).WithMessage(c.Message).
+			WithLastHeartbeatTime(c.LastHeartbeatTime).WithLastTransitionTime(c.LastTransitionTime))
+	}
+	// Force: a condition of ours that somebody else wrote to is ours still.
+	return s.Nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(s.Node).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+}
+
+func (s *Status) reportEvery() time.Duration {
+	if s.ReportEvery > 0 {
+		return s.ReportEvery
+	}
+	sum := sha256.Sum256([]byte(s.Node)) // names that differ in a digit must lie apart
+	return reportLeast + time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(reportSpread))
+}

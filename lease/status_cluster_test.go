@@ -1,0 +1,185 @@
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
+
+// onCluster is a client with the agent's own rights, and a Node.
+func onCluster(t *testing.T, name string) (*cluster.Cluster, *kubernetes.Clientset) {
+	c := cluster.Shared(t, cluster.Options{Audit: true})
+	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+	path, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
+	require.NoError(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = c.AddNode(t.Context(), name, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, c.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
+	})
+	return c, client
+}
+
+// run lets a status loop run until stop is called.
+func run(t *testing.T, s *Status) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+// eventually asks the Node until it is as it should be.
+func eventually(t *testing.T, c *cluster.Cluster, name string, is func(*corev1.Node) bool) *corev1.Node {
+	var node *corev1.Node
+	require.Eventually(t, func() bool {
+		var err error
+		node, err = c.Client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && is(node)
+	}, time.Minute, 20*time.Millisecond)
+	return node
+}
+
+func has(node *corev1.Node, kind corev1.NodeConditionType, reason string) *corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == kind && c.Reason == reason {
+			return &c
+		}
+	}
+	return nil
+}
+
+// asKubelet writes Ready the way a kubelet does: a strategic merge patch.
+func asKubelet(t *testing.T, c *cluster.Cluster, name, reason string) {
+	patch := `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"` + reason + `"}]}}`
+	_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+	require.NoError(t, err)
+}
+
+func TestOurConditionsAndTheKubeletsLiveSideBySide(t *testing.T) {
+	c, client := onCluster(t, "status-beside")
+	g := &given{}
+	g.set(pressed("Stall"), Condition{Type: "p/Disk", Status: corev1.ConditionFalse, Reason: "Calm"})
+	s := &Status{
+		Node: "status-beside", Nodes: client.CoreV1(), Conditions: g.get,
+		Every: 20 * time.Millisecond, ReportEvery: time.Hour, Log: slog.New(slog.DiscardHandler),
+	}
+	stop := run(t, s)
+	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
+	asKubelet(t, c, s.Node, "KubeletSaysSo")
+	g.set(pressed("Floor"), Condition{Type: "p/Disk", Status: corev1.ConditionFalse, Reason: "Calm"})
+	s.Wake()
+	node := eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Floor") != nil })
+	assert.NotNil(t, has(node, corev1.NodeReady, "KubeletSaysSo"), "the kubelet's was lost")
+	assert.NotNil(t, has(node, "p/Disk", "Calm"))
+	assert.Equal(t, []string{"p/Disk", "p/Mem"}, ownedTypes(node.ManagedFields))
+	asKubelet(t, c, s.Node, "KubeletAgain")
+
+	// A restart, after which one of the two is no longer given.
+	stop()
+	before := has(node, "p/Mem", "Floor")
+	g.set(pressed("Floor"))
+	again := &Status{
+		Node: s.Node, Nodes: client.CoreV1(), Conditions: g.get,
+		Every: 20 * time.Millisecond, ReportEvery: 1500 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+	}
+	stop = run(t, again)
+	node = eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Disk", "Calm") == nil })
+	assert.NotNil(t, has(node, corev1.NodeReady, "KubeletAgain"))
+	node = eventually(t, c, s.Node, func(n *corev1.Node) bool {
+		now := has(n, "p/Mem", "Floor")
+		return now != nil && now.LastHeartbeatTime.After(before.LastHeartbeatTime.Add(time.Second))
+	})
+	assert.Equal(t, before.LastTransitionTime, has(node, "p/Mem", "Floor").LastTransitionTime)
+	stop()
+	assert.Equal(t, counts(2, 0, 0), s.Writes())
+	writes := again.Writes()
+	assert.EqualValues(t, 1, writes[Changed])
+	assert.NotZero(t, writes[Report])
+	assert.Zero(t, writes[Failed])
+}
+
+func TestAConditionOfOursThatSomebodyElseTookIsTakenBack(t *testing.T) {
+	c, client := onCluster(t, "status-taken")
+	g := &given{}
+	g.set(pressed("Stall"))
+	s := &Status{
+		Node: "status-taken", Nodes: client.CoreV1(), Conditions: g.get,
+		Every: 20 * time.Millisecond, ReportEvery: time.Hour, Log: slog.New(slog.DiscardHandler),
+	}
+	stop := run(t, s)
+	defer func() { stop() }()
+	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
+	unknown := applycorev1.NodeCondition().WithType("p/Mem").WithStatus(corev1.ConditionUnknown).WithReason("Silent")
+	_, err := c.Client.CoreV1().Nodes().ApplyStatus(t.Context(),
+		applycorev1.Node(s.Node).WithStatus(applycorev1.NodeStatus().WithConditions(unknown)),
+		metav1.ApplyOptions{FieldManager: "somebody", Force: true})
+	require.NoError(t, err)
+	g.set(pressed("Floor"))
+	s.Wake()
+	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Floor") != nil })
+	assert.Equal(t, counts(2, 0, 0), s.Writes())
+}
+
+func TestWithoutARealNodeNothingIsMade(t *testing.T) {
+	c, client := onCluster(t, "status-other")
+	g := &given{}
+	g.set(pressed("Stall"))
+	s := &Status{
+		Node: "status-none", Nodes: client.CoreV1(), Conditions: g.get,
+		Every: 20 * time.Millisecond, ReportEvery: time.Hour, Log: slog.New(slog.DiscardHandler),
+	}
+	stop := run(t, s)
+	defer func() { stop() }()
+	_, err := c.AddNode(t.Context(), "status-none", nil)
+	require.NoError(t, err, "it is there already")
+	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
+	require.NoError(t, c.Client.CoreV1().Nodes().Delete(t.Context(), s.Node, metav1.DeleteOptions{}))
+	g.set(pressed("Floor"))
+	require.Eventually(t, func() bool { return s.Writes()[Failed] > 0 }, time.Minute, 20*time.Millisecond)
+	_, err = c.Client.CoreV1().Nodes().Get(t.Context(), s.Node, metav1.GetOptions{})
+	require.Error(t, err, "writing a status made the Node")
+}
+
+func TestTheStatusNeedsNoMoreThanGetAndPatchOfItsStatus(t *testing.T) {
+	c, client := onCluster(t, "status-audit")
+	g := &given{}
+	g.set(pressed("Stall"))
+	stop := run(t, &Status{Node: "status-audit", Nodes: client.CoreV1(), Conditions: g.get, Log: slog.New(slog.DiscardHandler)})
+	eventually(t, c, "status-audit", func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
+	stop()
+	require.Eventually(t, func() bool {
+		events, err := c.AuditEvents()
+		require.NoError(t, err)
+		asked := map[string]bool{}
+		for _, e := range events {
+			if e.Name == "status-audit" {
+				asked[e.Verb+" "+e.Resource+"/"+e.Subresource] = true
+			}
+		}
+		return len(asked) == 2 && asked["get nodes/"] && asked["patch nodes/status"]
+	}, time.Minute, 50*time.Millisecond)
+}

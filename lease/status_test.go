@@ -1,0 +1,243 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// node is an API server that knows one Node, if any, and takes applied
+// conditions as ours.
+type node struct {
+	corev1client.NodeInterface
+	mu     sync.Mutex // guards all below
+	node   *corev1.Node
+	broken error
+	reads  int
+	writes []time.Time
+}
+
+func (n *node) Nodes() corev1client.NodeInterface { return n }
+
+func (n *node) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reads++
+	if n.broken != nil {
+		return nil, n.broken
+	}
+	if n.node == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
+	}
+	return n.node.DeepCopy(), nil
+}
+
+func (n *node) ApplyStatus(ctx context.Context, a *applycorev1.NodeApplyConfiguration, o metav1.ApplyOptions) (*corev1.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.broken != nil {
+		return nil, n.broken
+	}
+	if n.node == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, *a.Name)
+	}
+	n.writes = append(n.writes, time.Now())
+	n.node.Status.Conditions = slices.DeleteFunc(n.node.Status.Conditions, func(c corev1.NodeCondition) bool { return strings.HasPrefix(string(c.Type), "p/") })
+	keys := []string{}
+	for _, c := range a.Status.Conditions {
+		n.node.Status.Conditions = append(n.node.Status.Conditions, corev1.NodeCondition{
+			Type: *c.Type, Status: *c.Status, Reason: *c.Reason, Message: *c.Message,
+			LastHeartbeatTime: *c.LastHeartbeatTime, LastTransitionTime: *c.LastTransitionTime,
+		})
+		keys = append(keys, fmt.Sprintf(`"k:{\"type\":\"%s\"}":{}`, *c.Type))
+	}
+	n.node.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: o.FieldManager, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status",
+		FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{` + strings.Join(keys, ",") + `}}}`),
+	}}
+	return n.node.DeepCopy(), nil
+}
+
+func (n *node) set(broken error, is *corev1.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.broken, n.node = broken, is
+}
+
+// given are the conditions that are handed in.
+type given struct {
+	mu   sync.Mutex // guards list
+	list []Condition
+}
+
+func (g *given) set(list ...Condition) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.list = list
+}
+
+func (g *given) get() []Condition {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.list
+}
+
+// running is a status loop on a fake clock, and what it said.
+func running(t *testing.T, n *node, g *given) (s *Status, log *bytes.Buffer) {
+	log = &bytes.Buffer{}
+	s = &Status{Node: "n1", Nodes: n, Conditions: g.get, ReportEvery: 4 * time.Minute, Log: slog.New(slog.NewTextHandler(log, nil))}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+	synctest.Wait()
+	return s, log
+}
+
+// pass lets the clock go on, and then all that is due at that moment happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func counts(changed, report, failed uint64) map[Write]uint64 {
+	return map[Write]uint64{Changed: changed, Report: report, Failed: failed}
+}
+
+func pressed(reason string) Condition {
+	return Condition{Type: "p/Mem", Status: corev1.ConditionTrue, Reason: reason, Message: reason}
+}
+
+func TestAnUnchangedStatusIsWrittenEveryFewMinutesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		g.set(pressed("Stall"))
+		s, _ := running(t, n, g)
+		assert.Equal(t, counts(1, 0, 0), s.Writes())
+		pass(4*time.Minute - time.Second)
+		assert.Equal(t, counts(1, 0, 0), s.Writes())
+		pass(time.Minute)
+		assert.Equal(t, counts(1, 1, 0), s.Writes())
+		pass(56 * time.Minute)
+		assert.Equal(t, counts(1, 15, 0), s.Writes())
+		assert.Equal(t, 1, n.reads, "the Node is read at the start and never again")
+	})
+}
+
+func TestAChangeIsWrittenAtTheNextLookAndAnUrgentOneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		s, _ := running(t, n, g)
+		assert.Equal(t, counts(0, 0, 0), s.Writes())
+		g.set(pressed("Stall"))
+		pass(DefaultEvery - time.Second)
+		assert.Equal(t, counts(0, 0, 0), s.Writes())
+		pass(2 * time.Second)
+		assert.Equal(t, counts(1, 0, 0), s.Writes())
+		g.set(pressed("Floor"))
+		before := time.Now()
+		for range 3 {
+			s.Wake()
+		}
+		synctest.Wait()
+		assert.Equal(t, counts(2, 0, 0), s.Writes())
+		assert.Equal(t, before, n.writes[1])
+		g.set()
+		s.Wake()
+		synctest.Wait()
+		assert.Equal(t, counts(3, 0, 0), s.Writes())
+		assert.Empty(t, n.node.Status.Conditions)
+	})
+}
+
+func TestARestartKeepsTheTimeOfTransitionAndWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+		heard := metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		n.node.Status.Conditions = []corev1.NodeCondition{{
+			Type: "p/Mem", Status: corev1.ConditionTrue, Reason: "Stall", LastTransitionTime: began, LastHeartbeatTime: heard,
+		}}
+		g.set(pressed("Stall"))
+		s, _ := running(t, n, g)
+		assert.Equal(t, counts(0, 0, 0), s.Writes())
+		pass(3*time.Minute + DefaultEvery + time.Second)
+		assert.Equal(t, counts(0, 1, 0), s.Writes())
+		assert.True(t, began.Equal(&n.node.Status.Conditions[0].LastTransitionTime))
+	})
+}
+
+func TestWithoutANodeNothingIsWrittenAndThatIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{}, &given{}
+		g.set(pressed("Stall"))
+		s, log := running(t, n, g)
+		pass(time.Hour)
+		assert.Equal(t, 1, strings.Count(log.String(), "node status is not written"), log)
+		assert.Greater(t, n.reads, 300, "it is not tried again")
+		n.set(nil, &corev1.Node{})
+		pass(DefaultEvery + time.Second)
+		assert.Equal(t, counts(1, 0, 0), s.Writes())
+		assert.Contains(t, log.String(), "node status is written again")
+		// It is made anew under its name: what was there is not there any more.
+		n.set(nil, nil)
+		g.set(pressed("Floor"))
+		pass(time.Minute)
+		assert.Equal(t, counts(1, 0, 1), s.Writes())
+		n.set(nil, &corev1.Node{})
+		pass(DefaultEvery + time.Second)
+		assert.Equal(t, counts(2, 0, 1), s.Writes())
+	})
+}
+
+func TestAWriteThatFailedIsTriedAgainFromWhatTheNodeSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		g.set(pressed("Stall"))
+		s, log := running(t, n, g)
+		n.set(errors.New("no route"), n.node)
+		g.set(pressed("Floor"))
+		pass(time.Minute)
+		assert.Equal(t, counts(1, 0, 1), s.Writes(), "after the first only the reading fails")
+		assert.Equal(t, 2, strings.Count(log.String(), "no route"), "once for each call")
+		n.set(nil, n.node)
+		pass(DefaultEvery + time.Second)
+		assert.Equal(t, counts(2, 0, 1), s.Writes())
+		require.Len(t, n.node.Status.Conditions, 1)
+		assert.Equal(t, "Floor", n.node.Status.Conditions[0].Reason)
+	})
+}
+
+func TestTheReportsOfManyNodesAreSpreadBelowFiveMinutes(t *testing.T) {
+	tenth := map[int]int{}
+	for i := range 1000 {
+		every := (&Status{Node: fmt.Sprintf("node-%d", i)}).reportEvery()
+		require.GreaterOrEqual(t, every, 4*time.Minute)
+		require.Less(t, every+DefaultEvery, 5*time.Minute)
+		tenth[int((every-reportLeast)*10/reportSpread)]++
+	}
+	for i := range 10 {
+		assert.InDelta(t, 100, tenth[i], 50, "part %d", i)
+	}
+	assert.Equal(t, time.Second, (&Status{ReportEvery: time.Second}).reportEvery())
+}
