@@ -41,9 +41,15 @@ type Agent struct {
 	history   *probes.History
 	set       *plugins.Set
 	recorder  *probes.Recorder
-	decisions evict.Log
 	about     view.Agent
 	config    *config.Agent // that the sample loop works by
+	cluster   *cluster      // nil when it runs standalone
+	decisions evict.Log
+	tally     evict.Tally
+
+	// Of the round's goroutine alone.
+	memory evict.Memory
+	before *plugins.Levels // that the last round decided about
 
 	state  atomic.Pointer[view.State]
 	beat   atomic.Int64 // when the last sample ended, Unix nanoseconds
@@ -56,13 +62,14 @@ type Agent struct {
 const decisionsKept = 200
 
 // NewAgent prepares what can fail: the kernel's files, the recording. It
-// starts nothing.
-func NewAgent(file *config.File, log *slog.Logger, configPath, node string) (*Agent, error) {
+// starts nothing, and knows no cluster until Join.
+func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
 	c := file.Current()
 	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs}, c.Workloads.Roots)
 	if err != nil {
 		return nil, err
 	}
+	node := c.Kubernetes.Node
 	if node == "" {
 		if node, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("host name: %w", err)
@@ -92,6 +99,23 @@ func NewAgent(file *config.File, log *slog.Logger, configPath, node string) (*Ag
 	return a, nil
 }
 
+// Join makes the agent one of a cluster: its Node is marked and its pods may
+// be evicted, by what the agent before it remembered.
+func (a *Agent) Join() error {
+	c := a.Config.Current()
+	cl, err := newCluster(c, a.about.Node, a.Log)
+	if err != nil {
+		return err
+	}
+	a.cluster, a.about.Mode = cl, "cluster"
+	if a.memory, err = cl.store.Load(); err != nil {
+		// Nothing is known of what was decided before: as if it had been now.
+		a.memory.Quiet = time.Now().Add(c.Eviction.Settle)
+		a.Log.Info("starts without a memory", "reason", err)
+	}
+	return nil
+}
+
 // Run lives until ctx is done, then ends everything and returns nil; or it
 // returns why a part could not go on.
 func (a *Agent) Run(ctx context.Context) error {
@@ -106,6 +130,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	shown := a.startShow(ctx)
 	g.Go(func() error { return a.Config.Run(ctx) })
 	g.Go(func() error { return a.reloadOnHangup(ctx) })
+	if a.cluster != nil {
+		a.cluster.run(ctx, g)
+	}
 	for _, l := range listeners {
 		g.Go(func() error { return l.Serve(ctx) })
 	}
@@ -136,7 +163,7 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 				return
 			case <-a.tick:
 				if a.Show != nil {
-					a.Show(a.state.Load())
+					a.Show(a.state.Load().With(a.viewCluster(), a.decisions.List()))
 				}
 			}
 		}
@@ -147,7 +174,7 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 // listen opens the local socket and the web addresses.
 func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	server := &web.Server{
-		State: a.state.Load, Decisions: a.decisions.List, Healthy: a.healthy, Ready: a.ready,
+		State: a.state.Load, Cluster: a.viewCluster, Decisions: a.decisions.List, Healthy: a.healthy, Ready: a.ready,
 		Reload: a.Config.Reload, Version: Version(), Log: a.Log,
 	}
 	c := a.Config.Current()
@@ -199,7 +226,17 @@ func (a *Agent) ready() error {
 	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
 		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
 	}
+	if a.cluster != nil {
+		return a.cluster.ready()
+	}
 	return nil
+}
+
+func (a *Agent) viewCluster() *view.Cluster {
+	if a.cluster == nil {
+		return nil
+	}
+	return a.cluster.view(a.Config.Current().Eviction, &a.tally)
 }
 
 func (a *Agent) age() time.Duration { return time.Since(time.Unix(0, a.beat.Load())) }

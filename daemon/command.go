@@ -72,7 +72,7 @@ func commands() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%s: %w (see %s --help)", c.Name(), err, c.CommandPath())}
 	})
-	root.AddCommand(agentCommand(), topCommand(), pluginsCommand(), doctorCommand(), configCommand(), versionCommand())
+	root.AddCommand(agentCommand(), topCommand(), pluginsCommand(), explainCommand(), doctorCommand(), configCommand(), versionCommand())
 	return root
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -20,8 +21,9 @@ import (
 type agentFlags struct {
 	config, node, socket, logLevel, logFormat string
 	procfs, sysfs, cgroupfs                   string
+	kubeconfig, state                         string
 	addresses                                 []string
-	standalone                                bool
+	standalone, dryRun                        bool
 }
 
 func agentCommand() *cobra.Command {
@@ -39,6 +41,9 @@ func agentCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE`; changes of it are followed")
 	fl.StringVar(&f.node, "node", "", "`NAME` of the node (default: the host's name)")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does)")
+	fl.StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "change nothing outside, whatever the configuration says")
 	fl.BoolVar(&f.standalone, "standalone", false, "no cluster: nothing is evicted")
 	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` of the page, the API and the metrics; may be repeated")
 	f.common(c)
@@ -62,7 +67,11 @@ func (f *agentFlags) override(c *config.Agent) {
 			*to = from
 		}
 	}
-	set(&c.API.Socket, f.socket)
+	set(&c.API.Socket, absolute(f.socket))
+	set(&c.Kubernetes.Kubeconfig, absolute(f.kubeconfig))
+	set(&c.Kubernetes.Node, f.node)
+	set(&c.State.Dir, absolute(f.state))
+	c.Eviction.DryRun = c.Eviction.DryRun || f.dryRun
 	set(&c.Log.Level, f.logLevel)
 	set(&c.Log.Format, f.logFormat)
 	set(&c.Paths.Procfs, f.procfs)
@@ -74,12 +83,23 @@ func (f *agentFlags) override(c *config.Agent) {
 	if c.API.Socket == "" {
 		c.API.Socket = defaultSocket()
 	}
+	if c.State.Dir == "" {
+		c.State.Dir = defaultState()
+	}
+}
+
+// absolute is a path of the command line as a configuration wants it.
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path // no working directory: the check of the configuration says so
 }
 
 func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if !f.standalone {
-		return usageError{errors.New("agent: this version works without a cluster only: say --standalone")}
-	}
 	file, err := config.Open(f.config, f.override)
 	if err != nil {
 		return prefixed("config: ", err)
@@ -87,8 +107,14 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var level slog.LevelVar
 	log := logger(stderr, file.Current(), &level)
 	file.Logger = log
-	a, err := NewAgent(file, log, f.config, f.node)
-	if err != nil {
+	a, err := NewAgent(file, log, f.config)
+	if err == nil && !f.standalone {
+		err = a.Join()
+	}
+	switch {
+	case errors.Is(err, errNoCluster):
+		return usageError{fmt.Errorf("agent: %w", err)}
+	case err != nil:
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.Level = &level

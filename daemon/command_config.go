@@ -72,4 +72,17 @@ func defaultSocket() string {
 	return filepath.Join(os.TempDir(), "plimsoll-"+strconv.Itoa(os.Geteuid()), name)
 }
 
+// defaultState is below /var/lib for root, else in the user's own state
+// directory (XDG Base Directory Specification).
+func defaultState() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/plimsoll/state"
+	}
+	dir := os.Getenv("XDG_STATE_HOME")
+	if dir == "" {
+		dir = filepath.Join(os.Getenv("HOME"), ".local", "state")
+	}
+	return filepath.Join(dir, "plimsoll", "state")
+}
+
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -37,6 +37,8 @@ func doctorCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to examine")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the agent would reach the API server (default: as a pod does)")
+	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
 	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` that the agent would listen on; may be repeated")
 	f.common(c)
 	outputFlag(c, &output)
@@ -58,6 +60,11 @@ func (f *agentFlags) patient() doctor.Patient {
 	}
 	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs}
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
+	p.StateDir, p.DryRun = c.State.Dir, c.Eviction.DryRun
+	how, err := reach(c.Kubernetes.Kubeconfig)
+	if !errors.Is(err, errNoCluster) {
+		p.Cluster, p.NoCluster = how, err
+	}
 	return p
 }
 

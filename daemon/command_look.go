@@ -77,7 +77,7 @@ func newLook(ctx context.Context, file *config.File) (*look, error) {
 	} else if !errors.Is(err, web.ErrNoAgent) {
 		return nil, err
 	}
-	a, err := NewAgent(file, discard(), "", "")
+	a, err := NewAgent(file, discard(), "")
 	if err != nil {
 		return nil, err
 	}

@@ -28,18 +28,19 @@ func (a *Agent) sample() error {
 	return nil
 }
 
-// round takes the newest state, decides, and keeps what was decided.
-func (a *Agent) round(before *plugins.Levels) *plugins.Levels {
-	state := a.state.Load()
-	if state == nil || state.Levels == before {
-		return before
+// round is one decision: it looks, marks the Node, decides, evicts, and keeps
+// what was decided with its reasons.
+func (a *Agent) round(ctx context.Context) {
+	in, some := a.look(ctx)
+	if !some {
+		return
 	}
-	decisions := evict.Decide(before, state.Levels)
-	a.decisions.Add(decisions...)
-	for _, d := range decisions {
-		a.Log.Info("decision", "plugin", d.Plugin, "scope", d.Scope, "level", d.Level.String(), "reason", d.Reason, "spared", len(d.Spared))
-	}
-	return state.Levels
+	marks, memory := evict.Mark(in)
+	in.Memory = memory
+	in = a.mark(ctx, in, marks)
+	decision, memory := evict.Decide(in)
+	memory = a.evict(ctx, in, &decision, memory)
+	a.keep(in, decision, memory)
 }
 
 // sampleLoop samples once per tick; a tick that comes while one is still
@@ -71,7 +72,6 @@ const minRound = time.Second
 // roundLoop runs a round when its period is over, or at once when a level
 // rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
-	var before *plugins.Levels
 	for {
 		pause := time.NewTimer(minRound)
 		select {
@@ -89,7 +89,7 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 			period.Stop()
 		case <-period.C:
 		}
-		before = a.round(before)
+		a.round(ctx)
 	}
 }
 

@@ -232,7 +232,7 @@ func TestARecordingIsReadBack(t *testing.T) {
 		require.ErrorIs(t, err, probes.ErrCutShort)
 	}
 	assert.GreaterOrEqual(t, n, 11, "a kill loses no sample that was published a tick before")
-	assert.Contains(t, header.Command, "agent --standalone")
+	assert.Contains(t, header.Command, "plimsoll agent")
 }
 
 // A peer's defect: one hung file makes the first scrape endless. Here a probe
@@ -355,7 +355,9 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"port in use", []string{"agent", "--standalone", "--api.socket", socket, "--web.listen-address", taken.Addr().String()}, 1, "plimsoll: agent: web: listen on " + taken.Addr().String() + ": address already in use"},
 		{"no socket", []string{"agent", "--standalone", "--api.socket", fifo}, 1, "plimsoll: agent: api: socket " + fifo + ": there is a file that is no socket"},
 		{"bad address", []string{"agent", "--standalone", "--web.listen-address", "here"}, 1, "web.listenAddresses"},
-		{"no cluster yet", []string{"agent"}, 2, "plimsoll: agent: this version works without a cluster only: say --standalone"},
+		{"no cluster", []string{"agent", "--api.socket", socket}, 2, "plimsoll: agent: no cluster: say --kubeconfig FILE, or --standalone to run without one"},
+		{"no kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", "/none/config"}, 1, "plimsoll: agent: kubeconfig: stat /none/config: no such file"},
+		{"bad kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", unit}, 1, "plimsoll: agent: kubeconfig: "},
 		{"unknown command", []string{"sail"}, 2, "plimsoll: sail: no such command (see plimsoll --help)"},
 		{"unknown flag", []string{"agent", "--sail"}, 2, "plimsoll: agent: unknown flag: --sail (see plimsoll agent --help)"},
 		{"bad output", []string{"top", "--once", "-o", "xml"}, 2, `plimsoll: -o "xml": want text or json`},

@@ -1,24 +1,55 @@
-// Package evict turns verdicts into decisions: who should go, and why each of
-// the others is spared.
+// Package evict is the coordinator: it turns verdicts into conditions, taints
+// and at most one eviction a round, and keeps the reasons.
+//
+// # Usage
+//
+// A round is Mark, then Decide, then the actors: Mark says which conditions
+// and taints the verdicts call for, Decide who goes and why each of the others
+// is spared, the Tainter and the Evictor carry it out, and Decision.Answered
+// takes in what the API server said.
 //
 // # Concurrency
 //
-// Decide is a pure function. A Log belongs to one goroutine that adds; List
-// may be called from any.
+// Mark and Decide are pure functions of their input. A Log belongs to one
+// goroutine that writes; List may be called from any.
 package evict
 
 import (
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Decision is what one round decided about one verdict, with its reasons.
+// Decision is what one round decided, with its reasons.
 type Decision struct {
-	Time      time.Time           `json:"time"`
+	// ID is unique on this node: the round's time in nanoseconds, base 36.
+	ID   string    `json:"id"`
+	Time time.Time `json:"time"`
+	// Causes are the verdicts that were met, and those that ended since the
+	// round before.
+	Causes []Cause `json:"causes"`
+	// Code is the round's outcome in one word: who goes (evicted, or
+	// would-evict in a dry run), or else why nobody does.
+	Code Code `json:"code"`
+	// Reason is the same in one sentence.
+	Reason string `json:"reason"`
+	// DryRun: nothing outside was changed.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Candidates in the order in which they would go, each with its outcome.
+	Candidates []Considered `json:"candidates,omitempty"`
+	// Omitted counts further candidates, all of them spared.
+	Omitted int `json:"omitted,omitempty"`
+	// GoneAt is when the evicted pod was seen to be gone.
+	GoneAt time.Time `json:"goneAt,omitzero"`
+	// After is the causes again, once the node had time to settle: how far the
+	// pressure fell.
+	After []Cause `json:"after,omitempty"`
+}
+
+// Cause is a verdict that a decision rests on.
+type Cause struct {
 	Plugin    string              `json:"plugin"`
 	Scope     string              `json:"scope"`
 	Level     plugins.Level       `json:"level"`
@@ -28,109 +59,75 @@ type Decision struct {
 	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
 	Unit      string              `json:"unit,omitempty"`
 	Reason    string              `json:"reason"`
-	// Spared is every candidate that was not evicted, in the plugin's order.
-	Spared []Spared `json:"spared,omitempty"`
 }
 
-// Spared is a candidate that was not evicted, and why.
-type Spared struct {
+// Considered is a candidate and what became of it.
+type Considered struct {
 	plugins.Candidate
-	SparedBecause string `json:"sparedBecause"`
+	// Pod is what the host knows of it; nil for what is no pod of the API
+	// server's.
+	Pod *pods.Pod `json:"pod,omitempty"`
+	// Plugins that named it.
+	Plugins []string `json:"plugins"`
+	// Code is evicted, would-evict, or why it was spared.
+	Code Code `json:"code"`
+	// Because is the same in one sentence.
+	Because string `json:"because"`
+	// Answers of the API server, in order.
+	Answers []Answer `json:"answers,omitempty"`
 }
 
-// Standalone is why an agent without a cluster evicts nobody.
-const Standalone = "standalone: without a cluster nothing is evicted"
+// Code is one word for an outcome or a reason, for metrics and tests. Beside
+// those below there are the codes of pods.Protection.
+type Code string
 
-// SwitchedOff is why a level ended whose plugin is asked no more.
-const SwitchedOff = "the plugin was switched off"
+// The codes.
+const (
+	CodeEvicted    Code = "evicted"     // the API server accepted its eviction
+	CodeWouldEvict Code = "would-evict" // it would have been evicted, but for the dry run
+	CodeEnded      Code = "ended"       // no pressure any more
 
-// Gone is why a level ended whose plugin no longer judges that scope.
-const Gone = "no longer judged by its plugin, such as a device that is gone"
+	CodeStandalone Code = "standalone" // no cluster
+	CodeOff        Code = "off"        // eviction is switched off
+	CodeSoft       Code = "soft"       // marked, and nobody has to go
+	CodeHeld       Code = "held"       // the level lasts, its pressure is gone
+	CodeUnnamed    Code = "unnamed"    // the plugin lacks a measurement and names nobody
+	CodeStale      Code = "stale"      // the pods or the Node are not known as they are now
+	CodeKubelet    Code = "kubelet"    // the kubelet relieves the node itself
+	CodeTaint      Code = "taint"      // the taint is not acknowledged
+	CodeInFlight   Code = "in-flight"  // a pod that is ending counts as released
+	CodeSettle     Code = "settle"     // one has just gone: the node settles
+	CodeState      Code = "state"      // what was decided cannot be kept
+	CodeNobody     Code = "nobody"     // no candidate may or need go
 
-// Decide judges one round: a Decision for each verdict whose level changed
-// since the round before, and one of level none for each that was met and is
-// given no more. Previous is nil in the first round, which records only what
-// is met.
-func Decide(previous, now *plugins.Levels) []Decision {
-	list := ended(previous, now)
-	for _, v := range now.Verdicts {
-		if v.Level == levelOf(previous, v) {
-			continue
+	CodeNotAPod    Code = "not-a-pod"   // a service or other cgroup
+	CodeUnknownPod Code = "unknown-pod" // the API server does not list it
+	CodeFinished   Code = "finished"    // it ran to its end
+	CodeOptedOut   Code = "opted-out"   // plimsoll.dev/skip-eviction
+	CodeTooSmall   Code = "too-small"   // its going would not end the pressure
+	CodeBudget     Code = "budget"      // a disruption budget forbids it
+	CodeRefused    Code = "refused"     // the API server refused
+	CodeGone       Code = "gone"        // it had ended already
+	CodeUnanswered Code = "unanswered"  // nobody knows whether it was accepted
+	CodeNext       Code = "next"        // if those before it may not go
+	CodeNotNeeded  Code = "not-needed"  // one before it goes
+)
+
+// Going is the candidate that goes; false where nobody does.
+func (d *Decision) Going() (Considered, bool) {
+	for _, c := range d.Candidates {
+		if c.Code == CodeEvicted || c.Code == CodeWouldEvict {
+			return c, true
 		}
-		d := Decision{
-			Time: now.Time, Plugin: v.Plugin, Scope: v.Scope, Level: v.Level, Since: v.Since,
-			Observed: v.Observed, Operator: v.Operator, Threshold: v.Threshold, Unit: v.Unit, Reason: v.Reason,
-		}
-		for _, c := range v.Candidates {
-			d.Spared = append(d.Spared, Spared{Candidate: c, SparedBecause: Standalone})
-		}
-		list = append(list, d)
 	}
-	return list
+	return Considered{}, false
 }
 
-// ended is what was met and is not judged any more.
-func ended(previous, now *plugins.Levels) []Decision {
-	if previous == nil {
-		return nil
+// Level is the highest of the causes.
+func (d *Decision) Level() plugins.Level {
+	highest := plugins.None
+	for _, c := range d.Causes {
+		highest = max(highest, c.Level)
 	}
-	var list []Decision
-	for _, was := range previous.Verdicts {
-		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameAs(was)) {
-			continue
-		}
-		why := SwitchedOff
-		if slices.ContainsFunc(now.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == was.Plugin }) {
-			why = Gone
-		}
-		list = append(list, Decision{
-			Time: now.Time, Plugin: was.Plugin, Scope: was.Scope, Level: plugins.None, Since: now.Time, Reason: why,
-		})
-	}
-	return list
-}
-
-func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
-	if l == nil {
-		return plugins.None
-	}
-	if i := slices.IndexFunc(l.Verdicts, sameAs(v)); i >= 0 {
-		return l.Verdicts[i].Level
-	}
-	return plugins.None
-}
-
-// sameAs tells the verdicts of the same plugin about the same scope.
-func sameAs(v plugins.Verdict) func(plugins.Verdict) bool {
-	return func(o plugins.Verdict) bool { return o.Plugin == v.Plugin && o.Scope == v.Scope }
-}
-
-// Log is a bounded ring of the newest decisions.
-type Log struct {
-	// Max is how many are kept.
-	Max int
-
-	mu   sync.Mutex // guards list
-	list []Decision
-}
-
-// Add appends decisions and drops the oldest beyond Max.
-func (l *Log) Add(d ...Decision) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, d...)
-	if over := len(l.list) - l.Max; over > 0 {
-		l.list = append([]Decision(nil), l.list[over:]...)
-	}
-}
-
-// List returns the decisions, newest first.
-func (l *Log) List() []Decision {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make([]Decision, 0, len(l.list))
-	for _, d := range slices.Backward(l.list) {
-		out = append(out, d)
-	}
-	return out
+	return highest
 }

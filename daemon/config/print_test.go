@@ -115,6 +115,14 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Window = between(2*a.Tick, time.Minute)
 	a.Watchdog = between(watchdogTicks*a.Tick, time.Hour)
 	a.Eviction.Round = between(max(a.Tick, minRound), time.Hour)
+	a.Eviction.Settle, a.Eviction.Transition = between(0, time.Hour), between(0, time.Hour)
+	a.Eviction.MaxGrace, a.Eviction.MinRelief = between(time.Second, time.Hour), r.Float64()
+	a.Eviction.Enabled, a.Eviction.DryRun = flip(), flip()
+	a.Eviction.Protect.Priority = r.Intn(maxPriority + 1)
+	a.Eviction.Protect.Namespaces = []string{pick("kube-system", "true", "7")}
+	a.Eviction.OptOutHard = []string{pick("default", "null")}
+	a.Kubernetes.Kubeconfig, a.Kubernetes.Node = pick("", "/etc/a b"), pick("", "node-1", "1.5")
+	a.State.Dir, a.Conditions.Enabled = pick("", "/var/lib/x"), flip()
 	a.Plugins.WarmUp = between(0, maxDuration)
 	soft := plugins.StallRule{StallFull: 0.5 - r.Float64()/2, Over: between(a.Tick, time.Minute), Available: r.Float64()}
 	hard := plugins.StallRule{StallFull: 0.5 + r.Float64()/2, Over: between(a.Tick, time.Minute), Available: soft.Available * r.Float64()}

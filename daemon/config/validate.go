@@ -26,6 +26,7 @@ const (
 	maxEvictionHard = 1 << 50
 	maxSocketPath   = 107 // sun_path of unix(7) without its end
 	maxPort         = 65535
+	maxPriority     = 2_000_000_000 // of system-cluster-critical, the lower of the two
 )
 
 // Validate lists every value that must not be used, in the order of the keys.
@@ -38,6 +39,9 @@ func (a Agent) Validate() []Problem {
 		why := wrongAddress(address)
 		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
 	}
+	p.must(a.Eviction.Protect.Priority <= maxPriority,
+		fmt.Sprintf("%d would let pods be evicted that Kubernetes calls critical (from %d on)", a.Eviction.Protect.Priority, maxPriority),
+		"eviction.protect.priority")
 	oneOf(&p, "log.level", a.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&p, "log.format", a.Log.Format, "text", "json")
 	p.must(a.Recording.MaxSize >= minRecording,
@@ -52,6 +56,9 @@ func (a Agent) validatePeriods(p *problems) {
 	within(p, "history", a.History, 0, maxDuration)
 	within(p, "watchdog", a.Watchdog, 0, maxDuration)
 	within(p, "eviction.round", a.Eviction.Round, minRound, maxDuration)
+	within(p, "eviction.settle", a.Eviction.Settle, 0, maxDuration)
+	within(p, "eviction.transition", a.Eviction.Transition, 0, maxDuration)
+	within(p, "eviction.maxGrace", a.Eviction.MaxGrace, time.Second, maxDuration)
 	within(p, "plugins.warmUp", a.Plugins.WarmUp, 0, maxDuration)
 	atLeast(p, period{"window", a.Window}, period{"tick", a.Tick}, 2)
 	atLeast(p, period{"watchdog", a.Watchdog}, period{"tick", a.Tick}, watchdogTicks)
@@ -99,6 +106,8 @@ func (a Agent) validatePlaces(p *problems) {
 	p.must(a.API.Socket == "" || isPlace(a.API.Socket), wantPlace(a.API.Socket), "api.socket")
 	p.must(len(a.API.Socket) <= maxSocketPath,
 		fmt.Sprintf("longer than the %d bytes a Unix socket's path can have", maxSocketPath), "api.socket")
+	p.must(a.State.Dir == "" || isPlace(a.State.Dir), wantPlace(a.State.Dir), "state.dir")
+	p.must(a.Kubernetes.Kubeconfig == "" || isPlace(a.Kubernetes.Kubeconfig), wantPlace(a.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
 	for i, root := range a.Workloads.Roots {
 		p.must(isPlace(root), wantPlace(root), fmt.Sprintf("workloads.roots[%d]", i))
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -49,6 +50,14 @@ type Patient struct {
 	// Socket and Addresses that the agent would open.
 	Socket    string
 	Addresses []string
+	// StateDir is where it would keep what must outlive a restart.
+	StateDir string
+	// Cluster is how its API server is reached, nil where none is named;
+	// NoCluster is why a kubeconfig that is named says nothing.
+	Cluster   *rest.Config
+	NoCluster error
+	// DryRun as configured.
+	DryRun bool
 }
 
 // Examine returns the rows, in a fixed order.
@@ -61,7 +70,8 @@ func (p Patient) Examine(ctx context.Context) []Row {
 	for _, a := range p.Addresses {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
-	return rows
+	rows = append(rows, p.state())
+	return append(rows, p.cluster(ctx)...)
 }
 
 func client(p Patient) *web.Client { return web.NewClient(p.Socket) }
@@ -185,14 +195,39 @@ func (p Patient) socket(answers error) Row {
 	case !errors.Is(answers, web.ErrNoAgent):
 		return Row{Fail, "local socket", p.Socket + ": " + answers.Error()}
 	}
-	dir := filepath.Dir(p.Socket)
-	for !exists(dir) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-	}
-	if err := unix.Access(dir, unix.W_OK); err != nil {
+	if dir, err := makable(filepath.Dir(p.Socket)); err != nil {
 		return Row{Fail, "local socket", fmt.Sprintf("%s cannot be made: %s: %v (choose another with --api.socket)", p.Socket, dir, err)}
 	}
 	return Row{Pass, "local socket", p.Socket + " is free"}
+}
+
+// state: without a place for it an agent of a cluster evicts nobody.
+func (p Patient) state() Row {
+	const check = "state directory"
+	if dir, err := makable(p.StateDir); err != nil {
+		return Row{Fail, check, fmt.Sprintf("%s: %s: %v, and nobody is evicted without it (choose another with --state.dir)", p.StateDir, dir, err)}
+	}
+	if !exists(p.StateDir) {
+		return Row{Pass, check, p.StateDir + " can be made"}
+	}
+	return Row{Pass, check, p.StateDir + " is writable"}
+}
+
+// makable tells whether a directory is writable, or one above it in which it
+// can be made; dir is the one that was looked at.
+func makable(path string) (dir string, err error) {
+	dir = path
+	for !exists(dir) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return dir, errors.Unwrap(err)
+	case !info.IsDir():
+		return dir, unix.ENOTDIR
+	}
+	return dir, unix.Access(dir, unix.W_OK|unix.X_OK)
 }
 
 func exists(path string) bool {

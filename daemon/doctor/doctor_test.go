@@ -18,6 +18,7 @@ func patient(t *testing.T) Patient {
 		Paths:     probes.Paths{Procfs: "/proc", Sysfs: "/sys"},
 		Socket:    filepath.Join(t.TempDir(), "s", "plimsoll.sock"),
 		Addresses: []string{"127.0.0.1:0"},
+		StateDir:  filepath.Join(t.TempDir(), "state"),
 	}
 }
 

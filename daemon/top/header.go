@@ -19,12 +19,20 @@ func (f *frame) header(s *view.State) {
 	if space := f.width - used - len(clock); space > 1 {
 		left = append(left, span{strings.Repeat(" ", space) + clock, dim})
 	}
-	facts := s.Agent.ModeText() + " · up " + view.Age(s.Age(s.Agent.Started)) + " · a sample takes " + view.Seconds(s.Agent.TickDurationSeconds)
+	facts := " · up " + view.Age(s.Age(s.Agent.Started)) + " · a sample takes " + view.Seconds(s.Agent.TickDurationSeconds)
 	if s.Agent.TicksMissed > 0 {
 		facts += " · " + view.Count(s.Agent.TicksMissed) + " samples left out"
 	}
-	f.add(left, line{{facts, dim}})
+	f.add(left, line{{s.ModeText(), modeStyle(s)}, {facts, dim}})
 	f.gap()
+}
+
+// modeStyle marks what keeps the agent of a cluster from acting.
+func modeStyle(s *view.State) style {
+	if c := s.Cluster; c != nil && (c.DryRun || !c.PodsSynced || !c.StaleSince.IsZero()) {
+		return yellow
+	}
+	return dim
 }
 
 // headStyle shows nothing as well that was not judged in full.
@@ -42,7 +50,7 @@ func verdictStyle(v plugins.Verdict) style {
 	return levelStyle(v.Level)
 }
 
-// candidatesShown in a frame; the page has all.
+// candidatesShown in a frame; the page shows more, the API all.
 const candidatesShown = 3
 
 func (f *frame) verdicts(s *view.State) {
@@ -58,17 +66,18 @@ func (f *frame) verdicts(s *view.State) {
 			head = append(head, span{"  " + gauge(v, 20) + "  ", verdictStyle(v)}, span{"line at " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
 		}
 		f.add(head, line{{"  " + v.Reason, plain}})
-		f.candidates(v.Candidates)
+		f.candidates(v.Candidates, named(s))
+	}
+	if e := s.LastEviction; e != nil {
+		f.add(line{{"last eviction, " + view.Age(s.Age(e.Time)) + " ago: ", dim}, {e.Text(), plain}})
 	}
 }
 
-func (f *frame) candidates(list []plugins.Candidate) {
-	for i, c := range list[:min(candidatesShown, len(list))] {
-		lead := "               "
-		if i == 0 {
-			lead = "  would go:    "
-		}
+func (f *frame) candidates(list []plugins.Candidate, named string) {
+	lead := "  " + fit(named+":", 13, false)
+	for _, c := range list[:min(candidatesShown, len(list))] {
 		f.add(line{{lead, dim}, {c.Name, bold}, {"  " + c.Why, plain}})
+		lead = "               "
 	}
 }
 

@@ -14,13 +14,14 @@ func Lines(prev, now *view.State) []string {
 	var list []string
 	if prev == nil {
 		text, _ := now.Headline()
-		list = append(list, now.Agent.Node+": "+text+"; "+now.Agent.ModeText())
+		list = append(list, now.Agent.Node+": "+text+"; "+now.ModeText())
 		for _, n := range now.Agent.Notes {
 			list = append(list, "note: "+n)
 		}
 		prev = &view.State{Snapshot: &probes.Snapshot{}, Levels: &plugins.Levels{}}
 	}
-	list = append(list, levelLines(prev.Levels, now.Levels)...)
+	list = append(list, levelLines(prev.Levels, now.Levels, named(now))...)
+	list = append(list, evictionLines(prev.LastEviction, now.LastEviction)...)
 	list = append(list, ownLimitLines(prev, now)...)
 	list = append(list, probeLines(prev, now)...)
 	list = append(list, configLines(prev.Agent.ConfigError, now.Agent.ConfigError)...)
@@ -31,7 +32,16 @@ func Lines(prev, now *view.State) []string {
 	return list
 }
 
-func levelLines(prev, now *plugins.Levels) []string {
+// named is what a plugin's candidates are called: in a cluster it is the round
+// that ranks and spares.
+func named(s *view.State) string {
+	if s.Cluster != nil {
+		return "named"
+	}
+	return "would go"
+}
+
+func levelLines(prev, now *plugins.Levels, named string) []string {
 	var list []string
 	for _, v := range now.Verdicts {
 		was := levelOf(prev, v)
@@ -40,7 +50,7 @@ func levelLines(prev, now *plugins.Levels) []string {
 		}
 		list = append(list, view.Title(v)+": "+was.String()+" → "+v.Level.String()+" ("+v.Plugin+"): "+v.Reason)
 		for _, c := range v.Candidates[:min(candidatesShown, len(v.Candidates))] {
-			list = append(list, view.Title(v)+": would go: "+c.Name+", "+c.Why)
+			list = append(list, view.Title(v)+": "+named+": "+c.Name+", "+c.Why)
 		}
 	}
 	for _, v := range prev.Verdicts {
@@ -49,6 +59,19 @@ func levelLines(prev, now *plugins.Levels) []string {
 		}
 	}
 	return list
+}
+
+// evictionLines tell a new eviction, and when its pod is gone.
+func evictionLines(was, is *view.Eviction) []string {
+	switch {
+	case is == nil:
+		return nil
+	case was == nil || was.Decision != is.Decision:
+		return []string{is.Text() + " (decision " + is.Decision + ")"}
+	case was.GoneAt.IsZero() && !is.GoneAt.IsZero():
+		return []string{is.Name + " is gone, " + view.Age(is.GoneAt.Sub(is.Time)) + " after its eviction"}
+	}
+	return nil
 }
 
 func judged(l *plugins.Levels, v plugins.Verdict) bool {

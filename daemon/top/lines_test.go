@@ -2,6 +2,7 @@ package top
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -79,4 +80,28 @@ func TestAReloadThatDidNotWorkIsALine(t *testing.T) {
 	assert.Equal(t, []string{stamp + "configuration: reload did not work, the last good one is in force: line 7"}, Lines(with(""), with("line 7")))
 	assert.Equal(t, []string{stamp + "configuration: reload did not work, the last good one is in force: line 8"}, Lines(with("line 7"), with("line 8")))
 	assert.Equal(t, []string{stamp + "configuration: the file is good again and in force"}, Lines(with("line 7"), with("")))
+}
+
+func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
+	with := func(e *view.Eviction) *view.State {
+		s := scenes.Calm()
+		s.LastEviction = e
+		return s
+	}
+	first := &view.Eviction{Decision: "d1", Time: scenes.Start(), Name: "shop/cart", Why: "working set 3.0 GiB"}
+	gone := *first
+	gone.GoneAt = scenes.Start().Add(14 * time.Second)
+	assert.Equal(t, []string{stamp + "evicted shop/cart: working set 3.0 GiB; not gone yet (decision d1)"}, Lines(with(nil), with(first)))
+	assert.Equal(t, []string{stamp + "shop/cart is gone, 14 s after its eviction"}, Lines(with(first), with(&gone)))
+	assert.Empty(t, Lines(with(&gone), with(&gone)))
+	dry := &view.Eviction{Decision: "d2", Time: scenes.Start(), Name: "shop/cart", Why: "working set 3.0 GiB", DryRun: true}
+	assert.Equal(t, []string{stamp + "dry run: would evict shop/cart: working set 3.0 GiB (decision d2)"}, Lines(with(&gone), with(dry)))
+	assert.Empty(t, Lines(with(dry), with(nil)), "one that is kept no more is no news")
+}
+
+func TestInAClusterAPluginOnlyNames(t *testing.T) {
+	up := Lines(scenes.Evicted(), scenes.DryRun())
+	assert.Contains(t, up, stamp+"Memory: named: pod 8d1c2f6e, working set 5.0 GiB")
+	assert.Contains(t, up[len(up)-1], "dry run: would evict shop/cart-66b8d-mm4qz")
+	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN: it only says what it would do")
 }

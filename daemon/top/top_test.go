@@ -26,6 +26,7 @@ func allScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(),
 	}
 }
 
@@ -152,4 +153,27 @@ func TestANarrowTableLosesItsLastColumns(t *testing.T) {
 	b.Reset()
 	wide.lines(60)[1].write(&b, 60, false)
 	assert.Equal(t, "a-long-name-of-a-thing   11   22", b.String())
+}
+
+func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
+	for _, c := range []struct {
+		state *view.State
+		want  string
+	}{
+		{scenes.Calm(), "standalone: nothing is evicted"},
+		{scenes.DryRun(), "DRY RUN: it only says what it would do"},
+		{scenes.Evicted(), "cluster: 2 pods of this node known"},
+		{scenes.Deaf(), "cluster: API server silent since 12:00:30, nobody is evicted"},
+	} {
+		second := strings.Split(frameOf(c.state, 80, 24, false), "\n")[1]
+		assert.True(t, strings.HasPrefix(second, c.want), second)
+	}
+	marked := "\x1b[1;33m"
+	assert.NotContains(t, strings.Split(frameOf(scenes.Evicted(), 80, 24, true), "\n")[1], marked)
+	assert.Contains(t, strings.Split(frameOf(scenes.DryRun(), 80, 24, true), "\n")[1], marked)
+}
+
+func TestTheNewestEvictionIsALine(t *testing.T) {
+	assert.Contains(t, frameOf(scenes.Evicted(), 120, 40, false), "last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; gone after 14 s\n")
+	assert.NotContains(t, frameOf(scenes.Calm(), 120, 40, false), "last eviction")
 }

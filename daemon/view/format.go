@@ -103,6 +103,12 @@ func Age(d time.Duration) string {
 	return two(s/(24*3600), "d", s/3600%24, "h")
 }
 
+// Clock is a time of day, in UTC like everything here: 12:02:05.
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05") }
+
+// Stamp is a day and its time, in UTC.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
+
 func two(a int64, unit string, b int64, small string) string {
 	if b == 0 {
 		return fmt.Sprintf("%d %s", a, unit)

@@ -72,9 +72,37 @@ func Title(v plugins.Verdict) string {
 }
 
 // ModeText says what the mode of the agent means for the pods.
-func (a Agent) ModeText() string {
-	if a.Mode == "standalone" {
+func (s *State) ModeText() string {
+	c := s.Cluster
+	switch {
+	case s.Agent.Mode == "standalone":
 		return "standalone: nothing is evicted"
+	case c == nil:
+		return Printable(s.Agent.Mode)
 	}
-	return Printable(a.Mode)
+	blind := c.blind()
+	switch {
+	case c.DryRun && blind != "":
+		return dryRunText + " · " + blind
+	case c.DryRun:
+		return dryRunText
+	case blind != "":
+		return "cluster: " + blind
+	case c.Pods == 1:
+		return "cluster: 1 pod of this node known"
+	}
+	return "cluster: " + Count(uint64(c.Pods)) + " pods of this node known"
+}
+
+const dryRunText = "DRY RUN: it only says what it would do"
+
+// blind says why nobody can be evicted now; empty when the pods are known.
+func (c *Cluster) blind() string {
+	switch {
+	case !c.PodsSynced:
+		return "pods not listed yet, nobody is evicted"
+	case !c.StaleSince.IsZero():
+		return "API server silent since " + Clock(c.StaleSince) + ", nobody is evicted"
+	}
+	return ""
 }

@@ -105,6 +105,6 @@ func TestALevelThatWasNotJudgedInFullSaysSo(t *testing.T) {
 }
 
 func TestTheModeSaysWhatItMeans(t *testing.T) {
-	assert.Equal(t, "standalone: nothing is evicted", Agent{Mode: "standalone"}.ModeText())
-	assert.Equal(t, "something else", Agent{Mode: "something else"}.ModeText())
+	assert.Equal(t, "standalone: nothing is evicted", (&State{Agent: Agent{Mode: "standalone"}}).ModeText())
+	assert.Equal(t, "something else", (&State{Agent: Agent{Mode: "something else"}}).ModeText())
 }

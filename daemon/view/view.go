@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -17,6 +18,21 @@ type State struct {
 	Agent    Agent
 	Snapshot *probes.Snapshot
 	Levels   *plugins.Levels
+	// Cluster is nil for an agent that runs standalone.
+	Cluster *Cluster
+	// LastEviction is the newest one that is kept, nil for none.
+	LastEviction *Eviction
+}
+
+// With is the same state with what the cluster is like now and the newest
+// eviction among the decisions, which come newest first.
+func (s *State) With(c *Cluster, decisions []evict.Decision) *State {
+	if s == nil {
+		return nil
+	}
+	with := *s
+	with.Cluster, with.LastEviction = c, newestEviction(decisions)
+	return &with
 }
 
 // Agent is what the agent says of itself.
@@ -24,7 +40,7 @@ type Agent struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Mode is why nothing is evicted: "standalone".
+	// Mode is "cluster", or why nothing is evicted: "standalone".
 	Mode string `json:"mode"`
 	// CgroupFlavour is v1, v2 or hybrid; empty when none was found.
 	CgroupFlavour string `json:"cgroupFlavour,omitempty"`
@@ -55,6 +71,9 @@ type Pressure struct {
 	WindowSeconds float64           `json:"windowSeconds"`
 	Stall         probes.Ratios     `json:"stall"`
 	Verdicts      []plugins.Verdict `json:"verdicts"`
+	// Cluster is absent for an agent that runs standalone.
+	Cluster      *Cluster  `json:"cluster,omitempty"`
+	LastEviction *Eviction `json:"lastEviction,omitempty"`
 }
 
 // Pressure of the state.
@@ -62,6 +81,7 @@ func (s *State) Pressure() Pressure {
 	p := Pressure{
 		Time: s.Levels.Time, Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
 		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts,
+		Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
 	for _, v := range s.Levels.Verdicts {
 		p.Levels[v.Resource] = s.Levels.Of(v.Resource)
@@ -71,7 +91,10 @@ func (s *State) Pressure() Pressure {
 
 // State of the agent that sent the snapshot and the pressure.
 func (p Pressure) State(s *probes.Snapshot) *State {
-	return &State{Agent: p.Agent, Snapshot: s, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts}}
+	return &State{
+		Agent: p.Agent, Snapshot: s, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts},
+		Cluster: p.Cluster, LastEviction: p.LastEviction,
+	}
 }
 
 // WriteJSON is how everything of ours writes JSON: indented, and with < and >

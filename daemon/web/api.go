@@ -44,11 +44,12 @@ func (s *Server) plugins(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) decisions(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, func(*view.State) any {
-		return struct {
-			Decisions []evict.Decision `json:"decisions"`
-		}{s.Decisions()}
-	})
+	s.answer(w, func(*view.State) any { return Decisions{append([]evict.Decision{}, s.Decisions()...)} })
+}
+
+// Decisions is /api/v1/decisions: the newest first.
+type Decisions struct {
+	Decisions []evict.Decision `json:"decisions"`
 }
 
 func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
@@ -63,7 +64,7 @@ func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
 
 // answer writes what of makes of the newest state.
 func (s *Server) answer(w http.ResponseWriter, of func(*view.State) any) {
-	st := s.State()
+	st := s.whole()
 	if st == nil {
 		http.Error(w, errNoSampleYet.Error(), http.StatusServiceUnavailable)
 		return

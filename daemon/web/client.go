@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
@@ -68,6 +69,14 @@ func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
 	var list struct{ Plugins []Plugin }
 	err := c.get(ctx, "/api/v1/plugins", &list)
 	return list.Plugins, err
+}
+
+// Decisions that the agent keeps, newest first. ErrNoAgent when nobody
+// listens.
+func (c *Client) Decisions(ctx context.Context) ([]evict.Decision, error) {
+	var body Decisions
+	err := c.get(ctx, "/api/v1/decisions", &body)
+	return body.Decisions, err
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {

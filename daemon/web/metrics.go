@@ -13,7 +13,7 @@ import (
 
 // metrics is the handler of /metrics.
 func (s *Server) metrics() http.Handler {
-	return &metricsHandler{agent: view.Agent{Version: s.Version}, state: s.State}
+	return &metricsHandler{agent: view.Agent{Version: s.Version}, state: func() *view.State { return s.State().With(s.cluster(), nil) }}
 }
 
 // metricsHandler answers in the Prometheus text format 0.0.4. A scrape reads
@@ -118,5 +118,5 @@ func appendMetrics(b []byte, s *view.State) []byte {
 	if s.Levels != nil {
 		b = appendVerdicts(b, s.Levels.Verdicts)
 	}
-	return b
+	return appendCluster(b, s)
 }

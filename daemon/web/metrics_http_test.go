@@ -97,7 +97,7 @@ func TestBeforeTheFirstTickTheAgentSaysOnlyWhatItIs(t *testing.T) {
 func TestTheServersVersionShowsBeforeTheFirstTick(t *testing.T) {
 	s := &Server{Version: "v9", State: func() *view.State { return nil }}
 	assert.Contains(t, string(metricsBody(t, getMetrics(t, s.metrics()))), `plimsoll_build_info{version="v9",`)
-	s.State = fullState
+	s.State, s.Cluster = fullState, fullCluster
 	assert.Equal(t, string(appendMetrics(nil, fullState())), string(metricsBody(t, getMetrics(t, s.metrics()))), "then the State's")
 }
 

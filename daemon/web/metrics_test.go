@@ -61,6 +61,7 @@ func fullState() *view.State {
 			{Plugin: "disk-latency", Scope: "nvme0n1", Level: plugins.Soft, Absent: "window not covered yet"},
 			{Plugin: "network", Scope: "eth0", Level: plugins.None, Absent: "speed unknown"},
 		}},
+		Cluster: fullCluster(),
 	}
 }
 
@@ -142,17 +143,18 @@ func TestTheExpositionOfAKnownStateIsTheGoldenText(t *testing.T) {
 
 func TestTheNamesOfAllFamiliesAreTheOnesThatRulesAndDashboardsUse(t *testing.T) {
 	want := []string{
-		"plimsoll_build_info", "plimsoll_config_last_reload_successful", "plimsoll_cpu_seconds_total",
+		"plimsoll_api_server_stale_seconds", "plimsoll_build_info", "plimsoll_config_last_reload_successful", "plimsoll_cpu_seconds_total",
 		"plimsoll_disk_await_seconds", "plimsoll_disk_io_time_seconds_total", "plimsoll_disk_queue_length",
 		"plimsoll_disk_read_bytes_total", "plimsoll_disk_read_time_seconds_total", "plimsoll_disk_reads_completed_total",
 		"plimsoll_disk_utilization_ratio", "plimsoll_disk_write_time_seconds_total", "plimsoll_disk_writes_completed_total",
-		"plimsoll_disk_written_bytes_total", "plimsoll_history_gaps_total", "plimsoll_memory_available_bytes",
+		"plimsoll_disk_written_bytes_total", "plimsoll_eviction_dry_run", "plimsoll_evictions_suppressed_total", "plimsoll_evictions_total",
+		"plimsoll_history_gaps_total", "plimsoll_memory_available_bytes",
 		"plimsoll_memory_refaults_total", "plimsoll_memory_total_bytes", "plimsoll_network_listen_drops_total",
 		"plimsoll_network_receive_bytes_total", "plimsoll_network_receive_drops_total", "plimsoll_network_receive_errors_total",
 		"plimsoll_network_receive_packets_total", "plimsoll_network_speed_bytes_per_second", "plimsoll_network_tcp_retransmits_total",
 		"plimsoll_network_transmit_bytes_total", "plimsoll_network_transmit_drops_total", "plimsoll_network_transmit_errors_total",
-		"plimsoll_network_transmit_packets_total", "plimsoll_network_utilization_ratio", "plimsoll_oom_kills_total",
-		"plimsoll_plugin_up", "plimsoll_pressure_ratio", "plimsoll_pressure_stalled_seconds_total",
+		"plimsoll_network_transmit_packets_total", "plimsoll_network_utilization_ratio", "plimsoll_node_condition", "plimsoll_node_status_writes_total",
+		"plimsoll_oom_kills_total", "plimsoll_plugin_up", "plimsoll_pods", "plimsoll_pods_synced", "plimsoll_pressure_ratio", "plimsoll_pressure_stalled_seconds_total",
 		"plimsoll_pressure_waiting_seconds_total", "plimsoll_probe_duration_seconds", "plimsoll_probe_success",
 		"plimsoll_softnet_squeezed_total", "plimsoll_start_time_seconds", "plimsoll_threshold_met",
 		"plimsoll_tick_duration_seconds", "plimsoll_ticks_missed_total",

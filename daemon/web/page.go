@@ -55,4 +55,4 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(b.Bytes()) // whoever asked is gone: nobody is left to tell
 }
 
-func (s *Server) page() http.Handler { return pageHandler(s.State, s.Decisions) }
+func (s *Server) page() http.Handler { return pageHandler(s.whole, s.Decisions) }

@@ -18,6 +18,8 @@ type pageData struct {
 	Headline string
 	Level    string // none, soft, hard, unknown: a class; the words say it as well
 	Mode     string
+	DryRun   bool
+	Eviction string // the newest one, empty for none
 	Facts    []string
 	Alarms   []string // what makes the page itself less trustworthy
 	Notes    []string
@@ -32,8 +34,11 @@ type pageData struct {
 	NICs      []nicRow
 	RestNICs  []nicRow
 	Workloads []workloadRow
-	Hidden    int // workloads beyond those shown
+	Hidden    int          // workloads beyond those shown
+	Cluster   *pageCluster // nil for an agent that runs standalone
 	Decisions []pageDecision
+	Unfolded  int // so many decisions are shown at once
+	Earlier   int // and so many are folded
 	Failed    []probes.Probe
 	Probes    int
 	Absences  []view.Absence
@@ -73,6 +78,10 @@ func hot(c cell, is bool) cell {
 // stale is how many periods old a sample may be before the page says so.
 const stale = 3
 
+// silent is how long the API server may say nothing before the page says so: a
+// watch that ends and begins again is no trouble.
+const silent = 5 * time.Second
+
 func (p *page) data() pageData {
 	s := p.state()
 	if s == nil {
@@ -89,13 +98,16 @@ func (p *page) data() pageData {
 	shownNICs, restNICs := s.NICs()
 	disks, idle := s.Disks()
 	workloads, hidden := workloadRows(s)
+	decisions := pageDecisions(p.decisions(), s.Snapshot.Time)
+	unfolded := unfoldedOf(decisions)
 	return pageData{
-		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.Agent.ModeText(),
+		DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
+		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Notes),
 		Verdicts: pageVerdicts(s), Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
-		Workloads: workloads, Hidden: hidden, Decisions: pageDecisions(p.decisions(), s.Snapshot.Time),
+		Workloads: workloads, Hidden: hidden, Decisions: decisions, Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
 		Failed: printableProbes(s.FailedProbes()), Probes: len(s.Snapshot.Probes), Absences: s.Absences(),
 	}
 }
@@ -120,6 +132,14 @@ func verdictClass(v plugins.Verdict) string {
 	return levelClass(v.Level)
 }
 
+func lastEviction(s *view.State) string {
+	e := s.LastEviction
+	if e == nil {
+		return ""
+	}
+	return "Last eviction, " + view.Age(s.Age(e.Time)) + " ago: " + e.Text()
+}
+
 func agentFacts(s *view.State) []string {
 	a := s.Agent
 	facts := []string{"up " + view.Age(s.Age(a.Started)), "Plimsoll " + view.Printable(a.Version)}
@@ -142,6 +162,9 @@ func alarms(s *view.State, now time.Time) []string {
 	}
 	if e := s.Agent.ConfigError; e != "" {
 		list = append(list, "The last reload of the configuration did not work, the one before it is in force: "+view.Printable(e))
+	}
+	if c := s.Cluster; c != nil && !c.StaleSince.IsZero() && s.Age(c.StaleSince) > silent {
+		list = append(list, "The API server has not been heard for "+view.Age(s.Age(c.StaleSince))+because(c.StaleBecause)+": nobody is evicted until it is.")
 	}
 	if s.Agent.TicksMissed > 0 {
 		list = append(list, view.Count(s.Agent.TicksMissed)+" samples were left out since the start: the one before took too long.")

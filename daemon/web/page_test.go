@@ -26,15 +26,24 @@ func pageScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(),
 	}
 }
 
-// decisionsOf is what a first round says about the state.
+// decisionsOf is what rounds before the state decided, or without a cluster
+// what a first round says about it.
 func decisionsOf(s *view.State) []evict.Decision {
 	if s == nil {
 		return nil
 	}
-	return evict.Decide(nil, s.Levels)
+	if s.Cluster != nil {
+		return scenes.Decisions(s.Cluster.DryRun)
+	}
+	d, _ := evict.Decide(evict.Input{Time: s.Snapshot.Time, Levels: s.Levels, Config: evict.DefaultConfig()})
+	if len(d.Causes) == 0 {
+		return nil
+	}
+	return []evict.Decision{d}
 }
 
 // getPage is the page of a state a moment after its tick.
@@ -195,12 +204,6 @@ func TestAWorkloadAtItsOwnLimitIsToldFromTheNodesPressure(t *testing.T) {
 	text, _ := getPage(t, scenes.OwnLimit(), "", 0)
 	assert.True(t, strings.Contains(text, "<h1>No pressure</h1>"), "<h1>No pressure</h1>")
 	assert.Equal(t, 1, strings.Count(text, "at its own limit: its pressure, not the node&#39;s"))
-}
-
-func TestADecisionShowsWhomItSparedAndWhy(t *testing.T) {
-	text, _ := getPage(t, scenes.MemoryHard(), "", 0)
-	assert.True(t, strings.Contains(text, "Spared candidates: 3"), "Spared candidates: 3")
-	assert.True(t, strings.Contains(text, evict.Standalone), evict.Standalone)
 }
 
 func TestTheBarPutsTheMarkAtTheThreshold(t *testing.T) {

@@ -2,10 +2,8 @@ package web
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -17,6 +15,7 @@ type pageVerdict struct {
 	Bar                                                          *bar
 	Evidence                                                     []evidenceRow
 	Candidates                                                   []candidateRow
+	MoreCandidates                                               int
 }
 
 type evidenceRow struct {
@@ -25,7 +24,7 @@ type evidenceRow struct {
 	Met               string
 }
 
-type candidateRow struct{ Name, Where, Relief, Why, Spared string }
+type candidateRow struct{ Name, Where, Relief, Why string }
 
 func pageVerdicts(s *view.State) []pageVerdict {
 	list := make([]pageVerdict, 0, len(s.Levels.Verdicts))
@@ -41,8 +40,10 @@ func pageVerdicts(s *view.State) []pageVerdict {
 		for _, e := range v.Evidence {
 			p.Evidence = append(p.Evidence, newEvidence(e))
 		}
-		for _, c := range v.Candidates {
-			p.Candidates = append(p.Candidates, candidate(c, ""))
+		shown := v.Candidates[:min(candidatesShown, len(v.Candidates))]
+		p.MoreCandidates = len(v.Candidates) - len(shown)
+		for _, c := range shown {
+			p.Candidates = append(p.Candidates, candidate(c))
 		}
 		list = append(list, p)
 	}
@@ -63,10 +64,9 @@ func newEvidence(e plugins.Evidence) evidenceRow {
 	return row
 }
 
-func candidate(c plugins.Candidate, spared string) candidateRow {
+func candidate(c plugins.Candidate) candidateRow {
 	return candidateRow{
-		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit),
-		Why: view.Printable(c.Why), Spared: view.Printable(spared),
+		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit), Why: view.Printable(c.Why),
 	}
 }
 
@@ -107,33 +107,6 @@ func newBar(v plugins.Verdict) *bar {
 	}
 	at := func(x float64) int { return int(min(1, x/top)*barWidth + 0.5) }
 	return &bar{Value: at(o), Mark: at(t), Scale: view.Quantity(top, v.Unit)}
-}
-
-type pageDecision struct {
-	Time, Stamp, Ago, Plugin, Level, Reason string
-	Spared                                  []candidateRow
-	Observed                                string
-}
-
-// decisionsShown of all that are kept; the API has the rest.
-const decisionsShown = 20
-
-func pageDecisions(list []evict.Decision, now time.Time) []pageDecision {
-	out := make([]pageDecision, 0, decisionsShown)
-	for _, d := range list[:min(decisionsShown, len(list))] {
-		p := pageDecision{
-			Time: d.Time.UTC().Format("15:04:05"), Stamp: d.Time.UTC().Format(time.RFC3339), Ago: view.Age(now.Sub(d.Time)),
-			Plugin: view.Printable(d.Plugin), Level: levelClass(d.Level), Reason: view.Printable(d.Reason),
-		}
-		if d.Scope != "node" {
-			p.Plugin += " " + view.Printable(d.Scope)
-		}
-		for _, c := range d.Spared {
-			p.Spared = append(p.Spared, candidate(c.Candidate, c.SparedBecause))
-		}
-		out = append(out, p)
-	}
-	return out
 }
 
 // sparkline is a trend over the last two minutes as the points of SVG lines,
@@ -194,3 +167,6 @@ func lines(trend []probes.TrendPoint, scale float64, of func(probes.TrendPoint) 
 }
 
 func coordinate(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
+
+// candidatesShown of a verdict; the API has all.
+const candidatesShown = 20

@@ -24,7 +24,10 @@ import (
 // Server answers from these functions, which must not block.
 type Server struct {
 	// State is nil before the first tick.
-	State     func() *view.State
+	State func() *view.State
+	// Cluster is nil, or returns nil, for an agent that runs standalone.
+	Cluster func() *view.Cluster
+	// Decisions that are kept, newest first.
 	Decisions func() []evict.Decision
 	// Healthy and Ready say what is wrong, naming the part, or nil.
 	Healthy, Ready func() error
@@ -32,6 +35,17 @@ type Server struct {
 	Reload  func() error
 	Version string
 	Log     *slog.Logger
+}
+
+// whole is the newest state with what the cluster is like now and the newest
+// eviction; nil before the first tick.
+func (s *Server) whole() *view.State { return s.State().With(s.cluster(), s.Decisions()) }
+
+func (s *Server) cluster() *view.Cluster {
+	if s.Cluster == nil {
+		return nil
+	}
+	return s.Cluster()
 }
 
 // Exposure says what an address may show.

@@ -145,7 +145,7 @@ func memoryStall(l plugins.Level, stall float64, since time.Time) plugins.Verdic
 		Rule: max(l, plugins.Soft), What: "global reclaim, pages scanned per second", Operator: ">", Unit: "pages", Observed: probes.Some(0.0),
 	}
 	return plugins.Verdict{
-		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: l, Since: since, Condition: "MemoryContention",
+		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: l, Pressing: l, Since: since, Condition: "MemoryContention",
 		Observed: probes.Some(stall), Operator: ">=", Threshold: probes.Some(threshold), Unit: "ratio",
 		Reason:   fmt.Sprintf("memory stall, full, over %s %.1f %% (threshold >= %.0f %%)", over, 100*stall, 100*threshold),
 		Evidence: []plugins.Evidence{e, scans},

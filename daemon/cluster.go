@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// cluster is what an agent has beside one that runs standalone.
+type cluster struct {
+	node    string
+	nodes   corev1client.NodesGetter
+	pods    *pods.Watcher
+	evictor *evict.Evictor
+	tainter *evict.Tainter
+	events  *evict.Announcer
+	status  *lease.Status
+	store   evict.Store
+	log     *slog.Logger
+
+	// conditions that were decided last, and marked is closed when there are
+	// some: until then nothing is written, or a restart would take away what
+	// the agent before it wrote.
+	conditions atomic.Pointer[[]lease.Condition]
+	marked     chan struct{}
+
+	// Of the round's goroutine alone.
+	seen    *corev1.Node // the Node as this round read it, or nil
+	uid     string       // of the Node, once it was read
+	adopted bool         // the taints of an agent before this one are known
+	clean   bool         // no taint of ours is on the Node
+}
+
+// newCluster makes the clients. It asks the API server nothing: an agent
+// starts whether or not that is there.
+func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error) {
+	how, err := reach(c.Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfig(how)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	cl := &cluster{
+		node: node, nodes: core, log: log, marked: make(chan struct{}),
+		pods:    &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log},
+		evictor: &evict.Evictor{REST: core.RESTClient()},
+		tainter: &evict.Tainter{Nodes: core, Node: node, Log: log},
+		events:  evict.NewAnnouncer(core, node, log),
+		store:   evict.Store{Path: filepath.Join(c.State.Dir, "evict.json")},
+		status:  &lease.Status{Node: node, Nodes: core, Log: log},
+	}
+	cl.status.Conditions = func() []lease.Condition { return *cl.conditions.Load() }
+	return cl, nil
+}
+
+// run keeps what is known of the pods and the Node's conditions up to date
+// until ctx is done.
+func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
+	g.Go(func() error { return c.pods.Run(ctx) })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.marked:
+			return c.status.Run(ctx)
+		}
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		c.events.Close()
+		return nil
+	})
+}
+
+// view is what the agent shows of the cluster.
+func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
+	list := c.pods.List(config.Protect)
+	v := &view.Cluster{
+		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced,
+		StaleSince: list.StaleSince, StaleBecause: list.StaleBecause, StatusWrites: map[string]uint64{},
+	}
+	if conditions := c.conditions.Load(); conditions != nil {
+		for _, m := range *conditions {
+			v.Conditions = append(v.Conditions, evict.Condition(m))
+		}
+	}
+	for why, n := range c.status.Writes() {
+		v.StatusWrites[string(why)] = n
+	}
+	v.Evictions, v.Suppressed = tally.Counts()
+	return v
+}
+
+// ready says what is missing: the pods must have been listed once.
+func (c *cluster) ready() error {
+	if !c.pods.Synced() {
+		return errors.New("pods: not listed yet")
+	}
+	return nil
+}
+
+// errNoCluster: nothing says how the API server is reached.
+var errNoCluster = errors.New("no cluster: say --kubeconfig FILE, or --standalone to run without one")
+
+// reach is the client configuration of a kubeconfig, or a pod's own.
+func reach(kubeconfig string) (*rest.Config, error) {
+	c, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		c, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	switch {
+	case errors.Is(err, rest.ErrNotInCluster):
+		return nil, errNoCluster
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	c.UserAgent = "plimsoll-agent/" + Version()
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c.QPS = -1 // a round is the limit, not a queue in the client
+	c.WarningHandler = rest.NoWarnings{}
+	c.Proxy = http.ProxyFromEnvironment
+	return c, nil
+}
+
+// nodeTimeout bounds reading the Node: without it nobody is evicted.
+const nodeTimeout = 2 * time.Second
+
+func (c *cluster) getNode(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	return c.nodes.Nodes().Get(ctx, c.node, metav1.GetOptions{})
+}

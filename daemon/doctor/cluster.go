@@ -1,0 +1,160 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/version"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+)
+
+// serverTimeout bounds all questions to the API server together.
+const serverTimeout = 15 * time.Second
+
+// oldestKubernetes is the oldest minor version 1.x that is supported.
+const oldestKubernetes = 30
+
+// cluster examines the API server, where one is named.
+func (p Patient) cluster(ctx context.Context) []Row {
+	switch {
+	case p.NoCluster != nil:
+		return []Row{{Fail, "API server", p.NoCluster.Error()}}
+	case p.Cluster == nil:
+		return []Row{{Pass, "API server", "none is named: this agent could only run with --standalone"}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+	defer cancel()
+	rows := []Row{p.dryRun()}
+	server := apiServer(ctx, p.Cluster)
+	rows = append(rows, server)
+	if server.Result != Fail {
+		rows = append(rows, rights(ctx, p.Cluster))
+	}
+	return rows
+}
+
+func (p Patient) dryRun() Row {
+	if p.DryRun {
+		return Row{Warn, "dry run", "the agent observes only: no condition, no taint, no eviction (eviction.dryRun: false lets it act)"}
+	}
+	return Row{Pass, "dry run", "off: the agent acts"}
+}
+
+// apiServer asks for its version, which everybody may.
+func apiServer(ctx context.Context, how *rest.Config) Row {
+	const check = "API server"
+	client, err := authorizationclient.NewForConfig(how)
+	if err != nil {
+		return Row{Fail, check, how.Host + ": " + oneLine(err)}
+	}
+	start := time.Now()
+	b, err := client.RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").MaxRetries(0).DoRaw(ctx)
+	took := time.Since(start).Round(time.Millisecond)
+	if err != nil {
+		return Row{Fail, check, how.Host + ": " + oneLine(err)}
+	}
+	var v version.Info
+	if err := yaml.Unmarshal(b, &v); err != nil || v.GitVersion == "" {
+		return Row{Fail, check, how.Host + ": what answers is no Kubernetes API server"}
+	}
+	finding := fmt.Sprintf("%s: Kubernetes %s, answered in %s", how.Host, v.GitVersion, took)
+	if major, minor, ok := kernelVersion(v.Major + "." + v.Minor); ok && major == 1 && minor < oldestKubernetes {
+		return Row{Fail, check, fmt.Sprintf("%s is older than 1.%d", finding, oldestKubernetes)}
+	}
+	return Row{Pass, check, finding}
+}
+
+// right is one verb on one kind of thing.
+type right struct{ verb, group, resource, subresource string }
+
+func (r right) String() string {
+	what := r.resource
+	if r.subresource != "" {
+		what += "/" + r.subresource
+	}
+	if r.group != "" {
+		what += "." + r.group
+	}
+	return r.verb + " " + what
+}
+
+// rights asks for each right that the agent uses whether whoever asks has it.
+// The question itself needs none: system:basic-user, which every authenticated
+// user has, allows it.
+func rights(ctx context.Context, how *rest.Config) Row {
+	const check = "rights"
+	needed, err := neededRights()
+	if err != nil {
+		return Row{Fail, check, "deploy/rbac.yaml: " + oneLine(err)}
+	}
+	client, err := authorizationclient.NewForConfig(how)
+	if err != nil {
+		return Row{Fail, check, oneLine(err)}
+	}
+	var missing []string
+	for _, r := range needed {
+		may, err := client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return Row{Fail, check, fmt.Sprintf("whether it may %s: %s", r, oneLine(err))}
+		}
+		if !may.Status.Allowed {
+			missing = append(missing, r.String())
+		}
+	}
+	if len(missing) > 0 {
+		return Row{Fail, check, fmt.Sprintf("%d of %d missing: %s (apply deploy/rbac.yaml)", len(missing), len(needed), strings.Join(missing, ", "))}
+	}
+	return Row{Pass, check, fmt.Sprintf("all %d that the agent uses", len(needed))}
+}
+
+// neededRights are those of the ClusterRoles in deploy/rbac.yaml.
+func neededRights() ([]right, error) {
+	var all []right
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(deploy.RBAC), 4096)
+	for {
+		var role rbacv1.ClusterRole
+		err := documents.Decode(&role)
+		switch {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		case role.Kind == "ClusterRole":
+			all = append(all, rightsOf(role.Rules)...)
+		}
+	}
+}
+
+func rightsOf(rules []rbacv1.PolicyRule) []right {
+	var all []right
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, what := range rule.Resources {
+				resource, sub, _ := strings.Cut(what, "/")
+				for _, verb := range rule.Verbs {
+					all = append(all, right{verb, group, resource, sub})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// oneLine is an error as a finding.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,157 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+)
+
+// apiServerOf has a version and forbids some rights; asked is what it was
+// asked about.
+func apiServerOf(t *testing.T, version string, forbidden ...string) (how *rest.Config, asked func() []string) {
+	t.Helper()
+	var mu sync.Mutex // guards list
+	var list []string
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, version) })
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
+		var review authorizationv1.SelfSubjectAccessReview
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&review))
+		a := review.Spec.ResourceAttributes
+		what := strings.TrimSuffix(a.Verb+" "+a.Resource+"/"+a.Subresource, "/")
+		review.Status.Allowed = !slices.Contains(forbidden, what)
+		mu.Lock()
+		list = append(list, what)
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		assert.NoError(t, json.NewEncoder(w).Encode(review))
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(list)
+	}
+}
+
+const good = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
+
+func inCluster(t *testing.T, how *rest.Config) []Row {
+	t.Helper()
+	return Patient{Cluster: how}.cluster(t.Context())
+}
+
+func TestAnApiServerThatAnswersIsNamedWithItsVersion(t *testing.T) {
+	how, _ := apiServerOf(t, good)
+	rows := inCluster(t, how)
+	r := row(t, rows, "API server")
+	assert.Equal(t, Pass, r.Result)
+	assert.Contains(t, r.Finding, how.Host+": Kubernetes v1.37.1, answered in ")
+	assert.False(t, Failed(rows))
+}
+
+func TestAnApiServerThatIsAwayFailsInOneRow(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	s.Close()
+	rows := inCluster(t, &rest.Config{Host: s.URL})
+	r := row(t, rows, "API server")
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "connection refused")
+	assert.False(t, slices.ContainsFunc(rows, func(r Row) bool { return r.Check == "rights" }), "nobody can say what is allowed")
+}
+
+func TestWhatIsNoKubernetesOrTooOldFails(t *testing.T) {
+	for version, want := range map[string]string{
+		`{"major":"1","minor":"29+","gitVersion":"v1.29.9"}`: "older than 1.30",
+		`<html>welcome</html>`:                               "no Kubernetes API server",
+		`{}`:                                                 "no Kubernetes API server",
+	} {
+		how, _ := apiServerOf(t, version)
+		r := row(t, inCluster(t, how), "API server")
+		assert.Equal(t, Fail, r.Result, version)
+		assert.Contains(t, r.Finding, want)
+		assert.NotContains(t, r.Finding, "\n")
+	}
+	how, _ := apiServerOf(t, `{"major":"1","minor":"30+","gitVersion":"v1.30.0-eks"}`)
+	assert.Equal(t, Pass, row(t, inCluster(t, how), "API server").Result)
+}
+
+func TestEachVerbThatTheManifestGrantsIsAskedFor(t *testing.T) {
+	how, asked := apiServerOf(t, good)
+	r := row(t, inCluster(t, how), "rights")
+	assert.Equal(t, Pass, r.Result, r.Finding)
+	for _, want := range []string{"list pods", "watch pods", "create pods/eviction", "get nodes", "patch nodes", "patch nodes/status", "create events"} {
+		assert.Contains(t, asked(), want)
+	}
+	needed, err := neededRights()
+	require.NoError(t, err)
+	assert.Len(t, asked(), len(needed))
+	assert.Contains(t, r.Finding, fmt.Sprintf("all %d", len(needed)))
+}
+
+func TestMissingRightsAreNamed(t *testing.T) {
+	how, _ := apiServerOf(t, good, "create pods/eviction", "patch nodes/status")
+	r := row(t, inCluster(t, how), "rights")
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "missing: create pods/eviction, patch nodes/status (apply deploy/rbac.yaml)")
+}
+
+func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/version" {
+			fmt.Fprint(w, good)
+			return
+		}
+		http.Error(w, "who are you", http.StatusUnauthorized)
+	}))
+	defer s.Close()
+	r := row(t, inCluster(t, &rest.Config{Host: s.URL}), "rights")
+	assert.Equal(t, Fail, r.Result)
+	assert.Contains(t, r.Finding, "whether it may list pods")
+}
+
+func TestADryRunIsAWarningAndOnlyInACluster(t *testing.T) {
+	how, _ := apiServerOf(t, good)
+	r := row(t, Patient{Cluster: how, DryRun: true}.cluster(t.Context()), "dry run")
+	assert.Equal(t, Warn, r.Result)
+	assert.Contains(t, r.Finding, "observes only")
+	assert.Equal(t, Pass, row(t, inCluster(t, how), "dry run").Result)
+	alone := Patient{DryRun: true}.cluster(t.Context())
+	assert.Equal(t, []Row{{Pass, "API server", "none is named: this agent could only run with --standalone"}}, alone)
+}
+
+func TestAKubeconfigThatCannotBeUsedFails(t *testing.T) {
+	rows := Patient{NoCluster: errors.New("kubeconfig: stat /x: no such file or directory")}.cluster(t.Context())
+	assert.Equal(t, []Row{{Fail, "API server", "kubeconfig: stat /x: no such file or directory"}}, rows)
+}
+
+func TestTheStateDirectoryMustBeWritableOrMakable(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o755))
+	for path, want := range map[string]Row{
+		dir:                          {Pass, "state directory", dir + " is writable"},
+		filepath.Join(dir, "a", "b"): {Pass, "state directory", filepath.Join(dir, "a", "b") + " can be made"},
+	} {
+		assert.Equal(t, want, Patient{StateDir: path}.state())
+	}
+	for _, path := range []string{file, filepath.Join(file, "below")} {
+		r := Patient{StateDir: path}.state()
+		assert.Equal(t, Fail, r.Result, path)
+		assert.Contains(t, r.Finding, "nobody is evicted without it", path)
+	}
+}

@@ -1,0 +1,94 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+// Event is what the API server keeps of a decision, for an hour as it is
+// usually set up.
+type Event struct {
+	Time time.Time `json:"time"`
+	// Reason is one word, such as PressureEviction.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Count is how often it was said, if more than once.
+	Count int32 `json:"count,omitempty"`
+}
+
+// component that writes our Events.
+const component = "plimsoll-agent"
+
+// eventsTimeout bounds the question to the API server.
+const eventsTimeout = 10 * time.Second
+
+// ErrNoEvents says that nothing is kept about a Node.
+var ErrNoEvents = errors.New("the API server keeps no Event of its agent")
+
+// Events of the agent about its Node, newest first; with a name, those that
+// mention it. None at all is ErrNoEvents, none that mentions it an error that
+// wraps ErrUnknown.
+func Events(ctx context.Context, from corev1client.EventsGetter, node, name string) ([]Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
+	defer cancel()
+	ours := fields.AndSelectors(
+		fields.OneTermEqualSelector("involvedObject.kind", "Node"),
+		fields.OneTermEqualSelector("involvedObject.name", node),
+		fields.OneTermEqualSelector("source", component),
+	)
+	kept, err := from.Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: ours.String()})
+	if err != nil {
+		return nil, fmt.Errorf("events of node %s: %w", node, err)
+	}
+	var list []Event
+	for i := range kept.Items {
+		if e := &kept.Items[i]; strings.Contains(e.Message, name) {
+			list = append(list, newEvent(e))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Event) int { return b.Time.Compare(a.Time) })
+	if len(list) > 0 {
+		return list, nil
+	}
+	if name != "" {
+		return nil, fmt.Errorf("%q: %w: none of %d Events about node %s mentions it", name, ErrUnknown, len(kept.Items), node)
+	}
+	return nil, fmt.Errorf("node %s: %w", node, ErrNoEvents)
+}
+
+func newEvent(e *corev1.Event) Event {
+	out := Event{Time: e.LastTimestamp.Time, Reason: e.Reason, Message: e.Message}
+	if out.Time.IsZero() {
+		out.Time = e.CreationTimestamp.Time
+	}
+	if e.Count > 1 {
+		out.Count = e.Count
+	}
+	return out
+}
+
+// WriteEvents writes them in the order of the list, as of now.
+func WriteEvents(w io.Writer, list []Event, now time.Time) error {
+	t := text{now: now}
+	for _, e := range list {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(", %d times", e.Count)
+		}
+		t.line("%s UTC, %s ago: %s%s", view.Stamp(e.Time), view.Age(now.Sub(e.Time)), e.Reason, times)
+		t.line("  %s", e.Message)
+	}
+	return t.to(w)
+}

@@ -1,0 +1,78 @@
+// Package explain answers "why was this evicted, why does that wait?" from the
+// decisions that an agent keeps, in one screen of plain text.
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+// ErrUnknown says that no decision is about a name.
+var ErrUnknown = errors.New("no decision that is kept is about it")
+
+// namesListed in the error of a name that is not known.
+const namesListed = 12
+
+// About are the decisions in which a name is a candidate, or the one that has
+// it as its ID, in the order of the list. A name is a pod's name, with or
+// without its namespace, its UID, or what the node calls the workload. An
+// error wraps ErrUnknown and says what names there are.
+func About(list []evict.Decision, name string) ([]evict.Decision, error) {
+	var found []evict.Decision
+	for i := range list {
+		if d := &list[i]; d.ID == name || len(places(d, name)) > 0 {
+			found = append(found, *d)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	known := names(list)
+	switch {
+	case len(list) == 0:
+		return nil, fmt.Errorf("%q: %w: there is none yet", name, ErrUnknown)
+	case len(known) == 0:
+		return nil, fmt.Errorf("%q: %w: none of %d names a candidate", name, ErrUnknown, len(list))
+	}
+	more := ""
+	if over := len(known) - namesListed; over > 0 {
+		known, more = known[:namesListed], fmt.Sprintf(" and %d more", over)
+	}
+	return nil, fmt.Errorf("%q: %w; there are: %s%s", name, ErrUnknown, strings.Join(known, ", "), more)
+}
+
+// places of the candidates of a decision that have the name.
+func places(d *evict.Decision, name string) []int {
+	var at []int
+	for i := range d.Candidates {
+		if called(&d.Candidates[i], name) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+func called(c *evict.Considered, name string) bool {
+	is := []string{c.Name, c.PodUID, c.Cgroup}
+	if c.Pod != nil {
+		is = append(is, c.Pod.Name, c.Pod.UID, c.Pod.Namespace+"/"+c.Pod.Name)
+	}
+	return name != "" && slices.Contains(is, name)
+}
+
+// names of all candidates, those of the newest decision first.
+func names(list []evict.Decision) []string {
+	var all []string
+	for _, d := range list {
+		for _, c := range d.Candidates {
+			if !slices.Contains(all, c.Name) {
+				all = append(all, c.Name)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,212 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+var update = flag.Bool("update", false, "write the golden texts anew")
+
+const (
+	evicted = "shop/cart-66b8d-mm4qz"
+	blocked = "report-28f7c-x2k9p"
+)
+
+// now is a little after the newest of the made-up decisions.
+func now(list []evict.Decision) time.Time { return list[0].Time.Add(90 * time.Second) }
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(string(want), got), "%s: run the test with -update if this is meant", name)
+}
+
+func newest(t *testing.T, list []evict.Decision) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, Newest(&b, list, now(append(list, evict.Decision{}))))
+	return b.String()
+}
+
+// about is what is said of a name.
+func about(t *testing.T, list []evict.Decision, name string) string {
+	t.Helper()
+	found, err := About(list, name)
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, Named(&b, found, name, now(list)))
+	return b.String()
+}
+
+func TestWhatIsSaidOfKnownDecisionsIsTheGoldenText(t *testing.T) {
+	list := scenes.Decisions(false)
+	golden(t, "newest", newest(t, list))
+	golden(t, "evicted", about(t, list, evicted))
+	golden(t, "blocked", about(t, list, blocked))
+	golden(t, "decision", about(t, list, list[1].ID))
+	golden(t, "dry_run", newest(t, scenes.Decisions(true)))
+}
+
+func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
+	text := about(t, scenes.Decisions(false), evicted)
+	for _, want := range []string{
+		evicted + " evicted", "memory-stall hard since", "working set 3.0 GiB", "Burstable", "priority 100", "ReplicaSet cart-66b8d",
+		"rank      3 of 4", "evicted (201)", "14 s after the decision", "hard → none, 41.0 % (line at >= 25.0 %) → <0.1 % (line at >= 10.0 %)",
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.LessOrEqual(t, strings.Count(text, "\n"), 24)
+}
+
+func TestWhyItWaitsIsToldInTheApiServersOwnWords(t *testing.T) {
+	text := about(t, scenes.Decisions(false), blocked)
+	assert.Contains(t, text, "spared: budget")
+	assert.Contains(t, text, "The disruption budget report needs 1 healthy pods and has 1 currently")
+	assert.Contains(t, text, "blocked (429)")
+	assert.Contains(t, text, "decided   evicted: "+evicted, "and who went instead")
+}
+
+func TestAPodIsFoundByEachOfItsNames(t *testing.T) {
+	list := scenes.Decisions(false)
+	for _, name := range []string{
+		evicted, "cart-66b8d-mm4qz", "41aa9e07-0000-4000-8000-00000000000a", "/kubepods.slice/pod-a.slice",
+	} {
+		found, err := About(list, name)
+		require.NoError(t, err, name)
+		assert.Equal(t, []string{list[1].ID, list[2].ID}, []string{found[0].ID, found[1].ID}, name)
+		assert.Contains(t, about(t, list, name), evicted+" evicted", name)
+	}
+	found, err := About(list, list[0].ID)
+	require.NoError(t, err)
+	assert.Len(t, found, 1, "an ID is of one decision")
+}
+
+func TestAnUnknownNameIsToldWhatNamesThereAre(t *testing.T) {
+	_, err := About(scenes.Decisions(false), "shop/nobody")
+	require.ErrorIs(t, err, ErrUnknown)
+	assert.Contains(t, err.Error(), `"shop/nobody"`)
+	assert.Contains(t, err.Error(), "batch/"+blocked+", logging/collector-9xw2l, "+evicted+", cache.service")
+	assert.NotContains(t, err.Error(), "\n")
+
+	_, err = About(nil, "x")
+	require.ErrorIs(t, err, ErrUnknown)
+	assert.Contains(t, err.Error(), "there is none yet")
+	_, err = About([]evict.Decision{{}}, "x")
+	assert.ErrorContains(t, err, "none of 1 names a candidate")
+
+	var crowd evict.Decision
+	for i := range 40 {
+		crowd.Candidates = append(crowd.Candidates, evict.Considered{Candidate: plugins.Candidate{Name: fmt.Sprintf("web/p%02d", i)}})
+	}
+	_, err = About([]evict.Decision{crowd}, "x")
+	assert.ErrorContains(t, err, "web/p11 and 28 more")
+}
+
+func TestAPartOfANameIsNoName(t *testing.T) {
+	for _, name := range []string{"cart", "shop", "shop/", ""} {
+		_, err := About(scenes.Decisions(false), name)
+		assert.ErrorIs(t, err, ErrUnknown, "%q", name)
+	}
+}
+
+func TestBeforeAnyDecisionThatIsSaid(t *testing.T) {
+	assert.Equal(t, "No decision yet: no level has changed since the agent started.\n", newest(t, nil))
+}
+
+func TestAnEvictionThatIsNotOverYetSaysSo(t *testing.T) {
+	list := scenes.Decisions(false)
+	list[1].GoneAt, list[1].After = time.Time{}, nil
+	text := about(t, list, evicted)
+	assert.Contains(t, text, "gone      not seen yet")
+	assert.Contains(t, text, "pressure  not known before the pod is gone")
+}
+
+func TestADryRunIsNeverToldAsAnEviction(t *testing.T) {
+	list := scenes.Decisions(true)
+	for _, text := range []string{newest(t, list), about(t, list, evicted), about(t, list, list[0].ID)} {
+		assert.Contains(t, text, "dry run")
+		assert.NotContains(t, text, ": evicted\n")
+		assert.NotContains(t, text, evicted+" evicted")
+		assert.NotContains(t, text, "gone  ")
+	}
+	assert.Contains(t, about(t, list, evicted), evicted+" would be evicted")
+}
+
+func TestManyDecisionsDoNotFloodTheScreen(t *testing.T) {
+	var list []evict.Decision
+	for i := range 50 {
+		d := scenes.Decisions(false)[1]
+		d.ID = fmt.Sprintf("d%02d", i)
+		list = append(list, d)
+	}
+	text := newest(t, list)
+	assert.Contains(t, text, "and 44 older decisions: -o json has all")
+	assert.LessOrEqual(t, strings.Count(text, "\n"), 60)
+	text = about(t, list, evicted)
+	assert.Contains(t, text, "and 46 older decisions about it")
+	assert.NotContains(t, text, "d10")
+}
+
+func TestAnEvictionOfLongAgoIsStillTold(t *testing.T) {
+	all := scenes.Decisions(false)
+	list := append(slices.Repeat([]evict.Decision{all[2]}, 20), all[1])
+	text := newest(t, list)
+	assert.Contains(t, text, "and 15 older decisions: -o json has all")
+	assert.Contains(t, text, "evicted (decision "+all[1].ID+")")
+}
+
+func TestCandidatesThatWereNotKeptAreCounted(t *testing.T) {
+	d := scenes.Decisions(false)[1]
+	d.Omitted = 7
+	assert.Contains(t, newest(t, []evict.Decision{d}), "1 budget, 1 daemonset, 1 not-a-pod, 7 not kept")
+	assert.Contains(t, about(t, []evict.Decision{d}, d.ID), "and 7 more, all of them spared")
+	assert.Contains(t, about(t, []evict.Decision{d}, evicted), "3 of 11")
+}
+
+func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
+	const evil = "web/\x1b[2J\u202e\n"
+	d := scenes.Decisions(false)[1]
+	d.Reason, d.ID = evil, evil
+	d.Candidates = []evict.Considered{{
+		Candidate: plugins.Candidate{Name: evil, Cgroup: evil, Why: evil, Unit: evil}, Plugins: []string{evil}, Code: evict.Code(evil), Because: evil,
+		Answers: []evict.Answer{{Text: evil}},
+	}}
+	d.Causes[0].Plugin, d.Causes[0].Reason = evil, evil
+	for _, text := range []string{newest(t, []evict.Decision{d}), about(t, []evict.Decision{d}, "web/\x1b[2J\u202e\n")} {
+		assert.NotContains(t, text, "\x1b")
+		assert.NotContains(t, text, "\u202e")
+		assert.Contains(t, text, `\x1b[2J\u202e\x0a`)
+	}
+}
+
+func TestADecisionOverTheWireIsToldTheSame(t *testing.T) {
+	list := scenes.Decisions(false)
+	b, err := json.Marshal(list)
+	require.NoError(t, err)
+	var heard []evict.Decision
+	require.NoError(t, json.Unmarshal(b, &heard))
+	assert.Equal(t, newest(t, list), newest(t, heard))
+	assert.Equal(t, about(t, list, evicted), about(t, heard, evicted))
+}

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+// The reasons of our Events.
+const (
+	eventEvicted    = "PressureEviction"
+	eventWouldEvict = "PressureEvictionDryRun"
+	eventDecision   = "PressureDecision"
+)
+
+// tell says a decision to whoever listens: the log, the metrics, and in a
+// cluster the Events of the pod and of the Node.
+func (a *Agent) tell(d evict.Decision) {
+	a.tally.Count(&d)
+	for _, c := range d.Causes {
+		a.Log.Info("decision", "id", d.ID, "plugin", c.Plugin, "scope", c.Scope, "level", c.Level.String(), "reason", c.Reason,
+			"outcome", string(d.Code), "because", d.Reason, "candidates", len(d.Candidates))
+	}
+	if a.cluster == nil {
+		return
+	}
+	reason := eventDecision
+	if c, some := d.Going(); some {
+		reason = eventEvicted
+		if d.DryRun {
+			reason = eventWouldEvict
+		}
+		a.cluster.events.Pod(evict.Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name},
+			corev1.EventTypeWarning, reason, fmt.Sprintf("%s %s: %s", a.cluster.node, d.Level(), eventText(d)))
+	}
+	a.cluster.events.Node(a.cluster.uid, reason, eventText(d))
+}
+
+// eventText is a decision in a line: who, and for which causes.
+func eventText(d evict.Decision) string {
+	var text strings.Builder
+	text.WriteString(d.Reason)
+	for _, c := range d.Causes {
+		fmt.Fprintf(&text, " [%s %s %s: %s]", c.Plugin, c.Scope, c.Level, c.Reason)
+	}
+	text.WriteString(" (decision " + d.ID + ")")
+	return text.String()
+}

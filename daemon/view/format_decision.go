@@ -1,0 +1,188 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// Eviction is one in short, as the live view shows it; its Decision has all.
+type Eviction struct {
+	// Decision is the ID of the Decision.
+	Decision string    `json:"decision"`
+	Time     time.Time `json:"time"`
+	// DryRun: it would have been evicted.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Name is the pod's, with its namespace.
+	Name string `json:"name"`
+	Why  string `json:"why"`
+	// GoneAt is when the pod was seen to be gone.
+	GoneAt time.Time `json:"goneAt,omitzero"`
+}
+
+// Text is the eviction in a few words, without its time: "evicted web/a: why;
+// gone after 12 s".
+func (e *Eviction) Text() string {
+	verb := "evicted "
+	if e.DryRun {
+		verb = "dry run: would evict "
+	}
+	text := verb + Printable(e.Name) + ": " + Printable(e.Why)
+	switch {
+	case e.DryRun:
+		return text
+	case e.GoneAt.IsZero():
+		return text + "; not gone yet"
+	}
+	return text + "; gone after " + Age(e.GoneAt.Sub(e.Time))
+}
+
+// newestEviction is nil where nobody went.
+func newestEviction(decisions []evict.Decision) *Eviction {
+	for i := range decisions {
+		d := &decisions[i]
+		if c, some := d.Going(); some {
+			return &Eviction{Decision: d.ID, Time: d.Time, DryRun: d.DryRun, Name: c.Name, Why: c.Why, GoneAt: d.GoneAt}
+		}
+	}
+	return nil
+}
+
+// DecisionText is a decision's outcome in a few words.
+func DecisionText(d *evict.Decision) string {
+	switch d.Code {
+	case evict.CodeEvicted:
+		return "evicted"
+	case evict.CodeWouldEvict:
+		return "dry run: would evict"
+	case evict.CodeEnded:
+		return "pressure ended"
+	case evict.CodeUnanswered:
+		return "eviction not confirmed"
+	case evict.CodeSoft:
+		return "nobody has to go"
+	}
+	return "nobody evicted"
+}
+
+// CandidateText is what became of a candidate in a few words.
+func CandidateText(c *evict.Considered) string {
+	switch c.Code {
+	case evict.CodeEvicted:
+		return "evicted"
+	case evict.CodeWouldEvict:
+		return "would be evicted"
+	case evict.CodeUnanswered:
+		return "not confirmed"
+	case evict.CodeGone:
+		return "gone already"
+	case evict.CodeInFlight:
+		if c.Pod != nil && !c.Pod.GoneBy.IsZero() {
+			return "ending already"
+		}
+	}
+	return "spared: " + Printable(string(c.Code))
+}
+
+// CauseTitle names a cause: "memory-stall", or with its device
+// "disk-contention nvme0n1".
+func CauseTitle(c evict.Cause) string {
+	if c.Scope == "" || c.Scope == "node" {
+		return Printable(c.Plugin)
+	}
+	return Printable(c.Plugin) + " " + Printable(c.Scope)
+}
+
+// PodText is what the host knows of a pod that decides about it.
+func PodText(p *pods.Pod) string {
+	qos := Printable(p.QoS)
+	if p.LowQoS {
+		qos += " (low QoS: goes first)"
+	}
+	request := "asks for no memory"
+	if p.MemoryRequestBytes > 0 {
+		request = "asks for " + Bytes(float64(p.MemoryRequestBytes)) + " of memory"
+	}
+	owner := "no owner"
+	if p.Owner.Kind != "" {
+		owner = Printable(p.Owner.Kind + " " + p.Owner.Name)
+	}
+	return fmt.Sprintf("%s · priority %d · %s · %s", qos, p.Priority, owner, request)
+}
+
+// AnswerText is what the API server said: "evicted (201)". Its own words are
+// left out where they were said already.
+func AnswerText(a evict.Answer, said string) string {
+	text := string(a.Outcome)
+	if a.DryRun {
+		text += ", in a dry run"
+	}
+	if a.Code != 0 {
+		text += fmt.Sprintf(" (%d)", a.Code)
+	}
+	if a.Text != "" && !strings.Contains(said, a.Text) {
+		text += ": " + a.Text
+	}
+	return Printable(text)
+}
+
+// GoneText says when the victim was seen to be gone; empty where nobody was
+// evicted.
+func GoneText(d *evict.Decision) string {
+	switch {
+	case !d.GoneAt.IsZero():
+		return Clock(d.GoneAt) + " UTC, " + Age(d.GoneAt.Sub(d.Time)) + " after the decision"
+	case d.Code == evict.CodeEvicted:
+		return "not seen yet"
+	}
+	return ""
+}
+
+// FellText says how far the pressure fell: a line for each cause. It has none
+// before the node has settled.
+func FellText(d *evict.Decision) []string {
+	var list []string
+	for _, was := range d.Causes {
+		for _, is := range d.After {
+			if is.Plugin == was.Plugin && is.Scope == was.Scope {
+				list = append(list, fellText(was, is))
+			}
+		}
+	}
+	return list
+}
+
+// fellText names the lines where they differ: then the two values are those of
+// two rules, and over two windows.
+func fellText(was, is evict.Cause) string {
+	from, to := observedText(was), observedText(is)
+	if was.Threshold != is.Threshold {
+		from, to = from+lineText(was), to+lineText(is)
+	}
+	return CauseTitle(was) + ": " + levelChange(was.Level, is.Level) + ", " + from + " → " + to + "; now " + Printable(is.Reason)
+}
+
+// observedText is the value of a cause; one that is absent is said to be
+// unknown.
+func observedText(c evict.Cause) string {
+	return Optional(c.Observed, func(v float64) string { return Quantity(v, c.Unit) })
+}
+
+func lineText(c evict.Cause) string {
+	t, known := c.Threshold.Get()
+	if !known {
+		return ""
+	}
+	return " (line at " + Printable(c.Operator) + " " + Quantity(t, c.Unit) + ")"
+}
+
+func levelChange(was, is plugins.Level) string {
+	if was == is {
+		return "still " + is.String()
+	}
+	return was.String() + " → " + is.String()
+}

@@ -1,0 +1,128 @@
+package view_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func TestTheMadeUpDecisionsAreThoseOfRealRounds(t *testing.T) {
+	code := func(list []evict.Decision) (codes []evict.Code) {
+		for _, d := range list {
+			codes = append(codes, d.Code)
+		}
+		return codes
+	}
+	assert.Equal(t, []evict.Code{evict.CodeEnded, evict.CodeEvicted, evict.CodeSoft}, code(scenes.Decisions(false)))
+	assert.Equal(t, []evict.Code{evict.CodeWouldEvict, evict.CodeSoft}, code(scenes.Decisions(true)))
+}
+
+func TestAStateKeepsItsOwnWhenTheClusterIsAdded(t *testing.T) {
+	bare, cluster := scenes.Calm(), &view.Cluster{Pods: 3}
+	with := bare.With(cluster, scenes.Decisions(false))
+	assert.Same(t, cluster, with.Cluster)
+	assert.Same(t, bare.Snapshot, with.Snapshot)
+	assert.Nil(t, bare.Cluster, "a state that was published never changes")
+	assert.Nil(t, bare.LastEviction)
+	assert.Nil(t, (*view.State)(nil).With(cluster, nil), "before the first tick there is no state")
+}
+
+func TestTheNewestEvictionIsTheOneThatHappenedLast(t *testing.T) {
+	list := scenes.Decisions(false)
+	got := scenes.Calm().With(nil, list).LastEviction
+	assert.Equal(t, &view.Eviction{
+		Decision: list[1].ID, Time: list[1].Time, Name: "shop/cart-66b8d-mm4qz", Why: "working set 3.0 GiB", GoneAt: list[1].Time.Add(14 * time.Second),
+	}, got)
+	assert.Nil(t, scenes.Calm().With(nil, list[2:]).LastEviction, "nobody went")
+}
+
+func TestEachOutcomeHasWordsOfItsOwn(t *testing.T) {
+	for code, want := range map[evict.Code]string{
+		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "dry run: would evict", evict.CodeEnded: "pressure ended",
+		evict.CodeUnanswered: "eviction not confirmed", evict.CodeSoft: "nobody has to go",
+		evict.CodeSettle: "nobody evicted", evict.CodeNobody: "nobody evicted", "made-up": "nobody evicted",
+	} {
+		assert.Equal(t, want, view.DecisionText(&evict.Decision{Code: code}))
+	}
+	for code, want := range map[evict.Code]string{
+		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "would be evicted", evict.CodeGone: "gone already",
+		evict.CodeUnanswered: "not confirmed", evict.CodeBudget: "spared: budget", pods.DaemonSet: "spared: daemonset",
+	} {
+		assert.Equal(t, want, view.CandidateText(&evict.Considered{Code: code}))
+	}
+	ending, other := &pods.Pod{GoneBy: scenes.Start()}, &pods.Pod{}
+	assert.Equal(t, "ending already", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: ending}))
+	assert.Equal(t, "spared: in-flight", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: other}), "another one is ending")
+}
+
+func TestWhatIsNotKnownOfAPodIsNotMadeUp(t *testing.T) {
+	assert.Equal(t, "BestEffort (low QoS: goes first) · priority 0 · no owner · asks for no memory", view.PodText(&pods.Pod{QoS: "BestEffort", LowQoS: true}))
+	assert.Equal(t, "Guaranteed · priority -5 · StatefulSet db · asks for 2.0 GiB of memory",
+		view.PodText(&pods.Pod{QoS: "Guaranteed", Priority: -5, Owner: pods.Owner{Kind: "StatefulSet", Name: "db"}, MemoryRequestBytes: 2 << 30}))
+}
+
+func TestTheApiServersWordsAreSaidOnce(t *testing.T) {
+	a := evict.Answer{Outcome: evict.Blocked, Code: http.StatusTooManyRequests, Text: "not now"}
+	assert.Equal(t, "blocked (429): not now", view.AnswerText(a, ""))
+	assert.Equal(t, "blocked (429)", view.AnswerText(a, "the API server: not now"))
+	assert.Equal(t, "evicted, in a dry run (201)", view.AnswerText(evict.Answer{Outcome: evict.Evicted, Code: http.StatusCreated, DryRun: true}, ""))
+	assert.Equal(t, `unanswered: \x1b[2J`, view.AnswerText(evict.Answer{Outcome: evict.Unanswered, Text: "\x1b[2J"}, ""), "no answer has no status")
+}
+
+func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
+	cause := func(scope string, level plugins.Level, observed probes.Opt[float64], line float64) evict.Cause {
+		return evict.Cause{
+			Plugin: "disk-contention", Scope: scope, Level: level, Observed: observed, Operator: ">=", Threshold: probes.Some(line), Unit: "seconds", Reason: "as it is",
+		}
+	}
+	d := &evict.Decision{
+		Causes: []evict.Cause{
+			cause("sda", plugins.Hard, probes.Some(0.25), 0.2), cause("sdb", plugins.Soft, probes.Some(0.1), 0.05), cause("sdc", plugins.Soft, probes.Some(0.2), 0.1),
+		},
+		After: []evict.Cause{cause("sdb", plugins.Soft, probes.Some(0.09), 0.05), cause("sda", plugins.None, probes.Opt[float64]{}, 0.1)},
+	}
+	assert.Equal(t, []string{
+		"disk-contention sda: hard → none, 250 ms (line at >= 200 ms) → – (line at >= 100 ms); now as it is",
+		"disk-contention sdb: still soft, 100 ms → 90.0 ms; now as it is",
+	}, view.FellText(d), "sdc is gone, what was not measured is not 0, and values of two rules are told apart")
+	assert.Empty(t, view.FellText(&evict.Decision{Causes: d.Causes}), "before the node has settled nothing is said")
+}
+
+func TestWhenTheVictimIsGone(t *testing.T) {
+	d := &evict.Decision{Code: evict.CodeEvicted, Time: scenes.Start()}
+	assert.Equal(t, "not seen yet", view.GoneText(d))
+	d.GoneAt = scenes.Start().Add(75 * time.Second)
+	assert.Equal(t, "12:01:15 UTC, 1 min 15 s after the decision", view.GoneText(d))
+	assert.Empty(t, view.GoneText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "nobody went")
+}
+
+func TestTheModeSaysWhetherPodsCanBeEvicted(t *testing.T) {
+	state := func(c *view.Cluster) *view.State { return &view.State{Agent: view.Agent{Mode: "cluster"}, Cluster: c} }
+	since := scenes.Start()
+	const dry = "DRY RUN: it only says what it would do"
+	assert.Equal(t, "cluster", state(nil).ModeText())
+	assert.Equal(t, "cluster: 1 pod of this node known", state(&view.Cluster{Pods: 1, PodsSynced: true}).ModeText())
+	assert.Equal(t, "cluster: 0 pods of this node known", state(&view.Cluster{PodsSynced: true}).ModeText())
+	assert.Equal(t, "cluster: pods not listed yet, nobody is evicted", state(&view.Cluster{}).ModeText())
+	assert.Equal(t, "cluster: API server silent since 12:00:00, nobody is evicted", state(&view.Cluster{PodsSynced: true, StaleSince: since}).ModeText())
+	assert.Equal(t, dry, state(&view.Cluster{PodsSynced: true, DryRun: true}).ModeText())
+	assert.Equal(t, dry+" · pods not listed yet, nobody is evicted", state(&view.Cluster{DryRun: true}).ModeText())
+}
+
+func TestThePressureCarriesTheClusterThereAndBack(t *testing.T) {
+	s := scenes.Evicted()
+	back := s.Pressure().State(s.Snapshot)
+	require.NotNil(t, back.Cluster)
+	assert.Same(t, s.Cluster, back.Cluster)
+	assert.Same(t, s.LastEviction, back.LastEviction)
+}

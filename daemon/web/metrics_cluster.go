@@ -1,0 +1,187 @@
+package web
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// appendCluster appends what an agent of a cluster knows and does there, and
+// nothing for one that runs standalone.
+func appendCluster(b []byte, s *view.State) []byte {
+	if s.Cluster == nil {
+		return b
+	}
+	b = appendKnown(b, s)
+	b = appendConditions(b, s.Cluster.Conditions)
+	b = appendCounted(b, writes(s.Cluster.StatusWrites), "reason", family[counted]{
+		"plimsoll_node_status_writes_total", counter, "Writes of the Node's conditions by reason, and those that failed.", appendCounter,
+	})
+	b = appendEvictions(b, results(s))
+	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[counted]{
+		"plimsoll_evictions_suppressed_total", counter,
+		"Candidates that were spared without asking the API server, by reason, once for each decision that is kept.", appendCounter,
+	})
+}
+
+// appendKnown appends how much is known of the pods.
+func appendKnown(b []byte, s *view.State) []byte {
+	return appendFamilies(b, []view.State{*s}, noLabels, []family[view.State]{
+		{
+			"plimsoll_pods", gauge, "Pods of this node that are known; absent before they were listed once.",
+			func(b []byte, s *view.State) []byte {
+				if !s.Cluster.PodsSynced {
+					return b
+				}
+				return appendCount(b, uint64(s.Cluster.Pods))
+			},
+		},
+		{
+			"plimsoll_pods_synced", gauge, "1 when the pods of this node were listed at least once; nobody is evicted before.",
+			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.PodsSynced) },
+		},
+		{
+			"plimsoll_api_server_stale_seconds", gauge, "For how long the API server has not been heard, at the last tick; 0 while it is. Nobody is evicted meanwhile.",
+			appendStale,
+		},
+		{
+			"plimsoll_eviction_dry_run", gauge, "1 when the agent changes nothing outside and only says what it would do, else 0.",
+			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.DryRun) },
+		},
+	})
+}
+
+func appendStale(b []byte, s *view.State) []byte {
+	since := s.Cluster.StaleSince
+	switch {
+	case since.IsZero():
+		return append(b, '0')
+	case s.Snapshot == nil:
+		return b
+	}
+	return appendFloat(b, max(0, s.Age(since).Seconds()))
+}
+
+// appendConditions appends no value for Unknown: nobody knows that there is no
+// pressure.
+func appendConditions(b []byte, list []evict.Condition) []byte {
+	return appendFamilies(b, list, func(b []byte, c *evict.Condition) []byte {
+		return appendLabel(b, "condition", c.Type)
+	}, []family[evict.Condition]{
+		{
+			"plimsoll_node_condition", gauge, "Condition that the Node should carry: 1 True, 0 False; absent while it is Unknown, and in a dry run.",
+			func(b []byte, c *evict.Condition) []byte {
+				switch c.Status {
+				case corev1.ConditionTrue, corev1.ConditionFalse:
+					return appendBool(b, c.Status == corev1.ConditionTrue)
+				}
+				return b
+			},
+		},
+	})
+}
+
+// counted is how often something happened for one reason.
+type counted struct {
+	why string
+	n   uint64
+}
+
+func appendCounter(b []byte, c *counted) []byte { return appendCount(b, c.n) }
+
+// appendCounted appends one family of counters, which differ by one label.
+func appendCounted(b []byte, list []counted, label string, f family[counted]) []byte {
+	return appendFamilies(b, list, func(b []byte, c *counted) []byte { return appendLabel(b, label, c.why) }, []family[counted]{f})
+}
+
+// outcomes is how often a plugin's candidates got an answer of one kind.
+type outcomes struct {
+	evict.Result
+	n uint64
+}
+
+func appendEvictions(b []byte, list []outcomes) []byte {
+	return appendFamilies(b, list, func(b []byte, o *outcomes) []byte {
+		return appendLabels(b, "plugin", o.Plugin, "result", string(o.Code))
+	}, []family[outcomes]{
+		{
+			"plimsoll_evictions_total", counter, "Pods that the API server was asked to evict, by the plugin that ranked them first and by what became of it.",
+			func(b []byte, o *outcomes) []byte { return appendCount(b, o.n) },
+		},
+	})
+}
+
+// results has every result of every plugin, those that never came with 0.
+func results(s *view.State) []outcomes {
+	counts := map[evict.Result]uint64{}
+	if s.Levels != nil {
+		for _, plugin := range pluginNames(s.Levels.Verdicts) {
+			for _, code := range answered() {
+				counts[evict.Result{Plugin: plugin, Code: code}] = 0
+			}
+		}
+	}
+	maps.Copy(counts, s.Cluster.Evictions)
+	list := make([]outcomes, 0, len(counts))
+	for r, n := range counts {
+		list = append(list, outcomes{r, n})
+	}
+	slices.SortFunc(list, func(a, b outcomes) int {
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Code, b.Code))
+	})
+	return list
+}
+
+// answered are the codes of candidates that the API server was asked for.
+func answered() []evict.Code {
+	return []evict.Code{
+		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodeBudget, evict.CodeRefused, evict.CodeGone, evict.CodeUnanswered,
+	}
+}
+
+// spared are the codes of candidates that it was not asked for.
+func spared() []evict.Code {
+	codes := []evict.Code{
+		evict.CodeOff, evict.CodeSoft, evict.CodeHeld, evict.CodeUnnamed, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint,
+		evict.CodeInFlight, evict.CodeSettle, evict.CodeState, evict.CodeNotAPod, evict.CodeUnknownPod, evict.CodeFinished,
+		evict.CodeOptedOut, evict.CodeTooSmall, evict.CodeBudget, evict.CodeRefused, evict.CodeUnanswered, evict.CodeNext, evict.CodeNotNeeded,
+	}
+	for _, protection := range []string{
+		pods.Static, pods.Mirror, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere, pods.Namespace, pods.Mover, pods.Unresolved,
+	} {
+		codes = append(codes, evict.Code(protection))
+	}
+	return codes
+}
+
+func suppressed(counts map[evict.Code]uint64) []counted {
+	all := map[string]uint64{}
+	for _, code := range spared() {
+		all[string(code)] = 0
+	}
+	for code, n := range counts {
+		all[string(code)] = n
+	}
+	return sorted(all)
+}
+
+func writes(counts map[string]uint64) []counted {
+	all := map[string]uint64{string(lease.Changed): 0, string(lease.Report): 0, string(lease.Failed): 0}
+	maps.Copy(all, counts)
+	return sorted(all)
+}
+
+func sorted(counts map[string]uint64) []counted {
+	list := make([]counted, 0, len(counts))
+	for _, why := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, counted{why, counts[why]})
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package web
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// pageCluster is what the agent knows of the cluster and wants there.
+type pageCluster struct {
+	Facts      []fact
+	Conditions []conditionRow
+	None       string // why there is no condition
+}
+
+type conditionRow struct{ Type, Status, Class, Reason, Message string }
+
+func newPageCluster(s *view.State) *pageCluster {
+	c := s.Cluster
+	if c == nil {
+		return nil
+	}
+	p := &pageCluster{Facts: []fact{podsKnown(c), serverHeard(s, c)}, None: "None yet: the first round decides."}
+	if c.DryRun {
+		p.None = "None in a dry run."
+	}
+	for _, m := range c.Conditions {
+		p.Conditions = append(p.Conditions, conditionRow{
+			Type: view.Printable(m.Type), Status: view.Printable(string(m.Status)), Class: conditionClass(m),
+			Reason: view.Printable(m.Reason), Message: view.Printable(m.Message),
+		})
+	}
+	return p
+}
+
+func podsKnown(c *view.Cluster) fact {
+	if !c.PodsSynced {
+		why := "they were not listed yet" + because(c.StaleBecause)
+		return fact{"Pods of this node", known(probes.Opt[uint64]{}, view.Count, probes.Absent{"pods": why}, "pods"), "not listed yet: nobody is evicted"}
+	}
+	return fact{"Pods of this node", cell{Text: view.Count(uint64(c.Pods))}, "known from the API server"}
+}
+
+func serverHeard(s *view.State, c *view.Cluster) fact {
+	if c.StaleSince.IsZero() {
+		return fact{"API server", cell{Text: "heard"}, "what is known of the pods is as of now"}
+	}
+	return fact{"API server", hot(cell{Text: "silent for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + because(c.StaleBecause)}
+}
+
+// conditionClass is the colour of a condition; the words say it as well.
+func conditionClass(c evict.Condition) string {
+	switch {
+	case c.Status == corev1.ConditionUnknown:
+		return unknownClass
+	case c.Status == corev1.ConditionTrue && c.Reason == "Hard":
+		return "hard"
+	case c.Status == corev1.ConditionTrue:
+		return "soft"
+	}
+	return "none"
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (" + view.Printable(why) + ")"
+}

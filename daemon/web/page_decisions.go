@@ -1,0 +1,141 @@
+package web
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+type pageDecision struct {
+	ID, Time, Stamp, Ago, Causes, Level, Outcome, Class, Reason string
+	Because                                                     []string // of each cause, why it is at its level
+	Victim                                                      *pageVictim
+	Others                                                      []consideredRow
+	Omitted                                                     int
+}
+
+// pageVictim is the pod that goes, and how it went.
+type pageVictim struct {
+	Name, Pod, UID, Gives string
+	Answers               []string
+	Gone                  string
+	Fell                  []string
+	Waits                 string // instead of Fell, why it is not known yet
+}
+
+// consideredRow is a candidate that does not go.
+type consideredRow struct {
+	Name, Where, Pod, Relief, Outcome, Because string
+	Answers                                    []string
+}
+
+// decisionsShown of all that are kept, and othersShown of the candidates of
+// each; the API has the rest. The first three are not folded, nor are those up
+// to the newest eviction where that is one of the first eight.
+const (
+	decisionsShown = 20
+	decisionsOpen  = 3
+	evictionOpen   = 8
+	othersShown    = 10
+)
+
+func pageDecisions(list []evict.Decision, now time.Time) []pageDecision {
+	out := make([]pageDecision, 0, decisionsShown)
+	for i := range list[:min(decisionsShown, len(list))] {
+		out = append(out, newPageDecision(&list[i], now))
+	}
+	return out
+}
+
+// unfoldedOf is how many decisions are shown at once.
+func unfoldedOf(list []pageDecision) int {
+	evicted := slices.IndexFunc(list, func(d pageDecision) bool { return d.Victim != nil })
+	if evicted < evictionOpen {
+		return max(decisionsOpen, evicted+1)
+	}
+	return decisionsOpen
+}
+
+func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
+	p := pageDecision{
+		ID: view.Printable(d.ID), Time: view.Clock(d.Time), Stamp: d.Time.UTC().Format(time.RFC3339), Ago: view.Age(now.Sub(d.Time)),
+		Causes: causeNames(d.Causes), Level: levelClass(d.Level()), Outcome: view.DecisionText(d), Class: decisionClass(d), Reason: view.Printable(d.Reason),
+	}
+	for _, c := range d.Causes {
+		p.Because = append(p.Because, view.Printable(c.Reason))
+	}
+	_, gone := d.Going()
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		switch {
+		case gone && (c.Code == evict.CodeEvicted || c.Code == evict.CodeWouldEvict):
+			p.Victim = newVictim(d, c)
+		case len(p.Others) < othersShown:
+			p.Others = append(p.Others, newConsidered(c))
+		default:
+			p.Omitted++
+		}
+	}
+	p.Omitted += d.Omitted
+	return p
+}
+
+// decisionClass is the colour of an outcome; the words say it as well.
+func decisionClass(d *evict.Decision) string {
+	switch d.Code {
+	case evict.CodeEvicted, evict.CodeUnanswered:
+		return "hard"
+	case evict.CodeWouldEvict:
+		return "soft"
+	case evict.CodeEnded:
+		return "none"
+	}
+	return unknownClass
+}
+
+func causeNames(causes []evict.Cause) string {
+	titles := make([]string, len(causes))
+	for i, c := range causes {
+		titles[i] = view.CauseTitle(c)
+	}
+	return strings.Join(titles, ", ")
+}
+
+func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
+	v := &pageVictim{
+		Name: view.Printable(c.Name), UID: view.Printable(c.PodUID), Answers: answers(c),
+		Gives: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Gone: view.GoneText(d), Fell: view.FellText(d),
+	}
+	if c.Pod != nil {
+		v.Pod, v.UID = view.PodText(c.Pod), view.Printable(c.Pod.UID)
+	}
+	switch {
+	case d.DryRun:
+		v.Gone = "never: this was a dry run"
+	case len(v.Fell) == 0:
+		v.Waits = "not known before the pod is gone and the node has settled"
+	}
+	return v
+}
+
+func newConsidered(c *evict.Considered) consideredRow {
+	row := consideredRow{
+		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit),
+		Outcome: view.CandidateText(c), Because: view.Printable(c.Because), Answers: answers(c),
+	}
+	if c.Pod != nil {
+		row.Pod = view.PodText(c.Pod)
+	}
+	return row
+}
+
+func answers(c *evict.Considered) []string {
+	list := make([]string, len(c.Answers))
+	for i, a := range c.Answers {
+		list[i] = view.Clock(a.Time) + " UTC " + view.AnswerText(a, c.Because)
+	}
+	return list
+}

@@ -1,0 +1,126 @@
+package web
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+func TestWhatTheClusterSaysIsOnlyTextToo(t *testing.T) {
+	const evil = "\x1b[2J<script>\u202e"
+	d := scenes.Decisions(false)[1]
+	d.ID, d.Reason, d.Causes[0].Plugin, d.Causes[0].Scope, d.Causes[0].Reason = evil, evil, evil, evil, evil
+	pod := pods.Pod{UID: evil, QoS: evil, Owner: pods.Owner{Kind: evil, Name: evil}}
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		c.Name, c.Cgroup, c.Why, c.Because, c.Pod, c.Answers = evil, evil, evil, evil, &pod, []evict.Answer{{Outcome: evil, Text: evil}}
+	}
+	d.Candidates[0].Code = evil
+	s := scenes.Deaf()
+	s.Cluster.StaleBecause = evil
+	s.Cluster.Conditions = []evict.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
+	p := pageHandler(func() *view.State { return s }, func() []evict.Decision { return []evict.Decision{d} })
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest("GET", "/", http.NoBody))
+	text := w.Body.String()
+	assert.Greater(t, strings.Count(text, "&lt;script&gt;"), 30)
+	for _, never := range []string{"<script", "\x1b", "\u202e", "ZgotmplZ"} {
+		assert.False(t, strings.Contains(text, never), "%q", never)
+	}
+}
+
+func TestADecisionShowsWhomItSparedAndWhy(t *testing.T) {
+	text, _ := getPage(t, scenes.MemoryHard(), "", 0)
+	assert.True(t, strings.Contains(text, "Candidates, and why each was spared: 3"), "Candidates, and why each was spared: 3")
+	assert.True(t, strings.Contains(text, evict.Standalone), evict.Standalone)
+}
+
+func TestAnEvictionShowsItsVictimItsAnswersAndWhatItDid(t *testing.T) {
+	text, _ := getPage(t, scenes.Evicted(), "", 0)
+	for _, want := range []string{
+		`<span class="badge hard">evicted</span>`, "<b>shop/cart-66b8d-mm4qz</b> · Burstable · priority 100 · ReplicaSet cart-66b8d · asks for 1.0 GiB of memory",
+		"UID 41aa9e07-0000-4000-8000-00000000000a", "3.0 GiB (working set 3.0 GiB)", "12:00:55 UTC evicted (201)",
+		"12:01:09 UTC, 14 s after the decision", "memory-stall: hard → none, 41.0 % (line at &gt;= 25.0 %) → &lt;0.1 % (line at &gt;= 10.0 %)",
+		"Other candidates, and why each was spared: 3", "needs 1 healthy pods and has 1 currently", "blocked (429)",
+		"never evicted: DaemonSet collector would make it again on this node",
+	} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
+	assert.Equal(t, 1, strings.Count(text, "needs 1 healthy pods"), "the API server's words are shown once")
+	assert.False(t, strings.Contains(text, "DRY RUN"), "DRY RUN")
+}
+
+func TestADryRunIsSaidLoudlyBeforeAnythingElse(t *testing.T) {
+	text, _ := getPage(t, scenes.DryRun(), "", 0)
+	loud, judged := strings.Index(text, "<strong>DRY RUN</strong>"), strings.Index(text, "How it is judged")
+	assert.Positive(t, loud)
+	assert.Less(t, loud, judged)
+	assert.True(t, strings.Contains(text, "dry run: would evict</span>"), "dry run: would evict")
+	assert.True(t, strings.Contains(text, "never: this was a dry run"), "never: this was a dry run")
+	assert.False(t, strings.Contains(text, `hard">evicted</span>`), "nothing says that a pod was evicted")
+}
+
+func TestAnAgentThatDoesNotHearTheClusterSaysSinceWhen(t *testing.T) {
+	text, _ := getPage(t, scenes.Deaf(), "", 0)
+	assert.True(t, strings.Contains(text, "The API server has not been heard for 1 min 35 s (dial tcp 10.0.0.1:6443: connect: connection refused)"), "alarm")
+	assert.True(t, strings.Contains(text, "silent for 1 min 35 s"), "silent for 1 min 35 s")
+	s := scenes.Deaf()
+	s.Cluster.StaleSince = s.Snapshot.Time.Add(-4 * time.Second)
+	text, _ = getPage(t, s, "", 0)
+	assert.False(t, strings.Contains(text, "has not been heard"), "a watch that begins again is no alarm")
+	s.Cluster.PodsSynced, s.Cluster.StaleSince = false, time.Time{}
+	text, _ = getPage(t, s, "", 0)
+	assert.True(t, strings.Contains(text, "pods not listed yet, nobody is evicted"), "pods not listed yet")
+	assert.True(t, strings.Contains(text, `title="they were not listed yet`), "what is not known is no number")
+}
+
+func TestTheConditionsOfTheNodeAreShownWithTheirReasons(t *testing.T) {
+	text, _ := getPage(t, scenes.Evicted(), "", 0)
+	for _, want := range []string{
+		`<b>plimsoll.dev/DiskContention</b> <span class="badge unknown">Unknown</span> NotSeen`,
+		`<b>plimsoll.dev/MemoryContention</b> <span class="badge soft">True</span> Settling`,
+		`<b>plimsoll.dev/NetworkContention</b> <span class="badge none">False</span> Clear`,
+	} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
+	alone, _ := getPage(t, scenes.Calm(), "", 0)
+	assert.False(t, strings.Contains(alone, "<h2>Cluster</h2>"), "without a cluster there is none")
+}
+
+func TestDecisionsOfLongAgoAreFolded(t *testing.T) {
+	one := scenes.Decisions(false)[1]
+	for range 40 {
+		one.Candidates = append(one.Candidates, one.Candidates[3])
+	}
+	one.Omitted = 5
+	list := slices.Repeat([]evict.Decision{one}, 60)
+	p := pageHandler(scenes.Evicted, func() []evict.Decision { return list }).(*page)
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest("GET", "/", http.NoBody))
+	text := w.Body.String()
+	assert.Empty(t, unbalanced(text))
+	assert.True(t, strings.Contains(text, "Earlier decisions: 17"), "Earlier decisions: 17")
+	assert.True(t, strings.Contains(text, "why each was spared: 10 and 38 more"), "why each was spared: 10 and 38 more")
+	assert.Less(t, len(text), 200<<10)
+}
+
+func TestTheNewestEvictionIsNotFolded(t *testing.T) {
+	quiet, gone := scenes.Decisions(false)[2], scenes.Decisions(false)[1]
+	for before, unfolded := range map[int]int{0: 3, 2: 3, 3: 4, 7: 8, 8: 3} {
+		list := append(slices.Repeat([]evict.Decision{quiet}, before), gone, gone, quiet)
+		list = append(list, slices.Repeat([]evict.Decision{quiet}, 3)...)
+		assert.Equal(t, unfolded, unfoldedOf(pageDecisions(list, scenes.Start())), "%d decisions before it", before)
+	}
+	text, _ := getPage(t, scenes.Evicted(), "", 0)
+	assert.True(t, strings.Contains(text, "<p>Last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; gone after 14 s</p>"), "and in a line at the top")
+}

@@ -1,0 +1,354 @@
+package evict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// three candidates, a before b before c.
+func three(second int) Input {
+	return round(second, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 25), named("c", 20)))
+}
+
+func TestTheFirstCandidateGoesAndTheOthersAreNotNeeded(t *testing.T) {
+	a := api{}
+	d, m := play(three(0), &a)
+	assert.Equal(t, []Victim{{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}}, a.asked)
+	assert.Equal(t, CodeEvicted, d.Code)
+	assert.Equal(t, "shop/web-a: a holds 30", d.Reason)
+	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
+	assert.Equal(t, "a holds 30", d.Candidates[0].Because)
+	assert.Equal(t, []Answer{{Time: at(0), Outcome: Evicted}}, d.Candidates[0].Answers)
+	assert.Equal(t, &Chosen{Victim: a.asked[0], Decision: d.ID, Time: at(0), Outcome: Evicted}, m.Last)
+	assert.Equal(t, at(30), m.Quiet)
+	going, some := d.Going()
+	require.True(t, some)
+	assert.Equal(t, "a", going.Pod.UID)
+	assert.Equal(t, plugins.Hard, d.Level())
+}
+
+func TestTheNextIsAskedForWhenOneIsNotGranted(t *testing.T) {
+	for outcome, code := range map[Outcome]Code{Blocked: CodeBudget, Refused: CodeRefused} {
+		a := api{answer: func(v Victim) Answer {
+			if v.UID == "a" {
+				return Answer{Outcome: outcome, Text: "so it says"}
+			}
+			return Answer{Outcome: Evicted}
+		}}
+		d, m := play(three(0), &a)
+		assert.Equal(t, []string{"a", "b"}, a.uids())
+		assert.Equal(t, map[string]Code{"a": code, "b": CodeEvicted, "c": CodeNotNeeded}, codes(d))
+		assert.Equal(t, "the API server: so it says", d.Candidates[0].Because)
+		assert.Equal(t, CodeEvicted, d.Code)
+		assert.Equal(t, "b", m.Last.UID)
+	}
+}
+
+func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
+	a := api{answer: always(Blocked)}
+	d, m := play(three(0), &a)
+	assert.Equal(t, []string{"a", "b", "c"}, a.uids())
+	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, "none of 3 candidates goes; of 3: the API server: so it says", d.Reason)
+	assert.Nil(t, m.Last)
+	assert.Zero(t, m.Quiet)
+
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 1), named("x", 30), named("y", 30)))
+	d, _ = play(in, &a)
+	assert.Equal(t, "none of 3 candidates goes; of 2: the API server lists no such pod on this node", d.Reason)
+	static, mover := protected(pods.Protection{Code: pods.Static, Why: "static"}), protected(pods.Protection{Code: pods.Mover, Why: "mover"})
+	list := pressing(named("a", 30), named("b", 30), named("c", 30))
+	d, _ = play(round(0, []pods.Pod{pod("a", static), pod("b", static), pod("c", mover)}, list), &a)
+	assert.Equal(t, "none of 3 candidates goes; of 2: never evicted: static", d.Reason)
+	d, _ = play(round(0, []pods.Pod{pod("a", mover), pod("b", static)}, pressing(list.Candidates[:2]...)), &a)
+	assert.Equal(t, "none of 2 candidates goes; of 1: never evicted: mover", d.Reason, "of equals the first")
+	d, _ = play(round(0, nil, pressing()), &a)
+	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, "no workload causes this: the plugin names none", d.Reason)
+}
+
+func TestARoundEndsWhereNobodyKnowsOrAPodHadEnded(t *testing.T) {
+	for outcome, want := range map[Outcome]struct {
+		code, others Code
+	}{
+		Gone:       {CodeGone, CodeNotNeeded},
+		Unanswered: {CodeUnanswered, CodeUnanswered},
+	} {
+		a := api{answer: always(outcome)}
+		d, m := play(three(0), &a)
+		assert.Equal(t, []string{"a"}, a.uids())
+		assert.Equal(t, want.code, d.Code)
+		assert.Contains(t, d.Reason, "shop/web-a")
+		assert.Equal(t, map[string]Code{"a": want.code, "b": want.others, "c": want.others}, codes(d))
+		assert.Equal(t, d.Reason, d.Candidates[1].Because)
+		assert.Equal(t, outcome, m.Last.Outcome)
+		_, some := d.Going()
+		assert.False(t, some)
+	}
+}
+
+func TestWhomARoundDidNotAskForWaitsForALaterOne(t *testing.T) {
+	var listed []pods.Pod
+	var list []plugins.Candidate
+	for i := range 8 {
+		uid := fmt.Sprint("p", i)
+		listed, list = append(listed, pod(uid)), append(list, named(uid, float64(40-i)))
+	}
+	a := api{answer: always(Blocked)}
+	in := round(0, listed, pressing(list...))
+	d, m := play(in, &a)
+	assert.Equal(t, []string{"p0", "p1", "p2", "p3", "p4"}, a.uids())
+	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, CodeNext, codes(d)["p7"])
+	assert.Equal(t, "asked for in a later round, if it is still needed", d.Candidates[7].Because)
+	a.asked = nil
+	play(then(in, 5, m), &a)
+	assert.Equal(t, []string{"p5", "p6", "p7"}, a.uids())
+}
+
+func TestAChoiceThatCannotBeKeptEvictsNobody(t *testing.T) {
+	d, _ := Decide(three(0))
+	i, some := d.Next()
+	require.True(t, some)
+	d.Answered(i, Answer{Outcome: Blocked, Text: "a budget"})
+	d.Unsaved(errDisk)
+	d.Postpone()
+	assert.Equal(t, CodeState, d.Code)
+	assert.Contains(t, d.Reason, "no space left")
+	assert.Equal(t, map[string]Code{"a": CodeBudget, "b": CodeState, "c": CodeState}, codes(d))
+	_, some = d.Next()
+	assert.False(t, some)
+}
+
+func TestAVictimGetsTheGraceItAsksForWithinBounds(t *testing.T) {
+	for _, row := range []struct {
+		asks int64
+		most time.Duration
+		want int64
+	}{
+		{20, 30 * time.Second, 20},
+		{30, 30 * time.Second, 30},
+		{3600, 30 * time.Second, 30},
+		{5, 1500 * time.Millisecond, 1},
+		{0, 30 * time.Second, 1},
+		{-5, 30 * time.Second, 1},
+		{20, 0, 1},
+	} {
+		d := Decision{Candidates: []Considered{{}, {Pod: &pods.Pod{UID: "u", Namespace: "n", Name: "x", GraceSeconds: row.asks}}}}
+		assert.Equal(t, Victim{UID: "u", Namespace: "n", Name: "x", GraceSeconds: row.want}, d.Victim(1, row.most), row)
+	}
+}
+
+func TestADryRunAsksOncePerEpisodeOfPressureAndMarksNothing(t *testing.T) {
+	in := three(0)
+	in.Config.DryRun = true
+	marks, _ := Mark(in)
+	assert.Equal(t, Marks{}, marks)
+	a := api{}
+	d, m := play(in, &a)
+	assert.Equal(t, CodeWouldEvict, d.Code)
+	assert.Equal(t, "dry run: shop/web-a: a holds 30", d.Reason)
+	assert.True(t, d.DryRun)
+	assert.Equal(t, 1, a.dryRuns)
+	assert.Zero(t, m.Quiet, "nobody went, so nothing settles")
+	for range 10 {
+		in = then(in, 60, restarted(t, m))
+		d, m = play(in, &a)
+		require.Equal(t, CodeInFlight, d.Code)
+	}
+	require.Len(t, a.asked, 1)
+
+	held := then(in, 5, m)
+	held.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
+	held.Levels.Verdicts[0].Pressing = plugins.None
+	_, m = play(held, &a)
+	_, m = play(then(in, 5, m), &a)
+	require.Len(t, a.asked, 1, "a level that is kept is the same episode")
+
+	over := then(in, 5, m)
+	over.Levels.Verdicts = []plugins.Verdict{disk(plugins.Soft)}
+	_, m = play(over, &a)
+	assert.Nil(t, m.Last)
+	_, m = play(then(in, 5, m), &a)
+	require.Len(t, a.asked, 2, "another episode")
+	require.Equal(t, 2, a.dryRuns)
+
+	in = then(in, 5, m)
+	in.Config.DryRun = false
+	d, _ = play(in, &a)
+	assert.Equal(t, CodeEvicted, d.Code, "from now on it is for real")
+	assert.Equal(t, []string{"a", "a", "a"}, a.uids())
+	assert.Equal(t, 2, a.dryRuns)
+}
+
+func TestADryRunAfterRealEvictionsAsksToo(t *testing.T) {
+	in := three(0)
+	a := api{}
+	_, m := play(in, &a)
+	in = then(in, 20, m)
+	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
+	_, m = play(in, &a)
+	in = then(in, 30, m)
+	in.Config.DryRun = true
+	d, m := play(in, &a)
+	assert.Equal(t, CodeWouldEvict, d.Code, d.Reason)
+	assert.Equal(t, []string{"a", "b"}, a.uids())
+	assert.True(t, m.Last.DryRun)
+}
+
+func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T) {
+	in := three(0)
+	in.Config.DryRun = true
+	a := api{answer: always(Blocked)}
+	d, m := play(in, &a)
+	assert.Equal(t, CodeNobody, d.Code)
+	assert.Len(t, a.asked, 3)
+	_, m = play(then(in, 5, m), &a)
+	assert.Len(t, a.asked, 3)
+	play(then(in, 10, m), &a)
+	assert.Len(t, a.asked, 6)
+}
+
+func TestADryRunAsksNobodyInPlaceOfOneWhoMayBeGoing(t *testing.T) {
+	in := three(0)
+	a := api{answer: always(Unanswered)}
+	_, m := play(in, &a)
+	in = then(in, 2, m)
+	in.Config.DryRun = true
+	d, m := play(in, &a)
+	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, []string{"a"}, a.uids())
+	assert.False(t, m.Last.DryRun)
+}
+
+func TestNobodyGoesAfterAnOutageUnlessItPressesStill(t *testing.T) {
+	a := api{}
+	in := three(0)
+	in.Cluster.Pods.StaleSince = at(-1)
+	var m Memory
+	for range 120 {
+		var d Decision
+		d, m = play(in, &a)
+		require.Equal(t, CodeStale, d.Code)
+		in = then(in, 5, m)
+	}
+	back, calm := in, in
+	back.Cluster = three(0).Cluster
+	calm.Cluster = three(0).Cluster
+	calm.Levels = &plugins.Levels{Time: calm.Time, Verdicts: []plugins.Verdict{disk(plugins.None)}}
+	d, _ := play(calm, &a)
+	assert.Empty(t, a.asked)
+	assert.Equal(t, CodeEnded, d.Code)
+	play(back, &a)
+	assert.Equal(t, []string{"a"}, a.uids())
+}
+
+func TestAPodThatCameBackUnderItsNameIsAnotherOne(t *testing.T) {
+	in := round(0, []pods.Pod{pod("old", func(p *pods.Pod) { p.Name = "db-0" })}, pressing(named("old", 30)))
+	a := api{answer: always(Unanswered)}
+	_, m := play(in, &a)
+	in = then(in, 5, restarted(t, m))
+	in.Cluster.Pods.Pods = []pods.Pod{pod("new", func(p *pods.Pod) { p.Name = "db-0" })}
+	in.Levels.Verdicts = []plugins.Verdict{pressing(named("new", 30))}
+	d, m := play(in, &a)
+	assert.Equal(t, CodeSettle, d.Code)
+	assert.Equal(t, []string{"old"}, a.uids())
+	assert.Equal(t, in.Time, m.Last.GoneAt, "the one that was chosen is gone")
+}
+
+func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.T) {
+	in := three(0)
+	d, m := Decide(in)
+	i, _ := d.Next()
+	kept := restarted(t, m.Choose(&d, d.Victim(i, time.Minute)))
+	for what, row := range map[string]struct {
+		change func(*Input)
+		code   Code
+		asked  []string
+	}{
+		"nothing came of it: the same pod": {func(*Input) {}, CodeEvicted, []string{"a"}},
+		"it came through, the pod ends":    {func(in *Input) { in.Cluster.Pods.Pods[0].GoneBy = at(22) }, CodeInFlight, []string{}},
+		"it came through, the pod is gone": {func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }, CodeSettle, []string{}},
+		"others would go before it":        {func(in *Input) { in.Cluster.Pods.Pods[2].LowQoS = true }, CodeEvicted, []string{"a"}},
+		"it is named no more":              {func(in *Input) { in.Levels.Verdicts[0].Candidates = in.Levels.Verdicts[0].Candidates[1:] }, CodeInFlight, []string{}},
+		"it has become small":              {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 1 }, CodeInFlight, []string{}},
+		"it failed":                        {func(in *Input) { in.Cluster.Pods.Pods[0].Phase = "Failed" }, CodeInFlight, []string{}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := then(three(0), 10, kept)
+			row.change(&in)
+			a := api{}
+			d, _ := play(in, &a)
+			assert.Equal(t, row.code, d.Code, d.Reason)
+			assert.Equal(t, row.asked, a.uids())
+		})
+	}
+}
+
+func TestADecisionKnowsItsCauses(t *testing.T) {
+	const none, soft, hard = plugins.None, plugins.Soft, plugins.Hard
+	levels := func(verdicts ...plugins.Verdict) *plugins.Levels {
+		return &plugins.Levels{Time: at(0), Verdicts: verdicts}
+	}
+	on := func(scope string, l plugins.Level) plugins.Verdict {
+		v := disk(l)
+		v.Scope = scope
+		return v
+	}
+	memory := pressing()
+	for what, row := range map[string]struct {
+		before, now *plugins.Levels
+		want        []string
+	}{
+		"nothing":                   {nil, levels(on("sda", none)), nil},
+		"what is met":               {nil, levels(on("sda", soft), on("sdb", none), memory), []string{"sda soft: the disk is soft", "node hard: memory is short"}},
+		"what stays met":            {levels(on("sda", soft)), levels(on("sda", soft)), []string{"sda soft: the disk is soft"}},
+		"what ended":                {levels(on("sda", hard), on("sdb", none)), levels(on("sda", none), on("sdb", none)), []string{"sda none: the disk is none"}},
+		"a device that is gone":     {levels(on("sda", none), on("sdb", soft)), levels(on("sda", none)), []string{"sdb none: " + Unjudged}},
+		"a plugin switched off":     {levels(memory, on("sda", none)), levels(on("sda", none)), []string{"node none: " + SwitchedOff}},
+		"all plugins switched off":  {levels(memory), levels(), []string{"node none: " + SwitchedOff}},
+		"a calm one that goes away": {levels(on("sda", none)), levels(), nil},
+		"the same scope, another's": {levels(memory), levels(func() plugins.Verdict { v := on("node", none); return v }()), []string{"node none: " + SwitchedOff}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(7, nil)
+			in.Before, in.Levels = row.before, row.now
+			d, _ := Decide(in)
+			var got []string
+			for _, c := range d.Causes {
+				got = append(got, fmt.Sprintf("%s %s: %s", c.Scope, c.Level, c.Reason))
+			}
+			assert.Equal(t, row.want, got)
+		})
+	}
+}
+
+func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
+	v := pressing()
+	v.Observed, v.Operator, v.Threshold, v.Unit = probes.Some(0.4), ">=", probes.Some(0.25), "ratio"
+	in := round(7, nil, v)
+	in.Before = &plugins.Levels{Verdicts: []plugins.Verdict{disk(plugins.Soft)}}
+	in.Config.DryRun = true
+	d, _ := Decide(in)
+	want := []Cause{
+		{Plugin: "disk-contention", Scope: "sda", Level: plugins.None, Since: at(7), Reason: SwitchedOff},
+		{
+			Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Since: at(-5), Reason: "memory is short",
+			Observed: probes.Some(0.4), Operator: ">=", Threshold: probes.Some(0.25), Unit: "ratio",
+		},
+	}
+	assert.Empty(t, cmp.Diff(want, d.Causes, cmp.AllowUnexported(probes.Opt[float64]{})))
+	assert.Equal(t, at(7), d.Time)
+	assert.True(t, d.DryRun)
+	later, _ := Decide(then(in, 1, Memory{}))
+	assert.NotEqual(t, d.ID, later.ID)
+}

@@ -1,0 +1,65 @@
+package evict
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// announcerTo is an Announcer whose API server is the handler given.
+func announcerTo(t *testing.T, handler http.HandlerFunc) *Announcer {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	require.NoError(t, err)
+	return NewAnnouncer(client.CoreV1(), "n1", slog.New(slog.DiscardHandler))
+}
+
+func TestCloseWritesWhatIsQueuedAndNothingAfter(t *testing.T) {
+	var mu sync.Mutex
+	var said []string
+	a := announcerTo(t, func(w http.ResponseWriter, r *http.Request) {
+		var e corev1.Event
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&e))
+		mu.Lock()
+		said = append(said, fmt.Sprintf("%s %s/%s %s", r.URL.Path, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message))
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		assert.NoError(t, json.NewEncoder(w).Encode(e))
+	})
+	a.Pod(Victim{UID: "u", Namespace: "shop", Name: "web-0"}, corev1.EventTypeNormal, "A", "one")
+	a.Node("nu", "B", "two")
+	a.Close()
+	a.Close()
+	a.Node("nu", "B", "too late")
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, []string{"/api/v1/namespaces/shop/events Pod/web-0 one", "/api/v1/namespaces/default/events Node/n1 two"}, said)
+}
+
+func TestAnAPIServerThatDoesNotAnswerDelaysNeitherTheCallerNorTheEnd(t *testing.T) {
+	a := announcerTo(t, func(w http.ResponseWriter, r *http.Request) { untilGone(r) })
+	start := time.Now()
+	for i := range 5000 { // many times what the queue holds
+		a.Pod(Victim{UID: fmt.Sprint(i), Namespace: "shop", Name: "web"}, corev1.EventTypeNormal, "A", strings.Repeat("x", i%7))
+	}
+	called := time.Since(start)
+	start = time.Now()
+	a.Close()
+	t.Logf("5000 Events took %s, Close %s", called, time.Since(start))
+	assert.Less(t, called, eventCallTimeout)
+	assert.Less(t, time.Since(start), eventFlush+eventCallTimeout/2)
+}

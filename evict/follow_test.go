@@ -1,0 +1,167 @@
+package evict
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// keeping is a round with what the daemon does after it.
+func keeping(in Input, a *api, l *Log) (Decision, Memory) {
+	d, m := play(in, a)
+	l.Add(d)
+	m, id, change := Follow(in, m)
+	if change != nil {
+		l.Update(id, change)
+	}
+	return d, m
+}
+
+func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T) {
+	log, a := Log{Max: 10}, api{}
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30), named("b", 20)), disk(plugins.Soft))
+	d, m := keeping(in, &a, &log)
+	first := d.ID
+	of := func(id string) Decision {
+		for _, d := range log.List() {
+			if d.ID == id {
+				return d
+			}
+		}
+		t.Fatalf("no decision %s", id)
+		return Decision{}
+	}
+	in = then(in, 5, m)
+	_, m = keeping(in, &a, &log)
+	assert.Zero(t, of(first).GoneAt, "it is still ending")
+
+	in = then(in, 5, restarted(t, m))
+	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
+	_, m = keeping(in, &a, &log)
+	assert.Equal(t, at(10), of(first).GoneAt)
+	assert.Nil(t, of(first).After)
+	assert.False(t, m.Last.Settled)
+
+	in = then(in, 29, restarted(t, m))
+	_, m = keeping(in, &a, &log)
+	assert.Nil(t, of(first).After, "the node is not given time yet")
+
+	in = then(in, 1, restarted(t, m))
+	now := pressing(named("b", 20))
+	now.Observed = probes.Some(0.2)
+	in.Levels.Verdicts = []plugins.Verdict{disk(plugins.None), {Plugin: "third", Scope: "node"}, {Plugin: "memory-stall", Scope: "numa1"}, now}
+	d, m = keeping(in, &a, &log)
+	require.Equal(t, CodeEvicted, d.Code, "it presses still, so the next one goes in the same round")
+	assert.Equal(t, []Cause{causeOf(now), causeOf(in.Levels.Verdicts[0])}, of(first).After, "in the order of the causes")
+	assert.Equal(t, at(10), of(first).GoneAt)
+	assert.Equal(t, "b", m.Last.UID)
+	assert.False(t, m.Last.Settled, "that is about the one before")
+	assert.Nil(t, of(d.ID).After)
+}
+
+func TestAfterASettledDecisionNothingMoreIsSaid(t *testing.T) {
+	log, a := Log{Max: 10}, api{}
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+	_, m := keeping(in, &a, &log)
+	in.Cluster.Pods.Pods = nil
+	in.Levels.Verdicts = []plugins.Verdict{disk(plugins.None)}
+	_, m = keeping(then(in, 5, m), &a, &log)
+	_, m = keeping(then(in, 35, m), &a, &log)
+	assert.True(t, m.Last.Settled)
+	require.Len(t, log.List(), 1)
+	assert.Equal(t, at(5), log.List()[0].GoneAt)
+	assert.Nil(t, log.List()[0].After, "its cause is judged no more")
+	in = then(in, 40, restarted(t, m))
+	_, m = Decide(in)
+	after, id, change := Follow(in, m)
+	assert.Nil(t, change)
+	assert.Empty(t, id)
+	assert.Equal(t, m, after)
+}
+
+func TestWhatIsSaidOfADecisionIsAllOfItHoweverOftenItIsSaid(t *testing.T) {
+	in := round(0, nil, pressing())
+	in.Memory.Last = &Chosen{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, GoneAt: at(-30)}
+	m, id, change := Follow(in, in.Memory)
+	assert.Equal(t, "x", id)
+	assert.True(t, m.Last.Settled)
+	assert.False(t, in.Memory.Last.Settled, "what was given is not changed")
+	d := Decision{Causes: []Cause{causeOf(pressing())}}
+	for range 2 {
+		change(&d)
+		assert.Equal(t, at(-30), d.GoneAt)
+		assert.Equal(t, d.Causes, d.After)
+	}
+}
+
+func TestADryRunOrARoundWithoutAVictimFollowsNobody(t *testing.T) {
+	in := three(0)
+	_, _, change := Follow(in, Memory{})
+	assert.Nil(t, change)
+	in.Config.DryRun = true
+	in.Memory.Last = &Chosen{Victim: Victim{UID: "a"}, DryRun: true, Outcome: Gone, GoneAt: at(-100)}
+	_, _, change = Follow(in, in.Memory)
+	assert.Nil(t, change)
+}
+
+func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
+	log, a := Log{Max: 10}, api{answer: always(Gone)}
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+	_, m := keeping(in, &a, &log)
+	in.Cluster.Pods.Pods = nil
+	_, m = keeping(then(in, 5, m), &a, &log)
+	assert.Equal(t, at(0), log.List()[len(log.List())-1].GoneAt)
+	_, m = keeping(then(in, 30, m), &a, &log)
+	assert.True(t, m.Last.Settled)
+	assert.Len(t, log.List()[len(log.List())-1].After, 1)
+}
+
+func TestHowFarThePressureFellIsSaidOfTheRuleThatWasMet(t *testing.T) {
+	met := Cause{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Observed: probes.Some(0.4), Operator: ">=", Threshold: probes.Some(0.25), Unit: "ratio"}
+	softer := func(list ...plugins.Evidence) plugins.Verdict {
+		v := memoryAt(plugins.None)
+		v.Observed, v.Operator, v.Threshold, v.Unit, v.Evidence = probes.Some(0.02), ">=", probes.Some(0.1), "ratio", list
+		return v
+	}
+	of := func(change func(*plugins.Evidence)) plugins.Evidence {
+		e := plugins.Evidence{Rule: plugins.Hard, What: "stall", Observed: probes.Some(0.05), Operator: ">=", Threshold: 0.25, Unit: "ratio"}
+		if change != nil {
+			change(&e)
+		}
+		return e
+	}
+	for what, row := range map[string]struct {
+		verdict             plugins.Verdict
+		observed, threshold probes.Opt[float64]
+		unit                string
+	}{
+		"the same comparison":         {softer(of(func(e *plugins.Evidence) { e.Rule = plugins.Soft }), of(nil)), probes.Some(0.05), probes.Some(0.25), "ratio"},
+		"only that of another level":  {softer(of(func(e *plugins.Evidence) { e.Rule = plugins.Soft })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
+		"only another operator":       {softer(of(func(e *plugins.Evidence) { e.Operator = "<" })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
+		"only another threshold":      {softer(of(func(e *plugins.Evidence) { e.Threshold = 0.3 })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
+		"only another unit":           {softer(of(func(e *plugins.Evidence) { e.Unit = "bytes" })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
+		"one that was not made":       {softer(of(func(e *plugins.Evidence) { e.Observed = probes.Opt[float64]{} })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
+		"the verdict shows that rule": {func() plugins.Verdict { v := softer(of(nil)); v.Threshold = met.Threshold; return v }(), probes.Some(0.02), probes.Some(0.25), "ratio"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			now := met.after(row.verdict)
+			assert.Equal(t, row.observed, now.Observed)
+			assert.Equal(t, row.threshold, now.Threshold)
+			assert.Equal(t, ">=", now.Operator)
+			assert.Equal(t, row.unit, now.Unit)
+			assert.Equal(t, plugins.None, now.Level)
+			assert.Equal(t, "memory is none", now.Reason)
+		})
+	}
+	other := softer(of(func(e *plugins.Evidence) { e.Operator = "<" }))
+	other.Operator, other.Threshold = "<", met.Threshold
+	assert.Equal(t, probes.Opt[float64]{}, met.after(other).Observed, "the same number, compared the other way")
+	unlike := softer(of(func(e *plugins.Evidence) { e.Unit = "bytes" }))
+	unlike.Unit = "bytes"
+	assert.Equal(t, "ratio", met.after(unlike).Unit)
+}

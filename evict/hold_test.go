@@ -1,0 +1,203 @@
+package evict
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
+	level := func(level, pressing plugins.Level) func(*Input) {
+		return func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = level, pressing }
+	}
+	chosen := func(c Chosen) func(*Input) { return func(in *Input) { in.Memory.Last = &c } }
+	quiet := func(until time.Time) func(*Input) { return func(in *Input) { in.Memory.Quiet = until } }
+	dry := func(o Outcome) func(*Input) {
+		return func(in *Input) {
+			in.Config.DryRun = true
+			in.Memory.Last = &Chosen{Victim: Victim{UID: "a"}, Time: at(0), DryRun: true, Outcome: o}
+		}
+	}
+	kubelet := func(list ...string) func(*Input) {
+		return func(in *Input) { in.Cluster.Node.KubeletPressure = list }
+	}
+	nothing := func(*Input) {}
+	for what, row := range map[string]struct {
+		code          Code
+		just, justNot func(*Input)
+		reason        string
+	}{
+		"nothing is met":             {CodeEnded, level(plugins.None, plugins.None), nothing, "no pressure any more"},
+		"there is no cluster":        {CodeStandalone, func(in *Input) { in.Cluster = nil }, nothing, "without a cluster"},
+		"eviction is off":            {CodeOff, func(in *Input) { in.Config.Enabled = false }, nothing, "eviction.enabled"},
+		"it is soft":                 {CodeSoft, level(plugins.Soft, plugins.Soft), nothing, "nobody has to go"},
+		"hard is kept, soft presses": {CodeHeld, level(plugins.Hard, plugins.Soft), nothing, "its pressure is gone"},
+		"hard is kept, none presses": {CodeHeld, level(plugins.Hard, plugins.None), nothing, "its pressure is gone"},
+		"a measurement is absent":    {CodeUnnamed, func(in *Input) { in.Levels.Verdicts[0].Absent = "no PSI" }, nothing, "no PSI"},
+		"the pods were never listed": {CodeStale, func(in *Input) { in.Cluster.Pods.Synced = false }, nothing, "not listed yet"},
+		"the API server is away": {CodeStale, func(in *Input) {
+			in.Cluster.Pods.StaleSince, in.Cluster.Pods.StaleBecause = at(-2), "refused"
+		}, nothing, "not heard since 11:59:58 UTC: refused"},
+		"the Node is not known":      {CodeStale, func(in *Input) { in.Cluster.Node.Unknown = "timeout" }, nothing, "timeout"},
+		"the measurements are old":   {CodeStale, func(in *Input) { in.Levels.Time = at(0).Add(-15*time.Second - 1) }, func(in *Input) { in.Levels.Time = at(-15) }, "nothing was measured since 11:59:44"},
+		"rounds are long, all older": {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-181) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-180) }, "measured"},
+		"rounds are short, all old":  {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-16) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-15) }, "measured"},
+		"the kubelet relieves":       {CodeKubelet, kubelet("PIDPressure", "MemoryPressure"), kubelet("PIDPressure", "DiskPressure"), "MemoryPressure"},
+		"the taint is not there":     {CodeTaint, func(in *Input) { in.Cluster.Marked = "conflict" }, func(in *Input) { in.Cluster.Marked, in.Config.DryRun = "conflict", true }, "conflict"},
+		"our last one is ending": {
+			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b", GraceSeconds: 20}, Time: at(-49), Outcome: Evicted}),
+			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b was evicted at 11:59:11 UTC",
+		},
+		"our last one got longer": {CodeInFlight, func(in *Input) {
+			in.Cluster.Pods.Pods[1].GoneBy = at(-29)
+			in.Memory.Last = &Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}
+		}, func(in *Input) {
+			in.Cluster.Pods.Pods[1].GoneBy = at(-30)
+			in.Memory.Last = &Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}
+		}, "ending"},
+		"nobody knows of our last one": {
+			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b"}, Time: at(-59), Outcome: Unanswered}),
+			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: Unanswered}), "nobody knows yet whether /web-b",
+		},
+		"it was granted in a dry run":  {CodeInFlight, dry(Evicted), dry(Unanswered), "dry run"},
+		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is ending until 11:59:31 UTC"},
+		"somebody small is not enough": {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].GoneBy = at(9) }, "ending"},
+		"one has just gone":            {CodeSettle, quiet(at(0).Add(1)), quiet(at(0)), "12:00:00 UTC"},
+		"the kubelet evicted one": {CodeSettle, func(in *Input) {
+			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "Evicted"
+		}, func(in *Input) {
+			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "OOMKilled"
+		}, "settles until 12:00:30 UTC"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			made := func() Input {
+				return round(0, []pods.Pod{pod("a"), pod("b"), pod("big"), pod("small")}, pressing(named("big", 30), named("a", 20), named("small", 5)))
+			}
+			in := made()
+			row.just(&in)
+			a := api{}
+			d, _ := play(in, &a)
+			assert.Equal(t, row.code, d.Code)
+			assert.Contains(t, d.Reason, row.reason)
+			assert.Empty(t, a.asked)
+			if row.code != CodeEnded {
+				assert.Equal(t, row.code, codes(d)["a"], "who had no reason of its own has the round's")
+				assert.Equal(t, d.Reason, d.Candidates[1].Because)
+			}
+			in = made()
+			row.justNot(&in)
+			d, _ = play(in, &a)
+			require.Len(t, a.asked, 1)
+			assert.Contains(t, []Code{CodeEvicted, CodeWouldEvict}, d.Code)
+		})
+	}
+}
+
+func TestAReasonThatIsNotKnownIsLeftOut(t *testing.T) {
+	in := round(0, nil, pressing())
+	in.Cluster.Pods.Synced = false
+	d, _ := Decide(in)
+	assert.Equal(t, "the node's pods were not listed yet", d.Reason)
+	in.Cluster.Pods.StaleBecause = "forbidden"
+	d, _ = Decide(in)
+	assert.Equal(t, "the node's pods were not listed yet: forbidden", d.Reason)
+}
+
+func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
+	held, blind := pressing(), pressing()
+	held.Pressing, blind.Absent = plugins.None, "no PSI"
+	kubelet := disk(plugins.Hard)
+	soft := disk(plugins.Soft)
+	none := disk(plugins.None)
+	for want, list := range map[Code][]plugins.Verdict{
+		CodeSoft:    {none, soft, none},
+		CodeHeld:    {soft, held, none},
+		CodeUnnamed: {held, blind, soft},
+		CodeKubelet: {blind, kubelet, held},
+		CodeNobody:  {kubelet, pressing(), blind},
+	} {
+		for range 2 { // in both directions
+			in := round(0, nil, list...)
+			in.Cluster.Node.KubeletPressure = []string{"DiskPressure"}
+			d, _ := Decide(in)
+			assert.Equal(t, want, d.Code)
+			slices.Reverse(list)
+		}
+	}
+	in := round(0, nil, pressing(), kubelet)
+	in.Cluster.Node.KubeletPressure = []string{"DiskPressure", "MemoryPressure"}
+	d, _ := Decide(in)
+	assert.Equal(t, "the kubelet reports MemoryPressure and evicts by itself", d.Reason, "the first of equals")
+}
+
+func TestAPodThatEndsHoldsOnlyWhomItsReliefHelps(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b", ending)}, pressing(named("a", 30)), disk(plugins.Soft, named("b", 30)))
+	a := api{}
+	play(in, &a)
+	assert.Equal(t, []string{"a"}, a.uids(), "that a user of the disk ends is no relief of memory")
+	in.Levels.Verdicts[1] = disk(plugins.Hard, named("b", 30))
+	d, _ := play(in, &a)
+	assert.Equal(t, CodeInFlight, d.Code)
+}
+
+func TestWhileSomebodyEndsAndThenForTheSettleTimeNobodyIsChosen(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.GoneBy = at(60) })}, pressing(named("drained", 50), named("a", 30)))
+	a := api{}
+	var m Memory
+	var d Decision
+	for second := 0; second < 70; second += 5 {
+		d, m = play(in, &a)
+		require.Equal(t, CodeInFlight, d.Code)
+		in = then(in, 5, restarted(t, m))
+	}
+	require.Equal(t, at(70), in.Time)
+	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[:1]
+	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
+	for second := 65; second < 65+25; second += 5 {
+		d, m = play(in, &a)
+		require.Equal(t, CodeSettle, d.Code)
+		in = then(in, 5, m)
+	}
+	require.Empty(t, a.asked)
+	play(then(in, 0, m), &a)
+	require.Equal(t, []string{"a"}, a.uids(), "30 s after it was last seen to be ending")
+}
+
+func TestAPodThatNeverEndsHoldsForItsGraceAndAHalfMinute(t *testing.T) {
+	in := round(0, []pods.Pod{pod("stuck"), pod("a")}, pressing(named("stuck", 50), named("a", 30)))
+	a := api{}
+	d, m := play(in, &a)
+	require.Equal(t, CodeEvicted, d.Code)
+	in.Cluster.Pods.Pods[0].GoneBy = at(21) // it says it is ending, and is not
+	for in = then(in, 1, m); in.Time.Before(at(200)) && len(a.asked) == 1; in = then(in, 1, m) {
+		_, m = play(in, &a)
+	}
+	require.Equal(t, []string{"stuck", "a"}, a.uids())
+	assert.Equal(t, at(21+29+30), in.Time.Add(-time.Second), "grace, late, and the settle time from when it last counted")
+}
+
+func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
+	evicted := func(p *pods.Pod) { p.Phase, p.StatusReason = "Failed", "Evicted" }
+	in := round(0, []pods.Pod{pod("a"), pod("k", evicted)}, disk(plugins.None))
+	_, m := play(in, &api{})
+	assert.Equal(t, at(30), m.Quiet)
+	in = then(in, 40, restarted(t, m))
+	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
+	a := api{}
+	d, m := play(in, &a)
+	require.Equal(t, CodeEvicted, d.Code, d.Reason)
+	in = then(in, 100, m)
+	in.Cluster.Pods.Pods = []pods.Pod{pod("b"), pod("k2", evicted), pod("k", evicted)}
+	_, m = play(in, &a)
+	assert.Equal(t, []string{"k", "k2"}, m.Failed)
+	assert.Equal(t, in.Time.Add(30*time.Second), m.Quiet)
+	in.Cluster.Pods.Pods = []pods.Pod{pod("b")}
+	_, m = play(then(in, 1, m), &a)
+	assert.Empty(t, m.Failed, "one that is listed no more is forgotten")
+}

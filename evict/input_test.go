@@ -1,0 +1,43 @@
+package evict
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+func TestTheKubeletsPressureIsReadFromTheNode(t *testing.T) {
+	assert.Equal(t, Node{Unknown: "no space left on device"}, ReadNode(nil, errDisk))
+	var n corev1.Node
+	for kind, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{
+		corev1.NodeReady: corev1.ConditionTrue, corev1.NodeMemoryPressure: corev1.ConditionTrue,
+		corev1.NodeDiskPressure: corev1.ConditionUnknown, corev1.NodePIDPressure: corev1.ConditionTrue,
+		"plimsoll.dev/MemoryContention": corev1.ConditionTrue,
+	} {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status})
+	}
+	got := ReadNode(&n, nil)
+	assert.ElementsMatch(t, []string{"MemoryPressure", "PIDPressure"}, got.KubeletPressure)
+	assert.Empty(t, got.Unknown)
+	assert.Equal(t, Node{}, ReadNode(&corev1.Node{}, nil))
+}
+
+func TestEachResourceHasTheKubeletsConditionForIt(t *testing.T) {
+	for resource, want := range map[plugins.Resource]string{
+		plugins.Memory: "MemoryPressure", plugins.Disk: "DiskPressure", plugins.Filesystem: "DiskPressure",
+		plugins.NetworkIO: "", plugins.CPU: "",
+	} {
+		assert.Equal(t, want, kubeletCondition(resource))
+	}
+}
+
+func TestAFreshInstallObserves(t *testing.T) {
+	c := DefaultConfig()
+	assert.True(t, c.DryRun)
+	assert.True(t, c.Enabled)
+	assert.Greater(t, c.Transition, c.Settle)
+	assert.GreaterOrEqual(t, c.Settle, 2*c.Round)
+}

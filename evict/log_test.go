@@ -1,0 +1,178 @@
+package evict
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// caused is a decision with one cause.
+func caused(id string, code Code, level plugins.Level) Decision {
+	return Decision{ID: id, Code: code, Causes: []Cause{{Plugin: "memory-stall", Scope: "node", Level: level}}}
+}
+
+// ids of the decisions in a log.
+func ids(l *Log) string {
+	all := ""
+	for _, d := range l.List() {
+		all += d.ID
+	}
+	return all
+}
+
+func TestADecisionIsKeptWhenItSaysSomethingNew(t *testing.T) {
+	going := func(uid string) func(*Decision) {
+		return func(d *Decision) {
+			d.Candidates = []Considered{{Code: CodeWouldEvict, Pod: &pods.Pod{UID: uid}}}
+		}
+	}
+	asked := func(d *Decision) { d.Candidates = []Considered{{Answers: []Answer{{Outcome: Blocked}}}} }
+	spared := func(d *Decision) { d.Candidates, d.Reason = []Considered{{Code: CodeBudget}}, "other words" }
+	cause := func(c Cause) func(*Decision) { return func(d *Decision) { d.Causes[0] = c } }
+	for what, row := range map[string]struct {
+		before, now func(*Decision)
+		kept        bool
+	}{
+		"the same again":              {func(*Decision) {}, func(*Decision) {}, false},
+		"other words, others spared":  {func(*Decision) {}, spared, false},
+		"somebody was asked":          {func(*Decision) {}, asked, true},
+		"somebody was asked again":    {asked, asked, true},
+		"another outcome":             {func(*Decision) {}, func(d *Decision) { d.Code = CodeHeld }, true},
+		"another level":               {func(*Decision) {}, func(d *Decision) { d.Causes[0].Level = plugins.Soft }, true},
+		"another plugin":              {func(*Decision) {}, cause(Cause{Plugin: "x", Scope: "node", Level: plugins.Hard}), true},
+		"another scope":               {func(*Decision) {}, cause(Cause{Plugin: "memory-stall", Scope: "x", Level: plugins.Hard}), true},
+		"other numbers":               {func(*Decision) {}, cause(Cause{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Reason: "x", Since: at(1)}), false},
+		"one cause more":              {func(*Decision) {}, func(d *Decision) { d.Causes = append(d.Causes, Cause{}) }, true},
+		"somebody goes":               {func(*Decision) {}, going("a"), true},
+		"another one goes":            {going("a"), going("b"), true},
+		"the same one goes":           {going("a"), going("a"), false},
+		"nothing is met, nor was":     {func(*Decision) {}, func(d *Decision) { d.Causes = nil }, false},
+		"nothing is met, all changed": {func(*Decision) {}, func(d *Decision) { d.Causes = nil; asked(d); d.Code = CodeEnded }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := Log{Max: 9}
+			before, now := caused("1", CodeSoft, plugins.Hard), caused("2", CodeSoft, plugins.Hard)
+			row.before(&before)
+			row.now(&now)
+			require.True(t, l.Add(before))
+			assert.Equal(t, row.kept, l.Add(now))
+			want := "1"
+			if row.kept {
+				want = "21"
+			}
+			assert.Equal(t, want, ids(&l))
+		})
+	}
+}
+
+func TestWhatWasSaidBeforeACalmIsSaidAgainAfterIt(t *testing.T) {
+	l := Log{Max: 9}
+	require.True(t, l.Add(caused("1", CodeSoft, plugins.Soft)))
+	require.False(t, l.Add(Decision{ID: "2", Code: CodeEnded}))
+	require.True(t, l.Add(caused("3", CodeSoft, plugins.Soft)))
+	assert.Equal(t, "31", ids(&l))
+}
+
+func TestTheLogKeepsTheNewestAndListsThemFirst(t *testing.T) {
+	l := Log{Max: 3}
+	assert.Equal(t, []Decision{}, l.List())
+	levels := []plugins.Level{plugins.Soft, plugins.Hard}
+	for i, want := range []string{"0", "10", "210", "321", "432", "543"} {
+		require.True(t, l.Add(caused(fmt.Sprint(i), CodeSoft, levels[i%2])))
+		assert.Equal(t, want, ids(&l))
+	}
+}
+
+func TestADecisionIsUpdatedWhileItIsKept(t *testing.T) {
+	l := Log{Max: 2}
+	for i, level := range []plugins.Level{plugins.Soft, plugins.Hard, plugins.Soft} {
+		l.Add(caused(fmt.Sprint(i), CodeSoft, level))
+	}
+	given := l.List()
+	for _, id := range []string{"0", "1"} {
+		l.Update(id, func(d *Decision) { d.GoneAt = at(5) })
+	}
+	assert.Equal(t, "21", ids(&l))
+	assert.Zero(t, l.List()[0].GoneAt)
+	assert.Equal(t, at(5), l.List()[1].GoneAt)
+	assert.Zero(t, given[1].GoneAt, "what was given before is as it was")
+}
+
+func TestWhatAReaderIsGivenIsItsOwn(t *testing.T) {
+	l := Log{Max: 2}
+	mine := caused("1", CodeEvicted, plugins.Hard)
+	mine.Candidates, mine.After = []Considered{{Code: CodeEvicted, Pod: &pods.Pod{}}}, []Cause{{Scope: "after"}}
+	l.Add(mine)
+	given := l.List()[0]
+	given.ID, given.Causes[0].Scope, given.Candidates[0].Code, given.After[0].Scope = "x", "x", "x", "x"
+	again := l.List()[0]
+	assert.Equal(t, "1", again.ID)
+	assert.Equal(t, "node", again.Causes[0].Scope)
+	assert.Equal(t, CodeEvicted, again.Candidates[0].Code)
+	assert.Equal(t, "after", again.After[0].Scope)
+}
+
+func TestOfManyCandidatesTheFirstAreKeptAndWhoWasAskedFor(t *testing.T) {
+	d := caused("1", CodeEvicted, plugins.Hard)
+	for i := range 100 {
+		d.Candidates = append(d.Candidates, Considered{Code: CodeTooSmall, Because: fmt.Sprint(i)})
+	}
+	d.Candidates[50].Code, d.Candidates[50].Answers = CodeBudget, []Answer{{Outcome: Blocked}}
+	d.Candidates[99].Code, d.Candidates[99].Answers, d.Candidates[99].Pod = CodeEvicted, []Answer{{Outcome: Evicted}}, &pods.Pod{UID: "z"}
+	l := Log{Max: 1}
+	l.Add(d)
+	kept := l.List()[0]
+	require.Len(t, kept.Candidates, 32)
+	assert.Equal(t, 68, kept.Omitted)
+	assert.Equal(t, "29", kept.Candidates[29].Because)
+	assert.Equal(t, CodeBudget, kept.Candidates[30].Code)
+	going, some := kept.Going()
+	require.True(t, some)
+	assert.Equal(t, "z", going.Pod.UID)
+	assert.Len(t, d.Candidates, 100, "the round's own copy keeps all of them")
+	assert.Zero(t, d.Omitted)
+
+	few := caused("2", CodeSoft, plugins.Soft)
+	few.Candidates = make([]Considered, 30)
+	l.Add(few)
+	assert.Len(t, l.List()[0].Candidates, 30)
+	assert.Zero(t, l.List()[0].Omitted)
+}
+
+func TestTheLogIsReadWhileARoundWritesIt(t *testing.T) {
+	l := Log{Max: 10}
+	const added = 500
+	var readers errgroup.Group
+	for range 4 {
+		readers.Go(func() error {
+			for newest := -1; newest < added-1; {
+				list := l.List()
+				if len(list) == 0 {
+					continue
+				}
+				first := int(list[0].Time.Sub(at(0)).Seconds())
+				if first < newest || len(list) > l.Max {
+					return fmt.Errorf("%d of %d decisions, newest %d after %d", len(list), l.Max, first, newest)
+				}
+				newest = first
+				list[0].Causes[0].Scope = "the reader's own"
+			}
+			return nil
+		})
+	}
+	levels := []plugins.Level{plugins.Soft, plugins.Hard}
+	for i := range added {
+		d := caused(fmt.Sprint(i), CodeSoft, levels[i%2])
+		d.Time = at(i)
+		l.Add(d)
+		l.Update(d.ID, func(d *Decision) { d.After = []Cause{{Scope: "node"}} })
+	}
+	require.NoError(t, readers.Wait())
+	require.Len(t, l.List(), l.Max)
+}

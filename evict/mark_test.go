@@ -1,0 +1,240 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+const (
+	memoryKey = "plimsoll.dev/MemoryContention"
+	diskKey   = "plimsoll.dev/DiskContention"
+)
+
+// effects of the wanted taints by key.
+func effects(m Marks) map[string]corev1.TaintEffect {
+	all := map[string]corev1.TaintEffect{}
+	for _, t := range m.Taints {
+		all[t.Key] = t.Effect
+	}
+	return all
+}
+
+// about is the condition of a type.
+func about(t *testing.T, m Marks, key string) Condition {
+	t.Helper()
+	for _, c := range m.Conditions {
+		if c.Type == key {
+			return c
+		}
+	}
+	t.Fatalf("no condition %s in %v", key, m.Conditions)
+	return Condition{}
+}
+
+func memoryAt(level plugins.Level) plugins.Verdict {
+	v := pressing()
+	v.Level, v.Pressing, v.Reason = level, level, "memory is "+level.String()
+	return v
+}
+
+func TestEachLevelHasItsConditionAndItsTaint(t *testing.T) {
+	absent := memoryAt(plugins.None)
+	absent.Absent = "no PSI"
+	for what, row := range map[string]struct {
+		verdict plugins.Verdict
+		status  corev1.ConditionStatus
+		reason  string
+		effect  corev1.TaintEffect
+	}{
+		"none":     {memoryAt(plugins.None), corev1.ConditionFalse, "Clear", ""},
+		"soft":     {memoryAt(plugins.Soft), corev1.ConditionTrue, "Soft", corev1.TaintEffectPreferNoSchedule},
+		"hard":     {memoryAt(plugins.Hard), corev1.ConditionTrue, "Hard", corev1.TaintEffectNoSchedule},
+		"not seen": {absent, corev1.ConditionUnknown, "NotSeen", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m, _ := Mark(round(0, nil, row.verdict))
+			assert.Equal(t, []Condition{{Type: memoryKey, Status: row.status, Reason: row.reason, Message: row.verdict.Reason}}, m.Conditions)
+			var want []corev1.Taint
+			if row.effect != "" {
+				want = []corev1.Taint{{Key: memoryKey, Effect: row.effect}}
+			}
+			assert.Equal(t, want, m.Taints)
+		})
+	}
+}
+
+func TestEveryJudgedConditionIsThereOnceSortedAndTheHighestLevelWins(t *testing.T) {
+	sdb := disk(plugins.Hard)
+	sdb.Scope, sdb.Reason = "sdb", "sdb is full of work"
+	unmarked := disk(plugins.Hard)
+	unmarked.Condition = ""
+	for _, list := range [][]plugins.Verdict{
+		{memoryAt(plugins.None), disk(plugins.Soft), sdb, unmarked},
+		{unmarked, sdb, disk(plugins.None), disk(plugins.Soft), memoryAt(plugins.None)},
+	} {
+		m, memory := Mark(round(0, nil, list...))
+		assert.Equal(t, []Condition{
+			{Type: diskKey, Status: corev1.ConditionTrue, Reason: "Hard", Message: "sdb is full of work"},
+			{Type: memoryKey, Status: corev1.ConditionFalse, Reason: "Clear", Message: "memory is none"},
+		}, m.Conditions)
+		assert.Equal(t, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}, effects(m))
+		assert.NotContains(t, memory.Marks, "")
+		assert.NotContains(t, memory.Marks, "MemoryContention")
+	}
+	other := disk(plugins.Hard)
+	other.Scope, other.Reason = "sdc", "sdc too"
+	m, _ := Mark(round(0, nil, sdb, other))
+	assert.Equal(t, "sdb is full of work", m.Conditions[0].Message, "of equals the first")
+}
+
+func TestAMarkStaysForTheTransitionPeriodAtEachLevelAndAcrossARestart(t *testing.T) {
+	for level, effect := range map[plugins.Level]corev1.TaintEffect{
+		plugins.Soft: corev1.TaintEffectPreferNoSchedule, plugins.Hard: corev1.TaintEffectNoSchedule,
+	} {
+		in := round(0, nil, memoryAt(level))
+		_, m := Mark(in)
+		in.Levels.Verdicts[0] = memoryAt(plugins.None)
+		for in = then(in, 1, m); in.Time.Before(at(300)); in = then(in, 1, restarted(t, m)) {
+			var marks Marks
+			marks, m = Mark(in)
+			require.Equal(t, effect, effects(marks)[memoryKey], in.Time)
+			c := about(t, marks, memoryKey)
+			require.Equal(t, corev1.ConditionTrue, c.Status)
+			require.Equal(t, "Settling", c.Reason)
+		}
+		marks, m := Mark(in)
+		assert.Empty(t, marks.Taints, "the period is over")
+		assert.Equal(t, "Clear", about(t, marks, memoryKey).Reason)
+		assert.Empty(t, m.Marks)
+	}
+}
+
+func TestAfterHardTheTaintFallsToSoftWhenHardHasBeenOverForThePeriod(t *testing.T) {
+	in := round(0, nil, memoryAt(plugins.Hard))
+	_, m := Mark(in)
+	in.Levels.Verdicts[0] = memoryAt(plugins.Soft)
+	for second := 1; second < 700; second++ {
+		in = then(in, 1, m)
+		var marks Marks
+		marks, m = Mark(in)
+		want := corev1.TaintEffectNoSchedule
+		if second >= 300 {
+			want = corev1.TaintEffectPreferNoSchedule
+		}
+		require.Equal(t, want, effects(marks)[memoryKey], second)
+		require.Equal(t, "Soft", about(t, marks, memoryKey).Reason)
+	}
+}
+
+func TestALevelIsMarkedWhileItLastsHoweverShortThePeriodIs(t *testing.T) {
+	for _, period := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, time.Hour} {
+		in := round(0, nil, memoryAt(plugins.Hard))
+		in.Config.Transition = period
+		for range 100 {
+			marks, m := Mark(in)
+			require.Equal(t, corev1.TaintEffectNoSchedule, effects(marks)[memoryKey], period)
+			require.Equal(t, corev1.ConditionTrue, about(t, marks, memoryKey).Status)
+			in = then(in, 1, m)
+		}
+	}
+}
+
+func TestWhatIsRememberedOfAMarkChangesEveryFifteenSecondsOnly(t *testing.T) {
+	in := round(0, nil, memoryAt(plugins.Hard))
+	changes := map[time.Time]bool{}
+	for range 60 {
+		_, m := Mark(in)
+		changes[m.Marks["MemoryContention"].Met[1]] = true
+		require.Zero(t, m.Marks["MemoryContention"].Met[0])
+		in = then(in, 1, m)
+	}
+	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true}, changes)
+}
+
+func TestAMarkOfAPluginThatJudgesNoMoreFades(t *testing.T) {
+	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
+	in := then(round(0, nil, disk(plugins.None)), 100, m)
+	marks, m := Mark(in)
+	assert.Equal(t, Condition{Type: memoryKey, Status: corev1.ConditionTrue, Reason: "Settling", Message: SwitchedOff}, about(t, marks, memoryKey))
+	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectPreferNoSchedule}, effects(marks))
+	marks, _ = Mark(then(in, 200, m))
+	assert.Len(t, marks.Conditions, 1)
+	assert.Equal(t, diskKey, marks.Conditions[0].Type)
+	assert.Empty(t, marks.Taints)
+}
+
+func TestNothingIsWantedInADryRunOrWithoutAClusterAndAllIsRemembered(t *testing.T) {
+	forReal := round(0, nil, memoryAt(plugins.Hard))
+	_, want := Mark(forReal)
+	dry, alone := forReal, forReal
+	dry.Config.DryRun, alone.Cluster = true, nil
+	for _, in := range []Input{dry, alone} {
+		marks, m := Mark(in)
+		assert.Equal(t, Marks{}, marks)
+		assert.Empty(t, cmp.Diff(want, m))
+	}
+}
+
+func TestAClockThatWasSetBackMakesNoMarkLastLonger(t *testing.T) {
+	_, m := Mark(round(86400, nil, memoryAt(plugins.Hard)))
+	in := then(round(0, nil, memoryAt(plugins.None)), 0, m)
+	marks, m := Mark(in)
+	assert.Equal(t, corev1.TaintEffectNoSchedule, effects(marks)[memoryKey])
+	marks, _ = Mark(then(in, 300, m))
+	assert.Empty(t, marks.Taints)
+
+	_, m = Mark(then(round(1, nil, memoryAt(plugins.Hard)), 0, m))
+	assert.Equal(t, at(0), m.Marks["MemoryContention"].Met[1])
+}
+
+func TestAMemoryThatWasGivenIsNotChanged(t *testing.T) {
+	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
+	before := restarted(t, m)
+	in := then(round(0, nil, memoryAt(plugins.Hard)), 60, m)
+	Mark(in)
+	m.Adopt(at(9), []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, 0)})
+	Mark(then(in, 900, m))
+	assert.Empty(t, cmp.Diff(before, restarted(t, m)))
+}
+
+func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
+	_, known := Mark(round(-200, nil, memoryAt(plugins.Soft)))
+	for what, row := range map[string]struct {
+		before Memory
+		owned  []OwnTaint
+		want   map[string]corev1.TaintEffect
+	}{
+		"soft": {Memory{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectPreferNoSchedule}},
+		"hard": {Memory{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
+		"both, in any order": {Memory{}, []OwnTaint{
+			ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, 0), ownTaint(diskKey, corev1.TaintEffectNoSchedule, 0),
+			ownTaint(memoryKey, corev1.TaintEffectNoSchedule, 0), ownTaint(memoryKey, corev1.TaintEffectPreferNoSchedule, 0),
+		}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule, memoryKey: corev1.TaintEffectNoSchedule}},
+		"NoExecute is never asked for": {Memory{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoExecute, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
+		"what is remembered counts":    {known, []OwnTaint{ownTaint(memoryKey, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectPreferNoSchedule}},
+		"a key that is not ours":       {Memory{}, []OwnTaint{ownTaint("example.com/x", corev1.TaintEffectNoSchedule, 0), ownTaint(Prefix, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{}},
+		"none":                         {Memory{}, nil, map[string]corev1.TaintEffect{}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := row.before.Adopt(at(0), row.owned)
+			in := then(round(0, nil), 50, m)
+			marks, m := Mark(in)
+			assert.Equal(t, row.want, effects(marks))
+			marks, _ = Mark(then(in, 249, m))
+			if what != "what is remembered counts" {
+				assert.Equal(t, row.want, effects(marks))
+			} else {
+				assert.Empty(t, effects(marks), "its own period counts")
+			}
+			marks, _ = Mark(then(in, 250, m))
+			assert.Empty(t, marks.Taints)
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// waits plays a round a second and returns the seconds at which a pod was
+// asked for that is answered alike each time.
+func waits(t *testing.T, answer Answer, seconds int) []int {
+	t.Helper()
+	a := api{answer: func(Victim) Answer { return answer }}
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+	var when []int
+	for second := range seconds {
+		before := len(a.asked)
+		d, m := play(in, &a)
+		if len(a.asked) > before {
+			when = append(when, second)
+		} else {
+			require.Equal(t, CodeNobody, d.Code)
+			require.Contains(t, d.Reason, "not asked for again until")
+		}
+		in = then(in, 1, restarted(t, m))
+	}
+	return when
+}
+
+func TestABlockedPodIsAskedForAgainAfterWaitsThatGrow(t *testing.T) {
+	assert.Equal(t, []int{0, 10, 30, 70, 150, 310, 610, 910}, waits(t, Answer{Outcome: Blocked, Text: "a budget"}, 1000))
+}
+
+func TestTheAPIServersOwnWaitCountsWithinBounds(t *testing.T) {
+	assert.Equal(t, []int{0, 3, 6, 9}, waits(t, Answer{Outcome: Blocked, RetryAfter: 3 * time.Second}, 10))
+	assert.Equal(t, []int{0, 300, 600}, waits(t, Answer{Outcome: Blocked, RetryAfter: time.Hour}, 700))
+	assert.Equal(t, []int{0, 10}, waits(t, Answer{Outcome: Blocked, RetryAfter: -time.Hour}, 12))
+}
+
+func TestARefusedPodWaitsFiveMinutes(t *testing.T) {
+	assert.Equal(t, []int{0, 300, 600}, waits(t, Answer{Outcome: Refused, RetryAfter: time.Second, Text: "a webhook"}, 700))
+}
+
+func TestAnUnansweredPodIsAskedForInTheNextRound(t *testing.T) {
+	a := api{answer: always(Unanswered)}
+	in := three(0)
+	for range 5 {
+		d, m := play(in, &a)
+		require.Equal(t, CodeUnanswered, d.Code)
+		in = then(in, 5, restarted(t, m))
+	}
+	assert.Equal(t, []string{"a", "a", "a", "a", "a"}, a.uids())
+}
+
+func TestTheWaitsGrowAnewWhenTheLastOneIsLongOver(t *testing.T) {
+	a := api{answer: always(Blocked)}
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+	_, m := play(in, &a)
+	_, m = play(then(in, 10, m), &a)
+	require.Equal(t, Waiting{Until: at(30), Times: 2, Code: CodeBudget, Text: "so it says"}, m.Waiting["a"])
+	calm := round(0, nil, disk(plugins.None))
+	_, m = play(then(calm, 30+300, m), &a)
+	require.Contains(t, m.Waiting, "a")
+	_, m = play(then(calm, 30+301, m), &a)
+	require.Empty(t, m.Waiting, "five minutes after")
+	_, m = play(then(in, 400, m), &a)
+	assert.Equal(t, 1, m.Waiting["a"].Times)
+}
+
+func TestWhoHadEndedAlreadyCountsAsReleased(t *testing.T) {
+	a := api{answer: always(Gone)}
+	in := three(0)
+	d, m := play(in, &a)
+	require.Equal(t, CodeGone, d.Code)
+	assert.Equal(t, at(0), m.Last.GoneAt)
+	assert.Equal(t, at(30), m.Quiet)
+	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
+	for in = then(in, 1, restarted(t, m)); in.Time.Before(at(30)); in = then(in, 1, m) {
+		d, m = play(in, &a)
+		require.Equal(t, CodeSettle, d.Code)
+	}
+	assert.Equal(t, at(0), m.Last.GoneAt)
+	a.answer = nil
+	play(in, &a)
+	assert.Equal(t, []string{"a", "b"}, a.uids())
+}
+
+func TestAVictimThatIsGoneGivesTheNodeTimeToSettle(t *testing.T) {
+	a := api{}
+	in := three(0)
+	_, m := play(in, &a)
+	for in = then(in, 1, m); in.Time.Before(at(15)); in = then(in, 1, restarted(t, m)) {
+		if in.Time.After(at(2)) {
+			in.Cluster.Pods.Pods[0].GoneBy = at(20)
+		}
+		_, m = play(in, &a)
+		require.Zero(t, m.Last.GoneAt)
+	}
+	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
+	var d Decision
+	for ; in.Time.Before(at(15 + 30)); in = then(in, 1, restarted(t, m)) {
+		d, m = play(in, &a)
+		require.Equal(t, CodeSettle, d.Code)
+		require.Equal(t, at(15), m.Last.GoneAt, "it is seen once")
+	}
+	play(in, &a)
+	assert.Equal(t, []string{"a", "b"}, a.uids())
+}
+
+func TestNothingIsConcludedFromAListThatIsNotCurrent(t *testing.T) {
+	for what, spoil := range map[string]func(*Cluster){
+		"never listed": func(c *Cluster) { c.Pods = pods.List{} },
+		"stale":        func(c *Cluster) { c.Pods = pods.List{Synced: true, StaleSince: at(0)} },
+		"no Node":      func(c *Cluster) { c.Pods = pods.List{Synced: true}; c.Node.Unknown = "away" },
+	} {
+		a := api{}
+		in := three(0)
+		_, m := play(in, &a)
+		in = then(in, 5, m)
+		spoil(in.Cluster)
+		_, m = play(in, &a)
+		assert.Zero(t, m.Last.GoneAt, what)
+		assert.Equal(t, Evicted, m.Last.Outcome)
+		in.Cluster = nil
+		_, m = play(in, &a)
+		assert.Zero(t, m.Last.GoneAt)
+	}
+}
+
+func TestALostAnswerIsSeenInThePod(t *testing.T) {
+	a := api{answer: always(Unanswered)}
+	in := three(0)
+	_, m := play(in, &a)
+	in = then(in, 5, m)
+	_, same := Decide(in)
+	assert.Equal(t, Unanswered, same.Last.Outcome)
+	in.Cluster.Pods.Pods[0].GoneBy = at(25)
+	d, m := play(in, &a)
+	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, Evicted, m.Last.Outcome)
+	assert.Equal(t, []string{"a"}, a.uids())
+}
+
+func TestADryRunsVictimIsNotWatched(t *testing.T) {
+	in := three(0)
+	in.Config.DryRun = true
+	_, m := play(in, &api{})
+	in = then(in, 5, m)
+	in.Cluster.Pods.Pods = nil
+	_, m = play(in, &api{})
+	assert.Zero(t, m.Last.GoneAt)
+	assert.Zero(t, m.Quiet)
+}
+
+func TestAClockThatWasSetBackHoldsNobodyBackForLong(t *testing.T) {
+	m := Memory{
+		Quiet:   at(86400),
+		Waiting: map[string]Waiting{"a": {Until: at(86400), Times: 1, Code: CodeBudget}, "b": {Until: at(86400), Times: 1, Code: CodeBudget}},
+		Last:    &Chosen{Victim: Victim{UID: "x"}, Time: at(86400)},
+	}
+	in := three(0)
+	in.Memory = m
+	in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pod("x"))
+	_, after := Decide(in)
+	assert.Equal(t, at(0), after.Last.Time)
+	assert.Equal(t, at(30+30), later(after.Quiet, at(60)))
+	assert.Equal(t, at(300), after.Waiting["a"].Until)
+	assert.Equal(t, at(86400), m.Last.Time, "what was given is not changed")
+	assert.Equal(t, at(86400), m.Waiting["a"].Until)
+
+	m.Last, in.Memory = nil, m
+	_, after = Decide(in)
+	assert.Equal(t, at(30), after.Quiet)
+}
+
+func TestAnAnswerLeavesWhatWasKeptBeforeItAsItWas(t *testing.T) {
+	d, m := Decide(three(0))
+	for _, o := range []Outcome{Evicted, Gone, Unanswered, Blocked, Refused} {
+		chosen := m.Choose(&d, Victim{UID: "a"})
+		before := restarted(t, chosen)
+		chosen.Answered(Answer{Time: at(1), Outcome: o}, time.Second)
+		assert.Empty(t, cmp.Diff(before, restarted(t, chosen)), o)
+	}
+	assert.Nil(t, m.Last)
+}
+
+func TestWhatARoundRemembersIsACopy(t *testing.T) {
+	in := three(0)
+	a := api{answer: always(Blocked)}
+	_, first := play(in, &a)
+	before := restarted(t, first)
+	a.answer = nil
+	_, second := play(then(in, 10, first), &a)
+	require.Equal(t, "a", second.Last.UID)
+	kept := restarted(t, second)
+	gone := then(in, 20, second)
+	gone.Cluster.Pods.Pods = nil
+	play(gone, &a)
+	assert.Empty(t, cmp.Diff(before, restarted(t, first)))
+	assert.Empty(t, cmp.Diff(kept, restarted(t, second)))
+}

@@ -1,0 +1,107 @@
+package evict
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// rank joins what the met verdicts name, one candidate for each workload, in
+// the order in which they would go.
+func (in Input) rank(m Memory) []Considered {
+	joined := map[string]*ranked{}
+	for _, v := range in.Levels.Verdicts {
+		if v.Level == plugins.None {
+			continue
+		}
+		for i, c := range v.Candidates {
+			r := joined[identity(c)]
+			if r == nil {
+				r = &ranked{Considered: Considered{Candidate: c}, rank: i}
+				joined[identity(c)] = r
+				in.identify(r)
+			}
+			r.join(v, i, c)
+		}
+	}
+	list := make([]*ranked, 0, len(joined))
+	for _, r := range joined {
+		r.pending = r.Pod != nil && r.Pod.UID == m.pending(in.Time)
+		list = append(list, r)
+	}
+	slices.SortFunc(list, (*ranked).before)
+	out := make([]Considered, 0, len(list))
+	for _, r := range list {
+		out = append(out, r.Considered)
+	}
+	return out
+}
+
+// identity of a workload: of a pod its UID, or two of its cgroups would be two
+// candidates.
+func identity(c plugins.Candidate) string { return cmp.Or(c.PodUID, c.Cgroup) }
+
+// ranked is a candidate with what orders it.
+type ranked struct {
+	Considered
+	pending  bool
+	severity plugins.Level
+	rank     int
+}
+
+// identify finds the pod of a workload.
+func (in Input) identify(r *ranked) {
+	if in.Cluster == nil {
+		return
+	}
+	if p, ok := in.Cluster.Pods.ByCgroupUID(r.PodUID); ok {
+		r.Pod = &p
+		r.Name = p.Namespace + "/" + p.Name
+	}
+}
+
+// join adds what one more verdict says of the same workload.
+func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
+	if !strings.Contains(r.Why, c.Why) {
+		r.Why += "; " + c.Why
+	}
+	if !slices.Contains(r.Plugins, v.Plugin) {
+		r.Plugins = append(r.Plugins, v.Plugin)
+	}
+	r.severity = max(r.severity, v.Pressing)
+	r.rank = min(r.rank, rank)
+	if c.Unit == r.Unit { // what is measured in another unit does not compare
+		r.Relief = max(r.Relief, c.Relief)
+	}
+}
+
+// before orders candidates, totally: one that was already chosen and not
+// confirmed, then low QoS, lower priority, severity, the plugin's own order,
+// larger relief, name. What is no pod comes last.
+func (r *ranked) before(o *ranked) int {
+	return cmp.Or(
+		first(r.pending, o.pending), first(r.Pod != nil, o.Pod != nil), r.beforeByPod(o),
+		cmp.Compare(o.severity, r.severity), cmp.Compare(r.rank, o.rank), cmp.Compare(o.Relief, r.Relief),
+		strings.Compare(r.Name, o.Name), strings.Compare(r.Cgroup, o.Cgroup),
+	)
+}
+
+func (r *ranked) beforeByPod(o *ranked) int {
+	if r.Pod == nil || o.Pod == nil {
+		return 0
+	}
+	return cmp.Or(first(r.Pod.LowQoS, o.Pod.LowQoS), cmp.Compare(r.Pod.Priority, o.Pod.Priority))
+}
+
+// first puts what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

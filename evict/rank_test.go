@@ -1,0 +1,143 @@
+package evict
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+func low(p *pods.Pod) { p.LowQoS = true }
+
+func priority(n int32) func(*pods.Pod) { return func(p *pods.Pod) { p.Priority = n } }
+
+// ranks is the order of the candidates of a round.
+func ranks(in Input) []string {
+	d, _ := Decide(in)
+	return order(d)
+}
+
+func TestEachKeyOfTheOrderDecidesWhereThoseBeforeItAreEqual(t *testing.T) {
+	a, b := named("a", 30), named("b", 30)
+	unlisted := named("c", 90)
+	service := plugins.Candidate{Cgroup: "/system.slice/big.service", Name: "big.service", Relief: 99, Unit: "bytes"}
+	held := disk(plugins.Hard, a)
+	held.Pressing = plugins.Soft
+	for what, row := range map[string]struct {
+		a, b     pods.Pod
+		verdicts []plugins.Verdict
+		want     []string
+	}{
+		"low QoS before lower priority":               {pod("a", priority(1)), pod("b", low), []plugins.Verdict{pressing(a, b)}, []string{"b", "a"}},
+		"lower priority before the plugin's order":    {pod("a"), pod("b", priority(999)), []plugins.Verdict{pressing(a, b)}, []string{"b", "a"}},
+		"a priority below zero is lower":              {pod("a"), pod("b", priority(-1)), []plugins.Verdict{pressing(a, b)}, []string{"b", "a"}},
+		"what presses hard before what was named 1st": {pod("a"), pod("b"), []plugins.Verdict{held, pressing(unlisted, b)}, []string{"b", "a", "c"}},
+		"the plugin's order before the relief":        {pod("a"), pod("b"), []plugins.Verdict{pressing(named("b", 11), a)}, []string{"b", "a"}},
+		"larger relief where both were named first":   {pod("a"), pod("b"), []plugins.Verdict{pressing(a), disk(plugins.Hard, named("b", 31))}, []string{"b", "a"}},
+		"the name where all is equal":                 {pod("a", func(p *pods.Pod) { p.Name = "z" }), pod("b"), []plugins.Verdict{disk(plugins.Hard, b), pressing(a)}, []string{"b", "a"}},
+		"what is no listed pod comes last, by name":   {pod("a"), pod("b"), []plugins.Verdict{pressing(service, unlisted, a)}, []string{"a", service.Cgroup, "c"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			assert.Equal(t, row.want, ranks(round(0, []pods.Pod{row.a, row.b}, row.verdicts...)))
+		})
+	}
+}
+
+func TestTheLastKeyIsTheCgroup(t *testing.T) {
+	a := plugins.Candidate{Cgroup: "/a", Name: "x.service"}
+	b := plugins.Candidate{Cgroup: "/b", Name: "x.service"}
+	assert.Equal(t, []string{"/a", "/b"}, ranks(round(0, nil, pressing(a), disk(plugins.Hard, b))))
+	assert.Equal(t, []string{"/a", "/b"}, ranks(round(0, nil, pressing(b), disk(plugins.Hard, a))))
+}
+
+func TestAPodThatWasChosenAndNotConfirmedGoesFirst(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a", low), pod("b", priority(5000))}, pressing(named("a", 30), named("b", 20)))
+	d, m := Decide(in)
+	require.Equal(t, []string{"a", "b"}, order(d))
+	for outcome, first := range map[Outcome]string{"": "b", Unanswered: "b"} {
+		m := m.Choose(&d, Victim{UID: "b"})
+		m.Last.Outcome = outcome
+		assert.Equal(t, first, ranks(then(in, 5, restarted(t, m)))[0], outcome)
+		assert.Equal(t, "a", ranks(then(in, 60, m))[0], "after a minute the API server has given the request up")
+		m.Last.DryRun = true
+		assert.Equal(t, "a", ranks(then(in, 5, m))[0], "a dry run's choice does not count")
+	}
+}
+
+func TestAPodThatSeveralNameIsOneCandidateWithAllReasons(t *testing.T) {
+	byMemory, byDisk := named("a", 30), named("a", 5000)
+	byDisk.Unit, byDisk.Why, byDisk.Cgroup = "bytes per second", "half of the traffic on sda", "/kubepods/a/container"
+	second := disk(plugins.Hard, byDisk)
+	second.Scope = "sdb"
+	d, _ := Decide(round(0, []pods.Pod{pod("a")}, pressing(byMemory), disk(plugins.Soft, byDisk), second))
+	require.Len(t, d.Candidates, 1)
+	c := d.Candidates[0]
+	assert.Equal(t, []string{"memory-stall", "disk-contention"}, c.Plugins)
+	assert.Equal(t, "a holds 30; half of the traffic on sda", c.Why)
+	assert.Equal(t, "shop/web-a", c.Name)
+	assert.InDelta(t, 30, c.Relief, 0, "a rate is not compared with bytes")
+	assert.Equal(t, "bytes", c.Unit)
+
+	larger := named("a", 40)
+	again := pressing(larger)
+	again.Scope = "numa1"
+	d, _ = Decide(round(0, []pods.Pod{pod("a")}, pressing(byMemory), again))
+	require.Len(t, d.Candidates, 1)
+	assert.InDelta(t, 40, d.Candidates[0].Relief, 0)
+	assert.Equal(t, []string{"memory-stall"}, d.Candidates[0].Plugins)
+}
+
+func TestACandidateHasTheBestRankThatAnybodyGaveIt(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 40), named("b", 30), named("c", 20)), disk(plugins.Hard, named("c", 20), named("b", 20)))
+	assert.Equal(t, []string{"a", "c", "b"}, ranks(in))
+}
+
+func TestAVerdictThatIsNotMetNamesNobody(t *testing.T) {
+	assert.Empty(t, ranks(round(0, []pods.Pod{pod("a")}, disk(plugins.None, named("a", 30)))))
+}
+
+func TestTheOrderDoesNotDependOnTheOrderOfTheInput(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var listed []pods.Pod
+	var memory, discs []plugins.Candidate
+	for i := range 40 {
+		uid := string(rune('A' + i))
+		listed = append(listed, pod(uid, priority(int32(random.IntN(3))), func(p *pods.Pod) { p.LowQoS = random.IntN(2) == 0 }))
+		if random.IntN(3) > 0 {
+			memory = append(memory, named(uid, float64(random.IntN(3))))
+		} else {
+			discs = append(discs, named(uid, float64(random.IntN(3))))
+		}
+	}
+	in := round(0, listed, pressing(memory...), disk(plugins.Hard, discs...))
+	want, _ := Decide(in)
+	require.Len(t, want.Candidates, 40)
+	for range 50 {
+		random.Shuffle(len(listed), func(i, j int) { listed[i], listed[j] = listed[j], listed[i] })
+		random.Shuffle(2, func(i, j int) {
+			v := in.Levels.Verdicts
+			v[i], v[j] = v[j], v[i]
+		})
+		got, _ := Decide(in)
+		require.Empty(t, cmp.Diff(want.Candidates, got.Candidates))
+	}
+	for i := range want.Candidates { // a total order: no two are equal
+		for j := range i {
+			a, b := &ranked{Considered: want.Candidates[i]}, &ranked{Considered: want.Candidates[j]}
+			require.NotZero(t, a.before(b))
+			require.Equal(t, -a.before(b), b.before(a))
+		}
+	}
+}
+
+func TestAPodIsFoundByTheUIDOfItsCgroup(t *testing.T) {
+	static := pod("mirror", func(p *pods.Pod) { p.CgroupUID = "hash" })
+	d, _ := Decide(round(0, []pods.Pod{static, pod("b")}, pressing(named("hash", 30))))
+	require.NotNil(t, d.Candidates[0].Pod)
+	assert.Equal(t, static, *d.Candidates[0].Pod)
+}

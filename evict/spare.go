@@ -1,0 +1,101 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// spare is why one candidate does not go, whatever the round; empty when it
+// may. It is judged on the host's own copy of the pod.
+func (in Input) spare(m Memory, c *Considered) (Code, string) {
+	if in.Cluster == nil {
+		return "", ""
+	}
+	if code, why := spareByPod(c); code != "" {
+		return code, why
+	}
+	w, waiting := m.Waiting[c.Pod.UID]
+	switch {
+	case waiting && in.Time.Before(w.Until):
+		return w.Code, fmt.Sprintf("not asked for again until %s: %s", clock(w.Until), w.Text)
+	case c.Pod.OptedOut && slices.Contains(in.Config.OptOutHard, c.Pod.Namespace):
+		return CodeOptedOut, "plimsoll.dev/skip-eviction is true" // at soft nobody goes anyway
+	}
+	return in.spareByVerdicts(c)
+}
+
+func spareByPod(c *Considered) (Code, string) {
+	switch {
+	case c.PodUID == "":
+		return CodeNotAPod, "not a pod"
+	case c.Pod == nil:
+		return CodeUnknownPod, "the API server lists no such pod on this node"
+	case len(c.Pod.Protections) > 0:
+		return protection(c.Pod)
+	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
+		return CodeFinished, "it has ended: " + c.Pod.Phase
+	case !c.Pod.GoneBy.IsZero():
+		return CodeInFlight, "it is ending until " + clock(c.Pod.GoneBy)
+	}
+	return "", ""
+}
+
+func protection(p *pods.Pod) (Code, string) {
+	var whys []string
+	for _, o := range p.Protections {
+		whys = append(whys, o.Why)
+	}
+	return Code(p.Protections[0].Code), "never evicted: " + strings.Join(whys, "; ")
+}
+
+// spareByVerdicts: a candidate goes for a verdict that names it and for which
+// somebody may go, not for another one.
+func (in Input) spareByVerdicts(c *Considered) (Code, string) {
+	var naming []plugins.Verdict
+	for _, v := range in.Levels.Verdicts {
+		if _, named := reliefBy(v, c); named {
+			naming = append(naming, v)
+		}
+	}
+	if code, why := in.mutes(naming); code != "" {
+		return code, why
+	}
+	free := func(v plugins.Verdict) bool {
+		code, _ := in.mute(v)
+		return code == ""
+	}
+	if !in.helps(c, free) {
+		return CodeTooSmall, "its going would not end this: " + c.Why
+	}
+	return "", ""
+}
+
+// helps: the candidate's going gives back all that is missing, or a good share
+// of the resource, by a verdict that names it and counts.
+func (in Input) helps(c *Considered, counts func(plugins.Verdict) bool) bool {
+	return slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
+		relief, named := reliefBy(v, c)
+		return named && counts(v) && in.enough(v, relief)
+	})
+}
+
+// reliefBy is what a verdict says that a candidate's going would give back;
+// false where it does not name it.
+func reliefBy(v plugins.Verdict, c *Considered) (relief float64, named bool) {
+	for _, o := range v.Candidates {
+		if identity(o) == identity(c.Candidate) {
+			relief, named = max(relief, o.Relief), true
+		}
+	}
+	return relief, named
+}
+
+func (in Input) enough(v plugins.Verdict, relief float64) bool {
+	target, known := v.Target.Get()
+	whole, measured := v.Whole.Get()
+	return !known && !measured || known && relief >= target || measured && relief >= in.Config.MinRelief*whole
+}

@@ -1,0 +1,255 @@
+package evict
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// TaintsAnnotation on a Node records which of its taints are ours. It is
+// written in one patch with the taints, so the two never disagree, and it is
+// all that a restarted agent, or whoever cleans up after one, needs.
+const TaintsAnnotation = "plimsoll.dev/taints"
+
+const (
+	// taintCallTimeout bounds each call to the API server.
+	taintCallTimeout = 2 * time.Second
+	// taintAttempts is how often a patch is made anew from a fresh Node when
+	// somebody else changed the taints at the same moment.
+	taintAttempts = 5
+)
+
+// OwnTaint is a taint of ours as TaintsAnnotation records it.
+type OwnTaint struct {
+	Key    string             `json:"key"`
+	Effect corev1.TaintEffect `json:"effect"`
+	// Since is when it was first put there, to the second.
+	Since metav1.Time `json:"since"`
+}
+
+// A Tainter writes the taints of one Node and touches only those it put there
+// itself. It decides nothing. Apply belongs to one goroutine.
+type Tainter struct {
+	Nodes corev1client.NodesGetter
+	// Node is the name of the Node.
+	Node string
+	// Now is the clock of OwnTaint.Since; time.Now when nil.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Apply makes the Node carry the wanted taints and no other taint of ours, and
+// returns the Node as it is then. The node given may be old, or nil: then it
+// is fetched. A taint of somebody else with a wanted key and effect serves as
+// well and stays theirs. The TimeAdded of a taint that is there is left alone.
+func (t *Tainter) Apply(ctx context.Context, node *corev1.Node, want []corev1.Taint) (*corev1.Node, error) {
+	var err error
+	for range taintAttempts {
+		if node == nil {
+			if node, err = t.get(ctx); err != nil {
+				return nil, fmt.Errorf("taint node %s: %w", t.Node, err)
+			}
+		}
+		patch, changed := taintPatch(node, want, t.now())
+		if !changed {
+			return node, nil
+		}
+		var after *corev1.Node
+		if after, err = t.patch(ctx, patch); err == nil {
+			t.say(node, after)
+			return after, nil
+		}
+		if !isStale(err) {
+			break
+		}
+		node = nil
+	}
+	return nil, fmt.Errorf("taint node %s: %w", t.Node, err)
+}
+
+func (t *Tainter) get(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, taintCallTimeout)
+	defer cancel()
+	return t.Nodes.Nodes().Get(ctx, t.Node, metav1.GetOptions{})
+}
+
+func (t *Tainter) patch(ctx context.Context, patch []byte) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, taintCallTimeout)
+	defer cancel()
+	return t.Nodes.Nodes().Patch(ctx, t.Node, types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
+}
+
+// fieldManager is the name under which the API server records what we wrote.
+const fieldManager = "plimsoll-agent"
+
+// isStale: the Node is not as the patch says it was. The API server answers a
+// failed test with a 422 that has no reason (handlers/patch.go), and a refused
+// value with one whose reason is Invalid.
+func isStale(err error) bool {
+	if apierrors.IsConflict(err) {
+		return true
+	}
+	s, _ := statusOf(err)
+	return s.Code == http.StatusUnprocessableEntity && len(causes(s)) == 0
+}
+
+func (t *Tainter) say(before, after *corev1.Node) {
+	t.Log.Info("taints changed", "node", t.Node, "before", taintWords(before), "after", taintWords(after))
+}
+
+func taintWords(node *corev1.Node) []string {
+	words := []string{}
+	for _, o := range Owned(node) {
+		words = append(words, o.Key+":"+string(o.Effect))
+	}
+	return words
+}
+
+func (t *Tainter) now() time.Time {
+	if t.Now == nil {
+		return time.Now()
+	}
+	return t.Now()
+}
+
+// Owned returns the taints that the Node's own record says are ours, also
+// those that somebody removed since: they are still wanted. None without a
+// record, or with one that cannot be read.
+func Owned(node *corev1.Node) []OwnTaint {
+	var all, list []OwnTaint
+	if json.Unmarshal([]byte(node.Annotations[TaintsAnnotation]), &all) != nil {
+		return nil
+	}
+	for _, o := range all {
+		if o.Key != "" && o.Effect != "" && !slices.ContainsFunc(list, o.same) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// same compares what makes a taint one and the same for Kubernetes.
+func (o OwnTaint) same(p OwnTaint) bool { return o.Key == p.Key && o.Effect == p.Effect }
+
+func (o OwnTaint) is(t corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }
+
+// taintPatch is the JSON patch that makes a Node carry the wanted taints, and
+// whether there is anything to change. It tests that the taints and the record
+// are still as in node, so no change of anybody else is lost.
+func taintPatch(node *corev1.Node, want []corev1.Taint, now time.Time) (patch []byte, changed bool) {
+	taints, record := mergeTaints(node.Spec.Taints, Owned(node), want, now)
+	was, recorded := node.Annotations[TaintsAnnotation]
+	is := encodeRecord(record)
+	if slices.EqualFunc(taints, node.Spec.Taints, equalTaints) && was == is && recorded == (is != "") {
+		return nil, false
+	}
+	list := append(recordOps(node, is),
+		op{"test", "/spec/taints", orNull(node.Spec.Taints)},
+		op{"add", "/spec/taints", taints})
+	patch, err := json.Marshal(list)
+	if err != nil { // strings and times: it cannot be
+		return nil, false
+	}
+	return patch, true
+}
+
+// mergeTaints returns the taints as they should be and the record of ours. The
+// order of those that stay is kept; new ones follow in the order of want.
+func mergeTaints(have []corev1.Taint, own []OwnTaint, want []corev1.Taint, now time.Time) ([]corev1.Taint, []OwnTaint) {
+	taints, record := []corev1.Taint{}, []OwnTaint{}
+	for _, t := range have {
+		o := slices.IndexFunc(own, func(o OwnTaint) bool { return o.is(t) })
+		w := slices.IndexFunc(want, func(w corev1.Taint) bool { return w.MatchTaint(&t) })
+		switch {
+		case o < 0: // not ours
+		case w < 0:
+			continue
+		default:
+			t.Value = want[w].Value
+			record = append(record, own[o])
+		}
+		taints = append(taints, t)
+	}
+	for _, w := range want {
+		if slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.MatchTaint(&w) }) {
+			continue
+		}
+		taints = append(taints, w)
+		record = append(record, recordOf(own, w, now))
+	}
+	return taints, record
+}
+
+// recordOf keeps the time of a taint that is put back.
+func recordOf(own []OwnTaint, t corev1.Taint, now time.Time) OwnTaint {
+	if i := slices.IndexFunc(own, func(o OwnTaint) bool { return o.is(t) }); i >= 0 {
+		return own[i]
+	}
+	return OwnTaint{Key: t.Key, Effect: t.Effect, Since: metav1.NewTime(now.UTC().Truncate(time.Second))}
+}
+
+// encodeRecord is the value of TaintsAnnotation, empty where nothing is ours.
+func encodeRecord(record []OwnTaint) string {
+	if len(record) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(record)
+	if err != nil { // strings and times: it cannot be
+		return ""
+	}
+	return string(text)
+}
+
+// op is one operation of a JSON patch (RFC 6902). A Value of nil is null, which
+// a test finds equal to a member that is not there.
+type op struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// recordPath is TaintsAnnotation's place as a JSON pointer (RFC 6901).
+const recordPath = "/metadata/annotations/plimsoll.dev~1taints"
+
+// recordOps test the old record and write the new one.
+func recordOps(node *corev1.Node, record string) []op {
+	was, recorded := node.Annotations[TaintsAnnotation]
+	switch {
+	case len(node.Annotations) == 0 && record == "":
+		return []op{{"test", "/metadata/annotations", nil}}
+	case len(node.Annotations) == 0:
+		return []op{
+			{"test", "/metadata/annotations", nil},
+			{"add", "/metadata/annotations", map[string]string{TaintsAnnotation: record}},
+		}
+	case !recorded && record == "":
+		return []op{{"test", recordPath, nil}}
+	case !recorded:
+		return []op{{"test", recordPath, nil}, {"add", recordPath, record}}
+	case record == "":
+		return []op{{"test", recordPath, was}, {"remove", recordPath, nil}}
+	}
+	return []op{{"test", recordPath, was}, {"add", recordPath, record}}
+}
+
+func orNull(taints []corev1.Taint) any {
+	if len(taints) == 0 {
+		return nil
+	}
+	return taints
+}
+
+func equalTaints(a, b corev1.Taint) bool {
+	return a.MatchTaint(&b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
+}

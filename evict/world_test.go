@@ -1,0 +1,241 @@
+package evict
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// world is a made-up node with its API server, in which anything may happen.
+type world struct {
+	random *rand.Rand
+	now    time.Time
+	born   int
+	pods   []*living
+	lists  []listed // what the API server listed lately, the newest last
+	heard  listed   // what the agent heard last
+	away   bool
+	config Config
+	// strict budgets block most pods.
+	strict float64
+	// What the plugins say of memory and disk, and the kubelet of itself.
+	memory, disk [2]plugins.Level // level, pressing
+	absent       bool
+	kubelet      []string
+	marked       string
+}
+
+// living is a pod as it really is.
+type living struct {
+	pods.Pod
+	relief, traffic  float64
+	blocked, refused bool
+	// ours: we evicted it. ends is when it goes, gone when it went.
+	ours       bool
+	ends, gone time.Time
+}
+
+// listed is what the API server listed at a time.
+type listed struct {
+	time time.Time
+	pods []pods.Pod
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{random: rand.New(rand.NewPCG(seed, 1)), now: at(0), config: DefaultConfig()}
+	w.config.DryRun, w.config.OptOutHard = w.chance(0.2), []string{"strict"}
+	w.strict = []float64{0.2, 0.2, 0.9}[w.random.IntN(3)]
+	for range 3 + w.random.IntN(12) {
+		w.bear("")
+	}
+	w.pass(0)
+	return w
+}
+
+func (w *world) chance(p float64) bool { return w.random.Float64() < p }
+
+func (w *world) pick(of ...string) string { return of[w.random.IntN(len(of))] }
+
+// bear makes a pod, of a StatefulSet where it has a name already.
+func (w *world) bear(name string) {
+	w.born++
+	p := &living{relief: float64(w.random.IntN(40)), traffic: w.random.Float64()}
+	p.Pod = pod(fmt.Sprint("u", w.born), priority(int32(w.random.IntN(3))))
+	p.LowQoS, p.OptedOut = w.chance(0.3), w.chance(0.2)
+	p.Namespace, p.Phase = w.pick("shop", "strict"), w.pick("Running", "Running", "Running", "Pending", "Succeeded")
+	p.GraceSeconds = int64(w.random.IntN(60))
+	p.blocked, p.refused = w.chance(w.strict), w.chance(0.05)
+	if w.chance(0.15) {
+		p.Protections = []pods.Protection{{Code: pods.DaemonSet, Why: "of a DaemonSet"}}
+	}
+	if name != "" {
+		p.Name = name
+	}
+	w.pods = append(w.pods, p)
+}
+
+// end deletes a pod, which goes in time, late, or long after.
+func (w *world) end(p *living, grace int64) {
+	if !p.GoneBy.IsZero() {
+		return
+	}
+	p.GoneBy = w.now.Add(time.Duration(grace) * time.Second)
+	p.ends = w.now.Add(time.Duration(w.random.Int64N(grace+5)) * time.Second)
+	if w.chance(0.1) {
+		p.ends = p.ends.Add(5 * time.Minute)
+	}
+}
+
+// pass lets time pass, and what happens in it happen.
+func (w *world) pass(seconds int) {
+	w.now = w.now.Add(time.Duration(seconds) * time.Second)
+	for _, p := range slices.Clone(w.pods) {
+		switch {
+		case !p.gone.IsZero():
+		case !p.GoneBy.IsZero() && !p.ends.After(w.now):
+			p.gone = w.now
+			if w.chance(0.7) {
+				w.bear(w.pick(p.Name, ""))
+			}
+		case w.chance(0.01):
+			w.end(p, int64(w.random.IntN(90)))
+		case w.chance(0.02): // deleted by force
+			p.gone = w.now
+		case w.chance(0.005):
+			p.Phase, p.StatusReason = "Failed", "Evicted"
+		case w.chance(0.02):
+			p.blocked, p.OptedOut = !p.blocked, !p.OptedOut
+		case w.chance(0.02):
+			p.relief = float64(w.random.IntN(40))
+		}
+	}
+	if w.chance(0.1) {
+		w.bear("")
+	}
+	w.change()
+	l := listed{time: w.now}
+	for _, p := range w.pods {
+		if p.gone.IsZero() {
+			l.pods = append(l.pods, p.Pod)
+		}
+	}
+	w.lists = append(w.lists, l)
+	if len(w.lists) > 4 {
+		w.lists = w.lists[1:]
+	}
+}
+
+// change turns what is not about a pod.
+func (w *world) change() {
+	level := func() [2]plugins.Level {
+		l := plugins.Level(w.random.IntN(3))
+		if w.chance(0.6) {
+			l = plugins.Hard
+		}
+		return [2]plugins.Level{l, max(plugins.None, l-plugins.Level(w.random.IntN(4)/2))}
+	}
+	if w.chance(0.2) {
+		w.memory = level()
+	}
+	if w.chance(0.1) {
+		w.disk = level()
+	}
+	if w.chance(0.1) {
+		w.away = w.chance(0.3)
+	}
+	if w.chance(0.1) {
+		w.absent, w.marked = w.chance(0.1), w.pick("", "", "", "", "conflict")
+		w.config.Enabled = w.chance(0.9)
+		w.kubelet = [][]string{nil, nil, nil, {"DiskPressure"}, {"MemoryPressure"}}[w.random.IntN(5)]
+	}
+	if w.chance(0.02) {
+		w.config.DryRun = !w.config.DryRun
+	}
+}
+
+// lag is how old at most a list and a cgroup may be.
+const lag = 3 * time.Second
+
+// cluster is what the agent sees: a list that may be seconds old, or as old as
+// the API server is away.
+func (w *world) cluster() *Cluster {
+	c := &Cluster{Marked: w.marked, Node: Node{KubeletPressure: w.kubelet}}
+	if w.away {
+		c.Pods = pods.List{Pods: w.heard.pods, Synced: !w.heard.time.IsZero()}
+		c.Node.Unknown = "away"
+		if w.chance(0.7) { // it is noticed by the watch too
+			c.Pods.StaleSince, c.Node.Unknown = w.heard.time.Add(1), w.pick("", "away")
+		}
+		return c
+	}
+	newest := len(w.lists) - 1
+	for newest > 0 && w.now.Sub(w.lists[newest-1].time) <= lag && !w.lists[newest-1].time.Before(w.heard.time) && w.chance(0.5) {
+		newest--
+	}
+	w.heard = w.lists[newest]
+	c.Pods = pods.List{Pods: w.heard.pods, Synced: true}
+	return c
+}
+
+// verdicts are what the plugins see, which is the truth about cgroups.
+func (w *world) verdicts() []plugins.Verdict {
+	memory, disk := pressing(), disk(w.disk[0])
+	memory.Level, memory.Pressing, disk.Pressing = w.memory[0], w.memory[1], w.disk[1]
+	disk.Whole = probes.Some(1.0)
+	if w.absent {
+		memory.Absent = "no PSI"
+	}
+	for _, p := range w.pods {
+		if !p.gone.IsZero() && w.now.Sub(p.gone) > lag {
+			continue
+		}
+		if p.GoneBy.IsZero() || w.chance(0.5) { // who is ending gives back memory before it is gone
+			memory.Candidates = append(memory.Candidates, named(p.UID, p.relief))
+		}
+		if w.chance(0.3) {
+			c := named(p.UID, p.traffic)
+			c.Unit = "ratio"
+			disk.Candidates = append(disk.Candidates, c)
+		}
+	}
+	memory.Candidates = append(memory.Candidates, named("nobody", 99), plugins.Candidate{Cgroup: "/big.service", Name: "big.service", Relief: 99})
+	w.random.Shuffle(len(memory.Candidates), func(i, j int) {
+		memory.Candidates[i], memory.Candidates[j] = memory.Candidates[j], memory.Candidates[i]
+	})
+	return []plugins.Verdict{memory, disk}
+}
+
+// evict is the API server: it does what it is asked for, and may not say so.
+func (w *world) evict(v Victim, dryRun bool) Answer {
+	a := Answer{Time: w.now, Outcome: Unanswered, Text: "no answer", DryRun: dryRun}
+	arrives := !w.away || w.chance(0.2)
+	i := slices.IndexFunc(w.pods, func(p *living) bool { return p.UID == v.UID && p.gone.IsZero() })
+	switch {
+	case !arrives:
+		return a
+	case i < 0:
+		a.Outcome = Gone
+	case !w.pods[i].GoneBy.IsZero(): // budgets do not count for who is ending
+		a.Outcome = Evicted
+	case w.pods[i].refused:
+		a.Outcome = Refused
+	case w.pods[i].blocked:
+		a.Outcome = Blocked
+		a.RetryAfter = time.Duration(w.random.IntN(3)*w.random.IntN(400)) * time.Second
+	default:
+		a.Outcome = Evicted
+		if !dryRun {
+			w.pods[i].ours = true
+			w.end(w.pods[i], v.GraceSeconds)
+		}
+	}
+	if w.away || w.chance(0.1) {
+		a.Outcome, a.RetryAfter = Unanswered, 0
+	}
+	return a
+}
