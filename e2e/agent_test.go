@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	status := m.Run()
+	status := cluster.Main(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(status)
 }
@@ -84,11 +85,17 @@ type agent struct {
 	ended          chan struct{}
 }
 
-// prepare an agent that listens where nobody else does.
+// prepare an agent without a cluster.
 func prepare(t *testing.T, args ...string) *agent {
 	t.Helper()
+	return prepareAgent(t, append([]string{"--standalone"}, args...)...)
+}
+
+// prepareAgent makes one that listens where nobody else does.
+func prepareAgent(t *testing.T, args ...string) *agent {
+	t.Helper()
 	a := &agent{t: t, socket: filepath.Join(t.TempDir(), "s", "plimsoll.sock"), ended: make(chan struct{})}
-	all := append([]string{"agent", "--standalone", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0"}, args...)
+	all := append([]string{"agent", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0"}, args...)
 	a.cmd = exec.Command(binary, all...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.stderr
 	return a

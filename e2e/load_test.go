@@ -22,7 +22,7 @@ import (
 // loads that the test binary can be, run again as a process of its own. A load
 // ends only with an error.
 func loads() map[string]func(args []string) error {
-	return map[string]func([]string) error{"thrash": thrash}
+	return map[string]func([]string) error{"thrash": thrash, "hold": hold}
 }
 
 // thrash writes a file in the cgroups it joins, so that its page cache is

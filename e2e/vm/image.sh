@@ -2,7 +2,8 @@
 # Makes the machine that the tests boot: image.sh DIR writes there
 #
 #   vmlinuz, initrd.gz   Debian's cloud kernel, and busybox with its virtio drivers
-#   root.ext4            Debian of this host's release: systemd, sshd, busybox
+#   root.ext4            Debian of this host's release: systemd, sshd, busybox,
+#                        containerd (which nothing starts)
 #   id_ed25519           the key of its root
 #
 # As root, with the apt sources of this Debian host. Needs mmdebstrap e2fsprogs
@@ -12,6 +13,7 @@ set -euo pipefail
 out=${1:?image.sh DIR}
 work=$out/work fs=$out/work/fs
 packages=systemd-sysv,systemd,dbus,udev,kmod,mount,util-linux,procps,iproute2,openssh-server,e2fsprogs,busybox-static
+packages+=,containerd,runc,containernetworking-plugins
 
 say() { echo "machine image, $SECONDS s: $*" >&2; }
 
@@ -93,7 +95,7 @@ services() {
 		WantedBy=multi-user.target
 	E
 	systemctl --root="$fs" -q enable vm-ready.service systemd-networkd.service ssh.service
-	systemctl --root="$fs" -q disable systemd-networkd-wait-online.service
+	systemctl --root="$fs" -q disable systemd-networkd-wait-online.service containerd.service
 	systemctl --root="$fs" -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
 		e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service serial-getty@ttyS0.service \
 		systemd-update-utmp.service systemd-update-utmp-runlevel.service systemd-pstore.service

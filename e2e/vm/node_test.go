@@ -36,8 +36,7 @@ func startNode(t *testing.T, o vm.Options, packages ...string) *node {
 	return n
 }
 
-// push builds the program for the machine's processor, without libc, and copies
-// it to /root.
+// push builds the program and copies it to /root.
 func (n *node) push(pkg string) {
 	n.t.Helper()
 	name := filepath.Base(pkg)
@@ -45,12 +44,18 @@ func (n *node) push(pkg string) {
 		name = "plimsoll"
 	}
 	binary := filepath.Join(n.t.TempDir(), name)
-	cmd := exec.CommandContext(n.t.Context(), "go", "build", "-buildvcs=false", "-o", binary, pkg)
+	build(n.t, pkg, binary)
+	require.NoError(n.t, n.Push(n.t.Context(), binary, "/root/"+name))
+}
+
+// build builds a package of this module for the machine's processor, without libc.
+func build(t *testing.T, pkg, binary string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, pkg)
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1")
 	said, err := cmd.CombinedOutput()
-	require.NoError(n.t, err, "build %s: %s", pkg, said)
-	require.NoError(n.t, n.Push(n.t.Context(), binary, "/root/"+name))
+	require.NoError(t, err, "build %s: %s", pkg, said)
 }
 
 // run runs a command that must succeed within a minute, also when the test has
@@ -64,11 +69,17 @@ func (n *node) run(command string) string {
 	return out
 }
 
-// startAgent runs the agent standalone, as a unit of its own, and waits until it
-// answers. When the test fails, what it said is shown.
+// startAgent runs the agent standalone, see startAgentWith.
 func (n *node) startAgent() {
 	n.t.Helper()
-	n.run("systemd-run -q --unit=plimsoll -p OOMScoreAdjust=-999 /root/plimsoll agent --standalone")
+	n.startAgentWith("--standalone")
+}
+
+// startAgentWith runs the agent with these arguments, as a unit of its own, and
+// waits until it answers. When the test fails, what it said is shown.
+func (n *node) startAgentWith(arguments string) {
+	n.t.Helper()
+	n.run("systemd-run -q --unit=plimsoll -p OOMScoreAdjust=-999 /root/plimsoll agent " + arguments)
 	n.t.Cleanup(func() {
 		if n.t.Failed() {
 			n.t.Logf("the agent said, then the kernel:\n%s",
@@ -106,7 +117,7 @@ func (n *node) memoryStall() verdict {
 
 // workload is one of the agent's workloads.
 type workload struct {
-	Name                          string
+	Cgroup, Kind, Name, PodUID    string
 	MemoryBytes, MemoryLimitBytes uint64
 }
 

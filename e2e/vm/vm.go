@@ -48,6 +48,14 @@ type Options struct {
 	Disks int
 	// Append is added to the kernel's command line, such as psi=0.
 	Append string
+	// Share is a directory of the host that the machine has at /share, as it was
+	// when the machine started, read-only; none. Large files come there much
+	// faster than Push brings them.
+	Share string
+	// Forward lets the machine reach the host, which else it cannot: the key is
+	// an address of the machine's network, such as 10.0.2.100:6443, the value
+	// one of the host. Any number of connections may be open at once; none.
+	Forward map[string]string
 }
 
 // VM is a running machine, see Start.
@@ -69,9 +77,7 @@ const bootTime = 5 * time.Minute
 // the test is skipped with the reason.
 func Start(t testing.TB, o Options) *VM {
 	t.Helper()
-	if why := unfit(); why != "" {
-		t.Skip("no machine: " + why)
-	}
+	SkipUnfit(t)
 	img, err := cachedImage(t.Context(), imageScript)
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "plimsoll-vm-") //nolint:usetesting // t.TempDir is too long for a socket's name
@@ -84,8 +90,18 @@ func Start(t testing.TB, o Options) *VM {
 	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
 	defer cancel()
 	require.NoError(t, m.waitUp(ctx))
+	require.NoError(t, m.mountShare(ctx))
 	t.Logf("machine %s is up after %s", o.Name, time.Since(start).Round(100*time.Millisecond))
 	return m
+}
+
+// SkipUnfit skips the test with the reason where no machine can run, for a test
+// that has long work to do before Start.
+func SkipUnfit(t testing.TB) {
+	t.Helper()
+	if why := unfit(); why != "" {
+		t.Skip("no machine: " + why)
+	}
 }
 
 // launch starts QEMU.
@@ -142,23 +158,13 @@ func (m *VM) arguments() ([]string, error) {
 		"-monitor", "unix:monitor,server=on,wait=off", "-device", "virtio-rng-pci",
 		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + m.image.file("root.ext4"),
 		"-device", "virtio-blk-pci,drive=root,serial=root", // the first: /dev/vda
-		"-netdev", fmt.Sprintf("user,id=n0,restrict=on,ipv6=off,hostfwd=tcp:%s:%d-:22", m.host, m.port),
-		"-device", "virtio-net-pci,netdev=n0,romfile=",
+		"-netdev", m.network(), "-device", "virtio-net-pci,netdev=n0,romfile=",
 	}
-	for i := 1; i <= o.Disks; i++ {
-		name := fmt.Sprintf("vd%d", i)
-		if err := os.WriteFile(filepath.Join(m.dir, name), nil, 0o600); err != nil {
-			return nil, fmt.Errorf("disk of machine %s: %w", o.Name, err)
-		}
-		if err := os.Truncate(filepath.Join(m.dir, name), 2<<30); err != nil {
-			return nil, fmt.Errorf("disk of machine %s: %w", o.Name, err)
-		}
-		args = append(
-			args, "-drive", "if=none,format=raw,cache=unsafe,id="+name+",file="+name,
-			"-device", "virtio-blk-pci,drive="+name+",serial="+name,
-		)
+	disks, err := m.disks()
+	if err != nil {
+		return nil, fmt.Errorf("disks of machine %s: %w", o.Name, err)
 	}
-	return args, nil
+	return append(args, disks...), nil
 }
 
 // waitUp waits until the console says that the system is up, and a command runs.

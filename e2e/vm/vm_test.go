@@ -18,7 +18,15 @@ import (
 func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
 	var pid string
 	t.Run("alive", func(t *testing.T) {
-		m := vm.Start(t, vm.Options{Name: "errand", MemMiB: 512, CPUs: 1, Disks: 2, Append: "plimsoll.test=1"})
+		share := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(share, "below"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(share, "below", "gift"), []byte("gift\n"), 0o755))
+		const many = 20
+		greeter := greetTogether(t, many)
+		m := vm.Start(t, vm.Options{
+			Name: "errand", MemMiB: 512, CPUs: 1, Disks: 2, Append: "plimsoll.test=1",
+			Share: share, Forward: map[string]string{"10.0.2.100:6443": greeter},
+		})
 		pid = onlyQEMU(t, "errand")
 
 		out, err := m.Run(t.Context(), "grep -c ^processor /proc/cpuinfo; grep -o plimsoll.test=1 /proc/cmdline; lsblk -dno NAME,SIZE /dev/vdc; stat -fc %T /sys/fs/cgroup")
@@ -40,6 +48,14 @@ func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "cargo", string(cargo))
 
+		out, err = m.Run(t.Context(), "cat /share/below/gift; touch /share/mine 2>/dev/null || echo read-only")
+		require.NoError(t, err)
+		assert.Equal(t, "gift\nread-only\n", out)
+
+		out, err = m.Run(t.Context(), fmt.Sprintf("for i in $(seq %d); do timeout 60 busybox nc 10.0.2.100 6443 </dev/null & done; wait", many))
+		require.NoError(t, err)
+		assert.Equal(t, strings.Repeat("all here\n", many), out, "connections that are open at once")
+
 		answer, err := m.Monitor(t.Context(), "info block")
 		require.NoError(t, err)
 		assert.Contains(t, answer, "vd2")
@@ -58,6 +74,30 @@ func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
 		return // skipped, and said why
 	}
 	assert.NoDirExists(t, "/proc/"+pid, "QEMU outlives its test")
+}
+
+// greetTogether is the address of a server that greets those who connect once
+// so many are connected at the same time.
+func greetTogether(t *testing.T, many int) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		var guests []net.Conn
+		for len(guests) < many {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			guests = append(guests, c)
+		}
+		for _, c := range guests {
+			_, _ = c.Write([]byte("all here\n"))
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // onlyQEMU is the process of the machine of that name that this process started.

@@ -1,0 +1,85 @@
+// Command demo shows Plimsoll at work on this host: a real Kubernetes control
+// plane on loopback, a Node with two pods in real cgroups, one of which takes
+// nearly all memory there is, and the agent that marks the Node, evicts exactly
+// that pod and says why. Everything it made is gone when it ends.
+//
+//	demo PLIMSOLL HOG
+//
+// The two arguments are the built programs. The one stand-in is the kubelet's:
+// a real one needs a container runtime. It says so.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: demo PLIMSOLL HOG")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// show is one demonstration.
+type show struct {
+	plimsoll, hog string
+	dir           string // of everything it writes
+	cluster       *cluster.Cluster
+	kubelet       *cluster.StandIn
+	start         time.Time
+}
+
+func run(ctx context.Context, plimsoll, hog string) (err error) {
+	s := &show{start: time.Now()}
+	if s.plimsoll, err = filepath.Abs(plimsoll); err != nil {
+		return err
+	}
+	if s.hog, err = filepath.Abs(hog); err != nil {
+		return err
+	}
+	if err := enoughMemory(); err != nil {
+		return err
+	}
+	if s.dir, err = os.MkdirTemp("", "plimsoll-demo-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
+	for _, step := range []func(context.Context) (func() error, error){
+		s.startCluster, s.startNode, s.startPods, s.startAgent, s.press, s.watchEviction, s.explain, s.check,
+	} {
+		undo, err := step(ctx)
+		if undo != nil {
+			defer func() {
+				if failed := undo(); failed != nil {
+					s.say("cleaning up: %v", failed)
+				}
+			}()
+		}
+		if ctx.Err() != nil {
+			return errors.New("interrupted: all is cleaned up")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *show) say(format string, a ...any) {
+	fmt.Printf("%5.1f s  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, a...))
+}

@@ -1,0 +1,151 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+// The agent is killed after it has chosen and asked, and before the API server
+// has answered: a webhook of this test's keeps the answer back.
+func TestAnAgentKilledBetweenDecisionAndEvictionChoosesNoSecondVictim(t *testing.T) {
+	for name, granted := range map[string]bool{"and the eviction is granted all the same": true, "and the eviction is not granted": false} {
+		t.Run(name, func(t *testing.T) {
+			w := startWorld(t)
+			deaf := func(p *corev1.PodTemplateSpec) {
+				grace := int64(8)
+				p.Spec.TerminationGracePeriodSeconds = &grace
+				p.Spec.Containers[0] = holder(t, 120, "deaf")
+			}
+			w.deploy("one", 120, deaf)
+			w.deploy("two", 120, deaf)
+			one, two := w.running("one"), w.running("two")
+			hook := w.hook()
+			w.start()
+			w.seen(one, 110)
+			w.seen(two, 110)
+			w.press(true)
+			asked := hook.wait(t)
+			require.Equal(t, -1, w.agent.end(sigkill))
+			chosen, other := one, two
+			if asked == two.Name {
+				chosen, other = two, one
+			}
+			hook.answer <- granted
+			hook.open()
+
+			w.start()
+			eventually(t, "the one that was chosen is ending", func() error { return w.ending(chosen) })
+			assert.NoError(t, w.unharmed(other))
+			eventually(t, "it is gone", func() error {
+				require.NoError(t, w.unharmed(other), "while the chosen one was ending: %v", w.words())
+				return w.gone(chosen)
+			})
+			w.calm()
+			w.noEvictionFor(4 * time.Second)
+			assert.NoError(t, w.unharmed(other))
+			assert.NoError(t, w.tainted(corev1.TaintEffectNoSchedule), "the taint is kept")
+		})
+	}
+}
+
+// A killed agent's state that is cut, or newer, is as good as none.
+func TestAnAgentWithSpoiledStateStartsAndSaysSo(t *testing.T) {
+	w := startWorld(t)
+	w.deploy("presser", 150, nil)
+	presser := w.running("presser")
+	write(t, filepath.Join(w.state, "evict.json"), `{"version":1,"sha256":"`)
+	w.start()
+	w.seen(presser, 140)
+	w.press(true)
+	w.decided("it evicts nobody before it has settled", func(d evict.Decision) bool { return d.Code == evict.CodeSettle })
+	w.decided("then it works", isEvicted)
+	w.calm()
+	assert.Contains(t, w.agent.stderr.String(), "starts without a memory")
+	b, err := os.ReadFile(filepath.Join(w.state, "evict.json"))
+	require.NoError(t, err)
+	assert.True(t, json.Valid(b), "it is written anew")
+}
+
+// hook is an admission webhook for evictions that answers when it is told to.
+type hook struct {
+	asked  chan string // names of pods
+	answer chan bool
+	opened chan struct{}
+}
+
+func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	allowed := true
+	select {
+	case <-h.opened:
+	default:
+		h.asked <- review.Request.Name
+		allowed = <-h.answer
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: allowed}
+	_ = json.NewEncoder(w).Encode(review) // an API server that is gone asks again
+}
+
+func (h *hook) wait(t *testing.T) string {
+	t.Helper()
+	select {
+	case name := <-h.asked:
+		return name
+	case <-time.After(patience):
+		t.Fatal("nobody was asked for")
+		return ""
+	}
+}
+
+// open lets every eviction through from now on.
+func (h *hook) open() { close(h.opened) }
+
+// hook is registered for the evictions of this test's namespace.
+func (w *world) hook() *hook {
+	w.t.Helper()
+	h := &hook{asked: make(chan string, 1), answer: make(chan bool, 1), opened: make(chan struct{})}
+	server := httptest.NewTLSServer(h)
+	w.t.Cleanup(server.Close)
+	fail, none := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone
+	patient := int32(30)
+	hooks := w.c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := hooks.Create(w.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "evictions.plimsoll.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none, FailurePolicy: &fail, TimeoutSeconds: &patient,
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() {
+		assert.NoError(w.t, hooks.Delete(contextWithoutCancel(w.t), w.namespace, metav1.DeleteOptions{}))
+	})
+	w.hooked(h)
+	return h
+}

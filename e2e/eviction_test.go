@@ -1,0 +1,143 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+func isEvicted(d evict.Decision) bool { return d.Code == evict.CodeEvicted }
+
+func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
+	w := startWorld(t)
+	w.deploy("presser", 150, nil)
+	w.deploy("steady", 5, nil)
+	presser, steady := w.running("presser"), w.running("steady")
+	w.start()
+	w.seen(presser, 140)
+	order := w.follow(presser)
+	w.press(true)
+	start := time.Now()
+	d := w.decided("somebody is evicted", isEvicted)
+	t.Logf("from the shortage's begin to the accepted eviction: %s (bound 5s: rule 1s, round 1s, twice, and a second)", d.Candidates[0].Answers[0].Time.Sub(start).Round(time.Millisecond))
+	assert.Less(t, d.Candidates[0].Answers[0].Time.Sub(start), 5*time.Second)
+	going, _ := d.Going()
+	assert.Equal(t, presser.Name, going.Pod.Name)
+	require.Len(t, going.Answers, 1)
+	assert.Equal(t, 201, going.Answers[0].Code)
+	eventually(t, "the condition is met", func() error { return w.conditioned("True Hard") })
+	eventually(t, "the pod is gone", func() error { return w.gone(presser) })
+	w.press(false)
+
+	assert.Equal(t, []string{"taint NoSchedule", "deleted"}, order(), "the taint comes first, so that it does not come back here")
+	eventually(t, "the pod's successor waits elsewhere", func() error { return w.pending("presser") })
+	eventually(t, "it is recorded when the pod was gone and what the node was like then", func() error {
+		d = w.decided("it is still recorded", isEvicted)
+		if d.GoneAt.IsZero() || len(d.After) != 1 {
+			return assert.AnError
+		}
+		return nil
+	})
+	w.noEvictionFor(5 * time.Second)
+	assert.Equal(t, []string{presser.Name}, w.evicted())
+	now := w.running("steady")
+	assert.Equal(t, steady.UID, now.UID, "the other pod is the same")
+	eventually(t, "the taint is lifted", func() error { return w.unmarked() })
+	w.running("presser") // now it may come back
+	w.toldInEvents(presser)
+}
+
+func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
+	w := startWorld(t)
+	w.deploy("guarded", 200, nil)
+	w.deploy("other", 150, nil)
+	w.budget("guarded")
+	guarded, other := w.running("guarded"), w.running("other")
+	w.start()
+	w.seen(guarded, 190)
+	w.seen(other, 140)
+	w.press(true)
+	d := w.decided("somebody is evicted", isEvicted)
+	w.calm()
+	require.Len(t, d.Candidates, 2)
+	first, second := d.Candidates[0], d.Candidates[1]
+	assert.Equal(t, guarded.Name, first.Pod.Name)
+	assert.Equal(t, evict.CodeBudget, first.Code, first.Because)
+	assert.Equal(t, 429, first.Answers[0].Code)
+	assert.Equal(t, other.Name, second.Pod.Name)
+	assert.Equal(t, evict.CodeEvicted, second.Code, second.Because)
+	assert.Equal(t, guarded.UID, w.running("guarded").UID)
+}
+
+func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
+	w := startWorld(t)
+	w.dryRun = true
+	w.configure()
+	w.deploy("presser", 150, nil)
+	presser := w.running("presser")
+	before := w.getNode()
+	w.start()
+	w.seen(presser, 140)
+	w.press(true)
+	d := w.decided("somebody would be evicted", func(d evict.Decision) bool { return d.Code == evict.CodeWouldEvict })
+	going, _ := d.Going()
+	assert.Equal(t, presser.Name, going.Pod.Name)
+	assert.True(t, going.Answers[0].DryRun)
+	w.noEvictionFor(5 * time.Second)
+	w.calm()
+	assert.Len(t, w.evicted(), 1, "one pressure, one victim, also in a dry run")
+	assert.Equal(t, presser.UID, w.running("presser").UID)
+	node := w.getNode()
+	assert.Equal(t, before.Spec.Taints, node.Spec.Taints)
+	assert.Empty(t, w.ourCondition())
+	assert.NotContains(t, node.Annotations, evict.TaintsAnnotation)
+}
+
+// The API server is stopped, the pressure comes and goes meanwhile.
+func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
+	w := startWorld(t)
+	w.deploy("presser", 150, nil)
+	presser := w.running("presser")
+	w.start()
+	w.seen(presser, 140)
+	api := w.c.APIServers[0]
+	require.NoError(t, api.Kill())
+	t.Cleanup(func() { _ = api.Start() }) // it may run already
+	w.press(true)
+	d := w.decided("nobody goes", func(d evict.Decision) bool { return d.Code == evict.CodeStale })
+	t.Log(d.Reason)
+	w.calm()
+	require.NoError(t, api.Start())
+	require.NoError(t, api.WaitReady(t.Context()))
+	w.noEvictionFor(8 * time.Second)
+	assert.Empty(t, w.evicted())
+	assert.Equal(t, presser.UID, w.running("presser").UID)
+	w.press(true)
+	w.decided("a new pressure is acted upon", isEvicted)
+}
+
+func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
+	w := startWorld(t)
+	foreign := corev1.Taint{Key: "plimsoll.dev/SomebodyElse", Effect: corev1.TaintEffectPreferNoSchedule}
+	node := w.getNode()
+	node.Spec.Taints = append(node.Spec.Taints, foreign)
+	_, err := w.c.Client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.start()
+	w.press(true)
+	eventually(t, "the node is tainted", func() error { return w.tainted(corev1.TaintEffectNoSchedule) })
+	require.Equal(t, -1, w.agent.end(sigkill))
+	w.press(false)
+	tainted := time.Now()
+	w.start()
+	eventually(t, "the taint is lifted", func() error { return w.unmarked() })
+	t.Logf("the taint stayed for %s after the agent was killed (it stays 6s from when it was last met)", time.Since(tainted).Round(100*time.Millisecond))
+	assert.Greater(t, time.Since(tainted), 4*time.Second)
+	assert.Contains(t, w.getNode().Spec.Taints, foreign)
+}

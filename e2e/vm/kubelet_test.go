@@ -1,0 +1,124 @@
+package vm_test
+
+import (
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+// TestARealKubelet has nothing staged: the node's kubelet is Kubernetes' own, its
+// pods are made by a Deployment, scheduled, and run by containerd under systemd,
+// the shortage of memory is one, and the agent has the rights that deploy/ grants.
+func TestARealKubelet(t *testing.T) {
+	k := startKubelet(t, "")
+	k.joinAgent()
+	k.stage("the agent answers")
+	t.Run("its pod is a workload with its UID, and ends when it is deleted", aPodLivesAndEnds(k))
+	t.Run("a pod that takes the node's memory is evicted, and no other", aPresserIsEvicted(k))
+}
+
+func aPodLivesAndEnds(shared *kubeNode) func(*testing.T) {
+	return func(t *testing.T) {
+		k := shared.with(t)
+		k.deploy("idle", idle())
+		pod := k.running("idle")
+		k.stage("a pod of the Deployment runs")
+		assert.Equal(t, nodeName, pod.Spec.NodeName)
+
+		var seen workload
+		k.until(30*time.Second, "the agent sees the pod", func() (ok bool) {
+			seen, ok = k.workload(string(pod.UID))
+			return ok
+		})
+		assert.Equal(t, "pod", seen.Kind)
+		assert.Equal(t, string(pod.UID), seen.PodUID)
+		assert.Equal(t, "kubepods-besteffort.slice", path.Base(path.Dir(seen.Cgroup)), "systemd made its cgroup")
+		assert.Positive(t, seen.MemoryBytes)
+		processes := strings.Fields(k.run("find /sys/fs/cgroup" + seen.Cgroup + " -name cgroup.procs -exec cat {} +"))
+		require.Len(t, processes, 2, "the container's and the one that holds the pod's namespaces")
+
+		k.since = time.Now()
+		require.NoError(t, k.cluster.Client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+		k.ended(pod)
+		k.stage("deleted, and its cgroup is gone")
+		for _, p := range processes {
+			assert.Equal(t, "gone\n", k.run("test -e /proc/"+p+" || echo gone"))
+		}
+		assert.NotEqual(t, pod.UID, k.running("idle", pod.UID).UID)
+		k.stage("another pod runs in its place")
+		k.until(30*time.Second, "the agent sees the pod no more", func() bool {
+			_, ok := k.workload(string(pod.UID))
+			return !ok
+		})
+	}
+}
+
+// The kubelet counts as used what programs and files take, not what the kernel
+// itself takes and must keep free, so it sees 175 MiB available where the kernel
+// says 45 MiB, and its threshold is 100 MiB: it does nothing here.
+func aPresserIsEvicted(shared *kubeNode) func(*testing.T) {
+	return func(t *testing.T) {
+		k := shared.with(t)
+		k.withPages(1000)
+		k.deploy("steady", idle())
+		steady := k.running("steady")
+		k.deploy("presser", presser("-available", "50"))
+		pressing := k.running("presser")
+		k.stage("a pod that waits and one that presses run")
+		d := k.evicted(2 * time.Minute)
+		k.stage("the presser is evicted")
+		going, _ := d.Going()
+		assert.Equal(t, pressing.Name, going.Pod.Name)
+		assert.Equal(t, string(pressing.UID), going.Pod.UID)
+		t.Logf("from the level to the accepted eviction: %s; %s", going.Answers[0].Time.Sub(d.Causes[0].Since).Round(time.Millisecond), d.Causes[0].Reason)
+		assert.Equal(t, corev1.ConditionFalse, k.condition(corev1.NodeMemoryPressure), "the kubelet came first")
+		k.ended(pressing)
+		k.stage("the kubelet has ended it, and its cgroup is gone")
+		assert.Equal(t, corev1.ConditionTrue, k.condition(evict.Prefix+"MemoryContention"))
+		assert.Contains(t, k.object().Spec.Taints, corev1.Taint{Key: evict.Prefix + "MemoryContention", Effect: corev1.TaintEffectNoSchedule})
+		next := k.pods("presser")
+		require.Len(t, next, 1)
+		assert.Equal(t, corev1.PodPending, next[0].Status.Phase, "the taint keeps its successor away")
+		assert.Equal(t, steady.UID, k.running("steady").UID, "the other pod is the same")
+		assert.Equal(t, 1, countOf(k.decisions(), func(d evict.Decision) bool { return d.Code == evict.CodeEvicted }))
+		t.Logf("plimsoll explain eviction %s:\n%s", pressing.Name, k.run("/root/plimsoll explain eviction "+pressing.Name))
+		assert.NotContains(t, k.run("dmesg"), "Out of memory")
+	}
+}
+
+func countOf(list []evict.Decision, is func(evict.Decision) bool) (n int) {
+	for _, d := range list {
+		if is(d) {
+			n++
+		}
+	}
+	return n
+}
+
+// idle is a pod that waits, and asks for nothing.
+func idle() corev1.PodSpec {
+	return corev1.PodSpec{Containers: []corev1.Container{{Name: "idle", Image: imageOf("pause")}}}
+}
+
+// presser is a pod that makes a shortage of memory on the whole node, see the
+// command hog for its flags. It needs withPages.
+func presser(flags ...string) corev1.PodSpec {
+	return corev1.PodSpec{
+		Containers: []corev1.Container{{
+			Name: "hog", Image: imageOf("hog"), Args: append([]string{"-file", "/mnt/pages"}, flags...),
+			VolumeMounts: []corev1.VolumeMount{{Name: "disk", MountPath: "/mnt", ReadOnly: true}},
+		}},
+		Volumes: []corev1.Volume{{
+			Name:         "disk",
+			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mnt"}},
+		}},
+	}
+}
