@@ -14,7 +14,7 @@ DEPS := gcc libc6-dev prometheus stress-ng chromium \
 	qemu-system-x86 mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client
 
 .DEFAULT_GOAL := help
-.PHONY: run test build lint fmt generate fuzz bench e2e deps help clean
+.PHONY: run demo test build lint fmt generate fuzz bench e2e deps help clean
 
 # Where bin/ cannot be written the program goes into the user's cache. On a
 # terminal the agent gets a process group of its own (set -m), so that Ctrl-C
@@ -28,6 +28,13 @@ run: ## build and watch this host: no cluster, no configuration, nothing evicted
 	case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) ;; *) exec "$$@" ;; esac; \
 	setpriv --pdeathsig TERM true 2>/dev/null || exec "$$@"; \
 	trap '' TSTP; set -m; setpriv --pdeathsig TERM "$$@"; exit $$?
+
+# As root, for the pods' cgroups. The first time Kubernetes and etcd are built,
+# for some minutes.
+demo: build ## a control plane, a pod that presses, its eviction and the reasons; cleaned up
+	@CGO_ENABLED=0 go build -buildvcs=false -o bin/hog ./e2e/vm/hog
+	@go build -buildvcs=false -o bin/demo ./e2e/demo
+	@exec bin/demo bin/plimsoll bin/hog
 
 test: SHELL := bash
 test: $(if $(filter true,$(CI)),deps) lint ## lint, then every test that one machine can run
