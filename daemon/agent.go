@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -74,6 +75,7 @@ func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, e
 		if node, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("host name: %w", err)
 		}
+		node = strings.ToLower(strings.TrimSpace(node)) // as a kubelet does
 	}
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
@@ -136,12 +138,32 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, l := range listeners {
 		g.Go(func() error { return l.Serve(ctx) })
 	}
-	err = g.Wait()
+	err = ended(ctx, g)
 	select {
 	case <-shown:
 	case <-time.After(showTimeout): // nobody reads the output: it is left behind
 	}
 	return err
+}
+
+// endTimeout is how long the parts have to end: one may hang in the kernel.
+const endTimeout = 5 * time.Second
+
+// ended waits for the parts, and not for ever once they were told to end.
+func ended(ctx context.Context, g *errgroup.Group) error {
+	all := make(chan error, 1)
+	go func() { all <- g.Wait() }()
+	select {
+	case err := <-all:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-all:
+		return err
+	case <-time.After(endTimeout):
+		return fmt.Errorf("a part did not end within %s: a read of a kernel file or a write of state hangs", endTimeout)
+	}
 }
 
 // showTimeout is how long the end of the agent waits for its last line to be

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 // cluster is what an agent has beside one that runs standalone.
 type cluster struct {
 	node    string
+	bootID  string
 	nodes   corev1client.NodesGetter
 	pods    *pods.Watcher
 	evictor *evict.Evictor
@@ -63,7 +65,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	cl := &cluster{
-		node: node, nodes: core, log: log, marked: make(chan struct{}),
+		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
 		pods:    &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log},
 		evictor: &evict.Evictor{REST: core.RESTClient()},
 		tainter: &evict.Tainter{Nodes: core, Node: node, Log: log},
@@ -113,10 +115,16 @@ func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	return v
 }
 
+// staleReady is how long the API server may not be heard by a ready agent.
+const staleReady = time.Minute
+
 // ready says what is missing: the pods must have been listed once.
 func (c *cluster) ready() error {
 	if !c.pods.Synced() {
 		return errors.New("pods: not listed yet")
+	}
+	if since := c.pods.StaleSince(); !since.IsZero() && time.Since(since) > staleReady {
+		return fmt.Errorf("pods: the API server is not heard for %s", time.Since(since).Round(time.Second))
 	}
 	return nil
 }
@@ -141,7 +149,6 @@ func reach(kubeconfig string) (*rest.Config, error) {
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	c.QPS = -1 // a round is the limit, not a queue in the client
 	c.WarningHandler = rest.NoWarnings{}
-	c.Proxy = http.ProxyFromEnvironment
 	return c, nil
 }
 
@@ -151,5 +158,22 @@ const nodeTimeout = 2 * time.Second
 func (c *cluster) getNode(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
-	return c.nodes.Nodes().Get(ctx, c.node, metav1.GetOptions{})
+	node, err := c.nodes.Nodes().Get(ctx, c.node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	// A kubelet writes there what the kernel says; a Node without one has none.
+	if theirs := node.Status.NodeInfo.BootID; theirs != "" && c.bootID != "" && theirs != c.bootID {
+		return nil, fmt.Errorf("node %s is another machine: its boot ID is %s, this one's %s", c.node, theirs, c.bootID)
+	}
+	return node, nil
+}
+
+// bootID is that of this host; empty where the kernel does not say.
+func bootID(procfs string) string {
+	b, err := os.ReadFile(filepath.Join(procfs, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "" // then it is not compared
+	}
+	return strings.TrimSpace(string(b))
 }

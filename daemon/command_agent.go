@@ -100,6 +100,9 @@ func absolute(path string) string {
 }
 
 func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if f.standalone && f.kubeconfig != "" {
+		return usageError{errors.New("agent: --standalone looks at no cluster: leave out --kubeconfig")}
+	}
 	file, err := config.Open(f.config, f.override)
 	if err != nil {
 		return prefixed("config: ", err)

@@ -48,6 +48,9 @@ func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evi
 	if err != nil {
 		return out, in.Memory
 	}
+	if c.uid != "" && c.uid != string(node.UID) {
+		c.status.Reread() // another Node of the same name: its conditions are not ours yet
+	}
 	c.seen, c.uid = node, string(node.UID)
 	if !c.adopted {
 		c.adopted = true
@@ -78,6 +81,10 @@ func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evi
 	unmarked := error(nil)
 	if !a.Config.Current().Conditions.Enabled {
 		marks, unmarked = evict.Marks{}, errUnmarked
+	}
+	if !c.adopted { // what the agent before this one wrote is not known yet
+		in.Cluster.Marked = "the Node was not read yet"
+		return in
 	}
 	c.hand(marks)
 	if c.seen != nil {
@@ -124,6 +131,11 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			d.Unsaved(err)
 			return m
 		}
+		if !evict.Still(a.lookAgain(in), d, v) {
+			d.Outdated()
+			a.save(m)
+			return m
+		}
 		answer := a.cluster.evictor.Evict(ctx, v, d.DryRun)
 		a.Log.Info("asked for an eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,
 			"outcome", answer.Outcome, "code", answer.Code, "answer", answer.Text)
@@ -132,6 +144,15 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 	}
 	d.Postpone()
 	return m
+}
+
+// lookAgain is the input as it is by now, without asking anybody.
+func (a *Agent) lookAgain(in evict.Input) evict.Input {
+	in.Time, in.Levels = time.Now().UTC(), a.state.Load().Levels
+	now := *in.Cluster
+	now.Pods = a.cluster.pods.List(in.Config.Protect)
+	in.Cluster = &now
+	return in
 }
 
 // keep records what was decided and what became of earlier decisions, tells
@@ -146,9 +167,12 @@ func (a *Agent) keep(in evict.Input, d evict.Decision, m evict.Memory) {
 	}
 	before := a.memory
 	a.memory = m
-	if a.cluster == nil || reflect.DeepEqual(before, m) {
-		return
+	if a.cluster != nil && !reflect.DeepEqual(before, m) {
+		a.save(m)
 	}
+}
+
+func (a *Agent) save(m evict.Memory) {
 	if err := a.cluster.store.Save(m); err != nil {
 		a.Log.Warn("what was decided is not kept over a restart", "error", err)
 	}

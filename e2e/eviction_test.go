@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -140,4 +141,22 @@ func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
 	t.Logf("the taint stayed for %s after the agent was killed (it stays 6s from when it was last met)", time.Since(tainted).Round(100*time.Millisecond))
 	assert.Greater(t, time.Since(tainted), 4*time.Second)
 	assert.Contains(t, w.getNode().Spec.Taints, foreign)
+}
+
+func TestADryRunTakesAwayWhatARunBeforeItHasMarked(t *testing.T) {
+	w := startWorld(t)
+	w.start()
+	w.press(true)
+	eventually(t, "the node is tainted", func() error { return w.tainted(corev1.TaintEffectNoSchedule) })
+	eventually(t, "the condition is met", func() error { return w.conditioned("True Hard") })
+	require.Equal(t, -1, w.agent.end(sigkill))
+	w.dryRun = true
+	w.configure()
+	w.start()
+	eventually(t, "taint and condition are gone, while it presses", func() error {
+		if taint, condition := w.ourTaint(), w.ourCondition(); taint != "" || condition != "" {
+			return fmt.Errorf("taint %q, condition %q", taint, condition)
+		}
+		return nil
+	})
 }

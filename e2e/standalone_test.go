@@ -271,6 +271,15 @@ func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
 		}
 		return nil
 	})
+
+	require.NoError(t, os.Remove(vmstat))
+	require.NoError(t, syscall.Mkfifo(vmstat, 0o644))
+	within(t, patience, "not ready again", failing("/-/ready"))
+	start := time.Now()
+	assert.Equal(t, 1, a.end(syscall.SIGTERM), "it ends all the same")
+	t.Logf("ended %s after SIGTERM (bound 10s)", time.Since(start).Round(time.Millisecond))
+	assert.Less(t, time.Since(start), 10*time.Second)
+	assert.Contains(t, a.stderr.String(), "plimsoll: agent: a part did not end within 5s")
 }
 
 func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {
@@ -356,6 +365,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"no socket", []string{"agent", "--standalone", "--api.socket", fifo}, 1, "plimsoll: agent: api: socket " + fifo + ": there is a file that is no socket"},
 		{"bad address", []string{"agent", "--standalone", "--web.listen-address", "here"}, 1, "web.listenAddresses"},
 		{"no cluster", []string{"agent", "--api.socket", socket}, 2, "plimsoll: agent: no cluster: say --kubeconfig FILE, or --standalone to run without one"},
+		{"a cluster, standalone", []string{"agent", "--standalone", "--kubeconfig", "/none/config"}, 2, "plimsoll: agent: --standalone looks at no cluster: leave out --kubeconfig"},
 		{"no kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", "/none/config"}, 1, "plimsoll: agent: kubeconfig: stat /none/config: no such file"},
 		{"bad kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", unit}, 1, "plimsoll: agent: kubeconfig: "},
 		{"unknown command", []string{"sail"}, 2, "plimsoll: sail: no such command (see plimsoll --help)"},

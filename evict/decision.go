@@ -104,6 +104,7 @@ const (
 	CodeUnknownPod Code = "unknown-pod" // the API server does not list it
 	CodeFinished   Code = "finished"    // it ran to its end
 	CodeOptedOut   Code = "opted-out"   // plimsoll.dev/skip-eviction
+	CodeTolerates  Code = "tolerates"   // our taint would not keep it from coming back
 	CodeTooSmall   Code = "too-small"   // its going would not end the pressure
 	CodeBudget     Code = "budget"      // a disruption budget forbids it
 	CodeRefused    Code = "refused"     // the API server refused

@@ -2,6 +2,7 @@ package evict
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,7 @@ func TestAFreshInstallObserves(t *testing.T) {
 	c := DefaultConfig()
 	assert.True(t, c.DryRun)
 	assert.True(t, c.Enabled)
-	assert.Greater(t, c.Transition, c.Settle)
-	assert.GreaterOrEqual(t, c.Settle, 2*c.Round)
+	times := []time.Duration{c.Round, c.Settle, c.Transition, c.MaxGrace}
+	assert.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Second}, times)
+	assert.Empty(t, c.OptOutHard)
 }

@@ -61,6 +61,11 @@ func Mark(in Input) (Marks, Memory) {
 	maps.DeleteFunc(m.Marks, func(_ string, seen Seen) bool {
 		return seen.level(in.Time, in.Config.Transition) == plugins.None
 	})
+	for _, v := range in.Levels.Verdicts {
+		if seen, marked := m.Marks[v.Condition]; marked && v.Partial {
+			m.Marks[v.Condition] = seen.kept(in.Time, in.Config.Transition)
+		}
+	}
 	if in.Cluster == nil || in.Config.DryRun {
 		return Marks{}, m
 	}
@@ -129,6 +134,14 @@ type Seen struct {
 	Met [2]time.Time `json:"met"`
 }
 
+// kept does not grow older while nobody can say whether it is over.
+func (s Seen) kept(now time.Time, transition time.Duration) Seen {
+	if i := s.level(now, transition) - plugins.Soft; now.Sub(s.Met[i]) >= remembered(transition) {
+		s.Met[i] = now
+	}
+	return s
+}
+
 // level that the condition still has, the transition period included.
 func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
 	for _, l := range []plugins.Level{plugins.Hard, plugins.Soft} {
@@ -140,14 +153,13 @@ func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
 }
 
 // Adopt takes over what an agent before this one marked, as its record on the
-// Node says, where nothing is remembered: as if it had just been met, so that
-// a restart lifts nothing early.
+// Node says: as if it had just been met, so that a restart lifts nothing early,
+// however long it took.
 func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
-	known := m.Marks
 	m = m.clone()
 	for _, t := range owned {
 		name, ours := strings.CutPrefix(t.Key, Prefix)
-		if _, there := known[name]; there || !ours || name == "" {
+		if !ours || name == "" {
 			continue
 		}
 		level := plugins.Soft

@@ -76,7 +76,11 @@ func (m Memory) clone() Memory {
 
 // Choose remembers that a pod is about to be evicted.
 func (m Memory) Choose(d *Decision, v Victim) Memory {
-	m.Last = &Chosen{Victim: v, Decision: d.ID, Time: d.Time, DryRun: d.DryRun}
+	first := d.Time
+	if m.pending(d.Time) == v.UID { // asked for again: nothing is clear since then
+		first = m.Last.Time
+	}
+	m.Last = &Chosen{Victim: v, Decision: d.ID, Time: first, DryRun: d.DryRun}
 	return m
 }
 
@@ -167,6 +171,10 @@ func (m Memory) lookAtLast(in Input) Memory {
 		m.Quiet = later(m.Quiet, in.Time.Add(in.Config.Settle))
 	case !p.GoneBy.IsZero():
 		m.Last.Outcome = Evicted // also where the answer was lost
+	case m.Last.Outcome != Evicted && in.Time.Sub(m.Last.Time) >= unclear:
+		// It is still there: whoever does not answer for it keeps no other from going.
+		m.Waiting[p.UID] = m.Waiting[p.UID].again(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer for " + unclear.String()})
+		m.Last = nil
 	}
 	return m
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
@@ -25,7 +27,22 @@ func (in Input) spare(m Memory, c *Considered) (Code, string) {
 	case c.Pod.OptedOut && slices.Contains(in.Config.OptOutHard, c.Pod.Namespace):
 		return CodeOptedOut, "plimsoll.dev/skip-eviction is true" // at soft nobody goes anyway
 	}
+	if key := in.tolerated(c.Pod); key != "" {
+		return CodeTolerates, "it tolerates the taint " + key + " and would come back here"
+	}
 	return in.spareByVerdicts(c)
+}
+
+// tolerated is the key of a taint that is there, or will be, and does not keep
+// the pod away.
+func (in Input) tolerated(p *pods.Pod) string {
+	for _, v := range in.Levels.Verdicts {
+		key := Prefix + v.Condition
+		if v.Level == plugins.Hard && v.Condition != "" && p.Tolerates(corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}) {
+			return key
+		}
+	}
+	return ""
 }
 
 func spareByPod(c *Considered) (Code, string) {

@@ -59,6 +59,7 @@ func TestAMemoryThatIsCutIsNoMemory(t *testing.T) {
 		require.NoError(t, os.WriteFile(s.Path, whole[:n], 0o600))
 		m, err := s.Load()
 		require.ErrorContains(t, err, "state: "+s.Path, "cut after %d bytes", n)
+		require.ErrorAs(t, err, new(*json.SyntaxError))
 		require.NotErrorIs(t, err, ErrNoMemory)
 		require.Equal(t, Memory{}, m)
 	}
@@ -109,7 +110,7 @@ func TestAMemoryThatCannotBeReadOrKeptIsAnErrorThatNamesTheFile(t *testing.T) {
 	below := Store{Path: filepath.Join(file, "evict.json")}
 	require.ErrorContains(t, below.Save(remembering()), "state: mkdir "+file)
 	_, err := below.Load()
-	require.ErrorContains(t, err, "state: ")
+	require.ErrorContains(t, err, "not a directory")
 	require.NotErrorIs(t, err, ErrNoMemory)
 
 	s, whole := storing(t, remembering())
@@ -124,7 +125,11 @@ func TestAMemoryThatCannotBeReadOrKeptIsAnErrorThatNamesTheFile(t *testing.T) {
 
 	never := remembering()
 	never.Quiet = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
-	require.ErrorContains(t, s.Save(never), "state: ")
+	s, whole = storing(t, remembering())
+	require.ErrorContains(t, s.Save(never), "state: json: ")
+	after, err = os.ReadFile(s.Path)
+	require.NoError(t, err)
+	assert.Equal(t, whole, after)
 }
 
 func TestAFullDiskKeepsTheMemoryThatWasThere(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +61,7 @@ type Status struct {
 	woken  chan struct{} // holds at most one wish to look at once
 	once   sync.Once     // guards the making of woken
 	known  *known        // nil until the Node was read, and after a failed write
+	reread atomic.Bool   // known is not to be relied on
 	said   string        // the last error that was logged, empty when all is well
 	mu     sync.Mutex    // guards writes
 	writes map[Write]uint64
@@ -98,6 +100,13 @@ func (s *Status) Wake() {
 	}
 }
 
+// Reread makes Run look at once, and at the Node itself before: somebody else
+// changed it.
+func (s *Status) Reread() {
+	s.reread.Store(true)
+	s.Wake()
+}
+
 func (s *Status) wakeups() chan struct{} {
 	s.once.Do(func() { s.woken = make(chan struct{}, 1) })
 	return s.woken
@@ -122,6 +131,9 @@ func (s *Status) count(w Write) {
 
 // look writes the status where there is reason to.
 func (s *Status) look(ctx context.Context) {
+	if s.reread.Swap(false) {
+		s.known = nil
+	}
 	if s.known == nil {
 		node, err := s.read(ctx)
 		if err != nil {

@@ -141,6 +141,7 @@ func TestAConditionOfOursThatSomebodyElseTookIsTakenBack(t *testing.T) {
 	g.set(pressed("Floor"))
 	s.Wake()
 	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Floor") != nil })
+	eventually(t, c, s.Node, func(*corev1.Node) bool { return s.Writes()[Changed] == 2 }) // counted once it is answered
 	assert.Equal(t, counts(2, 0, 0), s.Writes())
 }
 

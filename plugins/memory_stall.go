@@ -16,7 +16,7 @@ import (
 // refaults on an idle node, a node full of page cache reclaims without pain.
 type MemoryStall struct {
 	Enabled bool      `yaml:"enabled" why:"Whether the rule judges at all."`
-	Soft    StallRule `yaml:"soft" why:"From here the node is marked, and pods may go after it was marked."`
+	Soft    StallRule `yaml:"soft" why:"From here the node is marked; nobody is evicted."`
 	Hard    StallRule `yaml:"hard" why:"From here pods go at once; it must not be easier to reach than soft."`
 	// KubeletEvictionHard gives the floors: soft 4 times, hard 2 times.
 	KubeletEvictionHard uint64        `yaml:"kubeletEvictionHard" unit:"bytes" why:"The kubelet's own evictionHard memory.available: the floors derive from it, soft at 4 times and hard at 2 times, so that this rule comes before the kubelet's. A floor counts only while global reclaim moves."`
@@ -72,6 +72,7 @@ func (m MemoryStall) Threshold(v View) Verdict {
 	}
 	out.Observed, out.Threshold = shown.stall, probes.Some(rule.StallFull)
 	out.Target, out.Whole = m.release(v)
+	out.Partial = v.WarmingUp || v.Monotonic-v.Since < m.Soft.Over
 	out.Reason = shown.say(out.Level, v.WarmingUp)
 	return out
 }

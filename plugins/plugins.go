@@ -107,6 +107,9 @@ type Verdict struct {
 	// only while the threshold is met.
 	Candidates []Candidate `json:"candidates,omitempty"`
 
+	// Partial: not all that could be met was judged, because the agent or the
+	// node has just started. What was met before may still be.
+	Partial bool `json:"-"`
 	// Held is, for each level from Soft on, when it was last worth keeping:
 	// what hysteresis remembers.
 	Held [2]time.Duration `json:"-"`

@@ -1,10 +1,12 @@
 package pods
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 )
 
 // describe says what is known of a pod.
@@ -25,12 +27,18 @@ func describe(pod *corev1.Pod, claims claimsOf, rules Rules) Pod {
 		Phase:              string(pod.Status.Phase),
 		StatusReason:       pod.Status.Reason,
 		Protections:        protections(pod, claims, rules),
+		Tolerations:        pod.Spec.Tolerations,
 		OptedOut:           pod.Annotations[skipEviction] == "true" || pod.Labels[skipEviction] == "true",
 	}
 	if pod.DeletionTimestamp != nil {
 		of.GoneBy = pod.DeletionTimestamp.Time
 	}
 	return of
+}
+
+// Tolerates says whether a taint would not keep the pod off a node.
+func (p *Pod) Tolerates(taint corev1.Taint) bool {
+	return slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, &taint, false) })
 }
 
 // grace is how long a pod asks for; the API server fills in what is left out.

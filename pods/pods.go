@@ -13,7 +13,11 @@
 // List and Resolve may be called from any goroutine.
 package pods
 
-import "time"
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Pod is what is known of a pod: facts that a decision needs. Its environment,
 // its annotations and its commands are not kept.
@@ -45,6 +49,8 @@ type Pod struct {
 	GoneBy time.Time `json:"goneBy,omitzero"`
 	// Protections are all reasons why it is never evicted, even forced.
 	Protections []Protection `json:"protections,omitempty"`
+	// Tolerations say which taints would not keep it away.
+	Tolerations []corev1.Toleration `json:"-"`
 	// OptedOut: plimsoll.dev/skip-eviction is "true" as annotation or label.
 	OptedOut bool `json:"optedOut,omitempty"`
 }

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,7 @@ func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
 		Containers:                    stripContainers(spec.Containers),
 		Resources:                     stripPodResources(spec.Resources),
 		Overhead:                      spec.Overhead.DeepCopy(),
+		Tolerations:                   slices.Clone(spec.Tolerations),
 		Priority:                      copied(spec.Priority),
 		PriorityClassName:             spec.PriorityClassName,
 		HostNetwork:                   spec.HostNetwork,

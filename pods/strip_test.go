@@ -110,6 +110,7 @@ func namesThatAreKept() []string {
 		".Spec.Containers[].Name", ".Spec.Containers[].RestartPolicy",
 		".Spec.Containers[].Resources.Limits{key}", ".Spec.Containers[].Resources.Requests{key}",
 		".Spec.Resources.Limits{key}", ".Spec.Resources.Requests{key}", ".Spec.Overhead{key}",
+		".Spec.Tolerations[].Key", ".Spec.Tolerations[].Operator", ".Spec.Tolerations[].Value", ".Spec.Tolerations[].Effect",
 		".Status.Phase", ".Status.Reason", ".Status.QOSClass",
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -76,6 +77,9 @@ func (s shelf) Replace(pods []any, version string) error {
 
 // Synced tells whether all pods of the node were seen at least once.
 func (w *Watcher) Synced() bool { return w.hearing.state().synced }
+
+// StaleSince is since when the API server is not heard; zero while it is.
+func (w *Watcher) StaleSince() time.Time { return w.hearing.state().since }
 
 // List is what is known now, by namespace and name. It asks nobody.
 func (w *Watcher) List(rules Rules) List {

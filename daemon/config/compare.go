@@ -33,8 +33,11 @@ func RestartNeeded(from, to *Agent) []string {
 }
 
 // onlyAtStart lists the keys, and the sections, whose values are bound when
-// the agent starts: sockets that are open, and mounts whose files are open.
-func onlyAtStart() []string { return []string{"paths", "web", "api.socket"} }
+// the agent starts: sockets that are open, mounts whose files are open, and
+// what the API server is asked as.
+func onlyAtStart() []string {
+	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "recording"}
+}
 
 func values(a *Agent) map[string]reflect.Value {
 	all := map[string]reflect.Value{}

@@ -21,7 +21,7 @@ func TestDifferencesNameEachChangedKey(t *testing.T) {
 	assert.Equal(t, want, Differences(&b, &a))
 }
 
-func TestOnlySocketsAndMountsNeedARestart(t *testing.T) {
+func TestWhatIsBoundAtTheStartNeedsARestart(t *testing.T) {
 	a, b := Default(), Default()
 	walkedTo := func(change func(*Agent)) []string {
 		b = Default()
@@ -29,8 +29,10 @@ func TestOnlySocketsAndMountsNeedARestart(t *testing.T) {
 		return RestartNeeded(&a, &b)
 	}
 	assert.Empty(t, walkedTo(func(*Agent) {}))
-	assert.Empty(t, walkedTo(func(b *Agent) { b.Tick, b.Plugins.WarmUp, b.Log.Level, b.Recording.File = 1, 1, "x", "x" }))
+	assert.Empty(t, walkedTo(func(b *Agent) { b.Tick, b.Plugins.WarmUp, b.Log.Level, b.Eviction.DryRun = 1, 1, "x", false }))
 	assert.Equal(t, []string{"paths.procfs", "paths.sysfs", "paths.cgroupfs"}, walkedTo(func(b *Agent) { b.Paths = Paths{"a", "b", "c"} }))
 	assert.Equal(t, []string{"web.listenAddresses", "web.open", "web.pprof"}, walkedTo(func(b *Agent) { b.Web = Web{nil, true, true} }))
+	assert.Equal(t, []string{"recording.file"}, walkedTo(func(b *Agent) { b.Recording.File = "x" }))
+	assert.Equal(t, []string{"kubernetes.kubeconfig"}, walkedTo(func(b *Agent) { b.Kubernetes.Kubeconfig = "x" }))
 	assert.Equal(t, []string{"api.socket"}, walkedTo(func(b *Agent) { b.API.Socket = "x"; b.Tick = 1 }))
 }

@@ -1,0 +1,129 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// stillInput is a round in which "one" is chosen and "two" is the next.
+func stillInput() Input {
+	named := func(uid string, relief float64) plugins.Candidate {
+		return plugins.Candidate{Cgroup: "/kubepods/pod" + uid, PodUID: uid, Relief: relief, Unit: "bytes"}
+	}
+	now := time.Unix(1000, 0).UTC()
+	known := func(uid string) pods.Pod {
+		return pods.Pod{UID: uid, CgroupUID: uid, Namespace: "n", Name: uid, Phase: "Running", GraceSeconds: 30}
+	}
+	c := DefaultConfig()
+	c.DryRun = false
+	return Input{
+		Time: now, Config: c,
+		Levels: &plugins.Levels{Time: now, Verdicts: []plugins.Verdict{{
+			Plugin: "p", Scope: "node", Condition: "MemoryContention", Level: plugins.Hard, Pressing: plugins.Hard,
+			Candidates: []plugins.Candidate{named("one", 9), named("two", 8)},
+		}}},
+		Cluster: &Cluster{Pods: pods.List{Synced: true, Pods: []pods.Pod{known("one"), known("two")}}},
+	}
+}
+
+func TestAChoiceIsCarriedOutOnlyIfItStillHolds(t *testing.T) {
+	for what, row := range map[string]struct {
+		change func(*Input)
+		holds  bool
+	}{
+		"nothing changed":             {func(*Input) {}, true},
+		"a little later":              {func(in *Input) { in.Time = in.Time.Add(10 * time.Second) }, true},
+		"the measurements are old":    {func(in *Input) { in.Time = in.Time.Add(time.Minute) }, false},
+		"the pressure is gone":        {func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None }, false},
+		"the level is over":           {func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = 0, 0 }, false},
+		"eviction was switched off":   {func(in *Input) { in.Config.Enabled = false }, false},
+		"the API server is not heard": {func(in *Input) { in.Cluster.Pods.StaleSince = in.Time }, false},
+		"the pod is gone":             {func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }, false},
+		"the pod is another":          {func(in *Input) { in.Cluster.Pods.Pods[0].UID = "new" }, false},
+		"the pod is ending":           {func(in *Input) { in.Cluster.Pods.Pods[0].GoneBy = in.Time }, false},
+		"the pod is protected now":    {func(in *Input) { in.Cluster.Pods.Pods[0].Protections = []pods.Protection{{Code: pods.Critical}} }, false},
+		"another candidate is ending": {func(in *Input) { in.Cluster.Pods.Pods[1].GoneBy = in.Time }, false},
+		"another candidate is gone":   {func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[:1] }, false},
+		"a pod that was no candidate is": {func(in *Input) {
+			in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pods.Pod{UID: "x", GoneBy: in.Time})
+		}, true},
+		"without a cluster nobody is asked": {func(in *Input) { in.Cluster = nil }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d, _ := Decide(stillInput())
+			require.Equal(t, CodeNext, d.Code, d.Reason)
+			later := stillInput()
+			row.change(&later)
+			assert.Equal(t, row.holds, Still(later, &d, Victim{UID: "one"}))
+		})
+	}
+}
+
+func TestARoundWhoseChoiceDoesNotHoldEndsWithThatReason(t *testing.T) {
+	d, _ := Decide(stillInput())
+	d.Outdated()
+	assert.Equal(t, CodeStale, d.Code)
+	for _, c := range d.Candidates {
+		assert.Equal(t, CodeStale, c.Code)
+		assert.Equal(t, d.Reason, c.Because)
+	}
+	_, some := d.Next()
+	assert.False(t, some)
+}
+
+func TestAPodThatToleratesOurTaintIsSpared(t *testing.T) {
+	in := stillInput()
+	in.Cluster.Pods.Pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	in.Cluster.Pods.Pods[1].Tolerations = []corev1.Toleration{{Key: "plimsoll.dev/DiskContention", Operator: corev1.TolerationOpExists}}
+	d, _ := Decide(in)
+	codes := map[string]Code{}
+	for _, c := range d.Candidates {
+		codes[c.Pod.UID] = c.Code
+	}
+	assert.Equal(t, map[string]Code{"one": CodeTolerates, "two": CodeNext}, codes)
+}
+
+func TestAPodThatNobodyAnswersForKeepsNoOtherFromGoing(t *testing.T) {
+	in := stillInput()
+	asked := map[string]int{}
+	for range 12 { // rounds of 10 s
+		d, m := Decide(in)
+		if i, some := d.Next(); some {
+			v := d.Victim(i, time.Minute)
+			asked[v.UID]++
+			m = m.Choose(&d, v)
+			m = m.Answered(Answer{Time: in.Time, Outcome: Unanswered, Text: "timeout"}, in.Config.Settle)
+		}
+		in.Time = in.Time.Add(10 * time.Second)
+		in.Levels.Time = in.Time
+		in.Memory = m
+	}
+	assert.NotZero(t, asked["two"], "%v", asked)
+	assert.GreaterOrEqual(t, asked["one"], 6, "for a minute it may still come through: %v", asked)
+}
+
+func TestAMarkDoesNotEndWhileNobodyCanSayWhetherItsPressureIsOver(t *testing.T) {
+	in := stillInput()
+	_, m := Mark(in)
+	v := &in.Levels.Verdicts[0]
+	v.Level, v.Pressing, v.Partial = plugins.None, plugins.None, true
+	for range 20 { // minutes: longer than the transition period
+		in.Time = in.Time.Add(time.Minute)
+		in.Memory = m
+		var marks Marks
+		marks, m = Mark(in)
+		require.Len(t, marks.Taints, 1)
+		require.Equal(t, corev1.TaintEffectNoSchedule, marks.Taints[0].Effect)
+	}
+	v.Partial = false
+	in.Time, in.Memory = in.Time.Add(in.Config.Transition), m
+	marks, _ := Mark(in)
+	assert.Empty(t, marks.Taints)
+}
