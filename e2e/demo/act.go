@@ -55,7 +55,7 @@ func (s *show) startAgent(ctx context.Context) (undo func() error, err error) {
 	}
 	agent := exec.Command(s.plimsoll, "agent", "--config", config) //nolint:noctx // it is ended by its own signal
 	agent.Stdout, agent.Stderr = io.Discard, log
-	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := agent.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
@@ -122,11 +122,11 @@ func (s *show) watchEviction(ctx context.Context) (undo func() error, err error)
 }
 
 func (s *show) explain(ctx context.Context) (undo func() error, err error) {
-	s.say("plimsoll explain eviction presser says:")
 	gone, err := s.evicted(ctx)
 	if err != nil {
 		return nil, err
 	}
+	s.say("plimsoll explain eviction %s says:", gone)
 	out, err := exec.CommandContext(ctx, s.plimsoll, "explain", "eviction", gone, "--api.socket", s.socket()).CombinedOutput()
 	fmt.Println("\n" + strings.TrimRight(string(out), "\n") + "\n")
 	return nil, err

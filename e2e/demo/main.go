@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: demo PLIMSOLL HOG")
 		os.Exit(2)
 	}
+	runtime.LockOSThread() // the agent ends with the thread that started it
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
@@ -45,6 +47,12 @@ type show struct {
 }
 
 func run(ctx context.Context, plimsoll, hog string) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root: the pods get real cgroups")
+	}
+	if err := enoughMemory(); err != nil {
+		return err
+	}
 	s := &show{start: time.Now()}
 	if s.plimsoll, err = filepath.Abs(plimsoll); err != nil {
 		return err
@@ -52,23 +60,21 @@ func run(ctx context.Context, plimsoll, hog string) (err error) {
 	if s.hog, err = filepath.Abs(hog); err != nil {
 		return err
 	}
-	if err := enoughMemory(); err != nil {
-		return err
-	}
 	if s.dir, err = os.MkdirTemp("", "plimsoll-demo-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	for _, step := range []func(context.Context) (func() error, error){
+	return s.play(ctx)
+}
+
+// play takes one step after the other, and undoes them backwards at the end.
+func (s *show) play(ctx context.Context) error {
+	for _, step := range []func(context.Context) (undo func() error, err error){
 		s.startCluster, s.startNode, s.startPods, s.startAgent, s.press, s.watchEviction, s.explain, s.check,
 	} {
 		undo, err := step(ctx)
 		if undo != nil {
-			defer func() {
-				if failed := undo(); failed != nil {
-					s.say("cleaning up: %v", failed)
-				}
-			}()
+			defer s.undo(undo)
 		}
 		if ctx.Err() != nil {
 			return errors.New("interrupted: all is cleaned up")
@@ -78,6 +84,12 @@ func run(ctx context.Context, plimsoll, hog string) (err error) {
 		}
 	}
 	return nil
+}
+
+func (s *show) undo(undo func() error) {
+	if err := undo(); err != nil {
+		s.say("cleaning up: %v", err)
+	}
 }
 
 func (s *show) say(format string, a ...any) {
