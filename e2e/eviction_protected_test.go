@@ -24,7 +24,10 @@ func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
 	w.priorityClass("plimsoll-e2e-critical", 1_000_000_000) // the highest that is not the system's own
 	w.daemonSet("daemonset", mib)
 	w.bare("bare", mib)
-	w.mirror("mirror", mib)
+	w.annotated("mirror", mib, corev1.MirrorPodAnnotationKey, "0123456789abcdef0123456789abcdef")
+	w.annotated("static", mib, "kubernetes.io/config.source", "file")
+	w.inNamespace(metav1.NamespaceSystem).deploy("system", mib, nil)
+	t.Cleanup(func() { w.inNamespace(metav1.NamespaceSystem).undeploy("system") })
 	w.localVolume("volume", mib)
 	w.deploy("critical", mib, func(p *corev1.PodTemplateSpec) { p.Spec.PriorityClassName = "plimsoll-e2e-critical" })
 	w.deploy("placed", mib, func(p *corev1.PodTemplateSpec) { p.Spec.NodeName = w.node })
@@ -41,16 +44,19 @@ func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
 	w.more = fmt.Sprintf(", protect: {priority: 1000000000}, optOutHard: [%s]", w.namespace)
 	w.configure()
 	want := map[string]evict.Code{
-		"daemonset": pods.DaemonSet, "bare": pods.NoController, "mirror": pods.Mirror, "volume": pods.OnlyHere,
+		"daemonset": pods.DaemonSet, "bare": pods.NoController, "mirror": pods.Mirror, "static": pods.Static, "volume": pods.OnlyHere,
 		"critical": pods.Critical, "placed": pods.OnlyHere, "pinned": pods.OnlyHere, "mover": pods.Mover,
 		"opted-out": evict.CodeOptedOut, "small": evict.CodeTooSmall,
 	}
 	for app := range want {
 		w.running(app)
 	}
+	system := w.inNamespace(metav1.NamespaceSystem).running("system")
+	want["system"] = pods.Namespace
 	w.start()
+	w.seen(system, uint64(mib)*9/10)
 	for app := range want {
-		if app != "small" {
+		if app != "small" && app != "system" {
 			w.seen(w.running(app), uint64(mib)*9/10)
 		}
 	}
@@ -117,16 +123,26 @@ func (w *world) bare(app string, mib int) {
 	require.NoError(w.t, err)
 }
 
-// mirror is what a kubelet shows of a static pod; the StandIn runs it as any
-// other.
-func (w *world) mirror(app string, mib int) {
+// annotated is a pod such as a kubelet shows of a static one; the StandIn runs
+// it as any other.
+func (w *world) annotated(app string, mib int, key, value string) {
 	w.t.Helper()
 	p := w.template(app, mib)
-	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "0123456789abcdef0123456789abcdef"}
 	p.Spec.NodeName = w.node
-	_, err := w.c.Client.CoreV1().Pods(w.namespace).Create(w.t.Context(),
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: p.Annotations}, Spec: p.Spec}, metav1.CreateOptions{})
+	_, err := w.c.Client.CoreV1().Pods(w.namespace).Create(w.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: map[string]string{key: value}}, Spec: p.Spec,
+	}, metav1.CreateOptions{})
 	require.NoError(w.t, err)
+}
+
+// inNamespace is the same world, seen from another namespace.
+func (w *world) inNamespace(name string) *world {
+	return &world{t: w.t, c: w.c, namespace: name, node: w.node, agent: w.agent}
+}
+
+func (w *world) undeploy(name string) {
+	w.t.Helper()
+	assert.NoError(w.t, w.c.Client.AppsV1().Deployments(w.namespace).Delete(contextWithoutCancel(w.t), name, metav1.DeleteOptions{}))
 }
 
 // localVolume is a Deployment whose pod mounts a local volume of the node.
