@@ -57,7 +57,8 @@ func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
 func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
 	w := startWorld(t)
 	w.deploy("guarded", 200, nil)
-	w.deploy("other", 150, nil)
+	w.priorityClass("plimsoll-e2e-later", 100) // whatever the two have filled by then, guarded is the first
+	w.deploy("other", 150, func(p *corev1.PodTemplateSpec) { p.Spec.PriorityClassName = "plimsoll-e2e-later" })
 	w.budget("guarded")
 	guarded, other := w.running("guarded"), w.running("other")
 	w.start()
