@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
@@ -103,7 +104,7 @@ func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
 
 // The API server is stopped, the pressure comes and goes meanwhile.
 func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
-	w := startWorld(t)
+	w := startWorldOf(t, cluster.New(t, cluster.Options{})) // others' controllers would be slow for a while
 	w.deploy("presser", 150, nil)
 	presser := w.running("presser")
 	w.start()
