@@ -89,6 +89,18 @@ func TestAFailureIsShownBeforeTheStreamEnds(t *testing.T) {
 	assert.Equal(t, "--- FAIL: p TestX (1.50s)\n    x_test.go:1: the reason\n", out.String())
 }
 
+func TestTheSlowTestsAreNamedTheSlowestFirst(t *testing.T) {
+	var out bytes.Buffer
+	r := newReport(&out)
+	for name, seconds := range map[string]float64{"TestQuick": 9.9, "TestSlow": 10, "TestSlower": 10.5, "TestSlow/part": 99} {
+		r.add(event{Action: "pass", Package: "p", Test: name, Elapsed: seconds})
+	}
+	r.add(event{Action: "pass", Package: "p"})
+	out.Reset()
+	assert.True(t, r.finish(skipList{}, true))
+	assert.Equal(t, "\nof 10 s and more: 2\n   10.5s  p TestSlower\n   10.0s  p TestSlow\n", out.String())
+}
+
 func TestTheNextLineOfTheReportBeginsANewLine(t *testing.T) {
 	var out bytes.Buffer
 	r := newReport(&out)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -23,6 +24,18 @@ type skip struct {
 	reason string
 }
 
+// failure is a test that failed, with what it printed.
+type failure struct {
+	testID
+	text string
+}
+
+// took is how long a test ran, in seconds.
+type took struct {
+	testID
+	seconds float64
+}
+
 // report is what is known of the run so far.
 type report struct {
 	out io.Writer
@@ -32,8 +45,9 @@ type report struct {
 	ended    int                         // packages
 
 	broken  []string // packages that failed although none of their tests did
-	failed  []testID
+	failed  []failure
 	skipped []skip
+	slow    []took
 	results []string // go test's own line of each package
 }
 
@@ -72,6 +86,9 @@ func (r *report) addTest(e event) {
 		r.outputOf(id).WriteString(e.Output)
 	case "pass":
 		r.state(e.Package).passed++
+		if e.Elapsed >= slowSeconds && !strings.Contains(e.Test, "/") {
+			r.slow = append(r.slow, took{id, e.Elapsed})
+		}
 		delete(r.output, id)
 	case "skip":
 		r.state(e.Package).skipped++
@@ -86,8 +103,9 @@ func (r *report) addTest(e event) {
 // how it ended.
 func (r *report) fail(pkg string, id testID, how string) {
 	r.state(pkg).failed++
-	r.failed = append(r.failed, id)
-	fmt.Fprintf(r.out, "--- FAIL: %s (%s)\n%s", id, how, r.text(id))
+	f := failure{id, r.text(id)}
+	r.failed = append(r.failed, f)
+	fmt.Fprintf(r.out, "--- FAIL: %s (%s)\n%s", id, how, f.text)
 	delete(r.output, id)
 }
 
@@ -149,7 +167,8 @@ func (r *report) failPackage(pkg, why string) {
 	}
 }
 
-// finish prints the summary and says whether all is well.
+// finish prints the summary and says whether all is well. What failed stands
+// last.
 func (r *report) finish(listed skipList, strict bool) bool {
 	for _, pkg := range slices.Sorted(maps.Keys(r.packages)) {
 		r.failPackage(pkg, "no result, the stream ended")
@@ -157,37 +176,63 @@ func (r *report) finish(listed skipList, strict bool) bool {
 	if r.ended == 0 {
 		r.broken = append(r.broken, "no package was tested")
 	}
+	r.printSlow()
 	unlisted := r.printSkipped(listed)
-	ok := len(r.broken) == 0 && len(r.failed) == 0 && (!strict || unlisted == 0)
+	ok := len(r.broken) == 0 && len(r.failed) == 0 && (!strict || len(unlisted) == 0)
+	r.printResults(false)
+	if ok {
+		return true
+	}
 	r.printFailed()
-	if strict && unlisted > 0 {
-		fmt.Fprintf(r.out, "\nskipped and not in the list of tests that may be: %d\n", unlisted)
+	if strict && len(unlisted) > 0 {
+		fmt.Fprintf(r.out, "\nskipped and not in the list of tests that may be:\n  %s\n", strings.Join(unlisted, "\n  "))
 	}
-	fmt.Fprintf(r.out, "\n%s", strings.Join(r.results, ""))
-	if !ok {
-		fmt.Fprintln(r.out, "FAIL")
-	}
-	return ok
+	r.printResults(true)
+	fmt.Fprintln(r.out, "FAIL")
+	return false
 }
 
-// printSkipped prints the table of what was skipped and returns how many of
-// these tests the list does not name.
-func (r *report) printSkipped(listed skipList) (unlisted int) {
+// printResults prints go test's own lines of the packages that failed, or of the
+// others.
+func (r *report) printResults(failed bool) {
+	list := slices.DeleteFunc(slices.Clone(r.results), func(line string) bool { return strings.HasPrefix(line, "FAIL\t") != failed })
+	if len(list) > 0 {
+		fmt.Fprintf(r.out, "\n%s", strings.Join(list, ""))
+	}
+}
+
+// From slowSeconds on a test is among the slow ones, of which slowShown are
+// named.
+const (
+	slowSeconds = 10
+	slowShown   = 20
+)
+
+func (r *report) printSlow() {
+	slices.SortStableFunc(r.slow, func(a, b took) int { return cmp.Compare(b.seconds, a.seconds) })
+	for i, t := range r.slow[:min(slowShown, len(r.slow))] {
+		if i == 0 {
+			fmt.Fprintf(r.out, "\nof %d s and more: %d\n", slowSeconds, len(r.slow))
+		}
+		fmt.Fprintf(r.out, "%7.1fs  %s\n", t.seconds, t.testID)
+	}
+}
+
+// printSkipped prints the table of what was skipped and returns those of these
+// tests that the list does not name, each with its reason.
+func (r *report) printSkipped(listed skipList) (unlisted []string) {
 	if len(r.skipped) == 0 {
-		return 0
+		return nil
 	}
 	fmt.Fprintf(r.out, "\nskipped: %d\n", len(r.skipped))
 	table := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PACKAGE\tTEST\tREASON\tMAY BE SKIPPED")
 	for _, s := range r.skipped {
+		reason := cmp.Or(s.reason, "(none given)")
 		why, ok := listed.why(s.testID)
 		if !ok {
-			unlisted++
+			unlisted = append(unlisted, s.testID.String()+": "+reason)
 			why = "not listed"
-		}
-		reason := s.reason
-		if reason == "" {
-			reason = "(none given)"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.pkg, s.test, reason, why)
 	}
@@ -197,13 +242,24 @@ func (r *report) printSkipped(listed skipList) (unlisted int) {
 	return unlisted
 }
 
+// failedLines are shown again of what a failed test printed: often no more of a
+// log is kept than its end.
+const failedLines = 12
+
 func (r *report) printFailed() {
 	if len(r.failed)+len(r.broken) == 0 {
 		return
 	}
 	fmt.Fprintf(r.out, "\nfailed:\n")
-	for _, id := range r.failed {
-		fmt.Fprintf(r.out, "  %s\n", id)
+	for _, f := range r.failed {
+		fmt.Fprintf(r.out, "  %s\n", f.testID)
+		n := 0
+		for line := range strings.Lines(f.text) {
+			if n++; n > failedLines {
+				break
+			}
+			fmt.Fprintf(r.out, "  %s", line)
+		}
 	}
 	for _, what := range r.broken {
 		fmt.Fprintf(r.out, "  %s\n", what)
