@@ -15,6 +15,12 @@ type child struct {
 // startChild starts cmd in a process group of its own, so that a Ctrl-C on the
 // terminal reaches this process alone.
 func startChild(cmd *exec.Cmd, death syscall.Signal) (*child, error) {
+	return startApart(cmd, death, nil)
+}
+
+// startApart is startChild in a network namespace of its own, when there are
+// addresses that lead out of it.
+func startApart(cmd *exec.Cmd, death syscall.Signal, addresses []string) (*child, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
 	c := &child{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
@@ -22,13 +28,23 @@ func startChild(cmd *exec.Cmd, death syscall.Signal) (*child, error) {
 		// "Parent" is the thread that started it, to the kernel: that thread
 		// must live as long as the child.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
 		defer close(c.ended)
+		var out *apart
+		if len(addresses) == 0 {
+			defer runtime.UnlockOSThread() // else the thread goes with its namespace
+		} else {
+			var err error
+			if out, err = leave(addresses); err != nil {
+				started <- err
+				return
+			}
+		}
 		err := cmd.Start()
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // the status is in ProcessState
 		}
+		_ = out.close() // nobody is inside any more
 	}()
 	return c, <-started
 }

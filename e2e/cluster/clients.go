@@ -64,13 +64,22 @@ type BoundTo struct {
 // kubeconfig file with a token of it, readable by its owner alone. The
 // namespace must exist.
 func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
+	config, err := c.ServiceAccountConfig(ctx, namespace, name, to)
+	if err != nil {
+		return "", err
+	}
+	return c.WriteKubeconfig(namespace+"-"+name, config)
+}
+
+// ServiceAccountConfig is [Cluster.ServiceAccount] for a client in this process.
+func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name string, to BoundTo) (*rest.Config, error) {
 	token, err := c.token(ctx, namespace, name, to)
 	if err != nil {
-		return "", fmt.Errorf("service account %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("service account %s/%s: %w", namespace, name, err)
 	}
 	config := c.anybody()
 	config.BearerToken = token
-	return c.WriteKubeconfig(namespace+"-"+name, config)
+	return config, nil
 }
 
 func (c *Cluster) token(ctx context.Context, namespace, name string, to BoundTo) (string, error) {

@@ -67,6 +67,7 @@ type Cluster struct {
 	Client kubernetes.Interface
 
 	options   Options
+	added     []*Process
 	dir       string
 	claimed   io.Closer // dir is
 	host      string
@@ -172,7 +173,8 @@ func (c *Cluster) start(ctx context.Context) error {
 // Processes are those there are, in the order in which they need each other.
 func (c *Cluster) Processes() []*Process {
 	all := append([]*Process{c.Etcd}, c.APIServers...)
-	return slices.DeleteFunc(append(all, c.ControllerManager, c.Scheduler), leftAway)
+	all = append(all, c.ControllerManager, c.Scheduler)
+	return slices.DeleteFunc(append(all, c.added...), leftAway)
 }
 
 func leftAway(p *Process) bool { return p == nil }

@@ -127,6 +127,24 @@ func (c *Cluster) planClient(ctx context.Context, program string, groups []strin
 	}, args...)...)
 }
 
+// Address is one of the cluster's own host, that nobody listens on now.
+func (c *Cluster) Address(ctx context.Context) (string, error) {
+	port, err := c.freePort(ctx)
+	return c.at(port), err
+}
+
+// Add a further program, which is started by the caller and ends with the
+// cluster. env is beside this process's own environment.
+func (c *Cluster) Add(ctx context.Context, program string, ready func(context.Context) error, env []string, args ...string) (*Process, error) {
+	p, err := c.process(ctx, program, fmt.Sprintf("%s-%d", program, len(c.added)), ready, args...)
+	if err != nil {
+		return nil, err
+	}
+	p.env = env
+	c.added = append(c.added, p)
+	return p, nil
+}
+
 func (c *Cluster) at(port int) string {
 	return net.JoinHostPort(c.host, strconv.Itoa(port))
 }

@@ -25,8 +25,10 @@ type Process struct {
 	name  string
 	path  string
 	args  []string
+	env   []string // beside this process's own
 	log   string
 	ready func(context.Context) error
+	apart []string // addresses that lead out of its network namespace; nil: it has none of its own
 
 	mu    sync.Mutex // guards child and brake
 	child *child
@@ -56,8 +58,9 @@ func (p *Process) Start() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(p.path, p.args...) //nolint:noctx // its life is the cluster's
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if p.child, err = startChild(cmd, syscall.SIGKILL); err != nil {
+	if p.child, err = startApart(cmd, syscall.SIGKILL, p.apart); err != nil {
 		p.child = nil
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
@@ -232,3 +235,15 @@ func (p *Process) Tail() string {
 	lines := strings.SplitAfter(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "")
 }
+
+// Log is all that it has written.
+func (p *Process) Log() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// ReadyWhen says otherwise when the process is ready.
+func (p *Process) ReadyWhen(ready func(context.Context) error) { p.ready = ready }

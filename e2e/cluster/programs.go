@@ -24,49 +24,110 @@ const (
 	Kubelet           = "kubelet"
 )
 
-// moduleDir is where the main module keeps the one that pins the programs.
-const moduleDir = "e2e/tools/kube"
+// The programs of a Velero and of its object store.
+const (
+	Velero       = "velero"
+	VeleroAWS    = "velero-plugin-for-aws"
+	ObjectServer = "versitygw"
+)
 
-// Program is the path of one of the programs. When they are not in the user's
-// cache yet all are built, which takes about ten minutes on two cores; stderr
-// says so. It must be called somewhere below the main module's directory.
-func Program(ctx context.Context, name string) (string, error) {
-	if !slices.Contains([]string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet}, name) {
-		return "", fmt.Errorf("program %s: there is no such", name)
-	}
-	wd, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("program %s: %w", name, err)
-	}
-	module, err := findModule(wd)
-	if err != nil {
-		return "", fmt.Errorf("program %s: %w", name, err)
-	}
-	dir, err := cachedPrograms(ctx, module)
-	if err != nil {
-		return "", fmt.Errorf("program %s: %w", name, err)
-	}
-	return filepath.Join(dir, name), nil
+// Helm installs the chart.
+const Helm = "helm"
+
+// source is a module that pins programs.
+type source struct {
+	// name of the source, and dir where the main module keeps it.
+	name, dir string
+	programs  []string
+	// pin matches the line of go.mod with the version that the programs say.
+	pin string
+	// flags for the linker say that version: pin's whole, major and minor.
+	flags string
+	// takes is how long that is on two cores.
+	takes string
+	// renamed is what a program is called after it is built.
+	renamed map[string]string
 }
 
-// findModule looks for the programs' module at dir and above.
-func findModule(dir string) (string, error) {
+// kubePrograms are those of a control plane.
+func kubePrograms() source {
+	const x = " -X k8s.io/component-base/version."
+	return source{
+		name: "kube", dir: "e2e/tools/kube", programs: []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet},
+		pin:   `(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`,
+		flags: "-s -w" + x + "gitVersion=%[1]s" + x + "gitMajor=%[2]s" + x + "gitMinor=%[3]s",
+		takes: "ten minutes", renamed: map[string]string{"server": Etcd},
+	}
+}
+
+// veleroPrograms are those of a Velero: its program is server, node-agent and command
+// line.
+func veleroPrograms() source {
+	return source{
+		name: "velero", dir: "e2e/tools/velero", programs: []string{Velero, VeleroAWS, ObjectServer},
+		pin:   `(?m)^\s*github\.com/vmware-tanzu/velero (v(\d+)\.(\d+)\.\S+)`,
+		flags: "-s -w -X github.com/vmware-tanzu/velero/pkg/buildinfo.Version=%[1]s",
+		takes: "five minutes",
+	}
+}
+
+func helmPrograms() source {
+	return source{
+		name: "helm", dir: "e2e/tools/helm", programs: []string{Helm},
+		pin:   `(?m)^\s*helm\.sh/helm/v4 (v(\d+)\.(\d+)\.\S+)`,
+		flags: "-s -w -X helm.sh/helm/v4/internal/version.version=%[1]s",
+		takes: "two minutes",
+	}
+}
+
+// Program is the path of one of the programs. When they are not in the user's
+// cache yet all of their source are built, which takes some minutes on two
+// cores; stderr says so. It must be called somewhere below the main module's
+// directory.
+func Program(ctx context.Context, name string) (string, error) {
+	for _, s := range []source{kubePrograms(), veleroPrograms(), helmPrograms()} {
+		if !slices.Contains(s.programs, name) {
+			continue
+		}
+		dir, err := s.built(ctx)
+		if err != nil {
+			return "", fmt.Errorf("program %s: %w", name, err)
+		}
+		return filepath.Join(dir, name), nil
+	}
+	return "", fmt.Errorf("program %s: there is no such", name)
+}
+
+func (s source) built(ctx context.Context) (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	module, err := s.find(wd)
+	if err != nil {
+		return "", err
+	}
+	return s.cached(ctx, module)
+}
+
+// find looks for the programs' module at dir and above.
+func (s source) find(dir string) (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
-		module := filepath.Join(at, moduleDir)
+		module := filepath.Join(at, s.dir)
 		if _, err := os.Stat(filepath.Join(module, "go.mod")); err == nil {
 			return module, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("no %s at %s or above", moduleDir, dir)
+			return "", fmt.Errorf("no %s at %s or above", s.dir, dir)
 		}
 	}
 }
 
-// cachedPrograms is the directory with the programs that module pins, built when
-// it is not there. Whoever comes second waits for the first; it is there whole
-// or not at all.
-func cachedPrograms(ctx context.Context, module string) (string, error) {
-	flags, key, err := recipe(module)
+// cached is the directory with the programs that module pins, built when it is
+// not there. Whoever comes second waits for the first; it is there whole or not
+// at all.
+func (s source) cached(ctx context.Context, module string) (string, error) {
+	flags, key, err := s.recipe(module)
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +135,7 @@ func cachedPrograms(ctx context.Context, module string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "plimsoll", "kube-"+key)
+	dir := filepath.Join(cache, "plimsoll", s.name+"-"+key)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}
@@ -86,11 +147,11 @@ func cachedPrograms(ctx context.Context, module string) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	return dir, buildPrograms(ctx, module, flags, dir)
+	return dir, s.build(ctx, module, flags, dir)
 }
 
 // recipe is how the module's programs are built, and a name for what comes out.
-func recipe(module string) (flags []string, key string, err error) {
+func (s source) recipe(module string) (flags []string, key string, err error) {
 	mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return nil, "", err
@@ -99,38 +160,35 @@ func recipe(module string) (flags []string, key string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	v := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(mod)
+	v := regexp.MustCompile(s.pin).FindSubmatch(mod)
 	if v == nil {
-		return nil, "", fmt.Errorf("%s/go.mod names no version of k8s.io/kubernetes", module)
+		return nil, "", fmt.Errorf("%s/go.mod names no version: %s", module, s.pin)
 	}
-	const x = " -X k8s.io/component-base/version."
-	flags = []string{
-		"-trimpath", "-ldflags",
-		fmt.Sprintf("-s -w%sgitVersion=%s%sgitMajor=%s%sgitMinor=%s", x, v[1], x, v[2], x, v[3]),
-	}
+	flags = []string{"-trimpath", "-ldflags", fmt.Sprintf(s.flags, v[1], v[2], v[3])}
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s\n%s\n%q %s/%s\n", mod, sum, flags, runtime.GOOS, runtime.GOARCH)
 	return flags, fmt.Sprintf("%.6x", hash.Sum(nil)), nil
 }
 
-// buildPrograms builds beside dir and moves the result there.
-func buildPrograms(ctx context.Context, module string, flags []string, dir string) error {
+// build builds beside dir and moves the result there.
+func (s source) build(ctx context.Context, module string, flags []string, dir string) error {
 	half := dir + ".half"
 	if err := os.RemoveAll(half); err != nil {
 		return fmt.Errorf("left over from a build that was cut: %w", err)
 	}
 	start := time.Now()
 	say := func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "kubernetes: "+format+"\n", args...)
+		fmt.Fprintf(os.Stderr, s.name+": "+format+"\n", args...)
 	}
-	say("building %s, once, for about ten minutes on two cores", dir)
+	say("building %s, once, for about %s on two cores", dir, s.takes)
 	args := slices.Concat([]string{"-C", module, "build"}, flags, []string{"-o", half + "/", "tool"})
 	if err := goCommand(ctx, args, func() { say("still building after %s", time.Since(start).Round(time.Second)) }); err != nil {
 		return fmt.Errorf("build %s: %w", module, err)
 	}
-	// The package of etcd's program has another name.
-	if err := os.Rename(filepath.Join(half, "server"), filepath.Join(half, Etcd)); err != nil {
-		return err
+	for was, is := range s.renamed { // etcd's package has another name
+		if err := os.Rename(filepath.Join(half, was), filepath.Join(half, is)); err != nil {
+			return err
+		}
 	}
 	if err := os.Rename(half, dir); err != nil {
 		return err

@@ -40,7 +40,7 @@ func moduleIn(t *testing.T, change map[string]string) string {
 	t.Setenv("GOCACHE", strings.TrimSpace(string(builds))) // go's own stays where it is
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	root := t.TempDir()
-	module := filepath.Join(root, moduleDir)
+	module := filepath.Join(root, kubePrograms().dir)
 	for _, files := range []map[string]string{moduleFiles(), change} {
 		for name, text := range files {
 			path := filepath.Join(module, name)
@@ -52,7 +52,7 @@ func moduleIn(t *testing.T, change map[string]string) string {
 }
 
 func TestProgramsBearTheVersionThatTheModulePins(t *testing.T) {
-	dir, err := cachedPrograms(t.Context(), moduleIn(t, nil))
+	dir, err := kubePrograms().cached(t.Context(), moduleIn(t, nil))
 	require.NoError(t, err)
 	said, err := exec.Command(filepath.Join(dir, Kubelet)).CombinedOutput()
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestProgramsAreBuiltOnceHoweverManyWantThem(t *testing.T) {
 	var dirs [4]string
 	for i := range dirs {
 		wanting.Go(func() {
-			dir, err := cachedPrograms(t.Context(), module)
+			dir, err := kubePrograms().cached(t.Context(), module)
 			assert.NoError(t, err)
 			assert.FileExists(t, filepath.Join(dir, Kubelet))
 			dirs[i] = dir
@@ -78,27 +78,27 @@ func TestProgramsAreBuiltOnceHoweverManyWantThem(t *testing.T) {
 	// A mark shows that it is not built again.
 	mark := filepath.Join(dirs[0], "mark")
 	require.NoError(t, os.WriteFile(mark, nil, 0o600))
-	_, err := cachedPrograms(t.Context(), module)
+	_, err := kubePrograms().cached(t.Context(), module)
 	require.NoError(t, err)
 	assert.FileExists(t, mark)
 
 	other := strings.Replace(moduleFiles()["go.mod"], "v1.99.7", "v1.99.8", 1)
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte(other), 0o644))
-	dir, err := cachedPrograms(t.Context(), module)
+	dir, err := kubePrograms().cached(t.Context(), module)
 	require.NoError(t, err)
 	assert.NotEqual(t, dirs[0], dir, "another version is another directory")
 }
 
 func TestABuildThatFailsLeavesNoPrograms(t *testing.T) {
 	module := moduleIn(t, map[string]string{"etcd/main.go": "package main\n\nfunc main() { broken() }\n"})
-	_, key, err := recipe(module)
+	_, key, err := kubePrograms().recipe(module)
 	require.NoError(t, err)
 	half := filepath.Join(os.Getenv("XDG_CACHE_HOME"), "plimsoll", "kube-"+key+".half")
 	require.NoError(t, os.MkdirAll(filepath.Join(half, "of-a-build-that-was-cut"), 0o755))
-	_, err = cachedPrograms(t.Context(), module)
+	_, err = kubePrograms().cached(t.Context(), module)
 	require.ErrorContains(t, err, "exit status 1")
 	require.NoError(t, os.WriteFile(filepath.Join(module, "etcd/main.go"), []byte("package main\n\nfunc main() {}\n"), 0o644))
-	dir, err := cachedPrograms(t.Context(), module)
+	dir, err := kubePrograms().cached(t.Context(), module)
 	require.NoError(t, err, "nothing of the first is in the way")
 	assert.FileExists(t, filepath.Join(dir, Kubelet))
 	assert.NoDirExists(t, filepath.Join(dir, "of-a-build-that-was-cut"))
@@ -106,19 +106,19 @@ func TestABuildThatFailsLeavesNoPrograms(t *testing.T) {
 
 func TestAModuleWithoutAVersionIsAnError(t *testing.T) {
 	module := moduleIn(t, map[string]string{"go.mod": "module example/kube\ngo 1.26\n"})
-	_, err := cachedPrograms(t.Context(), module)
-	require.ErrorContains(t, err, "names no version of k8s.io/kubernetes")
+	_, err := kubePrograms().cached(t.Context(), module)
+	require.ErrorContains(t, err, "names no version: ")
 }
 
 func TestTheModuleIsFoundFromAnyDirectoryBelow(t *testing.T) {
 	module := moduleIn(t, nil)
-	root := strings.TrimSuffix(module, moduleDir)
+	root := strings.TrimSuffix(module, kubePrograms().dir)
 	below := filepath.Join(root, "a", "b")
 	require.NoError(t, os.MkdirAll(below, 0o755))
-	found, err := findModule(below)
+	found, err := kubePrograms().find(below)
 	require.NoError(t, err)
 	assert.Equal(t, module, found)
-	_, err = findModule(filepath.Dir(filepath.Clean(root)))
+	_, err = kubePrograms().find(filepath.Dir(filepath.Clean(root)))
 	require.Error(t, err)
 	_, err = Program(t.Context(), "kube-proxy")
 	require.ErrorContains(t, err, "there is no such")
