@@ -1,0 +1,232 @@
+package velero
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Snapshots are kinds of the external-snapshotter as far as Velero reads and
+// writes them: what it writes is kept as it is.
+const Snapshots = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshots.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}
+spec:
+  group: snapshot.storage.k8s.io
+  names: {kind: VolumeSnapshot, listKind: VolumeSnapshotList, plural: volumesnapshots, singular: volumesnapshot}
+  scope: Namespaced
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshotcontents.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}
+spec:
+  group: snapshot.storage.k8s.io
+  names: {kind: VolumeSnapshotContent, listKind: VolumeSnapshotContentList, plural: volumesnapshotcontents, singular: volumesnapshotcontent}
+  scope: Cluster
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+// StandInStorage stands in for a CSI driver, and for the kubelets that run data
+// movers: it binds the claims that node-agents make, and pretends of each mover's
+// pod that has a node that it runs, moves, and has succeeded. Nothing is moved.
+type StandInStorage struct {
+	Core      kubernetes.Interface
+	Namespace string
+	// Moves is how long a mover takes.
+	Moves time.Duration
+
+	keep  atomic.Bool
+	mu    sync.Mutex // guards known
+	known map[types.UID]bool
+	work  sync.WaitGroup
+}
+
+// Keep says whether new claims are left unbound.
+func (s *StandInStorage) Keep(yes bool) { s.keep.Store(yes) }
+
+// Run until ctx is done.
+func (s *StandInStorage) Run(ctx context.Context) error {
+	s.known = map[types.UID]bool{}
+	defer s.work.Wait()
+	claims, err := s.Core.CoreV1().PersistentVolumeClaims(s.Namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer claims.Stop()
+	pods, err := s.Core.CoreV1().Pods(s.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "velero.io/exposer-pod-group"})
+	if err != nil {
+		return err
+	}
+	defer pods.Stop()
+	for {
+		var e watch.Event
+		var open bool
+		select {
+		case e, open = <-claims.ResultChan():
+		case e, open = <-pods.ResultChan():
+		}
+		if !open {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("a watch of the stand-in for storage ended")
+		}
+		if err := s.serve(ctx, e); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+}
+
+func (s *StandInStorage) serve(ctx context.Context, e watch.Event) error {
+	switch o := e.Object.(type) {
+	case *corev1.PersistentVolumeClaim:
+		switch {
+		case e.Type == watch.Deleted:
+		case o.DeletionTimestamp != nil && len(o.Finalizers) > 0:
+			return s.unbind(ctx, o)
+		case o.Spec.VolumeName == "" && e.Type == watch.Added && !s.keep.Load():
+			return s.bind(ctx, o)
+		}
+	case *corev1.Pod:
+		if o.Spec.NodeName != "" && e.Type != watch.Deleted && s.first(o) {
+			s.work.Go(func() { s.move(ctx, o) })
+		}
+	}
+	return nil
+}
+
+func (s *StandInStorage) first(p *corev1.Pod) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.known[p.UID]
+	s.known[p.UID] = true
+	return !was
+}
+
+// bind a claim to a volume that is made for it, as a provisioner and the
+// controller of claims do together.
+func (s *StandInStorage) bind(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + string(c.UID)},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: c.Spec.AccessModes, Capacity: c.Spec.Resources.Requests, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
+		},
+	}
+	if c.Spec.StorageClassName != nil {
+		v.Spec.StorageClassName = *c.Spec.StorageClassName
+	}
+	if _, err := s.Core.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	claims := s.Core.CoreV1().PersistentVolumeClaims(c.Namespace)
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"pv.kubernetes.io/bind-completed":"yes"}},"spec":{"volumeName":%q}}`, v.Name)
+	if _, err := claims.Patch(ctx, c.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	_, err := claims.Patch(ctx, c.Name, types.MergePatchType, []byte(`{"status":{"phase":"Bound"}}`), metav1.PatchOptions{}, "status")
+	return err
+}
+
+// unbind a claim that is deleted, and take its volume away.
+func (s *StandInStorage) unbind(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+	none := []byte(`{"metadata":{"finalizers":null}}`)
+	if _, err := s.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	if c.Spec.VolumeName == "" {
+		return nil
+	}
+	volumes := s.Core.CoreV1().PersistentVolumes()
+	if _, err := volumes.Patch(ctx, c.Spec.VolumeName, types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	return volumes.Delete(ctx, c.Spec.VolumeName, metav1.DeleteOptions{})
+}
+
+// move is the life of a mover's pod.
+func (s *StandInStorage) move(ctx context.Context, p *corev1.Pod) {
+	now := metav1.Now()
+	running := corev1.PodStatus{
+		Phase: corev1.PodRunning, StartTime: &now, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}},
+	}
+	if s.status(ctx, p, running) != nil || !s.started(ctx, p) {
+		return // it is gone
+	}
+	s.say(ctx, p, "Data-Path-Started", "started")
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(s.Moves):
+	}
+	s.say(ctx, p, "Data-Path-Stopped", "stopped")
+	_ = s.status(ctx, p, corev1.PodStatus{ // it may be gone
+		Phase: corev1.PodSucceeded, StartTime: &now,
+		ContainerStatuses: []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Reason: "Completed", Message: `{"snapshotID":"none","source":{"byPath":"/none","volumeMode":"Filesystem"},"totalBytes":1}`,
+		}}}},
+	})
+}
+
+// started waits until a mover may begin: it does when its load is InProgress.
+func (s *StandInStorage) started(ctx context.Context, p *corev1.Pod) bool {
+	for ctx.Err() == nil {
+		raw, err := s.Core.CoreV1().RESTClient().Get().AbsPath("/apis/velero.io/v2alpha1/namespaces", p.Namespace, "datauploads", p.Labels["velero.io/data-upload"]).DoRaw(ctx)
+		var load struct{ Status struct{ Phase string } }
+		if apierrors.IsNotFound(err) {
+			return false
+		}
+		if err == nil && json.Unmarshal(raw, &load) == nil {
+			switch load.Status.Phase {
+			case "InProgress":
+				return true
+			case "Completed", "Failed", "Canceled":
+				return false
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return false
+}
+
+func (s *StandInStorage) status(ctx context.Context, p *corev1.Pod, status corev1.PodStatus) error {
+	body, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	_, err = s.Core.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// say what a mover says of its load, which its node-agent listens to.
+func (s *StandInStorage) say(ctx context.Context, p *corev1.Pod, reason, message string) {
+	load := p.Labels["velero.io/data-upload"]
+	_, _ = s.Core.CoreV1().Events(p.Namespace).Create(ctx, &corev1.Event{ // without it the node-agent waits longer, and the test says so
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: load + "-", Namespace: p.Namespace},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "velero.io/v2alpha1", Kind: "DataUpload", Namespace: p.Namespace, Name: load},
+		Reason:         reason, Message: message, Type: corev1.EventTypeNormal, LastTimestamp: metav1.Now(),
+	}, metav1.CreateOptions{})
+}
