@@ -1,16 +1,20 @@
 // Package lease shows the API server that the agent of a node lives, and how
 // the node is: the status loop writes the agent's conditions to the Node and
-// is the only writer of Node.status.conditions in Plimsoll. The heartbeat, a
-// Lease that nothing else on the node can delay, has its place here too. The
-// package knows nothing of the rest of Plimsoll: what to write is handed in.
+// is the only writer of Node.status.conditions in Plimsoll; the heartbeat renews
+// a Lease, and nothing else on the node can delay it. The package knows nothing
+// of the rest of Plimsoll: what to write is handed in.
 //
 // # Usage
 //
 //	status := &lease.Status{Node: "n1", Nodes: client.CoreV1(), Conditions: conditions, Log: log}
 //	err := status.Run(ctx) // until ctx is done
 //
+//	line, err := lease.NewLine(config) // a connection of its own
+//	beat := &lease.Beat{Node: "n1", Namespace: lease.Namespace, Holder: "n1", Line: line, Interval: …}
+//	err = beat.Run(ctx)
+//
 // # Concurrency
 //
-// Run belongs to one goroutine, in which it also calls Conditions. Wake and
-// Writes may be called from any.
+// Run belongs to one goroutine, in which it also calls Conditions, Carry and
+// Beaten. Wake, Reread and Writes may be called from any.
 package lease

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -147,7 +150,11 @@ func (s *Status) look(ctx context.Context) {
 		s.say(ctx, nil)
 		return
 	}
-	node, err := s.apply(ctx, conditions)
+	write := s.apply
+	if len(conditions) == 0 {
+		write = s.remove
+	}
+	node, err := write(ctx, conditions)
 	if err != nil {
 		s.known = nil // nobody knows what was written: read it again
 		if ctx.Err() == nil {
@@ -184,15 +191,61 @@ func (s *Status) read(ctx context.Context) (*corev1.Node, error) {
 func (s *Status) apply(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
 	defer cancel()
+	// Force: a condition of ours that somebody else wrote to is ours still.
+	return s.Nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(s.Node).WithStatus(statusOf(conditions)),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+}
+
+// remove takes away all that are ours. To apply none of them would take away
+// those that nobody is recorded to own as well, such as a kubelet's where
+// somebody has cleared the record.
+func (s *Status) remove(ctx context.Context, _ []corev1.NodeCondition) (*corev1.Node, error) {
+	node, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	patch, some, err := removal(node)
+	if err != nil || !some {
+		return node, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
+	defer cancel()
+	return s.Nodes.Nodes().Patch(ctx, s.Node, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+}
+
+// removal is the JSON patch that takes our conditions away, and whether there are
+// any.
+func removal(node *corev1.Node) (patch []byte, some bool, err error) {
+	owned := ownedTypes(node.ManagedFields)
+	return removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool { return slices.Contains(owned, string(c.Type)) })
+}
+
+// removalOf takes conditions away where they stand, the last first.
+func removalOf(conditions []corev1.NodeCondition, which func(corev1.NodeCondition) bool) (patch []byte, some bool, err error) {
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	var list []op
+	for i, c := range slices.Backward(conditions) {
+		if which(c) {
+			at := fmt.Sprintf("/status/conditions/%d", i)
+			list = append(list, op{Op: "test", Path: at + "/type", Value: c.Type}, op{Op: "remove", Path: at})
+		}
+	}
+	patch, err = json.Marshal(list)
+	return patch, len(list) > 0, err
+}
+
+func statusOf(conditions []corev1.NodeCondition) *applycorev1.NodeStatusApplyConfiguration {
 	status := applycorev1.NodeStatus()
 	for _, c := range conditions {
 		status.WithConditions(applycorev1.NodeCondition().WithType(c.Type).WithStatus(c.Status).
 			WithReason(c.Reason).WithMessage(c.Message).
 			WithLastHeartbeatTime(c.LastHeartbeatTime).WithLastTransitionTime(c.LastTransitionTime))
 	}
-	// Force: a condition of ours that somebody else wrote to is ours still.
-	return s.Nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(s.Node).WithStatus(status),
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	return status
 }
 
 func (s *Status) reportEvery() time.Duration {

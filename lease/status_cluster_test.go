@@ -122,6 +122,25 @@ func TestOurConditionsAndTheKubeletsLiveSideBySide(t *testing.T) {
 	assert.Zero(t, writes[Failed])
 }
 
+// Server-side apply of nothing would take those away that nobody is recorded to
+// own, too.
+func TestTheKubeletsConditionsStayWhenOursGoAlsoWhereNobodyIsRecordedToOwnThem(t *testing.T) {
+	c, client := onCluster(t, "unrecorded")
+	asKubelet(t, c, "unrecorded", "KubeletReady")
+	_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), "unrecorded", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	g := &given{list: []Condition{{Type: "plimsoll.dev/A", Status: corev1.ConditionTrue, Reason: "Hard"}, {Type: "plimsoll.dev/B", Status: corev1.ConditionFalse, Reason: "Clear"}}}
+	s := &Status{Node: "unrecorded", Nodes: client.CoreV1(), Conditions: g.get, Every: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	stop := run(t, s)
+	defer stop()
+	eventually(t, c, "unrecorded", func(n *corev1.Node) bool { return has(n, "plimsoll.dev/B", "Clear") != nil })
+	g.set()
+	node := eventually(t, c, "unrecorded", func(n *corev1.Node) bool {
+		return has(n, "plimsoll.dev/A", "Hard") == nil && has(n, "plimsoll.dev/B", "Clear") == nil
+	})
+	assert.NotNil(t, has(node, corev1.NodeReady, "KubeletReady"))
+}
+
 func TestAConditionOfOursThatSomebodyElseTookIsTakenBack(t *testing.T) {
 	c, client := onCluster(t, "status-taken")
 	g := &given{}

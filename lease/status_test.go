@@ -3,6 +3,7 @@ package lease
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,12 +14,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -73,6 +77,34 @@ func (n *node) ApplyStatus(ctx context.Context, a *applycorev1.NodeApplyConfigur
 		FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{` + strings.Join(keys, ",") + `}}}`),
 	}}
 	return n.node.DeepCopy(), nil
+}
+
+func (n *node) Patch(_ context.Context, name string, kind types.PatchType, patch []byte, _ metav1.PatchOptions, sub ...string) (*corev1.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.broken != nil {
+		return nil, n.broken
+	}
+	if kind != types.JSONPatchType || !slices.Equal(sub, []string{"status"}) || n.node == nil {
+		return nil, fmt.Errorf("%s of %s of %s is not known here", kind, sub, name)
+	}
+	n.writes = append(n.writes, time.Now())
+	before, err := json.Marshal(n.node)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	after, err := ops.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	n.node = &corev1.Node{}
+	err = json.Unmarshal(after, n.node)
+	n.node.ManagedFields = nil // nothing of ours is left
+	return n.node.DeepCopy(), err
 }
 
 func (n *node) set(broken error, is *corev1.Node) {

@@ -1,0 +1,194 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// failure is why an attempt was none, and for how long the API server wants to
+// be left alone.
+type failure struct {
+	outcome Outcome
+	after   time.Duration
+	err     error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// renew the Lease: one patch, once it is known that there is one.
+func (b *Beat) renew(ctx context.Context) (Outcome, error) {
+	var owner []metav1.OwnerReference
+	if b.stored == nil {
+		var err error
+		owner, err = b.read(ctx)
+		if apierrors.IsNotFound(err) {
+			return b.create(ctx)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	err := b.patch(ctx, owner)
+	if apierrors.IsNotFound(err) {
+		return b.create(ctx)
+	}
+	return Renewed, err
+}
+
+// read the Lease that there is, and the Node. It returns the owner that the
+// Lease must be given, if it must, and the error of a Lease that is not there.
+func (b *Beat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
+	var lease coordinationv1.Lease
+	if err := b.call(ctx, b.lease(b.Line.leases.Get()).Name(b.Node), &lease); err != nil {
+		return nil, fmt.Errorf("read the lease: %w", err)
+	}
+	node, err := b.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := storedOf(&lease)
+	if b.Exclusive && b.rival.renews(s, b.Holder, b.Uptime(), b.Duration) {
+		return nil, &failure{outcome: Held, err: fmt.Errorf("%s holds it", s.holder)}
+	}
+	b.stored = &s
+	if s.owner == string(node.UID) {
+		return nil, nil
+	}
+	return []metav1.OwnerReference{ownerOf(node)}, nil
+}
+
+func (b *Beat) node(ctx context.Context) (*corev1.Node, error) {
+	var node corev1.Node
+	err := b.call(ctx, b.Line.nodes.Get().Resource("nodes").Name(b.Node), &node)
+	if apierrors.IsNotFound(err) {
+		return nil, &failure{outcome: NoNode, err: fmt.Errorf("there is no node %s", b.Node)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the node: %w", err)
+	}
+	return &node, nil
+}
+
+func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
+	at := b.stamp()
+	r := b.stored.renew(b.Holder, b.Duration, at, b.carried())
+	r.Metadata.OwnerReferences = owner
+	if b.Exclusive {
+		r.Metadata.ResourceVersion = b.stored.version
+	}
+	body, err := r.body()
+	if err != nil {
+		return err
+	}
+	var lease coordinationv1.Lease
+	err = b.call(ctx, b.lease(b.Line.leases.Patch(types.MergePatchType)).Name(b.Node).
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, scheme.ParameterCodec).Body(body), &lease)
+	if apierrors.IsConflict(err) || owner != nil && err != nil {
+		b.stored = nil // somebody else wrote it, or its owner is not known to be right: read it again
+	}
+	if err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	s := storedOf(&lease)
+	b.stored = &s
+	return nil
+}
+
+// create the Lease, where there is a Node.
+func (b *Beat) create(ctx context.Context) (Outcome, error) {
+	b.stored = nil
+	node, err := b.node(ctx)
+	if err != nil {
+		return "", err
+	}
+	var lease coordinationv1.Lease
+	err = b.call(ctx, b.lease(b.Line.leases.Post()).
+		VersionedParams(&metav1.CreateOptions{FieldManager: fieldManager}, scheme.ParameterCodec).
+		Body(create(node, b.Holder, b.Duration, b.stamp(), b.carried())), &lease)
+	if err != nil {
+		return "", fmt.Errorf("create: %w", err)
+	}
+	s := storedOf(&lease)
+	b.stored = &s
+	return Created, nil
+}
+
+func (b *Beat) stamp() time.Time {
+	var before time.Time
+	if b.stored != nil {
+		before = b.stored.renewed
+	}
+	b.stamped = stamp(b.now(), b.stamped, before)
+	return b.stamped
+}
+
+func (b *Beat) carried() map[string]string {
+	if b.Carry == nil {
+		return nil
+	}
+	return b.Carry()
+}
+
+func (b *Beat) lease(r *rest.Request) *rest.Request {
+	return r.Namespace(b.Namespace).Resource("leases")
+}
+
+// call sends one request and waits for its answer. A client that tries again by
+// itself would sleep where nobody knows.
+func (b *Beat) call(ctx context.Context, r *rest.Request, into runtime.Object) error {
+	wait, began := b.pulse.wait, b.Uptime()
+	timed, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	end := b.Line.watch(ctx, wait)
+	err := r.MaxRetries(0).Do(timed).Into(into)
+	h := end()
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return err
+	case errors.As(err, &answer):
+		f := &failure{outcome: Rejected, err: err}
+		if apierrors.IsTooManyRequests(err) {
+			f.outcome = Throttled
+		}
+		if s, suggested := apierrors.SuggestsClientDelay(err); suggested {
+			f.after = time.Duration(s) * time.Second
+		}
+		return f
+	case timed.Err() == nil || h.dead(b.Uptime()-began):
+		return &failure{outcome: Lost, err: err}
+	}
+	return &failure{outcome: Slow, err: fmt.Errorf("no answer within %s", wait)}
+}
+
+// rival is another holder, as it was seen.
+type rival struct {
+	holder  string
+	renewed time.Time
+	since   time.Duration
+}
+
+// renews says whether a Lease is to be left to whoever holds it: another, of
+// whom a renewal was seen less than duration ago. A renewal is seen when the time
+// in it changes; whose clock says it does not matter.
+func (r *rival) renews(s stored, us string, now, duration time.Duration) bool {
+	if s.holder == us || s.holder == "" {
+		return false
+	}
+	if r.holder != s.holder || !r.renewed.Equal(s.renewed) {
+		*r = rival{s.holder, s.renewed, now}
+	}
+	return now-r.since < duration
+}

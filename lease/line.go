@@ -1,0 +1,246 @@
+package lease
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/runtime"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// connectTime bounds making a TCP connection.
+	connectTime = 2 * time.Second
+	// handshakeTime bounds TLS on it: where a loaded API server is slow at it, a
+	// second try would only add to its load.
+	handshakeTime = longestWait
+	// userTimeout ends a connection of which the kernel hears nothing.
+	userTimeout = 3 * time.Second
+	// silence of the kernel of the other side about what was sent means that the
+	// connection is dead.
+	silence = 2 * time.Second
+)
+
+// Line is a heartbeat's own connection to the API server: one at a time, shared
+// with nothing. It is made and given up by whoever holds the line, never by the
+// way.
+type Line struct {
+	// Dials is how often a connection was asked for since the start.
+	Dials atomic.Uint64
+
+	how     *rest.Config
+	address string
+	leases  rest.Interface
+	nodes   rest.Interface
+
+	mu   sync.Mutex // guards conn
+	conn *conn      // nil: there is none
+}
+
+// conn is one connection.
+type conn struct {
+	tcp *net.TCPConn
+	h2  *http2.ClientConn //nolint:staticcheck // net/http's own cannot be asked for a sign of life
+}
+
+// NewLine prepares a connection to the API server that how names; it makes
+// none.
+func NewLine(how *rest.Config) (*Line, error) {
+	l := &Line{how: rest.CopyConfig(how)}
+	l.how.ContentType = runtime.ContentTypeProtobuf
+	l.how.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	l.how.QPS = -1 // the rhythm is the limit, not a queue in the client
+	l.how.WarningHandler = rest.NoWarnings{}
+	at, _, err := rest.DefaultServerUrlFor(l.how)
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	if l.address, err = addressOf(at); err != nil {
+		return nil, err
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(l.how, l)
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	client := &http.Client{Transport: wrapped}
+	leases, err := coordinationv1client.NewForConfigAndClient(l.how, client)
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	nodes, err := corev1client.NewForConfigAndClient(l.how, client)
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	l.leases, l.nodes = leases.RESTClient(), nodes.RESTClient()
+	return l, nil
+}
+
+func addressOf(u *url.URL) (string, error) {
+	if u.Scheme != "https" {
+		return "", fmt.Errorf("heartbeat: %s: an API server is spoken to over https", u)
+	}
+	if u.Port() == "" {
+		return net.JoinHostPort(u.Hostname(), "443"), nil
+	}
+	return u.Host, nil
+}
+
+// up says whether there is a connection that may be used.
+func (l *Line) up() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil && l.conn.h2.CanTakeNewRequest()
+}
+
+// dial makes a connection, and gives up the one there was.
+func (l *Line) dial(ctx context.Context) error {
+	l.Close()
+	l.Dials.Add(1)
+	made, err := l.connect(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn = made
+	return nil
+}
+
+func (l *Line) connect(ctx context.Context) (*conn, error) {
+	config, err := rest.TLSConfigFor(l.how) // anew: certificates may have been renewed
+	if err != nil {
+		return nil, err
+	}
+	if config == nil { // nothing is asked of TLS but that the system trusts it
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	config.NextProtos = []string{http2.NextProtoTLS}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(l.address) // it was joined here
+	}
+	dialer := net.Dialer{Timeout: connectTime, Control: setUserTimeout}
+	raw, err := dialer.DialContext(ctx, "tcp", l.address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	secure := tls.Client(raw, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("tls %s: %w", l.address, err), raw.Close())
+	}
+	if secure.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
+		return nil, errors.Join(fmt.Errorf("%s speaks no HTTP/2", l.address), raw.Close())
+	}
+	h2, err := (&http2.Transport{}).NewClientConn(secure) //nolint:staticcheck // see conn
+	if err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	return &conn{tcp: raw.(*net.TCPConn), h2: h2}, nil
+}
+
+func setUserTimeout(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+	})
+	return errors.Join(err, failed)
+}
+
+// Close gives up the connection, if there is one.
+func (l *Line) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil {
+		return
+	}
+	_ = l.conn.tcp.SetLinger(0) // nothing that it still holds is to be sent
+	_ = l.conn.tcp.Close()      // first: closing TLS would wait for a write
+	_ = l.conn.h2.Close()
+	l.conn = nil
+}
+
+// errNoLine: nobody has dialled.
+var errNoLine = errors.New("no connection")
+
+// RoundTrip sends a request on the connection, and never dials.
+func (l *Line) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	c := l.conn
+	l.mu.Unlock()
+	if c == nil {
+		return nil, errNoLine
+	}
+	return c.h2.RoundTrip(r)
+}
+
+// watch asks the other side for a sign of life when half of wait is over. The
+// function that it returns ends that, and says what is known of the connection.
+func (l *Line) watch(ctx context.Context, wait time.Duration) (end func() health) {
+	l.mu.Lock()
+	c := l.conn
+	l.mu.Unlock()
+	if c == nil {
+		return func() health { return health{} }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var ponged atomic.Bool
+	done := make(chan struct{})
+	timer := time.AfterFunc(wait/2, func() {
+		defer close(done)
+		ponged.Store(c.h2.Ping(ctx) == nil)
+	})
+	return func() health {
+		h := c.health()
+		cancel()
+		if !timer.Stop() {
+			<-done
+		}
+		h.ponged = ponged.Load()
+		return h
+	}
+}
+
+// health is what is known of a connection on which an answer did not come.
+type health struct {
+	open bool
+	// ponged: it answered a ping since the request was sent.
+	ponged bool
+	// unacked: something was sent that the other side's kernel has not
+	// acknowledged; acked is how long ago it acknowledged anything.
+	unacked bool
+	acked   time.Duration
+}
+
+// dead after a request that was sent so long ago.
+func (h health) dead(sent time.Duration) bool {
+	return !h.open || !h.ponged || h.unacked && min(h.acked, sent) >= silence
+}
+
+func (c *conn) health() health {
+	h := health{open: c.h2.CanTakeNewRequest()}
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return health{} // it is closed
+	}
+	_ = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil {
+			h.unacked, h.acked = info.Unacked > 0, time.Duration(info.Last_ack_recv)*time.Millisecond
+		}
+	})
+	return h
+}

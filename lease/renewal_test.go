@@ -1,0 +1,101 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestARenewalSaysWhatItMustAndNoMore(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+	for _, c := range []struct {
+		name    string
+		stored  stored
+		carried map[string]string
+		want    string
+	}{
+		{"in steady state", stored{holder: "us", transitions: 3}, nil, `{"spec":{"holderIdentity":"us","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`},
+		{
+			"one of somebody else is taken over",
+			stored{holder: "them", transitions: 3},
+			nil,
+			`{"spec":{"holderIdentity":"us","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z","acquireTime":"2026-03-01T12:00:00.123456Z","leaseTransitions":4}}`,
+		},
+		{
+			"what is carried goes with it, what is empty is taken away where it is",
+			stored{holder: "us", annotations: map[string]string{"b": "old", "others": "stay"}},
+			map[string]string{"a": "1", "b": "", "c": ""},
+			`{"metadata":{"annotations":{"a":"1","b":null}},"spec":{"holderIdentity":"us","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`,
+		},
+		{
+			"who wrote what need not be kept",
+			stored{holder: "us", tracked: true},
+			nil,
+			`{"metadata":{"managedFields":[{}]},"spec":{"holderIdentity":"us","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`,
+		},
+	} {
+		body, err := c.stored.renew("us", 40*time.Second, at, c.carried).body()
+		require.NoError(t, err)
+		assert.Equal(t, c.want, string(body), c.name)
+	}
+}
+
+func TestALeaseThatIsMadeBelongsToTheNode(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
+	l := create(node, "us", 40*time.Second, at, map[string]string{"a": "1", "b": ""})
+	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1"}}, l.OwnerReferences)
+	assert.Equal(t, map[string]string{"a": "1"}, l.Annotations)
+	assert.True(t, l.Spec.AcquireTime.Time.Equal(at))
+	want := stored{renewed: at, holder: "us", owner: "u1", annotations: map[string]string{"a": "1"}}
+	assert.Empty(t, cmp.Diff(want, storedOf(l), cmp.AllowUnexported(stored{})))
+	assert.EqualValues(t, 1, seconds(300*time.Millisecond), "the API takes no Lease of 0 s")
+}
+
+func TestALeaseThatSomebodyElseRenewsIsLeftAlone(t *testing.T) {
+	const duration = 40 * time.Second
+	t0 := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	theirs := func(n int) stored { return stored{holder: "kubelet", renewed: t0.Add(time.Duration(n) * time.Second)} }
+	var r rival
+	for _, c := range []struct {
+		name   string
+		stored stored
+		now    time.Duration
+		renews bool
+	}{
+		{"ours", stored{holder: "us", renewed: t0}, 0, false},
+		{"nobody's", stored{}, 1 * time.Second, false},
+		{"somebody's, whenever it was renewed", theirs(-86400), 2 * time.Second, true},
+		{"not a renewal", theirs(-86400), 41 * time.Second, true},
+		{"nor for as long as it is good", theirs(-86400), 42 * time.Second, false},
+		{"a renewal, by a clock that goes wrong", theirs(-90000), 43 * time.Second, true},
+		{"another holder", stored{holder: "other", renewed: t0.Add(-90000 * time.Second)}, 82 * time.Second, true},
+		{"still", stored{holder: "other", renewed: t0.Add(-90000 * time.Second)}, 121 * time.Second, true},
+		{"no more", stored{holder: "other", renewed: t0.Add(-90000 * time.Second)}, 122 * time.Second, false},
+	} {
+		assert.Equal(t, c.renews, r.renews(c.stored, "us", c.now, duration), c.name)
+	}
+}
+
+func TestAConnectionIsDeadOrOnlySlow(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		h    health
+		sent time.Duration
+		dead bool
+	}{
+		{"it answers pings and took everything", health{open: true, ponged: true, acked: 1900 * ms}, 2 * time.Second, false},
+		{"something is under way", health{open: true, ponged: true, unacked: true, acked: 100 * ms}, 8 * time.Second, false},
+		{"it was idle before what is under way", health{open: true, ponged: true, unacked: true, acked: 9 * time.Second}, time.Second, false},
+		{"its kernel is silent", health{open: true, ponged: true, unacked: true, acked: 2 * time.Second}, 2 * time.Second, true},
+		{"nobody is behind its kernel", health{open: true, acked: 100 * ms}, 2 * time.Second, true},
+		{"it was closed", health{ponged: true}, 2 * time.Second, true},
+	} {
+		assert.Equal(t, c.dead, c.h.dead(c.sent), c.name)
+	}
+}

@@ -1,0 +1,83 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// Prefix of the types of an agent's conditions.
+const Prefix = "plimsoll.dev/"
+
+// Ours tells whether a condition is an agent's.
+func Ours(t corev1.NodeConditionType) bool { return strings.HasPrefix(string(t), Prefix) }
+
+// ReasonSilent is the reason of a condition whose agent is not heard.
+const ReasonSilent = "AgentSilent"
+
+// LastHeartbeat is when an agent last wrote its conditions to the Node, by the
+// node's clock; zero where it has none there.
+func LastHeartbeat(conditions []corev1.NodeCondition) time.Time {
+	var last time.Time
+	for _, c := range conditions {
+		if Ours(c.Type) && c.LastHeartbeatTime.After(last) {
+			last = c.LastHeartbeatTime.Time
+		}
+	}
+	return last
+}
+
+// MakeUnknown says for an agent that is not heard that its conditions are not
+// known. It writes as that agent, so that they are the agent's still: its next
+// write says all anew, and takes away what it has no more. Their heartbeats
+// stay as they are, for nothing was heard. The Node must be as the API server
+// has it, with its managed fields: when it is another by then, nothing is
+// written and the error is a conflict.
+func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *corev1.Node, message string) error {
+	conditions := unknown(knownOf(node), message, time.Now())
+	if len(conditions) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
+	defer cancel()
+	_, err := nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(node.Name).WithResourceVersion(node.ResourceVersion).WithStatus(statusOf(conditions)),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("conditions of node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// unknown are the conditions that the agent owns, as nobody knows them. None
+// when all are so already.
+func unknown(k *known, message string, now time.Time) []corev1.NodeCondition {
+	var list []corev1.NodeCondition
+	changed := false
+	for _, t := range k.owned {
+		was := k.find(t)
+		if was == nil {
+			continue
+		}
+		c := *was
+		if !Ours(c.Type) { // Ready, where the agent keeps it: the node lifecycle controller's to judge
+			list = append(list, c)
+			continue
+		}
+		if c.Status != corev1.ConditionUnknown {
+			c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
+		}
+		changed = changed || c.Status != corev1.ConditionUnknown || c.Reason != ReasonSilent
+		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, ReasonSilent, message
+		list = append(list, c)
+	}
+	if !changed {
+		return nil
+	}
+	return list
+}
