@@ -1,0 +1,121 @@
+// Package state keeps what must outlive a restart of the agent, each thing in a
+// file of its own.
+package state
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File keeps one value as JSON, whole or not at all.
+type File[T any] struct {
+	// Path of the file; its directory is made when it is missing.
+	Path string
+	// Version of the value, 1 when it is 0: raised when an older program would
+	// misread it. What the version before wrote is read as well.
+	Version int
+}
+
+// stored is the file: the value, and a sum over its bytes.
+type stored struct {
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	Value   json.RawMessage `json:"memory"`
+}
+
+// ErrNone says that nothing was kept yet.
+var ErrNone = errors.New("no memory of an earlier agent")
+
+// Load reads what was kept. After any error the value is empty, and nothing is
+// known of what an agent before did.
+func (f File[T]) Load() (T, error) {
+	var none, v T
+	b, err := os.ReadFile(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, ErrNone
+	}
+	if err != nil {
+		return none, fmt.Errorf("state: %w", err)
+	}
+	var s stored
+	if err := json.Unmarshal(b, &s); err != nil {
+		return none, fmt.Errorf("state: %s: %w", f.Path, err)
+	}
+	if now := f.version(); s.Version != now && (s.Version != now-1 || s.Version < 1) {
+		return none, fmt.Errorf("state: %s: version %d, this program reads %d and the one before", f.Path, s.Version, now)
+	}
+	if sum(s.Value) != s.SHA256 {
+		return none, fmt.Errorf("state: %s: its checksum is wrong", f.Path)
+	}
+	if err := json.Unmarshal(s.Value, &v); err != nil {
+		return none, fmt.Errorf("state: %s: %w", f.Path, err)
+	}
+	return v, nil
+}
+
+func (f File[T]) version() int { return max(1, f.Version) }
+
+// Save keeps the value; when it returns nil, a crash of the machine does not
+// lose it.
+func (f File[T]) Save(v T) error {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	b, err := json.Marshal(stored{Version: f.version(), SHA256: sum(value), Value: value})
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return replace(f.Path, append(b, '\n'))
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, b []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	// One name, so that a killed agent leaves one such file behind at most.
+	half := path + ".half"
+	f, err := os.OpenFile(half, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	point()
+	_, err = f.Write(b)
+	point()
+	err = cmp.Or(err, f.Sync(), f.Close())
+	point()
+	if err == nil {
+		err = os.Rename(half, path)
+	}
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	point()
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}

@@ -1,0 +1,183 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func ring(dir string) *Ring[string] { return &Ring[string]{Dir: dir, Max: 10, MaxBytes: 4000} }
+
+func load(t *testing.T, dir string) (values []string, spoiled int) {
+	t.Helper()
+	values, spoiled, err := ring(dir).Load()
+	require.NoError(t, err)
+	return values, spoiled
+}
+
+func onDisk(t *testing.T, dir string) (size int64) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, f := range files {
+		info, err := f.Info()
+		require.NoError(t, err)
+		size += info.Size()
+	}
+	return size
+}
+
+func TestTheNewestValuesAreKeptInOrderAndTheFilesStayBounded(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "decisions")
+		values, spoiled := load(t, dir)
+		require.Empty(t, values)
+		require.Zero(t, spoiled)
+		r := ring(dir)
+		var all []string
+		for i := range 300 {
+			v := fmt.Sprint(i, strings.Repeat("x", random.IntN(400)))
+			all = append(all, v)
+			require.NoError(t, r.Append(v))
+			require.LessOrEqual(t, onDisk(t, dir), int64(4000))
+			if random.IntN(10) == 0 { // the next agent
+				require.NoError(t, r.Close())
+				r = ring(dir)
+				_, _, err := r.Load()
+				require.NoError(t, err)
+			}
+			kept, spoiled := load(t, dir)
+			require.Zero(t, spoiled)
+			require.LessOrEqual(t, len(kept), 20)
+			require.Equal(t, all[len(all)-len(kept):], kept)
+			require.GreaterOrEqual(t, len(kept), min(len(all), 4), "half of the bytes, at the least")
+		}
+	}
+}
+
+func TestOfSpoiledFilesAllIsReadThatCanBe(t *testing.T) {
+	for what, row := range map[string]struct {
+		spoil   func([]byte) []byte
+		want    []string
+		spoiled int
+	}{
+		"cut in its last line":  {func(b []byte) []byte { return b[:len(b)-3] }, []string{"a", "b"}, 1},
+		"cut after a line":      {func(b []byte) []byte { return b[:2*len(b)/3] }, []string{"a", "b"}, 0},
+		"one bit":               {func(b []byte) []byte { b[10] ^= 1; return b }, []string{"b", "c"}, 1},
+		"a line of nothing":     {func(b []byte) []byte { return append([]byte("\n\n"), b...) }, []string{"a", "b", "c"}, 2},
+		"zeros, as after power": {func(b []byte) []byte { return append(b, make([]byte, 4096)...) }, []string{"a", "b", "c"}, 1},
+		"another's":             {func([]byte) []byte { return []byte("what is this\n") }, nil, 1},
+		"another type":          {func([]byte) []byte { line, _ := encodeLine(7); return line }, nil, 1},
+		"empty":                 {func([]byte) []byte { return nil }, nil, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			r := ring(dir)
+			for _, v := range []string{"a", "b", "c"} {
+				require.NoError(t, r.Append(v))
+			}
+			require.NoError(t, r.Close())
+			b, err := os.ReadFile(filepath.Join(dir, newer))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, newer), row.spoil(b), 0o600))
+			got, spoiled := load(t, dir)
+			assert.Equal(t, row.want, got)
+			assert.Equal(t, row.spoiled, spoiled)
+			next := ring(dir)
+			_, _, err = next.Load()
+			require.NoError(t, err)
+			require.NoError(t, next.Append("new"))
+			got, _ = load(t, dir)
+			assert.Equal(t, append(row.want, "new"), got, "what comes after is not lost with it")
+		})
+	}
+}
+
+func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
+	dir := t.TempDir()
+	r := ring(dir)
+	require.NoError(t, r.Append("a"))
+	require.ErrorContains(t, r.Append(strings.Repeat("x", 2000)), "is more than half of 4000")
+	require.NoError(t, r.Append("b"))
+	got, _ := load(t, dir)
+	assert.Equal(t, []string{"a", "b"}, got)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.ErrorContains(t, ring(filepath.Join(file, "x")).Append("a"), "not a directory")
+}
+
+// appendUntilKilled is the program of the test below.
+func appendUntilKilled(dir string) {
+	r := ring(dir)
+	values, _, err := r.Load()
+	if err != nil {
+		panic(err)
+	}
+	next := 0
+	if len(values) > 0 {
+		next, _ = strconv.Atoi(strings.TrimRight(values[len(values)-1], "x"))
+		next++
+	}
+	for ; ; next++ {
+		if err := r.Append(strconv.Itoa(next) + strings.Repeat("x", next%300)); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("PLIMSOLL_TEST_RING"); dir != "" {
+		appendUntilKilled(dir)
+	}
+	os.Exit(m.Run())
+}
+
+func TestAProgramThatIsKilledWhileItAppendsLosesNothingThatWasKept(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir, last := t.TempDir(), -1
+	random := rand.New(rand.NewPCG(3, 3))
+	for range 40 {
+		program := exec.CommandContext(t.Context(), self)
+		program.Env = append(os.Environ(), "PLIMSOLL_TEST_RING="+dir)
+		var stderr bytes.Buffer
+		program.Stderr = &stderr
+		require.NoError(t, program.Start())
+		require.Eventually(t, func() bool {
+			values, _ := load(t, dir)
+			return len(values) > 0 && strings.TrimRight(values[len(values)-1], "x") != strconv.Itoa(last)
+		}, 20*time.Second, time.Millisecond)
+		time.Sleep(time.Duration(random.IntN(5000)) * time.Microsecond) // any moment will do
+		require.NoError(t, program.Process.Signal(syscall.SIGKILL))
+		_ = program.Wait() // killed
+		require.Empty(t, stderr.String())
+		values, spoiled := load(t, dir)
+		require.LessOrEqual(t, spoiled, 1)
+		require.NotEmpty(t, values)
+		for i := range values {
+			n, err := strconv.Atoi(strings.TrimRight(values[i], "x"))
+			require.NoError(t, err)
+			if i > 0 {
+				before, _ := strconv.Atoi(strings.TrimRight(values[i-1], "x"))
+				require.Equal(t, before+1, n)
+			}
+			if i == len(values)-1 {
+				require.Greater(t, n, last)
+				last = n
+			}
+		}
+	}
+	t.Logf("%d values, killed 40 times", last)
+}
