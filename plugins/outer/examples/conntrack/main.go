@@ -1,0 +1,73 @@
+// Command conntrack is an outer plugin: a condition and a taint while the
+// node's table of tracked connections is nearly full, for then the kernel drops
+// the packets of every new connection, whoever's it is.
+//
+// It names nobody: who filled the table is in neither of the two files that it
+// reads. Both are of the network namespace of whoever reads them, so in a pod it
+// needs hostNetwork.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
+)
+
+func main() {
+	c := &conntrack{}
+	flag.StringVar(&c.procfs, "path.procfs", "/proc", "where the host's procfs is")
+	flag.Float64Var(&c.full, "full", 0.80, "the share of the table from which it counts as nearly full")
+	kit.Main("conntrack-fill", c)
+}
+
+// conntrack is the plugin: its configuration, and whether it was met last.
+type conntrack struct {
+	procfs string
+	full   float64
+	met    bool
+}
+
+// Threshold is met from full on, and until a tenth of that is free again.
+func (c *conntrack) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
+	count, err := c.read("nf_conntrack_count")
+	if err != nil {
+		return kit.Threshold{}, err
+	}
+	limit, err := c.read("nf_conntrack_max")
+	if err != nil {
+		return kit.Threshold{}, err
+	}
+	if limit == 0 {
+		return kit.Threshold{}, errors.New("nf_conntrack_max is 0: the table has no bound to be near to")
+	}
+	t := kit.Threshold{Observed: count / limit, Limit: c.full, Condition: &kit.Condition{Name: "ConntrackFull"}}
+	c.met = t.Observed >= c.full || c.met && t.Observed >= 0.9*c.full
+	if c.met {
+		t.Level = kit.Soft
+	}
+	return t, nil
+}
+
+func (c *conntrack) read(name string) (float64, error) {
+	b, err := os.ReadFile(filepath.Join(c.procfs, "sys/net/netfilter", name))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("no connections are tracked in this network namespace: %w", err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return float64(n), nil
+}

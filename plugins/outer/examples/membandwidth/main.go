@@ -1,0 +1,153 @@
+// Command membandwidth is an outer plugin: it says when the traffic between a
+// socket's last-level cache and memory is near to what the memory can carry, and
+// names the pods whose monitoring groups have most of it. The kernel counts that
+// where the CPU does (Intel RDT, AMD QoS): resctrl.
+//
+// It reads /sys/fs/resctrl if it is mounted, and mounts nothing: whoever owns the
+// node decides that, and makes the groups (a container runtime or the kubelet can
+// give each pod one). How much the memory can carry nobody can ask: --limit says
+// it, of one socket, and without it there is nothing to compare with.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
+)
+
+func main() {
+	m := &memBandwidth{now: time.Now}
+	flag.StringVar(&m.procfs, "path.procfs", "/proc", "where the host's procfs is")
+	flag.StringVar(&m.resctrl, "path.resctrl", "/sys/fs/resctrl", "where resctrl is mounted")
+	flag.Float64Var(&m.limit, "limit", 0, "bytes per second that the memory of one socket can carry, such as 100e9")
+	flag.Float64Var(&m.soft, "soft", 0.80, "the share of it from which new pods should go elsewhere")
+	flag.Float64Var(&m.hard, "hard", 0.95, "the share of it from which pods should go")
+	kit.Main("memory-bandwidth", m)
+}
+
+// worthIt is the share of a socket's traffic that a pod must have to be named.
+const worthIt = 0.20
+
+// memBandwidth is its configuration, and what it read last: rates need two
+// readings, and it has one at each question.
+type memBandwidth struct {
+	procfs, resctrl string
+	limit           float64
+	soft, hard      float64
+	now             func() time.Time
+
+	before, newest reading
+	levels         map[string]kit.Level // by domain
+}
+
+// Threshold judges the busiest domain: a socket's cache, as resctrl names it.
+func (m *memBandwidth) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Threshold, error) {
+	if m.limit <= 0 {
+		return kit.Threshold{}, errors.New("--limit says nothing of how much the memory can carry: nothing to compare with")
+	}
+	if err := m.present(); err != nil {
+		return kit.Threshold{}, err
+	}
+	now, err := m.read(ctx)
+	if err != nil {
+		return kit.Threshold{}, err
+	}
+	m.before, m.newest = m.newest, now
+	used := m.domains()
+	if len(used) == 0 {
+		return kit.Threshold{}, errors.New("a rate needs two readings of a counter that can be read")
+	}
+	busiest := slices.MaxFunc(used, func(a, b traffic) int {
+		return cmp.Or(cmp.Compare(a.rate, b.rate), strings.Compare(b.domain, a.domain))
+	})
+	return m.judge(busiest), nil
+}
+
+func (m *memBandwidth) judge(t traffic) kit.Threshold {
+	share := t.rate / m.limit
+	said := kit.Threshold{Observed: share, Limit: m.soft, Scope: t.domain, Condition: &kit.Condition{Name: "MemoryBandwidthPressure"}}
+	over := func(level kit.Level, line float64) bool {
+		return share >= line || m.levels[t.domain] >= level && share >= 0.9*line
+	}
+	switch {
+	case over(kit.Hard, m.hard):
+		said.Level, said.Limit = kit.Hard, m.hard
+	case over(kit.Soft, m.soft):
+		said.Level = kit.Soft
+	}
+	m.levels = map[string]kit.Level{t.domain: said.Level}
+	return said
+}
+
+// present says why there is nothing to read.
+func (m *memBandwidth) present() error {
+	if _, err := os.Stat(filepath.Join(m.resctrl, "info")); err == nil {
+		return nil
+	}
+	known, err := os.ReadFile(filepath.Join(m.procfs, "filesystems"))
+	switch {
+	case err != nil:
+		return err
+	case !slices.Contains(strings.Fields(string(known)), "resctrl"):
+		return errors.New("no resctrl here: this kernel, CPU or virtual machine does not count memory traffic")
+	}
+	return fmt.Errorf("resctrl is not mounted on %s: the kernel knows it, and whoever owns the node can mount it", m.resctrl)
+}
+
+// Top names pods that have a monitoring group to themselves, by its traffic in
+// the domain.
+func (m *memBandwidth) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
+	if ask.N == 0 {
+		return kit.Named{}, nil
+	}
+	rates, err := m.rates(ask)
+	if err != nil {
+		return kit.Named{}, err
+	}
+	total := 0.0
+	for _, t := range m.domains() {
+		if t.domain == ask.Scope {
+			total = t.rate
+		}
+	}
+	var list []*corev1.Pod
+	for p, rate := range rates {
+		if rate >= worthIt*total && rate > 0 {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(rates[b], rates[a]), cmp.Compare(a.UID, b.UID))
+	})
+	return kit.Named{Pods: list[:min(ask.N, len(list))]}, nil
+}
+
+// rates of the pods in a domain.
+func (m *memBandwidth) rates(ask kit.Ask) (map[*corev1.Pod]float64, error) {
+	rates := map[*corev1.Pod]float64{}
+	for g := range m.newest.groups {
+		rate, ok := m.rate(g, ask.Scope)
+		if !ok || !g.monitor {
+			continue
+		}
+		p, err := m.owner(g, ask.Pods)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			rates[p] += rate
+		}
+	}
+	return rates, nil
+}

@@ -1,0 +1,155 @@
+// Command openfiles is an outer plugin: it says when the node runs out of open
+// files (fs.file-max), which every process then meets as ENFILE, and names the
+// pods that hold most of them.
+//
+// Where systemd has set fs.file-max to 2⁶³−1 the node does not run out, and this
+// never says so. It reads /proc/PID/fd of all processes, as root and in the
+// host's PID namespace.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
+)
+
+func main() {
+	o := &openFiles{}
+	flag.StringVar(&o.procfs, "path.procfs", "/proc", "where the host's procfs is")
+	flag.Float64Var(&o.soft, "soft", 0.80, "the share of file-max from which new pods should go elsewhere")
+	flag.Float64Var(&o.hard, "hard", 0.95, "the share of file-max from which pods should go")
+	kit.Main("open-files", o)
+}
+
+// worthIt is the share of all open files that a pod must hold: whose going
+// helps less is let alone.
+const worthIt = 0.20
+
+type openFiles struct {
+	procfs     string
+	soft, hard float64
+	last       kit.Level
+}
+
+// Threshold reads one file. A level is left below 0.9 of its line.
+func (o *openFiles) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
+	open, limit, err := o.count()
+	if err != nil {
+		return kit.Threshold{}, err
+	}
+	t := kit.Threshold{Observed: open / limit, Limit: o.soft, Condition: &kit.Condition{Name: "OpenFilesPressure"}}
+	over := func(level kit.Level, line float64) bool {
+		return t.Observed >= line || o.last >= level && t.Observed >= 0.9*line
+	}
+	switch {
+	case over(kit.Hard, o.hard):
+		t.Level, t.Limit = kit.Hard, o.hard
+	case over(kit.Soft, o.soft):
+		t.Level = kit.Soft
+	}
+	o.last = t.Level
+	return t, nil
+}
+
+// count is how many files are open and how many can be (proc_sys_fs(5)).
+func (o *openFiles) count() (open, limit float64, err error) {
+	b, err := os.ReadFile(filepath.Join(o.procfs, "sys/fs/file-nr"))
+	if err != nil {
+		return 0, 0, err
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) != 3 {
+		return 0, 0, fmt.Errorf("file-nr: %q has not three numbers", b)
+	}
+	var n [3]uint64
+	for i, f := range fields {
+		if n[i], err = strconv.ParseUint(f, 10, 64); err != nil {
+			return 0, 0, fmt.Errorf("file-nr: %w", err)
+		}
+	}
+	if n[2] == 0 {
+		return 0, 0, errors.New("file-nr: no file may be open at all")
+	}
+	return float64(n[0] - min(n[0], n[1])), float64(n[2]), nil
+}
+
+// Top counts the file descriptors of each pod, which takes a walk over all
+// processes: only while pods are wanted. Descriptors that a process shares with
+// its children are counted for each, so this is who holds most, not how much
+// would be given back.
+func (o *openFiles) Top(ctx context.Context, ask kit.Ask) (kit.Named, error) {
+	if ask.N == 0 {
+		return kit.Named{}, nil
+	}
+	open, _, err := o.count()
+	if err != nil {
+		return kit.Named{}, err
+	}
+	held, err := o.held(ctx, ask.Pods)
+	if err != nil {
+		return kit.Named{}, err
+	}
+	var list []*corev1.Pod
+	for p, n := range held {
+		if float64(n) >= worthIt*open {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(held[b], held[a]), cmp.Compare(a.UID, b.UID))
+	})
+	return kit.Named{Pods: list[:min(ask.N, len(list))]}, nil
+}
+
+// held is how many descriptors the processes of each pod have. A process that
+// ends meanwhile holds none.
+func (o *openFiles) held(ctx context.Context, pods []*corev1.Pod) (map[*corev1.Pod]int, error) {
+	processes, err := filepath.Glob(filepath.Join(o.procfs, "[0-9]*"))
+	if err != nil {
+		return nil, err
+	}
+	held := map[*corev1.Pod]int{}
+	for _, dir := range processes {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		group, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if err != nil {
+			continue
+		}
+		if p := owner(string(group), pods); p != nil {
+			files, err := os.ReadDir(filepath.Join(dir, "fd"))
+			if errors.Is(err, os.ErrPermission) {
+				return nil, err
+			}
+			held[p] += len(files)
+		}
+	}
+	return held, nil
+}
+
+// owner is the pod that a cgroup is of: both of the kubelet's drivers have the
+// pod's UID in its name.
+func owner(cgroup string, pods []*corev1.Pod) *corev1.Pod {
+	if !strings.Contains(cgroup, "pod") {
+		return nil
+	}
+	for _, p := range pods {
+		uid := string(p.UID)
+		if strings.Contains(cgroup, "pod"+uid) || strings.Contains(cgroup, "pod"+strings.ReplaceAll(uid, "-", "_")) {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package kit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+)
+
+// decoded is pods as they came.
+func decoded(wire [][]byte) ([]*corev1.Pod, error) {
+	pods := make([]*corev1.Pod, len(wire))
+	for i, b := range wire {
+		pods[i] = &corev1.Pod{}
+		if err := pods[i].Unmarshal(b); err != nil {
+			return nil, fmt.Errorf("pod %d of %d: %w", i+1, len(wire), err)
+		}
+	}
+	return pods, nil
+}
+
+func encoded(pods []*corev1.Pod) ([][]byte, error) {
+	wire := make([][]byte, len(pods))
+	for i, p := range pods {
+		b, err := encode(p)
+		if err != nil {
+			return nil, fmt.Errorf("pod %d of %d: %w", i+1, len(pods), err)
+		}
+		wire[i] = b
+	}
+	return wire, nil
+}
+
+func encode(p *corev1.Pod) ([]byte, error) {
+	if p == nil {
+		return nil, errors.New("there is none")
+	}
+	return p.Marshal()
+}
+
+func (t Threshold) wire() (*v1alpha1.ThresholdMetResponse, error) {
+	candidates, err := encoded(t.Candidates)
+	if err != nil {
+		return nil, err
+	}
+	r := &v1alpha1.ThresholdMetResponse{
+		ThresholdValue: t.Limit, ObservedValue: t.Observed, ThresholdOperator: v1alpha1.ThresholdOperator_GREATER_THAN,
+		EvictionScope: t.Scope, GracePeriodSeconds: int64((t.Grace + time.Second - 1) / time.Second),
+		Condition: t.Condition.wire(t.Level > None), CandidatePods: candidates,
+	}
+	if t.Below {
+		r.ThresholdOperator = v1alpha1.ThresholdOperator_LESS_THAN
+	}
+	switch t.Level {
+	case None:
+	case Soft:
+		r.MetType = v1alpha1.ThresholdMetType_SOFT_MET
+	case Hard:
+		r.MetType = v1alpha1.ThresholdMetType_HARD_MET
+	default:
+		return nil, fmt.Errorf("level %d: want None, Soft or Hard", t.Level)
+	}
+	return r, nil
+}
+
+func (c *Condition) wire(met bool) *v1alpha1.Condition {
+	if c == nil {
+		return nil
+	}
+	w := &v1alpha1.Condition{ConditionName: c.Name, MetCondition: met}
+	if c.CNR {
+		w.ConditionType = v1alpha1.ConditionType_CNR_CONDITION
+	}
+	for _, e := range c.Effects {
+		w.Effects = append(w.Effects, string(e))
+	}
+	return w
+}
+
+func asked(r *v1alpha1.GetTopEvictionPodsRequest) (Ask, error) {
+	pods, err := decoded(r.GetActivePods())
+	a := Ask{Pods: pods, N: int(min(r.GetTopN(), 1<<31-1)), Scope: r.GetEvictionScope(), Records: map[string]Record{}}
+	for _, e := range r.GetCandidateEvictionRecords() {
+		a.Records[e.GetUid()] = Record{
+			HasPDB: e.GetHasPdb(), DisruptionsAllowed: int(e.GetDisruptionsAllowed()),
+			CurrentHealthy: int(e.GetCurrentHealthy()), DesiredHealthy: int(e.GetDesiredHealthy()), ExpectedPods: int(e.GetExpectedPods()),
+		}
+	}
+	return a, err
+}
+
+func (n Named) wire() (*v1alpha1.GetTopEvictionPodsResponse, error) {
+	pods, err := encoded(n.Pods)
+	return &v1alpha1.GetTopEvictionPodsResponse{TargetPods: pods, DeletionOptions: deletion(n.Grace)}, err
+}
+
+func (e Evictions) wire(plugin string) (*v1alpha1.GetEvictPodsResponse, error) {
+	r := &v1alpha1.GetEvictPodsResponse{Condition: e.Condition.wire(true)}
+	for i, p := range e.Pods {
+		b, err := encode(p.Pod)
+		if err != nil {
+			return nil, fmt.Errorf("pod %d of %d: %w", i+1, len(e.Pods), err)
+		}
+		r.EvictPods = append(r.EvictPods, &v1alpha1.EvictPod{
+			Pod: b, Reason: p.Reason, ForceEvict: p.Force, DeletionOptions: deletion(p.Grace), EvictionPluginName: plugin,
+		})
+	}
+	return r, nil
+}
+
+func deletion(grace *int64) *v1alpha1.DeletionOptions {
+	if grace == nil {
+		return nil
+	}
+	return &v1alpha1.DeletionOptions{GracePeriodSeconds: *grace}
+}

@@ -1,0 +1,45 @@
+package kit
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// Main is a plugin's whole program. It knows three flags (--plugins.dir,
+// --token-file and --name) beside those that the plugin has added to flag's own
+// set, logs to stderr, ends on SIGINT or SIGTERM with status 0, with 1 after an
+// error, and with 2 after wrong use.
+func Main(name string, p Plugin) {
+	s := &Server{Plugin: p, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	flag.StringVar(&s.Name, "name", name, "the plugin's name")
+	flag.StringVar(&s.Dir, "plugins.dir", "/var/lib/plimsoll/plugins", "where the socket is made: a directory that the agent watches, or one below")
+	tokenFile := flag.String("token-file", "", "a file with the token that shows who this plugin is, where the agent wants one")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "%s: what is %q? see --help\n", name, flag.Arg(0))
+		os.Exit(2)
+	}
+	if err := s.main(*tokenFile); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+func (s *Server) main(tokenFile string) error {
+	if tokenFile != "" {
+		token, err := os.ReadFile(tokenFile)
+		if err != nil {
+			return err
+		}
+		s.Token = strings.TrimSpace(string(token))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return s.Run(ctx)
+}

@@ -1,0 +1,204 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+)
+
+const (
+	// maxQuestion bounds one question in bytes: far above the 4 MiB that hosts
+	// keep to.
+	maxQuestion = 64 << 20
+	// lastAnswers is how long calls that run when the plugin is ended may take.
+	lastAnswers = 2 * time.Second
+	// quiet is how long no host at all is no reason to speak of it.
+	quiet = 15 * time.Second
+)
+
+// Server serves one plugin on one socket.
+type Server struct {
+	// Name of the plugin: letters, digits, '.', '_' and '-'. No other plugin
+	// of the node has it.
+	Name   string
+	Plugin Plugin
+	// Dir is where its socket <Name>.sock is made; it must exist.
+	Dir string
+	// Token shows who it is to a host that asks for that; "" elsewhere.
+	Token string
+	Log   *slog.Logger
+}
+
+// Run serves until the context is done, and then removes the socket, lets calls
+// that run end, and returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`).MatchString(s.Name) {
+		return fmt.Errorf("name %q: want letters, digits, '.', '_' and '-'", s.Name)
+	}
+	listener, err := listen(ctx, filepath.Join(s.Dir, s.Name+".sock"))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.Log.Info("serving", "plugin", s.Name, "socket", listener.path)
+	seen := make(chan struct{}, 1)
+	served := grpc.NewServer(grpc.MaxRecvMsgSize(maxQuestion))
+	v1alpha1.RegisterEvictionPluginServer(served, &answers{s: s, turn: make(chan struct{}, 1)})
+	registration.RegisterRegistrationServer(served, &registered{s: s, seen: seen})
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := served.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) { // ended before it began
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		err := listener.remove()
+		end(served)
+		return err
+	})
+	group.Go(func() error { s.wonder(ctx, seen); return nil })
+	if r, ok := s.Plugin.(Runner); ok {
+		group.Go(func() error { return r.Run(ctx) })
+	}
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	s.Log.Info("ended", "plugin", s.Name)
+	return nil
+}
+
+// end lets calls that run have their answers, for a while.
+func end(served *grpc.Server) {
+	force := time.AfterFunc(lastAnswers, served.Stop)
+	defer force.Stop()
+	served.GracefulStop()
+}
+
+// wonder says that nobody came, which is what a wrong directory looks like from
+// here.
+func (s *Server) wonder(ctx context.Context, seen <-chan struct{}) {
+	late := time.NewTimer(quiet)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+	case <-seen:
+	case <-late.C:
+		s.Log.Warn("no host has asked yet: does an agent run, and is this directory one of its plugins.dirs?", "dir", s.Dir)
+	}
+}
+
+// registered is the service by which a host takes the plugin in.
+type registered struct {
+	registration.UnimplementedRegistrationServer
+	s    *Server
+	seen chan<- struct{}
+}
+
+// GetInfo says what the plugin is. The endpoint is left empty, for the path of
+// the socket may be another one to the host than to a container.
+func (r *registered) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	select {
+	case r.seen <- struct{}{}:
+	default:
+	}
+	return &registration.PluginInfo{Type: "EvictionPlugin", Name: r.s.Name, SupportedVersions: []string{"v1alpha1"}}, nil
+}
+
+// NotifyRegistrationStatus is told what came of it.
+func (r *registered) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if status.GetPluginRegistered() {
+		r.s.Log.Info("registered: the host asks this plugin from now on", "plugin", r.s.Name)
+	} else {
+		r.s.Log.Warn("the host does not take this plugin", "plugin", r.s.Name, "why", status.GetError())
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+// answers is the service by which a host asks.
+type answers struct {
+	v1alpha1.UnimplementedEvictionPluginServer
+	s *Server
+	// turn is held by the call that runs.
+	turn chan struct{}
+}
+
+func (a *answers) GetToken(context.Context, *v1alpha1.Empty) (*v1alpha1.GetTokenResponse, error) {
+	return &v1alpha1.GetTokenResponse{Token: a.s.Token}, nil
+}
+
+func (a *answers) ThresholdMet(ctx context.Context, r *v1alpha1.GetThresholdMetRequest) (*v1alpha1.ThresholdMetResponse, error) {
+	pods, err := decoded(r.GetActivePods())
+	if err != nil {
+		return nil, err
+	}
+	return answer(ctx, a, func() (*v1alpha1.ThresholdMetResponse, error) {
+		t, err := a.s.Plugin.Threshold(ctx, pods)
+		if err != nil {
+			return nil, err
+		}
+		return t.wire()
+	})
+}
+
+func (a *answers) GetTopEvictionPods(ctx context.Context, r *v1alpha1.GetTopEvictionPodsRequest) (*v1alpha1.GetTopEvictionPodsResponse, error) {
+	topper, ok := a.s.Plugin.(Topper)
+	if !ok {
+		return &v1alpha1.GetTopEvictionPodsResponse{}, nil
+	}
+	ask, err := asked(r)
+	if err != nil {
+		return nil, err
+	}
+	return answer(ctx, a, func() (*v1alpha1.GetTopEvictionPodsResponse, error) {
+		named, err := topper.Top(ctx, ask)
+		if err != nil {
+			return nil, err
+		}
+		return named.wire()
+	})
+}
+
+func (a *answers) GetEvictPods(ctx context.Context, r *v1alpha1.GetEvictPodsRequest) (*v1alpha1.GetEvictPodsResponse, error) {
+	evicter, ok := a.s.Plugin.(Evicter)
+	if !ok {
+		return &v1alpha1.GetEvictPodsResponse{}, nil
+	}
+	pods, err := decoded(r.GetActivePods())
+	if err != nil {
+		return nil, err
+	}
+	return answer(ctx, a, func() (*v1alpha1.GetEvictPodsResponse, error) {
+		e, err := evicter.Evict(ctx, pods)
+		if err != nil {
+			return nil, err
+		}
+		return e.wire(a.s.Name)
+	})
+}
+
+// answer waits for the plugin's turn. One that nobody waits for any more is not
+// begun.
+func answer[T any](ctx context.Context, a *answers, ask func() (*T, error)) (*T, error) {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return ask()
+}
