@@ -1,16 +1,21 @@
 package probes
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Cgroups reads workloads from the host's cgroup hierarchies. It belongs to
 // one goroutine.
+//
+// What it knows of a cgroup it keeps between reads: open files, of which each
+// costs one system call a read, and what they said. A cgroup in which nothing
+// moved is read no further.
 type Cgroups struct {
 	// dirs are the hierarchies' directories, without repetition; the first
 	// walked of them are looked through for workloads.
@@ -18,8 +23,27 @@ type Cgroups struct {
 	walked int
 	// at tells in which of dirs a controller of v1, or unified, is.
 	at    map[string]int
+	from  sources
 	roots []string
-	buf   []byte // of the file that is being read
+
+	trees    []*node // of roots; nil while there is no such cgroup
+	tracked  []*tracked
+	unsorted bool
+
+	now     time.Duration // of the read that is going on
+	fds     fdBudget
+	buf     []byte // of the file that is being read
+	path    cPath  // of the file that is being opened
+	devices names
+	reasons names
+	found   []absence // in what is being read
+	hostNS  uint64    // the host's network namespace
+	pids    []int     // of the pod that is looked at
+	proc    string    // where procfs is mounted
+	// What files of cgroup v1 said, until it is put together.
+	operations, size []blkioDevice
+	urgent           int // how many workloads may still be read in detail before they are due
+	pace             pace
 }
 
 // Flavour is "v2", "v1", or "hybrid": v1 with a unified hierarchy beside it.
@@ -34,196 +58,182 @@ func (c *Cgroups) Flavour() string {
 	return "v2"
 }
 
-// Read returns the workloads that are there now, sorted by Cgroup. One that is
-// removed meanwhile is not among them; what cannot be read of one is absent,
-// with the reason. The error says that there is no cgroup file system at all.
+// Hierarchy is the directory in which the cgroups of a controller (cpu, blkio)
+// are, and whether it is of cgroup v1; empty where there is none. The io of v2
+// is the blkio of v1.
+func (c *Cgroups) Hierarchy(controller string) (dir string, v1 bool) {
+	if i, there := c.at[controller]; there {
+		return c.dirs[i], true
+	}
+	if i, there := c.at[unified]; there {
+		return c.dirs[i], false
+	}
+	return "", false
+}
+
+// IOSource is where the IO of workloads comes from.
+func (c *Cgroups) IOSource() IOSource {
+	if c.from.io.v1 {
+		return IOBlkio
+	}
+	return IOStat
+}
+
+// Read returns the workloads that are there at an instant of CLOCK_MONOTONIC,
+// sorted by Cgroup. One that is removed meanwhile is not among them; what
+// cannot be read of one is absent, with the reason. The error says that there
+// is no cgroup file system at all.
+//
+// Where reading would cost more than a hundredth of a CPU it is done less
+// often: the workloads then are as of their own At, and Note says so.
 //
 // Absent has the JSON names, and these groups: memory (all of it), io,
-// pressure, and processes (whose cgroup could not be looked into).
-func (c *Cgroups) Read() ([]Workload, error) {
-	places, err := c.discover()
-	if err != nil {
+// network, pressure, and processes (whose cgroup could not be looked into).
+func (c *Cgroups) Read(at time.Duration) ([]Workload, error) {
+	if err := c.mounted(); err != nil {
+		c.Close()
 		return nil, err
 	}
-	var workloads []Workload
-	for _, p := range places {
-		if w, ok := c.readWorkload(p); ok {
-			workloads = append(workloads, w)
+	if c.pace.tooEarly(at) {
+		return c.workloads(), nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begun := threadTime()
+	c.now, c.urgent = at, maxUrgent
+	if c.hostNS == 0 {
+		c.hostNS = c.hostNamespace()
+	}
+	c.refreshAll()
+	if c.readAll() {
+		// A cgroup was gone when its files were read. One that took its path
+		// may be there already.
+		c.refreshAll()
+		c.readAll()
+	}
+	c.pace.spent(at, threadTime()-begun)
+	return c.workloads(), nil
+}
+
+// maxUrgent is how many workloads a read may look at in detail before it is
+// their turn, because they stall on memory: all of them do in a shortage.
+const maxUrgent = 64
+
+// Note says what a person should know of how workloads are read; "" when it is
+// in full and at every tick.
+func (c *Cgroups) Note() string {
+	slow := 0
+	for _, t := range c.tracked {
+		if c.now < t.statAgain {
+			slow++
 		}
 	}
-	slices.SortFunc(workloads, func(a, b Workload) int { return strings.Compare(a.Cgroup, b.Cgroup) })
-	return workloads, nil
+	note := c.pace.note()
+	if slow > 0 {
+		note = strings.TrimPrefix(fmt.Sprintf("%s; memory.stat of %d workloads takes longer than %s and is read every %s", note, slow, slowStat, restEvery), "; ")
+	}
+	return note
 }
 
-// reading is one workload while it is read.
-type reading struct {
-	*Cgroups
-	w Workload
-	// open has a directory, or the error instead, for each of Cgroups.dirs.
-	open []cgroupDir
-	errs []error
-}
-
-// readWorkload returns false for a cgroup that is not there any more.
-func (c *Cgroups) readWorkload(p place) (Workload, bool) {
-	r := &reading{Cgroups: c, w: newWorkload(p.cgroup)}
-	for _, dir := range c.dirs {
-		d, err := openDir(dir + p.cgroup)
-		if err != nil {
-			d = noDir
+// Close gives back what is kept open. A Read after it begins anew.
+func (c *Cgroups) Close() {
+	for i, n := range c.trees {
+		if n != nil {
+			c.forget(n)
+			c.trees[i] = nil
 		}
-		defer d.close()
-		r.open, r.errs = append(r.open, d), append(r.errs, err)
 	}
-	i := slices.IndexFunc(r.open, func(d cgroupDir) bool { return d != noDir })
-	if i < 0 {
-		return r.w, false
-	}
-	if p.why != "" {
-		r.w.Absent.Because("processes", p.why)
-	}
-	var err error
-	if r.w.Inode, err = r.open[i].inode(); err != nil {
-		return r.w, false
-	}
-	r.readMemory()
-	r.readCPU()
-	r.readIO()
-	r.readPressure()
-	return r.w, r.open[i].alive()
+	c.tracked = nil
 }
 
-// readMemory and the two after it take the controller from where it is
-// mounted: each one of v1 hides that of v2.
-func (r *reading) readMemory() {
-	if _, v1 := r.at["memory"]; v1 {
-		r.readMemoryV1()
+// mounted says whether a hierarchy is still there. An unmounted one looks like
+// an empty directory; all of them empty must not look like an idle host.
+func (c *Cgroups) mounted() error {
+	var first error
+	for _, dir := range c.dirs[:c.walked] {
+		_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
+		if err == nil {
+			return nil
+		}
+		first = firstOf(first, err)
+	}
+	return fmt.Errorf("read cgroups: no cgroup file system: %w", first)
+}
+
+func (c *Cgroups) refreshAll() {
+	for i, root := range c.roots {
+		n := c.trees[i]
+		if n != nil && !c.still(n) {
+			c.forget(n)
+			n = nil
+		}
+		if n == nil {
+			n = c.newNode(root, nil)
+			c.trees[i] = n
+		}
+		if n != nil && !n.pod {
+			c.refresh(n)
+		}
+	}
+	if !c.unsorted {
 		return
 	}
-	r.readMemoryV2()
+	c.tracked = slices.DeleteFunc(c.tracked, func(t *tracked) bool { return t.gone })
+	slices.SortFunc(c.tracked, func(a, b *tracked) int { return strings.Compare(a.w.Cgroup, b.w.Cgroup) })
+	c.unsorted = false
 }
 
-func (r *reading) readCPU() {
-	_, cpu := r.at["cpu"]
-	_, cpuacct := r.at["cpuacct"]
-	if cpu || cpuacct {
-		r.readCPUV1()
+// readAll reads every workload that was not read at this instant, and says
+// whether one of them turned out to be gone. The cgroups above are all asked
+// before: what a workload does after it was read must not be in what they are
+// later compared with.
+func (c *Cgroups) readAll() (gone bool) {
+	for _, t := range c.tracked {
+		if t.above != nil {
+			c.askTally(t.above)
+		}
+	}
+	for _, t := range c.tracked {
+		if t.gone || t.w.At == c.now { // gone: with the one above it
+			continue
+		}
+		if !t.read() {
+			gone = true
+			c.drop(t.node)
+		}
+	}
+	return gone
+}
+
+// drop forgets a cgroup that is gone and has the one above listed anew.
+func (c *Cgroups) drop(n *node) {
+	c.forget(n)
+	if n.above == nil {
+		c.trees[slices.Index(c.trees, n)] = nil
 		return
 	}
-	r.readCPUV2()
+	n.above.below = slices.DeleteFunc(n.above.below, func(b *node) bool { return b == n })
+	n.above.unlisted = true
 }
 
-func (r *reading) readIO() {
-	if _, v1 := r.at["blkio"]; v1 {
-		r.readIOV1()
-		return
+// workloads copies what is known: a Sample never changes. It allocates twice,
+// however many there are.
+func (c *Cgroups) workloads() []Workload {
+	devices := 0
+	for _, t := range c.tracked {
+		devices += len(t.w.IO)
 	}
-	r.readIOV2()
-}
-
-// in returns the cgroup's directory in a hierarchy; without one the name of
-// what would have been measured there is absent.
-func (r *reading) in(hierarchy, name string) (cgroupDir, bool) {
-	i, mounted := r.at[hierarchy]
-	switch {
-	case !mounted:
-		r.w.Absent.Because(name, fmt.Sprintf("no %s hierarchy is mounted", hierarchy))
-	case errors.Is(r.errs[i], fs.ErrNotExist):
-		r.w.Absent.Because(name, fmt.Sprintf("no cgroup of this path in the %s hierarchy", hierarchy))
-	case r.errs[i] != nil:
-		r.w.Absent.Because(name, fmt.Sprintf("the %s hierarchy: %v", hierarchy, r.errs[i]))
-	default:
-		return r.open[i], true
-	}
-	return noDir, false
-}
-
-// path is the cgroup's directory in a hierarchy that is mounted.
-func (r *reading) path(hierarchy string) string {
-	return r.dirs[r.at[hierarchy]] + r.w.Cgroup
-}
-
-func (r *reading) read(d cgroupDir, file string) ([]byte, error) {
-	var err error
-	r.buf, err = d.read(file, r.buf)
-	return r.buf, err
-}
-
-// number reads a file that is one number.
-func (r *reading) number(d cgroupDir, file string) (uint64, error) {
-	b, err := r.read(d, file)
-	if err != nil {
-		return 0, err
-	}
-	n, err := parseUint(trimNewline(b))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", file, oddLine(b, err))
-	}
-	return n, nil
-}
-
-func trimNewline(b []byte) []byte {
-	if n := len(b); n > 0 && b[n-1] == '\n' {
-		return b[:n-1]
-	}
-	return b
-}
-
-// keyed reads values of a flat-keyed file, in the order of keys. A key that is
-// not there is absent; the error, of the file or of a line, may say why.
-func (r *reading) keyed(d cgroupDir, file string, keys ...string) ([]Opt[uint64], error) {
-	values := make([]Opt[uint64], len(keys))
-	b, err := r.read(d, file)
-	if err != nil {
-		return values, err
-	}
-	err = parseKeyed(b, func(key []byte, value uint64) {
-		for i, k := range keys {
-			if string(key) == k {
-				values[i] = Some(value)
-			}
+	all := make([]Workload, 0, len(c.tracked))
+	io := make([]WorkloadIO, 0, devices)
+	for _, t := range c.tracked {
+		if t.gone {
+			continue
 		}
-	})
-	if err != nil {
-		return values, fmt.Errorf("%s: %w", file, err)
-	}
-	return values, nil
-}
-
-// take keeps the value of a key under a measurement's name, or the reason why
-// there is none.
-func (r *reading) take(to *Opt[uint64], name string, value Opt[uint64], what string, err error) {
-	*to = value
-	if value.IsZero() {
-		r.w.Absent.Because(name, cmp.Or(err, fmt.Errorf("no %s", what)).Error())
-	}
-}
-
-// takeNumber is take for what is a whole file.
-func (r *reading) takeNumber(to *Opt[uint64], name string, d cgroupDir, file string) {
-	n, err := r.number(d, file)
-	r.take(to, name, someIf(n, err), file, err)
-}
-
-func someIf(n uint64, err error) Opt[uint64] {
-	if err != nil {
-		return Opt[uint64]{}
-	}
-	return Some(n)
-}
-
-// sum adds counters. A sum that does not fit is absent, not wrapped.
-func sum(values ...Opt[uint64]) (Opt[uint64], error) {
-	var total uint64
-	for _, o := range values {
-		v, ok := o.Get()
-		if !ok {
-			return o, nil
+		all = append(all, t.w)
+		if len(t.w.IO) > 0 {
+			io = append(io, t.w.IO...)
+			all[len(all)-1].IO = io[len(io)-len(t.w.IO) : len(io) : len(io)]
 		}
-		if total+v < total {
-			return Opt[uint64]{}, errTooLarge
-		}
-		total += v
 	}
-	return Some(total), nil
+	return all
 }

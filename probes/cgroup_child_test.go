@@ -31,6 +31,7 @@ func hostCgroups(t *testing.T) *Cgroups {
 	if err != nil {
 		t.Skipf("needs a cgroup file system: %v", err)
 	}
+	t.Cleanup(c.Close)
 	return c
 }
 
@@ -103,7 +104,7 @@ type child struct {
 const childEnv = "PLIMSOLL_CGROUP_CHILD"
 
 // startChild runs the same test in a new process; see actAsChild.
-func startChild(t *testing.T) *child {
+func startChild(t *testing.T, change ...func(*exec.Cmd)) *child {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
 	cmd.Env = append(os.Environ(), childEnv+"=1", "GOMAXPROCS=1", "GOCOVERDIR="+t.TempDir())
@@ -112,6 +113,9 @@ func startChild(t *testing.T) *child {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stdin = r
+	for _, c := range change {
+		c(cmd)
+	}
 	require.NoError(t, cmd.Start())
 	require.NoError(t, r.Close())
 	c := &child{cmd, in, bufio.NewScanner(out)}

@@ -40,7 +40,9 @@ func FindCgroups(procRoot, root string, roots []string) (*Cgroups, error) {
 	if !slices.ContainsFunc(walkedHierarchies(), isWalked) {
 		return nil, fmt.Errorf("find cgroups: neither cgroup v2 nor a memory, cpuacct or blkio hierarchy of v1 in %s", where)
 	}
-	return newCgroups(found, roots), nil
+	c := newCgroups(found, roots)
+	c.proc = procRoot
+	return c, nil
 }
 
 // hierarchiesBelow returns the directory of each hierarchy in a tree.
@@ -140,7 +142,8 @@ func reachable(procRoot, mountPoint string) string {
 }
 
 func newCgroups(found map[string]string, roots []string) *Cgroups {
-	c := &Cgroups{at: map[string]int{}, roots: outermost(roots)}
+	c := &Cgroups{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: names{}, reasons: names{}}
+	c.trees = make([]*node, len(c.roots))
 	for _, name := range append(walkedHierarchies(), "cpu") {
 		dir := found[name]
 		if dir == "" {
@@ -156,7 +159,42 @@ func newCgroups(found map[string]string, roots []string) *Cgroups {
 			c.walked++
 		}
 	}
+	c.from = c.sources()
 	return c
+}
+
+// source is the hierarchy that something is read from. dir is its place in
+// Cgroups.dirs, -1 when it is not mounted.
+type source struct {
+	hierarchy string
+	dir       int
+	v1        bool
+}
+
+// sources are where each controller is mounted: one of v1 hides that of v2.
+type sources struct{ cpu, throttling, memory, io, pressure source }
+
+func (c *Cgroups) sources() sources {
+	of := func(hierarchy string) source {
+		dir, mounted := c.at[hierarchy]
+		if !mounted {
+			dir = -1
+		}
+		return source{hierarchy, dir, hierarchy != unified}
+	}
+	s := sources{of(unified), of(unified), of(unified), of(unified), of(unified)}
+	_, cpu := c.at["cpu"]
+	_, cpuacct := c.at["cpuacct"]
+	if cpu || cpuacct {
+		s.cpu, s.throttling = of("cpuacct"), of("cpu")
+	}
+	if _, memory := c.at["memory"]; memory {
+		s.memory = of("memory")
+	}
+	if _, blkio := c.at["blkio"]; blkio {
+		s.io = of("blkio")
+	}
+	return s
 }
 
 // outermost cleans the paths and leaves out those that lie below another, so

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/stretchr/testify/assert"
@@ -242,7 +243,7 @@ func TestCgroupsThatComeAndGoWhileTheyAreReadCostNothing(t *testing.T) {
 	}()
 	reads, seen := 0, 0
 	for !done.Load() {
-		workloads, err := c.Read()
+		workloads, err := c.Read(c.now + time.Hour)
 		require.NoError(t, err)
 		reads++
 		for _, w := range workloads {

@@ -1,10 +1,12 @@
 package probes
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -46,12 +48,15 @@ func mustFind(t *testing.T, root string, roots ...string) *Cgroups {
 	t.Helper()
 	c, err := FindCgroups("/proc", root, roots)
 	require.NoError(t, err)
+	c.proc = t.TempDir() // the processes in a made-up tree are not this machine's
+	t.Cleanup(c.Close)
 	return c
 }
 
 func mustRead(t *testing.T, c *Cgroups) []Workload {
 	t.Helper()
-	workloads, err := c.Read()
+	// An hour later, all that is kept is due to be read anew.
+	workloads, err := c.Read(c.now + time.Hour)
 	require.NoError(t, err)
 	return workloads
 }
@@ -64,9 +69,15 @@ func cgroupPaths(workloads []Workload) []string {
 	return paths
 }
 
-// diffWorkload compares all but the inode, which a fixture cannot choose.
+// diffWorkload compares all but the inode, which a fixture cannot choose, and
+// the network, which is not among a cgroup's files.
 func diffWorkload(want, got Workload) string {
-	return cmp.Diff(want, got, cmp.AllowUnexported(Opt[uint64]{}), cmpopts.IgnoreFields(Workload{}, "Inode", "series"))
+	got.Absent = maps.Clone(got.Absent)
+	delete(got.Absent, nameNetwork)
+	if len(got.Absent) == 0 {
+		got.Absent = nil
+	}
+	return cmp.Diff(want, got, cmp.AllowUnexported(Opt[uint64]{}, Opt[WorkloadNetwork]{}), cmpopts.IgnoreFields(Workload{}, "Inode", "At", "DetailAt", "ThrottledAt", "series"))
 }
 
 func u64(n uint64) Opt[uint64] { return Some(n) }
@@ -80,7 +91,7 @@ func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
 
 	assert.Empty(t, diffWorkload(Workload{
 		Cgroup: pod, Kind: KindPod, PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11", Name: "pod 6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
-		MemoryBytes: u64(876544), InactiveFileBytes: u64(0), MemoryLimitBytes: u64(268435456), LimitHits: u64(0), OOMKills: u64(0),
+		MemoryBytes: u64(876544), InactiveFileBytes: u64(0), RSSBytes: u64(114688), Charged: u64(771), SwapBytes: u64(0), MemoryLimitBytes: u64(268435456), LimitHits: u64(0), OOMKills: u64(0),
 		CPUMicroseconds:       u64(208376),
 		ThrottledMicroseconds: u64(414571), // of the container: the pod's own file says 0
 		IO:                    []WorkloadIO{{Number: "254:0", Reads: 32, Writes: 8, ReadBytes: 32 << 20, WrittenBytes: 8 << 20}},
@@ -93,7 +104,7 @@ func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
 	off := "PSI is switched off for this cgroup (cgroup.pressure is 0)"
 	assert.Empty(t, diffWorkload(Workload{
 		Cgroup: "/plimsoll-record/cron.service", Kind: KindService, Name: "cron.service",
-		MemoryBytes: u64(331776), InactiveFileBytes: u64(0), LimitHits: u64(0), OOMKills: u64(0),
+		MemoryBytes: u64(331776), InactiveFileBytes: u64(0), RSSBytes: u64(110592), Charged: u64(136), SwapBytes: u64(0), LimitHits: u64(0), OOMKills: u64(0),
 		CPUMicroseconds: u64(1964), ThrottledMicroseconds: u64(0),
 		Pressure: Pressure{Absent: Absent{"cpu": off, "memory": off, "io": off}},
 		Absent:   Absent{"io": whyBlkioInactive},
@@ -111,7 +122,8 @@ func madeUpV2() map[string]string {
 		pod + "cgroup.procs":           "",
 		pod + "memory.current":         "104857600\n",
 		pod + "memory.max":             "209715200\n",
-		pod + "memory.stat":            "anon 1\nfile 2\ninactive_file 4096\nactive_file 3\n",
+		pod + "memory.swap.current":    "12288\n",
+		pod + "memory.stat":            "anon 1\nfile 2\ninactive_file 4096\npgsteal 9\nactive_file 3\n",
 		pod + "memory.events":          "low 0\nhigh 5\nmax 2\noom 1\noom_kill 1\noom_group_kill 0\n",
 		pod + "cpu.stat":               "usage_usec 5000000\nuser_usec 1\nsystem_usec 2\nnr_periods 0\nnr_throttled 0\nthrottled_usec 10\n",
 		pod + "io.stat":                "7:1 7:0 8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n253:0 \n",
@@ -137,7 +149,7 @@ const madeUpPod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-p
 func wantMadeUpPod() Workload {
 	return Workload{
 		Cgroup: madeUpPod, Kind: KindPod, PodUID: "6f7c1c9e-3f0a", Name: "pod 6f7c1c9e-3f0a",
-		MemoryBytes: u64(104857600), InactiveFileBytes: u64(4096), MemoryLimitBytes: u64(209715200), LimitHits: u64(7), OOMKills: u64(1),
+		MemoryBytes: u64(104857600), InactiveFileBytes: u64(4096), RSSBytes: u64(1), Reclaimed: u64(9), SwapBytes: u64(12288), MemoryLimitBytes: u64(209715200), LimitHits: u64(7), OOMKills: u64(1),
 		CPUMicroseconds: u64(5000000), ThrottledMicroseconds: u64(711),
 		IO: []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}},
 		Pressure: Pressure{
@@ -190,7 +202,8 @@ func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
 	for file, change := range map[string]func(w *Workload){
 		"memory.current": func(w *Workload) { w.MemoryBytes, w.Absent = none, Absent{"memoryBytes": "memory.current" + eio} },
 		"memory.stat": func(w *Workload) {
-			w.InactiveFileBytes, w.Absent = none, Absent{"inactiveFileBytes": "memory.stat" + eio}
+			w.InactiveFileBytes, w.RSSBytes, w.Reclaimed = none, none, none
+			w.Absent = Absent{"inactiveFileBytes": "memory.stat" + eio, "rssBytes": "memory.stat" + eio, "reclaimedTotal": "memory.stat" + eio}
 		},
 		"memory.max": func(w *Workload) { w.MemoryLimitBytes, w.Absent = none, Absent{"memoryLimitBytes": "memory.max" + eio} },
 		"memory.events": func(w *Workload) {
@@ -239,7 +252,9 @@ func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
 			w.MemoryBytes, w.Absent = none, Absent{"memoryBytes": `memory.current: line "lots\n": not a decimal number`}
 		}},
 		"a value of one key that is none": {"memory.stat", "inactive_file x\n", func(w *Workload) {
-			w.InactiveFileBytes, w.Absent = none, Absent{"inactiveFileBytes": `memory.stat: line "inactive_file x": not a decimal number`}
+			const why = `memory.stat: line "inactive_file x": not a decimal number`
+			w.InactiveFileBytes, w.RSSBytes, w.Reclaimed = none, none, none
+			w.Absent = Absent{"inactiveFileBytes": why, "rssBytes": why, "reclaimedTotal": why}
 		}},
 		"an empty pressure file": {"cpu.pressure", "", func(w *Workload) {
 			w.Pressure.CPU, w.Pressure.Absent = Stall{}, Absent{"cpu": "cpu.pressure: no line of some"}
@@ -254,7 +269,7 @@ func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
 }
 
 func TestAFileOfAnyLengthIsReadWhole(t *testing.T) {
-	long := strings.Repeat("some_other_key 123456789\n", 20_000) + "inactive_file 4096\n"
+	long := strings.Repeat("some_other_key 123456789\n", 20_000) + "anon 1\ninactive_file 4096\npgsteal 9\n"
 	assert.Empty(t, diffWorkload(wantMadeUpPod(), spoil(t, "memory.stat", long)))
 }
 

@@ -1,6 +1,9 @@
 package probes
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // noLimitV1 is above what any limit of v1 is: the kernel shows "none" as the
 // largest multiple of a page below 2^63.
@@ -8,63 +11,10 @@ const noLimitV1 = 1 << 62
 
 const whyBlkioInactive = "blkio inactive: the kernel counts only devices that ever had a throttle rule"
 
-// readMemoryV1 reads the memory hierarchy (kernel cgroup-v1/memory.rst). Usage
-// and total_inactive_file have all that is below; hits and kills are counted
-// only where they happen, and are added up.
-func (r *reading) readMemoryV1() {
-	d, ok := r.in("memory", nameMemory)
-	if !ok {
-		return
-	}
-	r.takeNumber(&r.w.MemoryBytes, nameMemoryBytes, d, "memory.usage_in_bytes")
-	stat, err := r.keyed(d, "memory.stat", "total_inactive_file")
-	r.take(&r.w.InactiveFileBytes, nameInactiveFile, stat[0], "total_inactive_file in memory.stat", err)
-
-	// The cgroup's own limit, as hits are of its own, and as with v2; the
-	// hierarchical one of memory.stat would be that of kubepods for most pods.
-	r.takeNumber(&r.w.MemoryLimitBytes, nameMemoryLimit, d, "memory.limit_in_bytes")
-	if limit, _ := r.w.MemoryLimitBytes.Get(); limit >= noLimitV1 {
-		r.w.MemoryLimitBytes = Opt[uint64]{}
-	}
-	hits, err := r.sumFailcnt(d)
-	r.take(&r.w.LimitHits, nameLimitHits, hits, "memory.failcnt", err)
-
-	kills, err := r.keyed(d, "memory.oom_control", "oom_kill")
-	all, err := r.sumBelow("memory", kills[0], err, "memory.oom_control", "oom_kill")
-	r.take(&r.w.OOMKills, nameOOMKills, all, "oom_kill in memory.oom_control (kernel before 4.13)", err)
-}
-
-func (r *reading) sumFailcnt(d cgroupDir) (Opt[uint64], error) {
-	own, err := r.number(d, "memory.failcnt")
-	if err != nil {
-		return Opt[uint64]{}, err
-	}
-	total := Some(own)
-	err = eachBelow(r.path("memory"), func(below cgroupDir) error {
-		n, err := r.number(below, "memory.failcnt")
-		if err == nil {
-			total, err = sum(total, Some(n))
-		}
-		return err
-	})
-	if err != nil {
-		return Opt[uint64]{}, fmt.Errorf("a cgroup below: %w", err)
-	}
-	return total, nil
-}
-
-// readCPUV1 reads cpuacct.usage and the throttled_time of cpu.stat, both in
-// nanoseconds.
-func (r *reading) readCPUV1() {
-	if d, ok := r.in("cpuacct", nameCPU); ok {
-		r.takeNumber(&r.w.CPUMicroseconds, nameCPU, d, "cpuacct.usage")
-		r.w.CPUMicroseconds = microseconds(r.w.CPUMicroseconds)
-	}
-	if d, ok := r.in("cpu", nameThrottled); ok {
-		stat, err := r.keyed(d, "cpu.stat", "throttled_time")
-		all, err := r.sumBelow("cpu", stat[0], err, "cpu.stat", "throttled_time")
-		r.take(&r.w.ThrottledMicroseconds, nameThrottled, microseconds(all), "throttled_time in cpu.stat (CONFIG_CFS_BANDWIDTH)", err)
-	}
+// readCPUV1 reads cpuacct.usage, nanoseconds.
+func (t *tracked) readCPUV1(i int) {
+	t.number(ofCPU, &t.w.CPUMicroseconds, nameCPU, fileCPU, i, "cpuacct.usage")
+	t.w.CPUMicroseconds = microseconds(t.w.CPUMicroseconds)
 }
 
 func microseconds(nanoseconds Opt[uint64]) Opt[uint64] {
@@ -76,32 +26,82 @@ func microseconds(nanoseconds Opt[uint64]) Opt[uint64] {
 }
 
 // readIOV1 reads what blk-throttle counted for the cgroup and all below it.
-func (r *reading) readIOV1() {
-	d, ok := r.in("blkio", nameIO)
-	if !ok {
+func (t *tracked) readIOV1(i int) {
+	const bytesFile, operationsFile = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
+	b, err := t.keptOpen(fileIOBytes, i, bytesFile)
+	if err == nil && t.blkio != nil && bytes.Equal(b, t.blkio) {
+		// No operation without a byte but flushes: the other file need not be
+		// read to know it.
+		t.w.IO = append(t.w.IO, t.io...)
+		t.sayNoIO()
 		return
 	}
-	operations, err := r.readBlkio(d, "blkio.throttle.io_serviced_recursive")
-	size, sizeErr := r.readBlkio(d, "blkio.throttle.io_service_bytes_recursive")
-	var joinErr error
-	r.w.IO, joinErr = joinBlkio(operations, size)
-	err = firstOf(firstOf(err, sizeErr), joinErr)
+	t.blkio, t.whyNoIO = append(t.blkio[:0], b...), ""
+	c := t.c
+	if c.size, err = blkioDevices(b, err, c.size[:0], c.devices, bytesFile); err != nil {
+		t.whyNoIO = err.Error()
+	}
+	b, err = t.keptOpen(fileIO, i, operationsFile)
+	if c.operations, err = blkioDevices(b, err, c.operations[:0], c.devices, operationsFile); err != nil {
+		t.whyNoIO = err.Error()
+	}
+	t.w.IO, err = joinBlkio(c.operations, c.size, t.w.IO)
 	switch {
+	case t.whyNoIO != "":
 	case err != nil:
-		r.w.Absent.Because(nameIO, err.Error())
-	case len(r.w.IO) == 0:
-		r.w.Absent.Because(nameIO, whyBlkioInactive)
+		t.whyNoIO = err.Error()
+	case len(t.w.IO) == 0:
+		t.whyNoIO = whyBlkioInactive
+	}
+	if t.whyNoIO != "" && t.whyNoIO != whyBlkioInactive {
+		t.blkio = nil // the other file may be read next time
+	}
+	t.sayNoIO()
+}
+
+// sayNoIO: devices that the kernel does not count stay as they are.
+func (t *tracked) sayNoIO() {
+	read := t.readAt[ofIO]
+	t.because(ofIO, nameIO, t.whyNoIO)
+	if t.whyNoIO == whyBlkioInactive {
+		t.readAt[ofIO] = read
 	}
 }
 
-func (r *reading) readBlkio(d cgroupDir, file string) ([]blkioDevice, error) {
-	b, err := r.read(d, file)
+func blkioDevices(b []byte, err error, devices []blkioDevice, known names, file string) ([]blkioDevice, error) {
 	if err != nil {
-		return nil, err
+		return devices, err
 	}
-	devices, err := parseBlkio(b)
-	if err != nil {
+	if devices, err = parseBlkio(b, devices, known); err != nil {
 		return devices, fmt.Errorf("%s: %w", file, err)
 	}
 	return devices, nil
+}
+
+// readMemoryDetailV1 reads the memory hierarchy (kernel cgroup-v1/memory.rst).
+// total_inactive_file and total_swap have all that is below; hits and kills
+// are counted only where they happen, and are added up.
+func (t *tracked) readMemoryDetailV1(i int) {
+	t.readMemoryStat(i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
+		statLine{"total_rss", nameRSS, &t.w.RSSBytes}, statLine{"total_swap", nameSwap, &t.w.SwapBytes}, statLine{"total_pgpgin", nameCharged, &t.w.Charged})
+	was := t.w.LimitHits
+	hits, err := t.sumAll(i, "memory.failcnt", func(b []byte) (Opt[uint64], error) { return number(b, "memory.failcnt") })
+	t.keep(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
+	if t.restDue || t.w.LimitHits != was {
+		t.readSeldomV1(i)
+	}
+}
+
+// readSeldomV1 reads the limit, and the kills: nobody is killed for a limit
+// that was not met.
+func (t *tracked) readSeldomV1(i int) {
+	t.begin(ofSeldom)
+	// The cgroup's own limit, as hits are of its own, and as with v2; the
+	// hierarchical one of memory.stat would be that of kubepods for most pods.
+	t.numberOnce(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, i, "memory.limit_in_bytes")
+	if limit, _ := t.w.MemoryLimitBytes.Get(); limit >= noLimitV1 {
+		t.w.MemoryLimitBytes = Opt[uint64]{}
+	}
+	kills, err := t.sumKeyed(i, "memory.oom_control", "oom_kill")
+	t.keep(ofSeldom, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.oom_control (kernel before 4.13)", err)
 }

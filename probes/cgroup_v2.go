@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 )
 
 // The measurements' names in Absent.
@@ -11,145 +12,167 @@ const (
 	nameMemory       = "memory"
 	nameMemoryBytes  = "memoryBytes"
 	nameInactiveFile = "inactiveFileBytes"
+	nameSwap         = "swapBytes"
+	nameRSS          = "rssBytes"
+	nameReclaimed    = "reclaimedTotal"
+	nameCharged      = "chargedTotal"
 	nameMemoryLimit  = "memoryLimitBytes"
 	nameLimitHits    = "limitHitsTotal"
 	nameOOMKills     = "oomKillsTotal"
 	nameCPU          = "cpuMicrosecondsTotal"
 	nameThrottled    = "throttledMicrosecondsTotal"
 	nameIO           = "io"
+	nameNetwork      = "network"
 	namePressure     = "pressure"
 )
 
-// readMemoryV2 reads the memory controller (kernel cgroup-v2.rst, "Memory").
-func (r *reading) readMemoryV2() {
-	d, ok := r.in(unified, nameMemory)
-	if !ok {
-		return
-	}
-	current, err := r.number(d, "memory.current")
-	if errors.Is(err, fs.ErrNotExist) {
-		r.w.Absent.Because(nameMemory, notEnabled("memory"))
-		return
-	}
-	r.take(&r.w.MemoryBytes, nameMemoryBytes, someIf(current, err), "memory.current", err)
-
-	stat, err := r.keyed(d, "memory.stat", "inactive_file")
-	r.take(&r.w.InactiveFileBytes, nameInactiveFile, stat[0], "inactive_file in memory.stat", err)
-	r.readLimitV2(d)
-
-	events, err := r.keyed(d, "memory.events", "high", "max", "oom_kill")
-	hits, sumErr := sum(events[0], events[1])
-	r.take(&r.w.LimitHits, nameLimitHits, hits, "high and max in memory.events", firstOf(err, sumErr))
-	r.take(&r.w.OOMKills, nameOOMKills, events[2], "oom_kill in memory.events", err)
-}
-
-// readLimitV2 reads memory.max, where "max" is no limit: absent, and nothing
-// is wrong.
-func (r *reading) readLimitV2(d cgroupDir) {
-	b, err := r.read(d, "memory.max")
-	if err == nil && string(trimNewline(b)) == "max" {
-		return
-	}
-	r.takeNumber(&r.w.MemoryLimitBytes, nameMemoryLimit, d, "memory.max")
-}
-
-// readCPUV2 reads cpu.stat, which every cgroup has; its line of throttling
-// only with the cpu controller.
-func (r *reading) readCPUV2() {
-	d, ok := r.in(unified, nameCPU)
-	if !ok {
-		r.in(unified, nameThrottled)
-		return
-	}
-	stat, err := r.keyed(d, "cpu.stat", "usage_usec", "throttled_usec")
-	r.take(&r.w.CPUMicroseconds, nameCPU, stat[0], "usage_usec in cpu.stat", err)
-	if err == nil && stat[1].IsZero() {
-		r.w.Absent.Because(nameThrottled, notEnabled("cpu"))
-		return
-	}
-	throttled, err := r.sumBelow(unified, stat[1], err, "cpu.stat", "throttled_usec")
-	r.take(&r.w.ThrottledMicroseconds, nameThrottled, throttled, "throttled_usec in cpu.stat", err)
-}
-
-// sumBelow adds to a cgroup's own counter those of the cgroups below it: what
-// the kernel counts only where it happens, although a pod's containers are the
-// ones that carry quotas and limits. The sum falls when a container goes; it
-// is a reset then, as for every counter that goes back.
-func (r *reading) sumBelow(hierarchy string, own Opt[uint64], err error, file, key string) (Opt[uint64], error) {
-	if own.IsZero() {
-		return own, err
-	}
-	total := own
-	err = eachBelow(r.path(hierarchy), func(d cgroupDir) error {
-		values, err := r.keyed(d, file, key)
-		if err != nil || values[0].IsZero() {
-			return err // one without the controller has nothing to add
+// readMemory reads how much is in use.
+func (t *tracked) readMemory() (moved bool) {
+	t.begin(ofMemory)
+	t.readAt[ofMemory] = t.c.now
+	was, from := t.w.MemoryBytes, t.c.from.memory
+	i, ok := t.where(ofMemory, from, nameMemory)
+	switch {
+	case !ok:
+		t.w.MemoryBytes = Opt[uint64]{}
+	case from.v1:
+		t.number(ofMemory, &t.w.MemoryBytes, nameMemoryBytes, fileMemory, i, "memory.usage_in_bytes")
+	default:
+		b, err := t.keptOpen(fileMemory, i, "memory.current")
+		if errors.Is(err, fs.ErrNotExist) {
+			t.w.MemoryBytes = Opt[uint64]{}
+			t.because(ofMemory, nameMemory, notEnabled("memory"))
+			break
 		}
-		total, err = sum(total, values[0])
-		return err
-	})
-	if err != nil {
-		return Opt[uint64]{}, fmt.Errorf("a cgroup below: %w", err)
+		t.take(ofMemory, &t.w.MemoryBytes, nameMemoryBytes, "memory.current", b, err)
 	}
-	return total, nil
+	return t.w.MemoryBytes != was
 }
 
-// readIOV2 reads io.stat.
-func (r *reading) readIOV2() {
-	d, ok := r.in(unified, nameIO)
-	if !ok {
+// memoryDir is where the memory controller's other files are, if it is on.
+func (t *tracked) memoryDir() (i int, v1, ok bool) {
+	from := t.c.from.memory
+	ok = from.dir >= 0 && t.in[from.dir].inode != 0
+	return from.dir, from.v1, ok && (from.v1 || !errors.Is(t.files[fileMemory].missing, fs.ErrNotExist))
+}
+
+// readEvents reads how often the cgroup, or one below, met its limit and was
+// killed for it. On v1 that is dear, and read in detail.
+func (t *tracked) readEvents() {
+	i, v1, ok := t.memoryDir()
+	if v1 || !ok || t.stands(ofEvents) {
 		return
 	}
-	b, err := r.read(d, "io.stat")
-	if err != nil {
-		r.w.Absent.Because(nameIO, whyNotV2("io", err))
-		return
+	var high, most, kills Opt[uint64]
+	b, err := t.keptOpen(fileEvents, i, "memory.events")
+	if err == nil {
+		err = keyed(b, "memory.events", func(key []byte, value uint64) {
+			switch string(key) {
+			case "high":
+				high = Some(value)
+			case "max":
+				most = Some(value)
+			case "oom_kill":
+				kills = Some(value)
+			}
+		})
 	}
-	if r.w.IO, err = parseIOStat(b); err != nil {
-		r.w.Absent.Because(nameIO, fmt.Sprintf("io.stat: %v", err))
+	hits, sumErr := sum(high, most)
+	t.keep(ofEvents, &t.w.LimitHits, hits, nameLimitHits, "high and max in memory.events", firstOf(err, sumErr))
+	t.keep(ofEvents, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.events", err)
+}
+
+func (t *tracked) readCPU() (moved bool) {
+	if t.stands(ofCPU) {
+		return false
 	}
+	was, from := t.w.CPUMicroseconds, t.c.from.cpu
+	i, ok := t.where(ofCPU, from, nameCPU)
+	switch {
+	case !ok:
+		t.w.CPUMicroseconds = Opt[uint64]{}
+	case from.v1:
+		t.readCPUV1(i)
+	default:
+		b, err := t.keptOpen(fileCPU, i, "cpu.stat")
+		var usage Opt[uint64]
+		if err == nil {
+			usage, err = firstOfKey(b, "cpu.stat", "usage_usec")
+		}
+		t.keep(ofCPU, &t.w.CPUMicroseconds, usage, nameCPU, "usage_usec in cpu.stat", err)
+	}
+	return t.w.CPUMicroseconds != was
+}
+
+func (t *tracked) readIO() (moved bool) {
+	if t.stands(ofIO) {
+		return false
+	}
+	t.io, t.w.IO = t.w.IO, t.io[:0]
+	from := t.c.from.io
+	i, ok := t.where(ofIO, from, nameIO)
+	switch {
+	case !ok:
+	case from.v1:
+		t.readIOV1(i)
+	default:
+		b, err := t.keptOpen(fileIO, i, "io.stat")
+		if err != nil {
+			t.because(ofIO, nameIO, whyNotV2("io", err))
+			break
+		}
+		if t.w.IO, err = parseIOStat(b, t.w.IO, t.c.devices); err != nil {
+			t.because(ofIO, nameIO, fmt.Sprintf("io.stat: %v", err))
+		}
+	}
+	return !slices.Equal(t.w.IO, t.io)
 }
 
 // readPressure reads the pressure files, which only cgroup v2 has.
-func (r *reading) readPressure() {
-	d, ok := r.in(unified, namePressure)
+func (t *tracked) readPressure() {
+	t.begin(ofPressure)
+	i, ok := t.where(ofPressure, t.c.from.pressure, namePressure)
 	if !ok {
 		return
 	}
-	p := &r.w.Pressure
-	for _, f := range []struct {
-		resource string
-		to       *Stall
-	}{{"cpu", &p.CPU}, {"memory", &p.Memory}, {"io", &p.IO}} {
-		st, why := r.readCgroupStall(d, f.resource)
-		if why != "" {
-			p.Absent.Because(f.resource, why)
-			continue
-		}
-		*f.to = st
+	p := &t.w.Pressure
+	t.readStall(ofCPUStall, i, &p.CPU, filePressureCPU, "cpu", "cpu.pressure")
+	t.readStall(ofMemoryStall, i, &p.Memory, filePressureMemory, "memory", "memory.pressure")
+	t.readStall(ofIOStall, i, &p.IO, filePressureIO, "io", "io.pressure")
+}
+
+func (t *tracked) readStall(of fileGroup, i int, to *Stall, id fileID, resource, file string) {
+	if t.stands(of) {
+		return
+	}
+	*to = Stall{}
+	b, err := t.keptOpen(id, i, file)
+	if err != nil {
+		t.because(of, resource, t.whyNoStall(i, &t.files[id], err))
+		return
+	}
+	if *to, err = parsePSI(b); err != nil {
+		t.because(of, resource, fmt.Sprintf("%s: %v", file, err))
 	}
 }
 
-func (r *reading) readCgroupStall(d cgroupDir, resource string) (Stall, string) {
-	file := resource + ".pressure"
-	b, err := r.read(d, file)
-	if err != nil {
-		if isGone(err) && r.pressureIsOff(d) {
-			return Stall{}, whyPSICgroupOff
-		}
-		return Stall{}, psiReason(err)
+// whyNoStall tells a pressure file that is switched off from one that no cgroup
+// has. It is found out once each time that the file is looked for.
+func (t *tracked) whyNoStall(i int, f *keptFile, err error) string {
+	if f.missing != nil && f.why != "" {
+		return f.why
 	}
-	st, err := parsePSI(b)
-	if err != nil {
-		return Stall{}, fmt.Sprintf("%s: %v", file, err)
+	f.why = psiReason(err)
+	if isGone(err) && t.pressureIsOff(i) {
+		f.why = whyPSICgroupOff
 	}
-	return st, ""
+	return f.why
 }
 
 // pressureIsOff reads cgroup.pressure (since kernel 6.1): 0 hides the files.
-func (r *reading) pressureIsOff(d cgroupDir) bool {
-	on, err := r.number(d, "cgroup.pressure")
-	return err == nil && on == 0
+func (t *tracked) pressureIsOff(i int) bool {
+	b, err := t.once(i, "cgroup.pressure")
+	return err == nil && string(trimNewline(b)) == "0"
 }
 
 // whyNotV2 says that a file of a controller is missing because the cgroup
@@ -162,5 +185,12 @@ func whyNotV2(controller string, err error) string {
 }
 
 func notEnabled(controller string) string {
-	return fmt.Sprintf("the %s controller is not enabled for this cgroup", controller)
+	const why = " controller is not enabled for this cgroup"
+	switch controller { // constants, for it may be said at every read
+	case "memory":
+		return "the memory" + why
+	case "io":
+		return "the io" + why
+	}
+	return "the " + controller + why
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,7 +64,7 @@ func TestOnV1TheInodeIsThatOfTheMemoryHierarchyWhereThereIsOne(t *testing.T) {
 		d, err := openDir(filepath.Join(top, path))
 		require.NoError(t, err)
 		defer d.close()
-		n, err := d.inode()
+		n, _, err := d.inode()
 		require.NoError(t, err)
 		return n
 	}
@@ -126,7 +127,7 @@ func TestAnUnmountedTreeIsAnErrorAndNotAnIdleHost(t *testing.T) {
 	c := mustFind(t, top)
 	require.NoError(t, os.RemoveAll(top))
 	require.NoError(t, os.Mkdir(top, 0o755))
-	workloads, err := c.Read()
+	workloads, err := c.Read(c.now + time.Hour)
 	require.EqualError(t, err, "read cgroups: no cgroup file system: stat "+top+"/cgroup.procs: no such file or directory")
 	assert.Empty(t, workloads)
 

@@ -1,9 +1,6 @@
 package probes
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // differ subtracts counters; a counter that went back makes it broken, and
 // the differences of a broken one mean nothing.
@@ -54,12 +51,3 @@ func (c NICCounters) minus(p NICCounters) (NICCounters, bool) {
 }
 
 func compare(a, b string) int { return strings.Compare(a, b) }
-
-// find searches a list that is sorted by what cmp compares.
-func find[T any](list []T, cmp func(*T) int) *T {
-	i, ok := slices.BinarySearchFunc(list, 0, func(e T, _ int) int { return cmp(&e) })
-	if !ok {
-		return nil
-	}
-	return &list[i]
-}

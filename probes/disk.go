@@ -1,103 +1,172 @@
 package probes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs/blockdevice"
+	"golang.org/x/sys/unix"
 )
 
-// sectorBytes is the unit of /proc/diskstats and /sys/block/X/size, whatever
-// the device's own sector size (kernel Documentation/block/stat.rst).
-const sectorBytes = 512
+// diskFacts is a disk as it was read last.
+type diskFacts struct {
+	// Disk has the counters of the last read and the facts of the last look.
+	Disk
+	major, minor uint64
+	removable    bool
+	// medium is diskseq, kept open where the medium may change under the same
+	// device: loop devices and removable disks.
+	medium *os.File
+	// hidden is the read that the disk is left out of.
+	hidden int
+}
 
-// readDisks reads /proc/diskstats: whole disks only (what has a directory in
+func newDisks(sysfs string) *registry[diskFacts] {
+	r := newRegistry[diskFacts](filepath.Join(sysfs, "block"))
+	r.forget = func(f *diskFacts) { f.closeMedium() }
+	return r
+}
+
+// readDisks reads /proc/diskstats: whole disks only (what stands in
 // /sys/block), and no loop, ram or zram device that never did anything.
 func (h *Host) readDisks(s *Sample) error {
-	whole, err := h.block.SysBlockDevices()
-	if err != nil {
+	path := filepath.Join(h.paths.Procfs, "diskstats")
+	err, unlisted := h.disks.steady(func() (err error) {
+		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
 		return err
+	})
+	if err = firstOf(err, unlisted); err != nil {
+		return err // without the listing a partition cannot be told from a disk
 	}
-	stats, err := h.block.ProcDiskstats()
-	if err != nil {
-		return err
-	}
-	for i := range stats {
-		st := &stats[i]
-		// A slash in a device's name is an exclamation mark in sysfs.
-		dir := strings.ReplaceAll(st.DeviceName, "/", "!")
-		if slices.Contains(whole, dir) && !unused(st) {
-			s.Disks = append(s.Disks, h.disk(st, filepath.Join(h.paths.Sysfs, "block", dir)))
-		}
-	}
-	if len(stats) == 0 && len(whole) > 0 {
+	if len(h.buf) == 0 && len(h.disks.devices) > 0 {
 		return errNoDiskstats
+	}
+	s.Disks = make([]Disk, 0, len(h.disks.devices))
+	for line := range bytes.Lines(h.buf) {
+		err = firstOf(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
+	}
+	if h.disks.moved {
+		layerDisks(h.disks.devices)
+		h.disks.moved = false
+	}
+	for i := range s.Disks {
+		s.Disks[i].Layer = h.disks.devices[s.Disks[i].Name].facts.Layer
+	}
+	return err
+}
+
+// A device of /sys/block without a line is no error: hidden paths of NVMe
+// multipath have none.
+var errNoDiskstats = errors.New("no line in /proc/diskstats")
+
+// addDisk appends the disk of one line, if it is of one.
+func (h *Host) addDisk(s *Sample, line []byte) error {
+	l, err := parseDiskLine(line)
+	if err != nil {
+		return oddLine(line, err)
+	}
+	d, whole := h.disks.devices[string(l.name)]
+	if !whole || !h.disks.settled(d) {
+		return nil
+	}
+	c, err := l.counters()
+	if err != nil {
+		return oddLine(line, err)
+	}
+	if premade(d.name) && c.Reads == 0 && c.Writes == 0 {
+		return nil
+	}
+	f := &d.facts
+	_, onward := c.minus(f.DiskCounters)
+	if h.disks.due(d, factsEvery) || !onward || f.major != l.major || f.minor != l.minor || f.mediumChanged() {
+		h.lookAtDisk(d, l)
+	}
+	f.DiskCounters = c
+	if f.hidden != h.disks.reads {
+		s.Disks = append(s.Disks, f.Disk)
 	}
 	return nil
 }
 
-// A device of /sys/block without a line is no error: hidden paths of NVMe
-// multipath have none, nor has a disk plugged in between the two reads.
-var errNoDiskstats = errors.New("no line in /proc/diskstats")
-
-// unused tells the dozens of loop, ram and zram devices that a kernel makes
-// beforehand from those that somebody uses.
-func unused(st *blockdevice.Diskstats) bool {
-	made := strings.HasPrefix(st.DeviceName, "loop") || strings.HasPrefix(st.DeviceName, "ram") || strings.HasPrefix(st.DeviceName, "zram")
-	return made && st.ReadIOs == 0 && st.WriteIOs == 0
+// premade tells the loop, ram and zram devices, dozens of which a kernel makes
+// beforehand: only those that somebody uses count.
+func premade(name string) bool {
+	return strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram")
 }
 
-func (h *Host) disk(st *blockdevice.Diskstats, dir string) Disk {
-	d := Disk{
-		Name:   st.DeviceName,
-		Number: fmt.Sprintf("%d:%d", st.MajorNumber, st.MinorNumber),
-		DiskCounters: DiskCounters{
-			Reads: st.ReadIOs, ReadBytes: st.ReadSectors * sectorBytes, ReadMs: st.ReadTicks,
-			Writes: st.WriteIOs, WrittenBytes: st.WriteSectors * sectorBytes, WriteMs: st.WriteTicks,
-			BusyMs: st.IOsTotalTicks, WeightedMs: st.WeightedIOTicks,
-		},
+// lookAtDisk reads the facts anew.
+func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
+	l := h.disks.lookAt(d)
+	defer l.close()
+	was := d.facts
+	f := diskFacts{Disk: Disk{Name: d.name, Layer: was.Layer}, major: line.major, minor: line.minor}
+	f.Number = fmt.Sprintf("%d:%d", f.major, f.minor)
+	f.Sequence = fact(l, "sequence", "diskseq", decimal)
+	f.Rotational = fact(l, "rotational", "queue/rotational", strconv.ParseBool)
+	f.SizeBytes = fact(l, "sizeBytes", "size", sectors)
+	f.Kind = l.diskKind(d.name)
+	f.Slaves = l.slaves(h.disks.devices)
+	f.WWID = l.wwid(f.Kind)
+	f.Absent = l.absent
+	removable, err := l.text("removable")
+	f.removable = err == nil && removable == "1"
+	made := was.Name != "" && !d.looked
+	if made && f.Number == was.Number && f.Sequence == was.Sequence {
+		// It was made anew, and nothing that a Sample has tells (no diskseq
+		// before kernel 5.15): left out once, it starts a new series.
+		f.hidden = h.disks.reads
 	}
-	d.Sequence = readFact(&d.Absent, "sequence", filepath.Join(dir, "diskseq"), decimal)
-	d.Rotational = readFact(&d.Absent, "rotational", filepath.Join(dir, "queue/rotational"), strconv.ParseBool)
-	d.SizeBytes = readFact(&d.Absent, "sizeBytes", filepath.Join(dir, "size"), func(v string) (uint64, error) {
-		sectors, err := decimal(v)
-		if sectors > math.MaxUint64/sectorBytes {
-			return 0, fmt.Errorf("%w: %s sectors", errTooLarge, v)
-		}
-		return sectors * sectorBytes, err
-	})
-	return d
+	f.keepMedium(&was, d, h.disks.dir)
+	h.disks.moved = h.disks.moved || !d.looked || !f.sameGraph(&was)
+	d.facts, d.looked = f, true
+}
+
+// keepMedium keeps diskseq open, or the file that was: that of another device
+// only gives ENODEV.
+func (f *diskFacts) keepMedium(was *diskFacts, d *device[diskFacts], dir string) {
+	if d.looked && was.medium != nil {
+		f.medium = was.medium
+		return
+	}
+	was.closeMedium()
+	if f.Kind != "loop" && !f.removable {
+		return
+	}
+	if file, err := os.Open(filepath.Join(dir, d.name, "diskseq")); err == nil {
+		f.medium = file
+	}
+}
+
+// mediumChanged asks for one number: a loop device that is set up for another
+// file stays the same device, and the kernel counts on.
+func (f *diskFacts) mediumChanged() bool {
+	if f.medium == nil {
+		return false
+	}
+	var b [32]byte
+	n, _ := f.medium.ReadAt(b[:], 0) // io.EOF behind the number; any error is a device that went
+	now, err := decimal(strings.TrimSpace(string(b[:n])))
+	return err == nil && Some(now) != f.Sequence
+}
+
+func (f *diskFacts) closeMedium() {
+	if f.medium != nil {
+		_ = f.medium.Close() // only read: nothing can be lost
+	}
+	f.medium = nil
 }
 
 func decimal(v string) (uint64, error) { return strconv.ParseUint(v, 10, 64) }
 
-// readFact reads a file of one value; a failure is kept as the reason of its
-// absence.
-func readFact[T any](absent *Absent, name, path string, parse func(string) (T, error)) Opt[T] {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		absent.Because(name, reason(err))
-		return Opt[T]{}
+func sectors(v string) (uint64, error) {
+	n, err := decimal(v)
+	if n > math.MaxUint64/sectorBytes {
+		return 0, fmt.Errorf("%w: %s sectors", errTooLarge, v)
 	}
-	v, err := parse(strings.TrimSpace(string(b)))
-	if err != nil {
-		absent.Because(name, fmt.Sprintf("%s: %v", filepath.Base(path), err))
-		return Opt[T]{}
-	}
-	return Some(v)
-}
-
-// reason is a file error without the path of it, which would differ per device.
-func reason(err error) string {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Sprintf("%s: %v", filepath.Base(pe.Path), pe.Err)
-	}
-	return err.Error()
+	return n * sectorBytes, err
 }

@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -96,4 +97,90 @@ func TestAMachineWithoutDisksIsNoError(t *testing.T) {
 	s := m.sample()
 	assert.Empty(t, s.Disks)
 	assert.Empty(t, probeError(t, s, "disks"))
+}
+
+// A time that is below the one before has wrapped, unless the device is another.
+func TestATimeThatWentBackIsAWrapOfTheSameDiskAndNoneOfAnother(t *testing.T) {
+	for name, anew := range map[string]bool{"the same": false, "made anew": true} {
+		t.Run(name, func(t *testing.T) {
+			m := recordedMachine(t)
+			m.write("proc/diskstats", " 254 0 vda 10 0 80 4294967290 5 0 40 4294967290 0 4294967290 4294967290\n")
+			h, history := m.host(), testHistory()
+			history.Add(mustSample(t, h))
+			if anew {
+				m.renew("sys/block/vda")
+				m.write("sys/block/vda/diskseq", "10\n")
+			}
+			m.write("proc/diskstats", " 254 0 vda 12 0 96 10 7 0 56 10 0 10 10\n")
+			d := history.Add(mustSample(t, h)).Disks[0]
+			if anew {
+				assert.Zero(t, d.Rates)
+				assert.EqualValues(t, 10, d.ReadMs)
+				return
+			}
+			r, ok := d.Rates.Get()
+			require.True(t, ok)
+			assert.EqualValues(t, 1<<32+10, d.ReadMs)
+			assert.InDelta(t, 0.016, r.QueueLength, 1e-9)
+		})
+	}
+}
+
+func TestALineOfDiskstatsThatCannotBeReadCostsItsDiskAlone(t *testing.T) {
+	for _, odd := range []string{
+		" 8 0 sdz 1 2 3", " 8 0 sdz 1 0 8 1 1 0 8 1 0 1 -2", " 8 x sdz 1 0 8 1 1 0 8 1 0 1 2", " 8 0", "x",
+		" 8 0 sdz 1 0 36028797018963968 1 1 0 8 1 0 1 2", " 8 0 sdz 1 0 8 1 1 0 36028797018963968 1 0 1 2",
+	} {
+		m := recordedMachine(t)
+		m.write("sys/block/sdz/size", "8\n")
+		m.write("proc/diskstats", odd+"\n"+m.read("proc/diskstats"))
+		s := m.sample()
+		assert.Equal(t, []string{"vda"}, diskNames(s), odd)
+		assert.Contains(t, probeError(t, s, "disks"), "line ", odd)
+	}
+}
+
+func TestTheFactsOfADiskAreReadOnceInThirtyReads(t *testing.T) {
+	m := recordedMachine(t)
+	h := m.host()
+	looks := 0
+	for i := range 91 {
+		m.write("sys/block/vda/size", fmt.Sprintln(i+1))
+		if mustSample(t, h).disk("vda").SizeBytes == u64(uint64(i+1)*sectorBytes) {
+			looks++
+		}
+	}
+	assert.Equal(t, 1+3, looks, "once at first, then once in thirty")
+
+	m.write("sys/block/vda/size", "77\n")
+	m.edit("proc/diskstats", " vda 846223 ", " vda 3 ")
+	assert.Equal(t, u64(77*sectorBytes), mustSample(t, h).disk("vda").SizeBytes, "and when its counters went back")
+	m.write("sys/block/vda/size", "78\n")
+	m.edit("proc/diskstats", " 254       0 vda", " 254       16 vda")
+	d := mustSample(t, h).disk("vda")
+	assert.Equal(t, u64(78*sectorBytes), d.SizeBytes, "and when its number is another")
+	assert.Equal(t, "254:16", d.Number)
+}
+
+func FuzzDiskLine(f *testing.F) {
+	f.Add([]byte("   8       0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17"))
+	f.Add([]byte("8 1"))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		l, err := parseDiskLine(line)
+		if err != nil {
+			return
+		}
+		c, err := l.counters()
+		if err != nil {
+			return
+		}
+		again := fmt.Sprintf("%d %d %s %d 0 %d %d %d 0 %d %d 0 %d %d", l.major, l.minor, l.name,
+			c.Reads, c.ReadBytes/sectorBytes, c.ReadMs, c.Writes, c.WrittenBytes/sectorBytes, c.WriteMs, c.BusyMs, c.WeightedMs)
+		l2, err := parseDiskLine([]byte(again))
+		require.NoError(t, err)
+		c2, err := l2.counters()
+		require.NoError(t, err)
+		require.Equal(t, c, c2)
+	})
 }

@@ -16,47 +16,49 @@ type History struct {
 	// it the window is dropped and nothing is judged on it.
 	MaxGap time.Duration
 
-	points []*Sample // contiguous, oldest first
-	seq    uint64    // of the newest point
+	points []*point // contiguous, oldest first
+	newest *Snapshot
+	seq    uint64 // of the newest
 	gaps   uint64
 	gap    string // why the window was dropped last
+
+	disks, nics, workloads slots
 }
 
 // Add takes the next Sample and derives the Snapshot at it. The Sample itself
-// is not changed: a copy gets its disk times unwrapped and each device and
-// workload the number of the sample at which its unbroken series began.
+// is not changed: the Snapshot has its disk times unwrapped, and of each
+// device and workload the number of the sample at which its unbroken series
+// began.
 func (h *History) Add(raw *Sample) *Snapshot {
-	s := *raw
-	s.Disks, s.NICs, s.Workloads = slices.Clone(raw.Disks), slices.Clone(raw.NICs), slices.Clone(raw.Workloads)
 	h.seq++
-	last := h.newest()
-	why, related := broken(last, &s, h.MaxGap)
+	why, related := broken(h.newest, raw, h.MaxGap)
+	s := emptySnapshot(raw, h.seq)
+	last := h.newest
 	if !related {
-		last = nil
+		last = &Snapshot{}
+		h.disks, h.nics, h.workloads = slots{}, slots{}, slots{}
 	}
-	s.link(last, h.seq)
 	if why != "" {
 		h.points, h.gap = nil, why
 		h.gaps++
 	}
-	h.points = append(h.trimmed(s.Monotonic), &s)
-	return newSnapshot(h.points, h.seq, h.Window, h.gaps, h.gap)
-}
-
-func (h *History) newest() *Sample {
-	if len(h.points) == 0 {
-		return nil
-	}
-	return h.points[len(h.points)-1]
+	h.link(s, last)
+	h.points = append(h.trimmed(raw.Monotonic), newPoint(raw, s))
+	s.points, s.Gaps = h.points, h.gaps
+	s.derive(h.Window, h.gap)
+	h.newest = s
+	return s
 }
 
 // broken says why no window may reach from s back to last. The two are still
 // related, so that a device's wrapping times go on, unless the counters began
 // anew.
-func broken(last, s *Sample, maxGap time.Duration) (why string, related bool) {
-	switch {
-	case last == nil:
+func broken(newest *Snapshot, s *Sample, maxGap time.Duration) (why string, related bool) {
+	if newest == nil {
 		return "", false
+	}
+	last := newest.points[len(newest.points)-1]
+	switch {
 	case s.BootID != last.BootID:
 		return "the machine was booted anew", false
 	case s.Monotonic <= last.Monotonic, s.Boottime < last.Boottime:
@@ -71,7 +73,7 @@ func broken(last, s *Sample, maxGap time.Duration) (why string, related bool) {
 
 // hostReset says whether a counter of the host went back, which none does while
 // it runs.
-func hostReset(last, s *Sample) bool {
+func hostReset(last *point, s *Sample) bool {
 	var d differ
 	for _, of := range []func(Pressure) Stall{
 		func(p Pressure) Stall { return p.CPU },
@@ -86,57 +88,79 @@ func hostReset(last, s *Sample) bool {
 
 // trimmed drops the points that no window can reach from now. It copies, since
 // Snapshots share the old slice.
-func (h *History) trimmed(now time.Duration) []*Sample {
+func (h *History) trimmed(now time.Duration) []*point {
 	first := 0
 	for first < len(h.points) && h.points[first].Monotonic < now-h.Keep {
 		first++
 	}
-	kept := make([]*Sample, 0, len(h.points)-first+1)
+	kept := make([]*point, 0, len(h.points)-first+1)
 	return append(kept, h.points[first:]...)
 }
 
-// link joins each object of s with itself in the sample before: same identity
-// and no counter that went back continue the series, all else starts one.
-func (s *Sample) link(last *Sample, seq uint64) {
-	for i := range s.Disks {
-		d := &s.Disks[i]
-		d.series = seq
-		if was := last.disk(d.Name); was != nil {
-			d.follow(was)
+// link joins each object of s with itself in the snapshot before: same
+// identity and no counter that went back continue the series, all else starts
+// one.
+func (h *History) link(s, last *Snapshot) {
+	link(s.Disks, last.Disks, &h.disks, s.Sequence, func(d *DiskState) (string, *series) { return d.Name, &d.series },
+		func(d, was *DiskState) bool { return d.follow(&was.Disk) })
+	link(s.NICs, last.NICs, &h.nics, s.Sequence, func(n *NICState) (string, *series) { return n.Name, &n.series },
+		func(n, was *NICState) bool { return n.follows(&was.NIC) })
+	link(s.Workloads, last.Workloads, &h.workloads, s.Sequence, func(w *WorkloadState) (string, *series) { return w.Cgroup, &w.series },
+		func(w, was *WorkloadState) bool { return w.follows(&was.Workload) })
+}
+
+// link goes through two lists that are sorted by name side by side.
+func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *series), follows func(now, was *T) bool) {
+	var begin []*series
+	for i := range now {
+		name, to := of(&now[i])
+		last = endBefore(name, last, free, of)
+		if len(last) > 0 {
+			if was, its := of(&last[0]); was == name && follows(&now[i], &last[0]) {
+				*to, last = *its, last[1:]
+				continue
+			}
 		}
+		begin = append(begin, to)
 	}
-	for i := range s.NICs {
-		n := &s.NICs[i]
-		n.series = seq
-		if was := last.nic(n.Name); was != nil && n.follows(was) {
-			n.series = was.series
+	endBefore("", last, free, of)
+	// Only now: no slot is given back and taken in one sample before all that
+	// ended is known.
+	for _, to := range begin {
+		*to = series{began: seq, slot: free.take()}
+	}
+}
+
+// endBefore gives back the slots of those that stand before a name, of all
+// when it is "", and returns the others.
+func endBefore[T any](name string, last []T, free *slots, of func(*T) (string, *series)) []T {
+	for len(last) > 0 {
+		was, ended := of(&last[0])
+		if name != "" && was >= name {
+			break
 		}
+		free.give(ended.slot)
+		last = last[1:]
 	}
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		w.series = seq
-		if was := last.Workload(w.Cgroup); was != nil && w.follows(was) {
-			w.series = was.series
-		}
-	}
+	return last
 }
 
 // follow continues the series of was, and unwraps the times that the kernel
 // keeps in 32 bits: the difference modulo 2³² is right as long as less than
 // 2³² ms were added between two samples.
-func (d *Disk) follow(was *Disk) {
+func (d *Disk) follow(was *Disk) bool {
 	if d.Number != was.Number || d.Sequence != was.Sequence {
-		return
+		return false
 	}
 	if _, ok := d.minus(was.DiskCounters); !ok {
-		return
+		return false
 	}
-	d.series = was.series
 	unwrap := func(now *uint64, was uint64) { *now = was + uint64(uint32(*now)-uint32(was)) }
 	unwrap(&d.ReadMs, was.ReadMs)
 	unwrap(&d.WriteMs, was.WriteMs)
 	unwrap(&d.BusyMs, was.BusyMs)
 	unwrap(&d.WeightedMs, was.WeightedMs)
+	return true
 }
 
 func (n *NIC) follows(was *NIC) bool {
@@ -156,30 +180,6 @@ func (w *Workload) follows(was *Workload) bool {
 	d.opt(w.Pressure.Memory.Some, was.Pressure.Memory.Some)
 	d.opt(w.Pressure.IO.Some, was.Pressure.IO.Some)
 	return !d.broken
-}
-
-// disk, nic and Workload find an object by name; the lists are sorted by it.
-// On a nil Sample nothing is found.
-func (s *Sample) disk(name string) *Disk {
-	if s == nil {
-		return nil
-	}
-	return find(s.Disks, func(d *Disk) int { return compare(d.Name, name) })
-}
-
-func (s *Sample) nic(name string) *NIC {
-	if s == nil {
-		return nil
-	}
-	return find(s.NICs, func(n *NIC) int { return compare(n.Name, name) })
-}
-
-// Workload finds a workload by the path of its cgroup; nil when there is none.
-func (s *Sample) Workload(cgroup string) *Workload {
-	if s == nil {
-		return nil
-	}
-	return find(s.Workloads, func(w *Workload) int { return compare(w.Cgroup, cgroup) })
 }
 
 // sort puts the lists in the order that finding relies on; what was read from

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-	"github.com/prometheus/procfs/blockdevice"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,18 +19,26 @@ type Paths struct {
 	// Procfs is normally /proc, Sysfs /sys. Cgroupfs is found through Procfs
 	// when empty.
 	Procfs, Sysfs, Cgroupfs string
+	// Rootfs is where the host's root directory is mounted; empty: found, as
+	// pid 1's through Procfs.
+	Rootfs string
 }
 
 // Host reads Samples of the machine it runs on. It belongs to one goroutine.
 type Host struct {
-	paths   Paths
-	proc    procfs.FS
-	block   blockdevice.FS
-	cgroups *Cgroups
-	noGroup error
-	nics    map[string]nicFacts
-	reads   int
-	clock   func(id int32) (time.Duration, error)
+	paths    Paths
+	proc     procfs.FS
+	cgroups  *Cgroups
+	noGroup  error
+	disks    *registry[diskFacts]
+	nics     *registry[nicFacts]
+	speeds   map[string]uint64 // of NICs by name, bytes per second, as configured
+	buf      []byte            // of what is read and parsed in one go
+	squeezes squeezes
+	reads    int
+	clock    func(id int32) (time.Duration, error)
+	// filesystems is shared with the goroutines that it starts.
+	filesystems *filesystems
 }
 
 // NewHost looks at the paths and finds the cgroup layout; roots are the cgroup
@@ -39,7 +46,7 @@ type Host struct {
 // procfs or sysfs is an error; a missing cgroupfs is not: the workloads are
 // then absent, and the probe says why.
 func NewHost(paths Paths, roots []string) (*Host, error) {
-	h := &Host{paths: paths, nics: map[string]nicFacts{}, clock: kernelClock}
+	h := &Host{paths: paths, disks: newDisks(paths.Sysfs), nics: newNICs(paths.Sysfs), clock: kernelClock}
 	var err error
 	if h.proc, err = procfs.NewFS(paths.Procfs); err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", paths.Procfs, err)
@@ -47,9 +54,10 @@ func NewHost(paths Paths, roots []string) (*Host, error) {
 	if _, err = os.Stat(filepath.Join(paths.Procfs, "stat")); err != nil {
 		return nil, fmt.Errorf("procfs %s: %w (is it mounted?)", paths.Procfs, err)
 	}
-	if h.block, err = blockdevice.NewFS(paths.Procfs, paths.Sysfs); err != nil {
+	if _, err = os.Stat(paths.Sysfs); err != nil {
 		return nil, fmt.Errorf("sysfs %s: %w", paths.Sysfs, err)
 	}
+	h.filesystems = newFilesystems(mountTable{paths, h.proc})
 	h.Follow(roots)
 	return h, nil
 }
@@ -60,6 +68,14 @@ func (h *Host) CgroupFlavour() (string, error) {
 		return "", h.noGroup
 	}
 	return h.cgroups.Flavour(), nil
+}
+
+// CgroupHierarchy is as of Cgroups.Hierarchy; empty where there is no layout.
+func (h *Host) CgroupHierarchy(controller string) (dir string, v1 bool) {
+	if h.noGroup != nil {
+		return "", false
+	}
+	return h.cgroups.Hierarchy(controller)
 }
 
 // Read takes one Sample. A probe that fails costs only its own part: what it
@@ -84,6 +100,10 @@ func (h *Host) Read() (*Sample, error) {
 	s.observe("network", h.readNetwork)
 	s.observe("softnet", h.readSoftnet)
 	s.observe("workloads", h.readWorkloads)
+	if h.noGroup == nil {
+		s.Probes[len(s.Probes)-1].Note = h.cgroups.Note()
+	}
+	s.observe("filesystems", h.readFilesystems)
 	h.reads++
 	s.sort()
 	return s, nil
@@ -154,7 +174,8 @@ func (h *Host) readWorkloads(s *Sample) error {
 		return h.noGroup
 	}
 	var err error
-	s.Workloads, err = h.cgroups.Read()
+	s.IOSource = h.cgroups.IOSource()
+	s.Workloads, err = h.cgroups.Read(s.Monotonic)
 	return err
 }
 
@@ -173,5 +194,8 @@ func oneLine(errs []error) error {
 // Follow looks for the cgroup layout anew, and for workloads below other roots
 // from the next Read on.
 func (h *Host) Follow(roots []string) {
+	if h.cgroups != nil {
+		h.cgroups.Close()
+	}
 	h.cgroups, h.noGroup = FindCgroups(h.paths.Procfs, h.paths.Cgroupfs, roots)
 }

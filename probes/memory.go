@@ -30,6 +30,7 @@ func (h *Host) readMemory(s *Sample) error {
 	set(&s.Memory.FreeBytes, m.MemFreeBytes, m.MemFree, "freeBytes")
 	set(&s.Memory.SwapTotalBytes, m.SwapTotalBytes, m.SwapTotal, "swapTotalBytes")
 	set(&s.Memory.SwapFreeBytes, m.SwapFreeBytes, m.SwapFree, "swapFreeBytes")
+	set(&s.Memory.InactiveFileBytes, m.InactiveFileBytes, m.InactiveFile, "inactiveFileBytes")
 	if s.Memory.TotalBytes.IsZero() {
 		return errors.New("no MemTotal in /proc/meminfo")
 	}
@@ -52,6 +53,7 @@ func (h *Host) readVMStat(s *Sample) error {
 	}
 	read(&m.ScansDirect, "scansDirectTotal", "pgscan_direct")
 	read(&m.ScansKswapd, "scansKswapdTotal", "pgscan_kswapd")
+	read(&m.Reclaimed, "reclaimedTotal", "pgsteal_direct", "pgsteal_kswapd")
 	read(&m.OOMKills, "oomKillsTotal", "oom_kill")
 	read(&m.SwapIns, "swapInsTotal", "pswpin")
 	read(&m.SwapOuts, "swapOutsTotal", "pswpout")
@@ -77,7 +79,7 @@ type vmCounts map[string]Opt[uint64]
 
 func vmCounters(b []byte) (vmCounts, error) {
 	found := vmCounts{
-		"pgscan_direct": {}, "pgscan_kswapd": {}, "oom_kill": {}, "pswpin": {}, "pswpout": {},
+		"pgscan_direct": {}, "pgscan_kswapd": {}, "pgsteal_direct": {}, "pgsteal_kswapd": {}, "oom_kill": {}, "pswpin": {}, "pswpout": {},
 		"workingset_refault": {}, "workingset_refault_anon": {}, "workingset_refault_file": {},
 	}
 	whole := b[:bytes.LastIndexByte(b, '\n')+1]

@@ -10,6 +10,7 @@ var (
 	errNoTCP     = errors.New("no count of TCP's segments in /proc/1/net/snmp")
 	errNoListen  = errors.New("no count of listen drops in /proc/1/net/netstat")
 	errNoSoftnet = errors.New("no CPU in /proc/net/softnet_stat")
+	errWhichCPU  = errors.New("a CPU came or went, and this kernel does not say which")
 )
 
 // readNetwork reads /proc/1/net/snmp and /proc/1/net/netstat.
@@ -73,18 +74,55 @@ func (n *Network) count(from *float64, name, file string) Opt[uint64] {
 // namespace.
 func (h *Host) readSoftnet(s *Sample) error {
 	cpus, err := h.proc.NetSoftnetStat()
+	if err == nil && len(cpus) == 0 {
+		err = errNoSoftnet
+	}
+	if err == nil {
+		s.Network.SoftnetSqueezed, err = h.squeezes.add(cpus)
+	}
 	if err != nil {
 		s.Network.Absent.Because("softnetSqueezedTotal", err.Error())
-		return err
 	}
-	if len(cpus) == 0 {
-		s.Network.Absent.Because("softnetSqueezedTotal", errNoSoftnet.Error())
-		return errNoSoftnet
+	return err
+}
+
+// squeezes adds up what CPUs counted, of which the kernel lists those that are
+// online. A sum over the list would fall when a CPU goes offline, and jump when
+// it is back with all that it ever counted: both look like something that
+// happened in the window. So each CPU's last count is kept.
+type squeezes struct {
+	last  map[uint32]uint32
+	total uint64
+}
+
+// cpuColumns are those of kernels that number the rows by CPU.
+const cpuColumns = 13
+
+// add returns the total: what the CPUs that were there first had counted since
+// boot, and what was counted since, by any.
+func (q *squeezes) add(cpus []procfs.SoftnetStat) (Opt[uint64], error) {
+	if q.last == nil {
+		q.last = map[uint32]uint32{}
+		for _, c := range cpus {
+			q.last[c.Index] = c.TimeSqueezed
+			q.total += uint64(c.TimeSqueezed)
+		}
+		return Some(q.total), nil
 	}
-	sum := uint64(0)
+	if cpus[0].Width < cpuColumns && len(cpus) != len(q.last) {
+		clear(q.last)
+		for _, c := range cpus {
+			q.last[c.Index] = c.TimeSqueezed
+		}
+		return Opt[uint64]{}, errWhichCPU
+	}
 	for _, c := range cpus {
-		sum += uint64(c.TimeSqueezed)
+		// A wrap at 32 bits adds little; what goes far back is another CPU's.
+		more := c.TimeSqueezed - q.last[c.Index]
+		if _, known := q.last[c.Index]; known && int32(more) >= 0 {
+			q.total += uint64(more)
+		}
+		q.last[c.Index] = c.TimeSqueezed
 	}
-	s.Network.SoftnetSqueezed = Some(sum)
-	return nil
+	return Some(q.total), nil
 }

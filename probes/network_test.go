@@ -1,6 +1,8 @@
 package probes
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +18,71 @@ func TestSqueezesAreTheSumOverCPUsAndNotOverReads(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, u64(10+1<<32-1), mustSample(t, h).Network.SoftnetSqueezed)
 	}
+}
+
+// softnet is /proc/net/softnet_stat of CPUs that squeezed so often, by number;
+// kernels before do not number the rows.
+func softnet(numbered bool, cpus ...[2]uint32) string {
+	var b strings.Builder
+	for _, c := range cpus {
+		fmt.Fprintf(&b, "00000001 00000000 %08x 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000", c[1])
+		if numbered {
+			fmt.Fprintf(&b, " 00000000 %08x 00000000 00000000", c[0])
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// The kernel lists the CPUs that are online: the sum over them falls by all
+// that one ever counted, and jumps when it is back.
+func TestACPUThatGoesOfflineTakesNoSqueezesWithItAndBringsNone(t *testing.T) {
+	m := recordedMachine(t)
+	h, history := m.host(), testHistory()
+	var s *Snapshot
+	read := func(cpus ...[2]uint32) Opt[uint64] {
+		t.Helper()
+		m.write("proc/net/softnet_stat", softnet(true, cpus...))
+		raw := mustSample(t, h)
+		require.Empty(t, probeError(t, raw, "softnet"))
+		s = history.Add(raw)
+		return raw.Network.SoftnetSqueezed
+	}
+	assert.Equal(t, u64(1040), read([2]uint32{0, 40}, [2]uint32{1, 1000}))
+	assert.Equal(t, u64(1042), read([2]uint32{0, 41}, [2]uint32{1, 1001}))
+	assert.Equal(t, u64(1044), read([2]uint32{0, 43}), "CPU 1 is offline")
+	assert.Equal(t, Some(2.0), s.Network.SoftnetSqueezedPerSecond)
+	assert.Equal(t, u64(1045), read([2]uint32{0, 43}, [2]uint32{1, 1002}), "and back")
+	assert.Equal(t, u64(1045), read([2]uint32{0, 43}, [2]uint32{1, 1002}, [2]uint32{7, 500_000}), "one that was offline since we look brings nothing of before")
+	assert.Equal(t, u64(1046), read([2]uint32{0, 43}, [2]uint32{1, 1002}, [2]uint32{7, 500_001}))
+	assert.Equal(t, u64(1046), read([2]uint32{0, 43}, [2]uint32{1, 7}, [2]uint32{7, 500_001}), "what goes back adds nothing")
+	assert.Equal(t, u64(1047), read([2]uint32{0, 43}, [2]uint32{1, 8}, [2]uint32{7, 500_001}))
+	assert.Equal(t, Some(1.0), s.Network.SoftnetSqueezedPerSecond)
+}
+
+func TestACountOfSqueezesThatWrapsAt32BitsGoesOn(t *testing.T) {
+	m := recordedMachine(t)
+	h := m.host()
+	m.write("proc/net/softnet_stat", softnet(true, [2]uint32{0, 1<<32 - 3}))
+	mustSample(t, h)
+	m.write("proc/net/softnet_stat", softnet(true, [2]uint32{0, 4}))
+	assert.Equal(t, u64(1<<32+4), mustSample(t, h).Network.SoftnetSqueezed)
+}
+
+func TestWhereRowsAreNotNumberedATickInWhichACPUWentIsAbsentAndTheNextIsNot(t *testing.T) {
+	m := recordedMachine(t)
+	h, history := m.host(), testHistory()
+	m.write("proc/net/softnet_stat", softnet(false, [2]uint32{0, 1000}, [2]uint32{1, 40}))
+	history.Add(mustSample(t, h))
+	m.write("proc/net/softnet_stat", softnet(false, [2]uint32{1, 41}))
+	s := mustSample(t, h)
+	assert.Zero(t, s.Network.SoftnetSqueezed)
+	assert.Equal(t, errWhichCPU.Error(), s.Network.Absent["softnetSqueezedTotal"])
+	snapshot := history.Add(s)
+	assert.Zero(t, snapshot.Network.SoftnetSqueezedPerSecond)
+	assert.NotZero(t, snapshot.WindowSeconds, "nothing else is lost by it")
+	m.write("proc/net/softnet_stat", softnet(false, [2]uint32{1, 43}))
+	assert.Equal(t, u64(1042), mustSample(t, h).Network.SoftnetSqueezed)
 }
 
 func TestAMissingFileOfTheNetworkLeavesTheOther(t *testing.T) {

@@ -1,9 +1,11 @@
 package probes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,18 +15,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// factsEvery is how many reads a NIC's facts are kept: reading speed takes
-// the kernel's rtnl lock and asks the driver, which is too much for each tick.
-const factsEvery = 30
-
-// nicFacts is what sysfs says of a NIC beside its counters.
+// nicFacts is a NIC as it was read last.
 type nicFacts struct {
-	index    Opt[int]
-	address  Opt[string]
-	physical bool
-	speed    Opt[uint64]
-	absent   Absent
-	readAt   int
+	// NIC has the counters of the last read and the facts of the last look.
+	NIC
+	// hidden is the read that the NIC is left out of, counted the one that it
+	// was read in.
+	hidden, counted int
+}
+
+// NetworkConfig says what is known of network devices better than they say.
+type NetworkConfig struct {
+	Devices []NetworkDevice `yaml:"devices" unit:"devices" why:"Devices that do not say, or say wrongly, what their link carries, as most virtual ones."`
+}
+
+// NetworkDevice is one of them.
+type NetworkDevice struct {
+	Name  string `yaml:"name" unit:"device" why:"The device, such as eth0."`
+	Speed int    `yaml:"speed" unit:"Mbit/s" why:"What its link carries in each direction, such as 10000. Without a speed nobody can tell when it is full."`
+}
+
+// FollowNetwork puts what is known of devices in the place of what they say,
+// from the next Read on.
+func (h *Host) FollowNetwork(c NetworkConfig) {
+	h.speeds = map[string]uint64{}
+	for _, d := range c.Devices {
+		h.speeds[d.Name] = uint64(d.Speed) * bytesPerMbit
+	}
+}
+
+// knownSpeed is that of the configuration.
+func (h *Host) knownSpeed(nics []NIC) {
+	for i := range nics {
+		n := &nics[i]
+		if speed, known := h.speeds[n.Name]; known {
+			n.SpeedBytesPerSecond = Some(speed)
+			n.Absent = maps.Clone(n.Absent) // it is shared with later samples
+			delete(n.Absent, "speedBytesPerSecond")
+		}
+	}
+}
+
+const bytesPerMbit = 1_000_000 / 8
+
+// every is how often its facts are read. Of veths there is one for each pod and
+// nothing is judged by them: that their carrier and their master may be some
+// minutes old halves the cost of all NICs.
+func (f *nicFacts) every() int {
+	if f.Kind == "veth" {
+		return 10 * factsEvery
+	}
+	return factsEvery
+}
+
+func newNICs(sysfs string) *registry[nicFacts] {
+	return newRegistry[nicFacts](filepath.Join(sysfs, "class/net"))
 }
 
 // hostNetwork returns the process whose network namespace is the host's: pid
@@ -46,71 +91,142 @@ func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
 }
 
 // readNICs reads /proc/1/net/dev: in a pod with hostPID but without
-// hostNetwork /proc/net would be the pod's own.
+// hostNetwork /proc/net would be the pod's own. It is opened each time, which
+// is a hundredth of what the kernel takes to write 250 lines; kept open it
+// would hold the network namespace of whichever process it was opened for.
 func (h *Host) readNICs(s *Sample) error {
 	p, err := h.hostNetwork(s)
 	if err != nil {
 		return err
 	}
-	devices, err := p.NetDev()
+	path := filepath.Join(h.paths.Procfs, strconv.Itoa(p.PID), "net/dev")
+	err, unlisted := h.nics.steady(func() (err error) {
+		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if len(devices) == 0 {
-		return errNoNIC
+	s.NICs = make([]NIC, 0, len(h.nics.devices))
+	const headers = 2
+	n := 0
+	for line := range bytes.Lines(h.buf) {
+		if n++; n > headers {
+			err = firstOf(err, h.addNIC(s, bytes.TrimRight(line, "\n")))
+		}
 	}
-	for name, l := range devices {
-		n := NIC{Name: name, NICCounters: NICCounters{
-			ReceiveBytes: l.RxBytes, ReceivePackets: l.RxPackets, ReceiveErrors: l.RxErrors, ReceiveDrops: l.RxDropped,
-			TransmitBytes: l.TxBytes, TransmitPackets: l.TxPackets, TransmitErrors: l.TxErrors, TransmitDrops: l.TxDropped,
-		}}
-		f := h.factsOf(name)
-		n.Index, n.Address, n.Physical, n.SpeedBytesPerSecond, n.Absent = f.index, f.address, f.physical, f.speed, f.absent
-		s.NICs = append(s.NICs, n)
+	if n <= headers {
+		err = errNoNIC
 	}
-	h.forgetNICs(devices)
+	if h.nics.moved {
+		layerNICs(h.nics.devices)
+		h.nics.moved = false
+	}
+	h.takeLayers(s.NICs)
+	h.knownSpeed(s.NICs)
+	if err == nil || unlisted == nil {
+		return firstOf(err, unlisted)
+	}
+	return oneLine([]error{err, unlisted})
+}
+
+// addNIC appends the NIC of one line. One without facts is appended too: sysfs
+// may be that of another network namespace.
+func (h *Host) addNIC(s *Sample, line []byte) error {
+	name, c, err := parseNetDevLine(line)
+	if err != nil {
+		return oddLine(line, err)
+	}
+	d := h.nics.devices[string(name)]
+	if d == nil {
+		s.NICs = append(s.NICs, unlistedNIC(string(name), c))
+		return nil
+	}
+	f := &d.facts
+	// A list that changes while it is read may have a line twice.
+	if !h.nics.settled(d) || f.counted == h.nics.reads {
+		return nil
+	}
+	if _, onward := c.minus(f.NICCounters); !onward || h.nics.due(d, f.every()) {
+		h.lookAtNIC(d)
+	}
+	f.NICCounters, f.counted = c, h.nics.reads
+	if f.hidden != h.nics.reads {
+		s.NICs = append(s.NICs, f.NIC)
+	}
 	return nil
 }
 
-// factsOf keeps the slow facts for a while. The index is read each time: it is
-// how a NIC that was made anew under its old name is told.
-func (h *Host) factsOf(name string) nicFacts {
-	dir := filepath.Join(h.paths.Sysfs, "class/net", name)
-	var absent Absent
-	index := readFact(&absent, "index", filepath.Join(dir, "ifindex"), strconv.Atoi)
-	kept, ok := h.nics[name]
-	if ok && kept.index == index && h.reads-kept.readAt < factsEvery {
-		return kept
-	}
-	f := nicFacts{index: index, absent: absent, readAt: h.reads}
-	f.address = readFact(&f.absent, "address", filepath.Join(dir, "address"), parseAddress)
-	f.speed = readFact(&f.absent, "speedBytesPerSecond", filepath.Join(dir, "speed"), parseSpeed)
-	if f.absent["speedBytesPerSecond"] == "speed: "+unix.EINVAL.Error() {
-		f.absent.Because("speedBytesPerSecond", "the link is down, or a device of this kind has no speed")
-	}
-	_, err := os.Stat(filepath.Join(dir, "device"))
-	f.physical = err == nil
-	h.nics[name] = f
-	return f
+func unlistedNIC(name string, c NICCounters) NIC {
+	const why = "not in this sysfs: is it that of the host's network namespace?"
+	return NIC{Name: name, NICCounters: c, Absent: Absent{"index": why, "address": why, "speedBytesPerSecond": why, "carrier": why}}
 }
 
-func (h *Host) forgetNICs(there procfs.NetDev) {
-	for name := range h.nics {
-		if _, ok := there[name]; !ok {
-			delete(h.nics, name)
+// takeLayers copies what the graph says, which is known after all were read.
+func (h *Host) takeLayers(nics []NIC) {
+	for i := range nics {
+		if d := h.nics.devices[nics[i].Name]; d != nil {
+			nics[i].Layer, nics[i].Master = d.facts.Layer, d.facts.Master
 		}
 	}
 }
 
+// lookAtNIC reads the facts anew.
+func (h *Host) lookAtNIC(d *device[nicFacts]) {
+	l := h.nics.lookAt(d)
+	defer l.close()
+	was := &d.facts
+	f := nicFacts{NIC: NIC{Name: d.name, Layer: was.Layer}}
+	f.Index = fact(l, "index", "ifindex", strconv.Atoi)
+	f.Address = fact(l, "address", "address", nonEmpty)
+	there := nicEntries(l)
+	f.Physical = there.device
+	f.Lower = there.lower
+	f.Kind = l.nicKind(d.name, &there, f.Index)
+	f.Master = filepath.Base(l.link("master"))
+	if f.Master == "." {
+		f.Master = ""
+	}
+	f.Carrier = fact(l, "carrier", "carrier", strconv.ParseBool)
+	f.SpeedBytesPerSecond = l.speed(f.Kind)
+	if l.absent["carrier"] == "carrier: "+unix.EINVAL.Error() {
+		l.absent.Because("carrier", "the device is down")
+	}
+	f.Absent = l.absent
+	made := was.Name != "" && !d.looked
+	if made && f.Index == was.Index && f.Address == was.Address {
+		// It was made anew with the index and the address of the old one, which
+		// is possible: left out once, it starts a new series.
+		f.hidden = h.nics.reads
+	}
+	h.nics.moved = h.nics.moved || !d.looked || !f.sameGraph(was)
+	d.facts, d.looked = f, true
+}
+
+// speed of the link. What veth and tun give is a constant of their drivers,
+// and no limit.
+func (l *look) speed(kind string) Opt[uint64] {
+	const name = "speedBytesPerSecond"
+	if kind == "veth" || kind == "tun" {
+		l.absent.Because(name, "a device of this kind has no speed")
+		return Opt[uint64]{}
+	}
+	v := fact(l, name, "speed", parseSpeed)
+	if l.absent[name] == "speed: "+unix.EINVAL.Error() {
+		l.absent.Because(name, "the link is down, or a device of this kind has no speed")
+	}
+	return v
+}
+
 var (
 	errNoNIC        = errors.New("no device in /proc/1/net/dev, where lo always is")
-	errNoAddress    = errors.New("empty")
+	errEmpty        = errors.New("empty")
 	errSpeedUnknown = errors.New("the driver does not know it")
 )
 
-func parseAddress(v string) (string, error) {
+func nonEmpty(v string) (string, error) {
 	if v == "" {
-		return "", errNoAddress
+		return "", errEmpty
 	}
 	return v, nil
 }
@@ -125,5 +241,5 @@ func parseSpeed(v string) (uint64, error) {
 	case mbit <= 0 || mbit >= math.MaxInt32:
 		return 0, fmt.Errorf("%w (%s)", errSpeedUnknown, v)
 	}
-	return uint64(mbit) * 1_000_000 / 8, nil
+	return uint64(mbit) * bytesPerMbit, nil
 }

@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,7 +41,7 @@ func TestTheSpeedOfALinkIsKnownOrAbsentAndNeverZero(t *testing.T) {
 	}
 	m := recordedMachine(t)
 	m.unreadable("sys/class/net/eth0/speed")
-	assert.Equal(t, noSpeed(), m.sample().nic("eth0").Absent)
+	assert.Equal(t, noSpeed()["speedBytesPerSecond"], m.sample().nic("eth0").Absent["speedBytesPerSecond"])
 }
 
 func TestWithoutASpeedThereIsNoUtilisation(t *testing.T) {
@@ -69,16 +70,40 @@ func TestWithoutASpeedThereIsNoUtilisation(t *testing.T) {
 	assert.Zero(t, used)
 }
 
+func TestASpeedThatIsConfiguredIsTheOneThatCounts(t *testing.T) {
+	m := recordedMachine(t)
+	h := m.host()
+	before := mustSample(t, h)
+	require.Zero(t, before.nic("eth0").SpeedBytesPerSecond)
+	require.NotEmpty(t, before.nic("eth0").Absent["speedBytesPerSecond"])
+	others := len(before.nic("eth0").Absent)
+	h.FollowNetwork(NetworkConfig{Devices: []NetworkDevice{{"eth0", 2500}, {"none", 1}}})
+	n := mustSample(t, h).nic("eth0")
+	assert.Equal(t, u64(312_500_000), n.SpeedBytesPerSecond)
+	assert.NotContains(t, n.Absent, "speedBytesPerSecond")
+	assert.Len(t, n.Absent, others-1)
+	assert.NotEmpty(t, before.nic("eth0").Absent["speedBytesPerSecond"], "a sample does not change")
+
+	m.write("sys/class/net/eth0/speed", "1000\n")
+	for range 40 {
+		assert.Equal(t, u64(312_500_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond)
+	}
+	h.FollowNetwork(NetworkConfig{})
+	assert.Equal(t, u64(125_000_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond, "it says so itself by now")
+}
+
 func TestTheFactsOfANICAreReadOnceInThirtyReads(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
-	m.write("sys/class/net/eth0/speed", "1000\n")
-	require.Equal(t, u64(125_000_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond)
-	m.write("sys/class/net/eth0/speed", "10000\n")
-	for i := 1; i < 30; i++ {
-		require.Equal(t, u64(125_000_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond, "read %d", i)
+	looks := 0
+	for i := range 91 {
+		speed := uint64(1000 + i)
+		m.write("sys/class/net/eth0/speed", fmt.Sprintln(speed))
+		if mustSample(t, h).nic("eth0").SpeedBytesPerSecond == u64(speed*125_000) {
+			looks++
+		}
 	}
-	assert.Equal(t, u64(1_250_000_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond)
+	assert.Equal(t, 1+3, looks, "once at first, then once in thirty")
 }
 
 func TestANICMadeAnewGetsItsFactsAtOnce(t *testing.T) {
@@ -86,6 +111,7 @@ func TestANICMadeAnewGetsItsFactsAtOnce(t *testing.T) {
 	h := m.host()
 	m.write("sys/class/net/eth0/speed", "1000\n")
 	mustSample(t, h)
+	m.renew("sys/class/net/eth0")
 	m.write("sys/class/net/eth0/ifindex", "17\n")
 	m.write("sys/class/net/eth0/address", "02:00:00:00:00:11\n")
 	m.write("sys/class/net/eth0/speed", "10000\n")
@@ -97,16 +123,77 @@ func TestANICMadeAnewGetsItsFactsAtOnce(t *testing.T) {
 	assert.False(t, n.Physical)
 }
 
+// The driver was loaded anew, or the device was reset.
+func TestANICWhoseCountersWentBackGetsItsFactsAtOnce(t *testing.T) {
+	m := recordedMachine(t)
+	h, history := m.host(), testHistory()
+	history.Add(mustSample(t, h))
+	m.write("sys/class/net/eth0/speed", "10000\n")
+	m.edit("proc/1/net/dev", "eth0: 510291486", "eth0: 9")
+	s := history.Add(mustSample(t, h)).NICs[0]
+	require.Equal(t, "eth0", s.Name)
+	assert.Equal(t, u64(1_250_000_000), s.SpeedBytesPerSecond)
+	assert.Zero(t, s.Rates, "and no rate, least of all a huge one")
+}
+
 func TestTheFactsOfANICThatWentAreForgotten(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	mustSample(t, h)
-	require.Len(t, h.nics, 4)
+	require.Len(t, h.nics.devices, 4)
+	m.remove("sys/class/net/ifb1")
 	m.edit("proc/1/net/dev", "ifb1:", "tun0:")
 	s := mustSample(t, h)
-	assert.NotContains(t, h.nics, "ifb1")
-	assert.Equal(t, "ifindex: no such file or directory", s.nic("tun0").Absent["index"])
-	assert.Equal(t, "address: no such file or directory", s.nic("tun0").Absent["address"])
+	assert.NotContains(t, h.nics.devices, "ifb1")
+	assert.Nil(t, s.nic("ifb1"))
+	assert.Contains(t, s.nic("tun0").Absent["index"], "not in this sysfs")
+	assert.Contains(t, s.nic("tun0").Absent["address"], "not in this sysfs")
+}
+
+func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing.T) {
+	m := recordedMachine(t)
+	m.remove("sys/class/net")
+	s := m.sample()
+	require.NotNil(t, s.nic("eth0"))
+	assert.EqualValues(t, 510291486, s.nic("eth0").ReceiveBytes)
+	assert.Empty(t, s.nic("eth0").Layer, "nobody knows what it stands on")
+	assert.Contains(t, probeError(t, s, "nics"), "no such file")
+
+	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+" odd: 1\n")
+	s = m.sample()
+	assert.Contains(t, probeError(t, s, "nics"), errShortLine.Error())
+	assert.NotContains(t, probeError(t, s, "nics"), "\n")
+}
+
+func TestALineOfNetDevThatCannotBeReadCostsItsNICAlone(t *testing.T) {
+	for _, odd := range []string{" eth7: 1 2 3", " eth7: 1 2 3 4 5 6 7 8 9 10 11 -12 13 14 15 16", " eth7", " : 1 2", " eth7: 99999999999999999999 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"} {
+		m := recordedMachine(t)
+		m.write("proc/1/net/dev", m.read("proc/1/net/dev")+odd+"\n")
+		s := m.sample()
+		assert.Len(t, s.NICs, 4, odd)
+		assert.Nil(t, s.nic("eth7"), odd)
+		assert.Contains(t, probeError(t, s, "nics"), "line ", odd)
+	}
+}
+
+func TestANICThatIsListedTwiceIsOne(t *testing.T) {
+	m := recordedMachine(t)
+	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+"    lo: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n")
+	s := m.sample()
+	assert.Len(t, s.NICs, 4)
+	assert.EqualValues(t, 83579252, s.nic("lo").ReceiveBytes)
+}
+
+func TestCarrierIsKnownOrAbsentWithAReason(t *testing.T) {
+	m := recordedMachine(t)
+	m.write("sys/class/net/eth0/carrier", "1\n")
+	m.write("sys/class/net/ifb0/carrier", "0\n")
+	m.unreadable("sys/class/net/ifb1/carrier")
+	s := m.sample()
+	assert.Equal(t, Some(true), s.nic("eth0").Carrier)
+	assert.Equal(t, Some(false), s.nic("ifb0").Carrier)
+	assert.Zero(t, s.nic("ifb1").Carrier)
+	assert.Equal(t, "the device is down", s.nic("ifb1").Absent["carrier"])
 }
 
 func TestAnEmptyAddressIsAbsent(t *testing.T) {
@@ -143,4 +230,22 @@ func TestWherePid1MayNotBeReadTheAgentsOwnNetworkServesAndItIsSaid(t *testing.T)
 	assert.EqualValues(t, 9, s.NICs[0].TransmitBytes)
 	assert.Equal(t, u64(28), s.Network.TCPRetransmits)
 	assert.Empty(t, probeError(t, s, "nics"))
+}
+
+func FuzzNetDevLine(f *testing.F) {
+	f.Add([]byte("  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"))
+	f.Add([]byte(" lo:1"))
+	f.Add([]byte(":"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		name, c, err := parseNetDevLine(line)
+		if err != nil {
+			return
+		}
+		again := fmt.Sprintf("%s: %d %d %d %d 0 0 0 0 %d %d %d %d 0 0 0 0", name,
+			c.ReceiveBytes, c.ReceivePackets, c.ReceiveErrors, c.ReceiveDrops, c.TransmitBytes, c.TransmitPackets, c.TransmitErrors, c.TransmitDrops)
+		name2, c2, err := parseNetDevLine([]byte(again))
+		require.NoError(t, err)
+		require.Equal(t, c, c2)
+		require.Equal(t, name, name2)
+	})
 }

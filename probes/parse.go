@@ -55,6 +55,24 @@ func parseKeyed(b []byte, found func(key []byte, value uint64)) error {
 	return first
 }
 
+// firstOfKey is the value of one key of a flat-keyed file, absent when it is
+// not there. Lines of other keys are not looked at.
+func firstOfKey(b []byte, file, wanted string) (Opt[uint64], error) {
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		if len(line) <= len(wanted) || line[len(wanted)] != ' ' || string(line[:len(wanted)]) != wanted {
+			continue
+		}
+		value, err := parseUint(line[len(wanted)+1:])
+		if err != nil {
+			return Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(line, err))
+		}
+		return Some(value), nil
+	}
+	return Opt[uint64]{}, nil
+}
+
 func splitKeyed(line []byte) (key []byte, value uint64, err error) {
 	key, digits, ok := bytes.Cut(line, []byte{' '})
 	if !ok || len(key) == 0 {
@@ -79,4 +97,31 @@ func firstOf(first, next error) error {
 		return first
 	}
 	return next
+}
+
+// names keeps one string of each name that was met, so that reading the same
+// ones again allocates nothing. Devices come and go: too many start anew.
+type names map[string]string
+
+func (n names) of(b []byte) string {
+	if s, ok := n[string(b)]; ok {
+		return s
+	}
+	const most = 4096
+	if len(n) >= most {
+		clear(n)
+	}
+	s := string(b)
+	n[s] = s
+	return s
+}
+
+// join is of for a name in parts.
+func (n names) join(parts ...string) string {
+	var room [96]byte
+	b := room[:0]
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	return n.of(b)
 }

@@ -17,14 +17,14 @@ var (
 // "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0". Two odd forms are the
 // kernel's own and no error: a device without counters, and several such
 // devices in front of one that has them ("7:1 7:0 rbytes=…"). Any other line
-// that cannot be read costs its device alone, and the error is about the first.
-func parseIOStat(b []byte) ([]WorkloadIO, error) {
-	var devices []WorkloadIO
+// that cannot be read costs its device alone, and the error is about the
+// first. It appends to devices.
+func parseIOStat(b []byte, devices []WorkloadIO, known names) ([]WorkloadIO, error) {
 	var first error
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
-		d, counted, err := parseIOLine(line)
+		d, counted, err := parseIOLine(line, known)
 		if err == nil && counted && slices.ContainsFunc(devices, func(o WorkloadIO) bool { return o.Number == d.Number }) {
 			err = errTwice
 		}
@@ -39,29 +39,24 @@ func parseIOStat(b []byte) ([]WorkloadIO, error) {
 }
 
 // parseIOLine says by counted whether the line has counters at all.
-func parseIOLine(line []byte) (d WorkloadIO, counted bool, err error) {
+func parseIOLine(line []byte, known names) (d WorkloadIO, counted bool, err error) {
 	var number []byte
 	var seen uint
-	for word := range bytes.FieldsSeq(line) {
-		key, value, isCounter := bytes.Cut(word, []byte{'='})
-		if !isCounter {
-			if seen != 0 {
-				return d, false, errTwice
-			}
-			number = word
-			continue
+	for len(line) > 0 {
+		var key, value []byte
+		key, value, line = nextWord(line)
+		switch {
+		case value != nil:
+			err = countIO(&d, &seen, key, value)
+		case len(key) == 0: // of two spaces
+		case seen != 0:
+			err = errTwice
+		default:
+			number = key
 		}
-		to, bit := ioCounter(&d, key)
-		if to == nil {
-			continue // discards, the cost model's own, what is yet to come
-		}
-		if seen&bit != 0 {
-			return d, false, errTwice
-		}
-		if *to, err = parseUint(value); err != nil {
+		if err != nil {
 			return d, false, err
 		}
-		seen |= bit
 	}
 	switch {
 	case seen == 0:
@@ -72,8 +67,39 @@ func parseIOLine(line []byte) (d WorkloadIO, counted bool, err error) {
 	case seen != 0b1111:
 		return d, false, errPartial
 	}
-	d.Number = string(number)
+	d.Number = known.of(number)
 	return d, true, nil
+}
+
+// nextWord takes a word off a line: a key and its value, which is nil of a word
+// without an equals sign.
+func nextWord(line []byte) (key, value, rest []byte) {
+	for i, c := range line {
+		switch c {
+		case ' ':
+			return line[:i], nil, line[i+1:]
+		case '=':
+			value, rest, _ = bytes.Cut(line[i+1:], []byte{' '})
+			return line[:i], value, rest
+		}
+	}
+	return line, nil, nil
+}
+
+// countIO puts a value where its key says; seen are the keys that were there.
+// Discards, the cost model's own and what is yet to come are passed over.
+func countIO(d *WorkloadIO, seen *uint, key, value []byte) error {
+	to, bit := ioCounter(d, key)
+	switch {
+	case to == nil:
+		return nil
+	case *seen&bit != 0:
+		return errTwice
+	}
+	*seen |= bit
+	var err error
+	*to, err = parseUint(value)
+	return err
 }
 
 func ioCounter(d *WorkloadIO, key []byte) (to *uint64, bit uint) {
@@ -113,31 +139,31 @@ type blkioDevice struct {
 // parseBlkio reads blkio.throttle.io_serviced_recursive or
 // io_service_bytes_recursive (kernel cgroup-v1/blkio-controller.rst): lines
 // such as "8:0 Read 123", and "Total 123" at the end. A line that cannot be
-// read costs itself alone, and the error is about the first.
-func parseBlkio(b []byte) ([]blkioDevice, error) {
-	var devices []blkioDevice
+// read costs itself alone, and the error is about the first. It appends to
+// devices.
+func parseBlkio(b []byte, devices []blkioDevice, known names) ([]blkioDevice, error) {
 	var first error
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
 		var err error
-		if devices, err = addBlkioLine(devices, line); err != nil {
+		if devices, err = addBlkioLine(devices, line, known); err != nil {
 			first = firstOf(first, oddLine(line, err))
 		}
 	}
 	return devices, first
 }
 
-func addBlkioLine(devices []blkioDevice, line []byte) ([]blkioDevice, error) {
-	words := bytes.Fields(line)
-	if len(words) == 0 || len(words) == 2 && string(words[0]) == "Total" {
+func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevice, error) {
+	var words [3][]byte
+	switch n := split(line, &words); {
+	case n == 0, n == 2 && string(words[0]) == "Total":
 		return devices, nil
-	}
-	if len(words) != 3 {
+	case n != 3:
 		return devices, errBlkioLine
 	}
-	operation := string(words[1])
-	if operation != "Read" && operation != "Write" {
+	isWrite := string(words[1]) == "Write"
+	if !isWrite && string(words[1]) != "Read" {
 		return devices, nil // sync, async and discard are other views of the same
 	}
 	if !isDeviceNumber(words[0]) {
@@ -147,14 +173,14 @@ func addBlkioLine(devices []blkioDevice, line []byte) ([]blkioDevice, error) {
 	if err != nil {
 		return devices, err
 	}
-	number := string(words[0])
+	number := known.of(words[0])
 	i := slices.IndexFunc(devices, func(d blkioDevice) bool { return d.number == number })
 	if i < 0 {
 		i = len(devices)
 		devices = append(devices, blkioDevice{number: number})
 	}
 	to := &devices[i].read
-	if operation == "Write" {
+	if isWrite {
 		to = &devices[i].write
 	}
 	if !to.IsZero() {
@@ -164,10 +190,24 @@ func addBlkioLine(devices []blkioDevice, line []byte) ([]blkioDevice, error) {
 	return devices, nil
 }
 
+// split cuts a line into words and says how many there are; 4 stands for more
+// than there is room for.
+func split(line []byte, words *[3][]byte) int {
+	n := 0
+	for word := range bytes.FieldsSeq(line) {
+		if n == len(words) {
+			return n + 1
+		}
+		words[n] = word
+		n++
+	}
+	return n
+}
+
 // joinBlkio puts operations and bytes together. A device that lacks one of the
 // four numbers (it came between the two reads) is left out, which the error says.
-func joinBlkio(operations, size []blkioDevice) ([]WorkloadIO, error) {
-	var devices []WorkloadIO
+// It appends to devices.
+func joinBlkio(operations, size []blkioDevice, devices []WorkloadIO) ([]WorkloadIO, error) {
 	var first error
 	for _, o := range operations {
 		i := slices.IndexFunc(size, func(d blkioDevice) bool { return d.number == o.number })

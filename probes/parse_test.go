@@ -85,7 +85,7 @@ func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
 		"a second device behind the first ones": {in: "8:0" + strings.TrimSuffix(counters, "\n") + " 8:16\n8:32" + counters, want: []WorkloadIO{whole("8:32")}, wantErr: errTwice},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := parseIOStat([]byte(c.in))
+			got, err := parseIOStat([]byte(c.in), nil, names{})
 			require.ErrorIs(t, err, c.wantErr)
 			assert.Empty(t, cmp.Diff(c.want, got))
 		})
@@ -93,8 +93,8 @@ func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
 }
 
 func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
-	got, err := parseBlkio([]byte("8:0 Read 10\n(unknown) Read 5\n8:0 Write 20\n8:0 Sync 30\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 30\n" +
-		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"))
+	got, err := parseBlkio([]byte("8:0 Read 10\n(unknown) Read 5\n8:0 Write 20\n8:0 Sync 30\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 30\n"+
+		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"), nil, names{})
 	require.ErrorIs(t, err, errNoDevice)
 	want := []blkioDevice{
 		{number: "8:0", read: Some[uint64](10), write: Some[uint64](20)},
@@ -103,7 +103,7 @@ func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
 	}
 	assert.Equal(t, want, got)
 
-	got, err = parseBlkio([]byte("Total 0\n"))
+	got, err = parseBlkio([]byte("Total 0\n"), nil, names{})
 	require.NoError(t, err)
 	assert.Empty(t, got)
 }
@@ -112,7 +112,7 @@ func TestABlkioDeviceWithoutAllFourNumbersIsLeftOut(t *testing.T) {
 	both := func(number string) blkioDevice { return blkioDevice{number, Some[uint64](1), Some[uint64](2)} }
 	noWrite := blkioDevice{number: "8:32", read: Some[uint64](1)}
 
-	got, err := joinBlkio([]blkioDevice{both("8:0")}, []blkioDevice{{"8:0", Some[uint64](4096), Some[uint64](8192)}})
+	got, err := joinBlkio([]blkioDevice{both("8:0")}, []blkioDevice{{"8:0", Some[uint64](4096), Some[uint64](8192)}}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got)
 
@@ -121,7 +121,7 @@ func TestABlkioDeviceWithoutAllFourNumbersIsLeftOut(t *testing.T) {
 		"operations missing": {{both("8:0")}, {both("8:0"), both("8:16")}},
 		"writes missing":     {{both("8:0"), both("8:32")}, {both("8:0"), noWrite}},
 	} {
-		got, err := joinBlkio(c[0], c[1])
+		got, err := joinBlkio(c[0], c[1], nil)
 		require.ErrorIs(t, err, errPartial, name)
 		require.Len(t, got, 1, name)
 		assert.Equal(t, "8:0", got[0].Number, name)
@@ -166,8 +166,8 @@ func FuzzIOStat(f *testing.F) {
 	f.Add([]byte("8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n"))
 	f.Add([]byte("7:7 7:6 rbytes=1 wbytes=1 rios=1 wios=18446744073709551616 cost.usage=1\n(unknown) rios=1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		devices, err := parseIOStat(b)
-		again, _ := parseIOStat(append(bytes.Clone(b), "\n999:999 rbytes=1 wbytes=2 rios=3 wios=4\n"...))
+		devices, err := parseIOStat(b, nil, names{})
+		again, _ := parseIOStat(append(bytes.Clone(b), "\n999:999 rbytes=1 wbytes=2 rios=3 wios=4\n"...), nil, names{})
 		seen := map[string]bool{}
 		for i, d := range devices {
 			require.False(t, seen[d.Number], "one entry a device")
@@ -186,9 +186,9 @@ func FuzzBlkio(f *testing.F) {
 	f.Add([]byte("254:0 Read 33554432\n254:0 Write 8388608\nTotal 41943040\n"), []byte("254:0 Read 32\n254:0 Write 8\n"))
 	f.Add([]byte("(unknown) Read 1\n8:0 Read 18446744073709551616\n"), []byte("8:0 Write\n\n8:0 Read -1"))
 	f.Fuzz(func(t *testing.T, operations, size []byte) {
-		o, errO := parseBlkio(operations)
-		s, errS := parseBlkio(size)
-		devices, err := joinBlkio(o, s)
+		o, errO := parseBlkio(operations, nil, names{})
+		s, errS := parseBlkio(size, nil, names{})
+		devices, err := joinBlkio(o, s, nil)
 		require.LessOrEqual(t, len(devices), min(len(o), len(s)))
 		if errO == nil && errS == nil && err == nil {
 			require.Len(t, devices, len(o), "no device is lost in silence")

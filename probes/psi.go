@@ -61,7 +61,13 @@ func parsePSI(b []byte) (Stall, error) {
 }
 
 func psiTotal(words []byte) (uint64, error) {
-	for word := range bytes.FieldsSeq(words) {
+	// The kernel writes it last.
+	if i := bytes.LastIndexByte(words, '=') + 1; i >= len(" total=") && string(words[i-len(" total="):i]) == " total=" {
+		return parseUint(words[i:])
+	}
+	for len(words) > 0 {
+		var word []byte
+		word, words, _ = bytes.Cut(words, []byte{' '})
 		if digits, ok := bytes.CutPrefix(word, []byte("total=")); ok {
 			return parseUint(digits)
 		}

@@ -3,19 +3,23 @@ package probes
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // RecordingFormat is the first field of a recording's header.
-const RecordingFormat = "plimsoll-recording/1"
+const RecordingFormat = recordingFormats + "1"
+
+const recordingFormats = "plimsoll-recording/"
 
 // Header opens a recording: which machine, and what made it.
 type Header struct {
@@ -33,11 +37,13 @@ type Header struct {
 var ErrCutShort = errors.New("it is cut short: its writer did not close it")
 
 // Recorder writes Samples to a file: gzip over one line of JSON each, the
-// Header first. It belongs to one goroutine.
+// Header first. What is known of the cluster is in the lines where it changed. It belongs to one goroutine.
 type Recorder struct {
 	file *os.File
 	gz   *gzip.Writer
 	max  int64
+	// cluster is what was written of it last: it changes seldom.
+	cluster *Cluster
 }
 
 // ErrFull says that a recording reached its bound; what is in it stays.
@@ -76,7 +82,20 @@ func (r *Recorder) Add(s *Sample) error {
 	if size >= r.max {
 		return fmt.Errorf("record to %s: %w", r.file.Name(), ErrFull)
 	}
-	return r.write(s)
+	return r.write(r.short(s))
+}
+
+// short is a sample without what the line before it that had it says as well:
+// what is known of the cluster changes seldom.
+func (r *Recorder) short(s *Sample) *Sample {
+	if s.Cluster == nil || s.Cluster != r.cluster && !reflect.DeepEqual(s.Cluster, r.cluster) {
+		r.cluster = s.Cluster
+		return s
+	}
+	r.cluster = s.Cluster
+	same := *s
+	same.Cluster = nil
+	return &same
 }
 
 func (r *Recorder) write(v any) error {
@@ -137,11 +156,14 @@ func playLines(r io.Reader, f func(*Sample) error) (Header, error) {
 	if err != nil {
 		return h, err
 	}
+	var cluster *Cluster // as it was said last
 	for n := 1; lines.Scan(); n++ {
 		s, err := decodeSample(lines.Bytes())
 		if err != nil {
 			return h, fmt.Errorf("recording: sample %d: %w", n, orCutShort(lines, err))
 		}
+		cluster = cmp.Or(s.Cluster, cluster)
+		s.Cluster = cluster
 		if err := f(s); err != nil {
 			return h, err
 		}
@@ -154,10 +176,14 @@ func readHeader(lines *bufio.Scanner) (Header, error) {
 	if !lines.Scan() && lines.Err() != nil {
 		return h, inRecording(lines.Err())
 	}
-	if err := json.Unmarshal(lines.Bytes(), &h); err != nil || h.Format != RecordingFormat {
-		return Header{}, fmt.Errorf("recording: header: %w", orCutShort(lines, errNoHeader))
+	err := json.Unmarshal(lines.Bytes(), &h)
+	switch {
+	case err == nil && h.Format == RecordingFormat:
+		return h, nil
+	case err == nil && strings.HasPrefix(h.Format, recordingFormats):
+		return Header{}, fmt.Errorf("recording: header: its format is %.40q, this program reads %s: a newer one wrote it", h.Format, RecordingFormat)
 	}
-	return h, nil
+	return Header{}, fmt.Errorf("recording: header: %w", orCutShort(lines, errNoHeader))
 }
 
 var (
@@ -177,6 +203,9 @@ func decodeSample(line []byte) (*Sample, error) {
 		return nil, errNoClock
 	}
 	s.sort()
+	if s.Cluster != nil {
+		s.Cluster.index()
+	}
 	return &s, nil
 }
 

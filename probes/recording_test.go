@@ -76,7 +76,7 @@ func TestARecordingThatIsNotSortedIsFoundThroughAllTheSame(t *testing.T) {
 	require.Len(t, back, 1)
 	for _, found := range []bool{
 		back[0].disk("sda") != nil, back[0].disk("sdb") != nil, back[0].nic("lo") != nil,
-		back[0].nic("eth0") != nil, back[0].Workload("/a") != nil, back[0].Workload("/b") != nil,
+		back[0].nic("eth0") != nil, back[0].workload("/a") != nil, back[0].workload("/b") != nil,
 	} {
 		assert.True(t, found)
 	}
@@ -154,7 +154,7 @@ func TestTheLargestNodeFitsIntoARecording(t *testing.T) {
 		s.Workloads = append(s.Workloads, Workload{
 			Cgroup: fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%032d.slice", i),
 			Inode:  1 << 40, Kind: KindPod, Name: "kubepods-burstable-pod.slice", PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
-			MemoryBytes: n, InactiveFileBytes: n, MemoryLimitBytes: n, LimitHits: n, OOMKills: n, CPUMicroseconds: n, ThrottledMicroseconds: n,
+			MemoryBytes: n, InactiveFileBytes: n, RSSBytes: n, Reclaimed: n, Charged: n, MemoryLimitBytes: n, LimitHits: n, OOMKills: n, CPUMicroseconds: n, ThrottledMicroseconds: n,
 			Pressure: Pressure{CPU: Stall{n, n}, Memory: Stall{n, n}, IO: Stall{n, n}},
 			IO: []WorkloadIO{
 				{Number: "8:0", Reads: 1 << 62, Writes: 1 << 62, ReadBytes: 1 << 62, WrittenBytes: 1 << 62},

@@ -1,6 +1,9 @@
 package probes
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Sample is what the kernel said at one instant: counters and gauges as read,
 // nothing derived. It is what a recording keeps and what History derives
@@ -24,6 +27,19 @@ type Sample struct {
 	Disks     []Disk     `json:"disks"`
 	NICs      []NIC      `json:"nics"`
 	Workloads []Workload `json:"workloads"`
+	// IOSource is where the IO of workloads comes from.
+	IOSource IOSource `json:"workloadIoSource,omitempty"`
+	// Filesystems are the mounts that are watched.
+	Filesystems []Filesystem `json:"filesystems,omitempty"`
+
+	// Cluster is what the API server says of this node; nil where none is asked.
+	// It is not read here but handed in, and is part of the sample so that a
+	// recording has it.
+	Cluster *Cluster `json:"cluster,omitempty"`
+	// Said is what plugins of other processes said since the sample before, as
+	// JSON; absent where that is what they said before. It is handed in as well:
+	// whoever plays a recording cannot ask them.
+	Said json.RawMessage `json:"said,omitempty"`
 
 	// Probes says of each reader how long it took and why it failed, if it did.
 	Probes []Probe `json:"probes"`
@@ -35,6 +51,9 @@ type Probe struct {
 	Duration time.Duration `json:"durationNanoseconds"`
 	// Error is empty when the probe succeeded.
 	Error string `json:"error,omitempty"`
+	// Note is what a person should know of a probe that succeeded, such as
+	// that it reads less often than every tick.
+	Note string `json:"note,omitempty"`
 }
 
 // CPU is /proc/stat, cumulative seconds since boot, summed over CPUs.
@@ -54,6 +73,9 @@ type Memory struct {
 	FreeBytes      Opt[uint64] `json:"freeBytes,omitzero"`
 	SwapTotalBytes Opt[uint64] `json:"swapTotalBytes,omitzero"`
 	SwapFreeBytes  Opt[uint64] `json:"swapFreeBytes,omitzero"`
+	// InactiveFileBytes are pages of files that nobody asked for lately; a
+	// kubelet leaves them out of what it calls the node's working set.
+	InactiveFileBytes Opt[uint64] `json:"inactiveFileBytes,omitzero"`
 
 	// ScansDirect and ScansKswapd are pages scanned by global reclaim
 	// (pgscan_direct, pgscan_kswapd). A cgroup at its own limit moves neither.
@@ -62,9 +84,12 @@ type Memory struct {
 	// Refaults are pages that came back soon after reclaim
 	// (workingset_refault_anon + _file); a cgroup at its own limit moves it too.
 	Refaults Opt[uint64] `json:"refaultsTotal,omitzero"`
-	OOMKills Opt[uint64] `json:"oomKillsTotal,omitzero"`
-	SwapIns  Opt[uint64] `json:"swapInsTotal,omitzero"`
-	SwapOuts Opt[uint64] `json:"swapOutsTotal,omitzero"`
+	// Reclaimed are pages that global reclaim took back (pgsteal_direct,
+	// pgsteal_kswapd).
+	Reclaimed Opt[uint64] `json:"reclaimedTotal,omitzero"`
+	OOMKills  Opt[uint64] `json:"oomKillsTotal,omitzero"`
+	SwapIns   Opt[uint64] `json:"swapInsTotal,omitzero"`
+	SwapOuts  Opt[uint64] `json:"swapOutsTotal,omitzero"`
 
 	Absent Absent `json:"absent,omitempty"`
 }
@@ -101,6 +126,22 @@ type Network struct {
 	Absent Absent `json:"absent,omitempty"`
 }
 
+// Layer is where a device stands in a stack of devices that repeat the same
+// IO. What is judged or added up is of LayerLeaf alone.
+type Layer string
+
+// The layers.
+const (
+	// LayerLeaf is where IO is counted once: disks and physical NICs, the head
+	// of a multipath instead of its paths, a bond instead of its ports.
+	LayerLeaf Layer = "leaf"
+	// LayerStacked repeats the IO of leaves: LVM, md, crypt, loop on a file;
+	// VLANs, bridges, veths.
+	LayerStacked Layer = "stacked"
+	// LayerPath is below the leaf: a path of a multipath head, a port of a bond.
+	LayerPath Layer = "path"
+)
+
 // Disk is a whole block device, no partition: one line of /proc/diskstats
 // (kernel Documentation/admin-guide/iostats.rst).
 type Disk struct {
@@ -113,11 +154,20 @@ type Disk struct {
 	Sequence   Opt[uint64] `json:"sequence,omitzero"`
 	Rotational Opt[bool]   `json:"rotational,omitzero"`
 	SizeBytes  Opt[uint64] `json:"sizeBytes,omitzero"`
+	// WWID names the medium across reboots (/sys/block/X/{wwid,device/wwid}).
+	WWID Opt[string] `json:"wwid,omitzero"`
+	// Kind is what drives the device: disk, nvme, lvm, crypt, multipath, dm
+	// (any other target), md, loop, zram, ram, rom.
+	Kind string `json:"kind,omitempty"`
+	// Slaves are the devices directly below (/sys/block/X/slaves), by name: a
+	// stacked device's IO is done again by them.
+	Slaves []string `json:"slaves,omitempty"`
+	Layer  Layer    `json:"layer,omitempty"`
 
 	DiskCounters
 
 	Absent Absent `json:"absent,omitempty"`
-	series uint64
+	series series
 }
 
 // DiskCounters of one disk since it appeared. The kernel keeps the times in
@@ -144,11 +194,22 @@ type NIC struct {
 	// SpeedBytesPerSecond of the link per direction; absent when the driver
 	// does not know it (-1) or the link is down.
 	SpeedBytesPerSecond Opt[uint64] `json:"speedBytesPerSecond,omitzero"`
+	// Carrier: the link is up (/sys/class/net/X/carrier).
+	Carrier Opt[bool] `json:"carrier,omitzero"`
+	// Kind is what drives the device: physical, vf (an SR-IOV function), bond,
+	// vlan, bridge, veth, tun, loopback, or as sysfs calls it (DEVTYPE), virtual
+	// else.
+	Kind string `json:"kind,omitempty"`
+	// Master is the device that this one is a port of (/sys/class/net/X/master).
+	Master string `json:"master,omitempty"`
+	// Lower are the devices directly below (/sys/class/net/X/lower_*), by name.
+	Lower []string `json:"lower,omitempty"`
+	Layer Layer    `json:"layer,omitempty"`
 
 	NICCounters
 
 	Absent Absent `json:"absent,omitempty"`
-	series uint64
+	series series
 }
 
 // NICCounters of one NIC since it appeared, from /proc/1/net/dev.
@@ -185,10 +246,34 @@ type Workload struct {
 	Name   string `json:"name"`
 	// PodUID as the API server writes it, of pods only.
 	PodUID string `json:"podUid,omitempty"`
+	// Curbed: it carries a limit of the agent's own, so that its stall is our
+	// doing and nobody's pressure. It is handed in (Sample.Curb).
+	Curbed bool `json:"curbed,omitempty"`
 
-	// MemoryBytes is memory.current, or v1 memory.usage_in_bytes.
+	// At is when the counters were read, on CLOCK_MONOTONIC: rates divide by
+	// it, since not every workload is read in every sample. One that did
+	// nothing since is as of the sample.
+	At time.Duration `json:"monotonicNanoseconds,omitempty"`
+	// DetailAt is when the dearer files were read, which is done less often:
+	// InactiveFileBytes, SwapBytes, RSSBytes, Reclaimed, Charged, and on v1 LimitHits and OOMKills.
+	DetailAt time.Duration `json:"detailMonotonicNanoseconds,omitempty"`
+	// ThrottledAt is when ThrottledMicroseconds was read.
+	ThrottledAt time.Duration `json:"throttledMonotonicNanoseconds,omitempty"`
+
+	// MemoryBytes is memory.current, or v1 memory.usage_in_bytes. Of a workload
+	// that sleeps it is up to 5 s old: reclaim may have taken some since.
 	MemoryBytes       Opt[uint64] `json:"memoryBytes,omitzero"`
 	InactiveFileBytes Opt[uint64] `json:"inactiveFileBytes,omitzero"`
+	// SwapBytes is memory.swap.current, or v1 total_swap of memory.stat.
+	SwapBytes Opt[uint64] `json:"swapBytes,omitzero"`
+	// RSSBytes is memory that no file backs and that is not swapped (anon of
+	// memory.stat, v1 total_rss): reclaim gives back none of it but by swap.
+	RSSBytes Opt[uint64] `json:"rssBytes,omitzero"`
+	// Reclaimed are pages that were taken back from it (pgsteal of memory.stat,
+	// v2), Charged those that it took (total_pgpgin, v1): one of the two, as of
+	// DetailAt.
+	Reclaimed Opt[uint64] `json:"reclaimedTotal,omitzero"`
+	Charged   Opt[uint64] `json:"chargedTotal,omitzero"`
 	// MemoryLimitBytes is absent where there is no limit.
 	MemoryLimitBytes Opt[uint64] `json:"memoryLimitBytes,omitzero"`
 	// LimitHits counts how often the cgroup met its own limit: memory.events
@@ -203,11 +288,25 @@ type Workload struct {
 	// is not counted: then Absent says so under "io".
 	IO []WorkloadIO `json:"io,omitempty"`
 
+	// Network is what the pod's network namespace counted; of pods only, and
+	// absent where the pod uses the host's: Absent says so under "network".
+	Network Opt[WorkloadNetwork] `json:"network,omitzero"`
+
 	Pressure Pressure `json:"pressure,omitzero"`
 
 	Absent Absent `json:"absent,omitempty"`
-	series uint64
+	series series
 }
+
+// IOSource is the kernel's file that counts the IO of cgroups.
+type IOSource string
+
+// The sources. Of IOBlkio only the reads tell whose they are: what is written
+// back from the page cache is counted for no cgroup but the root.
+const (
+	IOStat  IOSource = "io.stat"
+	IOBlkio IOSource = "blkio.throttle"
+)
 
 // WorkloadIO is what one cgroup did on one device: io.stat, or v1 blkio
 // throttle.io_service_bytes_recursive and io_serviced_recursive.
@@ -218,4 +317,40 @@ type WorkloadIO struct {
 	Writes       uint64 `json:"writesCompletedTotal"`
 	ReadBytes    uint64 `json:"readBytesTotal"`
 	WrittenBytes uint64 `json:"writtenBytesTotal"`
+}
+
+// WorkloadNetwork is what all devices but lo counted in the network namespace
+// of a workload (/proc/<pid>/net/dev of one of its processes).
+type WorkloadNetwork struct {
+	// At is when it was read, on CLOCK_MONOTONIC: not every sample reads it.
+	At time.Duration `json:"monotonicNanoseconds"`
+	// Namespace is the inode of the network namespace; counters of two are
+	// never compared.
+	Namespace uint64 `json:"namespace"`
+
+	ReceiveBytes    uint64 `json:"receiveBytesTotal"`
+	ReceivePackets  uint64 `json:"receivePacketsTotal"`
+	TransmitBytes   uint64 `json:"transmitBytesTotal"`
+	TransmitPackets uint64 `json:"transmitPacketsTotal"`
+}
+
+// Filesystem is one mount that is watched, as statfs(2) tells it.
+type Filesystem struct {
+	Mountpoint string `json:"mountpoint"`
+	// Type as in /proc/1/mountinfo, such as ext4; Device its source.
+	Type   string `json:"type,omitempty"`
+	Device string `json:"device,omitempty"`
+	// Use is who looks after its room; empty: not known, or not yet.
+	Use FilesystemUse `json:"use,omitempty"`
+
+	SizeBytes Opt[uint64] `json:"sizeBytes,omitzero"`
+	// AvailableBytes to those who are not root.
+	AvailableBytes Opt[uint64] `json:"availableBytes,omitzero"`
+	Files          Opt[uint64] `json:"files,omitzero"`
+	FilesFree      Opt[uint64] `json:"filesFree,omitzero"`
+	// AgeSeconds since the values were read: a mount that hangs keeps its last
+	// ones and grows old. Absent: never read.
+	AgeSeconds Opt[float64] `json:"ageSeconds,omitzero"`
+
+	Absent Absent `json:"absent,omitempty"`
 }

@@ -1,6 +1,9 @@
 package probes
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Snapshot is the node at one tick: the newest Sample, its disk times
 // unwrapped, with the rates and ratios over the sliding window before it. It
@@ -23,11 +26,19 @@ type Snapshot struct {
 	Disks     []DiskState     `json:"disks"`
 	NICs      []NICState      `json:"nics"`
 	Workloads []WorkloadState `json:"workloads"`
-	Probes    []Probe         `json:"probes"`
+	// Contention says of memory and of each disk in use who uses it and who
+	// waits for it.
+	Contention []Contention `json:"contention,omitempty"`
+	IOSource   IOSource     `json:"workloadIoSource,omitempty"`
+	// Filesystems are as in the Sample.
+	Filesystems []Filesystem `json:"filesystems,omitempty"`
+	Probes      []Probe      `json:"probes"`
+	// Cluster is as in the Sample. In JSON each workload has its pod instead.
+	Cluster *Cluster `json:"-"`
 
 	Absent Absent `json:"absent,omitempty"`
 
-	points []*Sample // what Over looks back on; the newest is the last
+	points []*point // what Over looks back on; the newest is the last
 }
 
 // CPUState is the CPUs and what they did in the window.
@@ -136,12 +147,17 @@ type WorkloadState struct {
 	// gives back for nothing.
 	WorkingSetBytes Opt[uint64]        `json:"workingSetBytes,omitzero"`
 	Rates           Opt[WorkloadRates] `json:"rates,omitzero"`
+	// Pod is what the API server says of the pod; nil where it does not.
+	Pod *Pod `json:"pod,omitempty"`
 }
 
 // WorkloadRates over a window; each part is absent when its counter is.
 type WorkloadRates struct {
 	WindowSeconds float64      `json:"windowSeconds"`
 	CPUCores      Opt[float64] `json:"cpuCores,omitzero"`
+	// MemoryTakenPerSecond is what it grew by and what reclaim took back from
+	// it meanwhile, in bytes; below zero for one that gave more back.
+	MemoryTakenPerSecond Opt[float64] `json:"memoryTakenBytesPerSecond,omitzero"`
 	// ThrottledRatio is the time its CPU quota held it back, per second; more
 	// than one CPU may be held at once.
 	ThrottledRatio Opt[float64] `json:"throttledRatio,omitzero"`
@@ -150,6 +166,18 @@ type WorkloadRates struct {
 	// may be its own limit's and not the node's.
 	LimitHits Opt[uint64]       `json:"limitHits,omitzero"`
 	IO        []WorkloadIORates `json:"io,omitempty"`
+	// Network of a pod's own namespace, over a window of its own.
+	Network Opt[WorkloadNetworkRates] `json:"network,omitzero"`
+}
+
+// WorkloadNetworkRates is what the devices of a workload's network namespace
+// did.
+type WorkloadNetworkRates struct {
+	WindowSeconds            float64 `json:"windowSeconds"`
+	ReceiveBytesPerSecond    float64 `json:"receiveBytesPerSecond"`
+	ReceivePacketsPerSecond  float64 `json:"receivePacketsPerSecond"`
+	TransmitBytesPerSecond   float64 `json:"transmitBytesPerSecond"`
+	TransmitPacketsPerSecond float64 `json:"transmitPacketsPerSecond"`
 }
 
 // WorkloadIORates is what a workload did on one device.
@@ -161,15 +189,34 @@ type WorkloadIORates struct {
 	WrittenBytesPerSecond float64 `json:"writtenBytesPerSecond"`
 }
 
-func newSnapshot(points []*Sample, seq uint64, window time.Duration, gaps uint64, gap string) *Snapshot {
-	now := points[len(points)-1]
+// emptySnapshot has what a sample says, and no rates.
+func emptySnapshot(now *Sample, seq uint64) *Snapshot {
 	s := &Snapshot{
-		Time: now.Time, Sequence: seq, UptimeSeconds: now.Boottime.Seconds(), Gaps: gaps,
+		Time: now.Time, Sequence: seq, UptimeSeconds: now.Boottime.Seconds(),
 		CPU: CPUState{CPU: now.CPU}, Memory: MemoryState{Memory: now.Memory},
 		Pressure: PressureState{Totals: now.Pressure}, Network: NetworkState{Network: now.Network},
 		Disks: make([]DiskState, len(now.Disks)), NICs: make([]NICState, len(now.NICs)),
-		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: append([]Probe{}, now.Probes...), points: points,
+		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: append([]Probe{}, now.Probes...),
+		Filesystems: slices.Clone(now.Filesystems), IOSource: now.IOSource, Cluster: now.Cluster,
 	}
+	for i := range s.Disks {
+		s.Disks[i].Disk = now.Disks[i]
+	}
+	for i := range s.NICs {
+		s.NICs[i].NIC = now.NICs[i]
+	}
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		w.Workload, w.Pod = now.Workloads[i], now.Cluster.pod(now.Workloads[i].PodUID)
+		if w.At == 0 { // of a recording from before each had its own
+			w.At, w.DetailAt, w.ThrottledAt = now.Monotonic, now.Monotonic, now.Monotonic
+		}
+	}
+	return s
+}
+
+// derive takes the rates over a window. gap is why it was dropped last.
+func (s *Snapshot) derive(window time.Duration, gap string) {
 	w, _ := s.Over(window)
 	s.WindowSeconds = w.Seconds()
 	if s.WindowSeconds == 0 {
@@ -178,28 +225,31 @@ func newSnapshot(points []*Sample, seq uint64, window time.Duration, gaps uint64
 			s.Absent.Because("rates", "window dropped: "+gap)
 		}
 	}
-	s.derive(w)
-	return s
-}
-
-func (s *Snapshot) derive(w Window) {
 	s.CPU.BusyRatio = w.CPUBusy()
 	s.Memory.AvailableRatio = s.Memory.availableRatio()
 	s.Memory.MemoryRates = w.Memory()
 	s.Pressure.Ratios = w.Pressure()
 	s.Network = w.network()
 	for i := range s.Disks {
-		d := &w.to.Disks[i]
-		s.Disks[i] = DiskState{Disk: *d, Rates: w.disk(d)}
+		s.Disks[i].Rates = w.Disk(&s.Disks[i].Disk)
 	}
 	for i := range s.NICs {
-		n := &w.to.NICs[i]
-		s.NICs[i] = NICState{NIC: *n, Rates: w.nic(n)}
+		s.NICs[i].Rates = w.NIC(&s.NICs[i].NIC)
 	}
+	s.deriveWorkloads(w)
+}
+
+func (s *Snapshot) deriveWorkloads(w Window) {
+	devices := 0
 	for i := range s.Workloads {
-		l := &w.to.Workloads[i]
-		s.Workloads[i] = WorkloadState{Workload: *l, WorkingSetBytes: l.workingSet(), Rates: w.Workload(l)}
+		devices += len(s.Workloads[i].IO)
 	}
+	io := make([]WorkloadIORates, 0, devices) // of all of them
+	for i := range s.Workloads {
+		l := &s.Workloads[i]
+		l.WorkingSetBytes, l.Rates = l.workingSet(), w.workload(&l.Workload, &io)
+	}
+	s.Contention = s.contention(w, func(i int) Opt[WorkloadRates] { return s.Workloads[i].Rates }, func(i int) Opt[DiskRates] { return s.Disks[i].Rates })
 }
 
 func (m Memory) availableRatio() Opt[float64] {
@@ -222,3 +272,6 @@ func (w *Workload) workingSet() Opt[uint64] {
 
 // Monotonic is the snapshot's instant on CLOCK_MONOTONIC.
 func (s *Snapshot) Monotonic() time.Duration { return s.points[len(s.points)-1].Monotonic }
+
+// BootID of the boot that the snapshot is of.
+func (s *Snapshot) BootID() string { return s.points[len(s.points)-1].BootID }

@@ -84,7 +84,7 @@ func fields(of reflect.Type, visit func(in reflect.Type, f reflect.StructField))
 		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
 			of = of.Elem()
 		}
-		if of.Kind() != reflect.Struct || seen[of] || of == reflect.TypeFor[time.Time]() {
+		if of.Kind() != reflect.Struct || seen[of] || of == reflect.TypeFor[time.Time]() || of == reflect.TypeFor[point]() {
 			return
 		}
 		seen[of] = true
@@ -118,9 +118,9 @@ func TestEveryOptionalMeasurementIsLeftOutWhenItIsAbsent(t *testing.T) {
 
 // A key ends in its unit or says that it counts.
 func TestTheUnitOfEachNumberStandsInItsKey(t *testing.T) {
-	unit := regexp.MustCompile(`(Bytes|Seconds|Nanoseconds|Microseconds|PerSecond|Ratio|Total|Cpus|Cores)$`)
+	unit := regexp.MustCompile(`(Bytes|Seconds|Nanoseconds|Microseconds|PerSecond|Ratio|Total|Cpus|Cores|Millicores)$`)
 	// Counts and numbers that name something have none.
-	none := []string{"sequence", "gaps", "index", "inode", "oomKills", "limitHits", "queueLength"}
+	none := []string{"sequence", "gaps", "index", "inode", "oomKills", "limitHits", "queueLength", "namespace", "files", "filesFree", "moreCulprits", "moreSufferers"}
 	n := 0
 	visit := func(in reflect.Type, f reflect.StructField) {
 		of := f.Type
@@ -140,7 +140,7 @@ func TestTheUnitOfEachNumberStandsInItsKey(t *testing.T) {
 
 func TestKeysAreLowerCamelCase(t *testing.T) {
 	visit := func(in reflect.Type, f reflect.StructField) {
-		if !f.Anonymous {
+		if !f.Anonymous && key(f) != "-" {
 			assert.Regexp(t, `^[a-z][a-zA-Z]*$`, key(f), "%s.%s", in.Name(), f.Name)
 		}
 	}

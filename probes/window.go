@@ -9,9 +9,9 @@ import (
 // Window is the time between two samples of one unbroken history. What is
 // derived from it is absent where a counter is, and where it went back.
 type Window struct {
-	points []*Sample // all that is kept, contiguous; the newest is to
-	from   int       // index of the older end
-	to     *Sample
+	points []*point // all that is kept, contiguous; the newest is to
+	from   int      // index of the older end
+	to     *point
 	seq    uint64 // of to
 }
 
@@ -27,6 +27,12 @@ func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
 	return w, w.Elapsed() >= d-jitter
 }
 
+// Step is the window since the sample before.
+func (s *Snapshot) Step() Window {
+	last := len(s.points) - 1
+	return Window{points: s.points, from: max(0, last-1), to: s.points[last], seq: s.Sequence}
+}
+
 // jitter of a tick that came late or early within which a window still counts
 // as covered.
 const jitter = 50 * time.Millisecond
@@ -40,11 +46,11 @@ func (w Window) Seconds() float64 { return w.Elapsed().Seconds() }
 // base is the sample against which an object of the given series is
 // differenced: the window's older end, or where the series began if that was
 // later. Nil when that is the newest sample itself.
-func (w Window) base(series uint64) *Sample {
+func (w Window) base(of series) *point {
 	oldest := w.seq - uint64(len(w.points)-1)
 	i := w.from
-	if series > oldest+uint64(i) {
-		i = int(series - oldest)
+	if of.began > oldest+uint64(i) {
+		i = int(of.began - oldest)
 	}
 	if i >= len(w.points)-1 {
 		return nil
@@ -111,21 +117,32 @@ func (w Window) network() NetworkState {
 	s := NetworkState{Network: n}
 	s.ListenDropsPerSecond = w.rate(n.ListenDrops, b.ListenDrops)
 	s.SoftnetSqueezedPerSecond = w.rate(n.SoftnetSqueezed, b.SoftnetSqueezed)
-	sent, ok1 := moved(n.TCPSegmentsSent, b.TCPSegmentsSent).Get()
-	again, ok2 := moved(n.TCPRetransmits, b.TCPRetransmits).Get()
-	if ok1 && ok2 && sent > 0 {
-		s.TCPRetransmitRatio = Some(float64(again) / float64(sent))
+	sent, again := w.TCP()
+	all, ok1 := sent.Get()
+	retransmits, ok2 := again.Get()
+	if ok1 && ok2 && all > 0 {
+		s.TCPRetransmitRatio = Some(float64(retransmits) / float64(all))
 	}
 	return s
 }
 
-func (w Window) disk(d *Disk) Opt[DiskRates] {
+// TCP is how many segments the host's own network namespace sent in the window,
+// and how many of them again. Both are absent in a window of no length.
+func (w Window) TCP() (sent, again Opt[uint64]) {
+	if w.Elapsed() <= 0 {
+		return sent, again
+	}
+	n, b := w.to.Network, w.points[w.from].Network
+	return moved(n.TCPSegmentsSent, b.TCPSegmentsSent), moved(n.TCPRetransmits, b.TCPRetransmits)
+}
+
+// Disk is what a disk of the snapshot did in the window.
+func (w Window) Disk(d *Disk) Opt[DiskRates] {
 	b := w.base(d.series)
-	was := b.disk(d.Name)
-	if was == nil {
+	if b == nil {
 		return Opt[DiskRates]{}
 	}
-	c, ok := d.minus(was.DiskCounters)
+	c, ok := d.minus(b.disks[d.series.slot])
 	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
 	if !ok || seconds <= 0 {
 		return Opt[DiskRates]{}
@@ -150,13 +167,13 @@ func await(ms, requests uint64) Opt[float64] {
 	return Some(float64(ms) / 1000 / float64(requests))
 }
 
-func (w Window) nic(n *NIC) Opt[NICRates] {
+// NIC is what a NIC of the snapshot did in the window.
+func (w Window) NIC(n *NIC) Opt[NICRates] {
 	b := w.base(n.series)
-	was := b.nic(n.Name)
-	if was == nil {
+	if b == nil {
 		return Opt[NICRates]{}
 	}
-	c, ok := n.minus(was.NICCounters)
+	c, ok := n.minus(b.nics[n.series.slot])
 	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
 	if !ok || seconds <= 0 {
 		return Opt[NICRates]{}
@@ -177,31 +194,138 @@ func (w Window) nic(n *NIC) Opt[NICRates] {
 	return Some(r)
 }
 
-// Workload is what a workload of the snapshot did in the window.
+// Workload is what a workload of the snapshot did in the window. Its parts are
+// divided by the time between their own two readings; one that was not read
+// twice has no rate.
 func (w Window) Workload(l *Workload) Opt[WorkloadRates] {
-	b := w.base(l.series)
-	was := b.Workload(l.Cgroup)
+	var io []WorkloadIORates
+	return w.workload(l, &io)
+}
+
+// workload appends the rates of IO to a list that others share.
+func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] {
+	was := w.past(l)
 	if was == nil {
 		return Opt[WorkloadRates]{}
 	}
-	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
+	seconds := (l.At - was.at).Seconds()
 	if seconds <= 0 {
 		return Opt[WorkloadRates]{}
 	}
-	return Some(WorkloadRates{
+	r := WorkloadRates{
 		WindowSeconds:  seconds,
-		CPUCores:       per(l.CPUMicroseconds, was.CPUMicroseconds, seconds*1e6),
-		ThrottledRatio: per(l.ThrottledMicroseconds, was.ThrottledMicroseconds, seconds*1e6),
-		Pressure:       w.ratios(l.Pressure, was.Pressure, seconds),
-		LimitHits:      moved(l.LimitHits, was.LimitHits),
-		IO:             ioRates(l.IO, was.IO, seconds),
-	})
+		CPUCores:       per(l.CPUMicroseconds, past(was.cpu), seconds*1e6),
+		ThrottledRatio: per(l.ThrottledMicroseconds, past(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6),
+		LimitHits:      moved(l.LimitHits, past(was.hits)),
+		Network:        networkRates(l.Network, was.network),
+
+		MemoryTakenPerSecond: was.memoryTaken(l),
+	}
+	start := len(*io)
+	if *io = appendIORates(*io, l.IO, was.io, seconds); len(*io) > start {
+		r.IO = slices.Clip((*io)[start:])
+	}
+	r.Pressure.CPU = was.stall(0, l.Pressure.CPU, seconds)
+	r.Pressure.Memory = was.stall(1, l.Pressure.Memory, seconds)
+	r.Pressure.IO = was.stall(2, l.Pressure.IO, seconds)
+	return Some(r)
 }
 
-// ioRates leaves out a device that was not there before or whose counters
+// MemoryStall is the share of the window in which tasks of a workload stalled
+// on memory, and how often it met its own limit: what Workload has, for those
+// who ask that of every workload at every tick.
+func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64]) {
+	was := w.past(l)
+	if was == nil {
+		return StallRatio{}, Opt[uint64]{}
+	}
+	return was.stall(1, l.Pressure.Memory, (l.At - was.at).Seconds()), moved(l.LimitHits, past(was.hits))
+}
+
+// CPUSupply is how many CPUs a workload had on average in the window, and the
+// share of it in which some task of it waited for one, without the time that its
+// own quota held tasks back, which the kernel counts as waiting too. That time
+// is added up over CPUs, so rather more is taken off than less.
+func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
+	was := w.past(l)
+	if was == nil {
+		return cores, waited
+	}
+	seconds := (l.At - was.at).Seconds()
+	cores = per(l.CPUMicroseconds, past(was.cpu), seconds*1e6)
+	some, ok1 := was.stall(0, l.Pressure.CPU, seconds).Some.Get()
+	held, ok2 := moved(l.ThrottledMicroseconds, past(was.throttled)).Get()
+	if !ok1 || !ok2 || seconds <= 0 {
+		return cores, waited
+	}
+	return cores, Some(max(0, some-float64(held)/(seconds*1e6)))
+}
+
+// OOMKills is how many processes of a workload the kernel ended in the window
+// for want of memory.
+func (w Window) OOMKills(l *Workload) Opt[uint64] {
+	was := w.past(l)
+	if was == nil {
+		return Opt[uint64]{}
+	}
+	return moved(l.OOMKills, past(was.kills))
+}
+
+// past is what a workload had counted at the window's older end; nil when it
+// was not there before.
+func (w Window) past(l *Workload) *pastWorkload {
+	b := w.base(l.series)
+	if b == nil {
+		return nil
+	}
+	return &b.workloads[l.series.slot]
+}
+
+func (p *pastWorkload) stall(of int, now Stall, seconds float64) StallRatio {
+	return StallRatio{Some: share(now.Some, past(p.pressure[of].some), seconds), Full: share(now.Full, past(p.pressure[of].full), seconds)}
+}
+
+// memoryTaken is what a workload took: on v1 what it was charged for, which is
+// known as of DetailAt; on v2 what it grew by and what was taken back, which is
+// left out when it was not read again.
+func (p *pastWorkload) memoryTaken(l *Workload) Opt[float64] {
+	seconds, detail := (l.At - p.at).Seconds(), (l.DetailAt - p.detailAt).Seconds()
+	if charged := per(l.Charged, past(p.charged), detail/pageBytes()); !charged.IsZero() {
+		return charged
+	}
+	now, ok1 := l.MemoryBytes.Get()
+	was, ok2 := past(p.memory).Get()
+	if !ok1 || !ok2 || seconds <= 0 {
+		return Opt[float64]{}
+	}
+	back, _ := per(l.Reclaimed, past(p.reclaimed), detail/pageBytes()).Get()
+	return Some((float64(now)-float64(was))/seconds + back)
+}
+
+// networkRates are absent when it was not read anew, or is another namespace.
+func networkRates(o Opt[WorkloadNetwork], was WorkloadNetwork) Opt[WorkloadNetworkRates] {
+	now, ok := o.Get()
+	seconds := (now.At - was.At).Seconds()
+	if !ok || was.At == 0 || seconds <= 0 || now.Namespace != was.Namespace {
+		return Opt[WorkloadNetworkRates]{}
+	}
+	var d differ
+	r := WorkloadNetworkRates{
+		WindowSeconds:            seconds,
+		ReceiveBytesPerSecond:    float64(d.u64(now.ReceiveBytes, was.ReceiveBytes)) / seconds,
+		ReceivePacketsPerSecond:  float64(d.u64(now.ReceivePackets, was.ReceivePackets)) / seconds,
+		TransmitBytesPerSecond:   float64(d.u64(now.TransmitBytes, was.TransmitBytes)) / seconds,
+		TransmitPacketsPerSecond: float64(d.u64(now.TransmitPackets, was.TransmitPackets)) / seconds,
+	}
+	if d.broken {
+		return Opt[WorkloadNetworkRates]{}
+	}
+	return Some(r)
+}
+
+// appendIORates leaves out a device that was not there before or whose counters
 // went back.
-func ioRates(now, was []WorkloadIO, seconds float64) []WorkloadIORates {
-	var rates []WorkloadIORates
+func appendIORates(rates []WorkloadIORates, now, was []WorkloadIO, seconds float64) []WorkloadIORates {
 	for _, n := range now {
 		i := slices.IndexFunc(was, func(io WorkloadIO) bool { return io.Number == n.Number })
 		if i < 0 {

@@ -41,7 +41,7 @@ func TestNoRateIsEverHuge(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		n := now[i]
 		c := Some(n)
-		s.Memory = Memory{ScansDirect: c, ScansKswapd: c, Refaults: c, OOMKills: c, SwapIns: c}
+		s.Memory = Memory{ScansDirect: c, ScansKswapd: c, Refaults: c, Reclaimed: c, OOMKills: c, SwapIns: c}
 		s.Network = Network{TCPSegmentsSent: c, TCPRetransmits: c, ListenDrops: c, SoftnetSqueezed: c}
 		s.CPU = CPU{Online: Some(1), Seconds: map[string]float64{"user": float64(n)}}
 		s.NICs = []NIC{{Name: "eth0", NICCounters: NICCounters{TransmitDrops: n}}}
@@ -99,6 +99,35 @@ func TestEachCounterOfANICGoesIntoItsOwnRate(t *testing.T) {
 		WindowSeconds: 1, ReceiveBytesPerSecond: 200, TransmitBytesPerSecond: 1100, ReceivePacketsPerSecond: 3, TransmitPacketsPerSecond: 13,
 		ErrorsPerSecond: 22, DropsPerSecond: 26, ReceiveUtilizationRatio: Some(0.2), TransmitUtilizationRatio: Some(1.1),
 	}, r)
+}
+
+func TestSegmentsAndKillsAreCountedOverAnyWindow(t *testing.T) {
+	s := feed(testHistory(), 4, func(i int, s *Sample) {
+		n := uint64(i * i)
+		s.Network = Network{TCPSegmentsSent: Some(100 * n), TCPRetransmits: Some(3 * n)}
+		s.Workloads = []Workload{{Cgroup: "/a", OOMKills: Some(5 + n)}, {Cgroup: "/b"}}
+		if i == 3 {
+			s.Workloads = append(s.Workloads, Workload{Cgroup: "/new", OOMKills: Some(uint64(9))})
+		}
+	})
+	for d, want := range map[time.Duration]uint64{testTick: 9 - 4, 2 * testTick: 9 - 1, time.Minute: 9} {
+		w, _ := s.Over(d)
+		sent, again := w.TCP()
+		assert.Equal(t, u64(100*want), sent)
+		assert.Equal(t, u64(3*want), again)
+		assert.Equal(t, u64(want), w.OOMKills(&s.Workloads[0].Workload))
+		assert.Zero(t, w.OOMKills(&s.Workloads[1].Workload), "absent is not zero")
+		assert.Zero(t, w.OOMKills(&s.Workloads[2].Workload), "what it had counted before is not known")
+	}
+	none, _ := s.Over(0)
+	sent, again := none.TCP()
+	assert.Zero(t, sent)
+	assert.Zero(t, again)
+	back := feed(testHistory(), 2, func(i int, s *Sample) {
+		s.Workloads = []Workload{{Cgroup: "/a", OOMKills: Some(uint64(1 - i))}}
+	})
+	w, _ := back.Over(time.Minute)
+	assert.Zero(t, w.OOMKills(&back.Workloads[0].Workload), "a container's count went with it")
 }
 
 func TestEachCounterOfAWorkloadGoesIntoItsOwnRate(t *testing.T) {

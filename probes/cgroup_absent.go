@@ -1,0 +1,70 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+)
+
+// where says in which of the node's directories a source's files are; without
+// one the name of what would have been measured there is absent.
+func (t *tracked) where(of fileGroup, from source, name string) (int, bool) {
+	switch {
+	case from.dir < 0:
+		t.because(of, name, t.c.reasons.join("no ", from.hierarchy, " hierarchy is mounted"))
+		return 0, false
+	case t.in[from.dir].inode != 0:
+		return from.dir, true
+	case errors.Is(t.in[from.dir].err, fs.ErrNotExist):
+		t.because(of, name, t.c.reasons.join("no cgroup of this path in the ", from.hierarchy, " hierarchy"))
+	default:
+		t.because(of, name, fmt.Sprintf("the %s hierarchy: %v", from.hierarchy, t.in[from.dir].err))
+	}
+	return 0, false
+}
+
+// absence is why something of a group is absent.
+type absence struct {
+	of        fileGroup
+	what, why string
+}
+
+// begin is said before a group is read: what was absent of it may be there now.
+func (t *tracked) begin(of fileGroup) { t.begun |= 1 << of }
+
+func (t *tracked) because(of fileGroup, what, why string) {
+	if why != "" {
+		t.unread(of)
+		t.c.found = append(t.c.found, absence{of, what, why})
+	}
+}
+
+// sayAbsent puts the reasons into the workload, whose maps are made anew only
+// when one of them changed: they are shared with Samples.
+func (t *tracked) sayAbsent() {
+	begun, found := t.begun, t.c.found
+	t.begun, t.c.found = 0, found[:0]
+	if len(found) == 0 && len(t.absent) == 0 {
+		return
+	}
+	for _, a := range t.absent {
+		if begun&(1<<a.of) == 0 {
+			found = append(found, a)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b absence) int { return int(a.of) - int(b.of) })
+	t.c.found = found[:0]
+	if slices.Equal(found, t.absent) {
+		return
+	}
+	t.absent = append(t.absent[:0], found...)
+	t.w.Absent, t.w.Pressure.Absent = nil, nil
+	for _, a := range t.absent {
+		to := &t.w.Absent
+		if a.of.isStall() {
+			to = &t.w.Pressure.Absent
+		}
+		to.Because(a.what, a.why)
+	}
+}

@@ -1,0 +1,293 @@
+package probes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// readMemoryDetail reads what memory.stat has, which on a large cgroup can
+// take milliseconds, and what seldom changes.
+func (t *tracked) readMemoryDetail(urgent bool) {
+	i, v1, ok := t.memoryDir()
+	switch {
+	case !ok:
+		return
+	case v1:
+		t.readMemoryDetailV1(i)
+		return
+	}
+	t.readMemoryStat(i, statLine{"inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
+		statLine{"anon", nameRSS, &t.w.RSSBytes}, statLine{"pgsteal", nameReclaimed, &t.w.Reclaimed})
+	if t.restDue {
+		t.begin(ofSeldom)
+		t.readLimitV2(i)
+	}
+	// One that had nothing swapped gets there by way of a shortage.
+	if swapped, known := t.w.SwapBytes.Get(); known && swapped == 0 && !urgent && !t.restDue {
+		return
+	}
+	t.numberOnce(ofDetail, &t.w.SwapBytes, nameSwap, i, "memory.swap.current")
+}
+
+// statLine is a line of memory.stat, the measurement's name, and where it goes.
+type statLine struct {
+	key, name string
+	to        *Opt[uint64]
+}
+
+// readMemoryStat takes lines of memory.stat. Where the file is slow twice in a
+// row it is left alone for a while.
+func (t *tracked) readMemoryStat(i int, lines ...statLine) {
+	if t.c.now < t.statAgain {
+		return
+	}
+	t.begin(ofStat)
+	begun := time.Now()
+	b, err := t.once(i, "memory.stat")
+	t.paceStat(time.Since(begun))
+	for _, l := range lines {
+		*l.to = Opt[uint64]{}
+	}
+	if err == nil {
+		err = keyed(b, "memory.stat", func(key []byte, value uint64) {
+			for _, l := range lines {
+				if l.key == string(key) {
+					*l.to = Some(value)
+				}
+			}
+		})
+	}
+	for _, l := range lines {
+		if l.to.IsZero() || err != nil {
+			t.keep(ofStat, l.to, Opt[uint64]{}, l.name, l.key+" in memory.stat", err)
+		}
+	}
+}
+
+// slowStat is when a read of memory.stat counts as slow. On a host of many CPUs
+// the kernel gathers it from all of them for a cgroup and all below.
+const slowStat = 10 * time.Millisecond
+
+func (t *tracked) paceStat(took time.Duration) {
+	switch {
+	case took < slowStat:
+		t.slowBefore = false
+	case !t.slowBefore: // it may be that we had to wait for a CPU
+		t.slowBefore = true
+	default:
+		t.statAgain = t.c.now + restEvery
+	}
+}
+
+// readLimitV2 reads memory.max, where "max" is no limit: absent, and nothing
+// is wrong.
+func (t *tracked) readLimitV2(i int) {
+	b, err := t.once(i, "memory.max")
+	if err == nil && string(trimNewline(b)) == "max" {
+		t.w.MemoryLimitBytes = Opt[uint64]{}
+		return
+	}
+	t.take(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, "memory.max", b, err)
+}
+
+// readThrottling adds up the throttling of a cgroup and those below it: the
+// kernel counts it only where it happens, and a pod's containers are the ones
+// that carry quotas. Where none has run under a quota it is not asked often.
+func (t *tracked) readThrottling() {
+	from, key := t.c.from.throttling, "throttled_usec"
+	if from.v1 {
+		key = "throttled_time"
+	}
+	// A new container may have a quota, and may be the first that runs at all.
+	if t.unthrottled && !t.restDue && from.dir >= 0 && t.c.subtreeHolds(&t.in[from.dir]) {
+		return
+	}
+	t.begin(ofThrottling)
+	t.w.ThrottledAt = t.c.now
+	i, ok := t.where(ofThrottling, from, nameThrottled)
+	if !ok {
+		return
+	}
+	periods := uint64(0)
+	all, err := t.sumAll(i, "cpu.stat", func(b []byte) (Opt[uint64], error) {
+		n, _ := firstOfKey(b, "cpu.stat", "nr_periods")
+		ran, _ := n.Get()
+		periods += ran
+		return firstOfKey(b, "cpu.stat", key)
+	})
+	t.unthrottled = err == nil && periods == 0
+	switch {
+	case from.v1:
+		t.keep(ofThrottling, &t.w.ThrottledMicroseconds, microseconds(all), nameThrottled, "throttled_time in cpu.stat (CONFIG_CFS_BANDWIDTH)", err)
+	case err == nil && all.IsZero():
+		t.w.ThrottledMicroseconds = all
+		t.because(ofThrottling, nameThrottled, notEnabled("cpu"))
+	default:
+		t.keep(ofThrottling, &t.w.ThrottledMicroseconds, all, nameThrottled, "throttled_usec in cpu.stat", err)
+	}
+}
+
+// sumKeyed adds up one line of a file.
+func (t *tracked) sumKeyed(i int, file, key string) (Opt[uint64], error) {
+	return t.sumAll(i, file, func(b []byte) (Opt[uint64], error) { return firstOfKey(b, file, key) })
+}
+
+// sumAll adds to a cgroup's own counter those of the cgroups below it. A
+// cgroup below that has none has nothing to add. The sum falls when a
+// container goes; it is a reset then, as for every counter that goes back.
+func (t *tracked) sumAll(i int, file string, value func([]byte) (Opt[uint64], error)) (Opt[uint64], error) {
+	b, err := t.once(i, file)
+	if err != nil {
+		return Opt[uint64]{}, err
+	}
+	total, err := value(b)
+	if total.IsZero() || err != nil {
+		return Opt[uint64]{}, err
+	}
+	for _, dir := range t.c.subtree(t.node, i) {
+		v, err := t.belowOne(dir, file, value)
+		if err == nil && !v.IsZero() {
+			total, err = sum(total, v)
+		}
+		if err != nil {
+			return Opt[uint64]{}, fmt.Errorf("a cgroup below: %w", err)
+		}
+	}
+	return total, nil
+}
+
+// belowOne reads a file of a cgroup below; one that is gone has no value.
+func (t *tracked) belowOne(dir, file string, value func([]byte) (Opt[uint64], error)) (Opt[uint64], error) {
+	fd, err := t.c.path.open(dir, "/", file)
+	if err == nil {
+		defer closeFD(fd)
+		t.c.buf, err = readShown(fd, file, t.c.buf)
+	} else {
+		err = fmt.Errorf("%s: %w", file, err)
+	}
+	if err != nil {
+		return Opt[uint64]{}, ignoreGone(err)
+	}
+	return value(t.c.buf)
+}
+
+// listed is a cgroup below a workload, or the workload itself, in one
+// hierarchy, with its number of links when what is below was listed.
+type listed struct {
+	path  string
+	links uint64
+}
+
+// subtree returns the directories of all cgroups below one. They are listed
+// anew when a number of links changed, which of one that is gone is 0: a list
+// of sixty files is dear, and the containers of a pod seldom change.
+func (c *Cgroups) subtree(n *node, i int) []string {
+	nd := &n.in[i]
+	if c.subtreeHolds(nd) {
+		return nd.paths
+	}
+	nd.subtree = c.appendSubtree(nil, c.dirs[i]+n.cgroup)
+	nd.paths = nd.paths[:0]
+	for _, l := range nd.subtree[1:] {
+		nd.paths = append(nd.paths, l.path)
+	}
+	return nd.paths
+}
+
+// subtreeHolds says whether what was listed below a workload is what is there.
+func (c *Cgroups) subtreeHolds(nd *nodeDir) bool {
+	moved := func(l listed) bool { return c.path.links(l.path) != l.links || l.links < 2 }
+	return nd.subtree != nil && !slices.ContainsFunc(nd.subtree, moved)
+}
+
+// appendSubtree appends a directory and all below it. What cannot be listed
+// has nothing below it.
+func (c *Cgroups) appendSubtree(list []listed, dir string) []listed {
+	links := c.path.links(dir)
+	list = append(list, listed{dir, links})
+	if links == 2 {
+		return list
+	}
+	names, _ := appendDirs(nil, dir)
+	for _, name := range names {
+		list = c.appendSubtree(list, dir+"/"+name)
+	}
+	return list
+}
+
+func ignoreGone(err error) error {
+	if isGone(err) {
+		return nil
+	}
+	return err
+}
+
+// take keeps a file that is one number.
+func (t *tracked) take(of fileGroup, to *Opt[uint64], name, file string, b []byte, err error) {
+	var v Opt[uint64]
+	if err == nil {
+		v, err = number(b, file)
+	}
+	t.keep(of, to, v, name, file, err)
+}
+
+func (t *tracked) number(of fileGroup, to *Opt[uint64], name string, id fileID, i int, file string) {
+	b, err := t.keptOpen(id, i, file)
+	t.take(of, to, name, file, b, err)
+}
+
+func (t *tracked) numberOnce(of fileGroup, to *Opt[uint64], name string, i int, file string) {
+	b, err := t.once(i, file)
+	t.take(of, to, name, file, b, err)
+}
+
+// keep keeps a value under a measurement's name, or the reason why there is
+// none.
+func (t *tracked) keep(of fileGroup, to *Opt[uint64], v Opt[uint64], name, what string, err error) {
+	*to = v
+	if v.IsZero() {
+		t.because(of, name, cmp.Or(err, fmt.Errorf("no %s", what)).Error())
+	}
+}
+
+// number reads a file that is one number.
+func number(b []byte, file string) (Opt[uint64], error) {
+	n, err := parseUint(trimNewline(b))
+	if err != nil {
+		return Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(b, err))
+	}
+	return Some(n), nil
+}
+
+func trimNewline(b []byte) []byte {
+	if n := len(b); n > 0 && b[n-1] == '\n' {
+		return b[:n-1]
+	}
+	return b
+}
+
+// keyed hands the lines of a flat-keyed file to found.
+func keyed(b []byte, file string, found func(key []byte, value uint64)) error {
+	if err := parseKeyed(b, found); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// sum adds counters. A sum that does not fit is absent, not wrapped.
+func sum(values ...Opt[uint64]) (Opt[uint64], error) {
+	var total uint64
+	for _, o := range values {
+		v, ok := o.Get()
+		if !ok {
+			return o, nil
+		}
+		if total+v < total {
+			return Opt[uint64]{}, errTooLarge
+		}
+		total += v
+	}
+	return Some(total), nil
+}

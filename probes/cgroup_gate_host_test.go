@@ -1,0 +1,119 @@
+package probes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// obvious reads the same workloads with a reader that believes nothing and
+// reads everything each time.
+func obvious(k *ticks) []Workload {
+	k.t.Helper()
+	for _, tr := range k.c.tracked {
+		tr.fullDue = 0
+	}
+	return k.after(time.Microsecond)
+}
+
+// gatedPods are pods on this host's kernel, of which some compute, take memory
+// or sleep, as ordered; and two readers of them.
+type gatedPods struct {
+	*testing.T
+	children      []*child
+	gated, always *ticks
+	rested        int // how often the slice answered for a pod
+}
+
+func newGatedPods(t *testing.T, n int) *gatedPods {
+	t.Helper()
+	c, kubepods, gated := hostPods(t)
+	g := &gatedPods{T: t, gated: gated, always: ticksOf(t, "", filepath.Dir(kubepods))}
+	for i := range n {
+		pod := fmt.Sprintf("%s/pod%d", kubepods, i)
+		mkdirs(t, c, pod)
+		if i%4 == 3 {
+			continue // a pod without a process
+		}
+		p := startChild(t)
+		p.enter(t, c, pod)
+		g.children = append(g.children, p)
+	}
+	g.gated.tick()
+	g.always.tick()
+	return g
+}
+
+// gateCounters are what both readers read at the same instants: not the dear
+// files, not At, and not memory, of which the kernel takes back what a cgroup
+// had for each CPU whenever another one uses that CPU.
+func gateCounters(w *Workload) Workload {
+	return Workload{Cgroup: w.Cgroup, Inode: w.Inode, CPUMicroseconds: w.CPUMicroseconds, IO: w.IO, Pressure: w.Pressure}
+}
+
+// holds reads with the gated reader, between two readings of the other, and
+// says whether they are equal. CPU time, which a cgroup cannot move without,
+// must be between the two at once.
+func (g *gatedPods) holds() bool {
+	g.Helper()
+	before, got, after := obvious(g.always), g.gated.after(time.Microsecond), obvious(g.always)
+	require.Equal(g, cgroupPaths(before), cgroupPaths(got))
+	same := true
+	for i := range got {
+		least, _ := before[i].CPUMicroseconds.Get()
+		most, _ := after[i].CPUMicroseconds.Get()
+		cpu, ok := got[i].CPUMicroseconds.Get()
+		require.True(g, ok)
+		require.GreaterOrEqual(g, cpu, least, "%s: it had moved, and was not read", got[i].Cgroup)
+		require.LessOrEqual(g, cpu, most)
+		b, w, a := gateCounters(&before[i]), gateCounters(&got[i]), gateCounters(&after[i])
+		same = same && cmp.Equal(b, w, sameWorkloads()) && cmp.Equal(w, a, sameWorkloads())
+	}
+	for _, tr := range g.gated.c.tracked {
+		if tr.readAt[ofCPU] < g.gated.at {
+			g.rested++
+		}
+	}
+	return same
+}
+
+// A reader that reads on only where something moved has what one has that reads
+// everything: whatever the pods did before a read is in it, and once they rest
+// it has the very same. Nothing is due within the test, so that only what was
+// seen to move was read.
+func TestReadingOnlyWhatMovedGivesWhatReadingAllGives(t *testing.T) {
+	if actAsChild() {
+		return
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	g := newGatedPods(t, 8)
+	allocated := 0
+	for range 40 {
+		p := g.children[rnd.IntN(len(g.children))]
+		switch n := rnd.IntN(10); {
+		case n == 0 && allocated < 5:
+			allocated++
+			require.Equal(t, "done", p.do(t, "allocate"))
+		case n < 6:
+			require.Equal(t, "done", p.do(t, "burn a little"))
+		default: // sleeps on
+			require.Equal(t, "done", p.do(t, "sleep"))
+		}
+		for range rnd.IntN(5) {
+			g.holds() // they may still do a little
+		}
+		pollUntil(t, g.holds)
+	}
+	assert.Positive(t, g.rested, "the slice answered for its pods")
+	full := fullEvery - 5*time.Second
+	require.Less(t, g.gated.at-time.Hour, full, "nothing was due")
+	t.Logf("the slice answered at %d reads", g.rested)
+}

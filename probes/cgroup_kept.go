@@ -1,0 +1,105 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// keptFile is a file of a cgroup that is kept open.
+type keptFile struct {
+	fd      int
+	missing error  // why it could not be opened when it was tried
+	why     string // what that means
+	again   time.Duration
+}
+
+// The kept files. One may be the same as another in one of the hierarchies'
+// versions, and not be there in the other.
+type fileID int
+
+const (
+	fileMemory fileID = iota
+	fileEvents
+	fileCPU
+	fileIO
+	fileIOBytes
+	filePressureCPU
+	filePressureMemory
+	filePressureIO
+	keptFiles
+)
+
+// keptOpen reads a file that is read again and again. The descriptor is kept
+// while there is room for it.
+func (t *tracked) keptOpen(id fileID, i int, name string) ([]byte, error) {
+	f := &t.files[id]
+	if f.fd < 0 {
+		if f.missing != nil && t.c.now < f.again {
+			return nil, f.missing
+		}
+		fd, err := t.openFile(i, name)
+		if err != nil {
+			f.missing, f.again, f.why = fmt.Errorf("%s: %w", name, err), t.c.now+lookAgain, ""
+			if isScarce(err) {
+				f.again = t.c.now
+			}
+			return nil, f.missing
+		}
+		f.fd, f.missing = fd, nil
+		if !t.c.fds.take() {
+			defer t.closeUnkept(f)
+		}
+	}
+	var err error
+	t.c.buf, err = readShown(f.fd, name, t.c.buf)
+	if err != nil && isGone(err) {
+		t.gone = true
+	}
+	return t.c.buf, err
+}
+
+// openFile opens a file of the cgroup. Where it is missing, either the kernel
+// has none of that name here, or the cgroup is gone.
+func (t *tracked) openFile(i int, name string) (int, error) {
+	d, mine, err := t.c.open(t.node, i)
+	if err != nil {
+		t.gone = t.gone || isGone(err) // it was there when it was listed
+		return -1, err
+	}
+	if mine {
+		defer d.close()
+	}
+	fd, err := d.openFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !d.alive() {
+		t.gone = true
+	}
+	return fd, err
+}
+
+// once reads a file that is not kept open, by its path: the kept ones were read
+// a moment before, and told that the cgroup of this path is the one that is
+// known. Where none could be kept the end of the read asks for the inode.
+func (t *tracked) once(i int, name string) ([]byte, error) {
+	fd, err := t.c.path.open(t.c.dirs[i], t.cgroup, "/", name)
+	if err != nil {
+		t.gone = t.gone || isGone(err) && !t.c.alive(t.node, i)
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer closeFD(fd)
+	t.c.buf, err = readShown(fd, name, t.c.buf)
+	return t.c.buf, err
+}
+
+func (t *tracked) closeFile(f *keptFile) {
+	if f.fd >= 0 {
+		t.c.fds.left++
+		t.closeUnkept(f)
+	}
+}
+
+func (t *tracked) closeUnkept(f *keptFile) {
+	closeFD(f.fd)
+	f.fd = -1
+}

@@ -1,0 +1,150 @@
+package probes
+
+import (
+	"io/fs"
+	"time"
+)
+
+// node is a cgroup that is known: one path, in all hierarchies where it is.
+type node struct {
+	cgroup string
+	above  *node     // nil of a root
+	in     []nodeDir // for each of Cgroups.dirs
+	below  []*node   // sorted by path; of a pod none
+	pod    bool
+
+	populated bool // it has processes of its own
+	// whyNot its processes, or the cgroups below, could not be looked at. It is
+	// a workload then: its counters have all that is below it.
+	noProcs, noList string
+	unlisted        bool          // what is below is not what was listed
+	due             time.Duration // when to look at it again although nothing tells
+	patience        time.Duration // how long until then
+
+	workload *tracked // nil when it is none
+
+	tally *tally // nil while it is not worth asking
+}
+
+// nodeDir is a cgroup in one hierarchy.
+type nodeDir struct {
+	inode uint64 // 0: it is not there, err says why
+	links uint64 // when it was listed
+	kept  cgroupDir
+	err   error
+	// subtree of a workload, itself first, and the paths of those below it.
+	subtree []listed
+	paths   []string
+}
+
+// newNode opens a cgroup wherever it is; nil when it is nowhere.
+func (c *Cgroups) newNode(cgroup string, above *node) *node {
+	n := &node{cgroup: cgroup, above: above, in: make([]nodeDir, len(c.dirs)), pod: podUID(cgroup) != "", unlisted: true}
+	for i := range n.in {
+		n.in[i].kept = noDir
+	}
+	if !c.appear(n) {
+		return nil
+	}
+	if n.pod {
+		c.track(n)
+	}
+	return n
+}
+
+// appear looks where else a cgroup is by now, and says whether it is anywhere.
+func (c *Cgroups) appear(n *node) (somewhere bool) {
+	for i := range n.in {
+		nd := &n.in[i]
+		if nd.inode == 0 {
+			c.openNode(n, i)
+			if nd.inode != 0 && n.workload != nil {
+				n.workload.quiet = false // there is more to read of it
+			}
+		}
+		somewhere = somewhere || nd.inode != 0
+	}
+	return somewhere
+}
+
+func (c *Cgroups) openNode(n *node, i int) {
+	nd := &n.in[i]
+	d, err := openDir(c.dirs[i] + n.cgroup)
+	if err == nil {
+		nd.inode, _, err = d.inode()
+	}
+	nd.err = err
+	if err != nil {
+		d.close()
+		nd.inode = 0
+		return
+	}
+	if n.workload != nil || n.pod || !c.fds.take() {
+		d.close()
+		return
+	}
+	nd.kept = d
+}
+
+// letGo closes the directories that were kept of a cgroup.
+func (c *Cgroups) letGo(n *node) {
+	for i := range n.in {
+		if n.in[i].kept != noDir {
+			n.in[i].kept.close()
+			n.in[i].kept = noDir
+			c.fds.left++
+		}
+	}
+}
+
+// open returns the cgroup's directory in a hierarchy. mine: the caller closes
+// it. One of another inode is not the cgroup that is known.
+func (c *Cgroups) open(n *node, i int) (d cgroupDir, mine bool, err error) {
+	nd := &n.in[i]
+	switch {
+	case nd.kept != noDir:
+		return nd.kept, false, nil
+	case nd.inode == 0:
+		return noDir, false, nd.err
+	}
+	d, err = openDir(c.dirs[i] + n.cgroup)
+	if err != nil {
+		return noDir, false, err
+	}
+	if inode, _, err := d.inode(); err != nil || inode != nd.inode {
+		d.close()
+		return noDir, false, fs.ErrNotExist
+	}
+	return d, true, nil
+}
+
+// inode is that of the first hierarchy which has the cgroup.
+func (n *node) inode() uint64 {
+	for i := range n.in {
+		if n.in[i].inode != 0 {
+			return n.in[i].inode
+		}
+	}
+	return 0
+}
+
+// forget closes what was kept of a cgroup and all below it.
+func (c *Cgroups) forget(n *node) {
+	for _, b := range n.below {
+		c.forget(b)
+	}
+	c.untrack(n)
+	n.closeTally()
+	c.letGo(n)
+}
+
+func (c *Cgroups) alive(n *node, i int) bool {
+	d, mine, err := c.open(n, i)
+	if err != nil {
+		return !isGone(err)
+	}
+	if mine {
+		defer d.close()
+	}
+	return d.alive()
+}

@@ -1,0 +1,212 @@
+package probes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookAgain is how long what changes without a sign may be out of date: that
+// a cgroup got processes, or lost its last, or is another one of the same
+// name. Signs are a count of links that changed, and a file that is gone.
+const lookAgain = 10 * time.Second
+
+// refresh finds what came and went below a cgroup that is no pod.
+func (c *Cgroups) refresh(n *node) {
+	due := c.now >= n.due
+	if due {
+		c.ask(n)
+	}
+	// A cgroup with processes and none below seldom gets one.
+	if due || n.unlisted || (len(n.below) > 0 || !n.populated) && c.linksMoved(n) {
+		c.list(n)
+	}
+	for _, b := range n.below {
+		if !b.pod {
+			c.refresh(b)
+		}
+	}
+	isWorkload := n.cgroup != "/" && (n.populated || n.noProcs != "" || n.noList != "")
+	switch {
+	case isWorkload && n.workload == nil:
+		c.track(n)
+	case !isWorkload:
+		c.untrack(n)
+	}
+}
+
+// linksMoved says whether the number of cgroups below has changed in some
+// hierarchy. It is the same when one came for one that went: the one that
+// went is told by its files.
+func (c *Cgroups) linksMoved(n *node) bool {
+	for i := range n.in[:c.walked] {
+		nd := &n.in[i]
+		if nd.inode == 0 {
+			continue
+		}
+		if links, err := c.links(n, i); err != nil || links != nd.links || links < 2 {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Cgroups) links(n *node, i int) (uint64, error) {
+	d, mine, err := c.open(n, i)
+	if err != nil {
+		return 0, err
+	}
+	if mine {
+		defer d.close()
+	}
+	_, links, err := d.inode()
+	return links, err
+}
+
+// list takes in which cgroups are below one. Hierarchies of v1 are listed as
+// one tree, by path.
+func (c *Cgroups) list(n *node) {
+	n.unlisted, n.noList = false, ""
+	c.appear(n)
+	var names []string
+	for i := range n.in[:c.walked] {
+		if n.in[i].inode == 0 {
+			continue
+		}
+		links, err := c.links(n, i)
+		n.in[i].links = links
+		if err == nil && links != 2 { // most have none: their files need not be listed to know it
+			names, err = appendDirs(names, c.dirs[i]+n.cgroup)
+		}
+		if isScarce(err) {
+			n.unlisted = true
+			return
+		}
+		if err != nil && !isGone(err) {
+			n.noList = fmt.Sprintf("the cgroups below: %v", err)
+		}
+	}
+	slices.Sort(names)
+	c.follow(n, slices.Compact(names))
+}
+
+func appendDirs(names []string, dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// follow keeps those of the known cgroups that are still there, and makes the
+// others.
+func (c *Cgroups) follow(n *node, names []string) {
+	was := n.below
+	n.below = make([]*node, 0, len(names))
+	for _, name := range names {
+		cgroup := path.Join(n.cgroup, name)
+		for len(was) > 0 && was[0].cgroup < cgroup {
+			c.forget(was[0])
+			was = was[1:]
+		}
+		var b *node
+		if len(was) > 0 && was[0].cgroup == cgroup && c.still(was[0]) {
+			b, was = was[0], was[1:]
+		} else {
+			b = c.newNode(cgroup, n)
+		}
+		if b != nil {
+			n.below = append(n.below, b)
+		}
+	}
+	for _, gone := range was {
+		c.forget(gone)
+	}
+}
+
+// still says whether a listed cgroup is the one that was known by its path. A
+// workload is not asked: its files tell when it is read.
+func (c *Cgroups) still(n *node) bool {
+	if n.workload == nil {
+		for i := range n.in {
+			if n.in[i].inode != 0 && !c.alive(n, i) {
+				return false
+			}
+		}
+	}
+	return c.appear(n)
+}
+
+// ask finds whether a cgroup has processes of its own, in any hierarchy. One
+// that has none is asked again soon, for a cgroup is made before its first
+// process enters it; the longer it has none the less often.
+func (c *Cgroups) ask(n *node) {
+	wasPopulated, wasWhy := n.populated, n.noProcs
+	n.populated, n.noProcs = false, ""
+	for i := range n.in[:c.walked] {
+		if n.in[i].inode == 0 {
+			continue
+		}
+		has, err := c.hasProcesses(n, i)
+		if isScarce(err) {
+			n.populated, n.noProcs = wasPopulated, wasWhy
+			return
+		}
+		n.populated = n.populated || has
+		if err != nil {
+			n.noProcs = cmp.Or(n.noProcs, err.Error())
+		}
+	}
+	n.patience = min(lookAgain, max(time.Second, 2*n.patience))
+	if n.populated {
+		n.patience = lookAgain
+	}
+	n.due = c.now + n.patience
+}
+
+// hasProcesses says whether a cgroup has processes in a hierarchy, or why that
+// cannot be known. A threaded cgroup has threads; their process is counted
+// where its threads are rooted, and asking gives EOPNOTSUPP.
+func (c *Cgroups) hasProcesses(n *node, i int) (has bool, err error) {
+	d, mine, err := c.open(n, i)
+	if err == nil {
+		if mine {
+			defer d.close()
+		}
+		c.buf, err = d.read("cgroup.procs", c.buf)
+	}
+	switch {
+	case err == nil:
+		return len(c.buf) > 0, nil
+	case isGone(err), errors.Is(err, unix.EOPNOTSUPP):
+		return false, nil
+	}
+	return false, err
+}
+
+// track makes a cgroup a workload. From then on its files tell that it is
+// there: a directory is opened again for the few times it is needed.
+func (c *Cgroups) track(n *node) {
+	c.letGo(n)
+	n.workload = newTracked(c, n)
+	c.tracked = append(c.tracked, n.workload)
+	c.unsorted = true
+}
+
+func (c *Cgroups) untrack(n *node) {
+	if n.workload == nil {
+		return
+	}
+	n.workload.close()
+	n.workload.gone = true
+	n.workload = nil
+	c.unsorted = true
+}

@@ -1,0 +1,123 @@
+package probes
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// twoPods are two pods of which one asks for memory and CPUs.
+func twoPods() []Pod {
+	return []Pod{
+		{UID: "u1", Namespace: "shop", Name: "web-1", QoS: "Burstable", Priority: 7, CPURequestMillicores: 1500, MemoryRequestBytes: 1 << 30, MemoryLimitBytes: 2 << 30, RSSOveruse: 1.2},
+		{UID: "u2", Namespace: "velero", Name: "du-1", QoS: "BestEffort", LowQoS: true, Mover: true, Ending: true},
+	}
+}
+
+func TestAWorkloadIsJoinedWithItsPod(t *testing.T) {
+	c := NewCluster(twoPods(), Reclaimable{MemoryBytes: Some(uint64(5))}, nil)
+	s := testHistory().Add(&Sample{Monotonic: 1, Cluster: c, Workloads: []Workload{
+		{Cgroup: "/kubepods/burstable/podu1", Kind: KindPod, Name: "pod u1", PodUID: "u1"},
+		{Cgroup: "/kubepods/burstable/podu9", Kind: KindPod, Name: "pod u9", PodUID: "u9"},
+		{Cgroup: "/system.slice/a.service", Kind: KindService, Name: "a.service"},
+	}})
+	require.NotNil(t, s.Workloads[0].Pod)
+	assert.EqualValues(t, 1<<30, s.Workloads[0].Pod.MemoryRequestBytes)
+	assert.Equal(t, "shop/web-1", s.Workloads[0].Title())
+	assert.Nil(t, s.Workloads[1].Pod, "the API server does not tell of it")
+	assert.Equal(t, "pod u9", s.Workloads[1].Title())
+	assert.Nil(t, s.Workloads[2].Pod)
+	all, why := s.Pods()
+	assert.Len(t, all, 2)
+	assert.Empty(t, why)
+	lent, _ := s.Reclaimable()
+	assert.Equal(t, Some(uint64(5)), lent.MemoryBytes)
+}
+
+func TestWhyPodsAreNotKnownIsSaid(t *testing.T) {
+	alone := testHistory().Add(&Sample{Monotonic: 1})
+	_, why := alone.Pods()
+	assert.Contains(t, why, "no API server is asked")
+	_, why = alone.Reclaimable()
+	assert.Contains(t, why, "no API server is asked")
+	early := testHistory().Add(&Sample{Monotonic: 1, Cluster: NewCluster(nil, Reclaimable{}, Absent{"pods": "not listed yet"})})
+	_, why = early.Pods()
+	assert.Equal(t, "not listed yet", why)
+}
+
+func TestNothingIsDoneForTheSakeOfLowQoSAndMovers(t *testing.T) {
+	for what, row := range map[string]struct {
+		w    WorkloadState
+		want bool
+	}{
+		"a service":                         {WorkloadState{Workload: Workload{Kind: KindService, Cgroup: "/system.slice/besteffort.service"}}, false},
+		"BestEffort, by its cgroup":         {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/besteffort/podu1"}}, true},
+		"Burstable, by its cgroup":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}}, false},
+		"Burstable, by the API server":      {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable"}}, false},
+		"Burstable, and lent its resources": {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", LowQoS: true}}, true},
+		"Burstable, and moves data":         {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Mover: true}}, true},
+		"Burstable, and limited by us":      {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}, Pod: &Pod{QoS: "Burstable"}}, true},
+		"unknown, and limited by us":        {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}}, true},
+	} {
+		assert.Equal(t, row.want, row.w.Lowest(), what)
+	}
+}
+
+func TestWhoCarriesALimitOfOursIsMarked(t *testing.T) {
+	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", Curbed: true}}}
+	s.Curb(map[string]bool{"/a": true})
+	assert.Equal(t, []Workload{{Cgroup: "/a", Curbed: true}, {Cgroup: "/b"}}, s.Workloads)
+}
+
+func TestARecordingHasThePodsWhereTheyChanged(t *testing.T) {
+	samples := recordedSamples(t)[:6]
+	two := NewCluster(twoPods(), Reclaimable{}, nil)
+	same := NewCluster(twoPods(), Reclaimable{}, nil) // made anew, and no other
+	one := NewCluster(twoPods()[:1], Reclaimable{CPUMillicores: Some(uint64(44_000))}, nil)
+	for i, c := range []*Cluster{nil, two, two, same, one, one} {
+		samples[i].Cluster = c
+	}
+	file := record(t, samples)
+	packed, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, 2, strings.Count(unzipped(t, packed), `"cluster":{`), "written where it changed alone")
+
+	back, _, err := play(bytes.NewReader(packed))
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(samples, back, sameSamples()))
+	live, replayed := testHistory(), testHistory()
+	for i := range samples {
+		want, got := live.Add(samples[i]), replayed.Add(back[i])
+		assert.Empty(t, cmp.Diff(want, got, sameSamples()))
+		assert.Equal(t, want.Cluster.pod("u2") != nil, got.Cluster.pod("u2") != nil)
+	}
+}
+
+func unzipped(t *testing.T, packed []byte) string {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	require.NoError(t, err)
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestARecordingOfAnAgentWithoutPodsSaysThatTheyAreNotKnown(t *testing.T) {
+	back, _, err := play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1}`, `{"monotonicNanoseconds":2}`)))
+	require.NoError(t, err)
+	require.Len(t, back, 2)
+	_, why := testHistory().Add(back[1]).Pods()
+	assert.NotEmpty(t, why)
+}
+
+func TestARequestBelowZeroIsNoRecording(t *testing.T) {
+	_, _, err := play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1,"cluster":{"pods":[{"uid":"u1","memoryRequestBytes":-1}]}}`)))
+	assert.ErrorContains(t, err, "sample 1")
+}

@@ -1,0 +1,326 @@
+package probes
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Contention is who uses a resource that all share, and who waits for it, in
+// one window: culprits and sufferers.
+type Contention struct {
+	Resource SharedResource `json:"resource"`
+	// Device is a disk of the leaf layer, or the one link that is in use; empty
+	// for memory, and where several links are in use for all together.
+	Device string          `json:"device,omitempty"`
+	State  ContentionState `json:"state"`
+	// Coverage is the part of the traffic that workloads explain, 0 to 1: the
+	// rest is the kernel's own, of processes outside any workload, or of those
+	// whose traffic is not counted. Absent where the traffic is.
+	Coverage Opt[float64] `json:"coverageRatio,omitzero"`
+	// Culprits have the largest shares first, Sufferers those who wait most; at
+	// most ten each, and how many more there are.
+	Culprits      []Culprit  `json:"culprits,omitempty"`
+	Sufferers     []Sufferer `json:"sufferers,omitempty"`
+	MoreCulprits  int        `json:"moreCulprits,omitempty"`
+	MoreSufferers int        `json:"moreSufferers,omitempty"`
+
+	Absent Absent `json:"absent,omitempty"`
+}
+
+// SharedResource is what workloads contend for.
+type SharedResource string
+
+// The shared resources.
+const (
+	SharedDisk    SharedResource = "disk"
+	SharedMemory  SharedResource = "memory"
+	SharedNetwork SharedResource = "network"
+)
+
+// ContentionState is whether somebody is hurt.
+type ContentionState string
+
+// The states.
+const (
+	// ContentionBusy: it is used, and nobody waits for another's sake but
+	// workloads of the lowest class (pods of low QoS, and Velero's movers): a
+	// nightly backup alone on a disk, however fast it runs.
+	ContentionBusy ContentionState = "busy"
+	// ContentionSuffers: some workload waits for what others do.
+	ContentionSuffers ContentionState = "contention"
+	// ContentionUnknown: the kernel does not tell who waits.
+	ContentionUnknown ContentionState = "unknown"
+)
+
+// Party is a workload in a Contention.
+type Party struct {
+	Cgroup string `json:"cgroup"`
+	Kind   Kind   `json:"kind"`
+	Name   string `json:"name"`
+	PodUID string `json:"podUid,omitempty"`
+}
+
+// Culprit is a workload that uses the resource.
+type Culprit struct {
+	Party
+	// Share of the traffic, 0 to 1; of a link in the direction in which it
+	// carries more. Of a disk it is the mean of the shares of
+	// its bytes and its requests: which of the two fills it depends on the disk.
+	Share float64 `json:"shareRatio"`
+	// BytesPerSecond that it moved, or of memory that it took: what it grew by
+	// and what reclaim took back from it meanwhile.
+	BytesPerSecond    float64 `json:"bytesPerSecond"`
+	RequestsPerSecond float64 `json:"requestsPerSecond,omitempty"`
+}
+
+// Sufferer is a workload that waits for the resource because of others.
+type Sufferer struct {
+	Party
+	// Waited is the share of the window in which some task of it waited here
+	// for others, 0 to 1: its stall, less its own share of the traffic, since
+	// nobody is a sufferer of himself. A stall on IO is split between disks by
+	// the time that its requests took on each.
+	Waited float64 `json:"waitedRatio"`
+	// Share of the traffic that is its own.
+	Share float64 `json:"shareRatio"`
+	// Lowest: of the lowest class, for whose sake nothing is done.
+	Lowest bool `json:"lowest,omitempty"`
+}
+
+// Counts says whether it waits enough, and is of a class, for whose sake this is
+// a contention.
+func (s Sufferer) Counts() bool { return s.Waited >= SuffersAt && !s.Lowest }
+
+const (
+	// partiesNamed of each kind.
+	partiesNamed = 10
+	// smallShare and smallWait: below them a workload is not named at all.
+	smallShare, smallWait = 0.01, 0.01
+	// SuffersAt is how much somebody must wait for it to be a contention.
+	SuffersAt = 0.05
+)
+
+// use is what one workload does on one device, or with memory.
+type use struct {
+	workload, device int
+	bytes, requests  float64 // per second
+	inFlight         float64 // requests, on average
+	waited           float64 // share of the window
+	blind            bool    // what it waited is not known
+	share            float64
+}
+
+// ContentionIn is the same over another window than the snapshot's own. It costs a pass
+// over all workloads.
+func (s *Snapshot) ContentionIn(w Window) []Contention {
+	rates := make([]Opt[WorkloadRates], len(s.Workloads))
+	var io []WorkloadIORates
+	for i := range s.Workloads {
+		rates[i] = w.workload(&s.Workloads[i].Workload, &io)
+	}
+	disks := make([]Opt[DiskRates], len(s.Disks))
+	for i := range s.Disks {
+		disks[i] = w.Disk(&s.Disks[i].Disk)
+	}
+	return s.contention(w, func(i int) Opt[WorkloadRates] { return rates[i] }, func(i int) Opt[DiskRates] { return disks[i] })
+}
+
+func (s *Snapshot) contention(w Window, of func(workload int) Opt[WorkloadRates], on func(disk int) Opt[DiskRates]) []Contention {
+	if w.Elapsed() <= 0 {
+		return nil
+	}
+	list := s.diskContention(of, on)
+	if c, some := s.memoryContention(w, of); some {
+		list = append(list, c)
+	}
+	if c, some := s.networkContention(w, of); some {
+		list = append(list, c)
+	}
+	return list
+}
+
+// busyDisk is a disk of the leaf layer with something to do.
+type busyDisk struct {
+	index           int // in Snapshot.Disks
+	rates           DiskRates
+	bytes, requests float64 // per second
+}
+
+func (s *Snapshot) diskContention(of func(int) Opt[WorkloadRates], on func(int) Opt[DiskRates]) []Contention {
+	var disks []busyDisk
+	at := map[string]int{}
+	for i := range s.Disks {
+		r, ok := on(i).Get()
+		b := busyDisk{i, r, r.ReadBytesPerSecond + r.WrittenBytesPerSecond, r.ReadsPerSecond + r.WritesPerSecond}
+		if ok && s.Disks[i].Layer == LayerLeaf && b.requests > 0 {
+			at[s.Disks[i].Number] = len(disks)
+			disks = append(disks, b)
+		}
+	}
+	if len(disks) == 0 {
+		return nil
+	}
+	uses := s.diskUses(disks, at, of)
+	list := make([]Contention, len(disks))
+	for k := range disks {
+		n := 0
+		for n < len(uses) && uses[n].device == k {
+			n++
+		}
+		list[k] = s.onDisk(&disks[k], uses[:n])
+		uses = uses[n:]
+	}
+	return list
+}
+
+// diskUses are sorted by disk. Of a workload that holds others they are what
+// its own processes do.
+func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) []use {
+	most := 0
+	for i := range s.Workloads {
+		r, _ := of(i).Get()
+		most += len(r.IO)
+	}
+	uses := make([]use, 0, most)
+	nested := s.nesting()
+	for i := range s.Workloads {
+		if s.Workloads[i].Cgroup == "/" {
+			continue // it has the disk's own counters: all that nobody else explains
+		}
+		r, _ := of(i).Get()
+		first := len(uses)
+		for _, io := range r.IO {
+			if k, there := at[io.Number]; there && io.ReadsPerSecond+io.WritesPerSecond > 0 {
+				uses = append(uses, s.diskUse(i, io, k, &disks[k].rates))
+			}
+		}
+		splitStall(uses[first:], r.Pressure.IO.Some)
+		nested.leave(i, uses, first)
+	}
+	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.device, b.device) })
+	return uses
+}
+
+func (s *Snapshot) diskUse(workload int, io WorkloadIORates, disk int, rates *DiskRates) use {
+	u := use{workload: workload, device: disk, inFlight: io.inFlight(rates)}
+	u.bytes, u.requests = io.ReadBytesPerSecond, io.ReadsPerSecond
+	if s.IOSource != IOBlkio { // there writes of the page cache are counted for nobody
+		u.bytes, u.requests = u.bytes+io.WrittenBytesPerSecond, u.requests+io.WritesPerSecond
+	}
+	return u
+}
+
+// splitStall says how long a workload waited for each disk that it uses: by
+// Little's law its stall is made of the time that its requests took on each.
+func splitStall(uses []use, stall Opt[float64]) {
+	all := 0.0
+	for _, u := range uses {
+		all += u.inFlight
+	}
+	waited, known := stall.Get()
+	for j := range uses {
+		part := 1 / float64(len(uses))
+		if all > 0 {
+			part = uses[j].inFlight / all
+		}
+		uses[j].waited, uses[j].blind = waited*part, !known
+	}
+}
+
+// inFlight is how many requests a workload has in flight on a disk, if each
+// takes as long as the disk's do on average.
+func (io WorkloadIORates) inFlight(d *DiskRates) float64 {
+	read, _ := d.ReadAwaitSeconds.Get()
+	write, _ := d.WriteAwaitSeconds.Get()
+	return io.ReadsPerSecond*read + io.WritesPerSecond*write
+}
+
+// onDisk says who uses a disk and who waits for it.
+func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
+	c := Contention{Resource: SharedDisk, Device: s.Disks[d.index].Name}
+	var bytes, requests float64
+	for _, u := range uses {
+		bytes += u.bytes
+		requests += u.requests
+	}
+	if d.bytes > 0 {
+		c.Coverage = Some(min(1, bytes/d.bytes))
+	} else {
+		c.Absent.Because("coverageRatio", "the disk moved no bytes")
+	}
+	// A workload's requests are counted before the kernel merges them, and its
+	// bytes when they are asked for: they may be more than the disk did.
+	bytes, requests = max(bytes, d.bytes), max(requests, d.requests)
+	for i := range uses {
+		uses[i].share = (portion(uses[i].bytes, bytes) + portion(uses[i].requests, requests)) / 2
+	}
+	s.name(&c, uses)
+	return c
+}
+
+func portion(of, all float64) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return min(1, of/all)
+}
+
+// name takes the workloads that are worth it from their uses, and what follows
+// from it.
+func (s *Snapshot) name(c *Contention, uses []use) {
+	c.State = ContentionBusy
+	seen := len(uses) == 0
+	all := explained(uses)
+	for i := range uses {
+		uses[i].waited *= 1 - uses[i].share/all
+		seen = seen || !uses[i].blind
+	}
+	if !seen {
+		c.State = ContentionUnknown
+		c.Absent.Because("sufferers", "the stall of no workload is known (it needs cgroup v2 with psi=1)")
+	}
+	var top [partiesNamed]*use
+	most, more := largest(top[:0], uses, smallShare, func(u *use) float64 { return u.share })
+	c.MoreCulprits = more
+	for _, u := range most {
+		c.Culprits = append(c.Culprits, Culprit{s.party(u), u.share, u.bytes, u.requests})
+	}
+	suffers := func(u *use) Sufferer {
+		return Sufferer{s.party(u), u.waited, u.share, s.Workloads[u.workload].Lowest()}
+	}
+	most, c.MoreSufferers = largest(top[:0], uses, smallWait, func(u *use) float64 { return u.waited })
+	for _, u := range most {
+		c.Sufferers = append(c.Sufferers, suffers(u))
+	}
+	if slices.ContainsFunc(uses, func(u use) bool { return u.waited >= SuffersAt && suffers(&u).Counts() }) {
+		c.State = ContentionSuffers
+	}
+}
+
+// nearlyAll: the little that workloads leave of the traffic is nobody's doing,
+// for they and the device are not read at the same moment. Else a workload that
+// is alone there would seem to wait for others.
+const nearlyAll = 0.85
+
+// explained is what of the traffic workloads or others whom nobody sees do.
+func explained(uses []use) float64 {
+	sum := 0.0
+	for i := range uses {
+		sum += uses[i].share
+	}
+	if sum < nearlyAll {
+		return 1
+	}
+	return sum
+}
+
+func (s *Snapshot) party(u *use) Party {
+	w := &s.Workloads[u.workload]
+	return Party{w.Cgroup, w.Kind, w.Title(), w.PodUID}
+}
+
+// BestEffort says whether the kubelet put a pod into the lowest class.
+func (w *Workload) BestEffort() bool {
+	return w.Kind == KindPod && strings.Contains(w.Cgroup, "besteffort")
+}

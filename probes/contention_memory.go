@@ -1,0 +1,71 @@
+package probes
+
+import "os"
+
+// pageBytes is the unit in which the kernel counts reclaim.
+func pageBytes() float64 { return float64(os.Getpagesize()) }
+
+// memoryContention says who takes memory and who waits for it, while global
+// reclaim goes on or somebody stalls: without either nobody is in anybody's
+// way.
+func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
+	scans, _ := w.Memory().ScansPerSecond.Get()
+	host, _ := w.Pressure().Memory.Some.Get()
+	if scans == 0 && host < smallWait {
+		return Contention{}, false
+	}
+	c = Contention{Resource: SharedMemory}
+	taken, known := w.memoryTaken().Get()
+	uses, all := s.memoryUses(of)
+	switch {
+	case !known:
+		c.Absent.Because("coverageRatio", "the node's own share of what was taken is not known")
+	case taken <= 0:
+		c.Absent.Because("coverageRatio", "no memory was taken")
+	default:
+		c.Coverage = Some(min(1, all/taken))
+	}
+	for i := range uses {
+		uses[i].share = portion(uses[i].bytes, max(all, taken))
+	}
+	s.name(&c, uses)
+	return c, true
+}
+
+// memoryTaken is what the node's memory in use grew by, and what global reclaim
+// took back meanwhile, in bytes per second.
+func (w Window) memoryTaken() Opt[float64] {
+	now, was := w.to.Memory, w.points[w.from].Memory
+	free, ok1 := now.FreeBytes.Get()
+	before, ok2 := was.FreeBytes.Get()
+	reclaimed, ok3 := w.rate(now.Reclaimed, was.Reclaimed).Get()
+	if !ok1 || !ok2 || !ok3 || w.Elapsed() <= 0 {
+		return Opt[float64]{}
+	}
+	return Some((float64(before)-float64(free))/w.Seconds() + reclaimed*pageBytes())
+}
+
+// memoryUses of workloads, and the sum of what they took. A workload that met
+// its own limit is left out: it takes from itself, and waits for itself.
+func (s *Snapshot) memoryUses(of func(int) Opt[WorkloadRates]) (uses []use, all float64) {
+	uses = make([]use, 0, len(s.Workloads))
+	nested := s.nesting()
+	for i := range s.Workloads {
+		r, ok := of(i).Get()
+		if !ok || s.Workloads[i].Cgroup == "/" {
+			continue
+		}
+		taken, _ := r.MemoryTakenPerSecond.Get()
+		stall, known := r.Pressure.Memory.Some.Get()
+		if hits, _ := r.LimitHits.Get(); hits > 0 {
+			taken, stall = 0, 0
+		}
+		first := len(uses)
+		uses = append(uses, use{workload: i, bytes: max(0, taken), waited: stall, blind: !known})
+		nested.leave(i, uses, first)
+	}
+	for _, u := range uses {
+		all += u.bytes
+	}
+	return uses, all
+}

@@ -1,0 +1,99 @@
+package probes
+
+import "fmt"
+
+const (
+	// quietLink is what the links carry together, in bytes per second, below
+	// which nobody is in anybody's way: 1 Mbit/s.
+	quietLink = 125_000
+	// roomyLink is the share of its speed up to which a link is in nobody's way.
+	roomyLink = 0.5
+
+	whyNoWaits    = "the kernel does not tell who waits for a link"
+	whyManyLinks  = "several links are in use: which one a pod's traffic leaves by is not known"
+	whyNoneCounts = "no pod's network namespace is counted"
+)
+
+// networkContention says whose the traffic of the node's links is, unless they
+// are known to have room, in the direction in which they carry more. It is of the
+// one link that is in use, or of all together where several are: which way a
+// pod's traffic takes is not known. Only pods with a network namespace of their
+// own are counted, and what they send to each other is counted too though it
+// leaves by no link: a share is rather too large than too small. Who waits the
+// kernel does not tell.
+func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
+	l := s.links(w)
+	receives := l.received > l.sent
+	carried := max(l.received, l.sent)
+	if carried < quietLink || l.roomy {
+		return Contention{}, false
+	}
+	c = Contention{Resource: SharedNetwork}
+	uses, all := s.networkUses(of, receives)
+	switch {
+	case l.count > 1:
+		c.Absent.Because("coverageRatio", whyManyLinks)
+	case len(uses) == 0:
+		c.Device = l.name
+		c.Coverage = Some(0.0)
+	default:
+		c.Device = l.name
+		c.Coverage = Some(min(1, all/carried))
+	}
+	for i := range uses {
+		uses[i].share = portion(uses[i].bytes, max(all, carried))
+	}
+	s.name(&c, uses)
+	c.State = ContentionUnknown
+	c.Absent.Because("sufferers", whyNoWaits)
+	if len(uses) == 0 {
+		c.Absent.Because("culprits", fmt.Sprintf("%s: it is the host's own traffic, or that of pods that use the host's network", whyNoneCounts))
+	}
+	return c, true
+}
+
+// links are those of the leaf layer that carried something in a window.
+type links struct {
+	count          int
+	name           string // of one of them
+	received, sent float64
+	roomy          bool // all of them are known to have room
+}
+
+func (s *Snapshot) links(w Window) links {
+	l := links{roomy: true}
+	for i := range s.NICs {
+		n := &s.NICs[i].NIC
+		if n.Layer != LayerLeaf {
+			continue
+		}
+		r, ok := w.NIC(n).Get()
+		if !ok || max(r.ReceiveBytesPerSecond, r.TransmitBytesPerSecond) < quietLink {
+			continue
+		}
+		in, ok1 := r.ReceiveUtilizationRatio.Get()
+		out, ok2 := r.TransmitUtilizationRatio.Get()
+		l.roomy = l.roomy && ok1 && ok2 && max(in, out) < roomyLink
+		l.count, l.name = l.count+1, n.Name
+		l.received, l.sent = l.received+r.ReceiveBytesPerSecond, l.sent+r.TransmitBytesPerSecond
+	}
+	return l
+}
+
+// networkUses of pods in one direction, and their sum.
+func (s *Snapshot) networkUses(of func(int) Opt[WorkloadRates], receives bool) (uses []use, all float64) {
+	uses = make([]use, 0, len(s.Workloads))
+	for i := range s.Workloads {
+		r, _ := of(i).Get()
+		n, ok := r.Network.Get()
+		if !ok {
+			continue
+		}
+		bytes := n.TransmitBytesPerSecond
+		if receives {
+			bytes = n.ReceiveBytesPerSecond
+		}
+		uses, all = append(uses, use{workload: i, bytes: bytes, blind: true}), all+bytes
+	}
+	return uses, all
+}

@@ -1,0 +1,139 @@
+package probes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// FilesystemConfig says which mounts are asked how full they are, and when.
+type FilesystemConfig struct {
+	Mounts  []string      `yaml:"mounts" unit:"mountpoints" why:"The mounts that are watched, as /proc/1/mountinfo names them; empty: the root and every filesystem on a block device. A network filesystem, which may hang, is watched only where it is named."`
+	Every   time.Duration `yaml:"every" why:"How often each mount is asked; room runs out more slowly than memory does."`
+	Timeout time.Duration `yaml:"timeout" why:"A mount that has not answered for so long hangs: it keeps its last values, and is not asked again until it answers."`
+
+	Kubelet  string   `yaml:"kubelet" unit:"path" why:"The kubelet's directory (its --root-dir). Where there is one, the filesystems that hold it or one of runtimes are the kubelet's to judge, and what is mounted in it is a pod's. Empty: no kubelet."`
+	Runtimes []string `yaml:"runtimes" unit:"paths" why:"Where container runtimes keep images and containers."`
+}
+
+// DefaultFilesystemConfig is that of an agent without a file.
+func DefaultFilesystemConfig() FilesystemConfig {
+	return FilesystemConfig{
+		Every: 10 * time.Second, Timeout: 2 * time.Second,
+		Kubelet: "/var/lib/kubelet",
+		Runtimes: []string{
+			"/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/docker",
+			"/var/lib/rancher/k3s/agent/containerd", "/var/lib/rancher/rke2/agent/containerd",
+		},
+	}
+}
+
+// FollowFilesystems watches the mounts that c names from the next Read on.
+// Without a period none is watched, as before the first call.
+func (h *Host) FollowFilesystems(c FilesystemConfig) { h.filesystems.follow(c) }
+
+// readFilesystems takes what is known by now, and never waits for a mount.
+func (h *Host) readFilesystems(s *Sample) error {
+	var err error
+	s.Filesystems, err = h.filesystems.read(time.Now())
+	return err
+}
+
+// Why a mount's values are absent or old.
+const (
+	notMounted   = "nothing is mounted here"
+	notYet       = "not answered yet"
+	hangs        = "it does not answer"
+	nothingOfIt  = "statfs" // the key in Absent of the mount as a whole
+	mountsInText = 3
+)
+
+// Trouble is why the values are not those of the last time the mount was to be
+// asked: it hangs, fails, is not mounted, is not asked, or has not answered
+// yet; empty when they are.
+func (f *Filesystem) Trouble() string { return f.Absent[nothingOfIt] }
+
+// Pending says that the mount is being asked for the first time.
+func (f *Filesystem) Pending() bool { return f.Trouble() == notYet }
+
+// state is a watched mount as of now; hung is how many calls hang.
+func (w *watched) state(now time.Time, timeout time.Duration, hung int) Filesystem {
+	f := Filesystem{
+		Mountpoint: w.Point, Type: w.Type, Device: w.Source,
+		SizeBytes: w.usage.size, AvailableBytes: w.usage.available, Files: w.usage.files, FilesFree: w.usage.filesFree,
+		Absent: maps.Clone(w.usage.absent),
+	}
+	if !w.answered.IsZero() {
+		f.AgeSeconds = Some(now.Sub(w.answered).Seconds())
+	}
+	if why := w.trouble(now, timeout, hung); why != "" {
+		f.Absent.Because(nothingOfIt, why)
+	}
+	return f
+}
+
+// trouble is why the values are not those of the last time it was due; empty
+// when they are.
+func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string {
+	switch {
+	case w.hangs(now, timeout):
+		return hangs
+	case w.queued && hung >= maxCalls:
+		return fmt.Sprintf("not asked: %d others hang", hung)
+	case w.failed != nil:
+		return w.failed.Error()
+	case w.answered.IsZero():
+		return notYet
+	}
+	return ""
+}
+
+// troubles joins what is wrong with the mounts into one line, the mounts with
+// one reason together.
+func troubles(list []Filesystem) error {
+	points := map[string][]string{}
+	for i := range list {
+		if why := list[i].Absent[nothingOfIt]; why != "" && why != notYet {
+			points[why] = append(points[why], list[i].Mountpoint)
+		}
+	}
+	var errs []error
+	for _, why := range slices.Sorted(maps.Keys(points)) {
+		of := points[why]
+		names := strings.Join(of[:min(mountsInText, len(of))], ", ")
+		if more := len(of) - mountsInText; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", names, why))
+	}
+	return oneLine(errs)
+}
+
+// read returns what is known of each mount, by mountpoint, and starts what is
+// due.
+func (f *filesystems) read(now time.Time) ([]Filesystem, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.config.Every <= 0 {
+		return nil, nil
+	}
+	f.startSurvey(now)
+	list := make([]Filesystem, 0, len(f.watched)+len(f.missing))
+	hung := f.hung(now)
+	for _, w := range f.watched {
+		state := w.state(now, f.config.Timeout, hung)
+		state.Use = f.places.use(w.mount)
+		list = append(list, state)
+	}
+	for point, why := range f.missing {
+		list = append(list, Filesystem{Mountpoint: point, Absent: Absent{nothingOfIt: why}})
+	}
+	slices.SortFunc(list, func(a, b Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
+	return list, oneLine(slices.DeleteFunc([]error{f.err, troubles(list)}, func(err error) bool { return err == nil }))
+}
+
+var errTableHangs = errors.New("the mount table does not answer")

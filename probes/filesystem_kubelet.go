@@ -1,0 +1,114 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FilesystemUse is who looks after the room of a filesystem.
+type FilesystemUse string
+
+// The uses; empty is not known, or not yet.
+const (
+	// UseNode: nobody but those who run the node.
+	UseNode FilesystemUse = "node"
+	// UseKubelet: it holds files of the kubelet or of its container runtime, so
+	// it is the kubelet's nodefs, imagefs or containerfs.
+	UseKubelet FilesystemUse = "kubelet"
+	// UseVolume: it is mounted in the kubelet's directory alone, for pods.
+	UseVolume FilesystemUse = "volume"
+)
+
+// kubeletPlaces is where a kubelet and its container runtime keep their files.
+type kubeletPlaces struct {
+	dir     string          // the kubelet's own, as mountpoints begin; empty: there is no kubelet
+	numbers map[string]bool // of the filesystems that hold one of the directories
+	unknown bool            // of one of them it could not be found out
+}
+
+// use of a mount; places that are not known yet are nil.
+func (p *kubeletPlaces) use(m mount) FilesystemUse {
+	switch {
+	case p == nil:
+		return ""
+	case p.numbers[m.Number]:
+		return UseKubelet
+	case p.dir != "" && strings.HasPrefix(m.Point, p.dir+"/"):
+		return UseVolume
+	case p.unknown:
+		return ""
+	}
+	return UseNode
+}
+
+// findKubelet looks for the directories that config names. Where there is none
+// of a kubelet there is no kubelet, whatever else runs containers.
+func findKubelet(c choice, config FilesystemConfig) kubeletPlaces {
+	p := kubeletPlaces{numbers: map[string]bool{}}
+	if config.Kubelet == "" {
+		return p
+	}
+	numbers := map[int]string{}
+	for _, m := range c.all {
+		numbers[m.ID] = m.Number
+	}
+	for i, dir := range append([]string{config.Kubelet}, config.Runtimes...) {
+		path, id, err := locate(c.root, dir)
+		number, mounted := numbers[id]
+		switch {
+		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
+			if i == 0 {
+				return p
+			}
+			continue
+		case err != nil || !mounted:
+			p.unknown = true
+			continue
+		}
+		p.numbers[number] = true
+		if i == 0 {
+			p.dir = path
+		}
+	}
+	return p
+}
+
+// locate finds a directory below root, where its symbolic links lead to there:
+// its path without them, and the mount that it is on. It may hang where a
+// filesystem on the way does not answer.
+func locate(root, dir string) (path string, mount int, err error) {
+	fd, err := again(func() (int, error) { return openBelow(root, dir) })
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	if mount, err = mountID(fd); err != nil {
+		return "", 0, err
+	}
+	path, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if below, ok := strings.CutPrefix(path, strings.TrimSuffix(root, "/")+"/"); ok {
+		path = "/" + below
+	}
+	return path, mount, err
+}
+
+// openBelow follows links as a process does whose root is root. Before kernel
+// 5.6, or where openat2 is forbidden, it follows them as we do: then a link
+// that leads elsewhere for us ends on a mount that is not the host's.
+func openBelow(root, dir string) (int, error) {
+	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(base) }() // nothing was written to it
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	fd, err := unix.Openat2(base, dir, &how)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return unix.Open(strings.TrimSuffix(root, "/")+dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	}
+	return fd, err
+}

@@ -1,0 +1,186 @@
+package probes
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+)
+
+// kubeletSpace is a host with a kubelet on a filesystem of its own, images on
+// another one, a volume of a pod, and a filesystem that is nobody's.
+type kubeletSpace struct {
+	*mountSpace
+	kubelet, images, volume, data string
+}
+
+func newKubeletSpace(t *testing.T) *kubeletSpace {
+	t.Helper()
+	s := &kubeletSpace{mountSpace: newMountSpace(t)}
+	tmpfs := func(name string) string { return s.Mount("tmpfs", filepath.Base(name), name, "size=1m") }
+	s.kubelet, s.images, s.data = tmpfs("kubelet"), tmpfs("images"), tmpfs("data")
+	for _, dir := range []string{filepath.Join(s.kubelet, "pods/1/volumes/db"), filepath.Join(s.images, "docker")} {
+		require.NoError(t, os.MkdirAll(s.Enter(dir), 0o755))
+	}
+	s.volume = tmpfs("kubelet/pods/1/volumes/db")
+	return s
+}
+
+func (s *kubeletSpace) config(kubelet string, runtimes ...string) FilesystemConfig {
+	return FilesystemConfig{
+		Mounts: []string{s.kubelet, s.images, s.volume, s.data}, Every: 10 * time.Millisecond, Timeout: time.Second,
+		Kubelet: kubelet, Runtimes: runtimes,
+	}
+}
+
+// uses of the four, once each has one.
+func (s *kubeletSpace) uses(h *Host) map[string]FilesystemUse {
+	s.Helper()
+	uses := map[string]FilesystemUse{}
+	s.eventually(h, "it is known whose each is", func(list []Filesystem) bool {
+		for _, f := range list {
+			uses[filepath.Base(f.Mountpoint)] = f.Use
+		}
+		return len(list) == 4 && uses["data"] != ""
+	})
+	return uses
+}
+
+func TestWhatAKubeletJudgesByItselfIsTold(t *testing.T) {
+	s := newKubeletSpace(t)
+	link := func(name, to string) string {
+		path := filepath.Join(s.Dir, name)
+		require.NoError(t, os.Symlink(to, path))
+		return path
+	}
+	own := map[string]FilesystemUse{"kubelet": UseKubelet, "images": UseNode, "db": UseVolume, "data": UseNode}
+	all := map[string]FilesystemUse{"kubelet": UseKubelet, "images": UseKubelet, "db": UseVolume, "data": UseNode}
+	nobodys := map[string]FilesystemUse{"kubelet": UseNode, "images": UseNode, "db": UseNode, "data": UseNode}
+	h := s.host()
+	for what, row := range map[string]struct {
+		config FilesystemConfig
+		want   map[string]FilesystemUse
+	}{
+		"the kubelet's directory":              {s.config(s.kubelet), own},
+		"a runtime's as well":                  {s.config(s.kubelet, "/none", filepath.Join(s.images, "docker")), all},
+		"through links, as the host sees them": {s.config(link("link", s.kubelet), link("docker", filepath.Join(s.images, "docker"))), all},
+		"through a link that leads above":      {s.config(link("up", "../../../../../.."+s.kubelet)), own},
+		"without a kubelet there is none":      {s.config("/none", s.images), nobodys},
+		"below a file there is none":           {s.config("/proc/version/kubelet", s.images), nobodys},
+		"where none is named there is none":    {s.config("", s.images), nobodys},
+	} {
+		h.FollowFilesystems(row.config)
+		assert.Equal(t, row.want, s.uses(h), what)
+	}
+}
+
+func TestTheSameFilesystemMountedElsewhereIsTheKubeletsToo(t *testing.T) {
+	s := newKubeletSpace(t)
+	bound := filepath.Join(s.Dir, "bound")
+	s.Bind(filepath.Join(s.kubelet, "pods"), bound)
+	h := s.host()
+	c := s.config(s.kubelet)
+	c.Mounts[3] = bound
+	h.FollowFilesystems(c)
+	list := s.eventually(h, "it is known", func(list []Filesystem) bool { return at(list, bound).Use != "" })
+	assert.Equal(t, UseKubelet, at(list, bound).Use)
+}
+
+func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing.T) {
+	s := newKubeletSpace(t)
+	loop := filepath.Join(s.Dir, "loop")
+	require.NoError(t, os.Symlink(loop, loop))
+	root, all, err := mountTable{Paths{Procfs: s.Proc}, s.host().proc}.read()
+	require.NoError(t, err)
+	found := func(kubelet string, runtimes ...string) []FilesystemUse {
+		p := findKubelet(choice{root: root, all: all}, s.config(kubelet, runtimes...))
+		var uses []FilesystemUse
+		for _, point := range []string{s.kubelet, s.images, s.volume, s.data} {
+			for _, m := range all {
+				if m.Point == point {
+					uses = append(uses, p.use(m))
+				}
+			}
+		}
+		return uses
+	}
+	assert.Equal(t, []FilesystemUse{"", UseKubelet, "", ""}, found(loop, s.images))
+	assert.Equal(t, []FilesystemUse{UseKubelet, "", UseVolume, ""}, found(s.kubelet, loop))
+	all = all[:0:0] // a table that has not what is mounted
+	all = append(all, mount{ID: -1, Number: "0:0", Point: s.data})
+	assert.Equal(t, []FilesystemUse{""}, found(s.kubelet))
+}
+
+// A directory on a filesystem that does not answer hangs whoever looks for it.
+func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
+	s := newKubeletSpace(t)
+	h := s.host()
+	hang, looks := make(chan struct{}), make(chan int, 1000)
+	h.filesystems.find = func(c choice, config FilesystemConfig) kubeletPlaces {
+		looks <- 1
+		<-hang
+		return findKubelet(c, config)
+	}
+	h.FollowFilesystems(s.config(s.kubelet))
+	list := s.eventually(h, "the mounts answer", answered(s.data))
+	assert.Empty(t, at(list, s.data).Use)
+	took := s.longestRead(h, 200*time.Millisecond)
+	assert.Less(t, took, 500*time.Millisecond)
+	assert.Len(t, looks, 1, "there is never a second look")
+	close(hang)
+	s.eventually(h, "it is known", func(list []Filesystem) bool { return at(list, s.kubelet).Use == UseKubelet })
+	h.FollowFilesystems(s.config(""))
+	list, err := filesystemsOf(t, h)
+	require.NoError(t, err)
+	assert.Empty(t, at(list, s.kubelet).Use, "by another configuration it may be somebody else's")
+	s.eventually(h, "it is nobody's", func(list []Filesystem) bool { return at(list, s.kubelet).Use == UseNode })
+}
+
+func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
+	hang := make(chan struct{})
+	f := &filesystems{out: map[*watched]bool{}}
+	f.survey = func(FilesystemConfig) (choice, error) { return choice{}, nil }
+	f.find = func(choice, FilesystemConfig) kubeletPlaces {
+		<-hang
+		return kubeletPlaces{}
+	}
+	c := FilesystemConfig{Every: time.Hour, Timeout: time.Second}
+	f.follow(c)
+	start := time.Now()
+	_, err := f.read(start)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.finding
+	}, 10*time.Second, time.Millisecond)
+	c.Kubelet = "/other"
+	f.follow(c)
+	close(hang)
+	f.running.Wait()
+	assert.Nil(t, f.places)
+	_, err = f.read(start)
+	require.NoError(t, err)
+	f.running.Wait()
+	assert.NotNil(t, f.places)
+	f.close()
+}
+
+// By default it is looked for where it usually is; this machine has none.
+func TestAMachineWithoutAKubeletLooksAfterItsOwnRoot(t *testing.T) {
+	if _, err := os.Stat(DefaultFilesystemConfig().Kubelet); err == nil {
+		t.Skip("this machine has a kubelet's directory")
+	}
+	h, err := NewHost(Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(h.Close)
+	h.FollowFilesystems(DefaultFilesystemConfig())
+	s := mountSpace{&filesystemtest.Space{TB: t}}
+	list := s.eventually(h, "the root is the node's", func(list []Filesystem) bool { return at(list, "/").Use != "" })
+	assert.Equal(t, UseNode, at(list, "/").Use)
+}

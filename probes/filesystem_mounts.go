@@ -1,0 +1,259 @@
+package probes
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// mount is one line of mountinfo (kernel Documentation/filesystems/proc.rst,
+// 3.5). All of it is its identity: another one at the same place differs.
+type mount struct {
+	ID, Parent int
+	Number     string // "major:minor" of the filesystem
+	Root       string // what of the filesystem is mounted: / is all of it
+	Point      string
+	Type       string
+	Source     string
+}
+
+// choice is the mounts that are to be watched, and where they are found.
+type choice struct {
+	root    string
+	all     []mount           // that can be reached
+	mounts  []mount           // of them, by mountpoint
+	missing map[string]string // by mountpoint, why it is not watched
+}
+
+// mountTable reads the mounts of pid 1.
+type mountTable struct {
+	paths Paths
+	proc  procfs.FS
+}
+
+// survey reads the table and chooses from it what config names, or by default
+// the root and what is on block devices.
+func (t mountTable) survey(config FilesystemConfig) (choice, error) {
+	root, all, err := t.read()
+	if err != nil {
+		return choice{}, err
+	}
+	if len(config.Mounts) > 0 {
+		mounts, missing := named(all, config.Mounts)
+		return choice{root, all, mounts, missing}, nil
+	}
+	block, err := t.blockTypes()
+	if err != nil {
+		return choice{}, err
+	}
+	return choice{root: root, all: all, mounts: onBlockDevices(all, block)}, nil
+}
+
+// read returns the mounts that can be reached, and the directory under which
+// their mountpoints are found.
+//
+// Pid 1's own root is best: it is the host's, also seen from a container, and
+// what is mounted later is there as well. Who may not enter it (that takes
+// CAP_SYS_PTRACE) can use its own root where that is the same one. A root that
+// is named is one in our own table.
+func (t mountTable) read() (root string, all []mount, err error) {
+	if named := t.paths.Rootfs; named != "" {
+		own, err := uncovered(t.proc.GetMounts())
+		return named, below(own, named), err
+	}
+	root = filepath.Join(t.paths.Procfs, "1/root")
+	_, denied := os.Readlink(root) // asks no filesystem, as stat of it would
+	all, err = uncovered(t.proc.GetProcMounts(1))
+	if denied == nil || err != nil {
+		return root, all, err
+	}
+	own, err := uncovered(t.proc.GetMounts())
+	if err != nil {
+		return "", nil, err
+	}
+	if rootID(own) != rootID(all) {
+		return "", nil, fmt.Errorf("%w: give it CAP_SYS_PTRACE, or name where the host's root is mounted (paths.rootfs)", denied)
+	}
+	return "/", own, nil
+}
+
+// rootID is the ID of what is mounted on /; 0 is none's.
+func rootID(all []mount) int {
+	for _, m := range all {
+		if m.Point == "/" {
+			return m.ID
+		}
+	}
+	return 0
+}
+
+// below is the mounts in a directory, with their mountpoints as seen from it.
+func below(all []mount, dir string) []mount {
+	var list []mount
+	for _, m := range all {
+		if point, ok := strings.CutPrefix(m.Point, strings.TrimSuffix(dir, "/")); ok && (point == "" || point[0] == '/') {
+			m.Point = cmp.Or(point, "/")
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// mountPlace is where a mount lies on another one.
+type mountPlace struct {
+	on    int
+	point string
+}
+
+// uncovered leaves out the mounts that others cover: their mountpoints lead to
+// something else.
+func uncovered(infos []*procfs.MountInfo, err error) ([]mount, error) {
+	if err != nil {
+		return nil, err
+	}
+	byPlace, ids := map[mountPlace]mount{}, map[int]bool{}
+	var all []mount
+	for _, i := range infos {
+		m := mount{
+			ID: i.MountID, Parent: i.ParentID, Number: i.MajorMinorVer, Root: unescapeMount(i.Root),
+			Point: unescapeMount(i.MountPoint), Type: i.FSType, Source: unescapeMount(i.Source),
+		}
+		all, ids[m.ID] = append(all, m), true
+		byPlace[mountPlace{m.Parent, m.Point}] = m
+	}
+	at := slices.IndexFunc(all, func(m mount) bool { return m.Point == "/" && (m.Parent == m.ID || !ids[m.Parent]) })
+	if at < 0 {
+		return nil, errNoRoot
+	}
+	root := all[at]
+	return slices.DeleteFunc(all, func(m mount) bool { return resolve(byPlace, root, m.Point).ID != m.ID }), nil
+}
+
+// resolve walks a path over the mounts as the kernel does.
+func resolve(byPlace map[mountPlace]mount, from mount, path string) mount {
+	at := from
+	cross := func(path string) {
+		for {
+			over, ok := byPlace[mountPlace{at.ID, path}]
+			if !ok || over.ID == at.ID {
+				return
+			}
+			at = over
+		}
+	}
+	cross("/")
+	for i := 1; i < len(path); i++ {
+		if i+1 == len(path) || path[i+1] == '/' {
+			cross(path[:i+1])
+		}
+	}
+	return at
+}
+
+// unescapeMount undoes the \ooo that mountinfo writes for spaces, tabs, line
+// breaks, backslashes and hashes.
+func unescapeMount(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// named finds the mounts that a configuration names, each once.
+func named(all []mount, points []string) (mounts []mount, missing map[string]string) {
+	missing = map[string]string{}
+	for _, point := range points {
+		at := slices.IndexFunc(all, func(m mount) bool { return m.Point == point })
+		switch {
+		case at < 0:
+			missing[point] = notMounted
+		case all[at].Type == "autofs": // it would be mounted by being asked
+			missing[point] = "not mounted now: automount has not been asked for it"
+		case !slices.Contains(mounts, all[at]):
+			mounts = append(mounts, all[at])
+		}
+	}
+	slices.SortFunc(mounts, byPoint)
+	return mounts, missing
+}
+
+// onBlockDevices is the root, whatever it is on, and one mount of each
+// filesystem that needs a block device and can be written: an image that is
+// always full says nothing.
+func onBlockDevices(all []mount, block map[string]bool) []mount {
+	best := map[string]mount{}
+	for _, m := range all {
+		kind, _, _ := strings.Cut(m.Type, ".") // fuseblk.ntfs
+		wanted := m.Point == "/" || block[kind] && !image(kind) && !ofContainer(m.Point)
+		if was, some := best[m.Number]; wanted && (!some || better(m, was)) {
+			best[m.Number] = m
+		}
+	}
+	var list []mount
+	for _, m := range best {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, byPoint)
+	return list
+}
+
+func byPoint(a, b mount) int { return cmp.Compare(a.Point, b.Point) }
+
+// better prefers the root, then all of a filesystem to a part that is bound
+// elsewhere, then the shorter path.
+func better(a, b mount) bool {
+	if a.Point == "/" || b.Point == "/" {
+		return a.Point == "/"
+	}
+	if whole := a.Root == "/"; whole != (b.Root == "/") {
+		return whole
+	}
+	return cmp.Or(cmp.Compare(len(a.Point), len(b.Point)), byPoint(a, b)) < 0
+}
+
+func image(kind string) bool {
+	return slices.Contains([]string{"squashfs", "erofs", "iso9660", "udf", "cramfs", "romfs"}, kind)
+}
+
+// ofContainer tells the root filesystems of containers, which some runtimes
+// keep on block devices of their own.
+func ofContainer(point string) bool {
+	return slices.ContainsFunc([]string{"/run/containerd/", "/run/docker/", "/var/lib/docker/", "/var/lib/containers/storage/"},
+		func(dir string) bool { return strings.HasPrefix(point, dir) })
+}
+
+// blockTypes are the filesystems that need a block device: those without
+// "nodev" in /proc/filesystems.
+func (t mountTable) blockTypes() (map[string]bool, error) {
+	f, err := os.Open(filepath.Join(t.paths.Procfs, "filesystems"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	types := map[string]bool{}
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		if kind, ok := strings.CutPrefix(s.Text(), "\t"); ok {
+			types[kind] = true
+		}
+	}
+	return types, s.Err()
+}

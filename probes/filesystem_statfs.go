@@ -1,0 +1,102 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// usage is what a filesystem says of its room (statfs(2)).
+type usage struct {
+	size, available, files, filesFree Opt[uint64]
+	absent                            Absent
+}
+
+var (
+	errNoRoot = errors.New("mountinfo names no root")
+	errGone   = errors.New("it is not mounted any more")
+)
+
+// statfs asks m, which is found below root. It hangs as long as the
+// filesystem does not answer, and no signal ends that.
+func statfs(root string, m mount) (usage, error) {
+	fd, err := again(func() (int, error) {
+		return unix.Open(strings.TrimSuffix(root, "/")+m.Point, unix.O_PATH|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return usage{}, err
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	// What was unmounted meanwhile leaves its directory, which would answer
+	// for the filesystem below.
+	if id, err := mountID(fd); err != nil || id != m.ID {
+		return usage{}, errors.Join(err, errGone)
+	}
+	var s unix.Statfs_t
+	if _, err := again(func() (int, error) { return 0, unix.Fstatfs(fd, &s) }); err != nil {
+		return usage{}, err
+	}
+	return newUsage(&s), nil
+}
+
+// again repeats a call that a signal to the Go runtime interrupted.
+func again(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// mountID is of the mount that a descriptor is on, in the numbers of
+// mountinfo (proc_pid_fdinfo(5)).
+func mountID(fd int) (int, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			return strconv.Atoi(strings.TrimSpace(id))
+		}
+	}
+	return 0, errors.New("fdinfo has no mnt_id")
+}
+
+func newUsage(s *unix.Statfs_t) usage {
+	var u usage
+	unit := uint64(s.Frsize)
+	if s.Frsize <= 0 {
+		unit = uint64(max(0, s.Bsize))
+	}
+	u.size, u.available = room(&u.absent, unit, s.Blocks, s.Bavail)
+	switch {
+	case s.Files == 0:
+		u.absent.Because("files", "this filesystem does not count files")
+	case s.Ffree > s.Files:
+		u.absent.Because("files", "more are said to be free than there are")
+	default:
+		u.files, u.filesFree = Some(s.Files), Some(s.Ffree)
+	}
+	return u
+}
+
+// room is blocks in bytes.
+func room(absent *Absent, unit, blocks, available uint64) (size, avail Opt[uint64]) {
+	over, bytes := bits.Mul64(unit, blocks)
+	switch {
+	case bytes == 0 && over == 0:
+		absent.Because("sizeBytes", "it names no size: it has none, or does not tell it to this user")
+	case over != 0 || available > blocks:
+		absent.Because("sizeBytes", fmt.Sprintf("%d of %d blocks of %d bytes cannot be free", available, blocks, unit))
+	default:
+		return Some(bytes), Some(unit * available)
+	}
+	return size, avail
+}

@@ -1,0 +1,217 @@
+// Package filesystemtest makes mounts for tests, among them some that hang, where
+// nobody else sees them: in a mount namespace that is gone with the test.
+//
+// # Concurrency
+//
+// A Space and its Fuses belong to the goroutine of the test.
+package filesystemtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Space is a mount namespace, as the host's is one to a container.
+type Space struct {
+	testing.TB
+	// Dir is where the mountpoints are made.
+	Dir string
+	// Proc is a procfs whose pid 1 lives in the namespace.
+	Proc string
+
+	do   chan func() error
+	done chan error
+}
+
+// New makes a namespace of one thread's own, and skips the test where only
+// root may. What was mounted before is there as well, and stays as it is
+// outside.
+func New(t testing.TB) *Space {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	s := &Space{TB: t, Dir: t.TempDir(), Proc: t.TempDir(), do: make(chan func() error), done: make(chan error)}
+	tid, ended := make(chan int), make(chan struct{})
+	go onThreadOfItsOwn(func() {
+		defer close(ended)
+		tid <- unix.Gettid()
+		for f := range s.do {
+			s.done <- f()
+		}
+	})
+	t.Cleanup(func() {
+		close(s.do)
+		<-ended
+	})
+	s.makeProc(<-tid)
+	s.inside(func() error { return unix.Unshare(unix.CLONE_NEWNS) })
+	s.inside(func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") })
+	return s
+}
+
+// onThreadOfItsOwn runs f on a thread that ends with it, and its namespaces with
+// the thread. The first one of the process is none: it never ends, and what
+// /proc/self shows is its.
+func onThreadOfItsOwn(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f() // never unlocked: that is what ends the thread
+		return
+	}
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onThreadOfItsOwn(f) // while we hold the first thread it is another one
+	}()
+	<-done
+}
+
+// makeProc links to the real procfs, but that pid 1 is the thread.
+func (s *Space) makeProc(tid int) {
+	s.Helper()
+	list, err := os.ReadDir("/proc")
+	require.NoError(s, err)
+	for _, e := range list {
+		if strings.Trim(e.Name(), "0123456789") != "" {
+			require.NoError(s, os.Symlink("/proc/"+e.Name(), filepath.Join(s.Proc, e.Name())))
+		}
+	}
+	require.NoError(s, os.Symlink(fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), tid), filepath.Join(s.Proc, "1")))
+}
+
+// Enter is how the test itself sees a path of the namespace.
+func (s *Space) Enter(path string) string { return filepath.Join(s.Proc, "1/root", path) }
+
+func (s *Space) inside(f func() error) {
+	s.Helper()
+	s.do <- f
+	require.NoError(s, <-s.done)
+}
+
+// Mount makes the directory name below Dir and mounts on it.
+func (s *Space) Mount(kind, source, name, data string) (point string) {
+	s.Helper()
+	point = filepath.Join(s.Dir, name)
+	require.NoError(s, os.MkdirAll(point, 0o755))
+	s.inside(func() error { return unix.Mount(source, point, kind, unix.MS_NOSUID|unix.MS_NODEV, data) })
+	return point
+}
+
+// Bind makes a directory of the namespace appear at another place.
+func (s *Space) Bind(from, to string) {
+	s.Helper()
+	require.NoError(s, os.MkdirAll(to, 0o755))
+	s.inside(func() error { return unix.Mount(from, to, "", unix.MS_BIND, "") })
+}
+
+// Unmount is umount -l: calls that hang go on hanging.
+func (s *Space) Unmount(point string) {
+	s.Helper()
+	s.inside(func() error { return unix.Unmount(point, unix.MNT_DETACH) })
+}
+
+// Fuse is a filesystem whose server is the test: as long as it does not answer,
+// every call into it hangs, as on a network filesystem whose server is gone.
+type Fuse struct {
+	testing.TB
+	Point string
+	// FreeBlocks of 4 KiB, of 1000: what Answer tells.
+	FreeBlocks uint64
+
+	fd    int      // no os.File: the runtime would put it among what it polls
+	calls [][]byte // the IDs of the calls of statfs that were taken and not answered
+}
+
+// Fuse mounts one that answers nothing.
+func (s *Space) Fuse(name string) *Fuse {
+	s.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		s.Skipf("needs /dev/fuse: %v", err)
+	}
+	f := &Fuse{TB: s.TB, fd: fd, FreeBlocks: 250}
+	s.Cleanup(f.Abort)
+	f.Point = s.Mount("fuse", "dead-server:/export", name, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd))
+	return f
+}
+
+// Abort ends every call that still waits with an error.
+func (f *Fuse) Abort() {
+	if f.fd >= 0 {
+		require.NoError(f, unix.Close(f.fd))
+	}
+	f.fd = -1
+}
+
+// Numbers of the protocol (linux/fuse.h).
+const (
+	fuseStatfs = 17
+	fuseInit   = 26
+)
+
+// Take takes what has been asked by now, and returns how many calls of statfs
+// wait for an answer. The first time it tells the kernel that it may ask.
+func (f *Fuse) Take() (calls int) {
+	f.Helper()
+	buf := make([]byte, 1<<17)
+	for {
+		_, err := unix.Read(f.fd, buf)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return len(f.calls)
+		case errors.Is(err, unix.EINTR):
+			continue
+		}
+		require.NoError(f, err)
+		id := slices.Clone(buf[8:16])
+		switch code := binary.NativeEndian.Uint32(buf[4:]); code {
+		case fuseInit:
+			out := make([]byte, 64)
+			binary.NativeEndian.PutUint32(out[0:], 7)      // major
+			binary.NativeEndian.PutUint32(out[4:], 31)     // minor
+			binary.NativeEndian.PutUint32(out[20:], 1<<16) // max_write
+			f.reply(id, out)
+		case fuseStatfs:
+			f.calls = append(f.calls, id)
+		default:
+			require.Fail(f, "unexpected call", "%d", code)
+		}
+	}
+}
+
+// Answer answers all that has been asked by now.
+func (f *Fuse) Answer() {
+	f.Helper()
+	f.Take()
+	for _, id := range f.calls {
+		out := make([]byte, 80) // fuse_kstatfs
+		for i, v := range []uint64{1000, f.FreeBlocks + 50, f.FreeBlocks, 500, 77} {
+			binary.NativeEndian.PutUint64(out[8*i:], v)
+		}
+		binary.NativeEndian.PutUint32(out[40:], 4096) // bsize
+		binary.NativeEndian.PutUint32(out[48:], 4096) // frsize
+		f.reply(id, out)
+	}
+	f.calls = nil
+}
+
+func (f *Fuse) reply(id, body []byte) {
+	f.Helper()
+	head := make([]byte, 16)
+	binary.NativeEndian.PutUint32(head, uint32(16+len(body)))
+	copy(head[8:], id)
+	_, err := unix.Write(f.fd, append(head, body...))
+	require.NoError(f, err)
+}

@@ -1,0 +1,32 @@
+package probes
+
+import "bytes"
+
+// parseNetDevLine reads one line of /proc/net/dev (proc_pid_net(5)): a name and
+// a colon, eight columns of what was received and eight of what was sent. Of
+// each eight the first four are bytes, packets, errors and drops. The name is
+// only good as long as the line.
+func parseNetDevLine(line []byte) (name []byte, c NICCounters, err error) {
+	name, rest, found := bytes.Cut(line, []byte{':'}) // which no name may have (dev_valid_name)
+	name = bytes.TrimLeft(name, " ")
+	if !found || len(name) == 0 {
+		return nil, c, errShortLine
+	}
+	to := [...]*uint64{
+		&c.ReceiveBytes, &c.ReceivePackets, &c.ReceiveErrors, &c.ReceiveDrops, nil, nil, nil, nil,
+		&c.TransmitBytes, &c.TransmitPackets, &c.TransmitErrors, &c.TransmitDrops, // and four more
+	}
+	for i := range to {
+		var field []byte
+		if field, rest = cutField(rest); len(field) == 0 {
+			return name, c, errShortLine
+		}
+		if to[i] == nil {
+			continue
+		}
+		if *to[i], err = parseUint(field); err != nil {
+			return name, c, err
+		}
+	}
+	return name, c, nil
+}

@@ -1,0 +1,123 @@
+package probes
+
+import (
+	"math"
+	"time"
+)
+
+// series is the unbroken life of one object in a history.
+type series struct {
+	began uint64 // the number of its first sample
+	slot  int    // where points keep its counters
+}
+
+// slots hands out places in the points' lists. One that is given back is taken
+// again: what older points have there is of a series that ended, and no window
+// of a new one reaches back to them.
+type slots struct {
+	free []int
+	next int
+}
+
+func (s *slots) take() int {
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		return slot
+	}
+	s.next++
+	return s.next - 1
+}
+
+func (s *slots) give(slot int) { s.free = append(s.free, slot) }
+
+// point is what is kept of a sample, to take differences from later: its
+// counters, and nothing that a Snapshot has once. A day's busy node has some
+// hundred workloads, and a hundred points.
+type point struct {
+	Monotonic, Boottime time.Duration
+	BootID              string
+	CPU                 CPU
+	Memory              Memory
+	Pressure            Pressure
+	Network             Network
+	disks               []DiskCounters // by slot, as are the others
+	nics                []NICCounters
+	workloads           []pastWorkload
+}
+
+// pastWorkload is the counters of a workload; noCount is one that was absent.
+type pastWorkload struct {
+	at, throttledAt, detailAt time.Duration
+	cpu, throttled            uint64
+	hits, kills               uint64
+	memory, reclaimed         uint64
+	charged                   uint64
+	pressure                  [3]struct{ some, full uint64 } // cpu, memory, io
+	network                   WorkloadNetwork                // At is 0 when it was absent
+	io                        []WorkloadIO
+}
+
+const noCount = math.MaxUint64
+
+func counted(o Opt[uint64]) uint64 {
+	if v, ok := o.Get(); ok {
+		return v
+	}
+	return noCount
+}
+
+func past(n uint64) Opt[uint64] {
+	if n == noCount {
+		return Opt[uint64]{}
+	}
+	return Some(n)
+}
+
+func pastStall(s Stall) struct{ some, full uint64 } {
+	return struct{ some, full uint64 }{counted(s.Some), counted(s.Full)}
+}
+
+// newPoint keeps the counters of a snapshot whose objects have their slots.
+func newPoint(raw *Sample, s *Snapshot) *point {
+	p := &point{
+		Monotonic: raw.Monotonic, Boottime: raw.Boottime, BootID: raw.BootID,
+		CPU: raw.CPU, Memory: raw.Memory, Pressure: raw.Pressure, Network: raw.Network,
+	}
+	for i := range s.Disks {
+		put(&p.disks, len(s.Disks), s.Disks[i].series, s.Disks[i].DiskCounters)
+	}
+	for i := range s.NICs {
+		put(&p.nics, len(s.NICs), s.NICs[i].series, s.NICs[i].NICCounters)
+	}
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		put(&p.workloads, len(s.Workloads), w.series, w.past())
+	}
+	return p
+}
+
+// put keeps something in its slot. Most lists have no empty slots, and grow
+// once.
+func put[T any](list *[]T, about int, at series, v T) {
+	for len(*list) <= at.slot {
+		if *list == nil {
+			*list = make([]T, 0, max(about, at.slot+1))
+		}
+		var none T
+		*list = append(*list, none)
+	}
+	(*list)[at.slot] = v
+}
+
+func (w *Workload) past() pastWorkload {
+	p := pastWorkload{
+		at: w.At, throttledAt: w.ThrottledAt, detailAt: w.DetailAt,
+		memory: counted(w.MemoryBytes), reclaimed: counted(w.Reclaimed), charged: counted(w.Charged),
+		cpu: counted(w.CPUMicroseconds), throttled: counted(w.ThrottledMicroseconds), hits: counted(w.LimitHits), kills: counted(w.OOMKills),
+		io: w.IO,
+	}
+	p.pressure[0], p.pressure[1], p.pressure[2] = pastStall(w.Pressure.CPU), pastStall(w.Pressure.Memory), pastStall(w.Pressure.IO)
+	p.network, _ = w.Network.Get()
+	return p
+}

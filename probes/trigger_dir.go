@@ -1,0 +1,11 @@
+package probes
+
+// UnifiedDir is the directory of the cgroup v2 hierarchy, which alone has
+// pressure files; empty when none is mounted.
+func (c *Cgroups) UnifiedDir() string {
+	i, mounted := c.at[unified]
+	if !mounted {
+		return ""
+	}
+	return c.dirs[i]
+}

@@ -1,0 +1,197 @@
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxTriggerGroups is how many pressure groups, the host and cgroups, may have
+// triggers: for each of them the kernel starts a real-time thread, psimon.
+const maxTriggerGroups = 12
+
+// What keeps a trigger from being armed where pressure can be read.
+const (
+	whyTooManyTriggers   = "12 groups are armed already, and each costs a kernel thread"
+	whyTriggersForbidden = "not permitted: it takes CAP_SYS_RESOURCE or a newer kernel, and a file that this user may write"
+	whyTriggersReadOnly  = "the file system is mounted read-only here"
+	whyNoKernelFile      = "the pressure file is none of the kernel's"
+)
+
+var errNoKernelFile = errors.New("no file of the kernel's")
+
+// triggerPlace is where a trigger can be armed.
+type triggerPlace struct {
+	cgroup, resource string // of Trigger
+	file             string
+	magic            int64 // of the file system that file must be in
+}
+
+// String is the place's name in TriggerState.Absent.
+func (p triggerPlace) String() string {
+	if p.cgroup == "" {
+		return "host " + p.resource
+	}
+	return p.cgroup + " " + p.resource
+}
+
+func (p triggerPlace) holds(a armed) bool { return a.Cgroup == p.cgroup && a.Resource == p.resource }
+
+// places are all there are now, the host's first. Nobody stalls on memory or IO
+// fully without stalling some, so a trigger on full would never come first; and
+// for cpu one that is held back by its own quota stalls like one that is not.
+func (t *Triggers) places() []triggerPlace {
+	resources := t.resources
+	if resources == nil {
+		resources = []string{"memory", "io"}
+	}
+	var list []triggerPlace
+	for _, r := range resources {
+		list = append(list, triggerPlace{"", r, filepath.Join(t.Paths.Procfs, "pressure", r), unix.PROC_SUPER_MAGIC})
+	}
+	dir := t.unifiedDir()
+	if dir == "" {
+		return list
+	}
+	for _, cgroup := range triggerCgroups(dir, t.have.Roots) {
+		for _, r := range resources {
+			list = append(list, triggerPlace{cgroup, r, dir + cgroup + "/" + r + ".pressure", unix.CGROUP2_SUPER_MAGIC})
+		}
+	}
+	return list
+}
+
+// unifiedDir is found once; it may be mounted later than this process starts.
+func (t *Triggers) unifiedDir() string {
+	if t.dir == "" {
+		if c, err := FindCgroups(t.Paths.Procfs, t.Paths.Cgroupfs, nil); err == nil { // else the workloads' probe says why
+			t.dir = c.UnifiedDir()
+		}
+	}
+	return t.dir
+}
+
+// triggerCgroups are the cgroups of all pods and of the QoS classes burstable
+// and besteffort below them, those that exist. Both drivers of the kubelet are
+// known: systemd (kubepods.slice/kubepods-burstable.slice) and cgroupfs
+// (kubepods/burstable).
+func triggerCgroups(dir string, roots []string) []string {
+	if len(roots) == 0 {
+		roots = []string{"/kubepods.slice", "/kubepods"}
+	}
+	var list []string
+	for _, root := range outermost(roots) {
+		if root == "/" {
+			continue // is the host
+		}
+		prefix := root + "/"
+		slice, systemd := strings.CutSuffix(path.Base(root), ".slice")
+		suffix := ""
+		if systemd {
+			prefix, suffix = prefix+slice+"-", ".slice"
+		}
+		for _, cgroup := range []string{root, prefix + "burstable" + suffix, prefix + "besteffort" + suffix} {
+			if isDir(dir + cgroup) {
+				list = append(list, cgroup)
+			}
+		}
+	}
+	return list
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// unprivilegedWindow is what windows are multiples of for who lacks
+// CAP_SYS_RESOURCE (kernel/sched/psi.c): they are looked at when the averages
+// are, which is every 2 s, and cost no thread.
+const unprivilegedWindow = 2 * time.Second
+
+// arm returns the file that the kernel keeps the trigger on. When it refuses
+// the window the next one that needs no privilege is tried, with as large a
+// share of it stalled.
+func (p triggerPlace) arm(s TriggerSettings) (fd int, t Trigger, err error) {
+	t = Trigger{Cgroup: p.cgroup, Resource: p.resource, Stall: s.Stall, Window: s.Window}
+	if fd, err = p.open(); err != nil {
+		return -1, t, fmt.Errorf("open %s: %w", p.file, err)
+	}
+	err = t.write(fd)
+	if errors.Is(err, unix.EINVAL) && t.Window%unprivilegedWindow != 0 {
+		t = t.unprivileged()
+		err = t.write(fd)
+	}
+	if err != nil {
+		_ = unix.Close(fd) // nothing was written that could be lost
+		return -1, t, fmt.Errorf("write %q to %s: %w", t.spec(), p.file, err)
+	}
+	return fd, t, nil
+}
+
+// open opens only what is the kernel's: any other file would be overwritten.
+func (p triggerPlace) open() (int, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(p.file, &st); err != nil {
+		return -1, err
+	}
+	if st.Type != p.magic {
+		return -1, errNoKernelFile
+	}
+	return unix.Open(p.file, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+}
+
+func (t Trigger) unprivileged() Trigger {
+	wanted := t.Window
+	t.Window = (wanted + unprivilegedWindow).Truncate(unprivilegedWindow)
+	t.Stall = time.Duration(float64(t.Stall) * float64(t.Window) / float64(wanted))
+	return t
+}
+
+// spec is the trigger as the kernel reads it, in µs.
+func (t Trigger) spec() string {
+	return fmt.Sprintf("some %d %d", t.Stall.Microseconds(), t.Window.Microseconds())
+}
+
+func (t Trigger) write(fd int) error {
+	_, err := unix.Write(fd, append([]byte(t.spec()), 0)) // the kernel takes the last byte for the end
+	return err
+}
+
+// reason says what an error of arm means; empty: the cgroup is gone, or not
+// there yet.
+func (p triggerPlace) reason(err error) string {
+	switch {
+	case errors.Is(err, unix.ENODEV):
+		return "" // removed meanwhile
+	case errors.Is(err, fs.ErrNotExist) && p.cgroup != "":
+		return p.reasonNoFile()
+	case errors.Is(err, errNoKernelFile):
+		return whyNoKernelFile
+	case errors.Is(err, unix.EROFS):
+		return whyTriggersReadOnly
+	case errors.Is(err, fs.ErrPermission):
+		return whyTriggersForbidden
+	}
+	return psiReason(err)
+}
+
+// reasonNoFile of a cgroup: the kernel hides the files where PSI is off.
+func (p triggerPlace) reasonNoFile() string {
+	dir := filepath.Dir(p.file)
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.pressure"))
+	switch {
+	case err == nil && string(trimNewline(b)) == "0":
+		return whyPSICgroupOff
+	case !isDir(dir):
+		return ""
+	}
+	return whyNoPSI
+}
