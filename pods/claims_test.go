@@ -21,7 +21,7 @@ import (
 // fullWatcher has n pods, as if the API server had listed them.
 func fullWatcher(tb testing.TB, n int) *Watcher {
 	tb.Helper()
-	w := &Watcher{Node: "n1", pods: newStore()}
+	w := &Watcher{Node: "n1", pods: new(Watcher).newStore()}
 	for i := range n {
 		require.NoError(tb, w.pods.Add(made(claiming("data"), in(fmt.Sprintf("ns%04d", i)), func(p *corev1.Pod) {
 			p.UID = types.UID(fmt.Sprint("u", i))

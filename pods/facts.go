@@ -21,14 +21,16 @@ func describe(pod *corev1.Pod, claims claimsOf, rules Rules) Pod {
 		QoS:                string(pod.Status.QOSClass),
 		LowQoS:             pod.Status.QOSClass == corev1.PodQOSBestEffort || pod.Annotations[qosLevel] == "reclaimed_cores",
 		Priority:           priority(pod),
-		MemoryRequestBytes: memoryRequest(&pod.Spec),
-		Created:            pod.CreationTimestamp.Time,
-		GraceSeconds:       grace(&pod.Spec),
-		Phase:              string(pod.Status.Phase),
-		StatusReason:       pod.Status.Reason,
-		Protections:        protections(pod, claims, rules),
-		Tolerations:        pod.Spec.Tolerations,
-		OptedOut:           pod.Annotations[skipEviction] == "true" || pod.Labels[skipEviction] == "true",
+		MemoryRequestBytes: memoryRequest(&pod.Spec), CPURequestMillicores: cpuRequest(&pod.Spec),
+		MemoryLimitBytes: limit(&pod.Spec, memory), CPULimitMillicores: limit(&pod.Spec, cpu),
+		RSSOveruse:   rssOveruse(pod),
+		Created:      pod.CreationTimestamp.Time,
+		GraceSeconds: grace(&pod.Spec),
+		Phase:        string(pod.Status.Phase),
+		StatusReason: pod.Status.Reason, StatusMessage: pod.Status.Message,
+		Protections: protections(pod, claims, rules),
+		Tolerations: pod.Spec.Tolerations,
+		OptedOut:    pod.Annotations[skipEviction] == "true" || pod.Labels[skipEviction] == "true",
 	}
 	if pod.DeletionTimestamp != nil {
 		of.GoneBy = pod.DeletionTimestamp.Time
@@ -57,39 +59,6 @@ func cgroupUID(pod *corev1.Pod) string {
 		return hash
 	}
 	return string(pod.UID)
-}
-
-// memoryRequest is the memory in bytes that the scheduler sets aside for a
-// pod. Containers run together; before them init containers run one by one,
-// each beside the restartable ones (sidecars) that started before it. What the
-// pod asks for as a whole replaces that; the overhead of its runtime is on top.
-// The arithmetic is that of k8s.io/component-helpers/resource.PodRequests.
-func memoryRequest(spec *corev1.PodSpec) uint64 {
-	var together, sidecars, most uint64
-	for _, c := range spec.Containers {
-		together += memory(c.Resources.Requests)
-	}
-	for _, c := range spec.InitContainers {
-		asks := memory(c.Resources.Requests)
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars += asks
-			asks = 0
-		}
-		most = max(most, sidecars+asks)
-	}
-	request := max(together+sidecars, most)
-	if spec.Resources != nil {
-		if _, there := spec.Resources.Requests[corev1.ResourceMemory]; there {
-			request = memory(spec.Resources.Requests)
-		}
-	}
-	return request + memory(spec.Overhead)
-}
-
-// memory is what a list says of memory, in bytes; 0 where it says nothing.
-func memory(list corev1.ResourceList) uint64 {
-	asked := list[corev1.ResourceMemory]
-	return uint64(max(0, asked.Value()))
 }
 
 // group is the API group of an owner; empty for Kubernetes' core.

@@ -30,31 +30,6 @@ func sidecar(memory string) corev1.Container {
 	return c
 }
 
-func TestAPodsMemoryRequestIsWhatTheSchedulerSetsAside(t *testing.T) {
-	const mi = 1 << 20
-	for what, row := range map[string]struct {
-		spec corev1.PodSpec
-		want uint64
-	}{
-		"nobody asks":                     {corev1.PodSpec{Containers: []corev1.Container{container("")}}, 0},
-		"containers together":             {corev1.PodSpec{Containers: []corev1.Container{container("100Mi"), container(""), container("50Mi")}}, 150 * mi},
-		"a small init container":          {corev1.PodSpec{Containers: []corev1.Container{container("100Mi")}, InitContainers: []corev1.Container{container("60Mi"), container("70Mi")}}, 100 * mi},
-		"a large init container":          {corev1.PodSpec{Containers: []corev1.Container{container("100Mi")}, InitContainers: []corev1.Container{container("300Mi"), container("200Mi")}}, 300 * mi},
-		"a sidecar beside containers":     {corev1.PodSpec{Containers: []corev1.Container{container("100Mi")}, InitContainers: []corev1.Container{sidecar("30Mi")}}, 130 * mi},
-		"a sidecar beside init":           {corev1.PodSpec{Containers: []corev1.Container{container("100Mi")}, InitContainers: []corev1.Container{sidecar("30Mi"), container("200Mi")}}, 230 * mi},
-		"an init container before it":     {corev1.PodSpec{Containers: []corev1.Container{container("100Mi")}, InitContainers: []corev1.Container{container("200Mi"), sidecar("30Mi")}}, 200 * mi},
-		"sidecars add up":                 {corev1.PodSpec{InitContainers: []corev1.Container{sidecar("30Mi"), sidecar("40Mi"), container("5Mi")}}, 75 * mi},
-		"the pod as a whole":              {corev1.PodSpec{Resources: &corev1.ResourceRequirements{Requests: asking("500Mi")}, Containers: []corev1.Container{container("100Mi")}}, 500 * mi},
-		"the pod as a whole, CPU only":    {corev1.PodSpec{Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}, Containers: []corev1.Container{container("100Mi")}}, 100 * mi},
-		"the runtime's overhead on top":   {corev1.PodSpec{Overhead: asking("120Mi"), Containers: []corev1.Container{container("100Mi")}}, 220 * mi},
-		"a request below nothing is none": {corev1.PodSpec{Containers: []corev1.Container{container("-1Mi"), container("1Mi")}}, mi},
-	} {
-		t.Run(what, func(t *testing.T) {
-			assert.Equal(t, row.want, memoryRequest(&row.spec))
-		})
-	}
-}
-
 func TestAPodIsDescribedByWhatTheAPIServerSays(t *testing.T) {
 	created, gone := time.Unix(1000, 0), time.Unix(2077, 0)
 	pod := made(annotated(skipEviction, "true"), annotated(qosLevel, "reclaimed_cores"), claiming("data"), func(p *corev1.Pod) {
@@ -66,7 +41,7 @@ func TestAPodIsDescribedByWhatTheAPIServerSays(t *testing.T) {
 	want := Pod{
 		UID: "u1", Namespace: "shop", Name: "web-1", CgroupUID: "u1",
 		Owner: Owner{Kind: "ReplicaSet", Name: "web", UID: "r1"},
-		QoS:   "Burstable", LowQoS: true, Priority: 1000, MemoryRequestBytes: 1024,
+		QoS:   "Burstable", LowQoS: true, Priority: 1000, MemoryRequestBytes: 1024, CPURequestMillicores: 7000,
 		Created: created, Phase: "Failed", StatusReason: "Evicted", GoneBy: gone, OptedOut: true,
 	}
 	if diff := cmp.Diff(want, describe(strip(pod), claimsOf{"data": {known: true}}, DefaultRules())); diff != "" {

@@ -203,3 +203,22 @@ func (l List) withoutIndex() List {
 	}
 	return l
 }
+
+func TestWhoeverFollowsThePodsIsToldOfEachChange(t *testing.T) {
+	told := 0
+	w := &Watcher{Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)}
+	s := shelf{w.newStore(), &listener{watcher: w}}
+	for i, change := range []func() error{
+		func() error { return s.Replace([]any{made()}, "1") },
+		func() error { return s.Add(made(func(p *corev1.Pod) { p.Name = "web-2" })) },
+		func() error { return s.Update(made(prioritized(7))) },
+		func() error { return s.Delete(made()) },
+	} {
+		require.NoError(t, change())
+		assert.Equal(t, i+1, told)
+	}
+	require.Error(t, s.Add("no pod"))
+	assert.Equal(t, 4, told, "nothing changed")
+	w.Changed = nil
+	require.NoError(t, s.Delete(made()), "nobody follows")
+}

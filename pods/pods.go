@@ -35,15 +35,27 @@ type Pod struct {
 	// LowQoS goes first: BestEffort, or Katalyst's reclaimed_cores.
 	LowQoS   bool  `json:"lowQos"`
 	Priority int32 `json:"priority"`
-	// MemoryRequestBytes of its containers together; 0 where none asks.
-	MemoryRequestBytes uint64    `json:"memoryRequestBytes"`
-	Created            time.Time `json:"created"`
+	// MemoryRequestBytes and CPURequestMillicores of its containers together; 0
+	// where none asks. What they ask for of Katalyst's reclaimed resources is
+	// part of it.
+	MemoryRequestBytes   uint64 `json:"memoryRequestBytes"`
+	CPURequestMillicores uint64 `json:"cpuRequestMillicores,omitempty"`
+	// MemoryLimitBytes and CPULimitMillicores are 0 where there is none, as for
+	// a pod of which one container has none.
+	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`
+	CPULimitMillicores uint64 `json:"cpuLimitMillicores,omitempty"`
+	// RSSOveruse is how many times its memory request its RSS may be, by
+	// Katalyst's annotation; 0 where it does not say.
+	RSSOveruse float64   `json:"rssOveruseRatio,omitempty"`
+	Created    time.Time `json:"created"`
 	// GraceSeconds is how long it asks for to end by itself.
 	GraceSeconds int64 `json:"graceSeconds"`
 	// Phase is Pending, Running, Succeeded, Failed or Unknown.
 	Phase string `json:"phase"`
 	// StatusReason is why it is in its phase, such as Evicted by the kubelet.
 	StatusReason string `json:"statusReason,omitempty"`
+	// StatusMessage of one that the kubelet evicted says for what.
+	StatusMessage string `json:"statusMessage,omitempty"`
 	// GoneBy is, of a pod that was deleted, when its grace period ends; zero
 	// of one that was not.
 	GoneBy time.Time `json:"goneBy,omitzero"`

@@ -8,6 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Protected are the reasons why a pod must never be evicted, as far as the pod
+// itself shows them: where its volumes are is not looked at.
+func Protected(pod *corev1.Pod, rules Rules) []Protection {
+	return slices.DeleteFunc(protections(pod, nil, rules), func(p Protection) bool { return p.Code == Unresolved })
+}
+
 // protections are all reasons why a pod must never be evicted, even forced.
 // It is a function of what is kept of a pod: strip takes nothing away that
 // decides here.

@@ -16,6 +16,8 @@ const (
 	configHash   = "kubernetes.io/config.hash"       // the static pod's UID as its cgroup has it
 	skipEviction = "plimsoll.dev/skip-eviction"      // "true": the owner opts out
 	qosLevel     = "katalyst.kubewharf.io/qos_level" // Katalyst's own class
+
+	memoryEnhancement = "katalyst.kubewharf.io/memory_enhancement" // JSON; of it the RSS threshold alone
 )
 
 // annotationsThatDecide are kept of a pod's annotations.
@@ -41,12 +43,19 @@ func moverLabels() []string {
 const maxValue = 253
 
 // transform is strip as client-go asks for it. It may see a pod twice.
-func transform(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return nil, fmt.Errorf("strip a pod: it is a %T", object)
+func (w Wiring) transform(object any) (any, error) {
+	switch pod := object.(type) {
+	case *shelved:
+		return pod, nil
+	case *corev1.Pod:
+		s := &shelved{Pod: strip(pod)}
+		if w.Enabled {
+			s.wire = encode(forPlugins(pod, w.Full))
+			s.wire = s.within(maxWire)
+		}
+		return s, nil
 	}
-	return strip(pod), nil
+	return nil, fmt.Errorf("strip a pod: it is a %T", object)
 }
 
 // strip returns a pod that has what decisions need and nothing else: it names
@@ -64,7 +73,7 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 			DeletionTimestamp:          pod.DeletionTimestamp.DeepCopy(),
 			DeletionGracePeriodSeconds: copied(pod.DeletionGracePeriodSeconds),
 			OwnerReferences:            stripOwners(pod.OwnerReferences),
-			Annotations:                pick(pod.Annotations, annotationsThatDecide()),
+			Annotations:                stripAnnotations(pod.Annotations),
 			Labels:                     pick(pod.Labels, labelsThatDecide()),
 			ManagedFields:              stripManagedFields(pod.ManagedFields),
 		},
@@ -72,10 +81,26 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 		Status: corev1.PodStatus{
 			Phase:     pod.Status.Phase,
 			Reason:    short(pod.Status.Reason),
+			Message:   evictedBecause(pod),
 			QOSClass:  pod.Status.QOSClass,
 			StartTime: pod.Status.StartTime.DeepCopy(),
 		},
 	}
+}
+
+// stripAnnotations keeps those that decide, and of one that holds several things
+// the one that does.
+func stripAnnotations(all map[string]string) map[string]string {
+	kept := pick(all, annotationsThatDecide())
+	threshold := rssThreshold(all)
+	if threshold == "" {
+		return kept
+	}
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	kept[memoryEnhancement] = rssEnhancement(threshold)
+	return kept
 }
 
 func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
@@ -94,6 +119,15 @@ func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
 		HostNetwork:                   spec.HostNetwork,
 		TerminationGracePeriodSeconds: copied(spec.TerminationGracePeriodSeconds),
 	}
+}
+
+// evictedBecause is what the kubelet says of a pod that it evicted; others'
+// messages are dropped.
+func evictedBecause(pod *corev1.Pod) string {
+	if pod.Status.Reason != "Evicted" {
+		return ""
+	}
+	return short(pod.Status.Message)
 }
 
 func stripOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {

@@ -156,7 +156,7 @@ func TestNothingOfEnvironmentAnnotationsOrArgumentsCanBeReachedInTheStore(t *tes
 		p.ManagedFields = append(p.ManagedFields, record(fmt.Sprintf(`{"f:metadata":{"f:labels":{"f:%s":{}}}}`, marker), ""))
 	})
 	w := &Watcher{}
-	store := newStore()
+	store := new(Watcher).newStore()
 	w.pods = store
 	require.NoError(t, store.Add(pod))
 
@@ -196,7 +196,7 @@ func TestALongAnnotationIsCutWhereACharacterEnds(t *testing.T) {
 }
 
 func TestWhatIsNoPodIsRefused(t *testing.T) {
-	_, err := transform(&corev1.Node{})
+	_, err := Wiring{}.transform(&corev1.Node{})
 	assert.ErrorContains(t, err, "*v1.Node")
 }
 

@@ -25,6 +25,11 @@ type Watcher struct {
 	Claims  corev1client.PersistentVolumeClaimsGetter
 	Volumes corev1client.PersistentVolumesGetter
 	Log     *slog.Logger
+	// Changed is told after each change of what List knows of the pods, and must
+	// not wait; nil for nobody.
+	Changed func()
+	// Wiring says whether pods are kept for plugins too.
+	Wiring Wiring
 
 	hearing hearing
 	// mu guards pods and claims.
@@ -36,7 +41,7 @@ type Watcher struct {
 // Run watches until ctx is done. An API server that is away is asked again and
 // again; List says since when.
 func (w *Watcher) Run(ctx context.Context) error {
-	store := newStore()
+	store := w.newStore()
 	w.mu.Lock()
 	w.pods = store
 	w.mu.Unlock()
@@ -52,8 +57,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 }
 
 // newStore is a store that strips what comes in.
-func newStore() cache.Store {
-	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(transform))
+func (w *Watcher) newStore() cache.Store {
+	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.Wiring.transform))
 }
 
 // shelf is the store as the reflector fills it: stripped, and complete from
@@ -64,7 +69,7 @@ type shelf struct {
 }
 
 // Transformer strips pods also while a first list is still coming in.
-func (shelf) Transformer() cache.TransformFunc { return transform }
+func (s shelf) Transformer() cache.TransformFunc { return s.listener.watcher.Wiring.transform }
 
 // Replace takes over a whole list. Only now is what was missed known.
 func (s shelf) Replace(pods []any, version string) error {
@@ -72,7 +77,23 @@ func (s shelf) Replace(pods []any, version string) error {
 		return err
 	}
 	s.listener.again(s.listener.watcher.hearing.complete())
-	return nil
+	return s.changed(nil)
+}
+
+// Add keeps a pod that is new.
+func (s shelf) Add(pod any) error { return s.changed(s.Store.Add(pod)) }
+
+// Update keeps a pod as it is now.
+func (s shelf) Update(pod any) error { return s.changed(s.Store.Update(pod)) }
+
+// Delete forgets a pod.
+func (s shelf) Delete(pod any) error { return s.changed(s.Store.Delete(pod)) }
+
+func (s shelf) changed(err error) error {
+	if tell := s.listener.watcher.Changed; tell != nil && err == nil {
+		tell()
+	}
+	return err
 }
 
 // Synced tells whether all pods of the node were seen at least once.
@@ -98,19 +119,28 @@ func (w *Watcher) List(rules Rules) List {
 
 // stored are the stripped pods in order; they are never changed.
 func (w *Watcher) stored() []*corev1.Pod {
+	var all []*corev1.Pod
+	for _, s := range w.all() {
+		all = append(all, s.Pod)
+	}
+	return all
+}
+
+// all is what the store has, in order.
+func (w *Watcher) all() []*shelved {
 	w.mu.Lock()
 	store := w.pods
 	w.mu.Unlock()
 	if store == nil {
 		return nil
 	}
-	var all []*corev1.Pod
+	var all []*shelved
 	for _, object := range store.List() {
-		if pod, ok := object.(*corev1.Pod); ok {
-			all = append(all, pod)
+		if s, ok := object.(*shelved); ok {
+			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b *corev1.Pod) int {
+	slices.SortFunc(all, func(a, b *shelved) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return all

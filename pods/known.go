@@ -1,0 +1,38 @@
+package pods
+
+import "github.com/plimsoll-dev/plimsoll/probes"
+
+// Known is the pods as rules see them: those that have not ended, each cgroup's
+// once. Whoever asks for a list that was never whole knows nothing (Synced).
+func (l List) Known() []probes.Pod {
+	byCgroup := l.byCgroup
+	if byCgroup == nil {
+		byCgroup = indexByCgroup(l.Pods)
+	}
+	known := make([]probes.Pod, 0, len(l.Pods))
+	for i := range l.Pods {
+		p := &l.Pods[i]
+		if byCgroup[p.CgroupUID] == i && p.Phase != "Succeeded" && p.Phase != "Failed" {
+			known = append(known, p.known())
+		}
+	}
+	return known
+}
+
+func (p *Pod) known() probes.Pod {
+	return probes.Pod{
+		UID: p.CgroupUID, Namespace: p.Namespace, Name: p.Name, QoS: p.QoS, LowQoS: p.LowQoS, Priority: p.Priority,
+		CPURequestMillicores: p.CPURequestMillicores, MemoryRequestBytes: p.MemoryRequestBytes,
+		CPULimitMillicores: p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,
+		Mover: p.is(Mover), Ending: !p.GoneBy.IsZero(), RSSOveruse: p.RSSOveruse,
+	}
+}
+
+func (p *Pod) is(code string) bool {
+	for _, o := range p.Protections {
+		if o.Code == code {
+			return true
+		}
+	}
+	return false
+}

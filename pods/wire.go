@@ -1,0 +1,204 @@
+package pods
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Wire is a pod as plugins that are processes of their own see it.
+type Wire struct {
+	UID string
+	// Bytes are its encoding as k8s.io.api.core.v1.Pod.
+	Bytes []byte
+}
+
+// Wiring says whether pods are kept for plugins, and how.
+type Wiring struct {
+	Enabled bool
+	// Full keeps environment, commands and arguments, which may hold secrets.
+	Full bool
+}
+
+// shelved is a stripped pod, and what plugins see of the whole one: encoded as
+// it came in, once however many ask how often.
+type shelved struct {
+	*corev1.Pod
+	wire []byte
+	// fitted is wire made as small as the last round wanted it; the watcher's
+	// mu guards it.
+	fitted []byte
+	limit  int
+}
+
+// maxWire is how much is kept of one pod, whose annotations may have 256 KiB.
+const maxWire = 64 << 10
+
+// overhead of a pod in a message: its tag and its length.
+const overhead = 6
+
+// Wired are the pods that run or are to run, in order, encoded in so many bytes
+// together. On a dense node the largest are made smaller; whatever a pod loses,
+// it keeps its name, its UID and what it asks for.
+func (w *Watcher) Wired(budget int) []Wire {
+	stored := w.shelves()
+	sizes := make([]int, 0, len(stored))
+	for _, s := range stored {
+		sizes = append(sizes, len(s.wire)+overhead)
+	}
+	limit := share(sizes, budget)
+	list := make([]Wire, 0, len(stored))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range stored {
+		list = append(list, Wire{UID: string(s.UID), Bytes: s.within(limit - overhead)})
+	}
+	return list
+}
+
+// shelves are the active pods, in order.
+func (w *Watcher) shelves() []*shelved {
+	var list []*shelved
+	for _, s := range w.all() {
+		if s.wire != nil && s.DeletionTimestamp == nil && s.Status.Phase != corev1.PodSucceeded && s.Status.Phase != corev1.PodFailed {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// limitStep keeps a limit from changing, and pods from being encoded anew, with
+// every byte that some other pod grows.
+const limitStep = 512
+
+// share is how large one may be so that all together fit: the small ones leave
+// to the large ones what they do not need.
+func share(sizes []int, budget int) int {
+	sorted := slices.Sorted(slices.Values(sizes))
+	for i, size := range sorted {
+		if each := budget / (len(sorted) - i); size > each {
+			return max(each-each%limitStep, limitStep)
+		}
+		budget -= size
+	}
+	return 1 << 30
+}
+
+// within is the pod in at most so many bytes.
+func (s *shelved) within(limit int) []byte {
+	switch {
+	case len(s.wire) <= limit:
+		s.fitted = nil
+		return s.wire
+	case s.fitted != nil && s.limit == limit:
+		return s.fitted
+	}
+	var pod corev1.Pod
+	if pod.Unmarshal(s.wire) != nil { // we wrote it
+		return nil
+	}
+	s.fitted, s.limit = encode(shrink(&pod, limit)), limit
+	return s.fitted
+}
+
+func encode(pod *corev1.Pod) []byte {
+	raw, err := pod.Marshal()
+	if err != nil { // it came from the API server in the same form
+		return nil
+	}
+	return raw
+}
+
+// lastApplied repeats the whole pod, environment and all.
+const lastApplied = corev1.LastAppliedConfigAnnotation
+
+// forPlugins is a pod without what no plugin needs, and unless it is to be full
+// without what may be secret. What it shares with the pod is not changed.
+func forPlugins(pod *corev1.Pod, full bool) *corev1.Pod {
+	p := *pod
+	p.ManagedFields = nil
+	if _, there := p.Annotations[lastApplied]; there {
+		p.Annotations = maps.Clone(p.Annotations)
+		delete(p.Annotations, lastApplied)
+	}
+	if full {
+		return &p
+	}
+	p.Spec.InitContainers = withoutSecrets(p.Spec.InitContainers)
+	p.Spec.Containers = withoutSecrets(p.Spec.Containers)
+	p.Spec.EphemeralContainers = nil
+	return &p
+}
+
+// withoutSecrets leaves out what is run, and with what environment.
+func withoutSecrets(containers []corev1.Container) []corev1.Container {
+	list := slices.Clone(containers)
+	for i := range list {
+		c := &list[i]
+		c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
+		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle = nil, nil, nil, nil
+	}
+	return list
+}
+
+// shrink takes from a pod what plugins miss least, until it fits.
+func shrink(pod *corev1.Pod, limit int) *corev1.Pod {
+	for _, step := range []func(*corev1.Pod, int){
+		func(p *corev1.Pod, limit int) { drop(p, p.Annotations, limit) },
+		func(p *corev1.Pod, _ int) { p.Spec.Volumes, p.Spec.EphemeralContainers = nil, nil },
+		func(p *corev1.Pod, _ int) { eachContainer(p, func(c *corev1.Container) { *c = bare(c) }) },
+		func(p *corev1.Pod, _ int) { p.Status.Conditions, p.Status.EphemeralContainerStatuses = nil, nil },
+		func(p *corev1.Pod, limit int) { drop(p, p.Labels, limit) },
+		func(p *corev1.Pod, _ int) { *p = *strip(p) },
+		func(p *corev1.Pod, _ int) { *p = *least(p) },
+	} {
+		if pod.Size() <= limit {
+			break
+		}
+		step(pod, limit)
+	}
+	return pod
+}
+
+// drop leaves out the largest entries first.
+func drop(pod *corev1.Pod, entries map[string]string, limit int) {
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(entries[b]), len(entries[a])), cmp.Compare(a, b))
+	})
+	for _, key := range keys {
+		if pod.Size() <= limit {
+			return
+		}
+		delete(entries, key)
+	}
+}
+
+func eachContainer(p *corev1.Pod, do func(*corev1.Container)) {
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			do(&list[i])
+		}
+	}
+}
+
+// bare is what a container is called and asks for.
+func bare(c *corev1.Container) corev1.Container {
+	return corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+}
+
+// least is who the pod is, and how much it asks for and matters.
+func least(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{}
+	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
+	out.Spec.NodeName, out.Spec.Priority = p.Spec.NodeName, p.Spec.Priority
+	out.Status.Phase, out.Status.QOSClass = p.Status.Phase, p.Status.QOSClass
+	for _, c := range p.Spec.Containers {
+		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
+	}
+	if out.Size() > limitStep-overhead {
+		out.Spec.Containers = nil
+	}
+	return out
+}

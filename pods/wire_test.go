@@ -1,0 +1,178 @@
+package pods
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// wholePod is a pod as the API server sends it, with a text of so many bytes in
+// an annotation.
+func wholePod(uid string, bulk int) *corev1.Pod {
+	return made(func(p *corev1.Pod) {
+		p.Name, p.UID = "pod-"+uid, types.UID(uid)
+		p.Labels = map[string]string{"app": "shop", "pod-template-hash": "abc"}
+		p.Annotations = map[string]string{
+			"katalyst.kubewharf.io/qos_level": "shared_cores", "bulk": strings.Repeat("x", bulk),
+			lastApplied: `{"env":"secret"}`,
+		}
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "secret"}}
+		exec := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"secret"}}}}
+		c := corev1.Container{
+			Name: "main", Image: "shop:1", Command: []string{"secret"}, Args: []string{"secret"},
+			Env:           []corev1.EnvVar{{Name: "PASSWORD", Value: "secret"}},
+			EnvFrom:       []corev1.EnvFromSource{{Prefix: "secret"}},
+			LivenessProbe: exec, ReadinessProbe: exec, StartupProbe: exec,
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"secret"}}}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
+		}
+		p.Spec.Containers, p.Spec.InitContainers = []corev1.Container{c}, []corev1.Container{c}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Args: []string{"secret"}}}}
+		p.Status.Phase = corev1.PodRunning
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "containerd://" + uid}}
+	})
+}
+
+func wired(t testing.TB, wiring Wiring, budget int, all ...*corev1.Pod) []Wire {
+	t.Helper()
+	w := &Watcher{Wiring: wiring}
+	w.pods = w.newStore()
+	for _, p := range all {
+		require.NoError(t, w.pods.Add(p))
+	}
+	return w.Wired(budget)
+}
+
+func decode(t testing.TB, w Wire) *corev1.Pod {
+	t.Helper()
+	var p corev1.Pod
+	require.NoError(t, p.Unmarshal(w.Bytes))
+	assert.Equal(t, w.UID, string(p.UID))
+	return &p
+}
+
+const mebi = 1 << 20
+
+func TestPluginsSeeAPodWithoutWhatMayBeSecret(t *testing.T) {
+	pod := wholePod("a", 10)
+	before := pod.DeepCopy()
+	list := wired(t, Wiring{Enabled: true}, mebi, pod)
+	require.Len(t, list, 1)
+	assert.NotContains(t, string(list[0].Bytes), "secret")
+	p := decode(t, list[0])
+	assert.Equal(t, "shop", p.Labels["app"])
+	assert.Equal(t, "shared_cores", p.Annotations["katalyst.kubewharf.io/qos_level"])
+	assert.Equal(t, "shop:1", p.Spec.Containers[0].Image)
+	assert.Equal(t, "1Gi", p.Spec.Containers[0].Resources.Requests.Memory().String())
+	assert.Equal(t, "containerd://a", p.Status.ContainerStatuses[0].ContainerID)
+	assert.Equal(t, before, pod, "the pod itself is not changed")
+}
+
+func TestPluginsSeeAllOfAPodButItsRecordsWhereThatIsConfigured(t *testing.T) {
+	p := decode(t, wired(t, Wiring{Enabled: true, Full: true}, mebi, wholePod("a", 10))[0])
+	assert.Equal(t, "secret", p.Spec.Containers[0].Env[0].Value)
+	assert.Equal(t, []string{"secret"}, p.Spec.Containers[0].Command)
+	assert.Empty(t, p.ManagedFields)
+	assert.NotContains(t, p.Annotations, lastApplied)
+}
+
+func TestPluginsSeeActivePodsAlone(t *testing.T) {
+	done, failed, ending := wholePod("done", 1), wholePod("failed", 1), wholePod("ending", 1)
+	done.Status.Phase, failed.Status.Phase = corev1.PodSucceeded, corev1.PodFailed
+	ending.DeletionTimestamp = &metav1.Time{}
+	pending := wholePod("pending", 1)
+	pending.Status.Phase = corev1.PodPending
+	list := wired(t, Wiring{Enabled: true}, mebi, done, failed, ending, pending)
+	require.Len(t, list, 1)
+	assert.Equal(t, "pending", list[0].UID)
+}
+
+func TestWithoutPluginsNothingIsKeptForThem(t *testing.T) {
+	assert.Empty(t, wired(t, Wiring{}, mebi, wholePod("a", 10)))
+}
+
+func TestADenseNodesPodsFitAndEachKeepsWhoItIs(t *testing.T) {
+	const budget = 4<<20 - 64<<10
+	for _, c := range []struct{ pods, bulk int }{{250, 20 << 10}, {250, 200 << 10}, {500, 20 << 10}, {2000, 20 << 10}, {5000, 20 << 10}} {
+		var all []*corev1.Pod
+		for i := range c.pods {
+			p := wholePod(fmt.Sprint(i), c.bulk)
+			for n := range 20 {
+				p.Labels[fmt.Sprint("label-", n)] = strings.Repeat("v", 60)
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprint("volume-", n), VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+			}
+			all = append(all, p)
+		}
+		small := wholePod("small", 10)
+		list := wired(t, Wiring{Enabled: true}, budget, append(all, small)...)
+		require.Len(t, list, c.pods+1)
+		total := 0
+		for _, w := range list {
+			total += len(w.Bytes) + overhead
+			p := decode(t, w)
+			assert.Equal(t, "pod-"+w.UID, p.Name)
+			assert.Equal(t, "1Gi", p.Spec.Containers[0].Resources.Requests.Memory().String())
+			if w.UID == "small" && c.pods <= 500 {
+				assert.Equal(t, "xxxxxxxxxx", p.Annotations["bulk"], "a small pod loses nothing")
+			}
+		}
+		assert.LessOrEqual(t, total, budget, "%d pods with %d bytes each", c.pods, c.bulk)
+		t.Logf("%d pods with %d KiB each: %d KiB", c.pods, c.bulk>>10, total>>10)
+	}
+}
+
+func TestAPodIsEncodedAnewOnlyWhenItOrItsShareChanges(t *testing.T) {
+	w := &Watcher{Wiring: Wiring{Enabled: true}}
+	w.pods = w.newStore()
+	for i := range 10 {
+		require.NoError(t, w.pods.Add(wholePod(fmt.Sprint(i), 4<<10)))
+	}
+	for _, budget := range []int{mebi, 20 << 10} {
+		first, second := w.Wired(budget), w.Wired(budget)
+		for i := range first {
+			assert.Same(t, &first[i].Bytes[0], &second[i].Bytes[0])
+		}
+	}
+	assert.Len(t, w.Wired(mebi)[0].Bytes, len(w.all()[0].wire), "whole again once there is room")
+}
+
+func TestOfAPodWithEndlessAnnotationsALittleIsKept(t *testing.T) {
+	list := wired(t, Wiring{Enabled: true}, mebi, wholePod("a", 250<<10))
+	assert.Less(t, len(list[0].Bytes), maxWire)
+	assert.Equal(t, "shared_cores", decode(t, list[0]).Annotations["katalyst.kubewharf.io/qos_level"])
+}
+
+func TestTheShareLeavesToTheLargeWhatTheSmallDoNotNeed(t *testing.T) {
+	assert.Equal(t, 1<<30, share(nil, 10))
+	assert.Equal(t, 1<<30, share([]int{4000, 4000}, 8000))
+	assert.Equal(t, 7168, share([]int{100, 100, 8000, 9000}, 14848))
+	assert.Equal(t, limitStep, share([]int{9000, 9000}, 10), "less is nothing")
+}
+
+func TestWhatPodsForPluginsCostInMemory(t *testing.T) {
+	use := func(wiring Wiring) int64 {
+		var before, after runtime.MemStats
+		w := &Watcher{Wiring: wiring}
+		w.pods = w.newStore()
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range 250 {
+			require.NoError(t, w.pods.Add(wholePod(fmt.Sprint(i), 1<<10)))
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		require.Len(t, w.all(), 250)
+		return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	}
+	without, with := use(Wiring{}), use(Wiring{Enabled: true})
+	t.Logf("250 pods: %d KiB, and for plugins %d KiB more", without>>10, (with-without)>>10)
+	assert.Less(t, with-without, int64(1<<20))
+}
