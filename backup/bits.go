@@ -1,0 +1,45 @@
+package backup
+
+import (
+	"iter"
+	mathbits "math/bits"
+)
+
+// bits are a set of numbers, all below the size that it was made with.
+type bits []uint64
+
+func newBits(size int) bits { return make(bits, (size+63)/64) }
+
+func (b bits) add(i int)    { b[i/64] |= 1 << (i % 64) }
+func (b bits) remove(i int) { b[i/64] &^= 1 << (i % 64) }
+
+// overlaps says whether two sets of one size share a number.
+func (b bits) overlaps(o bits) bool {
+	for i := range min(len(b), len(o)) {
+		if b[i]&o[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// both are the numbers in b and in o, which are of one size, in order.
+func (b bits) both(o bits) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w := range o {
+			for word := b[w] & o[w]; word != 0; word &= word - 1 {
+				if !yield(w*64 + mathbits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// shared is how many numbers are in both.
+func (b bits) shared(o bits) (n int) {
+	for w := range o {
+		n += mathbits.OnesCount64(b[w] & o[w])
+	}
+	return n
+}

@@ -1,0 +1,246 @@
+package backup
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// cluster is a queue that lives: what is decided is written, and who runs ends.
+type cluster struct {
+	in     Input
+	writes map[string]int
+	order  []string // who has started
+	waited map[string]time.Duration
+}
+
+func newCluster(c Config, namespaces int) *cluster {
+	names := make([]string, namespaces)
+	for i := range names {
+		names[i] = fmt.Sprintf("ns-%04d", i)
+	}
+	return &cluster{
+		in:     Input{Time: noon, Config: c, Namespaces: NewNamespaces(names)},
+		writes: map[string]int{}, waited: map[string]time.Duration{},
+	}
+}
+
+// step decides until nothing is left to write.
+func (c *cluster) step(t *testing.T) {
+	t.Helper()
+	for {
+		d := Decide(c.in)
+		wrote := false
+		for _, e := range d.Queue {
+			i := slices.IndexFunc(c.in.Backups, func(b Backup) bool { return b.UID == e.UID })
+			b := &c.in.Backups[i]
+			switch {
+			case e.Start:
+				b.Phase, b.Position, b.ReadySince = Ready, 0, c.in.Time
+				c.order, c.waited[b.UID] = append(c.order, b.UID), c.in.Time.Sub(b.Created)
+			case b.Phase != Queued || b.Position != e.Write:
+				b.Phase, b.Position = Queued, e.Write
+			default:
+				continue
+			}
+			c.writes[b.UID]++
+			wrote = true
+		}
+		if !wrote {
+			return
+		}
+	}
+}
+
+func (c *cluster) add(b Backup) {
+	b.Created = c.in.Time
+	c.in.Backups = append(c.in.Backups, b)
+}
+
+// end ends the one that has run for longest.
+func (c *cluster) end() {
+	first := slices.IndexFunc(c.in.Backups, func(b Backup) bool { return b.running() && b.UID == c.oldest() })
+	c.in.Backups = slices.Delete(c.in.Backups, first, first+1)
+}
+
+// drain lets all that are there have their turn.
+func (c *cluster) drain(t *testing.T) {
+	t.Helper()
+	for len(c.in.Backups) > 0 {
+		c.end()
+		c.step(t)
+	}
+}
+
+func (c *cluster) oldest() string {
+	i := slices.IndexFunc(c.order, func(uid string) bool {
+		return slices.ContainsFunc(c.in.Backups, func(b Backup) bool { return b.UID == uid && b.running() })
+	})
+	return c.order[i]
+}
+
+// Velero's own queue writes every position behind the one that starts: 20,100
+// times to drain 200.
+func TestAQueueThatDrainsWritesEachBackupAFewTimes(t *testing.T) {
+	for _, n := range []int{1, 10, 200, 400} {
+		c := newCluster(Config{Limit: 2}, n)
+		var want []string
+		for i := range n {
+			uid := fmt.Sprintf("b-%04d", i)
+			c.add(Backup{UID: uid, Include: []string{fmt.Sprintf("ns-%04d", i)}})
+			want = append(want, uid)
+			c.in.Time = c.in.Time.Add(time.Second)
+		}
+		c.step(t)
+		c.drain(t)
+		assert.Equal(t, want, c.order, "first come, first served")
+		most, all := 0, 0
+		for _, w := range c.writes {
+			most, all = max(most, w), all+w
+		}
+		t.Logf("%4d backups: %d writes, %d at most for one", n, all, most)
+		assert.LessOrEqual(t, float64(most), 5+math.Log2(float64(n)))
+	}
+}
+
+func TestWhoIsAheadIsNotOvertakenByWhatOverlapsWithIt(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		c := newCluster(Config{Limit: 3}, 6)
+		var came []Backup
+		for i := range 40 {
+			b := Backup{UID: fmt.Sprintf("b-%02d", i), Include: [][]string{{"ns-0000"}, {"ns-000[1-3]"}, {"ns-0004"}, {"*"}, {"ns-0005", "ns-0000"}, {"ns-**"}}[r.IntN(6)]}
+			c.add(b)
+			came = append(came, b)
+			c.step(t)
+			if r.IntN(2) == 0 {
+				c.end()
+				c.step(t)
+			}
+			c.in.Time = c.in.Time.Add(time.Minute)
+		}
+		c.drain(t)
+		require.Len(t, c.order, len(came), "everybody has its turn")
+		require.Empty(t, c.overtaken(came), "seed %d", seed)
+	}
+}
+
+// overtaken is a Backup that started after one which came later and overlaps
+// with it.
+func (c *cluster) overtaken(came []Backup) string {
+	m := model{active: c.in.Namespaces.names}
+	for i, a := range came {
+		for _, b := range came[:i] {
+			if m.overlap(a, b) && slices.Index(c.order, b.UID) > slices.Index(c.order, a.UID) {
+				return b.UID
+			}
+		}
+	}
+	return ""
+}
+
+// A stream of more important ones never ends; with aging it lets the other
+// through all the same.
+func TestWhoHasWaitedForLongEnoughGoesNext(t *testing.T) {
+	c := newCluster(Config{Limit: 1, Priorities: true, Aging: 2 * time.Hour}, 1)
+	c.add(Backup{UID: "running"})
+	c.step(t)
+	c.add(Backup{UID: "patient"})
+	for i := 0; c.waited["patient"] == 0; i++ {
+		require.Less(t, i, 100, "it starves")
+		c.in.Time = c.in.Time.Add(10 * time.Minute)
+		c.add(Backup{UID: fmt.Sprintf("urgent-%02d", i), Priority: 1})
+		c.step(t)
+		c.end()
+		c.step(t)
+	}
+	assert.GreaterOrEqual(t, c.waited["patient"], 2*time.Hour, "priority counts until then")
+	assert.Less(t, c.waited["patient"], 2*time.Hour+20*time.Minute)
+}
+
+func TestWhatVeleroDoesNotTakeUpHoldsNoSlotAndKeepsItsNamespaces(t *testing.T) {
+	in := Input{
+		Time: noon, Config: Config{Limit: 1, StuckAfter: 10 * time.Minute}, Namespaces: NewNamespaces([]string{"a", "b"}),
+		Backups: []Backup{
+			{UID: "stuck", Phase: Ready, Include: []string{"a"}, ReadySince: noon.Add(-10 * time.Minute)},
+			{UID: "same", Phase: Queued, Position: 1, Include: []string{"a"}},
+			{UID: "other", Phase: Queued, Position: 2, Include: []string{"b"}},
+		},
+	}
+	d := Decide(in)
+	require.Len(t, d.Stuck, 1)
+	assert.Equal(t, Wait{Code: CodeRunning, By: "stuck", Namespaces: []string{"a"}, Shared: 1}, d.Queue[0].Wait)
+	assert.True(t, d.Queue[1].Start)
+
+	in.Time = in.Time.Add(-time.Second)
+	d = Decide(in)
+	assert.Empty(t, d.Stuck)
+	assert.Equal(t, CodeLimit, d.Queue[1].Wait.Code)
+}
+
+func TestOfManySharedNamespacesTheFirstAreNamed(t *testing.T) {
+	c := newCluster(Config{Limit: 2}, 300)
+	c.in.Backups = []Backup{{UID: "all", Phase: InProgress}, {UID: "most", Phase: Queued, Position: 1, Exclude: []string{"ns-0000"}}}
+	w := Decide(c.in).Queue[0].Wait
+	assert.Equal(t, 299, w.Shared)
+	assert.Len(t, w.Namespaces, namesShown)
+	assert.Equal(t, "ns-0001", w.Namespaces[0])
+	assert.Equal(t, "all", w.By)
+}
+
+// Nobody knows what a pattern that is none holds, so it waits for everybody,
+// and everybody behind it waits for it.
+func TestAPatternThatIsNoneOverlapsWithEverything(t *testing.T) {
+	in := Input{Time: noon, Config: Config{Limit: 5}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{
+		{UID: "runs", Phase: InProgress, Include: []string{"missing"}},
+		{UID: "odd", Phase: Queued, Position: 1, Include: []string{"x**"}},
+		{UID: "behind", Phase: Queued, Position: 2, Include: []string{"a"}},
+		{UID: "too", Phase: Queued, Position: 3, Include: []string{"y**"}},
+		{UID: "last", Phase: Queued, Position: 4, Include: []string{"a"}},
+	}}
+	d := Decide(in)
+	assert.Equal(t, "runs", d.Queue[0].Wait.By)
+	require.ErrorIs(t, d.Queue[0].Wait.Invalid, ErrPattern)
+	assert.Equal(t, CodeAhead, d.Queue[1].Wait.Code)
+	assert.Equal(t, "odd", d.Queue[1].Wait.By)
+	require.ErrorContains(t, d.Queue[1].Wait.Invalid, `"x**"`)
+	assert.Equal(t, "odd", d.Queue[3].Wait.By, "the first of them is named")
+	in.Backups = in.Backups[1:]
+	assert.True(t, Decide(in).Queue[0].Start)
+}
+
+func TestWhatIsResolvedOnceIsNotTakenForAnother(t *testing.T) {
+	n := NewNamespaces([]string{"b", "a", "b"})
+	assert.Equal(t, []string{"a", "b"}, n.Names(n.Resolve(nil, nil)))
+	assert.Equal(t, []string{"a"}, n.Names(n.Resolve([]string{"a"}, []string{"b", "c"})))
+	assert.Equal(t, []string{"a", "b"}, n.Names(n.Resolve([]string{"a", "b"}, []string{"c"})))
+}
+
+// BenchmarkDecide is one decision over 10,000 that wait, on 5,000 namespaces;
+// resolved is how it is at all times but the first and after a namespace came
+// or went.
+func BenchmarkDecide(b *testing.B) {
+	c := newCluster(Config{Limit: 4}, 5000)
+	for i := range 10_000 {
+		include := [][]string{{fmt.Sprintf("ns-%04d", i%5000)}, {fmt.Sprintf("ns-%02d*", i%50)}, {fmt.Sprintf("ns-%04d", i%5000), fmt.Sprintf("ns-%04d", i*7%5000)}, nil}[i%4]
+		c.add(Backup{UID: fmt.Sprintf("b-%05d", i), Phase: Queued, Position: i + 1, Include: include})
+	}
+	b.Run("resolved", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			Decide(c.in)
+		}
+	})
+	b.Run("anew", func(b *testing.B) {
+		for b.Loop() {
+			c.in.Namespaces = NewNamespaces(c.in.Namespaces.names)
+			Decide(c.in)
+		}
+	})
+}

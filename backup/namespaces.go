@@ -1,0 +1,126 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Namespaces are those that exist, and what the patterns of Backups come to
+// among them.
+type Namespaces struct {
+	names []string // sorted
+	index map[string]int
+	sets  map[string]Set // resolved already, by their patterns
+}
+
+// NewNamespaces of these names; a name that comes twice counts once.
+func NewNamespaces(names []string) *Namespaces {
+	n := &Namespaces{names: slices.Compact(slices.Sorted(slices.Values(names))), index: map[string]int{}, sets: map[string]Set{}}
+	for i, name := range n.names {
+		n.index[name] = i
+	}
+	return n
+}
+
+// Set of namespaces. The zero value is empty.
+type Set struct {
+	bits bits
+	// Invalid is why the patterns say nothing. Such a set overlaps with every
+	// other, for nobody knows what it holds. (Velero takes it for empty.)
+	Invalid error
+}
+
+// Names in a set, in order.
+func (n *Namespaces) Names(s Set) []string {
+	var list []string
+	for i := range s.bits.both(s.bits) {
+		list = append(list, n.names[i])
+	}
+	return list
+}
+
+// ErrPattern says that a pattern of namespaces is none.
+var ErrPattern = errors.New("no valid pattern of namespaces")
+
+// Resolve is the set of the namespaces that a Backup includes and does not
+// exclude: none included, or *, is all of them; the signs of a pattern are * ?
+// and [a-z]; what does not exist is in no set.
+func (n *Namespaces) Resolve(include, exclude []string) Set {
+	key := strings.Join(include, "\x00") + "\x01" + strings.Join(exclude, "\x00")
+	s, known := n.sets[key]
+	if !known {
+		if len(n.sets) == setsKept {
+			clear(n.sets)
+		}
+		s = n.resolve(include, exclude)
+		n.sets[key] = s
+	}
+	return s
+}
+
+// setsKept at once: Backups come and go, and where no namespace does their
+// patterns would pile up.
+const setsKept = 50_000
+
+func (n *Namespaces) resolve(include, exclude []string) Set {
+	if err := errors.Join(check(include), check(exclude)); err != nil {
+		return Set{Invalid: err}
+	}
+	in := newBits(len(n.names))
+	if len(include) == 0 {
+		include = []string{"*"}
+	}
+	for _, p := range include {
+		n.each(p, in.add)
+	}
+	for _, p := range exclude {
+		n.each(p, in.remove)
+	}
+	return Set{bits: in}
+}
+
+// each namespace that a valid pattern matches.
+func (n *Namespaces) each(pattern string, do func(int)) {
+	if !strings.ContainsAny(pattern, "*?[") {
+		if i, there := n.index[pattern]; there {
+			do(i)
+		}
+		return
+	}
+	for i, name := range n.names {
+		if ok, err := path.Match(pattern, name); ok && err == nil {
+			do(i)
+		}
+	}
+}
+
+// check says what is wrong with patterns, as Velero does
+// (pkg/util/wildcard.ValidateWildcardPatterns).
+func check(patterns []string) error {
+	for _, p := range patterns {
+		switch {
+		case strings.Contains(p, "**"), strings.ContainsAny(p, "|()!{},"), !balanced(p):
+			return fmt.Errorf("%w: %q", ErrPattern, p)
+		}
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("%w: %q", ErrPattern, p)
+		}
+	}
+	return nil
+}
+
+// balanced: each bracket is closed before the next is opened. (path.Match lets
+// one that closes nothing pass.)
+func balanced(pattern string) bool {
+	open := false
+	for _, c := range pattern {
+		if c == '[' && open || c == ']' && !open {
+			return false
+		}
+		open = c == '[' || open && c != ']'
+	}
+	return !open
+}

@@ -1,0 +1,102 @@
+package backup
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Annotations on a Backup.
+const (
+	// AnnotationWaiting is ours: a Waiting as JSON, while the Backup waits.
+	AnnotationWaiting = "plimsoll.dev/waiting"
+	// AnnotationPriority is the user's: an int32, higher goes first.
+	AnnotationPriority = "plimsoll.dev/priority"
+)
+
+// labelSchedule is Velero's: the Schedule that made a Backup.
+const labelSchedule = "velero.io/schedule-name"
+
+// Resource of Velero's Backups.
+func Resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "backups"}
+}
+
+// Waiting is what the annotation of a Backup says.
+type Waiting struct {
+	Reason Code `json:"reason"`
+	// Since is when the reason came up.
+	Since time.Time `json:"since"`
+	// BlockedBy is the name of the first Backup that it waits for.
+	BlockedBy string `json:"blockedBy,omitempty"`
+	// Namespaces that both have, the first of them, and how many there are.
+	Namespaces []string `json:"namespaces,omitempty"`
+	Shared     int      `json:"sharedNamespaces,omitempty"`
+	// Invalid is why it, or BlockedBy, overlaps with every other.
+	Invalid string `json:"invalid,omitempty"`
+	// Touched is when Velero was last reminded of it; with reason velero only.
+	Touched time.Time `json:"touched,omitzero"`
+}
+
+// Object is a Backup as the API server has it: what the queue needs of it.
+type Object struct {
+	// ObjectMeta has identity, version, labels and times alone.
+	metav1.ObjectMeta
+
+	Backup Backup
+	// Waiting is what its annotation says; zero where it has none that can be
+	// read. Marked: it has one.
+	Waiting Waiting
+	Marked  bool
+	// Odd is what is wrong with its annotations; they count as left out.
+	Odd error
+}
+
+// Read a Backup. What is not there, or of another type than Velero's schema
+// asks for, is as if it were left out.
+func Read(u *unstructured.Unstructured) *Object {
+	o := &Object{ObjectMeta: metav1.ObjectMeta{
+		Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+		CreationTimestamp: u.GetCreationTimestamp(), DeletionTimestamp: u.GetDeletionTimestamp(),
+	}}
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	position, _, _ := unstructured.NestedInt64(u.Object, "status", "queuePosition")
+	include, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "includedNamespaces")
+	exclude, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "excludedNamespaces")
+	o.Backup = Backup{
+		UID: string(o.UID), Namespace: o.Namespace, Name: o.Name, Phase: Phase(phase), Position: int(position),
+		Created: o.CreationTimestamp.Time, Include: include, Exclude: exclude, Schedule: u.GetLabels()[labelSchedule],
+	}
+	annotations := u.GetAnnotations()
+	if text, there := annotations[AnnotationPriority]; there {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			o.Odd = fmt.Errorf("annotation %s: want a whole number of 32 bits, got %q: it counts as 0", AnnotationPriority, text)
+		}
+		o.Backup.Priority = int32(n)
+		if err != nil {
+			o.Backup.Priority = 0
+		}
+	}
+	var text string
+	if text, o.Marked = annotations[AnnotationWaiting]; o.Marked {
+		if json.Unmarshal([]byte(text), &o.Waiting) != nil {
+			o.Waiting = Waiting{} // somebody else wrote it: it is written anew
+		}
+	}
+	if o.Backup.Phase == Ready && o.Waiting.Reason == CodeVelero {
+		o.Backup.ReadySince = o.Waiting.Since
+	}
+	return o
+}
+
+// active tells whether the queue has anything to do with it. One that is being
+// deleted and has not started never starts.
+func (o *Object) active() bool {
+	return o.Backup.running() || o.Backup.waits() && o.DeletionTimestamp == nil
+}

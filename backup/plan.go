@@ -1,0 +1,244 @@
+package backup
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// kind of a write, in one word.
+type kind string
+
+// The kinds.
+const (
+	kindStart    kind = "start"    // it may start
+	kindQueue    kind = "queue"    // it is taken into the queue
+	kindPosition kind = "position" // its position is written anew
+	kindWaiting  kind = "waiting"  // why it waits is
+	kindTouch    kind = "touch"    // Velero is reminded of it
+	kindClean    kind = "clean"    // it waits no more: our annotation goes
+	kindReturn   kind = "return"   // Velero did not take it up: back into the queue
+)
+
+// Kinds are all words that Counts.Writes may have.
+func Kinds() []string {
+	return []string{string(kindStart), string(kindQueue), string(kindPosition), string(kindWaiting), string(kindTouch), string(kindClean), string(kindReturn)}
+}
+
+// write is a change of one Backup.
+type write struct {
+	object *Object
+	kind   kind
+	patch  patch
+	entry  *Entry // nil for who does not wait
+}
+
+// patch of a Backup: only what it sets changes. Velero's Backups have no
+// status subresource.
+type patch struct {
+	phase    Phase // empty: as it is
+	position *int
+	waiting  *Waiting // nil: as it is; the zero value: none
+}
+
+// body is the JSON merge patch (RFC 7396). It holds for one version of the
+// object: whoever read an older one changes nothing.
+func (p *patch) body(version string) ([]byte, error) {
+	meta := map[string]any{"resourceVersion": version}
+	if p.waiting != nil {
+		var value any
+		if p.waiting.Reason != "" {
+			text, err := json.Marshal(p.waiting)
+			if err != nil {
+				return nil, err
+			}
+			value = string(text)
+		}
+		meta["annotations"] = map[string]any{AnnotationWaiting: value}
+	}
+	body := map[string]any{"metadata": meta}
+	status := map[string]any{}
+	if p.phase != "" {
+		status["phase"] = p.phase
+	}
+	if p.position != nil {
+		status["queuePosition"] = *p.position
+	}
+	if len(status) > 0 {
+		body["status"] = status
+	}
+	return json.Marshal(body)
+}
+
+// planner says what is to be written so that the objects are as decided.
+type planner struct {
+	now     time.Time
+	config  Config
+	quiet   bool
+	objects map[string]*Object // by UID, all of one Velero
+}
+
+// writes in an order that may be cut off anywhere: what stands written then is
+// still the queue's order.
+func (p *planner) writes(d *Decision) []write {
+	var list []write
+	for i := range d.Queue {
+		if w, needed := p.entry(&d.Queue[i]); needed {
+			list = append(list, w)
+		}
+	}
+	return append(ordered(list), p.rest()...)
+}
+
+// ordered writes of a queue: first who starts; then positions that rise, from
+// the back; then the others, from the front. So nobody ever has the position of
+// another, nor passes one.
+func ordered(list []write) []write {
+	var starts, rises, others []write
+	for _, w := range list {
+		switch now := w.object.Backup.Position; {
+		case w.kind == kindStart:
+			starts = append(starts, w)
+		case now > 0 && *w.patch.position > now:
+			rises = append(rises, w)
+		default:
+			others = append(others, w)
+		}
+	}
+	slices.Reverse(rises)
+	return slices.Concat(starts, rises, others)
+}
+
+// entry is the write for one that waits or starts now.
+func (p *planner) entry(e *Entry) (w write, needed bool) {
+	o := p.objects[e.UID]
+	w = write{object: o, entry: e}
+	if e.Start {
+		w.kind, w.patch = kindStart, patch{phase: Ready, position: new(0), waiting: &Waiting{Reason: CodeVelero, Since: p.now}}
+		return w, true
+	}
+	waiting, news := p.waiting(o, e)
+	switch {
+	case e.Phase != Queued:
+		w.kind = kindQueue
+	case e.Position != e.Write:
+		w.kind = kindPosition
+	case news && (e.Place <= exactly || p.quiet):
+		w.kind = kindWaiting
+	default:
+		return w, false
+	}
+	w.patch = patch{phase: Queued, position: &e.Write}
+	if news || waiting.BlockedBy != o.Waiting.BlockedBy {
+		w.patch.waiting = &waiting
+	}
+	return w, true
+}
+
+// settled is how long a reason must have stood before another is written for
+// its own sake.
+const settled = time.Minute
+
+// waiting is what the annotation should say, and whether that is worth a write
+// of its own. Whom it waits for changes with each Backup that ends, and is
+// written only with something else.
+func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
+	if e.Wait.Code == CodeNew { // it starts at once
+		return o.Waiting, false
+	}
+	w = Waiting{Reason: e.Wait.Code, Since: p.now, Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared}
+	if by, known := p.objects[e.Wait.By]; known {
+		w.BlockedBy = by.Name
+	}
+	if e.Wait.Invalid != nil {
+		w.Invalid = e.Wait.Invalid.Error()
+	}
+	if w.Reason == o.Waiting.Reason {
+		w.Since = o.Waiting.Since
+		return w, false
+	}
+	return w, p.now.Sub(o.Waiting.Since) >= settled
+}
+
+// rest are the writes for those that do not wait.
+func (p *planner) rest() (list []write) {
+	for _, o := range p.objects {
+		switch {
+		case o.Backup.Phase == Ready && p.untaken(o):
+			w := Waiting{Reason: CodeVelero, Since: o.Waiting.Since, Touched: p.now}
+			if o.Waiting.Reason != CodeVelero { // somebody else let it start
+				w.Since = p.now
+			}
+			list = append(list, write{object: o, kind: kindTouch, patch: patch{waiting: &w}})
+		case o.Marked && !o.Backup.waits() && o.Backup.Phase != Ready:
+			list = append(list, write{object: o, kind: kindClean, patch: patch{waiting: &Waiting{}}})
+		}
+	}
+	return list
+}
+
+// The times after which Velero is reminded of a Backup: the first one, at most,
+// and the longest one between two.
+const (
+	firstTouch = 30 * time.Second
+	lastTouch  = 10 * time.Minute
+	// touches there are at least before a Backup counts as stuck.
+	touches = 8
+)
+
+// untaken tells whether Velero is to be reminded now: first soon, then after
+// twice the time. Velero's server takes a Backup up when it sees an update, and
+// one that has just started has missed those before.
+func (p *planner) untaken(o *Object) bool {
+	if o.Waiting.Reason != CodeVelero {
+		return true
+	}
+	first := firstTouch
+	if p.config.StuckAfter > 0 {
+		first = min(first, p.config.StuckAfter/touches)
+	}
+	since := o.Waiting.Since
+	last := since
+	if o.Waiting.Touched.After(since) {
+		last = o.Waiting.Touched
+	}
+	return p.now.Sub(last) >= min(max(first, last.Sub(since)), lastTouch)
+}
+
+// handBack is what is to be written before Velero's own queue takes over: each
+// position as it is, none of our annotations, and what Velero did not take up
+// first in the queue again, for a server that has just started never looks at
+// it.
+func (p *planner) handBack(d *Decision) []write {
+	var first []*Object
+	for _, o := range p.objects {
+		if o.Backup.Phase == Ready && p.now.Sub(o.Backup.ReadySince) >= givenBack {
+			first = append(first, o)
+		}
+	}
+	slices.SortFunc(first, func(a, b *Object) int {
+		return cmp.Or(a.Backup.Created.Compare(b.Backup.Created), cmp.Compare(a.UID, b.UID))
+	})
+	var queue, back []write
+	for i := range d.Queue {
+		e, o := &d.Queue[i], p.objects[d.Queue[i].UID]
+		place := len(first) + i + 1
+		if e.Phase == Queued && e.Position == place && !o.Marked {
+			continue
+		}
+		w := write{object: o, entry: e, kind: kindPosition, patch: patch{phase: Queued, position: &place}}
+		if o.Marked {
+			w.patch.waiting = &Waiting{}
+		}
+		queue = append(queue, w)
+	}
+	for i, o := range first {
+		back = append(back, write{object: o, kind: kindReturn, patch: patch{phase: Queued, position: new(i + 1), waiting: &Waiting{}}})
+	}
+	return append(ordered(queue), back...)
+}
+
+// givenBack is how long a Backup must have been ReadyToStart to go back into
+// the queue: Velero takes up what it sees at once.
+const givenBack = 10 * time.Second

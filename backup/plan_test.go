@@ -1,0 +1,211 @@
+package backup
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// object is a Backup as the API server would have it.
+func object(b Backup, waiting Waiting) *Object {
+	b.Namespace, b.Name = "velero", "name-"+b.UID
+	if b.Created.IsZero() {
+		b.Created = noon
+	}
+	o := &Object{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: types.UID(b.UID), ResourceVersion: "7"},
+		Backup:     b, Waiting: waiting, Marked: waiting.Reason != "",
+	}
+	if b.Phase == Ready {
+		o.Backup.ReadySince = waiting.Since
+	}
+	return o
+}
+
+// planned are the writes for objects, as decided.
+func planned(config Config, now time.Time, quiet bool, objects ...*Object) []write {
+	in := Input{Time: now, Config: config, Namespaces: NewNamespaces([]string{"a", "b"}), Backups: Backups(objects), Quiet: quiet}
+	d := Decide(in)
+	p := planner{now: now, config: config, quiet: quiet, objects: byUID(objects)}
+	return p.writes(&d)
+}
+
+func body(t *testing.T, w write) string {
+	t.Helper()
+	b, err := w.patch.body(w.object.ResourceVersion)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestAWriteChangesOnlyWhatIsOursAndOnlyTheVersionThatWasRead(t *testing.T) {
+	list := planned(Config{Limit: 1}, noon, false,
+		object(Backup{UID: "1", Phase: Queued, Position: 1, Include: []string{"a"}}, Waiting{Reason: CodeLimit, Since: noon}),
+		object(Backup{UID: "2", Include: []string{"a"}, Created: noon.Add(time.Second)}, Waiting{}))
+	require.Len(t, list, 2)
+	assert.Equal(t, kindStart, list[0].kind)
+	assert.JSONEq(t, `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/waiting":"{\"reason\":\"velero\",\"since\":\"`+noon.Format(time.RFC3339)+`\"}"}},
+		"status":{"phase":"ReadyToStart","queuePosition":0}}`, body(t, list[0]))
+	assert.Equal(t, kindQueue, list[1].kind)
+	var queued struct {
+		Metadata struct{ Annotations map[string]string }
+		Status   struct {
+			Phase         string
+			QueuePosition int
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(body(t, list[1])), &queued))
+	assert.Equal(t, "Queued", queued.Status.Phase)
+	assert.Equal(t, 1, queued.Status.QueuePosition)
+	assert.JSONEq(t, `{"reason":"ahead","since":"`+noon.Format(time.RFC3339)+`","blockedBy":"name-1","namespaces":["a"],"sharedNamespaces":1}`, queued.Metadata.Annotations[AnnotationWaiting])
+}
+
+func TestWhatStandsThereAlreadyIsNotWrittenAgain(t *testing.T) {
+	waits := Waiting{Reason: CodeRunning, Since: noon, BlockedBy: "name-1"}
+	objects := []*Object{
+		object(Backup{UID: "1", Phase: InProgress}, Waiting{}),
+		object(Backup{UID: "2", Phase: Queued, Position: 1}, waits),
+		object(Backup{UID: "9", Phase: "Completed"}, Waiting{}),
+	}
+	assert.Empty(t, planned(Config{Limit: 2}, noon.Add(time.Hour), false, objects...))
+	assert.Empty(t, planned(Config{Limit: 2}, noon.Add(time.Hour), true, objects...))
+}
+
+func TestTheMarkOfOneThatWaitsNoMoreIsTakenAway(t *testing.T) {
+	for _, phase := range []Phase{InProgress, "Completed", "FailedValidation"} {
+		list := planned(Config{}, noon, false, object(Backup{UID: "1", Phase: phase}, Waiting{Reason: CodeVelero, Since: noon}))
+		require.Len(t, list, 1, phase)
+		assert.Equal(t, kindClean, list[0].kind)
+		assert.JSONEq(t, `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/waiting":null}}}`, body(t, list[0]))
+	}
+}
+
+func TestVeleroIsRemindedSoonThenLessAndLessOftenAndNeverNot(t *testing.T) {
+	o := object(Backup{UID: "1", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon})
+	var after []string
+	for now := noon; now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+		for _, w := range planned(DefaultConfig(), now, false, o) {
+			require.Equal(t, kindTouch, w.kind)
+			assert.Equal(t, noon, w.patch.waiting.Since)
+			after = append(after, now.Sub(noon).String())
+			o.Waiting = *w.patch.waiting
+		}
+	}
+	assert.Equal(t, []string{"30s", "1m0s", "2m0s", "4m0s", "8m0s", "16m0s", "26m0s", "36m0s", "46m0s", "56m0s"}, after)
+	assert.Len(t, planned(Config{}, noon, false, object(Backup{UID: "1", Phase: Ready}, Waiting{})), 1, "one that somebody else let start is touched at once, and its time counts from then on")
+}
+
+func TestWhoIsFarBehindIsNotWrittenForAReasonAlone(t *testing.T) {
+	now := noon.Add(time.Hour)
+	objects := []*Object{object(Backup{UID: "0", Phase: InProgress, Include: []string{"a"}}, Waiting{})}
+	for i := range 6 {
+		objects = append(objects, object(Backup{UID: fmt.Sprint(i + 1), Phase: Queued, Position: i + 1, Include: []string{"b"}, Created: noon.Add(time.Duration(i))},
+			Waiting{Reason: CodeRunning, Since: noon}))
+	}
+	var who []string
+	for _, w := range planned(Config{Limit: 1}, now, false, objects...) {
+		assert.Equal(t, kindWaiting, w.kind)
+		who = append(who, w.object.Backup.UID)
+	}
+	assert.Equal(t, []string{"1", "2", "3"}, who)
+	assert.Len(t, planned(Config{Limit: 1}, now, true, objects...), 6, "all of them once it is quiet")
+	assert.Empty(t, planned(Config{Limit: 1}, noon.Add(settled-time.Second), false, objects...), "a reason that is new stands for a while")
+}
+
+// Wherever a controller is killed among its writes, the next one finds the
+// order that the queue had.
+func TestTheOrderSurvivesWhereverTheWritesAreCutOff(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		var objects []*Object
+		for i := range 2 + r.IntN(12) {
+			b := Backup{UID: fmt.Sprintf("%02d", i), Phase: Queued, Position: r.IntN(20), Created: noon.Add(time.Duration(r.IntN(3)) * time.Second), Include: []string{"a"}}
+			if r.IntN(4) == 0 {
+				b.Phase, b.Position = New, 0
+			}
+			objects = append(objects, object(b, Waiting{}))
+		}
+		objects = append(objects, object(Backup{UID: "runs", Phase: InProgress}, Waiting{}))
+		order := func() (uids []string) {
+			in := Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces([]string{"a"})}
+			for _, e := range Decide(in).Queue {
+				uids = append(uids, e.UID)
+			}
+			return uids
+		}
+		before := order()
+		list := planned(Config{Limit: 1}, noon, r.IntN(2) == 0, objects...)
+		if r.IntN(3) == 0 {
+			in := Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces([]string{"a"}), Quiet: true}
+			d := Decide(in)
+			list = (&planner{now: noon, objects: byUID(objects)}).handBack(&d)
+		}
+		for _, w := range list {
+			w.object.Backup.Phase, w.object.Backup.Position = w.patch.phase, *w.patch.position
+			require.Equal(t, before, order(), "seed %d after %s to %d", seed, w.object.Name, *w.patch.position)
+		}
+	}
+}
+
+func TestAHandBackWritesEveryPositionAndWhatVeleroDidNotTakeUpFirst(t *testing.T) {
+	objects := []*Object{
+		object(Backup{UID: "runs", Phase: InProgress}, Waiting{}),
+		object(Backup{UID: "left", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(-givenBack)}),
+		object(Backup{UID: "now", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(-time.Second)}),
+		object(Backup{UID: "a", Phase: Queued, Position: 2}, Waiting{Reason: CodeRunning, Since: noon}),
+		object(Backup{UID: "b", Phase: Queued, Position: 40}, Waiting{}),
+		object(Backup{UID: "c"}, Waiting{}),
+	}
+	d := Decide(Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces(nil), Quiet: true})
+	p := planner{now: noon, objects: byUID(objects)}
+	written := map[string]int{}
+	for _, w := range p.handBack(&d) {
+		assert.Equal(t, Queued, w.patch.phase)
+		assert.Equal(t, w.object.Marked, w.patch.waiting != nil)
+		written[w.object.Backup.UID] = *w.patch.position
+	}
+	assert.Equal(t, map[string]int{"left": 1, "a": 2, "b": 3, "c": 4}, written)
+}
+
+func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
+	u := &unstructured.Unstructured{}
+	require.NoError(t, u.UnmarshalJSON([]byte(`{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"n","namespace":"velero","uid":"u","resourceVersion":"5",
+		"creationTimestamp":"2026-03-01T02:00:00Z","labels":{"velero.io/schedule-name":"nightly"},
+		"annotations":{"plimsoll.dev/priority":"-3","plimsoll.dev/waiting":"{\"reason\":\"velero\",\"since\":\"2026-03-01T02:01:00Z\"}"}},
+		"spec":{"includedNamespaces":["a","b*"],"excludedNamespaces":["bc"]},"status":{"phase":"ReadyToStart","queuePosition":4}}`)))
+	o := Read(u)
+	assert.Equal(t, Backup{
+		UID: "u", Namespace: "velero", Name: "n", Phase: Ready, Position: 4, Created: o.CreationTimestamp.Time,
+		Include: []string{"a", "b*"}, Exclude: []string{"bc"}, Priority: -3, Schedule: "nightly", ReadySince: time.Date(2026, 3, 1, 2, 1, 0, 0, time.UTC),
+	}, o.Backup)
+	require.NoError(t, o.Odd)
+	assert.True(t, o.Marked)
+	for _, bad := range []string{"high", "", "1.5", "2147483648", " 1"} {
+		u.SetAnnotations(map[string]string{AnnotationPriority: bad, AnnotationWaiting: "{"})
+		o = Read(u)
+		require.ErrorContains(t, o.Odd, fmt.Sprintf("%q: it counts as 0", bad))
+		assert.Zero(t, o.Backup.Priority)
+		assert.Zero(t, o.Waiting)
+		assert.True(t, o.Marked, "what cannot be read is still taken away")
+	}
+}
+
+func TestOneThatIsBeingDeletedNeverStarts(t *testing.T) {
+	waits, runs := object(Backup{UID: "1", Phase: Queued}, Waiting{}), object(Backup{UID: "2", Phase: InProgress}, Waiting{})
+	for _, o := range []*Object{waits, runs} {
+		o.DeletionTimestamp = &metav1.Time{Time: noon}
+	}
+	assert.Equal(t, []string{"2"}, slices.Collect(func(yield func(string) bool) {
+		for _, b := range Backups([]*Object{waits, runs}) {
+			yield(b.UID)
+		}
+	}))
+}

@@ -1,0 +1,124 @@
+package backup
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Phase of a Backup, as Velero writes it. Only those below matter here: any
+// other is that of a Backup which has ended, or is none of the queue's.
+type Phase string
+
+// The phases. An empty one is New too.
+const (
+	New        Phase = "New"
+	Queued     Phase = "Queued"
+	Ready      Phase = "ReadyToStart" // Velero takes it up
+	InProgress Phase = "InProgress"
+)
+
+// Backup is what the queue knows of one.
+type Backup struct {
+	UID, Namespace, Name string
+	Phase                Phase
+	// Position that is written in its status; 0: none.
+	Position int
+	Created  time.Time
+	// Include and Exclude are its patterns of namespaces.
+	Include, Exclude []string
+	// Priority that the user gave it; higher goes first.
+	Priority int32
+	// Schedule that made it; empty: a person did.
+	Schedule string
+	// ReadySince is when it became ReadyToStart; zero: not known, or it is not.
+	ReadySince time.Time
+}
+
+func (b *Backup) waits() bool   { return b.Phase == "" || b.Phase == New || b.Phase == Queued }
+func (b *Backup) running() bool { return b.Phase == Ready || b.Phase == InProgress }
+
+// Config of the queue.
+type Config struct {
+	Limit       int           `yaml:"limit" unit:"backups" why:"How many Backups run at once at most; less than 1 is 1. Velero's server must be started with as many --concurrent-backups."`
+	Priorities  bool          `yaml:"priorities" why:"Whether the annotation plimsoll.dev/priority says who goes first; false: first come, first served, as Velero does."`
+	ManualFirst bool          `yaml:"manualFirst" why:"With priorities: whether of one priority those go first that no schedule made."`
+	Aging       time.Duration `yaml:"aging" why:"With priorities: who waits for so long goes before all who came later, whatever their priority, so that nobody starves."`
+	StuckAfter  time.Duration `yaml:"stuckAfter" why:"A Backup that is ReadyToStart for so long and that Velero does not take up holds no slot any more; its namespaces stay reserved."`
+}
+
+// Settings of the queue in a cluster.
+type Settings struct {
+	Enabled bool          `yaml:"enabled" why:"Whether this queue lets Backups start. Velero's server must then run with --disable-controllers=backup-queue, or two queues do. Turned off while it runs, the queue is handed back: every position is written as it is."`
+	Resync  time.Duration `yaml:"resync" why:"How often the queue is looked at when nothing has happened: time alone ages Backups and makes them stuck."`
+	Config  `yaml:",inline"`
+}
+
+// DefaultSettings are those of a fresh install: Velero's own queue is in charge
+// until it is handed over.
+func DefaultSettings() Settings { return Settings{Resync: time.Minute, Config: DefaultConfig()} }
+
+// DefaultConfig is that of a fresh install.
+func DefaultConfig() Config {
+	return Config{Limit: 1, Aging: 24 * time.Hour, StuckAfter: 10 * time.Minute}
+}
+
+// queue is the Backups that wait, in order. The order is total. First come is
+// by the position that is written, for so Velero and every leader before this
+// one read it; who has none comes after all who have.
+func (in *Input) queue() []*Backup {
+	var list []*Backup
+	for i := range in.Backups {
+		if in.Backups[i].waits() {
+			list = append(list, &in.Backups[i])
+		}
+	}
+	compare := comparePosition
+	if in.Config.Priorities {
+		compare = in.comparePriority
+	}
+	slices.SortFunc(list, func(a, b *Backup) int {
+		if c := compare(a, b); c != 0 {
+			return c
+		}
+		// A creation has whole seconds: of one, who had a position first stays first.
+		return cmp.Or(a.Created.Compare(b.Created), comparePosition(a, b), cmp.Compare(a.UID, b.UID))
+	})
+	return list
+}
+
+func comparePosition(a, b *Backup) int {
+	if c := compareBool(a.Position > 0, b.Position > 0); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Position, b.Position)
+}
+
+// comparePriority of two that wait: those who have waited for long enough come
+// first, among themselves by age alone.
+func (in *Input) comparePriority(a, b *Backup) int {
+	agedA, agedB := in.aged(a), in.aged(b)
+	if agedA || agedB {
+		return compareBool(agedA, agedB)
+	}
+	manual := 0
+	if in.Config.ManualFirst {
+		manual = compareBool(a.Schedule == "", b.Schedule == "")
+	}
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), manual)
+}
+
+func (in *Input) aged(b *Backup) bool {
+	return in.Config.Aging > 0 && in.Time.Sub(b.Created) >= in.Config.Aging
+}
+
+// compareBool puts true first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

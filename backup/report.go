@@ -1,0 +1,120 @@
+package backup
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Report is what the queue of one Velero is like.
+type Report struct {
+	// Namespace of the Velero.
+	Namespace string `json:"namespace"`
+	Limit     int    `json:"limit"`
+	// Running are the slots that are taken.
+	Running int      `json:"running"`
+	Active  []Active `json:"active"`
+	Waiting []Place  `json:"waiting"`
+}
+
+// Active is a Backup that is ReadyToStart or InProgress.
+type Active struct {
+	Name    string    `json:"name"`
+	Phase   Phase     `json:"phase"`
+	Created time.Time `json:"created"`
+	// ReadySince is when it was let start; absent once Velero has taken it up.
+	ReadySince time.Time `json:"readySince,omitzero"`
+	// Stuck: Velero does not take it up, and it holds no slot.
+	Stuck bool `json:"stuck,omitempty"`
+}
+
+// Place of a Backup that waits.
+type Place struct {
+	Name string `json:"name"`
+	// Place in the queue, from 1; Position is what stands in its status, which
+	// may be more.
+	Place       int       `json:"place"`
+	Position    int       `json:"queuePosition,omitempty"`
+	Phase       Phase     `json:"phase"`
+	Priority    int32     `json:"priority,omitempty"`
+	Schedule    string    `json:"schedule,omitempty"`
+	Created     time.Time `json:"created"`
+	WaitSeconds float64   `json:"waitSeconds"`
+	// Reason why it waits; starts: it does not, and becomes ReadyToStart at once.
+	Reason     Code     `json:"reason"`
+	BlockedBy  string   `json:"blockedBy,omitempty"`
+	Namespaces []string `json:"namespaces,omitempty"`
+	Shared     int      `json:"sharedNamespaces,omitempty"`
+	Invalid    string   `json:"invalid,omitempty"`
+}
+
+// CodeStarts is the reason of one that starts with this very decision.
+const CodeStarts Code = "starts"
+
+// NewReport of a decision about the Backups of one Velero.
+func NewReport(namespace string, in Input, d Decision) Report {
+	r := Report{Namespace: namespace, Limit: d.Limit, Running: d.Running, Active: []Active{}, Waiting: []Place{}}
+	names := map[string]string{}
+	for i := range in.Backups {
+		b := &in.Backups[i]
+		names[b.UID] = b.Name
+		if b.running() {
+			r.Active = append(r.Active, Active{Name: b.Name, Phase: b.Phase, Created: b.Created, ReadySince: b.ReadySince, Stuck: slices.Contains(d.Stuck, b)})
+		}
+	}
+	slices.SortFunc(r.Active, func(a, b Active) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range d.Queue {
+		e := &d.Queue[i]
+		p := Place{
+			Name: e.Name, Place: e.Place, Position: e.Position, Phase: cmp.Or(e.Phase, New), Priority: e.Priority, Schedule: e.Schedule,
+			Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
+			Reason: e.Wait.Code, BlockedBy: names[e.Wait.By], Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared,
+		}
+		if e.Start {
+			p.Reason = CodeStarts
+		}
+		if e.Wait.Invalid != nil {
+			p.Invalid = e.Wait.Invalid.Error()
+		}
+		r.Waiting = append(r.Waiting, p)
+	}
+	return r
+}
+
+// Backups are what the queue decides about.
+func Backups(objects []*Object) []Backup {
+	var list []Backup
+	for _, o := range objects {
+		if o.active() {
+			list = append(list, o.Backup)
+		}
+	}
+	return list
+}
+
+// Why it waits, in words.
+func (p *Place) Why() string {
+	w := Wait{Namespaces: p.Namespaces, Shared: p.Shared}
+	if p.Invalid != "" {
+		w.Invalid = ErrPattern
+	}
+	why := ""
+	switch p.Reason {
+	case CodeRunning:
+		why = "shares " + namespacesOf(w) + " with " + p.BlockedBy + ", which runs"
+	case CodeAhead:
+		why = "shares " + namespacesOf(w) + " with " + p.BlockedBy + ", which waits ahead of it"
+	case CodeLimit:
+		why = "as many run as may"
+	case CodeNew:
+		why = "it is taken into the queue first"
+	case CodeStarts:
+		why = "it starts now"
+	case CodeVelero:
+		why = "Velero has not taken it up yet"
+	}
+	if p.Invalid != "" {
+		why += " (" + p.Invalid + ")"
+	}
+	return why
+}

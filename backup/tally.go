@@ -1,0 +1,82 @@
+package backup
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// Buckets of the waits from creation to ReadyToStart, in seconds: from at once
+// to a day.
+func Buckets() [12]float64 {
+	return [12]float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400}
+}
+
+// Waits of the Backups of one Velero that were let start by this process.
+type Waits struct {
+	// Counts has how many were no longer than each of Buckets, and not longer
+	// than none of those before.
+	Counts [12]uint64
+	Count  uint64
+	Sum    time.Duration
+}
+
+// Counts is what was done by this process.
+type Counts struct {
+	// Writes by what they were for.
+	Writes map[string]uint64
+	// Conflicts: somebody else was first. Failures: the API server did not do it.
+	Conflicts, Failures uint64
+	// Waits by namespace.
+	Waits map[string]Waits
+}
+
+// Tally counts; its methods may be called from any goroutine.
+type Tally struct {
+	mu     sync.Mutex // guards counts
+	counts Counts
+}
+
+// Counts so far.
+func (t *Tally) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts
+	c.Writes, c.Waits = maps.Clone(c.Writes), maps.Clone(c.Waits)
+	return c
+}
+
+func (t *Tally) change(do func(*Counts)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	do(&t.counts)
+}
+
+func (t *Tally) missed() { t.change(func(c *Counts) { c.Conflicts++ }) }
+func (t *Tally) failed() { t.change(func(c *Counts) { c.Failures++ }) }
+
+func (t *Tally) wrote(w write) {
+	t.change(func(c *Counts) {
+		if c.Writes == nil {
+			c.Writes = map[string]uint64{}
+		}
+		c.Writes[string(w.kind)]++
+	})
+}
+
+func (t *Tally) waited(namespace string, d time.Duration) {
+	t.change(func(c *Counts) {
+		if c.Waits == nil {
+			c.Waits = map[string]Waits{}
+		}
+		w := c.Waits[namespace]
+		w.Count, w.Sum = w.Count+1, w.Sum+d
+		for i, limit := range Buckets() {
+			if d.Seconds() <= limit {
+				w.Counts[i]++
+				break
+			}
+		}
+		c.Waits[namespace] = w
+	})
+}

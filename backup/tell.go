@@ -1,0 +1,159 @@
+package backup
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Events are said about Backups: client-go's record.EventRecorder. They may be
+// dropped and must not block.
+type Events interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// reference is a Backup as an Event names it.
+func reference(o *Object) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "velero.io/v1", Kind: "Backup", Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+}
+
+// Reasons of Events.
+const (
+	ReasonQueued  = "BackupQueued"
+	ReasonStarts  = "BackupStarts"
+	ReasonStuck   = "BackupNotTakenUp"
+	ReasonOdd     = "BackupAnnotation"
+	ReasonInvalid = "BackupNamespaces"
+	ReasonPilesUp = "SchedulePilesUp"
+)
+
+// told is what was said last of a Backup.
+type told struct {
+	code            Code
+	by              string
+	queued          bool // by an Event
+	stuck, odd, bad bool
+	piled           bool
+}
+
+type phased struct {
+	uid   types.UID
+	phase Phase
+}
+
+// tell logs who waits now and for whom, where that is new, and says in Events
+// what somebody should look at.
+func (r *Reconciler) tell(v *velero, p *planner, d *Decision) {
+	ahead := map[string]string{} // by schedule
+	for i := range d.Queue {
+		e := &d.Queue[i]
+		o := p.objects[e.UID]
+		t := v.told[e.UID]
+		r.tellOdd(&t, o, e)
+		if !e.Start && e.Wait.Code != CodeNew {
+			r.tellWait(&t, p, o, e)
+		}
+		if first, same := ahead[e.Schedule]; same && e.Schedule != "" && !t.piled {
+			t.piled = true
+			r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonPilesUp, fmt.Sprintf("schedule %s already waits with backup %s: it makes backups faster than they run", e.Schedule, first))
+		}
+		ahead[e.Schedule] = e.Name
+		v.told[e.UID] = t
+	}
+	for _, b := range d.Stuck {
+		r.tellStuck(v, p, b)
+	}
+	for uid := range v.told {
+		if _, there := p.objects[uid]; !there {
+			delete(v.told, uid)
+		}
+	}
+}
+
+// tellWait: what changes for those far behind with every Backup that ends is
+// worth no line.
+func (r *Reconciler) tellWait(t *told, p *planner, o *Object, e *Entry) {
+	if t.code == e.Wait.Code && (t.by == e.Wait.By || e.Place > exactly) {
+		return
+	}
+	t.code, t.by = e.Wait.Code, e.Wait.By
+	attributes := []any{"backup", o.Namespace + "/" + o.Name, "reason", string(e.Wait.Code), "place", e.Place}
+	by, known := p.objects[e.Wait.By]
+	if known {
+		attributes = append(attributes, "blocked_by", by.Name, "namespaces", strings.Join(e.Wait.Namespaces, ","), "shared", e.Wait.Shared)
+	}
+	r.Log.Info("backup waits", attributes...)
+	if t.queued {
+		return
+	}
+	t.queued = true
+	why := "as many backups run as may"
+	if known {
+		why = fmt.Sprintf("it shares %s with backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
+	}
+	r.Events.Event(reference(o), corev1.EventTypeNormal, ReasonQueued, fmt.Sprintf("at place %d: %s", e.Place, why))
+}
+
+// namespacesOf a conflict, in words.
+func namespacesOf(w Wait) string {
+	switch {
+	case w.Invalid != nil:
+		return "everything"
+	case w.Shared == 1:
+		return "namespace " + w.Namespaces[0]
+	case w.Shared > len(w.Namespaces):
+		return fmt.Sprintf("%d namespaces (%s, …)", w.Shared, strings.Join(w.Namespaces, ", "))
+	}
+	return "namespaces " + strings.Join(w.Namespaces, ", ")
+}
+
+func (r *Reconciler) tellOdd(t *told, o *Object, e *Entry) {
+	if o.Odd != nil && !t.odd {
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonOdd, o.Odd.Error())
+	}
+	t.odd = o.Odd != nil
+	if err := e.Wait.Invalid; err != nil && !t.bad && invalid(o) {
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, err.Error()+": it counts as overlapping with every other")
+		t.bad = true
+	}
+}
+
+// invalid tells whether its own patterns are none.
+func invalid(o *Object) bool {
+	return check(o.Backup.Include) != nil || check(o.Backup.Exclude) != nil
+}
+
+func (r *Reconciler) tellStuck(v *velero, p *planner, b *Backup) {
+	t := v.told[b.UID]
+	if t.stuck {
+		return
+	}
+	t.stuck = true
+	v.told[b.UID] = t
+	since := p.now.Sub(b.ReadySince).Round(time.Second)
+	r.Log.Warn("velero does not take a backup up, it holds no slot any more", "backup", b.Namespace+"/"+b.Name, "since", since)
+	r.Events.Event(reference(p.objects[b.UID]), corev1.EventTypeWarning, ReasonStuck,
+		fmt.Sprintf("ReadyToStart for %s, and Velero does not take it up: does its server run, with as many --concurrent-backups as the queue's limit?", since))
+}
+
+// done logs a write that somebody would ask about.
+func (r *Reconciler) done(w write) {
+	name := w.object.Namespace + "/" + w.object.Name
+	switch w.kind {
+	case kindStart:
+		waited := time.Since(w.object.Backup.Created).Round(time.Second)
+		r.tally.waited(w.object.Namespace, time.Since(w.object.Backup.Created))
+		r.Log.Info("backup starts", "backup", name, "waited", waited)
+		r.Events.Event(reference(w.object), corev1.EventTypeNormal, ReasonStarts, fmt.Sprintf("waited %s", waited))
+	case kindTouch:
+		r.Log.Info("velero is reminded of a backup that may start", "backup", name, "since", w.patch.waiting.Since)
+	case kindReturn:
+		r.Log.Info("velero has not taken a backup up, it is back in the queue", "backup", name)
+	case kindQueue, kindPosition, kindWaiting, kindClean:
+		r.Log.Debug("backup is written", "backup", name, "write", string(w.kind))
+	}
+}

@@ -1,0 +1,144 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/plimsoll-dev/plimsoll/mirror"
+)
+
+// cached is what the API server has, as far as it is known: the Backups, and
+// the names of the namespaces.
+type cached struct {
+	// bell rings when something has changed; it holds one ring.
+	bell       chan struct{}
+	backups    []*shelf // one for each namespace that is watched
+	namespaces *shelf
+}
+
+// newCached knows nothing yet, of these namespaces; of all when there are none.
+func newCached(of []string) *cached {
+	c := &cached{bell: make(chan struct{}, 1)}
+	if len(of) == 0 {
+		of = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range of {
+		c.backups = append(c.backups, newShelf("backups of "+namespace, namespace, c.bell))
+	}
+	c.namespaces = newShelf("namespaces", "", c.bell)
+	return c
+}
+
+// run keeps it up to date until ctx is done.
+func (c *cached) run(ctx context.Context, backups dynamic.NamespaceableResourceInterface, namespaces metadata.Getter) {
+	var all sync.WaitGroup
+	for _, s := range c.backups {
+		all.Go(func() { mirror.Run(ctx, s.name, s, backups.Namespace(s.namespace), "") })
+	}
+	all.Go(func() { mirror.Run(ctx, c.namespaces.name, c.namespaces, namespaces, "") })
+	all.Wait()
+}
+
+// synced: all was listed once.
+func (c *cached) synced() bool {
+	return c.namespaces.full.Load() && !slices.ContainsFunc(c.backups, func(s *shelf) bool { return !s.full.Load() })
+}
+
+// objects of every Velero, by its namespace: those that the queue has to do
+// with, or that bear its mark.
+func (c *cached) objects() map[string][]*Object {
+	all := map[string][]*Object{}
+	for _, s := range c.backups {
+		for _, item := range s.List() {
+			if o, ok := item.(*Object); ok && (o.active() || o.Marked) {
+				all[o.Namespace] = append(all[o.Namespace], o)
+			}
+		}
+	}
+	return all
+}
+
+// names of the namespaces that exist.
+func (c *cached) names() []string {
+	var names []string
+	for _, item := range c.namespaces.List() {
+		if m, ok := item.(*metav1.ObjectMeta); ok {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// seen tells whether a version of a Backup, or what came after it, is known.
+func (c *cached) seen(namespace, name, version string) bool {
+	for _, s := range c.backups {
+		item, there, err := s.GetByKey(namespace + "/" + name)
+		if o, ok := item.(*Object); ok && there && err == nil {
+			order, err := resourceversion.CompareResourceVersion(o.ResourceVersion, version)
+			return err != nil || order >= 0
+		}
+	}
+	return true // it was deleted
+}
+
+// shelf is one store as a reflector fills it.
+type shelf struct {
+	cache.Store
+	name, namespace string
+	bell            chan<- struct{}
+	full            atomic.Bool
+	changes         atomic.Uint64
+}
+
+func newShelf(name, namespace string, bell chan<- struct{}) *shelf {
+	return &shelf{
+		Store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(transform)),
+		name:  name, namespace: namespace, bell: bell,
+	}
+}
+
+// transform keeps what is needed of an object.
+func transform(object any) (any, error) {
+	switch o := object.(type) {
+	case *unstructured.Unstructured:
+		return Read(o), nil
+	case *metav1.PartialObjectMetadata:
+		return &metav1.ObjectMeta{Name: o.Name, ResourceVersion: o.ResourceVersion}, nil
+	case *Object, *metav1.ObjectMeta: // it was transformed already
+		return o, nil
+	}
+	return nil, fmt.Errorf("%T is neither a Backup nor a namespace", object)
+}
+
+// Transformer makes the reflector keep no more of a list than of an event.
+func (s *shelf) Transformer() cache.TransformFunc { return transform }
+
+func (s *shelf) Add(o any) error    { return s.rings(s.Store.Add(o)) }
+func (s *shelf) Update(o any) error { return s.rings(s.Store.Update(o)) }
+func (s *shelf) Delete(o any) error { return s.rings(s.Store.Delete(o)) }
+
+// Replace takes over a whole list.
+func (s *shelf) Replace(list []any, version string) error {
+	err := s.Store.Replace(list, version)
+	s.full.Store(true)
+	return s.rings(err)
+}
+
+func (s *shelf) rings(err error) error {
+	s.changes.Add(1)
+	select {
+	case s.bell <- struct{}{}:
+	default: // it rings already
+	}
+	return err
+}
