@@ -7,10 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
 // Agent is the daemon of one node, composed of its parts.
@@ -41,53 +40,70 @@ type Agent struct {
 	host      *probes.Host
 	history   *probes.History
 	set       *plugins.Set
+	usual     usual
 	recorder  *probes.Recorder
+	said      said
 	about     view.Agent
 	config    *config.Agent // that the sample loop works by
-	cluster   *cluster      // nil when it runs standalone
+	triggers  *probes.Triggers
+	cluster   *cluster // nil when it runs standalone
+	outer     *asker
+	movers    *movers
 	decisions evict.Log
+	records   records // of the round's goroutine alone, once it is loaded
 	tally     evict.Tally
 
 	// Of the round's goroutine alone.
 	memory evict.Memory
+	boot   string          // boot ID
+	judged *plugins.Levels // by the inner plugins, that the last round looked at
 	before *plugins.Levels // that the last round decided about
+
+	// Of the sample loop alone, but for pace.woken.
+	pace pace
+	told []string // of triggers
 
 	state  atomic.Pointer[view.State]
 	beat   atomic.Int64 // when the last sample ended, Unix nanoseconds
 	missed atomic.Uint64
 	risen  chan struct{} // a level rose: a round at once
 	tick   chan struct{} // a state was published: for Show
+	bell   web.Bell      // the same, for those who watch the page
 }
-
-// decisionsKept in memory.
-const decisionsKept = 200
 
 // NewAgent prepares what can fail: the kernel's files, the recording. It
 // starts nothing, and knows no cluster until Join.
 func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
 	c := file.Current()
-	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs}, c.Workloads.Roots)
+	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
 	if err != nil {
 		return nil, err
 	}
-	node := c.Kubernetes.Node
-	if node == "" {
-		if node, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("host name: %w", err)
-		}
-		node = strings.ToLower(strings.TrimSpace(node)) // as a kubelet does
+	node, err := nodeName(c)
+	if err != nil {
+		return nil, err
 	}
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
 		history:   &probes.History{},
-		set:       plugins.NewSet(c.Plugins),
-		decisions: evict.Log{Max: decisionsKept},
+		usual:     newUsual(c.State.Dir),
+		records:   newRecords(c.State),
+		decisions: evict.Log{Max: c.State.Decisions},
 		risen:     make(chan struct{}, 1),
 		tick:      make(chan struct{}, 1),
+		pace:      pace{woken: make(chan struct{}, 1)},
 		about: view.Agent{
 			Node: node, Version: Version(), Started: time.Now(), Mode: "standalone", ConfigFile: configPath, Notes: notes(c.Paths.Procfs),
 		},
 	}
+	if a.boot = bootID(c.Paths.Procfs); a.boot == "" {
+		a.boot = "unknown" // then a boot shows in the time since it
+	}
+	a.set = plugins.NewSet(c.Plugins.Inner, a.usual.load(log))
+	a.decisions.Restore(a.records.load(log))
+	a.movers = newMovers(c.State.Dir, host, log)
+	a.outer = a.newAsker(c)
+	a.triggers = a.newTriggers(c)
 	a.beat.Store(time.Now().UnixNano())
 	if a.about.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
 		log.Warn("no workloads will be seen", "error", err)
@@ -101,6 +117,18 @@ func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, e
 	return a, nil
 }
 
+// nodeName is the Node's that is this host.
+func nodeName(c *config.Agent) (string, error) {
+	if c.Kubernetes.Node != "" {
+		return c.Kubernetes.Node, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("host name: %w", err)
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil // as a kubelet does
+}
+
 // Join makes the agent one of a cluster: its Node is marked and its pods may
 // be evicted, by what the agent before it remembered.
 func (a *Agent) Join() error {
@@ -110,10 +138,21 @@ func (a *Agent) Join() error {
 		return err
 	}
 	a.cluster, a.about.Mode = cl, "cluster"
+	if cl.heart != nil {
+		held := holdOn()
+		a.about.Notes = append(a.about.Notes, held...)
+		for _, note := range held {
+			a.Log.Info("the heartbeat is not shielded", "note", note)
+		}
+	}
+	cl.asksLent = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
 	if a.memory, err = cl.store.Load(); err != nil {
-		// Nothing is known of what was decided before: as if it had been now.
-		a.memory.Quiet = time.Now().Add(c.Eviction.Settle)
+		a.memory = evict.Unknown(time.Now().UTC(), c.Eviction)
 		a.Log.Info("starts without a memory", "reason", err)
+	}
+	cl.granter.late = func() { poke(a.risen) }
+	if a.memory.Pending(time.Now()) == "" {
+		cl.granter.withdraw() // what the agent before this one asked for
 	}
 	return nil
 }
@@ -126,12 +165,20 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.closeRecorder()
+	defer a.host.Close()
 	g, ctx := errgroup.WithContext(ctx)
+	a.triggers.Arm()
+	g.Go(func() error { return a.runTriggers(ctx) })
 	g.Go(func() error { return a.sampleLoop(ctx) })
 	g.Go(func() error { return a.roundLoop(ctx) })
+	g.Go(func() error { return a.usual.keep(ctx, a.Log) })
+	g.Go(func() error { return a.outer.host.Run(ctx) })
 	shown := a.startShow(ctx)
 	g.Go(func() error { return a.Config.Run(ctx) })
-	g.Go(func() error { return a.reloadOnHangup(ctx) })
+	svc := &service{log: a.Log}
+	g.Go(func() error { return a.report(ctx, svc) })
+	g.Go(func() error { return svc.reloadOnHangup(ctx, a.Config.Reload) })
+	g.Go(func() error { return svc.ends(ctx) })
 	if a.cluster != nil {
 		a.cluster.run(ctx, g)
 	}
@@ -185,7 +232,7 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 				return
 			case <-a.tick:
 				if a.Show != nil {
-					a.Show(a.state.Load().With(a.viewCluster(), a.decisions.List()))
+					a.Show(a.state.Load().With(a.viewCluster(), a.decisions.List()).Beside(a.viewOuter()))
 				}
 			}
 		}
@@ -195,29 +242,63 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 
 // listen opens the local socket and the web addresses.
 func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
-	server := &web.Server{
-		State: a.state.Load, Cluster: a.viewCluster, Decisions: a.decisions.List, Healthy: a.healthy, Ready: a.ready,
-		Reload: a.Config.Reload, Version: Version(), Log: a.Log,
-	}
 	c := a.Config.Current()
+	server := &web.Server{
+		State: a.state.Load, Published: a.bell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
+		Reload: a.Config.Reload, Version: Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
+	}
 	local, err := server.ListenLocal(ctx, c.API.Socket)
 	if err != nil {
 		return nil, err
 	}
 	list := []*web.Listener{local}
-	for _, address := range c.Web.ListenAddresses {
-		l, err := server.Listen(ctx, address, web.Exposure{Open: c.Web.Open, Pprof: c.Web.Pprof})
-		if err != nil {
-			return nil, errors.Join(err, closeAll(list))
-		}
-		url := "http://" + l.Addr().String() + "/"
-		a.Log.Info("listening", "url", url)
-		if a.Listening != nil {
-			a.Listening(url)
-		}
-		list = append(list, l)
+	exposure := web.Exposure{Open: c.Web.Open, Pprof: c.Web.Pprof}
+	if exposure.Guard, err = a.guard(); err != nil {
+		return nil, errors.Join(err, closeAll(list))
 	}
-	return list, nil
+	opened, err := openWeb(ctx, server, c.Web.ListenAddresses, exposure)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(list))
+	}
+	for _, l := range opened {
+		a.Log.Info("listening", "url", l.URL())
+		if a.Listening != nil {
+			a.Listening(l.URL())
+		}
+	}
+	return append(list, opened...), nil
+}
+
+// webServer serves the web on addresses of its own, or on listeners that
+// somebody else has opened.
+type webServer interface {
+	Listen(ctx context.Context, address string, x web.Exposure) (*web.Listener, error)
+	On(l net.Listener, x web.Exposure) (*web.Listener, error)
+}
+
+// openWeb takes the sockets that systemd has opened, else it opens the
+// addresses.
+func openWeb(ctx context.Context, s webServer, addresses []string, x web.Exposure) ([]*web.Listener, error) {
+	handed, err := systemd.Listeners()
+	if err != nil {
+		return nil, err
+	}
+	if len(handed) > 0 {
+		return each(handed, func(l net.Listener) (*web.Listener, error) { return s.On(l, x) })
+	}
+	return each(addresses, func(a string) (*web.Listener, error) { return s.Listen(ctx, a, x) })
+}
+
+// each opens one after the other, and leaves none open where one fails.
+func each[T any](list []T, open func(T) (*web.Listener, error)) (opened []*web.Listener, _ error) {
+	for _, one := range list {
+		l, err := open(one)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(opened))
+		}
+		opened = append(opened, l)
+	}
+	return opened, nil
 }
 
 func closeAll(list []*web.Listener) error {
@@ -258,24 +339,12 @@ func (a *Agent) viewCluster() *view.Cluster {
 	if a.cluster == nil {
 		return nil
 	}
-	return a.cluster.view(a.Config.Current().Eviction, &a.tally)
+	v := a.cluster.view(a.Config.Current().Eviction, &a.tally)
+	v.Loads = a.movers.shown.Load()
+	return v
 }
 
 func (a *Agent) age() time.Duration { return time.Since(time.Unix(0, a.beat.Load())) }
-
-func (a *Agent) reloadOnHangup(ctx context.Context) error {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-hup:
-			_ = a.Config.Reload() // logged by the file, shown on the page and in the metrics
-		}
-	}
-}
 
 func (a *Agent) closeRecorder() {
 	if a.recorder == nil {

@@ -25,6 +25,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // cluster is what an agent has beside one that runs standalone.
@@ -34,10 +36,13 @@ type cluster struct {
 	nodes   corev1client.NodesGetter
 	pods    *pods.Watcher
 	evictor *evict.Evictor
+	granter *granter
 	tainter *evict.Tainter
+	cnr     *cnr
 	events  *evict.Announcer
 	status  *lease.Status
-	store   evict.Store
+	heart   *heartbeat // nil: none is configured
+	store   state.File[evict.Memory]
 	log     *slog.Logger
 
 	// conditions that were decided last, and marked is closed when there are
@@ -45,6 +50,14 @@ type cluster struct {
 	// the agent before it wrote.
 	conditions atomic.Pointer[[]lease.Condition]
 	marked     chan struct{}
+
+	// known is what the sample loop takes of the cluster, and moved says that it
+	// is another by now.
+	known atomic.Pointer[probes.Cluster]
+	moved chan struct{}
+	lent  *lender
+	// asksLent says whether a rule wants to know what is lent.
+	asksLent func() bool
 
 	// Of the round's goroutine alone.
 	seen    *corev1.Node // the Node as this round read it, or nil
@@ -66,14 +79,27 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	}
 	cl := &cluster{
 		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
-		pods:    &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log},
+		pods:    &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, Wiring: pods.Wiring{Enabled: true, Full: c.Plugins.FullPods}},
 		evictor: &evict.Evictor{REST: core.RESTClient()},
 		tainter: &evict.Tainter{Nodes: core, Node: node, Log: log},
+		cnr:     &cnr{marker: &evict.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
 		events:  evict.NewAnnouncer(core, node, log),
-		store:   evict.Store{Path: filepath.Join(c.State.Dir, "evict.json")},
+		store:   state.File[evict.Memory]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.MemoryVersion},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
-	cl.status.Conditions = func() []lease.Condition { return *cl.conditions.Load() }
+	cl.granter = &granter{alone: cl.evictor, wake: func() {}, late: func() {}}
+	if c.Lease.Enabled {
+		if cl.heart, err = newHeartbeat(c.Lease, node, how, log); err != nil {
+			return nil, err
+		}
+		cl.heart.told, cl.heart.granter = cl.status.Reread, cl.granter
+		cl.granter.wake = cl.heart.beat.Wake
+	}
+	cl.moved, cl.lent = make(chan struct{}, 1), &lender{rest: core.RESTClient(), node: node}
+	cl.asksLent = func() bool { return false }
+	cl.pods.Changed = func() { poke(cl.moved) }
+	cl.know()
+	cl.status.Conditions = func() []lease.Condition { return cl.heart.beside(*cl.conditions.Load()) }
 	return cl, nil
 }
 
@@ -81,14 +107,21 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 // until ctx is done.
 func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return c.pods.Run(ctx) })
+	g.Go(func() error { return c.keepKnown(ctx) })
 	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.marked:
-			return c.status.Run(ctx)
+		for _, known := range []<-chan struct{}{c.marked, c.heart.whose()} {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-known:
+			}
 		}
+		return c.status.Run(ctx)
 	})
+	if c.heart != nil {
+		g.Go(func() error { return c.heart.run(ctx) })
+		g.Go(func() error { return c.heart.write(ctx) })
+	}
 	g.Go(func() error {
 		<-ctx.Done()
 		c.events.Close()
@@ -100,7 +133,7 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	list := c.pods.List(config.Protect)
 	v := &view.Cluster{
-		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced,
+		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced, PodOf: list.ByCgroupUID,
 		StaleSince: list.StaleSince, StaleBecause: list.StaleBecause, StatusWrites: map[string]uint64{},
 	}
 	if conditions := c.conditions.Load(); conditions != nil {
@@ -110,6 +143,10 @@ func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	}
 	for why, n := range c.status.Writes() {
 		v.StatusWrites[string(why)] = n
+	}
+	if c.heart != nil {
+		h := c.heart.view()
+		v.Heartbeat = &h
 	}
 	v.Evictions, v.Suppressed = tally.Counts()
 	return v
@@ -125,6 +162,9 @@ func (c *cluster) ready() error {
 	}
 	if since := c.pods.StaleSince(); !since.IsZero() && time.Since(since) > staleReady {
 		return fmt.Errorf("pods: the API server is not heard for %s", time.Since(since).Round(time.Second))
+	}
+	if c.heart != nil {
+		return c.heart.ready()
 	}
 	return nil
 }

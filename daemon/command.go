@@ -32,7 +32,7 @@ var errSaid = errors.New("not so")
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	root := commands()
+	root := Commands()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -52,8 +52,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return exitNotSo
 }
 
-// commands is everything that plimsoll can be told to do.
-func commands() *cobra.Command {
+// Commands is everything that plimsoll can be told to do.
+func Commands() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "plimsoll",
 		Short:         "The load line of a Kubernetes node: what presses on it, and how that is judged",
@@ -72,7 +72,7 @@ func commands() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%s: %w (see %s --help)", c.Name(), err, c.CommandPath())}
 	})
-	root.AddCommand(agentCommand(), topCommand(), pluginsCommand(), explainCommand(), doctorCommand(), configCommand(), versionCommand())
+	root.AddCommand(agentCommand(), controllerCommand(), topCommand(), pluginsCommand(), explainCommand(), doctorCommand(), releaseCommand(), replayCommand(), adviseCommand(), configCommand(), versionCommand())
 	return root
 }
 

@@ -15,14 +15,15 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/top"
+	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
 // agentFlags of the command line override the file; an empty one does not.
 type agentFlags struct {
 	config, node, socket, logLevel, logFormat string
-	procfs, sysfs, cgroupfs                   string
-	kubeconfig, state                         string
-	addresses                                 []string
+	procfs, sysfs, cgroupfs, rootfs           string
+	kubeconfig, state, web                    string
+	addresses, plugins                        []string
 	standalone, dryRun                        bool
 }
 
@@ -45,7 +46,9 @@ func agentCommand() *cobra.Command {
 	fl.StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "change nothing outside, whatever the configuration says")
 	fl.BoolVar(&f.standalone, "standalone", false, "no cluster: nothing is evicted")
+	fl.StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
 	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` of the page, the API and the metrics; may be repeated")
+	fl.StringVar(&f.web, "web.config.file", "", "`FILE` with TLS, client certificates and passwords, as Prometheus' exporters have it")
 	f.common(c)
 	return c
 }
@@ -59,6 +62,7 @@ func (f *agentFlags) common(c *cobra.Command) {
 	fl.StringVar(&f.procfs, "path.procfs", "", "where the host's proc is mounted")
 	fl.StringVar(&f.sysfs, "path.sysfs", "", "where the host's sys is mounted")
 	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "where the host's cgroups are mounted (default: found)")
+	fl.StringVar(&f.rootfs, "path.rootfs", "", "where the host's root is mounted (default: found)")
 }
 
 func (f *agentFlags) override(c *config.Agent) {
@@ -69,16 +73,30 @@ func (f *agentFlags) override(c *config.Agent) {
 	}
 	set(&c.API.Socket, absolute(f.socket))
 	set(&c.Kubernetes.Kubeconfig, absolute(f.kubeconfig))
+	switch {
+	case f.standalone:
+		c.Kubernetes.Standalone, c.Kubernetes.Kubeconfig = true, ""
+	case f.kubeconfig != "":
+		c.Kubernetes.Standalone = false
+	}
 	set(&c.Kubernetes.Node, f.node)
 	set(&c.State.Dir, absolute(f.state))
 	c.Eviction.DryRun = c.Eviction.DryRun || f.dryRun
+	set(&c.Web.ConfigFile, absolute(f.web))
 	set(&c.Log.Level, f.logLevel)
 	set(&c.Log.Format, f.logFormat)
 	set(&c.Paths.Procfs, f.procfs)
 	set(&c.Paths.Sysfs, f.sysfs)
 	set(&c.Paths.Cgroupfs, f.cgroupfs)
+	set(&c.Paths.Rootfs, f.rootfs)
 	if len(f.addresses) > 0 {
 		c.Web.ListenAddresses = f.addresses
+	}
+	if len(f.plugins) > 0 {
+		c.Plugins.Dirs = nil
+		for _, dir := range f.plugins {
+			c.Plugins.Dirs = append(c.Plugins.Dirs, absolute(dir))
+		}
 	}
 	if c.API.Socket == "" {
 		c.API.Socket = defaultSocket()
@@ -108,10 +126,10 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return prefixed("config: ", err)
 	}
 	var level slog.LevelVar
-	log := logger(stderr, file.Current(), &level)
+	log := logger(stderr, file.Current().Log, &level)
 	file.Logger = log
 	a, err := NewAgent(file, log, f.config)
-	if err == nil && !f.standalone {
+	if err == nil && !file.Current().Kubernetes.Standalone {
 		err = a.Join()
 	}
 	switch {
@@ -149,19 +167,23 @@ func color(w io.Writer) bool {
 }
 
 // logger writes to stderr at the level that the configuration says, which a
-// reload changes through level.
-func logger(w io.Writer, c *config.Agent, level *slog.LevelVar) *slog.Logger {
+// reload changes through level. Where stderr is the journal, text becomes entries
+// of it.
+func logger(w io.Writer, c config.Log, level *slog.LevelVar) *slog.Logger {
 	setLevel(level, c)
 	o := &slog.HandlerOptions{Level: level}
-	if c.Log.Format == "json" {
+	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	if w == os.Stderr && systemd.ToJournal() {
+		return slog.New(systemd.NewJournal(level))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-func setLevel(level *slog.LevelVar, c *config.Agent) {
+func setLevel(level *slog.LevelVar, c config.Log) {
 	var l slog.Level
-	if l.UnmarshalText([]byte(c.Log.Level)) == nil { // the configuration was checked
+	if l.UnmarshalText([]byte(c.Level)) == nil { // the configuration was checked
 		level.Set(l)
 	}
 }

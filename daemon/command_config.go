@@ -25,7 +25,7 @@ func configCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "check FILE", Short: "Name every mistake in a file with its path and line", Args: wrongUse(cobra.ExactArgs(1)),
 			RunE: func(c *cobra.Command, args []string) error {
-				if _, err := config.Open(args[0], nil); err != nil {
+				if _, err := openAny(args[0]); err != nil {
 					return prefixed("config: ", err)
 				}
 				_, err := fmt.Fprintln(c.OutOrStdout(), args[0]+": ok")
@@ -35,15 +35,32 @@ func configCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "print [FILE]", Short: "Print the effective configuration, with defaults", Args: wrongUse(cobra.MaximumNArgs(1)),
 			RunE: func(c *cobra.Command, args []string) error {
-				file, err := config.Open(strings.Join(args, ""), nil)
+				document, err := openAny(strings.Join(args, ""))
 				if err != nil {
 					return prefixed("config: ", err)
 				}
-				return config.Print(c.OutOrStdout(), *file.Current())
+				return config.Print(c.OutOrStdout(), document)
 			},
 		},
 	)
 	return c
+}
+
+// openAny reads a file of either kind: of the agent's where it does not say.
+func openAny(path string) (config.Document, error) {
+	data, err := os.ReadFile(path)
+	if err == nil && config.KindOf(data) == (config.Controller{}).Kind() {
+		file, err := config.OpenOf(path, config.DefaultController, nil)
+		if err != nil {
+			return nil, err
+		}
+		return *file.Current(), nil
+	}
+	file, err := config.Open(path, nil) // it says what was wrong with reading, too
+	if err != nil {
+		return nil, err
+	}
+	return *file.Current(), nil
 }
 
 // prefixed puts what was tried before each line of an error.

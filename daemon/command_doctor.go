@@ -11,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/doctor"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
@@ -37,9 +38,11 @@ func doctorCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to examine")
+	c.Flags().StringVar(&f.node, "node", "", "`NAME` of the node (default: the host's name)")
 	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the agent would reach the API server (default: as a pod does)")
 	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
 	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` that the agent would listen on; may be repeated")
+	c.Flags().StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
 	f.common(c)
 	outputFlag(c, &output)
 	return c
@@ -58,14 +61,34 @@ func (f *agentFlags) patient() doctor.Patient {
 	if f.config == "" && len(p.Mistakes) > 0 {
 		p.ConfigFile = "command line"
 	}
-	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs}
+	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}
+	p.Triggers = triggerSettings(&c)
+	p.Filesystems, p.Network = c.Filesystems, c.Network
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
-	p.StateDir, p.DryRun = c.State.Dir, c.Eviction.DryRun
+	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, pluginDirs(&c)
+	p.Evicts = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
+	if c.Kubernetes.Standalone {
+		return p
+	}
+	if c.VGDP.Enabled {
+		p.Loads = c.VGDP.Concurrency
+	}
 	how, err := reach(c.Kubernetes.Kubeconfig)
+	if err == nil {
+		p.Lease, err = leaseOf(&c)
+	}
 	if !errors.Is(err, errNoCluster) {
 		p.Cluster, p.NoCluster = how, err
 	}
 	return p
+}
+
+// leaseOf is the heartbeat that a configuration describes.
+func leaseOf(c *config.Agent) (doctor.Lease, error) {
+	node, err := nodeName(c)
+	return doctor.Lease{
+		Enabled: c.Lease.Enabled, Namespace: namespaceOf(c.Lease), Name: node, Holder: holderOf(c.Lease, node), Exclusive: c.Lease.Target == config.LeaseOfNode,
+	}, err
 }
 
 func printRows(c *cobra.Command, rows []doctor.Row, output string) error {

@@ -41,7 +41,7 @@ func explainCommand() *cobra.Command {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("explain: %w (see %s --help)", err, c.CommandPath())}
 	})
-	c.AddCommand(explainEvictionCommand())
+	c.AddCommand(explainEvictionCommand(), explainBackupCommand(), explainLoadCommand())
 	return c
 }
 

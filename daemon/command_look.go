@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -164,37 +163,4 @@ func size(w io.Writer) (width, height int) {
 		}
 	}
 	return noWidth, noHeight
-}
-
-func pluginsCommand() *cobra.Command {
-	var f agentFlags
-	var output string
-	c := &cobra.Command{
-		Use: "plugins", Short: "List the agent's plugins and what they say", Args: wrongUse(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			file, err := config.Open("", f.override)
-			if err != nil {
-				return prefixed("plugins: ", err)
-			}
-			list, err := web.NewClient(file.Current().API.Socket).Plugins(c.Context())
-			if err != nil {
-				return fmt.Errorf("plugins: %w", err)
-			}
-			if output == "json" {
-				return view.WriteJSON(c.OutOrStdout(), list)
-			}
-			t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "NAME\tKIND\tLEVEL\tCONDITION AND TAINT\tNOT SEEN")
-			for _, p := range list {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, p.Kind, p.Level, p.Condition, p.Absent)
-			}
-			return t.Flush()
-		},
-	}
-	f.common(c)
-	outputFlag(c, &output)
-	return c
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
@@ -21,31 +22,49 @@ func (a *Agent) sample() error {
 	if err != nil {
 		return err
 	}
+	raw.Cluster = a.cluster.facts()
+	raw.Curb(*a.movers.curbed.Load())
 	snapshot := a.history.Add(raw)
 	levels := a.set.Judge(snapshot)
 	a.publish(snapshot, levels, time.Since(start))
+	a.usual.take(a.set, snapshot.Monotonic())
 	a.record(raw)
 	return nil
 }
 
-// round is one decision: it looks, marks the Node, decides, evicts, and keeps
-// what was decided with its reasons.
+// round is one decision, and one more of what only is a dry run: it slows down
+// data movers, asks the outer plugins, looks, marks the Node, decides, evicts, and keeps what was
+// decided with its reasons.
 func (a *Agent) round(ctx context.Context) {
-	in, some := a.look(ctx)
-	if !some {
+	if !a.measured() {
 		return
 	}
+	a.soothe()
+	said := a.ask(ctx)
+	a.said.hear(said)
+	in := a.look(ctx, said)
+	in.Levels, in.Memory = evict.Recall(in)
 	marks, memory := evict.Mark(in)
 	in.Memory = memory
 	in = a.mark(ctx, in, marks)
-	decision, memory := evict.Decide(in)
-	memory = a.evict(ctx, in, &decision, memory)
-	a.keep(in, decision, memory)
+	for _, part := range evict.Split(in) {
+		part.Memory = memory
+		var d evict.Decision
+		d, memory = evict.Decide(part)
+		memory = a.evict(ctx, part, &d, memory)
+		a.note(d)
+	}
+	a.keep(in, memory)
+	if a.cluster != nil {
+		a.cluster.granter.withdraw()
+	}
 }
 
-// sampleLoop samples once per tick; a tick that comes while one is still
-// running is missed and counted, so ticks never overlap.
+// sampleLoop samples once per tick, and between two ticks when a trigger wakes
+// it; a tick that comes while one is still running is missed and counted, so
+// ticks never overlap.
 func (a *Agent) sampleLoop(ctx context.Context) error {
+	defer a.usual.end(a.set)
 	ticker := time.NewTicker(a.config.Tick)
 	defer ticker.Stop()
 	for tick := a.config.Tick; ; {
@@ -58,29 +77,25 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 			tick = a.config.Tick
 			ticker.Reset(tick)
 		}
-		select {
-		case <-ctx.Done():
+		if !a.pace.next(ctx, ticker.C, a.config.Triggers.Window) {
 			return nil
-		case <-ticker.C:
 		}
 	}
 }
 
-// minRound is how close rounds may follow one another.
-const minRound = time.Second
-
 // roundLoop runs a round when its period is over, or at once when a level
 // rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
+	defer a.movers.lift()
 	for {
-		pause := time.NewTimer(minRound)
+		pause := time.NewTimer(evict.MinRound)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
 			return nil
 		case <-pause.C:
 		}
-		period := time.NewTimer(a.Config.Current().Eviction.Round - minRound)
+		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)
 		select {
 		case <-ctx.Done():
 			period.Stop()
@@ -100,17 +115,15 @@ func (a *Agent) reconfigure() {
 	}
 }
 
-// gapTicks is how many ticks may pass without a sample before the window is
-// dropped.
-const gapTicks = 3
-
 func (a *Agent) follow(c *config.Agent) {
 	a.config = c
-	a.history.Window, a.history.Keep, a.history.MaxGap = c.Window, c.History, gapTicks*c.Tick
-	a.set.Configure(c.Plugins)
+	a.history.Window, a.history.Keep, a.history.MaxGap = c.Window, c.History, c.MaxGap()
+	a.set.Configure(c.Plugins.Inner)
 	a.host.Follow(c.Workloads.Roots)
+	a.host.FollowFilesystems(c.Filesystems)
+	a.host.FollowNetwork(c.Network)
 	if a.Level != nil {
-		setLevel(a.Level, c)
+		setLevel(a.Level, c.Log)
 	}
 }
 
@@ -121,24 +134,23 @@ func (a *Agent) publish(snapshot *probes.Snapshot, levels *plugins.Levels, took 
 	if ok, err, _ := a.Config.Status(); !ok {
 		s.Agent.ConfigError = err.Error()
 	}
+	var notes []string
+	s.Agent.Triggers, notes = a.triggersNow(snapshot)
+	s.Agent.Notes = append(slices.Clip(s.Agent.Notes), notes...)
+	if a.pace.now {
+		a.Log.Debug("a trigger woke this sample", "sample", snapshot.Time)
+	}
 	a.state.Store(s)
 	a.beat.Store(time.Now().UnixNano())
 	poke(a.tick)
-	if before != nil && rose(before.Levels, levels) {
+	a.bell.Ring()
+	rose := before != nil && levels.Rose(before.Levels)
+	if rose {
 		poke(a.risen)
 	}
-}
-
-// rose says whether some verdict is at a higher level than before.
-func rose(before, now *plugins.Levels) bool {
-	for _, v := range now.Verdicts {
-		for _, was := range before.Verdicts {
-			if was.Plugin == v.Plugin && was.Scope == v.Scope && v.Level > was.Level {
-				return true
-			}
-		}
+	if a.cluster != nil && a.cluster.heart != nil {
+		a.cluster.heart.tell(levels, rose)
 	}
-	return false
 }
 
 // poke wakes whoever waits on c; who was poked already need not be again.
@@ -155,7 +167,10 @@ func (a *Agent) record(s *probes.Sample) {
 	if a.recorder == nil {
 		return
 	}
-	err := a.recorder.Add(s)
+	s, err := a.said.with(s)
+	if err == nil {
+		err = a.recorder.Add(s)
+	}
 	if err == nil {
 		return
 	}

@@ -7,17 +7,21 @@ import (
 	"path/filepath"
 )
 
-// notes says once what an agent that is not root does not see.
+// notes says once what an agent does not see that is not root. Who may look at
+// the root directory of pid 1 may look at everybody (CAP_SYS_PTRACE).
 func notes(procfs string) []string {
 	if os.Geteuid() == 0 {
 		return nil
 	}
+	if _, err := os.Readlink(filepath.Join(procfs, "1/root")); err == nil {
+		return nil
+	}
 	list := []string{"not root: what this user may not read is absent, with its reason"}
 	f, err := os.Open(filepath.Join(procfs, "1/net/dev"))
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		list = append(list, "pid 1 may not be looked at: network devices are those of the agent's own network namespace")
-	case err == nil:
+	if errors.Is(err, fs.ErrPermission) {
+		return append(list, "pid 1 may not be looked at: network devices are those of the agent's own network namespace")
+	}
+	if err == nil {
 		_ = f.Close() // opened to see whether it can be
 	}
 	return list

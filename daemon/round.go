@@ -6,33 +6,55 @@ import (
 	"reflect"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// look gathers what a round decides by: the newest levels, each of them used
-// once, and the cluster as it is now. False: there is nothing new to decide.
-func (a *Agent) look(ctx context.Context) (evict.Input, bool) {
+// measured: there is something new to decide by. What the inner plugins said is
+// used once.
+func (a *Agent) measured() bool {
 	state := a.state.Load()
-	if state == nil || state.Levels == a.before {
-		return evict.Input{}, false
+	return state != nil && state.Levels != a.judged
+}
+
+// soothe has data movers give way before anybody is evicted.
+func (a *Agent) soothe() {
+	state, c := a.state.Load(), a.Config.Current()
+	if a.cluster == nil || !c.VGDP.Enabled { // without a cluster nobody knows which pods they are
+		a.movers.off()
+	} else {
+		a.movers.round(state, c)
 	}
+	if a.cluster != nil && a.cluster.heart != nil {
+		a.cluster.heart.tellLoads(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))
+	}
+}
+
+// look gathers what a round decides by: the newest levels with what the outer
+// plugins said, and the cluster as it is now.
+func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {
+	state := a.state.Load()
+	levels := state.Levels.Beside(said)
+	c := a.Config.Current()
 	in := evict.Input{
-		Time: time.Now().UTC(), Levels: state.Levels, Before: a.before,
-		Config: a.Config.Current().Eviction, Memory: a.memory,
+		Time: time.Now().UTC(), Uptime: uptime(), Boot: a.boot, Rules: plugins.Rules(c.Plugins.Inner), Levels: levels, Before: a.before,
+		Config: c.Eviction, Memory: a.memory, Contention: state.Snapshot.Contention, Relief: a.movers.relief,
 	}
-	a.before = state.Levels
+	a.before, a.judged = levels, state.Levels
 	if a.cluster != nil {
 		in.Cluster, in.Memory = a.cluster.look(ctx, in)
+		in.Memory = a.cluster.cnr.adopt(ctx, in)
 	}
-	return in, true
+	return in
 }
 
 // look reads of the cluster what this round needs: of the Node only while
 // something is met or marked, so that a calm node asks nothing.
 func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evict.Memory) {
-	pressed := met(in.Levels)
+	pressed := met(in.Levels) || len(in.Memory.Forced) > 0
 	if pressed {
 		if err := c.pods.Resolve(ctx); err != nil {
 			c.log.Debug("volumes are not known", "error", err)
@@ -50,6 +72,9 @@ func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evi
 	}
 	if c.uid != "" && c.uid != string(node.UID) {
 		c.status.Reread() // another Node of the same name: its conditions are not ours yet
+		if c.heart != nil {
+			c.heart.beat.Reread() // nor does it own our Lease
+		}
 	}
 	c.seen, c.uid = node, string(node.UID)
 	if !c.adopted {
@@ -87,6 +112,7 @@ func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evi
 		return in
 	}
 	c.hand(marks)
+	c.cnr.mark(ctx, in.Time, marks.CNR)
 	if c.seen != nil {
 		_, err := c.tainter.Apply(ctx, c.seen, marks.Taints)
 		c.clean = err == nil && len(marks.Taints) == 0
@@ -113,34 +139,47 @@ func (c *cluster) hand(marks evict.Marks) {
 	}
 }
 
-// asksPerRound is how many pods one round asks for when the API server grants
-// none.
+// evictor asks for one eviction and says what was answered.
+type evictor interface {
+	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
+}
+
+// asks is who evicts, as it is configured.
+func (c *cluster) asks(via string) evictor {
+	if via == evict.ViaController {
+		return c.granter
+	}
+	return c.evictor
+}
+
+// asksPerRound is how many pods one round asks for, beside those that the API
+// server grants.
 const asksPerRound = 5
 
-// evict asks for the candidates, one after the other, until one is granted. It
-// keeps each choice before it asks.
+// evict asks for the candidates, one after the other, until enough are granted.
+// It keeps each choice before it asks.
 func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m evict.Memory) evict.Memory {
-	for range asksPerRound {
+	for range asksPerRound + in.Config.Limits.PerRound - 1 {
 		i, some := d.Next()
 		if !some {
 			break
 		}
-		v := d.Victim(i, in.Config.MaxGrace)
-		chosen := m.Choose(d, v)
+		chosen, v := m.Choose(in, d, i)
 		if err := a.cluster.store.Save(chosen); err != nil {
 			d.Unsaved(err)
 			return m
 		}
-		if !evict.Still(a.lookAgain(in), d, v) {
+		if !evict.Still(a.lookAgain(in), d, i) {
 			d.Outdated()
 			a.save(m)
 			return m
 		}
-		answer := a.cluster.evictor.Evict(ctx, v, d.DryRun)
+		answer := a.cluster.asks(in.Config.Via).Evict(ctx, v, d.DryRun)
 		a.Log.Info("asked for an eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,
 			"outcome", answer.Outcome, "code", answer.Code, "answer", answer.Text)
 		d.Answered(i, answer)
-		m = chosen.Answered(answer, in.Config.Settle)
+		m = chosen.Answered(answer, in.Config)
+		d.More(in, m)
 	}
 	d.Postpone()
 	return m
@@ -148,28 +187,45 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 
 // lookAgain is the input as it is by now, without asking anybody.
 func (a *Agent) lookAgain(in evict.Input) evict.Input {
-	in.Time, in.Levels = time.Now().UTC(), a.state.Load().Levels
+	in = in.With(a.state.Load().Levels.Beside(outerOf(in.Levels)))
+	in.Time, in.Uptime = time.Now().UTC(), uptime()
 	now := *in.Cluster
 	now.Pods = a.cluster.pods.List(in.Config.Protect)
 	in.Cluster = &now
 	return in
 }
 
-// keep records what was decided and what became of earlier decisions, tells
-// it, and remembers it for the next round and the next agent.
-func (a *Agent) keep(in evict.Input, d evict.Decision, m evict.Memory) {
+// note keeps what was decided, and tells it.
+func (a *Agent) note(d evict.Decision) {
 	if a.decisions.Add(d) {
 		a.tell(d)
+		a.records.append(a.decisions.List()[0], a.Log)
 	}
-	m, id, change := evict.Follow(in, m)
-	if change != nil {
-		a.decisions.Update(id, change)
+}
+
+// keep records what became of earlier decisions, and remembers all for the next
+// round and the next agent.
+func (a *Agent) keep(in evict.Input, m evict.Memory) {
+	m, changes := evict.Follow(in, m)
+	for _, c := range changes {
+		if d, changed := a.decisions.Update(c.Decision, c.Make); changed {
+			a.records.append(d, a.Log)
+		}
 	}
 	before := a.memory
 	a.memory = m
 	if a.cluster != nil && !reflect.DeepEqual(before, m) {
 		a.save(m)
 	}
+}
+
+// uptime is CLOCK_BOOTTIME: nobody can set it, and it runs through suspend.
+func uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0 // Linux has it since 2.6.39: then budgets stay as they are
+	}
+	return time.Duration(t.Nano())
 }
 
 func (a *Agent) save(m evict.Memory) {

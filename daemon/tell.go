@@ -28,7 +28,7 @@ func (a *Agent) tell(d evict.Decision) {
 		return
 	}
 	reason := eventDecision
-	if c, some := d.Going(); some {
+	for _, c := range d.Goers() {
 		reason = eventEvicted
 		if d.DryRun {
 			reason = eventWouldEvict

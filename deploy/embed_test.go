@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -11,11 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
-
-func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
 // agentRights are the verbs of the agent's role by resource.
 func agentRights(t *testing.T) map[string]string {
@@ -23,11 +18,10 @@ func agentRights(t *testing.T) map[string]string {
 	for document := range strings.SplitSeq(string(RBAC), "\n---\n") {
 		var role rbacv1.ClusterRole
 		require.NoError(t, yaml.Unmarshal([]byte(document), &role))
-		if role.Kind != "ClusterRole" {
+		if role.Kind != "ClusterRole" && role.Kind != "Role" {
 			continue
 		}
 		for _, rule := range role.Rules {
-			assert.Equal(t, []string{""}, rule.APIGroups)
 			assert.Empty(t, rule.ResourceNames)
 			for _, resource := range rule.Resources {
 				rights[resource] += strings.Join(rule.Verbs, ",")
@@ -40,19 +34,19 @@ func agentRights(t *testing.T) map[string]string {
 func TestTheAgentsRoleHoldsNoVerbThatIsNotUsed(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"pods":                   "list,watch",
-		"pods/eviction":          "create",
 		"nodes":                  "get,patch",
 		"nodes/status":           "patch",
 		"persistentvolumeclaims": "get",
 		"persistentvolumes":      "get",
 		"events":                 "create,patch",
+		"leases":                 "get,create,patch",
 	}, agentRights(t))
 }
 
 func TestARealAPIServerGrantsTheAgentWhatItNeedsAndNothingThatHarms(t *testing.T) {
-	c := cluster.Shared(t, cluster.Options{})
-	require.NoError(t, c.Apply(t.Context(), RBAC))
-	require.NoError(t, c.Apply(t.Context(), RBAC), "a second time")
+	c := plane(t)
+	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect))
+	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect), "a second time")
 	for _, ask := range []struct {
 		verb, resource string
 		may            bool
@@ -96,4 +90,38 @@ func TestARealAPIServerGrantsTheAgentWhatItNeedsAndNothingThatHarms(t *testing.T
 			assert.Equal(t, ask.may, review.Status.Allowed, review.Status.Reason)
 		})
 	}
+}
+
+func TestTheAgentWritesLeasesOnlyWhereItsHeartbeatIs(t *testing.T) {
+	c := plane(t)
+	require.NoError(t, c.Apply(t.Context(), RBAC))
+	may := func(namespace, verb string) bool {
+		review, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:   "system:serviceaccount:plimsoll-system:plimsoll-agent",
+				Groups: []string{"system:serviceaccounts", "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: namespace, Verb: verb, Group: "coordination.k8s.io", Resource: "leases",
+				},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return review.Status.Allowed
+	}
+	for _, verb := range []string{"get", "create", "patch"} {
+		assert.True(t, may("plimsoll-node-lease", verb), verb)
+		assert.False(t, may("kube-node-lease", verb), "%s of a Node's own", verb)
+		assert.False(t, may("plimsoll-system", verb), "%s of the controller's", verb)
+	}
+	for _, verb := range []string{"delete", "update", "list", "watch"} {
+		assert.False(t, may("plimsoll-node-lease", verb), verb)
+	}
+	require.NoError(t, c.Apply(t.Context(), RBACLeaseNode))
+	t.Cleanup(func() { // the tests after this one count on its not being so
+		require.NoError(t, c.Client.RbacV1().RoleBindings("kube-node-lease").Delete(cleanup(t), "plimsoll-agent", metav1.DeleteOptions{}))
+	})
+	for _, verb := range []string{"get", "create", "patch"} {
+		assert.True(t, may("kube-node-lease", verb), verb)
+	}
+	assert.False(t, may("kube-node-lease", "delete"))
 }

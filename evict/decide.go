@@ -5,27 +5,30 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // Decide says who should go, and why each of the others is spared. Candidates
-// with CodeNext may go: the actor asks for the first of them, and for the next
-// only when that one is not granted (Decision.Next, Decision.Answered). In a
-// dry run it asks the API server to only say what it would. The Memory is what
-// the next round must know, but for the answers to come.
+// with CodeNext may go: the actor asks for the first of them, takes in the
+// answer (Decision.Answered), and lets Decision.More say who may go beside one
+// that was granted. In a dry run it asks the API server to only say what it
+// would. The Memory is what the next round must know, but for the answers to
+// come.
 func Decide(in Input) (Decision, Memory) {
 	m := in.Memory.look(in)
 	d := Decision{
-		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun,
-		Causes: causesOf(in.Before, in.Levels), Candidates: in.rank(m),
+		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun, Candidates: in.rank(m),
 	}
+	if in.Config.DryRun && in.leave != nil {
+		d.ID += "-dry" // beside it one that counts is decided
+	}
+	r := sit(in, m, d.Candidates)
+	d.Causes = r.causes()
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		c.Code, c.Because = in.spare(m, c)
+		c.Code, c.Because = r.spare(c)
 	}
-	m, ending := m.credit(in, d.Candidates)
-	d.Code, d.Reason = in.hold(m, ending)
+	d.Code, d.Reason = r.hold(d.Candidates)
+	m = r.settling(d.Candidates)
 	if d.Code == "" {
 		d.Code, d.Reason = CodeNext, "goes, unless one before it does"
 	}
@@ -51,27 +54,51 @@ func (d *Decision) Next() (int, bool) {
 	return i, i >= 0
 }
 
-// Victim is a candidate as the Evictor wants it: with the grace period that
-// the pod asks for, or less. It is never 0: the API server would forget the pod
-// while it may still run.
+// Victim is a candidate as the Evictor wants it: with the grace period that its
+// plugin or else the pod asks for, within bounds. It is 0 only where a plugin
+// asks for that and may: the API server forgets such a pod while it may still
+// run.
 func (d *Decision) Victim(i int, maxGrace time.Duration) Victim {
-	p := d.Candidates[i].Pod
-	return Victim{
-		UID: p.UID, Namespace: p.Namespace, Name: p.Name,
-		GraceSeconds: max(1, min(p.GraceSeconds, int64(maxGrace/time.Second))),
+	c := &d.Candidates[i]
+	grace, asked := c.GraceSeconds.Get()
+	if !asked {
+		grace = c.Pod.GraceSeconds
 	}
+	if !asked || grace != 0 {
+		grace = max(1, min(grace, int64(maxGrace/time.Second)))
+	}
+	return Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, GraceSeconds: grace}
 }
 
-// grant lets a candidate go, which spares those after it.
+// grant lets a candidate go, which spares those after it, unless More finds
+// that they are needed too.
 func (d *Decision) grant(i int) {
 	c := &d.Candidates[i]
 	code, prefix := CodeEvicted, ""
 	if d.DryRun {
 		code, prefix = CodeWouldEvict, "dry run: "
 	}
+	if d.granted() == 0 {
+		d.Reason = prefix
+	} else {
+		d.Reason += "; "
+	}
 	c.Code, c.Because = code, c.Why
-	d.Code, d.Reason = code, fmt.Sprintf("%s%s/%s: %s", prefix, c.Pod.Namespace, c.Pod.Name, c.Why)
+	d.Code = code
+	d.Reason += fmt.Sprintf("%s/%s: %s", c.Pod.Namespace, c.Pod.Name, c.Why)
 	d.rest(CodeNext, CodeNotNeeded, "one before it goes: its relief is seen first")
+}
+
+// granted is how many go.
+func (d *Decision) granted() int { return len(d.Goers()) }
+
+// end ends the round for those who were not asked for. It is the whole round's
+// outcome where nobody goes.
+func (d *Decision) end(code Code, reason string) {
+	if d.granted() == 0 {
+		d.Code, d.Reason = code, reason
+	}
+	d.rest(CodeNext, code, reason)
 }
 
 // Answered takes in what the API server said to candidate i.
@@ -83,16 +110,23 @@ func (d *Decision) Answered(i int, a Answer) {
 	case Evicted:
 		d.grant(i)
 	case Blocked:
-		c.Code, c.Because = CodeBudget, "the API server: "+a.Text
+		c.Code, c.Because = CodeBudget, a.says()
 	case Refused:
-		c.Code, c.Because = CodeRefused, "the API server: "+a.Text
+		c.Code, c.Because = CodeRefused, a.says()
+	case Braked:
+		c.Code, c.Because = CodeBrake, a.says()
+		d.end(CodeBrake, a.says())
 	case Gone:
 		c.Code, c.Because = CodeGone, "it had ended already: its load counts as released"
-		d.Code, d.Reason = CodeGone, name+" had ended already: its load counts as released"
-		d.rest(CodeNext, CodeNotNeeded, d.Reason)
+		reason := name + " had ended already: its load counts as released"
+		if d.granted() == 0 {
+			d.Code, d.Reason = CodeGone, reason
+		}
+		d.rest(CodeNext, CodeNotNeeded, reason)
 	case Unanswered:
-		d.Code, d.Reason = CodeUnanswered, "nobody knows whether "+name+" is evicted: "+a.Text
-		d.rest(CodeNext, CodeUnanswered, d.Reason)
+		reason := "nobody knows whether " + name + " is evicted: " + a.Text
+		c.Code, c.Because = CodeUnanswered, reason
+		d.end(CodeUnanswered, reason)
 	}
 }
 
@@ -108,8 +142,7 @@ func (d *Decision) Postpone() {
 // Unsaved ends a round whose choice could not be kept: nobody is evicted who
 // would be forgotten.
 func (d *Decision) Unsaved(err error) {
-	d.Code, d.Reason = CodeState, "the choice cannot be kept, so nobody is evicted: "+err.Error()
-	d.rest(CodeNext, d.Code, d.Reason)
+	d.end(CodeState, "the choice cannot be kept, so nobody is evicted: "+err.Error())
 }
 
 // nobody says why no candidate goes, by the reason that most of them have.
@@ -128,62 +161,4 @@ func nobody(list []Considered) string {
 		}
 	}
 	return fmt.Sprintf("none of %d candidates goes; of %d: %s", len(list), count[most.Code], most.Because)
-}
-
-// causesOf are the verdicts that are met, and those that ended since before.
-func causesOf(before, now *plugins.Levels) []Cause {
-	list := ended(before, now)
-	for _, v := range now.Verdicts {
-		if v.Level > plugins.None || levelOf(before, v) > plugins.None {
-			list = append(list, causeOf(v))
-		}
-	}
-	return list
-}
-
-func causeOf(v plugins.Verdict) Cause {
-	return Cause{
-		Plugin: v.Plugin, Scope: v.Scope, Level: v.Level, Since: v.Since,
-		Observed: v.Observed, Operator: v.Operator, Threshold: v.Threshold, Unit: v.Unit, Reason: v.Reason,
-	}
-}
-
-// SwitchedOff is why a level ended whose plugin is asked no more.
-const SwitchedOff = "the plugin was switched off"
-
-// Unjudged is why a level ended whose plugin no longer judges that scope.
-const Unjudged = "no longer judged by its plugin, such as a device that is gone"
-
-// ended is what was met and is not judged any more.
-func ended(before, now *plugins.Levels) []Cause {
-	if before == nil {
-		return nil
-	}
-	var list []Cause
-	for _, was := range before.Verdicts {
-		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameAs(was)) {
-			continue
-		}
-		why := SwitchedOff
-		if slices.ContainsFunc(now.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == was.Plugin }) {
-			why = Unjudged
-		}
-		list = append(list, Cause{Plugin: was.Plugin, Scope: was.Scope, Level: plugins.None, Since: now.Time, Reason: why})
-	}
-	return list
-}
-
-func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
-	if l == nil {
-		return plugins.None
-	}
-	if i := slices.IndexFunc(l.Verdicts, sameAs(v)); i >= 0 {
-		return l.Verdicts[i].Level
-	}
-	return plugins.None
-}
-
-// sameAs tells the verdicts of the same plugin about the same scope.
-func sameAs(v plugins.Verdict) func(plugins.Verdict) bool {
-	return func(o plugins.Verdict) bool { return o.Plugin == v.Plugin && o.Scope == v.Scope }
 }

@@ -26,8 +26,10 @@ func TestTheFirstCandidateGoesAndTheOthersAreNotNeeded(t *testing.T) {
 	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
 	assert.Equal(t, "a holds 30", d.Candidates[0].Because)
 	assert.Equal(t, []Answer{{Time: at(0), Outcome: Evicted}}, d.Candidates[0].Answers)
-	assert.Equal(t, &Chosen{Victim: a.asked[0], Decision: d.ID, Time: at(0), Outcome: Evicted}, m.Last)
-	assert.Equal(t, at(30), m.Quiet)
+	assert.Equal(t, []Chosen{{
+		Victim: a.asked[0], Owner: "shop/ReplicaSet/web", Relief: map[string]float64{"memory-stall/node": 30}, Decision: d.ID, Time: at(0), Outcome: Evicted,
+	}}, m.Victims)
+	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(30)}, m.Settle)
 	going, some := d.Going()
 	require.True(t, some)
 	assert.Equal(t, "a", going.Pod.UID)
@@ -47,7 +49,7 @@ func TestTheNextIsAskedForWhenOneIsNotGranted(t *testing.T) {
 		assert.Equal(t, map[string]Code{"a": code, "b": CodeEvicted, "c": CodeNotNeeded}, codes(d))
 		assert.Equal(t, "the API server: so it says", d.Candidates[0].Because)
 		assert.Equal(t, CodeEvicted, d.Code)
-		assert.Equal(t, "b", m.Last.UID)
+		assert.Equal(t, "b", m.last().UID)
 	}
 }
 
@@ -57,7 +59,7 @@ func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "c"}, a.uids())
 	assert.Equal(t, CodeNobody, d.Code)
 	assert.Equal(t, "none of 3 candidates goes; of 3: the API server: so it says", d.Reason)
-	assert.Nil(t, m.Last)
+	assert.Empty(t, m.Victims)
 	assert.Zero(t, m.Quiet)
 
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 1), named("x", 30), named("y", 30)))
@@ -88,7 +90,7 @@ func TestARoundEndsWhereNobodyKnowsOrAPodHadEnded(t *testing.T) {
 		assert.Contains(t, d.Reason, "shop/web-a")
 		assert.Equal(t, map[string]Code{"a": want.code, "b": want.others, "c": want.others}, codes(d))
 		assert.Equal(t, d.Reason, d.Candidates[1].Because)
-		assert.Equal(t, outcome, m.Last.Outcome)
+		assert.Equal(t, outcome, m.last().Outcome)
 		_, some := d.Going()
 		assert.False(t, some)
 	}
@@ -175,7 +177,7 @@ func TestADryRunAsksOncePerEpisodeOfPressureAndMarksNothing(t *testing.T) {
 	over := then(in, 5, m)
 	over.Levels.Verdicts = []plugins.Verdict{disk(plugins.Soft)}
 	_, m = play(over, &a)
-	assert.Nil(t, m.Last)
+	assert.Empty(t, m.Victims)
 	_, m = play(then(in, 5, m), &a)
 	require.Len(t, a.asked, 2, "another episode")
 	require.Equal(t, 2, a.dryRuns)
@@ -200,7 +202,7 @@ func TestADryRunAfterRealEvictionsAsksToo(t *testing.T) {
 	d, m := play(in, &a)
 	assert.Equal(t, CodeWouldEvict, d.Code, d.Reason)
 	assert.Equal(t, []string{"a", "b"}, a.uids())
-	assert.True(t, m.Last.DryRun)
+	assert.Contains(t, m.Pretended, "memory-stall/node")
 }
 
 func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T) {
@@ -225,7 +227,7 @@ func TestADryRunAsksNobodyInPlaceOfOneWhoMayBeGoing(t *testing.T) {
 	d, m := play(in, &a)
 	assert.Equal(t, CodeInFlight, d.Code)
 	assert.Equal(t, []string{"a"}, a.uids())
-	assert.False(t, m.Last.DryRun)
+	assert.False(t, m.last().DryRun)
 }
 
 func TestNobodyGoesAfterAnOutageUnlessItPressesStill(t *testing.T) {
@@ -260,14 +262,15 @@ func TestAPodThatCameBackUnderItsNameIsAnotherOne(t *testing.T) {
 	d, m := play(in, &a)
 	assert.Equal(t, CodeSettle, d.Code)
 	assert.Equal(t, []string{"old"}, a.uids())
-	assert.Equal(t, in.Time, m.Last.GoneAt, "the one that was chosen is gone")
+	assert.Equal(t, in.Time, m.last().GoneAt, "the one that was chosen is gone")
 }
 
 func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.T) {
 	in := three(0)
 	d, m := Decide(in)
 	i, _ := d.Next()
-	kept := restarted(t, m.Choose(&d, d.Victim(i, time.Minute)))
+	m, _ = m.Choose(in, &d, i)
+	kept := restarted(t, m)
 	for what, row := range map[string]struct {
 		change func(*Input)
 		code   Code

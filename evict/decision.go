@@ -1,12 +1,13 @@
 // Package evict is the coordinator: it turns verdicts into conditions, taints
-// and at most one eviction a round, and keeps the reasons.
+// and evictions within limits, and keeps the reasons.
 //
 // # Usage
 //
-// A round is Mark, then Decide, then the actors: Mark says which conditions
-// and taints the verdicts call for, Decide who goes and why each of the others
-// is spared, the Tainter and the Evictor carry it out, and Decision.Answered
-// takes in what the API server said.
+// A round is Mark, then Decide for each part that Split finds (what counts, and
+// what is a dry run), then the actors: Mark says which conditions and taints
+// the verdicts call for, Decide who goes and why each of the others is spared,
+// the Tainter and the Evictor carry it out, Decision.Answered takes in what the
+// API server said and Decision.More who is needed besides.
 //
 // # Concurrency
 //
@@ -41,7 +42,7 @@ type Decision struct {
 	Candidates []Considered `json:"candidates,omitempty"`
 	// Omitted counts further candidates, all of them spared.
 	Omitted int `json:"omitted,omitempty"`
-	// GoneAt is when the evicted pod was seen to be gone.
+	// GoneAt is when the last of the evicted pods was seen to be gone.
 	GoneAt time.Time `json:"goneAt,omitzero"`
 	// After is the causes again, once the node had time to settle: how far the
 	// pressure fell.
@@ -59,6 +60,13 @@ type Cause struct {
 	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
 	Unit      string              `json:"unit,omitempty"`
 	Reason    string              `json:"reason"`
+	// Target is what must be given back for the pressure to end, and Credit who
+	// was ending and counted as having given it back.
+	Target probes.Opt[float64] `json:"releaseTarget,omitzero"`
+	Credit []Credit            `json:"credit,omitempty"`
+	// Contention is who hurt whom on what the verdict is about, the first three
+	// of each kind; nil where that was not known, or the level had ended.
+	Contention *probes.Contention `json:"contention,omitempty"`
 }
 
 // Considered is a candidate and what became of it.
@@ -75,6 +83,8 @@ type Considered struct {
 	Because string `json:"because"`
 	// Answers of the API server, in order.
 	Answers []Answer `json:"answers,omitempty"`
+	// GoneAt is when the pod was seen to be gone, of one that was evicted.
+	GoneAt time.Time `json:"goneAt,omitzero"`
 }
 
 // Code is one word for an outcome or a reason, for metrics and tests. Beside
@@ -94,14 +104,21 @@ const (
 	CodeUnnamed    Code = "unnamed"    // the plugin lacks a measurement and names nobody
 	CodeStale      Code = "stale"      // the pods or the Node are not known as they are now
 	CodeKubelet    Code = "kubelet"    // the kubelet relieves the node itself
+	CodeReporting  Code = "reporting"  // the rule is new or was changed
+	CodeGrace      Code = "grace"      // not met for long enough
+	CodeRelief     Code = "relief"     // what presses was slowed down: it is seen first
 	CodeTaint      Code = "taint"      // the taint is not acknowledged
 	CodeInFlight   Code = "in-flight"  // a pod that is ending counts as released
 	CodeSettle     Code = "settle"     // one has just gone: the node settles
+	CodeBrake      Code = "brake"      // the controller lets nobody go now
+	CodeRate       Code = "rate-limit" // the budget of the node, or of an owner, is used up
 	CodeState      Code = "state"      // what was decided cannot be kept
 	CodeNobody     Code = "nobody"     // no candidate may or need go
 
 	CodeNotAPod    Code = "not-a-pod"   // a service or other cgroup
 	CodeUnknownPod Code = "unknown-pod" // the API server does not list it
+	CodeNotShown   Code = "not-shown"   // the plugin's word is not taken for it
+	CodeLate       Code = "late"        // it should have ended long ago
 	CodeFinished   Code = "finished"    // it ran to its end
 	CodeOptedOut   Code = "opted-out"   // plimsoll.dev/skip-eviction
 	CodeTolerates  Code = "tolerates"   // our taint would not keep it from coming back
@@ -111,18 +128,32 @@ const (
 	CodeGone       Code = "gone"        // it had ended already
 	CodeUnanswered Code = "unanswered"  // nobody knows whether it was accepted
 	CodeNext       Code = "next"        // if those before it may not go
-	CodeNotNeeded  Code = "not-needed"  // one before it goes
+	CodeLimit      Code = "round-limit" // as many as a round allows go before it
+	CodeNotNeeded  Code = "not-needed"  // those before it go
 )
 
-// Going is the candidate that goes; false where nobody does.
+// Going is the first candidate that goes; false where nobody does.
 func (d *Decision) Going() (Considered, bool) {
 	for _, c := range d.Candidates {
-		if c.Code == CodeEvicted || c.Code == CodeWouldEvict {
+		if c.goes() {
 			return c, true
 		}
 	}
 	return Considered{}, false
 }
+
+// Goers are all candidates that go.
+func (d *Decision) Goers() []Considered {
+	var list []Considered
+	for _, c := range d.Candidates {
+		if c.goes() {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (c *Considered) goes() bool { return c.Code == CodeEvicted || c.Code == CodeWouldEvict }
 
 // Level is the highest of the causes.
 func (d *Decision) Level() plugins.Level {

@@ -61,6 +61,7 @@ func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
 		{
 			Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Since: at(-5), Reason: "memory is short",
 			Observed: probes.Some(0.4), Operator: ">=", Threshold: probes.Some(0.25), Unit: "ratio",
+			Target: probes.Some(10.0),
 		},
 	}
 	assert.Empty(t, cmp.Diff(want, d.Causes, cmp.AllowUnexported(probes.Opt[float64]{})))

@@ -24,6 +24,14 @@ type Victim struct {
 	Name      string `json:"name"`
 	// GraceSeconds it gets to end by itself.
 	GraceSeconds int64 `json:"graceSeconds"`
+
+	// Since when it is chosen, and by which plugin for what reason: what the
+	// controller is told beside.
+	Since  time.Time `json:"-"`
+	Plugin string    `json:"-"`
+	Why    string    `json:"-"`
+	// Alone: the controller did not answer, and this one goes without it.
+	Alone bool `json:"-"`
 }
 
 // Outcome is what an answer of the API server means for a victim.
@@ -35,6 +43,7 @@ const (
 	Gone       Outcome = "gone"       // the pod with that UID is not there any more
 	Blocked    Outcome = "blocked"    // a disruption budget forbids it for now
 	Refused    Outcome = "refused"    // it will not be granted however often it is asked
+	Braked     Outcome = "braked"     // the controller lets nobody go now, whoever it is
 	Unanswered Outcome = "unanswered" // nobody knows whether it was accepted
 )
 
@@ -50,6 +59,16 @@ type Answer struct {
 	Text string `json:"text,omitempty"`
 	// DryRun: the API server judged it and ended nothing.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Via is ViaController where the controller asked, and answered.
+	Via string `json:"via,omitempty"`
+}
+
+// says who answered, and what.
+func (a *Answer) says() string {
+	if a.Via == ViaController {
+		return "the controller: " + a.Text
+	}
+	return "the API server: " + a.Text
 }
 
 // DefaultEvictTimeout bounds one eviction with all that belongs to it: less

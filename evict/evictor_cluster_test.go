@@ -32,7 +32,7 @@ func sharedPlane(t *testing.T) *cluster.Cluster {
 
 // agentClient has the rights that our own manifests give an agent, no others.
 func agentClient(t *testing.T, c *cluster.Cluster) *kubernetes.Clientset {
-	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.RBACEvictDirect))
 	path, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
 	require.NoError(t, err)
 	return clientOf(t, path)

@@ -2,34 +2,79 @@ package evict
 
 import (
 	"slices"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Follow says what has become of the victim of an earlier round: when it was
-// gone, and once the node had time to settle, how far the pressure fell. change
-// is what to say of the decision with that ID, nil when there is nothing. m is
-// the memory of the whole round, which may have chosen the next victim.
-func Follow(in Input, m Memory) (after Memory, id string, change func(*Decision)) {
-	l := in.Memory.look(in).Last
-	if l == nil || l.DryRun || l.Settled || l.GoneAt.IsZero() {
-		return m, "", nil
+// Change is what has become of the victims of an earlier decision.
+type Change struct {
+	// Decision is its ID.
+	Decision string
+	Make     func(*Decision)
+}
+
+// Follow says what has become of the victims of earlier rounds: when each was
+// gone, and once the node had time to settle, how far the pressure fell; then
+// they are forgotten.
+func Follow(in Input, m Memory) (Memory, []Change) {
+	if !in.known() {
+		return m, nil
 	}
-	gone := l.GoneAt
-	if in.Time.Before(gone.Add(in.Config.Settle)) {
-		return m, l.Decision, func(d *Decision) { d.GoneAt = gone }
+	m = m.clone()
+	var changes []Change
+	ids := map[string]bool{}
+	for _, l := range m.Victims {
+		if !l.DryRun {
+			ids[l.Decision] = true
+		}
 	}
-	if m.Last != nil && m.Last.Decision == l.Decision {
-		m = m.clone()
-		m.Last.Settled = true
+	for id := range ids {
+		victims, gone, last := m.of(id)
+		settled := gone == len(victims) && !in.Time.Before(last.Add(in.Config.Settle))
+		if gone > 0 {
+			changes = append(changes, Change{id, func(d *Decision) { d.follow(in, victims, settled) }})
+		}
+		if settled {
+			m.Victims = slices.DeleteFunc(m.Victims, func(l Chosen) bool { return l.Decision == id })
+		}
 	}
-	return m, l.Decision, func(d *Decision) {
-		d.GoneAt, d.After = gone, nil
-		for _, c := range d.Causes {
-			if i := slices.IndexFunc(in.Levels.Verdicts, c.isOf); i >= 0 {
-				d.After = append(d.After, c.after(in.Levels.Verdicts[i]))
-			}
+	return m, changes
+}
+
+// of a decision: its victims, how many are gone, and when the last of them was.
+func (m Memory) of(id string) (victims []Chosen, gone int, last time.Time) {
+	for _, l := range m.Victims {
+		if l.Decision != id {
+			continue
+		}
+		victims = append(victims, l)
+		if !l.GoneAt.IsZero() {
+			gone, last = gone+1, later(last, l.GoneAt)
+		}
+	}
+	return victims, gone, last
+}
+
+func (d *Decision) follow(in Input, victims []Chosen, settled bool) {
+	d.GoneAt = time.Time{}
+	for _, l := range victims {
+		if i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Pod != nil && c.Pod.UID == l.UID }); i >= 0 {
+			d.Candidates[i].GoneAt = l.GoneAt
+		}
+		d.GoneAt = later(d.GoneAt, l.GoneAt)
+	}
+	if slices.ContainsFunc(victims, func(l Chosen) bool { return l.GoneAt.IsZero() }) {
+		d.GoneAt = time.Time{}
+	}
+	if !settled {
+		return
+	}
+	d.After = nil
+	for _, c := range d.Causes {
+		if i := slices.IndexFunc(in.Levels.Verdicts, c.isOf); i >= 0 {
+			d.After = append(d.After, c.after(in.Levels.Verdicts[i]))
 		}
 	}
 }

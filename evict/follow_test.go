@@ -15,9 +15,9 @@ import (
 func keeping(in Input, a *api, l *Log) (Decision, Memory) {
 	d, m := play(in, a)
 	l.Add(d)
-	m, id, change := Follow(in, m)
-	if change != nil {
-		l.Update(id, change)
+	m, changes := Follow(in, m)
+	for _, c := range changes {
+		l.Update(c.Decision, c.Make)
 	}
 	return d, m
 }
@@ -45,7 +45,8 @@ func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T
 	_, m = keeping(in, &a, &log)
 	assert.Equal(t, at(10), of(first).GoneAt)
 	assert.Nil(t, of(first).After)
-	assert.False(t, m.Last.Settled)
+	assert.Equal(t, at(10), of(first).Candidates[0].GoneAt)
+	assert.Len(t, m.Victims, 1)
 
 	in = then(in, 29, restarted(t, m))
 	_, m = keeping(in, &a, &log)
@@ -59,8 +60,8 @@ func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T
 	require.Equal(t, CodeEvicted, d.Code, "it presses still, so the next one goes in the same round")
 	assert.Equal(t, []Cause{causeOf(now), causeOf(in.Levels.Verdicts[0])}, of(first).After, "in the order of the causes")
 	assert.Equal(t, at(10), of(first).GoneAt)
-	assert.Equal(t, "b", m.Last.UID)
-	assert.False(t, m.Last.Settled, "that is about the one before")
+	assert.Equal(t, "b", m.last().UID)
+	assert.Len(t, m.Victims, 1, "what is recorded is forgotten")
 	assert.Nil(t, of(d.ID).After)
 }
 
@@ -72,28 +73,28 @@ func TestAfterASettledDecisionNothingMoreIsSaid(t *testing.T) {
 	in.Levels.Verdicts = []plugins.Verdict{disk(plugins.None)}
 	_, m = keeping(then(in, 5, m), &a, &log)
 	_, m = keeping(then(in, 35, m), &a, &log)
-	assert.True(t, m.Last.Settled)
+	assert.Empty(t, m.Victims)
 	require.Len(t, log.List(), 1)
 	assert.Equal(t, at(5), log.List()[0].GoneAt)
 	assert.Nil(t, log.List()[0].After, "its cause is judged no more")
 	in = then(in, 40, restarted(t, m))
 	_, m = Decide(in)
-	after, id, change := Follow(in, m)
-	assert.Nil(t, change)
-	assert.Empty(t, id)
+	after, changes := Follow(in, m)
+	assert.Empty(t, changes)
 	assert.Equal(t, m, after)
 }
 
 func TestWhatIsSaidOfADecisionIsAllOfItHoweverOftenItIsSaid(t *testing.T) {
 	in := round(0, nil, pressing())
-	in.Memory.Last = &Chosen{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, GoneAt: at(-30)}
-	m, id, change := Follow(in, in.Memory)
-	assert.Equal(t, "x", id)
-	assert.True(t, m.Last.Settled)
-	assert.False(t, in.Memory.Last.Settled, "what was given is not changed")
+	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, GoneAt: at(-30)}}
+	m, changes := Follow(in, in.Memory)
+	require.Len(t, changes, 1)
+	assert.Equal(t, "x", changes[0].Decision)
+	assert.Empty(t, m.Victims)
+	assert.Len(t, in.Memory.Victims, 1, "what was given is not changed")
 	d := Decision{Causes: []Cause{causeOf(pressing())}}
 	for range 2 {
-		change(&d)
+		changes[0].Make(&d)
 		assert.Equal(t, at(-30), d.GoneAt)
 		assert.Equal(t, d.Causes, d.After)
 	}
@@ -101,12 +102,12 @@ func TestWhatIsSaidOfADecisionIsAllOfItHoweverOftenItIsSaid(t *testing.T) {
 
 func TestADryRunOrARoundWithoutAVictimFollowsNobody(t *testing.T) {
 	in := three(0)
-	_, _, change := Follow(in, Memory{})
-	assert.Nil(t, change)
+	_, changes := Follow(in, Memory{})
+	assert.Empty(t, changes)
 	in.Config.DryRun = true
-	in.Memory.Last = &Chosen{Victim: Victim{UID: "a"}, DryRun: true, Outcome: Gone, GoneAt: at(-100)}
-	_, _, change = Follow(in, in.Memory)
-	assert.Nil(t, change)
+	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a"}, DryRun: true, Outcome: Gone, GoneAt: at(-100)}}
+	_, changes = Follow(in, in.Memory)
+	assert.Empty(t, changes)
 }
 
 func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
@@ -117,7 +118,7 @@ func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
 	_, m = keeping(then(in, 5, m), &a, &log)
 	assert.Equal(t, at(0), log.List()[len(log.List())-1].GoneAt)
 	_, m = keeping(then(in, 30, m), &a, &log)
-	assert.True(t, m.Last.Settled)
+	assert.Empty(t, m.Victims)
 	assert.Len(t, log.List()[len(log.List())-1].After, 1)
 }
 

@@ -1,8 +1,8 @@
 package evict
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,17 +20,42 @@ type history struct {
 	t      *testing.T
 	memory Memory
 	before *plugins.Levels
-	in     Input // of this round
+	in     Input // of this part of a round
+	uptime time.Duration
 
-	granted  int                             // in this round
-	dryGoing bool                            // a dry run was granted in this episode
+	granted  []string                        // UIDs, in this part of the round
+	dryGoing map[string]bool                 // verdicts for which a dry run was granted in this episode
+	spent    []charge                        // evictions that may have been accepted
+	born     time.Duration                   // when the memory began with empty budgets
+	ruled    map[string]ruled                // since when a rule is what it is
+	kubelets map[string]time.Time            // when the kubelet was seen to evict a pod, by UID
 	wait     map[string]time.Time            // who may not be asked for before
 	met      map[string][]map[time.Time]bool // by condition, by level: when it was met
-	seen     map[Code]int                    // what decisions and candidates said
+	taints   map[string]*flapped
+	seen     map[Code]int // what decisions and candidates said
+}
+
+// charge is an eviction that may have been accepted, and whose.
+type charge struct {
+	uid, owner string
+	at         time.Duration
+}
+
+type ruled struct {
+	hash  string
+	since time.Duration
+}
+
+// flapped is how a taint came and went.
+type flapped struct {
+	on      bool
+	changed time.Time // when it came or went last
+	flaps   int
+	lifted  bool // changed is when it was lifted for want of a level
 }
 
 func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
-	const histories, rounds = 1000, 40
+	const histories, rounds = 1500, 40
 	seen := map[Code]int{}
 	for seed := range uint64(histories) {
 		live(t, seed, rounds, seen)
@@ -39,22 +64,33 @@ func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
 		CodeEvicted, CodeWouldEvict, CodeEnded, CodeOff, CodeSoft, CodeHeld, CodeUnnamed, CodeStale, CodeKubelet, CodeTaint,
 		CodeInFlight, CodeSettle, CodeNobody, CodeNotAPod, CodeUnknownPod, CodeFinished, CodeOptedOut, CodeTooSmall,
 		CodeBudget, CodeRefused, CodeGone, CodeUnanswered, CodeNext, CodeNotNeeded, pods.DaemonSet,
+		CodeReporting, CodeRate, CodeLimit, CodeLate,
 	} {
 		assert.Positive(t, seen[c], "histories in which nothing is %s prove nothing of it", c)
 	}
+	assert.Positive(t, seen["several in a round"])
 }
 
 // live lets one history happen.
 func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
-	h := &history{world: newWorld(seed), t: t, wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, seen: seen}
+	h := &history{
+		world: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
+		wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
+	}
+	h.born = h.uptime
+	if h.chance(0.7) { // an agent that has run for long
+		h.memory, h.born = seasoned(), h.uptime-time.Hour
+	}
 	defer func() {
 		if t.Failed() {
-			t.Logf("history %d, at %s: last %+v, quiet %s", seed, h.now, h.memory.Last, h.memory.Quiet)
+			t.Logf("history %d, at %s: victims %+v, quiet %s", seed, h.now, h.memory.Victims, h.memory.Quiet)
 		}
 	}()
 	for range rounds {
 		h.round()
-		h.pass(h.next())
+		seconds := h.next()
+		h.pass(seconds)
+		h.uptime += time.Duration(seconds) * time.Second
 	}
 }
 
@@ -69,22 +105,45 @@ func (h *history) next() int {
 // round is one of the agent, which may be killed in it, or restart after it.
 func (h *history) round() {
 	l := &plugins.Levels{Time: h.now, Verdicts: h.verdicts()}
-	h.in = Input{Time: h.now, Levels: l, Before: h.before, Config: h.config, Cluster: h.cluster(), Memory: h.memory}
-	h.before, h.granted = l, 0
+	h.in = Input{
+		Time: h.now, Uptime: h.uptime, Boot: "boot", Rules: h.rules, Levels: l, Before: h.before,
+		Config: h.config, Cluster: h.cluster(), Memory: h.memory,
+	}
+	whole := h.in
+	h.before = l
+	h.judgeClock()
 	marks, m := Mark(h.in)
 	h.judgeMarks(marks)
-	h.in.Memory = m
-	d, m := Decide(h.in)
-	if !slices.ContainsFunc(l.Verdicts, hard) || !h.config.DryRun {
-		h.dryGoing = false
+	for _, part := range Split(h.in) {
+		h.in, h.granted = part, nil
+		h.in.Memory = m
+		var killed bool
+		if m, killed = h.part(); killed {
+			h.memory = restarted(h.t, m)
+			return
+		}
 	}
-	for range asks {
+	h.memory, _ = Follow(whole, m)
+	if h.chance(0.05) {
+		h.memory = restarted(h.t, h.memory)
+	}
+}
+
+// part of a round, in which the agent may be killed.
+func (h *history) part() (m Memory, killed bool) {
+	d, m := Decide(h.in)
+	for _, v := range h.in.Levels.Verdicts {
+		if v.Level < plugins.Hard || !h.in.Config.DryRun {
+			delete(h.dryGoing, scopeOf(v))
+		}
+	}
+	for range asks + h.config.Limits.PerRound - 1 {
 		i, some := d.Next()
 		if !some {
 			break
 		}
-		v := d.Victim(i, h.config.MaxGrace)
-		m = m.Choose(&d, v)
+		var v Victim
+		m, v = m.Choose(h.in, &d, i)
 		h.judgeAsked(v, d.DryRun)
 		killed := h.chance(0.05)
 		var a Answer
@@ -92,26 +151,46 @@ func (h *history) round() {
 			a = h.evict(v, d.DryRun)
 		}
 		if killed {
-			h.memory = restarted(h.t, m)
-			return
+			return m, true
 		}
 		h.judgeAnswer(v, a)
 		d.Answered(i, a)
-		m = m.Answered(a, h.config.Settle)
+		m = m.Answered(a, h.in.Config)
+		d.More(h.in, m)
 	}
 	d.Postpone()
 	h.judge(d)
-	h.memory, _, _ = Follow(h.in, m)
-	if h.chance(0.05) {
-		h.memory = restarted(h.t, h.memory)
+	for _, uid := range h.granted {
+		for _, scope := range h.naming(uid) {
+			h.dryGoing[scope] = d.DryRun
+		}
+	}
+	return m, false
+}
+
+// judgeClock keeps what the rules say of time.
+func (h *history) judgeClock() {
+	for _, name := range []string{"memory-stall", "disk-contention"} {
+		if r, known := h.ruled[name]; !known || r.hash != h.rules[name].Hash {
+			h.ruled[name] = ruled{h.rules[name].Hash, h.uptime}
+		}
+	}
+	c := h.in.Cluster
+	if !c.Pods.Synced || !c.Pods.StaleSince.IsZero() || c.Node.Unknown != "" {
+		return
+	}
+	for _, p := range c.Pods.Pods {
+		if _, known := h.kubelets[p.UID]; !known && p.StatusReason == "Evicted" {
+			h.kubelets[p.UID] = h.now
+		}
 	}
 }
 
 // judgeAsked is what must be so whenever a pod is asked for.
 func (h *history) judgeAsked(v Victim, dryRun bool) {
 	t, c := h.t, h.in.Cluster
-	require.Equal(t, h.config.DryRun, dryRun)
-	require.Zero(t, h.granted, "a second one in a round")
+	require.Equal(t, h.in.Config.DryRun, dryRun)
+	require.Less(t, len(h.granted), h.config.Limits.PerRound, "more than the limit of a round")
 	require.True(t, h.config.Enabled)
 	require.True(t, c.Pods.Synced && c.Pods.StaleSince.IsZero() && c.Node.Unknown == "", "the API server is away")
 	require.True(t, dryRun || c.Marked == "", "the taint is not there")
@@ -122,46 +201,115 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Empty(t, p.Protections)
 	require.False(t, p.OptedOut && p.Namespace == "strict")
 	require.Zero(t, p.GoneBy, "it is ending")
+	require.False(t, slices.ContainsFunc(h.in.Memory.Victims, func(c Chosen) bool {
+		return c.UID == v.UID && c.Outcome == Evicted && h.now.Sub(c.Time) < 30*time.Second
+	}), "it was evicted")
 	require.Contains(t, []string{"Running", "Pending"}, p.Phase)
 	require.Positive(t, v.GraceSeconds)
 	require.LessOrEqual(t, v.GraceSeconds, int64(30))
-	require.True(t, slices.ContainsFunc(h.in.Levels.Verdicts, func(v plugins.Verdict) bool {
-		return v.Level == plugins.Hard && h.calls(v) && h.helped(v, p.UID)
-	}), "nothing that presses hard is helped by it")
+	require.True(t, slices.ContainsFunc(h.in.Levels.Verdicts, func(w plugins.Verdict) bool {
+		return h.calls(w) && h.helped(w, p.UID) && h.misses(w, v.UID) && !h.settles(w, v.UID) && !(dryRun && h.dryGoing[scopeOf(w)])
+	}), "nothing that presses hard still needs it")
 	require.False(t, h.now.Before(h.wait[v.UID]), "it has to wait")
-	require.False(t, dryRun && h.dryGoing, "a dry run counts as done")
-	h.judgeOthers(v, dryRun)
+	for _, o := range h.pods {
+		if o.UID == v.UID {
+			o.scopes = h.naming(v.UID)
+		}
+	}
+	if !dryRun {
+		h.judgeBudgets(p)
+	}
 }
 
-// judgeOthers: while another one is ending or has just gone, nobody is asked
-// for.
-func (h *history) judgeOthers(v Victim, dryRun bool) {
-	const late, settle = 30 * time.Second, 30 * time.Second
-	for _, p := range h.pods {
-		writtenOff := p.gone.After(p.GoneBy.Add(late))
-		if !p.ours || p.UID == v.UID || dryRun || writtenOff {
-			continue
+// judgeBudgets counts all evictions that may have been accepted, in every time
+// that ends now.
+func (h *history) judgeBudgets(p pods.Pod) {
+	h.spent = slices.DeleteFunc(h.spent, func(c charge) bool { return c.uid == p.UID })
+	h.spent = append(h.spent, charge{p.UID, p.Namespace + "/" + p.Owner.Name[:strings.Index(p.Owner.Name, "-")], h.uptime})
+	owner := h.spent[len(h.spent)-1].owner
+	limits := h.config.Limits
+	for from, first := range h.spent {
+		all, theirs := 0, 0
+		for _, c := range h.spent[from:] {
+			all++
+			if c.owner == owner {
+				theirs++
+			}
 		}
-		if p.gone.IsZero() {
-			require.False(h.t, h.now.Before(p.GoneBy.Add(late)), "%s is ending until %s", p.UID, p.GoneBy)
-		} else {
-			require.False(h.t, h.now.Before(p.gone.Add(settle)), "%s has gone at %s", p.UID, p.gone)
+		minutes := (h.uptime - first.at).Minutes()
+		require.LessOrEqual(h.t, float64(all), float64(limits.PerMinute)*(1+minutes)+1e-6, "the node's budget")
+		require.LessOrEqual(h.t, float64(theirs), float64(limits.PerOwnerHour)*(1+minutes/60)+1e-6, "the owner's budget")
+	}
+	if lived := h.uptime - h.born; lived < time.Hour { // it began with nothing
+		require.LessOrEqual(h.t, float64(len(h.spent)), float64(limits.PerMinute)*lived.Minutes()+1e-6, "budgets that were empty at first")
+	}
+}
+
+// misses: what is ending, or was granted in this round, is not all that a
+// verdict misses.
+func (h *history) misses(v plugins.Verdict, but string) bool {
+	const late = 30 * time.Second
+	sum, one := 0.0, false
+	add := func(uid string) {
+		for _, c := range v.Candidates {
+			if c.PodUID == uid {
+				sum, one = sum+c.Relief, one || h.helped(v, uid)
+			}
 		}
 	}
 	for _, p := range h.in.Cluster.Pods.Pods {
-		if p.GoneBy.IsZero() || !h.now.Before(p.GoneBy.Add(late)) {
-			continue
+		if p.UID != but && !p.GoneBy.IsZero() && h.now.Before(p.GoneBy.Add(late)) {
+			add(p.UID)
 		}
-		require.False(h.t, slices.ContainsFunc(h.in.Levels.Verdicts, func(v plugins.Verdict) bool {
-			return v.Level == plugins.Hard && h.helped(v, p.UID)
-		}), "%s is ending until %s", p.UID, p.GoneBy)
 	}
+	for _, uid := range h.granted {
+		add(uid)
+	}
+	if v.Plugin == "memory-stall" {
+		return sum < h.target
+	}
+	return !one
+}
+
+// settles: one that went for a verdict was evicted, or has gone, just now.
+func (h *history) settles(v plugins.Verdict, but string) bool {
+	const settle = 30 * time.Second
+	return slices.ContainsFunc(h.pods, func(p *living) bool {
+		if p.ours.IsZero() || p.UID == but || slices.Contains(h.granted, p.UID) || !slices.Contains(p.scopes, scopeOf(v)) || h.in.Config.DryRun {
+			return false
+		}
+		accepted := h.now.Before(p.ours.Add(settle)) && slices.ContainsFunc(h.memory.Victims, func(c Chosen) bool {
+			return c.UID == p.UID && c.Outcome == Evicted // it is known
+		})
+		return accepted || !p.gone.IsZero() && h.now.Before(p.gone.Add(settle))
+	})
+}
+
+// naming are the verdicts that name a pod now.
+func (h *history) naming(uid string) []string {
+	var scopes []string
+	for _, v := range h.in.Levels.Verdicts {
+		if slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.PodUID == uid }) {
+			scopes = append(scopes, scopeOf(v))
+		}
+	}
+	return scopes
 }
 
 // calls: a verdict asks for somebody to go.
 func (h *history) calls(v plugins.Verdict) bool {
 	own := map[plugins.Resource]string{plugins.Memory: "MemoryPressure", plugins.Disk: "DiskPressure"}
-	return v.Pressing == plugins.Hard && v.Absent == "" && !slices.Contains(h.in.Cluster.Node.KubeletPressure, own[v.Resource])
+	words := map[plugins.Resource]string{plugins.Memory: "memory", plugins.Disk: "storage"}
+	for uid, at := range h.kubelets {
+		i := slices.IndexFunc(h.pods, func(p *living) bool { return p.UID == uid })
+		if m := h.pods[i].StatusMessage; h.now.Before(at.Add(time.Minute)) && (m == "" || strings.Contains(m, words[v.Resource])) {
+			return false
+		}
+	}
+	r := h.ruled[v.Plugin]
+	return v.Level == plugins.Hard && v.Pressing == plugins.Hard && v.Absent == "" &&
+		!slices.Contains(h.in.Cluster.Node.KubeletPressure, own[v.Resource]) &&
+		h.uptime-r.since >= max(h.config.ReportFirst, h.rules[v.Plugin].Lasts)
 }
 
 // helped: a verdict is helped by a pod's going.
@@ -169,7 +317,7 @@ func (h *history) helped(v plugins.Verdict, uid string) bool {
 	for _, c := range v.Candidates {
 		if c.PodUID == uid {
 			if v.Plugin == "memory-stall" {
-				return c.Relief >= 10 // of 100
+				return c.Relief >= min(h.target, 20) // of 100
 			}
 			return c.Relief >= 0.2 // of all traffic
 		}
@@ -180,8 +328,7 @@ func (h *history) helped(v plugins.Verdict, uid string) bool {
 func (h *history) judgeAnswer(v Victim, a Answer) {
 	switch a.Outcome {
 	case Evicted:
-		h.granted++
-		h.dryGoing = a.DryRun
+		h.granted = append(h.granted, v.UID)
 	case Blocked:
 		h.wait[v.UID] = h.now.Add(10 * time.Second)
 		if a.RetryAfter > 0 {
@@ -190,6 +337,9 @@ func (h *history) judgeAnswer(v Victim, a Answer) {
 	case Refused:
 		h.wait[v.UID] = h.now.Add(5 * time.Minute)
 	case Gone, Unanswered:
+	}
+	if a.Outcome == Blocked || a.Outcome == Refused || a.Outcome == Gone {
+		h.spent = slices.DeleteFunc(h.spent, func(c charge) bool { return c.uid == v.UID })
 	}
 }
 
@@ -216,7 +366,10 @@ func (h *history) judge(d Decision) {
 	}
 	_, going := d.Going()
 	require.Equal(t, going, d.Code == CodeEvicted || d.Code == CodeWouldEvict)
-	require.Equal(t, h.granted == 1, going)
+	require.Len(t, d.Goers(), len(h.granted))
+	if len(h.granted) > 1 {
+		h.seen["several in a round"]++
+	}
 }
 
 // judgeCode: a candidate's code agrees with the round's.
@@ -226,9 +379,9 @@ func (h *history) judgeCode(d Decision, c Considered) {
 		answered[Evicted] = CodeWouldEvict
 	}
 	rounds := map[Code][]Code{ // whose candidates may say so
-		CodeEvicted: {CodeEvicted}, CodeWouldEvict: {CodeWouldEvict}, CodeGone: {CodeGone}, CodeNext: {CodeNobody},
-		CodeNotNeeded: {CodeEvicted, CodeWouldEvict, CodeGone}, CodeUnanswered: {CodeUnanswered},
-		CodeSettle: {CodeSettle}, CodeStale: {CodeStale}, CodeTaint: {CodeTaint}, CodeOff: {CodeOff},
+		CodeEvicted: {CodeEvicted}, CodeWouldEvict: {CodeWouldEvict}, CodeGone: {CodeGone, CodeEvicted, CodeWouldEvict}, CodeNext: {CodeNobody, CodeEvicted, CodeWouldEvict},
+		CodeNotNeeded: {CodeEvicted, CodeWouldEvict, CodeGone}, CodeUnanswered: {CodeUnanswered, CodeEvicted, CodeWouldEvict},
+		CodeStale: {CodeStale}, CodeTaint: {CodeTaint}, CodeOff: {CodeOff}, CodeLimit: {CodeEvicted, CodeWouldEvict},
 	}
 	if may, limited := rounds[c.Code]; limited {
 		require.Contains(h.t, may, d.Code, "%s is %s: %s", c.Name, c.Code, c.Because)
@@ -242,35 +395,67 @@ func (h *history) judgeCode(d Decision, c Considered) {
 	}
 }
 
-// judgeMarks: the taints are those of the levels of the last five minutes.
+// judgeMarks: the taints are those of the levels of the last five minutes, but
+// that one which came back stays on, and off at soft, for longer.
 func (h *history) judgeMarks(m Marks) {
+	dry := func(v plugins.Verdict) bool { return h.config.DryRun || Dry(h.config.DryRunPlugins, v.Plugin) }
+	wanted := effects(m)
 	for _, v := range h.in.Levels.Verdicts {
 		if h.met[v.Condition] == nil {
-			h.met[v.Condition] = []map[time.Time]bool{nil, {}, {}}
+			h.met[v.Condition], h.taints[v.Condition] = []map[time.Time]bool{nil, {}, {}}, &flapped{}
 		}
-		if v.Level > plugins.None {
+		if dry(v) && !h.config.DryRun {
+			h.met[v.Condition] = []map[time.Time]bool{nil, {}, {}}
+			*h.taints[v.Condition] = flapped{}
+		} else if v.Level > plugins.None {
 			h.met[v.Condition][v.Level][h.now] = true
 		}
+		if dry(v) {
+			require.NotContains(h.t, wanted, Prefix+v.Condition)
+			h.taints[v.Condition].on = false
+			continue
+		}
+		h.judgeTaint(v.Condition, wanted[Prefix+v.Condition])
 	}
-	if h.config.DryRun {
-		require.Equal(h.t, Marks{}, m)
-		return
+}
+
+// judgeTaint is a slow look at one.
+func (h *history) judgeTaint(name string, effect corev1.TaintEffect) {
+	was := h.taints[name]
+	hard, maybeHard := h.within(h.met[name][plugins.Hard])
+	soft, maybeSoft := h.within(h.met[name][plugins.Soft])
+	least := min(time.Hour, 5*time.Minute<<was.flaps)
+	on := effect != ""
+	switch {
+	case on && !was.on:
+		require.True(h.t, maybeHard || maybeSoft, "%s comes for nothing", name)
+		early := was.lifted && h.now.Sub(was.changed) < least
+		require.True(h.t, !early || maybeHard, "%s is back at soft after %s", name, h.now.Sub(was.changed))
+		flaps := 0
+		if was.lifted && h.now.Sub(was.changed) < time.Hour {
+			flaps = was.flaps + 1
+		}
+		*was = flapped{on: true, changed: h.now, flaps: flaps}
+	case !on && was.on:
+		require.False(h.t, hard || soft, "%s goes too early", name)
+		require.GreaterOrEqual(h.t, h.now.Sub(was.changed), least, "%s goes too early", name)
+		*was = flapped{changed: h.now, flaps: was.flaps, lifted: true}
+	case on:
+		require.True(h.t, maybeHard || maybeSoft || h.now.Sub(was.changed) < least, "%s stays for nothing", name)
+	default:
+		require.False(h.t, hard, "%s does not come at hard", name)
+		require.True(h.t, !soft || was.lifted && h.now.Sub(was.changed) < least, "%s does not come", name)
 	}
-	require.Len(h.t, m.Conditions, 2)
-	for name, met := range h.met {
-		var allowed []corev1.TaintEffect
-		hard, maybe := h.within(met[plugins.Hard])
-		if maybe {
-			allowed = append(allowed, corev1.TaintEffectNoSchedule)
-		}
-		soft, maybe := h.within(met[plugins.Soft])
-		if !hard && maybe {
-			allowed = append(allowed, corev1.TaintEffectPreferNoSchedule)
-		}
-		if !hard && !soft {
-			allowed = append(allowed, "")
-		}
-		require.Contains(h.t, allowed, effects(m)[Prefix+name], fmt.Sprint(name, h.now))
+	h.judgeEffect(effect, hard, soft && !maybeHard)
+}
+
+// judgeEffect: a taint that is on is that of its level.
+func (h *history) judgeEffect(effect corev1.TaintEffect, hard, soft bool) {
+	if hard {
+		require.Equal(h.t, corev1.TaintEffectNoSchedule, effect)
+	}
+	if soft && effect != "" {
+		require.Equal(h.t, corev1.TaintEffectPreferNoSchedule, effect)
 	}
 }
 

@@ -16,12 +16,12 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 	level := func(level, pressing plugins.Level) func(*Input) {
 		return func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = level, pressing }
 	}
-	chosen := func(c Chosen) func(*Input) { return func(in *Input) { in.Memory.Last = &c } }
+	chosen := func(c Chosen) func(*Input) { return func(in *Input) { in.Memory.Victims = []Chosen{c} } }
 	quiet := func(until time.Time) func(*Input) { return func(in *Input) { in.Memory.Quiet = until } }
-	dry := func(o Outcome) func(*Input) {
+	dry := func(scope string) func(*Input) {
 		return func(in *Input) {
 			in.Config.DryRun = true
-			in.Memory.Last = &Chosen{Victim: Victim{UID: "a"}, Time: at(0), DryRun: true, Outcome: o}
+			in.Memory.Pretended = map[string]Chosen{scope: {Victim: Victim{UID: "a"}, Time: at(0), DryRun: true, Outcome: Evicted}}
 		}
 	}
 	kubelet := func(list ...string) func(*Input) {
@@ -52,28 +52,28 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 		"the taint is not there":     {CodeTaint, func(in *Input) { in.Cluster.Marked = "conflict" }, func(in *Input) { in.Cluster.Marked, in.Config.DryRun = "conflict", true }, "conflict"},
 		"our last one is ending": {
 			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b", GraceSeconds: 20}, Time: at(-49), Outcome: Evicted}),
-			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b was evicted at 11:59:11 UTC",
+			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is ending until 12:00:01 UTC: its load counts as released",
 		},
 		"our last one got longer": {CodeInFlight, func(in *Input) {
 			in.Cluster.Pods.Pods[1].GoneBy = at(-29)
-			in.Memory.Last = &Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}
+			in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
 		}, func(in *Input) {
 			in.Cluster.Pods.Pods[1].GoneBy = at(-30)
-			in.Memory.Last = &Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}
+			in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
 		}, "ending"},
 		"nobody knows of our last one": {
 			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b"}, Time: at(-59), Outcome: Unanswered}),
 			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: Unanswered}), "nobody knows yet whether /web-b",
 		},
-		"it was granted in a dry run":  {CodeInFlight, dry(Evicted), dry(Unanswered), "dry run"},
-		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is ending until 11:59:31 UTC"},
+		"it was granted in a dry run":  {CodeInFlight, dry("memory-stall/node"), dry("memory-stall/numa1"), "dry run"},
+		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is ending until 12:00:01 UTC"},
 		"somebody small is not enough": {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].GoneBy = at(9) }, "ending"},
 		"one has just gone":            {CodeSettle, quiet(at(0).Add(1)), quiet(at(0)), "12:00:00 UTC"},
-		"the kubelet evicted one": {CodeSettle, func(in *Input) {
+		"the kubelet evicted one": {CodeKubelet, func(in *Input) {
 			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "Evicted"
 		}, func(in *Input) {
 			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "OOMKilled"
-		}, "settles until 12:00:30 UTC"},
+		}, "evicted a pod at 12:00:00 UTC: its relief is seen first, until 12:01:00 UTC"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			made := func() Input {
@@ -112,9 +112,11 @@ func TestAReasonThatIsNotKnownIsLeftOut(t *testing.T) {
 func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
 	held, blind := pressing(), pressing()
 	held.Pressing, blind.Absent = plugins.None, "no PSI"
+	held.Scope, blind.Scope = "numa0", "numa1"
 	kubelet := disk(plugins.Hard)
 	soft := disk(plugins.Soft)
 	none := disk(plugins.None)
+	soft.Scope, none.Scope = "sdb", "sdc"
 	for want, list := range map[Code][]plugins.Verdict{
 		CodeSoft:    {none, soft, none},
 		CodeHeld:    {soft, held, none},
@@ -142,6 +144,9 @@ func TestAPodThatEndsHoldsOnlyWhomItsReliefHelps(t *testing.T) {
 	play(in, &a)
 	assert.Equal(t, []string{"a"}, a.uids(), "that a user of the disk ends is no relief of memory")
 	in.Levels.Verdicts[1] = disk(plugins.Hard, named("b", 30))
+	play(in, &a)
+	assert.Equal(t, []string{"a", "a"}, a.uids(), "nor at hard")
+	in.Levels.Verdicts = in.Levels.Verdicts[1:]
 	d, _ := play(in, &a)
 	assert.Equal(t, CodeInFlight, d.Code)
 }
@@ -186,8 +191,8 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	evicted := func(p *pods.Pod) { p.Phase, p.StatusReason = "Failed", "Evicted" }
 	in := round(0, []pods.Pod{pod("a"), pod("k", evicted)}, disk(plugins.None))
 	_, m := play(in, &api{})
-	assert.Equal(t, at(30), m.Quiet)
-	in = then(in, 40, restarted(t, m))
+	assert.Equal(t, map[string]time.Time{"": at(0)}, m.Kubelet)
+	in = then(in, 60, restarted(t, m))
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
 	a := api{}
 	d, m := play(in, &a)
@@ -196,7 +201,7 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	in.Cluster.Pods.Pods = []pods.Pod{pod("b"), pod("k2", evicted), pod("k", evicted)}
 	_, m = play(in, &a)
 	assert.Equal(t, []string{"k", "k2"}, m.Failed)
-	assert.Equal(t, in.Time.Add(30*time.Second), m.Quiet)
+	assert.Equal(t, map[string]time.Time{"": in.Time}, m.Kubelet)
 	in.Cluster.Pods.Pods = []pods.Pod{pod("b")}
 	_, m = play(then(in, 1, m), &a)
 	assert.Empty(t, m.Failed, "one that is listed no more is forgotten")

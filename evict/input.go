@@ -7,7 +7,11 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
 )
+
+// MinRound is how close rounds may follow one another.
+const MinRound = time.Second
 
 // Config of the coordinator.
 type Config struct {
@@ -17,16 +21,36 @@ type Config struct {
 	Settle     time.Duration `yaml:"settle" why:"How long after a pod has gone nobody is chosen, so that its relief is seen first; longer than the rules' windows."`
 	Transition time.Duration `yaml:"transition" why:"How long a condition and its taint stay after the level was last met, so that neither flaps."`
 	MaxGrace   time.Duration `yaml:"maxGrace" why:"The longest that an evicted pod gets to end by itself; a pod that asks for less gets what it asks for."`
-	MinRelief  float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if its going gives back this share of the resource, or all that is missing; evicting small pods helps nobody."`
-	Protect    pods.Rules    `yaml:"protect" why:"Who is never evicted, beside static, mirror, DaemonSet and mover pods, those without a controller and those that can run on this node only."`
+	Via        string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which grants under the budgets of the whole cluster what the agent's Lease asks for. Then a stolen token evicts nobody elsewhere, and without a controller nobody goes."`
+	// ViaFallback matters with Via controller alone.
+	ViaFallback bool `yaml:"viaFallback" why:"Whether the agent itself evicts for memory at hard when the controller has not answered for 30 s: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
+	// Limits hold beside what a round finds needed.
+	Limits        Limits        `yaml:"limits" why:"How many evictions there may be, whatever presses."`
+	DryRunPlugins []string      `yaml:"dryRunPlugins" unit:"names" why:"Whose verdicts are decided as a dry run beside those that count: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
+	ReportFirst   time.Duration `yaml:"reportFirst" why:"How long a rule that is new or was changed only reports, or as long as it takes to be met where that is longer: a typo that parses must not arm a fleet."`
+	MaxAge        time.Duration `yaml:"maxAge" why:"How old what was measured may be for anybody to be evicted by it: an agent that was frozen wakes up with what it saw last. Three rounds where these are longer."`
+	ReliefWait    time.Duration `yaml:"reliefWait" why:"How long nobody is evicted for a pressure for which data movers have just been slowed down; not where a plugin forces it, nor where memory is below its floor. 0s: not at all."`
+	Late          time.Duration `yaml:"late" why:"How long after the end of its grace period a pod that is still there counts as released; then others may go in its place."`
+	KubeletTurn   time.Duration `yaml:"kubeletTurn" why:"How long after an eviction by the kubelet nobody is chosen for that resource: its relief is seen first."`
+	Taints        Flapping      `yaml:"taints" why:"How a taint that comes and goes is calmed."`
+	MinRelief     float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if its going gives back this share of the resource, or all that is missing; evicting small pods helps nobody."`
+	Protect       pods.Rules    `yaml:"protect" why:"Who is never evicted, beside static, mirror, DaemonSet and mover pods, those without a controller and those that can run on this node only."`
 	// OptOutHard are the namespaces whose opt-out holds at hard too.
 	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Where plimsoll.dev/skip-eviction holds at hard too; elsewhere only at soft, else anybody could make himself untouchable."`
 }
 
+// Who evicts.
+const (
+	ViaDirect     = "direct"
+	ViaController = "controller"
+)
+
 // DefaultConfig is that of a fresh install: it observes.
 func DefaultConfig() Config {
 	return Config{
-		Enabled: true, DryRun: true, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
+		Enabled: true, DryRun: true, Via: ViaDirect, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
+		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportFirst: 10 * time.Minute, MaxAge: 15 * time.Second,
+		ReliefWait: 10 * time.Second, Late: 30 * time.Second, KubeletTurn: time.Minute, Taints: Flapping{Minimum: 5 * time.Minute, Maximum: time.Hour},
 		MaxGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(),
 	}
 }
@@ -34,13 +58,26 @@ func DefaultConfig() Config {
 // Input is all that a round decides by.
 type Input struct {
 	Time time.Time
+	// Uptime is CLOCK_BOOTTIME, which nobody can set, and Boot the boot ID.
+	Uptime time.Duration
+	Boot   string
+	// Rules by the name of their plugin. One that is not among them is the same
+	// as long as it has its name.
+	Rules map[string]plugins.Rule
 	// Levels of now, and those of the round before; nil in the first.
 	Levels, Before *plugins.Levels
 	Config         Config
 	// Cluster is nil for an agent that runs without one.
 	Cluster *Cluster
+	// Contention is who hurts whom at the time of Levels.
+	Contention []probes.Contention
+	// Relief is what is done about the pressure before anybody is evicted for it.
+	Relief []Relief
 	// Memory is what the rounds before left.
 	Memory Memory
+
+	// leave tells the verdicts that are not of this part of the round; nil: none.
+	leave func(plugins.Verdict) bool
 }
 
 // Cluster is what is known of the cluster in this round.
@@ -78,13 +115,16 @@ func ReadNode(n *corev1.Node, err error) Node {
 	return out
 }
 
-// kubeletCondition is the kubelet's own pressure for a resource.
-func kubeletCondition(r plugins.Resource) string {
+// kubeletCondition is the kubelet's own pressure for a resource, empty for none.
+// Of a resource that is not known it may be any.
+func kubeletCondition(r plugins.Resource) (condition string, known bool) {
 	switch r {
 	case plugins.Memory:
-		return string(corev1.NodeMemoryPressure)
+		return string(corev1.NodeMemoryPressure), true
 	case plugins.Disk, plugins.Filesystem:
-		return string(corev1.NodeDiskPressure)
+		return string(corev1.NodeDiskPressure), true
+	case plugins.NetworkIO, plugins.CPU:
+		return "none", true
 	}
-	return ""
+	return "", false
 }

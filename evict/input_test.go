@@ -29,9 +29,11 @@ func TestTheKubeletsPressureIsReadFromTheNode(t *testing.T) {
 func TestEachResourceHasTheKubeletsConditionForIt(t *testing.T) {
 	for resource, want := range map[plugins.Resource]string{
 		plugins.Memory: "MemoryPressure", plugins.Disk: "DiskPressure", plugins.Filesystem: "DiskPressure",
-		plugins.NetworkIO: "", plugins.CPU: "",
+		plugins.NetworkIO: "none", plugins.CPU: "none", "gpu": "",
 	} {
-		assert.Equal(t, want, kubeletCondition(resource))
+		own, known := kubeletCondition(resource)
+		assert.Equal(t, want, own)
+		assert.Equal(t, resource != "gpu", known, resource)
 	}
 }
 

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,7 @@ type Log struct {
 
 	mu   sync.Mutex // guards list
 	list []Decision
-	last string // signature of the round before
+	last map[bool]string // signature of the round before, by whether it was a dry run
 }
 
 // candidatesKept of a decision; of hundreds the rest says nothing more.
@@ -26,11 +27,14 @@ func (l *Log) Add(d Decision) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	signature := d.signature()
-	if same := signature == l.last; len(d.Causes) == 0 || same && !d.asked() {
-		l.last = signature
+	if l.last == nil {
+		l.last = map[bool]string{}
+	}
+	if same := signature == l.last[d.DryRun]; len(d.Causes) == 0 || same && !d.asked() {
+		l.last[d.DryRun] = signature
 		return false
 	}
-	l.last = signature
+	l.last[d.DryRun] = signature
 	d.omit()
 	l.list = append(l.list, d)
 	if over := len(l.list) - l.Max; over > 0 {
@@ -39,14 +43,41 @@ func (l *Log) Add(d Decision) bool {
 	return true
 }
 
-// Update changes the decision with that ID, if it is still kept.
-func (l *Log) Update(id string, change func(*Decision)) {
+// Update changes the decision with that ID, if it is still kept, and returns it
+// when that made a difference.
+func (l *Log) Update(id string, change func(*Decision)) (Decision, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.list {
-		if l.list[i].ID == id {
-			change(&l.list[i])
+		if l.list[i].ID != id {
+			continue
 		}
+		now := l.list[i]
+		now.Candidates = slices.Clone(now.Candidates) // others may look at the old ones
+		change(&now)
+		changed := !reflect.DeepEqual(l.list[i], now)
+		l.list[i] = now
+		return now, changed
+	}
+	return Decision{}, false
+}
+
+// Restore takes over what an agent before this one kept, oldest first; of two
+// with one ID the later one counts.
+func (l *Log) Restore(list []Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := map[string]int{}
+	for _, d := range list {
+		if i, again := at[d.ID]; again {
+			l.list[i] = d
+			continue
+		}
+		at[d.ID] = len(l.list)
+		l.list = append(l.list, d)
+	}
+	if over := len(l.list) - l.Max; over > 0 {
+		l.list = slices.Clone(l.list[over:])
 	}
 }
 
@@ -70,7 +101,7 @@ func (d *Decision) signature() string {
 	for _, c := range d.Causes {
 		words = append(words, c.Plugin, c.Scope, c.Level.String())
 	}
-	if c, some := d.Going(); some {
+	for _, c := range d.Goers() {
 		words = append(words, c.Pod.UID)
 	}
 	return strings.Join(words, "|")

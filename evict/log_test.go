@@ -176,3 +176,36 @@ func TestTheLogIsReadWhileARoundWritesIt(t *testing.T) {
 	require.NoError(t, readers.Wait())
 	require.Len(t, l.List(), l.Max)
 }
+
+func TestWhatWasKeptBeforeARestartIsThereAgain(t *testing.T) {
+	before := Log{Max: 3}
+	levels := []plugins.Level{plugins.Soft, plugins.Hard}
+	for i := range 2 {
+		require.True(t, before.Add(caused(fmt.Sprint(i), CodeSoft, levels[i])))
+	}
+	gone, changed := before.Update("0", func(d *Decision) { d.GoneAt = at(9) })
+	require.True(t, changed)
+	_, changed = before.Update("0", func(d *Decision) { d.GoneAt = at(9) })
+	require.False(t, changed, "nothing new is said")
+	_, changed = before.Update("none", func(*Decision) {})
+	require.False(t, changed)
+
+	after := Log{Max: 3}
+	after.Restore([]Decision{caused("0", CodeSoft, plugins.Soft), caused("1", CodeSoft, plugins.Hard), gone})
+	assert.Equal(t, before.List(), after.List(), "in its order, and as it became")
+	after.Restore([]Decision{caused("2", CodeSoft, plugins.Soft), caused("3", CodeSoft, plugins.Soft)})
+	assert.Len(t, after.List(), 3)
+	assert.Equal(t, "3", after.List()[0].ID)
+}
+
+func TestADryRunBesideWhatCountsIsToldOnceEach(t *testing.T) {
+	l := Log{Max: 10}
+	counts, dry := caused("1", CodeSoft, plugins.Soft), caused("1-dry", CodeSoft, plugins.Soft)
+	dry.DryRun = true
+	assert.True(t, l.Add(counts))
+	assert.True(t, l.Add(dry))
+	for range 3 {
+		assert.False(t, l.Add(counts))
+		assert.False(t, l.Add(dry))
+	}
+}

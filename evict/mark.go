@@ -20,6 +20,10 @@ type Marks struct {
 	Conditions []Condition
 	// Taints has those that are wanted; no other of ours should be there.
 	Taints []corev1.Taint
+	// CNR are those that the node's CustomNodeResource should carry, where a
+	// plugin wants that. The effects of its taints are "<QoS level>/<effect>";
+	// without a plugin that names one there is a condition alone.
+	CNR *Marks
 }
 
 // Condition of the Node.
@@ -39,14 +43,30 @@ func remembered(transition time.Duration) time.Duration { return min(15*time.Sec
 
 // Mark says which conditions and taints a round calls for, and what the next
 // round must remember of it. A level that ended keeps its mark for the
-// transition period. With no cluster, or in a dry run, nothing is wanted.
+// transition period, and a taint that flaps for longer. With no cluster, or in a
+// dry run, nothing is wanted.
 func Mark(in Input) (Marks, Memory) {
 	m := in.Memory.clone()
+	in.Levels = byPlace(in.Levels)
+	if parts := Split(in); !in.Config.DryRun {
+		in = parts[0]
+		m.unmark(in, parts[1:])
+	}
+	m.meet(in)
+	m.wear(in)
+	if in.Cluster == nil || in.Config.DryRun {
+		return Marks{}, m
+	}
+	return marks(in, m), m
+}
+
+// meet remembers when each level was last met.
+func (m Memory) meet(in Input) {
 	for _, v := range in.Levels.Verdicts {
 		if v.Condition == "" || v.Level == plugins.None {
 			continue
 		}
-		seen := m.Marks[v.Condition]
+		seen := m.Marks[v.Condition].ask(v, in)
 		if at := &seen.Met[v.Level-plugins.Soft]; in.Time.Sub(*at) >= remembered(in.Config.Transition) {
 			*at = in.Time
 		}
@@ -56,48 +76,100 @@ func Mark(in Input) (Marks, Memory) {
 		for i := range seen.Met {
 			seen.Met[i] = earlier(seen.Met[i], in.Time)
 		}
-		m.Marks[name] = seen
+		m.Marks[name] = seen.forget(in)
 	}
-	maps.DeleteFunc(m.Marks, func(_ string, seen Seen) bool {
-		return seen.level(in.Time, in.Config.Transition) == plugins.None
-	})
 	for _, v := range in.Levels.Verdicts {
-		if seen, marked := m.Marks[v.Condition]; marked && v.Partial {
+		seen := m.Marks[v.Condition]
+		if v.Partial && seen.level(in.Time, in.Config.Transition) > plugins.None {
 			m.Marks[v.Condition] = seen.kept(in.Time, in.Config.Transition)
 		}
 	}
-	if in.Cluster == nil || in.Config.DryRun {
-		return Marks{}, m
+}
+
+// wear puts taints on and lifts them, and forgets what is long over.
+func (m Memory) wear(in Input) {
+	for name, seen := range m.Marks {
+		level := seen.level(in.Time, in.Config.Transition)
+		for _, v := range in.Levels.Verdicts {
+			if v.Condition == name {
+				level = max(level, v.Level)
+			}
+		}
+		if in.Cluster == nil || in.Config.DryRun {
+			seen.Worn = plugins.None
+		} else {
+			seen = seen.wear(level, in.Time, in.Config.Taints)
+		}
+		if level == plugins.None && seen.Worn == plugins.None {
+			seen.Asked = nil
+		}
+		m.Marks[name] = seen
+		if seen.forgotten(level, in.Time, in.Config.Taints) {
+			delete(m.Marks, name)
+		}
 	}
-	return marks(in, m), m
+}
+
+// unmark takes away at once what only plugins in a dry run judge.
+func (m Memory) unmark(forReal Input, dry []Input) {
+	for _, in := range dry {
+		for _, v := range in.Levels.Verdicts {
+			same := func(o plugins.Verdict) bool { return o.Condition == v.Condition }
+			if !slices.ContainsFunc(forReal.Levels.Verdicts, same) {
+				delete(m.Marks, v.Condition)
+			}
+		}
+	}
 }
 
 func marks(in Input, m Memory) Marks {
 	var out Marks
 	names := map[string]plugins.Verdict{}
 	for _, v := range in.Levels.Verdicts {
-		if was, there := names[v.Condition]; v.Condition != "" && (!there || v.Level > was.Level) {
+		if was, there := names[v.Condition]; v.Condition != "" && (!there || saysMore(v, was)) {
 			names[v.Condition] = v
 		}
 	}
-	for name := range m.Marks { // of a plugin that judges no more
-		if _, judged := names[name]; !judged {
+	for name, seen := range m.Marks { // of a plugin that judges no more
+		if _, judged := names[name]; !judged && seen.Worn > plugins.None {
 			names[name] = plugins.Verdict{Reason: SwitchedOff}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		v := names[name]
-		level := max(v.Level, m.Marks[name].level(in.Time, in.Config.Transition))
-		out.Conditions = append(out.Conditions, condition(name, v, level))
-		if effect := effectOf(level); effect != "" {
-			out.Taints = append(out.Taints, corev1.Taint{Key: Prefix + name, Effect: effect})
-		}
+		seen := m.Marks[name]
+		level := max(v.Level, seen.level(in.Time, in.Config.Transition), seen.Worn)
+		out.add(name, condition(v, level), seen.effects())
 	}
 	return out
 }
 
-func condition(name string, v plugins.Verdict, level plugins.Level) Condition {
-	c := Condition{Type: Prefix + name, Status: corev1.ConditionFalse, Message: v.Reason}
+// add puts a condition and the effects of its taint where its name says.
+func (m *Marks) add(name string, c Condition, effects []corev1.TaintEffect) {
+	name, cnr := strings.CutPrefix(name, onCNR)
+	if cnr {
+		if m.CNR == nil {
+			m.CNR = &Marks{}
+		}
+		m = m.CNR
+	}
+	c.Type = Prefix + name
+	m.Conditions = append(m.Conditions, c)
+	for _, e := range effects {
+		if _, _, ofQoS := strings.Cut(string(e), "/"); ofQoS == cnr {
+			m.Taints = append(m.Taints, corev1.Taint{Key: c.Type, Effect: e})
+		}
+	}
+}
+
+// saysMore: of a condition that is judged in several places the highest level is
+// told, and where there is none, what could not be seen: it may not be clear.
+func saysMore(v, was plugins.Verdict) bool {
+	return v.Level > was.Level || v.Level == plugins.None && was.Level == plugins.None && was.Absent == "" && v.Absent != ""
+}
+
+func condition(v plugins.Verdict, level plugins.Level) Condition {
+	c := Condition{Status: corev1.ConditionFalse, Message: v.Reason}
 	if level > plugins.None {
 		c.Status = corev1.ConditionTrue
 	}
@@ -116,8 +188,8 @@ func condition(name string, v plugins.Verdict, level plugins.Level) Condition {
 	return c
 }
 
-// effectOf a level: soft steers new pods away, hard keeps them away. Nothing
-// here ever asks for NoExecute, which would hand eviction to others, past
+// effectOf a level: soft steers new pods away, hard keeps them away. No level
+// ever asks for NoExecute, which would hand eviction to others, past
 // every limit of ours.
 func effectOf(l plugins.Level) corev1.TaintEffect {
 	switch l {
@@ -129,9 +201,19 @@ func effectOf(l plugins.Level) corev1.TaintEffect {
 	return ""
 }
 
-// Seen is when a condition was last met at soft and at hard.
+// Seen is when a condition was last met at soft and at hard, and how its taint
+// came and went.
 type Seen struct {
 	Met [2]time.Time `json:"met"`
+	// Worn is the level of the taint that is on; On and Off are when it last
+	// came and went, Flaps how often it came back soon.
+	Worn  plugins.Level `json:"worn,omitempty"`
+	On    time.Time     `json:"on,omitzero"`
+	Off   time.Time     `json:"off,omitzero"`
+	Flaps int           `json:"flaps,omitempty"`
+	// Asked are the effects that plugins asked for, and when they did last; the
+	// empty one is that of the level. nil: none but that.
+	Asked map[string]time.Time `json:"asked,omitempty"`
 }
 
 // kept does not grow older while nobody can say whether it is over.
@@ -153,8 +235,8 @@ func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
 }
 
 // Adopt takes over what an agent before this one marked, as its record on the
-// Node says: as if it had just been met, so that a restart lifts nothing early,
-// however long it took.
+// Node, or on its CustomNodeResource, says: as if it had just been met, so that
+// a restart lifts nothing early, however long it took.
 func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
 	m = m.clone()
 	for _, t := range owned {
@@ -162,12 +244,26 @@ func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
 		if !ours || name == "" {
 			continue
 		}
+		_, effect, ofQoS := strings.Cut(string(t.Effect), "/")
+		if !ofQoS {
+			effect = string(t.Effect)
+		} else {
+			name = onCNR + name
+		}
 		level := plugins.Soft
-		if t.Effect != corev1.TaintEffectPreferNoSchedule {
+		if effect != string(corev1.TaintEffectPreferNoSchedule) {
 			level = plugins.Hard
 		}
 		seen := m.Marks[name] // of its other effect
 		seen.Met[level-plugins.Soft] = now
+		if seen.Worn == plugins.None {
+			seen.On = t.Since.Time
+		}
+		seen.Worn = max(seen.Worn, level)
+		if _, asked := seen.Asked[string(t.Effect)]; asked || ofQoS {
+			seen.Asked = cloned(seen.Asked)
+			seen.Asked[string(t.Effect)] = now
+		}
 		m.Marks[name] = seen
 	}
 	return m

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 const (
@@ -94,6 +95,64 @@ func TestEveryJudgedConditionIsThereOnceSortedAndTheHighestLevelWins(t *testing.
 	assert.Equal(t, "sdb is full of work", m.Conditions[0].Message, "of equals the first")
 }
 
+// room is what the filesystem plugin says of a mount.
+func room(point string, level plugins.Level) plugins.Verdict {
+	return plugins.Verdict{
+		Plugin: "filesystem", Resource: plugins.Filesystem, Scope: point, Level: level, Pressing: level,
+		Condition: "FilesystemPressure", Reason: "room on " + point + " is " + level.String(),
+	}
+}
+
+func TestAConditionIsNotClearWhileOneOfItsScopesCannotBeSeen(t *testing.T) {
+	hung := room("/mnt", plugins.None)
+	hung.Absent = "it does not answer"
+	second := room("/second", plugins.None)
+	second.Absent = "nothing is mounted here"
+	for _, list := range [][]plugins.Verdict{
+		{room("/a", plugins.None), hung, room("/z", plugins.None), second},
+		{hung, room("/a", plugins.None)},
+	} {
+		m, _ := Mark(round(0, nil, list...))
+		assert.Equal(t, []Condition{{
+			Type: "plimsoll.dev/FilesystemPressure", Status: corev1.ConditionUnknown, Reason: "NotSeen", Message: "room on /mnt is none",
+		}}, m.Conditions)
+	}
+	for _, list := range [][]plugins.Verdict{
+		{hung, room("/a", plugins.Soft)},
+		{room("/a", plugins.Soft), hung},
+	} {
+		m, _ := Mark(round(0, nil, list...))
+		assert.Equal(t, corev1.ConditionTrue, m.Conditions[0].Status)
+		assert.Equal(t, "room on /a is soft", m.Conditions[0].Message)
+	}
+}
+
+func TestAPluginThatNamesNobodyMarksTheNodeAndNobodyGoes(t *testing.T) {
+	full := room("/data", plugins.Soft)
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, room("/", plugins.None), full, memoryAt(plugins.None))
+	m, _ := Mark(in)
+	assert.Equal(t, map[string]corev1.TaintEffect{"plimsoll.dev/FilesystemPressure": corev1.TaintEffectPreferNoSchedule}, effects(m))
+	c := about(t, m, "plimsoll.dev/FilesystemPressure")
+	assert.Equal(t, corev1.ConditionTrue, c.Status)
+	assert.Equal(t, "Soft", c.Reason)
+	assert.Equal(t, "room on /data is soft", c.Message)
+
+	a := api{}
+	d, _ := play(in, &a)
+	assert.Empty(t, a.asked)
+	assert.Empty(t, d.Candidates)
+	assert.Equal(t, CodeSoft, d.Code)
+	assert.Equal(t, "soft: the node is marked, nobody has to go", d.Reason)
+	require.Len(t, d.Causes, 1)
+	assert.Equal(t, "/data", d.Causes[0].Scope)
+
+	in = round(0, []pods.Pod{pod("a"), pod("b")}, full, pressing(named("b", 30)))
+	d, _ = play(in, &a)
+	assert.Equal(t, []string{"b"}, a.uids(), "it neither adds a candidate to another rule's nor spares one")
+	assert.Equal(t, CodeEvicted, d.Code)
+	assert.Len(t, d.Causes, 2)
+}
+
 func TestAMarkStaysForTheTransitionPeriodAtEachLevelAndAcrossARestart(t *testing.T) {
 	for level, effect := range map[plugins.Level]corev1.TaintEffect{
 		plugins.Soft: corev1.TaintEffectPreferNoSchedule, plugins.Hard: corev1.TaintEffectNoSchedule,
@@ -112,6 +171,9 @@ func TestAMarkStaysForTheTransitionPeriodAtEachLevelAndAcrossARestart(t *testing
 		marks, m := Mark(in)
 		assert.Empty(t, marks.Taints, "the period is over")
 		assert.Equal(t, "Clear", about(t, marks, memoryKey).Reason)
+		_, m = Mark(then(in, 3599, m))
+		assert.NotEmpty(t, m.Marks, "that it was there is known for an hour")
+		_, m = Mark(then(in, 3600, m))
 		assert.Empty(t, m.Marks)
 	}
 }
@@ -175,6 +237,10 @@ func TestNothingIsWantedInADryRunOrWithoutAClusterAndAllIsRemembered(t *testing.
 	_, want := Mark(forReal)
 	dry, alone := forReal, forReal
 	dry.Config.DryRun, alone.Cluster = true, nil
+	for name, seen := range want.Marks {
+		seen.Worn, seen.On = plugins.None, time.Time{} // but for a taint that is not there
+		want.Marks[name] = seen
+	}
 	for _, in := range []Input{dry, alone} {
 		marks, m := Mark(in)
 		assert.Equal(t, Marks{}, marks)

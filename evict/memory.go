@@ -5,38 +5,78 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
+// MemoryVersion is raised when an older program would misread a Memory.
+const MemoryVersion = 2
+
 // Memory is what a round must know of those before it; it outlives the agent.
+// The zero value is that of nothing known: its budgets are empty.
 type Memory struct {
 	// Marks by condition, without Prefix.
 	Marks map[string]Seen `json:"marks,omitempty"`
-	// Last is the pod that was chosen last. It is kept before the API server is
-	// asked, so that an agent that was killed in between chooses no second one.
-	Last *Chosen `json:"last,omitempty"`
-	// Quiet is until when nobody is chosen.
-	Quiet time.Time `json:"quiet,omitzero"`
+	// Victims are the pods that were chosen, the newest last, until what they
+	// left behind is recorded. Each is kept before the API server is asked, so
+	// that an agent that was killed in between chooses nobody in its place.
+	Victims []Chosen `json:"victims,omitempty"`
+	// Quiet is until when nobody is chosen, and Settle until when nobody is for
+	// a verdict, by its plugin and scope.
+	Quiet  time.Time            `json:"quiet,omitzero"`
+	Settle map[string]time.Time `json:"settle,omitempty"`
+	// Pretended are the pods that a dry run counts as evicted, by the verdict
+	// that they went for, while it lasts.
+	Pretended map[string]Chosen `json:"pretended,omitempty"`
 	// Waiting are pods whose eviction was not granted, by UID.
 	Waiting map[string]Waiting `json:"waiting,omitempty"`
+	// Brake is until when the controller is asked for nobody, and why.
+	Brake Waiting `json:"brake,omitzero"`
 	// Failed are the UIDs of pods that the kubelet evicted; they stay listed.
 	Failed []string `json:"failed,omitempty"`
+	// Forced are the pods that plugins want gone whatever the levels, by plugin.
+	Forced []Forced `json:"forced,omitempty"`
+	// Kubelet is when it was last seen to evict, by the condition that it
+	// reports then; empty for one that is not known.
+	Kubelet map[string]time.Time `json:"kubelet,omitempty"`
+	Budgets Budgets              `json:"budgets,omitzero"`
+	Rules   map[string]Rule      `json:"rules,omitempty"`
+
+	// Last is the one victim that version 1 knew.
+	Last *Chosen `json:"last,omitempty"`
 }
 
 // Chosen is a pod that was chosen to go.
 type Chosen struct {
 	Victim
+	// Owner is whose budget it is charged to.
+	Owner string `json:"owner,omitempty"`
+	// Relief that each verdict expects of it, by plugin and scope. nil: not
+	// known, it counts for all as all that is missing.
+	Relief map[string]float64 `json:"relief,omitempty"`
 	// Decision is the ID of the Decision that chose it.
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
+	// Asked is when the controller was asked for it last: it is pending as long
+	// as the request stands.
+	Asked time.Time `json:"asked,omitzero"`
 	// Outcome is empty until the API server has answered.
 	Outcome Outcome `json:"outcome,omitempty"`
 	DryRun  bool    `json:"dryRun,omitempty"`
 	// GoneAt is when it was seen to be gone.
 	GoneAt time.Time `json:"goneAt,omitzero"`
-	// Settled: what the node was like afterwards is recorded.
-	Settled bool `json:"settled,omitempty"`
 }
+
+// How long a pod that was not granted waits, where the API server did not say:
+// doubled each time.
+const (
+	firstWait = 10 * time.Second
+	maxWait   = 5 * time.Minute
+	// unclear is how long a request without an answer may still come through:
+	// after that time the API server has given it up (its --request-timeout).
+	unclear = time.Minute
+	// victimsKept bounds what is remembered of victims.
+	victimsKept = 100
+)
 
 // Waiting is a pod whose eviction was not granted, and until when it is not
 // asked for again.
@@ -47,63 +87,126 @@ type Waiting struct {
 	Text  string    `json:"text"`
 }
 
-// How long a pod that was not granted waits, where the API server did not say:
-// doubled each time.
-const (
-	firstWait = 10 * time.Second
-	maxWait   = 5 * time.Minute
-	// late is how long after its grace period a pod still counts as ending.
-	late = 30 * time.Second
-	// unclear is how long a request without an answer may still come through:
-	// after that time the API server has given it up (its --request-timeout).
-	unclear = time.Minute
-)
+// Unknown is the memory of an agent that finds none: as if somebody had just
+// gone, and all budgets were used up.
+func Unknown(now time.Time, c Config) Memory { return Memory{Quiet: now.Add(c.Settle)} }
 
 func (m Memory) clone() Memory {
-	m.Marks, m.Waiting = maps.Clone(m.Marks), maps.Clone(m.Waiting)
-	if m.Marks == nil {
-		m.Marks = map[string]Seen{}
-	}
-	if m.Waiting == nil {
-		m.Waiting = map[string]Waiting{}
-	}
-	if m.Last != nil {
-		last := *m.Last
-		m.Last = &last
+	m.Marks, m.Settle, m.Waiting = cloned(m.Marks), cloned(m.Settle), cloned(m.Waiting)
+	m.Pretended, m.Kubelet = cloned(m.Pretended), cloned(m.Kubelet)
+	m.Victims = slices.Clone(m.Victims)
+	if m.Last != nil { // of version 1
+		m.Victims, m.Last = append(m.Victims, *m.Last), nil
 	}
 	return m
 }
 
-// Choose remembers that a pod is about to be evicted.
-func (m Memory) Choose(d *Decision, v Victim) Memory {
-	first := d.Time
-	if m.pending(d.Time) == v.UID { // asked for again: nothing is clear since then
-		first = m.Last.Time
+func cloned[V any](of map[string]V) map[string]V {
+	if of == nil {
+		return map[string]V{}
 	}
-	m.Last = &Chosen{Victim: v, Decision: d.ID, Time: first, DryRun: d.DryRun}
-	return m
+	return maps.Clone(of)
 }
 
-// Answered remembers what the API server said.
-func (m Memory) Answered(a Answer, settle time.Duration) Memory {
+// last is the newest victim; nil: none.
+func (m *Memory) last() *Chosen {
+	if len(m.Victims) == 0 {
+		return nil
+	}
+	return &m.Victims[len(m.Victims)-1]
+}
+
+// Choose remembers that candidate i is about to be evicted, and takes it out of
+// the budgets.
+func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	m = m.clone()
+	c := &d.Candidates[i]
+	v := d.Victim(i, in.Config.MaxGrace)
+	chosen := Chosen{Victim: v, Owner: ownerOf(c.Pod), Relief: map[string]float64{}, Decision: d.ID, Time: d.Time, DryRun: d.DryRun}
+	for _, o := range in.Levels.Verdicts {
+		if relief, named := reliefBy(o, c); named {
+			chosen.Relief[scopeOf(o)] = relief
+		}
+	}
+	pending := m.Pending(d.Time) == v.UID
+	if pending { // asked for again: nothing is clear since then
+		chosen.Time = m.last().Time
+	}
+	if in.Config.Via == ViaController {
+		v.Since, v.Plugin, v.Why = chosen.Time, c.Plugins[0], c.Why
+		chosen.Asked = d.Time
+		if v.Alone = in.alone(m, &chosen, c); v.Alone {
+			m.Budgets.Alone = aloneBucket().take(m.Budgets.Alone, in.Uptime)
+		}
+	}
+	if !pending && !d.DryRun {
+		m.Budgets = m.Budgets.spend(in.Config.Limits, c.Pod, in.Uptime)
+	}
+	m.Victims = append(slices.DeleteFunc(m.Victims, func(o Chosen) bool { return o.UID == v.UID }), chosen)
+	if over := len(m.Victims) - victimsKept; over > 0 {
+		m.Victims = m.Victims[over:]
+	}
+	return m, v
+}
+
+// Answered remembers what the API server said to the newest victim.
+func (m Memory) Answered(a Answer, c Config) Memory {
+	m = m.clone()
+	l := m.last()
+	l.Outcome = a.Outcome
+	if l.DryRun {
+		return m.pretend(a)
+	}
 	switch a.Outcome {
 	case Evicted:
-		m.Last.Outcome = a.Outcome
-		if m.Last.DryRun {
-			return m
-		}
-		m.Quiet = a.Time.Add(settle)
+		m.Brake = Waiting{}
+		m.settle(l, a.Time.Add(c.Settle))
 	case Gone: // somebody else ended it: its load is released all the same
-		m.Last.Outcome, m.Last.GoneAt = a.Outcome, a.Time
-		m.Quiet = a.Time.Add(settle)
+		l.GoneAt = a.Time
+		m.settle(l, a.Time.Add(c.Settle))
+		m.Budgets = m.Budgets.refund(c.Limits, l.Owner)
 	case Unanswered:
-		m.Last.Outcome = a.Outcome
-	case Blocked, Refused:
-		m.Waiting[m.Last.UID] = m.Waiting[m.Last.UID].again(a)
-		m.Last = nil
+	case Blocked, Refused, Braked:
+		m.wait(l.UID, a)
+		m.Budgets = m.Budgets.refund(c.Limits, l.Owner)
+		m.Victims = m.Victims[:len(m.Victims)-1]
 	}
 	return m
+}
+
+// pretend takes a dry run's victim out of those that are for real.
+func (m Memory) pretend(a Answer) Memory {
+	l := *m.last()
+	m.Victims = m.Victims[:len(m.Victims)-1]
+	switch a.Outcome {
+	case Evicted, Gone:
+		for scope := range l.Relief {
+			m.Pretended[scope] = l
+		}
+	case Blocked, Refused, Braked:
+		m.wait(l.UID, a)
+	case Unanswered:
+	}
+	return m
+}
+
+// wait before this pod is asked for again, or anybody is.
+func (m *Memory) wait(uid string, a Answer) {
+	if a.Outcome == Braked {
+		m.Brake = m.Brake.again(a)
+		return
+	}
+	m.Waiting[uid] = m.Waiting[uid].again(a)
+}
+
+// settle gives what a victim was to relieve time until then.
+func (m *Memory) settle(l *Chosen, until time.Time) {
+	if l.Relief == nil {
+		m.Quiet = later(m.Quiet, until)
+	}
+	for scope := range l.Relief {
+		m.Settle[scope] = later(m.Settle[scope], until)
+	}
 }
 
 func (w Waiting) again(a Answer) Waiting {
@@ -118,11 +221,11 @@ func (w Waiting) again(a Answer) Waiting {
 	return w
 }
 
-// pending is the UID of a pod that was just chosen and whose eviction nobody
+// Pending is the UID of a pod that was just chosen and whose eviction nobody
 // confirmed: it goes first, and no other instead. Later the pod itself tells.
-func (m Memory) pending(now time.Time) string {
-	l := m.Last
-	if l == nil || l.DryRun || !l.GoneAt.IsZero() || now.Sub(l.Time) >= unclear {
+func (m Memory) Pending(now time.Time) string {
+	l := m.last()
+	if l == nil || l.DryRun || !l.GoneAt.IsZero() || now.Sub(later(l.Time, l.Asked)) >= unclear {
 		return ""
 	}
 	if l.Outcome != "" && l.Outcome != Unanswered {
@@ -131,79 +234,12 @@ func (m Memory) pending(now time.Time) string {
 	return l.UID
 }
 
-// look brings the memory up to date with the pods as they are now.
-func (m Memory) look(in Input) Memory {
-	m = m.clone()
-	m = m.bound(in)
-	maps.DeleteFunc(m.Waiting, func(_ string, w Waiting) bool { return in.Time.Sub(w.Until) > maxWait })
-	if m.Last != nil && m.Last.DryRun && !(in.Config.DryRun && slices.ContainsFunc(in.Levels.Verdicts, hard)) {
-		m.Last = nil // that pressure is over, or from now on it is for real
+func levelsOf(in Input) map[string]plugins.Level {
+	levels := map[string]plugins.Level{}
+	for _, v := range in.Levels.Verdicts {
+		levels[scopeOf(v)] = v.Level
 	}
-	if in.known() {
-		m = m.lookAtLast(in).lookAtFailed(in)
-	}
-	return m
-}
-
-// bound keeps what is remembered from reaching further ahead than it ever is
-// set, or a clock that was set back would make it last for as long as that.
-func (m Memory) bound(in Input) Memory {
-	for uid, w := range m.Waiting {
-		w.Until = earlier(w.Until, in.Time.Add(maxWait))
-		m.Waiting[uid] = w
-	}
-	m.Quiet = earlier(m.Quiet, in.Time.Add(in.Config.Settle))
-	if m.Last != nil {
-		m.Last.Time = earlier(m.Last.Time, in.Time)
-	}
-	return m
-}
-
-// lookAtLast sees what has become of the last victim.
-func (m Memory) lookAtLast(in Input) Memory {
-	if m.Last == nil || m.Last.DryRun || !m.Last.GoneAt.IsZero() {
-		return m
-	}
-	p, there := byUID(in.Cluster.Pods, m.Last.UID)
-	switch {
-	case !there:
-		m.Last.GoneAt = in.Time
-		m.Quiet = later(m.Quiet, in.Time.Add(in.Config.Settle))
-	case !p.GoneBy.IsZero():
-		m.Last.Outcome = Evicted // also where the answer was lost
-	case m.Last.Outcome != Evicted && in.Time.Sub(m.Last.Time) >= unclear:
-		// It is still there: whoever does not answer for it keeps no other from going.
-		m.Waiting[p.UID] = m.Waiting[p.UID].again(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer for " + unclear.String()})
-		m.Last = nil
-	}
-	return m
-}
-
-// lookAtFailed sees whom the kubelet evicted: such a pod is not ending, it
-// fails and stays listed, and the node gets the same time to settle.
-func (m Memory) lookAtFailed(in Input) Memory {
-	var failed []string
-	for _, p := range in.Cluster.Pods.Pods {
-		if p.StatusReason != "Evicted" {
-			continue
-		}
-		failed = append(failed, p.UID)
-		if !slices.Contains(m.Failed, p.UID) {
-			m.Quiet = later(m.Quiet, in.Time.Add(in.Config.Settle))
-		}
-	}
-	slices.Sort(failed)
-	m.Failed = failed
-	return m
-}
-
-func byUID(l pods.List, uid string) (pods.Pod, bool) {
-	for _, p := range l.Pods {
-		if p.UID == uid {
-			return p, true
-		}
-	}
-	return pods.Pod{}, false
+	return levels
 }
 
 func later(a, b time.Time) time.Time {

@@ -78,14 +78,14 @@ func TestWhoHadEndedAlreadyCountsAsReleased(t *testing.T) {
 	in := three(0)
 	d, m := play(in, &a)
 	require.Equal(t, CodeGone, d.Code)
-	assert.Equal(t, at(0), m.Last.GoneAt)
-	assert.Equal(t, at(30), m.Quiet)
+	assert.Equal(t, at(0), m.last().GoneAt)
+	assert.Equal(t, at(30), m.Settle["memory-stall/node"])
 	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
 	for in = then(in, 1, restarted(t, m)); in.Time.Before(at(30)); in = then(in, 1, m) {
 		d, m = play(in, &a)
 		require.Equal(t, CodeSettle, d.Code)
 	}
-	assert.Equal(t, at(0), m.Last.GoneAt)
+	assert.Equal(t, at(0), m.last().GoneAt)
 	a.answer = nil
 	play(in, &a)
 	assert.Equal(t, []string{"a", "b"}, a.uids())
@@ -100,14 +100,14 @@ func TestAVictimThatIsGoneGivesTheNodeTimeToSettle(t *testing.T) {
 			in.Cluster.Pods.Pods[0].GoneBy = at(20)
 		}
 		_, m = play(in, &a)
-		require.Zero(t, m.Last.GoneAt)
+		require.Zero(t, m.last().GoneAt)
 	}
 	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
 	var d Decision
 	for ; in.Time.Before(at(15 + 30)); in = then(in, 1, restarted(t, m)) {
 		d, m = play(in, &a)
 		require.Equal(t, CodeSettle, d.Code)
-		require.Equal(t, at(15), m.Last.GoneAt, "it is seen once")
+		require.Equal(t, at(15), m.last().GoneAt, "it is seen once")
 	}
 	play(in, &a)
 	assert.Equal(t, []string{"a", "b"}, a.uids())
@@ -125,11 +125,11 @@ func TestNothingIsConcludedFromAListThatIsNotCurrent(t *testing.T) {
 		in = then(in, 5, m)
 		spoil(in.Cluster)
 		_, m = play(in, &a)
-		assert.Zero(t, m.Last.GoneAt, what)
-		assert.Equal(t, Evicted, m.Last.Outcome)
+		assert.Zero(t, m.last().GoneAt, what)
+		assert.Equal(t, Evicted, m.last().Outcome)
 		in.Cluster = nil
 		_, m = play(in, &a)
-		assert.Zero(t, m.Last.GoneAt)
+		assert.Zero(t, m.last().GoneAt)
 	}
 }
 
@@ -139,11 +139,11 @@ func TestALostAnswerIsSeenInThePod(t *testing.T) {
 	_, m := play(in, &a)
 	in = then(in, 5, m)
 	_, same := Decide(in)
-	assert.Equal(t, Unanswered, same.Last.Outcome)
+	assert.Equal(t, Unanswered, same.last().Outcome)
 	in.Cluster.Pods.Pods[0].GoneBy = at(25)
 	d, m := play(in, &a)
 	assert.Equal(t, CodeInFlight, d.Code)
-	assert.Equal(t, Evicted, m.Last.Outcome)
+	assert.Equal(t, Evicted, m.last().Outcome)
 	assert.Equal(t, []string{"a"}, a.uids())
 }
 
@@ -154,40 +154,42 @@ func TestADryRunsVictimIsNotWatched(t *testing.T) {
 	in = then(in, 5, m)
 	in.Cluster.Pods.Pods = nil
 	_, m = play(in, &api{})
-	assert.Zero(t, m.Last.GoneAt)
-	assert.Zero(t, m.Quiet)
+	assert.Empty(t, m.Victims)
+	assert.Empty(t, m.Settle)
 }
 
 func TestAClockThatWasSetBackHoldsNobodyBackForLong(t *testing.T) {
 	m := Memory{
 		Quiet:   at(86400),
 		Waiting: map[string]Waiting{"a": {Until: at(86400), Times: 1, Code: CodeBudget}, "b": {Until: at(86400), Times: 1, Code: CodeBudget}},
-		Last:    &Chosen{Victim: Victim{UID: "x"}, Time: at(86400)},
+		Victims: []Chosen{{Victim: Victim{UID: "x"}, Time: at(86400)}},
 	}
 	in := three(0)
 	in.Memory = m
 	in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pod("x"))
 	_, after := Decide(in)
-	assert.Equal(t, at(0), after.Last.Time)
+	assert.Equal(t, at(0), after.last().Time)
 	assert.Equal(t, at(30+30), later(after.Quiet, at(60)))
 	assert.Equal(t, at(300), after.Waiting["a"].Until)
-	assert.Equal(t, at(86400), m.Last.Time, "what was given is not changed")
+	assert.Equal(t, at(86400), m.last().Time, "what was given is not changed")
 	assert.Equal(t, at(86400), m.Waiting["a"].Until)
 
-	m.Last, in.Memory = nil, m
+	m.Victims = nil
+	in.Memory = m
 	_, after = Decide(in)
 	assert.Equal(t, at(30), after.Quiet)
 }
 
 func TestAnAnswerLeavesWhatWasKeptBeforeItAsItWas(t *testing.T) {
-	d, m := Decide(three(0))
+	in := three(0)
+	d, m := Decide(in)
 	for _, o := range []Outcome{Evicted, Gone, Unanswered, Blocked, Refused} {
-		chosen := m.Choose(&d, Victim{UID: "a"})
+		chosen, _ := m.Choose(in, &d, 0)
 		before := restarted(t, chosen)
-		chosen.Answered(Answer{Time: at(1), Outcome: o}, time.Second)
+		chosen.Answered(Answer{Time: at(1), Outcome: o}, in.Config)
 		assert.Empty(t, cmp.Diff(before, restarted(t, chosen)), o)
 	}
-	assert.Nil(t, m.Last)
+	assert.Empty(t, m.Victims)
 }
 
 func TestWhatARoundRemembersIsACopy(t *testing.T) {
@@ -197,7 +199,7 @@ func TestWhatARoundRemembersIsACopy(t *testing.T) {
 	before := restarted(t, first)
 	a.answer = nil
 	_, second := play(then(in, 10, first), &a)
-	require.Equal(t, "a", second.Last.UID)
+	require.Equal(t, "a", second.last().UID)
 	kept := restarted(t, second)
 	gone := then(in, 20, second)
 	gone.Cluster.Pods.Pods = nil

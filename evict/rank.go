@@ -13,13 +13,14 @@ import (
 func (in Input) rank(m Memory) []Considered {
 	joined := map[string]*ranked{}
 	for _, v := range in.Levels.Verdicts {
-		if v.Level == plugins.None {
+		if !calls(v) {
 			continue
 		}
 		for i, c := range v.Candidates {
 			r := joined[identity(c)]
 			if r == nil {
 				r = &ranked{Considered: Considered{Candidate: c}, rank: i}
+				r.Forced = false // join says it
 				joined[identity(c)] = r
 				in.identify(r)
 			}
@@ -28,7 +29,7 @@ func (in Input) rank(m Memory) []Considered {
 	}
 	list := make([]*ranked, 0, len(joined))
 	for _, r := range joined {
-		r.pending = r.Pod != nil && r.Pod.UID == m.pending(in.Time)
+		r.pending = r.Pod != nil && r.Pod.UID == m.Pending(in.Time)
 		list = append(list, r)
 	}
 	slices.SortFunc(list, (*ranked).before)
@@ -70,6 +71,13 @@ func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
 	if !slices.Contains(r.Plugins, v.Plugin) {
 		r.Plugins = append(r.Plugins, v.Plugin)
 	}
+	if c.Refused != "" {
+		return // one whose word is not taken adds nothing to another's
+	}
+	r.Refused, r.Forced = "", r.Forced || c.Forced
+	if was, _ := r.GraceSeconds.Get(); asksFor(c) > was { // who asks for more time has a reason
+		r.GraceSeconds = c.GraceSeconds
+	}
 	r.severity = max(r.severity, v.Pressing)
 	r.rank = min(r.rank, rank)
 	if c.Unit == r.Unit { // what is measured in another unit does not compare
@@ -77,12 +85,17 @@ func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
 	}
 }
 
+func asksFor(c plugins.Candidate) int64 {
+	seconds, _ := c.GraceSeconds.Get()
+	return seconds
+}
+
 // before orders candidates, totally: one that was already chosen and not
-// confirmed, then low QoS, lower priority, severity, the plugin's own order,
+// confirmed, then those that are forced, low QoS, lower priority, severity, the plugin's own order,
 // larger relief, name. What is no pod comes last.
 func (r *ranked) before(o *ranked) int {
 	return cmp.Or(
-		first(r.pending, o.pending), first(r.Pod != nil, o.Pod != nil), r.beforeByPod(o),
+		first(r.pending, o.pending), first(r.Forced, o.Forced), first(r.Pod != nil, o.Pod != nil), r.beforeByPod(o),
 		cmp.Compare(o.severity, r.severity), cmp.Compare(r.rank, o.rank), cmp.Compare(o.Relief, r.Relief),
 		strings.Compare(r.Name, o.Name), strings.Compare(r.Cgroup, o.Cgroup),
 	)

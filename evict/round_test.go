@@ -60,17 +60,25 @@ func pod(uid string, changes ...func(*pods.Pod)) pods.Pod {
 // round is one in which the API server is heard and evictions are for real.
 func round(second int, listed []pods.Pod, verdicts ...plugins.Verdict) Input {
 	in := Input{
-		Time: at(second), Levels: &plugins.Levels{Time: at(second), Verdicts: verdicts}, Config: DefaultConfig(),
+		Time: at(second), Uptime: up(second), Boot: "boot", Memory: seasoned(), Levels: &plugins.Levels{Time: at(second), Verdicts: verdicts}, Config: DefaultConfig(),
 		Cluster: &Cluster{Pods: pods.List{Pods: listed, Synced: true}},
 	}
-	in.Config.DryRun = false
+	in.Config.DryRun, in.Config.ReportFirst = false, 0
+	in.Config.Limits = Limits{PerRound: 1, PerMinute: 60, PerOwnerHour: 600} // its own tests say more
 	return in
 }
+
+// up is how long the machine is up at a moment.
+func up(second int) time.Duration { return 100*time.Hour + time.Duration(second)*time.Second }
+
+// seasoned is the memory of an agent that has run for long and evicted nobody.
+func seasoned() Memory { return Memory{Budgets: Budgets{Boot: "boot"}} }
 
 // then is the round some seconds after another, with the memory that it left.
 func then(in Input, seconds int, m Memory) Input {
 	before := in.Levels
 	in.Time = in.Time.Add(time.Duration(seconds) * time.Second)
+	in.Uptime += time.Duration(seconds) * time.Second
 	in.Levels = &plugins.Levels{Time: in.Time, Verdicts: before.Verdicts}
 	in.Before, in.Memory = before, m
 	return in
@@ -117,16 +125,17 @@ const asks = 5
 func play(in Input, a *api) (Decision, Memory) {
 	_, in.Memory = Mark(in)
 	d, m := Decide(in)
-	for range asks {
+	for range asks + in.Config.Limits.PerRound - 1 {
 		i, some := d.Next()
 		if !some {
 			break
 		}
-		v := d.Victim(i, in.Config.MaxGrace)
-		m = m.Choose(&d, v)
+		var v Victim
+		m, v = m.Choose(in, &d, i)
 		answer := a.evict(in.Time, v, d.DryRun)
 		d.Answered(i, answer)
-		m = m.Answered(answer, in.Config.Settle)
+		m = m.Answered(answer, in.Config)
+		d.More(in, m)
 	}
 	d.Postpone()
 	return d, m

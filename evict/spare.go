@@ -13,24 +13,47 @@ import (
 
 // spare is why one candidate does not go, whatever the round; empty when it
 // may. It is judged on the host's own copy of the pod.
-func (in Input) spare(m Memory, c *Considered) (Code, string) {
-	if in.Cluster == nil {
+func (r *sitting) spare(c *Considered) (Code, string) {
+	if c.Refused != "" {
+		return CodeNotShown, "the plugin's word is not taken for it: " + c.Refused
+	}
+	if r.Cluster == nil {
 		return "", ""
 	}
-	if code, why := spareByPod(c); code != "" {
+	if code, why := r.spareByPod(c); code != "" {
 		return code, why
 	}
-	w, waiting := m.Waiting[c.Pod.UID]
+	w, waiting := r.memory.Waiting[c.Pod.UID]
+	ours := slices.IndexFunc(r.memory.Victims, func(l Chosen) bool {
+		_, ending := r.victimEnds(&l)
+		return l.UID == c.Pod.UID && ending
+	})
 	switch {
-	case waiting && in.Time.Before(w.Until):
+	case ours >= 0: // its end is not seen in it yet
+		return CodeInFlight, "it was evicted at " + clock(r.memory.Victims[ours].Time)
+	case waiting && r.Time.Before(w.Until):
 		return w.Code, fmt.Sprintf("not asked for again until %s: %s", clock(w.Until), w.Text)
-	case c.Pod.OptedOut && slices.Contains(in.Config.OptOutHard, c.Pod.Namespace):
-		return CodeOptedOut, "plimsoll.dev/skip-eviction is true" // at soft nobody goes anyway
+	case c.Pod.OptedOut && (r.softly(c) || slices.Contains(r.Config.OptOutHard, c.Pod.Namespace)):
+		return CodeOptedOut, "plimsoll.dev/skip-eviction is true"
 	}
-	if key := in.tolerated(c.Pod); key != "" {
+	if key := r.tolerated(c.Pod); key != "" {
 		return CodeTolerates, "it tolerates the taint " + key + " and would come back here"
 	}
-	return in.spareByVerdicts(c)
+	if code, why := r.spareByVerdicts(c); code != "" {
+		return code, why
+	}
+	if r.memory.Pending(r.Time) == c.Pod.UID { // its token is taken already
+		return "", ""
+	}
+	return r.ownerRate(r.memory, c.Pod)
+}
+
+// softly: no verdict names it that is hard, and nobody forces it.
+func (r *sitting) softly(c *Considered) bool {
+	return !c.Forced && !slices.ContainsFunc(r.Levels.Verdicts, func(v plugins.Verdict) bool {
+		_, named := reliefBy(v, c)
+		return named && hard(v)
+	})
 }
 
 // tolerated is the key of a taint that is there, or will be, and does not keep
@@ -45,7 +68,7 @@ func (in Input) tolerated(p *pods.Pod) string {
 	return ""
 }
 
-func spareByPod(c *Considered) (Code, string) {
+func (in Input) spareByPod(c *Considered) (Code, string) {
 	switch {
 	case c.PodUID == "":
 		return CodeNotAPod, "not a pod"
@@ -55,6 +78,8 @@ func spareByPod(c *Considered) (Code, string) {
 		return protection(c.Pod)
 	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
 		return CodeFinished, "it has ended: " + c.Pod.Phase
+	case !c.Pod.GoneBy.IsZero() && in.late(c.Pod.GoneBy):
+		return CodeLate, fmt.Sprintf("it should have ended by %s: its load counts as released no more", clock(c.Pod.GoneBy))
 	case !c.Pod.GoneBy.IsZero():
 		return CodeInFlight, "it is ending until " + clock(c.Pod.GoneBy)
 	}
@@ -71,21 +96,17 @@ func protection(p *pods.Pod) (Code, string) {
 
 // spareByVerdicts: a candidate goes for a verdict that names it and for which
 // somebody may go, not for another one.
-func (in Input) spareByVerdicts(c *Considered) (Code, string) {
+func (r *sitting) spareByVerdicts(c *Considered) (Code, string) {
 	var naming []plugins.Verdict
-	for _, v := range in.Levels.Verdicts {
+	for _, v := range r.Levels.Verdicts {
 		if _, named := reliefBy(v, c); named {
 			naming = append(naming, v)
 		}
 	}
-	if code, why := in.mutes(naming); code != "" {
-		return code, why
+	if m := r.mutes(naming, c.Forced); m.code != "" {
+		return m.code, m.why
 	}
-	free := func(v plugins.Verdict) bool {
-		code, _ := in.mute(v)
-		return code == ""
-	}
-	if !in.helps(c, free) {
+	if !c.Forced && !r.helps(c, r.free) {
 		return CodeTooSmall, "its going would not end this: " + c.Why
 	}
 	return "", ""
@@ -104,7 +125,7 @@ func (in Input) helps(c *Considered, counts func(plugins.Verdict) bool) bool {
 // false where it does not name it.
 func reliefBy(v plugins.Verdict, c *Considered) (relief float64, named bool) {
 	for _, o := range v.Candidates {
-		if identity(o) == identity(c.Candidate) {
+		if o.Refused == "" && identity(o) == identity(c.Candidate) {
 			relief, named = max(relief, o.Relief), true
 		}
 	}

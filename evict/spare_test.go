@@ -49,6 +49,7 @@ func TestEachReasonSparesItsCandidateAndNoOther(t *testing.T) {
 	}
 	held, blind := pressing(named("a", 30)), pressing(named("a", 30))
 	held.Pressing, blind.Absent = plugins.Soft, "no PSI"
+	held.Scope, blind.Scope = "numa0", "numa1"
 	relieved := func(condition string) func(*Input) {
 		return func(in *Input) {
 			in.Levels.Verdicts = []plugins.Verdict{disk(plugins.Hard, named("a", 30)), pressing(named("b", 30))}
@@ -59,7 +60,9 @@ func TestEachReasonSparesItsCandidateAndNoOther(t *testing.T) {
 		CodeNotAPod:    {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].PodUID = "" }, func(*Input) {}},
 		CodeUnknownPod: {listed(func(p *pods.Pod) { p.CgroupUID, p.UID = "A", "A" }), listed(func(p *pods.Pod) { p.Name = "A" })},
 		CodeFinished:   {listed(phase("Succeeded")), listed(phase("Unknown"))},
-		CodeInFlight:   {listed(func(p *pods.Pod) { p.GoneBy = at(-3600) }), listed()},
+		CodeInFlight:   {listed(func(p *pods.Pod) { p.GoneBy = at(-29) }), listed()},
+		CodeLate:       {listed(func(p *pods.Pod) { p.GoneBy = at(-30) }), listed()},
+		CodeNotShown:   {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Refused = "it was not shown to it" }, listed()},
 		CodeOptedOut:   {optOut("other", "shop"), optOut("other")},
 		CodeTooSmall:   {sized(9.99), sized(10)},
 		CodeBudget:     {waits(at(0).Add(1), CodeBudget), waits(at(0), CodeBudget)},
@@ -98,7 +101,7 @@ func TestEveryProtectionSparesAndAllOfThemAreTold(t *testing.T) {
 		assert.Equal(t, "never evicted: since it is "+code+"; and for more", d.Candidates[0].Because)
 		assert.Equal(t, CodeNobody, d.Code)
 		assert.Empty(t, a.asked)
-		assert.Nil(t, m.Last)
+		assert.Empty(t, m.Victims)
 	}
 }
 

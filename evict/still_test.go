@@ -22,9 +22,9 @@ func stillInput() Input {
 		return pods.Pod{UID: uid, CgroupUID: uid, Namespace: "n", Name: uid, Phase: "Running", GraceSeconds: 30}
 	}
 	c := DefaultConfig()
-	c.DryRun = false
+	c.DryRun, c.ReportFirst = false, 0
 	return Input{
-		Time: now, Config: c,
+		Time: now, Uptime: up(0), Boot: "boot", Memory: seasoned(), Config: c,
 		Levels: &plugins.Levels{Time: now, Verdicts: []plugins.Verdict{{
 			Plugin: "p", Scope: "node", Condition: "MemoryContention", Level: plugins.Hard, Pressing: plugins.Hard,
 			Candidates: []plugins.Candidate{named("one", 9), named("two", 8)},
@@ -61,7 +61,7 @@ func TestAChoiceIsCarriedOutOnlyIfItStillHolds(t *testing.T) {
 			require.Equal(t, CodeNext, d.Code, d.Reason)
 			later := stillInput()
 			row.change(&later)
-			assert.Equal(t, row.holds, Still(later, &d, Victim{UID: "one"}))
+			assert.Equal(t, row.holds, Still(later, &d, 0))
 		})
 	}
 }
@@ -96,10 +96,10 @@ func TestAPodThatNobodyAnswersForKeepsNoOtherFromGoing(t *testing.T) {
 	for range 12 { // rounds of 10 s
 		d, m := Decide(in)
 		if i, some := d.Next(); some {
-			v := d.Victim(i, time.Minute)
+			var v Victim
+			m, v = m.Choose(in, &d, i)
 			asked[v.UID]++
-			m = m.Choose(&d, v)
-			m = m.Answered(Answer{Time: in.Time, Outcome: Unanswered, Text: "timeout"}, in.Config.Settle)
+			m = m.Answered(Answer{Time: in.Time, Outcome: Unanswered, Text: "timeout"}, in.Config)
 		}
 		in.Time = in.Time.Add(10 * time.Second)
 		in.Levels.Time = in.Time

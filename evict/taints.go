@@ -60,7 +60,7 @@ func (t *Tainter) Apply(ctx context.Context, node *corev1.Node, want []corev1.Ta
 				return nil, fmt.Errorf("taint node %s: %w", t.Node, err)
 			}
 		}
-		patch, changed := taintPatch(node, want, t.now())
+		patch, changed := taintPatch(node, nodeTaints{}, want, t.now())
 		if !changed {
 			return node, nil
 		}
@@ -69,7 +69,7 @@ func (t *Tainter) Apply(ctx context.Context, node *corev1.Node, want []corev1.Ta
 			t.say(node, after)
 			return after, nil
 		}
-		if !isStale(err) {
+		if !IsStale(err) {
 			break
 		}
 		node = nil
@@ -93,10 +93,10 @@ func (t *Tainter) patch(ctx context.Context, patch []byte) (*corev1.Node, error)
 // fieldManager is the name under which the API server records what we wrote.
 const fieldManager = "plimsoll-agent"
 
-// isStale: the Node is not as the patch says it was. The API server answers a
+// IsStale tells whether a patch failed because the Node is not as it says it was. The API server answers a
 // failed test with a 422 that has no reason (handlers/patch.go), and a refused
 // value with one whose reason is Invalid.
-func isStale(err error) bool {
+func IsStale(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true
 	}
@@ -144,19 +144,50 @@ func (o OwnTaint) same(p OwnTaint) bool { return o.Key == p.Key && o.Effect == p
 
 func (o OwnTaint) is(t corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }
 
+// wire is how an object writes its taints.
+type wire interface {
+	// was is the list as it was read, nil where there is none.
+	was(node *corev1.Node) any
+	// is is the list as it should be.
+	is(taints []corev1.Taint) any
+}
+
+// nodeTaints are written as they are.
+type nodeTaints struct{}
+
+func (nodeTaints) was(node *corev1.Node) any {
+	if len(node.Spec.Taints) == 0 {
+		return nil
+	}
+	return node.Spec.Taints
+}
+
+func (nodeTaints) is(taints []corev1.Taint) any { return taints }
+
 // taintPatch is the JSON patch that makes a Node carry the wanted taints, and
 // whether there is anything to change. It tests that the taints and the record
 // are still as in node, so no change of anybody else is lost.
-func taintPatch(node *corev1.Node, want []corev1.Taint, now time.Time) (patch []byte, changed bool) {
+func taintPatch(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) (patch []byte, changed bool) {
+	ops, changed := taintOps(node, as, want, now)
+	if !changed {
+		return nil, false
+	}
+	return encodeOps(ops)
+}
+
+func taintOps(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) (list []op, changed bool) {
 	taints, record := mergeTaints(node.Spec.Taints, Owned(node), want, now)
 	was, recorded := node.Annotations[TaintsAnnotation]
 	is := encodeRecord(record)
 	if slices.EqualFunc(taints, node.Spec.Taints, equalTaints) && was == is && recorded == (is != "") {
 		return nil, false
 	}
-	list := append(recordOps(node, is),
-		op{"test", "/spec/taints", orNull(node.Spec.Taints)},
-		op{"add", "/spec/taints", taints})
+	return append(recordOps(node, is),
+		op{"test", "/spec/taints", as.was(node)},
+		op{"add", "/spec/taints", as.is(taints)}), true
+}
+
+func encodeOps(list []op) (patch []byte, some bool) {
 	patch, err := json.Marshal(list)
 	if err != nil { // strings and times: it cannot be
 		return nil, false
@@ -243,13 +274,17 @@ func recordOps(node *corev1.Node, record string) []op {
 	return []op{{"test", recordPath, was}, {"add", recordPath, record}}
 }
 
-func orNull(taints []corev1.Taint) any {
-	if len(taints) == 0 {
-		return nil
-	}
-	return taints
-}
-
 func equalTaints(a, b corev1.Taint) bool {
 	return a.MatchTaint(&b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
+}
+
+// LiftPatch is the JSON patch that takes the taints of ours off a Node, for
+// whoever cleans up after an agent, and whether there are any. It fails when the
+// Node changed since: what was decided by may be another.
+func LiftPatch(node *corev1.Node) (patch []byte, some bool) {
+	ops, some := taintOps(node, nodeTaints{}, nil, time.Time{})
+	if !some {
+		return nil, false
+	}
+	return encodeOps(append([]op{{"test", "/metadata/resourceVersion", node.ResourceVersion}}, ops...))
 }

@@ -143,7 +143,7 @@ func TestNobodyLosesATaintToAnotherWriter(t *testing.T) {
 				return
 			}
 			conflicts++
-			require.True(t, isStale(err), "%v", err)
+			require.True(t, IsStale(err), "%v", err)
 			require.Less(t, try, 100)
 		}
 	}
@@ -163,7 +163,7 @@ func TestATaintTheAPIServerWillNotHaveIsAnErrorAtOnce(t *testing.T) {
 	writer := newTainter(t, c, "taint-invalid")
 	_, err := writer.Apply(t.Context(), nil, []corev1.Taint{taint("not a key!", no)})
 	require.ErrorContains(t, err, "taint node taint-invalid: ")
-	assert.False(t, isStale(err), "%v", err)
+	assert.False(t, IsStale(err), "%v", err)
 	writer.Node = "taint-nobody"
 	_, err = writer.Apply(t.Context(), nil, nil)
 	require.ErrorContains(t, err, "not found")

@@ -45,7 +45,7 @@ func nodeWith(taints []corev1.Taint, record []OwnTaint) *corev1.Node {
 
 // patched is the node after the patch, as the API server would apply it.
 func patched(t testing.TB, node *corev1.Node, want []corev1.Taint, now time.Time) (*corev1.Node, bool) {
-	patch, changed := taintPatch(node, want, now)
+	patch, changed := taintPatch(node, nodeTaints{}, want, now)
 	if !changed {
 		return node, false
 	}
@@ -172,7 +172,7 @@ func TestAnyChangeOfTaintsOrRecordSinceMakesThePatchFail(t *testing.T) {
 		{"nothing", ours, nil, func(n *corev1.Node) {}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			patch, changed := taintPatch(c.node(), c.want, time.Unix(100, 0))
+			patch, changed := taintPatch(c.node(), nodeTaints{}, c.want, time.Unix(100, 0))
 			require.True(t, changed)
 			then := c.node()
 			c.change(then)
@@ -269,7 +269,7 @@ func FuzzTheTaintsAgreeWithASlowModel(f *testing.F) {
 		}
 		assert.Equal(t, wantTaints, taints)
 		assert.Equal(t, wantOurs, ours)
-		_, again := taintPatch(after, wanted, time.Unix(200, 0))
+		_, again := taintPatch(after, nodeTaints{}, wanted, time.Unix(200, 0))
 		assert.False(t, again)
 	})
 }

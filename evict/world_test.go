@@ -25,6 +25,8 @@ type world struct {
 	strict float64
 	// What the plugins say of memory and disk, and the kubelet of itself.
 	memory, disk [2]plugins.Level // level, pressing
+	target       float64          // of memory, to be given back
+	rules        map[string]plugins.Rule
 	absent       bool
 	kubelet      []string
 	marked       string
@@ -35,9 +37,10 @@ type living struct {
 	pods.Pod
 	relief, traffic  float64
 	blocked, refused bool
-	// ours: we evicted it. ends is when it goes, gone when it went.
-	ours       bool
-	ends, gone time.Time
+	// ours is when we evicted it, ends when it goes, gone when it went.
+	ours, ends, gone time.Time
+	// scopes that named it when it was asked for.
+	scopes []string
 }
 
 // listed is what the API server listed at a time.
@@ -49,6 +52,9 @@ type listed struct {
 func newWorld(seed uint64) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 1)), now: at(0), config: DefaultConfig()}
 	w.config.DryRun, w.config.OptOutHard = w.chance(0.2), []string{"strict"}
+	w.config.Limits = []Limits{{1, 60, 3600}, {3, 60, 3600}, {3, 5, 60}, {2, 2, 4}}[w.random.IntN(4)]
+	w.config.ReportFirst = time.Duration(w.random.IntN(2)) * time.Minute
+	w.target, w.rules = []float64{10, 10, 45}[w.random.IntN(3)], map[string]plugins.Rule{}
 	w.strict = []float64{0.2, 0.2, 0.9}[w.random.IntN(3)]
 	for range 3 + w.random.IntN(12) {
 		w.bear("")
@@ -66,6 +72,7 @@ func (w *world) bear(name string) {
 	w.born++
 	p := &living{relief: float64(w.random.IntN(40)), traffic: w.random.Float64()}
 	p.Pod = pod(fmt.Sprint("u", w.born), priority(int32(w.random.IntN(3))))
+	p.Owner.Name = w.pick("web-1", "web-2", "db-1")
 	p.LowQoS, p.OptedOut = w.chance(0.3), w.chance(0.2)
 	p.Namespace, p.Phase = w.pick("shop", "strict"), w.pick("Running", "Running", "Running", "Pending", "Succeeded")
 	p.GraceSeconds = int64(w.random.IntN(60))
@@ -108,6 +115,7 @@ func (w *world) pass(seconds int) {
 			p.gone = w.now
 		case w.chance(0.005):
 			p.Phase, p.StatusReason = "Failed", "Evicted"
+			p.StatusMessage = w.pick("", "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
 		case w.chance(0.02):
 			p.blocked, p.OptedOut = !p.blocked, !p.OptedOut
 		case w.chance(0.02):
@@ -156,6 +164,12 @@ func (w *world) change() {
 	if w.chance(0.02) {
 		w.config.DryRun = !w.config.DryRun
 	}
+	if w.chance(0.02) {
+		w.config.DryRunPlugins = [][]string{nil, {"disk-contention"}, {"*", "-disk-contention"}}[w.random.IntN(3)]
+	}
+	if w.chance(0.01) {
+		w.rules["memory-stall"] = plugins.Rule{Hash: fmt.Sprint(w.now), Lasts: 20 * time.Second}
+	}
 }
 
 // lag is how old at most a list and a cgroup may be.
@@ -185,6 +199,7 @@ func (w *world) cluster() *Cluster {
 // verdicts are what the plugins see, which is the truth about cgroups.
 func (w *world) verdicts() []plugins.Verdict {
 	memory, disk := pressing(), disk(w.disk[0])
+	memory.Target = probes.Some(w.target)
 	memory.Level, memory.Pressing, disk.Pressing = w.memory[0], w.memory[1], w.disk[1]
 	disk.Whole = probes.Some(1.0)
 	if w.absent {
@@ -230,7 +245,7 @@ func (w *world) evict(v Victim, dryRun bool) Answer {
 	default:
 		a.Outcome = Evicted
 		if !dryRun {
-			w.pods[i].ours = true
+			w.pods[i].ours = w.now
 			w.end(w.pods[i], v.GraceSeconds)
 		}
 	}

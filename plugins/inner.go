@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -11,9 +12,9 @@ import (
 //  1. Write a file named after it with a struct whose exported fields are its
 //     configuration (tags yaml, unit, why) and these three methods. The
 //     methods are pure: they read the View, do no I/O, keep nothing and never
-//     wait. What they must remember stands in the Verdict, which comes back
+//     wait. What they must remember stands in the Verdicts, which come back
 //     with the next View.
-//  2. Name its configuration in Config and list it in Inners, both below.
+//  2. Name its configuration in Config and list it in every, both below.
 //     Documentation and `config print` follow from the tags.
 //  3. Test it by a table over hand-made Samples, and show that it says nothing
 //     on a healthy busy node.
@@ -23,19 +24,21 @@ import (
 type Inner interface {
 	// Name is the plugin's name, in kebab case.
 	Name() string
-	// Threshold says whether and how hard the threshold is met.
-	Threshold(View) Verdict
-	// Top names at most n workloads that should go, the most deserving first.
-	// It is asked only while the threshold is met.
-	Top(v View, n int) []Candidate
+	// Threshold says whether and how hard the threshold is met, once for each
+	// scope that it watches (the node, or each device), always in one order. A
+	// scope that is there no more is left out.
+	Threshold(View) []Verdict
+	// Top names at most n workloads that should go for one of these verdicts,
+	// the most deserving first. It is asked only while its threshold is met.
+	Top(v View, of Verdict, n int) []Candidate
 }
 
 // View is what an inner plugin sees.
 type View struct {
 	*probes.Snapshot
-	// Previous is the plugin's own last verdict; zero at the first tick and
+	// Previous are the plugin's own last verdicts; none at the first tick and
 	// after its configuration changed.
-	Previous Verdict
+	Previous []Verdict
 	// Monotonic now, on the snapshot's clock.
 	Monotonic time.Duration
 	// Since is when the plugin began to watch, on the same clock: what is
@@ -44,24 +47,80 @@ type View struct {
 	// WarmingUp: the node booted or the agent started a short while ago, and
 	// only memory-hard is judged.
 	WarmingUp bool
+	// Usual is how long requests usually take, of each disk.
+	Usual Baselines
+}
+
+// Was is the plugin's own last verdict about a scope; zero when there was none.
+func (v View) Was(scope string) Verdict {
+	i := slices.IndexFunc(v.Previous, func(w Verdict) bool { return w.Scope == scope })
+	if i < 0 {
+		return Verdict{}
+	}
+	return v.Previous[i]
 }
 
 // Inners is the complete list of inner plugins for a configuration.
 func Inners(c Config) []Inner {
 	var list []Inner
-	if c.MemoryStall.Enabled {
-		list = append(list, c.MemoryStall)
+	for _, p := range every(c) {
+		if p.enabled {
+			list = append(list, p.Inner)
+		}
 	}
 	return list
+}
+
+// Names of all inner plugins, in use or not: no other plugin may take one.
+func Names() []string {
+	var names []string
+	for _, p := range every(Config{}) {
+		names = append(names, p.Name())
+	}
+	return names
+}
+
+// switched is a plugin that can be switched off.
+type switched struct {
+	Inner
+	enabled bool
+}
+
+// every inner plugin there is.
+func every(c Config) []switched {
+	return []switched{
+		{c.MemoryStall, c.MemoryStall.Enabled},
+		{c.DiskContention, c.DiskContention.Enabled},
+		{c.NetworkContention, c.NetworkContention.Enabled},
+		{c.Filesystem, c.Filesystem.Enabled},
+		{c.OOMStorm, c.OOMStorm.Enabled},
+		{c.CPUSuppression, c.CPUSuppression.Enabled},
+		{c.ReclaimedOvercommit, c.ReclaimedOvercommit.Enabled},
+		{c.RSSOveruse, c.RSSOveruse.Enabled},
+	}
 }
 
 // Config is the configuration of all inner plugins.
 type Config struct {
 	WarmUp      time.Duration `yaml:"warmUp" why:"How long after boot or start soft levels do not count: a starting node is busy, and nothing is known of its usual day."`
 	MemoryStall MemoryStall   `yaml:"memoryStall" why:"Whether the whole node stands still for memory while little is available."`
+
+	DiskContention DiskContention `yaml:"diskContention" why:"Whether some workload waits for a disk because of others, and the disk is much slower than it usually is."`
+
+	NetworkContention NetworkContention `yaml:"networkContention" why:"Whether a link of the node is full, and TCP has to send again."`
+	Filesystem        FilesystemRoom    `yaml:"filesystem" why:"Whether a filesystem that is watched, and that no kubelet judges, runs out of room or of files."`
+	OOMStorm          OOMStorm          `yaml:"oomStorm" why:"Whether processes of one workload are killed again and again for want of memory."`
+
+	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a pod of low QoS has far less CPU than it asks for, for long, so that it would run better elsewhere."`
+	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the pods of low QoS together ask for more than what is lent to them on this node."`
+	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod holds much more memory than it asked for."`
 }
 
 // Default is the configuration of a fresh install.
 func Default() Config {
-	return Config{WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall()}
+	return Config{
+		WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall(), DiskContention: DefaultDiskContention(),
+		NetworkContention: DefaultNetworkContention(), Filesystem: DefaultFilesystemRoom(), OOMStorm: DefaultOOMStorm(),
+		CPUSuppression: DefaultCPUSuppression(), ReclaimedOvercommit: DefaultReclaimedOvercommit(), RSSOveruse: DefaultRSSOveruse(),
+	}
 }

@@ -3,7 +3,6 @@ package plugins
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +53,7 @@ const (
 func (MemoryStall) Name() string { return "memory-stall" }
 
 // Threshold judges hard and soft, each with its own hysteresis.
-func (m MemoryStall) Threshold(v View) Verdict {
+func (m MemoryStall) Threshold(v View) []Verdict {
 	soft := m.judge(v, Soft, m.Soft, softFloor*m.KubeletEvictionHard)
 	hard := m.judge(v, Hard, m.Hard, hardFloor*m.KubeletEvictionHard)
 	if v.WarmingUp {
@@ -62,7 +61,8 @@ func (m MemoryStall) Threshold(v View) Verdict {
 	}
 	out := Verdict{Resource: Memory, Scope: "node", Condition: "MemoryContention", Unit: "ratio", Operator: ">="}
 	out.Evidence = append(hard.evidence, soft.evidence...)
-	out.Met, out.Held = v.Previous.Met, v.Previous.Held
+	was := v.Was(out.Scope)
+	out.Met, out.Held = was.Met, was.Held
 	out.latch(v, Soft, soft.met, soft.held, m.Cleared)
 	out.latch(v, Hard, hard.met, hard.held, m.Cleared)
 	shown, rule := soft, m.Soft
@@ -73,8 +73,9 @@ func (m MemoryStall) Threshold(v View) Verdict {
 	out.Observed, out.Threshold = shown.stall, probes.Some(rule.StallFull)
 	out.Target, out.Whole = m.release(v)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < m.Soft.Over
+	out.Urgent = hard.met && hard.under
 	out.Reason = shown.say(out.Level, v.WarmingUp)
-	return out
+	return []Verdict{out}
 }
 
 // release is what must be given back for the node to be out of reach of soft
@@ -89,41 +90,19 @@ func (m MemoryStall) release(v View) (target, whole probes.Opt[float64]) {
 	return probes.Some(max(0, enough-float64(available))), probes.Some(float64(total))
 }
 
-// latch applies hysteresis to one level: it comes on when met, and goes off
-// when it was not worth keeping for the whole of cleared, all of it seen.
-func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Duration) {
-	i := level - Soft
-	if met || held {
-		v.Held[i] = view.Monotonic
-	}
-	_, seen := view.Over(cleared)
-	if met {
-		v.Pressing = max(v.Pressing, level)
-	}
-	switch {
-	case met:
-		v.Met[i] = true
-	case v.Met[i] && seen && view.Monotonic-v.Held[i] >= cleared:
-		v.Met[i] = false
-	}
-	if v.Met[i] {
-		v.Level = max(v.Level, level)
-	}
-}
-
-// stallJudgement is one rule against one snapshot.
+// stallJudgement is one of the two rules against one snapshot.
 type stallJudgement struct {
-	met, held bool
-	stall     probes.Opt[float64]
-	evidence  []Evidence
-	absent    string
+	judgement
+	stall probes.Opt[float64]
+	// under: below the floor all the time, whoever stalls.
+	under bool
 }
 
 func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) stallJudgement {
 	w, covered := v.Over(rule.Over)
 	covered = covered && v.Monotonic-v.Since >= rule.Over
 	full, own, why := nodeStall(v.Snapshot, w)
-	j := stallJudgement{stall: full, absent: why}
+	j := stallJudgement{judgement: judgement{absent: why}, stall: full}
 	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // else it never will be
 		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Over)
 	}
@@ -134,51 +113,43 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	}
 	stalls := j.compare(level, what, full, ">=", rule.StallFull, "ratio", why)
 	little := j.compare(level, "memory available", v.Memory.AvailableRatio, "<", rule.Available, "ratio", "not in /proc/meminfo")
+	swapless := level == Hard && j.swapEnds(v.Snapshot, w)
 	moves := j.compare(level, "global reclaim, pages scanned per second", scans, ">", 0, "pages", "not in /proc/vmstat")
-	under := j.compare(level, "memory available throughout "+rule.Over.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
-	j.met = covered && moves && (stalls && little || under)
-	j.held = m.worthKeeping(v, rule, floor)
+	j.under = j.compare(level, "memory available throughout "+rule.Over.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
+	j.met = covered && moves && (stalls && (little || swapless) || j.under)
+	j.held = m.worthKeeping(v, level, rule, floor)
 	return j
 }
 
+// swapFree is the share of the swap below which it is as good as full.
+const swapFree = 0.10
+
+// swapEnds says whether a node that swaps has hardly any swap left and brings
+// pages back: what it reclaims next has nowhere to go, however much looks
+// available.
+func (j *stallJudgement) swapEnds(s *probes.Snapshot, w probes.Window) bool {
+	total, ok1 := s.Memory.SwapTotalBytes.Get()
+	free, ok2 := s.Memory.SwapFreeBytes.Get()
+	if !ok1 || !ok2 || total == 0 {
+		return false
+	}
+	full := j.compare(Hard, "swap free", probes.Some(float64(free)/float64(total)), "<", swapFree, "ratio", "")
+	back := j.compare(Hard, "pages swapped in per second", w.Memory().SwapInsPerSecond, ">", 0, "pages", "not in /proc/vmstat")
+	return full && back
+}
+
 // worthKeeping is the rule again, easier to meet and over the last seconds.
-func (m MemoryStall) worthKeeping(v View, rule StallRule, floor uint64) bool {
+func (m MemoryStall) worthKeeping(v View, level Level, rule StallRule, floor uint64) bool {
 	w, _ := v.Over(heldOver)
 	full, _, _ := nodeStall(v.Snapshot, w)
 	stall, ok1 := full.Get()
 	ratio, ok2 := v.Memory.AvailableRatio.Get()
 	available, ok3 := v.Memory.AvailableBytes.Get()
 	scans, _ := w.Memory().ScansPerSecond.Get() // absent: then nothing was met either
-	stalls := ok1 && ok2 && stall >= rule.StallFull*heldStall && ratio < rule.Available*heldAvailable
+	swapless := level == Hard && (&stallJudgement{}).swapEnds(v.Snapshot, w)
+	stalls := ok1 && ok2 && stall >= rule.StallFull*heldStall && (ratio < rule.Available*heldAvailable || swapless)
 	under := ok3 && float64(available) < float64(floor)*heldAvailable
 	return scans > 0 && (stalls || under)
-}
-
-// compare makes one comparison and keeps it as evidence; what is absent is
-// not met.
-func (j *stallJudgement) compare(level Level, what string, observed probes.Opt[float64], op string, threshold float64, unit, why string) bool {
-	e := Evidence{Rule: level, What: what, Observed: observed, Operator: op, Threshold: threshold, Unit: unit}
-	o, ok := observed.Get()
-	switch {
-	case !ok:
-		e.Absent = why
-	case op == "<":
-		e.Met = o < threshold
-	case op == ">":
-		e.Met = o > threshold
-	default:
-		e.Met = o >= threshold
-	}
-	j.evidence = append(j.evidence, e)
-	return e.Met
-}
-
-func float(o probes.Opt[uint64]) probes.Opt[float64] {
-	v, ok := o.Get()
-	if !ok {
-		return probes.Opt[float64]{}
-	}
-	return probes.Some(float64(v))
 }
 
 // nodeStall is PSI memory full of the host without the stall of cgroups that
@@ -193,6 +164,9 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], o
 			why = "a ratio needs two samples"
 		}
 		return full, 0, why
+	}
+	if host == 0 { // then nobody stalled, and most of the time it is so
+		return probes.Some(host), 0, ""
 	}
 	others := 0.0
 	limited := atOwnLimit(s, w)
@@ -209,13 +183,14 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], o
 	return probes.Some(min(host, max(others, host-own))), own, ""
 }
 
-// atOwnLimit is the cgroups that met their own limit in the window.
+// atOwnLimit is the cgroups that met their own limit in the window, and those
+// that the agent itself limits.
 func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
 	limited := map[string]bool{}
 	for i := range s.Workloads {
 		l := &s.Workloads[i].Workload
-		r, _ := w.Workload(l).Get() // without rates there are no hits
-		if hits, ok := r.LimitHits.Get(); ok && hits > 0 {
+		_, hits := w.MemoryStall(l)
+		if hits, ok := hits.Get(); ok && hits > 0 || l.Curbed {
 			limited[l.Cgroup] = true
 		}
 	}
@@ -226,8 +201,8 @@ func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
 // stalled; zero when that is not known, since it is only ever subtracted from
 // or compared with the host's.
 func workloadStall(w probes.Window, l *probes.Workload) float64 {
-	r, _ := w.Workload(l).Get()
-	full, _ := r.Pressure.Memory.Full.Get()
+	stall, _ := w.MemoryStall(l)
+	full, _ := stall.Full.Get()
 	return full
 }
 
@@ -239,67 +214,4 @@ func holdsAny(parent string, limited map[string]bool) bool {
 		}
 	}
 	return false
-}
-
-// say puts the judgement into one sentence.
-func (j stallJudgement) say(level Level, warmingUp bool) string {
-	var met, not []string
-	for _, e := range j.evidence {
-		if e.Met {
-			met = append(met, e.say())
-		} else {
-			not = append(not, e.say())
-		}
-	}
-	switch {
-	case level > None && j.met:
-		return strings.Join(met, "; ")
-	case level > None:
-		return "kept until clear for the whole window: " + strings.Join(not, "; ")
-	case j.absent != "":
-		return "not judged in full: " + j.absent
-	case warmingUp:
-		return "warming up, only hard is judged: " + strings.Join(not, "; ")
-	}
-	return strings.Join(not, "; ")
-}
-
-func (e Evidence) say() string {
-	o, ok := e.Observed.Get()
-	switch {
-	case !ok:
-		return e.What + " unknown (" + e.Absent + ")"
-	case e.Unit == "ratio":
-		return fmt.Sprintf("%s %.1f %% (%s %g %%)", e.What, 100*o, e.wants(), 100*e.Threshold)
-	case e.Unit == "bytes":
-		return fmt.Sprintf("%s %.0f MiB (%s %.0f MiB)", e.What, o/(1<<20), e.wants(), e.Threshold/(1<<20))
-	}
-	return fmt.Sprintf("%s %.0f (%s %g)", e.What, o, e.wants(), e.Threshold)
-}
-
-func (e Evidence) wants() string {
-	op := strings.NewReplacer(">=", "≥", "<=", "≤").Replace(e.Operator)
-	if e.Met {
-		return op
-	}
-	return "needs " + op
-}
-
-// Top names the workloads with the largest working sets: what their going
-// would give back.
-func (MemoryStall) Top(v View, n int) []Candidate {
-	var list []Candidate
-	for i := range v.Workloads {
-		w := &v.Workloads[i]
-		set, ok := w.WorkingSetBytes.Get()
-		if !ok {
-			continue
-		}
-		list = append(list, Candidate{
-			Cgroup: w.Cgroup, Name: w.Name, PodUID: w.PodUID, Relief: float64(set), Unit: "bytes",
-			Why: fmt.Sprintf("working set %.0f MiB", float64(set)/(1<<20)),
-		})
-	}
-	slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(b.Relief, a.Relief) })
-	return list[:min(n, len(list))]
 }

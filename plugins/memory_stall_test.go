@@ -26,6 +26,9 @@ type node struct {
 	scans     uint64
 	available uint64
 	total     uint64
+	swapFree  uint64 // of 8 GiB; noSwap: there is none
+	noSwap    bool
+	swapIns   uint64 // so far
 	pod       *probes.Workload
 	other     *probes.Workload
 	noPSI     bool
@@ -34,9 +37,9 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	return &node{
-		t: t, total: 64 * gib, available: 32 * gib, at: time.Hour,
+		t: t, total: 64 * gib, available: 32 * gib, at: time.Hour, noSwap: true,
 		history: &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
-		set:     NewSet(Config{WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall()}),
+		set:     NewSet(Config{WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall()}, nil),
 	}
 }
 
@@ -51,6 +54,9 @@ func (n *node) second(stall float64, scans uint64) Verdict {
 			TotalBytes: probes.Some(n.total), AvailableBytes: probes.Some(n.available),
 			ScansDirect: probes.Some(uint64(0)), ScansKswapd: probes.Some(n.scans),
 		},
+	}
+	if !n.noSwap {
+		s.Memory.SwapTotalBytes, s.Memory.SwapFreeBytes, s.Memory.SwapIns = probes.Some(uint64(8*gib)), probes.Some(n.swapFree), probes.Some(n.swapIns)
 	}
 	if n.noPSI {
 		s.Pressure.Absent.Because("memory", "this kernel has no PSI (CONFIG_PSI)")
@@ -122,6 +128,34 @@ func TestARealShortageIsHardWithinTheWindow(t *testing.T) {
 	assert.Contains(t, n.levels.Verdicts[0].Reason, "memory stall, full, over 5s")
 }
 
+// A node whose swap is used up is short, however much looks available; swap
+// that is full of what nobody asks for is not.
+func TestWhereSwapEndsAStallIsAShortage(t *testing.T) {
+	n := newNode(t)
+	n.noSwap, n.swapFree = false, 8*gib*9/100
+	n.warm()
+	v := n.seconds(60, 0.9, 800)
+	require.Equal(t, None, v.Level, "nothing is swapped in: %s", v.Reason)
+	for n.levels.Verdicts[0].Level != Hard {
+		n.swapIns += 50
+		n.second(0.9, 800)
+		require.Less(t, n.at, 2*time.Hour, n.levels.Verdicts[0].Reason)
+	}
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "swap free 9.0 % (< 10 %)")
+	for range 120 { // it is kept while it lasts, and no longer
+		n.swapIns += 50
+		require.Equal(t, Hard, n.second(0.2, 800).Level)
+	}
+	n.swapFree = 8 * gib * 11 / 100
+	assert.Equal(t, None, n.seconds(31, 0.9, 800).Level)
+	n.seconds(10, 0, 0)
+	n.swapFree = 0
+	for range 60 {
+		n.swapIns += 50
+		require.Equal(t, None, n.second(0.05, 800).Level, "hardly a stall")
+	}
+}
+
 func TestALighterShortageIsSoft(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 5 * gib // 7.8 %
@@ -134,8 +168,26 @@ func TestBelowTheKubeletsFloorsItIsAShortageWithoutStall(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 300 * mib
 	assert.GreaterOrEqual(t, n.until(Soft, 40, 0, 100), 30, "throughout the window")
+	assert.False(t, n.levels.Verdicts[0].Urgent)
 	n.available = 150 * mib
 	assert.GreaterOrEqual(t, n.until(Hard, 10, 0, 100), 5)
+	assert.True(t, n.levels.Verdicts[0].Urgent, "nothing milder is waited for")
+	n.available = 2 * gib
+	n.seconds(6, 0.8, 9000)
+	assert.Equal(t, Hard, n.levels.Verdicts[0].Level)
+	assert.False(t, n.levels.Verdicts[0].Urgent, "short, but above its floor")
+}
+
+func TestThePodThatTheAgentItselfLimitsIsNotTheNodesShortage(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 2 * gib
+	n.pod = &probes.Workload{Cgroup: "/pod", Inode: 1, Curbed: true, LimitHits: probes.Some(uint64(0)), MemoryBytes: probes.Some(uint64(gib))}
+	n.pod.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.second(0, 100)
+	for range 60 {
+		*n.pod = grown(*n.pod, 900_000, 0)
+		require.Equal(t, None, n.second(0.9, 100).Level)
+	}
 }
 
 func TestALevelClearsAfterTheClearedWindow(t *testing.T) {
@@ -367,7 +419,7 @@ func TestWithoutMeminfoNobodyKnowsWhatIsMissing(t *testing.T) {
 		target, whole := DefaultMemoryStall().release(view)
 		assert.True(t, target.IsZero())
 		assert.True(t, whole.IsZero())
-		v := NewSet(Config{MemoryStall: DefaultMemoryStall()}).Judge(view.Snapshot).Verdicts[0]
+		v := NewSet(Config{MemoryStall: DefaultMemoryStall()}, nil).Judge(view.Snapshot).Verdicts[0]
 		assert.True(t, v.Target.IsZero() && v.Whole.IsZero())
 	}
 }

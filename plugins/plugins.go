@@ -15,6 +15,7 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -69,6 +70,10 @@ const (
 	CPU        Resource = "cpu"
 )
 
+// ScopeNamed is the scope of what a plugin of another process names regardless
+// of a threshold; it has none of its own.
+const ScopeNamed = "pods"
+
 // Verdict is a plugin's answer to "is your threshold met?". The next question
 // to the plugin carries it, so it is all the state a plugin has.
 type Verdict struct {
@@ -83,6 +88,9 @@ type Verdict struct {
 	// above it until the pressure has been gone for a while. Nobody is evicted
 	// for a pressure that is gone.
 	Pressing Level `json:"pressing"`
+	// Urgent: it is about to be the kernel's turn. What is tried before anybody is
+	// evicted is not waited for.
+	Urgent bool `json:"urgent,omitempty"`
 	// Target is what must be given back for the pressure to end, and Whole all
 	// there is of the resource, both in the candidates' unit: they say which
 	// candidate's going would help at all. Absent: not known.
@@ -106,6 +114,22 @@ type Verdict struct {
 	// Candidates are the workloads that should go, the most deserving first;
 	// only while the threshold is met.
 	Candidates []Candidate `json:"candidates,omitempty"`
+	// GraceSeconds is how long the threshold must have been met before anybody
+	// is chosen for it: the coordinator waits, the plugin only says how long. 0:
+	// not at all.
+	GraceSeconds int64 `json:"graceSeconds,omitzero"`
+	// Due is when the grace is over, zero where there is none to wait for: until
+	// then nobody is chosen.
+	Due time.Time `json:"due,omitzero"`
+	// Named: the candidates are to go regardless of a threshold, those of a
+	// soft verdict too.
+	Named bool `json:"named,omitempty"`
+	// Effects of the taint that the plugin asks for, as Kubernetes writes them;
+	// none: those of the level.
+	Effects []string `json:"effects,omitempty"`
+	// CNR: the condition and the taint belong on the node's
+	// CustomNodeResource, not on its Node.
+	CNR bool `json:"cnr,omitempty"`
 
 	// Partial: not all that could be met was judged, because the agent or the
 	// node has just started. What was met before may still be.
@@ -115,6 +139,12 @@ type Verdict struct {
 	Held [2]time.Duration `json:"-"`
 	// Met is, for each level from Soft on, whether it is on.
 	Met [2]bool `json:"-"`
+	// Lasting is, of a rule about single workloads that must be met for some
+	// time, since when it has been met at every tick, by cgroup.
+	Lasting map[string]time.Duration `json:"-"`
+	// Begun is since when the rule has been met at every tick, for a rule that
+	// must be met for some time; 0: it is not.
+	Begun time.Duration `json:"-"`
 }
 
 // Evidence is one comparison of a rule.
@@ -141,12 +171,42 @@ type Candidate struct {
 	Unit   string  `json:"unit"`
 	// Why it is named, with its numbers.
 	Why string `json:"why"`
+	// Forced: it has to go whatever the levels are. What protects a pod, and
+	// how many may go, holds all the same.
+	Forced bool `json:"forced,omitempty"`
+	// Refused is why the agent does not take the plugin's word for it, such as a
+	// pod that it was not shown. It is kept for the record alone.
+	Refused string `json:"refused,omitempty"`
+	// GraceSeconds that the plugin asks for to let the pod end by itself.
+	// Absent: what the pod asks for.
+	GraceSeconds probes.Opt[int64] `json:"graceSeconds,omitzero"`
 }
 
 // Levels is what all inner plugins said at one tick.
 type Levels struct {
 	Time     time.Time `json:"time"`
 	Verdicts []Verdict `json:"verdicts"`
+}
+
+// Beside are these levels and further verdicts, of plugins that are asked at
+// another pace.
+func (l *Levels) Beside(more []Verdict) *Levels {
+	if len(more) == 0 {
+		return l
+	}
+	return &Levels{Time: l.Time, Verdicts: append(slices.Clip(l.Verdicts), more...)}
+}
+
+// Rose says whether some verdict is at a higher level than it was before.
+func (l *Levels) Rose(before *Levels) bool {
+	for _, v := range l.Verdicts {
+		for _, was := range before.Verdicts {
+			if was.Plugin == v.Plugin && was.Scope == v.Scope && v.Level > was.Level {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Of is the highest level of a resource.

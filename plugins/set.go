@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -12,23 +13,34 @@ type Set struct {
 	inners   []Inner
 	started  time.Duration // monotonic, of the first snapshot
 	since    time.Duration // monotonic, since this configuration is in force
-	previous map[string]Verdict
+	previous map[string][]Verdict
+	usual    Baselines
 	begun    bool
+	warm     bool // from the start
 }
 
-// NewSet is a Set for a configuration.
-func NewSet(c Config) *Set {
-	return &Set{config: c, inners: Inners(c), previous: map[string]Verdict{}}
+// NewSet is a Set for a configuration that goes on with what another has
+// learned.
+func NewSet(c Config, usual Baselines) *Set {
+	return &Set{config: c, inners: Inners(c), previous: map[string][]Verdict{}, usual: usual.Clone()}
 }
+
+// SetOf is a Set of one plugin, whatever it is; Configure is not for it.
+func SetOf(p Inner, usual Baselines) *Set {
+	return &Set{inners: []Inner{p}, previous: map[string][]Verdict{}, usual: usual.Clone()}
+}
+
+// Usual is what has been learned of the disks, to be given to the next Set.
+func (s *Set) Usual() Baselines { return s.usual.Clone() }
 
 // Configure puts a changed configuration in force: all timers start anew, as
 // if the rules had never been met.
 func (s *Set) Configure(c Config) {
-	if c == s.config {
+	if reflect.DeepEqual(c, s.config) {
 		return
 	}
 	s.config, s.inners = c, Inners(c)
-	s.previous = map[string]Verdict{}
+	s.previous = map[string][]Verdict{}
 	s.since = -1
 }
 
@@ -45,25 +57,33 @@ func (s *Set) Judge(snap *probes.Snapshot) *Levels {
 	if s.since < 0 {
 		s.since = now
 	}
-	view := View{Snapshot: snap, Monotonic: now, Since: s.since, WarmingUp: s.warmingUp(snap, now)}
+	view := View{Snapshot: snap, Monotonic: now, Since: s.since, WarmingUp: s.warmingUp(snap, now), Usual: s.usual}
 	l := &Levels{Time: snap.Time}
 	for _, p := range s.inners {
 		view.Previous = s.previous[p.Name()]
-		v := p.Threshold(view)
-		v.Plugin = p.Name()
-		v.Since = view.Previous.Since
-		if view.Previous.Plugin == "" || view.Previous.Level != v.Level {
-			v.Since = snap.Time
+		verdicts := p.Threshold(view)
+		for i := range verdicts {
+			v := &verdicts[i]
+			was := view.Was(v.Scope)
+			v.Plugin, v.Since = p.Name(), was.Since
+			if was.Plugin == "" || was.Level != v.Level {
+				v.Since = snap.Time
+			}
+			if v.Level > None && v.Absent == "" {
+				v.Candidates = p.Top(view, *v, MaxCandidates)
+			}
 		}
-		if v.Level > None && v.Absent == "" {
-			v.Candidates = p.Top(view, MaxCandidates)
-		}
-		s.previous[p.Name()] = v
-		l.Verdicts = append(l.Verdicts, v)
+		s.previous[p.Name()] = verdicts
+		l.Verdicts = append(l.Verdicts, verdicts...)
 	}
+	s.usual.learn(snap, l)
 	return l
 }
 
+// Warm tells that the agent has run for long when the first snapshot comes: of
+// the warm-up only that of a node that has just booted is left.
+func (s *Set) Warm() { s.warm = true }
+
 func (s *Set) warmingUp(snap *probes.Snapshot, now time.Duration) bool {
-	return now-s.started < s.config.WarmUp || snap.UptimeSeconds < s.config.WarmUp.Seconds()
+	return !s.warm && now-s.started < s.config.WarmUp || snap.UptimeSeconds < s.config.WarmUp.Seconds()
 }

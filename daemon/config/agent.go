@@ -5,6 +5,8 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
 // Agent is the configuration of the agent on a node.
@@ -13,18 +15,44 @@ type Agent struct {
 	Window    time.Duration `yaml:"window" why:"The sliding window over which rates and ratios are taken; shorter follows faster, longer is calmer."`
 	History   time.Duration `yaml:"history" why:"How far back samples are kept, so how far back any rule can look; memory grows with it."`
 	Watchdog  time.Duration `yaml:"watchdog" why:"Without a tick for so long the agent calls itself dead and is restarted; much longer than a tick, for a loaded node is slow and not dead."`
+	Triggers  Triggers      `yaml:"triggers" why:"The kernel wakes a sample between two ticks when tasks stall on memory or IO (PSI triggers)."`
 	Paths     Paths         `yaml:"paths" why:"Where the host's kernel file systems are mounted; a container sees them elsewhere."`
 	Web       Web           `yaml:"web" why:"The HTTP server for metrics, health and the status page; everything on it is read-only."`
 	API       API           `yaml:"api" why:"The local API for plimsoll top, explain and plugins."`
 	Log       Log           `yaml:"log" why:"What is written to standard error."`
 	Workloads Workloads     `yaml:"workloads" why:"Whose pressure and share are measured besides the node's."`
-	Recording Recording     `yaml:"recording" why:"Samples kept in a file for plimsoll replay and advise; off until a file is named."`
-	State     State         `yaml:"state" why:"What must outlive a restart of the agent."`
+	// Filesystems are what plugins.filesystem judges.
+	Filesystems probes.FilesystemConfig `yaml:"filesystems" why:"Which mounts are asked how full they are; nobody is evicted for it."`
+	Network     probes.NetworkConfig    `yaml:"network" why:"What is known of the node's network."`
+	Recording   Recording               `yaml:"recording" why:"Samples kept in a file for plimsoll replay and advise; off until a file is named."`
+	State       State                   `yaml:"state" why:"What must outlive a restart of the agent."`
 	// Kubernetes is not looked at by an agent that runs standalone.
-	Kubernetes Kubernetes     `yaml:"kubernetes" why:"The cluster that the node belongs to; an agent that runs standalone does not look at it."`
-	Conditions Conditions     `yaml:"conditions" why:"How the Node is marked while a rule is met."`
-	Eviction   evict.Config   `yaml:"eviction" why:"How the agent decides about pods."`
-	Plugins    plugins.Config `yaml:"plugins" why:"The rules that say when a threshold is met."`
+	Kubernetes Kubernetes   `yaml:"kubernetes" why:"The cluster that the node belongs to; an agent that runs standalone does not look at it."`
+	Lease      Lease        `yaml:"lease" why:"The heartbeat that shows that the agent lives; bound when it starts."`
+	Conditions Conditions   `yaml:"conditions" why:"How the Node is marked while a rule is met."`
+	Eviction   evict.Config `yaml:"eviction" why:"How the agent decides about pods."`
+	// VGDP is what the agent does about Velero's data movers on its node.
+	VGDP    VGDP    `yaml:"vgdp" why:"How Velero's data movers on this node give way to what it is there for."`
+	Plugins Plugins `yaml:"plugins" why:"The rules that say when a threshold is met, and the plugins that are processes of their own."`
+}
+
+// Plugins configures the inner and the outer ones.
+type Plugins struct {
+	Inner `yaml:",inline"`
+	Outer `yaml:",inline"`
+}
+
+// Inner is the configuration of the inner plugins.
+type Inner = plugins.Config
+
+// Outer is that of the outer ones.
+type Outer = outer.Config
+
+// Triggers configures the kernel's.
+type Triggers struct {
+	Enabled bool          `yaml:"enabled" why:"Whether triggers are armed, for the host and the cgroups of all pods; without them a stall is seen at the next tick."`
+	Stall   time.Duration `yaml:"stall" why:"How long tasks must stall within the window for a trigger to fire: by default a share between the soft and the hard line of memory-stall, so that nothing ordinary fires it."`
+	Window  time.Duration `yaml:"window" why:"The window of a trigger, and the least time from one sample that was woken to the next. Without CAP_SYS_RESOURCE the kernel takes only multiples of 2s: the next longer one is then armed, for the same share of stall."`
 }
 
 // Paths says where the host is mounted.
@@ -32,13 +60,25 @@ type Paths struct {
 	Procfs   string `yaml:"procfs" unit:"path" why:"The host's /proc."`
 	Sysfs    string `yaml:"sysfs" unit:"path" why:"The host's /sys."`
 	Cgroupfs string `yaml:"cgroupfs" unit:"path" why:"The host's cgroup hierarchy; empty: found among the mounts."`
+	Rootfs   string `yaml:"rootfs" unit:"path" why:"The host's root directory; empty: that of pid 1, which a container with hostPID and CAP_SYS_PTRACE sees too."`
 }
 
 // Web configures the HTTP server.
 type Web struct {
 	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"Where it listens; none turns it off. Only this host can reach the default."`
-	Open            bool     `yaml:"open" why:"Whether an address that others can reach serves every page without TLS or passwords; false serves them only metrics and health."`
-	Pprof           bool     `yaml:"pprof" why:"Whether /debug/pprof/ answers; profiles show the inside of the process."`
+	// ConfigFile is bound when the program starts; what stands in it is not.
+	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read anew for each connection; empty: none."`
+	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the path (nonResourceURLs), as the API server says; or a password, where configFile has some."`
+	Open        bool   `yaml:"open" why:"Whether an address that others can reach shows every page to anybody; false: to others than those who proved who they are, by password, client certificate or token, it shows metrics and health."`
+	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ answers; profiles show the inside of the process."`
+	// PodSeries is bound when the agent starts, like all of Web.
+	PodSeries PodSeries `yaml:"podSeries" why:"Series of single pods and services in /metrics. A Prometheus pays for each that ever was, so they are off, and bounded when they are on."`
+}
+
+// PodSeries bounds the series of single workloads.
+type PodSeries struct {
+	Top       int `yaml:"top" unit:"workloads" why:"How many have series: those that use or suffer the most. One that is in stays until it is not among half as many again. 0: none."`
+	MaxSeries int `yaml:"maxSeries" unit:"series" why:"How many series they have together at most; a workload has about 20, and 4 more for each further disk. Who would come in must leave a third of them free."`
 }
 
 // API configures the local API.
@@ -49,7 +89,7 @@ type API struct {
 // Log configures the log.
 type Log struct {
 	Level  string `yaml:"level" unit:"debug, info, warn or error" why:"The least important level that is written."`
-	Format string `yaml:"format" unit:"text or json" why:"Text for people, JSON for collectors."`
+	Format string `yaml:"format" unit:"text or json" why:"Text for people, JSON for collectors. In the journal of systemd text has a field for each fact."`
 }
 
 // Workloads configures which cgroups are measured.
@@ -66,18 +106,51 @@ type Recording struct {
 // State configures what is kept.
 type State struct {
 	Dir string `yaml:"dir" unit:"path" why:"Its directory; empty: /var/lib/plimsoll/state as root, else below $XDG_STATE_HOME. Without it a restarted agent could choose a second victim for the same pressure."`
+	// Decisions are bound when the agent starts.
+	Decisions     int    `yaml:"decisions" why:"How many decisions are kept, in memory and over a restart: what plimsoll explain tells of."`
+	DecisionsSize uint64 `yaml:"decisionsSize" unit:"bytes" why:"How large the files of decisions may grow, whatever their number."`
 }
 
 // Kubernetes says how the cluster is reached.
 type Kubernetes struct {
 	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"How to reach the API server; empty: as a pod of the cluster does."`
 	Node       string `yaml:"node" unit:"name" why:"The Node that is this host; empty: the host's name."`
+	Standalone bool   `yaml:"standalone" why:"Whether the host belongs to no cluster: it is measured and judged, and nobody is evicted."`
 }
+
+// Lease configures the heartbeat.
+type Lease struct {
+	Enabled  bool          `yaml:"enabled" why:"Whether the agent renews a Lease; without it nobody in the cluster sees that it is gone."`
+	Target   string        `yaml:"target" unit:"agent or node" why:"Whose Lease: agent is one of its own, in the namespace plimsoll-node-lease; node is the Node's, which keeps the Node Ready, for nodes without a kubelet alone. While somebody else renews that, the agent does not."`
+	Interval time.Duration `yaml:"interval" why:"The time between two renewals, give or take 4 %; as often as a kubelet's."`
+	Duration time.Duration `yaml:"duration" why:"For how long a renewal is good: several of them may be lost."`
+}
+
+// The targets of the heartbeat.
+const (
+	LeaseOfAgent = "agent"
+	LeaseOfNode  = "node"
+)
 
 // Conditions configures the marks on the Node.
 type Conditions struct {
 	Enabled bool `yaml:"enabled" why:"Whether conditions and taints are written; without them nobody is evicted either, for a pod would come back to the same node."`
 }
+
+// VGDP configures what happens to data movers.
+type VGDP struct {
+	Enabled bool `yaml:"enabled" why:"Whether the node has a budget for data movers, which shrinks under pressure, and slows down those that press it."`
+	DryRun  bool `yaml:"dryRun" why:"Whether only to say what would be done: no budget is published, nobody is slowed down. True, so that a fresh install observes."`
+	// Concurrency is Velero's own.
+	Concurrency int `yaml:"concurrency" unit:"loads" why:"How many loads all Veleros together run on this node (loadConcurrency of their node-agents): so many a budget grows back to. More that run count as well."`
+}
+
+// gapTicks is how many ticks may pass without a sample before the window is
+// dropped.
+const gapTicks = 3
+
+// MaxGap between two samples: beyond it nothing is judged across them.
+func (a *Agent) MaxGap() time.Duration { return gapTicks * a.Tick }
 
 // Kind is AgentConfiguration.
 func (Agent) Kind() string { return "AgentConfiguration" }
@@ -85,16 +158,21 @@ func (Agent) Kind() string { return "AgentConfiguration" }
 // Default is the configuration of an agent without a file.
 func Default() Agent {
 	return Agent{
-		Tick:       time.Second,
-		Window:     10 * time.Second,
-		History:    2 * time.Minute,
-		Watchdog:   time.Minute,
-		Paths:      Paths{Procfs: "/proc", Sysfs: "/sys"},
-		Web:        Web{ListenAddresses: []string{"127.0.0.1:9773"}},
-		Log:        Log{Level: "info", Format: "text"},
-		Recording:  Recording{MaxSize: 256 << 20},
-		Conditions: Conditions{Enabled: true},
-		Eviction:   evict.DefaultConfig(),
-		Plugins:    plugins.Default(),
+		Tick:        time.Second,
+		Window:      10 * time.Second,
+		History:     2 * time.Minute,
+		Watchdog:    time.Minute,
+		Triggers:    Triggers{Enabled: true, Stall: 150 * time.Millisecond, Window: time.Second},
+		Paths:       Paths{Procfs: "/proc", Sysfs: "/sys"},
+		Web:         Web{ListenAddresses: []string{"127.0.0.1:9773"}, PodSeries: PodSeries{MaxSeries: 10_000}},
+		Log:         Log{Level: "info", Format: "text"},
+		Filesystems: probes.DefaultFilesystemConfig(),
+		Recording:   Recording{MaxSize: 256 << 20},
+		State:       State{Decisions: 200, DecisionsSize: 8 << 20},
+		Lease:       Lease{Enabled: true, Target: LeaseOfAgent, Interval: 10 * time.Second, Duration: 40 * time.Second},
+		Conditions:  Conditions{Enabled: true},
+		Eviction:    evict.DefaultConfig(),
+		VGDP:        VGDP{Enabled: true, DryRun: true, Concurrency: 1},
+		Plugins:     Plugins{plugins.Default(), outer.DefaultConfig()},
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // Differences lists the keys whose values differ, in the order of the
 // document. Who runs rules starts those anew whose keys are among them.
-func Differences(a, b *Agent) []string {
+func Differences(a, b Document) []string {
 	var keys []string
 	old := values(a)
 	walk(root(b), func(path string, f field) {
@@ -23,23 +23,22 @@ func Differences(a, b *Agent) []string {
 }
 
 // RestartNeeded lists the keys whose values differ and take effect only when
-// the agent starts.
-func RestartNeeded(from, to *Agent) []string {
+// the program starts.
+func RestartNeeded(from, to Followed) []string {
 	return slices.DeleteFunc(Differences(from, to), func(key string) bool {
-		return !slices.ContainsFunc(onlyAtStart(), func(prefix string) bool {
+		return !slices.ContainsFunc(to.AtStart(), func(prefix string) bool {
 			return key == prefix || strings.HasPrefix(key, prefix+".")
 		})
 	})
 }
 
-// onlyAtStart lists the keys, and the sections, whose values are bound when
-// the agent starts: sockets that are open, mounts whose files are open, and
-// what the API server is asked as.
-func onlyAtStart() []string {
+// AtStart are sockets that are open, mounts whose files are open, and what the
+// API server is asked as.
+func (Agent) AtStart() []string {
 	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "recording"}
 }
 
-func values(a *Agent) map[string]reflect.Value {
+func values(a Document) map[string]reflect.Value {
 	all := map[string]reflect.Value{}
 	walk(root(a), func(path string, f field) { all[path] = f.value })
 	return all

@@ -30,8 +30,10 @@ func TestWhatIsBoundAtTheStartNeedsARestart(t *testing.T) {
 	}
 	assert.Empty(t, walkedTo(func(*Agent) {}))
 	assert.Empty(t, walkedTo(func(b *Agent) { b.Tick, b.Plugins.WarmUp, b.Log.Level, b.Eviction.DryRun = 1, 1, "x", false }))
-	assert.Equal(t, []string{"paths.procfs", "paths.sysfs", "paths.cgroupfs"}, walkedTo(func(b *Agent) { b.Paths = Paths{"a", "b", "c"} }))
-	assert.Equal(t, []string{"web.listenAddresses", "web.open", "web.pprof"}, walkedTo(func(b *Agent) { b.Web = Web{nil, true, true} }))
+	assert.Equal(t, []string{"paths.procfs", "paths.sysfs", "paths.cgroupfs", "paths.rootfs"}, walkedTo(func(b *Agent) { b.Paths = Paths{"a", "b", "c", "d"} }))
+	assert.Equal(t, []string{"web.listenAddresses", "web.configFile", "web.tokenReview", "web.open", "web.pprof", "web.podSeries.top", "web.podSeries.maxSeries"},
+		walkedTo(func(b *Agent) { b.Web = Web{nil, "x", true, true, true, PodSeries{5, 100}} }))
+	assert.Empty(t, walkedTo(func(b *Agent) { b.Filesystems.Mounts, b.Filesystems.Every = []string{"/"}, 1 }))
 	assert.Equal(t, []string{"recording.file"}, walkedTo(func(b *Agent) { b.Recording.File = "x" }))
 	assert.Equal(t, []string{"kubernetes.kubeconfig"}, walkedTo(func(b *Agent) { b.Kubernetes.Kubeconfig = "x" }))
 	assert.Equal(t, []string{"api.socket"}, walkedTo(func(b *Agent) { b.API.Socket = "x"; b.Tick = 1 }))

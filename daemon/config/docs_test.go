@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
 const docsFile = "../../docs/configuration.md"
@@ -27,25 +30,33 @@ func TestTheDocumentationIsTheOneTheProgramWrites(t *testing.T) {
 // The documentation and what plimsoll config print shows are read here by
 // other means than those that wrote them.
 func TestEveryDocumentedKeyIsPrintedAndTheOtherWayRound(t *testing.T) {
-	assert.Equal(t, printedKeys(t), documentedKeys(t))
-	assert.Contains(t, documentedKeys(t), "plugins.memoryStall.soft.stallFull")
-}
-
-func documentedKeys(t *testing.T) []string {
-	t.Helper()
+	agent := Default()
+	agent.Network.Devices = []probes.NetworkDevice{{Name: "eth0", Speed: 1000}} // a list shows the keys of what is in it
+	agent.Plugins.DiskContention.Ceilings = []plugins.DiskCeiling{{Device: "sda", IOPS: 1000}}
+	controller := DefaultController()
+	controller.Velero = []Velero{{Namespace: "velero"}}
 	doc, err := os.ReadFile(docsFile)
 	require.NoError(t, err)
+	ofAgent, ofController, found := strings.Cut(string(doc), "## The controller\n")
+	require.True(t, found)
+	assert.Equal(t, printedKeys(t, agent), documentedKeys(ofAgent))
+	assert.Equal(t, printedKeys(t, controller), documentedKeys(ofController))
+	assert.Contains(t, documentedKeys(ofAgent), "plugins.memoryStall.soft.stallFull")
+	assert.Contains(t, documentedKeys(ofController), "backups.limit")
+}
+
+func documentedKeys(doc string) []string {
 	var keys []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(doc, -1) {
 		keys = append(keys, row[1])
 	}
 	return keys
 }
 
-func printedKeys(t *testing.T) []string {
+func printedKeys(t *testing.T, d Document) []string {
 	t.Helper()
 	var node yaml.Node
-	require.NoError(t, yaml.Unmarshal([]byte(printed(t, Default())), &node))
+	require.NoError(t, yaml.Unmarshal([]byte(printed(t, d)), &node))
 	keys := keysBelow("", node.Content[0])
 	require.Equal(t, []string{"apiVersion", "kind"}, keys[:2])
 	return keys[2:]
@@ -56,8 +67,12 @@ func keysBelow(prefix string, mapping *yaml.Node) []string {
 	for i := 0; i < len(mapping.Content); i += 2 {
 		key := prefix + mapping.Content[i].Value
 		keys = append(keys, key)
-		if value := mapping.Content[i+1]; value.Kind == yaml.MappingNode {
+		value := mapping.Content[i+1]
+		switch {
+		case value.Kind == yaml.MappingNode:
 			keys = append(keys, keysBelow(key+".", value)...)
+		case value.Kind == yaml.SequenceNode && len(value.Content) > 0 && value.Content[0].Kind == yaml.MappingNode:
+			keys = append(keys, keysBelow(key+"[].", value.Content[0])...)
 		}
 	}
 	return keys
@@ -88,8 +103,27 @@ func TestTheExampleOfTheDocumentationIsGood(t *testing.T) {
 	assert.Equal(t, []string{"plugins.memoryStall.soft.stallFull"}, Differences(new(Default()), &agent))
 }
 
+func TestTheControllersExampleIsGoodToo(t *testing.T) {
+	doc, err := os.ReadFile(docsFile)
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(doc), "## The controller\n")
+	_, rest, found := strings.Cut(section, "```yaml\n")
+	require.True(t, found)
+	example, _, _ := strings.Cut(rest, "```")
+	controller := DefaultController()
+	require.NoError(t, Decode("example", []byte(example), &controller))
+	assert.Equal(t, []string{"backups.enabled", "backups.limit"}, Differences(DefaultController(), controller))
+}
+
 func TestEveryKeySaysWhatForAndEveryTextHowItIsWritten(t *testing.T) {
-	walk(root(Default()), func(path string, f field) {
+	for _, d := range []Document{Default(), DefaultController()} {
+		everyKeySaysWhatFor(t, d)
+	}
+}
+
+func everyKeySaysWhatFor(t *testing.T, d Document) {
+	t.Helper()
+	walk(root(d), func(path string, f field) {
 		kind := f.value.Kind()
 		assert.Regexp(t, `^[a-z][a-zA-Z]*$`, f.key, path)
 		assert.True(t, len(f.why) > 10 || kind == reflect.Struct, path)

@@ -17,15 +17,27 @@ import (
 // swapped, and a file system of another machine reports nothing.
 const pollInterval = time.Second
 
-// File is a configuration file that may change while the agent runs. A bad
+// File is the agent's configuration file.
+type File = FileOf[Agent]
+
+// Followed is a document that may change while a program runs by it.
+type Followed interface {
+	Document
+	// AtStart lists the keys, and the sections, whose values are bound when the
+	// program starts.
+	AtStart() []string
+}
+
+// FileOf is a configuration file that may change while the program runs. A bad
 // one leaves the last good one in force.
-type File struct {
+type FileOf[T Followed] struct {
 	// Logger hears of each change; nil for none. Set it before Run or Reload.
 	Logger *slog.Logger
 
 	path     string
-	override func(*Agent)
-	current  atomic.Pointer[Agent]
+	defaults func() T
+	override func(*T)
+	current  atomic.Pointer[T]
 	last     atomic.Pointer[outcome]
 
 	// mu lets one load run at a time, from reading to putting in force, so
@@ -44,15 +56,18 @@ type outcome struct {
 // fingerprint tells contents apart, those that cannot be read among them.
 type fingerprint [sha256.Size]byte
 
-// Open reads and checks the file at path; an empty path stands for a file that
-// sets nothing. override, unless nil, then changes what was read, as flags do;
+// Open reads and checks the agent's file at path: [OpenOf].
+func Open(path string, override func(*Agent)) (*File, error) { return OpenOf(path, Default, override) }
+
+// OpenOf reads and checks the file at path over the defaults; an empty path
+// stands for a file that sets nothing. override, unless nil, then changes what was read, as flags do;
 // it runs again at each reload. The error is [Errors] for a content that is
 // wrong, else that of opening or reading it.
-func Open(path string, override func(*Agent)) (*File, error) {
+func OpenOf[T Followed](path string, defaults func() T, override func(*T)) (*FileOf[T], error) {
 	if override == nil {
-		override = func(*Agent) {}
+		override = func(*T) {}
 	}
-	f := &File{path: path, override: override}
+	f := &FileOf[T]{path: path, defaults: defaults, override: override}
 	if err := f.Reload(); err != nil {
 		return nil, err
 	}
@@ -61,18 +76,18 @@ func Open(path string, override func(*Agent)) (*File, error) {
 
 // Current is the configuration in force; it must not be changed. The pointer
 // changes exactly when a value does, so who keeps it can tell by comparing.
-func (f *File) Current() *Agent { return f.current.Load() }
+func (f *FileOf[T]) Current() *T { return f.current.Load() }
 
 // Status says how the last load ended, and when: with ok false, err says why
 // the last good configuration is still in force.
-func (f *File) Status() (ok bool, err error, at time.Time) { //nolint:revive,staticcheck // the error is a fact here, not the failure of this call
+func (f *FileOf[T]) Status() (ok bool, err error, at time.Time) { //nolint:revive,staticcheck // the error is a fact here, not the failure of this call
 	last := f.last.Load()
 	return last.err == nil, last.err, last.at
 }
 
 // Reload reads the file now and puts it in force if it is good. The error is
 // that of [Open].
-func (f *File) Reload() error {
+func (f *FileOf[T]) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	data, err := f.read()
@@ -81,7 +96,7 @@ func (f *File) Reload() error {
 
 // Run puts each change of the file's content in force about two seconds later,
 // until ctx is done; it returns nil.
-func (f *File) Run(ctx context.Context) error {
+func (f *FileOf[T]) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
@@ -96,7 +111,7 @@ func (f *File) Run(ctx context.Context) error {
 
 // poll loads a content that is new and was the same a poll ago: a file that is
 // being written may be good YAML at every line, with half of its keys.
-func (f *File) poll() {
+func (f *FileOf[T]) poll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	data, err := f.read()
@@ -111,7 +126,7 @@ func (f *File) poll() {
 }
 
 // load puts the content in force or keeps the reason why not. f.mu is held.
-func (f *File) load(data []byte, err error) error {
+func (f *FileOf[T]) load(data []byte, err error) error {
 	f.seen = fingerprintOf(data, err)
 	f.pending = f.seen
 	agent, err := f.decode(data, err)
@@ -128,24 +143,24 @@ func (f *File) load(data []byte, err error) error {
 	return err
 }
 
-func (f *File) replace(old, agent *Agent) {
-	changed := Differences(old, agent)
+func (f *FileOf[T]) replace(old, agent *T) {
+	changed := Differences(*old, *agent)
 	f.log().Info("configuration loaded", "file", f.path, "changed", changed)
 	if len(changed) == 0 {
 		return
 	}
 	f.current.Store(agent)
-	if keys := RestartNeeded(old, agent); len(keys) > 0 {
+	if keys := RestartNeeded(*old, *agent); len(keys) > 0 {
 		f.log().Warn("configuration takes effect only after a restart", "file", f.path, "keys", keys)
 	}
 }
 
 // decode is the configuration that the content and the override make together.
-func (f *File) decode(data []byte, err error) (*Agent, error) {
+func (f *FileOf[T]) decode(data []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent := Default()
+	agent := f.defaults()
 	if f.path != "" {
 		if err := Decode(f.path, data, &agent); err != nil {
 			return nil, err
@@ -160,7 +175,7 @@ func (f *File) decode(data []byte, err error) (*Agent, error) {
 }
 
 // read is the content of the file, cut shortly behind what can be decoded.
-func (f *File) read() ([]byte, error) {
+func (f *FileOf[T]) read() ([]byte, error) {
 	if f.path == "" {
 		return nil, nil
 	}
@@ -179,7 +194,7 @@ func (f *File) read() ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxFileBytes+1))
 }
 
-func (f *File) log() *slog.Logger {
+func (f *FileOf[T]) log() *slog.Logger {
 	if f.Logger == nil {
 		return slog.New(slog.DiscardHandler)
 	}

@@ -43,16 +43,42 @@ This table is generated from the program.
 func Markdown(w io.Writer) error {
 	agent := Default()
 	var b strings.Builder
-	atStart := onlyAtStart()
+	atStart := agent.AtStart()
 	for i, key := range atStart {
 		atStart[i] = "`" + key + "`"
 	}
 	fmt.Fprintf(&b, markdownHead, APIVersion, agent.Kind(), strings.Join(atStart, ", "))
-	walk(root(agent), func(path string, f field) {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", path, defaultCell(f), unitCell(f), f.why)
-	})
+	table(&b, agent)
+	controller := DefaultController()
+	fmt.Fprintf(&b, markdownController, APIVersion, controller.Kind(), "`"+strings.Join(controller.AtStart(), "`, `")+"`")
+	table(&b, controller)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+const markdownController = `
+## The controller
+
+` + "`plimsoll controller --config FILE`" + ` reads a file of its own, in the same way; it is read again when its content changes and on SIGHUP.
+
+` + "```yaml" + `
+apiVersion: %s
+kind: %s
+backups:
+  enabled: true
+  limit: 2
+` + "```" + `
+
+Changes below these keys take effect only when the controller is restarted: %s.
+
+| Key | Default | Unit | Why |
+|---|---|---|---|
+`
+
+func table(b *strings.Builder, d Document) {
+	walk(root(d), func(path string, f field) {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", path, defaultCell(f), unitCell(f), f.why)
+	})
 }
 
 // defaultCell is empty for a section.

@@ -16,6 +16,9 @@ import (
 // The bounds that keep a typo which parses from stopping the agent, filling
 // its memory or arming a rule that is always met.
 const (
+	minInterval     = 500 * time.Millisecond
+	maxInterval     = 5 * time.Minute
+	leaseIntervals  = 2 // one renewal may be lost
 	minTick         = 100 * time.Millisecond
 	maxTick         = time.Minute
 	minRound        = time.Second
@@ -23,9 +26,18 @@ const (
 	maxHistoryTicks = 7200
 	watchdogTicks   = 10
 	minRecording    = 1 << 20
+	minDecisions    = 256 << 10
+	maxDecisions    = 10_000
+	minTrigger      = 500 * time.Millisecond // of kernels before 6.4
+	maxTrigger      = 10 * time.Second       // of all kernels
 	maxEvictionHard = 1 << 50
 	maxSocketPath   = 107 // sun_path of unix(7) without its end
 	maxPort         = 65535
+	maxReliefWait   = time.Minute
+	maxLoads        = 1000          // no node runs as many
+	maxTop          = 10_000        // more than a node has pods
+	minSeries       = 100           // of a few workloads
+	maxSeries       = 100_000       // some 10 MB of text in each scrape
 	maxPriority     = 2_000_000_000 // of system-cluster-critical, the lower of the two
 )
 
@@ -39,14 +51,30 @@ func (a Agent) Validate() []Problem {
 		why := wrongAddress(address)
 		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
 	}
+	number(&p, "web.podSeries.top", a.Web.PodSeries.Top, 0, maxTop)
+	number(&p, "web.podSeries.maxSeries", a.Web.PodSeries.MaxSeries, minSeries, maxSeries)
 	p.must(a.Eviction.Protect.Priority <= maxPriority,
 		fmt.Sprintf("%d would let pods be evicted that Kubernetes calls critical (from %d on)", a.Eviction.Protect.Priority, maxPriority),
 		"eviction.protect.priority")
+	number(&p, "state.decisions", a.State.Decisions, 1, maxDecisions)
+	p.must(a.State.DecisionsSize >= minDecisions, fmt.Sprintf("%s is less than 256Ki: too small for a few decisions of a full node", formatBytes(a.State.DecisionsSize)),
+		"state.decisionsSize")
+	number(&p, "vgdp.concurrency", a.VGDP.Concurrency, 1, maxLoads)
+	a.validateLease(&p)
 	oneOf(&p, "log.level", a.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&p, "log.format", a.Log.Format, "text", "json")
 	p.must(a.Recording.MaxSize >= minRecording,
 		fmt.Sprintf("%s is less than 1Mi: too small to hold a recording", formatBytes(a.Recording.MaxSize)), "recording.maxSize")
 	validateMemoryStall(&p, "plugins.memoryStall", a.Plugins.MemoryStall)
+	validateDiskContention(&p, "plugins.diskContention", a.Plugins.DiskContention)
+	validateCeilings(&p, "plugins.diskContention.ceilings", a.Plugins.DiskContention.Ceilings)
+	a.validateNetwork(&p)
+	a.validateOuter(&p)
+	validateFilesystem(&p, "plugins.filesystem", a.Plugins.Filesystem, a.Filesystems)
+	validateOOMStorm(&p, "plugins.oomStorm", a.Plugins.OOMStorm)
+	validateCPUSuppression(&p, "plugins.cpuSuppression", a.Plugins.CPUSuppression)
+	validateReclaimedOvercommit(&p, "plugins.reclaimedOvercommit", a.Plugins.ReclaimedOvercommit)
+	validateRSSOveruse(&p, "plugins.rssOveruse", a.Plugins.RSSOveruse)
 	return p
 }
 
@@ -55,10 +83,16 @@ func (a Agent) validatePeriods(p *problems) {
 	within(p, "window", a.Window, 0, maxDuration)
 	within(p, "history", a.History, 0, maxDuration)
 	within(p, "watchdog", a.Watchdog, 0, maxDuration)
+	within(p, "triggers.window", a.Triggers.Window, minTrigger, maxTrigger)
+	within(p, "triggers.stall", a.Triggers.Stall, time.Millisecond, a.Triggers.Window)
 	within(p, "eviction.round", a.Eviction.Round, minRound, maxDuration)
 	within(p, "eviction.settle", a.Eviction.Settle, 0, maxDuration)
 	within(p, "eviction.transition", a.Eviction.Transition, 0, maxDuration)
+	within(p, "eviction.reliefWait", a.Eviction.ReliefWait, 0, maxReliefWait)
 	within(p, "eviction.maxGrace", a.Eviction.MaxGrace, time.Second, maxDuration)
+	a.validateEviction(p)
+	within(p, "filesystems.every", a.Filesystems.Every, time.Second, maxDuration)
+	within(p, "filesystems.timeout", a.Filesystems.Timeout, 100*time.Millisecond, time.Minute)
 	within(p, "plugins.warmUp", a.Plugins.WarmUp, 0, maxDuration)
 	atLeast(p, period{"window", a.Window}, period{"tick", a.Tick}, 2)
 	atLeast(p, period{"watchdog", a.Watchdog}, period{"tick", a.Tick}, watchdogTicks)
@@ -67,6 +101,13 @@ func (a Agent) validatePeriods(p *problems) {
 		within(p, rule.key, rule.value, 0, maxDuration)
 		atLeast(p, rule, period{"tick", a.Tick}, 1)
 	}
+}
+
+func (a Agent) validateLease(p *problems) {
+	oneOf(p, "lease.target", a.Lease.Target, LeaseOfAgent, LeaseOfNode)
+	within(p, "lease.interval", a.Lease.Interval, minInterval, maxInterval)
+	within(p, "lease.duration", a.Lease.Duration, time.Second, maxDuration)
+	atLeast(p, period{"lease.duration", a.Lease.Duration}, period{"lease.interval", a.Lease.Interval}, leaseIntervals)
 }
 
 // period is a duration and its key.
@@ -78,11 +119,31 @@ type period struct {
 // ruleWindows lists how far each rule looks back; that a rule was not met for
 // all of cleared must be seen as well.
 func (a Agent) ruleWindows() []period {
-	return []period{
+	list := []period{
 		{"plugins.memoryStall.soft.over", a.Plugins.MemoryStall.Soft.Over},
 		{"plugins.memoryStall.hard.over", a.Plugins.MemoryStall.Hard.Over},
 		{"plugins.memoryStall.cleared", a.Plugins.MemoryStall.Cleared},
+		{"plugins.diskContention.cleared", a.Plugins.DiskContention.Cleared},
 	}
+	if n := a.Plugins.NetworkContention; n.Enabled {
+		list = append(list, period{"plugins.networkContention.over", n.Over}, period{"plugins.networkContention.cleared", n.Cleared})
+	}
+	if f := a.Plugins.Filesystem; f.Enabled {
+		list = append(list, period{"plugins.filesystem.cleared", f.Cleared})
+	}
+	if o := a.Plugins.OOMStorm; o.Enabled {
+		list = append(list, period{"plugins.oomStorm.over", o.Over}, period{"plugins.oomStorm.cleared", o.Cleared})
+	}
+	if c := a.Plugins.CPUSuppression; c.Enabled {
+		list = append(list, period{"plugins.cpuSuppression.cleared", c.Cleared})
+	}
+	if r := a.Plugins.ReclaimedOvercommit; r.Enabled {
+		list = append(list, period{"plugins.reclaimedOvercommit.cleared", r.Cleared})
+	}
+	if r := a.Plugins.RSSOveruse; r.Enabled {
+		list = append(list, period{"plugins.rssOveruse.cleared", r.Cleared})
+	}
+	return list
 }
 
 // validateHistory holds that each ratio over a window that a rule looks back
@@ -103,14 +164,24 @@ func (a Agent) validatePlaces(p *problems) {
 	p.must(isPlace(a.Paths.Procfs), wantPlace(a.Paths.Procfs), "paths.procfs")
 	p.must(isPlace(a.Paths.Sysfs), wantPlace(a.Paths.Sysfs), "paths.sysfs")
 	p.must(a.Paths.Cgroupfs == "" || isPlace(a.Paths.Cgroupfs), wantPlace(a.Paths.Cgroupfs), "paths.cgroupfs")
+	p.must(a.Paths.Rootfs == "" || isPlace(a.Paths.Rootfs), wantPlace(a.Paths.Rootfs), "paths.rootfs")
 	p.must(a.API.Socket == "" || isPlace(a.API.Socket), wantPlace(a.API.Socket), "api.socket")
 	p.must(len(a.API.Socket) <= maxSocketPath,
 		fmt.Sprintf("longer than the %d bytes a Unix socket's path can have", maxSocketPath), "api.socket")
 	p.must(a.State.Dir == "" || isPlace(a.State.Dir), wantPlace(a.State.Dir), "state.dir")
 	p.must(a.Kubernetes.Kubeconfig == "" || isPlace(a.Kubernetes.Kubeconfig), wantPlace(a.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
+	p.must(!a.Kubernetes.Standalone || a.Kubernetes.Kubeconfig == "", "an agent that runs standalone looks at no cluster", "kubernetes.kubeconfig", "kubernetes.standalone")
 	for i, root := range a.Workloads.Roots {
 		p.must(isPlace(root), wantPlace(root), fmt.Sprintf("workloads.roots[%d]", i))
 	}
+	p.must(a.Filesystems.Kubelet == "" || isPlace(a.Filesystems.Kubelet), wantPlace(a.Filesystems.Kubelet), "filesystems.kubelet")
+	for i, dir := range a.Filesystems.Runtimes {
+		p.must(isPlace(dir), wantPlace(dir), fmt.Sprintf("filesystems.runtimes[%d]", i))
+	}
+	for i, mount := range a.Filesystems.Mounts {
+		p.must(isPlace(mount), wantPlace(mount), fmt.Sprintf("filesystems.mounts[%d]", i))
+	}
+	p.must(a.Web.ConfigFile == "" || isPlace(a.Web.ConfigFile), wantPlace(a.Web.ConfigFile), "web.configFile")
 	p.must(a.Recording.File == "" || isPlace(a.Recording.File), wantPlace(a.Recording.File), "recording.file")
 }
 
@@ -123,6 +194,10 @@ func wantPlace(s string) string {
 func within(p *problems, key string, value, least, most time.Duration) {
 	p.must(value >= least && value <= most, fmt.Sprintf("%s is not between %s and %s",
 		formatDuration(value), formatDuration(least), formatDuration(most)), key)
+}
+
+func number(p *problems, key string, value, least, most int) {
+	p.must(value >= least && value <= most, fmt.Sprintf("%d is not between %d and %d", value, least, most), key)
 }
 
 // atLeast holds that long is no shorter than times short.
@@ -161,4 +236,14 @@ func validateMemoryStall(p *problems, key string, m plugins.MemoryStall) {
 	p.must(m.Hard.Available <= m.Soft.Available, fmt.Sprintf("hard must not be easier to reach than soft: available %g is more than %g",
 		m.Hard.Available, m.Soft.Available), key+".hard.available", key+".soft.available")
 	p.must(m.KubeletEvictionHard <= maxEvictionHard, "more than 1Pi of memory", key+".kubeletEvictionHard")
+}
+
+// maxFactor of what is usual.
+const maxFactor = 1000
+
+func validateDiskContention(p *problems, key string, d plugins.DiskContention) {
+	within(p, key+".over", d.Over, 0, maxDuration)
+	within(p, key+".await", d.Await, time.Microsecond, time.Hour)
+	within(p, key+".awaitRotational", d.AwaitRotational, time.Microsecond, time.Hour)
+	number(p, key+".factor", d.Factor, 1, maxFactor)
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
 func TestTheDefaultsAreWhatIsDocumentedAndGood(t *testing.T) {
@@ -19,6 +21,7 @@ func TestTheDefaultsAreWhatIsDocumentedAndGood(t *testing.T) {
 	assert.Equal(t, 60*time.Second, a.Watchdog)
 	assert.Equal(t, []string{"127.0.0.1:9773"}, a.Web.ListenAddresses)
 	assert.False(t, a.Web.Open)
+	assert.Zero(t, a.Web.PodSeries.Top, "series of single pods are asked for")
 	assert.Equal(t, plugins.StallRule{StallFull: 0.10, Over: 30 * time.Second, Available: 0.10}, a.Plugins.MemoryStall.Soft)
 	assert.Equal(t, plugins.StallRule{StallFull: 0.25, Over: 5 * time.Second, Available: 0.04}, a.Plugins.MemoryStall.Hard)
 
@@ -37,6 +40,16 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			[]string{"tick"},
 			"99ms is not between 100ms and 1m",
 		},
+		"critical pods that could be evicted": {
+			func(a *Agent) { a.Eviction.Protect.Priority = 2_000_000_001 },
+			[]string{"eviction.protect.priority"},
+			"2000000001 would let pods be evicted that Kubernetes calls critical (from 2000000000 on)",
+		},
+		"a web configuration that is nowhere": {
+			func(a *Agent) { a.Web.ConfigFile = "web.yaml" },
+			[]string{"web.configFile"},
+			`want an absolute path without .., // or a slash at its end, got "web.yaml"`,
+		},
 		"tick of nothing": {
 			func(a *Agent) { a.Tick = 0 },
 			[]string{"tick"},
@@ -47,15 +60,50 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			[]string{"window", "tick"},
 			"window (1.999s) must be at least 2 × tick (1s)",
 		},
+		"a trigger over a window that no kernel has": {
+			func(a *Agent) { a.Triggers.Window = 11 * time.Second },
+			[]string{"triggers.window"},
+			"11s is not between 500ms and 10s",
+		},
+		"a trigger for more stall than its window holds": {
+			func(a *Agent) { a.Triggers.Stall = 1001 * time.Millisecond },
+			[]string{"triggers.stall"},
+			"1.001s is not between 1ms and 1s",
+		},
 		"watchdog shorter than ten ticks": {
 			func(a *Agent) { a.Watchdog = 9999 * time.Millisecond },
 			[]string{"watchdog", "tick"},
 			"watchdog (9.999s) must be at least 10 × tick (1s)",
 		},
+		"a cluster of an agent that runs standalone": {
+			func(a *Agent) { a.Kubernetes.Standalone, a.Kubernetes.Kubeconfig = true, "/etc/kubeconfig" },
+			[]string{"kubernetes.kubeconfig", "kubernetes.standalone"},
+			"an agent that runs standalone looks at no cluster",
+		},
 		"rounds too often": {
 			func(a *Agent) { a.Tick, a.Eviction.Round = 100*time.Millisecond, 999*time.Millisecond },
 			[]string{"eviction.round"},
 			"999ms is not between 1s and 24h",
+		},
+		"a controller that no Lease asks": {
+			func(a *Agent) { a.Eviction.Via, a.Lease.Target = evict.ViaController, LeaseOfNode },
+			[]string{"eviction.via", "lease.enabled", "lease.target"},
+			"the controller is asked by the agent's own Lease: want lease.enabled: true and lease.target: agent",
+		},
+		"somebody else evicts": {
+			func(a *Agent) { a.Eviction.Via = "nobody" },
+			[]string{"eviction.via"},
+			`want one of direct, controller, got "nobody"`,
+		},
+		"series of fewer than no workloads": {
+			func(a *Agent) { a.Web.PodSeries.Top = -1 },
+			[]string{"web.podSeries.top"},
+			"-1 is not between 0 and 10000",
+		},
+		"series without an end": {
+			func(a *Agent) { a.Web.PodSeries.MaxSeries = 100_001 },
+			[]string{"web.podSeries.maxSeries"},
+			"100001 is not between 100 and 100000",
 		},
 		"rounds more often than ticks": {
 			func(a *Agent) { a.Tick, a.Eviction.Round = 2*time.Second, time.Second },
@@ -102,6 +150,138 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			[]string{"plugins.memoryStall.soft.stallFull"},
 			"0 would always be met: turn the rule off by enabled: false",
 		},
+		"a disk's rule over at once": {
+			func(a *Agent) { a.Plugins.DiskContention.Cleared = 0 },
+			[]string{"plugins.diskContention.cleared", "tick"},
+			"plugins.diskContention.cleared (0s) must be at least tick (1s)",
+		},
+		"a disk that is never slow": {
+			func(a *Agent) { a.Plugins.DiskContention.AwaitRotational = 2 * time.Hour },
+			[]string{"plugins.diskContention.awaitRotational"},
+			"2h is not between 1µs and 1h",
+		},
+		"a disk that is always slow": {
+			func(a *Agent) { a.Plugins.DiskContention.Factor = 0 },
+			[]string{"plugins.diskContention.factor"},
+			"0 is not between 1 and 1000",
+		},
+		"a link's rule that always holds": {
+			func(a *Agent) { a.Plugins.NetworkContention.Retransmits = 0 },
+			[]string{"plugins.networkContention.retransmits"},
+			"0 would always be met: turn the rule off by enabled: false",
+		},
+		"any link is full": {
+			func(a *Agent) { a.Plugins.NetworkContention.Utilization = 0 },
+			[]string{"plugins.networkContention.utilization"},
+			"0 would always be met: turn the rule off by enabled: false",
+		},
+		"a link's rule looks back further than history": {
+			func(a *Agent) { a.Plugins.NetworkContention.Over = 111 * time.Second },
+			[]string{"history", "plugins.networkContention.over", "window"},
+			"history (2m) must reach back over plugins.networkContention.over (1m51s) and window (10s) together",
+		},
+		"a link without a speed": {
+			func(a *Agent) { a.Network.Devices = []probes.NetworkDevice{{Name: "eth0"}} },
+			[]string{"network.devices[0].speed"},
+			"0 is not between 1 and 10000000",
+		},
+		"a link without a name": {
+			func(a *Agent) { a.Network.Devices = []probes.NetworkDevice{{Speed: 1}} },
+			[]string{"network.devices[0].name"},
+			"want the name of a device, such as eth0",
+		},
+		"a link of two speeds": {
+			func(a *Agent) {
+				a.Network.Devices = []probes.NetworkDevice{{Name: "eth0", Speed: 1}, {Name: "eth1", Speed: 1}, {Name: "eth0", Speed: 2}}
+			},
+			[]string{"network.devices[2].name"},
+			`"eth0" is named twice`,
+		},
+		"a filesystem's rule that never holds": {
+			func(a *Agent) { a.Plugins.Filesystem.Available, a.Plugins.Filesystem.FilesFree = 0, 0 },
+			[]string{"plugins.filesystem.available", "plugins.filesystem.filesFree"},
+			"0 for both would never be met: turn the rule off by enabled: false",
+		},
+		"any filesystem is full": {
+			func(a *Agent) { a.Plugins.Filesystem.Available = 1 },
+			[]string{"plugins.filesystem.available"},
+			"1 would always be met: any file takes some room",
+		},
+		"any filesystem has too many files": {
+			func(a *Agent) { a.Plugins.Filesystem.FilesFree = 1 },
+			[]string{"plugins.filesystem.filesFree"},
+			"1 would always be met: the root directory is one",
+		},
+		"nothing is enough": {
+			func(a *Agent) { a.Plugins.Filesystem.Enough = 0 },
+			[]string{"plugins.filesystem.enough"},
+			"0 would never be met: available: 0 turns this half of the rule off",
+		},
+		"no files are enough": {
+			func(a *Agent) { a.Plugins.Filesystem.EnoughFiles = 0 },
+			[]string{"plugins.filesystem.enoughFiles"},
+			"0 is not between 1 and 1099511627776",
+		},
+		"a filesystem's values are too old before they are new": {
+			func(a *Agent) { a.Filesystems.Every = 31 * time.Second },
+			[]string{"plugins.filesystem.maxAge", "filesystems.every"},
+			"plugins.filesystem.maxAge (1m) must be at least 2 × filesystems.every (31s)",
+		},
+		"a filesystem's level over at once": {
+			func(a *Agent) {
+				a.Tick, a.Window, a.Plugins.Filesystem.Cleared = 2*time.Second, 4*time.Second, time.Second
+				a.Eviction.Round = time.Minute
+			},
+			[]string{"plugins.filesystem.cleared", "tick"},
+			"plugins.filesystem.cleared (1s) must be at least tick (2s)",
+		},
+		"a storm of nothing": {
+			func(a *Agent) { a.Plugins.OOMStorm.Kills = 0 },
+			[]string{"plugins.oomStorm.kills"},
+			"0 is not between 1 and 1000",
+		},
+		"hard easier by kills": {
+			func(a *Agent) { a.Plugins.OOMStorm.HardKills = 2 },
+			[]string{"plugins.oomStorm.hardKills", "plugins.oomStorm.kills"},
+			"hard must not be easier to reach than soft: hardKills 2 is less than kills 3",
+		},
+		"a storm further back than history": {
+			func(a *Agent) { a.Plugins.OOMStorm.Enabled, a.Plugins.OOMStorm.Over = true, 2*time.Minute },
+			[]string{"history", "plugins.oomStorm.over", "window"},
+			"history (2m) must reach back over plugins.oomStorm.over (2m) and window (10s) together",
+		},
+		"a supply that nobody is below": {
+			func(a *Agent) { a.Plugins.CPUSuppression.Supply = 0 },
+			[]string{"plugins.cpuSuppression.supply"},
+			"0 would never be met: turn the rule off by enabled: false",
+		},
+		"who sleeps waits": {
+			func(a *Agent) { a.Plugins.CPUSuppression.Waiting = 0 },
+			[]string{"plugins.cpuSuppression.waiting"},
+			"0 would be met by a pod that sleeps",
+		},
+		"a ceiling of nothing": {
+			func(a *Agent) { a.Plugins.DiskContention.Ceilings = []plugins.DiskCeiling{{Device: "sda"}} },
+			[]string{"plugins.diskContention.ceilings[0].iops", "plugins.diskContention.ceilings[0].bytesPerSecond"},
+			"0 for both would never be met: leave the disk out",
+		},
+		"two ceilings of one disk": {
+			func(a *Agent) {
+				a.Plugins.DiskContention.Ceilings = []plugins.DiskCeiling{{Device: "sda", IOPS: 1}, {Device: "sda", IOPS: 2}}
+			},
+			[]string{"plugins.diskContention.ceilings[1].device"},
+			`"sda" is named twice`,
+		},
+		"no rate of what is lent": {
+			func(a *Agent) { a.Plugins.ReclaimedOvercommit.CPURate = 0 },
+			[]string{"plugins.reclaimedOvercommit.cpuRate"},
+			"0 is not between 1 and 10000",
+		},
+		"a rate below zero": {
+			func(a *Agent) { a.Plugins.RSSOveruse.Rate = -1 },
+			[]string{"plugins.rssOveruse.rate"},
+			"-1 is not between 0 and 10000",
+		},
 		"hard easier by stall": {
 			func(a *Agent) { a.Plugins.MemoryStall.Hard.StallFull = 0.09 },
 			[]string{"plugins.memoryStall.hard.stallFull", "plugins.memoryStall.soft.stallFull"},
@@ -142,6 +322,16 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			[]string{"workloads.roots[1]"},
 			`want an absolute path without .., // or a slash at its end, got "kubepods"`,
 		},
+		"filesystems asked without a pause": {
+			func(a *Agent) { a.Filesystems.Every = 0 },
+			[]string{"filesystems.every"},
+			"0s is not between 1s and 24h",
+		},
+		"filesystems that must answer at once": {
+			func(a *Agent) { a.Filesystems.Timeout = time.Millisecond },
+			[]string{"filesystems.timeout"},
+			"1ms is not between 100ms and 1m",
+		},
 		"socket path too long": {
 			func(a *Agent) { a.API.Socket = "/" + strings.Repeat("x", 107) },
 			[]string{"api.socket"},
@@ -164,9 +354,16 @@ func TestValuesAtTheirBoundsAreGood(t *testing.T) {
 	a.Plugins.MemoryStall.Hard = a.Plugins.MemoryStall.Soft
 	a.Plugins.MemoryStall.KubeletEvictionHard = 1 << 50
 	a.Plugins.WarmUp, a.Plugins.MemoryStall.Cleared = 0, 2*time.Second
+	a.Plugins.OOMStorm.Over, a.Plugins.OOMStorm.HardKills = time.Hour, 3 // rules that are off look back nowhere
+	a.Plugins.NetworkContention.Enabled, a.Plugins.NetworkContention.Over = false, time.Hour
+	a.Plugins.Filesystem.FilesFree, a.Plugins.Filesystem.EnoughFiles = 0, 0
+	a.Filesystems.Every, a.Plugins.Filesystem.Over = 30*time.Second, 0
 	a.Recording.MaxSize = 1 << 20
 	a.API.Socket = "/" + strings.Repeat("x", 106)
 	assert.Empty(t, a.Validate())
+	a = Default()
+	a.Plugins.Filesystem.Available, a.Plugins.Filesystem.Enough = 0, 0
+	assert.Empty(t, a.Validate(), "files alone are judged")
 }
 
 func TestPeriodsNearTheEndOfTimeDoNotWrapAround(t *testing.T) {
@@ -191,14 +388,16 @@ func TestAnAddressIsAHostAndAPort(t *testing.T) {
 func TestAPlaceIsAnAbsoluteCleanPath(t *testing.T) {
 	for _, bad := range []string{"proc", "/proc/", "//proc", "/a/../proc", "/a/.", "."} {
 		a := Default()
-		a.Paths = Paths{bad, bad, bad}
-		a.API.Socket, a.Recording.File, a.Workloads.Roots = bad, bad, []string{bad}
+		a.Paths = Paths{bad, bad, bad, bad}
+		a.API.Socket, a.Recording.File, a.Workloads.Roots, a.Filesystems.Mounts = bad, bad, []string{bad}, []string{"/", bad}
+		a.Filesystems.Kubelet, a.Filesystems.Runtimes = bad, []string{"/x", bad}
 		var keys []string
 		for _, p := range a.Validate() {
 			keys = append(keys, p.Keys...)
 		}
 		assert.Equal(t, []string{
-			"paths.procfs", "paths.sysfs", "paths.cgroupfs", "api.socket", "workloads.roots[0]", "recording.file",
+			"paths.procfs", "paths.sysfs", "paths.cgroupfs", "paths.rootfs", "api.socket", "workloads.roots[0]",
+			"filesystems.kubelet", "filesystems.runtimes[1]", "filesystems.mounts[1]", "recording.file",
 		}, keys, bad)
 	}
 	a := Default()

@@ -12,9 +12,9 @@ func TestAMistypedKeyIsRecognised(t *testing.T) {
 		"plugins: {memoryStall: {soft: {stallFul: 0.1}}}\n": `test.yaml:3: plugins.memoryStall.soft.stallFul: unknown key (did you mean "stallFull"?)`,
 		"plugins: {memorystall: {}}\n":                      `test.yaml:3: plugins.memorystall: unknown key (did you mean "memoryStall"?)`,
 		"listenAddresses: []\n":                             `test.yaml:3: listenAddresses: unknown key here (it belongs at web.listenAddresses)`,
-		"plugins: {memoryStall: {over: 1s}}\n":              `test.yaml:3: plugins.memoryStall.over: unknown key here (it belongs at plugins.memoryStall.soft.over or plugins.memoryStall.hard.over)`,
-		"x: 1\n":                                            `test.yaml:3: x: unknown key`,
-		"metrics: 1\n":                                      `test.yaml:3: metrics: unknown key`,
+		"plugins: {memoryStall: {stallFull: 1}}\n":          `test.yaml:3: plugins.memoryStall.stallFull: unknown key here (it belongs at plugins.memoryStall.soft.stallFull or plugins.memoryStall.hard.stallFull)`,
+		"x: 1\n":       `test.yaml:3: x: unknown key`,
+		"metrics: 1\n": `test.yaml:3: metrics: unknown key`,
 	}
 	for body, want := range tests {
 		assert.Equal(t, []string{want}, mistakes(t, file(body), Default()))

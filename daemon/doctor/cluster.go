@@ -36,11 +36,12 @@ func (p Patient) cluster(ctx context.Context) []Row {
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
-	rows := []Row{p.dryRun()}
+	rows := []Row{p.dryRun(), p.loads()}
 	server := apiServer(ctx, p.Cluster)
 	rows = append(rows, server)
 	if server.Result != Fail {
-		rows = append(rows, rights(ctx, p.Cluster))
+		rows = append(rows, p.rights(ctx, p.Cluster), p.lease(ctx, p.Cluster))
+		rows = append(rows, queues(ctx, p.Cluster)...)
 	}
 	return rows
 }
@@ -50,6 +51,18 @@ func (p Patient) dryRun() Row {
 		return Row{Warn, "dry run", "the agent observes only: no condition, no taint, no eviction (eviction.dryRun: false lets it act)"}
 	}
 	return Row{Pass, "dry run", "off: the agent acts"}
+}
+
+// loads of Velero's data movers, and what is left to give of them.
+func (p Patient) loads() Row {
+	const check = "data movers"
+	switch p.Loads {
+	case 0:
+		return Row{Pass, check, "nothing is done about them (vgdp.enabled: false)"}
+	case 1:
+		return Row{Warn, check, "concurrency is 1: budgets can only hold. Let Velero run 4 (loadConcurrency.globalConfig), say so to the agent (vgdp.concurrency: 4), and let Plimsoll limit"}
+	}
+	return Row{Pass, check, fmt.Sprintf("%d loads may run at a time, fewer under pressure", p.Loads)}
 }
 
 // apiServer asks for its version, which everybody may.
@@ -77,7 +90,7 @@ func apiServer(ctx context.Context, how *rest.Config) Row {
 }
 
 // right is one verb on one kind of thing.
-type right struct{ verb, group, resource, subresource string }
+type right struct{ namespace, verb, group, resource, subresource string }
 
 func (r right) String() string {
 	what := r.resource
@@ -87,15 +100,18 @@ func (r right) String() string {
 	if r.group != "" {
 		what += "." + r.group
 	}
+	if r.namespace != "" {
+		what += " in " + r.namespace
+	}
 	return r.verb + " " + what
 }
 
 // rights asks for each right that the agent uses whether whoever asks has it.
 // The question itself needs none: system:basic-user, which every authenticated
 // user has, allows it.
-func rights(ctx context.Context, how *rest.Config) Row {
+func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 	const check = "rights"
-	needed, err := neededRights()
+	needed, err := p.neededRights()
 	if err != nil {
 		return Row{Fail, check, "deploy/rbac.yaml: " + oneLine(err)}
 	}
@@ -107,7 +123,7 @@ func rights(ctx context.Context, how *rest.Config) Row {
 	for _, r := range needed {
 		may, err := client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
+				Namespace: r.namespace, Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -118,16 +134,49 @@ func rights(ctx context.Context, how *rest.Config) Row {
 		}
 	}
 	if len(missing) > 0 {
-		return Row{Fail, check, fmt.Sprintf("%d of %d missing: %s (apply deploy/rbac.yaml)", len(missing), len(needed), strings.Join(missing, ", "))}
+		return Row{Fail, check, fmt.Sprintf("%d of %d missing: %s (apply %s)", len(missing), len(needed), strings.Join(missing, ", "), p.manifests())}
 	}
 	return Row{Pass, check, fmt.Sprintf("all %d that the agent uses", len(needed))}
 }
 
-// neededRights are those of the ClusterRoles in deploy/rbac.yaml.
-func neededRights() ([]right, error) {
+// neededRights are those of the roles in deploy/rbac.yaml, what evicts, and what
+// keeps the Lease of a Node.
+func (p Patient) neededRights() ([]right, error) {
+	manifests := [][]byte{deploy.RBAC}
+	if p.Evicts {
+		manifests = append(manifests, deploy.RBACEvictDirect)
+	}
+	if p.Lease.Exclusive {
+		manifests = append(manifests, deploy.RBACLeaseNode)
+	}
 	var all []right
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(deploy.RBAC), 4096)
+	for _, m := range manifests {
+		list, err := rightsIn(m)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// manifests that grant the rights.
+func (p Patient) manifests() string {
+	list := "deploy/rbac.yaml"
+	if p.Evicts {
+		list += ", deploy/rbac-evict-direct.yaml"
+	}
+	if p.Lease.Exclusive {
+		list += ", deploy/rbac-lease-node.yaml"
+	}
+	return list
+}
+
+func rightsIn(manifest []byte) ([]right, error) {
+	var all []right
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	for {
+		// A Role has its rules where a ClusterRole has them.
 		var role rbacv1.ClusterRole
 		err := documents.Decode(&role)
 		switch {
@@ -135,20 +184,20 @@ func neededRights() ([]right, error) {
 			return all, nil
 		case err != nil:
 			return nil, err
-		case role.Kind == "ClusterRole":
-			all = append(all, rightsOf(role.Rules)...)
+		case role.Kind == "ClusterRole", role.Kind == "Role":
+			all = append(all, rightsOf(role.Namespace, role.Rules)...)
 		}
 	}
 }
 
-func rightsOf(rules []rbacv1.PolicyRule) []right {
+func rightsOf(namespace string, rules []rbacv1.PolicyRule) []right {
 	var all []right
 	for _, rule := range rules {
 		for _, group := range rule.APIGroups {
 			for _, what := range rule.Resources {
 				resource, sub, _ := strings.Cut(what, "/")
 				for _, verb := range rule.Verbs {
-					all = append(all, right{verb, group, resource, sub})
+					all = append(all, right{namespace, verb, group, resource, sub})
 				}
 			}
 		}

@@ -52,7 +52,7 @@ const good = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
 
 func inCluster(t *testing.T, how *rest.Config) []Row {
 	t.Helper()
-	return Patient{Cluster: how}.cluster(t.Context())
+	return Patient{Cluster: how, Evicts: true}.cluster(t.Context())
 }
 
 func TestAnApiServerThatAnswersIsNamedWithItsVersion(t *testing.T) {
@@ -97,7 +97,7 @@ func TestEachVerbThatTheManifestGrantsIsAskedFor(t *testing.T) {
 	for _, want := range []string{"list pods", "watch pods", "create pods/eviction", "get nodes", "patch nodes", "patch nodes/status", "create events"} {
 		assert.Contains(t, asked(), want)
 	}
-	needed, err := neededRights()
+	needed, err := Patient{Evicts: true}.neededRights()
 	require.NoError(t, err)
 	assert.Len(t, asked(), len(needed))
 	assert.Contains(t, r.Finding, fmt.Sprintf("all %d", len(needed)))
@@ -107,7 +107,9 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	how, _ := apiServerOf(t, good, "create pods/eviction", "patch nodes/status")
 	r := row(t, inCluster(t, how), "rights")
 	assert.Equal(t, Fail, r.Result)
-	assert.Contains(t, r.Finding, "missing: create pods/eviction, patch nodes/status (apply deploy/rbac.yaml)")
+	assert.Contains(t, r.Finding, "missing: patch nodes/status, create pods/eviction (apply deploy/rbac.yaml, deploy/rbac-evict-direct.yaml)")
+	r = row(t, Patient{Cluster: how}.cluster(t.Context()), "rights")
+	assert.Contains(t, r.Finding, "missing: patch nodes/status (apply deploy/rbac.yaml)", "the controller evicts")
 }
 
 func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {
@@ -154,4 +156,12 @@ func TestTheStateDirectoryMustBeWritableOrMakable(t *testing.T) {
 		assert.Equal(t, Fail, r.Result, path)
 		assert.Contains(t, r.Finding, "nobody is evicted without it", path)
 	}
+}
+
+func TestAConcurrencyOfOneIsAWarning(t *testing.T) {
+	assert.Equal(t, Row{Pass, "data movers", "nothing is done about them (vgdp.enabled: false)"}, Patient{}.loads())
+	one := Patient{Loads: 1}.loads()
+	assert.Equal(t, Warn, one.Result)
+	assert.Contains(t, one.Finding, "concurrency is 1: budgets can only hold.")
+	assert.Equal(t, Row{Pass, "data movers", "4 loads may run at a time, fewer under pressure"}, Patient{Loads: 4}.loads())
 }

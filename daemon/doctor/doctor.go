@@ -44,20 +44,34 @@ type Patient struct {
 	Paths probes.Paths
 	// Roots of workloads, as configured.
 	Roots []string
+	// Triggers as configured.
+	Triggers probes.TriggerSettings
+	// Filesystems as configured.
+	Filesystems probes.FilesystemConfig
+	// Network as configured.
+	Network probes.NetworkConfig
 	// ConfigFile, if any, and every mistake in it.
 	ConfigFile string
 	Mistakes   []string
 	// Socket and Addresses that the agent would open.
 	Socket    string
 	Addresses []string
+	// PluginDirs are where outer plugins are looked for.
+	PluginDirs []string
 	// StateDir is where it would keep what must outlive a restart.
 	StateDir string
 	// Cluster is how its API server is reached, nil where none is named;
 	// NoCluster is why a kubeconfig that is named says nothing.
 	Cluster   *rest.Config
 	NoCluster error
-	// DryRun as configured.
+	// DryRun and Lease as configured, and whether the agent may evict without
+	// the controller.
 	DryRun bool
+	Evicts bool
+	// Loads of Velero's data movers that may run at a time, as configured; 0:
+	// the agent does nothing about them.
+	Loads int
+	Lease Lease
 }
 
 // Examine returns the rows, in a fixed order.
@@ -71,6 +85,7 @@ func (p Patient) Examine(ctx context.Context) []Row {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
 	rows = append(rows, p.state())
+	rows = append(rows, p.plugins()...)
 	return append(rows, p.cluster(ctx)...)
 }
 
@@ -148,7 +163,7 @@ func (p Patient) kernelFiles() []Row {
 	if err != nil {
 		return []Row{{Fail, "kernel files", err.Error()}}
 	}
-	s, err := host.Read()
+	s, err := p.read(host)
 	if err != nil {
 		return []Row{{Fail, "kernel files", err.Error()}}
 	}
@@ -157,19 +172,23 @@ func (p Patient) kernelFiles() []Row {
 		rows = append(rows, probeRow(probe, s))
 	}
 	if slow := unknownSpeed(s.NICs); len(slow) > 0 {
-		rows = append(rows, Row{Warn, "link speed", "unknown for " + strings.Join(slow, ", ") + ": their utilisation is not known"})
+		rows = append(rows, Row{Warn, "link speed", "unknown for " + strings.Join(slow, ", ") + ": when their links are full cannot be judged (network.devices can name it)"})
 	}
 	if flavour, err := host.CgroupFlavour(); err == nil {
 		rows = append(rows, Row{Pass, "cgroups", fmt.Sprintf("%s, %d workloads", flavour, len(s.Workloads))})
 	}
-	return rows
+	return append(rows, p.triggers(s))
 }
 
 // probeRow: what a verdict needs fails, what is only shown warns.
 func probeRow(p probes.Probe, s *probes.Sample) Row {
 	name := "probe " + p.Name
-	if p.Error == "" {
-		return Row{Pass, name, "read in " + p.Duration.Round(time.Microsecond).String()}
+	took := "read in " + p.Duration.Round(time.Microsecond).String()
+	switch {
+	case p.Error == "" && p.Note != "":
+		return Row{Warn, name, took + ": " + p.Note}
+	case p.Error == "":
+		return Row{Pass, name, took}
 	}
 	judged := p.Name == "memory" || p.Name == "vmstat" || p.Name == "pressure" && s.Pressure.Memory.Full.IsZero()
 	if judged {

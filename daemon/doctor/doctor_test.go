@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,6 +71,27 @@ func TestAMachineWithoutPSIFailsAndIsToldWhy(t *testing.T) {
 	assert.Contains(t, r.Finding, "CONFIG_PSI")
 }
 
+func TestALinkWithoutASpeedIsNamedUntilItIsConfigured(t *testing.T) {
+	proc, sys := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		proc + "/stat": "cpu 1 2 3 4\n", proc + "/1/net/dev": "1\n2\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
+		sys + "/class/net/eth0/speed": "-1\n", sys + "/class/net/eth0/device/vendor": "1\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	p := patient(t)
+	p.Paths.Procfs, p.Paths.Sysfs = proc, sys
+	p.Filesystems = probes.FilesystemConfig{}
+	r := row(t, p.Examine(t.Context()), "link speed")
+	assert.Equal(t, Warn, r.Result)
+	assert.Equal(t, "unknown for eth0: when their links are full cannot be judged (network.devices can name it)", r.Finding)
+	p.Network.Devices = []probes.NetworkDevice{{Name: "eth0", Speed: 1000}}
+	for _, r := range p.Examine(t.Context()) {
+		assert.NotEqual(t, "link speed", r.Check)
+	}
+}
+
 func TestAProcThatIsNotMountedIsOneRow(t *testing.T) {
 	p := patient(t)
 	p.Paths.Procfs = t.TempDir()
@@ -124,6 +146,15 @@ func TestASocketThatAnswersNonsenseFails(t *testing.T) {
 		}
 	}()
 	assert.Equal(t, Fail, p.socket(notThere(t, p)).Result)
+}
+
+func TestAProbeWithANoteWarns(t *testing.T) {
+	probe := probes.Probe{Name: "workloads", Duration: 30 * time.Millisecond}
+	assert.Equal(t, Row{Pass, "probe workloads", "read in 30ms"}, probeRow(probe, &probes.Sample{}))
+	probe.Note = "read every 3rd tick: it costs 3 % of a core"
+	assert.Equal(t, Row{Warn, "probe workloads", "read in 30ms: read every 3rd tick: it costs 3 % of a core"}, probeRow(probe, &probes.Sample{}))
+	probe.Error = "no cgroup layout"
+	assert.Equal(t, Row{Warn, "probe workloads", "no cgroup layout"}, probeRow(probe, &probes.Sample{}), "the error counts for more")
 }
 
 func TestANICWhoseSpeedIsUnknownIsNamed(t *testing.T) {

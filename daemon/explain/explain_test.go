@@ -67,6 +67,8 @@ func TestWhatIsSaidOfKnownDecisionsIsTheGoldenText(t *testing.T) {
 	golden(t, "blocked", about(t, list, blocked))
 	golden(t, "decision", about(t, list, list[1].ID))
 	golden(t, "dry_run", newest(t, scenes.Decisions(true)))
+	hurt := scenes.ContendedDecisions(scenes.Contended())
+	golden(t, "contended", newest(t, hurt)+"\n"+about(t, hurt, hurt[0].ID))
 }
 
 func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {

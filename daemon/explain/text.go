@@ -107,6 +107,24 @@ func (t *text) head(d *evict.Decision, what string) {
 func (t *text) causes(d *evict.Decision) {
 	for _, c := range d.Causes {
 		t.fact("cause", fmt.Sprintf("%s %s since %s: %s", view.CauseTitle(c), c.Level, view.Clock(c.Since), c.Reason))
+		for _, e := range c.Credit {
+			t.fact("ending", e.Name+": its load counts as released, until "+view.Clock(e.Until))
+		}
+		if c.Contention != nil {
+			t.fact("hurt", view.ContentionSentence(c.Contention, "the time"))
+		}
+	}
+}
+
+// parties are who hurt whom, in full as far as the decision has it.
+func (t *text) parties(d *evict.Decision) {
+	for _, c := range d.Causes {
+		if c.Contention == nil {
+			continue
+		}
+		on := view.ContentionTitle(c.Contention)
+		t.fact("used by", on+": "+view.CulpritsText(c.Contention))
+		t.fact("waits", on+": "+view.SufferersText(c.Contention))
 	}
 }
 
@@ -158,6 +176,7 @@ func counts(d *evict.Decision) string {
 func (t *text) whole(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
+	t.parties(d)
 	t.fact("decided", d.Reason)
 	t.afterwards(d)
 	for i := range d.Candidates {
@@ -168,7 +187,7 @@ func (t *text) whole(d *evict.Decision) {
 			t.line("      %s", c.Because)
 		}
 		for _, a := range c.Answers {
-			t.line("      API server, %s: %s", view.Clock(a.Time), view.AnswerText(a, c.Because))
+			t.line("      %s, %s: %s", view.Answerer(a), view.Clock(a.Time), view.AnswerText(a, c.Because))
 		}
 	}
 	if d.Omitted > 0 {
@@ -191,13 +210,14 @@ func (t *text) candidate(d *evict.Decision, at int) {
 		t.fact("because", c.Because)
 	}
 	t.causes(d)
+	t.parties(d)
 	t.fact("rank", fmt.Sprintf("%d of %d, named by %s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", ")))
 	t.fact("numbers", fmt.Sprintf("gives back %s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
 	if c.Pod != nil {
 		t.fact("pod", view.PodText(c.Pod)+" · UID "+c.Pod.UID)
 	}
 	for _, a := range c.Answers {
-		t.fact("answer", fmt.Sprintf("%s UTC, API server: %s", view.Clock(a.Time), view.AnswerText(a, c.Because)))
+		t.fact("answer", fmt.Sprintf("%s UTC, %s: %s", view.Clock(a.Time), view.Answerer(a), view.AnswerText(a, c.Because)))
 	}
 	if c.Code == evict.CodeEvicted {
 		t.afterwards(d)

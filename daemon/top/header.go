@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -54,9 +55,13 @@ func verdictStyle(v plugins.Verdict) style {
 const candidatesShown = 3
 
 func (f *frame) verdicts(s *view.State) {
+	calm := calmScopes(s.Levels.Verdicts)
 	for _, v := range s.Levels.Verdicts {
+		if slices.ContainsFunc(calm, func(c plugins.Verdict) bool { return c.Plugin == v.Plugin && c.Scope == v.Scope }) {
+			continue
+		}
 		head := line{
-			{v.Plugin, bold},
+			{name(v), bold},
 			{" ", plain},
 			{v.Level.String(), verdictStyle(v)},
 			{" for " + view.Age(s.Age(v.Since)), plain},
@@ -68,8 +73,43 @@ func (f *frame) verdicts(s *view.State) {
 		f.add(head, line{{"  " + v.Reason, plain}})
 		f.candidates(v.Candidates, named(s))
 	}
+	f.calm(calm)
 	if e := s.LastEviction; e != nil {
 		f.add(line{{"last eviction, " + view.Age(s.Age(e.Time)) + " ago: ", dim}, {e.Text(), plain}})
+	}
+}
+
+// name of a plugin with what it judges, where that is not the node.
+func name(v plugins.Verdict) string {
+	if v.Scope == "" || v.Scope == "node" {
+		return v.Plugin
+	}
+	return v.Plugin + " " + v.Scope
+}
+
+// verdictsShown in full where most of them are about calm devices.
+const verdictsShown = 3
+
+// calmScopes are the verdicts about devices of which there is nothing to tell,
+// where there are many.
+func calmScopes(list []plugins.Verdict) []plugins.Verdict {
+	if len(list) <= verdictsShown {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(v plugins.Verdict) bool {
+		return v.Level > plugins.None || v.Absent != "" || name(v) == v.Plugin
+	})
+}
+
+// calm is a line for each plugin.
+func (f *frame) calm(list []plugins.Verdict) {
+	for i, v := range list {
+		value := "  " + v.Scope + " " + view.Optional(v.Observed, func(o float64) string { return view.Quantity(o, v.Unit) })
+		if i == 0 || list[i-1].Plugin != v.Plugin {
+			f.add(line{{v.Plugin, bold}, {" ", plain}, {v.Level.String(), verdictStyle(v)}})
+		}
+		last := len(f.lines) - 1
+		f.lines[last] = append(f.lines[last], span{value, plain})
 	}
 }
 

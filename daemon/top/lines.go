@@ -24,6 +24,7 @@ func Lines(prev, now *view.State) []string {
 	list = append(list, evictionLines(prev.LastEviction, now.LastEviction)...)
 	list = append(list, ownLimitLines(prev, now)...)
 	list = append(list, probeLines(prev, now)...)
+	list = append(list, noteLines(prev, now)...)
 	list = append(list, configLines(prev.Agent.ConfigError, now.Agent.ConfigError)...)
 	stamp := now.Snapshot.Time.UTC().Format(time.RFC3339)
 	for i, l := range list {
@@ -136,6 +137,25 @@ func probeLines(prev, now *view.State) []string {
 			list = append(list, "probe "+p.Name+" fails: "+p.Error)
 		case p.Error == "" && failed[p.Name]:
 			list = append(list, "probe "+p.Name+" works again")
+		}
+	}
+	return list
+}
+
+// noteLines tell that there is a note and when there is none any more; its
+// words may change at every tick.
+func noteLines(prev, now *view.State) []string {
+	noted := map[string]bool{}
+	for _, p := range prev.NotedProbes() {
+		noted[p.Name] = true
+	}
+	var list []string
+	for _, p := range now.Snapshot.Probes {
+		switch {
+		case p.Note != "" && !noted[p.Name]:
+			list = append(list, "probe "+p.Name+": "+p.Note)
+		case p.Note == "" && noted[p.Name]:
+			list = append(list, "probe "+p.Name+" reads as usual again")
 		}
 	}
 	return list

@@ -105,3 +105,14 @@ func TestInAClusterAPluginOnlyNames(t *testing.T) {
 	assert.Contains(t, up[len(up)-1], "dry run: would evict shop/cart-66b8d-mm4qz")
 	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN: it only says what it would do")
 }
+
+func TestANoteOfAProbeIsALineWhenItComesAndWhenItGoes(t *testing.T) {
+	with := func(note string) *view.State {
+		s := scenes.Calm()
+		s.Snapshot.Probes = []probes.Probe{{Name: "cpu"}, {Name: "workloads", Note: note}}
+		return s
+	}
+	assert.Equal(t, []string{stamp + "probe workloads: read every 3rd tick: it costs 3 % of a core"}, Lines(with(""), with("read every 3rd tick: it costs 3 % of a core")))
+	assert.Empty(t, Lines(with("read every 3rd tick"), with("read every 4th tick")), "not one line per tick")
+	assert.Equal(t, []string{stamp + "probe workloads reads as usual again"}, Lines(with("read every 3rd tick"), with("")))
+}

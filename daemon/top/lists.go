@@ -16,17 +16,26 @@ func (f *frame) lists(s *view.State, height int) {
 	if f.roomy {
 		heads *= 2 // each with an empty line before it
 	}
+	mounts, more := s.Filesystems(filesystemsShown)
+	if !f.roomy || len(mounts) == 0 { // where it is tight, one that hangs is told by its probe
+		mounts = nil
+	} else {
+		heads += 2 + len(mounts)
+	}
 	free := max(3, height-heads)
 	disks, _ := s.Disks()
 	nics, _ := s.NICs()
 	workloads := s.ByPressure()
 	spare := max(0, free-len(workloads))
-	disksShown := view.Busiest(disks, max(1, free/5, spare/2), view.DiskLoad)
-	nicsShown := view.Busiest(nics, max(1, free/6, spare-len(disksShown)), view.NICLoad)
+	disksShown := view.BusiestDisks(disks, max(1, free/5, spare/2))
+	nicsShown := view.BusiestNICs(nics, max(1, free/6, spare-len(disksShown)))
 	room := max(1, free-len(disksShown)-len(nicsShown))
 	f.section(workloadTable(workloads, room))
 	f.section(diskTable(disksShown, len(disks)))
 	f.section(nicTable(nicsShown, len(nics)))
+	if len(mounts) > 0 {
+		f.section(filesystemTable(mounts, len(mounts)+len(more)))
+	}
 }
 
 func (f *frame) section(t table) {
@@ -50,12 +59,15 @@ func rate(ok bool, text string) span {
 	return span{text, plain}
 }
 
+// device is its name and what drives it.
+func device(name, kind string) string { return strings.TrimSpace(name + " " + kind) }
+
 func diskTable(disks []probes.DiskState, all int) table {
 	t := table{head: []string{some("DISK", len(disks), all), "r/s", "w/s", "read", "written", "r await", "w await", "queue", "busy"}}
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
 		t.rows = append(t.rows, line{
-			{d.Name, plain},
+			{device(d.Name, view.DiskKind(&d.Disk)), plain},
 			rate(ok, view.Number(r.ReadsPerSecond)), rate(ok, view.Number(r.WritesPerSecond)),
 			rate(ok, view.ByteRate(r.ReadBytesPerSecond)), rate(ok, view.ByteRate(r.WrittenBytesPerSecond)),
 			{view.Optional(r.ReadAwaitSeconds, view.Seconds), plain},
@@ -71,7 +83,7 @@ func nicTable(nics []probes.NICState, all int) table {
 	for _, n := range nics {
 		r, ok := n.Rates.Get()
 		t.rows = append(t.rows, line{
-			{n.Name, plain},
+			{device(n.Name, view.NICKind(&n.NIC)), plain},
 			rate(ok, view.BitRate(r.ReceiveBytesPerSecond)), rate(ok, view.BitRate(r.TransmitBytesPerSecond)),
 			{view.Optional(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }), plain},
 			{used(r), plain},
@@ -136,6 +148,9 @@ func troubles(s *view.State, roomy bool) []line {
 	}
 	for _, n := range s.Agent.Notes {
 		list = append(list, line{{"note: ", dim}, {n, plain}})
+	}
+	for _, p := range s.NotedProbes() {
+		list = append(list, line{{"probe " + p.Name + ": ", dim}, {p.Note, plain}})
 	}
 	most := troublesShown
 	if roomy {

@@ -41,7 +41,9 @@ func Render(w io.Writer, s *view.State, width, height int, color bool) {
 func (f *frame) state(s *view.State, height int) {
 	f.roomy = height >= roomy
 	f.header(s)
+	f.contention(s, 2*height/5)
 	f.verdicts(s)
+	f.loads(s)
 	f.gap()
 	f.pressure(s)
 	footer := troubles(s, f.roomy)

@@ -26,7 +26,7 @@ func allScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
-		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(), "contended": scenes.Contended(),
 	}
 }
 
@@ -65,10 +65,11 @@ func TestAFrameNeverLeavesItsTerminal(t *testing.T) {
 
 func TestAUsualTerminalShowsWhatMatters(t *testing.T) {
 	frame := frameOf(scenes.MemoryHard(), 80, 24, false)
-	for _, want := range []string{"node-a", "Memory: hard since 12 s", "nothing is evicted", "line at >= 25.0 %", "would go:", "pod 8d1c2f6e", "nvme0n1", "eth0", "cache.service"} {
+	for _, want := range []string{"node-a", "Memory: hard since 12 s", "nothing is evicted", "line at >= 25.0 %", "would go:", "pod 8d1c2f6e", "nvme0n1", "containerd.service", "cache.service"} {
 		assert.Contains(t, frame, want)
 	}
 	assert.Contains(t, frameOf(scenes.OwnLimit(), 80, 24, false), "own limit: cache.service")
+	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, false), "eth0")
 }
 
 func TestATallTerminalShowsMore(t *testing.T) {
@@ -176,4 +177,12 @@ func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
 func TestTheNewestEvictionIsALine(t *testing.T) {
 	assert.Contains(t, frameOf(scenes.Evicted(), 120, 40, false), "last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; gone after 14 s\n")
 	assert.NotContains(t, frameOf(scenes.Calm(), 120, 40, false), "last eviction")
+}
+
+func TestANoteOfAProbeStandsBelowTheNumbers(t *testing.T) {
+	s := scenes.Calm()
+	s.Snapshot.Probes = append(s.Snapshot.Probes, probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
+	for _, size := range [][2]int{{80, 24}, {120, 40}} {
+		assert.Contains(t, frameOf(s, size[0], size[1], false), "probe workloads: read every 3rd tick: it costs 3 % of a core")
+	}
 }

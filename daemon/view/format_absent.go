@@ -34,6 +34,9 @@ func (s *State) Absences() []Absence {
 	for i := range n.NICs {
 		list.add("NIC "+n.NICs[i].Name, "NICs", n.NICs[i].Absent)
 	}
+	for i := range n.Filesystems {
+		list.add("filesystem "+n.Filesystems[i].Mountpoint, "filesystems", n.Filesystems[i].Absent)
+	}
 	for i := range n.Workloads {
 		w := &n.Workloads[i]
 		list.add("workload "+w.Cgroup, "workloads", w.Absent, ofPressure(w.Pressure.Absent))
@@ -90,6 +93,18 @@ func (s *State) FailedProbes() []probes.Probe {
 	var list []probes.Probe
 	for _, p := range s.Snapshot.Probes {
 		if p.Error != "" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// NotedProbes are the readers of the newest sample of which there is something
+// to know, such as that they read less often than every tick.
+func (s *State) NotedProbes() []probes.Probe {
+	var list []probes.Probe
+	for _, p := range s.Snapshot.Probes {
+		if p.Note != "" {
 			list = append(list, p)
 		}
 	}

@@ -107,11 +107,22 @@ func PodText(p *pods.Pod) string {
 	if p.MemoryRequestBytes > 0 {
 		request = "asks for " + Bytes(float64(p.MemoryRequestBytes)) + " of memory"
 	}
+	if p.CPURequestMillicores > 0 {
+		request += fmt.Sprintf(" and %.4g CPUs", float64(p.CPURequestMillicores)/1000)
+	}
 	owner := "no owner"
 	if p.Owner.Kind != "" {
 		owner = Printable(p.Owner.Kind + " " + p.Owner.Name)
 	}
 	return fmt.Sprintf("%s · priority %d · %s · %s", qos, p.Priority, owner, request)
+}
+
+// Answerer is who gave an answer.
+func Answerer(a evict.Answer) string {
+	if a.Via == evict.ViaController {
+		return "controller"
+	}
+	return "API server"
 }
 
 // AnswerText is what the API server said: "evicted (201)". Its own words are

@@ -67,6 +67,7 @@ func TestEachOutcomeHasWordsOfItsOwn(t *testing.T) {
 
 func TestWhatIsNotKnownOfAPodIsNotMadeUp(t *testing.T) {
 	assert.Equal(t, "BestEffort (low QoS: goes first) · priority 0 · no owner · asks for no memory", view.PodText(&pods.Pod{QoS: "BestEffort", LowQoS: true}))
+	assert.Equal(t, " · priority 0 · no owner · asks for no memory and 1.5 CPUs", view.PodText(&pods.Pod{CPURequestMillicores: 1500}))
 	assert.Equal(t, "Guaranteed · priority -5 · StatefulSet db · asks for 2.0 GiB of memory",
 		view.PodText(&pods.Pod{QoS: "Guaranteed", Priority: -5, Owner: pods.Owner{Kind: "StatefulSet", Name: "db"}, MemoryRequestBytes: 2 << 30}))
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,8 +16,8 @@ const maxVirtual = 8
 // idleNIC is the traffic below which a virtual NIC is idle, in bytes/s.
 const idleNIC = 1000
 
-// Disks of the state: those worth a line, and the loop and RAM disks that do
-// nothing.
+// Disks of the state, leaves first: those worth a line, and apart from them the
+// loop and RAM disks that do nothing.
 func (s *State) Disks() (shown, idle []probes.DiskState) {
 	for _, d := range s.Snapshot.Disks {
 		if minor(d.Name) && DiskLoad(d) <= 0 {
@@ -25,7 +26,57 @@ func (s *State) Disks() (shown, idle []probes.DiskState) {
 			shown = append(shown, d)
 		}
 	}
+	leavesFirst(shown, func(d probes.DiskState) probes.Layer { return d.Layer })
 	return shown, idle
+}
+
+// leavesFirst sorts by layer, so that what repeats the IO of another device
+// stands below it.
+func leavesFirst[T any](list []T, layer func(T) probes.Layer) {
+	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(depth(layer(a)), depth(layer(b))) })
+}
+
+// depth of a layer in a list. Of one that is not known nothing says that it
+// repeats another.
+func depth(l probes.Layer) int {
+	return slices.Index([]probes.Layer{probes.LayerLeaf, "", probes.LayerPath, probes.LayerStacked}, l)
+}
+
+// DiskKind says what drives a disk and what it stands on: "lvm on nvme0n1".
+func DiskKind(d *probes.Disk) string { return kind(d.Kind, d.Slaves, d.Layer) }
+
+// NICKind says what drives a NIC, what it stands on and whose port it is:
+// "physical, port of bond0".
+func NICKind(n *probes.NIC) string {
+	k := n.Kind
+	if k == "" {
+		k = "virtual" // of an older recording
+		if n.Physical {
+			k = "physical"
+		}
+	}
+	text := kind(k, n.Lower, "")
+	if n.Master != "" {
+		text += ", port of " + Printable(n.Master)
+	}
+	return text
+}
+
+// kind says at most three names: an array may stand on dozens of disks.
+func kind(kind string, on []string, layer probes.Layer) string {
+	const most = 3
+	text := Printable(kind)
+	if layer == probes.LayerPath {
+		text += ", a path"
+	}
+	if len(on) == 0 {
+		return text
+	}
+	text += " on " + Printable(strings.Join(on[:min(most, len(on))], ", "))
+	if more := len(on) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func minor(name string) bool {
@@ -44,13 +95,13 @@ func DiskLoad(d probes.DiskState) float64 {
 	return r.ReadsPerSecond + r.WritesPerSecond
 }
 
-// NICs of the state: the physical ones and then the busiest virtual ones, and
-// apart from them lo and what is idle.
+// NICs of the state, leaves first: those that are or drive hardware, then the
+// busiest of the others; and apart from them lo and what is idle.
 func (s *State) NICs() (shown, rest []probes.NICState) {
 	var virtual []probes.NICState
 	for _, n := range s.Snapshot.NICs {
 		switch {
-		case n.Physical:
+		case n.Physical, n.Layer == probes.LayerLeaf:
 			shown = append(shown, n)
 		case n.Name == "lo" || NICLoad(n) < idleNIC:
 			rest = append(rest, n)
@@ -64,7 +115,9 @@ func (s *State) NICs() (shown, rest []probes.NICState) {
 			rest = append(rest, n)
 		}
 	}
-	return append(shown, busy...), rest
+	shown = append(shown, busy...)
+	leavesFirst(shown, func(n probes.NICState) probes.Layer { return n.Layer })
+	return shown, rest
 }
 
 // NICLoad orders NICs by what they do: bytes per second of both directions, -1
@@ -75,6 +128,25 @@ func NICLoad(n probes.NICState) float64 {
 		return -1
 	}
 	return r.ReceiveBytesPerSecond + r.TransmitBytesPerSecond
+}
+
+// BusiestDisks is the n disks worth a line: the leaves, the busiest of them
+// first chosen, and then the others, in the order they came in.
+func BusiestDisks(list []probes.DiskState, n int) []probes.DiskState {
+	return Busiest(list, n, func(d probes.DiskState) float64 { return worth(d.Layer, DiskLoad(d)) })
+}
+
+// BusiestNICs is the same of NICs.
+func BusiestNICs(list []probes.NICState, n int) []probes.NICState {
+	return Busiest(list, n, func(d probes.NICState) float64 { return worth(d.Layer, NICLoad(d)) })
+}
+
+// worth puts any leaf above what repeats it: no load is near 10¹².
+func worth(l probes.Layer, load float64) float64 {
+	if depth(l) > depth("") {
+		return load - 1e12
+	}
+	return load
 }
 
 // Busiest is the n devices with the highest load, in the order they came in:

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ func Title(v plugins.Verdict) string {
 		plugins.Filesystem: "Filesystem", plugins.CPU: "CPU",
 	}[v.Resource]
 	if name == "" {
-		name = Printable(string(v.Resource))
+		name = Printable(cmp.Or(string(v.Resource), v.Plugin))
 	}
 	if v.Scope == "" || v.Scope == "node" {
 		return name

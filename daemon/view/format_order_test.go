@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -79,6 +80,56 @@ func TestALoopDiskIsShownOnlyWhileItWorks(t *testing.T) {
 	assert.Len(t, idle, 2)
 }
 
+func TestDevicesThatRepeatOthersStandBelowTheLeaves(t *testing.T) {
+	disk := func(name string, l probes.Layer, reads float64) probes.DiskState {
+		return probes.DiskState{Disk: probes.Disk{Name: name, Layer: l}, Rates: probes.Some(probes.DiskRates{ReadsPerSecond: reads})}
+	}
+	list := []probes.DiskState{
+		disk("dm-0", probes.LayerStacked, 900), disk("dm-1", probes.LayerLeaf, 5), disk("old", "", 2), disk("sda", probes.LayerPath, 700), disk("vda", probes.LayerLeaf, 0),
+	}
+	names := func(disks []probes.DiskState) (names []string) {
+		for _, d := range disks {
+			names = append(names, d.Name)
+		}
+		return names
+	}
+	shown, _ := (&State{Snapshot: &probes.Snapshot{Disks: list}}).Disks()
+	assert.Equal(t, []string{"dm-1", "vda", "old", "sda", "dm-0"}, names(shown))
+	assert.Equal(t, []string{"dm-1", "vda", "old"}, names(BusiestDisks(shown, 3)), "where the room is short the busy LVM is not shown twice, as itself and its disk")
+	assert.Equal(t, []string{"dm-1", "vda", "old", "dm-0"}, names(BusiestDisks(shown, 4)))
+
+	nics := []probes.NICState{nic("bond0", false, 1), nic("br0", false, 1e9), nic("eth0", true, 5e8), nic("eth9", true, 0)}
+	for i, l := range []probes.Layer{probes.LayerLeaf, probes.LayerStacked, probes.LayerPath, probes.LayerLeaf} {
+		nics[i].Layer = l
+	}
+	ordered, _ := (&State{Snapshot: &probes.Snapshot{NICs: nics}}).NICs()
+	require.Len(t, ordered, 4)
+	for i, name := range []string{"bond0", "eth9", "eth0", "br0"} {
+		assert.Equal(t, name, ordered[i].Name)
+	}
+	assert.Equal(t, "eth9", BusiestNICs(ordered, 2)[1].Name)
+}
+
+func TestADeviceSaysWhatDrivesItAndWhatItStandsOn(t *testing.T) {
+	for want, d := range map[string]probes.Disk{
+		"lvm on nvme0n1":                  {Kind: "lvm", Slaves: []string{"nvme0n1"}, Layer: probes.LayerStacked},
+		"md on sda, sdb, sdc and 21 more": {Kind: "md", Slaves: append([]string{"sda", "sdb", "sdc"}, make([]string, 21)...)},
+		"disk, a path":                    {Kind: "disk", Layer: probes.LayerPath},
+		`\x1b on \x1b`:                    {Kind: "\x1b", Slaves: []string{"\x1b"}},
+		"":                                {},
+	} {
+		assert.Equal(t, want, DiskKind(&d))
+	}
+	for want, n := range map[string]probes.NIC{
+		"bond on eth0, eth1":      {Kind: "bond", Lower: []string{"eth0", "eth1"}, Layer: probes.LayerLeaf},
+		"physical, port of bond0": {Kind: "physical", Master: "bond0", Layer: probes.LayerPath},
+		"virtual":                 {},
+		"physical":                {Physical: true},
+	} {
+		assert.Equal(t, want, NICKind(&n))
+	}
+}
+
 func TestTheBusiestKeepTheirOrder(t *testing.T) {
 	self := func(v float64) float64 { return v }
 	assert.Equal(t, []float64{3, 9}, Busiest([]float64{1, 3, 2, 9}, 2, self))
@@ -104,4 +155,12 @@ func TestWhatManyLackForOneReasonIsSaidOnce(t *testing.T) {
 func TestAProbeFailedIfItHasAnError(t *testing.T) {
 	s := &State{Snapshot: &probes.Snapshot{Probes: []probes.Probe{{Name: "cpu"}, {Name: "disks", Error: "no"}}}}
 	assert.Equal(t, []probes.Probe{{Name: "disks", Error: "no"}}, s.FailedProbes())
+}
+
+func TestAProbeMaySucceedAndStillHaveANote(t *testing.T) {
+	slow := probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"}
+	both := probes.Probe{Name: "disks", Error: "sdb: input/output error", Note: "read every 2nd tick"}
+	s := &State{Snapshot: &probes.Snapshot{Probes: []probes.Probe{{Name: "cpu"}, slow, both}}}
+	assert.Equal(t, []probes.Probe{slow, both}, s.NotedProbes())
+	assert.Equal(t, []probes.Probe{both}, s.FailedProbes())
 }

@@ -20,8 +20,24 @@ type State struct {
 	Levels   *plugins.Levels
 	// Cluster is nil for an agent that runs standalone.
 	Cluster *Cluster
+	// Outer plugins; nil where none are asked.
+	Outer *Outer
 	// LastEviction is the newest one that is kept, nil for none.
 	LastEviction *Eviction
+}
+
+// Beside is the same state with what is known of outer plugins, and what they
+// said last.
+func (s *State) Beside(o *Outer) *State {
+	if s == nil || o == nil {
+		return s
+	}
+	with := *s
+	with.Outer = o
+	if s.Levels != nil {
+		with.Levels = s.Levels.Beside(o.verdicts())
+	}
+	return &with
 }
 
 // With is the same state with what the cluster is like now and the newest
@@ -51,6 +67,9 @@ type Agent struct {
 	TickSeconds         float64 `json:"tickSeconds"`
 	TickDurationSeconds float64 `json:"tickDurationSeconds"`
 	TicksMissed         uint64  `json:"ticksMissed"`
+	// Triggers wake samples between the ticks; absent where nothing samples in
+	// a rhythm.
+	Triggers *Triggers `json:"triggers,omitempty"`
 
 	// ConfigFile is empty when the defaults are in force. ConfigError is why
 	// the last reload left the last good configuration in force.
@@ -59,6 +78,20 @@ type Agent struct {
 
 	// Notes are said once: what this agent may not read or do, and why.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Triggers is what the kernel was asked to wake the agent for.
+type Triggers struct {
+	// Armed is how many, each over a window of WindowSeconds.
+	Armed         int     `json:"armed"`
+	WindowSeconds float64 `json:"windowSeconds,omitempty"`
+	// FiredTotal counts by resource, WokenTotal the samples that were taken
+	// before their tick for it; Woken says whether this one was.
+	FiredTotal map[string]uint64 `json:"firedTotal,omitempty"`
+	WokenTotal uint64            `json:"samplesWokenTotal"`
+	Woken      bool              `json:"woken"`
+	// Absent tells for a place and resource why none is armed there.
+	Absent probes.Absent `json:"absent,omitempty"`
 }
 
 // Pressure is /api/v1/pressure: how this node is judged, and on what.
@@ -71,6 +104,9 @@ type Pressure struct {
 	WindowSeconds float64           `json:"windowSeconds"`
 	Stall         probes.Ratios     `json:"stall"`
 	Verdicts      []plugins.Verdict `json:"verdicts"`
+	// Contention is who hurts whom, as in the snapshot, but for its order and
+	// the names of pods, which are those of the API server.
+	Contention []probes.Contention `json:"contention,omitempty"`
 	// Cluster is absent for an agent that runs standalone.
 	Cluster      *Cluster  `json:"cluster,omitempty"`
 	LastEviction *Eviction `json:"lastEviction,omitempty"`
@@ -80,19 +116,23 @@ type Pressure struct {
 func (s *State) Pressure() Pressure {
 	p := Pressure{
 		Time: s.Levels.Time, Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
-		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts,
+		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: s.Contention(),
 		Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
 	for _, v := range s.Levels.Verdicts {
-		p.Levels[v.Resource] = s.Levels.Of(v.Resource)
+		if v.Resource != "" { // an outer plugin's may be about anything
+			p.Levels[v.Resource] = s.Levels.Of(v.Resource)
+		}
 	}
 	return p
 }
 
 // State of the agent that sent the snapshot and the pressure.
 func (p Pressure) State(s *probes.Snapshot) *State {
+	named := *s
+	named.Contention = p.Contention
 	return &State{
-		Agent: p.Agent, Snapshot: s, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts},
+		Agent: p.Agent, Snapshot: &named, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts},
 		Cluster: p.Cluster, LastEviction: p.LastEviction,
 	}
 }

@@ -7,17 +7,64 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// Plugin is one entry of /api/v1/plugins.
+// Plugin is one entry of /api/v1/plugins: one for each scope that it judges.
 type Plugin struct {
 	Name string `json:"name"`
-	// Kind is inner: in the agent's own process.
+	// Kind is inner, in the agent's own process, or outer, in one of its own.
 	Kind string `json:"kind"`
+	// Up: it is asked.
+	Up bool `json:"up"`
+	// Outer is what is known of an outer plugin's process.
+	Outer *outer.Status `json:"outer,omitempty"`
+	// Scope is "node", or the device that is judged.
+	Scope string `json:"scope"`
 	// Condition on the Node, and key of its taint.
 	Condition string        `json:"condition,omitempty"`
 	Level     plugins.Level `json:"level"`
 	Absent    string        `json:"absent,omitempty"`
+}
+
+// Plugins is /api/v1/plugins.
+type Plugins struct {
+	Plugins []Plugin `json:"plugins"`
+	// Rival is who else asks the outer plugins, so that this agent does not.
+	Rival string `json:"rival,omitempty"`
+}
+
+func rivalOf(s *view.State) string {
+	if s.Outer == nil {
+		return ""
+	}
+	return s.Outer.Rival
+}
+
+func pluginOf(kind string, v plugins.Verdict) Plugin {
+	p := Plugin{Name: v.Plugin, Kind: kind, Up: true, Scope: v.Scope, Level: v.Level, Absent: v.Absent}
+	if v.Condition != "" {
+		p.Condition = conditionPrefix + v.Condition
+	}
+	return p
+}
+
+// outerPlugins has an entry for each verdict of a plugin, and one for what has
+// said nothing.
+func outerPlugins(all []outer.Status) []Plugin {
+	var list []Plugin
+	for _, s := range all {
+		if len(s.Verdicts) == 0 {
+			list = append(list, Plugin{Name: s.Name, Kind: "outer", Up: s.Up, Absent: s.Problem, Outer: &s})
+		}
+		for _, v := range s.Verdicts {
+			p := pluginOf("outer", v)
+			p.Outer = &s
+			p.Absent = s.Failure
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // conditionPrefix of every condition and taint that is ours.
@@ -35,11 +82,14 @@ func (s *Server) plugins(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, func(st *view.State) any {
 		list := []Plugin{}
 		for _, v := range st.Levels.Verdicts {
-			list = append(list, Plugin{Name: v.Plugin, Kind: "inner", Condition: conditionPrefix + v.Condition, Level: v.Level, Absent: v.Absent})
+			if !st.Outer.Is(v.Plugin) {
+				list = append(list, pluginOf("inner", v))
+			}
 		}
-		return struct {
-			Plugins []Plugin `json:"plugins"`
-		}{list}
+		if st.Outer != nil {
+			list = append(list, outerPlugins(st.Outer.Plugins)...)
+		}
+		return Plugins{list, rivalOf(st)}
 	})
 }
 
@@ -57,7 +107,7 @@ func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
-	writeJSON(w, http.StatusOK, struct {
+	writeJSON(w, struct {
 		Reloaded bool `json:"reloaded"`
 	}{true})
 }
@@ -69,16 +119,15 @@ func (s *Server) answer(w http.ResponseWriter, of func(*view.State) any) {
 		http.Error(w, errNoSampleYet.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	writeJSON(w, http.StatusOK, of(st))
+	writeJSON(w, of(st))
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	var b bytes.Buffer
 	if err := view.WriteJSON(&b, v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
 	_, _ = b.WriteTo(w) // the client may be gone
 }

@@ -65,10 +65,10 @@ func (c *Client) Answers(ctx context.Context) error {
 }
 
 // Plugins of the agent. ErrNoAgent when nobody listens.
-func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
-	var list struct{ Plugins []Plugin }
+func (c *Client) Plugins(ctx context.Context) (Plugins, error) {
+	var list Plugins
 	err := c.get(ctx, "/api/v1/plugins", &list)
-	return list.Plugins, err
+	return list, err
 }
 
 // Decisions that the agent keeps, newest first. ErrNoAgent when nobody

@@ -13,7 +13,10 @@ import (
 
 // metrics is the handler of /metrics.
 func (s *Server) metrics() http.Handler {
-	return &metricsHandler{agent: view.Agent{Version: s.Version}, state: func() *view.State { return s.State().With(s.cluster(), nil) }}
+	return &metricsHandler{
+		agent: view.Agent{Version: s.Version}, pods: s.Pods,
+		state: func() *view.State { return s.State().With(s.cluster(), nil).Beside(s.outer()) },
+	}
 }
 
 // metricsHandler answers in the Prometheus text format 0.0.4. A scrape reads
@@ -27,13 +30,16 @@ type metricsHandler struct {
 	agent view.Agent
 	// state is the State published last; nil before the first tick.
 	state func() *view.State
+	// pods is nil where single workloads have no series.
+	pods *PodSeries
 
 	scratch sync.Pool // of *scrape
 }
 
-// scrape is what one answer needs; both parts are dear to make anew.
+// scrape is what one answer needs; its parts are dear to make anew.
 type scrape struct {
 	text []byte
+	rows []podRow
 	zip  *gzip.Writer
 }
 
@@ -48,7 +54,7 @@ func (m *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c = &scrape{}
 	}
 	defer m.scratch.Put(c)
-	c.text = appendMetrics(c.text[:0], s)
+	c.text, c.rows = m.pods.append(appendMetrics(c.text[:0], s), s, c.rows)
 
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -109,14 +115,18 @@ func appendMetrics(b []byte, s *view.State) []byte {
 	b = appendAgent(b, &s.Agent)
 	if s.Snapshot != nil {
 		b = appendTick(b, s)
+		b = appendTriggers(b, s.Agent.Triggers)
 		b = appendProbes(b, s.Snapshot.Probes)
 		b = appendHost(b, s.Snapshot)
 		b = appendPressure(b, &s.Snapshot.Pressure)
 		b = appendDisks(b, s.Snapshot.Disks)
 		b = appendNICs(b, s.Snapshot.NICs)
+		b = appendFilesystems(b, s.Snapshot.Filesystems)
+		b = appendContention(b, s)
 	}
 	if s.Levels != nil {
-		b = appendVerdicts(b, s.Levels.Verdicts)
+		b = appendVerdicts(b, s.Levels.Verdicts, s.Outer)
 	}
+	b = appendOuter(b, s.Outer)
 	return appendCluster(b, s)
 }

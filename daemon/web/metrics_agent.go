@@ -1,6 +1,7 @@
 package web
 
 import (
+	"maps"
 	"runtime"
 	"slices"
 
@@ -54,6 +55,30 @@ func appendTick(b []byte, state *view.State) []byte {
 	})
 }
 
+// appendTriggers appends what the kernel was asked to wake the agent for.
+func appendTriggers(b []byte, t *view.Triggers) []byte {
+	if t == nil {
+		return b
+	}
+	b = appendFamilies(b, []view.Triggers{*t}, noLabels, []family[view.Triggers]{
+		{
+			"plimsoll_pressure_triggers_armed", gauge, "How many of the kernel's pressure triggers are armed.",
+			func(b []byte, t *view.Triggers) []byte { return appendCount(b, uint64(t.Armed)) },
+		},
+		{
+			"plimsoll_samples_woken_total", counter, "Samples taken before their tick because a trigger fired.",
+			func(b []byte, t *view.Triggers) []byte { return appendCount(b, t.WokenTotal) },
+		},
+	})
+	label := func(b []byte, resource *string) []byte { return appendLabel(b, "resource", *resource) }
+	return appendFamilies(b, slices.Sorted(maps.Keys(t.FiredTotal)), label, []family[string]{
+		{
+			"plimsoll_pressure_triggers_fired_total", counter, "How often the kernel said that tasks stall.",
+			func(b []byte, resource *string) []byte { return appendCount(b, t.FiredTotal[*resource]) },
+		},
+	})
+}
+
 // appendProbes appends how each reader did in the last sample.
 func appendProbes(b []byte, list []probes.Probe) []byte {
 	label := func(b []byte, p *probes.Probe) []byte { return appendLabel(b, "probe", p.Name) }
@@ -69,19 +94,20 @@ func appendProbes(b []byte, list []probes.Probe) []byte {
 	})
 }
 
-// appendVerdicts appends the plugins and their levels.
-func appendVerdicts(b []byte, verdicts []plugins.Verdict) []byte {
+// appendVerdicts appends the plugins, inner and outer, and their levels.
+func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.Outer) []byte {
+	up := upOf(pluginNames(verdicts), o)
 	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
 		return appendLabels(b, "plugin", v.Plugin, "scope", v.Scope)
 	}, []family[plugins.Verdict]{
 		{"plimsoll_threshold_met", gauge, "Level that the plugin's verdict is at: 0 none, 1 soft, 2 hard; absent while the plugin cannot tell.", appendLevel},
 	})
-	return appendFamilies(b, pluginNames(verdicts), func(b []byte, name *string) []byte {
-		return appendLabel(b, "plugin", *name)
-	}, []family[string]{
+	return appendFamilies(b, up, func(b []byte, u *upness) []byte {
+		return appendLabel(b, "plugin", u.plugin)
+	}, []family[upness]{
 		{
 			"plimsoll_plugin_up", gauge, "1 when the plugin answered last; those inside the agent always do.",
-			func(b []byte, _ *string) []byte { return append(b, '1') },
+			func(b []byte, u *upness) []byte { return appendBool(b, u.up) },
 		},
 	})
 }

@@ -24,6 +24,8 @@ func appendCluster(b []byte, s *view.State) []byte {
 	b = appendCounted(b, writes(s.Cluster.StatusWrites), "reason", family[counted]{
 		"plimsoll_node_status_writes_total", counter, "Writes of the Node's conditions by reason, and those that failed.", appendCounter,
 	})
+	b = appendHeartbeat(b, s.Cluster.Heartbeat)
+	b = appendLoads(b, s)
 	b = appendEvictions(b, results(s))
 	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[counted]{
 		"plimsoll_evictions_suppressed_total", counter,
@@ -142,16 +144,17 @@ func results(s *view.State) []outcomes {
 // answered are the codes of candidates that the API server was asked for.
 func answered() []evict.Code {
 	return []evict.Code{
-		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodeBudget, evict.CodeRefused, evict.CodeGone, evict.CodeUnanswered,
+		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodeBudget, evict.CodeRefused, evict.CodeGone, evict.CodeUnanswered, evict.CodeBrake,
 	}
 }
 
 // spared are the codes of candidates that it was not asked for.
 func spared() []evict.Code {
 	codes := []evict.Code{
-		evict.CodeOff, evict.CodeSoft, evict.CodeHeld, evict.CodeUnnamed, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint,
+		evict.CodeOff, evict.CodeSoft, evict.CodeHeld, evict.CodeUnnamed, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint, evict.CodeRelief,
 		evict.CodeInFlight, evict.CodeSettle, evict.CodeState, evict.CodeNotAPod, evict.CodeUnknownPod, evict.CodeFinished,
 		evict.CodeOptedOut, evict.CodeTooSmall, evict.CodeBudget, evict.CodeRefused, evict.CodeUnanswered, evict.CodeNext, evict.CodeNotNeeded,
+		evict.CodeReporting, evict.CodeGrace, evict.CodeRate, evict.CodeLimit, evict.CodeLate, evict.CodeNotShown, evict.CodeBrake,
 	}
 	for _, protection := range []string{
 		pods.Static, pods.Mirror, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere, pods.Namespace, pods.Mover, pods.Unresolved,

@@ -12,6 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -24,6 +25,10 @@ func fullCluster() *view.Cluster {
 			{Type: "plimsoll.dev/DiskContention", Status: corev1.ConditionUnknown},
 			{Type: "plimsoll.dev/MemoryContention", Status: corev1.ConditionTrue},
 			{Type: "plimsoll.dev/NetworkContention", Status: corev1.ConditionFalse},
+		},
+		Loads: &view.Loads{
+			Running: 3, Level: plugins.Soft, Budget: new(2), HoldUntil: time.UnixMilli(1_800_000_070_500), Why: "disk soft on sda",
+			Throttled: []view.Throttled{{Name: "velero/du-1", Disk: "sda"}, {Name: "velero/du-2", Disk: "sda"}, {Name: "velero/du-1"}}, Problem: "limit /du-1 read 8:0: input/output error",
 		},
 		StatusWrites: map[string]uint64{"changed": 4, "report": 7},
 		Evictions: map[evict.Result]uint64{
@@ -162,4 +167,17 @@ func TestADryRunIsAGauge(t *testing.T) {
 	for dryRun, want := range map[bool]float64{false: 0, true: 1} {
 		assert.Equal(t, map[string]float64{"": want}, valuesOf(t, inCluster(&view.Cluster{DryRun: dryRun}), "plimsoll_eviction_dry_run", ""))
 	}
+}
+
+func TestWhatDataMoversMayDoIsMeasured(t *testing.T) {
+	s := fullState()
+	assert.Equal(t, map[string]float64{"sda": 2, "": 1}, valuesOf(t, s, "plimsoll_vgdp_throttled", "disk"))
+	calm := *s.Cluster
+	calm.Loads = &view.Loads{}
+	s.Cluster = &calm
+	text := string(appendMetrics(nil, s))
+	assert.Contains(t, text, "plimsoll_vgdp_movers 0\n")
+	assert.NotContains(t, text, "plimsoll_vgdp_budget ", "no limit is not 0")
+	calm.Loads = nil
+	assert.NotContains(t, string(appendMetrics(nil, s)), "plimsoll_vgdp")
 }

@@ -1,10 +1,20 @@
 package web
 
-import "github.com/plimsoll-dev/plimsoll/probes"
+import (
+	"cmp"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// appendDevice appends the labels of a device. Devices of two layers repeat the
+// same IO: a sum is over those of the layer leaf.
+func appendDevice(b []byte, name string, layer probes.Layer) []byte {
+	return appendLabels(b, "device", name, "layer", cmp.Or(string(layer), "unknown"))
+}
 
 // appendDisks appends all whole disks.
 func appendDisks(b []byte, disks []probes.DiskState) []byte {
-	label := func(b []byte, d *probes.DiskState) []byte { return appendLabel(b, "device", d.Name) }
+	label := func(b []byte, d *probes.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
 	b = appendFamilies(b, disks, label, []family[probes.DiskState]{
 		{
 			"plimsoll_disk_reads_completed_total", counter, "Reads completed (/proc/diskstats).",
@@ -40,7 +50,7 @@ func appendDisks(b []byte, disks []probes.DiskState) []byte {
 
 // appendDiskRates appends what decisions look at.
 func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
-	label := func(b []byte, d *probes.DiskState) []byte { return appendLabel(b, "device", d.Name) }
+	label := func(b []byte, d *probes.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
 	return appendFamilies(b, disks, label, []family[probes.DiskState]{
 		{
 			"plimsoll_disk_await_seconds", gauge, "Mean time of a request completed in the window, queue included; absent when none was (/proc/diskstats).",
@@ -86,7 +96,7 @@ func await(rates probes.Opt[probes.DiskRates]) probes.Opt[float64] {
 
 // appendNICs appends all network devices of the host.
 func appendNICs(b []byte, nics []probes.NICState) []byte {
-	label := func(b []byte, n *probes.NICState) []byte { return appendLabel(b, "device", n.Name) }
+	label := func(b []byte, n *probes.NICState) []byte { return appendDevice(b, n.Name, n.Layer) }
 	b = appendFamilies(b, nics, label, nicCounters())
 	return appendFamilies(b, nics, label, []family[probes.NICState]{
 		{

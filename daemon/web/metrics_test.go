@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,19 @@ func fullState() *view.State {
 			Pressure: fullPressure(),
 			Disks:    fullDisks(),
 			NICs:     fullNICs(),
+			Filesystems: []probes.Filesystem{
+				{
+					Mountpoint: "/", AgeSeconds: probes.Some(0.25), SizeBytes: probes.Some[uint64](1 << 40), AvailableBytes: probes.Some[uint64](0),
+					Files: probes.Some[uint64](1000), FilesFree: probes.Some[uint64](0),
+				},
+				{ // it hangs now
+					Mountpoint: "/mnt/a b\n\"c\"", AgeSeconds: probes.Some(3600.5), SizeBytes: probes.Some[uint64](1 << 30), AvailableBytes: probes.Some[uint64](1 << 20),
+					Absent: probes.Absent{"statfs": "it does not answer", "files": "this filesystem does not count files"},
+				},
+				{Mountpoint: "/never", Absent: probes.Absent{"statfs": "it does not answer"}},
+				{Mountpoint: "/new", Absent: probes.Absent{"statfs": "not answered yet"}},
+			},
+			Contention: fullContention(),
 			Probes: []probes.Probe{
 				{Name: "cpu", Duration: 41 * time.Microsecond},
 				{Name: "workloads", Duration: 2 * time.Millisecond, Error: "no cgroup layout"},
@@ -83,7 +97,7 @@ func fullPressure() probes.PressureState {
 func fullDisks() []probes.DiskState {
 	return []probes.DiskState{
 		{
-			Disk: probes.Disk{Name: "nvme0n1", DiskCounters: probes.DiskCounters{
+			Disk: probes.Disk{Name: "nvme0n1", Layer: probes.LayerLeaf, DiskCounters: probes.DiskCounters{
 				Reads: 10, Writes: 20, ReadBytes: 40960, WrittenBytes: 81920, ReadMs: 1500, WriteMs: 4_294_967_297_001, BusyMs: 60,
 			}},
 			Rates: probes.Some(probes.DiskRates{
@@ -92,10 +106,10 @@ func fullDisks() []probes.DiskState {
 			}),
 		},
 		{
-			Disk:  probes.Disk{Name: "sda"},
+			Disk:  probes.Disk{Name: "sda", Layer: probes.LayerPath},
 			Rates: probes.Some(probes.DiskRates{}), // idle: no request completed
 		},
-		{Disk: probes.Disk{Name: "sdb"}}, // seen for the first time
+		{Disk: probes.Disk{Name: "sdb"}}, // of an older recording, seen for the first time
 	}
 }
 
@@ -103,7 +117,7 @@ func fullNICs() []probes.NICState {
 	return []probes.NICState{
 		{
 			NIC: probes.NIC{
-				Name: "eth0", SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
+				Name: "eth0", Layer: probes.LayerLeaf, SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
 				NICCounters: probes.NICCounters{
 					ReceiveBytes: 18_446_744_073_709_551_615, ReceivePackets: 2, ReceiveErrors: 3, ReceiveDrops: 4,
 					TransmitBytes: 5, TransmitPackets: 6, TransmitErrors: 7, TransmitDrops: 8,
@@ -112,7 +126,7 @@ func fullNICs() []probes.NICState {
 			Rates: probes.Some(probes.NICRates{ReceiveUtilizationRatio: probes.Some(0.25), TransmitUtilizationRatio: probes.Some(0.75)}),
 		},
 		{
-			NIC:   probes.NIC{Name: `veth"0\`},
+			NIC:   probes.NIC{Name: `veth"0\`, Layer: probes.LayerStacked},
 			Rates: probes.Some(probes.NICRates{ReceiveBytesPerSecond: 1}), // its speed is unknown
 		},
 	}
@@ -124,6 +138,29 @@ func parseMetrics(t testing.TB, text []byte) map[string]*dto.MetricFamily {
 	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
 	require.NoError(t, err, "%s", text)
 	return families
+}
+
+// Devices of two layers repeat the same IO, so that every sum must be able to
+// choose one.
+func TestEverySeriesOfADeviceBearsItsLayer(t *testing.T) {
+	want := map[string]string{"nvme0n1": "leaf", "sda": "path", "sdb": "unknown", "eth0": "leaf", `veth"0\`: "stacked"}
+	seen := map[string]bool{}
+	for name, f := range parseMetrics(t, appendMetrics(nil, fullState())) {
+		if !strings.HasPrefix(name, "plimsoll_disk_") && !strings.HasPrefix(name, "plimsoll_network_") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if device, ok := labels["device"]; ok {
+				seen[device] = true
+				assert.Equal(t, want[device], labels["layer"], "%s of %s", name, device)
+			}
+		}
+	}
+	assert.Len(t, seen, len(want))
 }
 
 func familyNames(families map[string]*dto.MetricFamily) []string {
@@ -143,11 +180,14 @@ func TestTheExpositionOfAKnownStateIsTheGoldenText(t *testing.T) {
 
 func TestTheNamesOfAllFamiliesAreTheOnesThatRulesAndDashboardsUse(t *testing.T) {
 	want := []string{
-		"plimsoll_api_server_stale_seconds", "plimsoll_build_info", "plimsoll_config_last_reload_successful", "plimsoll_cpu_seconds_total",
+		"plimsoll_api_server_stale_seconds", "plimsoll_build_info", "plimsoll_config_last_reload_successful", "plimsoll_contention_coverage_ratio", "plimsoll_contention_culprit_share_ratio",
+		"plimsoll_contention_resources", "plimsoll_contention_state", "plimsoll_contention_sufferer_waited_ratio", "plimsoll_cpu_seconds_total",
 		"plimsoll_disk_await_seconds", "plimsoll_disk_io_time_seconds_total", "plimsoll_disk_queue_length",
 		"plimsoll_disk_read_bytes_total", "plimsoll_disk_read_time_seconds_total", "plimsoll_disk_reads_completed_total",
 		"plimsoll_disk_utilization_ratio", "plimsoll_disk_write_time_seconds_total", "plimsoll_disk_writes_completed_total",
 		"plimsoll_disk_written_bytes_total", "plimsoll_eviction_dry_run", "plimsoll_evictions_suppressed_total", "plimsoll_evictions_total",
+		"plimsoll_filesystem_avail_bytes", "plimsoll_filesystem_files",
+		"plimsoll_filesystem_files_free", "plimsoll_filesystem_probe_age_seconds", "plimsoll_filesystem_size_bytes", "plimsoll_filesystem_up",
 		"plimsoll_history_gaps_total", "plimsoll_memory_available_bytes",
 		"plimsoll_memory_refaults_total", "plimsoll_memory_total_bytes", "plimsoll_network_listen_drops_total",
 		"plimsoll_network_receive_bytes_total", "plimsoll_network_receive_drops_total", "plimsoll_network_receive_errors_total",
@@ -158,6 +198,7 @@ func TestTheNamesOfAllFamiliesAreTheOnesThatRulesAndDashboardsUse(t *testing.T) 
 		"plimsoll_pressure_waiting_seconds_total", "plimsoll_probe_duration_seconds", "plimsoll_probe_success",
 		"plimsoll_softnet_squeezed_total", "plimsoll_start_time_seconds", "plimsoll_threshold_met",
 		"plimsoll_tick_duration_seconds", "plimsoll_ticks_missed_total",
+		"plimsoll_vgdp_budget", "plimsoll_vgdp_dry_run", "plimsoll_vgdp_hold_until_timestamp_seconds", "plimsoll_vgdp_limits_failed", "plimsoll_vgdp_movers", "plimsoll_vgdp_throttled",
 	}
 	assert.Equal(t, want, familyNames(parseMetrics(t, appendMetrics(nil, fullState()))))
 }

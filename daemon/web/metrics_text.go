@@ -46,7 +46,7 @@ func appendFamilies[T any](b []byte, things []T, labels func(b []byte, t *T) []b
 // append leaves the whole family out when nothing has a value.
 func (f *family[T]) append(b []byte, things []T, labels []byte, ends []int) []byte {
 	start := len(b)
-	b = f.appendHeader(b)
+	b = appendHeader(b, f.name, f.kind, f.help)
 	header := len(b)
 	from := 0
 	for i := range things {
@@ -69,15 +69,15 @@ func (f *family[T]) append(b []byte, things []T, labels []byte, ends []int) []by
 	return b
 }
 
-func (f *family[T]) appendHeader(b []byte) []byte {
+func appendHeader(b []byte, name, kind, help string) []byte {
 	b = append(b, "# HELP "...)
-	b = append(b, f.name...)
+	b = append(b, name...)
 	b = append(b, ' ')
-	b = append(b, f.help...)
+	b = append(b, help...)
 	b = append(b, "\n# TYPE "...)
-	b = append(b, f.name...)
+	b = append(b, name...)
 	b = append(b, ' ')
-	b = append(b, f.kind...)
+	b = append(b, kind...)
 	return append(b, '\n')
 }
 

@@ -42,7 +42,7 @@ func TestTwoDevicesWhoseNamesAreNoTextStayTwo(t *testing.T) {
 }
 
 // A name of bytes comes back through Prometheus's own parser, and whatever it
-// is, it stays one value of one label of one series.
+// is, it stays the value of one label of one series.
 func FuzzLabelValue(f *testing.F) {
 	for _, seed := range []string{"", "sda", `a"b\c`, "a\nb", "\x00", "\r\n", "日本", "\xff\xfe", `\xff`, "} 1\nplimsoll_x 2", "a\xc3\"", strings.Repeat("x", 300)} {
 		f.Add(seed)
@@ -53,7 +53,7 @@ func FuzzLabelValue(f *testing.F) {
 		}}}}}
 		series := parseMetrics(t, appendMetrics(nil, s))["plimsoll_network_receive_bytes_total"].GetMetric()
 		require.Len(t, series, 1)
-		require.Len(t, series[0].GetLabel(), 1)
+		require.Len(t, series[0].GetLabel(), 2, "device and layer")
 		require.Equal(t, "device", series[0].GetLabel()[0].GetName())
 		require.Equal(t, 42.0, series[0].GetCounter().GetValue())
 		got := series[0].GetLabel()[0].GetValue()

@@ -13,6 +13,8 @@ type pageCluster struct {
 	Facts      []fact
 	Conditions []conditionRow
 	None       string // why there is no condition
+	Beats      []beatRow
+	Slowed     []string // data movers
 }
 
 type conditionRow struct{ Type, Status, Class, Reason, Message string }
@@ -23,6 +25,15 @@ func newPageCluster(s *view.State) *pageCluster {
 		return nil
 	}
 	p := &pageCluster{Facts: []fact{podsKnown(c), serverHeard(s, c)}, None: "None yet: the first round decides."}
+	if c.Loads != nil {
+		p.Facts = append(p.Facts, loads(c.Loads))
+		for _, t := range c.Loads.Throttled {
+			p.Slowed = append(p.Slowed, t.Text())
+		}
+	}
+	if c.Heartbeat != nil {
+		p.Facts, p.Beats = append(p.Facts, heartbeat(s, c.Heartbeat)), beatRows(c.Heartbeat)
+	}
 	if c.DryRun {
 		p.None = "None in a dry run."
 	}
@@ -33,6 +44,43 @@ func newPageCluster(s *view.State) *pageCluster {
 		})
 	}
 	return p
+}
+
+// beatRow is one attempt to renew the Lease.
+type beatRow struct{ Time, Took, Class, Outcome, Error string }
+
+func beatRows(h *view.Heartbeat) []beatRow {
+	rows := make([]beatRow, 0, len(h.Last))
+	for _, b := range h.Last {
+		r := beatRow{Time: view.Clock(b.Time), Took: view.Seconds(b.DurationSeconds), Class: "none", Outcome: string(b.Outcome), Error: view.Printable(b.Error)}
+		if !b.Outcome.Good() {
+			r.Class = "soft"
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// heartbeat is when the Lease was renewed last, as of the newest sample.
+func heartbeat(s *view.State, h *view.Heartbeat) fact {
+	of := "longest gap " + view.Seconds(h.LongestGapSeconds) + ", " + view.Count(h.Dials) + " connections" + because(h.Error)
+	if h.Renewed.IsZero() {
+		return fact{"Heartbeat", hot(cell{Text: "no renewal yet"}, h.Error != ""), of}
+	}
+	age := s.Age(h.Renewed)
+	return fact{"Heartbeat", hot(cell{Text: "renewed " + view.Age(age) + " ago"}, age > h.Duration), of}
+}
+
+// loads is what data movers may do here, and why no more.
+func loads(l *view.Loads) fact {
+	of := "Velero's own configuration alone limits them"
+	switch {
+	case l.Why != "":
+		of = view.Printable(l.Why)
+	case l.Absent != "":
+		of = "whether they press this node is not known: " + view.Printable(l.Absent)
+	}
+	return fact{"Data movers", hot(cell{Text: l.Text()}, l.Budget != nil || l.Problem != ""), of + because(l.Problem)}
 }
 
 func podsKnown(c *view.Cluster) fact {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"html/template"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -12,6 +13,7 @@ import (
 // compute.
 type pageData struct {
 	Hold, Open bool
+	Script     template.JS
 
 	Waiting  string // set before the first tick; all else is empty then
 	Node     string
@@ -24,24 +26,27 @@ type pageData struct {
 	Alarms   []string // what makes the page itself less trustworthy
 	Notes    []string
 
-	Verdicts  []pageVerdict
-	Window    string
-	Pressure  []pagePressure
-	Memory    []fact
-	Network   []fact
-	Disks     []diskRow
-	IdleDisks []diskRow
-	NICs      []nicRow
-	RestNICs  []nicRow
-	Workloads []workloadRow
-	Hidden    int          // workloads beyond those shown
-	Cluster   *pageCluster // nil for an agent that runs standalone
-	Decisions []pageDecision
-	Unfolded  int // so many decisions are shown at once
-	Earlier   int // and so many are folded
-	Failed    []probes.Probe
-	Probes    int
-	Absences  []view.Absence
+	Hurt                         pageHurt
+	Verdicts, Calm               []pageVerdict // of many, those about calm devices are apart
+	Window                       string
+	Pressure                     []pagePressure
+	Memory                       []fact
+	Network                      []fact
+	Disks                        []diskRow
+	IdleDisks                    []diskRow
+	NICs                         []nicRow
+	RestNICs                     []nicRow
+	Filesystems, RestFilesystems []filesystemRow
+	Workloads                    []workloadRow
+	Hidden                       int          // workloads beyond those shown
+	Cluster                      *pageCluster // nil for an agent that runs standalone
+	Decisions                    []pageDecision
+	Unfolded                     int // so many decisions are shown at once
+	Earlier                      int // and so many are folded
+	Failed                       []probes.Probe
+	Probes                       int
+	Absences                     []view.Absence
+	Noted                        []probes.Probe
 }
 
 // cell is a value as it is shown, or Unknown with the reason why.
@@ -82,10 +87,10 @@ const stale = 3
 // watch that ends and begins again is no trouble.
 const silent = 5 * time.Second
 
-func (p *page) data() pageData {
+func (p *page) data(open bool) pageData {
 	s := p.state()
 	if s == nil {
-		return pageData{Waiting: view.Waiting, Headline: view.Waiting, Level: unknownClass}
+		return pageData{Open: open, Waiting: view.Waiting, Headline: view.Waiting, Level: unknownClass}
 	}
 	text, level := s.Headline()
 	class, window := levelClass(level), ""
@@ -96,19 +101,23 @@ func (p *page) data() pageData {
 		window = view.Seconds(w)
 	}
 	shownNICs, restNICs := s.NICs()
+	mounts, restMounts := s.Filesystems(filesystemsShown)
 	disks, idle := s.Disks()
 	workloads, hidden := workloadRows(s)
 	decisions := pageDecisions(p.decisions(), s.Snapshot.Time)
 	unfolded := unfoldedOf(decisions)
+	verdicts, calm := apart(pageVerdicts(s))
 	return pageData{
-		DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
+		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
 		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Notes),
-		Verdicts: pageVerdicts(s), Window: window, Pressure: pagePressures(s),
+		Hurt: newHurt(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
+		Filesystems: filesystemRows(mounts), RestFilesystems: filesystemRows(restMounts),
 		Workloads: workloads, Hidden: hidden, Decisions: decisions, Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
 		Failed: printableProbes(s.FailedProbes()), Probes: len(s.Snapshot.Probes), Absences: s.Absences(),
+		Noted: printableProbes(s.NotedProbes()),
 	}
 }
 
@@ -182,7 +191,8 @@ func printables(list []string) []string {
 
 func printableProbes(list []probes.Probe) []probes.Probe {
 	for i := range list {
-		list[i].Name, list[i].Error = view.Printable(list[i].Name), view.Printable(list[i].Error)
+		p := &list[i]
+		p.Name, p.Error, p.Note = view.Printable(p.Name), view.Printable(p.Error), view.Printable(p.Note)
 	}
 	return list
 }

@@ -66,6 +66,11 @@ func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
 	}
 	for _, c := range d.Causes {
 		p.Because = append(p.Because, view.Printable(c.Reason))
+		if c.Contention != nil {
+			on := view.ContentionTitle(c.Contention)
+			p.Because = append(p.Because, view.ContentionSentence(c.Contention, "the time"),
+				on+" used by: "+view.CulpritsText(c.Contention), on+" waited for by: "+view.SufferersText(c.Contention))
+		}
 	}
 	_, gone := d.Going()
 	for i := range d.Candidates {

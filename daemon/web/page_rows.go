@@ -1,6 +1,8 @@
 package web
 
 import (
+	"strings"
+
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -98,7 +100,7 @@ func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
 		absent.Because("idle", "none completed")
 		rate := rateCell(ok, absent)
 		rows = append(rows, diskRow{
-			Name: view.Printable(d.Name), Kind: diskKind(d.Disk),
+			Name: view.Printable(d.Name), Kind: diskKind(&d.Disk),
 			ReadIOPS: rate(r.ReadsPerSecond, view.Number), WriteIOPS: rate(r.WritesPerSecond, view.Number),
 			Read: rate(r.ReadBytesPerSecond, view.ByteRate), Write: rate(r.WrittenBytesPerSecond, view.ByteRate),
 			ReadAwait: known(r.ReadAwaitSeconds, view.Seconds, absent, "rates", "idle"), WriteAwait: known(r.WriteAwaitSeconds, view.Seconds, absent, "rates", "idle"),
@@ -108,15 +110,16 @@ func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
 	return rows
 }
 
-func diskKind(d probes.Disk) string {
-	kind := "kind unknown"
-	if rotational, ok := d.Rotational.Get(); ok {
-		kind = "not rotational"
-		if rotational {
-			kind = "rotational"
-		}
+// diskKind is what drives a disk, its size and whether its medium turns, as far
+// as each is known.
+func diskKind(d *probes.Disk) string {
+	words := []string{view.DiskKind(d), view.Optional(d.SizeBytes, wholeNumber(view.Size))}
+	if rotational, ok := d.Rotational.Get(); ok && rotational {
+		words = append(words, "rotational")
+	} else if ok {
+		words = append(words, "not rotational")
 	}
-	return view.Optional(d.SizeBytes, wholeNumber(view.Size)) + ", " + kind
+	return strings.TrimPrefix(strings.Join(words, " · "), " · ")
 }
 
 // rateCell formats the rates of one device: all are there, or none is.
@@ -140,14 +143,10 @@ func nicRows(s *view.State, nics []probes.NICState) []nicRow {
 		r, ok := n.Rates.Get()
 		absent := merged(n.Absent, s.Snapshot.Absent)
 		rate := rateCell(ok, absent)
-		kind := "virtual"
-		if n.Physical {
-			kind = "physical"
-		}
 		perSecond := func(v float64) string { return view.Number(v) + "/s" }
 		used := func(o probes.Opt[float64]) cell { return known(o, view.Ratio, absent, "speedBytesPerSecond", "rates") }
 		rows = append(rows, nicRow{
-			Name: view.Printable(n.Name), Kind: kind,
+			Name: view.Printable(n.Name), Kind: view.NICKind(&n.NIC),
 			Receive: rate(r.ReceiveBytesPerSecond, view.BitRate), Transmit: rate(r.TransmitBytesPerSecond, view.BitRate),
 			ReceiveUsed: used(r.ReceiveUtilizationRatio), TransmitUsed: used(r.TransmitUtilizationRatio),
 			Speed:  known(n.SpeedBytesPerSecond, wholeNumber(view.BitRate), absent, "speedBytesPerSecond"),

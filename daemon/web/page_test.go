@@ -26,7 +26,7 @@ func pageScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
-		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(), "contended": scenes.Contended(),
 	}
 }
 
@@ -35,6 +35,9 @@ func pageScenes() map[string]*view.State {
 func decisionsOf(s *view.State) []evict.Decision {
 	if s == nil {
 		return nil
+	}
+	if len(s.Levels.Verdicts) > 1 {
+		return scenes.ContendedDecisions(s)
 	}
 	if s.Cluster != nil {
 		return scenes.Decisions(s.Cluster.DryRun)
@@ -49,7 +52,7 @@ func decisionsOf(s *view.State) []evict.Decision {
 // getPage is the page of a state a moment after its tick.
 func getPage(t *testing.T, s *view.State, query string, late time.Duration) (string, *httptest.ResponseRecorder) {
 	t.Helper()
-	p := pageHandler(func() *view.State { return s }, func() []evict.Decision { return decisionsOf(s) }).(*page)
+	p := newPage(func() *view.State { return s }, func() []evict.Decision { return decisionsOf(s) })
 	if s != nil {
 		p.now = func() time.Time { return s.Snapshot.Time.Add(late) }
 	}
@@ -131,9 +134,15 @@ func TestThePageIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestThePageLoadsNothingAndRunsNothing(t *testing.T) {
+// withoutScript leaves out the page's own script, once.
+func withoutScript(page string) string {
+	return strings.Replace(page, "<script>"+pageScript+"</script>", "", 1)
+}
+
+func TestThePageLoadsNothingAndRunsNothingOfOthers(t *testing.T) {
 	for name, s := range pageScenes() {
 		text, w := getPage(t, s, "", 0)
+		text = withoutScript(text)
 		for _, n := range elements(t, text) {
 			assert.NotContains(t, []string{"script", "img", "iframe", "object", "form"}, n.Data, name)
 			if n.Data == "link" {
@@ -151,6 +160,7 @@ func TestThePageLoadsNothingAndRunsNothing(t *testing.T) {
 
 func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
 	text, _ := getPage(t, scenes.Hostile(), "", 0)
+	text = withoutScript(text)
 	assert.False(t, strings.Contains(text, "<script"), "<script")
 	assert.True(t, strings.Contains(text, "&lt;script&gt;"), "&lt;script&gt;")
 	assert.False(t, strings.Contains(text, "\x1b"), "control characters are written out")
@@ -164,8 +174,8 @@ func TestThePageIsFetchedAnewUnlessItIsHeld(t *testing.T) {
 	assert.True(t, strings.Contains(live, `<meta http-equiv="refresh" content="2">`), `<meta http-equiv="refresh" content="2">`)
 	assert.False(t, strings.Contains(held, "http-equiv"), "http-equiv")
 	open, _ := getPage(t, scenes.Calm(), "?open", 0)
-	assert.Zero(t, strings.Count(live, "<details open>"))
-	assert.Equal(t, strings.Count(open, "<details"), strings.Count(open, "<details open>"))
+	assert.Zero(t, strings.Count(live, " open><summary>"))
+	assert.Equal(t, strings.Count(open, "<details"), strings.Count(open, " open><summary>"))
 }
 
 func TestBeforeTheFirstTickThePageSaysThatItWaits(t *testing.T) {
@@ -246,4 +256,15 @@ func TestAFullNodeDoesNotFloodThePage(t *testing.T) {
 	assert.True(t, strings.Contains(text, "and 240 more with less pressure"), "and 240 more with less pressure")
 	assert.True(t, strings.Contains(text, "lo and quieter virtual devices"), "lo and quieter virtual devices")
 	assert.Less(t, bytes.Count([]byte(text), []byte("\n")), 1500)
+}
+
+func TestANoteOfAProbeStandsWithWhatIsNotMeasured(t *testing.T) {
+	s := scenes.Calm()
+	none, _ := getPage(t, s, "", 0)
+	assert.False(t, strings.Contains(none, "How it is read"), "no heading without a note")
+	s.Snapshot.Probes = append(s.Snapshot.Probes, probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
+	text, _ := getPage(t, s, "", 0)
+	_, below, found := strings.Cut(text, "<h2>Not measured</h2>")
+	assert.True(t, found && strings.Contains(below, "<li><b>probe workloads</b>: read every 3rd tick: it costs 3 % of a core</li>"), "<li>")
+	assert.False(t, strings.Contains(text, "probes failed"), "it did not fail")
 }

@@ -9,7 +9,8 @@ import (
 )
 
 type pageVerdict struct {
-	Title, Plugin, Level, Says, Since, Condition, Reason, Absent string
+	Title, Plugin, Scope, Level, Says, Condition, Reason, Absent string
+	Since, At                                                    string // how long, and from when
 	Observed                                                     cell
 	Limit                                                        string // "≥ 10.0 %"
 	Bar                                                          *bar
@@ -30,7 +31,7 @@ func pageVerdicts(s *view.State) []pageVerdict {
 	list := make([]pageVerdict, 0, len(s.Levels.Verdicts))
 	for _, v := range s.Levels.Verdicts {
 		p := pageVerdict{
-			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), Says: view.LevelText(v), Since: view.Age(s.Age(v.Since)),
+			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), Says: view.LevelText(v), Since: view.Age(s.Age(v.Since)), At: view.Stamp(v.Since), Scope: scope(v),
 			Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
 			Observed: observed(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
 		}
@@ -48,6 +49,33 @@ func pageVerdicts(s *view.State) []pageVerdict {
 		list = append(list, p)
 	}
 	return list
+}
+
+// verdictsShown in full where there are more.
+const verdictsShown = 4
+
+// apart parts many verdicts into those that are met, not judged in full, or
+// about the node, and the rest: a node has dozens of disks.
+func apart(list []pageVerdict) (shown, calm []pageVerdict) {
+	if len(list) <= verdictsShown {
+		return list, nil
+	}
+	for _, v := range list {
+		if v.Level == plugins.None.String() && v.Scope != "" {
+			calm = append(calm, v)
+		} else {
+			shown = append(shown, v)
+		}
+	}
+	return shown, calm
+}
+
+// scope of a verdict that is not the node.
+func scope(v plugins.Verdict) string {
+	if v.Scope == "node" {
+		return ""
+	}
+	return view.Printable(v.Scope)
 }
 
 func newEvidence(e plugins.Evidence) evidenceRow {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
@@ -25,21 +26,31 @@ import (
 type Server struct {
 	// State is nil before the first tick.
 	State func() *view.State
+	// Published is closed when the next State is there; nil: nobody tells.
+	Published func() <-chan struct{}
 	// Cluster is nil, or returns nil, for an agent that runs standalone.
 	Cluster func() *view.Cluster
+	// Outer plugins; nil, or returns nil: none are asked.
+	Outer func() *view.Outer
 	// Decisions that are kept, newest first.
 	Decisions func() []evict.Decision
 	// Healthy and Ready say what is wrong, naming the part, or nil.
 	Healthy, Ready func() error
 	// Reload the configuration; asked on the local socket only.
-	Reload  func() error
+	Reload func() error
+	// Pods are the series of single workloads, nil for none.
+	Pods    *PodSeries
 	Version string
 	Log     *slog.Logger
+
+	live live
 }
 
 // whole is the newest state with what the cluster is like now and the newest
 // eviction; nil before the first tick.
-func (s *Server) whole() *view.State { return s.State().With(s.cluster(), s.Decisions()) }
+func (s *Server) whole() *view.State {
+	return s.State().With(s.cluster(), s.Decisions()).Beside(s.outer())
+}
 
 func (s *Server) cluster() *view.Cluster {
 	if s.Cluster == nil {
@@ -48,40 +59,93 @@ func (s *Server) cluster() *view.Cluster {
 	return s.Cluster()
 }
 
-// Exposure says what an address may show.
+func (s *Server) outer() *view.Outer {
+	if s.Outer == nil {
+		return nil
+	}
+	return s.Outer()
+}
+
+// Exposure says what an address may show, and to whom.
 type Exposure struct {
 	// Open: everything, even where others can reach the address.
 	Open bool
 	// Pprof adds /debug/pprof/.
 	Pprof bool
+	// Guard says who may ask; nil: anybody.
+	Guard *guard.Guard
 }
 
-// Listener is an open address with its handler. Serve or Close ends it.
+// Health are the paths that no guard stands before: whoever asks whether the
+// program lives has no password.
+func Health() []string { return []string{"/-/healthy", "/-/ready"} }
+
+// Listener is an open address with its server. Serve or Close ends it.
 type Listener struct {
 	net.Listener
-	handler http.Handler
-	log     *slog.Logger
+	server *http.Server
+	tls    bool // the server has certificates
+}
+
+// URL of the first page.
+func (l *Listener) URL() string {
+	scheme := "http"
+	if l.tls {
+		scheme = "https"
+	}
+	return scheme + "://" + l.Addr().String() + "/"
 }
 
 // Listen opens a TCP address. One that others can reach shows only /metrics
-// and /-/* unless the exposure is open.
+// and /-/* to whoever has not proved who it is, unless the exposure is open.
 func (s *Server) Listen(ctx context.Context, address string, x Exposure) (*Listener, error) {
+	return listen(ctx, address, x, s, s.Log)
+}
+
+// On serves on a listener that somebody else has opened, as Listen does.
+func (s *Server) On(l net.Listener, x Exposure) (*Listener, error) { return on(l, x, s, s.Log) }
+
+// shown is what a server shows: everywhere, and only to this host.
+type shown interface {
+	public(mux *http.ServeMux)
+	everything(mux *http.ServeMux)
+}
+
+func listen(ctx context.Context, address string, x Exposure, s shown, log *slog.Logger) (*Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("web: listen on %s: %w", address, cause(err))
 	}
+	return on(l, x, s, log)
+}
+
+// on closes a listener that it cannot serve on.
+func on(l net.Listener, x Exposure, s shown, log *slog.Logger) (_ *Listener, err error) {
 	mux := http.NewServeMux()
 	s.public(mux)
 	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "reload: only on the local socket", http.StatusForbidden)
 	})
-	if tcp, ok := l.Addr().(*net.TCPAddr); x.Open || ok && tcp.IP.IsLoopback() {
-		s.everything(mux)
-		if x.Pprof {
-			profiles(mux)
+	whole := mux
+	if !x.Open {
+		whole = http.NewServeMux()
+		only := guard.ToKnown
+		if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+			only = guard.ByAddress
+		}
+		mux.Handle("/", only(whole))
+	}
+	s.everything(whole)
+	if x.Pprof {
+		profiles(whole)
+	}
+	listener := &Listener{Listener: l, server: newServer(mux, log)}
+	if x.Guard != nil {
+		if listener.tls, err = x.Guard.Protect(listener.server); err != nil {
+			return nil, errors.Join(fmt.Errorf("web: %w", err), l.Close())
 		}
 	}
-	return &Listener{Listener: l, handler: mux, log: s.Log}, nil
+	return listener, nil
 }
 
 // ListenLocal opens the Unix socket, for root and its group only. A socket
@@ -104,7 +168,7 @@ func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error
 	s.public(mux)
 	s.everything(mux)
 	mux.HandleFunc("POST /-/reload", s.reload)
-	return &Listener{Listener: l, handler: mux, log: s.Log}, nil
+	return &Listener{Listener: l, server: newServer(mux, s.Log)}, nil
 }
 
 // cause is the end of the chain: the address is named once, by us.
@@ -150,27 +214,39 @@ const (
 	shutdownTimeout = 2 * time.Second
 )
 
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
 // Serve answers until ctx is done, lets running requests end for a moment, and
 // closes the listener.
 func (l *Listener) Serve(ctx context.Context) error {
-	srv := &http.Server{
-		Handler: l.handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout,
-		ErrorLog: slog.NewLogLogger(l.log.Handler(), slog.LevelDebug),
-	}
+	l.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close() // who still reads after the time is cut off
+		if l.server.Shutdown(ctx) != nil {
+			_ = l.server.Close() // who still reads after the time is cut off
 		}
 		stopped <- nil
 	})
-	err := srv.Serve(l.Listener)
+	err := l.serve()
 	if stop() {
 		return fmt.Errorf("web: serve %s: %w", l.Addr(), err)
 	}
 	return <-stopped
+}
+
+func (l *Listener) serve() error {
+	if l.tls {
+		return l.server.ServeTLS(l.Listener, "", "")
+	}
+	return l.server.Serve(l.Listener)
 }
 
 // public is what every address shows.
@@ -181,7 +257,9 @@ func (s *Server) public(mux *http.ServeMux) {
 }
 
 func (s *Server) everything(mux *http.ServeMux) {
-	mux.Handle("GET /{$}", s.page())
+	p := s.page()
+	mux.Handle("GET /{$}", p)
+	mux.HandleFunc("GET /live", s.watch(p))
 	mux.HandleFunc("GET /api/v1/snapshot", s.snapshot)
 	mux.HandleFunc("GET /api/v1/pressure", s.pressure)
 	mux.HandleFunc("GET /api/v1/plugins", s.plugins)

@@ -13,7 +13,8 @@ import (
 )
 
 func TestAKernelWithoutPSIIsNamedWithItsCure(t *testing.T) {
-	n := startNode(t, vm.Options{Name: "no-psi", MemMiB: 512, Append: "psi=0"}, ".")
+	t.Parallel()
+	n := startNode(t, vm.Options{Name: "no-psi", MemMiB: 512, Disks: 1, Append: "psi=0"}, ".", "./e2e/vm/steady", "./probes/recordfixture")
 	require.Equal(t, "absent\n", n.run("test -e /proc/pressure || echo absent"))
 
 	out, err := n.Run(t.Context(), "/root/plimsoll doctor")
@@ -24,6 +25,7 @@ func TestAKernelWithoutPSIIsNamedWithItsCure(t *testing.T) {
 		status = failed.ExitCode()
 	}
 	assert.Equal(t, 1, status, out)
+	assert.Regexp(t, `(?m)^WARN  pressure triggers +none can be armed, .*; none for host io, host memory: see probe pressure$`, out)
 
 	n.startAgent()
 	said := n.run("journalctl -q --no-pager -o cat -u plimsoll")
@@ -32,9 +34,23 @@ func TestAKernelWithoutPSIIsNamedWithItsCure(t *testing.T) {
 		v := n.memoryStall()
 		return v.Level == "none" && strings.Contains(v.Absent, "psi=1")
 	})
+	n.run("systemctl stop plimsoll")
+	t.Run("recorded", func(t *testing.T) {
+		n := n.with(t)
+		n.work("cri-c0ffee", inPod("-p MemoryMax=64M"), "-file /dev/vdb -write 2 -read 1 -cpu 50 -memory 16")
+		a := n.record(machine{
+			name:    "vm-v2-psi-off",
+			load:    "cgroup v2, systemd, psi=0; one slice as of a burstable pod in which steady -write 2 -read 1 -cpu 50 -memory 16 works on vdb",
+			cgroups: "/kubepods.slice,/system.slice/ssh.service", want: podSlice + "/io.stat", hide: []string{n.mac(), n.bootID()},
+		}, nil)
+		for _, f := range a.Files {
+			assert.NotContains(t, f.Name, "pressure")
+		}
+	})
 }
 
 func TestAWorkloadOfACgroupV1NodeHasItsMemoryAndItsLimit(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, vm.Options{Name: "v1", MemMiB: 512, Append: "systemd.unified_cgroup_hierarchy=0"}, ".")
 	require.Equal(t, "tmpfs\n", n.run("stat -fc %T /sys/fs/cgroup"))
 	n.run("systemd-run -q --unit=holder -p MemoryMax=100M sh -c 'head -c 40M /dev/zero >/dev/shm/held; exec sleep 600'")

@@ -3,6 +3,7 @@ package vm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -27,27 +28,82 @@ func (m *VM) network() string {
 
 // disks are the arguments of QEMU for the disks beside the root, which it makes.
 func (m *VM) disks() ([]string, error) {
-	var args []string
-	for i := 1; i <= m.options.Disks; i++ {
-		name := fmt.Sprintf("vd%d", i)
-		if err := sparse(filepath.Join(m.dir, name), 2<<30); err != nil {
+	args, err := m.empty("vd", m.options.Disks, "virtio-blk-pci")
+	if err != nil {
+		return nil, err
+	}
+	if m.options.SCSIDisks > 0 {
+		scsi, err := m.empty("sd", m.options.SCSIDisks, "scsi-hd,bus=scsi.0")
+		if err != nil {
 			return nil, err
 		}
-		args = append(args, disk(name, "")...)
+		args = append(append(args, "-device", "virtio-scsi-pci,id=scsi"), scsi...)
 	}
 	if m.options.Share == "" {
 		return args, nil
 	}
-	return append(args, disk("share", ",readonly=on")...), m.makeShare()
+	return append(args, disk("share", ",readonly=on", "virtio-blk-pci")...), m.makeShare()
+}
+
+// empty are n disks of 2 GiB, which it makes.
+func (m *VM) empty(prefix string, n int, driver string) (args []string, err error) {
+	for i := 1; i <= n; i++ {
+		name := fmt.Sprintf("%s%d", prefix, i)
+		if err := sparse(filepath.Join(m.dir, name), 2<<30); err != nil {
+			return nil, err
+		}
+		driver := driver
+		if prefix == "sd" {
+			driver += fmt.Sprintf(",wwn=0x5000c5000000%04x", i)
+		}
+		args = append(args, disk(name, "", driver)...)
+	}
+	return args, nil
 }
 
 // disk has the same name in QEMU, as a file and as its serial number.
-func disk(name, more string) []string {
+func disk(name, more, driver string) []string {
 	return []string{
 		"-drive", "if=none,format=raw,cache=unsafe,id=" + name + ",file=" + name + more,
-		"-device", "virtio-blk-pci,drive=" + name + ",serial=" + name,
+		"-device", driver + ",drive=" + name + ",serial=" + name,
 	}
 }
+
+// PlugDisk plugs an empty disk of 2 GiB into an empty slot while the machine
+// runs; its serial number is name, and Unplug knows it by that.
+func (m *VM) PlugDisk(ctx context.Context, name string, slot int) error {
+	if err := sparse(filepath.Join(m.dir, name), 2<<30); err != nil {
+		return fmt.Errorf("machine %s: plug disk %s: %w", m.options.Name, name, err)
+	}
+	if err := m.quiet(ctx, "drive_add 0 if=none,format=raw,cache=unsafe,id="+name+",file="+name); err != nil {
+		return err
+	}
+	return m.quiet(ctx, fmt.Sprintf("device_add virtio-blk-pci,id=%s,drive=%s,serial=%s,bus=slot%d", name, name, name, slot))
+}
+
+// PlugNIC plugs a network device into an empty slot while the machine runs; it
+// leads to a network in which nobody is. Unplug knows it by name.
+func (m *VM) PlugNIC(ctx context.Context, name, address string, slot int) error {
+	if err := m.quiet(ctx, "netdev_add hubport,hubid=0,id="+name); err != nil {
+		return err
+	}
+	return m.quiet(ctx, fmt.Sprintf("device_add virtio-net-pci,id=%s,netdev=%s,mac=%s,romfile=,bus=slot%d", name, name, address, slot))
+}
+
+// Unplug asks the machine to let a device go that was plugged in. It is gone
+// when the machine has let go, which takes it some seconds.
+func (m *VM) Unplug(ctx context.Context, name string) error { return m.quiet(ctx, "device_del "+name) }
+
+// quiet is Monitor of a command that says nothing unless it failed.
+func (m *VM) quiet(ctx context.Context, command string) error {
+	said, err := m.Monitor(ctx, command)
+	if err == nil && strings.Trim(said, " \n") != "" && strings.TrimSpace(said) != "OK" {
+		err = fmt.Errorf("machine %s: monitor %q: %w: %s", m.options.Name, command, errRefused, strings.TrimSpace(said))
+	}
+	return err
+}
+
+var errRefused = errors.New("refused")
 
 // makeShare makes a file system of the shared directory.
 func (m *VM) makeShare() error {

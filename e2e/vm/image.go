@@ -13,7 +13,10 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 //go:embed image.sh
@@ -51,6 +54,17 @@ func unfit() string {
 
 // image is the directory with what image.sh makes.
 type image string
+
+// Root is the root file system that machines boot from, an ext4 that must only
+// be read, built when it is not there. Where it cannot be, the test is skipped
+// with the reason.
+func Root(t testing.TB) (path string) {
+	t.Helper()
+	SkipUnfit(t)
+	i, err := cachedImage(t.Context(), imageScript)
+	require.NoError(t, err)
+	return i.file("root.ext4")
+}
 
 func (i image) file(name string) string { return filepath.Join(string(i), name) }
 

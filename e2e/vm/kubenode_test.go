@@ -59,7 +59,7 @@ func startKubelet(t *testing.T, kubeletConfig string) *kubeNode {
 	share := k.share(kubeletConfig)
 	k.stage("programs and images")
 	k.VM = vm.Start(t, vm.Options{
-		Name: nodeName, Disks: 1, Share: share,
+		Name: nodeName, Disks: 2, Share: share,
 		Forward: map[string]string{apiServerHost + ":" + apiServerPort: strings.TrimPrefix(k.cluster.Admin.Host, "https://")},
 	})
 	k.stage("booted")
@@ -69,7 +69,7 @@ func startKubelet(t *testing.T, kubeletConfig string) *kubeNode {
 				k.run("journalctl -q --no-pager -n 60 -o cat -u containerd -u kubelet; dmesg | tail -20"))
 		}
 	})
-	k.run("cp -r /share/etc / && ln -s /share/plimsoll /share/witness /root && systemctl daemon-reload && systemctl start containerd")
+	k.run("cp -r /share/etc / && ln -s /share/plimsoll /share/witness /share/recordfixture /root && systemctl daemon-reload && systemctl start containerd")
 	k.stage("containerd")
 	k.run("for i in /share/images/*; do ctr -n k8s.io images import $i || exit; done")
 	k.stage("images imported")
@@ -90,6 +90,7 @@ func (k *kubeNode) share(kubeletConfig string) string {
 	require.NoError(k.t, err, "%s", said)
 	build(k.t, ".", filepath.Join(share, "plimsoll"))
 	build(k.t, "./e2e/vm/witness", filepath.Join(share, "witness"))
+	build(k.t, "./probes/recordfixture", filepath.Join(share, "recordfixture"))
 
 	etc := filepath.Join(share, "etc", "kubernetes")
 	f, err := os.OpenFile(filepath.Join(etc, "kubelet.yaml"), os.O_APPEND|os.O_WRONLY, 0)
@@ -102,13 +103,13 @@ func (k *kubeNode) share(kubeletConfig string) string {
 	k.writeKubeconfig(filepath.Join(etc, "kubelet.conf"), clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData})
 
 	require.NoError(k.t, os.Mkdir(filepath.Join(share, "images"), 0o755))
-	for _, name := range []string{"pause", "hog"} {
+	for _, name := range []string{"pause", "hog", "steady"} {
 		k.writeImage(filepath.Join(share, "images", name), name)
 	}
 	return share
 }
 
-// imageOf is the image with the program of that name, "pause" or "hog".
+// imageOf is the image with the program of that name, "pause", "hog" or "steady".
 func imageOf(program string) string { return "plimsoll.test/" + program + ":test" }
 
 func (k *kubeNode) writeImage(file, name string) {
@@ -150,10 +151,10 @@ func (k *kubeNode) pushServiceAccount(namespace, name string, to cluster.BoundTo
 // joinAgent starts the agent of the node, with the rights that deploy/ grants.
 func (k *kubeNode) joinAgent() {
 	k.t.Helper()
-	require.NoError(k.t, k.cluster.Apply(k.t.Context(), deploy.RBAC))
+	require.NoError(k.t, k.cluster.Apply(k.t.Context(), deploy.RBAC, deploy.RBACEvictDirect))
 	k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/root/agent.kubeconfig")
 	config := filepath.Join(k.t.TempDir(), "agent.yaml")
-	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false}\n"
+	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false, reportFirst: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
 	require.NoError(k.t, os.WriteFile(config, []byte(text), 0o600))
 	require.NoError(k.t, k.Push(k.t.Context(), config, "/root/agent.yaml"))
 	k.startAgentWith("--config /root/agent.yaml --kubeconfig /root/agent.kubeconfig --node " + nodeName)

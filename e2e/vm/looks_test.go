@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // since leaves out the looks before t.
@@ -17,6 +18,19 @@ func since(looks []look, t time.Time) []look {
 		}
 	}
 	return nil
+}
+
+// answered are the looks at which the agent answered within its two seconds,
+// most of them: an emulated machine without memory, on a busy one, misses some.
+func answered(t *testing.T, looks []look) (list []look) {
+	t.Helper()
+	for _, l := range looks {
+		if l.Error == "" {
+			list = append(list, l)
+		}
+	}
+	require.Greater(t, 2*len(list), len(looks), "of %d looks", len(looks))
+	return list
 }
 
 // stall is the share of the time from a to b in which every task waited for memory.
@@ -54,6 +68,30 @@ func shortAt(looks []look) (int, bool) {
 		first, ok := window(looks[:i+1])
 		if ok && stall(first, l) >= stallFull && l.AvailableRatio < availableRatio && l.Scans > first.Scans {
 			return i, true
+		}
+	}
+	return 0, false
+}
+
+// hardFloor is what must stay available, in bytes: twice the kubelet's own
+// threshold.
+const hardFloor = 200 << 20
+
+// hardAt is the first look at which the node is short of memory, or was below
+// the floor throughout the window while pages were scanned, see memory-stall;
+// floor is a ratio.
+func hardAt(looks []look, floor float64) (int, bool) {
+	above := -1 // the last look at which it was
+	for i, l := range looks {
+		if l.AvailableRatio >= floor {
+			above = i
+		}
+		first, ok := window(looks[:i+1])
+		if ok && (above < 0 || looks[above].Time.Before(first.Time)) && l.Scans > first.Scans {
+			return i, true
+		}
+		if at, short := shortAt(looks[:i+1]); short {
+			return at, true
 		}
 	}
 	return 0, false
@@ -108,4 +146,32 @@ func TestTheYardstickOfTheShortageIsTheRuleItself(t *testing.T) {
 			assert.Equal(t, max(c.short, 0), short)
 		})
 	}
+}
+
+func TestTheFloorIsPartOfTheYardstick(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		looks []look
+		at    int // -1: never
+	}{
+		{"below the floor while pages are scanned", looksOf(0.09, 1, 0, 0, 0, 0, 0, 0), 5},
+		{"below the floor, and nothing is scanned", looksOf(0.09, 0, 0, 0, 0, 0, 0, 0), -1},
+		{"above the floor", looksOf(0.1, 1, 1, 1, 1, 1, 1, 1), -1},
+		{"above it until a second ago", append(looksOf(0.1, 1, 0, 0, 0, 0, 0, 0), later(looksOf(0.09, 8, 0, 0), 7)...), -1},
+		{"above it until long ago", append(looksOf(0.1, 1, 0), later(looksOf(0.09, 8, 0, 0, 0, 0, 0, 0), 2)...), 7},
+	} {
+		at, ok := hardAt(c.looks, 0.1)
+		assert.Equal(t, c.at >= 0, ok, c.name)
+		if ok {
+			assert.Equal(t, c.at, at, c.name)
+		}
+	}
+}
+
+// later are the same looks so many seconds later.
+func later(looks []look, seconds int) []look {
+	for i := range looks {
+		looks[i].Time = looks[i].Time.Add(time.Duration(seconds) * time.Second)
+	}
+	return looks
 }

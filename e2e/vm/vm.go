@@ -46,6 +46,12 @@ type Options struct {
 	// Disks is how many empty disks of 2 GiB it has beside its root, /dev/vdb
 	// and on; 0. Monitor knows them as vd1 and on.
 	Disks int
+	// SCSIDisks is how many more it has behind one SCSI controller, /dev/sda and
+	// on; 0. Monitor knows them as sd1 and on.
+	SCSIDisks int
+	// Slots is how many empty slots it has for devices that Monitor adds while
+	// it runs, on the buses slot1 and on; 0.
+	Slots int
 	// Append is added to the kernel's command line, such as psi=0.
 	Append string
 	// Share is a directory of the host that the machine has at /share, as it was
@@ -163,6 +169,9 @@ func (m *VM) arguments() ([]string, error) {
 	disks, err := m.disks()
 	if err != nil {
 		return nil, fmt.Errorf("disks of machine %s: %w", o.Name, err)
+	}
+	for i := 1; i <= o.Slots; i++ {
+		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=slot%d,chassis=%d", i, i))
 	}
 	return append(args, disks...), nil
 }

@@ -72,8 +72,8 @@ func Decisions(dryRun bool) []evict.Decision {
 
 	config := evict.DefaultConfig()
 	config.DryRun = dryRun
-	first, memory := evict.Decide(input(soft, nil, config, evict.Memory{}))
-	second, memory := evict.Decide(input(hard.Levels, soft, config, memory))
+	first, memory := evict.Decide(hurting(hard, input(soft, nil, config, evict.Memory{})))
+	second, memory := evict.Decide(hurting(hard, input(hard.Levels, soft, config, memory)))
 	answer(&second)
 	list := []evict.Decision{second, first}
 	if dryRun {
@@ -107,9 +107,22 @@ func answer(d *evict.Decision) {
 	}
 }
 
+// hurting is the input with who hurts whom in a state.
+func hurting(s *view.State, in evict.Input) evict.Input {
+	in.Contention = s.Snapshot.Contention
+	return in
+}
+
+// sceneBoot is the boot ID of the made-up machine, which is up for long.
+const sceneBoot = "scene"
+
 func input(now, before *plugins.Levels, config evict.Config, m evict.Memory) evict.Input {
+	if m.Budgets.Boot == "" { // the agent has run for long, and evicted nobody
+		m.Budgets.Boot = sceneBoot
+	}
+	config.ReportFirst = 0
 	return evict.Input{
-		Time: now.Time, Levels: now, Before: before, Config: config, Memory: m,
+		Time: now.Time, Uptime: now.Time.Sub(Start().Add(-90 * 24 * time.Hour)), Boot: sceneBoot, Levels: now, Before: before, Config: config, Memory: m,
 		Cluster: &evict.Cluster{Pods: pods.List{Synced: true, Pods: nodePods()}, Node: evict.ReadNode(&corev1.Node{}, nil)},
 	}
 }

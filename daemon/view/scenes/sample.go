@@ -36,7 +36,7 @@ func sample(i int, l Load, t *totals) *probes.Sample {
 		Memory: probes.Memory{
 			TotalBytes: some(16 << 30), AvailableBytes: some(l.Available), FreeBytes: some(200 << 20),
 			SwapTotalBytes: some(0), SwapFreeBytes: some(0), ScansDirect: some(t.scans), ScansKswapd: some(0),
-			Refaults: some(t.scans / 10), OOMKills: some(1), SwapIns: some(0), SwapOuts: some(0),
+			Refaults: some(t.scans / 10), Reclaimed: some(t.scans / 2), OOMKills: some(1), SwapIns: some(0), SwapOuts: some(0),
 		},
 		Pressure: probes.Pressure{
 			CPU:    probes.Stall{Some: some(t.cpuSome)},
@@ -44,23 +44,31 @@ func sample(i int, l Load, t *totals) *probes.Sample {
 			IO:     probes.Stall{Some: some(t.io), Full: some(t.io / 2)},
 		},
 		Network: probes.Network{TCPSegmentsSent: some(uint64(i) * 9000), TCPRetransmits: some(uint64(i)), ListenDrops: some(0), SoftnetSqueezed: some(uint64(i) / 4)},
-		Disks:   disks(uint64(i)), NICs: nics(uint64(i)), Workloads: workloads(uint64(i), t),
+		Disks:   disks(uint64(i)), NICs: nics(uint64(i)), Filesystems: filesystems(i), Workloads: workloads(uint64(i), t),
 		Probes: []probes.Probe{{Name: "cpu", Duration: 40 * time.Microsecond}, {Name: "memory", Duration: 60 * time.Microsecond}},
 	}
 }
 
 func disks(i uint64) []probes.Disk {
 	return []probes.Disk{
-		{Name: "loop0", Number: "7:0", SizeBytes: probes.Some[uint64](64 << 20), Rotational: probes.Some(false)},
 		{
-			Name: "nvme0n1", Number: "259:0", SizeBytes: probes.Some[uint64](1_920_383_410_176), Rotational: probes.Some(false),
+			Name: "dm-0", Number: "252:0", SizeBytes: probes.Some[uint64](500 << 30), Rotational: probes.Some(false),
+			Kind: "lvm", Slaves: []string{"nvme0n1"}, Layer: probes.LayerStacked,
+			DiskCounters: probes.DiskCounters{
+				Reads: i * 801, Writes: i * 640, ReadBytes: i * 52_000_000, WrittenBytes: i * 21_000_000,
+				ReadMs: i * 200, WriteMs: i * 620, BusyMs: i * 125, WeightedMs: i * 820,
+			},
+		},
+		{Name: "loop0", Number: "7:0", Kind: "loop", Layer: probes.LayerStacked, SizeBytes: probes.Some[uint64](64 << 20), Rotational: probes.Some(false)},
+		{
+			Name: "nvme0n1", Number: "259:0", Kind: "nvme", Layer: probes.LayerLeaf, SizeBytes: probes.Some[uint64](1_920_383_410_176), Rotational: probes.Some(false),
 			DiskCounters: probes.DiskCounters{
 				Reads: i * 830, Writes: i * 412, ReadBytes: i * 54_000_000, WrittenBytes: i * 21_500_000,
 				ReadMs: i * 190, WriteMs: i * 310, BusyMs: i * 120, WeightedMs: i * 500,
 			},
 		},
 		{
-			Name: "sda", Number: "8:0", SizeBytes: probes.Some[uint64](8_001_563_222_016), Rotational: probes.Some(true),
+			Name: "sda", Number: "8:0", Kind: "disk", Layer: probes.LayerLeaf, SizeBytes: probes.Some[uint64](8_001_563_222_016), Rotational: probes.Some(true),
 			DiskCounters: probes.DiskCounters{Writes: i * 3, WrittenBytes: i * 90_000, WriteMs: i * 41, BusyMs: i * 30, WeightedMs: i * 41},
 		},
 	}
@@ -69,13 +77,33 @@ func disks(i uint64) []probes.Disk {
 func nics(i uint64) []probes.NIC {
 	noSpeed := probes.Absent{"speedBytesPerSecond": "speed: unknown to the driver"}
 	return []probes.NIC{
-		{Name: "cali1a2b3c", Absent: noSpeed, NICCounters: probes.NICCounters{ReceiveBytes: i * 90_000, TransmitBytes: i * 1_200_000}},
+		{Name: "cali1a2b3c", Kind: "veth", Layer: probes.LayerStacked, Absent: noSpeed, NICCounters: probes.NICCounters{ReceiveBytes: i * 90_000, TransmitBytes: i * 1_200_000}},
 		{
-			Name: "eth0", Physical: true, SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
+			Name: "eth0", Physical: true, Kind: "physical", Layer: probes.LayerLeaf, SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
 			NICCounters: probes.NICCounters{ReceiveBytes: i * 310_000_000, TransmitBytes: i * 42_000_000, ReceiveDrops: i / 8},
 		},
-		{Name: "lo", Absent: noSpeed, NICCounters: probes.NICCounters{ReceiveBytes: i * 5000, TransmitBytes: i * 5000}},
-		{Name: "veth0", Absent: noSpeed},
+		{Name: "lo", Kind: "loopback", Layer: probes.LayerStacked, Absent: noSpeed, NICCounters: probes.NICCounters{ReceiveBytes: i * 5000, TransmitBytes: i * 5000}},
+		{Name: "veth0", Kind: "veth", Layer: probes.LayerStacked, Absent: noSpeed},
+	}
+}
+
+// filesystems are asked every ten seconds, and have not answered at the first
+// sample.
+func filesystems(i int) []probes.Filesystem {
+	if i == 0 {
+		yet := probes.Absent{"statfs": "not answered yet"}
+		return []probes.Filesystem{{Mountpoint: "/", Type: "ext4", Device: "/dev/nvme0n1p2", Absent: yet}, {Mountpoint: "/data", Type: "xfs", Device: "/dev/sda1", Absent: yet}}
+	}
+	some, age := probes.Some[uint64], probes.Some(float64(i%10))
+	return []probes.Filesystem{
+		{
+			Mountpoint: "/", Type: "ext4", Device: "/dev/nvme0n1p2", AgeSeconds: age,
+			SizeBytes: some(1_800_000_000_000), AvailableBytes: some(1_100_000_000_000 - uint64(i)*21_500_000), Files: some(120_000_000), FilesFree: some(118_500_000),
+		},
+		{
+			Mountpoint: "/data", Type: "xfs", Device: "/dev/sda1", AgeSeconds: age,
+			SizeBytes: some(8_000_000_000_000), AvailableBytes: some(480_000_000_000), Files: some(3_900_000_000), FilesFree: some(3_899_000_000),
+		},
 	}
 }
 
@@ -92,6 +120,7 @@ func workloads(i uint64, t *totals) []probes.Workload {
 	for n := range list {
 		w := &list[n]
 		w.Inode = uint64(100 + n)
+		w.Reclaimed = some(t.scans / 2 * uint64(max(0, 6-3*n)) / 10)
 		w.InactiveFileBytes, w.CPUMicroseconds, w.LimitHits = some(20<<20), some(i*uint64(600_000>>n)), some(0)
 		w.Pressure.Memory = probes.Stall{Some: some(t.memorySome / uint64(n+1)), Full: some(t.memoryFull / uint64(n+1))}
 		w.Pressure.IO = probes.Stall{Some: some(t.io / uint64(n+2)), Full: some(t.io / uint64(n+4))}

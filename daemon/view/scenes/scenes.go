@@ -61,6 +61,11 @@ func Calm() *view.State {
 // MemoryHard is a node that is short of memory, with candidates.
 func MemoryHard() *view.State {
 	s := run(Load{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
+	// A server of a network filesystem is gone for five minutes.
+	s.Filesystems = append(s.Filesystems, probes.Filesystem{
+		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: probes.Some(312.0), Absent: probes.Absent{"statfs": "it does not answer"},
+		SizeBytes: probes.Some[uint64](20 << 40), AvailableBytes: probes.Some[uint64](4 << 40), Files: probes.Some[uint64](1 << 32), FilesFree: probes.Some[uint64](1 << 31),
+	})
 	v := memoryStall(plugins.Hard, 0.41, s.Time.Add(-12*time.Second))
 	v.Reason = "memory stall, full, over 5s 41.0 % (>= 25 %); memory available 1.8 % (< 4 %); global reclaim, pages scanned per second 48000 (> 0)"
 	for _, w := range s.Workloads[:3] {
@@ -94,6 +99,10 @@ func EverythingAbsent() *view.State {
 	}
 	raw.Disks = []probes.Disk{{Name: "sda", Number: "8:0", Absent: probes.Absent{"sizeBytes": "size: no such file or directory"}}}
 	raw.NICs = []probes.NIC{{Name: "eth0", Physical: true, Absent: probes.Absent{"speedBytesPerSecond": "speed: invalid argument"}}}
+	raw.Filesystems = []probes.Filesystem{
+		{Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", Absent: probes.Absent{"statfs": "it does not answer"}},
+		{Mountpoint: "/mnt/old", Absent: probes.Absent{"statfs": "nothing is mounted here"}},
+	}
 	for i := range 12 {
 		raw.Workloads = append(raw.Workloads, probes.Workload{
 			Cgroup: fmt.Sprintf("/system.slice/s%02d.service", i), Kind: probes.KindService, Name: fmt.Sprintf("s%02d.service", i),
@@ -117,7 +126,9 @@ func Hostile() *view.State {
 	s := run(Calmly())
 	s.Disks[0].Name, s.NICs[0].Name = evil, evil
 	s.Workloads[0].Name, s.Workloads[0].Cgroup = evil, "/"+evil
-	s.Probes = append(s.Probes, probes.Probe{Name: evil, Error: evil})
+	f := &s.Filesystems[0]
+	f.Mountpoint, f.Type, f.Device, f.Absent = "/"+evil, evil, evil, probes.Absent{"statfs": evil}
+	s.Probes = append(s.Probes, probes.Probe{Name: evil, Error: evil}, probes.Probe{Name: "workloads" + evil, Note: evil})
 	s.Absent = probes.Absent{evil: evil}
 	v := memoryStall(plugins.Soft, 0.15, s.Time.Add(-time.Minute))
 	v.Scope, v.Reason, v.Condition, v.Unit = evil, evil, evil, evil
@@ -157,13 +168,18 @@ func history() *probes.History {
 }
 
 // run is two minutes in which the load grows to l.
-func run(l Load) *probes.Snapshot {
+func run(l Load) *probes.Snapshot { return runWith(l, func(uint64, *probes.Sample) {}) }
+
+// runWith is the same with changed samples.
+func runWith(l Load, change func(second uint64, s *probes.Sample)) *probes.Snapshot {
 	const seconds = 125
 	h := history()
 	var t totals
 	var s *probes.Snapshot
 	for i := range seconds {
-		s = h.Add(sample(i, l.at(i, seconds), &t))
+		raw := sample(i, l.at(i, seconds), &t)
+		change(uint64(i), raw)
+		s = h.Add(raw)
 	}
 	return s
 }

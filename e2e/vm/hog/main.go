@@ -3,7 +3,7 @@
 // there is, and programs keep reading a set of file pages that no longer fits
 // into the rest, so that each page read drives out another that is needed soon.
 //
-//	hog -file PATH [-fill MIB] [-available MIB] [-window MIB] [-readers N]
+//	hog -file PATH [-fill MIB] [-available MIB] [-pace MIB] [-window MIB] [-readers N]
 //
 // It fills until so little memory is available or so much is filled, then reads
 // until it is killed. Inside a cgroup with a limit it presses on the limit alone.
@@ -29,6 +29,7 @@ type load struct {
 	file      string
 	fill      int // anonymous memory at most
 	available int // filling stops when no more than this is available
+	pace      int // MiB that are filled a second at most; 0: as fast as it goes
 	window    int // how much of the file is read over and over
 	readers   int
 }
@@ -38,6 +39,7 @@ func main() {
 	flag.StringVar(&l.file, "file", "", "file of at least -window MiB to read")
 	flag.IntVar(&l.fill, "fill", 1<<20, "fill at most so many MiB")
 	flag.IntVar(&l.available, "available", 80, "stop filling when no more MiB are available")
+	flag.IntVar(&l.pace, "pace", 0, "fill so many MiB a second, like a leak; 0: as fast as it goes")
 	flag.IntVar(&l.window, "window", 150, "read so many MiB of the file, at random")
 	flag.IntVar(&l.readers, "readers", 32, "how many threads read")
 	flag.Parse()
@@ -98,7 +100,11 @@ func (l load) mapFile() ([]byte, error) {
 
 // occupy takes anonymous memory, MiB by MiB, and says how many it took.
 func (l load) occupy() (int, error) {
+	start := time.Now()
 	for taken := range l.fill {
+		if l.pace > 0 {
+			time.Sleep(time.Until(start.Add(time.Duration(taken) * time.Second / time.Duration(l.pace))))
+		}
 		left, err := availableMiB()
 		if err != nil {
 			return taken, err

@@ -49,3 +49,11 @@ func TestFillingEndsAtItsSizeOrWhenLittleIsAvailable(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, taken, "less than twice of what is left is left already")
 }
+
+func TestALeakFillsAtItsPace(t *testing.T) {
+	start := time.Now()
+	filled, err := load{fill: 4, pace: 20}.occupy()
+	require.NoError(t, err)
+	assert.Equal(t, 4, filled)
+	assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond, "the fourth comes after three twentieths of a second")
+}

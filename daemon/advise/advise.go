@@ -1,0 +1,111 @@
+// Package advise says what days of recordings tell about the thresholds: how
+// often and how long each would have been met, which of these were false alarms
+// as far as a recording tells, and what the thresholds should be, with the reason.
+//
+// # Usage
+//
+// A Watcher is handed each moment of a replay (replay.Player.Watch), and gives
+// an Advice. Nothing is proposed without enough data, nor beyond bounds within
+// which a real pressure is still seen in time.
+//
+// # Concurrency
+//
+// A Watcher belongs to one goroutine. An Advice never changes.
+package advise
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Format is the first field of an Advice: its version changes when a field
+// changes its meaning or goes.
+const Format = "plimsoll-advise/1"
+
+// Advice is what a Watcher saw and what follows.
+type Advice struct {
+	Format string `json:"format"`
+	// Config is the file that it was judged by; empty: the defaults.
+	Config     string             `json:"configFile,omitempty"`
+	Recordings []replay.Recording `json:"recordings"`
+	// Failed is where and why it could not go on; empty: it reached the end.
+	Failed string    `json:"failed,omitempty"`
+	Start  time.Time `json:"start"`
+	End    time.Time `json:"end"`
+	// SeenSeconds are those without gaps, of Seconds.
+	Seconds     float64 `json:"seconds"`
+	SeenSeconds float64 `json:"seenSeconds"`
+	Samples     uint64  `json:"samples"`
+	// OOMKills by the kernel; of them NotAnnounced with no level of memory in
+	// the minute before.
+	OOMKills     uint64 `json:"oomKills"`
+	NotAnnounced uint64 `json:"oomKillsNotAnnounced"`
+
+	Scopes    []Scope    `json:"scopes"`
+	Proposals []Proposal `json:"proposals"`
+	// Configuration is YAML with what is proposed to be changed, and nothing else.
+	Configuration string   `json:"configuration"`
+	NotKnown      []string `json:"notKnown"`
+}
+
+// Scope is what a plugin said of one scope.
+type Scope struct {
+	Plugin      string  `json:"plugin"`
+	Scope       string  `json:"scope"`
+	SeenSeconds float64 `json:"seenSeconds"`
+	Soft        Alarms  `json:"soft"`
+	Hard        Alarms  `json:"hard"`
+}
+
+// Advice is what the samples so far gave, of which report is the replay's. None
+// may be added afterwards.
+func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, error) {
+	w.memory.end()
+	for _, s := range w.alarms.list {
+		s.close()
+	}
+	a := &Advice{
+		Format: Format, Config: report.Config, Recordings: report.Recordings, Failed: report.Failed, Start: report.Start, End: report.End,
+		Seconds: report.Seconds, SeenSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, NotAnnounced: w.unseen,
+		Scopes: []Scope{}, Proposals: w.propose(c), NotKnown: notKnown(),
+	}
+	for i := range report.Scopes {
+		s := &report.Scopes[i]
+		scope := Scope{Plugin: s.Plugin, Scope: s.Scope, SeenSeconds: s.NoneSeconds + s.SoftSeconds + s.HardSeconds}
+		for level, to := range map[plugins.Level]*Alarms{plugins.Soft: &scope.Soft, plugins.Hard: &scope.Hard} {
+			if seen := w.alarms.list[alarmKey{s.Plugin, s.Scope, level}]; seen != nil {
+				*to = seen.Alarms
+			}
+		}
+		a.Scopes = append(a.Scopes, scope)
+	}
+	var err error
+	a.Configuration, err = configuration(a.Proposals)
+	return a, err
+}
+
+func notKnown() []string {
+	return []string{
+		"Whether anybody was really hurt: nobody told a recording. An alarm is called false when nobody waited for another's sake, when its rule was met for less than ten seconds, or when it passed its line by less than a tenth; one that is counted as hurt may have been for nothing too.",
+		"What did not happen while it was recorded: a week without a backup says nothing about backups.",
+		"What a lower line would have caught: no line is ever proposed below the one in force.",
+	}
+}
+
+// slowest disks first.
+func (w *Watcher) byAwait(rotational bool) []*diskSeen {
+	var list []*diskSeen
+	for _, d := range w.disks {
+		if d.rotational == rotational && d.awaits.n > 0 {
+			list = append(list, d)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *diskSeen) int {
+		return cmp.Compare(b.awaits.quantile(calmest), a.awaits.quantile(calmest))
+	})
+	return list
+}

@@ -1,0 +1,217 @@
+package advise
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// day is a made-up node, a sample every thirty seconds.
+type day struct {
+	at        time.Duration
+	stalled   uint64 // µs
+	scans     uint64
+	available uint64
+	kills     uint64
+	busy      float64 // share of the time that the disk is
+	await     float64 // ms of a read of the disk, ten a second
+	readMs    float64
+	reads     uint64
+	again     float64 // of a thousand segments a second
+	resent    float64
+	samples   []*probes.Sample
+}
+
+const (
+	step = 30 * time.Second
+	gib  = 1 << 30
+)
+
+func newDay() *day { return &day{at: time.Hour, available: 40 * gib, await: 2} }
+
+// pass lets time go by with this share of it stalled; reclaim moves if any is.
+func (d *day) pass(long time.Duration, stall float64) *day {
+	for end := d.at + long; d.at < end; {
+		d.at += step
+		d.stalled += uint64(stall * float64(step.Microseconds()))
+		if stall > 0 {
+			d.scans += 1000
+		}
+		d.reads += 300
+		d.readMs += 300 * d.await
+		d.resent += 30_000 * d.again
+		d.samples = append(d.samples, d.sample())
+	}
+	return d
+}
+
+func (d *day) scarce() *day { d.available = 8 * gib; return d }
+
+func (d *day) sample() *probes.Sample {
+	u := probes.Some[uint64]
+	return &probes.Sample{
+		Time: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).Add(d.at), Monotonic: d.at, Boottime: d.at, BootID: "boot-1",
+		Memory: probes.Memory{
+			TotalBytes: u(64 * gib), AvailableBytes: u(d.available), FreeBytes: u(gib), ScansDirect: u(0), ScansKswapd: u(d.scans), OOMKills: u(d.kills),
+		},
+		Pressure: probes.Pressure{Memory: probes.Stall{Some: u(d.stalled), Full: u(d.stalled)}, IO: probes.Stall{Some: u(0), Full: u(0)}},
+		Network:  probes.Network{TCPSegmentsSent: u(uint64(d.at.Seconds()) * 1000), TCPRetransmits: u(uint64(d.resent))},
+		Disks: []probes.Disk{{
+			Name: "sda", Number: "8:0", WWID: probes.Some("naa.1"), Rotational: probes.Some(false), Layer: probes.LayerLeaf,
+			DiskCounters: probes.DiskCounters{Reads: d.reads, ReadMs: uint64(d.readMs), Writes: d.reads, WriteMs: d.reads, BusyMs: uint64(d.busy * float64(d.at.Milliseconds()))},
+		}},
+	}
+}
+
+// advice is what a day gives, by the defaults as changed.
+func (d *day) advice(t *testing.T, change func(*config.Agent)) *Advice {
+	t.Helper()
+	file, err := config.Open("", change)
+	require.NoError(t, err)
+	var w Watcher
+	p := replay.Player{Config: file.Current(), Watch: w.Watch}
+	for _, s := range d.samples {
+		p.Add(s)
+	}
+	a, err := w.Advice(file.Current().Plugins.Inner, p.Report())
+	require.NoError(t, err)
+	return a
+}
+
+func of(t *testing.T, a *Advice, key string) Proposal {
+	t.Helper()
+	for _, p := range a.Proposals {
+		if p.Key == "plugins."+key {
+			return p
+		}
+	}
+	t.Fatalf("nothing is said of %s", key)
+	return Proposal{}
+}
+
+// accepted is what a node gets whose configuration is the proposed one.
+func accepted(t *testing.T, a *Advice) *config.Agent {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(a.Configuration), 0o600))
+	c, err := config.Open(file, nil)
+	require.NoError(t, err, a.Configuration)
+	return c.Current()
+}
+
+func TestADiskThatIsSlowOnCalmDaysGetsALineWithAMargin(t *testing.T) {
+	d := newDay()
+	d.await = 34
+	a := d.pass(25*time.Hour, 0).advice(t, nil)
+	p := of(t, a, "diskContention.await")
+	assert.Equal(t, Change, p.Outcome)
+	assert.InDelta(t, 0.050, p.Value, 1e-9)
+	assert.Equal(t, "sda's p99.9 of calm minutes was 34.0 ms (1499 of them): 20.0 ms would leave a margin of 0.6 × only: propose 50.0 ms", p.Reason)
+	assert.Equal(t, 50*time.Millisecond, accepted(t, a).Plugins.DiskContention.Await)
+}
+
+func TestABackupThatIsAloneOnADiskSaysNothingOfTheLine(t *testing.T) {
+	d := newDay()
+	d.await, d.busy = 240, 0.9
+	p := of(t, d.pass(25*time.Hour, 0).advice(t, nil), "diskContention.await")
+	assert.Equal(t, NotEnough, p.Outcome, p.Reason)
+	d = newDay()
+	d.await, d.busy = 34, 0.4
+	assert.Equal(t, Change, of(t, d.pass(25*time.Hour, 0).advice(t, nil), "diskContention.await").Outcome)
+}
+
+func TestNoLineIsProposedBeyondWhatIsSafe(t *testing.T) {
+	d := newDay()
+	d.await, d.again = 400, 0.2
+	a := d.pass(25*time.Hour, 0).advice(t, nil)
+	p := of(t, a, "diskContention.await")
+	assert.InDelta(t, mostAwait.Seconds(), p.Value, 1e-9)
+	assert.Contains(t, p.Reason, "propose 100 ms, the most that is safe")
+	assert.InDelta(t, mostRetransmits, of(t, a, "networkContention.retransmits").Value, 1e-9)
+	assert.InDelta(t, mostRetransmits, accepted(t, a).Plugins.NetworkContention.Retransmits, 1e-9)
+}
+
+func TestHalfADayIsNotEnoughAndItIsSaidHowMuchThereWas(t *testing.T) {
+	d := newDay()
+	d.await = 34
+	a := d.scarce().pass(12*time.Hour, 0.09).advice(t, nil)
+	for _, p := range a.Proposals {
+		assert.Equal(t, NotEnough, p.Outcome, p.Key)
+		assert.InDelta(t, p.Now, p.Value, 0, p.Key)
+	}
+	assert.Contains(t, of(t, a, "memoryStall.soft.stallFull").Reason, "not enough: 11 h 59 min seen, needs 1 d")
+	assert.Contains(t, of(t, a, "diskContention.await").Reason, "719 calm minutes of sda seen, needs 1000")
+	assert.Contains(t, a.Configuration, "nothing is to be changed")
+	assert.Equal(t, config.Default(), *accepted(t, a))
+}
+
+func TestALineThatHealthyDaysKeepAwayFromStays(t *testing.T) {
+	a := newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.06).advice(t, nil)
+	p := of(t, a, "memoryStall.soft.stallFull")
+	assert.Equal(t, Keep, p.Outcome)
+	assert.Contains(t, p.Reason, "the highest stall over 30s that this node had without harm while memory was scarce was 6.0 %")
+	assert.Contains(t, p.Reason, "10.0 % leaves a margin of 1.7 ×: keep")
+}
+
+func TestStallWhileThereIsPlentyOfMemorySaysNothingOfTheLine(t *testing.T) {
+	p := of(t, newDay().pass(25*time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
+	assert.Equal(t, Keep, p.Outcome)
+	assert.Contains(t, p.Reason, "memory was never scarce without harm")
+}
+
+// A node that stalls for half of the time serves nobody, killed or not.
+func TestStallBeyondTheBoundIsHarmAndRaisesNoLine(t *testing.T) {
+	p := of(t, newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
+	assert.Equal(t, Keep, p.Outcome)
+	assert.Contains(t, p.Reason, "memory was never scarce without harm")
+}
+
+func TestHarmlessStallNearTheLineRaisesItButNotAboveHard(t *testing.T) {
+	d := newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.09)
+	a := d.advice(t, nil)
+	assert.InDelta(t, 0.13, of(t, a, "memoryStall.soft.stallFull").Value, 1e-9)
+	assert.InDelta(t, 0.13, accepted(t, a).Plugins.MemoryStall.Soft.StallFull, 1e-9)
+	a = d.advice(t, func(c *config.Agent) { c.Plugins.MemoryStall.Hard.StallFull = 0.11 })
+	assert.LessOrEqual(t, accepted(t, a).Plugins.MemoryStall.Soft.StallFull, accepted(t, a).Plugins.MemoryStall.Hard.StallFull)
+}
+
+// Where hard looks back further than soft it may have seen less.
+func TestSoftIsNotRaisedAboveAHardThatStays(t *testing.T) {
+	c := plugins.Default()
+	c.MemoryStall.Hard.StallFull = 0.12
+	w := Watcher{seconds: 2 * enoughSeconds, memory: memorySeen{scarce: 1, soft: highest{value: 0.10}, hard: highest{value: 0.05}}}
+	p := w.propose(c)
+	assert.Equal(t, []float64{0.12, 0.12}, []float64{p[0].Value, p[1].Value})
+}
+
+// The stall before a kill was no good time; only what lies a minute off counts.
+func TestStallAroundAKillIsNotHarmless(t *testing.T) {
+	d := newDay().pass(24*time.Hour, 0).scarce().pass(10*time.Minute, 0.03).pass(time.Minute, 0.095)
+	d.kills++
+	a := d.pass(time.Minute, 0.095).pass(10*time.Minute, 0.03).advice(t, nil)
+	p := of(t, a, "memoryStall.soft.stallFull")
+	assert.Contains(t, p.Reason, "was 3.0 %", "what came before the kill is left out")
+	assert.Equal(t, Keep, p.Outcome)
+	assert.Equal(t, []uint64{1, 1}, []uint64{a.OOMKills, a.NotAnnounced})
+}
+
+func TestAnAdviceIsReadByPeople(t *testing.T) {
+	d := newDay().pass(24*time.Hour, 0).scarce()
+	d.available = 2 * gib
+	a := d.pass(5*time.Minute, 0.5).pass(time.Hour, 0).advice(t, nil)
+	var b bytes.Buffer
+	require.NoError(t, WriteText(&b, a))
+	assert.Regexp(t, `memory-stall +node +1 d 1 h +hard +1 +\d+ min \d+ s`, b.String())
+	assert.Contains(t, b.String(), "  memoryStall.soft.stallFull: ")
+	assert.Contains(t, b.String(), "\nConfiguration:\n  apiVersion: plimsoll.dev/v1alpha1\n")
+}

@@ -1,0 +1,142 @@
+package advise
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const (
+	minute = time.Minute
+	// minuteRequests and minuteSegments are so few that a minute says nothing.
+	minuteRequests, minuteSegments = 60, 1000
+	// calmBusy is how busy a disk is at most in a calm minute: beyond it a request
+	// waits for its like, such as those of a backup that is alone on the disk.
+	calmBusy = 0.5
+	// maxDisks that are told apart; those that come later are not looked at.
+	maxDisks = 256
+)
+
+// diskSeen is how long requests of one disk took, in minutes in which it was at
+// most half busy and nobody waited for another's sake.
+type diskSeen struct {
+	key, name  string
+	rotational bool
+	from       probes.DiskCounters
+	since      time.Duration // when the minute began, on CLOCK_MONOTONIC
+	pressed    bool          // somebody waited in it
+	seen       bool          // at this moment
+	minutes    uint64        // with enough requests
+	awaits     histogram     // seconds, of both directions of each of them
+}
+
+func (w *Watcher) watchDisks(m replay.Moment) {
+	for _, d := range w.disks {
+		d.seen = false
+	}
+	for i := range m.Snapshot.Disks {
+		disk := &m.Snapshot.Disks[i].Disk
+		if d := w.disk(disk, m.Snapshot.BootID()); d != nil {
+			d.watch(m, disk)
+		}
+	}
+	for _, d := range w.disks {
+		if !d.seen {
+			d.since = 0
+		}
+	}
+}
+
+// disk is what is kept of one that is judged; nil of others.
+func (w *Watcher) disk(d *probes.Disk, bootID string) *diskSeen {
+	if d.Layer != probes.LayerLeaf {
+		return nil
+	}
+	key := plugins.Key(d, bootID)
+	for _, known := range w.disks {
+		if known.key == key {
+			return known
+		}
+	}
+	if len(w.disks) == maxDisks {
+		return nil
+	}
+	rotational, _ := d.Rotational.Get()
+	known := &diskSeen{key: key, name: d.Name, rotational: rotational}
+	w.disks = append(w.disks, known)
+	return known
+}
+
+func (d *diskSeen) watch(m replay.Moment, disk *probes.Disk) {
+	d.seen = true
+	now := m.Snapshot.Monotonic()
+	d.pressed = d.pressed || waits(m, probes.SharedDisk, disk.Name)
+	switch {
+	case d.since == 0 || m.Gap:
+	case now-d.since < minute:
+		return
+	case !d.pressed && float64(disk.BusyMs-d.from.BusyMs) <= calmBusy*float64((now-d.since).Milliseconds()):
+		d.add(disk)
+	}
+	d.from, d.since, d.pressed = disk.DiskCounters, now, waits(m, probes.SharedDisk, disk.Name)
+}
+
+// add takes in the minute that ends.
+func (d *diskSeen) add(now *probes.Disk) {
+	before := d.awaits.n
+	d.awaits.add(await(now.Reads-d.from.Reads, now.ReadMs-d.from.ReadMs))
+	d.awaits.add(await(now.Writes-d.from.Writes, now.WriteMs-d.from.WriteMs))
+	if d.awaits.n > before {
+		d.minutes++
+	}
+}
+
+// await is the mean time of requests in seconds; false when they are too few,
+// or the counters went back.
+func await(requests, ms uint64) (seconds float64, some bool) {
+	if requests < minuteRequests || requests > 1<<40 || ms > 1<<40 {
+		return 0, false
+	}
+	return float64(ms) / float64(requests) / 1000, true
+}
+
+// waits says whether somebody waited for another's sake.
+func waits(m replay.Moment, resource probes.SharedResource, device string) bool {
+	for i := range m.Snapshot.Contention {
+		c := &m.Snapshot.Contention[i]
+		if c.Resource == resource && c.Device == device {
+			return c.State == probes.ContentionSuffers
+		}
+	}
+	return false
+}
+
+// networkSeen is the share of segments that TCP sent again, in minutes in which
+// no link was judged.
+type networkSeen struct {
+	since          time.Duration
+	segments, lost uint64
+	pressed        bool
+	again          histogram
+}
+
+func (n *networkSeen) watch(m replay.Moment) {
+	segments, ok1 := m.Snapshot.Network.TCPSegmentsSent.Get()
+	lost, ok2 := m.Snapshot.Network.TCPRetransmits.Get()
+	if !ok1 || !ok2 {
+		n.since = 0
+		return
+	}
+	now := m.Snapshot.Monotonic()
+	n.pressed = n.pressed || m.Levels.Of(plugins.NetworkIO) > plugins.None
+	switch {
+	case n.since == 0 || m.Gap:
+	case now-n.since < minute:
+		return
+	case !n.pressed && segments >= n.segments+minuteSegments && lost >= n.lost:
+		n.again.add(float64(lost-n.lost)/float64(segments-n.segments), true)
+	}
+	n.since, n.segments, n.lost, n.pressed = now, segments, lost, false
+}

@@ -1,0 +1,151 @@
+package advise
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// A slow and obvious quantile: sort, and count.
+func TestAQuantileIsAtMostATwentiethTooHigh(t *testing.T) {
+	holds := func(values []uint32, q uint8) bool {
+		share := float64(q%100+1) / 100
+		var h histogram
+		var all []float64
+		for _, v := range values {
+			f := float64(v) / 1e6
+			all = append(all, f)
+			h.add(f, true)
+		}
+		if len(all) == 0 {
+			return h.quantile(share) == 0
+		}
+		slices.Sort(all)
+		want := all[int(math.Ceil(share*float64(len(all))))-1]
+		got := h.quantile(share)
+		return got >= want*0.999999 && got <= max(want, smallest)*1.0500001
+	}
+	require.NoError(t, quick.Check(holds, &quick.Config{MaxCount: 500}))
+}
+
+func TestWhateverWasSeenALineIsNeverLoweredNorRaisedBeyondItsBound(t *testing.T) {
+	holds := func(now, most, seen uint16, lacks bool) bool {
+		l := line{key: "k", unit: "ratio", now: float64(now%100+1) / 100, most: float64(most%100+1) / 100, step: 0.01, seen: float64(seen) / 1000}
+		if lacks {
+			l.lacks = "not enough"
+		}
+		p := l.judge()
+		safe := p.Value >= p.Now-1e-9 && p.Value <= max(p.Now, l.most)+1e-6
+		changed := p.Value > p.Now+1e-9
+		return safe && changed == (p.Outcome == Change) && !(lacks && changed) && p.Reason != ""
+	}
+	require.NoError(t, quick.Check(holds, &quick.Config{MaxCount: 5000}))
+}
+
+// said is a moment at which one plugin says one thing.
+type said struct {
+	level, pressing plugins.Level
+	observed        float64
+	waits, killed   bool
+}
+
+// alarmsOf plays moments a second apart; the threshold is 1.
+func alarmsOf(resource plugins.Resource, moments ...said) Alarms {
+	var a alarms
+	plugin := "memory-stall"
+	shared, device := probes.SharedMemory, ""
+	if resource == plugins.Disk {
+		plugin, shared, device = "disk-contention", probes.SharedDisk, "sda"
+	}
+	scope := device
+	for i, s := range moments {
+		state := probes.ContentionBusy
+		if s.waits {
+			state = probes.ContentionSuffers
+		}
+		a.watch(replay.Moment{
+			Offset: time.Duration(i) * time.Second, Step: time.Second,
+			Snapshot: &probes.Snapshot{Contention: []probes.Contention{{Resource: shared, Device: device, State: state}}},
+			Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{
+				Plugin: plugin, Scope: scope, Resource: resource, Level: s.level, Pressing: s.pressing, Operator: ">=",
+				Observed: probes.Some(s.observed), Threshold: probes.Some(1.0),
+			}}},
+		}, s.killed)
+	}
+	for _, s := range a.list {
+		s.close()
+	}
+	if s := a.list[alarmKey{plugin, scope, plugins.Soft}]; s != nil {
+		return s.Alarms
+	}
+	return Alarms{}
+}
+
+func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
+	on := func(n int, s said) []said {
+		s.level, s.pressing = plugins.Soft, plugins.Soft
+		return slices.Repeat([]said{s}, n)
+	}
+	calm := slices.Repeat([]said{{}}, 70)
+	kept := slices.Repeat([]said{{level: plugins.Soft, observed: 0.9, waits: true}}, 30) // by hysteresis alone
+	for _, c := range []struct {
+		name     string
+		resource plugins.Resource
+		moments  [][]said
+		want     Alarms
+	}{
+		{"somebody waits", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Hurt: 1}},
+		{"nobody waits", plugins.Disk, [][]said{on(21, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NobodyWaited: 1}},
+		{"it is brief and kept by hysteresis", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true}), kept}, Alarms{Times: 1, Seconds: 35, LongestSeconds: 35, Brief: 1}},
+		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Grazed: 1}},
+		{"a kill follows within a minute", plugins.Memory, [][]said{on(6, said{observed: 1.05}), calm[:40], {{killed: true}}, calm}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, Killed: 1}},
+		{"a kill comes much later", plugins.Memory, [][]said{on(6, said{observed: 2}), calm, {{killed: true}}}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, NobodyWaited: 1}},
+		{"twice", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:5], on(11, said{observed: 2})}, Alarms{Times: 2, Seconds: 30, LongestSeconds: 20, Hurt: 1, NobodyWaited: 1}},
+		{"never", plugins.Disk, [][]said{calm}, Alarms{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, alarmsOf(c.resource, slices.Concat(c.moments...)...))
+		})
+	}
+}
+
+func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
+	var w Watcher
+	assert.Nil(t, w.disk(&probes.Disk{Name: "dm-0", Layer: probes.LayerStacked}, "boot"), "what stands on others repeats their IO")
+	for i := range 3000 {
+		w.disk(&probes.Disk{Name: fmt.Sprintf("sd%d", i), Layer: probes.LayerLeaf}, "boot")
+	}
+	w.alarms.list = map[alarmKey]*alarmSeen{}
+	assert.Len(t, w.disks, maxDisks)
+	for i := range 3000 {
+		w.alarms.of(alarmKey{"p", fmt.Sprint(i), plugins.Soft})
+	}
+	assert.Len(t, w.alarms.list, maxScopes)
+}
+
+func TestAMinuteInWhichSomebodyWaitsForOthersIsNotCalm(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		d := newDay().pass(5*time.Minute, 0)
+		h := probes.History{Window: time.Minute, Keep: time.Hour, MaxGap: time.Hour}
+		var w Watcher
+		for i, s := range d.samples {
+			m := replay.Moment{Snapshot: h.Add(s), Levels: &plugins.Levels{}, Step: step}
+			if waits && i == 3 {
+				m.Snapshot.Contention = []probes.Contention{{Resource: probes.SharedDisk, Device: "sda", State: probes.ContentionSuffers}}
+			}
+			w.watchDisks(m)
+		}
+		want := map[bool]uint64{false: 4, true: 3}[waits]
+		assert.Equal(t, want, w.disks[0].minutes)
+	}
+}

@@ -1,0 +1,161 @@
+package advise
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Proposal is what should become of one threshold.
+type Proposal struct {
+	// Key of the configuration, such as plugins.memoryStall.soft.stallFull.
+	Key  string `json:"key"`
+	Unit string `json:"unit"`
+	// Now is what is in force, and Value what is proposed: the same when Keep.
+	Now     float64 `json:"now"`
+	Value   float64 `json:"value"`
+	Outcome Outcome `json:"outcome"`
+	// Reason is a sentence with what was seen.
+	Reason string `json:"reason"`
+}
+
+// Outcome of looking at a threshold.
+type Outcome string
+
+// The outcomes.
+const (
+	Keep      Outcome = "keep"
+	Change    Outcome = "change"
+	NotEnough Outcome = "not enough data"
+)
+
+const (
+	// margin is how many times what a healthy node does a line should be.
+	margin = 1.4
+	// enoughSeconds must have been seen for a proposal: a day has its nightly work.
+	enoughSeconds = 24 * 3600
+	// calmest is the share of calm minutes that a line should not be near, and
+	// enoughMinutes of them are so many that it says something.
+	calmest, enoughMinutes = 0.999, 1000
+)
+
+// Bounds: beyond them a real pressure would be seen too late, or not at all.
+// A node that stalls for a fifth of half a minute, or two fifths of five
+// seconds, serves nobody; a request of 100 ms, or of half a second where a
+// head must move, is slow on any disk; and TCP that sends one segment in
+// twenty again crawls.
+const (
+	mostSoftStall, mostHardStall   = 0.20, 0.40
+	mostAwait, mostAwaitRotational = 100 * time.Millisecond, 500 * time.Millisecond
+	mostRetransmits                = 0.05
+)
+
+func (w *Watcher) propose(c plugins.Config) []Proposal {
+	hard := w.stall("hard", c.MemoryStall.Hard, w.memory.hard, mostHardStall)
+	soft := w.stall("soft", c.MemoryStall.Soft, w.memory.soft, min(mostSoftStall, hard.Value))
+	return []Proposal{
+		soft, hard,
+		w.await("await", c.DiskContention.Await, false, mostAwait),
+		w.await("awaitRotational", c.DiskContention.AwaitRotational, true, mostAwaitRotational),
+		w.retransmits(c.NetworkContention.Retransmits),
+	}
+}
+
+// line is one threshold and what a healthy node does.
+type line struct {
+	key, unit     string
+	now, most     float64
+	step          float64 // proposals are multiples of it
+	seen          float64 // the most that a healthy node did
+	what          string  // that is, in words
+	enough, lacks string  // how much there was; lacks: what is not enough
+}
+
+// judge is the decision about every line: keep it where what is healthy stays
+// away from it by the margin, else raise it by as much, within its bound.
+func (l line) judge() Proposal {
+	p := Proposal{Key: l.key, Unit: l.unit, Now: l.now, Value: l.now, Outcome: Keep}
+	text := func(v float64) string { return view.Quantity(v, l.unit) }
+	switch wanted := math.Ceil(l.seen*margin/l.step-1e-9) * l.step; {
+	case l.lacks != "":
+		p.Outcome, p.Reason = NotEnough, l.lacks
+	case l.seen == 0:
+		p.Reason = fmt.Sprintf("%s (%s): keep %s", l.what, l.enough, text(l.now))
+	case l.seen*margin <= l.now:
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of %.1f ×: keep", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen)
+	case l.now >= l.most:
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of %.1f × only, but beyond %s a real pressure is seen too late: keep",
+			l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(l.most))
+	default:
+		p.Value, p.Outcome = tidy(min(wanted, l.most)), Change
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s would leave a margin of %.1f × only: propose %s", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(p.Value))
+		if wanted > l.most {
+			p.Reason += ", the most that is safe"
+		}
+	}
+	return p
+}
+
+// tidy leaves out what multiplication added.
+func tidy(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+
+func (w *Watcher) stall(name string, rule plugins.StallRule, h highest, most float64) Proposal {
+	l := line{key: "plugins.memoryStall." + name + ".stallFull", unit: "ratio", now: rule.StallFull, most: most, step: 0.01, seen: h.value}
+	l.lacks = w.lacks()
+	l.enough = view.Age(seconds(w.memory.scarce)) + " of scarce memory in " + view.Age(seconds(w.seconds))
+	l.what = fmt.Sprintf("the highest stall over %s that this node had without harm while memory was scarce", rule.Over)
+	switch {
+	case w.memory.scarce == 0:
+		l.what = "memory was never scarce without harm"
+	case h.value == 0:
+		l.what = "the node never stalled without harm while memory was scarce"
+	default:
+		l.enough += ", at " + view.Stamp(h.at)
+	}
+	return l.judge()
+}
+
+func (w *Watcher) lacks() string {
+	if w.seconds >= enoughSeconds {
+		return ""
+	}
+	return fmt.Sprintf("not enough: %s seen, needs %s", view.Age(seconds(w.seconds)), view.Age(enoughSeconds*time.Second))
+}
+
+func (w *Watcher) await(name string, now time.Duration, rotational bool, most time.Duration) Proposal {
+	l := line{key: "plugins.diskContention." + name, unit: "seconds", now: now.Seconds(), most: most.Seconds(), step: 0.005}
+	disks := w.byAwait(rotational)
+	if len(disks) == 0 {
+		l.lacks = "not enough: no disk of this kind did anything in a calm minute"
+		return l.judge()
+	}
+	l.lacks = fmt.Sprintf("not enough: %d calm minutes of %s seen, needs %d", disks[0].minutes, disks[0].name, enoughMinutes)
+	for _, d := range disks {
+		if d.minutes >= enoughMinutes {
+			l.lacks, l.seen = w.lacks(), d.awaits.quantile(calmest)
+			l.what = d.name + "'s p99.9 of calm minutes"
+			l.enough = fmt.Sprintf("%d of them", d.minutes)
+			break
+		}
+	}
+	return l.judge()
+}
+
+func (w *Watcher) retransmits(now float64) Proposal {
+	h := &w.network.again
+	l := line{key: "plugins.networkContention.retransmits", unit: "ratio", now: now, most: mostRetransmits, step: 0.005}
+	l.lacks, l.seen = w.lacks(), h.quantile(calmest)
+	l.what, l.enough = "the p99.9 of what TCP sent again in a calm minute", fmt.Sprintf("%d minutes", h.n)
+	if h.max == 0 {
+		l.what = "TCP sent nothing again in any calm minute"
+	}
+	if h.n < enoughMinutes {
+		l.lacks = fmt.Sprintf("not enough: %d calm minutes in which TCP sent something, needs %d", h.n, enoughMinutes)
+	}
+	return l.judge()
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

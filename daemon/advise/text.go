@@ -1,0 +1,93 @@
+package advise
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+// WriteText writes an advice for a person.
+func WriteText(w io.Writer, a *Advice) error {
+	var b strings.Builder
+	for _, r := range a.Recordings {
+		fmt.Fprintf(&b, "%s: %d samples\n", view.Printable(r.File), r.Samples)
+	}
+	if a.Failed != "" {
+		fmt.Fprintf(&b, "it could not go on: %s\n", view.Printable(a.Failed))
+	}
+	fmt.Fprintf(&b, "%s to %s UTC, %s of which %s were seen\n\n", view.Stamp(a.Start), view.Stamp(a.End), view.Age(seconds(a.Seconds)), view.Age(seconds(a.SeenSeconds)))
+	if err := table(&b, a.rows()); err != nil {
+		return err
+	}
+	if a.OOMKills > 0 {
+		fmt.Fprintf(&b, "\n%d OOM kills, %d of them with no level of memory in the minute before.\n", a.OOMKills, a.NotAnnounced)
+	}
+	b.WriteString("\nThresholds:\n")
+	for _, p := range a.Proposals {
+		fmt.Fprintf(&b, "  %s: %s\n", strings.TrimPrefix(p.Key, "plugins."), view.Printable(p.Reason))
+	}
+	b.WriteString("\nConfiguration:\n")
+	for line := range strings.Lines(a.Configuration) {
+		b.WriteString("  " + line)
+	}
+	b.WriteString("\nNot known:\n")
+	for _, n := range a.NotKnown {
+		b.WriteString("  " + n + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rows is a line for each scope and level that was ever on, and one for how many never were.
+func (a *Advice) rows() [][]string {
+	rows := [][]string{{"PLUGIN", "SCOPE", "SEEN", "LEVEL", "TIMES", "TOGETHER", "LONGEST", "KILLED", "HURT", "FALSE", "WHY FALSE"}}
+	quiet := 0
+	for _, s := range a.Scopes {
+		if s.Soft.Times+s.Hard.Times == 0 {
+			quiet++
+		}
+		for _, l := range []struct {
+			name string
+			Alarms
+		}{{"soft", s.Soft}, {"hard", s.Hard}} {
+			if l.Times > 0 {
+				rows = append(rows, []string{
+					s.Plugin, s.Scope, view.Age(seconds(s.SeenSeconds)), l.name, view.Count(l.Times), view.Age(seconds(l.Seconds)), view.Age(seconds(l.LongestSeconds)),
+					view.Count(l.Killed), view.Count(l.Hurt), view.Count(l.False()), l.why(),
+				})
+			}
+		}
+	}
+	if quiet > 0 {
+		rows = append(rows, []string{fmt.Sprintf("and %d scopes of which no level was ever reached", quiet)})
+	}
+	return rows
+}
+
+// why they are called false, by class.
+func (a Alarms) why() string {
+	var parts []string
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{{a.NobodyWaited, "nobody waited"}, {a.Brief, "brief"}, {a.Grazed, "grazed"}} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = view.Printable(row[i])
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,172 @@
+package advise
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Watcher watches a replay, and keeps of it what advice is drawn from, in
+// bounded memory however long it is.
+type Watcher struct {
+	seconds float64 // seen
+	kills   uint64  // by the kernel, for want of memory
+	// unseen are those that no level of memory came before.
+	unseen  uint64
+	memory  memorySeen
+	disks   []*diskSeen
+	network networkSeen
+	alarms  alarms
+	last    *probes.Snapshot
+	judged  bool          // memory was, ever
+	level   time.Duration // when that was last
+}
+
+// harmAfter is how long before a harm, and after one, is not harmless.
+const harmAfter = time.Minute
+
+// Watch takes the next moment of a replay.
+func (w *Watcher) Watch(m replay.Moment) {
+	killed := w.killed(m)
+	if !m.Gap {
+		w.seconds += m.Step.Seconds()
+	}
+	if m.Levels.Of(plugins.Memory) > plugins.None {
+		w.judged, w.level = true, m.Offset
+	} else if killed > 0 && (!w.judged || m.Offset-w.level > harmAfter) {
+		w.unseen += killed
+	}
+	w.kills += killed
+	w.memory.watch(m, killed > 0)
+	w.watchDisks(m)
+	w.network.watch(m)
+	w.alarms.watch(m, killed > 0)
+	w.last = m.Snapshot
+}
+
+// killed is how many processes the kernel killed since the moment before.
+func (w *Watcher) killed(m replay.Moment) uint64 {
+	if w.last == nil || w.last.BootID() != m.Snapshot.BootID() {
+		return 0
+	}
+	was, ok1 := w.last.Memory.Memory.OOMKills.Get()
+	is, ok2 := m.Snapshot.Memory.Memory.OOMKills.Get()
+	if !ok1 || !ok2 || is < was {
+		return 0
+	}
+	return is - was
+}
+
+// memorySeen is the stall of the node while memory was scarce and nobody came
+// to harm.
+type memorySeen struct {
+	scarce  float64 // seconds, without harm
+	soft    highest
+	hard    highest
+	waiting []stalled // until it is known that no harm followed
+	harmed  time.Duration
+	begun   bool
+}
+
+// highest value that was seen, and when.
+type highest struct {
+	value float64
+	at    time.Time
+}
+
+type stalled struct {
+	offset     time.Duration
+	at         time.Time
+	seconds    float64
+	soft, hard float64
+}
+
+// scarceAt is how many times the share of soft may be available for memory to
+// be scarce: with more of it no stall counts, and none says anything.
+const scarceAt = 2
+
+func (s *memorySeen) watch(m replay.Moment, killed bool) {
+	now := m.Offset
+	v, there := verdict(m.Levels, "memory-stall")
+	if killed || m.Gap || there && (v.Level == plugins.Hard || scarce(v) && serveless(v)) {
+		s.waiting = s.waiting[:0] // what came before was no good time
+		s.harmed, s.begun = now, true
+		return
+	}
+	for len(s.waiting) > 0 && now-s.waiting[0].offset > harmAfter {
+		s.take(s.waiting[0])
+		s.waiting = slices.Delete(s.waiting, 0, 1)
+	}
+	if !there || s.begun && now-s.harmed <= harmAfter || !scarce(v) {
+		return
+	}
+	soft, _ := stallOf(v, plugins.Soft).Get()
+	hard, _ := stallOf(v, plugins.Hard).Get()
+	s.waiting = append(s.waiting, stalled{now, m.Snapshot.Time, m.Step.Seconds(), soft, hard})
+}
+
+// end takes what still waits: the recording has no harm after it.
+func (s *memorySeen) end() {
+	for _, v := range s.waiting {
+		s.take(v)
+	}
+	s.waiting = nil
+}
+
+func (s *memorySeen) take(v stalled) {
+	s.scarce += v.seconds
+	s.soft.raise(v.soft, v.at)
+	s.hard.raise(v.hard, v.at)
+}
+
+func (h *highest) raise(v float64, at time.Time) {
+	if v > h.value {
+		h.value, h.at = v, at
+	}
+}
+
+// scarce says whether memory was so scarce that stall is what keeps the rule
+// from being met: little is available and global reclaim moves.
+func scarce(v *plugins.Verdict) bool {
+	little, moves := false, false
+	for _, e := range v.Evidence {
+		is, known := e.Observed.Get()
+		switch {
+		case e.Rule != plugins.Soft || !known:
+		case e.What == "memory available":
+			little = is < scarceAt*e.Threshold
+		case strings.HasPrefix(e.What, "global reclaim"):
+			moves = e.Met
+		}
+	}
+	return little && moves
+}
+
+// serveless says whether the stall alone is a harm, see the bounds.
+func serveless(v *plugins.Verdict) bool {
+	soft, _ := stallOf(v, plugins.Soft).Get()
+	hard, _ := stallOf(v, plugins.Hard).Get()
+	return soft >= mostSoftStall || hard >= mostHardStall
+}
+
+func stallOf(v *plugins.Verdict, rule plugins.Level) (o probes.Opt[float64]) {
+	for _, e := range v.Evidence {
+		if e.Rule == rule && strings.HasPrefix(e.What, "memory stall") {
+			return e.Observed
+		}
+	}
+	return o
+}
+
+// verdict of a plugin about the node.
+func verdict(l *plugins.Levels, plugin string) (*plugins.Verdict, bool) {
+	i := slices.IndexFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == plugin })
+	if i < 0 {
+		return nil, false
+	}
+	return &l.Verdicts[i], true
+}

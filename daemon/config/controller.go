@@ -1,0 +1,142 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+// Controller is the configuration of the controller, of which a cluster has
+// one.
+type Controller struct {
+	Web        ControllerWeb        `yaml:"web" why:"The HTTP server for metrics, health and the status page; everything on it is read-only."`
+	Log        Log                  `yaml:"log" why:"What is written to standard error."`
+	Kubernetes ControllerKubernetes `yaml:"kubernetes" why:"The cluster."`
+	Election   Election             `yaml:"election" why:"Which of several replicas acts."`
+	Velero     []Velero             `yaml:"velero" unit:"Veleros" why:"The Veleros of the cluster; none: each namespace that has a Backup or a node-agent in it is one."`
+	Fleet      fleet.Settings       `yaml:"fleet" why:"The agents, as their heartbeats show them."`
+	VGDP       admission.Settings   `yaml:"vgdp" why:"The loads of Velero's data movers: in which order they go on, and how many at a time."`
+	Backups    backup.Settings      `yaml:"backups" why:"The queue of Velero's Backups: several run at a time, and none that share a namespace."`
+}
+
+// ControllerWeb configures the controller's HTTP server.
+type ControllerWeb struct {
+	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"Where it listens; none turns it off. Only this host can reach the default."`
+	// ConfigFile is bound when the program starts; what stands in it is not.
+	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read anew for each connection; empty: none."`
+	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the path (nonResourceURLs), as the API server says; or a password, where configFile has some."`
+	Open        bool   `yaml:"open" why:"Whether an address that others can reach shows every page to anybody; false: to others than those who proved who they are, by password, client certificate or token, it shows metrics and health."`
+	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ answers; profiles show the inside of the process."`
+}
+
+// ControllerKubernetes says how the cluster is reached.
+type ControllerKubernetes struct {
+	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"How to reach the API server; empty: as a pod of the cluster does."`
+}
+
+// Election of the replica that acts.
+type Election struct {
+	Enabled   bool          `yaml:"enabled" why:"Whether replicas elect a leader; without an election there must be one replica only."`
+	Namespace string        `yaml:"namespace" unit:"name" why:"Where the Lease plimsoll-controller is."`
+	Duration  time.Duration `yaml:"duration" why:"How long a leader that says nothing counts as alive, so how long nobody acts after it was killed."`
+}
+
+// Velero is one of the cluster's.
+type Velero struct {
+	Namespace          string `yaml:"namespace" unit:"name" why:"Its namespace."`
+	NodeAgentConfigMap string `yaml:"nodeAgentConfigMap" unit:"name" why:"The ConfigMap of its node-agents; empty: the one that they name on their command lines."`
+}
+
+// Kind is ControllerConfiguration.
+func (Controller) Kind() string { return "ControllerConfiguration" }
+
+// AtStart are sockets that are open, and what the API server is asked as and
+// for.
+func (Controller) AtStart() []string {
+	return []string{"web", "log.format", "kubernetes", "election", "velero"}
+}
+
+// DefaultController is the configuration of a controller without a file.
+func DefaultController() Controller {
+	return Controller{
+		Web:      ControllerWeb{ListenAddresses: []string{"127.0.0.1:9774"}},
+		Log:      Log{Level: "info", Format: "text"},
+		Election: Election{Enabled: true, Namespace: "plimsoll-system", Duration: 15 * time.Second},
+		Fleet:    fleet.DefaultSettings(),
+		VGDP:     admission.DefaultSettings(),
+		Backups:  backup.DefaultSettings(),
+	}
+}
+
+const (
+	maxBackups  = 1000
+	maxQuiet    = 1_000_000
+	minHold     = 4 * time.Second
+	maxElection = 10 * time.Minute
+	maxAging    = 30 * 24 * time.Hour
+)
+
+// Validate lists every value that must not be used, in the order of the keys.
+func (c Controller) Validate() []Problem {
+	var p problems
+	for i, address := range c.Web.ListenAddresses {
+		why := wrongAddress(address)
+		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
+	}
+	p.must(c.Web.ConfigFile == "" || isPlace(c.Web.ConfigFile), wantPlace(c.Web.ConfigFile), "web.configFile")
+	oneOf(&p, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(&p, "log.format", c.Log.Format, "text", "json")
+	p.must(c.Kubernetes.Kubeconfig == "" || isPlace(c.Kubernetes.Kubeconfig), wantPlace(c.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
+	namespace(&p, "election.namespace", c.Election.Namespace)
+	// The API server counts a Lease's duration in whole seconds.
+	within(&p, "election.duration", c.Election.Duration, time.Second, maxElection)
+	p.must(c.Election.Duration%time.Second == 0, "want whole seconds", "election.duration")
+	seen := map[string]bool{}
+	for i, v := range c.Velero {
+		key := fmt.Sprintf("velero[%d].namespace", i)
+		namespace(&p, key, v.Namespace)
+		p.must(!seen[v.Namespace], quote(v.Namespace)+" is named twice", key)
+		seen[v.Namespace] = true
+		wrong := validation.IsDNS1123Subdomain(v.NodeAgentConfigMap)
+		p.must(v.NodeAgentConfigMap == "" || len(wrong) == 0, "want the name of a ConfigMap, got "+quote(v.NodeAgentConfigMap), fmt.Sprintf("velero[%d].nodeAgentConfigMap", i))
+	}
+	within(&p, "fleet.grace", c.Fleet.Grace, time.Second, time.Hour)
+	within(&p, "fleet.taintsStay", c.Fleet.TaintsStay, c.Fleet.Grace, maxDuration)
+	within(&p, "fleet.evictions.per", c.Fleet.Evictions.Per, time.Second, maxDuration)
+	within(&p, "fleet.evictions.perOwner", c.Fleet.Evictions.PerOwner, time.Second, maxDuration)
+	// A hold and its renewal are counted in seconds.
+	within(&p, "vgdp.leaseDuration", c.VGDP.LeaseDuration, minHold, maxElection)
+	p.must(c.VGDP.LeaseDuration%time.Second == 0, "want whole seconds", "vgdp.leaseDuration")
+	number(&p, "vgdp.notesPerSecond", c.VGDP.NotesPerSecond, 1, maxBackups)
+	number(&p, "vgdp.quietAbove", c.VGDP.QuietAbove, 0, maxQuiet)
+	within(&p, "backups.resync", c.Backups.Resync, time.Second, time.Hour)
+	number(&p, "backups.limit", c.Backups.Limit, 0, maxBackups)
+	within(&p, "backups.aging", c.Backups.Aging, 0, maxAging)
+	within(&p, "backups.stuckAfter", c.Backups.StuckAfter, 0, maxDuration)
+	return p
+}
+
+func namespace(p *problems, key, name string) {
+	wrong := validation.IsDNS1123Label(name)
+	p.must(len(wrong) == 0, fmt.Sprintf("want the name of a namespace, got %s", quote(name)), key)
+}
+
+// KindOf is what a file says it is; empty where it does not.
+func KindOf(data []byte) string {
+	node, err := parse("", data)
+	if err != nil || node == nil {
+		return ""
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == "kind" {
+			return strings.TrimSpace(node.Content[i+1].Value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const (
+	maxSpeed = 10_000_000 // Mbit/s: ten times the fastest Ethernet
+	maxFiles = 1 << 40
+	maxKills = 1000
+	// maxEvictions in any time: some once a second for an hour.
+	maxEvictions = 3600
+	// maxAgePeriods is how often a mount is asked before its values are too old.
+	maxAgePeriods = 2
+)
+
+func (a Agent) validateEviction(p *problems) {
+	e := a.Eviction
+	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
+	p.must(e.Via != evict.ViaController || a.Lease.Enabled && a.Lease.Target == LeaseOfAgent,
+		"the controller is asked by the agent's own Lease: want lease.enabled: true and lease.target: agent", "eviction.via", "lease.enabled", "lease.target")
+	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
+	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
+	within(p, "eviction.late", e.Late, 0, maxDuration)
+	within(p, "eviction.kubeletTurn", e.KubeletTurn, 0, maxDuration)
+	within(p, "eviction.taints.minimum", e.Taints.Minimum, 0, maxDuration)
+	within(p, "eviction.taints.maximum", e.Taints.Maximum, 0, maxDuration)
+	atLeast(p, period{"eviction.taints.maximum", e.Taints.Maximum}, period{"eviction.taints.minimum", e.Taints.Minimum}, 1)
+	number(p, "eviction.limits.perRound", e.Limits.PerRound, 1, maxEvictions)
+	number(p, "eviction.limits.perMinute", e.Limits.PerMinute, 1, maxEvictions)
+	number(p, "eviction.limits.perOwnerHour", e.Limits.PerOwnerHour, 1, maxEvictions)
+	for i, name := range e.DryRunPlugins {
+		key := fmt.Sprintf("eviction.dryRunPlugins[%d]", i)
+		p.must(name != "" && name != "-" && name != "-*", "want the name of a plugin, * or -name", key)
+		bare := strings.TrimPrefix(name, "-")
+		before := slices.ContainsFunc(e.DryRunPlugins[:i], func(o string) bool { return strings.TrimPrefix(o, "-") == bare })
+		p.must(!before, fmt.Sprintf("%s is named twice", quote(bare)), key)
+	}
+}
+
+func (a Agent) validateNetwork(p *problems) {
+	for i, d := range a.Network.Devices {
+		key := fmt.Sprintf("network.devices[%d]", i)
+		p.must(d.Name != "", "want the name of a device, such as eth0", key+".name")
+		before := slices.ContainsFunc(a.Network.Devices[:i], func(o probes.NetworkDevice) bool { return o.Name == d.Name })
+		p.must(!before, fmt.Sprintf("%s is named twice", quote(d.Name)), key+".name")
+		number(p, key+".speed", d.Speed, 1, maxSpeed)
+	}
+	n := a.Plugins.NetworkContention
+	within(p, "plugins.networkContention.over", n.Over, minTick, maxDuration)
+	within(p, "plugins.networkContention.cleared", n.Cleared, minTick, maxDuration)
+	p.must(n.Utilization > 0, "0 would always be met: turn the rule off by enabled: false", "plugins.networkContention.utilization")
+	p.must(n.Retransmits > 0, "0 would always be met: turn the rule off by enabled: false", "plugins.networkContention.retransmits")
+}
+
+func validateFilesystem(p *problems, key string, f plugins.FilesystemRoom, probe probes.FilesystemConfig) {
+	p.must(f.Available > 0 || f.FilesFree > 0, "0 for both would never be met: turn the rule off by enabled: false", key+".available", key+".filesFree")
+	p.must(f.Available < 1, "1 would always be met: any file takes some room", key+".available")
+	p.must(f.FilesFree < 1, "1 would always be met: the root directory is one", key+".filesFree")
+	p.must(f.Available == 0 || f.Enough > 0, "0 would never be met: available: 0 turns this half of the rule off", key+".enough")
+	least := 0
+	if f.FilesFree > 0 {
+		least = 1
+	}
+	number(p, key+".enoughFiles", f.EnoughFiles, least, maxFiles)
+	within(p, key+".over", f.Over, 0, maxDuration)
+	within(p, key+".cleared", f.Cleared, minTick, maxDuration)
+	within(p, key+".maxAge", f.MaxAge, time.Second, maxAgePeriods*maxDuration)
+	if f.Enabled {
+		atLeast(p, period{key + ".maxAge", f.MaxAge}, period{"filesystems.every", probe.Every}, maxAgePeriods)
+	}
+}
+
+func validateOOMStorm(p *problems, key string, o plugins.OOMStorm) {
+	number(p, key+".kills", o.Kills, 1, maxKills)
+	number(p, key+".hardKills", o.HardKills, 0, maxKills)
+	p.must(o.HardKills == 0 || o.HardKills >= o.Kills, fmt.Sprintf("hard must not be easier to reach than soft: hardKills %d is less than kills %d",
+		o.HardKills, o.Kills), key+".hardKills", key+".kills")
+	within(p, key+".over", o.Over, minTick, maxDuration)
+	within(p, key+".cleared", o.Cleared, minTick, maxDuration)
+}
+
+const (
+	maxRate       = 10_000      // percent: a hundred times what was asked for
+	maxMillicores = 100_000_000 // of a hundred thousand CPUs
+)
+
+func validateCPUSuppression(p *problems, key string, c plugins.CPUSuppression) {
+	p.must(c.Supply > 0, "0 would never be met: turn the rule off by enabled: false", key+".supply")
+	p.must(c.Waiting > 0, "0 would be met by a pod that sleeps", key+".waiting")
+	within(p, key+".for", c.For, minTick, maxDuration)
+	within(p, key+".cleared", c.Cleared, minTick, maxDuration)
+}
+
+func validateReclaimedOvercommit(p *problems, key string, r plugins.ReclaimedOvercommit) {
+	number(p, key+".cpuRate", r.CPURate, 1, maxRate)
+	number(p, key+".memoryRate", r.MemoryRate, 1, maxRate)
+	number(p, key+".cpu", r.CPU, 0, maxMillicores)
+	within(p, key+".for", r.For, 0, maxDuration)
+	within(p, key+".cleared", r.Cleared, minTick, maxDuration)
+}
+
+func validateRSSOveruse(p *problems, key string, r plugins.RSSOveruse) {
+	number(p, key+".rate", r.Rate, 0, maxRate)
+	within(p, key+".for", r.For, 0, maxDuration)
+	within(p, key+".cleared", r.Cleared, minTick, maxDuration)
+}
+
+func validateCeilings(p *problems, key string, list []plugins.DiskCeiling) {
+	for i, c := range list {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		p.must(c.Device != "", "want the name of a disk, such as nvme0n1", at+".device")
+		before := slices.ContainsFunc(list[:i], func(o plugins.DiskCeiling) bool { return o.Device == c.Device })
+		p.must(!before, fmt.Sprintf("%s is named twice", quote(c.Device)), at+".device")
+		number(p, at+".iops", c.IOPS, 0, maxIOPS)
+		p.must(c.IOPS > 0 || c.BytesPerSecond > 0, "0 for both would never be met: leave the disk out", at+".iops", at+".bytesPerSecond")
+	}
+}
+
+// maxIOPS is some ten times those of the fastest disks.
+const maxIOPS = 100_000_000

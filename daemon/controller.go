@@ -1,0 +1,256 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+// Controller is the daemon that acts once per cluster, composed of its parts.
+type Controller struct {
+	Config *config.FileOf[config.Controller]
+	Log    *slog.Logger
+	// Level of Log follows the configuration.
+	Level *slog.LevelVar
+
+	started  time.Time
+	election *election
+	queue    *backup.Reconciler
+	fleet    *fleet.Reconciler
+	loads    *admission.Reconciler
+	events   record.EventBroadcaster
+}
+
+// NewController makes the clients. It asks the API server nothing: a
+// controller starts whether or not that is there.
+func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller, error) {
+	c := file.Current()
+	how, err := reach(c.Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	how.UserAgent = backup.FieldManager + "/" + Version()
+	identity, err := newIdentity()
+	if err != nil {
+		return nil, err
+	}
+	clients, err := newClients(how, c.Election.Duration)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	of := make([]string, 0, len(c.Velero))
+	for _, v := range c.Velero {
+		of = append(of, v.Namespace)
+	}
+	events := record.NewBroadcaster(record.WithContext(klog.NewContext(context.Background(), logr.FromSlogHandler(log.Handler()))))
+	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.events.Events("")})
+	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: backup.FieldManager}).WithLogger(logr.Discard())
+	loads := newLoads(file, clients)
+	loads.Events, loads.Log = recorder, log
+	return &Controller{
+		Config: file, Log: log, started: time.Now(), events: events,
+		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
+		queue: &backup.Reconciler{
+			Backups: clients.dynamic.Resource(backup.Resource()), Namespaces: clients.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+			Of: of, Settings: func() backup.Settings { return file.Current().Backups }, Log: log,
+			Events: recorder,
+		},
+		fleet: &fleet.Reconciler{
+			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { return file.Current().Fleet },
+			Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: leaseName}, Log: log,
+		},
+		loads: loads,
+	}, nil
+}
+
+// newLoads is load admission that says nothing.
+func newLoads(file *config.FileOf[config.Controller], clients *clients) *admission.Reconciler {
+	r := &admission.Reconciler{
+		Dynamic: clients.dynamic, Core: clients.core, Leases: clients.coordination,
+		Settings: func() admission.Settings { return file.Current().VGDP }, Grace: func() time.Duration { return file.Current().Fleet.Grace },
+	}
+	for _, v := range file.Current().Velero {
+		r.Of = append(r.Of, admission.Velero{Namespace: v.Namespace, ConfigMap: v.NodeAgentConfigMap})
+	}
+	return r
+}
+
+type clients struct {
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	leases   coordinationv1client.LeasesGetter
+	events   corev1client.EventsGetter
+
+	core         corev1client.CoreV1Interface
+	coordination coordinationv1client.LeasesGetter
+}
+
+// eventTimeout bounds each call for an Event.
+const eventTimeout = 5 * time.Second
+
+// newClients share one connection; custom resources know no protobuf.
+func newClients(how *rest.Config, lease time.Duration) (*clients, error) {
+	plain := rest.CopyConfig(how)
+	plain.ContentType, plain.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	backups, err := dynamic.NewForConfig(plain)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := metadata.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	// A call for the Lease that hangs must end while there is time for another.
+	electing := rest.CopyConfig(how)
+	electing.Timeout = lease * renewShare / renewOf / 2
+	leases, err := coordinationv1client.NewForConfig(electing)
+	if err != nil {
+		return nil, err
+	}
+	telling := rest.CopyConfig(how)
+	telling.Timeout = eventTimeout
+	events, err := corev1client.NewForConfig(telling)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	coordination, err := coordinationv1client.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	return &clients{dynamic: backups, metadata: namespaces, leases: leases, events: events, core: core, coordination: coordination}, nil
+}
+
+// Run lives until ctx is done, then ends everything and returns nil; or it
+// returns why a part could not go on.
+func (c *Controller) Run(ctx context.Context) error {
+	listeners, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.events.Shutdown()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.election.Run(ctx, c.lead) })
+	g.Go(func() error { return c.Config.Run(ctx) })
+	svc := &service{log: c.Log}
+	g.Go(func() error { return c.report(ctx, svc) })
+	g.Go(func() error { return svc.reloadOnHangup(ctx, c.Config.Reload) })
+	g.Go(func() error { return svc.ends(ctx) })
+	for _, l := range listeners {
+		g.Go(func() error { return l.Serve(ctx) })
+	}
+	return ended(ctx, g)
+}
+
+// lead while this replica is the leader.
+func (c *Controller) lead(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.queue.Run(ctx) })
+	g.Go(func() error { return c.fleet.Run(ctx) })
+	g.Go(func() error { return c.loads.Run(ctx) })
+	return g.Wait()
+}
+
+func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
+	w := c.Config.Current().Web
+	server := &web.Controller{State: c.state, Healthy: func() error { return nil }, Ready: c.ready, Log: c.Log}
+	who, err := c.guard()
+	if err != nil {
+		return nil, err
+	}
+	list, err := openWeb(ctx, server, w.ListenAddresses, web.Exposure{Open: w.Open, Pprof: w.Pprof, Guard: who})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list {
+		c.Log.Info("listening", "url", l.URL())
+	}
+	return list, nil
+}
+
+// ready: it leads and has looked, or it knows who does.
+func (c *Controller) ready() error {
+	if err := c.election.ready(); err != nil {
+		return err
+	}
+	if !c.election.leads.Load() {
+		return nil
+	}
+	switch config := c.Config.Current(); {
+	case config.Backups.Enabled && c.queue.Reports() == nil:
+		return errNotLooked
+	case config.Fleet.Enabled && c.fleet.Report() == nil:
+		return errNotSeen
+	case config.VGDP.Enabled && c.loads.Reports() == nil:
+		return errNoLoads
+	}
+	return nil
+}
+
+func (c *Controller) state() web.ControllerState {
+	_, bad, _ := c.Config.Status()
+	s := web.ControllerState{
+		Version: Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.known(), Leads: c.election.leads.Load(),
+		Enabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Tally().Counts(), Fleet: c.fleet.Report(), FleetCounts: c.fleet.Tally().Counts(),
+		LoadsEnabled: c.Config.Current().VGDP.Enabled, Loads: c.loads.Reports(), LoadCounts: c.loads.Tally().Counts(),
+	}
+	if bad != nil {
+		s.ConfigError = bad.Error()
+	}
+	return s
+}
+
+// reportEvery is how often the log's level is set as configured, and systemd
+// told.
+const reportEvery = time.Second
+
+// report waits for nobody: it stands still only where the process does.
+func (c *Controller) report(ctx context.Context, svc *service) error {
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		setLevel(c.Level, c.Config.Current().Log)
+		svc.alive(c.status(), 0)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// status is how this replica is, in a line.
+func (c *Controller) status() string {
+	text := "no leader is known"
+	switch leader := c.election.known(); {
+	case c.election.leads.Load():
+		text = "leads"
+	case leader != "":
+		text = "stands by: " + leader + " leads"
+	}
+	return text + badConfig(c.Config.Status())
+}

@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// The Lease by which controllers elect one, and what Velero's own command line
+// labels its server with.
+const (
+	controllerNamespace, controllerLease = "plimsoll-system", "plimsoll-controller"
+	veleroServers                        = "component=velero"
+)
+
+// queues looks at who is in charge of the backup queue of each Velero that the
+// caller may see. An agent may see none: then there is nothing to say.
+func queues(ctx context.Context, how *rest.Config) []Row {
+	client, err := kubernetes.NewForConfig(how)
+	if err != nil {
+		return nil // the row of the API server says it
+	}
+	servers, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: veleroServers})
+	if err != nil || len(servers.Items) == 0 {
+		return nil
+	}
+	lease, err := client.CoordinationV1().Leases(controllerNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
+	if err != nil {
+		lease = nil
+	}
+	var rows []Row
+	for i := range servers.Items {
+		rows = append(rows, queueRow(&servers.Items[i], lease, time.Now()))
+	}
+	return rows
+}
+
+// queueRow says who lets the Backups of one Velero start. A nil Lease: no
+// controller has ever led.
+func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.Time) Row {
+	const check = "backup queue"
+	name := server.Namespace + "/" + server.Name
+	var args []string
+	for _, c := range server.Spec.Template.Spec.Containers {
+		args = slices.Concat(args, c.Command, c.Args)
+	}
+	runs := fmt.Sprintf("it runs at most %s at a time with %s each (--concurrent-backups, no less than backups.limit; --item-block-worker-count)",
+		counted(flag(args, "concurrent-backups", "1"), "Backup"), counted(flag(args, "item-block-worker-count", "1"), "worker"))
+	if !slices.Contains(strings.Split(flag(args, "disable-controllers", ""), ","), "backup-queue") {
+		return Row{Pass, check, name + ": Velero's own queue is in charge, so backups.enabled must be false; " + runs}
+	}
+	if leader := leads(lease, now); leader != "" {
+		return Row{Pass, check, name + ": handed over, " + leader + " leads; " + runs}
+	}
+	return Row{Fail, check, name + " runs with --disable-controllers=backup-queue and no plimsoll controller leads: no Backup starts. " +
+		"Start the controller, or Velero's server without that flag"}
+}
+
+func counted(n, what string) string {
+	if n == "1" {
+		return n + " " + what
+	}
+	return n + " " + what + "s"
+}
+
+// leads is who holds the Lease now; empty: nobody.
+func leads(l *coordinationv1.Lease, now time.Time) string {
+	if l == nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > lifetime(l) {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// flag is the value of a flag in a command line, written with = or as the word
+// after it; of two the last one counts.
+func flag(args []string, name, absent string) string {
+	value := absent
+	for i, a := range args {
+		if rest, is := strings.CutPrefix(a, "--"+name+"="); is {
+			value = rest
+		} else if a == "--"+name && i+1 < len(args) {
+			value = args[i+1]
+		}
+	}
+	return value
+}

@@ -1,0 +1,30 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// triggers arms them for a moment. None of them is needed to judge: without,
+// pressure is seen at the next tick.
+func (p Patient) triggers(s *probes.Sample) Row {
+	const check = "pressure triggers"
+	if !p.Triggers.Enabled {
+		return Row{Pass, check, "switched off by triggers.enabled: pressure is seen at the next tick"}
+	}
+	state := probes.ProbeTriggers(p.Paths, p.Triggers)
+	finding := "none can be armed, pressure is seen at the next tick"
+	if len(state.Armed) > 0 {
+		where := strings.Join(append([]string{"host"}, state.Cgroups()...), ", ")
+		finding = fmt.Sprintf("%d can be armed over %s: %s", len(state.Armed), state.Armed[0].Window, where)
+	}
+	if without := state.Without(s.Pressure.Absent, "see probe pressure"); len(without) > 0 {
+		return Row{Warn, check, finding + "; none for " + strings.Join(without, "; ")}
+	}
+	if len(state.Armed) > 0 && state.Armed[0].Window != p.Triggers.Window {
+		return Row{Warn, check, fmt.Sprintf("%s, not over the configured %s: that needs CAP_SYS_RESOURCE", finding, p.Triggers.Window)}
+	}
+	return Row{Pass, check, finding}
+}

@@ -1,0 +1,164 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+)
+
+// ErrNoBackup says that there is none of that name.
+var ErrNoBackup = errors.New("no such backup")
+
+// Backup is what is known of one: as it stands, and its place in the queue.
+type Backup struct {
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	Phase     backup.Phase `json:"phase"`
+	Created   time.Time    `json:"created"`
+	// Waiting is what its annotation says; absent where it has none.
+	Waiting *backup.Waiting `json:"waiting,omitempty"`
+	// Odd is what is wrong with its annotations.
+	Odd string `json:"odd,omitempty"`
+	// Place is where it waits; absent where it does not.
+	Place *backup.Place `json:"place,omitempty"`
+	// Queue is that of its Velero.
+	Queue backup.Report `json:"queue"`
+}
+
+// backupTimeout bounds all questions to the API server together.
+const backupTimeout = 30 * time.Second
+
+// AskBackup reads a Backup and decides about its queue as the controller with
+// these settings would now. The error is ErrNoBackup where there is none.
+func AskBackup(ctx context.Context, backups dynamic.ResourceInterface, namespaces metadata.Getter, namespace, name string, c backup.Config, now time.Time) (*Backup, error) {
+	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
+	defer cancel()
+	list, err := backups.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%w: the cluster knows no Backups at all", ErrNoBackup)
+		}
+		return nil, fmt.Errorf("list backups: %w", err)
+	}
+	known, err := namespaces.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	var names []string
+	for i := range known.Items {
+		names = append(names, known.Items[i].Name)
+	}
+	var objects []*backup.Object
+	for i := range list.Items {
+		objects = append(objects, backup.Read(&list.Items[i]))
+	}
+	at := slices.IndexFunc(objects, func(o *backup.Object) bool { return o.Name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoBackup)
+	}
+	in := backup.Input{Time: now, Config: c, Namespaces: backup.NewNamespaces(names), Backups: backup.Backups(objects)}
+	return backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in))), nil
+}
+
+func backupOf(o *backup.Object, queue backup.Report) *Backup {
+	b := &Backup{Namespace: o.Namespace, Name: o.Name, Phase: o.Backup.Phase, Created: o.Backup.Created, Queue: queue}
+	if b.Phase == "" {
+		b.Phase = backup.New
+	}
+	if o.Waiting.Reason != "" {
+		b.Waiting = &o.Waiting
+	}
+	if o.Odd != nil {
+		b.Odd = o.Odd.Error()
+	}
+	if i := slices.IndexFunc(queue.Waiting, func(p backup.Place) bool { return p.Name == o.Name }); i >= 0 {
+		b.Place = &queue.Waiting[i]
+	}
+	return b
+}
+
+// WriteBackup says in plain text where a Backup stands, and who is before it.
+func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
+	t := text{now: now}
+	if b.Place == nil {
+		t.line("%s/%s is %s: it does not wait in the queue.", b.Namespace, b.Name, b.Phase)
+		if b.Phase == backup.Ready && b.Waiting != nil {
+			t.line("It may start since %s, and Velero has not taken it up yet.", age(now, b.Waiting.Since))
+		}
+		return t.to(w)
+	}
+	p := b.Place
+	where := fmt.Sprintf("at place %d of %d", p.Place, len(b.Queue.Waiting)-starting(b.Queue.Waiting))
+	if p.Reason == backup.CodeStarts {
+		where = "next"
+	}
+	t.line("%s/%s is %s, %s, for %s: %s.", b.Namespace, b.Name, b.Phase, where, age(now, b.Created), p.Why())
+	if b.Waiting != nil {
+		t.line("The controller wrote: %s, for %s.", b.Waiting.Reason, age(now, b.Waiting.Since))
+	}
+	if b.Odd != "" {
+		t.line("%s.", b.Odd)
+	}
+	t.line("")
+	t.line("%d of %d run in %s:", b.Queue.Running, b.Queue.Limit, b.Queue.Namespace)
+	if err := t.to(w); err != nil {
+		return err
+	}
+	return writeQueue(w, b, now)
+}
+
+// placesShown of those ahead.
+const placesShown = 20
+
+func writeQueue(w io.Writer, b *Backup, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, a := range b.Queue.Active {
+		fmt.Fprintf(table, "  -\t%s\t%s\t%s\n", a.Name, a.Phase, age(now, a.Created))
+	}
+	self := slices.IndexFunc(b.Queue.Waiting, func(p backup.Place) bool { return p.Name == b.Name })
+	ahead := b.Queue.Waiting[:self+1]
+	skipped := max(0, len(ahead)-placesShown)
+	for _, p := range ahead[skipped:] {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", placeText(p), p.Name, age(now, p.Created), p.Why())
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if skipped > 0 {
+		_, err := fmt.Fprintf(w, "  and %d before those\n", skipped)
+		return err
+	}
+	return nil
+}
+
+// starting is how many of a queue start now; they have no place.
+func starting(list []backup.Place) (n int) {
+	for _, p := range list {
+		if p.Reason == backup.CodeStarts {
+			n++
+		}
+	}
+	return n
+}
+
+func placeText(p backup.Place) string {
+	if p.Reason == backup.CodeStarts {
+		return "-"
+	}
+	return strconv.Itoa(p.Place)
+}
+
+// age is how long ago something was, to the second.
+func age(now, t time.Time) string { return now.Sub(t).Round(time.Second).String() }

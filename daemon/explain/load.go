@@ -1,0 +1,202 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+// ErrNoLoad says that there is none of that name, or more than one.
+var ErrNoLoad = errors.New("no such load")
+
+// Load is what is known of one: as it stands, and what would become of it now.
+type Load struct {
+	Namespace string     `json:"namespace"`
+	Kind      vgdp.Kind  `json:"kind"`
+	Name      string     `json:"name"`
+	Phase     vgdp.Phase `json:"phase"`
+	Created   time.Time  `json:"created"`
+	Node      string     `json:"node,omitempty"`
+	// Others: another data mover does it, and it is left alone.
+	Others string `json:"otherDataMover,omitempty"`
+	// Ticket that it has; absent: none.
+	Ticket *vgdp.Ticket `json:"ticket,omitempty"`
+	// Place is why it waits, were it decided now; absent: it does not. Ahead are
+	// as many that wait and come first.
+	Place *admission.Place `json:"place,omitempty"`
+	Ahead int              `json:"ahead"`
+	// Note is what its annotation says, and Diagnosis what keeps it from being
+	// prepared; absent where it has none.
+	Note      *vgdp.Note `json:"waiting,omitempty"`
+	Diagnosis string     `json:"diagnosis,omitempty"`
+	Odd       string     `json:"odd,omitempty"`
+	// GateRenewed is when the Gate was; absent: there is none, and nothing is held.
+	GateRenewed time.Time `json:"gateRenewed,omitzero"`
+	GateHolds   bool      `json:"gateHolds"`
+	// Velero of the load.
+	Velero admission.Report `json:"velero"`
+}
+
+// AskLoad reads a load, and decides about its Velero as the controller would. A
+// name may have a kind before it: du/NAME, DataUpload/NAME.
+func AskLoad(ctx context.Context, r *admission.Reconciler, namespace, name string) (*Load, error) {
+	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
+	defer cancel()
+	kinds, name, err := kindOf(name)
+	if err != nil {
+		return nil, err
+	}
+	a, err := r.Ask(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var found []*admission.Object
+	for _, o := range a.All {
+		if o.Name == name && slices.Contains(kinds, o.Load.Kind) {
+			found = append(found, o)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoLoad)
+	case 1:
+		return loadOf(found[0], a), nil
+	}
+	return nil, fmt.Errorf("%s/%s: %w: there are a %s and a %s; say KIND/%s", namespace, name, ErrNoLoad, found[0].Load.Kind, found[1].Load.Kind, name)
+}
+
+// kindOf a name: what stands before it, else any.
+func kindOf(name string) ([]vgdp.Kind, string, error) {
+	before, rest, has := strings.Cut(name, "/")
+	if !has {
+		return admission.Kinds(), name, nil
+	}
+	short := map[vgdp.Kind]string{vgdp.DataUpload: "du", vgdp.DataDownload: "dd", vgdp.PodVolumeBackup: "pvb", vgdp.PodVolumeRestore: "pvr"}
+	for _, kind := range admission.Kinds() {
+		said := strings.ToLower(before)
+		if said == short[kind] || strings.TrimSuffix(said, "s") == strings.ToLower(string(kind)) {
+			return []vgdp.Kind{kind}, rest, nil
+		}
+	}
+	return nil, "", fmt.Errorf("%q: want one of du, dd, pvb, pvr or a kind's name: %w", before, ErrNoLoad)
+}
+
+func loadOf(o *admission.Object, a *admission.Answer) *Load {
+	l := &o.Load
+	out := &Load{
+		Namespace: o.Namespace, Kind: l.Kind, Name: o.Name, Phase: l.Phase, Created: l.Created, Node: l.Node,
+		Diagnosis: o.Diagnosed, Velero: a.Report,
+	}
+	if out.Phase == "" {
+		out.Phase = vgdp.New
+	}
+	if l.Mover != "" && l.Mover != "velero" {
+		out.Others = l.Mover
+	}
+	if l.Ticket != nil && l.Ticket.Epoch == a.Report.Epoch {
+		out.Ticket = l.Ticket
+	}
+	if l.Note != (vgdp.Note{}) {
+		out.Note = &l.Note
+	}
+	if o.Odd != nil {
+		out.Odd = o.Odd.Error()
+	}
+	if a.Gate != nil && a.Gate.Spec.RenewTime != nil {
+		out.GateRenewed = a.Gate.Spec.RenewTime.Time
+		out.GateHolds = a.Gate.Spec.Limited && a.Input.Time.Before(out.GateRenewed.Add(time.Duration(a.Gate.Spec.LeaseDurationSeconds)*time.Second))
+	}
+	out.Place, out.Ahead = placeOf(l, a)
+	return out
+}
+
+// placeOf a load among those that wait, and how many are ahead; nil: it does not
+// wait.
+func placeOf(l *vgdp.Load, a *admission.Answer) (*admission.Place, int) {
+	ahead := 0
+	for i := range a.Decision.Waiting {
+		w := &a.Decision.Waiting[i]
+		if w.UID == l.UID {
+			p := admission.NewPlace(w, a.Input.Time)
+			return &p, ahead
+		}
+		if (w.Phase == vgdp.Prepared) == (l.Phase == vgdp.Prepared) {
+			ahead++
+		}
+	}
+	return nil, 0
+}
+
+// WriteLoad says in plain text what a load waits for.
+func WriteLoad(w io.Writer, l *Load, now time.Time) error {
+	t := text{now: now}
+	state := fmt.Sprintf("%s %s/%s is %s", l.Kind, l.Namespace, l.Name, l.Phase)
+	if l.Node != "" {
+		state += " on node " + l.Node
+	}
+	state += ", " + age(now, l.Created) + " old"
+	switch {
+	case l.Others != "":
+		t.line("%s. Data mover %s does it: it is neither held nor counted.", state, l.Others)
+	case l.Place != nil:
+		t.line("%s, with %d before it: %s.", state, l.Ahead, l.Place.Why)
+	case l.Ticket != nil && l.Phase == vgdp.New:
+		t.line("%s. It has its ticket, and no node-agent has accepted it yet.", state)
+	case l.Phase == vgdp.New && l.Velero.Limited:
+		t.line("%s. It would get its ticket now.", state)
+	default:
+		t.line("%s. Nothing of ours holds it.", state)
+	}
+	if l.Note != nil && l.Note.Reason != "" {
+		t.line("The controller wrote: %s, for %s.", l.Note.Reason, age(now, l.Note.Since))
+	}
+	if l.Note != nil && l.Note.Unused > 0 {
+		t.line("%d tickets were not used by any node-agent, the last %s ago.", l.Note.Unused, age(now, l.Note.UnusedAt))
+	}
+	if l.Odd != "" {
+		t.line("%s.", l.Odd)
+	}
+	t.gate(l)
+	t.velero(&l.Velero)
+	if l.Diagnosis != "" {
+		t.line("")
+		t.line("%s", l.Diagnosis)
+	}
+	return t.to(w)
+}
+
+func (t *text) gate(l *Load) {
+	switch {
+	case l.GateRenewed.IsZero():
+		t.line("There is no gate in %s: nothing is held there.", l.Namespace)
+	case l.GateHolds:
+		t.line("The gate holds, renewed %s ago, epoch %d.", age(t.now, l.GateRenewed), l.Velero.Epoch)
+	default:
+		t.line("The gate holds nothing, renewed %s ago.", age(t.now, l.GateRenewed))
+	}
+}
+
+func (t *text) velero(r *admission.Report) {
+	if r.PrepareLimit > 0 {
+		t.line("%d of %d slots of prepareQueueLength are taken.", r.Slots, r.PrepareLimit)
+	}
+	for _, n := range r.Nodes {
+		t.line("Node %s suffers: %s.", n.Name, n.Why)
+	}
+	if r.Bad != "" {
+		t.line("The last good configuration of the node-agents is in force: %s.", r.Bad)
+	}
+	for _, hint := range r.Hints {
+		t.line("In ConfigMap %s: %s.", r.ConfigMap, hint)
+	}
+	if r.Drift > 0 {
+		t.line("%d node-agents started before ConfigMap %s changed: kubectl -n %s rollout restart daemonset node-agent.", r.Drift, r.ConfigMap, r.Namespace)
+	}
+}

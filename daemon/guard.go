@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+)
+
+// guard of the agent's addresses.
+func (a *Agent) guard() (*guard.Guard, error) {
+	c := a.Config.Current()
+	if c.Web.TokenReview && a.cluster == nil {
+		return nil, errors.New("web.tokenReview: an agent that runs standalone has no API server to ask")
+	}
+	return newGuard(c.Web.ConfigFile, c.Web.TokenReview, c.Kubernetes.Kubeconfig, a.Log)
+}
+
+// guard of the controller's addresses.
+func (c *Controller) guard() (*guard.Guard, error) {
+	config := c.Config.Current()
+	return newGuard(config.Web.ConfigFile, config.Web.TokenReview, config.Kubernetes.Kubeconfig, c.Log)
+}
+
+// newGuard is nil where neither a file nor tokens say who may ask.
+func newGuard(file string, tokens bool, kubeconfig string, log *slog.Logger) (*guard.Guard, error) {
+	if file == "" && !tokens {
+		return nil, nil
+	}
+	g := &guard.Guard{File: file, Open: web.Health(), Log: log}
+	if !tokens {
+		return g, nil
+	}
+	how, err := reach(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if g.Tokens, err = newTokens(how, log); err != nil {
+		return nil, fmt.Errorf("web.tokenReview: %w", err)
+	}
+	return g, nil
+}
+
+// What strangers' tokens may cost the API server, of each kind of question.
+const (
+	questionsPerSecond = 5
+	questionsAtOnce    = 10
+	questionTimeout    = 5 * time.Second
+)
+
+func newTokens(how *rest.Config, log *slog.Logger) (*guard.Tokens, error) {
+	how = rest.CopyConfig(how)
+	how.QPS, how.Burst, how.Timeout = questionsPerSecond, questionsAtOnce, questionTimeout
+	authentication, err := authenticationclient.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	authorization, err := authorizationclient.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	return &guard.Tokens{Reviews: authentication.TokenReviews(), Accesses: authorization.SubjectAccessReviews(), Log: log}, nil
+}

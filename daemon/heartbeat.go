@@ -1,0 +1,264 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// nodeLeases is the namespace of the Nodes' own Leases, which a kubelet renews.
+const nodeLeases = "kube-node-lease"
+
+// heartbeat is the agent's Lease, and what is shown of it.
+type heartbeat struct {
+	beat *lease.Beat
+	log  *slog.Logger
+
+	// told is told when the Node may say something else by now: after a silence,
+	// and where the agent keeps the Node Ready, after each renewal.
+	told func()
+	// ours says, where the agent keeps the Node Ready, whether it is our Lease to
+	// renew, and known is closed once that is known.
+	ours  atomic.Bool
+	known chan struct{}
+	once  sync.Once
+
+	// granter has what the controller is asked for, and is told its answers.
+	granter *granter
+
+	// renewed is when it was renewed last, on the clock of Beat.Uptime; 0: never.
+	// Of the beat's goroutine alone.
+	renewed time.Duration
+
+	// levels and loads are what the Lease carries of the node.
+	levels atomic.Pointer[plugins.Levels]
+	loads  atomic.Pointer[vgdp.Pressure]
+	// said are attempts that the log has not taken yet.
+	said chan lease.Attempt
+
+	mu    sync.Mutex // guards shown; nothing is done under it but copying
+	shown view.Heartbeat
+}
+
+// newHeartbeat makes its connection ready, and opens none.
+func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	own := rest.CopyConfig(how)
+	own.UserAgent = "plimsoll-heartbeat/" + Version()
+	line, err := lease.NewLine(own)
+	if err != nil {
+		return nil, err
+	}
+	h := &heartbeat{
+		log: log, said: make(chan lease.Attempt, 16), known: make(chan struct{}),
+		beat: &lease.Beat{
+			Node: node, Namespace: namespaceOf(c), Holder: holderOf(c, node), Line: line, Exclusive: c.Target == config.LeaseOfNode,
+			Interval: c.Interval, Duration: c.Duration, Uptime: uptime,
+		},
+		shown: view.Heartbeat{Target: c.Target, Interval: c.Interval, Duration: c.Duration, Outcomes: map[lease.Outcome]uint64{}},
+	}
+	if !h.beat.Exclusive {
+		h.once.Do(func() { close(h.known) }) // Ready is the kubelet's
+	}
+	h.beat.Carry, h.beat.Beaten = h.carry, h.beaten
+	return h, nil
+}
+
+// holderOf the Lease that is configured: the node, as a kubelet says it. In the
+// Node's own Lease the two must be told apart.
+func holderOf(c config.Lease, node string) string {
+	if c.Target == config.LeaseOfNode {
+		return "plimsoll-agent/" + node
+	}
+	return node
+}
+
+// namespaceOf the Lease that is configured.
+func namespaceOf(c config.Lease) string {
+	if c.Target == config.LeaseOfNode {
+		return nodeLeases
+	}
+	return lease.Namespace
+}
+
+// carry is what goes with each beat.
+func (h *heartbeat) carry() map[string]string {
+	carried := map[string]string{}
+	if levels := h.levels.Load(); levels != nil {
+		carried[lease.NodeAnnotation] = reportOf(levels, h.loads.Load())
+	}
+	if asked, known := h.granter.carry(); known {
+		carried[lease.EvictionsAnnotation] = asked
+	}
+	return carried
+}
+
+// tell hands over how the node is; what got worse is carried at once.
+func (h *heartbeat) tell(levels *plugins.Levels, rose bool) {
+	before := h.levels.Swap(levels)
+	if rose && (before == nil || reportOf(before, nil) != reportOf(levels, nil)) {
+		h.beat.Wake()
+	}
+}
+
+// tellLoads hands over how many data movers the node takes, nil for no limit;
+// fewer are carried at once.
+func (h *heartbeat) tellLoads(p *vgdp.Pressure) {
+	before := h.loads.Swap(p)
+	if p != nil && (before == nil || p.HoldUntil.After(before.HoldUntil) || p.Budget != nil && (before.Budget == nil || *p.Budget < *before.Budget)) {
+		h.beat.Wake()
+	}
+}
+
+// reportOf is what the rules say of each resource, and what that means for data
+// movers, as compact JSON.
+func reportOf(levels *plugins.Levels, loads *vgdp.Pressure) string {
+	r := lease.NodeReport{Pressure: map[string]string{}}
+	for _, v := range levels.Verdicts {
+		if level := levels.Of(v.Resource); level > plugins.None && v.Resource != "" {
+			r.Pressure[string(v.Resource)] = level.String()
+		}
+	}
+	if loads != nil {
+		r.Budget = loads.Budget
+		if !loads.HoldUntil.IsZero() {
+			r.HoldUntil = new(lease.Micro(loads.HoldUntil))
+		}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "{}" // strings and numbers cannot fail
+	}
+	return string(text)
+}
+
+// beaten keeps an attempt for those who look; for the log as well, unless that
+// does not come on: a log that nobody reads delays no beat.
+func (h *heartbeat) beaten(a lease.Attempt) {
+	h.mu.Lock()
+	h.shown.Add(a)
+	h.mu.Unlock()
+	h.learn(a.Outcome)
+	if a.Outcome.Good() {
+		h.broke(h.beat.Uptime())
+		h.granter.hear(a.Annotations)
+	}
+	select {
+	case h.said <- a:
+	default:
+	}
+}
+
+// learn whose Node this is: who else renews its Lease calls it ready, too.
+func (h *heartbeat) learn(o lease.Outcome) {
+	if !h.beat.Exclusive || !o.Good() && o != lease.Held {
+		return
+	}
+	h.ours.Store(o.Good())
+	h.once.Do(func() { close(h.known) })
+	if o.Good() {
+		h.told()
+	}
+}
+
+// silence is after how long without a renewal a controller may have written
+// that the agent is not heard: half of its grace period (fleet.grace).
+const silence = 20 * time.Second
+
+// broke a silence: the conditions may be Unknown, and are looked at anew.
+func (h *heartbeat) broke(now time.Duration) {
+	if h.renewed != 0 && now-h.renewed >= silence && !h.beat.Exclusive {
+		h.told()
+	}
+	h.renewed = now
+}
+
+// whose is closed once it is known whose Node this is; nil-safe, as beside.
+func (h *heartbeat) whose() <-chan struct{} {
+	if h == nil {
+		return closed()
+	}
+	return h.known
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// beside are these conditions and, where the agent keeps the Node ready, Ready:
+// once it was made Unknown, renewing the Lease alone does not bring it back.
+func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
+	if h == nil || !h.ours.Load() {
+		return list
+	}
+	return append(slices.Clip(list), lease.Condition{
+		Type: string(corev1.NodeReady), Status: corev1.ConditionTrue, Reason: "AgentBeats", Message: "plimsoll-agent renews the Lease of this node; no kubelet does",
+	})
+}
+
+// run beats until ctx is done.
+func (h *heartbeat) run(ctx context.Context) error { return h.beat.Run(ctx) }
+
+// write logs what changes, until ctx is done.
+func (h *heartbeat) write(ctx context.Context) error {
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-h.said:
+			switch {
+			case a.Err != nil && a.Err.Error() != said:
+				said = a.Err.Error()
+				h.log.Warn("the lease is not renewed", "outcome", a.Outcome, "error", a.Err)
+			case a.Err == nil && said != "":
+				said = ""
+				h.log.Info("the lease is renewed again")
+			case a.Outcome == lease.Created:
+				h.log.Info("the lease was made", "namespace", h.beat.Namespace)
+			}
+		}
+	}
+}
+
+// errNotRenewed: the Lease was not renewed since the start.
+var errNotRenewed = errors.New("lease: not renewed yet")
+
+// ready: others see this node's agent alive.
+func (h *heartbeat) ready() error {
+	now := h.view()
+	switch {
+	case now.Renewed.IsZero() && now.Error != "":
+		return fmt.Errorf("%w: %s", errNotRenewed, now.Error)
+	case now.Renewed.IsZero():
+		return errNotRenewed
+	}
+	if age := time.Since(now.Renewed); age > now.Duration {
+		return fmt.Errorf("lease: not renewed for %s: %s", age.Round(time.Second), now.Error)
+	}
+	return nil
+}
+
+func (h *heartbeat) view() view.Heartbeat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	shown := h.shown.Clone()
+	shown.Dials = h.beat.Line.Dials.Load()
+	return shown
+}

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+func heartbeatOf(t *testing.T, target string) *heartbeat {
+	t.Helper()
+	c := config.Default().Lease
+	c.Target = target
+	h, err := newHeartbeat(c, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	return h
+}
+
+func TestTheLeaseCarriesTheHighestLevelOfEachResource(t *testing.T) {
+	h := heartbeatOf(t, config.LeaseOfAgent)
+	assert.Empty(t, h.carry(), "nothing was judged yet")
+	h.tell(&plugins.Levels{Verdicts: []plugins.Verdict{
+		{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft},
+		{Plugin: "b", Resource: plugins.Disk, Level: plugins.Hard},
+		{Plugin: "c", Resource: plugins.Memory, Level: plugins.Soft},
+		{Plugin: "d", Resource: plugins.NetworkIO},
+		{Plugin: "e", Level: plugins.Hard},
+	}}, true)
+	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{"pressure":{"disk":"hard","memory":"soft"}}`}, h.carry())
+	h.tell(&plugins.Levels{}, false)
+	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{}`}, h.carry())
+}
+
+func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
+	h := heartbeatOf(t, config.LeaseOfAgent)
+	h.tellLoads(&vgdp.Pressure{Budget: new(2)})
+	assert.Empty(t, h.carry(), "nothing was judged yet")
+	h.tell(&plugins.Levels{}, false)
+	assert.Equal(t, `{"budget":2}`, h.carry()[lease.NodeAnnotation])
+	h.tellLoads(&vgdp.Pressure{Budget: new(1), HoldUntil: time.Date(2026, 3, 1, 12, 0, 0, 7000, time.UTC)})
+	assert.Equal(t, `{"budget":1,"holdUntil":"2026-03-01T12:00:00.000007Z"}`, h.carry()[lease.NodeAnnotation])
+	read, err := lease.ReadCarried(h.carry())
+	require.NoError(t, err)
+	assert.Equal(t, 1, *read.Report.Budget)
+	h.tellLoads(nil)
+	assert.Equal(t, `{}`, h.carry()[lease.NodeAnnotation])
+}
+
+func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {
+	h := heartbeatOf(t, config.LeaseOfAgent)
+	for range 1000 { // nobody reads the log
+		h.beaten(lease.Attempt{Time: time.Now(), Outcome: lease.Rejected, Err: errors.New("no")})
+	}
+	assert.EqualValues(t, 1000, h.view().Outcomes[lease.Rejected])
+}
+
+func TestReadinessSaysHowTheLeaseIs(t *testing.T) {
+	h := heartbeatOf(t, config.LeaseOfAgent)
+	require.EqualError(t, h.ready(), "lease: not renewed yet")
+	h.beaten(lease.Attempt{Time: time.Now(), Outcome: lease.Rejected, Err: errors.New("why")})
+	require.EqualError(t, h.ready(), "lease: not renewed yet: why")
+	h.beaten(lease.Attempt{Time: time.Now().Add(-41 * time.Second), Outcome: lease.Renewed})
+	require.ErrorContains(t, h.ready(), "lease: not renewed for 41s")
+	h.beaten(lease.Attempt{Time: time.Now(), Outcome: lease.Renewed})
+	require.NoError(t, h.ready())
+	h.beaten(lease.Attempt{Time: time.Now(), Outcome: lease.Lost, Err: errors.New("why")})
+	require.NoError(t, h.ready(), "one that was lost is no reason")
+}
+
+func TestReadyIsSaidOnlyOfANodeThatThisAgentKeeps(t *testing.T) {
+	list := []lease.Condition{{Type: "p/Mem"}}
+	closed := func(h *heartbeat) bool {
+		select {
+		case <-h.whose():
+			return true
+		default:
+			return false
+		}
+	}
+	var none *heartbeat
+	assert.Equal(t, list, none.beside(list))
+	assert.True(t, closed(none))
+	agents := heartbeatOf(t, config.LeaseOfAgent)
+	agents.beaten(lease.Attempt{Outcome: lease.Renewed})
+	assert.Equal(t, list, agents.beside(list))
+	assert.True(t, closed(agents))
+	assert.Equal(t, "plimsoll-node-lease", agents.beat.Namespace)
+
+	nodes, told := heartbeatOf(t, config.LeaseOfNode), 0
+	nodes.told = func() { told++ }
+	assert.Equal(t, "kube-node-lease", nodes.beat.Namespace)
+	nodes.beaten(lease.Attempt{Outcome: lease.Lost})
+	assert.False(t, closed(nodes), "an agent before this one may have said it")
+	nodes.beaten(lease.Attempt{Outcome: lease.Held})
+	assert.True(t, closed(nodes))
+	assert.Equal(t, list, nodes.beside(list))
+	nodes.beaten(lease.Attempt{Outcome: lease.Renewed})
+	assert.Equal(t, 1, told)
+	with := nodes.beside(list)
+	require.Len(t, with, 2)
+	assert.Equal(t, "Ready", with[1].Type)
+	nodes.beaten(lease.Attempt{Outcome: lease.Lost})
+	assert.Len(t, nodes.beside(list), 2, "what is lost once is ours still")
+	nodes.beaten(lease.Attempt{Outcome: lease.Held})
+	assert.Equal(t, list, nodes.beside(list))
+}

@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// oomScore is that of pods critical to a node: whoever shows that the node lives
+// is ended last, beside the kubelet.
+const oomScore = -997
+
+// holdOn keeps the agent beating where memory is short: what it has in memory
+// stays there, and the kernel ends others first. It returns what it may not do,
+// which is no reason not to run.
+func holdOn() []string {
+	var notes []string
+	// What is not used needs no memory: pages are locked when they are touched.
+	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
+		notes = append(notes, fmt.Sprintf("memory is not locked (mlockall: %s; CAP_IPC_LOCK allows it): where the node swaps the heartbeat may come late", err))
+	}
+	if err := scoreOOM("/proc/self/oom_score_adj"); err != nil {
+		notes = append(notes, fmt.Sprintf("the kernel may end the agent as early as any other process (oom_score_adj: %s; CAP_SYS_RESOURCE allows it)", err))
+	}
+	return notes
+}
+
+// scoreOOM lowers the score of this process, unless it is as low already.
+func scoreOOM(path string) error {
+	was, err := os.ReadFile(path)
+	if err != nil {
+		return pathless(err)
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(was))); err == nil && n <= oomScore {
+		return nil
+	}
+	return pathless(os.WriteFile(path, []byte(strconv.Itoa(oomScore)), 0))
+}
+
+func pathless(err error) error {
+	if p, is := errors.AsType[*os.PathError](err); is {
+		return p.Err
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// lender reads what of this node is lent to pods of low QoS: status.resources of
+// Katalyst's CustomNodeResource, which is named after the Node
+// (pkg/apis/node/v1alpha1 of katalyst-api).
+type lender struct {
+	rest rest.Interface
+	node string
+
+	// Of keepKnown's goroutine alone.
+	last  probes.Reclaimable
+	asked time.Time
+	heard time.Time // when last was read
+	why   string    // there is nothing
+}
+
+const (
+	// lentEvery is how often it is read: Katalyst writes it about as often.
+	lentEvery = 5 * time.Second
+	// lentTimeout bounds one read, and lentKept is how long the last one counts
+	// when it cannot be read again.
+	lentTimeout = 2 * time.Second
+	lentKept    = time.Minute
+)
+
+// What of it is lent, as CustomNodeResources name it.
+const (
+	lentMillicpu corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
+	lentMemory   corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_memory"
+)
+
+// customNodeResource is what is read of one.
+type customNodeResource struct {
+	Status struct {
+		Resources struct {
+			Allocatable corev1.ResourceList `json:"allocatable"`
+		} `json:"resources"`
+	} `json:"status"`
+}
+
+// look reads it, if it is time to.
+func (l *lender) look(ctx context.Context, now time.Time) {
+	if now.Sub(l.asked) < lentEvery {
+		return
+	}
+	l.asked = now
+	ctx, cancel := context.WithTimeout(ctx, lentTimeout)
+	defer cancel()
+	lent, err := l.read(ctx)
+	switch {
+	case err == nil:
+		l.last, l.heard, l.why = lent, now, ""
+	case apierrors.IsNotFound(err):
+		l.last, l.why = probes.Reclaimable{}, "this Node has no CustomNodeResource of Katalyst"
+	case apierrors.IsForbidden(err):
+		l.last, l.why = probes.Reclaimable{}, "the agent may not read CustomNodeResources (deploy/rbac-katalyst.yaml lets it)"
+	case now.Sub(l.heard) >= lentKept:
+		l.last, l.why = probes.Reclaimable{}, err.Error()
+	}
+}
+
+func (l *lender) read(ctx context.Context) (lent probes.Reclaimable, err error) {
+	body, err := l.rest.Get().AbsPath("/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources", l.node).
+		SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return lent, fmt.Errorf("read CustomNodeResource %s: %w", l.node, err)
+	}
+	var found customNodeResource
+	if err := json.Unmarshal(body, &found); err != nil {
+		return lent, fmt.Errorf("read CustomNodeResource %s: %w", l.node, err)
+	}
+	return reclaimable(found.Status.Resources.Allocatable), nil
+}
+
+// reclaimable is what a list says; a resource that is not in it is not known,
+// and one below zero is none.
+func reclaimable(list corev1.ResourceList) (lent probes.Reclaimable) {
+	if cpu, there := list[lentMillicpu]; there {
+		lent.CPUMillicores = probes.Some(uint64(max(0, cpu.Value())))
+	}
+	if memory, there := list[lentMemory]; there {
+		lent.MemoryBytes = probes.Some(uint64(max(0, memory.Value())))
+	}
+	return lent
+}
+
+// absent is why there is nothing; empty where there is.
+func (l *lender) absent() string {
+	switch {
+	case l.why != "":
+		return l.why
+	case l.asked.IsZero():
+		return "nobody asks for it: plugins.reclaimedOvercommit is off"
+	case l.last == probes.Reclaimable{}:
+		return "the Node's CustomNodeResource does not say"
+	}
+	return ""
+}

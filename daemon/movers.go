@@ -1,0 +1,264 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/curb"
+)
+
+// movers is what the agent does about the data movers of its node: how many may
+// run, and what those that run may use. It is of the round's goroutine, but for
+// shown and curbed.
+type movers struct {
+	log    *slog.Logger
+	file   state.File[moversKept]
+	book   curb.Book
+	budget vgdp.Budget
+	curbs  map[vgdp.Target]vgdp.Curb
+	relief []evict.Relief
+	saved  moversKept
+	said   string // in the log last
+
+	shown atomic.Pointer[view.Loads]
+	// curbed are the cgroups that carry a limit of ours: for the sample loop.
+	curbed atomic.Pointer[map[string]bool]
+}
+
+// moversKept is what of it outlives a restart.
+type moversKept struct {
+	Budget vgdp.Budget  `json:"budget"`
+	Curbs  []keptCurb   `json:"curbs,omitempty"`
+	Limits []curb.Limit `json:"limits,omitempty"`
+}
+
+type keptCurb struct {
+	vgdp.Target
+	vgdp.Curb
+}
+
+// curbRenewed is how old the expiry that is kept may be: each renewal is not
+// worth a write.
+const curbRenewed = time.Minute
+
+// newMovers takes over what an agent before this one left.
+func newMovers(dir string, host *probes.Host, log *slog.Logger) *movers {
+	m := &movers{log: log, file: state.File[moversKept]{Path: filepath.Join(dir, "movers.json")}, curbs: map[vgdp.Target]vgdp.Curb{}}
+	var tree curb.Tree
+	tree.IO.Dir, tree.IO.V1 = host.CgroupHierarchy("blkio")
+	tree.CPU.Dir, tree.CPU.V1 = host.CgroupHierarchy("cpu")
+	m.book = curb.Book{Files: tree, Keep: func([]curb.Limit) error { return m.keep() }}
+	kept, err := m.file.Load()
+	if err != nil && !errors.Is(err, state.ErrNone) {
+		log.Warn("what data movers were slowed down by is not known: their limits stay until their pods end", "reason", err)
+	}
+	m.saved, m.budget, m.book.Limits = kept, kept.Budget, kept.Limits
+	for _, c := range kept.Curbs {
+		m.curbs[c.Target] = c.Curb
+	}
+	m.mark()
+	return m
+}
+
+// round decides by the newest sample what movers may do, and sees to it.
+func (m *movers) round(s *view.State, c *config.Agent) {
+	strain := vgdp.NewStrain(s.Levels)
+	usage := vgdp.NewUsage(s.Snapshot, s.Levels, m.curbs)
+	strain.Running = len(vgdp.Movers(s.Snapshot))
+	strain.Configured = max(c.VGDP.Concurrency, strain.Running)
+	m.budget, m.curbs = m.budget.Next(strain), vgdp.Throttle(m.curbs, usage)
+	in := m.curbs
+	if c.VGDP.DryRun {
+		in = nil
+	}
+	err := m.book.Set(curb.Wanted(in, numbers(s.Snapshot)))
+	m.mark()
+	m.relief = reliefOf(m.relief, m.inForce(), s.Levels, c.Eviction.ReliefWait)
+	err = errors.Join(err, m.remember())
+	m.show(s, strain, c.VGDP.DryRun, err)
+}
+
+// off undoes all, as if there had never been any.
+func (m *movers) off() {
+	m.budget, m.curbs, m.relief = vgdp.Budget{}, map[vgdp.Target]vgdp.Curb{}, nil
+	m.shown.Store(nil)
+	m.lift()
+}
+
+// lift takes every limit away. Of an agent that ends the curbs go as well: the
+// next one judges anew.
+func (m *movers) lift() {
+	clear(m.curbs)
+	if len(m.book.Limits) == 0 && len(m.saved.Curbs) == 0 && reflect.DeepEqual(m.saved.Budget, m.budget) {
+		return
+	}
+	err := errors.Join(m.book.Set(nil), m.remember())
+	m.mark()
+	m.tell(err)
+}
+
+// numbers of disks by name.
+func numbers(s *probes.Snapshot) map[string]string {
+	list := make(map[string]string, len(s.Disks))
+	for i := range s.Disks {
+		list[s.Disks[i].Name] = s.Disks[i].Number
+	}
+	return list
+}
+
+// mark tells the sample loop who carries a limit of ours.
+func (m *movers) mark() {
+	cgroups := map[string]bool{}
+	for _, l := range m.book.Limits {
+		cgroups[l.Cgroup] = true
+	}
+	m.curbed.Store(&cgroups)
+}
+
+// now is what is to be kept.
+func (m *movers) now() moversKept {
+	k := moversKept{Budget: m.budget, Limits: slices.Clone(m.book.Limits)}
+	for _, t := range targets(m.curbs) {
+		k.Curbs = append(k.Curbs, keptCurb{t, m.curbs[t]})
+	}
+	return k
+}
+
+func targets(curbs map[vgdp.Target]vgdp.Curb) []vgdp.Target {
+	return slices.SortedFunc(maps.Keys(curbs), func(a, b vgdp.Target) int {
+		return strings.Compare(a.Mover+"\n"+a.Disk, b.Mover+"\n"+b.Disk)
+	})
+}
+
+// keep writes it.
+func (m *movers) keep() error {
+	now := m.now()
+	if err := m.file.Save(now); err != nil {
+		return err
+	}
+	m.saved = now
+	return nil
+}
+
+// remember writes it if it is worth it.
+func (m *movers) remember() error {
+	now := m.now()
+	if reflect.DeepEqual(now.Budget, m.saved.Budget) && slices.EqualFunc(now.Curbs, m.saved.Curbs, sameCurb) && slices.Equal(now.Limits, m.saved.Limits) {
+		return nil
+	}
+	return m.keep()
+}
+
+func sameCurb(a, b keptCurb) bool {
+	return a.Target == b.Target && a.Percent == b.Percent && a.Expires.Sub(b.Expires).Abs() < curbRenewed
+}
+
+// inForce are the curbs of which a limit is in the kernel.
+func (m *movers) inForce() (list []vgdp.Target) {
+	for _, t := range targets(m.curbs) {
+		if slices.ContainsFunc(m.book.Limits, func(l curb.Limit) bool { return l.Written && isOf(l, t) && !l.Foreign }) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// isOf says whether a limit is for a curb, if only by the mover and whether it
+// is the CPU's.
+func isOf(l curb.Limit, t vgdp.Target) bool {
+	return l.Cgroup == t.Mover && (l.Name == curb.CPU) == (t.Disk == "")
+}
+
+// reliefOf is for what movers are slowed down now. What has lasted begins at
+// its first.
+func reliefOf(before []evict.Relief, curbs []vgdp.Target, l *plugins.Levels, wait time.Duration) (list []evict.Relief) {
+	for _, v := range l.Verdicts {
+		n := 0
+		for _, t := range curbs {
+			if t.Disk == "" && (v.Resource == plugins.Memory || v.Resource == plugins.NetworkIO) || v.Resource == plugins.Disk && t.Disk == v.Scope {
+				n++
+			}
+		}
+		same := func(r evict.Relief) bool { return r.Resource == v.Resource && r.Scope == v.Scope }
+		if n == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
+			continue
+		}
+		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, How: fmt.Sprintf("%d data movers are slowed down", n)}
+		if i := slices.IndexFunc(before, same); i >= 0 {
+			r.Since = before[i].Since
+		}
+		r.Until = r.Since.Add(wait)
+		list = append(list, r)
+	}
+	return list
+}
+
+// pressure that others are told of; nil: none.
+func (m *movers) pressure(now time.Time, dryRun bool) *vgdp.Pressure {
+	if dryRun {
+		return nil
+	}
+	return m.budget.Pressure(now)
+}
+
+func (m *movers) show(s *view.State, strain vgdp.Strain, dryRun bool, err error) {
+	l := &view.Loads{DryRun: dryRun, Running: strain.Running, Level: strain.Level, Absent: strain.Absent, Why: m.budget.Why}
+	if p := m.budget.Pressure(s.Levels.Time); p != nil {
+		l.Budget, l.HoldUntil = p.Budget, p.HoldUntil
+	}
+	running := vgdp.Movers(s.Snapshot)
+	for _, t := range targets(m.curbs) {
+		c := m.curbs[t]
+		shown := view.Throttled{Cgroup: t.Mover, Name: t.Mover, Disk: t.Disk, Percent: c.Percent, May: c.Limits(), Expires: c.Expires}
+		if w := running[t.Mover]; w != nil {
+			shown.Name = w.Title()
+		}
+		shown.Foreign = slices.ContainsFunc(m.book.Limits, func(l curb.Limit) bool { return l.Foreign && isOf(l, t) })
+		l.Throttled = append(l.Throttled, shown)
+	}
+	if err != nil {
+		l.Problem = err.Error()
+	}
+	m.shown.Store(l)
+	m.tell(err)
+}
+
+// tell logs what changed.
+func (m *movers) tell(err error) {
+	l := m.shown.Load()
+	if l == nil {
+		l = &view.Loads{}
+	}
+	slowed := make([]string, 0, len(l.Throttled))
+	for _, t := range l.Throttled {
+		slowed = append(slowed, t.Text())
+	}
+	budget := "as configured"
+	if l.Budget != nil {
+		budget = view.Count(uint64(*l.Budget))
+	}
+	text := fmt.Sprint(slowed, budget, l.DryRun, err)
+	if text == m.said || m.said == "" && len(slowed) == 0 && l.Budget == nil && err == nil {
+		return
+	}
+	m.said = text
+	m.log.Info("data movers", "budget", budget, "slowed", slowed, "why", l.Why, "dryRun", l.DryRun)
+	if err != nil {
+		m.log.Warn("limits of data movers", "error", err)
+	}
+}

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"log/slog"
+	"path/filepath"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// records keep decisions over a restart; one that changes is kept again.
+type records struct {
+	ring state.Ring[evict.Decision]
+}
+
+// linesEach decision has at most, as a rule: it is made, its victims go, the node
+// settles.
+const linesEach = 4
+
+func newRecords(c config.State) records {
+	return records{state.Ring[evict.Decision]{
+		Dir: filepath.Join(c.Dir, "decisions"), Max: linesEach * c.Decisions, MaxBytes: int64(min(c.DecisionsSize, 1<<40)),
+	}}
+}
+
+// load is what the agents before this one decided, oldest first.
+func (r *records) load(log *slog.Logger) []evict.Decision {
+	list, spoiled, err := r.ring.Load()
+	if err != nil {
+		log.Warn("earlier decisions are not known", "reason", err)
+	}
+	if spoiled > 0 {
+		log.Warn("some earlier decisions cannot be read", "lost", spoiled, "read", len(list), "dir", r.ring.Dir)
+	}
+	return list
+}
+
+// append keeps one more. Nothing waits for it: what cannot be kept is still in
+// the memory, the log and the Events.
+func (r *records) append(d evict.Decision, log *slog.Logger) {
+	if err := r.ring.Append(d); err != nil {
+		log.Warn("a decision is not kept over a restart", "id", d.ID, "reason", err)
+	}
+}

@@ -1,0 +1,136 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// look at Leases of ours.
+type look func(context.Context) ([]coordinationv1.Lease, error)
+
+// heartbeats of all agents.
+func (r *Release) heartbeats(ctx context.Context) ([]coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := r.Leases.Leases(lease.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list heartbeats: %w", err)
+	}
+	return list.Items, nil
+}
+
+// leaseOf somebody: one, or none.
+func (r *Release) leaseOf(name types.NamespacedName) look {
+	return func(ctx context.Context) ([]coordinationv1.Lease, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		l, err := r.Leases.Leases(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("lease %s: %w", name, err)
+		}
+		return []coordinationv1.Lease{*l}, nil
+	}
+}
+
+// pulse of somebody who may live.
+type pulse struct {
+	renewed *metav1.MicroTime
+	until   time.Time // when his Lease will have been renewed if he does
+}
+
+// pulses of those whose Leases are fresh. Whoever renews one does so three times
+// in its duration, at least.
+func pulses(leases []coordinationv1.Lease, now time.Time) map[types.UID]pulse {
+	beats := map[types.UID]pulse{}
+	for i := range leases {
+		l := &leases[i]
+		if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil || holder(l) == "" {
+			continue
+		}
+		lasts := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+		if now.Sub(l.Spec.RenewTime.Time) < lasts {
+			beats[l.UID] = pulse{l.Spec.RenewTime, now.Add(lasts / 3)}
+		}
+	}
+	return beats
+}
+
+func holder(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// between runs what is to be done, and says who lived meanwhile: whatever was
+// taken away comes back. Who has just ended is waited for, as his Lease does not
+// say that he has.
+func (r *Release) between(ctx context.Context, look look, do func() error) error {
+	leases, err := look(ctx)
+	if err != nil {
+		return errors.Join(err, do())
+	}
+	beats := pulses(leases, time.Now())
+	errs := []error{do()}
+	for len(beats) > 0 && ctx.Err() == nil {
+		if leases, err = look(ctx); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, alive(beats, leases, time.Now())...)
+		if len(beats) > 0 {
+			wait(ctx, pause)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// alive are those whose Leases were renewed. Of beats those stay of whom it is
+// not known yet.
+func alive(beats map[types.UID]pulse, leases []coordinationv1.Lease, now time.Time) (errs []error) {
+	there := map[types.UID]bool{}
+	for i := range leases {
+		l := &leases[i]
+		there[l.UID] = true
+		if p, beats0 := beats[l.UID]; beats0 && !l.Spec.RenewTime.Equal(p.renewed) && holder(l) != "" {
+			errs = append(errs, fmt.Errorf("lease %s/%s: %s renews it, and brings back what is taken away: end that first", l.Namespace, l.Name, holder(l)))
+			delete(beats, l.UID)
+		}
+	}
+	for uid, p := range beats {
+		if !there[uid] || now.After(p.until) {
+			delete(beats, uid)
+		}
+	}
+	return errs
+}
+
+// remove Leases.
+func (r *Release) remove(ctx context.Context, look look) error {
+	leases, err := look(ctx)
+	errs := []error{err}
+	for i := range leases {
+		l := &leases[i]
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		err := r.Leases.Leases(l.Namespace).Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID}})
+		cancel()
+		switch {
+		case err == nil:
+			r.did("Lease %s/%s: deleted", l.Namespace, l.Name)
+		case !apierrors.IsNotFound(err):
+			errs = append(errs, fmt.Errorf("lease %s/%s: %w", l.Namespace, l.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,118 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+func nodeResource() schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource("nodes")
+}
+
+// customResource is Katalyst's CustomNodeResource.
+func customResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "node.katalyst.kubewharf.io", Version: "v1alpha1", Resource: "customnoderesources"}
+}
+
+func (r *Release) nodes(ctx context.Context) error {
+	return r.each(ctx, nodeResource(), func(u *unstructured.Unstructured) error { return r.lift(ctx, u) })
+}
+
+func (r *Release) customNodes(ctx context.Context) error {
+	return r.each(ctx, customResource(), func(u *unstructured.Unstructured) error { return r.customNode(ctx, u.GetName()) })
+}
+
+// node alone: what an agent's own rights suffice for.
+func (r *Release) node(ctx context.Context, name string) error {
+	asked, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	u, err := r.Dynamic.Resource(nodeResource()).Get(asked, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		err = r.lift(ctx, u)
+	case apierrors.IsNotFound(err):
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("node %s: %w", name, err)
+	}
+	return errors.Join(err, r.customNode(ctx, name))
+}
+
+// lift taints and conditions off a Node.
+func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error {
+	node := &corev1.Node{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, node); err != nil {
+		return err
+	}
+	conditions, some, err := lease.LiftPatch(node)
+	if err == nil && some {
+		if err = r.patch(ctx, nodeResource(), u, types.JSONPatchType, conditions, "status"); err == nil {
+			r.did("%s: without our conditions", nameOf(u))
+			return nil // it is another version now: the next pass goes on
+		}
+	}
+	taints, some := evict.LiftPatch(node)
+	if some {
+		lifted := r.patch(ctx, nodeResource(), u, types.JSONPatchType, taints)
+		if lifted == nil {
+			r.did("%s: without our taints %s", nameOf(u), words(evict.Owned(node)))
+		}
+		err = errors.Join(err, lifted)
+	}
+	r.note(node)
+	return err
+}
+
+func words(taints []evict.OwnTaint) string {
+	list := make([]string, 0, len(taints))
+	for _, t := range taints {
+		list = append(list, t.Key+":"+string(t.Effect))
+	}
+	return strings.Join(list, " ")
+}
+
+// note taints that bear our name and are not on our record: somebody else has
+// put them there, or taken the record away.
+func (r *Release) note(node *corev1.Node) {
+	owned := evict.Owned(node)
+	var errs []error
+	for _, t := range node.Spec.Taints {
+		ours := slices.ContainsFunc(owned, func(o evict.OwnTaint) bool { return o.Key == t.Key && o.Effect == t.Effect })
+		if strings.HasPrefix(t.Key, evict.Prefix) && !ours {
+			errs = append(errs, fmt.Errorf("node %s: taint %s:%s is not on our record and stays: if nobody needs it, kubectl taint node %[1]s %[2]s:%[3]s-", node.Name, t.Key, t.Effect))
+		}
+	}
+	r.strange[node.Name] = errors.Join(errs...)
+}
+
+// customNode is a CustomNodeResource, where there is one.
+func (r *Release) customNode(ctx context.Context, name string) error {
+	m := &evict.CNRMarker{REST: r.Core.RESTClient(), Node: name, Log: r.Log}
+	was, err := m.Get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("CustomNodeResource %s: %w", name, err)
+	}
+	is, err := m.Apply(ctx, was, evict.Marks{})
+	if err == nil && is != was {
+		r.did("CustomNodeResource %s: without our marks", name)
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Stdin is the name of the standard input among files.
+const Stdin = "-"
+
+// Files plays recordings of one machine, in order of time whatever their order
+// here. A file that its writer did not close gives what is in it. The error
+// says in which file, and at which sample, it could not go on; the report then
+// has what was before.
+func (p *Player) Files(ctx context.Context, names []string, stdin io.Reader) error {
+	err := p.files(ctx, names, stdin)
+	if err != nil {
+		p.report.Failed = err.Error()
+	}
+	return err
+}
+
+func (p *Player) files(ctx context.Context, names []string, stdin io.Reader) error {
+	if len(names) > 1 {
+		var err error
+		if names, err = ordered(names); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := p.file(ctx, name, stdin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file plays one recording.
+func (p *Player) file(ctx context.Context, name string, stdin io.Reader) error {
+	in := stdin
+	if name != Stdin {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	p.report.Recordings = append(p.report.Recordings, Recording{File: name})
+	r := &p.report.Recordings[len(p.report.Recordings)-1]
+	var stopped error
+	header, err := probes.Play(in, func(s *probes.Sample) error {
+		if stopped = p.after(ctx, s, r); stopped != nil {
+			return stopped
+		}
+		if r.Samples == 0 {
+			r.Start = s.Time
+		}
+		r.Samples++
+		r.End = s.Time
+		p.Add(s)
+		p.newest = s
+		return nil
+	})
+	r.Header = header
+	switch {
+	case stopped != nil:
+		return fmt.Errorf("%s: sample %d: %w", name, r.Samples+1, stopped)
+	case errors.Is(err, probes.ErrCutShort) && r.Samples > 0:
+		r.CutShort = true
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case r.Samples == 0:
+		return fmt.Errorf("%s: %w", name, errNoSample)
+	}
+	return nil
+}
+
+var (
+	errNoSample = errors.New("it holds no sample")
+	errStopped  = errors.New("stopped by a signal")
+	errOverlap  = errors.New("it is not later than what was played before: two recordings of one machine overlap")
+	errMachine  = errors.New("it is of another boot and not later than what was played before: another machine, or a clock that was set back")
+)
+
+// after checks that the first sample of a recording follows what was played.
+// Within one whatever it says is played, and is a gap where time stood still.
+func (p *Player) after(ctx context.Context, s *probes.Sample, r *Recording) error {
+	last := p.newest
+	switch {
+	case ctx.Err() != nil:
+		return errStopped
+	case last == nil || r.Samples > 0:
+		return nil
+	case s.BootID == last.BootID && s.Boottime <= last.Boottime:
+		return errOverlap
+	case s.BootID != last.BootID && s.Time.Before(last.Time):
+		return errMachine
+	}
+	return nil
+}
+
+// start is where in time a recording begins.
+type start struct {
+	name     string
+	boot     string
+	boottime time.Duration
+	booted   time.Time // by the wall clock of the first sample
+}
+
+var errEnough = errors.New("enough")
+
+// ordered sorts recordings by when they begin: by boots, and within one by the
+// clock that nobody can set.
+func ordered(names []string) ([]string, error) {
+	starts := make([]start, 0, len(names))
+	booted := map[string]time.Time{} // by the latest: a clock that was not set yet is behind
+	for _, name := range names {
+		s, err := startOf(name)
+		if err != nil {
+			return nil, err
+		}
+		starts = append(starts, s)
+		if latest, known := booted[s.boot]; !known || latest.Before(s.booted) {
+			booted[s.boot] = s.booted
+		}
+	}
+	slices.SortStableFunc(starts, func(a, b start) int {
+		return cmp.Or(booted[a.boot].Compare(booted[b.boot]), cmp.Compare(a.boot, b.boot), cmp.Compare(a.boottime, b.boottime))
+	})
+	sorted := make([]string, 0, len(starts))
+	for _, s := range starts {
+		sorted = append(sorted, s.name)
+	}
+	return sorted, nil
+}
+
+func startOf(name string) (start, error) {
+	if name == Stdin {
+		return start{}, errors.New("-: standard input is played alone: its place among other recordings is not known")
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return start{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return start{}, fmt.Errorf("%s: it is no regular file, which is read twice when there are several", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return start{}, err
+	}
+	defer f.Close()
+	s := start{name: name}
+	_, err = probes.Play(f, func(first *probes.Sample) error {
+		s.boot, s.boottime, s.booted = first.BootID, first.Boottime, first.Time.Add(-first.Boottime)
+		return errEnough
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		return s, nil
+	case err != nil:
+		return s, fmt.Errorf("%s: %w", name, err)
+	}
+	return s, fmt.Errorf("%s: %w", name, errNoSample)
+}

@@ -1,0 +1,169 @@
+package replay
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// play plays files and returns what came of it.
+func play(t *testing.T, names ...string) (*Report, error) {
+	t.Helper()
+	p := player(nil)
+	err := p.Files(t.Context(), names, strings.NewReader(""))
+	return p.Report(), err
+}
+
+func TestRecordingsArePlayedInOrderOfTimeWhateverTheirOrder(t *testing.T) {
+	n := newNode().seconds(61, 0).short(20).seconds(60, 0)
+	whole, err := play(t, recording(t, "all.rec", n.samples))
+	require.NoError(t, err)
+	require.Len(t, whole.Changes, 2)
+	a, b, c := recording(t, "a.rec", n.samples[:50]), recording(t, "b.rec", n.samples[50:70]), recording(t, "c.rec", n.samples[70:])
+	parts, err := play(t, c, a, b)
+	require.NoError(t, err)
+	var names []string
+	for _, r := range parts.Recordings {
+		names = append(names, filepath.Base(r.File))
+	}
+	assert.Equal(t, []string{"a.rec", "b.rec", "c.rec"}, names)
+	assert.Equal(t, []uint64{50, 20, 71}, []uint64{parts.Recordings[0].Samples, parts.Recordings[1].Samples, parts.Recordings[2].Samples})
+	assert.Equal(t, whole.Changes, parts.Changes)
+	assert.Equal(t, whole.Scopes, parts.Scopes)
+	assert.Empty(t, parts.Gaps)
+}
+
+func TestBootsArePlayedInOrderAlsoWhenTheClockWasSet(t *testing.T) {
+	n := newNode().seconds(20, 0)
+	first := n.samples
+	n.samples = nil
+	n.reboot()
+	early := n.clock
+	n.clock = early.AddDate(-30, 0, 0) // no clock was set yet
+	n.seconds(5, 0)
+	unset := n.samples
+	n.samples, n.clock = nil, early
+	n.seconds(20, 0)
+	set := n.samples
+	_, err := play(t, recording(t, "set", set), recording(t, "first", first))
+	require.NoError(t, err)
+	r, err := play(t, recording(t, "first", first), recording(t, "set", set))
+	require.NoError(t, err)
+	require.Len(t, r.Gaps, 1)
+	assert.Equal(t, Booted, r.Gaps[0].Why)
+	_, err = play(t, recording(t, "unset", unset), recording(t, "first", first))
+	require.NoError(t, err, "by its own clock it is the older one")
+	late := recording(t, "unset", unset)
+	_, err = play(t, late, recording(t, "set", set[5:]), recording(t, "first", first))
+	require.EqualError(t, err, late+": sample 1: "+errMachine.Error(), "with the clock that was set later it comes after, and does not fit")
+}
+
+func TestWhatDoesNotFollowIsRefusedByNameAndPlace(t *testing.T) {
+	n := newNode().seconds(30, 0)
+	a, b := recording(t, "a.rec", n.samples[:20]), recording(t, "b.rec", n.samples[10:])
+	r, err := play(t, b, a)
+	require.EqualError(t, err, b+": sample 1: it is not later than what was played before: two recordings of one machine overlap")
+	assert.Equal(t, err.Error(), r.Failed)
+	assert.Equal(t, uint64(20), r.Samples, "what could be played is in the report")
+	_, err = play(t, a, a)
+	require.ErrorContains(t, err, a+": sample 1: it is not later")
+
+	other := newNode()
+	other.boot, other.clock = "another", other.clock.Add(-5e9)
+	other.seconds(30, 0)
+	o := recording(t, "other.rec", other.samples)
+	_, err = play(t, a, o)
+	require.ErrorContains(t, err, "sample 1: it is of another boot and not later than what was played before: another machine, or a clock that was set back")
+}
+
+func TestARecordingWithoutItsEndGivesWhatIsInIt(t *testing.T) {
+	n := newNode().seconds(61, 0).short(20)
+	file := recording(t, "whole", n.samples)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, b[:len(b)-40], 0o600))
+	r, err := play(t, file)
+	require.NoError(t, err)
+	assert.True(t, r.Recordings[0].CutShort)
+	assert.GreaterOrEqual(t, r.Samples, uint64(79))
+	assert.Len(t, r.Changes, 1)
+}
+
+func zipped(lines ...string) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write([]byte(strings.Join(lines, "\n") + "\n"))
+	_ = w.Close()
+	return b.Bytes()
+}
+
+func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
+	const header = `{"format":"plimsoll-recording/1"}`
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"empty":     {nil, "FILE: recording: it is cut short: its writer did not close it"},
+		"text":      {[]byte("disk usage was high"), "FILE: recording: gzip: invalid header"},
+		"headless":  {zipped("hello"), "FILE: recording: header: the first line is not one of format plimsoll-recording/1"},
+		"newer":     {zipped(`{"format":"plimsoll-recording/2"}`), "FILE: recording: header: its format is \"plimsoll-recording/2\", this program reads plimsoll-recording/1: a newer one wrote it"},
+		"no sample": {zipped(header), "FILE: it holds no sample"},
+		"spoiled":   {zipped(header, `{"monotonicNanoseconds":1}`, "hello"), "FILE: recording: sample 2: invalid character"},
+		"another":   {zipped(header, `{"kind":"Pod"}`), "FILE: recording: sample 1: no monotonicNanoseconds"},
+	} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, c.content, 0o600))
+		_, alone := play(t, file)
+		_, beside := play(t, file, recording(t, "good", newNode().seconds(3, 0).samples))
+		for _, err := range []error{alone, beside} {
+			require.ErrorContains(t, err, strings.ReplaceAll(c.want, "FILE", file), name)
+			assert.NotContains(t, err.Error(), "\n", name)
+		}
+	}
+	fifo := filepath.Join(dir, "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	_, err := play(t, fifo, fifo) // reading its beginning would take it away, and wait for a writer
+	require.EqualError(t, err, fifo+": it is no regular file, which is read twice when there are several")
+	for _, bad := range [][]string{{filepath.Join(dir, "none")}, {dir}, {dir, dir}} {
+		_, err := play(t, bad...)
+		require.ErrorContains(t, err, bad[0])
+	}
+}
+
+func TestStandardInputIsPlayedAlone(t *testing.T) {
+	b, err := os.ReadFile(recording(t, "a", newNode().seconds(5, 0).samples))
+	require.NoError(t, err)
+	p := player(nil)
+	require.NoError(t, p.Files(t.Context(), []string{Stdin}, bytes.NewReader(b)))
+	assert.Equal(t, uint64(5), p.Report().Samples)
+	_, err = play(t, Stdin, Stdin)
+	require.ErrorContains(t, err, "-: standard input is played alone")
+}
+
+func TestAReplayEndsWhenItIsToldTo(t *testing.T) {
+	file := recording(t, "a", newNode().seconds(50, 0).samples)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := player(nil).Files(ctx, []string{file}, nil)
+	require.EqualError(t, err, file+": sample 1: stopped by a signal")
+}
+
+func TestAClockThatStandsStillWithinARecordingIsAGap(t *testing.T) {
+	n := newNode().seconds(20, 0)
+	samples := append(append([]*probes.Sample{}, n.samples...), n.samples[19])
+	r, err := play(t, recording(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))
+	require.NoError(t, err)
+	require.Len(t, r.Gaps, 1)
+	assert.Equal(t, "the clock did not move on", r.Gaps[0].Why)
+}

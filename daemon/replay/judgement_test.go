@@ -1,0 +1,302 @@
+package replay
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const labelledSet = "../../e2e/labelled/testdata"
+
+// ours is the chain of the agent, warm, with what it would have learned of the
+// disks; the last snapshot and levels stay to be looked at.
+type ours struct {
+	chain    *chain
+	snapshot *probes.Snapshot
+	levels   *plugins.Levels
+}
+
+// newOurs judges from the first sample on: an agent that runs for long on a
+// node that has, so that no warm-up hides a false level.
+func newOurs(t *testing.T, l labelled.Label, first *probes.Sample) *ours {
+	t.Helper()
+	store, err := config.Open("", nil)
+	require.NoError(t, err)
+	c := *store.Current()
+	c.Plugins.WarmUp = 0
+	ch := newChain(&c, false, nil)
+	ch.set = plugins.NewSet(c.Plugins.Inner, learned(l, first))
+	ch.set.Warm()
+	return &ours{chain: ch}
+}
+
+// learned is what an agent that had watched the disks for a day would know.
+func learned(l labelled.Label, first *probes.Sample) plugins.Baselines {
+	b := plugins.Baselines{}
+	for i := range first.Disks {
+		d := &first.Disks[i]
+		await, told := l.Usual[d.Name]
+		if !told {
+			continue
+		}
+		u := plugins.Usual{Requests: 1e6, Seconds: 24 * 3600, Waited: 1e6 * await.Seconds()}
+		of := plugins.Baseline{Device: d.Name, Seen: first.Time}
+		for class := range of.Read {
+			of.Read[class], of.Write[class] = u, u
+		}
+		b[plugins.Key(d, first.BootID)] = of
+	}
+	return b
+}
+
+func (o *ours) judge(s *probes.Sample) (list []alarm) {
+	o.snapshot, o.levels = o.chain.judge(s)
+	for _, v := range o.levels.Verdicts {
+		if v.Level == plugins.None {
+			continue
+		}
+		a := alarm{v.Resource, "", v.Level}
+		if v.Scope != "node" {
+			a.scope = v.Scope
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// samples of a recording.
+func samples(t *testing.T, file string) []*probes.Sample {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	var list []*probes.Sample
+	_, err = probes.Play(f, func(s *probes.Sample) error {
+		list = append(list, s)
+		return nil
+	})
+	require.NoError(t, err)
+	return list
+}
+
+// spell is a time through which a judge said the same of one scope.
+type spell struct {
+	alarm
+	labelled.Span
+}
+
+// spells of a judge over a recording, a level and all below it.
+func spells(list []*probes.Sample, j judge) []spell {
+	var all []spell
+	on := map[alarm]int{}
+	for _, s := range list {
+		at := s.Time.Sub(list[0].Time).Seconds()
+		now := map[alarm]int{}
+		for _, a := range j.judge(s) {
+			i, was := on[a]
+			if !was {
+				i = len(all)
+				all = append(all, spell{a, labelled.Span{From: at}})
+			}
+			all[i].To = at
+			now[a] = i
+		}
+		on = now
+	}
+	return all
+}
+
+// besides says whether a node that stands still is a reason for what was said of
+// something else: what presses one resource so hard is felt at others.
+func besides(l labelled.Label, s spell) bool {
+	return slices.ContainsFunc(l.Want, func(w labelled.Want) bool {
+		return w.Level == plugins.Hard && s.From >= l.Load.From && s.To <= l.Load.To+leaves
+	})
+}
+
+// hardLabel wants memory hard, of a load from 10 to 60 s.
+func hardLabel(from, to float64) labelled.Label {
+	return labelled.Label{
+		Load: labelled.Span{From: 10, To: 60},
+		Want: []labelled.Want{{Span: labelled.Span{From: from, To: to}, Resource: plugins.Memory, Level: plugins.Hard}},
+	}
+}
+
+// leaves is how long after the load a level may stay: hysteresis.
+const leaves = 40
+
+// said is one judge on one recording.
+type said struct {
+	spells    []spell
+	falseHard []spell
+	falseSoft []spell
+	missed    []labelled.Want
+	near      string // how near it came to what it missed
+}
+
+// held holds what a judge said against the label. Of the resources that it does
+// not judge it misses nothing.
+func held(l labelled.Label, all []spell, judges ...plugins.Resource) said {
+	return heldTo(l, all, plugins.Hard, judges...)
+}
+
+// heldTo is held of a judge that has no higher level than this.
+func heldTo(l labelled.Label, all []spell, most plugins.Level, judges ...plugins.Resource) said {
+	r := said{spells: all}
+	for _, s := range all {
+		switch {
+		case asWanted(l, s) || s.level == plugins.Soft && besides(l, s):
+		case s.level == plugins.Hard:
+			r.falseHard = append(r.falseHard, s)
+		default:
+			r.falseSoft = append(r.falseSoft, s)
+		}
+	}
+	for _, w := range l.Want {
+		there := slices.ContainsFunc(all, func(s spell) bool {
+			of := s.resource == w.Resource && (s.scope == "" || s.scope == w.Scope)
+			return of && s.level >= min(w.Level, most) && s.From <= w.To && s.To >= w.From
+		})
+		if !there && !w.AtMost && slices.Contains(judges, w.Resource) {
+			r.missed = append(r.missed, w)
+		}
+	}
+	return r
+}
+
+func asWanted(l labelled.Label, s spell) bool {
+	return slices.ContainsFunc(l.Want, func(w labelled.Want) bool {
+		here := w.Resource == s.resource && (s.scope == "" || w.Scope == s.scope) && w.Level >= s.level
+		return here && s.From >= l.Load.From && s.To <= l.Load.To+leaves
+	})
+}
+
+// TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay is the proof over real
+// recordings, and docs/judgement.md its table.
+func TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay(t *testing.T) {
+	labels, err := labelled.Load(labelledSet)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, len(labels), 12)
+	healthy := 0
+	var rows []row
+	for _, l := range labels {
+		if l.Healthy() {
+			healthy++
+		}
+		t.Run(l.Name, func(t *testing.T) { rows = append(rows, judged(t, l)) })
+	}
+	assert.GreaterOrEqual(t, 2*healthy, len(labels), "half of the set is healthy")
+	if len(rows) == len(labels) { // else only some were asked for
+		golden(t, "../../../docs/judgement.md", document(rows))
+	}
+}
+
+// row is one recording before all judges.
+type row struct {
+	label   labelled.Label
+	seconds float64
+	bytes   int64
+	by      [4]said // ours, naive PSI, oomd, kubelet
+}
+
+func judged(t *testing.T, l labelled.Label) row {
+	t.Helper()
+	file := l.Recording(labelledSet)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	list := samples(t, file)
+	require.NotEmpty(t, list)
+	r := row{label: l, bytes: info.Size(), seconds: list[len(list)-1].Time.Sub(list[0].Time).Seconds()}
+	assert.Less(t, l.Load.To, r.seconds, "the load ends before the recording")
+	o := newOurs(t, l, list[0])
+	watched := watch{t: t, label: l, ours: o}
+	r.by[0] = held(l, spells(list, &watched), plugins.Memory, plugins.Disk, plugins.NetworkIO, plugins.CPU, plugins.Filesystem)
+	r.by[1] = heldTo(l, spells(list, &naivePSI{}), plugins.Soft, plugins.Memory, plugins.Disk)
+	var d oomd
+	var k kubelet
+	r.by[2], r.by[3] = held(l, spells(list, &d), plugins.Memory), held(l, spells(list, &k), plugins.Memory)
+	r.by[2].near, r.by[3].near = d.near(), k.near()
+	assert.Empty(t, r.by[0].falseHard, "a false hard evicts somebody for nothing")
+	for _, w := range r.by[0].missed {
+		assert.NotEqual(t, plugins.Hard, w.Level, "a hard level is missed: %+v", w)
+	}
+	watched.check()
+	for _, s := range r.by[0].falseSoft {
+		t.Logf("false soft: %+v", s)
+	}
+	return r
+}
+
+// watch looks at who is named while ours judges.
+type watch struct {
+	t     *testing.T
+	label labelled.Label
+	ours  *ours
+	first time.Time
+	right map[int]int // of each Want, how often the right one was named first
+	wrong map[int]map[string]int
+}
+
+func (w *watch) judge(s *probes.Sample) []alarm {
+	alarms := w.ours.judge(s)
+	if w.right == nil {
+		w.right, w.wrong, w.first = map[int]int{}, map[int]map[string]int{}, s.Time
+	}
+	at := s.Time.Sub(w.first).Seconds()
+	for i, want := range w.label.Want {
+		for _, v := range w.ours.levels.Verdicts {
+			of := v.Resource == want.Resource && (want.Scope == "" || want.Scope == v.Scope)
+			if of && v.Level > plugins.None && at <= want.To {
+				w.names(i, want, v)
+			}
+		}
+	}
+	return alarms
+}
+
+func (w *watch) names(i int, want labelled.Want, v plugins.Verdict) {
+	if want.Nobody {
+		require.Empty(w.t, v.Candidates, "nobody may be named: %s", v.Reason)
+		return
+	}
+	if len(v.Candidates) == 0 || v.Pressing == plugins.None { // nobody goes for a pressure that is gone, as whoever made it may be
+		return
+	}
+	if first := v.Candidates[0]; strings.Contains(first.Cgroup+first.PodUID, want.Culprit) {
+		w.right[i]++
+	} else {
+		if w.wrong[i] == nil {
+			w.wrong[i] = map[string]int{}
+		}
+		w.wrong[i][first.Cgroup]++
+	}
+}
+
+// check holds who was named against the label.
+func (w *watch) check() {
+	for i, want := range w.label.Want {
+		if want.Culprit != "" {
+			assert.Positive(w.t, w.right[i], "%s is never named", want.Culprit)
+			assert.Empty(w.t, w.wrong[i], "somebody else is named first for %s %s", want.Resource, want.Scope)
+		}
+	}
+}
+
+func (s spell) String() string {
+	of := string(s.resource)
+	if s.scope != "" {
+		of += " " + s.scope
+	}
+	return fmt.Sprintf("%s %s %.0f–%.0f s", of, s.level, s.From, s.To)
+}

@@ -1,0 +1,204 @@
+package replay
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// moment of a sample.
+type moment struct {
+	time   time.Time
+	offset time.Duration // from the first sample
+	step   time.Duration // from the sample before
+	gap    bool          // nothing was seen in that step
+}
+
+// scopes keeps what plugins said of their scopes.
+type scopes struct {
+	list    []*scope
+	omitted uint64
+	at      map[key]*scope
+}
+
+type key struct{ plugin, scope string }
+
+// scope of one plugin.
+type scope struct {
+	report Scope
+	said   bool // in the last sample
+	absent bool // there, a measurement was
+	trace  trace[Rules]
+}
+
+// add takes in what was said at one moment, and tells the levels that changed.
+func (l *scopes) add(at moment, levels *plugins.Levels) []Change {
+	for _, s := range l.list {
+		s.spend(at)
+		s.said = false
+	}
+	var changes []Change
+	for i := range levels.Verdicts {
+		v := &levels.Verdicts[i]
+		s := l.of(v)
+		if s == nil {
+			continue
+		}
+		s.said = true
+		if c, changed := s.add(at, v); changed {
+			changes = append(changes, c)
+		}
+	}
+	for _, s := range l.list {
+		if !s.said {
+			changes = append(changes, s.end(at, evict.Unjudged)...)
+		}
+	}
+	return changes
+}
+
+// of finds the scope of a verdict; nil when there are too many.
+func (l *scopes) of(v *plugins.Verdict) *scope {
+	k := key{v.Plugin, v.Scope}
+	if s := l.at[k]; s != nil {
+		return s
+	}
+	if len(l.list) == maxScopes {
+		l.omitted++
+		return nil
+	}
+	if l.at == nil {
+		l.at = map[key]*scope{}
+	}
+	s := &scope{report: Scope{Plugin: v.Plugin, Scope: v.Scope, Resource: v.Resource}}
+	l.at[k], l.list = s, append(l.list, s)
+	return s
+}
+
+// end ends every level that is on.
+func (l *scopes) end(at moment, why string) []Change {
+	var changes []Change
+	for _, s := range l.list {
+		changes = append(changes, s.end(at, why)...)
+	}
+	return changes
+}
+
+// reports in the order of plugins and scopes as they first came.
+func (l *scopes) reports() []Scope {
+	list := make([]Scope, 0, len(l.list))
+	for _, s := range l.list {
+		s.report.Points = append([]Point[Rules]{}, s.trace.points...)
+		list = append(list, s.report)
+	}
+	return list
+}
+
+// spend counts the time since the last sample for what was said then.
+func (s *scope) spend(at moment) {
+	seconds := at.step.Seconds()
+	r := &s.report
+	switch {
+	case !s.said:
+	case at.gap:
+		r.UnseenSeconds += seconds
+	case r.Level == plugins.Hard:
+		r.HardSeconds += seconds
+	case r.Level == plugins.Soft:
+		r.SoftSeconds += seconds
+	default:
+		r.NoneSeconds += seconds
+		if s.absent {
+			r.UnjudgedSeconds += seconds
+		}
+	}
+}
+
+func (s *scope) add(at moment, v *plugins.Verdict) (Change, bool) {
+	r := &s.report
+	r.Unit, r.Operator = v.Unit, v.Operator
+	s.absent = v.Absent != ""
+	r.Absent = cmp.Or(v.Absent, r.Absent)
+	now := Rules{Level: v.Level}
+	now.Soft, r.Soft = compared(v, plugins.Soft, at, r.Soft)
+	now.Hard, r.Hard = compared(v, plugins.Hard, at, r.Hard)
+	s.trace.add(at.offset.Seconds(), at.gap, now, s.worst)
+	was := r.Level
+	if v.Level == was {
+		return Change{}, false
+	}
+	r.Level = v.Level
+	switch {
+	case v.Level == plugins.Hard:
+		r.RoseToHard++
+	case v.Level == plugins.Soft && was == plugins.None:
+		r.RoseToSoft++
+	}
+	return Change{
+		Time: at.time, OffsetSeconds: at.offset.Seconds(), Plugin: v.Plugin, Scope: v.Scope, From: was, To: v.Level,
+		Observed: v.Observed, Operator: v.Operator, Threshold: v.Threshold, Unit: v.Unit, Reason: v.Reason,
+	}, true
+}
+
+// end is the change of a level that ends because nothing is said any more.
+func (s *scope) end(at moment, why string) []Change {
+	was := s.report.Level
+	if was == plugins.None {
+		return nil
+	}
+	s.report.Level = plugins.None
+	return []Change{{
+		Time: at.time, OffsetSeconds: at.offset.Seconds(), Plugin: s.report.Plugin, Scope: s.report.Scope,
+		From: was, To: plugins.None, Reason: why,
+	}}
+}
+
+// compared is the comparison of a rule that the verdict is about, the one in
+// the verdict's own unit, and the worst of it so far.
+func compared(v *plugins.Verdict, rule plugins.Level, at moment, worst *Extreme) (Comparison, *Extreme) {
+	i := -1
+	for j, e := range v.Evidence {
+		same := e.Rule == rule && e.Unit == v.Unit && e.Operator == v.Operator
+		if same && (i < 0 || e.Observed == v.Observed && v.Evidence[i].Observed != v.Observed) {
+			i = j // of several, such as a link's two directions, the one that the verdict shows
+		}
+	}
+	if i < 0 {
+		return Comparison{}, worst
+	}
+	e := v.Evidence[i]
+	c := Comparison{Observed: e.Observed}
+	c.Threshold = some(e.Threshold)
+	observed, ok := e.Observed.Get()
+	if ok && (worst == nil || beyond(v.Operator, observed, worst.Observed)) {
+		worst = &Extreme{What: e.What, Observed: observed, Threshold: e.Threshold, Time: at.time, OffsetSeconds: at.offset.Seconds()}
+	}
+	return c, worst
+}
+
+// beyond says whether a is further in the direction of a comparison than b.
+func beyond(operator string, a, b float64) bool {
+	if operator == "<" || operator == "<=" {
+		return a < b
+	}
+	return a > b
+}
+
+// worst of two moments, value by value.
+func (s *scope) worst(a, b Rules) Rules {
+	a.Level = max(a.Level, b.Level)
+	a.Soft = s.worse(a.Soft, b.Soft)
+	a.Hard = s.worse(a.Hard, b.Hard)
+	return a
+}
+
+func (s *scope) worse(a, b Comparison) Comparison {
+	x, ok1 := a.Observed.Get()
+	y, ok2 := b.Observed.Get()
+	if !ok1 || ok2 && beyond(s.report.Operator, y, x) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,142 @@
+package replay
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+//go:embed plot.svg.tmpl
+var plotTemplate string
+
+// plot is what the template draws: words and geometry, nothing left to
+// compute. Across it is measured in percent, so that it is as wide as its
+// reader; down in pixels, so that text is never scaled.
+type plot struct {
+	Height      int
+	Title, Desc string
+	Texts       []plotText
+	Keys        []plotKey
+	Areas       []area
+	Tags        []plotText
+	Marks       []mark
+}
+
+type plotText struct {
+	Class, X string
+	Y        int
+	Text     string
+}
+
+// plotKey is an entry of the legend.
+type plotKey struct {
+	X     string
+	Y     int
+	Line  bool
+	Class string
+	Text  string
+}
+
+// area has a thousand units across and its own pixels down.
+type area struct {
+	Y, H  int
+	Label string
+	Bands []band
+	Grid  []string
+	Lines []polyline
+}
+
+type band struct{ Class, X, Y, W, H, Title string }
+
+type polyline struct{ Class, Points string }
+
+type mark struct {
+	X      string
+	Y      int
+	Number string
+	Title  string
+}
+
+const (
+	// lineRunes of text fit into a width of 400 pixels.
+	lineRunes = 53
+	// stripsShown and decisionsListed are as many as a reader takes in.
+	stripsShown, decisionsListed, marksShown = 12, 12, 200
+	lineHeight, stripHeight, stallHeight     = 16, 76, 34
+	levelHeight                              = 10 // below each strip
+)
+
+// WriteSVG writes a report as one plot that needs nothing else: no script, no
+// font, no other file.
+func WriteSVG(w io.Writer, r *Report) error {
+	t, err := template.New("plot").Parse(plotTemplate)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, draw(r))
+}
+
+// draw lays a report out, from the top down.
+func draw(r *Report) *plot {
+	p := &plot{Title: view.Printable(r.headline()), Height: 8}
+	p.text("head", wrap(r.headline())...)
+	var desc []string
+	for _, t := range append(r.played(), r.judgedBy()) {
+		p.text("quiet", wrap(t)...)
+		desc = append(desc, view.Printable(t))
+	}
+	p.legend()
+	p.text("quiet", "Drawn is what a rule is named by; a level needs all of", "its comparisons, which -o table has.")
+	shown, more := r.nearest()
+	for _, s := range shown {
+		p.strip(r, s)
+		desc = append(desc, view.Printable(s.text()))
+	}
+	if more > 0 {
+		p.text("quiet", fmt.Sprintf("and %d more, none of them nearer to a line", more))
+	}
+	p.decisions(r)
+	p.stalls(r)
+	p.axis(r)
+	p.list(r)
+	p.Height += lineHeight
+	p.text("name", "Not known in a replay")
+	for _, n := range r.NotKnown {
+		p.text("quiet", wrap(n)...)
+	}
+	p.Desc = strings.Join(desc, ". ")
+	p.Height += 12
+	return p
+}
+
+// text puts lines below what is there.
+func (p *plot) text(class string, lines ...string) {
+	for _, l := range lines {
+		p.Height += lineHeight
+		if class == "head" {
+			p.Height += 4
+		}
+		p.Texts = append(p.Texts, plotText{class, "2%", p.Height, l})
+	}
+}
+
+func (p *plot) legend() {
+	p.Height += 6
+	for i, k := range []plotKey{
+		{Line: true, Class: "thick", Text: "hard rule · all"},
+		{Line: true, Class: "at-hard", Text: "line of hard"},
+		{Class: "hard", Text: "level hard"},
+		{Line: true, Class: "thin", Text: "soft rule · some"},
+		{Line: true, Class: "at-soft", Text: "line of soft"},
+		{Class: "soft", Text: "level soft"},
+		{Class: "gap", Text: "not seen"},
+	} {
+		k.X, k.Y = []string{"2%", "37%", "69%"}[i%3], p.Height+i/3*18
+		p.Keys = append(p.Keys, k)
+	}
+	p.Height += 52
+}

@@ -1,0 +1,138 @@
+package replay
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// nearest are the scopes that were the longest at a level or the nearest to
+// one, in the report's order, and how many are left out.
+func (r *Report) nearest() (shown []*Scope, more int) {
+	var all []*Scope
+	for i := range r.Scopes {
+		all = append(all, &r.Scopes[i])
+	}
+	if len(all) <= stripsShown {
+		return all, 0
+	}
+	slices.SortStableFunc(all, func(a, b *Scope) int {
+		x, y := a.nearness(), b.nearness()
+		return slices.Compare(y[:], x[:])
+	})
+	some := map[*Scope]bool{}
+	for _, s := range all[:stripsShown] {
+		some[s] = true
+	}
+	for i := range r.Scopes {
+		if some[&r.Scopes[i]] {
+			shown = append(shown, &r.Scopes[i])
+		}
+	}
+	return shown, len(all) - stripsShown
+}
+
+func (s *Scope) nearness() [3]float64 {
+	near := 0.0
+	for _, e := range []*Extreme{s.Soft, s.Hard} {
+		if e != nil && e.Threshold > 0 && e.Observed > 0 {
+			ratio := e.Observed / e.Threshold
+			if beyond(s.Operator, 0, 1) { // less is worse
+				ratio = 1 / ratio
+			}
+			near = max(near, ratio)
+		}
+	}
+	return [3]float64{s.HardSeconds, s.SoftSeconds, near}
+}
+
+// strip is a plugin's comparison over time.
+func (p *plot) strip(r *Report, s *Scope) {
+	p.Height += 8
+	p.text("name", wrap(s.title()+": "+s.spent())...)
+	p.text("quiet", wrap(s.lines())...)
+	if text := s.unjudged(); text != "" {
+		p.text("quiet", wrap(text)...)
+	}
+	top := s.scale()
+	a := area{Y: p.Height + 6, H: stripHeight, Label: view.Printable(s.text())}
+	a.gaps(r)
+	at := func(v float64) float64 { return stripHeight - 1 - (stripHeight-4)*v/top }
+	for _, l := range []struct {
+		class string
+		of    func(Rules) probes.Opt[float64]
+	}{
+		{"at-soft", func(v Rules) probes.Opt[float64] { return v.Soft.Threshold }},
+		{"at-hard", func(v Rules) probes.Opt[float64] { return v.Hard.Threshold }},
+		{"thin", func(v Rules) probes.Opt[float64] { return v.Soft.Observed }},
+		{"thick", func(v Rules) probes.Opt[float64] { return v.Hard.Observed }},
+	} {
+		a.Lines = append(a.Lines, lines(r, s.Points, l.class, at, l.of)...)
+	}
+	p.tags(s, a.Y, at)
+	levels := area{Y: a.Y + a.H + 2, H: levelHeight, Label: view.Printable(s.title() + ": level over time")}
+	levels.gaps(r)
+	levels.Bands = append(levels.Bands, s.bands(r)...)
+	a.Bands = append(a.Bands, tall(s.bands(r))...)
+	p.Areas = append(p.Areas, a, levels)
+	p.Height = levels.Y + levels.H
+}
+
+// lines says in words where the lines are, and what the scale is.
+func (s *Scope) lines() string {
+	var parts []string
+	last := Rules{}
+	if n := len(s.Points); n > 0 {
+		last = s.Points[n-1].Value
+	}
+	for _, l := range []struct {
+		name string
+		is   Comparison
+	}{{"soft", last.Soft}, {"hard", last.Hard}} {
+		if v, ok := l.is.Threshold.Get(); ok {
+			parts = append(parts, l.name+" "+sign(s.Operator)+" "+view.Quantity(v, s.Unit))
+		}
+	}
+	return strings.Join(append(parts, "scale 0 to "+view.Quantity(s.scale(), s.Unit)), " · ")
+}
+
+// headroom above the highest that is drawn, for the name of its line.
+const headroom = 1.2
+
+// scale is what the height of a strip is.
+func (s *Scope) scale() float64 {
+	top := 0.0
+	for _, p := range s.Points {
+		for _, c := range []Comparison{p.Value.Soft, p.Value.Hard} {
+			observed, _ := c.Observed.Get()
+			threshold, _ := c.Threshold.Get()
+			top = max(top, observed, threshold)
+		}
+	}
+	if top <= 0 {
+		return 1
+	}
+	return top * headroom
+}
+
+// tags name the lines where they begin, unless they are too close together.
+func (p *plot) tags(s *Scope, y int, at func(float64) float64) {
+	if len(s.Points) == 0 {
+		return
+	}
+	first := s.Points[0].Value
+	before := -100.0
+	for _, l := range []struct {
+		name string
+		is   Comparison
+	}{{"hard", first.Hard}, {"soft", first.Soft}} {
+		v, ok := l.is.Threshold.Get()
+		if !ok || at(v)-before < 11 && before-at(v) < 11 {
+			continue
+		}
+		before = at(v)
+		p.Tags = append(p.Tags, plotText{Y: y + max(10, int(before)-2), Text: l.name})
+	}
+}

@@ -1,0 +1,202 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+// WriteTable writes a report for a person: what was played, a line for each
+// change, decision and gap, and a summary.
+func WriteTable(w io.Writer, r *Report) error {
+	var b strings.Builder
+	for _, line := range r.head() {
+		b.WriteString(view.Printable(line) + "\n")
+	}
+	b.WriteString("\n")
+	if err := columns(&b, append([][]string{{"TIME (UTC)", "AFTER", "PLUGIN", "SCOPE", "LEVEL", "OBSERVED", "WHY"}}, r.lines()...)); err != nil {
+		return err
+	}
+	if text := r.Omitted.text(); text != "" {
+		b.WriteString(text + "\n")
+	}
+	b.WriteString("\n")
+	if err := columns(&b, r.summary()); err != nil {
+		return err
+	}
+	for i := range r.Scopes {
+		if text := r.Scopes[i].unjudged(); text != "" {
+			b.WriteString(view.Printable(r.Scopes[i].title()+": "+text) + "\n")
+		}
+	}
+	b.WriteString("\nNot known in a replay:\n")
+	for _, n := range r.NotKnown {
+		b.WriteString("  " + n + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// head says what was played, and by what it was judged.
+func (r *Report) head() []string {
+	var lines []string
+	for _, f := range r.Recordings {
+		text := fmt.Sprintf("%s: %d samples", f.File, f.Samples)
+		if f.Samples > 0 {
+			text += fmt.Sprintf(", %s to %s UTC, Linux %s, %s", view.Stamp(f.Start), view.Stamp(f.End), f.Kernel, f.Command)
+		}
+		if f.CutShort {
+			text += "; cut short: its writer was killed or still writes"
+		}
+		lines = append(lines, text)
+	}
+	if r.Failed != "" {
+		lines = append(lines, "it could not go on: "+r.Failed)
+	}
+	return append(lines, r.judgedBy())
+}
+
+func (r *Report) judgedBy() string {
+	config := r.Config
+	if config == "" {
+		config = "the default configuration"
+	}
+	warm := "as by an agent that has run for long"
+	if r.WarmUp {
+		warm = "as by an agent that has just started"
+	}
+	return "judged by " + config + ", " + warm
+}
+
+// line of the table, at its place in time.
+type line struct {
+	offset float64
+	order  int // of those at one time
+	cells  []string
+}
+
+func (r *Report) lines() [][]string {
+	var all []line
+	for _, g := range r.Gaps {
+		all = append(all, line{g.OffsetSeconds, 0, cells(g.Time, g.OffsetSeconds, "", "", "gap", "", view.Age(seconds(g.Seconds))+" not seen: "+g.Why)})
+	}
+	for i := range r.Changes {
+		c := &r.Changes[i]
+		all = append(all, line{c.OffsetSeconds, 1, cells(c.Time, c.OffsetSeconds, c.Plugin, c.Scope, c.From.String()+" → "+c.To.String(), c.text(), c.Reason)})
+	}
+	for i := range r.Decisions {
+		if d := &r.Decisions[i]; d.Code != evict.CodeEnded { // the change of level says so
+			all = append(all, line{d.OffsetSeconds, 2, cells(d.Time, d.OffsetSeconds, "", "", "decision", "", d.text())})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b line) int {
+		if a.offset != b.offset {
+			if a.offset < b.offset {
+				return -1
+			}
+			return 1
+		}
+		return a.order - b.order
+	})
+	var rows [][]string
+	for _, l := range all {
+		rows = append(rows, l.cells)
+	}
+	if len(rows) == 0 {
+		rows = append(rows, []string{"no level has changed, and nothing was decided"})
+	}
+	return rows
+}
+
+func cells(t time.Time, offset float64, rest ...string) []string {
+	return append([]string{view.Stamp(t), view.Age(seconds(offset))}, rest...)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// text is the observed value against the line.
+func (c *Change) text() string {
+	observed := view.Optional(c.Observed, func(v float64) string { return view.Quantity(v, c.Unit) })
+	threshold, ok := c.Threshold.Get()
+	if !ok {
+		return observed
+	}
+	return observed + " (" + sign(c.Operator) + " " + view.Quantity(threshold, c.Unit) + ")"
+}
+
+func sign(operator string) string {
+	return strings.NewReplacer(">=", "≥", "<=", "≤").Replace(operator)
+}
+
+// text is who would go and why, or why nobody would.
+func (d *Decision) text() string {
+	if c, some := d.Going(); some {
+		return "would evict " + c.Name + ": " + c.Why
+	}
+	text := d.Reason
+	if d.Code != evict.CodeSoft { // which says the same
+		text = view.DecisionText(&d.Decision) + ": " + text
+	}
+	if len(d.Candidates) > 0 && d.Code == evict.CodeNobody {
+		text += fmt.Sprintf("; named first of %d: %s, %s", len(d.Candidates)+d.Omitted, d.Candidates[0].Name, d.Candidates[0].Why)
+	}
+	return text
+}
+
+// text tells what the bounds left out.
+func (o Omitted) text() string {
+	if o == (Omitted{}) {
+		return ""
+	}
+	return fmt.Sprintf("and %d changes, %d decisions, %d gaps and %d verdicts about further scopes that are not listed", o.Changes, o.Decisions, o.Gaps, o.Scopes)
+}
+
+// summary is a row for each plugin and scope.
+func (r *Report) summary() [][]string {
+	rows := [][]string{{"PLUGIN", "SCOPE", "NONE", "SOFT", "HARD", "NOT SEEN", "TO SOFT", "TO HARD", "WORST FOR SOFT", "WORST FOR HARD"}}
+	for i := range r.Scopes {
+		s := &r.Scopes[i]
+		rows = append(rows, []string{
+			s.Plugin, s.Scope, view.Age(seconds(s.NoneSeconds)), view.Age(seconds(s.SoftSeconds)), view.Age(seconds(s.HardSeconds)), view.Age(seconds(s.UnseenSeconds)),
+			view.Count(s.RoseToSoft), view.Count(s.RoseToHard), s.extreme(s.Soft), s.extreme(s.Hard),
+		})
+	}
+	return rows
+}
+
+// unjudged is for how long it was not judged in full, and why.
+func (s *Scope) unjudged() string {
+	if s.UnjudgedSeconds == 0 {
+		return ""
+	}
+	return "not judged in full for " + view.Age(seconds(s.UnjudgedSeconds)) + ", last: " + s.Absent
+}
+
+// extreme is the worst that was observed for a rule, and when.
+func (s *Scope) extreme(e *Extreme) string {
+	if e == nil {
+		return view.Unknown
+	}
+	return fmt.Sprintf("%s (%s %s) at %s", view.Quantity(e.Observed, s.Unit), sign(s.Operator), view.Quantity(e.Threshold, s.Unit), view.Clock(e.Time))
+}
+
+// columns writes rows that line up; what others named is made printable.
+func columns(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = view.Printable(row[i])
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	return t.Flush()
+}
+
+// WriteJSON writes a report for programs.
+func WriteJSON(w io.Writer, r *Report) error { return view.WriteJSON(w, r) }

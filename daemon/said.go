@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// said carries what outer plugins say from the rounds to the recording.
+type said struct {
+	newest atomic.Pointer[[]plugins.Verdict] // nil: no round since the last sample
+	kept   string                            // of the sample loop alone: what was recorded last
+}
+
+func (s *said) hear(v []plugins.Verdict) { s.newest.Store(&v) }
+
+// with is a sample with what was said since the one before, if that is something
+// new.
+func (s *said) with(sample *probes.Sample) (*probes.Sample, error) {
+	newest := s.newest.Swap(nil)
+	if newest == nil || len(*newest) == 0 && s.kept == "" {
+		return sample, nil
+	}
+	text, err := json.Marshal(*newest)
+	if err != nil {
+		return nil, fmt.Errorf("what plugins said: %w", err)
+	}
+	if string(text) == s.kept {
+		return sample, nil
+	}
+	s.kept = string(text)
+	more := *sample
+	more.Said = text
+	return &more, nil
+}

@@ -1,0 +1,196 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// partiesShown of each kind; the page and the API have more.
+const partiesShown = 3
+
+// contention shows who hurts whom in about room lines: in full while there is
+// room for that, what is left in a line each. Where it is tight, the devices on
+// which nobody waits stand in the heading.
+func (f *frame) contention(s *view.State, room int) {
+	list := s.Contention()
+	if len(list) == 0 {
+		return
+	}
+	head := "WHO HURTS WHOM"
+	if w := s.Snapshot.WindowSeconds; w > 0 {
+		head += " " + view.Seconds(w)
+	}
+	list, quiet := f.worth(list, room)
+	f.add(line{{head, dim}, {quiet, plain}})
+	room -= 1 + len(list)
+	for i := range list {
+		c := &list[i]
+		rows := f.parties(c)
+		if c.State == probes.ContentionBusy || len(rows) > room {
+			f.add(f.contentionLine(c))
+			continue
+		}
+		room -= len(rows)
+		f.add(append([]line{contentionHead(c)}, rows...)...)
+	}
+	f.gap()
+}
+
+// worth parts the list into those that get lines, the longest waits first
+// chosen, and a word on the others.
+func (f *frame) worth(list []probes.Contention, room int) (shown []probes.Contention, others string) {
+	n := len(list)
+	for n > 0 && !f.roomy && list[n-1].State == probes.ContentionBusy {
+		n--
+	}
+	shown = view.Busiest(list[:n], max(1, room-1), view.Waits)
+	var left []string
+	for i := range list {
+		if !slices.ContainsFunc(shown, func(c probes.Contention) bool { return place(&c) == place(&list[i]) }) {
+			left = append(left, place(&list[i]))
+		}
+	}
+	switch {
+	case len(left) == 0:
+		return shown, ""
+	case len(shown) == n && n < len(list):
+		return shown, "  busy without contention: " + strings.Join(left, ", ")
+	}
+	return shown, fmt.Sprintf("  and %d more: %s", len(left), strings.Join(left, ", "))
+}
+
+// place is the device, or else the resource.
+func place(c *probes.Contention) string {
+	if c.Device != "" {
+		return c.Device
+	}
+	return string(c.Resource)
+}
+
+func contentionHead(c *probes.Contention) line {
+	l := line{{place(c), bold}, {"  ", plain}, {view.ContentionText(c), contentionStyle(c.State)}}
+	if c.State == probes.ContentionBusy {
+		return l
+	}
+	return append(l, span{"  coverage " + view.Optional(c.Coverage, view.Ratio), plain})
+}
+
+func contentionStyle(s probes.ContentionState) style {
+	switch s {
+	case probes.ContentionSuffers:
+		return yellow
+	case probes.ContentionBusy:
+		return dim
+	}
+	return bold
+}
+
+// contentionLine is one in short: the first of each kind.
+func (f *frame) contentionLine(c *probes.Contention) line {
+	l := contentionHead(c)
+	left := f.width
+	for _, s := range l {
+		left -= columns(s.text)
+	}
+	const numbers = 9 + 15 // of both kinds
+	s, waits := view.Sufferer(c)
+	waits = waits && c.State != probes.ContentionBusy
+	names := left - 9
+	if waits {
+		names = (left - numbers) / 2
+	}
+	names = max(8, names)
+	if len(c.Culprits) > 0 {
+		l = append(l, span{"  " + view.Ratio(c.Culprits[0].Share) + " ", plain}, span{middle(c.Culprits[0].Name, names), bold})
+	}
+	if waits {
+		l = append(l, span{"  waits " + view.Ratio(s.Waited) + " ", plain}, span{middle(s.Name, names), bold})
+	}
+	return l
+}
+
+// widest is where names end however wide the terminal is: sides that are far
+// apart are hard to read together.
+const widest = 140
+
+// parties are culprits beside sufferers: the names share what the numbers
+// leave.
+func (f *frame) parties(c *probes.Contention) []line {
+	const numbers = 2 + 6 + 2 + 9 + 2 + 2 + 6 + 2 // all but the names
+	names := max(8, (min(f.width, widest)-numbers)/2)
+	n := min(partiesShown, max(len(c.Culprits), len(c.Sufferers)))
+	rows := make([]line, 0, n+1)
+	for i := range n {
+		left, right := culprit(c, i, names), sufferer(c, i, names)
+		if len(right) > 0 {
+			left[len(left)-1].text += strings.Repeat(" ", max(0, names+23-width(left)))
+		}
+		rows = append(rows, append(left, right...))
+	}
+	left, right := moreOf(len(c.Culprits), c.MoreCulprits), moreOf(len(c.Sufferers), c.MoreSufferers)
+	if left+right != "" {
+		rows = append(rows, line{{"  " + fit(left, names+21, false) + right, dim}})
+	}
+	return rows
+}
+
+func culprit(c *probes.Contention, i, width int) line {
+	text := ""
+	switch {
+	case i < len(c.Culprits):
+		p := &c.Culprits[i]
+		return line{
+			{"  " + fit(view.Ratio(p.Share), 6, true) + "  " + fit(view.ByteRate(p.BytesPerSecond), 9, true) + "  ", plain},
+			{middle(p.Name, width), bold},
+			{"", plain},
+		}
+	case i == 0:
+		text = "no workload is seen to use it"
+	}
+	return line{{"  " + text, dim}}
+}
+
+func width(l line) int {
+	all := 0
+	for _, s := range l {
+		all += columns(s.text)
+	}
+	return all
+}
+
+func sufferer(c *probes.Contention, i, width int) line {
+	if i >= len(c.Sufferers) {
+		return nil // where there is none the line above says why
+	}
+	p := &c.Sufferers[i]
+	name := p.Name
+	if p.Lowest {
+		name += " (lowest)"
+	}
+	return line{{fit(view.Ratio(p.Waited), 6, true) + "  ", plain}, {middle(name, width), bold}}
+}
+
+// moreOf is how many of a list are not shown; empty for none.
+func moreOf(listed, beyond int) string {
+	if n := max(0, listed-partiesShown) + beyond; n > 0 {
+		return fmt.Sprintf("and %d more", n)
+	}
+	return ""
+}
+
+// middle leaves the middle of a long name out: what tells two pods of one owner
+// apart is the end.
+func middle(s string, width int) string {
+	s = view.Printable(s)
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	r := []rune(s)
+	tail := (width - 1) / 2
+	return string(r[:width-1-tail]) + "…" + string(r[len(r)-tail:])
+}

@@ -1,0 +1,135 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// contending is a calm node with these contentions.
+func contending(list ...probes.Contention) *view.State {
+	s := *scenes.Calm()
+	n := *s.Snapshot
+	n.Contention = list
+	s.Snapshot = &n
+	return &s
+}
+
+func onDisk(device string, state probes.ContentionState) probes.Contention {
+	return probes.Contention{Resource: probes.SharedDisk, Device: device, State: state, Coverage: probes.Some(0.94)}
+}
+
+func culpritNamed(name string, share float64) probes.Culprit {
+	return probes.Culprit{Party: probes.Party{Name: name}, Share: share, BytesPerSecond: share * 1e8}
+}
+
+func suffererNamed(name string, waited float64) probes.Sufferer {
+	return probes.Sufferer{Party: probes.Party{Name: name}, Waited: waited}
+}
+
+// after is the line with the words and those below it.
+func after(t *testing.T, frame, words string) []string {
+	t.Helper()
+	lines := strings.Split(frame, "\n")
+	for i, l := range lines {
+		if strings.Contains(l, words) {
+			return lines[i:]
+		}
+	}
+	require.Fail(t, "not found", "%q in\n%s", words, frame)
+	return nil
+}
+
+func TestWhoHurtsWhomStandsFirstBelowTheHeader(t *testing.T) {
+	for _, size := range [][2]int{{80, 24}, {120, 40}} {
+		frame := frameOf(scenes.Contended(), size[0], size[1], false)
+		hurt, judged := strings.Index(frame, "WHO HURTS WHOM 10.0 s"), strings.Index(frame, "memory-stall")
+		assert.Positive(t, hurt)
+		assert.Less(t, hurt, judged)
+		lines := after(t, frame, "nvme0n1  contention  coverage 94.3 %")
+		assert.Regexp(t, `^ +66\.0 % +380 MB/s +batch-.*x2k9p +33\.9 % +payments-.*them-0$`, lines[1], "the culprit beside the sufferer")
+		assert.Regexp(t, `^ +and 13 more +and 12 more$`, lines[4])
+	}
+}
+
+func TestADeviceOnWhichNobodyWaitsIsOneShortLine(t *testing.T) {
+	busy := onDisk("nvme0n1", probes.ContentionBusy)
+	busy.Culprits = []probes.Culprit{culpritNamed("backup.service", 0.97)}
+	lines := after(t, frameOf(contending(busy), 120, 40, false), "WHO HURTS WHOM")
+	assert.Equal(t, []string{"nvme0n1  busy, nobody waits  97.0 % backup.service", ""}, lines[1:3])
+	lines = after(t, frameOf(contending(busy, onDisk("sda", probes.ContentionBusy)), 80, 24, false), "WHO HURTS WHOM")
+	assert.Equal(t, "WHO HURTS WHOM 10.0 s  busy without contention: nvme0n1, sda", lines[0], "where it is tight it costs no line")
+	assert.True(t, strings.HasPrefix(lines[1], "memory-stall"))
+}
+
+func TestWhereNothingIsInUseNothingIsSaid(t *testing.T) {
+	assert.NotContains(t, frameOf(contending(), 80, 24, false), "WHO HURTS WHOM")
+}
+
+func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
+	c := onDisk("sda", probes.ContentionUnknown)
+	c.Absent.Because("sufferers", "no PSI")
+	c.Culprits = []probes.Culprit{culpritNamed("backup.service", 0.97)}
+	frame := frameOf(contending(c), 80, 24, false)
+	assert.Contains(t, frame, "sda  not known who waits  coverage 94.0 %")
+	assert.NotContains(t, frame, "nobody waits")
+}
+
+func TestOneSideThatIsEmptySaysSo(t *testing.T) {
+	c := onDisk("sda", probes.ContentionSuffers)
+	c.Sufferers = []probes.Sufferer{suffererNamed("web/db", 0.4)}
+	assert.Regexp(t, `^ +no workload is seen to use it +40\.0 % +web/db$`, after(t, frameOf(contending(c), 80, 24, false), "sda  contention")[1])
+}
+
+func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {
+	var list []probes.Contention
+	for i := range 40 {
+		c := onDisk(fmt.Sprintf("sd%02d", i), probes.ContentionSuffers)
+		c.Culprits, c.Sufferers = []probes.Culprit{culpritNamed("backup.service", 0.9)}, []probes.Sufferer{suffererNamed("web/db", 0.4)}
+		list = append(list, c)
+	}
+	frame := frameOf(contending(list...), 80, 24, false)
+	assert.Contains(t, frame, "and 32 more: sd08, sd09")
+	list[20].Sufferers = []probes.Sufferer{suffererNamed("web/db", 0.9)}
+	assert.Contains(t, frameOf(contending(list...), 80, 24, false), "waits 90.0 % web/db", "the longest wait is shown")
+	assert.Contains(t, frame, "memory-stall none")
+	assert.Contains(t, frame, "sd07  contention  coverage 94.0 %  90.0 % backu…rvice  waits 40.0 % web/db")
+	assert.Equal(t, 40, strings.Count(frameOf(contending(list...), 120, 1000, false), "contention  coverage"), "without a terminal all of it is shown")
+}
+
+func TestALongNameKeepsItsEnds(t *testing.T) {
+	assert.Equal(t, "payment…5-x2k9p", middle("payments/checkout-7d9c8b6f5-x2k9p", 15))
+	for width := 1; width < 40; width++ {
+		got := middle("payments/checkout-7d9c8b6f5-x2k9p", width)
+		assert.LessOrEqual(t, utf8.RuneCountInString(got), width)
+	}
+	assert.Equal(t, "web/a", middle("web/a", 5))
+	assert.Equal(t, `\x1b[2J`, middle("\x1b[2J", 20))
+}
+
+func TestCalmDevicesOfAPluginShareALine(t *testing.T) {
+	s := scenes.Contended()
+	for i := range 12 {
+		v := s.Levels.Verdicts[3]
+		v.Scope = fmt.Sprintf("sd%c", 'c'+i)
+		s.Levels.Verdicts = append(s.Levels.Verdicts, v)
+	}
+	blind := s.Levels.Verdicts[3]
+	blind.Scope, blind.Absent = "sdz", "no PSI"
+	s.Levels.Verdicts = append(s.Levels.Verdicts, blind)
+	frame := frameOf(s, 200, 60, false)
+	assert.Contains(t, frame, "disk-contention none  sda 14.0 ms  sdb 4.0 ms  sdc 4.0 ms")
+	assert.Contains(t, frame, "disk-contention nvme0n1 soft for 40 s")
+	assert.Contains(t, frame, "disk-contention sdz none for 3 h", "what was not judged in full stands apart")
+	assert.Equal(t, 3+1, strings.Count(frame, "disk-contention"), "and where it is said what is not measured")
+	assert.Nil(t, calmScopes([]plugins.Verdict{{Plugin: "a", Scope: "x"}, {Plugin: "a", Scope: "y"}}), "few are shown in full")
+}

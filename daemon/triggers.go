@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// newTriggers wake the sample loop; they follow the configuration by
+// themselves.
+func (a *Agent) newTriggers(c *config.Agent) *probes.Triggers {
+	return &probes.Triggers{
+		Paths:    probes.Paths{Procfs: c.Paths.Procfs, Cgroupfs: c.Paths.Cgroupfs},
+		Settings: func() probes.TriggerSettings { return triggerSettings(a.Config.Current()) },
+		Wake:     func() { poke(a.pace.woken) },
+	}
+}
+
+// runTriggers until ctx is done. Without them polling goes on alone.
+func (a *Agent) runTriggers(ctx context.Context) error {
+	if err := a.triggers.Run(ctx); err != nil {
+		a.Log.Warn("pressure is seen at the next tick from now on", "error", err)
+	}
+	return nil
+}
+
+func triggerSettings(c *config.Agent) probes.TriggerSettings {
+	return probes.TriggerSettings{
+		Enabled: c.Triggers.Enabled, Stall: c.Triggers.Stall, Window: c.Triggers.Window, Roots: c.Workloads.Roots,
+	}
+}
+
+// triggersNow is what is armed, said in the log when it is not as it was at the
+// sample before, and what is not armed as notes.
+func (a *Agent) triggersNow(s *probes.Snapshot) (t *view.Triggers, notes []string) {
+	state := a.triggers.State()
+	if state == nil {
+		return nil, nil
+	}
+	t = &view.Triggers{Armed: len(state.Armed), FiredTotal: state.Fired, WokenTotal: a.pace.count, Woken: a.pace.now, Absent: state.Absent}
+	if len(state.Armed) > 0 {
+		t.WindowSeconds = state.Armed[0].Window.Seconds()
+	}
+	notes = triggerNotes(state, s.Pressure.Totals.Absent)
+	told := append([]string{armedText(state, a.config.Triggers.Window)}, notes...)
+	for _, line := range told {
+		if line != "" && !slices.Contains(a.told, line) {
+			a.Log.Info("pressure triggers", "state", line)
+		}
+	}
+	a.told = told
+	return t, notes
+}
+
+// armedText is empty when nothing is armed.
+func armedText(s *probes.TriggerState, wanted time.Duration) string {
+	if len(s.Armed) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d armed: %s", len(s.Armed), strings.Join(append([]string{"host"}, s.Cgroups()...), ", "))
+	if w := s.Armed[0].Window; w != wanted {
+		text += fmt.Sprintf("; over %s instead of %s, since CAP_SYS_RESOURCE is missing", w, wanted)
+	}
+	return text
+}
+
+// triggerNotes has a line for each reason. One for which pressure cannot be read
+// either is said with the pressure that is absent, and not again.
+func triggerNotes(s *probes.TriggerState, unread probes.Absent) []string {
+	var notes []string
+	for _, without := range s.Without(unread, "nor can pressure be read") {
+		notes = append(notes, "no pressure trigger, so stall is seen at the next tick: "+without)
+	}
+	return notes
+}

@@ -1,0 +1,109 @@
+package view_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func culprit(name string, share float64) probes.Culprit {
+	return probes.Culprit{Party: probes.Party{Name: name}, Share: share}
+}
+
+func sufferer(name string, waited float64, lowest bool) probes.Sufferer {
+	return probes.Sufferer{Party: probes.Party{Name: name}, Waited: waited, Lowest: lowest}
+}
+
+func nvme(state probes.ContentionState, coverage probes.Opt[float64], culprits []probes.Culprit, sufferers ...probes.Sufferer) *probes.Contention {
+	return &probes.Contention{Resource: probes.SharedDisk, Device: "nvme0n1", State: state, Coverage: coverage, Culprits: culprits, Sufferers: sufferers}
+}
+
+func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
+	du, known := []probes.Culprit{culprit("batch/du-abc", 0.71), culprit("web/db", 0.2)}, probes.Some(0.94)
+	db, backup := sufferer("web/db", 0.38, false), sufferer("velero/backup", 0.6, true)
+	unknown := nvme(probes.ContentionUnknown, known, du)
+	memory := nvme(probes.ContentionSuffers, known, du, db)
+	memory.Resource, memory.Device = probes.SharedMemory, ""
+	uncounted := nvme(probes.ContentionSuffers, probes.Opt[float64]{}, nil, db)
+	uncounted.Absent.Because("coverageRatio", "the disk moved no bytes")
+	for want, c := range map[string]*probes.Contention{
+		"web/db waited 38.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                 nvme(probes.ContentionSuffers, known, du, backup, db),
+		"velero/backup waited 60.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                          nvme(probes.ContentionBusy, known, du, backup),
+		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; only 69.9 % of the traffic is accounted for: too little to blame anybody":       nvme(probes.ContentionSuffers, probes.Some(0.699), nil, db),
+		"nobody waited on nvme0n1; no workload is seen to use it; 69.9 % of the traffic is accounted for":                                                                 nvme(probes.ContentionBusy, probes.Some(0.699), nil),
+		"nobody knows who waited on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                               unknown,
+		"web/db waited 38.0 % of the last 10 s for memory; 71.0 % of what was taken is batch/du-abc; 94.0 % of what was taken is accounted for":                           memory,
+		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; how much of the traffic is accounted for is not known: the disk moved no bytes": uncounted,
+		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own, 20.0 % is web/db; 94.0 % of the traffic is accounted for":              nvme(probes.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own; 94.0 % of the traffic is accounted for":                                nvme(probes.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
+	} {
+		assert.Equal(t, want, view.ContentionSentence(c, "the last 10 s"))
+	}
+}
+
+func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
+	known := probes.Some(1.0)
+	for want, c := range map[string]*probes.Contention{
+		"contention":                               nvme(probes.ContentionSuffers, known, nil, sufferer("a", 0.3, false)),
+		"busy, nobody waits":                       nvme(probes.ContentionBusy, known, nil),
+		"busy, nobody waits for long":              nvme(probes.ContentionBusy, known, nil, sufferer("b", 0.5, true), sufferer("a", 0.03, false)),
+		"busy, only pods of the lowest class wait": nvme(probes.ContentionBusy, known, nil, sufferer("a", 0.5, true)),
+		"not known who waits":                      nvme(probes.ContentionUnknown, known, nil),
+	} {
+		assert.Equal(t, want, view.ContentionText(c))
+	}
+	assert.Equal(t, "not known who waits", view.ContentionText(nvme("made-up", known, nil)), "a state of a newer agent")
+}
+
+func TestWhereSomebodyIsHurtComesFirst(t *testing.T) {
+	s := scenes.Calm()
+	s.Snapshot.Contention = []probes.Contention{
+		{Device: "a", State: probes.ContentionBusy},
+		{Device: "b", State: probes.ContentionUnknown},
+		{Device: "c", State: probes.ContentionSuffers},
+		{Device: "d", State: probes.ContentionBusy},
+		{Device: "e", State: probes.ContentionSuffers},
+	}
+	order := ""
+	for _, c := range s.Contention() {
+		order += c.Device
+	}
+	assert.Equal(t, "cebad", order)
+	assert.Equal(t, "a", s.Snapshot.Contention[0].Device, "a snapshot never changes")
+}
+
+func TestThePressureTellsWhoHurtsWhomByTheNamesOfPods(t *testing.T) {
+	s := scenes.Contended()
+	raw := s.Snapshot.Contention[0].Culprits[0].Name
+	assert.Contains(t, raw, "pod 5eed")
+	b, err := json.Marshal(s.Pressure())
+	require.NoError(t, err)
+	var heard view.Pressure
+	require.NoError(t, json.Unmarshal(b, &heard))
+	require.Len(t, heard.Contention, 4)
+	assert.Equal(t, "batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p", heard.Contention[0].Culprits[0].Name)
+	assert.Equal(t, s.Contention(), heard.State(s.Snapshot).Contention(), "who asks on the socket sees the same names")
+	assert.Equal(t, raw, s.Snapshot.Contention[0].Culprits[0].Name)
+}
+
+// The scene is what the tests of the page and of the terminal look at.
+func TestTheMadeUpContentionIsThatOfRealSamples(t *testing.T) {
+	list := scenes.Contended().Contention()
+	var states []probes.ContentionState
+	for _, c := range list {
+		states = append(states, c.State)
+		assert.LessOrEqual(t, len(c.Culprits), 10)
+	}
+	assert.Equal(t, []probes.ContentionState{probes.ContentionSuffers, probes.ContentionSuffers, probes.ContentionSuffers, probes.ContentionBusy}, states)
+	assert.Equal(t, []string{"Disk nvme0n1", "Disk sda", "Memory", "Disk sdb"}, []string{
+		view.ContentionTitle(&list[0]), view.ContentionTitle(&list[1]), view.ContentionTitle(&list[2]), view.ContentionTitle(&list[3]),
+	})
+	assert.Positive(t, list[0].MoreCulprits)
+	assert.Positive(t, list[0].MoreSufferers)
+}

@@ -1,0 +1,84 @@
+package view
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Filesystems of the state: at most n that do not answer or are the fullest,
+// by mountpoint, and the rest.
+func (s *State) Filesystems(n int) (shown, rest []probes.Filesystem) {
+	all := s.Snapshot.Filesystems
+	shown = Busiest(all, n, fullness)
+	for i := range all {
+		if !slices.ContainsFunc(shown, func(f probes.Filesystem) bool { return f.Mountpoint == all[i].Mountpoint }) {
+			rest = append(rest, all[i])
+		}
+	}
+	return shown, rest
+}
+
+// fullness orders filesystems by how much each deserves a line: 0 to 1, what
+// is in trouble above that, what is not known below.
+func fullness(f probes.Filesystem) float64 {
+	if f.Trouble() != "" {
+		return 2
+	}
+	left, ok := RoomLeft(f).Get()
+	if !ok {
+		return -1
+	}
+	return 1 - left
+}
+
+// RoomLeft is the share of a filesystem that those who are not root can still
+// use.
+func RoomLeft(f probes.Filesystem) probes.Opt[float64] {
+	return part(f.AvailableBytes, f.SizeBytes)
+}
+
+func part(of, all probes.Opt[uint64]) probes.Opt[float64] {
+	n, ok1 := of.Get()
+	total, ok2 := all.Get()
+	if !ok1 || !ok2 || total == 0 {
+		return probes.Opt[float64]{}
+	}
+	return probes.Some(float64(n) / float64(total))
+}
+
+// What is left of a filesystem below which it is marked: where a kubelet
+// evicts by default (nodefs.available, nodefs.inodesFree).
+const (
+	scarceRoom  = 0.10
+	scarceFiles = 0.05
+)
+
+// ScarceRoom and ScarceFiles say whether a filesystem has little left.
+func ScarceRoom(f probes.Filesystem) bool { return below(RoomLeft(f), scarceRoom) }
+
+// ScarceFiles is about the number of files that can still be made.
+func ScarceFiles(f probes.Filesystem) bool { return below(part(f.FilesFree, f.Files), scarceFiles) }
+
+func below(o probes.Opt[float64], limit float64) bool {
+	v, ok := o.Get()
+	return ok && v < limit
+}
+
+// FilesystemKind is what a filesystem is, and who looks after it where that is
+// not the node: "ext4, the kubelet's".
+func FilesystemKind(f probes.Filesystem) string {
+	switch f.Use {
+	case probes.UseKubelet:
+		return f.Type + ", the kubelet's"
+	case probes.UseVolume:
+		return f.Type + ", a pod's volume"
+	}
+	return f.Type
+}
+
+// Ago is the age of what was measured some seconds ago.
+func Ago(seconds float64) string {
+	return Age(time.Duration(seconds*float64(time.Second))) + " ago"
+}

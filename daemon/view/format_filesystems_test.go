@@ -1,0 +1,71 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func filled(point string, available, size uint64) probes.Filesystem {
+	return probes.Filesystem{Mountpoint: point, AvailableBytes: probes.Some(available), SizeBytes: probes.Some(size)}
+}
+
+func mountpoints(list []probes.Filesystem) []string {
+	out := []string{}
+	for _, f := range list {
+		out = append(out, f.Mountpoint)
+	}
+	return out
+}
+
+func TestWhoLooksAfterAFilesystemIsShownWhereItIsNotTheNode(t *testing.T) {
+	for use, want := range map[probes.FilesystemUse]string{
+		"": "xfs", probes.UseNode: "xfs", probes.UseKubelet: "xfs, the kubelet's", probes.UseVolume: "xfs, a pod's volume",
+	} {
+		assert.Equal(t, want, FilesystemKind(probes.Filesystem{Type: "xfs", Use: use}))
+	}
+}
+
+func TestTheFullestFilesystemsAndThoseThatHangAreShown(t *testing.T) {
+	hung := filled("/c", 100, 100)
+	hung.Absent = probes.Absent{"statfs": "it does not answer"}
+	s := &State{Snapshot: &probes.Snapshot{Filesystems: []probes.Filesystem{
+		filled("/a", 50, 100), filled("/b", 5, 100), hung, {Mountpoint: "/d"}, filled("/e", 60, 100),
+	}}}
+	shown, rest := s.Filesystems(3)
+	assert.Equal(t, []string{"/a", "/b", "/c"}, mountpoints(shown), "in the order of their names")
+	assert.Equal(t, []string{"/d", "/e"}, mountpoints(rest))
+	shown, rest = s.Filesystems(9)
+	assert.Len(t, shown, 5)
+	assert.Empty(t, rest)
+}
+
+func TestAFilesystemIsMarkedWhereAKubeletWouldEvict(t *testing.T) {
+	assert.True(t, ScarceRoom(filled("/", 9, 100)))
+	assert.True(t, ScarceRoom(filled("/", 0, 100)))
+	assert.False(t, ScarceRoom(filled("/", 10, 100)))
+	assert.False(t, ScarceRoom(probes.Filesystem{}), "what is not known is not scarce")
+	assert.False(t, ScarceRoom(filled("/", 0, 0)))
+	files := func(free uint64) probes.Filesystem {
+		return probes.Filesystem{Files: probes.Some[uint64](100), FilesFree: probes.Some(free)}
+	}
+	assert.True(t, ScarceFiles(files(4)))
+	assert.False(t, ScarceFiles(files(5)))
+	assert.False(t, ScarceFiles(probes.Filesystem{FilesFree: probes.Some[uint64](0)}))
+	assert.Equal(t, "12 s ago", Ago(12.7))
+	assert.Equal(t, "2 h 5 min ago", Ago(7500))
+}
+
+func TestAFilesystemThatHangsIsAmongWhatIsNotMeasured(t *testing.T) {
+	s := judgedBy()
+	s.Snapshot.Filesystems = []probes.Filesystem{
+		{Mountpoint: "/a", Absent: probes.Absent{"statfs": "it does not answer"}},
+		{Mountpoint: "/b", Absent: probes.Absent{"statfs": "it does not answer"}},
+		{Mountpoint: "/pool", Absent: probes.Absent{"files": "this filesystem does not count files"}},
+	}
+	assert.Equal(t, []Absence{
+		{"2 filesystems", "statfs", "it does not answer"}, {"filesystem /pool", "files", "this filesystem does not count files"},
+	}, s.Absences())
+}

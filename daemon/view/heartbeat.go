@@ -1,0 +1,91 @@
+package view
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Heartbeat is what the agent's Lease is like, and how its renewals went.
+type Heartbeat struct {
+	// Target is whose Lease it is: agent or node.
+	Target   string        `json:"target"`
+	Interval time.Duration `json:"-"`
+	Duration time.Duration `json:"-"`
+	// Renewed is when the API server acknowledged a renewal last.
+	Renewed time.Time `json:"renewed,omitzero"`
+	// Error of the last attempt, empty when it was good.
+	Error string `json:"error,omitempty"`
+	// Outcomes counts attempts, Dials connections that were asked for.
+	Outcomes map[lease.Outcome]uint64 `json:"outcomes"`
+	Dials    uint64                   `json:"dials"`
+	// Last are the last attempts, newest first.
+	Last []Beat `json:"last"`
+	// LongestGapSeconds is the longest time from one good attempt to the next.
+	LongestGapSeconds float64 `json:"longestGapSeconds"`
+	// Took is how long good attempts took.
+	Took Durations `json:"-"`
+}
+
+// Beat is one attempt to renew the Lease.
+type Beat struct {
+	Time            time.Time     `json:"time"`
+	DurationSeconds float64       `json:"durationSeconds"`
+	Outcome         lease.Outcome `json:"outcome"`
+	Error           string        `json:"error,omitempty"`
+}
+
+// Durations of attempts: how many took no longer than each of RenewBuckets, and
+// all together.
+type Durations struct {
+	Within  [9]uint64
+	Count   uint64
+	Seconds float64
+}
+
+// RenewBuckets are upper bounds, in seconds.
+func RenewBuckets() [9]float64 {
+	return [9]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 2, 8}
+}
+
+func (d *Durations) add(seconds float64) {
+	for i, bound := range RenewBuckets() {
+		if seconds <= bound {
+			d.Within[i]++
+		}
+	}
+	d.Count++
+	d.Seconds += seconds
+}
+
+// lastBeats are how many are kept.
+const lastBeats = 12
+
+// Add an attempt.
+func (h *Heartbeat) Add(a lease.Attempt) {
+	h.Outcomes[a.Outcome]++
+	b := Beat{Time: a.Time.UTC(), DurationSeconds: a.Took.Seconds(), Outcome: a.Outcome}
+	if a.Err != nil {
+		b.Error = a.Err.Error()
+	}
+	h.Error = b.Error
+	h.Last = append([]Beat{b}, h.Last[:min(len(h.Last), lastBeats-1)]...)
+	if !a.Outcome.Good() {
+		return
+	}
+	ended := a.Time.Add(a.Took)
+	if !h.Renewed.IsZero() {
+		h.LongestGapSeconds = max(h.LongestGapSeconds, ended.Sub(h.Renewed).Seconds())
+	}
+	h.Renewed = ended
+	h.Took.add(a.Took.Seconds())
+}
+
+// Clone is one of its own.
+func (h *Heartbeat) Clone() Heartbeat {
+	c := *h
+	c.Outcomes, c.Last = maps.Clone(h.Outcomes), slices.Clone(h.Last)
+	return c
+}

@@ -1,0 +1,125 @@
+package scenes
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// neighbour is a pod on a node where pods are in each other's way: its shares
+// of the traffic of each disk and of the memory that is taken, and of the time
+// that it waits.
+type neighbour struct {
+	namespace, name, class string
+	nvme, sda, sdb, memory float64
+	ioWait, memoryWait     float64
+}
+
+func neighbours() []neighbour {
+	list := []neighbour{
+		{namespace: "batch-analytics", name: "du-of-the-whole-data-lake-28f7c-x2k9p", class: "burstable", nvme: 0.66, memory: 0.58},
+		{
+			namespace: "payments-production-eu-west-1", name: "payments-db-postgresql-primary-with-a-name-as-long-as-helm-makes-them-0", class: "burstable",
+			nvme: 0.05, sda: 0.3, ioWait: 0.52, memory: 0.02, memoryWait: 0.24,
+		},
+		{namespace: "velero", name: "backup-nightly-20260301-node-agent-7xk2v", class: "besteffort", nvme: 0.06, sda: 0.25, sdb: 0.97, ioWait: 0.5},
+	}
+	for i := range 13 {
+		x := float64(i)
+		list = append(list, neighbour{
+			namespace: "shop", name: fmt.Sprintf("cart-service-66b8d9f7c4-%05x", 0x9a3b1+i*7919), class: "burstable",
+			nvme: 0.0115 + 0.0003*x, ioWait: 0.025 + 0.012*x, memory: 0.012 + 0.002*x, memoryWait: 0.012 + 0.009*x,
+		})
+	}
+	return list
+}
+
+// Contended is a node of a cluster where pods hurt each other on two disks and
+// for memory, a third disk is busy without hurting anybody, and names are long.
+func Contended() *view.State {
+	s := runWith(Load{CPU: 0.4, MemorySome: 0.3, MemoryFull: 0.04, IO: 0.48, Available: 2 << 30, Scans: 260_000}, contend)
+	disk := func(name string, l plugins.Level, await float64, since time.Duration) plugins.Verdict {
+		return plugins.Verdict{
+			Plugin: "disk-contention", Resource: plugins.Disk, Scope: name, Level: l, Pressing: l, Since: s.Time.Add(-since), Condition: "DiskContention",
+			Observed: probes.Some(await), Operator: ">=", Threshold: probes.Some(0.02), Unit: "seconds",
+			Reason: fmt.Sprintf("await over 60s %.1f ms (>= 20 ms)", 1000*await),
+		}
+	}
+	st := inCluster(state(s, memoryStall(plugins.None, 0.04, s.Time.Add(-9*time.Minute))))
+	st.Levels.Verdicts = append(st.Levels.Verdicts, disk("nvme0n1", plugins.Soft, 0.031, 40*time.Second), disk("sda", plugins.None, 0.014, 3*time.Hour), disk("sdb", plugins.None, 0.004, 3*time.Hour))
+	known := map[string]pods.Pod{}
+	for i, n := range neighbours() {
+		known[neighbourUID(i)] = pods.Pod{Namespace: n.namespace, Name: n.name}
+	}
+	return st.With(&view.Cluster{
+		DryRun: true, Pods: len(known), PodsSynced: true,
+		PodOf: func(uid string) (pods.Pod, bool) { p, ok := known[uid]; return p, ok },
+	}, ContendedDecisions(st))
+}
+
+// ContendedDecisions is what a round of a dry run decides about that node.
+func ContendedDecisions(s *view.State) []evict.Decision {
+	in := hurting(s, input(s.Levels, nil, evict.DefaultConfig(), evict.Memory{}))
+	for i, n := range neighbours() {
+		uid := neighbourUID(i)
+		in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pods.Pod{UID: uid, CgroupUID: uid, Namespace: n.namespace, Name: n.name})
+	}
+	d, _ := evict.Decide(in)
+	return []evict.Decision{d}
+}
+
+func neighbourUID(i int) string {
+	return fmt.Sprintf("%08x-0000-4000-8000-0000000000ff", 0x5eed0000+i*257)
+}
+
+// contend puts the neighbours into second i of a node.
+func contend(i uint64, s *probes.Sample) {
+	s.IOSource = probes.IOStat
+	s.Disks = nil
+	for _, d := range []struct {
+		name, number, kind      string
+		reads, kilobytes, await float64
+	}{
+		{"nvme0n1", "259:0", "nvme", 12_000, 48, 31}, {"sda", "8:0", "disk", 2_000, 256, 14}, {"sdb", "8:16", "disk", 900, 512, 4},
+	} {
+		s.Disks = append(s.Disks, probes.Disk{
+			Name: d.name, Number: d.number, Kind: d.kind, Layer: probes.LayerLeaf, SizeBytes: probes.Some[uint64](1_920_383_410_176), Rotational: probes.Some(false),
+			DiskCounters: probes.DiskCounters{
+				Reads: grown(i, d.reads), ReadBytes: grown(i, d.reads*d.kilobytes*1000), ReadMs: grown(i, d.reads*d.await),
+				BusyMs: grown(i, 980), WeightedMs: grown(i, d.reads*d.await),
+			},
+		})
+	}
+	const taken = 900e6 // bytes per second
+	page := float64(os.Getpagesize())
+	s.Memory.Reclaimed = probes.Some(grown(i, taken/page))
+	for at, n := range neighbours() {
+		on := func(number string, share, reads, kilobytes float64) probes.WorkloadIO {
+			return probes.WorkloadIO{Number: number, Reads: grown(i, share*reads), ReadBytes: grown(i, share*reads*kilobytes*1000)}
+		}
+		w := probes.Workload{
+			Cgroup: "/kubepods.slice/kubepods-" + n.class + ".slice/kubepods-" + n.class + "-pod" + neighbourUID(at) + ".slice",
+			Kind:   probes.KindPod, Name: "pod " + neighbourUID(at)[:8], PodUID: neighbourUID(at), Inode: uint64(500 + at),
+			MemoryBytes: probes.Some[uint64](400 << 20), InactiveFileBytes: probes.Some[uint64](50 << 20), CPUMicroseconds: probes.Some(grown(i, 80_000)),
+			LimitHits: probes.Some[uint64](0), Reclaimed: probes.Some(grown(i, n.memory*taken/page)),
+		}
+		w.IO = []probes.WorkloadIO{on("259:0", n.nvme, 12_000, 48), on("8:0", n.sda, 2_000, 256), on("8:16", n.sdb, 900, 512)}
+		wait := func(share float64) probes.Stall {
+			return probes.Stall{Some: probes.Some(grown(i, share*1e6)), Full: probes.Some(grown(i, share*0.8e6))}
+		}
+		w.Pressure = probes.Pressure{CPU: probes.Stall{Some: probes.Some(grown(i, 1000))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
+		s.Workloads = append(s.Workloads, w)
+	}
+	slices.SortFunc(s.Workloads, func(a, b probes.Workload) int { return cmp.Compare(a.Cgroup, b.Cgroup) })
+}
+
+// grown is a counter after so many seconds.
+func grown(seconds uint64, perSecond float64) uint64 { return uint64(float64(seconds) * perSecond) }

@@ -1,0 +1,78 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// watching is a leader that sees a fleet of which 120 agents are silent.
+func watching() ControllerState {
+	r := fleet.Report{
+		Time: time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), Agents: map[fleet.State]int{fleet.Alive: 4875, fleet.Late: 5, fleet.Silent: 120}, Late: 5, Of: 4880,
+		Pressed: []fleet.Pressed{{Node: "hot", Zone: "a", Pressure: map[string]string{"disk": "hard"}, Tainted: true}},
+		Budget:  fleet.Budget{Pods: 9000, Limit: 90, Spent: 3, PeriodSeconds: 300, PressedNodes: map[string]int{"disk": 1}},
+		Answers: []fleet.Answered{{Node: "hot", Pod: "shop/web", Asked: "<b>stall", Result: lease.Refused, Code: fleet.CodeOwner, Reason: "a pod of shop/web went", DryRun: true}},
+	}
+	for i := range 120 {
+		r.Quiet = append(r.Quiet, fleet.Quiet{Node: fmt.Sprintf("n%03d", i), State: fleet.Silent, SilenceSeconds: 61, Tainted: true, Reason: "its taints stay while the kubelet's Ready is False"})
+	}
+	var tally fleet.Tally
+	return ControllerState{Version: "v1", Started: r.Time, Identity: "a_1", Leader: "a_1", Leads: true, Fleet: &r, FleetCounts: tally.Counts()}
+}
+
+func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
+	url := served(t, watching(), "127.0.0.1:0", Exposure{}, nil)
+	status, page := fetched(t, url+"/")
+	assert.Equal(t, http.StatusOK, status)
+	for _, text := range []string{
+		"4875 alive 5 late 120 silent", "n049", "and 70 more", "Ready is False", "disk: <b>1</b> nodes", "hot", "3 of 90 in 5m0s",
+		"&lt;b&gt;stall", "refused (dry run)", "a pod of shop/web went",
+	} {
+		assert.Contains(t, page, text)
+	}
+	assert.NotContains(t, page, "n050", "a page that no browser shows helps nobody")
+	assert.Less(t, len(page), 40_000)
+	status, body := fetched(t, url+"/api/v1/fleet")
+	assert.Equal(t, http.StatusOK, status)
+	var r fleet.Report
+	require.NoError(t, json.Unmarshal([]byte(body), &r))
+	assert.Equal(t, *watching().Fleet, r)
+}
+
+func TestThePageSaysThatItIsBlindAndThatTheBrakeHolds(t *testing.T) {
+	s := watching()
+	s.Fleet.Blind, s.Fleet.Late, s.Fleet.Of, s.Fleet.Budget.Common = true, 60, 100, []string{"disk"}
+	_, page := fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
+	assert.Contains(t, page, "60 of 100 agents are not heard")
+	assert.Contains(t, page, "pressure on disk that it has a common cause")
+	status, why := fetched(t, served(t, ControllerState{Leader: "b_2"}, "127.0.0.1:0", Exposure{}, nil)+"/api/v1/fleet")
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, why, "the leader is b_2")
+}
+
+func TestTheMetricsOfTheFleetAreGood(t *testing.T) {
+	text := string(appendController(new(watching())))
+	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+	for _, line := range []string{
+		`plimsoll_fleet_agents{state="silent"} 120`, `plimsoll_fleet_pressed_nodes{resource="disk"} 1`, "plimsoll_fleet_blind 0", "plimsoll_fleet_common_cause 0",
+		"plimsoll_fleet_eviction_limit 90", "plimsoll_fleet_evictions_spent 3", `plimsoll_fleet_acts_total{act="mark"} 0`,
+		`plimsoll_fleet_evictions_total{result="evicted"} 0`, `plimsoll_fleet_refusals_total{reason="common"} 0`,
+	} {
+		assert.Contains(t, text, "\n"+line+"\n")
+	}
+	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
+	assert.NotContains(t, standby, "plimsoll_fleet_agents", "who leads sees them")
+}

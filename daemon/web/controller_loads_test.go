@@ -1,0 +1,75 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+func letting() ControllerState {
+	made := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	return ControllerState{
+		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", Leads: true, LoadsEnabled: true,
+		Loads: []admission.Report{
+			{
+				Namespace: "velero", Limited: true, Epoch: 7, PrepareLimit: 4, Slots: 3, ConfigMap: "agents", Drift: 2, Bad: "line 3", Hints: []string{"prepareQueueLength: not here"},
+				Phases:  map[vgdp.Kind]map[vgdp.Phase]int{vgdp.DataUpload: {vgdp.Accepted: 3, vgdp.New: 1}},
+				Reasons: map[vgdp.Code]int{vgdp.CodePressure: 1},
+				Nodes:   []admission.Node{{Name: "n1", Budget: new(1), HoldUntil: made, Why: "disk hard"}},
+				Waiting: []admission.Place{{Kind: vgdp.DataUpload, Name: "<b>du", WaitSeconds: 90, Backup: "Backup nightly", Reason: vgdp.CodePressure, Why: "node n1 suffers", Hidden: true}},
+			},
+			{Namespace: "other", Problem: "gate main: forbidden"},
+		},
+		LoadCounts: admission.Counts{
+			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
+			Waits: map[vgdp.Kind]admission.Waits{vgdp.DataUpload: {Counts: [12]uint64{0: 1, 3: 2}, Count: 4, Sum: 100 * time.Second}},
+		},
+	}
+}
+
+func TestTheControllersMetricsSayWhatLoadsWaitFor(t *testing.T) {
+	text := string(appendController(new(letting())))
+	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+	for _, line := range []string{
+		`plimsoll_vgdp_loads{velero="velero",kind="DataUpload",phase="Accepted"} 3`, `plimsoll_vgdp_loads{velero="velero",kind="PodVolumeBackup",phase="New"} 0`,
+		`plimsoll_vgdp_held{velero="velero",reason="pressure"} 1`, `plimsoll_vgdp_held{velero="velero",reason="limit"} 0`,
+		`plimsoll_vgdp_limited{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
+		`plimsoll_vgdp_gate_problem{velero="velero"} 0`, `plimsoll_vgdp_gate_problem{velero="other"} 1`, `plimsoll_vgdp_node_budget{node="n1"} 1`,
+		`plimsoll_vgdp_gate_bypassed_total{velero="velero"} 5`, `plimsoll_vgdp_gate_bypassed_total{velero="other"} 0`, "plimsoll_vgdp_overdue_total 1",
+		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="0.5"} 1`, `plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="15"} 3`,
+		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="+Inf"} 4`, `plimsoll_vgdp_wait_seconds_sum{kind="DataUpload"} 100`, `plimsoll_vgdp_wait_seconds_count{kind="DataUpload"} 4`,
+		`plimsoll_vgdp_writes_total{result="admit"} 3`, `plimsoll_vgdp_writes_total{result="conflict"} 2`, `plimsoll_vgdp_writes_total{result="note"} 0`,
+	} {
+		assert.Contains(t, text, "\n"+line+"\n")
+	}
+	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
+	assert.NotContains(t, standby, "plimsoll_vgdp_loads", "who leads has them")
+}
+
+func TestTheControllersPageAndAPIShowLoads(t *testing.T) {
+	url := served(t, letting(), "127.0.0.1:0", Exposure{}, nil)
+	status, page := fetched(t, url+"/")
+	assert.Equal(t, 200, status)
+	for _, want := range []string{
+		"velero: loads need a ticket, 3 of 4 slots are taken", "3 Accepted 1 New", "&lt;b&gt;du", "node n1 suffers", "hidden", "Node <b>n1</b> suffers: disk hard; it runs 1 loads at most; nothing new until 02:00:00",
+		"2 node-agents started before ConfigMap agents changed", "the last good one is in force: line 3", "prepareQueueLength: not here", "Nothing is decided: gate main: forbidden",
+	} {
+		assert.Contains(t, page, want)
+	}
+	status, body := fetched(t, url+"/api/v1/loads")
+	assert.Equal(t, 200, status)
+	var l Loads
+	require.NoError(t, json.Unmarshal([]byte(body), &l))
+	assert.Equal(t, letting().Loads, l.Veleros)
+	assert.True(t, l.Enabled && l.Leads)
+}

@@ -1,0 +1,64 @@
+package web
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+//go:embed controller.html
+var controllerHTML string
+
+// controllerPage is what the page shows: rendered here, whole without a script.
+type controllerPage struct {
+	ControllerState
+	Now time.Time
+}
+
+// page is the status page of the controller. It is fetched anew by itself.
+func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
+	t := template.Must(template.New("controller").Funcs(template.FuncMap{
+		"since": since, "wait": waitText, "names": namesText,
+		"first": first[fleet.Quiet], "more": more[fleet.Quiet], "firstPressed": first[fleet.Pressed], "morePressed": more[fleet.Pressed],
+		"firstLoads": first[admission.Place], "moreLoads": more[admission.Place],
+	}).Parse(controllerHTML)) // compiled in, and rendered by the tests
+	var b bytes.Buffer
+	if err := t.Execute(&b, controllerPage{ControllerState: c.State(), Now: time.Now()}); err != nil {
+		http.Error(w, fmt.Sprintf("status page: %v", err), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; "+restOfPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	_, _ = w.Write(b.Bytes()) // whoever asked is gone: nobody is left to tell
+}
+
+// maxRows of a table: thousands of nodes must not make a page that no browser
+// shows.
+const maxRows = 50
+
+func first[T any](list []T) []T { return list[:min(len(list), maxRows)] }
+
+// more than are shown.
+func more[T any](list []T) int { return max(0, len(list)-maxRows) }
+
+// since is how long ago something was.
+func since(now, t time.Time) string { return waitText(now.Sub(t).Seconds()) }
+
+// waitText is a duration to the second.
+func waitText(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}
+
+// namesText says in words why one waits.
+func namesText(p backup.Place) string { return p.Why() }

@@ -1,0 +1,148 @@
+package web
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+// labelled is a value with its labels: names and values in turn.
+type labelled struct {
+	labels []string
+	value  float64
+}
+
+// appendAdmission appends what the leader knows of loads; where another replica
+// leads, only the counters of what this one did.
+func appendAdmission(b []byte, s *ControllerState) []byte {
+	b = appendLabelled(b, "plimsoll_vgdp_loads", gauge, "Loads of data movers that have not ended, by kind and phase.", loadPhases(s.Loads))
+	b = appendLabelled(b, "plimsoll_vgdp_held", gauge, "Loads that wait, by why.", loadReasons(s.Loads))
+	b = appendFamilies(b, s.Loads, func(b []byte, r *admission.Report) []byte { return appendLabel(b, "velero", r.Namespace) }, []family[admission.Report]{
+		{
+			"plimsoll_vgdp_limited", gauge, "1 while loads need a ticket, else 0.",
+			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Limited) },
+		},
+		{
+			"plimsoll_vgdp_slots", gauge, "Loads that are accepted, prepared, or may be accepted at any moment.",
+			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(r.Slots)) },
+		},
+		{
+			"plimsoll_vgdp_prepare_limit", gauge, "How many of those there may be: prepareQueueLength; 0: as many as come.",
+			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(r.PrepareLimit)) },
+		},
+		{
+			"plimsoll_vgdp_gate_problem", gauge, "1 while nothing is decided about a Velero's loads, or they go on without the tickets that they need, else 0.",
+			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.Open != "") },
+		},
+	})
+	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "How many loads a node that suffers may run, of all Veleros together.", loadBudgets(s.Loads))
+	var bypassed []labelled
+	for _, r := range s.Loads {
+		bypassed = append(bypassed, labelled{[]string{"velero", r.Namespace}, float64(s.LoadCounts.Bypassed[r.Namespace])})
+	}
+	b = appendLabelled(b, "plimsoll_vgdp_gate_bypassed_total", counter, "Loads that were accepted without a ticket while they needed one.", bypassed)
+	b = appendLabelled(b, "plimsoll_vgdp_overdue_total", counter, "Loads that were let go although a node suffered, as their time was up.", []labelled{{nil, float64(s.LoadCounts.Overdue)}})
+	b = appendLoadWaits(b, s.LoadCounts.Waits)
+	return appendCounted(b, loadWrites(s.LoadCounts), "result", family[counted]{
+		"plimsoll_vgdp_writes_total", counter, "Writes of loads by what they were for; conflict: somebody else was first, failed: the API server did not do it.", appendCounter,
+	})
+}
+
+// appendLabelled appends one family; without values nothing.
+func appendLabelled(b []byte, name, kind, help string, values []labelled) []byte {
+	if len(values) == 0 {
+		return b
+	}
+	b = appendHeader(b, name, kind, help)
+	for _, v := range values {
+		b = append(appendAll(append(b, name...), v.labels), ' ')
+		b = append(appendFloat(b, v.value), '\n')
+	}
+	return b
+}
+
+// appendAll labels; none: nothing.
+func appendAll(b []byte, labels []string) []byte {
+	open := byte('{')
+	for i := 0; i < len(labels); i += 2 {
+		b = appendPair(append(b, open), labels[i], labels[i+1])
+		open = ','
+	}
+	if open == ',' {
+		b = append(b, '}')
+	}
+	return b
+}
+
+func loadPhases(list []admission.Report) (values []labelled) {
+	for _, r := range list {
+		for _, kind := range admission.Kinds() {
+			for _, phase := range []vgdp.Phase{vgdp.New, vgdp.Accepted, vgdp.Prepared, vgdp.InProgress, vgdp.Canceling} {
+				values = append(values, labelled{[]string{"velero", r.Namespace, "kind", string(kind), "phase", string(phase)}, float64(r.Phases[kind][phase])})
+			}
+		}
+	}
+	return values
+}
+
+func loadReasons(list []admission.Report) (values []labelled) {
+	for _, r := range list {
+		for _, code := range vgdp.Codes() {
+			values = append(values, labelled{[]string{"velero", r.Namespace, "reason", string(code)}, float64(r.Reasons[code])})
+		}
+	}
+	return values
+}
+
+// loadBudgets of the nodes that have one; a node that several Veleros share is
+// told once.
+func loadBudgets(list []admission.Report) (values []labelled) {
+	budgets := map[string]int{}
+	for _, r := range list {
+		for _, n := range r.Nodes {
+			if n.Budget != nil {
+				budgets[n.Name] = *n.Budget
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(budgets)) {
+		values = append(values, labelled{[]string{"node", node}, float64(budgets[node])})
+	}
+	return values
+}
+
+func appendLoadWaits(b []byte, of map[vgdp.Kind]admission.Waits) []byte {
+	const name = "plimsoll_vgdp_wait_seconds"
+	if len(of) == 0 {
+		return b
+	}
+	b = appendHeader(b, name, "histogram", "From a load's creation to its ticket, of those that this replica let go.")
+	for _, kind := range slices.Sorted(maps.Keys(of)) {
+		w := of[kind]
+		sum := uint64(0)
+		for i, limit := range admission.Buckets() {
+			sum += w.Counts[i]
+			b = append(appendLabels(append(b, name+"_bucket"...), "kind", string(kind), "le", strconv.FormatFloat(limit, 'g', -1, 64)), ' ')
+			b = append(appendCount(b, sum), '\n')
+		}
+		b = append(appendLabels(append(b, name+"_bucket"...), "kind", string(kind), "le", "+Inf"), ' ')
+		b = append(appendCount(b, w.Count), '\n')
+		b = append(appendLabel(append(b, name+"_sum"...), "kind", string(kind)), ' ')
+		b = append(appendFloat(b, w.Sum.Seconds()), '\n')
+		b = append(appendLabel(append(b, name+"_count"...), "kind", string(kind)), ' ')
+		b = append(appendCount(b, w.Count), '\n')
+	}
+	return b
+}
+
+// loadWrites has every kind, those that never came with 0.
+func loadWrites(c admission.Counts) []counted {
+	all := map[string]uint64{"conflict": c.Conflicts, "failed": c.Failures}
+	for _, kind := range admission.EditKinds() {
+		all[string(kind)] = c.Writes[kind]
+	}
+	return sorted(all)
+}

@@ -1,0 +1,115 @@
+package web
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+func (c *Controller) metrics(w http.ResponseWriter, _ *http.Request) {
+	s := c.State()
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write(appendController(&s)) // the client may be gone
+}
+
+// appendController is all series of a controller. Those of a queue are
+// absent where another replica leads: it has them.
+func appendController(s *ControllerState) []byte {
+	b := appendAgent(nil, &view.Agent{Version: s.Version, Started: s.Started, ConfigError: s.ConfigError})
+	b = appendFamilies(b, []ControllerState{*s}, noLabels, []family[ControllerState]{
+		{
+			"plimsoll_leader", gauge, "1 when this replica of the controller acts, else 0.",
+			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.Leads) },
+		},
+		{
+			"plimsoll_backup_queue_enabled", gauge, "1 when this queue lets backups start, 0 when it is left to Velero.",
+			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.Enabled) },
+		},
+	})
+	b = appendFleet(b, s)
+	b = appendAdmission(b, s)
+	b = appendQueues(b, s.Queues)
+	b = appendWaits(b, s.Counts.Waits)
+	return appendCounted(b, backupWrites(s.Counts), "result", family[counted]{
+		"plimsoll_backup_writes_total", counter, "Writes of backups by what they were for; conflict: somebody else was first, failed: the API server did not do it.", appendCounter,
+	})
+}
+
+func appendQueues(b []byte, queues []backup.Report) []byte {
+	return appendFamilies(b, queues, func(b []byte, r *backup.Report) []byte { return appendLabel(b, "velero", r.Namespace) }, []family[backup.Report]{
+		{
+			"plimsoll_backup_queue_length", gauge, "Backups that wait, by the namespace of their Velero.",
+			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(len(r.Waiting))) },
+		},
+		{
+			"plimsoll_backup_running", gauge, "Backups that hold a slot: ReadyToStart and InProgress.",
+			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(r.Running)) },
+		},
+		{
+			"plimsoll_backup_limit", gauge, "How many backups run at once at most.",
+			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(r.Limit)) },
+		},
+		{
+			"plimsoll_backup_stuck", gauge, "Backups that are ReadyToStart and that Velero does not take up; they hold no slot.",
+			func(b []byte, r *backup.Report) []byte {
+				n := uint64(0)
+				for _, a := range r.Active {
+					if a.Stuck {
+						n++
+					}
+				}
+				return appendCount(b, n)
+			},
+		},
+		{
+			"plimsoll_backup_oldest_wait_seconds", gauge, "How long the backup that waits for longest has waited; 0 when none does.",
+			func(b []byte, r *backup.Report) []byte {
+				longest := 0.0
+				for _, p := range r.Waiting {
+					longest = max(longest, p.WaitSeconds)
+				}
+				return appendFloat(b, longest)
+			},
+		},
+	})
+}
+
+// appendWaits appends a histogram: its buckets are cumulative, and the last one
+// has no bound.
+func appendWaits(b []byte, of map[string]backup.Waits) []byte {
+	const name = "plimsoll_backup_queue_wait_seconds"
+	if len(of) == 0 {
+		return b
+	}
+	b = appendHeader(b, name, "histogram", "From a backup's creation to ReadyToStart, of those that this replica let start.")
+	for _, velero := range slices.Sorted(maps.Keys(of)) {
+		w := of[velero]
+		sum := uint64(0)
+		for i, limit := range backup.Buckets() {
+			sum += w.Counts[i]
+			b = append(appendLabels(append(b, name+"_bucket"...), "velero", velero, "le", strconv.FormatFloat(limit, 'g', -1, 64)), ' ')
+			b = append(appendCount(b, sum), '\n')
+		}
+		b = append(appendLabels(append(b, name+"_bucket"...), "velero", velero, "le", "+Inf"), ' ')
+		b = append(appendCount(b, w.Count), '\n')
+		b = append(appendLabel(append(b, name+"_sum"...), "velero", velero), ' ')
+		b = append(appendFloat(b, w.Sum.Seconds()), '\n')
+		b = append(appendLabel(append(b, name+"_count"...), "velero", velero), ' ')
+		b = append(appendCount(b, w.Count), '\n')
+	}
+	return b
+}
+
+// backupWrites has every kind, those that never came with 0.
+func backupWrites(c backup.Counts) []counted {
+	all := map[string]uint64{"conflict": c.Conflicts, "failed": c.Failures}
+	for _, kind := range backup.Kinds() {
+		all[kind] = c.Writes[kind]
+	}
+	return sorted(all)
+}

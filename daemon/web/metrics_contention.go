@@ -1,0 +1,124 @@
+package web
+
+import (
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// contentionSeries is how many devices have series: first those on which
+// somebody is hurt. A node with more disks says how many there are.
+const contentionSeries = 16
+
+// appendContention appends who hurts whom. Workloads have series only where
+// somebody is hurt, and those alone that are named: at most ten that use a
+// device and ten that wait for it.
+func appendContention(b []byte, s *view.State) []byte {
+	all := s.Contention()
+	if len(all) == 0 {
+		return b
+	}
+	b = appendFamilies(b, []uint64{uint64(len(all))}, noLabels, []family[uint64]{
+		{
+			"plimsoll_contention_resources", gauge, "Disks and links in use, and the memory while it is short; the first 16 have series, those first on which somebody waits.",
+			func(b []byte, n *uint64) []byte { return appendCount(b, *n) },
+		},
+	})
+	list := all[:min(contentionSeries, len(all))]
+	b = appendFamilies(b, list, func(b []byte, c *probes.Contention) []byte { return append(appendShared(append(b, '{'), c), '}') }, []family[probes.Contention]{
+		{
+			"plimsoll_contention_state", gauge, "1 while some workload waits for what others do, 0 while nobody does but pods of the lowest class; absent while the kernel does not tell.",
+			func(b []byte, c *probes.Contention) []byte {
+				return appendHurt(b, c.State)
+			},
+		},
+		{
+			"plimsoll_contention_coverage_ratio", gauge, "Share of the traffic that workloads explain.",
+			func(b []byte, c *probes.Contention) []byte { return appendOptFloat(b, c.Coverage) },
+		},
+	})
+	return appendParties(b, s, list)
+}
+
+// appendHurt appends no 0 where it is not known.
+func appendHurt(b []byte, s probes.ContentionState) []byte {
+	if s == probes.ContentionUnknown {
+		return b
+	}
+	return appendBool(b, s == probes.ContentionSuffers)
+}
+
+// appendShared appends what is contended for, as labels of which none follows.
+// Memory has no device.
+func appendShared(b []byte, c *probes.Contention) []byte {
+	b = appendPair(b, "resource", string(c.Resource))
+	if c.Device == "" {
+		return b
+	}
+	return appendPair(append(b, ','), "device", c.Device)
+}
+
+// partySeries is a workload on one device.
+type partySeries struct {
+	labels string // of the workload, not closed
+	on     *probes.Contention
+	value  float64
+}
+
+func (p *partySeries) append(b []byte) []byte {
+	return append(appendShared(append(append(b, p.labels...), ','), p.on), '}')
+}
+
+func appendParties(b []byte, s *view.State, list []probes.Contention) []byte {
+	labels := partyLabels(s, list)
+	var culprits, sufferers []partySeries
+	for i := range list {
+		c := &list[i]
+		// Who waits for a link is never known, and whose the traffic is all the same.
+		if c.State != probes.ContentionSuffers && c.Resource != probes.SharedNetwork {
+			continue
+		}
+		for _, p := range c.Culprits {
+			culprits = append(culprits, partySeries{labels[p.Cgroup], c, p.Share})
+		}
+		for _, p := range c.Sufferers {
+			sufferers = append(sufferers, partySeries{labels[p.Cgroup], c, p.Waited})
+		}
+	}
+	label := func(b []byte, p *partySeries) []byte { return p.append(b) }
+	value := func(b []byte, p *partySeries) []byte { return appendFloat(b, p.value) }
+	b = appendFamilies(b, culprits, label, []family[partySeries]{
+		{"plimsoll_contention_culprit_share_ratio", gauge, "Share of the traffic in the window that is a workload's, while some workload waits, and of links at any time; at most 10 of each device.", value},
+	})
+	return appendFamilies(b, sufferers, label, []family[partySeries]{
+		{"plimsoll_contention_sufferer_waited_ratio", gauge, "Share of the window in which a workload waited for what others do; at most 10 of each device.", value},
+	})
+}
+
+// partyLabels are those of the workloads by their cgroups, as in the series of
+// single pods: where two cgroups are one pod's, both have their cgroup as well.
+func partyLabels(s *view.State, list []probes.Contention) map[string]string {
+	names, owners := map[string]podName{}, map[podName]int{}
+	add := func(p probes.Party) {
+		if _, known := names[p.Cgroup]; !known {
+			n := nameOf(p.PodUID, p.Cgroup, s.Cluster)
+			names[p.Cgroup] = n
+			owners[n]++
+		}
+	}
+	for _, c := range list {
+		for _, p := range c.Culprits {
+			add(p.Party)
+		}
+		for _, p := range c.Sufferers {
+			add(p.Party)
+		}
+	}
+	labels := make(map[string]string, len(names))
+	for cgroup, n := range names {
+		if owners[n] > 1 {
+			n.cgroup = cgroup
+		}
+		labels[cgroup] = n.labels()
+	}
+	return labels
+}

@@ -1,0 +1,43 @@
+package web
+
+import "github.com/plimsoll-dev/plimsoll/probes"
+
+// appendFilesystems appends the mounts that are watched. One that hangs keeps
+// its last values, and the age says how old they are.
+func appendFilesystems(b []byte, list []probes.Filesystem) []byte {
+	label := func(b []byte, f *probes.Filesystem) []byte { return appendLabel(b, "mountpoint", f.Mountpoint) }
+	return appendFamilies(b, list, label, []family[probes.Filesystem]{
+		{
+			"plimsoll_filesystem_up", gauge, "Whether the mount answered when it was asked last (statfs); 0 while it hangs, fails, is not mounted or not asked.",
+			func(b []byte, f *probes.Filesystem) []byte {
+				switch {
+				case f.Pending():
+					return b
+				case f.Trouble() != "":
+					return appendCount(b, 0)
+				}
+				return appendCount(b, 1)
+			},
+		},
+		{
+			"plimsoll_filesystem_probe_age_seconds", gauge, "How old the values of the mount are: it grows while the mount does not answer; absent when it never did (statfs).",
+			func(b []byte, f *probes.Filesystem) []byte { return appendOptFloat(b, f.AgeSeconds) },
+		},
+		{
+			"plimsoll_filesystem_size_bytes", gauge, "Size of the filesystem (statfs f_blocks).",
+			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.SizeBytes) },
+		},
+		{
+			"plimsoll_filesystem_avail_bytes", gauge, "Room in the filesystem for those who are not root (statfs f_bavail).",
+			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.AvailableBytes) },
+		},
+		{
+			"plimsoll_filesystem_files", gauge, "Files that the filesystem can hold; absent when it does not count them (statfs f_files).",
+			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.Files) },
+		},
+		{
+			"plimsoll_filesystem_files_free", gauge, "Files that can still be made; absent when the filesystem does not count them (statfs f_ffree).",
+			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.FilesFree) },
+		},
+	})
+}

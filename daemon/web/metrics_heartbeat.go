@@ -1,0 +1,56 @@
+package web
+
+import (
+	"strconv"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// appendHeartbeat appends how the renewals of the agent's Lease went, and
+// nothing where it has none.
+func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
+	if h == nil {
+		return b
+	}
+	b = appendCounted(b, renewals(h), "result", family[counted]{
+		"plimsoll_lease_renewals_total", counter, "Attempts to renew the agent's Lease, by what came of them.", appendCounter,
+	})
+	b = appendFamilies(b, []view.Heartbeat{*h}, noLabels, []family[view.Heartbeat]{
+		{
+			"plimsoll_lease_last_renewal_timestamp_seconds", gauge, "When the API server acknowledged a renewal of the Lease last; absent before the first.",
+			func(b []byte, h *view.Heartbeat) []byte {
+				if h.Renewed.IsZero() {
+					return b
+				}
+				return appendFloat(b, float64(h.Renewed.UnixMicro())/1e6)
+			},
+		},
+		{
+			"plimsoll_lease_dials_total", counter, "Connections for the heartbeat that were asked for.",
+			func(b []byte, h *view.Heartbeat) []byte { return appendCount(b, h.Dials) },
+		},
+	})
+	return appendRenewDurations(b, h.Took)
+}
+
+func renewals(h *view.Heartbeat) []counted {
+	all := map[string]uint64{}
+	for _, o := range lease.Outcomes() {
+		all[string(o)] = h.Outcomes[o]
+	}
+	return sorted(all)
+}
+
+func appendRenewDurations(b []byte, d view.Durations) []byte {
+	const name = "plimsoll_lease_renew_duration_seconds"
+	b = appendHeader(b, name, "histogram", "How long renewals of the Lease took that were good.")
+	for i, bound := range view.RenewBuckets() {
+		b = appendLabel(append(b, name+"_bucket"...), "le", strconv.FormatFloat(bound, 'g', -1, 64))
+		b = append(appendCount(append(b, ' '), d.Within[i]), '\n')
+	}
+	b = appendLabel(append(b, name+"_bucket"...), "le", "+Inf")
+	b = append(appendCount(append(b, ' '), d.Count), '\n')
+	b = append(strconv.AppendFloat(append(b, name+"_sum "...), d.Seconds, 'g', -1, 64), '\n')
+	return append(appendCount(append(b, name+"_count "...), d.Count), '\n')
+}

@@ -1,0 +1,50 @@
+package web
+
+import "github.com/plimsoll-dev/plimsoll/daemon/view"
+
+// appendLoads appends what data movers may do on this node, and nothing where
+// nobody looks after them.
+func appendLoads(b []byte, s *view.State) []byte {
+	if s.Cluster.Loads == nil {
+		return b
+	}
+	b = appendFamilies(b, []view.Loads{*s.Cluster.Loads}, noLabels, []family[view.Loads]{
+		{
+			"plimsoll_vgdp_movers", gauge, "Velero's data movers whose pods are on this node.",
+			func(b []byte, l *view.Loads) []byte { return appendCount(b, uint64(l.Running)) },
+		},
+		{
+			"plimsoll_vgdp_budget", gauge, "How many loads the node may run; absent while Velero's own configuration alone limits them. In a dry run it is not published.",
+			func(b []byte, l *view.Loads) []byte {
+				if l.Budget == nil {
+					return b
+				}
+				return appendCount(b, uint64(*l.Budget))
+			},
+		},
+		{
+			"plimsoll_vgdp_hold_until_timestamp_seconds", gauge, "Before when no load starts on this node; absent while one may.",
+			func(b []byte, l *view.Loads) []byte {
+				if l.HoldUntil.IsZero() {
+					return b
+				}
+				return appendFloat(b, float64(l.HoldUntil.UnixMicro())/1e6)
+			},
+		},
+		{
+			"plimsoll_vgdp_dry_run", gauge, "1 when no budget is published and no mover is slowed down, else 0.",
+			func(b []byte, l *view.Loads) []byte { return appendBool(b, l.DryRun) },
+		},
+		{
+			"plimsoll_vgdp_limits_failed", gauge, "1 when the last change of a mover's limits did not come through in full, else 0.",
+			func(b []byte, l *view.Loads) []byte { return appendBool(b, l.Problem != "") },
+		},
+	})
+	slowed := map[string]uint64{}
+	for _, t := range s.Cluster.Loads.Throttled {
+		slowed[t.Disk]++
+	}
+	return appendCounted(b, sorted(slowed), "disk", family[counted]{
+		"plimsoll_vgdp_throttled", gauge, "Movers that may use less of a disk, or of the CPU where none is named; none are not listed. In a dry run those that would.", appendCounter,
+	})
+}

@@ -1,0 +1,109 @@
+package web
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+)
+
+// upness of a plugin.
+type upness struct {
+	plugin string
+	up     bool
+}
+
+// upOf has the inner plugins, the outer ones that are there, and those that
+// were.
+func upOf(judging []string, o *view.Outer) []upness {
+	list := make([]upness, 0, len(judging))
+	for _, name := range judging {
+		if !o.Is(name) {
+			list = append(list, upness{name, true})
+		}
+	}
+	if o == nil {
+		return list
+	}
+	up := map[string]bool{}
+	for name := range o.Counts {
+		up[name] = false
+	}
+	for _, p := range o.Plugins {
+		if p.Up {
+			up[p.Name] = p.Failure == ""
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(up)) {
+		list = append(list, upness{name, up[name]})
+	}
+	return list
+}
+
+// plugged is a count of one plugin.
+type plugged struct {
+	plugin, what, how string
+	n                 uint64
+}
+
+// appendOuter appends the calls of outer plugins, and what was refused of their
+// answers.
+func appendOuter(b []byte, o *view.Outer) []byte {
+	if o == nil {
+		return b
+	}
+	calls, refused := []plugged{}, []plugged{}
+	names := slices.Sorted(maps.Keys(o.Counts))
+	for _, name := range names {
+		for call, n := range o.Counts[name].Calls {
+			calls = append(calls, plugged{name, call.Method, call.Result, n})
+		}
+		for _, what := range outer.Refusals() {
+			refused = append(refused, plugged{name, what, "", o.Counts[name].Refused[what]})
+		}
+	}
+	slices.SortFunc(calls, func(a, b plugged) int {
+		return slices.Compare([]string{a.plugin, a.what, a.how}, []string{b.plugin, b.what, b.how})
+	})
+	value := func(b []byte, p *plugged) []byte { return appendCount(b, p.n) }
+	b = appendFamilies(b, calls, func(b []byte, p *plugged) []byte {
+		b = appendPair(append(b, '{'), "plugin", p.plugin)
+		b = appendPair(append(b, ','), "method", p.what)
+		return append(appendPair(append(b, ','), "result", p.how), '}')
+	}, []family[plugged]{{"plimsoll_plugin_calls_total", counter, "Calls of outer plugins, by method and gRPC status.", value}})
+	b = appendFamilies(b, refused, func(b []byte, p *plugged) []byte {
+		return appendLabels(b, "plugin", p.plugin, "reason", p.what)
+	}, []family[plugged]{{"plimsoll_plugin_refused_total", counter, "What was refused or clipped of the answers of outer plugins, by reason.", value}})
+	return appendDurations(b, names, o.Counts)
+}
+
+// appendDurations appends how long calls took, as a histogram.
+func appendDurations(b []byte, names []string, counts map[string]outer.Counts) []byte {
+	const name = "plimsoll_plugin_call_duration_seconds"
+	if len(names) == 0 {
+		return b
+	}
+	b = appendHeader(b, name, "histogram", "How long calls of outer plugins took.")
+	for _, plugin := range names {
+		c := counts[plugin]
+		var total uint64
+		for _, n := range c.Calls {
+			total += n
+		}
+		bucket := func(le string, n uint64) {
+			b = appendLabels(append(b, name+"_bucket"...), "plugin", plugin, "le", le)
+			b = append(appendCount(append(b, ' '), n), '\n')
+		}
+		for i, bound := range outer.Buckets() {
+			bucket(strconv.FormatFloat(bound, 'g', -1, 64), c.Within[i])
+		}
+		bucket("+Inf", total)
+		b = appendLabel(append(b, name+"_sum"...), "plugin", plugin)
+		b = append(strconv.AppendFloat(append(b, ' '), c.Seconds, 'g', -1, 64), '\n')
+		b = appendLabel(append(b, name+"_count"...), "plugin", plugin)
+		b = append(appendCount(append(b, ' '), total), '\n')
+	}
+	return b
+}

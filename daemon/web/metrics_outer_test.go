@@ -1,0 +1,89 @@
+package web
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// outers is a plugin that answers, one that does not, one that has gone, and a
+// socket.
+func outers() *view.Outer {
+	met := plugins.Verdict{
+		Plugin: "vendor", Scope: "NUMA 0", Level: plugins.Hard, Pressing: plugins.Hard, Condition: "MemoryPressure",
+		Observed: probes.Some(3.0), Operator: ">", Threshold: probes.Some(2.0), Reason: "the plugin says hard met",
+	}
+	return &view.Outer{
+		Plugins: []outer.Status{
+			{Name: "broken", Socket: "/run/b.sock", Up: true, Failure: "ThresholdMet: it is tired", Breaker: "open"},
+			{Name: "vendor", Socket: "/run/v.sock", Up: true, Breaker: "closed", Since: time.Unix(1, 0), Verdicts: []plugins.Verdict{met}},
+			{Socket: "/run/other.sock", Problem: "not an eviction plugin"},
+		},
+		Counts: map[string]outer.Counts{
+			"broken": {Calls: map[outer.Call]uint64{{Method: "ThresholdMet", Result: "Unknown"}: 3}, Within: make([]uint64, len(outer.Buckets()))},
+			"gone":   {Within: make([]uint64, len(outer.Buckets()))},
+			"vendor": {
+				Calls:   map[outer.Call]uint64{{Method: "ThresholdMet", Result: "OK"}: 2, {Method: "GetEvictPods", Result: "OK"}: 2},
+				Seconds: 0.5, Within: []uint64{1, 2, 3, 4, 4, 4}, Refused: map[string]uint64{"pod-not-shown": 7},
+			},
+		},
+	}
+}
+
+func TestOuterPluginsHaveTheirSeries(t *testing.T) {
+	text := string(appendMetrics(nil, fullState().Beside(outers())))
+	for _, line := range []string{
+		`plimsoll_plugin_up{plugin="memory-stall"} 1`, `plimsoll_plugin_up{plugin="vendor"} 1`,
+		`plimsoll_plugin_up{plugin="broken"} 0`, `plimsoll_plugin_up{plugin="gone"} 0`,
+		`plimsoll_threshold_met{plugin="vendor",scope="NUMA 0"} 2`,
+		`plimsoll_plugin_calls_total{plugin="vendor",method="GetEvictPods",result="OK"} 2`,
+		`plimsoll_plugin_calls_total{plugin="broken",method="ThresholdMet",result="Unknown"} 3`,
+		`plimsoll_plugin_refused_total{plugin="vendor",reason="pod-not-shown"} 7`,
+		`plimsoll_plugin_refused_total{plugin="vendor",reason="effect"} 0`,
+		`plimsoll_plugin_call_duration_seconds_bucket{plugin="vendor",le="0.1"} 3`,
+		`plimsoll_plugin_call_duration_seconds_bucket{plugin="vendor",le="+Inf"} 4`,
+		`plimsoll_plugin_call_duration_seconds_sum{plugin="vendor"} 0.5`,
+		`plimsoll_plugin_call_duration_seconds_count{plugin="vendor"} 4`,
+	} {
+		assert.Contains(t, text, line+"\n")
+	}
+	parseMetrics(t, []byte(text))
+	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+func TestTheAPITellsOfEachOuterPluginAndSocket(t *testing.T) {
+	inner := len(fullState().Levels.Verdicts)
+	s := serverOf(fullState())
+	s.Outer = outers
+	var got Plugins
+	ask(t, s, "/api/v1/plugins", &got)
+	require.Len(t, got.Plugins, inner+3)
+	list := got.Plugins[inner:]
+	assert.Equal(t, []string{"broken", "vendor", ""}, []string{list[0].Name, list[1].Name, list[2].Name})
+	assert.Equal(t, []bool{true, true, false}, []bool{list[0].Up, list[1].Up, list[2].Up})
+	assert.Equal(t, "plimsoll.dev/MemoryPressure", list[1].Condition)
+	assert.Equal(t, plugins.Hard, list[1].Level)
+	assert.Equal(t, "not an eviction plugin", list[2].Absent)
+	for _, p := range got.Plugins[:inner] {
+		assert.Equal(t, "inner", p.Kind)
+		assert.Nil(t, p.Outer)
+	}
+}
+
+func TestWhatAnOuterPluginSaysIsInTheHeadline(t *testing.T) {
+	text, level := fullState().Beside(outers()).Headline()
+	assert.Contains(t, text, "vendor NUMA 0: hard since")
+	assert.Equal(t, plugins.Hard, level)
+	assert.NotContains(t, fullState().Beside(outers()).Pressure().Levels, plugins.Resource(""))
+}

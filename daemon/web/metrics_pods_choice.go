@@ -1,0 +1,135 @@
+package web
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// podRank is a workload in the order in which room is given.
+type podRank struct {
+	key    workloadKey
+	load   float64
+	series int
+}
+
+// choose decides who is in, from the newest sample alone and who was in
+// before. Who is out loses what was kept of it. The caller holds mu.
+func (p *PodSeries) choose(s *probes.Snapshot) {
+	p.rank(s)
+	in := make(map[workloadKey]*podEntry, min(len(p.ranks), p.stay()))
+	used := 0
+	for place, r := range p.ranks {
+		e, was := p.kept[r.key]
+		if !p.room(was, place, used+r.series) {
+			p.dropped += uint64(r.series)
+			continue
+		}
+		used += r.series
+		if !was {
+			e = &podEntry{}
+		}
+		in[r.key] = e
+	}
+	for key, e := range p.kept {
+		if _, stays := in[key]; !stays {
+			p.disown(key, e)
+		}
+	}
+	p.kept = in
+}
+
+// stay is how many workloads have series at most.
+func (p *PodSeries) stay() int { return p.top + p.top/2 }
+
+// room tells whether the workload in a place, from 0, is in when all before it
+// and it have so many series. Who was in has more room than who was not: two
+// of about the same load would else take turns, and each turn begins new
+// series.
+func (p *PodSeries) room(was bool, place, series int) bool {
+	if was {
+		return place < p.stay() && series <= p.max
+	}
+	return place < p.top && series <= p.max-p.max/3
+}
+
+// rank orders the workloads that have a series at all.
+func (p *PodSeries) rank(s *probes.Snapshot) {
+	p.ranks = p.ranks[:0]
+	link := fastest(s.NICs)
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if n := p.seriesOf(w); n > 0 {
+			p.ranks = append(p.ranks, podRank{keyOf(w), max(p.load(s, w), linkLoad(w, link)), n})
+		}
+	}
+	slices.SortFunc(p.ranks, func(a, b podRank) int {
+		return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(a.key.cgroup, b.key.cgroup), cmp.Compare(a.key.inode, b.key.inode))
+	})
+}
+
+// load is what a workload uses or suffers: the largest of its share of the
+// CPUs, of the memory, of the time of a disk, and of the shares of the window
+// in which its tasks stalled; that of the network is apart. All go from 0 to 1
+// or so; what is absent is none.
+func (p *PodSeries) load(s *probes.Snapshot, w *probes.WorkloadState) float64 {
+	load := 0.0
+	memory, ok := w.WorkingSetBytes.Get()
+	if !ok {
+		memory, _ = w.MemoryBytes.Get() // the next best
+	}
+	if total, _ := s.Memory.TotalBytes.Get(); total > 0 {
+		load = float64(memory) / float64(total)
+	}
+	r, ok := w.Rates.Get()
+	if !ok {
+		return load
+	}
+	if online, _ := s.CPU.Online.Get(); online > 0 {
+		cores, _ := r.CPUCores.Get()
+		load = max(load, cores/float64(online))
+	}
+	for i := range r.IO {
+		load = max(load, p.diskLoad(&r.IO[i]))
+	}
+	return max(load, view.Stall(r.Pressure.CPU), view.Stall(r.Pressure.Memory), view.Stall(r.Pressure.IO))
+}
+
+// diskLoad is the share of the device's busy time that is the workload's, by
+// its share of the requests.
+func (p *PodSeries) diskLoad(io *probes.WorkloadIORates) float64 {
+	d, known := p.devices[io.Number]
+	if !known {
+		return 0
+	}
+	r, _ := d.Rates.Get() // without rates it does nothing
+	all := r.ReadsPerSecond + r.WritesPerSecond
+	if all <= 0 {
+		return 0
+	}
+	return min(1, (io.ReadsPerSecond+io.WritesPerSecond)/all) * r.BusyRatio
+}
+
+// linkLoad is the share of a link's speed that the busier direction of a
+// workload's traffic takes; 0 where the speed is.
+func linkLoad(w *probes.WorkloadState, bytesPerSecond uint64) float64 {
+	r, _ := w.Rates.Get() // without rates there is no network either
+	n, ok := r.Network.Get()
+	if !ok || bytesPerSecond == 0 {
+		return 0
+	}
+	return max(n.ReceiveBytesPerSecond, n.TransmitBytesPerSecond) / float64(bytesPerSecond)
+}
+
+// fastest is the speed of the fastest physical link; 0 where none is known.
+func fastest(nics []probes.NICState) uint64 {
+	most := uint64(0)
+	for i := range nics {
+		if speed, ok := nics[i].SpeedBytesPerSecond.Get(); ok && nics[i].Physical {
+			most = max(most, speed)
+		}
+	}
+	return most
+}

@@ -1,0 +1,99 @@
+package web
+
+import "github.com/plimsoll-dev/plimsoll/probes"
+
+// podFamily is one metric of workloads.
+type podFamily struct {
+	name, kind, help string
+	// scale is how much one of the metric's unit is in the kernel's.
+	scale uint64
+	of    []podValue
+}
+
+// podValue is the value of one series of a workload.
+type podValue struct {
+	resource string // empty: no such label
+	value    func(*probes.WorkloadState) probes.Opt[uint64]
+}
+
+// podDiskFamily is one metric of what workloads did on disks.
+type podDiskFamily struct {
+	name, help string
+	value      func(*probes.WorkloadIO) uint64
+}
+
+const microseconds = 1e6
+
+// podFamilies are the metrics of workloads; those of disks are apart.
+func podFamilies() []podFamily {
+	type workload = probes.WorkloadState
+	type value = probes.Opt[uint64]
+	list := []podFamily{
+		{"plimsoll_pod_cpu_seconds_total", counter, "CPU time used (cpu.stat usage_usec, v1 cpuacct.usage).", microseconds, one(func(w *workload) value { return w.CPUMicroseconds })},
+		{"plimsoll_pod_cpu_throttled_seconds_total", counter, "Time in which its CPU quota held it back (cpu.stat throttled_usec, v1 throttled_time).", microseconds, one(func(w *workload) value { return w.ThrottledMicroseconds })},
+		{"plimsoll_pod_memory_bytes", gauge, "Memory charged to it, page cache included (memory.current, v1 memory.usage_in_bytes).", 1, one(func(w *workload) value { return w.MemoryBytes })},
+		{"plimsoll_pod_memory_working_set_bytes", gauge, "Memory without inactive file pages, which reclaim gives back for nothing (memory.stat inactive_file).", 1, one(func(w *workload) value { return w.WorkingSetBytes })},
+		{"plimsoll_pod_swap_bytes", gauge, "Swap that it uses (memory.swap.current, v1 memory.stat total_swap).", 1, one(func(w *workload) value { return w.SwapBytes })},
+		{"plimsoll_pod_oom_kills_total", counter, "Processes of it that were killed for lack of memory (memory.events oom_kill, v1 memory.oom_control).", 1, one(func(w *workload) value { return w.OOMKills })},
+		{"plimsoll_pod_memory_limit_hits_total", counter, "How often it met its own memory limit (memory.events high and max, v1 memory.failcnt).", 1, one(func(w *workload) value { return w.LimitHits })},
+		{"plimsoll_pod_pressure_waiting_seconds_total", counter, "Time in which some task of it waited for the resource (cgroup pressure files, some).", microseconds, stallsOf(func(s probes.Stall) value { return s.Some })},
+		{"plimsoll_pod_pressure_stalled_seconds_total", counter, "Time in which no task of it could run because all waited for the resource (cgroup pressure files, full).", microseconds, stallsOf(func(s probes.Stall) value { return s.Full })},
+	}
+	return append(list, podNetworkFamilies()...)
+}
+
+// one is the only series of a family.
+func one(value func(*probes.WorkloadState) probes.Opt[uint64]) []podValue {
+	return []podValue{{value: value}}
+}
+
+// stallsOf is a series for each resource.
+func stallsOf(kind func(probes.Stall) probes.Opt[uint64]) []podValue {
+	type workload = probes.WorkloadState
+	return []podValue{
+		{"cpu", func(w *workload) probes.Opt[uint64] { return kind(w.Pressure.CPU) }},
+		{"memory", func(w *workload) probes.Opt[uint64] { return kind(w.Pressure.Memory) }},
+		{"io", func(w *workload) probes.Opt[uint64] { return kind(w.Pressure.IO) }},
+	}
+}
+
+func podNetworkFamilies() []podFamily {
+	type network = probes.WorkloadNetwork
+	of := func(value func(network) uint64) []podValue {
+		return one(func(w *probes.WorkloadState) probes.Opt[uint64] {
+			n, ok := w.Network.Get()
+			if !ok {
+				return probes.Opt[uint64]{}
+			}
+			return probes.Some(value(n))
+		})
+	}
+	return []podFamily{
+		{"plimsoll_pod_network_receive_bytes_total", counter, "Bytes received in its network namespace, without lo (/proc/PID/net/dev).", 1, of(func(n network) uint64 { return n.ReceiveBytes })},
+		{"plimsoll_pod_network_transmit_bytes_total", counter, "Bytes sent in its network namespace, without lo (/proc/PID/net/dev).", 1, of(func(n network) uint64 { return n.TransmitBytes })},
+		{"plimsoll_pod_network_receive_packets_total", counter, "Packets received in its network namespace, without lo (/proc/PID/net/dev).", 1, of(func(n network) uint64 { return n.ReceivePackets })},
+		{"plimsoll_pod_network_transmit_packets_total", counter, "Packets sent in its network namespace, without lo (/proc/PID/net/dev).", 1, of(func(n network) uint64 { return n.TransmitPackets })},
+	}
+}
+
+func podDiskFamilies() []podDiskFamily {
+	return []podDiskFamily{
+		{"plimsoll_pod_disk_reads_completed_total", "Reads on the device (io.stat rios, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.Reads }},
+		{"plimsoll_pod_disk_writes_completed_total", "Writes on the device (io.stat wios, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.Writes }},
+		{"plimsoll_pod_disk_read_bytes_total", "Bytes read from the device (io.stat rbytes, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.ReadBytes }},
+		{"plimsoll_pod_disk_written_bytes_total", "Bytes written to the device (io.stat wbytes, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.WrittenBytes }},
+	}
+}
+
+// seriesOf counts the series that a workload would have.
+func (p *PodSeries) seriesOf(w *probes.WorkloadState) int {
+	n := len(p.disks) * len(w.IO)
+	for i := range p.families {
+		for _, v := range p.families[i].of {
+			if !v.value(w).IsZero() {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,162 @@
+package web
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// workloadKey is the identity of a workload: a path may be made anew.
+type workloadKey struct {
+	cgroup string
+	inode  uint64
+}
+
+func keyOf(w *probes.WorkloadState) workloadKey { return workloadKey{w.Cgroup, w.Inode} }
+
+// podName is what a workload is called: namespace and pod where the API server
+// knows it, the uid of a pod else, the cgroup of one that is no pod.
+type podName struct{ namespace, pod, uid, cgroup string }
+
+func nameOf(podUID, cgroup string, c *view.Cluster) podName {
+	if podUID == "" {
+		return podName{cgroup: cmp.Or(cgroup, "/")}
+	}
+	if c != nil && c.PodOf != nil {
+		if pod, known := c.PodOf(podUID); known {
+			return podName{namespace: pod.Namespace, pod: pod.Name}
+		}
+	}
+	return podName{uid: podUID}
+}
+
+// podEntry is what is kept of a workload while it is in. The slices are made
+// anew and never changed: scrapes read them without a lock.
+type podEntry struct {
+	// wanted is its name; called is the one in its labels, the same unless
+	// another workload has that.
+	wanted, called podName
+	labels         string // as far as all its series share them, not closed
+	prefixes       []string
+	devices        []podDevice
+}
+
+// podDevice is the text before the values of a workload on one device.
+type podDevice struct {
+	number, name string
+	prefixes     []string // one for each podDiskFamily
+}
+
+// name gives those who are in their names and makes the text that bears them,
+// where they are new or are called something else than before. The caller
+// holds mu.
+func (p *PodSeries) name(s *view.State) {
+	var unnamed []*probes.WorkloadState
+	for i := range s.Snapshot.Workloads {
+		w := &s.Snapshot.Workloads[i]
+		e, in := p.kept[keyOf(w)]
+		if !in {
+			continue
+		}
+		if wanted := nameOf(w.PodUID, w.Cgroup, s.Cluster); e.prefixes == nil || e.wanted != wanted {
+			// All old names are given up first: one may go to another workload.
+			p.disown(keyOf(w), e)
+			e.wanted = wanted
+			unnamed = append(unnamed, w)
+		}
+	}
+	for _, w := range unnamed {
+		p.call(keyOf(w), p.kept[keyOf(w)])
+	}
+}
+
+// call makes the labels. No two workloads have the same ones: a pod may leave
+// a cgroup behind elsewhere, and Prometheus refuses series that are there twice.
+func (p *PodSeries) call(key workloadKey, e *podEntry) {
+	e.called = e.wanted
+	if _, taken := p.owners[e.called]; taken {
+		e.called.cgroup = key.cgroup
+	}
+	p.owners[e.called] = key
+	e.labels = e.called.labels()
+	var parts []string
+	for i := range p.families {
+		for _, v := range p.families[i].of {
+			text := p.families[i].name + e.labels
+			if v.resource != "" {
+				text += `,resource="` + v.resource + `"`
+			}
+			parts = append(parts, text+"} ")
+		}
+	}
+	e.prefixes, e.devices = parts, nil
+}
+
+// disown gives a name up.
+func (p *PodSeries) disown(key workloadKey, e *podEntry) {
+	if p.owners[e.called] == key {
+		delete(p.owners, e.called)
+	}
+}
+
+// labels are those that are not empty, not closed: {uid="…"
+func (n podName) labels() string {
+	b := []byte{}
+	for _, l := range [][2]string{{"namespace", n.namespace}, {"pod", n.pod}, {"uid", n.uid}, {"cgroup", n.cgroup}} {
+		if l[1] == "" {
+			continue
+		}
+		b = appendPair(append(b, ','), l[0], l[1])
+	}
+	b[0] = '{' // every workload has a name
+	return string(b)
+}
+
+// row is a workload with its text. The caller holds mu.
+func (p *PodSeries) row(e *podEntry, w *probes.WorkloadState) podRow {
+	if !p.sameDevices(e.devices, w.IO) {
+		e.devices = p.onDevices(e, w.IO)
+	}
+	return podRow{workload: w, prefixes: e.prefixes, devices: e.devices}
+}
+
+func (p *PodSeries) sameDevices(have []podDevice, want []probes.WorkloadIO) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	for i := range want {
+		if have[i].number != want[i].Number || have[i].name != p.device(want[i].Number) {
+			return false
+		}
+	}
+	return true
+}
+
+// device is its name, or its number where no disk has it.
+func (p *PodSeries) device(number string) string {
+	if d, known := p.devices[number]; known {
+		return d.Name
+	}
+	return number
+}
+
+// onDevices makes the text for devices, and keeps what there is of it.
+func (p *PodSeries) onDevices(e *podEntry, list []probes.WorkloadIO) []podDevice {
+	devices := make([]podDevice, len(list))
+	for i := range list {
+		number := list[i].Number
+		name := p.device(number)
+		if was := slices.IndexFunc(e.devices, func(d podDevice) bool { return d.number == number && d.name == name }); was >= 0 {
+			devices[i] = e.devices[was]
+			continue
+		}
+		label := string(appendPair([]byte{','}, "device", name)) + "} "
+		devices[i] = podDevice{number: number, name: name, prefixes: make([]string, len(p.disks))}
+		for f := range p.disks {
+			devices[i].prefixes[f] = p.disks[f].name + e.labels + label
+		}
+	}
+	return devices
+}

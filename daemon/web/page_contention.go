@@ -1,0 +1,139 @@
+package web
+
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// pageHurt is who hurts whom.
+type pageHurt struct {
+	// Shown in full; More are folded; Busy are those on which nobody waits, of
+	// which BusyMore are folded.
+	Shown, More, Busy, BusyMore []hurtRow
+	Open                        bool
+	// Nothing is said instead when there is none.
+	Nothing string
+}
+
+// hurtRow is who uses one device, or takes memory, and who waits for it.
+type hurtRow struct {
+	Title, Says, Class, Sentence string
+	Nobody                       string // instead of Sufferers
+	Open                         bool
+	Of                           string // what the shares are of
+	Culprits, Sufferers          partyRows
+}
+
+// partyRows are the first of them, those that are folded, and how many there
+// are beyond.
+type partyRows struct {
+	Shown, Folded []partyRow
+	Beyond        int
+}
+
+// partyRow is a workload with its share as text and as a bar.
+type partyRow struct {
+	Name, Where, Share string
+	Bar                int // of barWidth
+	Says               string
+}
+
+// contentionsShown in full, those with the longest waits, and busyShown lines.
+const (
+	contentionsShown = 4
+	busyShown        = 6
+)
+
+func newHurt(s *view.State, open bool) pageHurt {
+	window := s.Snapshot.WindowSeconds
+	if window == 0 {
+		return pageHurt{Nothing: "Not known yet: shares and waits need two samples."}
+	}
+	when := "the last " + view.Seconds(window)
+	p := pageHurt{Open: open}
+	list := s.Contention()
+	full := view.Busiest(list, contentionsShown, view.Waits)
+	for i := range list {
+		c := &list[i]
+		row := newHurtRow(c, when, open)
+		switch {
+		case c.State == probes.ContentionBusy && len(p.Busy) < busyShown:
+			p.Busy = append(p.Busy, row)
+		case c.State == probes.ContentionBusy:
+			p.BusyMore = append(p.BusyMore, row)
+		case slices.ContainsFunc(full, func(o probes.Contention) bool { return o.Resource == c.Resource && o.Device == c.Device }):
+			p.Shown = append(p.Shown, row)
+		default:
+			p.More = append(p.More, row)
+		}
+	}
+	if len(list) == 0 {
+		p.Nothing = "No disk is seen in use, and nobody is seen to wait for memory."
+	}
+	return p
+}
+
+func newHurtRow(c *probes.Contention, when string, open bool) hurtRow {
+	r := hurtRow{
+		Title: view.ContentionTitle(c), Says: view.ContentionText(c), Class: hurtClass(c.State), Sentence: view.ContentionSentence(c, when),
+		Of: "of the traffic", Nobody: "nobody is seen to", Open: open,
+	}
+	if c.Resource == probes.SharedMemory {
+		r.Of = "of what was taken"
+	}
+	if c.State == probes.ContentionBusy && len(c.Sufferers) == 0 {
+		r.Sentence = view.UseText(c) // that nobody waits is said already
+	}
+	if c.State == probes.ContentionUnknown {
+		r.Nobody = "not known: " + view.Reason(c.Absent, "sufferers")
+	}
+	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, culpritRow)
+	r.Sufferers = newPartyRows(c.Sufferers, c.MoreSufferers, suffererRow)
+	return r
+}
+
+// partiesShown of each kind, with the largest shares.
+const partiesShown = 4
+
+func newPartyRows[T any](list []T, beyond int, row func(*T) partyRow) partyRows {
+	r := partyRows{Beyond: beyond}
+	for i := range list {
+		if i < partiesShown {
+			r.Shown = append(r.Shown, row(&list[i]))
+		} else {
+			r.Folded = append(r.Folded, row(&list[i]))
+		}
+	}
+	return r
+}
+
+func hurtClass(s probes.ContentionState) string {
+	switch s {
+	case probes.ContentionSuffers:
+		return "soft"
+	case probes.ContentionBusy:
+		return "none"
+	}
+	return unknownClass
+}
+
+func culpritRow(p *probes.Culprit) partyRow {
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Says: view.ByteRate(p.BytesPerSecond)}
+	if p.RequestsPerSecond > 0 {
+		r.Says += " · " + view.Number(p.RequestsPerSecond) + " requests/s"
+	}
+	return r
+}
+
+func suffererRow(p *probes.Sufferer) partyRow {
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Says: "uses " + view.Ratio(p.Share) + " itself"}
+	if p.Lowest {
+		r.Says += " · lowest class: nothing is done for its sake"
+	}
+	return r
+}
+
+// barOf is the length of a share from 0 to 1.
+func barOf(share float64) int { return int(min(1, max(0, share))*barWidth + 0.5) }

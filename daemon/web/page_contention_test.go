@@ -1,0 +1,133 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// manyDisks is a node with so many disks more, the first of them contended.
+func manyDisks(disks, contended int) *view.State {
+	s := scenes.Contended()
+	of := s.Snapshot.Contention
+	s.Snapshot.Contention = nil
+	for i := range disks {
+		c := of[0]
+		c.Device, c.State = fmt.Sprintf("sd%03d", i), probes.ContentionSuffers
+		if i >= contended {
+			c.State, c.Sufferers = probes.ContentionBusy, nil
+		}
+		s.Snapshot.Contention = append(s.Snapshot.Contention, c)
+		v := s.Levels.Verdicts[2]
+		v.Scope = c.Device
+		s.Levels.Verdicts = append(s.Levels.Verdicts, v)
+	}
+	return s
+}
+
+// folded cuts a page before the first fold below a place.
+func folded(t *testing.T, text, from, fold string) (shown, hidden string) {
+	t.Helper()
+	_, rest, found := strings.Cut(text, from)
+	assert.True(t, found, from)
+	shown, hidden, found = strings.Cut(rest, fold)
+	assert.True(t, found, fold)
+	return shown, hidden
+}
+
+func TestWhoHurtsWhomIsTheFirstPlotOfThePage(t *testing.T) {
+	text, _ := getPage(t, scenes.Contended(), "", 0)
+	hurt := strings.Index(text, "<h2>Who hurts whom")
+	for _, later := range []string{"<h2>How it is judged", "<h2>Latest decisions", "<h2>Pressure"} {
+		assert.Less(t, hurt, strings.Index(text, later))
+	}
+	for _, want := range []string{
+		"waited 33.9 % of the last 10.0 s on nvme0n1; 66.0 % of the traffic is batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p; 94.3 % of the traffic is accounted for",
+		"380 MB/s · 7920 requests/s", "lowest class: nothing is done for its sake", "too little to blame anybody", "Smaller shares: 6, and 6 that are not named",
+	} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
+}
+
+func TestManyDisksAreFolded(t *testing.T) {
+	s := manyDisks(50, 20)
+	s.Snapshot.Contention[17].Sufferers = []probes.Sufferer{{Party: probes.Party{Name: "web/db"}, Waited: 0.99}}
+	text, _ := getPage(t, s, "", 0)
+	assert.Empty(t, unbalanced(text))
+	shown, hidden := folded(t, text, "<h2>Who hurts whom", "More of them with shorter waits: 16")
+	assert.Equal(t, contentionsShown, strings.Count(shown, "<article"))
+	assert.True(t, strings.Contains(shown, "<h3>Disk sd017</h3>"), "the longest wait is shown")
+	assert.True(t, strings.Contains(hidden, "<h3>Disk sd016</h3>"), "sd016")
+	busy, rest := folded(t, hidden, "</details>\n<div", "Also in use: 24")
+	assert.Equal(t, busyShown, strings.Count(busy, "busy, nobody waits"))
+	assert.Equal(t, 24, strings.Count(rest, "busy, nobody waits"))
+	judged, calm := folded(t, text, "<h2>How it is judged", "Devices below their lines: 52")
+	assert.Equal(t, 2, strings.Count(judged, "<article"), "the node and what is met")
+	assert.Equal(t, 52, strings.Count(calm, "<small>plugin disk-contention</small>"))
+	assert.Less(t, len(text), 500<<10)
+}
+
+func TestWhatIsNotJudgedInFullIsNotFolded(t *testing.T) {
+	list := make([]pageVerdict, 0, 8)
+	for i := range 8 {
+		list = append(list, pageVerdict{Scope: fmt.Sprint("sd", i), Level: plugins.None.String()})
+	}
+	list[3].Level, list[5].Level, list[6].Scope = unknownClass, "soft", ""
+	shown, calm := apart(list)
+	assert.Equal(t, []pageVerdict{list[3], list[5], list[6]}, shown)
+	assert.Len(t, calm, 5)
+	shown, calm = apart(list[:4])
+	assert.Len(t, shown, 4, "few are shown in full")
+	assert.Empty(t, calm)
+}
+
+func TestThePageDoesNotCallCalmWhatNobodyMeasured(t *testing.T) {
+	first, _ := getPage(t, scenes.FirstTick(), "", 0)
+	assert.True(t, strings.Contains(first, "Not known yet: shares and waits need two samples."), "Not known yet")
+	s := manyDisks(1, 1)
+	c := &s.Snapshot.Contention[0]
+	c.State, c.Sufferers, c.Absent = probes.ContentionUnknown, nil, probes.Absent{"sufferers": "this kernel has no PSI"}
+	text, _ := getPage(t, s, "", 0)
+	for _, want := range []string{"not known who waits", "not known: this kernel has no PSI", "nobody knows who waited on sd000"} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
+	assert.False(t, strings.Contains(text, "nobody waits"), "nobody waits")
+	s.Snapshot.Contention = nil
+	none, _ := getPage(t, s, "", 0)
+	assert.True(t, strings.Contains(none, "No disk is seen in use, and nobody is seen to wait for memory."), "No disk is seen in use")
+}
+
+func TestABarIsAsLongAsItsShare(t *testing.T) {
+	assert.Equal(t, []int{0, 0, 500, 1000, 1000}, []int{barOf(-1), barOf(0), barOf(0.5), barOf(1), barOf(1.2)})
+}
+
+// What one published state costs while somebody watches, however many.
+func BenchmarkThePageIsDrawn(b *testing.B) {
+	for name, s := range map[string]*view.State{"calm": scenes.Calm(), "contended": scenes.Contended(), "full": func() *view.State {
+		s := crowd()
+		s.Snapshot.Contention = manyDisks(50, 20).Snapshot.Contention
+		return s
+	}()} {
+		b.Run(name, func(b *testing.B) {
+			server, decisions := serverOf(s), decisionsOf(s)
+			server.Decisions = func() []evict.Decision { return decisions }
+			p := server.page()
+			for b.Loop() {
+				server.live.text = nil
+				text, err := server.live.draw(s, p)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(len(text)), "B/event")
+			}
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package web
+
+import (
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+type filesystemRow struct {
+	Name, Kind, Trouble              string
+	Size, Available, Left, Free, Age cell
+}
+
+// filesystemsShown, those that do not answer and the fullest; the others are
+// folded.
+const filesystemsShown = 12
+
+func filesystemRows(list []probes.Filesystem) []filesystemRow {
+	rows := make([]filesystemRow, 0, len(list))
+	for _, f := range list {
+		kind := view.Printable(view.FilesystemKind(f) + " " + f.Device)
+		if f.Type == "" {
+			kind = "not mounted"
+		}
+		room := func(o probes.Opt[uint64]) cell {
+			return known(o, wholeNumber(view.Bytes), f.Absent, "sizeBytes", "statfs")
+		}
+		rows = append(rows, filesystemRow{
+			Name: view.Printable(f.Mountpoint), Kind: kind, Trouble: view.Printable(f.Trouble()),
+			Size: room(f.SizeBytes), Available: hot(room(f.AvailableBytes), view.ScarceRoom(f)),
+			Left: hot(known(view.RoomLeft(f), view.Ratio, f.Absent, "sizeBytes", "statfs"), view.ScarceRoom(f)),
+			Free: hot(known(f.FilesFree, view.Count, f.Absent, "files", "statfs"), view.ScarceFiles(f)),
+			Age:  hot(known(f.AgeSeconds, view.Ago, f.Absent, "statfs"), f.Trouble() != "" && !f.Pending()),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,72 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func TestAHungFilesystemIsShownWithItsLastValuesAndTheirAge(t *testing.T) {
+	rows := filesystemRows(scenes.MemoryHard().Snapshot.Filesystems)
+	require.Len(t, rows, 3)
+	hung := rows[2]
+	assert.Equal(t, "it does not answer", hung.Trouble)
+	assert.Equal(t, cell{Text: "4.0 TiB"}, hung.Available)
+	assert.Equal(t, cell{Text: "5 min 12 s ago", Hot: true}, hung.Age)
+	assert.Equal(t, cell{Text: "6.0 %", Hot: true}, rows[1].Left, "little room is marked")
+	assert.Equal(t, cell{Text: "4 s ago"}, rows[1].Age)
+}
+
+func TestAFilesystemThatNeverAnsweredShowsNoNumberAndWhy(t *testing.T) {
+	rows := filesystemRows(scenes.EverythingAbsent().Snapshot.Filesystems)
+	require.Len(t, rows, 2)
+	for i, why := range []string{"it does not answer", "nothing is mounted here"} {
+		for _, c := range []cell{rows[i].Size, rows[i].Available, rows[i].Left, rows[i].Free, rows[i].Age} {
+			assert.Equal(t, view.Unknown, c.Text)
+			assert.Equal(t, why, c.Why)
+		}
+	}
+	assert.Equal(t, "not mounted", rows[1].Kind)
+}
+
+func TestAFilesystemOfAPodIsCalledSo(t *testing.T) {
+	f := scenes.Calm().Snapshot.Filesystems[0]
+	f.Use = probes.UseVolume
+	assert.Equal(t, f.Type+", a pod's volume "+f.Device, filesystemRows([]probes.Filesystem{f})[0].Kind)
+}
+
+func TestManyFilesystemsAreFolded(t *testing.T) {
+	s := scenes.Calm()
+	for i := range 100 {
+		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, probes.Filesystem{
+			Mountpoint: fmt.Sprintf("/v%03d", i), SizeBytes: probes.Some[uint64](100), AvailableBytes: probes.Some(uint64(i)),
+		})
+	}
+	text, _ := getPage(t, s, "", 0)
+	assert.True(t, strings.Contains(text, "Filesystems with more room: 90"), "Filesystems with more room: 90")
+	assert.Less(t, strings.Index(text, "/v000"), strings.Index(text, "Filesystems with more room"))
+	assert.Greater(t, strings.Index(text, "/v050"), strings.Index(text, "Filesystems with more room"))
+}
+
+func TestAFilesystemsSeriesSayHowOldTheyAre(t *testing.T) {
+	families := parseMetrics(t, appendMetrics(nil, fullState()))
+	values := func(name string) map[string]float64 {
+		out := map[string]float64{}
+		for _, m := range families["plimsoll_filesystem_"+name].GetMetric() {
+			out[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		}
+		return out
+	}
+	const odd = "/mnt/a b\n\"c\""
+	assert.Equal(t, map[string]float64{"/": 1, odd: 0, "/never": 0}, values("up"), "nothing is said of what is being asked for the first time")
+	assert.Equal(t, map[string]float64{"/": 0.25, odd: 3600.5}, values("probe_age_seconds"))
+	assert.Equal(t, map[string]float64{"/": 0, odd: 1 << 20}, values("avail_bytes"))
+	assert.Equal(t, map[string]float64{"/": 0}, values("files_free"), "0 where it is 0, and none where files are not counted")
+}

@@ -1,0 +1,209 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+func quiet(s *gate.Spec) { s.Quiet = true }
+
+// mover of a load, and what it was before it was hidden.
+func mover(u *unstructured.Unstructured) string {
+	is, set, _ := unstructured.NestedString(u.Object, "spec", "datamover")
+	was, hidden := u.GetAnnotations()[gate.HeldDataMover]
+	return fmt.Sprintf("%q %v was %q %v", is, set, was, hidden)
+}
+
+// hidden tells how a new load is stored now.
+func (q *quay) hidden(kind, dataMover string) string {
+	q.t.Helper()
+	u, err := q.load(kind, "new-", dataMover)
+	if apierrors.IsServiceUnavailable(err) { // so soon after the kind was installed
+		return "unavailable"
+	}
+	require.NoError(q.t, err)
+	return mover(u)
+}
+
+const hiddenNoName = `"plimsoll.dev/held" true was "" true`
+
+func TestANewLoadIsHiddenOnlyWhileTheGateSaysSo(t *testing.T) {
+	q := newQuay(t, plane(t))
+	for _, g := range []struct {
+		name  string
+		set   func()
+		hides bool
+	}{
+		{"a Gate that hides", func() { q.gate(gate.Main, fresh(quiet)) }, true},
+		{"one that only limits", func() { q.gate(gate.Main, fresh(nil)) }, false},
+		{"one that hides again", func() { q.gate(gate.Main, fresh(quiet)) }, true},
+		{"one that limits nothing", func() { q.gate(gate.Main, fresh(func(s *gate.Spec) { s.Limited, s.Quiet = false, true })) }, false},
+		{"one that hides once more", func() { q.gate(gate.Main, fresh(quiet)) }, true},
+		{"a stale one", func() { q.gate(gate.Main, fresh(func(s *gate.Spec) { quiet(s); stale(s) })) }, false},
+		{"one that was renewed", func() { q.gate(gate.Main, fresh(quiet)) }, true},
+		{"none", func() { q.noGate(gate.Main) }, false},
+	} {
+		t.Run(g.name, func(t *testing.T) {
+			q := q.in(t)
+			g.set()
+			as := map[bool]string{true: hiddenNoName, false: `"" false was "" false`}
+			q.until(as[g.hides], func() string { return q.hidden("DataUpload", "") })
+			assert.Equal(t, as[g.hides], q.hidden("DataDownload", ""))
+			velero := map[bool]string{true: `"plimsoll.dev/held" true was "velero" true`, false: `"velero" true was "" false`}
+			assert.Equal(t, velero[g.hides], q.hidden("DataUpload", "velero"))
+			assert.Equal(t, `"acme.io/m" true was "" false`, q.hidden("DataUpload", "acme.io/m"))
+			assert.Equal(t, `"" false was "" false`, q.hidden("PodVolumeBackup", ""), "it has no mover")
+		})
+	}
+}
+
+func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
+	q := newQuay(t, plane(t))
+	q.gate(gate.Main, fresh(quiet))
+	q.until(hiddenNoName, func() string { return q.hidden("DataUpload", "") })
+	for _, kind := range []string{"DataUpload", "DataDownload"} {
+		for was, back := range map[string]string{"": `"" false was "" false`, "velero": `"velero" true was "" false`} {
+			for _, name := range []string{"left", "cancelled", "let-go", "stale", "unlimited"} {
+				_, err := q.load(kind, name+was, was)
+				require.NoError(t, err)
+			}
+			hides := mover(q.get(kind, "left"+was))
+			require.Contains(t, hides, gate.HeldMover)
+			touch := `{"metadata":{"labels":{"touched":"yes"}}}`
+			require.NoError(t, q.patch(q.velero, kind, "left"+was, touch))
+			assert.Equal(t, hides, mover(q.get(kind, "left"+was)), "it is held")
+			for _, half := range []string{
+				`{"spec":{"datamover":"acme.io/m"},"metadata":{"annotations":{"plimsoll.dev/held-datamover":null}}}`,
+				`{"spec":{"datamover":"velero"}}`, `{"metadata":{"annotations":{"plimsoll.dev/held-datamover":null}}}`,
+			} {
+				assert.Equal(t, refused, q.became(q.patch(q.velero, kind, "left"+was, half)), half)
+			}
+			require.NoError(t, q.patch(q.velero, kind, "cancelled"+was, `{"spec":{"cancel":true}}`))
+			assert.Equal(t, back, mover(q.get(kind, "cancelled"+was)), "it was cancelled")
+
+			assert.Equal(t, held, q.accepts(kind, "cancelled"+was, "n1"), "handed back, it needs a ticket like any other")
+			let := map[string]any{"spec": map[string]any{"datamover": nil}, "metadata": map[string]any{"annotations": map[string]any{gate.HeldDataMover: nil, gate.Admitted: "*@7"}}}
+			if was != "" {
+				let["spec"] = map[string]any{"datamover": was}
+			}
+			raw, err := json.Marshal(let)
+			require.NoError(t, err)
+			require.NoError(t, q.patch(q.controller, kind, "let-go"+was, string(raw)))
+			assert.Equal(t, back, mover(q.get(kind, "let-go"+was)), "the controller let it go")
+			assert.Equal(t, passes, q.accepts(kind, "let-go"+was, "n1"))
+
+			for name, change := range map[string]func(*gate.Spec){"stale": stale, "unlimited": func(s *gate.Spec) { s.Limited = false }} {
+				q.gate(gate.Main, fresh(change))
+				n := 0
+				q.until(back, func() string {
+					n++
+					require.NoError(t, q.patch(q.velero, kind, name+was, fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, n)))
+					return mover(q.get(kind, name+was))
+				})
+				q.gate(gate.Main, fresh(quiet))
+				q.until(hiddenNoName, func() string { return q.hidden("DataUpload", "") })
+			}
+		}
+	}
+}
+
+func TestWithoutAGateTheUninstallersBindingHandsBack(t *testing.T) {
+	q := newQuay(t, plane(t))
+	q.gate(gate.Main, fresh(quiet))
+	q.until(hiddenNoName, func() string { return q.hidden("DataUpload", "") })
+	_, err := q.load("DataUpload", "left", "velero")
+	require.NoError(t, err)
+	q.noGate(gate.Main)
+	q.until(`"" false was "" false`, func() string { return q.hidden("DataUpload", "") })
+	touch := func(i int) string {
+		require.NoError(t, q.patch(q.velero, "DataUpload", "left", fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, i)))
+		return mover(q.get("DataUpload", "left"))
+	}
+	assert.Equal(t, `"plimsoll.dev/held" true was "velero" true`, touch(0), "no Gate, no policy")
+	t.Cleanup(func() { require.NoError(t, q.c.Apply(cleanup(t), GateMutating)) })
+	require.NoError(t, q.c.Apply(t.Context(), GateRemove))
+	n := 0
+	q.until(`"velero" true was "" false`, func() string { n++; return touch(n) })
+
+	// Installed again it holds as before; the API server takes up a changed
+	// binding up to a second later.
+	require.NoError(t, q.c.Apply(t.Context(), GateMutating))
+	q.gate(gate.Main, fresh(quiet))
+	q.until(`"plimsoll.dev/held" true was "velero" true`, func() string {
+		n++
+		name := fmt.Sprintf("again-%d", n)
+		_, err := q.load("DataUpload", name, "velero")
+		require.NoError(t, err)
+		require.NoError(t, q.patch(q.velero, "DataUpload", name, `{"metadata":{"labels":{"touched":"yes"}}}`))
+		return mover(q.get("DataUpload", name))
+	})
+}
+
+func TestPodsOfMoversStayAwayFromNodesThatTakeNoNewLoads(t *testing.T) {
+	q := newQuay(t, plane(t))
+	term := func(key string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpExists}}}
+	}
+	fields := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n9"}}}}
+	away := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"n1", "n2"}}
+	required := func(terms ...corev1.NodeSelectorTerm) *corev1.Affinity {
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+	with := func(t corev1.NodeSelectorTerm) corev1.NodeSelectorTerm {
+		t.MatchExpressions = append(append([]corev1.NodeSelectorRequirement(nil), t.MatchExpressions...), away)
+		return t
+	}
+	spread := &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}}}
+	prefers := []corev1.PreferredSchedulingTerm{{Weight: 1, Preference: term("p")}}
+	alone := required(with(corev1.NodeSelectorTerm{}))
+	kept := alone.DeepCopy()
+	kept.PodAntiAffinity, kept.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = spread, prefers
+	mover := map[string]string{"velero.io/data-upload": "du", "velero.io/exposer-pod-group": "snapshot-exposer"}
+	holds := gate.Spec{Epoch: 7, Steer: true, Holds: map[string]metav1.Time{
+		"n2": metav1.NewTime(time.Now().Add(lease)), "n1": metav1.NewTime(time.Now().Add(lease)), "n3": metav1.NewTime(time.Now().Add(-time.Minute)),
+	}}
+	made := func(labels map[string]string, affinity *corev1.Affinity) *corev1.Affinity {
+		pod, err := q.c.Client.CoreV1().Pods(q.ns).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Labels: labels},
+			Spec:       corev1.PodSpec{Affinity: affinity, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.NoError(t, err)
+		return pod.Spec.Affinity
+	}
+	steered := func() string { return fmt.Sprint(made(mover, nil) != nil) }
+	q.gate(gate.Holds, holds)
+	q.until("true", steered)
+	for _, row := range []struct {
+		name   string
+		labels map[string]string
+		is     *corev1.Affinity
+		want   *corev1.Affinity
+	}{
+		{"no affinity", mover, nil, alone},
+		{"of a download", map[string]string{"velero.io/data-download": "dd", "velero.io/exposer-pod-group": "generic-restore-exposer"}, nil, alone},
+		{"other affinity alone", mover, &corev1.Affinity{PodAntiAffinity: spread, NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: prefers}}, kept},
+		{"one term", mover, required(term("a")), required(with(term("a")))},
+		{"several terms", mover, required(term("a"), fields, term("b")), required(with(term("a")), with(fields), with(term("b")))},
+		{"of nobody's", map[string]string{"app": "cart"}, required(term("a")), required(term("a"))},
+	} {
+		assert.Empty(t, cmp.Diff(row.want, made(row.labels, row.is)), row.name)
+	}
+	holds.Steer = false
+	q.gate(gate.Holds, holds)
+	q.until("false", steered)
+	holds.Steer, holds.Holds = true, map[string]metav1.Time{"n3": metav1.NewTime(time.Now().Add(-time.Minute))}
+	q.gate(gate.Holds, holds)
+	assert.Equal(t, "false", steered())
+}

@@ -1,0 +1,295 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/security.md anew")
+
+// agents are tokens of the agent's account.
+type agents struct {
+	c                     *cluster.Cluster
+	ofPod, ofNode, ofNone *rest.Config
+}
+
+// twoNodes makes mine and theirs, each with a heartbeat and a pod, and tokens
+// of the agent of mine.
+func twoNodes(t *testing.T) agents {
+	t.Helper()
+	c := plane(t)
+	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect, Heartbeats, Identity, []byte(customNodeResources)))
+	for _, name := range []string{"mine", "theirs"} {
+		aNode(t, c, name)
+	}
+	pod, err := c.Client.CoreV1().Pods("plimsoll-system").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "plimsoll-agent-mine"},
+		Spec: corev1.PodSpec{
+			NodeName: "mine", ServiceAccountName: "plimsoll-agent", Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Client.CoreV1().Pods("plimsoll-system").Delete(cleanup(t), pod.Name, *metav1.NewDeleteOptions(0)))
+	})
+	a := agents{
+		c:      c,
+		ofPod:  as(t, c, "plimsoll-agent", cluster.BoundTo{Kind: "Pod", Name: pod.Name, UID: pod.UID}),
+		ofNode: as(t, c, "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: "mine"}),
+		ofNone: as(t, c, "plimsoll-agent", cluster.BoundTo{}),
+	}
+	a.inForce(t)
+	return a
+}
+
+// customNodeResources is the kind, without its schema.
+const customNodeResources = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: customnoderesources.node.katalyst.kubewharf.io}
+spec:
+  group: node.katalyst.kubewharf.io
+  names: {kind: CustomNodeResource, plural: customnoderesources}
+  scope: Cluster
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// aNode with what is tried on.
+func aNode(t *testing.T, c *cluster.Cluster, name string) {
+	t.Helper()
+	added, err := c.AddNode(t.Context(), name, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Client.CoreV1().Nodes().Delete(cleanup(t), name, metav1.DeleteOptions{})) })
+	added.Spec.Taints = []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}
+	_, err = c.Client.CoreV1().Nodes().Update(t.Context(), added, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	for _, namespace := range []string{"plimsoll-node-lease", "kube-node-lease"} {
+		_, err = c.Client.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: added.UID}}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			err := c.Client.CoordinationV1().Leases(namespace).Delete(cleanup(t), name, metav1.DeleteOptions{})
+			if err != nil {
+				t.Log(err) // it goes with its Node
+			}
+		})
+	}
+	require.NoError(t, c.Apply(t.Context(), fmt.Appendf(nil, "{apiVersion: %s, kind: CustomNodeResource, metadata: {name: %s}}", "node.katalyst.kubewharf.io/v1alpha1", name)))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "on-" + name},
+		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	_, err = c.Client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Client.CoreV1().Pods("default").Delete(cleanup(t), pod.Name, *metav1.NewDeleteOptions(0)))
+	})
+}
+
+// inForce waits for the last policies and rights that were applied.
+func (a agents) inForce(t *testing.T) {
+	t.Helper()
+	eventually(t, "the policies are in force", func() error {
+		for _, part := range [][]request{onNodes(), onFieldsOfNodes(), onHeartbeats()} {
+			for _, r := range part {
+				if got := try(t, a.ofPod, r.of("mine")); got != r.own {
+					return fmt.Errorf("%s: %s", r.what, got)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// try what becomes of a request. What the policies let pass and cannot be done
+// all the same, as there is such an object or none, is a yes.
+func try(t *testing.T, by *rest.Config, r request) string {
+	t.Helper()
+	if r.method == http.MethodPut {
+		var is metav1.PartialObjectMetadata
+		_, _, answer := send(t, by, http.MethodGet, r.path, "", "")
+		require.NoError(t, json.Unmarshal([]byte(answer), &is))
+		r.body = strings.Replace(r.body, `"metadata":{`, `"metadata":{"resourceVersion":"`+is.ResourceVersion+`",`, 1)
+	}
+	status, _, answer := send(t, by, r.method, r.path, r.kind, r.body)
+	switch {
+	case status < http.StatusBadRequest, status == http.StatusNotFound, status == http.StatusConflict:
+		return yes
+	case status == http.StatusForbidden && strings.Contains(answer, "ValidatingAdmissionPolicy 'plimsoll-"):
+		return policy
+	case status == http.StatusForbidden && strings.Contains(answer, "cannot "):
+		return rights
+	}
+	require.Failf(t, "an answer that nobody thought of", "%s: %d: %s", r.what, status, answer)
+	return ""
+}
+
+func TestAStolenTokenWritesNothingOfAnotherNode(t *testing.T) {
+	a := twoNodes(t)
+	table := &strings.Builder{}
+	fmt.Fprintln(table, "| request | on its own node | on another node | a token of no node | own node, if RBAC allowed everything | another, likewise |\n|---|---|---|---|---|---|")
+	everything := map[string][2]string{}
+	a.withAllRights(t, func() {
+		for _, r := range requests() {
+			everything[r.what] = [2]string{try(t, a.ofPod, r.of("mine")), try(t, a.ofPod, r.of("theirs"))}
+			assert.Equal(t, [2]string{r.allOwn, r.allOther}, everything[r.what], r.what)
+		}
+	})
+	for _, r := range requests() {
+		own, other, unbound := try(t, a.ofPod, r.of("mine")), try(t, a.ofPod, r.of("theirs")), try(t, a.ofNone, r.of("mine"))
+		assert.Equal(t, []string{r.own, r.other, r.unbound}, []string{own, other, unbound}, r.what)
+		assert.Equal(t, own, try(t, a.ofNode, r.of("mine")), "%s, by a token of the Node", r.what)
+		assert.Equal(t, other, try(t, a.ofNode, r.of("theirs")), "%s, by a token of the Node", r.what)
+		assert.Equal(t, unbound, try(t, a.ofNone, r.of("theirs")), r.what)
+		fmt.Fprintf(table, "| %s | %s | %s | %s | %s | %s |\n", r.what, own, other, unbound, everything[r.what][0], everything[r.what][1])
+	}
+	document(t, "requests", table.String())
+}
+
+// withAllRights does something while RBAC allows the agents everything.
+func (a agents) withAllRights(t *testing.T, do func()) {
+	t.Helper()
+	roles := a.c.Client.RbacV1().ClusterRoleBindings()
+	_, err := roles.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "agents-do-everything"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "plimsoll-system", Name: "plimsoll-agent"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = roles.Delete(cleanup(t), "agents-do-everything", metav1.DeleteOptions{}) }) // below, if all is well
+	may := func(want string) func() error {
+		return func() error {
+			secrets := request{what: "secrets", method: http.MethodGet, path: "/api/v1/secrets"}
+			if got := try(t, a.ofPod, secrets); got != want {
+				return fmt.Errorf("they may: %s", got)
+			}
+			return nil
+		}
+	}
+	eventually(t, "agents may do everything", may(yes))
+	do()
+	require.NoError(t, roles.Delete(t.Context(), "agents-do-everything", metav1.DeleteOptions{}))
+	eventually(t, "agents may do what they should", may(rights))
+}
+
+// document holds what is between the marks of this name in docs/security.md
+// against text, or writes it there.
+func document(t *testing.T, name, text string) {
+	t.Helper()
+	const file = "../docs/security.md"
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	begin, end := "<!-- "+name+": written by go test ./deploy -update -->\n", "<!-- end of "+name+" -->"
+	before, rest, found := strings.Cut(string(content), begin)
+	require.True(t, found, "%s has no %q", file, begin)
+	is, after, found := strings.Cut(rest, end)
+	require.True(t, found, "%s has no %q", file, end)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(before+begin+text+end+after), 0o644))
+		return
+	}
+	assert.Empty(t, cmp.Diff(is, text), "go test ./deploy -update, if this is meant")
+}
+
+func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
+	a := twoNodes(t)
+	for _, row := range []struct {
+		who, annotation string
+		may             bool
+	}{
+		{"plimsoll-controller", "plimsoll.dev/granted", true},
+		{"plimsoll-controller", "plimsoll.dev/node", false},
+		{"plimsoll-controller", "plimsoll.dev/evictions", false},
+		{"plimsoll-controller", "of/others", true},
+		{"somebody", "plimsoll.dev/granted", false},
+		{"somebody", "plimsoll.dev/node", false},
+		{"somebody", "plimsoll.dev/evictions", false},
+		{"somebody", "of/others", true},
+	} {
+		t.Run(row.who+" "+row.annotation, func(t *testing.T) {
+			config := rest.CopyConfig(a.c.Admin)
+			config.Impersonate = rest.ImpersonationConfig{
+				UserName: "system:serviceaccount:plimsoll-system:" + row.who, Groups: []string{"system:masters"},
+			}
+			r := request{what: "annotate", method: http.MethodPatch, path: heartbeat, kind: mergePatch, body: `{"metadata":{"annotations":{"` + row.annotation + `":"x"}}}`}
+			assert.Equal(t, map[bool]string{true: yes, false: policy}[row.may], try(t, config, r.of("mine")))
+		})
+	}
+}
+
+// An agent must be able to go on where somebody spoiled what it wrote.
+func TestAnAgentTakesItsHeartbeatBackWhateverWasDoneToIt(t *testing.T) {
+	a := twoNodes(t)
+	leases := a.c.Client.CoordinationV1().Leases("plimsoll-node-lease")
+	_, err := leases.Patch(t.Context(), "mine", "application/merge-patch+json",
+		[]byte(`{"metadata":{"ownerReferences":null},"spec":{"holderIdentity":"somebody"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	agent, err := kubernetes.NewForConfig(a.ofNode)
+	require.NoError(t, err)
+	_, err = agent.CoordinationV1().Leases("plimsoll-node-lease").Patch(t.Context(), "mine", "application/merge-patch+json",
+		fmt.Appendf(nil, `{"spec":{"holderIdentity":"mine","renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro)), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// A right that is added later is bound, too.
+func TestWhateverRBACLetsAnAgentWriteIsBoundToItsNode(t *testing.T) {
+	var binds admissionv1.ValidatingAdmissionPolicy
+	require.NoError(t, yaml.Unmarshal([]byte(strings.Split(string(Identity), "\n---\n")[0]), &binds))
+	bound := map[string]bool{}
+	for _, rule := range binds.Spec.MatchConstraints.ResourceRules {
+		for _, resource := range rule.Resources {
+			bound[rule.APIGroups[0]+"/"+resource] = true
+		}
+	}
+	written := writtenBy(t, RBAC, RBACEvictDirect, RBACKatalyst)
+	assert.Len(t, written, 7, "nodes, their status, evictions, events, leases, CustomNodeResources, their status")
+	for _, resource := range written {
+		assert.True(t, bound[resource], "%s is bound to no node", resource)
+	}
+}
+
+// writtenBy is what the roles of the manifests let somebody write, as group/resource.
+func writtenBy(t *testing.T, manifests ...[]byte) (written []string) {
+	t.Helper()
+	for document := range strings.SplitSeq(string(bytes.Join(manifests, []byte("\n---\n"))), "\n---\n") {
+		var role rbacv1.ClusterRole
+		require.NoError(t, yaml.Unmarshal([]byte(document), &role))
+		for _, rule := range role.Rules {
+			if !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) }) {
+				continue // it only reads
+			}
+			for _, resource := range rule.Resources {
+				written = append(written, rule.APIGroups[0]+"/"+resource)
+			}
+		}
+	}
+	return written
+}

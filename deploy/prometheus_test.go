@@ -1,0 +1,164 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// ruleFiles are what Prometheus loads.
+func ruleFiles() []string { return []string{"prometheus/alerts.yaml", "prometheus/recording.yaml"} }
+
+// rule is an alert or a recording.
+type rule struct {
+	Alert, Record, Expr string
+	Labels, Annotations map[string]string
+}
+
+func rulesIn(t *testing.T, file string) (all []rule) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var parsed struct {
+		Groups []struct{ Rules []rule }
+	}
+	require.NoError(t, yaml.Unmarshal(text, &parsed), file)
+	for _, g := range parsed.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+// promtool runs Prometheus' own tool in prometheus/.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed (make deps)")
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Dir = "prometheus"
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Logf("%s", out)
+}
+
+func TestPromtoolFindsTheRulesGood(t *testing.T) {
+	promtool(t, "check", "rules", "--lint-fatal", "alerts.yaml", "recording.yaml")
+}
+
+// Each on what it is for, and none on a healthy busy node: tests.yaml says so.
+func TestEachAlertFiresWhenItMustAndNoneOnAHealthyBusyNode(t *testing.T) {
+	promtool(t, "test", "rules", "tests.yaml", "tests_days.yaml")
+}
+
+func TestEachAlertIsSeenToFireByATest(t *testing.T) {
+	var tests strings.Builder
+	for _, file := range []string{"prometheus/tests.yaml", "prometheus/tests_days.yaml"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		tests.Write(text)
+	}
+	fires := regexp.MustCompile(`alertname="(\w+)", alertstate="firing"|alertname: (\w+)\n.*\n +exp_alerts:\n`).FindAllStringSubmatch(tests.String(), -1)
+	seen := map[string]bool{}
+	for _, m := range fires {
+		seen[m[1]+m[2]] = true
+	}
+	for _, r := range rulesIn(t, ruleFiles()[0]) {
+		assert.True(t, seen[r.Alert], r.Alert)
+	}
+}
+
+// What it means, what to look at, what to do: at the place that the alert names.
+func TestEachAlertSaysWhatItIsAndHasItsPlaceInTheDocument(t *testing.T) {
+	text, err := os.ReadFile("../docs/alerts.md")
+	require.NoError(t, err)
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		title, body, _ := strings.Cut(section, "\n")
+		sections[title] = body
+	}
+	for _, r := range rulesIn(t, ruleFiles()[0]) {
+		assert.Contains(t, []string{"info", "warning", "critical"}, r.Labels["severity"], r.Alert)
+		assert.Len(t, r.Annotations, 3, r.Alert)
+		for _, annotation := range []string{"summary", "description"} {
+			assert.Greater(t, len(r.Annotations[annotation]), 10, "%s of %s", annotation, r.Alert)
+		}
+		assert.Equal(t, "https://github.com/plimsoll-dev/plimsoll/blob/main/docs/alerts.md#"+strings.ToLower(r.Alert), r.Annotations["runbook_url"])
+		for _, part := range []string{"**What it means.**", "**What to look at.**", "**What to do.**"} {
+			assert.Contains(t, sections[r.Alert], part, r.Alert)
+		}
+		delete(sections, r.Alert)
+	}
+	assert.Empty(t, sections, "of alerts that are not there")
+}
+
+// dashboard is the part of it that asks something.
+type dashboard struct {
+	Panels []struct {
+		Title   string
+		Targets []struct{ Expr string }
+	}
+}
+
+// expressions of the rules and the dashboard, by what they are of.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, file := range ruleFiles() {
+		for _, r := range rulesIn(t, file) {
+			all[r.Alert+r.Record] = r.Expr
+		}
+	}
+	text, err := os.ReadFile("grafana/plimsoll.json")
+	require.NoError(t, err)
+	var d dashboard
+	require.NoError(t, json.Unmarshal(text, &d))
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			all[p.Title] += target.Expr + "\n"
+		}
+	}
+	return all
+}
+
+// documentedLabels of each metric of the document, which is made from the
+// exposition: what is not in it is not exposed.
+func documentedLabels(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/metrics.md")
+	require.NoError(t, err)
+	labels := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| (.*?) \\|").FindAllStringSubmatch(string(text), -1) {
+		labels[row[1]] += row[3]
+		if row[2] == "histogram" {
+			labels[row[1]+"_bucket"] = row[3] + "`le`"
+		}
+	}
+	return labels
+}
+
+func TestRulesAndDashboardNameOnlyMetricsAndLabelsThatExist(t *testing.T) {
+	labels := documentedLabels(t)
+	for _, r := range rulesIn(t, ruleFiles()[1]) {
+		labels[r.Record] = "`condition` `resource` `plugin` `result` `velero` `kind`"
+	}
+	named := regexp.MustCompile(`([a-z0-9_:]*plimsoll_[a-z0-9_:]+)(?:\{([^}]*)\})?`)
+	for of, expr := range expressions(t) {
+		for _, m := range named.FindAllStringSubmatch(expr, -1) {
+			require.Contains(t, labels, m[1], of)
+			for _, l := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(m[2], -1) {
+				if l[1] != "instance" && l[1] != "job" { // Prometheus' own
+					assert.Contains(t, labels[m[1]], "`"+l[1]+"`", "%s: %s", of, m[0])
+				}
+			}
+		}
+	}
+}

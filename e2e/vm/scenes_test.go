@@ -1,0 +1,295 @@
+package vm_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// scenes of the machine with cgroup v2: healthy ones, then bad ones.
+func scenes() []scene {
+	return append(append(healthyScenes(), networkScenes()...), badScenes()...)
+}
+
+// usualOf are disks of which a request took 5 ms when nobody pressed.
+func usualOf(disks ...string) map[string]time.Duration {
+	u := map[string]time.Duration{}
+	for _, d := range disks {
+		u[d] = 5 * time.Millisecond
+	}
+	return u
+}
+
+const fewReads = " -write 1 -read 1"
+
+func healthyScenes() []scene {
+	return []scene{
+		{
+			name: "calm-service", run: 40 * time.Second,
+			did:   "a service writes and reads 1 MiB/s of vdh, a disk of 100 requests a second; nothing else",
+			why:   "nobody presses",
+			begin: func(n *node) { n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh"+fewReads) },
+			end:   units("shop"), usual: usualOf("vdh"),
+		},
+		{
+			name: "lone-backup", run: 75 * time.Second,
+			did: "a backup reads vdh, a disk of 100 requests a second, with 24 requests of 256 KiB in flight; a service works on vdi",
+			why: "the disk is full and its requests are slow, but nobody else uses it: a backup may run at full speed",
+			begin: func(n *node) {
+				n.work("mail", inPodOf("burstable", mailUID), "-file /dev/vdi"+fewReads)
+				n.press("backup", "-p IOAccounting=yes", "vdh")
+			},
+			end: units("backup", "mail"), usual: usualOf("vdh", "vdi"),
+		},
+		{
+			name: "image-unpack", run: 40 * time.Second,
+			did: "files are copied to and removed from vdf, a disk of 300 requests a second, as an image is unpacked; a service writes and reads 1 MiB/s of the same disk",
+			why: "a burst of less than a minute, which every start of a pod makes",
+			begin: func(n *node) {
+				n.throttle(300, "vd5")
+				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
+				n.unit("unpack", "", "while :; do rm -rf /vdf/image; cp -r /usr/lib/systemd /vdf/image; sync -f /vdf; done")
+			},
+			end: func(n *node) { units("unpack", "shop")(n); n.throttle(0, "vd5") }, usual: usualOf("vdf"),
+		},
+		{
+			name: "fstrim", run: 40 * time.Second,
+			did: "fstrim of vdf over and over; a service writes and reads 1 MiB/s of the same disk",
+			why: "trimming is slow for itself and moves no data",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
+				n.unit("trim", "", "while :; do fstrim /vdf; done")
+			},
+			end: units("trim", "shop"), usual: usualOf("vdf"),
+		},
+		{
+			name: "md-scrub", run: 75 * time.Second,
+			did: "the mirror of vdc and vdd is checked over and over; a service works on vdf",
+			why: "the kernel reads both disks in full, for nobody's harm",
+			begin: func(n *node) {
+				n.throttle(200, "vd2", "vd3")
+				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
+				n.unit("scrub", "", "while :; do echo check >/sys/block/md0/md/sync_action; sleep 1; done")
+			},
+			end: func(n *node) {
+				units("scrub", "shop")(n)
+				n.run("echo idle >/sys/block/md0/md/sync_action")
+				n.throttle(0, "vd2", "vd3")
+			}, usual: usualOf("vdc", "vdd", "vdf"),
+		},
+		{
+			name: "boot-storm", run: 40 * time.Second,
+			did: "ten programs at a time read what a start reads, with the page cache dropped before; a service works on vdf",
+			why: "many pods start at once; it is over soon and nobody is short of anything",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
+				n.unit("storm", "", "while :; do echo 3 >/proc/sys/vm/drop_caches; for i in {1..10}; do cat /usr/lib/systemd/* >/dev/null & done; wait; done")
+			},
+			end: units("storm", "shop"), usual: usualOf("vda", "vdf"),
+		},
+		{
+			name: "all-cores-busy", run: 40 * time.Second,
+			did: "four programs compute on two CPUs; a service works on vdf",
+			why: "what computes waits for a CPU and for nothing else",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
+				for i := range 4 {
+					n.work(fmt.Sprintf("spin%d", i), "-p CPUWeight=20", "-cpu 1000")
+				}
+			},
+			end: units("spin0", "spin1", "spin2", "spin3", "shop"), usual: usualOf("vdf"),
+		},
+		{
+			name: "page-cache-full", run: 45 * time.Second,
+			did: "a program reads vdg from end to end over and over: 2 GiB of file pages in a memory of 2 GiB",
+			why: "little memory is free, nearly all of it is available: pages that nobody needs are dropped without pain",
+			begin: func(n *node) {
+				n.unit("reader", "-p MemoryAccounting=yes", "while :; do cat /dev/vdg >/dev/null; done")
+				n.until(3*time.Minute, "memory is full of pages", func() bool {
+					return n.run("awk '/^MemFree:/ { print ($2 < 150000) }' /proc/meminfo") == "1\n"
+				})
+			},
+			end: units("reader"),
+		},
+		{
+			name: "own-limit-v2", run: 45 * time.Second,
+			did: "a pod with a limit of 160 MiB holds 60 and reads 150 MiB of file pages at random, on a disk of 1000 requests a second",
+			why: "it thrashes at its own limit, and all wait for it that there are; the node has plenty",
+			begin: func(n *node) {
+				n.startHogOn("/vdb/pages", "-p MemoryMax=160M", "-fill 60")
+			},
+			end: units("hog"),
+		},
+		{
+			name: "delayed-disk", run: 75 * time.Second,
+			did: "a service reads 1 MiB/s and a program as fast as it goes of a dm-delay device of 50 ms over vdg, a fast disk",
+			why: "every request takes 50 ms whoever else is there: a slow disk, and nobody's doing",
+			begin: func(n *node) {
+				n.delayed("vdg", 50)
+				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/mapper/slow -read 1")
+				n.press("backup", inPodOf("besteffort", copyUID), "mapper/slow")
+			},
+			end: func(n *node) { units("backup", "shop")(n); n.run("dmsetup remove --retry slow") }, usual: usualOf("vdg"),
+		},
+	}
+}
+
+// delayed puts the device /dev/mapper/slow over a disk: each request waits for
+// so many ms before it goes there.
+func (n *node) delayed(disk string, ms int) {
+	n.t.Helper()
+	n.run(fmt.Sprintf("modprobe dm-delay && dmsetup create slow --table '0 2097152 delay /dev/%s 0 %d'", disk, ms))
+	n.t.Cleanup(func() { n.run("dmsetup remove --retry slow 2>/dev/null || true") })
+}
+
+// wired puts eth1 and eth2 on one wire, eth2 in a namespace of its own, and
+// sends through a queue of eth1.
+func wired(queue string) func(*node) {
+	return func(n *node) {
+		n.t.Helper()
+		if !strings.Contains(n.run("ls /sys/class/net"), "eth1") {
+			require.NoError(n.t, n.PlugNIC(n.t.Context(), "near", "52:54:00:00:02:01", 1))
+			require.NoError(n.t, n.PlugNIC(n.t.Context(), "far", "52:54:00:00:02:02", 2))
+			n.until(time.Minute, "the kernel has both", func() bool {
+				return n.run("test -e /sys/class/net/eth1/ifindex -a -e /sys/class/net/eth2/ifindex && echo there || true") == "there\n"
+			})
+			n.run(`set -e
+				ip netns add far; ip link set eth2 netns far
+				ip -n far addr add 10.9.0.2/24 dev eth2; ip -n far link set eth2 up; ip -n far link set lo up
+				ip addr add 10.9.0.1/24 dev eth1; ip link set eth1 up`)
+		}
+		n.run("modprobe sch_netem; tc qdisc replace dev eth1 root netem " + queue)
+		n.unit("sink", "", "ip netns exec far busybox nc -ll -p 5001 -e busybox dd of=/dev/null")
+		n.unit("sender", "", "sleep 1; for i in {1..12}; do busybox nc 10.9.0.2 5001 </dev/zero >/dev/null & done; wait")
+	}
+}
+
+func unwired(n *node) {
+	units("sender", "sink")(n)
+	n.run("tc qdisc del dev eth1 root")
+}
+
+func networkScenes() []scene {
+	const speed = "network: {devices: [{name: eth1, speed: 4}]}\n"
+	of := func(name, queue, did, why string, want ...labelled.Want) scene {
+		return scene{
+			name: name, run: 45 * time.Second, config: speed, did: did, why: why, begin: wired(queue), end: unwired, want: want,
+		}
+	}
+	return []scene{
+		of("network-busy", "rate 2500kbit", "twelve streams of TCP through eth1 at 2.5 Mbit/s, of 4", "a link may be used"),
+		of("network-full", "rate 4mbit", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, without loss", "a full link is what a backup is for: nothing is lost"),
+		of("network-lossy", "rate 2mbit loss 5%", "twelve streams of TCP through eth1 at 2 Mbit/s, of 4, of which 5 % are lost", "what is lost on the way is not for want of room on this link"),
+		of("network-full-and-lossy", "rate 4mbit loss 4%", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, and 4 % are lost", "the link is full and TCP sends again: the node is marked, nobody is named",
+			labelled.Want{Resource: plugins.NetworkIO, Scope: "eth1", Level: plugins.Soft, Nobody: true}),
+	}
+}
+
+// fill starts the hog and waits until it has filled memory.
+func (n *node) fill(flags string) {
+	n.t.Helper()
+	since := n.clock()
+	n.startHogOn("/vdb/pages", "", flags)
+	n.until(3*time.Minute, "memory is full", func() bool {
+		return n.run(fmt.Sprintf("journalctl -q --no-pager -o cat -u hog --since @%d | grep -c ' filled ' || true", since.Unix())) != "0\n"
+	})
+}
+
+func hardMemory() []labelled.Want {
+	return []labelled.Want{{Resource: plugins.Memory, Level: plugins.Hard, Culprit: "hog"}}
+}
+
+func badScenes() []scene {
+	two := []labelled.Want{
+		{Resource: plugins.Disk, Scope: "vdh", Level: plugins.Soft, Culprit: copyUID, Sufferer: shopUID},
+		{Resource: plugins.Disk, Scope: "vdi", Level: plugins.Soft, Culprit: scanUID, Sufferer: mailUID},
+	}
+	return []scene{
+		{
+			name: "hog", run: 45 * time.Second, want: hardMemory(), from: filled,
+			did:   "a program takes all memory but 50 MiB as fast as it can, and reads 150 MiB of file pages at random on a disk of 1000 requests a second",
+			why:   "every page that is read drives out another that is needed soon: the node stands still",
+			begin: func(n *node) { n.fill("-available 50") }, end: units("hog"),
+		},
+		{
+			name: "leak", run: 45 * time.Second, want: hardMemory(), from: filled,
+			did:   "a program takes 40 MiB a second until 50 MiB are available, and reads 150 MiB of file pages at random on a disk of 1000 requests a second",
+			why:   "slowly or fast, in the end the node stands still",
+			begin: func(n *node) { n.fill("-available 50 -pace 40") }, end: units("hog"),
+		},
+		{
+			name: "hog-with-swap", run: 45 * time.Second, want: hardMemory(), from: filled,
+			did: "a program takes all memory but 50 MiB as fast as it can, after 256 MiB of swap on vde, and reads 150 MiB of file pages at random, on disks of 1000 requests a second each",
+			why: "swap only puts it off: then the node stands still",
+			begin: func(n *node) {
+				n.throttle(1000, "vd4")
+				n.run("mkswap /dev/vde 262144 >/dev/null && swapon /dev/vde")
+				n.fill("-available 50")
+			},
+			end: func(n *node) { units("hog")(n); n.run("swapoff /dev/vde"); n.throttle(0, "vd4") },
+		},
+		{
+			name: "presser-on-a-disk", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
+			did: "a service reads 1 MiB/s of vdh, a disk of 100 requests a second; a pod of best effort reads it with 24 requests of 256 KiB in flight",
+			why: "the service waits for the presser",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh -read 1")
+				n.press("presser", inPodOf("besteffort", copyUID), "vdh")
+			},
+			end: units("presser", "shop"),
+		},
+		{
+			name: "pressers-on-two-disks", run: 90 * time.Second, want: two, usual: usualOf("vdh", "vdi"),
+			did: "a service and a presser on vdh, and others on vdi, disks of 100 requests a second each",
+			why: "each service waits for the presser on its own disk, and for nobody on the other's",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh -read 1")
+				n.work("mail", inPodOf("burstable", mailUID), "-file /dev/vdi -read 1")
+				n.press("presser1", inPodOf("besteffort", copyUID), "vdh")
+				n.press("presser2", inPodOf("besteffort", scanUID), "vdi")
+			},
+			end: units("presser1", "presser2", "shop", "mail"),
+		},
+		{
+			name: "presser-behind-dm-delay", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
+			did: "a service reads 1 MiB/s of a dm-delay device of 20 ms over vdh, a disk of 100 requests a second; a pod of best effort reads it with 24 requests of 256 KiB in flight",
+			why: "the service waits for the presser, on the disk beneath; the same IO on the device above is not counted again",
+			begin: func(n *node) {
+				n.delayed("vdh", 20)
+				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/mapper/slow -read 1")
+				n.press("presser", inPodOf("besteffort", copyUID), "mapper/slow")
+			},
+			end: func(n *node) { units("presser", "shop")(n); n.run("dmsetup remove --retry slow") },
+		},
+	}
+}
+
+// scenesOfV1 are those of the machine with cgroup v1.
+func scenesOfV1() []scene {
+	// Without a rule of blk-throttle v1 counts no IO; this one limits nothing.
+	const counted = " -p 'IOReadBandwidthMax=/dev/vdc 100G'"
+	return []scene{
+		{
+			name: "own-limit-v1", run: 45 * time.Second,
+			did:   "on cgroup v1 a pod with a limit of 160 MiB holds 60 and reads 150 MiB of file pages at random",
+			why:   "it thrashes at its own limit; the node has plenty",
+			begin: func(n *node) { n.startHogOn("/vdb/pages", "-p MemoryMax=160M", "-fill 60") }, end: units("hog"),
+		},
+		{
+			name: "buffered-writes-v1", run: 90 * time.Second, usual: usualOf("vdc"),
+			want: []labelled.Want{{Resource: plugins.Disk, Scope: "vdc", Level: plugins.Soft, AtMost: true, Nobody: true}},
+			did:  "on cgroup v1 a pod of best effort writes vdc, a disk of 100 requests a second, through the page cache; a service reads 1 MiB/s of it past the page cache",
+			why:  "the service waits; that the pod wrote what the kernel writes back is counted for nobody, so nobody may be named",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID)+counted, "-file /vdc/data -read 1")
+				n.unit("writer", inPodOf("besteffort", copyUID)+counted, "while :; do dd if=/dev/zero of=/vdc/written bs=1M count=64 conv=notrunc status=none; sync -f /vdc; done")
+			},
+			end: units("writer", "shop"),
+		},
+	}
+}

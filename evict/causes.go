@@ -1,0 +1,65 @@
+package evict
+
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// causesOf are the verdicts that are met, and those that ended since before.
+func causesOf(before, now *plugins.Levels) []Cause {
+	list := ended(before, now)
+	for _, v := range now.Verdicts {
+		if calls(v) || levelOf(before, v) > plugins.None {
+			list = append(list, causeOf(v))
+		}
+	}
+	return list
+}
+
+func causeOf(v plugins.Verdict) Cause {
+	return Cause{
+		Plugin: v.Plugin, Scope: v.Scope, Level: v.Level, Since: v.Since,
+		Observed: v.Observed, Operator: v.Operator, Threshold: v.Threshold, Unit: v.Unit, Reason: v.Reason, Target: v.Target,
+	}
+}
+
+// SwitchedOff is why a level ended whose plugin is asked no more.
+const SwitchedOff = "the plugin was switched off"
+
+// Unjudged is why a level ended whose plugin no longer judges that scope.
+const Unjudged = "no longer judged by its plugin, such as a device that is gone"
+
+// ended is what was met and is not judged any more.
+func ended(before, now *plugins.Levels) []Cause {
+	if before == nil {
+		return nil
+	}
+	var list []Cause
+	for _, was := range before.Verdicts {
+		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameAs(was)) {
+			continue
+		}
+		why := SwitchedOff
+		if slices.ContainsFunc(now.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == was.Plugin }) {
+			why = Unjudged
+		}
+		list = append(list, Cause{Plugin: was.Plugin, Scope: was.Scope, Level: plugins.None, Since: now.Time, Reason: why})
+	}
+	return list
+}
+
+func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
+	if l == nil {
+		return plugins.None
+	}
+	if i := slices.IndexFunc(l.Verdicts, sameAs(v)); i >= 0 {
+		return l.Verdicts[i].Level
+	}
+	return plugins.None
+}
+
+// sameAs tells the verdicts of the same plugin about the same scope.
+func sameAs(v plugins.Verdict) func(plugins.Verdict) bool {
+	return func(o plugins.Verdict) bool { return o.Plugin == v.Plugin && o.Scope == v.Scope }
+}

@@ -1,0 +1,110 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+func until(second int) func(*pods.Pod) { return func(p *pods.Pod) { p.GoneBy = at(second) } }
+
+func TestWhatIsEndingCountsByItsAmount(t *testing.T) {
+	for target, code := range map[float64]Code{10: CodeInFlight, 30: CodeInFlight, 31: CodeEvicted, 100: CodeEvicted} {
+		v := pressing(named("x", 20), named("y", 10), named("a", 40))
+		v.Target = some(target)
+		in := round(0, []pods.Pod{pod("x", until(20)), pod("y", until(10)), pod("a")}, v)
+		d, _ := play(in, &api{})
+		assert.Equal(t, code, d.Code, "%g: %s", target, d.Reason)
+		require.Len(t, d.Causes, 1)
+		x, y := 20.0, 10.0
+		assert.Equal(t, []Credit{
+			{Name: "shop/web-x", UID: "x", Relief: &x, Until: at(50)}, {Name: "shop/web-y", UID: "y", Relief: &y, Until: at(40)},
+		}, d.Causes[0].Credit)
+	}
+}
+
+func TestOneThatIsLateCountsNoMoreAndThatIsSaid(t *testing.T) {
+	in := round(0, []pods.Pod{pod("x", until(20)), pod("a")}, pressing(named("x", 40), named("a", 40)))
+	d, m := play(in, &api{})
+	require.Equal(t, CodeInFlight, d.Code)
+	in.Config.Settle = 0
+	d, m = play(then(in, 49, m), &api{})
+	require.Equal(t, CodeInFlight, d.Code)
+	in.Memory = m
+	d, _ = play(then(in, 50, m), &api{})
+	require.Equal(t, CodeEvicted, d.Code)
+	assert.Equal(t, CodeLate, codes(d)["x"])
+	assert.Equal(t, "it should have ended by 12:00:20 UTC: its load counts as released no more", d.Candidates[0].Because)
+	in.Config.Late = 5 * time.Second
+	d, _ = play(then(in, 25, m), &api{})
+	assert.Equal(t, CodeEvicted, d.Code)
+}
+
+// Victims of ours count before their end is seen, and after their cgroup is gone.
+func TestAVictimCountsFromItsEvictionOn(t *testing.T) {
+	v := pressing(named("a", 30), named("b", 30))
+	v.Target = some(50)
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, v)
+	in.Config.Settle = 0
+	a := api{}
+	_, m := play(in, &a)
+	d, m := play(then(in, 1, m), &a)
+	assert.Equal(t, []string{"a", "b"}, a.uids(), "30 are not 50")
+	require.Len(t, d.Causes[0].Credit, 1)
+	in.Levels.Verdicts[0].Candidates = []plugins.Candidate{named("c", 30)}
+	in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pod("c"))
+	d, _ = play(then(in, 2, m), &a)
+	assert.Equal(t, CodeInFlight, d.Code, "nobody names the two any more, and they are still there: 60 of 50")
+	in.Levels.Verdicts[0].Candidates = []plugins.Candidate{named("a", 2), named("b", 2), named("c", 30)}
+	d, _ = play(then(in, 2, m), &a)
+	assert.Equal(t, CodeEvicted, d.Code, "what they have given back is no credit any more")
+}
+
+func TestWhoeverSettlesOneVerdictLeavesTheOthersAlone(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(plugins.None))
+	a := api{}
+	_, m := play(in, &a)
+	in = then(in, 1, restarted(t, m))
+	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30)), disk(plugins.Hard, named("b", 1))}
+	d, _ := play(in, &a)
+	assert.Equal(t, []string{"a", "b"}, a.uids())
+	assert.Equal(t, CodeEvicted, d.Code)
+}
+
+func TestAMemoryOfTheVersionBeforeHoldsEverything(t *testing.T) {
+	in := three(0)
+	in.Memory.Last = &Chosen{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b", GraceSeconds: 20}, Time: at(-5), Outcome: Evicted, Decision: "x"}
+	d, m := play(in, &api{})
+	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Nil(t, m.Last)
+	in.Cluster.Pods.Pods = []pods.Pod{pod("a")}
+	d, m = play(then(in, 5, restarted(t, m)), &api{})
+	assert.Equal(t, CodeSettle, d.Code)
+	assert.Equal(t, at(35), m.Quiet)
+}
+
+func TestTheKubeletsTurnIsThatOfTheResourceItEvictedFor(t *testing.T) {
+	for message, row := range map[string]struct{ memory, disk, other Code }{
+		"The node was low on resource: memory. Threshold quantity: 100Mi": {CodeKubelet, CodeNext, CodeKubelet},
+		"The node was low on resource: ephemeral-storage. ":               {CodeNext, CodeKubelet, CodeKubelet},
+		"The node was low on resource: inodes. ":                          {CodeNext, CodeKubelet, CodeKubelet},
+		"The node was low on resource: pids. ":                            {CodeNext, CodeNext, CodeKubelet},
+		"":                                                                {CodeKubelet, CodeKubelet, CodeKubelet},
+	} {
+		evicted := pod("k", func(p *pods.Pod) { p.Phase, p.StatusReason, p.StatusMessage = "Failed", "Evicted", message })
+		gpu := disk(plugins.Hard, named("c", 30))
+		gpu.Plugin, gpu.Resource = "outer", "gpu"
+		in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c"), evicted}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 30)), gpu)
+		d, m := Decide(in)
+		assert.Equal(t, map[string]Code{"a": row.memory, "b": row.disk, "c": row.other}, codes(d), message)
+		d, m = Decide(then(in, 59, restarted(t, m)))
+		assert.Equal(t, row.memory, codes(d)["a"], message)
+		d, _ = Decide(then(in, 60, m))
+		assert.Equal(t, CodeNext, codes(d)["a"], "it is over, however long the pod stays listed")
+	}
+}

@@ -1,0 +1,44 @@
+package evict
+
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Split parts a round in the plugins that count and those in a dry run, which
+// are decided after and beside them: what they say neither marks nor evicts,
+// and holds back nobody. A part without verdicts is left out, unless it had
+// some in the round before.
+func Split(in Input) []Input {
+	if in.Config.DryRun {
+		return []Input{in}
+	}
+	forReal, dry := in, in
+	dry.Config.DryRun = true
+	dry.leave = func(v plugins.Verdict) bool { return !Dry(in.Config.DryRunPlugins, v.Plugin) }
+	forReal.leave = func(v plugins.Verdict) bool { return Dry(in.Config.DryRunPlugins, v.Plugin) }
+	for _, part := range []*Input{&forReal, &dry} {
+		part.Before = part.With(in.Before).Levels
+		part.Levels = part.With(in.Levels).Levels
+	}
+	if len(dry.Levels.Verdicts) == 0 && (dry.Before == nil || len(dry.Before.Verdicts) == 0) {
+		return []Input{forReal}
+	}
+	return []Input{forReal, dry}
+}
+
+// With is the same part of a round with other levels.
+func (in Input) With(l *plugins.Levels) Input {
+	in.Levels = l
+	if l != nil && in.leave != nil {
+		in.Levels = &plugins.Levels{Time: l.Time, Verdicts: slices.DeleteFunc(slices.Clone(l.Verdicts), in.leave)}
+	}
+	return in
+}
+
+// Dry says whether a list of "*", "name" and "-name" has a plugin: by its own
+// name where it stands there, else by the star.
+func Dry(list []string, plugin string) bool {
+	return slices.Contains(list, plugin) || slices.Contains(list, "*") && !slices.Contains(list, "-"+plugin)
+}

@@ -1,0 +1,46 @@
+package evict
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Flapping calms a taint that comes and goes: each move of it moves pods.
+type Flapping struct {
+	Minimum time.Duration `yaml:"minimum" why:"How long a taint stays on, and a soft one off, at the least; doubled each time that it comes back. A hard one comes at once, for without it nobody could be evicted."`
+	Maximum time.Duration `yaml:"maximum" why:"Where doubling ends. A taint that was off for so long starts anew."`
+}
+
+// least is how long a taint stays as it is that came back so many times.
+func (f Flapping) least(flaps int) time.Duration {
+	return min(f.Maximum, f.Minimum<<min(flaps, 10))
+}
+
+// wear says whether a condition's taint is on, at which level, when its level
+// with the transition period is this one.
+func (s Seen) wear(level plugins.Level, now time.Time, f Flapping) Seen {
+	s.On, s.Off = earlier(s.On, now), earlier(s.Off, now) // a clock that was set back
+	least := f.least(s.Flaps)
+	switch {
+	case level > plugins.None && s.Worn > plugins.None:
+		s.Worn = level
+	case level > plugins.None:
+		if level < plugins.Hard && now.Before(s.Off.Add(least)) {
+			return s
+		}
+		flaps := 0
+		if now.Sub(s.Off) < f.Maximum {
+			flaps = s.Flaps + 1
+		}
+		s.On, s.Worn, s.Flaps = now, level, flaps
+	case s.Worn > plugins.None && !now.Before(s.On.Add(least)):
+		s.Off, s.Worn = now, plugins.None
+	}
+	return s
+}
+
+// forgotten: nothing of a condition matters any more.
+func (s Seen) forgotten(level plugins.Level, now time.Time, f Flapping) bool {
+	return level == plugins.None && s.Worn == plugins.None && now.Sub(s.Off) >= f.Maximum
+}

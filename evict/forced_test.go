@@ -1,0 +1,142 @@
+package evict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func some(f float64) probes.Opt[float64] { return probes.Some(f) }
+
+func none() probes.Opt[float64] { return probes.Opt[float64]{} }
+
+func forced(c plugins.Candidate) plugins.Candidate {
+	c.Forced = true
+	return c
+}
+
+// asking is a plugin that names pods regardless of a threshold.
+func asking(list ...plugins.Candidate) plugins.Verdict {
+	return plugins.Verdict{Plugin: "outer", Scope: "pods", Named: true, Reason: "it says so", Candidates: list}
+}
+
+// Seven forced pods at a limit of three a round: three, three, one, in order;
+// and none more once the plugin names none.
+func TestForcedPodsGoInOrderAndByTheLimits(t *testing.T) {
+	start := func() Input {
+		var listed []pods.Pod
+		var list []plugins.Candidate
+		for i := range 7 {
+			uid := fmt.Sprint("f", i)
+			listed, list = append(listed, pod(uid, priority(int32(i)))), append(list, forced(named(uid, 0)))
+		}
+		in := round(0, listed, asking(list...))
+		in.Config.Limits.PerRound = 3
+		return in
+	}
+	in, a := start(), api{}
+	for i, want := range []int{3, 6, 7, 7} {
+		_, m := play(in, &a)
+		require.Len(t, a.asked, want, i)
+		for i := range in.Cluster.Pods.Pods[:want] {
+			in.Cluster.Pods.Pods[i].GoneBy = in.Time.Add(20 * time.Second)
+		}
+		in = then(in, 5, restarted(t, m))
+	}
+	assert.Equal(t, []string{"f0", "f1", "f2", "f3", "f4", "f5", "f6"}, a.uids())
+
+	in, a = start(), api{}
+	_, m := play(in, &a)
+	in = then(in, 5, m)
+	in.Levels.Verdicts[0].Candidates = nil
+	play(in, &a)
+	assert.Equal(t, []string{"f0", "f1", "f2"}, a.uids())
+
+	in, a = start(), api{}
+	in.Config.Limits.PerMinute = 2
+	d, _ := play(in, &a)
+	assert.Len(t, a.asked, 2, "the rate limit holds for them too")
+	assert.Equal(t, CodeRate, d.Candidates[2].Code)
+}
+
+func TestAForcedPodWaitsForNothingThatPassesAndIsProtectedAllTheSame(t *testing.T) {
+	for what, row := range map[string]struct {
+		change func(*Input)
+		code   Code
+	}{
+		"nothing":              {func(*Input) {}, CodeEvicted},
+		"a level is soft":      {func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.Soft, 0 }, CodeEvicted},
+		"a grace period":       {func(in *Input) { in.Levels.Verdicts[0].Due = at(100) }, CodeEvicted},
+		"the node settles":     {func(in *Input) { in.Memory.Settle = map[string]time.Time{"outer/pods": at(20)} }, CodeEvicted},
+		"another ends":         {func(in *Input) { in.Cluster.Pods.Pods[1].GoneBy = at(20) }, CodeEvicted},
+		"it is DaemonSet's":    {func(in *Input) { protected(pods.Protection{Code: pods.DaemonSet})(&in.Cluster.Pods.Pods[0]) }, pods.DaemonSet},
+		"it opted out at hard": {func(in *Input) { in.Cluster.Pods.Pods[0].OptedOut, in.Config.OptOutHard = true, []string{"shop"} }, CodeOptedOut},
+		"it opted out":         {func(in *Input) { in.Cluster.Pods.Pods[0].OptedOut = true }, CodeEvicted},
+		"the kubelet evicts":   {func(in *Input) { in.Cluster.Node.KubeletPressure = []string{"PIDPressure"} }, CodeKubelet},
+		"the plugin is new":    {func(in *Input) { in.Config.ReportFirst = time.Minute }, CodeReporting},
+		"it was not shown":     {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Refused = "not shown" }, CodeNotShown},
+		"no taint":             {func(in *Input) { in.Cluster.Marked = "conflict" }, CodeTaint},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("f"), pod("o")}, asking(forced(named("f", 0)), named("o", 30)))
+			row.change(&in)
+			d, _ := play(in, &api{})
+			assert.Equal(t, row.code, codes(d)["f"], d.Reason)
+		})
+	}
+}
+
+func TestForcedPodsComeFirstAndOneWordForThemIsEnough(t *testing.T) {
+	refused := forced(named("c", 30))
+	refused.Refused = "not shown"
+	in := round(0, []pods.Pod{pod("a", low), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 20), named("c", 20)), asking(forced(named("b", 0)), refused))
+	d, _ := Decide(in)
+	assert.Equal(t, []string{"b", "a", "c"}, order(d))
+	assert.True(t, d.Candidates[0].Forced)
+	assert.Equal(t, []string{"memory-stall", "outer"}, d.Candidates[0].Plugins)
+	assert.False(t, d.Candidates[2].Forced, "a word that is not taken adds nothing to another's")
+	assert.Equal(t, CodeNext, d.Candidates[2].Code)
+}
+
+func TestOfSoftPodsOneGoesInARoundAndThoseThatOptedOutStay(t *testing.T) {
+	v := asking(named("a", 0), named("b", 0), named("c", 0))
+	v.Level, v.Pressing = plugins.Soft, plugins.Soft
+	in := round(0, []pods.Pod{pod("a", optedOut), pod("b"), pod("c")}, v)
+	in.Config.Limits.PerRound = 3
+	a := api{}
+	d, m := play(in, &a)
+	assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeEvicted, "c": CodeNotNeeded}, codes(d))
+	d, _ = play(then(in, 5, m), &a)
+	assert.Equal(t, CodeInFlight, d.Code)
+	v.Target = some(10)
+	v.Candidates = []plugins.Candidate{named("b", 10), named("c", 10)}
+	v.Target, v.Whole = some(20), some(20)
+	in.Levels.Verdicts = []plugins.Verdict{v}
+	d, _ = play(in, &a)
+	assert.Equal(t, CodeLimit, codes(d)["c"], "though more is missing")
+}
+
+func TestAGraceThatAPluginAsksForIsTakenWithinBounds(t *testing.T) {
+	for seconds, want := range map[int64]int64{0: 0, -3: 1, 5: 5, 3600: 30} { // 0 only comes from a plugin that may
+		c := named("a", 30)
+		c.GraceSeconds = probes.Some(seconds)
+		a := api{}
+		play(round(0, []pods.Pod{pod("a")}, pressing(c)), &a)
+		require.Len(t, a.asked, 1)
+		assert.Equal(t, want, a.asked[0].GraceSeconds)
+	}
+	short, long := named("a", 30), named("a", 30)
+	short.GraceSeconds, long.GraceSeconds = probes.Some(int64(2)), probes.Some(int64(9))
+	for _, list := range [][]plugins.Verdict{{pressing(short), disk(plugins.Hard, long)}, {pressing(long), disk(plugins.Hard, short)}} {
+		a := api{}
+		play(round(0, []pods.Pod{pod("a")}, list...), &a)
+		assert.Equal(t, int64(9), a.asked[0].GraceSeconds, "of two the longer")
+	}
+}

@@ -1,0 +1,124 @@
+package evict
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+var graceStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// word is what a plugin said in one round, or that it said nothing.
+type word struct {
+	at     int // seconds
+	scope  string
+	level  plugins.Level
+	missed bool
+}
+
+func (w word) verdict(grace time.Duration) plugins.Verdict {
+	return plugins.Verdict{Plugin: "p", Scope: w.scope, Level: w.level, GraceSeconds: int64(grace / time.Second)}
+}
+
+// due is when the grace is over after the last of these words; zero: nothing
+// is met.
+func due(words []word, grace time.Duration) time.Time {
+	var g Grace
+	var last time.Time
+	for _, w := range words {
+		if w.missed {
+			g = g.Missed("p")
+			continue
+		}
+		g, last = g.Heard(w.verdict(grace), graceStart.Add(time.Duration(w.at)*time.Second))
+	}
+	return last
+}
+
+func TestAThresholdThatWasNotMetInBetweenWaitsAnew(t *testing.T) {
+	const grace = 30 * time.Second
+	at := func(s int) time.Time { return graceStart.Add(time.Duration(s) * time.Second) }
+	met, not := plugins.Hard, plugins.None
+	story := []word{{at: 0, scope: "s", level: met}, {at: 10, scope: "s", level: not}, {at: 20, scope: "s", level: met}}
+	assert.Equal(t, at(50), due(story, grace))
+	for s := 25; s < 60; s += 5 {
+		story = append(story, word{at: s, scope: "s", level: met})
+		assert.Equal(t, at(50), due(story, grace))
+	}
+	for name, c := range map[string]struct {
+		words []word
+		want  time.Time
+	}{
+		"one call that failed changes nothing": {[]word{{at: 0, scope: "s", level: met}, {missed: true}, {at: 20, scope: "s", level: met}}, at(30)},
+		"two begin anew":                       {[]word{{at: 0, scope: "s", level: met}, {missed: true}, {missed: true}, {at: 20, scope: "s", level: met}}, at(50)},
+		"nor do single ones add up": {
+			[]word{{at: 0, scope: "s", level: met}, {missed: true}, {at: 5, scope: "s", level: met}, {missed: true}, {at: 20, scope: "s", level: met}},
+			at(30),
+		},
+		"another scope has a timer of its own": {[]word{{at: 0, scope: "s", level: met}, {at: 20, scope: "other", level: met}}, at(50)},
+		"soft that turns hard has waited":      {[]word{{at: 0, scope: "s", level: plugins.Soft}, {at: 20, scope: "s", level: met}}, at(30)},
+		"a clock that was set back":            {[]word{{at: 1000, scope: "s", level: met}, {at: 20, scope: "s", level: met}}, at(50)},
+		"not met is not due":                   {[]word{{at: 0, scope: "s", level: met}, {at: 5, scope: "s", level: not}}, time.Time{}},
+	} {
+		assert.Equal(t, c.want, due(c.words, grace), name)
+	}
+}
+
+func TestPluginsDoNotWaitForOneAnother(t *testing.T) {
+	var g Grace
+	g, _ = g.Heard(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard}, graceStart)
+	g, _ = g.Heard(plugins.Verdict{Plugin: "q", Scope: "s", Level: plugins.None}, graceStart)
+	g = g.Missed("q").Missed("q")
+	_, due := g.Heard(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard, GraceSeconds: 60}, graceStart.Add(time.Hour))
+	assert.Equal(t, graceStart.Add(time.Minute), due)
+}
+
+// slowDue looks back through all words for the first of those that were met
+// without a break: a word that is not met, of another scope, or two that are
+// missing are one.
+func slowDue(words []word, grace time.Duration) time.Time {
+	last := -1
+	for i, w := range words {
+		if !w.missed {
+			last = i
+		}
+	}
+	if last < 0 || words[last].level == plugins.None {
+		return time.Time{}
+	}
+	since, gap := words[last].at, 0
+	for i := last - 1; i >= 0; i-- {
+		w := words[i]
+		if w.missed {
+			if gap++; gap == 2 {
+				break
+			}
+			continue
+		}
+		if w.level == plugins.None || w.scope != words[last].scope {
+			break
+		}
+		since, gap = w.at, 0
+	}
+	return graceStart.Add(time.Duration(since)*time.Second + grace)
+}
+
+func TestTheGraceIsThatOfASlowAndObviousModel(t *testing.T) {
+	require.NoError(t, quick.Check(func(seed uint64, length uint8) bool {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var words []word
+		for i := range int(length % 40) {
+			words = append(words, word{
+				at: 5 * i, scope: []string{"a", "a", "a", "b"}[r.IntN(4)],
+				level: plugins.Level(min(2, r.IntN(6))), missed: r.IntN(4) == 0,
+			})
+		}
+		return assert.Equal(t, slowDue(words, time.Minute), due(words, time.Minute), "%+v", words)
+	}, &quick.Config{MaxCount: 5000}))
+}

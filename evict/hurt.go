@@ -1,0 +1,61 @@
+package evict
+
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// partiesKept of each kind in a decision: those that matter most.
+const partiesKept = 3
+
+// causes are the verdicts that a decision rests on, with who hurt whom.
+func (r *sitting) causes() []Cause {
+	list := causesOf(r.Before, r.Levels)
+	for i := range list {
+		at := slices.IndexFunc(r.Levels.Verdicts, list[i].isOf)
+		if at >= 0 && list[i].Level > plugins.None {
+			list[i].Contention = r.hurt(r.Levels.Verdicts[at])
+			list[i].Credit = r.credited[scopeOf(r.Levels.Verdicts[at])]
+		}
+	}
+	return list
+}
+
+// hurt is the contention that a verdict is about, in short and with the names
+// that the API server has; nil where there is none.
+func (in Input) hurt(v plugins.Verdict) *probes.Contention {
+	about := func(c probes.Contention) bool {
+		return string(c.Resource) == string(v.Resource) && (c.Device == "" || c.Device == v.Scope)
+	}
+	i := slices.IndexFunc(in.Contention, about)
+	if i < 0 {
+		return nil
+	}
+	c := in.Contention[i]
+	c.Culprits, c.MoreCulprits = short(c.Culprits, c.MoreCulprits)
+	c.Sufferers, c.MoreSufferers = short(c.Sufferers, c.MoreSufferers)
+	for i := range c.Culprits {
+		in.name(&c.Culprits[i].Party)
+	}
+	for i := range c.Sufferers {
+		in.name(&c.Sufferers[i].Party)
+	}
+	return &c
+}
+
+// short is a copy of the first of a list, and how many more there are.
+func short[T any](list []T, more int) ([]T, int) {
+	n := min(partiesKept, len(list))
+	return slices.Clone(list[:n]), more + len(list) - n
+}
+
+func (in Input) name(p *probes.Party) {
+	if in.Cluster == nil || p.PodUID == "" {
+		return
+	}
+	if pod, known := in.Cluster.Pods.ByCgroupUID(p.PodUID); known {
+		p.Name = pod.Namespace + "/" + pod.Name
+	}
+}

@@ -1,0 +1,76 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// More lets further candidates go beside those that were granted in this round,
+// where these do not give back what is missing and the limits allow it. m has
+// the choices of this round, in the memory of those before.
+func (d *Decision) More(in Input, m Memory) {
+	if d.granted() == 0 || slices.ContainsFunc(d.Candidates, endsRound) {
+		return
+	}
+	r := sit(in, in.Memory.look(in), d.Candidates)
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		if c.Code != CodeNotNeeded && c.Code != CodeNext {
+			continue
+		}
+		if c.Code, c.Because = r.oneMore(d, m, c); c.Code == "" {
+			c.Code, c.Because = CodeNext, "goes too, unless one before it gives back enough"
+		}
+	}
+}
+
+// endsRound: after such an answer nothing is clear.
+func endsRound(c Considered) bool { return c.Code == CodeGone || c.Code == CodeUnanswered }
+
+// oneMore is why a candidate does not go beside those of this round.
+func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
+	if !c.Forced {
+		if code, why := r.needed(d, c); code != "" {
+			return code, why
+		}
+	}
+	if n := r.Config.Limits.PerRound; d.granted() >= n {
+		return CodeLimit, fmt.Sprintf("%d evictions are the limit of a round: in a later one, if it is still needed", n)
+	}
+	if code, why := r.rate(m); code != "" {
+		return code, why
+	}
+	return r.ownerRate(m, c.Pod)
+}
+
+// needed is why a candidate need not go beside those of this round: some
+// verdict that asks for it must still miss something.
+func (r *sitting) needed(d *Decision, c *Considered) (Code, string) {
+	misses := plugins.None
+	for _, v := range r.Levels.Verdicts {
+		relief, named := reliefBy(v, c)
+		if named && r.free(v) && r.enough(v, relief) && !r.covers(v, r.creditsWith(d, v)) {
+			misses = max(misses, v.Level)
+		}
+	}
+	switch misses {
+	case plugins.Hard:
+		return "", ""
+	case plugins.Soft:
+		return CodeLimit, "soft: one goes in a round"
+	}
+	return CodeNotNeeded, "those before it give back what is missing: their relief is seen first"
+}
+
+// creditsWith adds who was granted in this round, in a dry run too.
+func (r *sitting) creditsWith(d *Decision, v plugins.Verdict) []Credit {
+	all := slices.Clone(r.credited[scopeOf(v)])
+	for _, g := range d.Goers() {
+		if relief, named := reliefBy(v, &g); named {
+			all = append(all, Credit{Name: g.Name, UID: g.PodUID, Relief: &relief})
+		}
+	}
+	return all
+}

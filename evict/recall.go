@@ -1,0 +1,134 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// forcedFor is how long a pod stays asked for that a plugin named as forced and
+// does not name again: shorter than an outage after which nothing stale may
+// happen.
+const forcedFor = 5 * time.Minute
+
+// Forced is a pod that a plugin wants gone whatever the levels are. Some plugins
+// say it once only, so it stays asked for until it is gone, expired, or taken
+// back.
+type Forced struct {
+	Plugin string `json:"plugin"`
+	UID    string `json:"uid"`
+	Name   string `json:"name"`
+	Why    string `json:"why"`
+	// GraceSeconds that the plugin asks for, if it does.
+	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
+	// At is when it was named last, to a minute.
+	At time.Time `json:"at"`
+	// Again: the plugin repeats itself, so one that it leaves out it takes back.
+	Again bool `json:"again,omitempty"`
+	// Pressed: the plugin's threshold or condition was met, so the end of that
+	// takes it back.
+	Pressed bool `json:"pressed,omitempty"`
+}
+
+// Recall adds to what plugins force in this round what they forced before, and
+// returns the memory of both.
+func Recall(in Input) (*plugins.Levels, Memory) {
+	m := in.Memory.clone()
+	m.Forced = slices.DeleteFunc(slices.Clone(m.Forced), func(f Forced) bool { return in.over(f) })
+	for _, v := range in.Levels.Verdicts {
+		if v.Scope != plugins.ScopeNamed || v.Absent != "" {
+			continue
+		}
+		pressed := in.presses(v.Plugin)
+		m.Forced = slices.DeleteFunc(m.Forced, func(f Forced) bool {
+			return f.Plugin == v.Plugin && !forces(v, f.UID) && (f.Again || f.Pressed && !pressed)
+		})
+		for _, c := range v.Candidates {
+			if c.Forced && c.Refused == "" {
+				m.Forced = in.force(m.Forced, v.Plugin, c, pressed)
+			}
+		}
+	}
+	if len(m.Forced) == 0 {
+		return in.Levels, m
+	}
+	return in.forced(m.Forced), m
+}
+
+// over: it is gone, or was named too long ago.
+func (in Input) over(f Forced) bool {
+	if in.Time.Sub(f.At) >= forcedFor || f.At.After(in.Time.Add(forcedFor)) {
+		return true
+	}
+	if !in.known() {
+		return false
+	}
+	_, there := byUID(in.Cluster.Pods, f.UID)
+	return !there
+}
+
+// presses: the plugin says that a threshold or condition of its own is met,
+// beside what it forces.
+func (in Input) presses(plugin string) bool {
+	return slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
+		return v.Plugin == plugin && v.Level > plugins.None && (v.Scope != plugins.ScopeNamed || v.Condition != "")
+	})
+}
+
+func forces(v plugins.Verdict, uid string) bool {
+	return slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.Forced && c.PodUID == uid })
+}
+
+// force remembers that a pod is forced, again or for the first time.
+func (in Input) force(list []Forced, plugin string, c plugins.Candidate, pressed bool) []Forced {
+	i := slices.IndexFunc(list, func(f Forced) bool { return f.Plugin == plugin && f.UID == c.PodUID })
+	if i < 0 {
+		f := Forced{Plugin: plugin, UID: c.PodUID, Name: c.Name, Why: c.Why, At: in.Time, Pressed: pressed}
+		if grace, asked := c.GraceSeconds.Get(); asked {
+			f.GraceSeconds = &grace
+		}
+		return append(list, f)
+	}
+	f := &list[i]
+	f.Again, f.Pressed = true, f.Pressed || pressed
+	if in.Time.Sub(f.At) >= time.Minute || in.Time.Before(f.At) {
+		f.At = in.Time
+	}
+	return list
+}
+
+// forced are the levels of the round with all pods that are forced.
+func (in Input) forced(list []Forced) *plugins.Levels {
+	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
+	for _, f := range list {
+		i := slices.IndexFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == f.Plugin && v.Scope == plugins.ScopeNamed })
+		if i < 0 {
+			l.Verdicts = append(l.Verdicts, plugins.Verdict{Plugin: f.Plugin, Scope: plugins.ScopeNamed, Since: f.At})
+			i = len(l.Verdicts) - 1
+		}
+		v := &l.Verdicts[i]
+		if forces(*v, f.UID) {
+			continue
+		}
+		if v.Level < plugins.Hard {
+			v.Reason = fmt.Sprintf("the plugin forced %s at %s, and it is still there", f.Name, clock(f.At))
+		}
+		if v.Level == plugins.None {
+			v.Condition = "" // it is not met
+		}
+		v.Level, v.Pressing, v.Named = plugins.Hard, plugins.Hard, true
+		v.Candidates = append(slices.Clip(v.Candidates), f.candidate())
+	}
+	return l
+}
+
+func (f *Forced) candidate() plugins.Candidate {
+	c := plugins.Candidate{PodUID: f.UID, Name: f.Name, Why: f.Why, Forced: true}
+	if f.GraceSeconds != nil {
+		c.GraceSeconds = probes.Some(*f.GraceSeconds)
+	}
+	return c
+}

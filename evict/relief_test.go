@@ -1,0 +1,80 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// relieved is a round in which memory is short and data movers were slowed down
+// for it some seconds ago.
+func relieved(ago int) Input {
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 20), named("b", 15)))
+	in.Relief = []Relief{{Resource: plugins.Memory, Scope: "node", Since: at(-ago), Until: at(-ago).Add(in.Config.ReliefWait), How: "2 data movers are slowed down"}}
+	return in
+}
+
+func TestNobodyIsEvictedBeforeReliefHasHadItsTime(t *testing.T) {
+	var a api
+	d, _ := play(relieved(9), &a)
+	assert.Equal(t, CodeRelief, d.Code)
+	assert.Equal(t, "since 11:59:51 UTC 2 data movers are slowed down: waits until 12:00:01 UTC for what that gives back", d.Reason)
+	assert.Equal(t, map[string]Code{"a": CodeRelief, "b": CodeRelief}, codes(d))
+	assert.Empty(t, a.asked)
+	d, _ = play(relieved(10), &a)
+	assert.Equal(t, CodeEvicted, d.Code, "and not a moment longer")
+}
+
+func TestReliefIsWaitedForByThoseItIsFor(t *testing.T) {
+	for what, row := range map[string]struct {
+		change func(*Input)
+		waits  bool
+	}{
+		"another resource":       {func(in *Input) { in.Relief[0].Resource = plugins.Disk }, false},
+		"another scope":          {func(in *Input) { in.Relief[0].Scope, in.Levels.Verdicts[0].Scope = "sda", "sdb" }, false},
+		"one that has its part":  {func(in *Input) { in.Relief[0].Scope = "numa0" }, true},
+		"one it is a part of":    {func(in *Input) { in.Levels.Verdicts[0].Scope = "numa0" }, true},
+		"memory below its floor": {func(in *Input) { in.Levels.Verdicts[0].Urgent = true }, false},
+		"forced":                 {func(in *Input) { in.Levels.Verdicts[0].Candidates[1].Forced = true }, false},
+		"of two the longer": {func(in *Input) {
+			in.Relief = append(in.Relief, in.Relief[0], Relief{Resource: plugins.Memory, Scope: "node", Until: at(-1)})
+		}, true},
+		"none": {func(in *Input) { in.Relief = nil }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := relieved(3)
+			row.change(&in)
+			var a api
+			d, _ := play(in, &a)
+			assert.Equal(t, row.waits, d.Code == CodeRelief, "%s: %s", d.Code, d.Reason)
+			assert.Equal(t, row.waits, len(a.asked) == 0)
+		})
+	}
+}
+
+func TestOnlyWhoIsForcedGoesWhileReliefIsWaitedFor(t *testing.T) {
+	in := relieved(3)
+	in.Levels.Verdicts[0].Candidates[1].Forced = true
+	var a api
+	d, _ := play(in, &a)
+	require.Len(t, a.asked, 1)
+	assert.Equal(t, CodeEvicted, codes(d)["b"])
+	assert.NotEqual(t, CodeEvicted, codes(d)["a"])
+}
+
+func TestARuleThatWaitsForNothingIsNotKeptByOneThatDoes(t *testing.T) {
+	in := relieved(3)
+	in.Levels.Verdicts = append(in.Levels.Verdicts, disk(plugins.Hard, named("b", 1)))
+	in.Levels.Verdicts[1].Target, in.Levels.Verdicts[1].Whole = in.Levels.Verdicts[0].Target, in.Levels.Verdicts[0].Whole
+	in.Levels.Verdicts[1].Candidates[0].Relief = 20
+	var a api
+	d, _ := play(in, &a)
+	assert.Equal(t, CodeEvicted, d.Code, d.Reason)
+	assert.Equal(t, CodeRelief, codes(d)["a"], "it is named by the rule that waits alone")
+	assert.Equal(t, 10*time.Second, DefaultConfig().ReliefWait)
+}

@@ -1,0 +1,118 @@
+package evict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// reportsFor plays a round every 10 s, restarted after each, and says for how
+// long nobody went because the rule was new.
+func reportsFor(t *testing.T, in Input) time.Duration {
+	t.Helper()
+	began := in.Uptime
+	for range 1000 {
+		d, m := play(in, &api{})
+		if d.Code != CodeReporting {
+			require.Equal(t, CodeEvicted, d.Code, d.Reason)
+			return in.Uptime - began
+		}
+		require.Equal(t, CodeReporting, d.Candidates[0].Code)
+		in = then(in, 10, restarted(t, m))
+	}
+	t.Fatal("it never evicts")
+	return 0
+}
+
+func newRule(first, lasts time.Duration) Input {
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+	in.Config.ReportFirst = first
+	in.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "one", Lasts: lasts}}
+	return in
+}
+
+func TestANewRuleOnlyReportsAtFirstAndThenEvicts(t *testing.T) {
+	assert.Equal(t, 10*time.Minute, reportsFor(t, newRule(10*time.Minute, time.Minute)))
+	assert.Equal(t, 20*time.Minute, reportsFor(t, newRule(10*time.Minute, 20*time.Minute)), "as long as it takes to be met, where that is longer")
+	assert.Zero(t, reportsFor(t, newRule(0, 0)))
+	in := newRule(10*time.Minute, 0)
+	d, _ := play(in, &api{})
+	assert.Equal(t, "memory-stall is new or was changed: it only reports until 12:10:00 UTC", d.Reason)
+	marks, _ := Mark(in)
+	assert.Len(t, marks.Taints, 1, "conditions and taints are reports")
+}
+
+// Else a node that has just been installed, and runs out of memory, would be
+// left alone for ten minutes.
+func TestTheRuleOfAFreshInstallCountsAtOnceUnlessAnotherWasInForceBefore(t *testing.T) {
+	in := newRule(10*time.Minute, 0)
+	in.Rules["memory-stall"] = plugins.Rule{Hash: "fresh", Default: true}
+	assert.Zero(t, reportsFor(t, in))
+
+	in = newRule(10*time.Minute, 0)
+	_, m := play(in, &api{})
+	in = then(in, 60, restarted(t, m))
+	in.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "fresh", Default: true}}
+	assert.Equal(t, 10*time.Minute, reportsFor(t, in), "it was changed to what a fresh install has")
+}
+
+func TestOnlyAChangeOfItsOwnConfigurationArmsARuleAnew(t *testing.T) {
+	in := newRule(time.Minute, 0)
+	_, m := play(in, &api{})
+	in = then(in, 60, restarted(t, m))
+	a := api{}
+	_, m = play(in, &a)
+	require.Len(t, a.asked, 1)
+	for what, row := range map[string]struct {
+		change  func(*Input)
+		reports time.Duration
+	}{
+		"a restart":                {func(*Input) {}, 0},
+		"another boot":             {func(in *Input) { in.Boot, in.Uptime = "second", time.Second }, 0},
+		"another rule was changed": {func(in *Input) { in.Rules["disk-contention"] = plugins.Rule{Hash: "new"} }, 0},
+		"it was changed":           {func(in *Input) { in.Rules["memory-stall"] = plugins.Rule{Hash: "two"} }, time.Minute},
+		"the clock is set forward": {func(in *Input) {
+			in.Rules["memory-stall"] = plugins.Rule{Hash: "two"}
+			in.Time, in.Levels.Time = in.Time.AddDate(1, 0, 0), in.Time.AddDate(1, 0, 0)
+		}, time.Minute},
+		"its memory is lost": {func(in *Input) { in.Memory.Rules = nil }, time.Minute},
+	} {
+		next := then(in, 120, restarted(t, m))
+		next.Memory.Budgets = Budgets{Boot: next.Boot}
+		next.Memory.Settle, next.Memory.Victims = nil, nil
+		next.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "one"}}
+		row.change(&next)
+		if next.Boot != in.Boot {
+			next.Memory.Budgets = Budgets{Boot: in.Boot}
+			next.Config.Limits.PerMinute, next.Config.Limits.PerOwnerHour = 60, 3600
+		}
+		assert.Equal(t, row.reports, reportsFor(t, next), what)
+	}
+}
+
+func TestABootInBetweenDoesNotShortenWhatARuleReports(t *testing.T) {
+	in := newRule(10*time.Minute, 0)
+	_, m := play(in, &api{})
+	in = then(in, 300, restarted(t, m))
+	in.Boot, in.Uptime = "second", 30*time.Second
+	assert.Equal(t, 570*time.Second, reportsFor(t, in), "from the boot")
+}
+
+func TestWhatIsRememberedOfRulesIsBounded(t *testing.T) {
+	in := newRule(time.Minute, 0)
+	m := in.Memory
+	for i := range 500 {
+		v := pressing()
+		v.Plugin = fmt.Sprint("outer-", i)
+		in.Levels = &plugins.Levels{Time: in.Time, Verdicts: []plugins.Verdict{v}}
+		_, m = play(then(in, 1, m), &api{})
+		require.LessOrEqual(t, len(m.Rules), rulesKept)
+		require.Contains(t, m.Rules, v.Plugin)
+	}
+}

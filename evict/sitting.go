@@ -1,0 +1,122 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// sitting is a round while it decides: what it decides by, with what follows
+// from that for each verdict.
+type sitting struct {
+	Input
+	memory Memory
+	// credited is who is ending and counts, by scopeOf a verdict.
+	credited map[string][]Credit
+	muted    map[string]mute
+}
+
+// mute is why nobody goes for a verdict; its zero value: somebody may.
+type mute struct {
+	code Code
+	why  string
+	// firm holds for forced candidates too.
+	firm bool
+}
+
+// sit looks at each verdict. m is up to date.
+func sit(in Input, m Memory, list []Considered) *sitting {
+	r := &sitting{Input: in, memory: m, credited: map[string][]Credit{}, muted: map[string]mute{}}
+	for _, v := range in.Levels.Verdicts {
+		if !calls(v) {
+			continue
+		}
+		if in.known() {
+			r.credited[scopeOf(v)] = in.credits(m, v, list)
+		}
+		r.muted[scopeOf(v)] = r.mute(v)
+	}
+	return r
+}
+
+// calls: a verdict has something to say of who should go.
+func calls(v plugins.Verdict) bool { return v.Level > plugins.None || v.Named }
+
+func (r *sitting) free(v plugins.Verdict) bool { return calls(v) && r.muted[scopeOf(v)].code == "" }
+
+func (r *sitting) mute(v plugins.Verdict) mute {
+	switch {
+	case v.Level < plugins.Hard && !v.Named:
+		return mute{code: CodeSoft, why: "soft: the node is marked, nobody has to go"}
+	case v.Pressing < v.Level:
+		return mute{code: CodeHeld, why: "the level lasts until it was clear for long enough; its pressure is gone"}
+	case v.Absent != "":
+		return mute{code: CodeUnnamed, why: "a measurement is absent, so nobody is named: " + v.Absent}
+	}
+	if r.Cluster != nil {
+		if why := r.kubelets(r.memory, v.Resource); why != "" {
+			return mute{CodeKubelet, why, true}
+		}
+	}
+	if code, why := r.reporting(r.memory, v); code != "" {
+		return mute{code, why, true}
+	}
+	return r.waits(v)
+}
+
+// waits is what passes by itself.
+func (r *sitting) waits(v plugins.Verdict) mute {
+	credits := r.credited[scopeOf(v)]
+	pretended, pretends := r.memory.Pretended[scopeOf(v)]
+	settled := r.memory.Settle[scopeOf(v)]
+	relief, relieved := r.relief(v)
+	switch {
+	case relieved:
+		return mute{code: CodeRelief, why: relief.say()}
+	case r.Time.Before(v.Due):
+		return mute{code: CodeGrace, why: "met since " + clock(v.Since) + ", and nobody goes for it before " + clock(v.Due)}
+	case r.Config.DryRun && pretends:
+		return mute{code: CodeInFlight, why: fmt.Sprintf("dry run: %s/%s counts as evicted since %s",
+			pretended.Namespace, pretended.Name, clock(pretended.Time))}
+	case r.covers(v, credits):
+		return mute{code: CodeInFlight, why: sayCredits(v, credits)}
+	case r.Time.Before(settled):
+		return mute{code: CodeSettle, why: "a pod has gone: the node settles until " + clock(settled)}
+	}
+	return mute{}
+}
+
+// mutes is why nobody goes for any of these verdicts, by the first of those
+// that come nearest to it; zero when somebody may go for one of them.
+func (r *sitting) mutes(list []plugins.Verdict, forced bool) (nearest mute) {
+	order := []Code{"", CodeSoft, CodeHeld, CodeUnnamed, CodeKubelet, CodeReporting, CodeGrace, CodeRelief, CodeInFlight, CodeSettle}
+	for _, v := range list {
+		if !calls(v) {
+			continue
+		}
+		m := r.muted[scopeOf(v)]
+		if m.code == "" || forced && !m.firm {
+			return mute{}
+		}
+		if slices.Index(order, m.code) > slices.Index(order, nearest.code) {
+			nearest = m
+		}
+	}
+	return nearest
+}
+
+// settling is the memory with what this round saw: while what is missing counts
+// as released, and for a while after, nobody is chosen for it.
+func (r *sitting) settling(list []Considered) Memory {
+	m := r.memory.clone()
+	for _, v := range r.Levels.Verdicts {
+		if v.Level > plugins.None && r.covers(v, r.credited[scopeOf(v)]) {
+			m.Settle[scopeOf(v)] = r.Time.Add(r.Config.Settle)
+		}
+	}
+	if r.unconfirmed(list) != "" {
+		m.Quiet = later(m.Quiet, r.Time.Add(r.Config.Settle))
+	}
+	return m
+}

@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Report is what the fleet is like.
+type Report struct {
+	Time time.Time `json:"time"`
+	// Agents counts them by state.
+	Agents map[State]int `json:"agents"`
+	// Blind: so many seem silent that nothing is done about it. Late of Of agents
+	// miss their beats.
+	Blind bool `json:"blind"`
+	Late  int  `json:"late"`
+	Of    int  `json:"of"`
+	// Quiet are the late and the silent agents, by name.
+	Quiet []Quiet `json:"quiet"`
+	// Pressed are the nodes with pressure, by name.
+	Pressed []Pressed `json:"pressed"`
+	// Budget of evictions.
+	Budget Budget `json:"budget"`
+	// Answers that this leader gave last, the newest first.
+	Answers []Answered `json:"answers"`
+}
+
+// Quiet is one agent that is late or silent.
+type Quiet struct {
+	Node           string  `json:"node"`
+	State          State   `json:"state"`
+	SilenceSeconds float64 `json:"silenceSeconds"`
+	Tainted        bool    `json:"tainted"`
+	Reason         string  `json:"reason,omitempty"`
+}
+
+// Pressed is one node with pressure.
+type Pressed struct {
+	Node string `json:"node"`
+	// Pressure is the level by resource.
+	Pressure map[string]string `json:"pressure"`
+	Zone     string            `json:"zone,omitempty"`
+	Tainted  bool              `json:"tainted"`
+}
+
+// Budget is what may still go.
+type Budget struct {
+	// Pods of the cluster; absent until somebody asked for an eviction.
+	Pods int `json:"pods,omitempty"`
+	// Limit of pods in PeriodSeconds, of which Spent went.
+	Limit         int     `json:"limit"`
+	Spent         int     `json:"spent"`
+	PeriodSeconds float64 `json:"periodSeconds"`
+	// Common are the pressures with a common cause: nothing is granted.
+	Common []string `json:"common"`
+	// PressedNodes by resource, and Zones by name.
+	PressedNodes map[string]int  `json:"pressedNodes"`
+	Zones        map[string]Zone `json:"zones"`
+}
+
+// Answered is one request and what became of it.
+type Answered struct {
+	Time   time.Time    `json:"time"`
+	Node   string       `json:"node"`
+	Pod    string       `json:"pod"`
+	Plugin string       `json:"plugin,omitempty"`
+	Asked  string       `json:"askedBecause,omitempty"`
+	Result lease.Result `json:"result"`
+	// Code of a refusal by the controller; absent where the API server answered.
+	Code   Code   `json:"code,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	DryRun bool   `json:"dryRun,omitempty"`
+}
+
+// maxAnswered bounds the answers that are shown.
+const maxAnswered = 100
+
+// decided keeps what is shown of an answer.
+func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
+	list := append([]Answered{{
+		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, Asked: a.Request.Reason,
+		Result: answer.Result, Code: code, Reason: answer.Reason, DryRun: a.DryRun,
+	}}, r.answered...)
+	r.answered = list[:min(len(list), maxAnswered)]
+}
+
+// Report of the last look; nil before the first, and where another replica
+// leads.
+func (r *Reconciler) Report() *Report { return r.report.Load() }
+
+// Tally counts what was done.
+func (r *Reconciler) Tally() *Tally { return &r.tally }
+
+func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
+	p := &Report{
+		Time: g.Time.UTC(), Agents: map[State]int{Alive: 0, Late: 0, Silent: 0}, Blind: j.Blind, Late: j.Late, Of: j.Of,
+		Quiet: []Quiet{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
+		Budget: Budget{
+			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
+			Common: append([]string{}, g.Common()...), PressedNodes: g.Pressed, Zones: g.Zones,
+		},
+	}
+	for i := range j.Agents {
+		a := &j.Agents[i]
+		p.Agents[a.State]++
+		if a.State != Alive {
+			p.Quiet = append(p.Quiet, Quiet{Node: a.Name, State: a.State, SilenceSeconds: a.Silence.Seconds(), Tainted: a.tainted(), Reason: a.Why})
+		}
+		if pressure := a.Carried.Report.Pressure; len(pressure) > 0 && a.State != Silent {
+			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: pressure, Zone: a.zone(), Tainted: a.tainted()})
+		}
+	}
+	slices.SortFunc(p.Quiet, func(a, b Quiet) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(p.Pressed, func(a, b Pressed) int { return cmp.Compare(a.Node, b.Node) })
+	return p
+}

@@ -1,0 +1,35 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// Settings of the fleet.
+type Settings struct {
+	Enabled     bool          `yaml:"enabled" why:"Whether the agents' heartbeats are watched, and what they ask for is answered."`
+	Grace       time.Duration `yaml:"grace" why:"How long an agent may be silent before its conditions become Unknown: four beats, as Kubernetes gives a kubelet."`
+	TaintsStay  time.Duration `yaml:"taintsStay" why:"How long the taints of a silent agent stay after it was last heard: agents die because of pressure, and are upgraded. Not below the agents' eviction.transition."`
+	MassSilence float64       `yaml:"massSilence" unit:"ratio" why:"From more than this share of silent agents on it is taken for the controller's own blindness: nothing is marked, lifted or granted."`
+	Evictions   Evictions     `yaml:"evictions" why:"What limits the evictions that agents ask for, over the whole cluster."`
+	Protect     pods.Rules    `yaml:"protect" why:"Which pods are never evicted, whichever agent asks."`
+}
+
+// Evictions are the budgets of the cluster.
+type Evictions struct {
+	Share       float64       `yaml:"share" unit:"ratio" why:"How many of the cluster's pods may go in each per, one at least."`
+	Per         time.Duration `yaml:"per" why:"The time that share is counted over."`
+	PerOwner    time.Duration `yaml:"perOwner" why:"In so long one pod of an owner may go: of a Deployment, a StatefulSet, a CronJob."`
+	ZoneTainted float64       `yaml:"zoneTainted" unit:"ratio" why:"While agents taint more than this share of a zone's nodes, and more than one, nothing is granted there: its pods would have nowhere to go."`
+	CommonCause float64       `yaml:"commonCause" unit:"ratio" why:"While more than this share of the nodes, and at least three, have one pressure, nothing is granted anywhere: shared storage is slow or a threshold is bad, and evictions would only spread it."`
+}
+
+// DefaultSettings are those of a fresh install.
+func DefaultSettings() Settings {
+	return Settings{
+		Enabled: true, Grace: 40 * time.Second, TaintsStay: 5 * time.Minute, MassSilence: 0.55,
+		Evictions: Evictions{Share: 0.01, Per: 5 * time.Minute, PerOwner: 10 * time.Minute, ZoneTainted: 0.10, CommonCause: 0.30},
+		Protect:   pods.DefaultRules(),
+	}
+}

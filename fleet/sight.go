@@ -1,0 +1,248 @@
+package fleet
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// sight is what is seen of Leases and Nodes, and when.
+type sight struct {
+	// asked rings when an agent asks for something; it holds one ring.
+	asked         chan struct{}
+	leases, nodes shelf
+
+	mu     sync.Mutex // guards agents
+	agents map[string]*Agent
+}
+
+func newSight() *sight {
+	s := &sight{asked: make(chan struct{}, 1), agents: map[string]*Agent{}}
+	s.leases = shelf{name: "leases", sight: s, see: s.seeLease}
+	s.nodes = shelf{name: "nodes", sight: s, see: s.seeNode}
+	return s
+}
+
+// synced: all was listed once.
+func (s *sight) synced() bool { return s.leases.full.Load() && s.nodes.full.Load() }
+
+// all agents as they are now, in no order.
+func (s *sight) all() []Agent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Agent, 0, len(s.agents))
+	for _, a := range s.agents {
+		list = append(list, *a)
+	}
+	return list
+}
+
+// seeLease takes over what a Lease is now; nil: it is gone. Only a renewal is a
+// sign of life: others write to Leases too.
+func (s *sight) seeLease(name string, object any, now time.Time) {
+	l, _ := object.(*coordinationv1.Lease)
+	s.change(name, now, func(a *Agent) (sign bool) {
+		was := a.Lease
+		a.Lease = l
+		if l == nil {
+			a.Carried, a.Odd = lease.Carried{}, nil
+			return false
+		}
+		if was == nil || !sameCarried(was, l) {
+			a.Carried, a.Odd = lease.ReadCarried(l.Annotations)
+		}
+		if was == nil || was.Annotations[lease.EvictionsAnnotation] != l.Annotations[lease.EvictionsAnnotation] {
+			a.Asked = now
+			s.ring(a)
+		}
+		renewed := was != nil && !was.Spec.RenewTime.Equal(l.Spec.RenewTime)
+		if renewed {
+			a.Renewed = now
+		}
+		return was == nil || renewed
+	})
+}
+
+func sameCarried(a, b *coordinationv1.Lease) bool {
+	for _, key := range carried() {
+		if a.Annotations[key] != b.Annotations[key] {
+			return false
+		}
+	}
+	return true
+}
+
+func carried() [3]string {
+	return [3]string{lease.NodeAnnotation, lease.EvictionsAnnotation, lease.GrantedAnnotation}
+}
+
+// seeNode takes over what a Node is now; nil: it is gone. A status that its
+// agent wrote is a sign of life, and so is another Node of the same name.
+func (s *sight) seeNode(name string, object any, now time.Time) {
+	n, _ := object.(*corev1.Node)
+	s.change(name, now, func(a *Agent) (sign bool) {
+		was := a.Node
+		a.Node = n
+		if was == nil || n == nil {
+			return n != nil
+		}
+		return was.UID != n.UID || !lease.LastHeartbeat(was.Status.Conditions).Equal(lease.LastHeartbeat(n.Status.Conditions))
+	})
+}
+
+// change what is known of an agent; what nothing is left of is forgotten.
+func (s *sight) change(name string, now time.Time, change func(*Agent) (sign bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[name]
+	if a == nil {
+		a = &Agent{Name: name, Heard: now}
+		s.agents[name] = a
+	}
+	if change(a) {
+		a.Heard = now
+	}
+	if a.Lease == nil && a.Node == nil {
+		delete(s.agents, name)
+	}
+}
+
+func (s *sight) ring(a *Agent) {
+	if len(a.Carried.Requests) == 0 {
+		return
+	}
+	select {
+	case s.asked <- struct{}{}:
+	default: // it rings already
+	}
+}
+
+// names of those that have such an object.
+func (s *sight) names(has func(*Agent) bool) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for name, a := range s.agents {
+		if has(a) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// shelf hands what a reflector brings to the sight.
+type shelf struct {
+	name  string
+	sight *sight
+	see   func(name string, object any, now time.Time)
+	full  atomic.Bool
+}
+
+func nameOf(object any) string {
+	switch o := object.(type) {
+	case *corev1.Node:
+		return o.Name
+	case *coordinationv1.Lease:
+		return o.Name
+	}
+	return ""
+}
+
+// transform keeps what is needed of an object: a Node has 15 kB and more.
+func transform(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Node:
+		return trimNode(o), nil
+	case *coordinationv1.Lease:
+		return trimLease(o), nil
+	}
+	return nil, fmt.Errorf("%T is neither a Node nor a Lease", object)
+}
+
+func trimLease(l *coordinationv1.Lease) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: l.Name, ResourceVersion: l.ResourceVersion, Annotations: only(l.Annotations, lease.NodeAnnotation, lease.EvictionsAnnotation, lease.GrantedAnnotation)},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: l.Spec.RenewTime},
+	}
+}
+
+func trimNode(n *corev1.Node) *corev1.Node {
+	trimmed := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+		Labels: only(n.Labels, corev1.LabelTopologyZone), Annotations: only(n.Annotations, evict.TaintsAnnotation),
+	}}
+	if len(trimmed.Annotations) > 0 { // nobody else's are looked at
+		trimmed.Spec.Taints = n.Spec.Taints
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady || lease.Ours(c.Type) {
+			c.Message = ""
+			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
+		}
+	}
+	return trimmed
+}
+
+func only(of map[string]string, keys ...string) map[string]string {
+	var kept map[string]string
+	for _, key := range keys {
+		if value, there := of[key]; there {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// Transformer makes the reflector keep no more of a list than of an event.
+func (s *shelf) Transformer() cache.TransformFunc { return transform }
+
+// Add, Update and Delete are what a watch brings.
+func (s *shelf) Add(o any) error    { return s.Update(o) }
+func (s *shelf) Delete(o any) error { s.see(nameOf(o), nil, time.Now()); return nil }
+
+// Update takes over an object.
+func (s *shelf) Update(o any) error {
+	o, err := transform(o)
+	if err == nil {
+		s.see(nameOf(o), o, time.Now())
+	}
+	return err
+}
+
+// Replace takes over a whole list.
+func (s *shelf) Replace(list []any, _ string) error {
+	there := map[string]bool{}
+	for _, o := range list {
+		there[nameOf(o)] = true
+		if err := s.Update(o); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.sight.names(func(a *Agent) bool { return s.has(a) && !there[a.Name] }) {
+		s.see(name, nil, time.Now())
+	}
+	s.full.Store(true)
+	return nil
+}
+
+func (s *shelf) has(a *Agent) bool {
+	if s == &s.sight.nodes {
+		return a.Node != nil
+	}
+	return a.Lease != nil
+}
+
+// Resync is of no use here.
+func (s *shelf) Resync() error { return nil }

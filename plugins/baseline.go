@@ -1,0 +1,158 @@
+package plugins
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// Baselines is what is usual for each disk, by what tells the disk from all
+// others, across restarts where the kernel knows that (Key).
+type Baselines map[string]Baseline
+
+// Baseline is how long requests of a disk usually take, by direction and size.
+type Baseline struct {
+	Device string             `json:"device"`
+	Read   [sizeClasses]Usual `json:"read"`
+	Write  [sizeClasses]Usual `json:"write"`
+	// Seen is when it was last learned from.
+	Seen time.Time `json:"seen"`
+}
+
+// Usual is what was seen of requests of one size: how many, in how many seconds
+// in which there were some, and how long they took together, in seconds.
+type Usual struct {
+	Requests float64 `json:"requests"`
+	Seconds  float64 `json:"seconds"`
+	Waited   float64 `json:"waitedSeconds"`
+}
+
+// sizeClasses of requests: up to 16 KiB, 128 KiB, 512 KiB, and larger. A large
+// one takes longer, which is no sign of anything.
+const sizeClasses = 4
+
+func sizeClass(bytes float64) int {
+	for class, most := range [sizeClasses - 1]float64{16 << 10, 128 << 10, 512 << 10} {
+		if bytes <= most {
+			return class
+		}
+	}
+	return sizeClasses - 1
+}
+
+const (
+	// learnedSeconds and learnedRequests are what must have been seen of a size
+	// before it counts as usual.
+	learnedSeconds, learnedRequests = 3600, 10_000
+	// remembered is how many seconds are remembered in full: from then on what
+	// is older counts half, and half again.
+	remembered = 24 * 3600
+	// A tick is learned from while the disk is at most so busy and tasks of the
+	// node wait for IO at most so much of it.
+	learnBusy, learnStall = 0.5, 0.1
+	// forgotten is after how long a disk that is seen no more is forgotten.
+	forgotten = 30 * 24 * time.Hour
+)
+
+// Await is how long a request usually takes, in seconds; absent until enough
+// was seen.
+func (u Usual) Await() probes.Opt[float64] {
+	if u.Seconds < learnedSeconds || u.Requests < learnedRequests {
+		return probes.Opt[float64]{}
+	}
+	return probes.Some(u.Waited / u.Requests)
+}
+
+// Key tells a disk from all others: by its medium, or else by the kernel's
+// count of devices, which lasts until the next boot.
+func Key(d *probes.Disk, bootID string) string {
+	if wwid, ok := d.WWID.Get(); ok {
+		return "wwid:" + wwid
+	}
+	sequence, _ := d.Sequence.Get()
+	return fmt.Sprintf("boot:%s:%s:%s:%d", bootID, d.Name, d.Number, sequence)
+}
+
+// Clone is a copy that shares nothing.
+func (b Baselines) Clone() Baselines {
+	if b == nil {
+		return Baselines{}
+	}
+	return maps.Clone(b)
+}
+
+// learn takes in the newest tick of each disk that is not under pressure.
+func (b Baselines) learn(s *probes.Snapshot, l *Levels) {
+	step := s.Step()
+	stall, known := step.Pressure().IO.Some.Get()
+	if step.Elapsed() <= 0 || known && stall > learnStall {
+		return
+	}
+	for i := range s.Disks {
+		d := &s.Disks[i].Disk
+		r, ok := step.Disk(d).Get()
+		if !ok || !judged(d) || r.ReadsPerSecond+r.WritesPerSecond == 0 || r.BusyRatio > learnBusy || pressed(l, d.Name) {
+			continue
+		}
+		key := Key(d, s.BootID())
+		was := b[key]
+		was.Read[sizeClass(per(r.ReadBytesPerSecond, r.ReadsPerSecond))].add(r.WindowSeconds, r.ReadsPerSecond, r.ReadAwaitSeconds)
+		was.Write[sizeClass(per(r.WrittenBytesPerSecond, r.WritesPerSecond))].add(r.WindowSeconds, r.WritesPerSecond, r.WriteAwaitSeconds)
+		was.Device, was.Seen = d.Name, s.Time
+		b[key] = was
+	}
+	maps.DeleteFunc(b, func(_ string, was Baseline) bool { return s.Time.Sub(was.Seen) > forgotten })
+}
+
+// pressed says whether a disk's rule is met or was, not long ago.
+func pressed(l *Levels, device string) bool {
+	for _, v := range l.Verdicts {
+		if v.Resource == Disk && v.Scope == device && (v.Level > None || v.Begun > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *Usual) add(seconds, perSecond float64, await probes.Opt[float64]) {
+	a, some := await.Get()
+	if !some {
+		return
+	}
+	u.Seconds += seconds
+	u.Requests += perSecond * seconds
+	u.Waited += perSecond * seconds * a
+	if u.Seconds > 2*remembered {
+		u.Seconds, u.Requests, u.Waited = u.Seconds/2, u.Requests/2, u.Waited/2
+	}
+}
+
+// per is what one request has on average; 0 where there is none.
+func per(perSecond, requests float64) float64 {
+	if requests <= 0 {
+		return 0
+	}
+	return perSecond / requests
+}
+
+// usual await of requests of this direction and mean size.
+func (b Baseline) usual(write bool, bytes float64) probes.Opt[float64] {
+	of := b.Read
+	if write {
+		of = b.Write
+	}
+	return of[sizeClass(bytes)].Await()
+}
+
+// progress tells a person how far a size has been learned.
+func (b Baseline) progress(write bool, bytes float64) string {
+	of := b.Read
+	if write {
+		of = b.Write
+	}
+	u := of[sizeClass(bytes)]
+	return fmt.Sprintf("not learned yet: %s and %.0f requests of this size seen, needs %s and %d",
+		time.Duration(u.Seconds)*time.Second, u.Requests, time.Duration(learnedSeconds)*time.Second, learnedRequests)
+}

@@ -1,0 +1,156 @@
+package plugins
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func usualRead(n *diskNode) probes.Opt[float64] {
+	return n.set.Usual()[Key(&n.disk, "a")].usual(false, 8192)
+}
+
+func TestWhatIsUsualNeedsAnHourAndTenThousandRequests(t *testing.T) {
+	n := newDiskNode(t)
+	n.seconds(3590, calm())
+	assert.True(t, usualRead(n).IsZero(), "10,000 requests are not enough")
+	n.seconds(20, calm())
+	usual, ok := usualRead(n).Get()
+	require.True(t, ok)
+	assert.InDelta(t, 0.001, usual, 1e-9)
+
+	n = newDiskNode(t)
+	few := calm()
+	few.requests = 2
+	n.seconds(4900, few)
+	assert.True(t, usualRead(n).IsZero(), "an hour is not enough")
+	n.seconds(200, few)
+	assert.False(t, usualRead(n).IsZero())
+}
+
+func TestNothingIsLearnedFromADiskUnderPressure(t *testing.T) {
+	for name, d := range map[string]diskSecond{
+		"busy":                {requests: 100, await: 0.5, busy: 0.6},
+		"tasks wait for it":   {requests: 100, await: 0.5, busy: 0.1, waits: 0.2},
+		"its rule is met":     pressedHard(),
+		"nothing is asked it": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newDiskNode(t).learned()
+			before := n.set.Usual()
+			n.seconds(2000, d)
+			assert.Equal(t, before, n.set.Usual())
+		})
+	}
+}
+
+// While the level lasts nothing is learned either: what comes after a pressure
+// is its end, not what is usual.
+func TestNothingIsLearnedWhileTheLevelLasts(t *testing.T) {
+	n := newDiskNode(t).learned()
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	before := n.set.Usual()
+	require.Equal(t, Soft, n.seconds(29, calm()).Level)
+	assert.Equal(t, before, n.set.Usual())
+	n.seconds(30, calm())
+	assert.NotEqual(t, before, n.set.Usual())
+}
+
+// A device that is slow from its first second is learned as slow: it is judged
+// all the same, for what is usual is never taken for more than what is slow.
+func TestADiskThatIsSlowFromItsFirstSecondIsJudgedAllTheSame(t *testing.T) {
+	slow := calm()
+	slow.await = 0.2
+	n := newDiskNode(t)
+	n.seconds(4000, slow)
+	usual, _ := usualRead(n).Get()
+	assert.InDelta(t, 0.2, usual, 1e-9)
+	d := pressedHard()
+	d.await = 0.2
+	v := n.seconds(90, d)
+	assert.Equal(t, Soft, v.Level, v.Reason)
+	assert.Equal(t, probes.Some(0.06), v.Threshold)
+}
+
+// Large requests take longer. What was learned of small ones says nothing of
+// them, and nobody is named for it.
+func TestAnotherMixOfRequestsIsLearnedOnItsOwn(t *testing.T) {
+	b := Baseline{}
+	b.Read[sizeClass(8192)] = Usual{Requests: 1e6, Seconds: 1e5, Waited: 1e3}
+	assert.Equal(t, probes.Some(0.001), b.usual(false, 8192))
+	assert.True(t, b.usual(false, 1<<20).IsZero())
+	assert.True(t, b.usual(true, 8192).IsZero())
+	for bytes, class := range map[float64]int{0: 0, 4096: 0, 16 << 10: 0, 16<<10 + 1: 1, 128 << 10: 1, 256 << 10: 2, 512 << 10: 2, 1 << 20: 3} {
+		assert.Equal(t, class, sizeClass(bytes))
+	}
+}
+
+func TestAMixThatChangesNamesNobodyUntilItIsLearned(t *testing.T) {
+	n := newDiskNode(t).learned()
+	d := pressedHard()
+	d.size = 1 << 20
+	v := n.seconds(90, d)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.Contains(t, v.Absent, "not learned yet: 0s and 0 requests of this size")
+	n.seconds(60, calm())
+	large := calm()
+	large.size = 1 << 20
+	n.seconds(4000, large)
+	v = n.seconds(90, d)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.NotEmpty(t, v.Candidates, v.Absent)
+}
+
+func TestWhatIsUsualFollowsADiskThatChanges(t *testing.T) {
+	var u Usual
+	for range 10 * 24 * 3600 {
+		u.add(1, 100, probes.Some(0.001))
+	}
+	assert.Less(t, u.Seconds, float64(2*remembered+1))
+	for range 4 * 24 * 3600 {
+		u.add(1, 100, probes.Some(0.002))
+	}
+	usual, _ := u.Await().Get()
+	assert.InDelta(t, 0.002, usual, 0.0002)
+}
+
+func TestWhatWasLearnedOutlivesARestart(t *testing.T) {
+	n := newDiskNode(t).learned()
+	b, err := json.Marshal(n.set.Usual())
+	require.NoError(t, err)
+	var kept Baselines
+	require.NoError(t, json.Unmarshal(b, &kept))
+	assert.Equal(t, n.set.Usual(), kept)
+	n.set = NewSet(diskConfig(), kept)
+	n.seconds(301, calm())
+	v := n.seconds(90, pressedHard())
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.NotEmpty(t, v.Candidates)
+}
+
+func TestADiskIsKnownByItsMediumOrUntilTheNextBoot(t *testing.T) {
+	d := probes.Disk{Name: "sda", Number: "8:0", Sequence: probes.Some(uint64(7))}
+	before := Key(&d, "a")
+	assert.NotEqual(t, before, Key(&d, "b"), "another boot")
+	d.Sequence = probes.Some(uint64(8))
+	assert.NotEqual(t, before, Key(&d, "a"), "another device")
+	d.WWID = probes.Some("naa.5000")
+	assert.Equal(t, Key(&d, "a"), Key(&d, "b"))
+}
+
+func TestADiskThatIsGoneForGoodIsForgotten(t *testing.T) {
+	n := newDiskNode(t)
+	n.second(calm())
+	n.second(calm())
+	gone := Baselines{"wwid:gone": {Seen: time.Unix(0, 0).Add(n.at - forgotten - time.Minute)}, "wwid:away": {Seen: time.Unix(0, 0).Add(n.at - forgotten + time.Hour)}}
+	n.set = NewSet(diskConfig(), gone)
+	n.second(calm())
+	n.second(calm())
+	assert.NotContains(t, n.set.Usual(), "wwid:gone")
+	assert.Contains(t, n.set.Usual(), "wwid:away")
+}

@@ -1,0 +1,157 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// CPUSuppression judges whether a pod of low QoS is starved of CPU: it has had
+// far less than it asks for, for long, while its tasks waited for a CPU most of
+// the time. Both, because a pod that sleeps has little and misses nothing. What
+// its own quota held back counts for nothing: that would be so on any node. It
+// would run better elsewhere, so it is named; it is off, since whoever takes
+// what is left over may well have agreed to wait.
+type CPUSuppression struct {
+	Enabled bool          `yaml:"enabled" why:"Whether the rule judges at all."`
+	Supply  float64       `yaml:"supply" unit:"ratio" why:"A pod that has less than this share of the CPUs that it asks for may be starved."`
+	Waiting float64       `yaml:"waiting" unit:"ratio" why:"And it is if its tasks waited for a CPU for this share of the time, without what its own quota held back."`
+	For     time.Duration `yaml:"for" why:"How long both must last without a break before the pod goes: starting anew elsewhere costs it more than a few minutes of waiting."`
+	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been starved before the level is left; shorter lets a taint flap."`
+}
+
+// DefaultCPUSuppression has the thresholds of a fresh install.
+func DefaultCPUSuppression() CPUSuppression {
+	return CPUSuppression{Supply: 0.5, Waiting: 0.5, For: 5 * time.Minute, Cleared: 30 * time.Second}
+}
+
+// supplyWindow is what supply and waiting are averaged over at each tick.
+const supplyWindow = 30 * time.Second
+
+// Name of the plugin.
+func (CPUSuppression) Name() string { return "cpu-suppression" }
+
+// starved is a pod with little CPU.
+type starved struct {
+	*probes.WorkloadState
+	cores, asks, waited float64
+}
+
+func (s starved) supply() float64 { return s.cores / s.asks }
+
+// Threshold judges the pod with the least of what it asks for.
+func (c CPUSuppression) Threshold(v View) []Verdict {
+	out := Verdict{
+		Resource: CPU, Scope: "node", Condition: "CPUSuppression", Unit: "ratio", Operator: "<", Threshold: probes.Some(c.Supply),
+		Partial: v.WarmingUp || v.Monotonic-v.Since < c.For,
+	}
+	was := v.Was(out.Scope)
+	out.Met, out.Held = was.Met, was.Held
+	list, worst, why := c.starved(v)
+	met := make([]string, 0, len(list))
+	for _, s := range list {
+		met = append(met, s.Cgroup)
+	}
+	out.last(v, was, met)
+	list = slices.DeleteFunc(list, func(s starved) bool { return !out.lasted(v, s.Cgroup, c.For) })
+	long := len(list) > 0 && !v.WarmingUp
+	out.latch(v, Hard, long, long, c.Cleared)
+	out.Absent = why
+	out.Reason = c.say(v, &out, list, worst)
+	if long {
+		worst = &list[0]
+	}
+	if worst != nil {
+		out.Observed = probes.Some(worst.supply())
+	}
+	return []Verdict{out}
+}
+
+// starved is the pods that are starved now, those with the least first; worst is
+// the one with the least whether it is or not, nil without any. why is for none
+// of those in question being judged.
+func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why string) {
+	if _, why := v.Pods(); why != "" {
+		return nil, nil, why
+	}
+	w, _ := v.Over(min(supplyWindow, v.Monotonic-v.Since))
+	unseen := ""
+	for i := range v.Workloads {
+		l := &v.Workloads[i]
+		if l.Pod == nil || !l.Pod.LowQoS || l.Pod.Ending || l.Pod.CPURequestMillicores == 0 {
+			continue
+		}
+		s, why := supplyOf(w, l)
+		if why != "" {
+			unseen = cmp.Or(unseen, why)
+			continue
+		}
+		if worst == nil || s.supply() < worst.supply() {
+			worst = &s
+		}
+		if s.supply() < c.Supply && s.waited >= c.Waiting {
+			list = append(list, s)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b starved) int { return cmp.Compare(a.supply(), b.supply()) })
+	if worst == nil && unseen != "" {
+		return nil, nil, "the CPUs that pods have are not known: " + unseen
+	}
+	return list, worst, ""
+}
+
+// supplyOf a pod; why is for what is not known of it.
+func supplyOf(w probes.Window, l *probes.WorkloadState) (s starved, why string) {
+	cores, waited := w.CPUSupply(&l.Workload)
+	s = starved{WorkloadState: l, asks: float64(l.Pod.CPURequestMillicores) / 1000}
+	var ok1, ok2 bool
+	s.cores, ok1 = cores.Get()
+	s.waited, ok2 = waited.Get()
+	if !ok1 || !ok2 {
+		why = cmp.Or(l.Absent["cpuMicrosecondsTotal"], l.Pressure.Absent["cpu"], l.Absent["pressure"],
+			l.Absent["throttledMicrosecondsTotal"], "a ratio needs two samples")
+	}
+	return s, why
+}
+
+// say puts it into one sentence.
+func (c CPUSuppression) say(v View, out *Verdict, list []starved, worst *starved) string {
+	needs := fmt.Sprintf("(needs < %.3g %% and ≥ %.3g %% for %s)", 100*c.Supply, 100*c.Waiting, c.For)
+	switch {
+	case out.Absent != "":
+		return "not judged in full: " + out.Absent
+	case len(list) > 0 && !v.WarmingUp:
+		return list[0].Title() + " " + c.why(v, out, list[0])
+	case worst == nil:
+		return "no pod of low QoS asks for CPUs"
+	case out.Level > None:
+		return "kept until clear for the whole of " + c.Cleared.String() + ": " + worst.Title() + " " + c.why(v, out, *worst)
+	}
+	return worst.Title() + " " + c.why(v, out, *worst) + " " + needs
+}
+
+func (c CPUSuppression) why(v View, out *Verdict, s starved) string {
+	text := fmt.Sprintf("has %.2f of the %.4g CPUs that it asks for (%.0f %%) and waits %.0f %% of the time", s.cores, s.asks, 100*s.supply(), 100*s.waited)
+	if since, met := out.Lasting[s.Cgroup]; met {
+		text += ", for " + (v.Monotonic - since).Round(time.Second).String()
+	}
+	return text
+}
+
+// Top names the pods that have been starved for long, those with the least of
+// what they ask for first.
+func (c CPUSuppression) Top(v View, of Verdict, n int) []Candidate {
+	starved, _, _ := c.starved(v)
+	var list []Candidate
+	for _, s := range starved {
+		if of.lasted(v, s.Cgroup, c.For) {
+			list = append(list, Candidate{
+				Cgroup: s.Cgroup, Name: s.Title(), PodUID: s.PodUID, Relief: s.cores, Unit: "cores", Why: c.why(v, &of, s),
+			})
+		}
+	}
+	return list[:min(n, len(list))]
+}

@@ -1,0 +1,55 @@
+package plugins
+
+import (
+	"fmt"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// DiskCeiling is what one disk is to carry at most. Somebody must wait for
+// others all the same: a disk at its ceiling on which nobody waits is busy.
+type DiskCeiling struct {
+	Device         string `yaml:"device" unit:"device" why:"The disk, such as nvme0n1."`
+	IOPS           int    `yaml:"iops" unit:"requests per second" why:"What it carries of requests, reads and writes together, such as a cloud volume's provisioned ones. 0: not judged."`
+	BytesPerSecond uint64 `yaml:"bytesPerSecond" unit:"bytes" why:"What it carries of bytes per second, both directions together. 0: not judged."`
+}
+
+func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {
+	for _, c := range p.Ceilings {
+		if c.Device == device {
+			return c, true
+		}
+	}
+	return DiskCeiling{}, false
+}
+
+// nearest of the two ceilings, or the one that is exceeded most, with what is
+// carried in the place of an await.
+func (c DiskCeiling) nearest(d *probes.Disk, w probes.Window) slowness {
+	r, ok := w.Disk(d).Get()
+	of := func(unit string, carried, line float64) slowness {
+		s := slowness{direction: "requests and bytes", unit: unit, threshold: line}
+		if ok && line > 0 {
+			s.await = probes.Some(carried)
+		}
+		return s
+	}
+	requests := of("requests/s", r.ReadsPerSecond+r.WritesPerSecond, float64(c.IOPS))
+	bytes := of("bytes/s", r.ReadBytesPerSecond+r.WrittenBytesPerSecond, float64(c.BytesPerSecond))
+	if requests.threshold == 0 || bytes.threshold > 0 && bytes.ratio() > requests.ratio() {
+		return bytes
+	}
+	return requests
+}
+
+// carries says a disk's traffic against its ceiling.
+func (s slowness) carries() string {
+	carried, ok := s.await.Get()
+	switch {
+	case !ok:
+		return "what it carries is not known: a rate needs two samples"
+	case s.unit == "bytes/s":
+		return fmt.Sprintf("it carries %.1f MiB/s (needs ≥ %.1f MiB/s, its ceiling)", carried/(1<<20), s.threshold/(1<<20))
+	}
+	return fmt.Sprintf("it carries %.0f requests/s (needs ≥ %.0f, its ceiling)", carried, s.threshold)
+}

@@ -1,0 +1,274 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// DiskContention judges each disk: whether some workload waits for it because
+// of others, and its requests take much longer than they usually do. Both,
+// because each alone is ordinary: a backup at full speed on a disk that nobody
+// else uses is slow for itself, and a service that waits for a disk which is as
+// fast as ever is that service. It has no hard level: a disk that is slow is no
+// reason to end anybody at once.
+type DiskContention struct {
+	Enabled         bool          `yaml:"enabled" why:"Whether the rule judges at all."`
+	Await           time.Duration `yaml:"await" why:"The least mean time of a request, queue included, that counts as slow on a disk without moving parts."`
+	AwaitRotational time.Duration `yaml:"awaitRotational" why:"The same on a rotational disk, where a seek alone takes ten milliseconds."`
+	Factor          int           `yaml:"factor" unit:"times" why:"How many times longer than usual a request must take. What is usual is learned of each disk, for reads and writes and by size, and never taken for more than the times above."`
+	Over            time.Duration `yaml:"over" why:"How long all that must last without a break: writing back and image pulls come in bursts."`
+	Coverage        float64       `yaml:"coverage" unit:"ratio" why:"Nobody is named unless workloads account for so much of the disk's traffic."`
+	Cleared         time.Duration `yaml:"cleared" why:"How long the level must not have been worth keeping before it is left; shorter lets a taint flap."`
+	Ceilings        []DiskCeiling `yaml:"ceilings" unit:"ceilings" why:"Disks that are judged by what they are to carry at most in the place of how long their requests take: nothing needs to be learned of them. Nobody is named all the same unless somebody waits for others."`
+}
+
+// DefaultDiskContention has the thresholds of a fresh install.
+func DefaultDiskContention() DiskContention {
+	return DiskContention{
+		Enabled: true, Await: 20 * time.Millisecond, AwaitRotational: 100 * time.Millisecond, Factor: 3,
+		Over: time.Minute, Coverage: 0.70, Cleared: 30 * time.Second,
+	}
+}
+
+const (
+	// diskWindow is what a request's mean time is taken over at each tick, and
+	// diskRequests are so few that they have no mean.
+	diskWindow   = 10 * time.Second
+	diskRequests = 10
+	// heldAwait of the threshold keeps a level.
+	heldAwait = 0.7
+)
+
+// Name of the plugin.
+func (DiskContention) Name() string { return "disk-contention" }
+
+// Threshold judges every disk of the leaf layer that was ever used.
+func (p DiskContention) Threshold(v View) []Verdict {
+	w, covered := v.Over(diskWindow)
+	var contention []probes.Contention // made when first asked for
+	who := func(device string) *probes.Contention {
+		if contention == nil {
+			contention = v.ContentionIn(w)
+		}
+		return find(contention, device)
+	}
+	var list []Verdict
+	for i := range v.Disks {
+		d := &v.Disks[i].Disk
+		if judged(d) && d.Reads+d.Writes > 0 {
+			list = append(list, p.judge(v, d, w, covered, who))
+		}
+	}
+	return list
+}
+
+// judged says whether a disk is one of its own. What stands on others repeats
+// their IO, and memory is no disk.
+func judged(d *probes.Disk) bool {
+	return d.Layer == probes.LayerLeaf && d.Kind != "zram" && d.Kind != "ram"
+}
+
+func find(list []probes.Contention, device string) *probes.Contention {
+	for i := range list {
+		if list[i].Resource == probes.SharedDisk && list[i].Device == device {
+			return &list[i]
+		}
+	}
+	return &probes.Contention{State: probes.ContentionBusy}
+}
+
+func (p DiskContention) judge(v View, d *probes.Disk, w probes.Window, covered bool, who func(string) *probes.Contention) Verdict {
+	out := Verdict{Resource: Disk, Scope: d.Name, Condition: "DiskContention", Unit: "seconds", Operator: ">=", Whole: probes.Some(1.0)}
+	was := v.Was(d.Name)
+	out.Met, out.Held = was.Met, was.Held
+	slow := slowness{}
+	if ceiling, named := p.ceiling(d.Name); named {
+		slow = ceiling.nearest(d, w)
+		out.Unit = slow.unit
+	} else {
+		slow = p.slowest(v, d, w)
+	}
+	out.Observed, out.Threshold = slow.await, probes.Some(slow.threshold)
+	out.Evidence = []Evidence{slow.evidence()}
+	var met, held bool
+	unnamed := ""
+	out.Reason = slow.say()
+	if await, ok := slow.await.Get(); ok && covered && await >= slow.threshold*heldAwait {
+		c := who(d.Name)
+		held = c.State == probes.ContentionSuffers
+		met = held && await >= slow.threshold
+		out.Evidence = append(out.Evidence, sufferersEvidence(c))
+		out.Absent = c.Absent["sufferers"]
+		out.Reason, unnamed = sayWho(c)+"; "+out.Reason, p.unnamed(c, slow)
+	}
+	if met {
+		out.Begun = cmp.Or(was.Begun, v.Monotonic)
+	}
+	lasted := met && v.Monotonic-out.Begun >= p.Over
+	out.latch(v, Soft, lasted && !v.WarmingUp, held && !v.WarmingUp, p.Cleared)
+	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.Over
+	switch {
+	case met && v.WarmingUp:
+		out.Reason = "warming up, only hard is judged: " + out.Reason
+	case met && !lasted:
+		out.Reason += fmt.Sprintf("; for %s, needs %s", (v.Monotonic - out.Begun).Round(time.Second), p.Over)
+	case out.Level > None && !met:
+		out.Reason = "kept until clear for the whole of " + p.Cleared.String() + ": " + out.Reason
+	}
+	if out.Level > None {
+		out.Absent = cmp.Or(out.Absent, unnamed)
+	}
+	return out
+}
+
+// unnamed is why nobody is named, if so.
+func (p DiskContention) unnamed(c *probes.Contention, slow slowness) string {
+	coverage, known := c.Coverage.Get()
+	switch {
+	case !known:
+		return c.Absent["coverageRatio"]
+	case coverage < p.Coverage:
+		return fmt.Sprintf("workloads account for %.0f %% of the traffic, %.0f %% are needed to name somebody", 100*coverage, 100*p.Coverage)
+	case slow.why != "":
+		return "what is usual for this disk is " + slow.why
+	}
+	return ""
+}
+
+// slowness of one direction of a disk.
+type slowness struct {
+	direction string
+	await     probes.Opt[float64] // seconds
+	usual     probes.Opt[float64]
+	threshold float64
+	why       string // there is no usual
+	// unit of await and threshold where they are of a ceiling; empty: seconds.
+	unit string
+}
+
+// slowest is the direction that is nearest to its threshold, or beyond it most.
+func (p DiskContention) slowest(v View, d *probes.Disk, w probes.Window) slowness {
+	r, ok := w.Disk(d).Get()
+	least := p.Await.Seconds()
+	if rotational, _ := d.Rotational.Get(); rotational {
+		least = p.AwaitRotational.Seconds()
+	}
+	base := v.Usual[Key(d, v.BootID())]
+	of := func(write bool, name string, perSecond, bytes float64, await probes.Opt[float64]) slowness {
+		s := slowness{direction: name, threshold: least}
+		if !ok || perSecond*r.WindowSeconds < diskRequests {
+			return s
+		}
+		s.await, s.usual = await, base.usual(write, per(bytes, perSecond))
+		if usual, learned := s.usual.Get(); learned {
+			s.threshold = max(least, float64(p.Factor)*min(usual, least))
+		} else {
+			s.why = base.progress(write, per(bytes, perSecond))
+		}
+		return s
+	}
+	reads := of(false, "reads", r.ReadsPerSecond, r.ReadBytesPerSecond, r.ReadAwaitSeconds)
+	writes := of(true, "writes", r.WritesPerSecond, r.WrittenBytesPerSecond, r.WriteAwaitSeconds)
+	if writes.ratio() > reads.ratio() {
+		return writes
+	}
+	return reads
+}
+
+func (s slowness) ratio() float64 {
+	await, _ := s.await.Get()
+	return await / s.threshold
+}
+
+func (s slowness) evidence() Evidence {
+	e := Evidence{
+		Rule: Soft, What: "mean time of " + s.direction + ", queue included, over " + diskWindow.String(),
+		Observed: s.await, Operator: ">=", Threshold: s.threshold, Unit: "seconds",
+	}
+	if s.unit != "" {
+		e.What, e.Unit = "what the disk carries, over "+diskWindow.String(), s.unit
+	}
+	if await, ok := s.await.Get(); ok {
+		e.Met = await >= s.threshold
+	} else if s.unit != "" {
+		e.Absent = "a rate needs two samples"
+	} else {
+		e.Absent = fmt.Sprintf("fewer than %d requests", diskRequests)
+	}
+	return e
+}
+
+func (s slowness) say() string {
+	if s.unit != "" {
+		return s.carries()
+	}
+	await, ok := s.await.Get()
+	if !ok {
+		return fmt.Sprintf("fewer than %d requests in %s", diskRequests, diskWindow)
+	}
+	text := fmt.Sprintf("%s take %.1f ms (needs ≥ %.0f ms", s.direction, 1000*await, 1000*s.threshold)
+	if usual, learned := s.usual.Get(); learned {
+		return text + fmt.Sprintf("; usually %.1f ms)", 1000*usual)
+	}
+	return text + ")"
+}
+
+// sufferersEvidence is the longest that a workload waited for others.
+func sufferersEvidence(c *probes.Contention) Evidence {
+	e := Evidence{
+		Rule: Soft, What: "a workload waits for what others do", Operator: ">=", Threshold: probes.SuffersAt, Unit: "ratio",
+		Met: c.State == probes.ContentionSuffers, Absent: c.Absent["sufferers"],
+	}
+	if e.Absent == "" {
+		e.Observed = probes.Some(0.0)
+	}
+	if i := slices.IndexFunc(c.Sufferers, func(s probes.Sufferer) bool { return !s.Lowest }); i >= 0 {
+		e.Observed = probes.Some(c.Sufferers[i].Waited)
+	}
+	return e
+}
+
+// sayWho tells who waits for whom.
+func sayWho(c *probes.Contention) string {
+	if why := c.Absent["sufferers"]; why != "" {
+		return "who waits is not known: " + why
+	}
+	if c.State != probes.ContentionSuffers {
+		return "busy, and nobody waits for another's sake"
+	}
+	var parts []string
+	for _, s := range c.Sufferers[:min(2, len(c.Sufferers))] {
+		if s.Counts() {
+			parts = append(parts, fmt.Sprintf("%s waits %.0f %% of the time", s.Name, 100*s.Waited))
+		}
+	}
+	for _, u := range c.Culprits[:min(2, len(c.Culprits))] {
+		parts = append(parts, fmt.Sprintf("%.0f %% of the traffic is %s", 100*u.Share, u.Name))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Top names those with the largest shares of the disk's traffic. Whoever waits
+// for others is not named, unless it has a large share itself: two that hurt
+// each other are both named.
+func (DiskContention) Top(v View, of Verdict, n int) []Candidate {
+	w, _ := v.Over(diskWindow)
+	c := find(v.ContentionIn(w), of.Scope)
+	var list []Candidate
+	for _, u := range c.Culprits {
+		waits := func(s probes.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Counts() }
+		if u.Share < c.Culprits[0].Share/2 && slices.ContainsFunc(c.Sufferers, waits) {
+			continue
+		}
+		list = append(list, Candidate{
+			Cgroup: u.Cgroup, Name: u.Name, PodUID: u.PodUID, Relief: u.Share, Unit: "ratio",
+			Why: fmt.Sprintf("%.0f %% of the traffic on %s", 100*u.Share, of.Scope),
+		})
+	}
+	return list[:min(n, len(list))]
+}

@@ -1,0 +1,250 @@
+package plugins
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const (
+	database = "/kubepods/burstable/pod11111111-1111-1111-1111-111111111111"
+	backup   = "/kubepods/besteffort/pod22222222-2222-2222-2222-222222222222"
+)
+
+// diskSecond is what happens on a disk in a second.
+type diskSecond struct {
+	requests uint64  // reads
+	size     uint64  // of each, in bytes; 0: 8 KiB
+	await    float64 // seconds, of each
+	busy     float64
+	backup   float64 // its share of them; the rest is the database's
+	nobodys  float64 // share of them that no workload explains
+	waits    float64 // share of the second in which the database waits
+}
+
+// calm is an ordinary second: a database that reads, and a quarter is others'.
+func calm() diskSecond {
+	return diskSecond{requests: 100, await: 0.001, busy: 0.1, backup: 0.2, waits: 0.01}
+}
+
+// pressed is a second in which a backup makes the database wait.
+func pressedHard() diskSecond {
+	return diskSecond{requests: 400, await: 0.08, busy: 1, backup: 0.9, waits: 0.7}
+}
+
+// diskNode is a made-up node with a disk, second by second.
+type diskNode struct {
+	t       *testing.T
+	history *probes.History
+	set     *Set
+	at      time.Duration
+	disk    probes.Disk
+	io      [2]probes.WorkloadIO // backup, database
+	waits   uint64
+	noPSI   bool
+	levels  *Levels
+}
+
+func diskConfig() Config {
+	return Config{WarmUp: 5 * time.Minute, DiskContention: DefaultDiskContention()}
+}
+
+func newDiskNode(t *testing.T) *diskNode {
+	return &diskNode{
+		t: t, at: time.Hour, set: NewSet(diskConfig(), nil),
+		history: &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		disk: probes.Disk{
+			Name: "sda", Number: "8:0", Layer: probes.LayerLeaf, Kind: "disk",
+			Sequence: probes.Some(uint64(7)), Rotational: probes.Some(false),
+		},
+		io: [2]probes.WorkloadIO{{Number: "8:0"}, {Number: "8:0"}},
+	}
+}
+
+func (n *diskNode) second(d diskSecond) Verdict {
+	n.at += time.Second
+	n.disk.Reads += d.requests
+	d.size = cmp.Or(d.size, 8192)
+	n.disk.ReadBytes += d.requests * d.size
+	n.disk.ReadMs += uint64(float64(d.requests) * d.await * 1000)
+	n.disk.BusyMs += uint64(1000 * d.busy)
+	known := uint64(float64(d.requests) * (1 - d.nobodys))
+	for i, reads := range []uint64{uint64(float64(known) * d.backup), known - uint64(float64(known)*d.backup)} {
+		n.io[i].Reads += reads
+		n.io[i].ReadBytes += reads * d.size
+	}
+	n.waits += uint64(d.waits * 1e6)
+	s := &probes.Sample{Time: time.Unix(0, 0).UTC().Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a", Disks: []probes.Disk{n.disk}}
+	s.Pressure.IO.Some = probes.Some(n.waits)
+	for i, cgroup := range []string{backup, database} {
+		w := probes.Workload{Cgroup: cgroup, Inode: uint64(i + 1), Kind: probes.KindPod, Name: []string{"backup", "database"}[i], At: n.at, DetailAt: n.at}
+		w.IO = []probes.WorkloadIO{n.io[i]}
+		if !n.noPSI {
+			w.Pressure.IO.Some = probes.Some(uint64(i) * n.waits)
+		}
+		s.Workloads = append(s.Workloads, w)
+	}
+	n.levels = n.set.Judge(n.history.Add(s))
+	require.Len(n.t, n.levels.Verdicts, 1)
+	return n.levels.Verdicts[0]
+}
+
+func (n *diskNode) seconds(count int, d diskSecond) (v Verdict) {
+	for range count {
+		v = n.second(d)
+	}
+	return v
+}
+
+// learned is a node that knows its disk.
+func (n *diskNode) learned() *diskNode {
+	n.seconds(4000, calm())
+	return n
+}
+
+// never lets time pass and fails if anything is met.
+func (n *diskNode) never(count int, d diskSecond) {
+	n.t.Helper()
+	for i := range count {
+		v := n.second(d)
+		require.Equal(n.t, None, v.Level, "after %d s: %s", i, v.Reason)
+	}
+}
+
+func TestWhoeverHurtsOthersOnADiskIsNamed(t *testing.T) {
+	n := newDiskNode(t).learned()
+	until := 0
+	for n.second(pressedHard()).Level == None {
+		until++
+		require.Less(t, until, 100, n.levels.Verdicts[0].Reason)
+	}
+	assert.InDelta(t, 62, until, 4, "a minute, and until the window shows it")
+	v := n.levels.Verdicts[0]
+	assert.Equal(t, "sda", v.Scope)
+	assert.Equal(t, "DiskContention", v.Condition)
+	assert.Contains(t, v.Reason, "database waits 6")
+	assert.Contains(t, v.Reason, "90 % of the traffic is backup")
+	assert.Contains(t, v.Reason, "reads take 80.0 ms (needs ≥ 20 ms; usually 1.0 ms)")
+	require.NotEmpty(t, v.Candidates, v.Absent)
+	require.Len(t, v.Candidates, 1, "who is hurt is not named")
+	assert.Equal(t, "backup", v.Candidates[0].Name)
+	assert.InDelta(t, 0.9, v.Candidates[0].Relief, 0.01)
+	assert.Equal(t, probes.Some(1.0), v.Whole)
+}
+
+func TestWhatIsOrdinaryOnADiskIsNotJudged(t *testing.T) {
+	for name, d := range map[string]diskSecond{
+		"idle":                                       {},
+		"a service that reads":                       calm(),
+		"a lone backup, as fast as it can":           {requests: 500, await: 0.3, busy: 1, backup: 1},
+		"a lone service that waits for itself":       {requests: 500, await: 0.3, busy: 1, waits: 1},
+		"somebody waits, the disk is as ever":        {requests: 500, await: 0.002, busy: 0.9, backup: 0.9, waits: 0.5},
+		"slow, and nobody waits":                     {requests: 50, await: 0.2, busy: 1, backup: 0.5},
+		"so few requests that they have no mean":     {requests: 0, await: 3, busy: 1, backup: 0.5, waits: 1},
+		"slow for itself, others hardly use it":      {requests: 500, await: 0.3, busy: 1, backup: 0.02, waits: 1},
+		"slower than usual, and still fast for SSDs": {requests: 500, await: 0.015, busy: 1, backup: 0.9, waits: 0.8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newDiskNode(t).learned()
+			n.never(300, d)
+		})
+	}
+}
+
+func TestABurstIsNotJudged(t *testing.T) {
+	n := newDiskNode(t).learned()
+	for range 10 {
+		n.never(40, pressedHard())
+		n.never(20, calm())
+	}
+}
+
+func TestADisksLevelClearsOnlyAfterTheClearedWindow(t *testing.T) {
+	n := newDiskNode(t).learned()
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	for range 5 { // a pause does not flap it
+		require.Equal(t, Soft, n.seconds(20, calm()).Level)
+		v := n.seconds(20, pressedHard())
+		require.Equal(t, Soft, v.Level, v.Reason)
+	}
+	assert.Equal(t, Soft, n.seconds(29, calm()).Level)
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "kept until clear")
+	assert.Equal(t, None, n.seconds(20, calm()).Level)
+}
+
+func TestUntilADiskIsLearnedItIsMarkedAndNobodyIsNamed(t *testing.T) {
+	n := newDiskNode(t)
+	n.seconds(400, calm())
+	v := n.seconds(90, pressedHard())
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.Empty(t, v.Candidates)
+	assert.Contains(t, v.Absent, "not learned yet: 6m")
+}
+
+func TestWhereTrafficIsNobodysNobodyIsNamed(t *testing.T) {
+	n := newDiskNode(t).learned()
+	d := pressedHard()
+	d.nobodys = 0.4
+	v := n.seconds(90, d)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.Empty(t, v.Candidates)
+	assert.Equal(t, "workloads account for 60 % of the traffic, 70 % are needed to name somebody", v.Absent)
+}
+
+func TestWhereNoStallIsKnownADiskIsNotJudged(t *testing.T) {
+	n := newDiskNode(t).learned()
+	n.noPSI = true
+	n.never(120, pressedHard())
+	assert.Contains(t, n.levels.Verdicts[0].Absent, "psi=1")
+}
+
+func TestADiskIsNotJudgedWhileTheNodeWarmsUp(t *testing.T) {
+	n := newDiskNode(t)
+	n.never(290, pressedHard())
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "warming up")
+	assert.True(t, n.levels.Verdicts[0].Partial)
+	assert.Equal(t, Soft, n.seconds(30, pressedHard()).Level)
+}
+
+func TestAFullMinuteIsNeededAgainAfterTheRuleChanged(t *testing.T) {
+	n := newDiskNode(t).learned()
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	c := diskConfig()
+	c.DiskContention.Factor = 4
+	n.set.Configure(c)
+	n.never(55, pressedHard())
+	assert.Equal(t, Soft, n.seconds(20, pressedHard()).Level)
+}
+
+func TestARotationalDiskMayTakeLonger(t *testing.T) {
+	n := newDiskNode(t)
+	n.disk.Rotational = probes.Some(true)
+	n.learned()
+	n.never(200, pressedHard())
+	slow := pressedHard()
+	slow.await = 0.15
+	assert.Equal(t, Soft, n.seconds(90, slow).Level)
+}
+
+func TestOnlyDisksOfTheirOwnAreJudged(t *testing.T) {
+	for _, d := range []probes.Disk{{Layer: probes.LayerStacked}, {Layer: probes.LayerPath}, {Layer: probes.LayerLeaf, Kind: "zram"}} {
+		d.Reads = 1
+		assert.False(t, judged(&d))
+	}
+}
+
+// Two that are alike hurt each other, and both are named.
+func TestTwoThatHurtEachOtherAreBothNamed(t *testing.T) {
+	n := newDiskNode(t).learned()
+	d := pressedHard()
+	d.backup = 0.55
+	v := n.seconds(90, d)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	require.Len(t, v.Candidates, 2)
+	assert.Equal(t, "backup", v.Candidates[0].Name)
+}

@@ -1,0 +1,149 @@
+package plugins
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// FilesystemRoom judges whether a filesystem that is watched runs out of bytes
+// or of files. It marks the node and names nobody: who wrote what is on a disk
+// is not known, and a pod that ends gives back only what is its own.
+//
+// It leaves out what others judge (probes.FilesystemUse): the filesystems of a
+// kubelet and its container runtime, and volumes of pods, which when full are
+// the pods' trouble and not the node's.
+type FilesystemRoom struct {
+	Enabled     bool          `yaml:"enabled" why:"Whether the rule judges at all."`
+	Available   float64       `yaml:"available" unit:"ratio" why:"Soft from where less than this share is available to those who are not root, as a kubelet takes it for its own (nodefs.available). 0: room is not judged."`
+	Enough      uint64        `yaml:"enough" unit:"bytes" why:"With so much available the share does not matter: a tenth of a large filesystem is plenty."`
+	FilesFree   float64       `yaml:"filesFree" unit:"ratio" why:"Soft from where less than this share of its files can still be made, as a kubelet takes it for its own (nodefs.inodesFree). 0: files are not judged."`
+	EnoughFiles int           `yaml:"enoughFiles" unit:"files" why:"With so many that can still be made the share does not matter."`
+	MinSize     uint64        `yaml:"minSize" unit:"bytes" why:"Smaller filesystems are not judged: those that a machine boots from are filled on purpose. 0 judges all, for a mount that is small and matters."`
+	Over        time.Duration `yaml:"over" why:"How long it must be so: files that come and go, as of a build, are no shortage."`
+	Cleared     time.Duration `yaml:"cleared" why:"How long there must be clearly more again before the level is left; shorter lets a taint flap."`
+	Margin      float64       `yaml:"margin" unit:"ratio" why:"How much more than the line is clearly more: 0.25 is a quarter more."`
+	MaxAge      time.Duration `yaml:"maxAge" why:"Older values are not judged, and a level that is on is kept; longer than filesystems.every."`
+}
+
+// DefaultFilesystemRoom has the lines of a fresh install.
+func DefaultFilesystemRoom() FilesystemRoom {
+	return FilesystemRoom{
+		Enabled: true, Available: 0.10, Enough: 100 << 30, FilesFree: 0.05, EnoughFiles: 1_000_000, MinSize: 2 << 30,
+		Over: 30 * time.Second, Cleared: 30 * time.Second, Margin: 0.25, MaxAge: time.Minute,
+	}
+}
+
+// Name of the plugin.
+func (FilesystemRoom) Name() string { return "filesystem" }
+
+// Threshold judges each mount that is watched and nobody else judges.
+func (f FilesystemRoom) Threshold(v View) []Verdict {
+	var list []Verdict
+	for i := range v.Filesystems {
+		if fs := &v.Filesystems[i]; f.judges(fs) {
+			list = append(list, f.judge(v, fs))
+		}
+	}
+	return list
+}
+
+func (f FilesystemRoom) judges(fs *probes.Filesystem) bool {
+	size, known := fs.SizeBytes.Get()
+	return fs.Use != probes.UseKubelet && fs.Use != probes.UseVolume && (!known || size >= f.MinSize)
+}
+
+func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
+	out := Verdict{
+		Resource: Filesystem, Scope: fs.Mountpoint, Condition: "FilesystemPressure", Unit: "ratio", Operator: "<",
+		Partial: v.WarmingUp || v.Monotonic-v.Since < f.Over,
+	}
+	if !fs.AgeSeconds.IsZero() { // else it is another one than before, or none
+		was := v.Was(out.Scope)
+		out.Met, out.Held, out.Begun = was.Met, was.Held, was.Begun
+	}
+	j := judgement{absent: f.unseen(fs)}
+	room := j.short(line{
+		what: "available on " + fs.Mountpoint, left: fs.AvailableBytes, all: fs.SizeBytes, why: fs.Absent["sizeBytes"],
+		share: f.Available, enough: float64(f.Enough), margin: f.Margin,
+	})
+	files := j.short(line{
+		what: "files that can be made on " + fs.Mountpoint, left: fs.FilesFree, all: fs.Files, why: fs.Absent["files"],
+		share: f.FilesFree, enough: float64(f.EnoughFiles), margin: f.Margin,
+	})
+	shown := room
+	if files.worse(room) {
+		shown = files
+	}
+	out.Observed, out.Threshold = shown.left, probes.Some(shown.below)
+	j.met = out.lasts(v, &j, room.met || files.met, f.Over) && !v.WarmingUp
+	j.held = !v.WarmingUp && (room.held || files.held || out.Met[0] && j.absent != "")
+	out.latch(v, Soft, j.met, j.held, f.Cleared)
+	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.say(out.Level, v.WarmingUp)
+	return out
+}
+
+// unseen is why a filesystem cannot be judged now; empty when it can.
+func (f FilesystemRoom) unseen(fs *probes.Filesystem) string {
+	age, read := fs.AgeSeconds.Get()
+	why := ""
+	switch {
+	case fs.Trouble() != "":
+		why = fs.Trouble()
+	case !read || age > f.MaxAge.Seconds():
+		why = "its values are too old"
+	case fs.Use == "":
+		why = "not known yet whether a kubelet judges it"
+	case fs.SizeBytes.IsZero() || fs.AvailableBytes.IsZero():
+		why = cmp.Or(fs.Absent["sizeBytes"], "it tells no size")
+	default:
+		return ""
+	}
+	return fs.Mountpoint + ": " + why
+}
+
+// line is what must be left of something: a share of all, or less than that
+// where it is enough.
+type line struct {
+	what, why     string
+	left, all     probes.Opt[uint64]
+	share, enough float64
+	margin        float64
+}
+
+// shortage is what a line says of what is left, as shares of all.
+type shortage struct {
+	met, held bool
+	left      probes.Opt[float64]
+	below     float64
+}
+
+// short holds what is left against its line; a share of 0 is none.
+func (j *judgement) short(l line) shortage {
+	s := shortage{below: l.share}
+	if l.share == 0 {
+		return s
+	}
+	n, ok1 := float(l.left).Get()
+	all, ok2 := float(l.all).Get()
+	if j.absent == "" && ok1 && ok2 && all > 0 {
+		s.left, s.below = probes.Some(n/all), min(l.share, l.enough/all)
+		s.held = n/all < s.below*(1+l.margin)
+	}
+	s.met = j.compare(Soft, l.what, s.left, "<", s.below, "ratio", cmp.Or(j.absent, l.why, "not measured"))
+	return s
+}
+
+// worse: nearer to its line, or further beyond it.
+func (s shortage) worse(o shortage) bool {
+	a, known := s.left.Get()
+	b, other := o.left.Get()
+	if !known || !other {
+		return known
+	}
+	return a/s.below < b/o.below
+}
+
+// Top names nobody.
+func (FilesystemRoom) Top(View, Verdict, int) []Candidate { return nil }

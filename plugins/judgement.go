@@ -1,0 +1,152 @@
+package plugins
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// judgement is one rule against one snapshot: whether it is met, whether a
+// level that is on is worth keeping, every comparison that was made, and why
+// some could not be.
+type judgement struct {
+	met, held bool
+	evidence  []Evidence
+	absent    string
+}
+
+// compare makes one comparison and keeps it as evidence; what is absent is
+// not met.
+func (j *judgement) compare(level Level, what string, observed probes.Opt[float64], op string, threshold float64, unit, why string) bool {
+	e := Evidence{Rule: level, What: what, Observed: observed, Operator: op, Threshold: threshold, Unit: unit}
+	o, ok := observed.Get()
+	switch {
+	case !ok:
+		e.Absent = why
+	case op == "<":
+		e.Met = o < threshold
+	case op == ">":
+		e.Met = o > threshold
+	default:
+		e.Met = o >= threshold
+	}
+	j.evidence = append(j.evidence, e)
+	return e.Met
+}
+
+// say puts the judgement into one sentence.
+func (j *judgement) say(level Level, warmingUp bool) string {
+	var met, not []string
+	for _, e := range j.evidence {
+		if e.Met {
+			met = append(met, e.say())
+		} else {
+			not = append(not, e.say())
+		}
+	}
+	switch {
+	case level > None && j.met:
+		return strings.Join(met, "; ")
+	case level > None:
+		return "kept until clear for the whole window: " + strings.Join(not, "; ")
+	case j.absent != "":
+		return "not judged in full: " + j.absent
+	case warmingUp:
+		return "warming up, only hard is judged: " + strings.Join(not, "; ")
+	}
+	return strings.Join(not, "; ")
+}
+
+func (e Evidence) say() string {
+	o, ok := e.Observed.Get()
+	switch {
+	case !ok:
+		return e.What + " unknown (" + e.Absent + ")"
+	case e.Unit == "ratio":
+		return fmt.Sprintf("%s %.1f %% (%s %.3g %%)", e.What, 100*o, e.wants(), 100*e.Threshold)
+	case e.Unit == "bytes":
+		return fmt.Sprintf("%s %.0f MiB (%s %.0f MiB)", e.What, o/(1<<20), e.wants(), e.Threshold/(1<<20))
+	case e.Unit == "cores":
+		return fmt.Sprintf("%s %.4g (%s %.4g)", e.What, o, e.wants(), e.Threshold)
+	case e.Unit == "seconds":
+		return fmt.Sprintf("%s %.0f s (%s %g s)", e.What, o, e.wants(), e.Threshold)
+	}
+	return fmt.Sprintf("%s %.0f (%s %s)", e.What, o, e.wants(), strconv.FormatFloat(e.Threshold, 'f', -1, 64))
+}
+
+func (e Evidence) wants() string {
+	op := strings.NewReplacer(">=", "≥", "<=", "≤").Replace(e.Operator)
+	if e.Met {
+		return op
+	}
+	return "needs " + op
+}
+
+func float(o probes.Opt[uint64]) probes.Opt[float64] {
+	v, ok := o.Get()
+	if !ok {
+		return probes.Opt[float64]{}
+	}
+	return probes.Some(float64(v))
+}
+
+// latch applies hysteresis to one level: it comes on when met, and goes off
+// when it was not worth keeping for the whole of cleared, all of it seen.
+func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Duration) {
+	i := level - Soft
+	if met || held {
+		v.Held[i] = view.Monotonic
+	}
+	_, seen := view.Over(cleared)
+	if met {
+		v.Pressing = max(v.Pressing, level)
+	}
+	switch {
+	case met:
+		v.Met[i] = true
+	case v.Met[i] && seen && view.Monotonic-v.Held[i] >= cleared:
+		v.Met[i] = false
+	}
+	if v.Met[i] {
+		v.Level = max(v.Level, level)
+	}
+}
+
+// last keeps since when each of these workloads has met the rule without a
+// break; after a gap it starts anew.
+func (v *Verdict) last(view View, was Verdict, met []string) {
+	if len(met) == 0 {
+		return
+	}
+	v.Lasting = make(map[string]time.Duration, len(met))
+	for _, cgroup := range met {
+		since, before := was.Lasting[cgroup]
+		if !before || view.Step().Elapsed() == 0 {
+			since = view.Monotonic
+		}
+		v.Lasting[cgroup] = since
+	}
+}
+
+// lasted says whether a workload has met the rule for d.
+func (v *Verdict) lasted(view View, cgroup string, d time.Duration) bool {
+	since, met := v.Lasting[cgroup]
+	return met && view.Monotonic-since >= d
+}
+
+// lasts says whether something has been so at every sample for d. It is asked at
+// each tick: the verdict remembers since when, and starts anew after a gap.
+func (v *Verdict) lasts(view View, j *judgement, so bool, d time.Duration) bool {
+	if !so {
+		v.Begun = 0
+		return false
+	}
+	if v.Begun == 0 || view.Step().Elapsed() == 0 {
+		v.Begun = view.Monotonic
+	}
+	lasted := probes.Some((view.Monotonic - v.Begun).Seconds())
+	return j.compare(Soft, "so for", lasted, ">=", d.Seconds(), "seconds", "")
+}

@@ -1,0 +1,100 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// taker is a workload with what it has of the memory.
+type taker struct {
+	*probes.WorkloadState
+	// held is its working set, swap included, in bytes; above is what of that is
+	// above its request, where requests are known.
+	held, above uint64
+	stall       float64 // share of the last seconds, unless it met its own limit
+}
+
+// before: whoever has more above its request goes first. Of those that have
+// about as much (within a factor of two) the one that stalls most: its going
+// ends most of the waiting.
+func (t taker) before(o taker) int {
+	return cmp.Or(
+		cmp.Compare(bits.Len64(o.above), bits.Len64(t.above)), cmp.Compare(o.stall, t.stall),
+		cmp.Compare(o.above, t.above), cmp.Compare(o.held, t.held),
+	)
+}
+
+// Top names the workloads that have most above what they asked for, swap
+// included, for what is within it was promised to them. Where no requests are
+// known, those with the largest working sets come first. Relief is all that a
+// workload's going would give back.
+func (MemoryStall) Top(v View, _ Verdict, n int) []Candidate {
+	_, unknown := v.Pods()
+	list := takers(v, unknown == "")
+	if unknown != "" {
+		slices.SortStableFunc(list, func(a, b taker) int { return cmp.Compare(b.held, a.held) })
+	} else {
+		slices.SortStableFunc(list, taker.before)
+	}
+	out := make([]Candidate, 0, len(list))
+	for _, t := range list {
+		out = append(out, Candidate{
+			Cgroup: t.Cgroup, Name: t.Title(), PodUID: t.PodUID, Relief: float64(t.held), Unit: "bytes", Why: t.why(unknown == ""),
+		})
+	}
+	return out[:min(n, len(out))]
+}
+
+func takers(v View, requests bool) []taker {
+	w, _ := v.Over(heldOver)
+	var list []taker
+	for i := range v.Workloads {
+		l := &v.Workloads[i]
+		set, ok := l.WorkingSetBytes.Get()
+		if !ok {
+			continue
+		}
+		swapped, _ := l.SwapBytes.Get()
+		t := taker{WorkloadState: l, held: set + swapped}
+		if requests {
+			t.above = t.held - min(t.held, t.request())
+			stall, hits := w.MemoryStall(&l.Workload)
+			if n, _ := hits.Get(); n == 0 {
+				t.stall, _ = stall.Some.Get()
+			}
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// request is what was promised to a workload: nothing to one that is no pod, or
+// that the API server does not tell of.
+func (t taker) request() uint64 {
+	if t.Pod == nil {
+		return 0
+	}
+	return t.Pod.MemoryRequestBytes
+}
+
+func (t taker) why(requests bool) string {
+	swapped, _ := t.SwapBytes.Get()
+	text := fmt.Sprintf("working set %.0f MiB", float64(t.held-swapped)/(1<<20))
+	if swapped > 0 {
+		text += fmt.Sprintf(", swapped %.0f MiB", float64(swapped)/(1<<20))
+	}
+	if requests && t.Pod != nil {
+		text += fmt.Sprintf(", %.0f MiB above its request of %.0f MiB", float64(t.above)/(1<<20), float64(t.request())/(1<<20))
+	}
+	if t.stall >= shownStall {
+		text += fmt.Sprintf(", stalls %.0f %% of the time", 100*t.stall)
+	}
+	return text
+}
+
+// shownStall is how much a stall must be to be told.
+const shownStall = 0.01

@@ -1,0 +1,117 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// OOMStorm judges whether the kernel kills processes of one workload again and
+// again for want of memory: a container that is started, killed and started
+// costs the node more than the one that runs, and helps nobody. It is off: most
+// of them met a limit of their own, which is their owner's to raise.
+type OOMStorm struct {
+	Enabled   bool          `yaml:"enabled" why:"Whether the rule judges at all."`
+	Kills     int           `yaml:"kills" unit:"kills" why:"Soft from so many in one workload within the window; one or two are an accident."`
+	HardKills int           `yaml:"hardKills" unit:"kills" why:"Hard from so many: the workload is to go. 0: never."`
+	Over      time.Duration `yaml:"over" why:"The window that kills are counted in. A kubelet waits 10s, 20s, 40s and so on between starts; to see more of them lengthen history as well."`
+	Cleared   time.Duration `yaml:"cleared" why:"How long there must have been less than half of the kills before the level is left; shorter lets a taint flap."`
+}
+
+// DefaultOOMStorm has the thresholds of a fresh install.
+func DefaultOOMStorm() OOMStorm {
+	return OOMStorm{Kills: 3, Over: 90 * time.Second, Cleared: 30 * time.Second}
+}
+
+// Name of the plugin.
+func (OOMStorm) Name() string { return "oom-storm" }
+
+// Threshold judges the workload with the most kills.
+func (o OOMStorm) Threshold(v View) []Verdict {
+	out := Verdict{
+		Resource: Memory, Scope: "node", Condition: "OOMStorm", Unit: "kills", Operator: ">=", Threshold: probes.Some(float64(o.Kills)),
+		Partial: v.WarmingUp || v.Monotonic-v.Since < o.Over,
+	}
+	was := v.Was(out.Scope)
+	out.Met, out.Held = was.Met, was.Held
+	list, why := o.killed(v)
+	j := judgement{absent: why}
+	most, what := probes.Opt[float64]{}, "OOM kills of any workload"
+	if why == "" {
+		most = probes.Some(0.0)
+	}
+	if len(list) > 0 {
+		most, what = probes.Some(float64(list[0].kills)), "OOM kills of "+list[0].Name
+	}
+	what += " within " + o.Over.String()
+	hard := o.HardKills > 0 && j.compare(Hard, what, most, ">=", float64(o.HardKills), "kills", why)
+	soft := j.compare(Soft, what, most, ">=", float64(o.Kills), "kills", why)
+	n, _ := most.Get()
+	half := func(kills int) bool { return kills > 0 && 2*n >= float64(kills) }
+	up := !v.WarmingUp
+	out.latch(v, Soft, up && soft, up && half(o.Kills), o.Cleared)
+	out.latch(v, Hard, up && hard, up && half(o.HardKills), o.Cleared)
+	if out.Level == Hard {
+		out.Threshold = probes.Some(float64(o.HardKills))
+	}
+	j.met = up && (hard || out.Level < Hard && soft)
+	out.Observed = most
+	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.say(out.Level, v.WarmingUp)
+	return []Verdict{out}
+}
+
+// victim is a workload of which processes were killed.
+type victim struct {
+	*probes.WorkloadState
+	kills uint64
+}
+
+// killed is the workloads with kills within the window, those with the most
+// first; why is for none of them being counted. A group that only holds another
+// one counts the other's kills.
+func (o OOMStorm) killed(v View) (list []victim, why string) {
+	w, _ := v.Over(min(o.Over, v.Monotonic-v.Since))
+	why = "no workload is seen"
+	with := map[string]bool{}
+	for i := range v.Workloads {
+		l := &v.Workloads[i]
+		kills, ok := w.OOMKills(&l.Workload).Get()
+		if !ok {
+			if why != "" {
+				why = cmp.Or(l.Absent["oomKillsTotal"], "a difference needs two samples")
+			}
+			continue
+		}
+		why = ""
+		if kills > 0 {
+			list, with[l.Cgroup] = append(list, victim{l, kills}), true
+		}
+	}
+	list = slices.DeleteFunc(list, func(k victim) bool { return holdsAny(k.Cgroup, with) })
+	slices.SortStableFunc(list, func(a, b victim) int { return cmp.Compare(b.kills, a.kills) })
+	return list, why
+}
+
+// Top names the workloads that are in a storm.
+func (o OOMStorm) Top(v View, of Verdict, n int) []Candidate {
+	least := o.Kills
+	if of.Level == Hard {
+		least = o.HardKills
+	}
+	killed, _ := o.killed(v)
+	var list []Candidate
+	for _, k := range killed {
+		set, ok := k.WorkingSetBytes.Get()
+		if !ok || k.kills < uint64(least) {
+			continue
+		}
+		list = append(list, Candidate{
+			Cgroup: k.Cgroup, Name: k.Name, PodUID: k.PodUID, Relief: float64(set), Unit: "bytes",
+			Why: fmt.Sprintf("%d OOM kills within %s, working set %.0f MiB", k.kills, o.Over, float64(set)/(1<<20)),
+		})
+	}
+	return list[:min(n, len(list))]
+}

@@ -1,0 +1,76 @@
+package outer
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+type callOption = grpc.CallOption
+
+// callError is a call that failed, in few words.
+type callError struct {
+	method string
+	err    error
+}
+
+func (e *callError) Error() string { return e.method + ": " + short(e.err).Error() }
+
+func (e *callError) Unwrap() error { return e.err }
+
+// Ask asks every plugin that is free, all at the same time, waits for them
+// until ctx is done, and returns what they say. What comes too late, a plugin
+// that is asked by another call included, is taken by the next Ask: nothing is
+// asked for twice, and no answer is lost.
+func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
+	c := h.Settings()
+	list := h.plugins()
+	waits := make([]<-chan struct{}, 0, len(list))
+	for _, p := range list {
+		waits = append(waits, p.ask(r, c))
+	}
+	for _, done := range waits {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	var verdicts []plugins.Verdict
+	for _, p := range list {
+		verdicts = append(verdicts, p.take(r.Time, r.MaxAge)...)
+	}
+	return verdicts
+}
+
+// shown is the pods of one round.
+type shown struct {
+	wire [][]byte
+	at   map[string]int // by UID
+}
+
+func newShown(pods []Pod) shown {
+	s := shown{wire: make([][]byte, 0, len(pods)), at: make(map[string]int, len(pods))}
+	for i, p := range pods {
+		s.wire = append(s.wire, p.Wire)
+		s.at[p.UID] = i
+	}
+	return s
+}
+
+// own are our encodings of the pods that a plugin named and was shown.
+func (s shown) own(named [][]byte) [][]byte {
+	var list [][]byte
+	seen := map[string]bool{}
+	for _, raw := range named {
+		id, err := identifyPod(raw)
+		i, there := s.at[id.uid]
+		if err != nil || !there || seen[id.uid] {
+			continue
+		}
+		seen[id.uid] = true
+		list = append(list, s.wire[i])
+	}
+	return list
+}

@@ -1,0 +1,477 @@
+package outer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func thresholdOf(r *wire.ThresholdMetResponse) func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+	return func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) { return r, nil }
+}
+
+func hardMet(scope string) *wire.ThresholdMetResponse {
+	return &wire.ThresholdMetResponse{
+		ObservedValue: 1, ThresholdValue: 1, ThresholdOperator: wire.ThresholdOperator_GREATER_THAN,
+		MetType: wire.ThresholdMetType_HARD_MET, EvictionScope: scope,
+	}
+}
+
+// verdict of a scope; it fails the test where there is none.
+func verdict(t testing.TB, list []plugins.Verdict, scope string) plugins.Verdict {
+	t.Helper()
+	i := slices.IndexFunc(list, func(v plugins.Verdict) bool { return v.Scope == scope })
+	require.GreaterOrEqual(t, i, 0, "%+v", list)
+	return list[i]
+}
+
+func uids(list []plugins.Candidate) (taken, refused []string) {
+	for _, c := range list {
+		if c.Refused == "" {
+			taken = append(taken, c.PodUID)
+		} else {
+			refused = append(refused, c.PodUID)
+		}
+	}
+	return taken, refused
+}
+
+func TestARoundAsksInTheOrderThatPluginsRelyOnAndEchoesTheScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	scope := "\u00fc/NUMA 0 \x01 verbatim"
+	f.threshold = thresholdOf(hardMet(scope))
+	var asked *wire.GetTopEvictionPodsRequest
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		asked = r
+		return &wire.GetTopEvictionPodsResponse{TargetPods: [][]byte{r.GetActivePods()[1]}, DeletionOptions: &wire.DeletionOptions{GracePeriodSeconds: 7}}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	f.forgetRegistration(t)
+	v := verdict(t, w.round("a", "b", "c"), scope)
+	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet", "GetTopEvictionPods"}, f.calls())
+	assert.Equal(t, scope, asked.GetEvictionScope())
+	assert.EqualValues(t, 5, asked.GetTopN())
+	assert.Len(t, asked.GetActivePods(), 3)
+	assert.Equal(t, plugins.Hard, v.Level)
+	require.Len(t, v.Candidates, 1)
+	c := v.Candidates[0]
+	assert.Equal(t, "b", c.PodUID)
+	assert.Equal(t, "default/pod-b", c.Name)
+	assert.Equal(t, probes.Some[int64](7), c.GraceSeconds)
+	assert.False(t, c.Forced)
+}
+
+func TestAtSoftNoPodIsWantedAndNoneIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	soft := hardMet("s")
+	soft.MetType = wire.ThresholdMetType_SOFT_MET
+	f.threshold = thresholdOf(soft)
+	topN := uint64(99)
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		topN = r.GetTopN()
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	v := verdict(t, w.round("a", "b"), "s")
+	assert.Zero(t, topN)
+	assert.Equal(t, plugins.Soft, v.Level)
+	taken, refused := uids(v.Candidates)
+	assert.Empty(t, taken)
+	assert.Equal(t, []string{"a", "b"}, refused)
+	assert.EqualValues(t, 2, w.Counts()["p"].Refused[refusedTooMany])
+}
+
+func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	met := hardMet("s")
+	forged, err := (&corev1.Pod{ObjectMeta: objectMeta("b"), Spec: corev1.PodSpec{NodeName: "forged"}}).Marshal()
+	require.NoError(t, err)
+	met.CandidatePods = [][]byte{forged, podBytes(t, "stranger"), forged}
+	f.threshold = thresholdOf(met)
+	var active [][]byte
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		active = r.GetActivePods()
+		return &wire.GetTopEvictionPodsResponse{}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	w.round("a", "b", "c")
+	assert.Equal(t, [][]byte{podBytes(t, "b")}, active)
+}
+
+func TestAThresholdThatIsNotDueIsNotAskedForPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	met := hardMet("s")
+	met.GracePeriodSeconds = 30
+	f.threshold = thresholdOf(met)
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	f.forgetRegistration(t)
+	later := time.Now().Add(time.Hour)
+	smoother := &recorder{due: later}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	list := w.Ask(ctx, Round{Time: time.Now(), Smoother: smoother, MaxAge: time.Minute})
+	v := verdict(t, list, "s")
+	assert.Equal(t, later, v.Due)
+	assert.EqualValues(t, 30, v.GraceSeconds)
+	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet"}, f.calls())
+	assert.Equal(t, []string{"heard p s hard"}, smoother.all())
+}
+
+type recorder struct {
+	due  time.Time
+	mu   sync.Mutex // guards list
+	list []string
+}
+
+func (r *recorder) Heard(v plugins.Verdict, _ time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, "heard "+v.Plugin+" "+v.Scope+" "+v.Level.String())
+	return r.due
+}
+
+func (r *recorder) Missed(plugin string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, "missed "+plugin)
+}
+
+func (r *recorder) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
+func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	f.top = func(*wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		r := &wire.GetTopEvictionPodsResponse{TargetPods: [][]byte{[]byte("\xff\xff"), {}}}
+		for i := range 50 {
+			r.TargetPods = append(r.TargetPods, podBytes(t, fmt.Sprint("stranger-", i)))
+		}
+		r.TargetPods = append(r.TargetPods, podBytes(t, "a"))
+		return r, nil
+	}
+	f.named = func(*wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		return &wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{
+			{Pod: podBytes(t, "stranger"), ForceEvict: true, Reason: "because"},
+			{Pod: podBytes(t, "b"), Reason: "may go"},
+			{Pod: podBytes(t, "c"), ForceEvict: true, Reason: "must go"},
+			{Pod: podBytes(t, "c"), ForceEvict: true},
+		}}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	list := w.round("a", "b", "c")
+	taken, refused := uids(verdict(t, list, "s").Candidates)
+	assert.Equal(t, []string{"a"}, taken)
+	assert.Len(t, refused, maxRefused)
+	named := verdict(t, list, plugins.ScopeNamed)
+	assert.True(t, named.Named)
+	assert.Equal(t, plugins.Hard, named.Level)
+	taken, refused = uids(named.Candidates)
+	assert.Equal(t, []string{"b", "c"}, taken)
+	assert.Equal(t, []string{"stranger"}, refused)
+	assert.Equal(t, []bool{true, false, true}, []bool{named.Candidates[0].Forced, named.Candidates[1].Forced, named.Candidates[2].Forced})
+	assert.Equal(t, "must go", named.Candidates[2].Why)
+	counted := w.Counts()["p"].Refused
+	assert.EqualValues(t, 51, counted[refusedNotShown])
+	assert.EqualValues(t, 2, counted[refusedPod])
+}
+
+func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.Deadline = 300 * time.Millisecond })
+	sleeper, healthy := newFake("a-sleeper"), newFake("healthy")
+	sleeps := make(chan struct{})
+	t.Cleanup(func() { close(sleeps) })
+	sleeper.named = func(*wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		select {
+		case <-sleeps:
+		case <-time.After(15 * time.Second):
+		}
+		return &wire.GetEvictPodsResponse{}, nil
+	}
+	healthy.threshold = thresholdOf(hardMet("s"))
+	healthy.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()[:1]}, nil
+	}
+	sleeper.serve(t, w.path("a.sock"))
+	healthy.serve(t, w.path("h.sock"))
+	w.run().waitFor("a-sleeper", "healthy")
+	for i := range 8 {
+		begun := time.Now()
+		v := verdict(t, w.round("a", "b"), "s")
+		took := time.Since(begun)
+		require.Len(t, v.Candidates, 1, "round %d", i)
+		require.Empty(t, v.Absent)
+		assert.Less(t, took, 2*w.config.Deadline, "round %d", i)
+	}
+	status := w.Status(time.Now())
+	assert.Equal(t, "open", status[0].Breaker)
+	assert.Contains(t, status[0].Failure, "DeadlineExceeded")
+	assert.Equal(t, "closed", status[1].Breaker)
+	n := 0
+	for call, count := range w.Counts()["a-sleeper"].Calls {
+		assert.Equal(t, "DeadlineExceeded", call.Result)
+		n += int(count)
+	}
+	assert.Equal(t, 2*failuresToOpen, n, "both questions of three rounds, and then none")
+}
+
+func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	release := make(chan struct{})
+	once := true
+	f.named = func(r *wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		<-release
+		if !once {
+			return &wire.GetEvictPodsResponse{}, nil
+		}
+		once = false
+		return &wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{{Pod: r.GetActivePods()[0], ForceEvict: true, Reason: "said once"}}}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	f.forgetRegistration(t)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r := Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: noGrace{}, MaxAge: time.Minute}
+	assert.Empty(t, w.Ask(short, r), "it has never said anything")
+	assert.Empty(t, w.Ask(short, r), "it is busy and not asked again")
+	close(release)
+	eventually(t, "answered", func() bool { return w.Status(time.Now())[0].TookSeconds > 0 })
+	named := verdict(t, w.Ask(t.Context(), r), plugins.ScopeNamed)
+	require.Len(t, named.Candidates, 1)
+	assert.True(t, named.Candidates[0].Forced)
+	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet"}, f.calls())
+	named = verdict(t, w.Ask(t.Context(), r), plugins.ScopeNamed)
+	assert.Empty(t, named.Candidates)
+	assert.Empty(t, named.Absent, "it was asked again")
+}
+
+func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	met := hardMet("s")
+	met.Condition = &wire.Condition{ConditionName: "C", MetCondition: true}
+	fails := false
+	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+		if fails {
+			return nil, errors.New("broken")
+		}
+		return met, nil
+	}
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	require.Len(t, verdict(t, w.round("a"), "s").Candidates, 1)
+	fails = true
+	v := verdict(t, w.round("a"), "s")
+	assert.Equal(t, plugins.Hard, v.Level)
+	assert.Equal(t, "C", v.Condition)
+	assert.Empty(t, v.Candidates)
+	assert.Contains(t, v.Absent, "ThresholdMet")
+	v = verdict(t, w.Ask(t.Context(), Round{Time: time.Now().Add(time.Minute), Smoother: noGrace{}, MaxAge: 15 * time.Second}), "s")
+	assert.Equal(t, plugins.None, v.Level, "it has aged out")
+	assert.Contains(t, v.Absent, "last heard at")
+}
+
+func TestMethodsThatAPluginDoesNotHaveAreNoFailure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	for range failuresToOpen + 1 {
+		v := verdict(t, w.round("a"), "s")
+		assert.Empty(t, v.Absent)
+		assert.Empty(t, v.Candidates)
+	}
+	assert.Equal(t, "closed", w.Status(time.Now())[0].Breaker)
+}
+
+func TestABrokenPluginIsProbedOnceItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	var b breaker
+	assert.Equal(t, "closed", b.state(now))
+	for range failuresToOpen {
+		assert.True(t, b.open(now).IsZero())
+		b = b.after(true, now)
+	}
+	assert.Equal(t, now.Add(firstOpen), b.open(now))
+	assert.Equal(t, "open", b.state(now))
+	now = now.Add(firstOpen)
+	assert.True(t, b.open(now).IsZero())
+	assert.Equal(t, "half-open", b.state(now))
+	assert.Equal(t, "closed", b.after(false, now).state(now))
+	b = b.after(true, now)
+	assert.Equal(t, now.Add(2*firstOpen), b.open(now))
+	for range 100 {
+		b = b.after(true, now)
+	}
+	assert.Equal(t, now.Add(maxOpen), b.open(now))
+	b = b.after(false, now)
+	assert.True(t, b.after(true, now).open(now).IsZero(), "one success forgives all")
+}
+
+func TestWhatAPluginSaysIsClippedOrRefusedAndCounted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*wire.ThresholdMetResponse)
+		config func(*Config)
+		check  func(*testing.T, plugins.Verdict)
+		counts map[string]uint64
+	}{
+		"nothing": {func(*wire.ThresholdMetResponse) {}, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, plugins.Hard, v.Level)
+			assert.Equal(t, ">", v.Operator)
+			assert.Equal(t, "p", v.Plugin)
+			assert.Empty(t, v.Condition)
+		}, nil},
+		"values the wrong way round": {func(r *wire.ThresholdMetResponse) { r.ObservedValue, r.ThresholdValue = 1, 5 }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, plugins.Hard, v.Level, "nobody compares them")
+		}, nil},
+		"no number": {func(r *wire.ThresholdMetResponse) { r.ObservedValue, r.ThresholdValue = math.NaN(), math.Inf(-1) }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.True(t, v.Observed.IsZero() && v.Threshold.IsZero())
+			assert.Equal(t, plugins.Hard, v.Level)
+		}, map[string]uint64{refusedNumber: 2}},
+		"an unknown level": {func(r *wire.ThresholdMetResponse) { r.MetType = 77 }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, plugins.None, v.Level)
+		}, map[string]uint64{refusedEnum: 1}},
+		"an unknown operator": {func(r *wire.ThresholdMetResponse) { r.ThresholdOperator = 9 }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Empty(t, v.Operator)
+		}, map[string]uint64{refusedEnum: 1}},
+		"a negative grace": {func(r *wire.ThresholdMetResponse) { r.GracePeriodSeconds = -5 }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Zero(t, v.GraceSeconds)
+		}, map[string]uint64{refusedNumber: 1}},
+		"an absurd grace": {func(r *wire.ThresholdMetResponse) { r.GracePeriodSeconds = math.MaxInt64 }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.EqualValues(t, maxGrace/time.Second, v.GraceSeconds)
+		}, map[string]uint64{refusedNumber: 1}},
+		"an endless scope": {func(r *wire.ThresholdMetResponse) { r.EvictionScope = string(make([]byte, 1<<20)) }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Len(t, v.Scope, maxText)
+		}, map[string]uint64{refusedText: 1}},
+		"no scope": {func(r *wire.ThresholdMetResponse) { r.EvictionScope = "" }, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, "node", v.Scope)
+		}, nil},
+		"the kubelet's own condition": {conditioned("MemoryPressure", "NoSchedule"), nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, "MemoryPressure", v.Condition, "which is plimsoll.dev/MemoryPressure")
+			assert.Equal(t, []string{"NoSchedule"}, v.Effects)
+		}, nil},
+		"a condition with a prefix": {conditioned("kubernetes.io/Ready"), nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Empty(t, v.Condition)
+		}, map[string]uint64{refusedCondition: 1}},
+		"a condition that is no name": {conditioned("a b"), nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Empty(t, v.Condition)
+		}, map[string]uint64{refusedCondition: 1}},
+		"NoExecute": {conditioned("C", "NoExecute", "NoSchedule", "NoSchedule", "Sometimes"), nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, []string{"NoSchedule"}, v.Effects)
+		}, map[string]uint64{refusedNoExecute: 1, refusedEffect: 1}},
+		"NoExecute that another may have": {conditioned("C", "NoExecute"), func(c *Config) { c.NoExecute = []string{"q/C", "p/D"} }, func(t *testing.T, v plugins.Verdict) {
+			assert.Empty(t, v.Effects)
+			assert.Equal(t, "C", v.Condition, "with the level's own effect")
+		}, map[string]uint64{refusedNoExecute: 1}},
+		"NoExecute that it may have": {conditioned("C", "NoExecute"), func(c *Config) { c.NoExecute = []string{"p/C"} }, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, []string{"NoExecute"}, v.Effects)
+		}, nil},
+		"a condition that is not met": {func(r *wire.ThresholdMetResponse) {
+			r.Condition = &wire.Condition{ConditionName: "C"}
+		}, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Empty(t, v.Condition, "nothing is marked")
+		}, nil},
+		"not met, with a condition that is": {func(r *wire.ThresholdMetResponse) {
+			conditioned("C")(r)
+			r.MetType = wire.ThresholdMetType_NOT_MET
+		}, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, plugins.None, v.Level)
+			assert.Equal(t, "C", v.Condition, "it is shown as clear")
+		}, nil},
+		"a CNR condition": {func(r *wire.ThresholdMetResponse) {
+			conditioned("C", "shared_cores/NoSchedule", "NoSchedule")(r)
+			r.Condition.ConditionType = wire.ConditionType_CNR_CONDITION
+		}, nil, func(t *testing.T, v plugins.Verdict) {
+			assert.True(t, v.CNR)
+			assert.Equal(t, []string{"shared_cores/NoSchedule"}, v.Effects)
+		}, map[string]uint64{refusedEffect: 1}},
+		"a condition of no known kind": {func(r *wire.ThresholdMetResponse) {
+			conditioned("C")(r)
+			r.Condition.ConditionType = 5
+		}, nil, func(t *testing.T, v plugins.Verdict) { assert.Empty(t, v.Condition) }, map[string]uint64{refusedEnum: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, counted := DefaultConfig(), counts{}
+			if c.config != nil {
+				c.config(&config)
+			}
+			r := hardMet("s")
+			c.change(r)
+			v := converter{plugin: "p", config: config, refuse: counted.refuse("p")}.threshold(r)
+			c.check(t, v)
+			got := counted.all()["p"].Refused
+			if c.counts == nil {
+				assert.Empty(t, got)
+			} else {
+				assert.Equal(t, c.counts, got)
+			}
+		})
+	}
+}
+
+func conditioned(name string, effects ...string) func(*wire.ThresholdMetResponse) {
+	return func(r *wire.ThresholdMetResponse) {
+		r.Condition = &wire.Condition{ConditionName: name, Effects: effects, MetCondition: true}
+	}
+}
+
+func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T) {
+	t.Parallel()
+	counted := counts{}
+	c := converter{plugin: "p", refuse: counted.refuse("p")}
+	grace := func(seconds int64) probes.Opt[int64] {
+		return c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: seconds})
+	}
+	assert.True(t, c.deletionGrace(nil).IsZero(), "the pod's own")
+	assert.Equal(t, probes.Some[int64](1), grace(0))
+	assert.Equal(t, probes.Some[int64](1), grace(-7))
+	assert.Equal(t, probes.Some[int64](86400), grace(math.MaxInt64))
+	assert.Equal(t, probes.Some[int64](12), grace(12))
+	assert.Equal(t, map[string]uint64{refusedGraceZero: 1, refusedNumber: 2}, counted.all()["p"].Refused)
+	c.config.ForceGraceZero = []string{"p"}
+	assert.Equal(t, probes.Some[int64](0), grace(0))
+}

@@ -1,0 +1,302 @@
+package outer
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// conditionPrefix that a plugin's condition gets, whatever its name: the
+// kubelet's own MemoryPressure is another condition.
+const conditionPrefix = "plimsoll.dev/"
+
+const (
+	maxGrace = 24 * time.Hour // of a threshold
+	// maxRefused candidates are kept for the record; a liar may name thousands.
+	maxRefused = 10
+	maxEffects = 8
+)
+
+// What is refused or clipped of an answer, and counted.
+const (
+	refusedNumber    = "number"
+	refusedEnum      = "enum"
+	refusedText      = "text"
+	refusedCondition = "condition"
+	refusedEffect    = "effect"
+	refusedNoExecute = "no-execute"
+	refusedNotShown  = "pod-not-shown"
+	refusedTooMany   = "too-many-pods"
+	refusedPod       = "pod-unreadable"
+	refusedGraceZero = "grace-zero"
+)
+
+// Refusals are all words that Counts.Refused may have.
+func Refusals() []string {
+	return []string{
+		refusedNumber, refusedEnum, refusedText, refusedCondition, refusedEffect, refusedNoExecute, refusedNotShown, refusedTooMany,
+		refusedPod, refusedGraceZero,
+	}
+}
+
+// converter turns one plugin's answers into verdicts; it is the one place that
+// does. What it does not let through it refuses, by a word that is counted.
+type converter struct {
+	plugin string
+	config Config
+	shown  shown
+	refuse func(what string)
+	now    time.Time
+}
+
+// threshold is what ThresholdMet said, without pods. Observed and threshold are
+// for people: plugins swap them, or send 1 and 1.
+func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
+	v := plugins.Verdict{Plugin: c.plugin, Scope: c.text(r.GetEvictionScope()), Level: c.level(r.GetMetType())}
+	if v.Scope == "" {
+		v.Scope = "node"
+	}
+	v.Pressing = v.Level
+	v.Observed, v.Threshold = c.number(r.GetObservedValue()), c.number(r.GetThresholdValue())
+	switch r.GetThresholdOperator() {
+	case wire.ThresholdOperator_LESS_THAN:
+		v.Operator = "<"
+	case wire.ThresholdOperator_GREATER_THAN:
+		v.Operator = ">"
+	default:
+		c.refuse(refusedEnum)
+	}
+	v.GraceSeconds = c.grace(r.GetGracePeriodSeconds())
+	c.condition(&v, r.GetCondition())
+	v.Reason = fmt.Sprintf("the plugin says %s: %s, observed %s, threshold %s %s",
+		says(v.Level), v.Scope, amount(v.Observed), v.Operator, amount(v.Threshold))
+	return v
+}
+
+func says(l plugins.Level) string {
+	if l == plugins.None {
+		return "not met"
+	}
+	return l.String() + " met"
+}
+
+func amount(o probes.Opt[float64]) string {
+	f, ok := o.Get()
+	if !ok {
+		return "unknown"
+	}
+	return strconv.FormatFloat(f, 'g', 6, 64)
+}
+
+// top adds the pods that were named for a threshold: at most n of them, and
+// none at soft.
+func (c converter) top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n int) {
+	if v.Level < plugins.Hard {
+		n = 0
+	}
+	grace := c.deletionGrace(r.GetDeletionOptions())
+	taken, refused := 0, 0
+	for _, raw := range r.GetTargetPods() {
+		o := c.candidate(raw, "named by "+c.plugin+" for "+v.Scope)
+		o.GraceSeconds = grace
+		if o.Refused == "" && taken == n {
+			c.refuse(refusedTooMany)
+			o.Refused = fmt.Sprintf("the plugin was asked for %d pods at most", n)
+		}
+		if o.Refused == "" {
+			taken++
+		} else if refused++; refused > maxRefused {
+			continue
+		}
+		v.Candidates = append(v.Candidates, o)
+	}
+}
+
+// named is what GetEvictPods said: pods that are to go regardless of a
+// threshold.
+func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
+	v := plugins.Verdict{Plugin: c.plugin, Scope: plugins.ScopeNamed, Reason: "the plugin names no pod that must go"}
+	forced, soft, refused := 0, 0, 0
+	for _, e := range r.GetEvictPods() {
+		o := c.candidate(e.GetPod(), c.text(e.GetReason()))
+		o.Forced, o.GraceSeconds = e.GetForceEvict(), c.deletionGrace(e.GetDeletionOptions())
+		switch {
+		case o.Refused != "":
+			if refused++; refused > maxRefused {
+				continue
+			}
+		case slices.ContainsFunc(v.Candidates, func(p plugins.Candidate) bool { return p.PodUID == o.PodUID }):
+			continue
+		case o.Forced:
+			forced++
+		default:
+			soft++
+		}
+		v.Candidates = append(v.Candidates, o)
+	}
+	switch {
+	case forced > 0:
+		v.Level = plugins.Hard
+	case soft > 0 || r.GetCondition().GetMetCondition():
+		v.Level = plugins.Soft
+	}
+	if forced+soft > 0 {
+		v.Reason = fmt.Sprintf("the plugin names %d pods that must go and %d that may", forced, soft)
+	}
+	v.Pressing, v.Named = v.Level, len(v.Candidates) > 0
+	c.condition(&v, r.GetCondition())
+	return v
+}
+
+// candidate is a pod that was named. Of the pod itself nothing but its identity
+// is read: the host has its own copy.
+func (c converter) candidate(raw []byte, why string) plugins.Candidate {
+	id, err := identifyPod(raw)
+	o := plugins.Candidate{PodUID: c.text(id.uid), Name: c.text(id.namespace + "/" + id.name), Why: why}
+	if o.Why == "" {
+		o.Why = "named by " + c.plugin
+	}
+	switch _, there := c.shown.at[id.uid]; {
+	case err != nil || id.uid == "":
+		c.refuse(refusedPod)
+		o.Refused = "the plugin's answer names a pod without UID"
+	case !there:
+		c.refuse(refusedNotShown)
+		o.Refused = "the plugin was not shown this pod"
+	}
+	return o
+}
+
+// condition maps the plugin's condition to ours. One that is not met at a level
+// that is on marks nothing; at none it is shown as clear, whatever it says of
+// itself.
+func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
+	if o.GetConditionName() == "" || v.Level > plugins.None && !o.GetMetCondition() {
+		return
+	}
+	if len(validation.IsQualifiedName(conditionPrefix+o.GetConditionName())) > 0 {
+		c.refuse(refusedCondition)
+		return
+	}
+	v.Condition = o.GetConditionName()
+	switch o.GetConditionType() {
+	case wire.ConditionType_NODE_CONDITION:
+	case wire.ConditionType_CNR_CONDITION:
+		v.CNR = true
+	default:
+		c.refuse(refusedEnum)
+		v.Condition = ""
+		return
+	}
+	for i, e := range o.GetEffects() {
+		if i == maxEffects {
+			c.refuse(refusedEffect)
+			break
+		}
+		if c.effect(v, e) && !slices.Contains(v.Effects, e) {
+			v.Effects = append(v.Effects, e)
+		}
+	}
+}
+
+// effect says whether a plugin may ask for an effect.
+func (c converter) effect(v *plugins.Verdict, effect string) bool {
+	name := effect
+	if v.CNR {
+		qos, of, found := strings.Cut(effect, "/")
+		if !found || len(validation.IsQualifiedName(qos)) > 0 {
+			c.refuse(refusedEffect)
+			return false
+		}
+		name = of
+	}
+	switch corev1.TaintEffect(name) {
+	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule:
+		return true
+	case corev1.TaintEffectNoExecute:
+		if slices.Contains(c.config.NoExecute, c.plugin+"/"+v.Condition) {
+			return true
+		}
+		c.refuse(refusedNoExecute)
+		return false
+	}
+	c.refuse(refusedEffect)
+	return false
+}
+
+func (c converter) level(t wire.ThresholdMetType) plugins.Level {
+	switch t {
+	case wire.ThresholdMetType_NOT_MET:
+		return plugins.None
+	case wire.ThresholdMetType_SOFT_MET:
+		return plugins.Soft
+	case wire.ThresholdMetType_HARD_MET:
+		return plugins.Hard
+	}
+	c.refuse(refusedEnum)
+	return plugins.None
+}
+
+// number is absent where it is none.
+func (c converter) number(f float64) probes.Opt[float64] {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		c.refuse(refusedNumber)
+		return probes.Opt[float64]{}
+	}
+	return probes.Some(f)
+}
+
+func (c converter) grace(seconds int64) int64 {
+	if seconds < 0 || seconds > int64(maxGrace/time.Second) {
+		c.refuse(refusedNumber)
+		seconds = max(0, min(seconds, int64(maxGrace/time.Second)))
+	}
+	return seconds
+}
+
+// deletionGrace is absent without options. 0 would have the API server forget
+// the pod while it may still run.
+func (c converter) deletionGrace(o *wire.DeletionOptions) probes.Opt[int64] {
+	seconds := o.GetGracePeriodSeconds()
+	switch {
+	case o == nil:
+		return probes.Opt[int64]{}
+	case seconds < 0 || seconds > int64(maxGrace/time.Second):
+		c.refuse(refusedNumber)
+	case seconds == 0 && !slices.Contains(c.config.ForceGraceZero, c.plugin):
+		c.refuse(refusedGraceZero)
+	case seconds == 0:
+		return probes.Some[int64](0)
+	}
+	return probes.Some(max(1, min(seconds, int64(maxGrace/time.Second))))
+}
+
+func (c converter) text(s string) string {
+	out := clip(s)
+	if out != s {
+		c.refuse(refusedText)
+	}
+	return out
+}
+
+type podID struct{ uid, namespace, name string }
+
+// identifyPod reads a pod's metadata and skips all else.
+func identifyPod(raw []byte) (podID, error) {
+	var m metav1.PartialObjectMetadata // its metadata has the same field number as a pod's
+	if err := m.Unmarshal(raw); err != nil {
+		return podID{}, fmt.Errorf("pod: %w", err)
+	}
+	return podID{string(m.UID), m.Namespace, m.Name}, nil
+}

@@ -1,0 +1,175 @@
+package outer
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// walkEvery finds what inotify did not tell: a directory that was not there
+	// yet, a queue that overflowed.
+	walkEvery = 10 * time.Second
+	// walkApart bounds what a storm of files costs.
+	walkApart = 20 * time.Millisecond
+	// maxPlugins bounds what is kept of plugins that come and go under ever
+	// new names.
+	maxPlugins = 64
+)
+
+// Host is the agent's side of all outer plugins.
+type Host struct {
+	// Settings in force; Dirs must be absolute.
+	Settings func() Config
+	// Reserved are the names of inner plugins, which no other may take.
+	Reserved []string
+	// Procfs is the host's /proc, to see who else asks plugins.
+	Procfs string
+	Log    *slog.Logger
+
+	counts counts
+
+	mu      sync.Mutex         // guards all below
+	live    map[string]*plugin // by name
+	sockets map[string]*socket // by path
+	rival   string
+}
+
+// Run finds plugins and registers them until ctx is done; then all connections
+// are closed. Without inotify the walks alone find them.
+func (h *Host) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	watcher, err := fsnotify.NewWatcher()
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	if err != nil {
+		h.Log.Warn("plugins are found by walks alone", "every", walkEvery, "error", err)
+	} else {
+		defer watcher.Close()
+		events, errs = watcher.Events, watcher.Errors
+	}
+	tick := time.NewTicker(walkEvery)
+	defer tick.Stop()
+	for look := true; ; {
+		if look {
+			h.lookForRival()
+		}
+		h.walk(ctx, watcher, &all)
+		look = false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(walkApart):
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-events:
+			drain(events)
+		case err := <-errs: // of the queue: a walk sees what was lost
+			h.Log.Debug("inotify", "error", err)
+		case <-tick.C:
+			look = true
+		}
+	}
+}
+
+func drain(events <-chan fsnotify.Event) {
+	for {
+		select {
+		case _, open := <-events:
+			if !open {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// walk starts what has come, ends what has gone, and wakes what has changed.
+func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) {
+	now := found{sockets: map[string]identity{}}
+	if h.Rival() == "" {
+		now = discover(h.Settings().Dirs)
+	}
+	if h.watch(watcher, now.dirs) { // what came between the walk and the watch
+		now = discover(h.Settings().Dirs)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sockets == nil {
+		h.sockets, h.live = map[string]*socket{}, map[string]*plugin{}
+	}
+	for path, s := range h.sockets {
+		if _, there := now.sockets[path]; !there {
+			s.cancel()
+			if s.ended() {
+				delete(h.sockets, path)
+			}
+		}
+	}
+	for path, id := range now.sockets {
+		if s := h.sockets[path]; s != nil && s.ctx.Err() == nil {
+			s.see(id)
+			continue
+		}
+		s := h.newSocket(ctx, path, id)
+		h.sockets[path] = s
+		all.Go(s.run)
+	}
+}
+
+// watch watches directories that it does not yet, and says whether there were
+// any. watcher may be nil.
+func (h *Host) watch(watcher *fsnotify.Watcher, dirs []string) (fresh bool) {
+	if watcher == nil {
+		return false
+	}
+	for _, dir := range dirs {
+		if slices.Contains(watcher.WatchList(), dir) {
+			continue
+		}
+		fresh = true
+		if err := watcher.Add(dir); err != nil {
+			h.Log.Debug("directory is not watched", "dir", dir, "error", err)
+		}
+	}
+	return fresh
+}
+
+// plugins that are registered, by name.
+func (h *Host) plugins() []*plugin {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]*plugin, 0, len(h.live))
+	for _, name := range slices.Sorted(maps.Keys(h.live)) {
+		list = append(list, h.live[name])
+	}
+	return list
+}
+
+// Rival is who else asks the plugins of these directories, so that we do not;
+// empty for nobody.
+func (h *Host) Rival() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rival
+}
+
+func (h *Host) lookForRival() {
+	now := Rival(h.Procfs, h.Settings().Dirs)
+	h.mu.Lock()
+	before := h.rival
+	h.rival = now
+	h.mu.Unlock()
+	if now != before {
+		h.Log.Warn("who else asks plugins has changed", "rival", now)
+	}
+}

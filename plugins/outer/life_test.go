@@ -1,0 +1,296 @@
+package outer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain is also the programs that the tests start: this one again.
+func TestMain(m *testing.M) {
+	switch os.Getenv("PLIMSOLL_TEST_PROGRAM") {
+	case "plugin":
+		runPlugin(os.Args[1])
+	case "watcher":
+		runWatcher(os.Args[1])
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// runPlugin serves at a path until it is killed.
+func runPlugin(path string) {
+	t := &nobody{}
+	newFake("child").serve(t, path)
+	fmt.Println("serving")
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+}
+
+// nobody stands for a test in a program that is none.
+type nobody struct{ testing.TB }
+
+func (*nobody) Helper()                  {}
+func (*nobody) Cleanup(func())           {}
+func (*nobody) Context() context.Context { return context.Background() }
+func (*nobody) FailNow()                 { os.Exit(1) }
+func (*nobody) Errorf(f string, a ...any) {
+	fmt.Fprintf(os.Stderr, f, a...)
+}
+
+// start runs this test program as another, named as its file is, until it has
+// said that it serves.
+func start(t *testing.T, program, exe string, args ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(exe, args...)
+	c.Env = append(os.Environ(), "PLIMSOLL_TEST_PROGRAM="+program)
+	c.Stderr = os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "serving\n", line)
+	return c
+}
+
+func TestAPluginThatIsKilledIsRemovedAtOnceAndComesBackOverItsStaleSocket(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	w := newWorld(t).run()
+	for range 5 {
+		c := start(t, "plugin", exe, w.path("child.sock"))
+		w.waitFor("child")
+		w.round()
+		require.NoError(t, c.Process.Signal(syscall.SIGKILL))
+		begun := time.Now()
+		w.waitFor()
+		assert.Less(t, time.Since(begun), 2*time.Second)
+		_ = c.Wait()
+		require.FileExists(t, w.path("child.sock"))
+	}
+}
+
+// comings is how often a plugin comes back in the test below.
+const comings = 1000
+
+func TestAPluginThatComesBackAThousandTimesIsRegisteredOnceEachTimeAndLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t).run()
+	f := newFake("p")
+	come := func(removes bool) {
+		f.serve(t, w.path("p.sock"))
+		w.waitFor("p")
+		w.round("a")
+		f.kill()
+		if removes {
+			require.NoError(t, os.Remove(w.path("p.sock")))
+		}
+		w.waitFor()
+	}
+	for i := range 50 { // what is made once is made
+		come(i%2 == 0)
+	}
+	goroutines, fds, heap := inUse(t)
+	f.forget()
+	f.told = nil
+	for i := range comings {
+		come(i%2 == 0)
+	}
+	registered := 0
+	for _, s := range f.statuses() {
+		assert.True(t, s.GetPluginRegistered())
+		registered++
+	}
+	infos := 0
+	for _, c := range f.calls() {
+		if c == "GetInfo" {
+			infos++
+		}
+	}
+	assert.Equal(t, comings, infos)
+	assert.LessOrEqual(t, registered, comings, "killed before it was told, perhaps")
+	assert.GreaterOrEqual(t, registered, comings*9/10)
+	f.forget()
+	f.told = nil
+	eventually(t, "as few goroutines and files as before", func() bool {
+		g, n, _ := inUse(t)
+		return g <= goroutines+5 && n <= fds+3
+	})
+	_, _, after := inUse(t)
+	assert.Less(t, int64(after)-int64(heap), int64(4<<20), "bytes of memory that %d plugins left", comings)
+	t.Logf("heap %d KiB before, %d KiB after; %d of %d were told", heap>>10, after>>10, registered, comings)
+}
+
+func inUse(t *testing.T) (goroutines, fds int, heap uint64) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return runtime.NumGoroutine(), len(entries), m.HeapAlloc
+}
+
+func TestEveryConnectionEndsWithTheHost(t *testing.T) {
+	w := newWorld(t)
+	for i := range 5 {
+		newFake(fmt.Sprint("p", i)).serve(t, w.path(fmt.Sprint("p", i, ".sock")))
+	}
+	w.run().waitFor("p0", "p1", "p2", "p3", "p4")
+	w.end()
+	require.NoError(t, <-w.ended)
+	w.ended <- nil
+	assert.Empty(t, w.names())
+}
+
+func TestASocketThatIsTakenAwayEndsItsPluginAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	require.NoError(t, os.Remove(w.path("p.sock")))
+	w.waitFor()
+	assert.Empty(t, w.round())
+}
+
+func TestAPluginThatIsReplacedUnderItsNameIsTheNewOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old, next := newFake("p"), newFake("p")
+	old.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	next.serve(t, w.path("p.sock")) // the old one still runs
+	eventually(t, "registered", func() bool { return len(next.statuses()) > 0 && next.statuses()[0].GetPluginRegistered() })
+	w.waitFor("p")
+	old.forget()
+	w.round()
+	assert.Contains(t, next.calls(), "ThresholdMet")
+	assert.Empty(t, old.calls())
+}
+
+func TestADirectoryThatComesLaterIsFoundByAWalk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.Dirs = append(c.Dirs, filepath.Join(c.Dirs[0]+"-later", "plugins")) })
+	t.Cleanup(func() { _ = os.RemoveAll(w.dir + "-later") })
+	w.run()
+	require.NoError(t, os.MkdirAll(w.config.Dirs[1], 0o755))
+	f := newFake("p")
+	f.serve(t, filepath.Join(w.config.Dirs[1], "p.sock"))
+	w.waitFor("p")
+}
+
+func TestADenseNodesPodsReachAPluginAndALargerMessageDoesNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	r := Round{Time: time.Now(), Smoother: noGrace{}, MaxAge: time.Minute}
+	for i := range 250 {
+		r.Pods = append(r.Pods, Pod{UID: fmt.Sprint(i), Wire: append(podBytes(t, fmt.Sprint(i)), padding(16<<10)...)})
+	}
+	assert.Empty(t, verdict(t, w.Ask(t.Context(), r), "s").Absent)
+	r.Pods[0].Wire = append(podBytes(t, "0"), padding(1<<20)...)
+	assert.Contains(t, verdict(t, w.Ask(t.Context(), r), "s").Absent, "ResourceExhausted", "the plugin's own limit, which the pods are fitted to")
+}
+
+// padding is a field that no pod has, of about so many bytes.
+func padding(n int) []byte {
+	field := []byte{0x92, 0x3e, byte(n&0x7f | 0x80), byte(n >> 7 & 0x7f), 0}
+	field[3] |= 0x80
+	field[4] = byte(n >> 14)
+	return append(field, make([]byte, n)...)
+}
+
+// runWatcher watches a directory by inotify, as Katalyst's agent does.
+func runWatcher(dir string) {
+	watcher, err := fsnotify.NewWatcher()
+	if err == nil {
+		err = watcher.Add(dir)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("serving")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func TestWhereKatalystsAgentWatchesTheDirectoryNobodyIsRegistered(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	program, err := os.ReadFile(exe)
+	require.NoError(t, err)
+	bin := t.TempDir()
+	for _, name := range []string{rivalName, "another"} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), program, 0o700))
+	}
+	w := newWorld(t)
+	f := newFake("p")
+	f.serve(t, w.path("p.sock"))
+	other := socketDir(t)
+	start(t, "watcher", filepath.Join(bin, "another"), w.dir)
+	start(t, "watcher", filepath.Join(bin, rivalName), other)
+	assert.Empty(t, Rival("/proc", w.config.Dirs), "another program, and its agent elsewhere")
+	rival := start(t, "watcher", filepath.Join(bin, rivalName), w.dir)
+	assert.Equal(t, fmt.Sprintf("katalyst-agent (pid %d) asks the plugins in %s", rival.Process.Pid, w.dir), Rival("/proc", w.config.Dirs))
+	w.run()
+	eventually(t, "seen", func() bool { return strings.Contains(w.Rival(), rivalName) })
+	assert.Empty(t, w.names())
+	assert.Empty(t, f.calls(), "some of its answers come once only")
+	require.NoError(t, rival.Process.Kill())
+	w.waitFor("p") // at the next walk
+}
+
+func TestAPluginThatEndsItsConnectionWithoutEndingItselfComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("p.sock"))
+	require.NoError(t, err)
+	cut := &cutting{Listener: l, conns: make(chan net.Conn, 10)}
+	f.serveOn(t, cut)
+	w.run().waitFor("p")
+	before := w.plugins()[0]
+	require.NoError(t, (<-cut.conns).Close())
+	eventually(t, "registered anew", func() bool { list := w.plugins(); return len(list) == 1 && list[0] != before })
+}
+
+// cutting hands out its connections.
+type cutting struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (c *cutting) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.conns <- conn
+	}
+	return conn, err
+}

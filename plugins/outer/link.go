@@ -1,0 +1,121 @@
+package outer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// callTimeout bounds each call of a registration, and connecting.
+	callTimeout = time.Second
+	// maxAnswer bounds one answer in bytes: a plugin that names every pod of a
+	// dense node stays below, one that floods does not.
+	maxAnswer = 8 << 20
+)
+
+// link is one connection to a socket. It is never made anew: whoever comes back
+// after it has gone may be somebody else.
+type link struct {
+	*grpc.ClientConn
+	// peer is who listened at the other end when the connection was made.
+	peer *unix.Ucred
+	raw  *watched
+}
+
+var errGone = errors.New("the plugin has gone")
+
+func connect(ctx context.Context, path string) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", cause(err))
+	}
+	raw := &watched{Conn: c, closed: make(chan struct{})}
+	peer, err := listener(c)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("who listens is not known: %w", err), raw.Close())
+	}
+	only := make(chan net.Conn, 1)
+	only <- raw
+	conn, err := grpc.NewClient("passthrough:///plugin",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"), // what gRPC says on a Unix socket
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			select {
+			case c := <-only:
+				return c, nil
+			default:
+				return nil, errGone
+			}
+		}),
+		grpc.WithIdleTimeout(0), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	return &link{ClientConn: conn, peer: peer, raw: raw}, nil
+}
+
+// gone is closed when either side has ended the connection.
+func (l *link) gone() <-chan struct{} { return l.raw.closed }
+
+// Close ends the connection.
+func (l *link) Close() error {
+	return errors.Join(l.ClientConn.Close(), l.raw.Close())
+}
+
+// watched tells when it is closed; gRPC closes it as soon as it reads its end.
+type watched struct {
+	net.Conn
+	once   sync.Once
+	err    error
+	closed chan struct{}
+}
+
+// Close closes it once, however often it is called.
+func (w *watched) Close() error {
+	w.once.Do(func() {
+		w.err = w.Conn.Close()
+		close(w.closed)
+	})
+	return w.err
+}
+
+// listener is who called listen at the other end (SO_PEERCRED, unix(7)).
+func listener(c net.Conn) (*unix.Ucred, error) {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return nil, errors.New("not a socket")
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	return cred, credErr
+}
+
+// cause is the end of the chain: the path is named once, by us.
+func cause(err error) error {
+	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
+		return sys.Err
+	}
+	return err
+}

@@ -1,0 +1,82 @@
+// Package outer asks plugins that are processes of their own: it finds their
+// sockets, registers them as the kubelet registers its plugins, asks each of
+// them once a round, and turns what they answer into the same Verdicts that the
+// inner plugins give. It is the facade of the wire version v1alpha1.
+//
+// # Usage
+//
+//	host := &outer.Host{Settings: func() outer.Config { … }, Log: log}
+//	go host.Run(ctx)
+//	verdicts := host.Ask(ctx, round)
+//
+// # Trust
+//
+// A plugin may hang, crash, lie, flood or vanish: only its own voice is lost.
+// Nothing that it says is compared, executed or believed beyond what convert.go
+// lets through; who may be evicted is judged elsewhere, on the host's own copy.
+//
+// # Concurrency
+//
+// Run and each socket have a goroutine of their own, and each plugin has one
+// while it is asked. Ask belongs to one goroutine; Status may be called from any.
+package outer
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// What a plugin must be to be asked: the kubelet's plugin registration knows
+// many types.
+const (
+	pluginType    = "EvictionPlugin"
+	pluginVersion = "v1alpha1"
+)
+
+// Config of the outer plugins. It stands among the inner plugins' keys.
+type Config struct {
+	Dirs     []string      `yaml:"dirs" unit:"paths" why:"The directories, with those below, where outer plugins have their sockets; none: a directory plugins beside state.dir, which the agent makes."`
+	Uids     []string      `yaml:"uids" unit:"user IDs" why:"Which users' processes may be plugins, by the owner of the socket's listening end (SO_PEERCRED)."`
+	Names    []string      `yaml:"names" unit:"names" why:"Which plugins may register, by name; none: any whose user may."`
+	Strict   bool          `yaml:"strict" why:"Whether a plugin must show its token, the text of the file of its name in tokenDir."`
+	TokenDir string        `yaml:"tokenDir" unit:"path" why:"Where the tokens are, one file for each plugin; looked at when strict is true."`
+	Deadline time.Duration `yaml:"deadline" why:"How long one round waits for a plugin, all its calls together. A late answer counts in the next round."`
+	Top      int           `yaml:"top" unit:"pods" why:"How many pods a plugin is asked to name at hard: more than go in a round, for the first of them may be protected."`
+	FullPods bool          `yaml:"fullPods" why:"Whether plugins see pods with environment, commands and arguments, which may hold secrets. The agent then keeps them in memory."`
+	// NoExecute hands eviction to the taint manager.
+	NoExecute      []string `yaml:"noExecute" unit:"plugin/condition" why:"Which plugins' conditions may carry a NoExecute taint: it makes the taint manager evict, past every limit of the agent."`
+	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Which plugins may have pods deleted without any grace: the API server forgets such a pod while it may still run."`
+}
+
+// DefaultConfig trusts root's plugins.
+func DefaultConfig() Config {
+	return Config{Uids: []string{"0"}, Deadline: 3 * time.Second, Top: 5}
+}
+
+// Pod is a pod as plugins see it.
+type Pod struct {
+	UID string
+	// Wire is its encoding as k8s.io.api.core.v1.Pod.
+	Wire []byte
+}
+
+// Round is what all plugins are asked with at one time.
+type Round struct {
+	Time time.Time
+	// Pods of the node; none where there is no cluster.
+	Pods []Pod
+	// Smoother is told each threshold that was heard or missed.
+	Smoother Smoother
+	// MaxAge of a last answer that still says something.
+	MaxAge time.Duration
+}
+
+// Smoother waits for thresholds to last. It may be asked by several goroutines.
+type Smoother interface {
+	// Heard says when the verdict's grace is over; not before that are its pods
+	// asked for.
+	Heard(v plugins.Verdict, at time.Time) (due time.Time)
+	// Missed: the plugin could not say.
+	Missed(plugin string)
+}

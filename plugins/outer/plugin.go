@@ -1,0 +1,224 @@
+package outer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+)
+
+// plugin is one that is registered. Its connection is one process: when that
+// has gone the plugin has, and who comes back is another one.
+type plugin struct {
+	host           *Host
+	name, path     string
+	since          time.Time
+	uid            uint32
+	link, endpoint *link // endpoint is link, or a connection of its own
+	client         wire.EvictionPluginClient
+	ctx            context.Context // ends with the plugin
+	cancel         context.CancelFunc
+	calls          sync.WaitGroup
+
+	mu      sync.Mutex // guards all below
+	breaker breaker
+	running chan struct{} // closed at the end of the round that is asked; nil: none
+	late    bool          // an answer came that no round has taken
+	asked   time.Time     // when the last round with it began
+	took    time.Duration // how long that was
+	failure string        // why its last round failed; empty: it did not
+	named   said          // by GetEvictPods
+	met     said          // by ThresholdMet
+	mapped  string        // the condition that it named last
+}
+
+// said is one answer, and when.
+type said struct {
+	verdict plugins.Verdict
+	at      time.Time
+	fresh   bool // of the last round with the plugin
+}
+
+// live waits for the plugin's end.
+func (p *plugin) live(ctx context.Context) {
+	defer p.cancel()
+	select {
+	case <-ctx.Done():
+	case <-p.link.gone():
+	case <-p.endpoint.gone():
+	}
+}
+
+func (p *plugin) closeEndpoint() {
+	p.cancel()
+	if p.endpoint != p.link {
+		_ = p.endpoint.Close() // it has gone, or is of no use
+	}
+}
+
+// ask begins a round with the plugin, unless it is still busy with the one
+// before, has an answer of it that was not taken yet, or its breaker is open.
+// The channel is closed when there is nothing to wait for.
+func (p *plugin) ask(r Round, c Config) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running != nil {
+		return p.running
+	}
+	done := make(chan struct{})
+	if p.late || p.ctx.Err() != nil || !p.breaker.open(r.Time).IsZero() {
+		close(done)
+		return done
+	}
+	p.running = done
+	p.asked = time.Now()
+	p.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(p.ctx, c.Deadline)
+		defer cancel()
+		err := p.round(ctx, r, c)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.breaker = p.breaker.after(err != nil, time.Now())
+		p.failure, p.took = "", time.Since(p.asked)
+		if err != nil {
+			p.failure = clip(err.Error())
+		}
+		p.running, p.late = nil, true
+		close(done)
+	})
+	return done
+}
+
+// round asks the plugin's questions in the order that plugins rely on. A call
+// that fails costs its own answer alone, if there is time for the next.
+func (p *plugin) round(ctx context.Context, r Round, c Config) error {
+	shown := newShown(r.Pods)
+	conv := converter{plugin: p.name, config: c, shown: shown, refuse: p.host.counts.refuse(p.name), now: r.Time}
+	evictPods, err := call(ctx, p, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.wire})
+	p.hear(&p.named, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.named(evictPods), was, r.Time) })
+	threshold, metErr := call(ctx, p, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.wire})
+	if metErr != nil {
+		r.Smoother.Missed(p.name)
+		p.hear(&p.met, false, nil)
+		return metErr
+	}
+	v := conv.threshold(threshold)
+	v.Due = r.Smoother.Heard(v, r.Time)
+	topErr := error(nil)
+	if v.Level > plugins.None && !r.Time.Before(v.Due) {
+		top, e := p.top(ctx, threshold, shown, c, v.Level)
+		if topErr = e; e == nil {
+			conv.top(&v, top, c.Top)
+		} else {
+			v.Absent = "the plugin did not name pods: " + clip(e.Error())
+		}
+	}
+	p.hear(&p.met, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
+	if err == nil {
+		err = topErr
+	}
+	return err
+}
+
+// top asks for the pods that should go: at soft for none, which tells the
+// plugin that its soft threshold was heard.
+func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown shown, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
+	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.wire, EvictionScope: of.GetEvictionScope()}
+	if candidates := shown.own(of.GetCandidatePods()); len(candidates) > 0 {
+		request.ActivePods = candidates
+	}
+	if level == plugins.Hard {
+		request.TopN = uint64(c.Top)
+	}
+	return call(ctx, p, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
+}
+
+// hear keeps an answer, or that there was none.
+func (p *plugin) hear(to *said, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to.fresh = answered
+	if !answered {
+		return
+	}
+	to.verdict, to.at = of(to.verdict), time.Now()
+	if to.verdict.Condition != "" {
+		p.mapped = to.verdict.Condition
+	}
+}
+
+// since sets since when a verdict's level is what it is.
+func since(v, was plugins.Verdict, now time.Time) plugins.Verdict {
+	v.Since = now
+	if was.Plugin != "" && was.Scope == v.Scope && was.Level == v.Level {
+		v.Since = was.Since
+	}
+	return v
+}
+
+// take returns what the plugin says in this round. An answer is news once: its
+// candidates count in the round that takes it.
+func (p *plugin) take(now time.Time, maxAge time.Duration) []plugins.Verdict {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news := p.late
+	p.late = false
+	var list []plugins.Verdict
+	for _, s := range []*said{&p.named, &p.met} {
+		if s.at.IsZero() {
+			continue
+		}
+		v := s.verdict
+		if !news || !s.fresh {
+			v = aged(v, s.at, now, maxAge, p.silence(now))
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// silence is why the plugin has no fresh answer.
+func (p *plugin) silence(now time.Time) string {
+	switch {
+	case p.running != nil:
+		return "it is still busy with the round before"
+	case !p.breaker.open(now).IsZero():
+		return "it failed too often and is asked again at " + p.breaker.until.UTC().Format("15:04:05 MST") + ": " + p.failure
+	case p.failure != "":
+		return p.failure
+	}
+	return "it was not asked"
+}
+
+// aged is what an answer is worth that was not given again: nobody goes for it,
+// and when it is old it says nothing.
+func aged(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why string) plugins.Verdict {
+	v.Candidates = nil
+	v.Absent = "the plugin was last heard at " + at.UTC().Format("15:04:05 MST") + ": " + why
+	if now.Sub(at) > maxAge {
+		v.Level, v.Pressing, v.Reason = plugins.None, plugins.None, v.Absent
+	}
+	return v
+}
+
+// call makes one call and counts it. A plugin that does not have the method
+// answers nothing, which is no failure.
+func call[Request, Answer any](ctx context.Context, p *plugin, method string,
+	do func(context.Context, *Request, ...callOption) (*Answer, error), request *Request,
+) (*Answer, error) {
+	begun := time.Now()
+	answer, err := do(ctx, request)
+	if status.Code(err) == codes.Unimplemented {
+		err, answer = nil, new(Answer)
+	}
+	p.host.counts.call(p.name, method, status.Code(err).String(), time.Since(begun))
+	if err != nil {
+		return nil, &callError{method, err}
+	}
+	return answer, nil
+}

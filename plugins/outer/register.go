@@ -1,0 +1,238 @@
+package outer
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+)
+
+var (
+	// errOtherKind: the socket is no eviction plugin's; it is told once.
+	errOtherKind = errors.New("not an eviction plugin")
+	// errRefused: it is one, and may not be registered as things are.
+	errRefused = errors.New("refused")
+	// errNoSocket: it has gone, or another one has taken its place.
+	errNoSocket = errors.New("the socket has gone")
+)
+
+// register is one life of a plugin: it returns why it is not registered, or
+// errGone once it was and is not any more.
+func (s *socket) register(ctx context.Context, id identity) error {
+	l, err := connect(ctx, s.path)
+	if err != nil {
+		s.say(err.Error())
+		return err
+	}
+	defer l.Close()
+	if now, there := identify(s.path); !there || now != id {
+		return errNoSocket // another one has come meanwhile
+	}
+	client := registration.NewRegistrationClient(l)
+	info, err := getInfo(ctx, client)
+	if err != nil {
+		s.say(err.Error())
+		return err
+	}
+	p, err := s.admit(ctx, l, info)
+	if err != nil {
+		s.say(err.Error())
+		tell(ctx, client, err)
+		return err
+	}
+	defer s.host.release(p)
+	s.say("")
+	tell(ctx, client, nil)
+	s.host.Log.Info("plugin is registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
+	p.live(ctx)
+	s.host.Log.Info("plugin has gone", "plugin", p.name, "socket", s.path)
+	return errGone
+}
+
+func getInfo(ctx context.Context, client registration.RegistrationClient) (*registration.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("GetInfo: %w", short(err))
+	}
+	return info, nil
+}
+
+// tell a plugin what became of it. One that does not want to know is
+// registered all the same.
+func tell(ctx context.Context, client registration.RegistrationClient, why error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status := &registration.RegistrationStatus{PluginRegistered: why == nil}
+	if why != nil {
+		status.Error = why.Error()
+	}
+	_, _ = client.NotifyRegistrationStatus(ctx, status)
+}
+
+// admit checks who it is and claims its name.
+func (s *socket) admit(ctx context.Context, l *link, info *registration.PluginInfo) (*plugin, error) {
+	c := s.host.Settings()
+	switch {
+	case info.GetType() != pluginType:
+		return nil, fmt.Errorf("%w: type %q, want %q", errOtherKind, clip(info.GetType()), pluginType)
+	case !slices.Contains(info.GetSupportedVersions(), pluginVersion):
+		return nil, fmt.Errorf("%w: versions %q, want %s", errRefused, clip(strings.Join(info.GetSupportedVersions(), ",")), pluginVersion)
+	case !validName(info.GetName()):
+		return nil, fmt.Errorf("%w: name %q: want up to 128 letters, digits, and . _ - /", errRefused, clip(info.GetName()))
+	case slices.Contains(s.host.Reserved, info.GetName()):
+		return nil, fmt.Errorf("%w: name %q is a built-in plugin's", errRefused, info.GetName())
+	case len(c.Names) > 0 && !slices.Contains(c.Names, info.GetName()):
+		return nil, fmt.Errorf("%w: name %q is not among plugins.names", errRefused, info.GetName())
+	}
+	if err := allowed(c, l); err != nil {
+		return nil, err
+	}
+	p := &plugin{host: s.host, name: info.GetName(), path: s.path, since: time.Now(), uid: l.peer.Uid, link: l, endpoint: l}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	if endpoint := info.GetEndpoint(); endpoint != "" && endpoint != s.path {
+		if err := s.endpoint(ctx, c, p, endpoint); err != nil {
+			p.closeEndpoint()
+			return nil, err
+		}
+	}
+	p.client = wire.NewEvictionPluginClient(p.endpoint)
+	if err := p.authenticate(ctx, c); err != nil {
+		p.closeEndpoint()
+		return nil, err
+	}
+	if err := s.host.claim(p); err != nil {
+		p.closeEndpoint()
+		return nil, err
+	}
+	return p, nil
+}
+
+func allowed(c Config, l *link) error {
+	if uid := strconv.FormatUint(uint64(l.peer.Uid), 10); !slices.Contains(c.Uids, uid) {
+		return fmt.Errorf("%w: user %s is not among plugins.uids", errRefused, uid)
+	}
+	return nil
+}
+
+var errOutside = errors.New("not inside a directory of plugins.dirs")
+
+// endpoint connects to another socket than the one that was found.
+func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint string) error {
+	path, err := inside(c.Dirs, endpoint)
+	if err != nil {
+		return fmt.Errorf("%w: endpoint %q: %w", errRefused, clip(endpoint), err)
+	}
+	l, err := connect(ctx, path)
+	if err != nil {
+		return fmt.Errorf("%w: endpoint %q: %w", errRefused, clip(endpoint), err)
+	}
+	if err := allowed(c, l); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	p.endpoint = l
+	return nil
+}
+
+// inside resolves a path, links and all, which must then lie in one of dirs.
+func inside(dirs []string, path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", errOutside
+	}
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", cause(errors.Unwrap(err))
+	}
+	for _, dir := range dirs {
+		of, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(of, resolved); err == nil && filepath.IsLocal(rel) {
+			return resolved, nil
+		}
+	}
+	return "", errOutside
+}
+
+// authenticate asks for the token. A plugin without one is as good, unless
+// tokens must be shown.
+func (p *plugin) authenticate(ctx context.Context, c Config) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := p.client.GetToken(ctx, &wire.Empty{})
+	if !c.Strict {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: GetToken: %w", errRefused, short(err))
+	}
+	if !filepath.IsLocal(p.name) {
+		return fmt.Errorf("%w: no token file can have its name", errRefused)
+	}
+	want, err := os.ReadFile(filepath.Join(c.TokenDir, p.name))
+	if err != nil {
+		return fmt.Errorf("%w: its token is not known: %w", errRefused, cause(errors.Unwrap(err)))
+	}
+	token := strings.TrimSpace(string(want))
+	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) != 1 {
+		return fmt.Errorf("%w: wrong token", errRefused)
+	}
+	return nil
+}
+
+// claim takes a name that nobody has.
+func (h *Host) claim(p *plugin) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if other := h.live[p.name]; other != nil {
+		return fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.path)
+	}
+	if len(h.live) >= maxPlugins {
+		return fmt.Errorf("%w: %d plugins are registered already", errRefused, len(h.live))
+	}
+	h.live[p.name] = p
+	h.counts.keep(p.name)
+	return nil
+}
+
+// release ends a plugin: its name is free, and nobody asks it any more.
+func (h *Host) release(p *plugin) {
+	h.mu.Lock()
+	if h.live[p.name] == p {
+		delete(h.live, p.name)
+	}
+	h.mu.Unlock()
+	p.closeEndpoint()
+	p.calls.Wait()
+}
+
+func validName(name string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
+}
+
+// maxText of what a plugin says, in bytes.
+const maxText = 256
+
+// clip cuts a text of somebody else's.
+func clip(text string) string {
+	if len(text) > maxText {
+		text = strings.Clone(text[:maxText]) // the rest of a liar's text is not kept
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// short is an error of a plugin's in few words.
+func short(err error) error { return errors.New(clip(err.Error())) }

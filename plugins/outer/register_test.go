@@ -1,0 +1,231 @@
+package outer
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAPluginIsRegisteredWhenAndWhereverItsSocketAppears(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := newFake("before")
+	before.serve(t, w.path("before.sock"))
+	w.run().waitFor("before")
+
+	later := newFake("later")
+	later.serve(t, w.path("later.sock"))
+	w.waitFor("before", "later")
+
+	require.NoError(t, os.MkdirAll(w.path("a/b"), 0o755))
+	below := newFake("below")
+	below.serve(t, w.path("a/b/below.sock"))
+	w.waitFor("before", "below", "later")
+
+	for _, f := range []*fake{before, later, below} {
+		eventually(t, "told", func() bool { return len(f.statuses()) > 0 })
+		assert.True(t, f.statuses()[0].GetPluginRegistered())
+		assert.Empty(t, f.statuses()[0].GetError())
+		assert.Equal(t, []string{"GetInfo", "GetToken", "Notify"}, f.calls(), "in this order, once each")
+	}
+}
+
+func TestWhatBeginsWithADotOrIsNoSocketIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, os.Mkdir(w.path(".hidden"), 0o755))
+	dot, inDot, link := newFake("dot"), newFake("in-dot"), newFake("link")
+	dot.serve(t, w.path(".dot.sock"))
+	inDot.serve(t, w.path(".hidden/x.sock"))
+	link.serve(t, filepath.Join(socketDir(t), "far.sock"))
+	require.NoError(t, os.WriteFile(w.path("file.sock"), nil, 0o600))
+	seen := newFake("seen")
+	seen.serve(t, w.path("seen.sock"))
+	w.run().waitFor("seen")
+	for _, f := range []*fake{dot, inDot, link} {
+		assert.Empty(t, f.calls(), f.info.Name)
+	}
+	require.NoError(t, os.Rename(w.path(".dot.sock"), w.path("dot.sock")), "plugins make theirs so, to be seen when they listen")
+	w.waitFor("dot", "seen")
+}
+
+func TestASocketThatIsNoEvictionPluginsIsToldFalseOnceAndLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	reporter := newFake("reporter")
+	reporter.info.Type = "ReporterPlugin"
+	reporter.serve(t, w.path("reporter.sock"))
+	w.run()
+	eventually(t, "told", func() bool { return len(reporter.statuses()) == 1 })
+	assert.False(t, reporter.statuses()[0].GetPluginRegistered())
+	assert.Contains(t, reporter.statuses()[0].GetError(), `type "ReporterPlugin", want "EvictionPlugin"`)
+	w.lookAgain()
+	good := newFake("good")
+	good.serve(t, w.path("good.sock"))
+	w.waitFor("good")
+	assert.Equal(t, []string{"GetInfo", "Notify"}, reporter.calls())
+	next := newFake("next")
+	next.serve(t, w.path("reporter.sock")) // another one at its place is looked at
+	w.waitFor("good", "next")
+}
+
+// lookAgain waits until further attempts would have been made.
+func (w *world) lookAgain() {
+	w.t.Helper()
+	extra := newFake("extra")
+	for range 3 {
+		extra.serve(w.t, w.path("extra.sock"))
+		w.waitFor(append(without(w.names(), "extra"), "extra")...)
+		extra.kill()
+		require.NoError(w.t, os.Remove(w.path("extra.sock")))
+		eventually(w.t, "gone", func() bool { return len(without(w.names(), "extra")) == len(w.names()) })
+	}
+}
+
+func without(list []string, name string) []string {
+	var out []string
+	for _, n := range list {
+		if n != name {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*fake)
+		config func(*Config)
+		why    string
+	}{
+		"an unknown version":         {func(f *fake) { f.info.SupportedVersions = []string{"v1beta9"} }, nil, `versions "v1beta9", want v1alpha1`},
+		"no version":                 {func(f *fake) { f.info.SupportedVersions = nil }, nil, `versions "", want v1alpha1`},
+		"no name":                    {func(f *fake) { f.info.Name = "" }, nil, `name ""`},
+		"a name of control codes":    {func(f *fake) { f.info.Name = "a\x1b[2Jb" }, nil, "want up to 128 letters"},
+		"an endless name":            {func(f *fake) { f.info.Name = strings.Repeat("x", 5000) }, nil, "want up to 128 letters"},
+		"the name of a built-in one": {func(f *fake) { f.info.Name = "memory-stall" }, nil, `name "memory-stall" is a built-in plugin's`},
+		"a name that is not listed":  {nil, func(c *Config) { c.Names = []string{"other"} }, "not among plugins.names"},
+		"a user that is not listed":  {nil, func(c *Config) { c.Uids = []string{"4711"} }, "user 0 is not among plugins.uids"},
+		"an endpoint elsewhere":      {func(f *fake) { f.info.Endpoint = "/run/other.sock" }, nil, "endpoint"},
+		"an endpoint that is not absolute": {
+			func(f *fake) { f.info.Endpoint = "p.sock" }, nil, "not inside a directory of plugins.dirs",
+		},
+		"no token": {nil, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "GetToken"},
+		"a token that nobody knows": {
+			func(f *fake) { f.token = "x" }, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "its token is not known",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(config *Config) {
+				if c.config != nil {
+					c.config(config)
+				}
+			})
+			f := newFake("p")
+			if c.change != nil {
+				c.change(f)
+			}
+			f.serve(t, w.path("p.sock"))
+			w.run()
+			eventually(t, "told twice", func() bool { return len(f.statuses()) >= 2 })
+			assert.False(t, f.statuses()[0].GetPluginRegistered())
+			assert.Contains(t, f.statuses()[0].GetError(), c.why)
+			assert.Empty(t, w.names())
+			list := w.Status(time.Now())
+			require.Len(t, list, 1)
+			assert.False(t, list[0].Up)
+			assert.Contains(t, list[0].Problem, c.why)
+		})
+	}
+}
+
+func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.Strict, c.TokenDir = true, t.TempDir() })
+	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "good"), []byte("secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "empty"), []byte("\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "bad"), []byte("other"), 0o600))
+	fakes := map[string]*fake{}
+	for _, name := range []string{"good", "empty", "bad"} {
+		fakes[name] = newFake(name)
+		fakes[name].token = "secret"
+		fakes[name].serve(t, w.path(name+".sock"))
+	}
+	w.run().waitFor("good")
+	for _, name := range []string{"empty", "bad"} {
+		eventually(t, name, func() bool { return len(fakes[name].statuses()) > 0 })
+		assert.Equal(t, "refused: wrong token", fakes[name].statuses()[0].GetError())
+	}
+}
+
+func TestAnEndpointOfItsOwnIsAskedAndMustLieInsideByWhateverLink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	outside := filepath.Join(socketDir(t), "x.sock")
+	newFake("x").serve(t, outside)
+	require.NoError(t, os.Symlink(outside, w.path("link")))
+	liar := newFake("liar")
+	liar.info.Endpoint = w.path("link")
+	liar.serve(t, w.path("liar.sock"))
+
+	require.NoError(t, os.Mkdir(w.path(".service"), 0o755))
+	service := newFake("service")
+	service.serve(t, w.path(".service/s.sock"))
+	front := newFake("front")
+	front.info.Endpoint = w.path(".service/s.sock")
+	front.serve(t, w.path("front.sock"))
+	w.run().waitFor("front")
+	w.round()
+	assert.Contains(t, service.calls(), "ThresholdMet")
+	assert.NotContains(t, front.calls(), "ThresholdMet")
+	eventually(t, "told", func() bool { return len(liar.statuses()) > 0 })
+	assert.Contains(t, liar.statuses()[0].GetError(), "not inside a directory of plugins.dirs")
+	front.kill()
+	w.waitFor()
+	front.serve(t, w.path("front.sock"))
+	w.waitFor("front")
+	service.kill()
+	w.waitFor()
+}
+
+func TestNobodyTakesTheNameOfALivePluginAndItIsFreeOnceThatHasGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, second := newFake("p"), newFake("p")
+	first.serve(t, w.path("first.sock"))
+	w.run().waitFor("p")
+	second.serve(t, w.path("second.sock"))
+	eventually(t, "told", func() bool { return len(second.statuses()) > 0 })
+	assert.Equal(t, `refused: name "p" is taken by the plugin at `+w.path("first.sock"), second.statuses()[0].GetError())
+	w.round()
+	assert.NotContains(t, second.calls(), "ThresholdMet")
+	first.kill()
+	eventually(t, "registered", func() bool {
+		all := second.statuses()
+		return all[len(all)-1].GetPluginRegistered()
+	})
+	w.waitFor("p")
+}
+
+func TestASocketThatSaysNothingCostsNobodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mute, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("a-mute.sock"))
+	require.NoError(t, err)
+	defer mute.Close()
+	good := newFake("good")
+	good.serve(t, w.path("good.sock"))
+	w.run().waitFor("good")
+	eventually(t, "its reason", func() bool {
+		list := w.Status(time.Now())
+		return len(list) == 2 && strings.Contains(list[1].Problem, "GetInfo")
+	})
+}

@@ -1,0 +1,344 @@
+package served_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer/served"
+	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// sensitive are the inner plugins with windows so short that a made-up node of
+// some minutes shows all their levels.
+func sensitive() plugins.Config {
+	c := plugins.Default()
+	c.WarmUp = 0
+	c.MemoryStall.Soft.Over, c.MemoryStall.Hard.Over, c.MemoryStall.Cleared = 2*time.Second, 2*time.Second, 3*time.Second
+	c.DiskContention.Over, c.DiskContention.Cleared = 2*time.Second, 3*time.Second
+	c.NetworkContention.Over, c.NetworkContention.Cleared = 2*time.Second, 3*time.Second
+	c.Filesystem.Over, c.Filesystem.Cleared = 2*time.Second, 3*time.Second
+	c.OOMStorm = plugins.OOMStorm{Enabled: true, Kills: 2, HardKills: 4, Over: 10 * time.Second, Cleared: 3 * time.Second}
+	return c
+}
+
+// Each inner plugin judges 400 s of a made-up node by itself and in a process'
+// clothes, behind a socket: both say the same at every second.
+func TestEveryInnerPluginSaysTheSameDirectlyAndThroughASocket(t *testing.T) {
+	for _, inner := range plugins.Inners(sensitive()) {
+		t.Run(inner.Name(), func(t *testing.T) {
+			t.Parallel()
+			direct := plugins.SetOf(inner, nil)
+			behind := &served.Inner{Set: plugins.SetOf(inner, nil)}
+			ask := serve(t, "next", behind)
+			n := newNode(7)
+			levels := map[plugins.Level]int{}
+			for range 400 {
+				snapshot := n.second()
+				want := direct.Judge(snapshot).Verdicts
+				behind.See(snapshot)
+				levels[compare(t, want, ask, n.pods())]++
+			}
+			assert.Positive(t, levels[plugins.None], "it was never calm")
+			assert.Positive(t, levels[plugins.Soft]+levels[plugins.Hard], "nothing was ever met")
+			t.Log(levels)
+		})
+	}
+}
+
+// compare one second, and return its level.
+func compare(t *testing.T, want []plugins.Verdict, ask v1alpha1.EvictionPluginClient, shown [][]byte) plugins.Level {
+	t.Helper()
+	got, err := ask.ThresholdMet(t.Context(), &v1alpha1.GetThresholdMetRequest{ActivePods: shown})
+	if err != nil {
+		for _, v := range want {
+			require.Equal(t, plugins.None, v.Level, "%v: %+v", err, v)
+			require.True(t, v.Absent != "" || v.Observed.IsZero(), "%v: %+v", err, v)
+		}
+		return plugins.None
+	}
+	v := verdict(t, want, got)
+	top, err := ask.GetTopEvictionPods(t.Context(), &v1alpha1.GetTopEvictionPodsRequest{
+		ActivePods: shown, EvictionScope: got.GetEvictionScope(), TopN: 2,
+	})
+	require.NoError(t, err)
+	var names []string
+	if v.Pressing == v.Level {
+		for _, c := range v.Candidates[:min(2, len(v.Candidates))] {
+			names = append(names, c.PodUID)
+		}
+	}
+	require.Equal(t, names, uids(t, top.GetTargetPods()))
+	return v.Level
+}
+
+// verdict is the one that an answer is of: none is worse, and all is said as it
+// is.
+func verdict(t *testing.T, want []plugins.Verdict, got *v1alpha1.ThresholdMetResponse) plugins.Verdict {
+	t.Helper()
+	var of plugins.Verdict
+	for _, v := range want {
+		require.LessOrEqual(t, v.Level, plugins.Level(got.GetMetType()))
+		if v.Scope == got.GetEvictionScope() {
+			of = v
+		}
+	}
+	observed, _ := of.Observed.Get()
+	limit, _ := of.Threshold.Get()
+	require.Equal(t, of.Level, plugins.Level(got.GetMetType()))
+	require.InDelta(t, observed, got.GetObservedValue(), 0)
+	require.InDelta(t, limit, got.GetThresholdValue(), 0)
+	require.Equal(t, of.Operator == "<", got.GetThresholdOperator() == v1alpha1.ThresholdOperator_LESS_THAN)
+	require.Equal(t, of.Condition, got.GetCondition().GetConditionName())
+	require.Equal(t, of.Level > plugins.None, got.GetCondition().GetMetCondition())
+	return of
+}
+
+// scripted says what a test wants.
+type scripted struct{ verdicts []plugins.Verdict }
+
+func (scripted) Name() string { return "scripted" }
+
+func (s scripted) Threshold(plugins.View) []plugins.Verdict { return s.verdicts }
+
+func (s scripted) Top(_ plugins.View, of plugins.Verdict, _ int) []plugins.Candidate {
+	return of.Candidates
+}
+
+func TestOfSeveralScopesTheWorstIsSaid(t *testing.T) {
+	one := probes.Some(1.0)
+	say := func(v ...plugins.Verdict) (kit.Threshold, error) {
+		i := served.Inner{Set: plugins.SetOf(scripted{v}, nil)}
+		i.See(newNode(1).second())
+		return i.Threshold(t.Context(), nil)
+	}
+	calm := plugins.Verdict{Scope: "sda", Observed: one}
+	blind := plugins.Verdict{Scope: "sdb", Absent: "no such file"}
+	kept := plugins.Verdict{Scope: "sdc", Level: plugins.Soft, Observed: one}
+	soft := plugins.Verdict{Scope: "sdd", Level: plugins.Soft, Pressing: plugins.Soft, Observed: one}
+	hard := plugins.Verdict{Scope: "sde", Level: plugins.Hard, Observed: one}
+	for want, list := range map[string][]plugins.Verdict{
+		"sda": {blind, calm}, "sdc": {calm, kept, blind}, "sdd": {kept, soft}, "sde": {soft, hard, kept},
+	} {
+		got, err := say(list...)
+		require.NoError(t, err)
+		assert.Equal(t, want, got.Scope)
+	}
+	_, err := say(blind)
+	require.ErrorContains(t, err, "not measured")
+	_, err = say()
+	require.ErrorContains(t, err, "nothing to watch")
+}
+
+func TestNobodyGoesForALevelThatIsOnlyKept(t *testing.T) {
+	list := []plugins.Candidate{{PodUID: "uid-a"}, {Cgroup: "/system.slice/backup.service"}, {PodUID: "uid-gone"}, {PodUID: "uid-b"}}
+	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "uid-b"}}, {ObjectMeta: metav1.ObjectMeta{UID: "uid-a"}}}
+	named := func(pressing plugins.Level, n int) (names []types.UID) {
+		i := served.Inner{Set: plugins.SetOf(scripted{[]plugins.Verdict{
+			{Scope: "node", Level: plugins.Hard, Pressing: pressing, Candidates: list},
+		}}, nil)}
+		i.See(newNode(1).second())
+		got, err := i.Top(t.Context(), kit.Ask{Pods: pods, N: n, Scope: "node"})
+		require.NoError(t, err)
+		for _, p := range got.Pods {
+			names = append(names, p.UID)
+		}
+		return names
+	}
+	assert.Equal(t, []types.UID{"uid-a", "uid-b"}, named(plugins.Hard, 5), "in the plugin's order, and only who was shown")
+	assert.Equal(t, []types.UID{"uid-a"}, named(plugins.Hard, 1))
+	assert.Empty(t, named(plugins.Hard, 0), "soft asks for nobody")
+	assert.Empty(t, named(plugins.Soft, 5))
+}
+
+func TestNothingIsSaidBeforeAnythingWasSeen(t *testing.T) {
+	i := served.Inner{Set: plugins.SetOf(scripted{}, nil)}
+	_, err := i.Threshold(t.Context(), nil)
+	require.EqualError(t, err, "no snapshot yet")
+}
+
+func TestAServedPluginReadsTheHostByItself(t *testing.T) {
+	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
+	require.NoError(t, err)
+	rule := plugins.DefaultMemoryStall()
+	rule.Soft.Over, rule.Hard.Over = time.Second, time.Second
+	ask := serve(t, "next", &served.Watching{Inner: served.Inner{Set: plugins.SetOf(rule, nil)}, Host: host})
+	_, noPSI := os.Stat("/proc/pressure/memory")
+	require.Eventually(t, func() bool {
+		got, err := ask.ThresholdMet(t.Context(), &v1alpha1.GetThresholdMetRequest{})
+		if noPSI != nil {
+			return err != nil && strings.Contains(err.Error(), "not measured")
+		}
+		return err == nil && got.GetEvictionScope() == "node" && got.GetThresholdValue() > 0
+	}, 30*time.Second, 50*time.Millisecond)
+}
+
+// node is a made-up node of three pods that goes from calm to pressed and back.
+type node struct {
+	random  *rand.Rand
+	history probes.History
+	at      time.Duration
+	pressed bool
+
+	stalled, scans, segments, again, waits uint64
+	disk                                   probes.Disk
+	nic                                    probes.NIC
+	fs                                     probes.Filesystem
+	list                                   []probes.Workload
+}
+
+func newNode(seed uint64) *node {
+	n := &node{
+		random: rand.New(rand.NewPCG(seed, seed)), at: time.Hour,
+		history: probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		disk:    probes.Disk{Name: "sda", Number: "8:0", Layer: probes.LayerLeaf, Kind: "disk", Sequence: probes.Some(uint64(7)), Rotational: probes.Some(false)},
+		nic: probes.NIC{
+			Name: "eth0", Index: probes.Some(2), Physical: true, Kind: "physical", Layer: probes.LayerLeaf,
+			Carrier: probes.Some(true), SpeedBytesPerSecond: probes.Some[uint64](125_000_000),
+		},
+		fs: probes.Filesystem{
+			Mountpoint: "/data", Type: "ext4", Device: "/dev/vdb", Use: probes.UseNode, SizeBytes: probes.Some[uint64](100 << 30),
+			Files: probes.Some[uint64](1_000_000), FilesFree: probes.Some[uint64](500_000), AgeSeconds: probes.Some(1.0),
+		},
+	}
+	for i := range 3 {
+		n.list = append(n.list, probes.Workload{
+			Cgroup: fmt.Sprintf("/kubepods/burstable/pod%08d-1111-1111-1111-111111111111", i), Name: fmt.Sprint("pod ", i), Kind: probes.KindPod,
+			PodUID: uid(i), Inode: uint64(i + 1), IO: []probes.WorkloadIO{{Number: "8:0"}},
+			OOMKills: probes.Some[uint64](0), InactiveFileBytes: probes.Some[uint64](0), MemoryBytes: probes.Some(uint64(i+1) << 30),
+		})
+	}
+	return n
+}
+
+func uid(i int) string { return fmt.Sprintf("%08d-1111-1111-1111-111111111111", i) }
+
+// second lets one pass.
+func (n *node) second() *probes.Snapshot {
+	n.at += time.Second
+	if n.random.IntN(25) == 0 {
+		n.pressed = !n.pressed
+	}
+	s := &probes.Sample{Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a"}
+	n.memory(s)
+	n.traffic(s)
+	n.io(s)
+	n.fs.AvailableBytes = probes.Some(n.either(50<<30, 1<<30))
+	s.Filesystems = []probes.Filesystem{n.fs}
+	return n.history.Add(s)
+}
+
+// either is the first when the node is calm, the other when it is pressed.
+func (n *node) either(calm, pressed uint64) uint64 {
+	if n.pressed {
+		return pressed
+	}
+	return calm
+}
+
+func (n *node) memory(s *probes.Sample) {
+	n.stalled += n.either(0, uint64(n.random.IntN(900_000)))
+	n.scans += n.either(0, 10_000)
+	s.Pressure.Memory.Full, s.Pressure.Memory.Some = probes.Some(n.stalled), probes.Some(n.stalled)
+	s.Memory.TotalBytes, s.Memory.AvailableBytes = probes.Some[uint64](64<<30), probes.Some(n.either(32<<30, 1<<30))
+	s.Memory.ScansDirect, s.Memory.ScansKswapd = probes.Some(n.scans), probes.Some[uint64](0)
+}
+
+func (n *node) traffic(s *probes.Sample) {
+	n.nic.ReceiveBytes += n.either(1_000_000, 120_000_000)
+	n.segments += 10_000
+	n.again += n.either(1, 500)
+	s.NICs = []probes.NIC{n.nic}
+	s.Network.TCPSegmentsSent, s.Network.TCPRetransmits = probes.Some(n.segments), probes.Some(n.again)
+}
+
+func (n *node) io(s *probes.Sample) {
+	const requests = 400
+	n.disk.Reads += requests
+	n.disk.ReadBytes += requests * 8192
+	n.disk.ReadMs += requests * n.either(1, 80)
+	n.disk.BusyMs += n.either(100, 1000)
+	n.waits += n.either(10_000, 700_000)
+	s.Disks = []probes.Disk{n.disk}
+	s.Pressure.IO.Some = probes.Some(n.waits)
+	for i := range n.list {
+		w := n.list[i]
+		io := w.IO[0]
+		io.Reads += []uint64{380, 10, 10}[i]
+		io.ReadBytes += []uint64{380, 10, 10}[i] * 8192
+		w.IO, w.At, w.DetailAt = []probes.WorkloadIO{io}, n.at, n.at
+		w.Pressure.IO.Some = probes.Some(uint64(i) * n.waits / 2)
+		kills, _ := w.OOMKills.Get()
+		if i == 1 {
+			kills += n.either(0, uint64(n.random.IntN(2)))
+		}
+		w.OOMKills = probes.Some(kills)
+		n.list[i] = w
+	}
+	s.Workloads = append([]probes.Workload(nil), n.list...)
+}
+
+// pods are those of the workloads, as a host shows them.
+func (n *node) pods() [][]byte {
+	var list [][]byte
+	for i := range n.list {
+		b, err := (&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), Namespace: "shop", UID: types.UID(uid(i))}}).Marshal()
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+func uids(t *testing.T, wire [][]byte) (list []string) {
+	t.Helper()
+	for _, b := range wire {
+		var p corev1.Pod
+		require.NoError(t, p.Unmarshal(b))
+		list = append(list, string(p.UID))
+	}
+	return list
+}
+
+// serve runs a plugin behind a socket for the test's time.
+func serve(t *testing.T, name string, p kit.Plugin) v1alpha1.EvictionPluginClient {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, name+".sock")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- (&kit.Server{Name: name, Plugin: p, Dir: dir, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
+	conn, err := grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return v1alpha1.NewEvictionPluginClient(conn)
+}

@@ -1,0 +1,41 @@
+package served
+
+import (
+	"context"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// The windows are the agent's own defaults.
+const (
+	tick   = time.Second
+	window = 10 * time.Second
+	keep   = 2 * time.Minute
+	maxGap = 5 * time.Second
+)
+
+// Watching is an Inner that reads the host by itself, once a second.
+type Watching struct {
+	Inner
+	Host *probes.Host
+}
+
+// Run reads until the context is done.
+func (w *Watching) Run(ctx context.Context) error {
+	history := &probes.History{Window: window, Keep: keep, MaxGap: maxGap}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		sample, err := w.Host.Read()
+		if err != nil {
+			return err
+		}
+		w.See(history.Add(sample))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package outer
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Status is what is known of one plugin, or of a socket where none is.
+type Status struct {
+	// Name is empty where no plugin is registered.
+	Name   string `json:"name,omitempty"`
+	Socket string `json:"socket"`
+	Up     bool   `json:"up"`
+	// Problem is why it is not up.
+	Problem string `json:"problem,omitempty"`
+	// Since it is registered.
+	Since time.Time `json:"since,omitzero"`
+	UID   uint32    `json:"uid"`
+	// Breaker is closed, open or half-open; empty where nothing is registered.
+	Breaker string `json:"breaker,omitempty"`
+	// LastCall is when its last round began, TookSeconds how long that was, and
+	// Failure why it failed.
+	LastCall    time.Time `json:"lastCall,omitzero"`
+	TookSeconds float64   `json:"tookSeconds,omitempty"`
+	Failure     string    `json:"failure,omitempty"`
+	// Plugins' and our name of the condition that it named last.
+	Condition string `json:"condition,omitempty"`
+	MapsTo    string `json:"mapsTo,omitempty"`
+	// Verdicts that it gave last; of GetEvictPods only if it says something.
+	Verdicts []plugins.Verdict `json:"-"`
+}
+
+// Status of all plugins by name, then of the sockets without one by path.
+func (h *Host) Status(now time.Time) []Status {
+	var list []Status
+	up := map[string]bool{}
+	for _, p := range h.plugins() {
+		list = append(list, p.status(now))
+		up[p.path] = true
+	}
+	h.mu.Lock()
+	var down []Status
+	for path, s := range h.sockets {
+		if !up[path] && !s.ended() {
+			down = append(down, Status{Socket: path, Problem: cmp.Or(s.problem, "it is being registered")})
+		}
+	}
+	h.mu.Unlock()
+	slices.SortFunc(down, func(a, b Status) int { return cmp.Compare(a.Socket, b.Socket) })
+	return append(list, down...)
+}
+
+// Counts since the agent started, by plugin.
+func (h *Host) Counts() map[string]Counts { return h.counts.all() }
+
+func (p *plugin) status(now time.Time) Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Status{
+		Name: p.name, Socket: p.path, Up: true, Since: p.since, UID: p.uid, Breaker: p.breaker.state(now),
+		LastCall: p.asked, TookSeconds: p.took.Seconds(), Failure: p.failure, Condition: p.mapped,
+	}
+	if p.mapped != "" {
+		s.MapsTo = conditionPrefix + p.mapped
+	}
+	for _, said := range []said{p.named, p.met} {
+		silent := said.verdict.Scope == plugins.ScopeNamed && !said.verdict.Named && said.verdict.Condition == ""
+		if !said.at.IsZero() && !silent {
+			s.Verdicts = append(s.Verdicts, said.verdict)
+		}
+	}
+	return s
+}

@@ -1,0 +1,81 @@
+package plugins
+
+import (
+	"testing"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// ward is a made-up node of pods that the API server tells of.
+type ward struct {
+	*life
+	pods        []probes.Pod
+	list        []probes.Workload
+	reclaimable probes.Reclaimable
+	absent      probes.Absent
+	standalone  bool
+	cluster     *probes.Cluster
+}
+
+func newWard(t *testing.T, c Config) *ward {
+	t.Helper()
+	return &ward{life: newLife(t, c)}
+}
+
+// pod adds one with its cgroup.
+func (w *ward) pod(name string, p probes.Pod) *ward {
+	p.UID, p.Namespace, p.Name = name, "ns", name
+	w.pods = append(w.pods, p)
+	w.list = append(w.list, probes.Workload{
+		Cgroup: "/kubepods/burstable/pod" + name, Kind: probes.KindPod, Name: "pod " + name, PodUID: name, Inode: uint64(len(w.list) + 1),
+		CPUMicroseconds: probes.Some[uint64](0), ThrottledMicroseconds: probes.Some[uint64](0),
+		MemoryBytes: probes.Some[uint64](0), InactiveFileBytes: probes.Some[uint64](0), RSSBytes: probes.Some[uint64](0), LimitHits: probes.Some[uint64](0),
+		Pressure: probes.Pressure{CPU: probes.Stall{Some: probes.Some[uint64](0)}, Memory: probes.Stall{Some: probes.Some[uint64](0), Full: probes.Some[uint64](0)}},
+	})
+	return w
+}
+
+// runs lets a pod have so many CPUs in the next second, wait for one for this
+// share of it, and be held back by its own quota for another.
+func (w *ward) runs(i int, cores, waited, held float64) {
+	add := func(to *probes.Opt[uint64], seconds float64) {
+		if n, ok := to.Get(); ok {
+			*to = probes.Some(n + uint64(1e6*seconds))
+		}
+	}
+	l := &w.list[i]
+	add(&l.CPUMicroseconds, cores)
+	add(&l.Pressure.CPU.Some, waited)
+	add(&l.ThrottledMicroseconds, held)
+}
+
+// changed tells the API server's pods anew.
+func (w *ward) changed() { w.cluster = nil }
+
+// pass is one second.
+func (w *ward) pass() []Verdict {
+	w.t.Helper()
+	return w.second(func(s *probes.Sample) {
+		s.Workloads = append(s.Workloads, w.list...)
+		if w.standalone {
+			return
+		}
+		if w.cluster == nil {
+			w.cluster = probes.NewCluster(append([]probes.Pod{}, w.pods...), w.reclaimable, w.absent)
+		}
+		s.Cluster = w.cluster
+	})
+}
+
+// for so many seconds the same happens.
+func (w *ward) repeat(d time.Duration, do func()) (v Verdict) {
+	w.t.Helper()
+	for range int(d / time.Second) {
+		if do != nil {
+			do()
+		}
+		v = w.pass()[0]
+	}
+	return v
+}

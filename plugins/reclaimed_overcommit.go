@@ -1,0 +1,154 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// ReclaimedOvercommit judges whether the pods of low QoS together ask for more
+// than what is lent to them on this node. What is lent shrinks when those who
+// own it want it back, and the pods that were placed by it stay. It is off: only
+// where resources are lent by number does it mean anything.
+type ReclaimedOvercommit struct {
+	Enabled    bool          `yaml:"enabled" why:"Whether the rule judges at all."`
+	CPURate    int           `yaml:"cpuRate" unit:"percent" why:"Hard from where pods of low QoS ask for more than so much of the CPUs that are lent; above 100, for what is lent comes and goes."`
+	MemoryRate int           `yaml:"memoryRate" unit:"percent" why:"The same of memory."`
+	CPU        int           `yaml:"cpu" unit:"millicores" why:"What CPUs are lent where no CustomNodeResource of Katalyst says so. 0: not known, and not judged."`
+	Memory     uint64        `yaml:"memory" unit:"bytes" why:"What memory is lent where no CustomNodeResource says so. 0: not known, and not judged."`
+	For        time.Duration `yaml:"for" why:"How long it must last without a break: what is lent is counted anew every few seconds."`
+	Cleared    time.Duration `yaml:"cleared" why:"How long it must have been over before the level is left; shorter lets a taint flap."`
+}
+
+// DefaultReclaimedOvercommit has the thresholds of a fresh install.
+func DefaultReclaimedOvercommit() ReclaimedOvercommit {
+	return ReclaimedOvercommit{CPURate: 120, MemoryRate: 110, For: time.Minute, Cleared: 30 * time.Second}
+}
+
+// Name of the plugin.
+func (ReclaimedOvercommit) Name() string { return "reclaimed-overcommit" }
+
+// lent is one of the resources.
+type lent struct {
+	scope    string
+	resource Resource
+	unit     string
+	per      float64 // of what is counted in a unit
+	rate     int
+	reported probes.Opt[uint64]
+	// configured is used where nothing is reported; 0 is none.
+	configured uint64
+	asks       func(*probes.Pod) uint64
+}
+
+func (r ReclaimedOvercommit) resources(v View) []lent {
+	reported, _ := v.Reclaimable()
+	return []lent{
+		{"reclaimed cpu", CPU, "cores", 1000, r.CPURate, reported.CPUMillicores, uint64(r.CPU), func(p *probes.Pod) uint64 { return p.CPURequestMillicores }},
+		{"reclaimed memory", Memory, "bytes", 1, r.MemoryRate, reported.MemoryBytes, r.Memory, func(p *probes.Pod) uint64 { return p.MemoryRequestBytes }},
+	}
+}
+
+// Threshold judges CPUs and memory, each by itself.
+func (r ReclaimedOvercommit) Threshold(v View) []Verdict {
+	var list []Verdict
+	for _, of := range r.resources(v) {
+		list = append(list, r.judge(v, of))
+	}
+	return list
+}
+
+func (r ReclaimedOvercommit) judge(v View, of lent) Verdict {
+	out := Verdict{
+		Resource: of.resource, Scope: of.scope, Condition: "ReclaimedOvercommit", Unit: of.unit, Operator: ">",
+		Partial: v.WarmingUp || v.Monotonic-v.Since < r.For,
+	}
+	was := v.Was(out.Scope)
+	out.Met, out.Held, out.Begun = was.Met, was.Held, was.Begun
+	pods, why := v.Pods()
+	all, known := of.available(v)
+	if why == "" {
+		why = known
+	}
+	j := judgement{absent: why}
+	var asked probes.Opt[float64]
+	line := float64(of.rate) / 100 * all
+	if why == "" {
+		asked = probes.Some(of.asked(pods))
+		out.Threshold, out.Whole = probes.Some(line), asked
+	}
+	what := fmt.Sprintf("%s that pods of low QoS ask for, of %s that is lent (%d %%),", of.what(), of.amount(all), of.rate)
+	over := j.compare(Hard, what, asked, ">", line, of.unit, why)
+	j.met = out.lasts(v, &j, over, r.For) && !v.WarmingUp
+	out.latch(v, Hard, j.met, j.met, r.Cleared)
+	if n, ok := asked.Get(); ok && over {
+		out.Target = probes.Some(n - line)
+	}
+	out.Observed = asked
+	out.Evidence, out.Absent, out.Reason = j.evidence, why, j.say(out.Level, v.WarmingUp)
+	return out
+}
+
+func (l lent) what() string {
+	if l.resource == CPU {
+		return "CPUs"
+	}
+	return "memory"
+}
+
+func (l lent) amount(n float64) string {
+	if l.resource == CPU {
+		return fmt.Sprintf("%.4g", n)
+	}
+	return fmt.Sprintf("%.0f MiB", n/(1<<20))
+}
+
+// available is what is lent, by whom that knows; why is for nobody.
+func (l lent) available(v View) (all float64, why string) {
+	if n, ok := l.reported.Get(); ok {
+		return float64(n) / l.per, ""
+	}
+	if l.configured > 0 {
+		return float64(l.configured) / l.per, ""
+	}
+	_, why = v.Reclaimable()
+	return 0, "how much is lent is not known: " + cmp.Or(why, "nobody says") + ", and the configuration names none"
+}
+
+// asked for by all pods of low QoS that stay.
+func (l lent) asked(pods []probes.Pod) (all float64) {
+	for i := range pods {
+		if pods[i].LowQoS && !pods[i].Ending {
+			all += float64(l.asks(&pods[i])) / l.per
+		}
+	}
+	return all
+}
+
+// Top names the pods of low QoS that ask for some of it: those of the lowest
+// priority first, and of these the largest.
+func (r ReclaimedOvercommit) Top(v View, of Verdict, n int) []Candidate {
+	resources := r.resources(v)
+	about := resources[slices.IndexFunc(resources, func(l lent) bool { return l.scope == of.Scope })]
+	var pods []*probes.WorkloadState
+	for i := range v.Workloads {
+		if l := &v.Workloads[i]; l.Pod != nil && l.Pod.LowQoS && !l.Pod.Ending && about.asks(l.Pod) > 0 {
+			pods = append(pods, l)
+		}
+	}
+	slices.SortStableFunc(pods, func(a, b *probes.WorkloadState) int {
+		return cmp.Or(cmp.Compare(a.Pod.Priority, b.Pod.Priority), cmp.Compare(about.asks(b.Pod), about.asks(a.Pod)))
+	})
+	var list []Candidate
+	for _, l := range pods {
+		asks := float64(about.asks(l.Pod)) / about.per
+		list = append(list, Candidate{
+			Cgroup: l.Cgroup, Name: l.Title(), PodUID: l.PodUID, Relief: asks, Unit: about.unit,
+			Why: fmt.Sprintf("asks for %s %s, priority %d", about.amount(asks), about.what(), l.Pod.Priority),
+		})
+	}
+	return list[:min(n, len(list))]
+}

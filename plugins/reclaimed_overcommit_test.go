@@ -1,0 +1,161 @@
+package plugins
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+func overcommit(t *testing.T, change ...func(*ReclaimedOvercommit)) *ward {
+	t.Helper()
+	c := Config{ReclaimedOvercommit: DefaultReclaimedOvercommit()}
+	c.ReclaimedOvercommit.Enabled, c.ReclaimedOvercommit.For = true, 0
+	for _, f := range change {
+		f(&c.ReclaimedOvercommit)
+	}
+	return newWard(t, c)
+}
+
+// borrowing so much of both, of low QoS.
+func borrowing(millicores, memory uint64, priority int32) probes.Pod {
+	return probes.Pod{LowQoS: true, CPURequestMillicores: millicores, MemoryRequestBytes: memory, Priority: priority}
+}
+
+func (w *ward) lends(millicores, memory uint64) *ward {
+	w.reclaimable = probes.Reclaimable{CPUMillicores: probes.Some(millicores), MemoryBytes: probes.Some(memory)}
+	w.changed()
+	return w
+}
+
+func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
+	w := overcommit(t).pod("a", borrowing(4000, gib, 7)).pod("b", borrowing(2000, gib, 0)).pod("c", borrowing(3000, 0, 0)).lends(5000, 8*gib)
+	list := w.pass()
+	require.Len(t, list, 2)
+	cpu, memory := list[0], list[1]
+	assert.Equal(t, "reclaimed cpu", cpu.Scope)
+	assert.Equal(t, Hard, cpu.Level, cpu.Reason)
+	assert.Contains(t, cpu.Reason, "CPUs that pods of low QoS ask for, of 5 that is lent (120 %), 9 (> 6)")
+	assert.Equal(t, probes.Some(9.0), cpu.Observed)
+	assert.Equal(t, probes.Some(6.0), cpu.Threshold)
+	assert.Equal(t, probes.Some(3.0), cpu.Target)
+	assert.Equal(t, probes.Some(9.0), cpu.Whole)
+	assert.Equal(t, "ReclaimedOvercommit", cpu.Condition)
+	var names []string
+	for _, c := range cpu.Candidates {
+		names = append(names, c.Name)
+	}
+	assert.Equal(t, []string{"ns/c", "ns/b", "ns/a"}, names, "the lowest priority first, and of these the largest")
+	assert.Equal(t, Candidate{Cgroup: "/kubepods/burstable/podc", Name: "ns/c", PodUID: "c", Relief: 3, Unit: "cores", Why: "asks for 3 CPUs, priority 0"}, cpu.Candidates[0])
+	assert.Equal(t, None, memory.Level, memory.Reason)
+	assert.Equal(t, "reclaimed memory", memory.Scope)
+
+	list = w.lends(9000, gib).pass()
+	assert.Equal(t, None, list[0].Pressing)
+	assert.Equal(t, Hard, list[1].Level)
+	assert.Len(t, list[1].Candidates, 2, "c asks for no memory")
+}
+
+func TestWhatFitsIntoWhatIsLentIsNotJudged(t *testing.T) {
+	for what, row := range map[string]struct {
+		pod  probes.Pod
+		lent uint64
+	}{
+		"a healthy busy node":       {borrowing(5000, gib, 0), 5000},
+		"a little more than lent":   {borrowing(6000, gib, 0), 5000},
+		"it is no pod of low QoS":   {probes.Pod{CPURequestMillicores: 50_000}, 5000},
+		"it is ending already":      {probes.Pod{LowQoS: true, CPURequestMillicores: 50_000, Ending: true}, 5000},
+		"nobody asks, none is lent": {probes.Pod{LowQoS: true}, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := overcommit(t).pod("a", row.pod).lends(row.lent, 64*gib)
+			for range 10 {
+				for _, v := range w.pass() {
+					require.Equal(t, None, v.Level, v.Reason)
+					require.Empty(t, v.Absent)
+				}
+			}
+		})
+	}
+}
+
+func TestItMustLastBeforeAPodOfLowQoSGoes(t *testing.T) {
+	w := overcommit(t, func(r *ReclaimedOvercommit) { r.For = time.Minute }).pod("a", borrowing(4000, gib, 0)).lends(1000, gib)
+	require.Equal(t, None, w.repeat(60*time.Second, nil).Level)
+	require.Equal(t, Hard, w.repeat(time.Second, nil).Level)
+	w.lends(4000, gib)
+	require.Equal(t, Hard, w.repeat(29*time.Second, nil).Level)
+	require.Equal(t, None, w.repeat(time.Second, nil).Level)
+}
+
+func TestTheConfigurationSaysWhatIsLentWhereNobodyElseDoes(t *testing.T) {
+	w := overcommit(t, func(r *ReclaimedOvercommit) { r.CPU = 1000 }).pod("a", borrowing(4000, gib, 0))
+	list := w.pass()
+	assert.Equal(t, Hard, list[0].Level, list[0].Reason)
+	assert.Equal(t, None, list[1].Level)
+	assert.Contains(t, list[1].Absent, "how much is lent is not known: nobody says, and the configuration names none")
+	list = w.lends(4000, gib).pass()
+	assert.Equal(t, None, list[0].Pressing, "the node's own word is the better one")
+	list = w.lends(0, gib).pass()
+	assert.Equal(t, Hard, list[0].Pressing, "none is lent any more")
+}
+
+func TestWithoutPodsOrWhatIsLentNobodyIsNamed(t *testing.T) {
+	for why, change := range map[string]func(*ward){
+		"no API server is asked": func(w *ward) { w.standalone = true },
+		"not listed yet":         func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"this Node has no such object": func(w *ward) {
+			w.reclaimable, w.absent = probes.Reclaimable{}, probes.Absent{"reclaimable": "this Node has no such object"}
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := overcommit(t).pod("a", borrowing(4000, gib, 0)).lends(1, 1)
+			change(w)
+			for _, v := range w.pass() {
+				assert.Equal(t, None, v.Level)
+				assert.Contains(t, v.Absent, why)
+				assert.Empty(t, v.Candidates)
+			}
+		})
+	}
+}
+
+func TestTheOvercommitRuleAgreesWithASlowObviousOne(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 11))
+	seen := map[bool]int{}
+	for range 2000 {
+		w := overcommit(t, func(r *ReclaimedOvercommit) { r.CPURate = 50 + rnd.IntN(150) })
+		rate := uint64(w.set.config.ReclaimedOvercommit.CPURate)
+		var all uint64
+		for i := range rnd.IntN(6) {
+			p := borrowing(uint64(rnd.IntN(8000)), 0, 0)
+			p.LowQoS, p.Ending = rnd.IntN(4) > 0, rnd.IntN(5) == 0
+			if w.pod(string(rune('a'+i)), p); p.LowQoS && !p.Ending {
+				all += p.CPURequestMillicores
+			}
+		}
+		lent := uint64(rnd.IntN(16_000))
+		v := w.lends(lent, gib).pass()[0]
+		if 100*all == rate*lent {
+			continue // just on the line, which a ratio does not tell
+		}
+		want := 100*all > rate*lent
+		require.Equal(t, want, v.Level == Hard, v.Reason)
+		var relief float64
+		for _, c := range v.Candidates {
+			relief += c.Relief
+		}
+		if want {
+			require.InDelta(t, float64(all)/1000, relief, 1e-9, "all that was counted is named")
+		}
+		seen[want]++
+	}
+	t.Log(seen)
+	require.Greater(t, min(seen[true], seen[false]), 100)
+}

@@ -1,0 +1,136 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// RSSOveruse judges whether a pod holds much more memory than it asked for, of
+// the kind that reclaim does not give back: what the scheduler promised to
+// others is then only there as long as they do not want it. It names the pod for
+// what it does itself, so it marks no node. It is off: a pod with a limit above
+// its request was allowed to.
+type RSSOveruse struct {
+	Enabled bool          `yaml:"enabled" why:"Whether the rule judges at all."`
+	Rate    int           `yaml:"rate" unit:"percent" why:"A pod may hold so much of its memory request as RSS. A pod can say otherwise: annotation katalyst.kubewharf.io/memory_enhancement, {\"rss_overuse_threshold\":\"1.2\"}. 0: only pods that say so are judged."`
+	For     time.Duration `yaml:"for" why:"How long it must be above without a break: a job that is about to end may be."`
+	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been above before the level is left."`
+}
+
+// DefaultRSSOveruse has the thresholds of a fresh install.
+func DefaultRSSOveruse() RSSOveruse {
+	return RSSOveruse{Rate: 150, For: time.Minute, Cleared: 30 * time.Second}
+}
+
+// Name of the plugin.
+func (RSSOveruse) Name() string { return "rss-overuse" }
+
+// overuser is a pod with its RSS, its request in bytes, and how many times the
+// request the RSS may be.
+type overuser struct {
+	*probes.WorkloadState
+	rss, request, rate float64
+}
+
+// beyond is the RSS as a part of what it may be.
+func (o overuser) beyond() float64 { return o.rss / (o.request * o.rate) }
+
+// Threshold judges the pod that is furthest above what it may hold.
+func (r RSSOveruse) Threshold(v View) []Verdict {
+	out := Verdict{
+		Resource: Memory, Scope: "node", Unit: "ratio", Operator: ">",
+		Partial: v.WarmingUp || v.Monotonic-v.Since < r.For,
+	}
+	was := v.Was(out.Scope)
+	out.Met, out.Held = was.Met, was.Held
+	list, why := r.overusers(v)
+	met := make([]string, 0, len(list))
+	for _, o := range list {
+		if o.beyond() > 1 {
+			met = append(met, o.Cgroup)
+		}
+	}
+	out.last(v, was, met)
+	long := slices.IndexFunc(list, func(o overuser) bool { return out.lasted(v, o.Cgroup, r.For) })
+	on := long >= 0 && !v.WarmingUp
+	out.latch(v, Hard, on, on, r.Cleared)
+	out.Absent = why
+	shown := max(0, long)
+	if len(list) > 0 {
+		out.Observed, out.Threshold = probes.Some(list[shown].rss/list[shown].request), probes.Some(list[shown].rate)
+	}
+	switch {
+	case why != "":
+		out.Reason = "not judged in full: " + why
+	case len(list) == 0:
+		out.Reason = "no pod that is judged asks for memory"
+	case on:
+		out.Reason = list[shown].Title() + " " + r.why(v, &out, list[shown])
+	case out.Level > None:
+		out.Reason = "kept until clear for the whole of " + r.Cleared.String() + ": " + list[0].Title() + " " + r.why(v, &out, list[0])
+	default:
+		out.Reason = fmt.Sprintf("%s %s (needs more, for %s)", list[0].Title(), r.why(v, &out, list[0]), r.For)
+	}
+	return []Verdict{out}
+}
+
+// overusers is the pods that are judged, those furthest above what they may hold
+// first; why is for none of those in question being known.
+func (r RSSOveruse) overusers(v View) (list []overuser, why string) {
+	if _, why := v.Pods(); why != "" {
+		return nil, why
+	}
+	for i := range v.Workloads {
+		l := &v.Workloads[i]
+		if l.Pod == nil || l.Pod.Ending || l.Pod.MemoryRequestBytes == 0 {
+			continue
+		}
+		rate := cmp.Or(l.Pod.RSSOveruse, float64(r.Rate)/100)
+		rss, ok := l.RSSBytes.Get()
+		switch {
+		case rate == 0:
+		case !ok:
+			why = cmp.Or(why, l.Absent["rssBytes"], l.Absent["memory"], "not measured")
+		default:
+			list = append(list, overuser{l, float64(rss), float64(l.Pod.MemoryRequestBytes), rate})
+		}
+	}
+	if len(list) > 0 {
+		why = ""
+	} else if why != "" {
+		why = "the RSS of pods is not known: " + why
+	}
+	slices.SortStableFunc(list, func(a, b overuser) int { return cmp.Compare(b.beyond(), a.beyond()) })
+	return list, why
+}
+
+func (r RSSOveruse) why(v View, out *Verdict, o overuser) string {
+	whose := ""
+	if o.Pod.RSSOveruse > 0 {
+		whose = ", by its own annotation"
+	}
+	text := fmt.Sprintf("holds %.0f MiB of RSS, %.0f %% of the %.0f MiB that it asks for, and may hold %.0f %%%s",
+		o.rss/(1<<20), 100*o.rss/o.request, o.request/(1<<20), 100*o.rate, whose)
+	if since, met := out.Lasting[o.Cgroup]; met {
+		text += ", for " + (v.Monotonic - since).Round(time.Second).String()
+	}
+	return text
+}
+
+// Top names the pods that have been above for long, those furthest above first.
+func (r RSSOveruse) Top(v View, of Verdict, n int) []Candidate {
+	all, _ := r.overusers(v)
+	var list []Candidate
+	for _, o := range all {
+		if of.lasted(v, o.Cgroup, r.For) {
+			list = append(list, Candidate{
+				Cgroup: o.Cgroup, Name: o.Title(), PodUID: o.PodUID, Relief: o.rss, Unit: "bytes", Why: r.why(v, &of, o),
+			})
+		}
+	}
+	return list[:min(n, len(list))]
+}

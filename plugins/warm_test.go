@@ -1,0 +1,38 @@
+package plugins
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAWarmSetJudgesSoftFromTheStartUnlessTheNodeHasJustBooted(t *testing.T) {
+	short := func(booted time.Duration) *node {
+		n := newNode(t)
+		n.set.Warm()
+		n.at, n.available = booted, 5*gib
+		return n
+	}
+	n := short(time.Hour)
+	assert.LessOrEqual(t, n.until(Soft, 40, 0.2, 500), 31)
+
+	n = short(time.Second)
+	for range 290 {
+		require.Equal(t, None, n.second(0.2, 500).Level)
+	}
+	n.seconds(15, 0.2, 500)
+	assert.Equal(t, Soft, n.levels.Verdicts[0].Level)
+}
+
+func TestALevelRoseWhenSomeVerdictIsHigherThanItWas(t *testing.T) {
+	of := func(list ...Verdict) *Levels { return &Levels{Verdicts: list} }
+	a, b := Verdict{Plugin: "p", Scope: "a"}, Verdict{Plugin: "p", Scope: "b", Level: Soft}
+	hard := b
+	hard.Level = Hard
+	assert.False(t, of(a, b).Rose(of(a, b)))
+	assert.True(t, of(a, hard).Rose(of(a, b)))
+	assert.False(t, of(a, b).Rose(of(a, hard)))
+	assert.False(t, of(a, b).Rose(of(a)), "what was not judged before did not rise")
+}

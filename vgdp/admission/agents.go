@@ -1,0 +1,207 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// roleAgent is how Velero finds its node-agents, windows or not, and labelMover
+// marks the pods that move data.
+const (
+	roleAgent  = "role=node-agent"
+	labelMover = "velero.io/exposer-pod-group"
+)
+
+// agentPod is a node-agent of Velero's.
+type agentPod struct {
+	metav1.ObjectMeta
+
+	Node  string
+	Ready bool
+	// ConfigMap that it was told to read; empty: none.
+	ConfigMap string
+	// Started is when its container last was; zero: it is not running.
+	Started time.Time
+}
+
+func trimAgent(o any) (*agentPod, error) {
+	switch p := o.(type) {
+	case *agentPod:
+		return p, nil
+	case *corev1.Pod:
+		return readAgent(p), nil
+	}
+	return nil, strange(o)
+}
+
+func readAgent(p *corev1.Pod) *agentPod {
+	a := &agentPod{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		Node:       p.Spec.NodeName,
+	}
+	for _, c := range p.Spec.Containers {
+		if name := option(slices.Concat(c.Command, c.Args), "--node-agent-configmap"); name != "" {
+			a.ConfigMap = name
+		}
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running != nil {
+			a.Started = c.State.Running.StartedAt.Time
+		}
+	}
+	// As Velero does: one that runs will do, ready or not (it has no probes).
+	a.Ready = p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+	return a
+}
+
+// option of a command line; empty where it has none.
+func option(args []string, name string) string {
+	for i, arg := range args {
+		if value, is := strings.CutPrefix(arg, name+"="); is {
+			return value
+		}
+		if arg == name && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+func renewAgent(was, is *agentPod) bool {
+	return was.UID != is.UID || was.Node != is.Node || was.Ready != is.Ready || was.ConfigMap != is.ConfigMap || !was.Started.Equal(is.Started)
+}
+
+// report is what an agent of ours says of its node.
+type report struct {
+	metav1.ObjectMeta
+
+	lease.NodeReport
+	Odd     error
+	Renewed metav1.MicroTime
+	// Heard is when it was renewed last, by our own clock.
+	Heard time.Time
+}
+
+func trimReport(o any) (*report, error) {
+	switch l := o.(type) {
+	case *report:
+		return l, nil
+	case *coordinationv1.Lease:
+		carried, odd := lease.ReadCarried(l.Annotations)
+		r := &report{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: l.ResourceVersion}, NodeReport: carried.Report, Odd: odd, Heard: time.Now()}
+		if l.Spec.RenewTime != nil {
+			r.Renewed = *l.Spec.RenewTime
+		}
+		return r, nil
+	}
+	return nil, strange(o)
+}
+
+// renewReport: a beat alone is no news.
+func renewReport(was, is *report) bool {
+	if was.Renewed.Equal(&is.Renewed) {
+		is.Heard = was.Heard
+	}
+	return !sameBudget(was.Budget, is.Budget) || !was.HoldUntil.Equal(is.HoldUntil)
+}
+
+func sameBudget(a, b *int) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// pressure of the node, in the words of package vgdp; nil: none, or it is not
+// heard.
+func (r *report) pressure(now time.Time, grace time.Duration) *vgdp.Pressure {
+	if now.Sub(r.Heard) >= grace || r.Odd != nil || r.Budget == nil && r.HoldUntil == nil {
+		return nil
+	}
+	p := &vgdp.Pressure{Budget: r.Budget, Why: words(r.Pressure)}
+	if r.HoldUntil != nil {
+		p.HoldUntil = r.HoldUntil.Time
+	}
+	return p
+}
+
+// words of the pressure by resource, in order.
+func words(pressure map[string]string) string {
+	var list []string
+	for resource, level := range pressure {
+		list = append(list, resource+" "+level)
+	}
+	slices.Sort(list)
+	if len(list) == 0 {
+		return "pressure that is over, and its budget grows back"
+	}
+	return strings.Join(list, ", ")
+}
+
+func trimNode(o any) (*corev1.Node, error) {
+	n, is := o.(*corev1.Node)
+	if !is {
+		return nil, strange(o)
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
+		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable},
+	}, nil
+}
+
+// trimMover keeps what places a load, and what a diagnosis says.
+func trimMover(o any) (*corev1.Pod, error) {
+	p, is := o.(*corev1.Pod)
+	if !is {
+		return nil, strange(o)
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName},
+		Status: corev1.PodStatus{
+			Phase: p.Status.Phase, Message: p.Status.Message, Conditions: p.Status.Conditions,
+			StartTime: p.Status.StartTime, ContainerStatuses: p.Status.ContainerStatuses,
+		},
+	}, nil
+}
+
+// parent is a Backup: what its loads take from it.
+type parent struct {
+	metav1.ObjectMeta
+
+	Scheduled, Hooks bool
+	Timeout          time.Duration
+}
+
+func trimBackup(o any) (*parent, error) {
+	u, is := o.(*unstructured.Unstructured)
+	if already, yes := o.(*parent); yes {
+		return already, nil
+	}
+	if !is {
+		return nil, strange(o)
+	}
+	f := fields(u.Object)
+	hooks, _, _ := unstructured.NestedSlice(u.Object, "spec", "hooks", "resources")
+	p := &parent{
+		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
+		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: len(hooks) > 0,
+	}
+	if d, err := time.ParseDuration(f.text("spec", "itemOperationTimeout")); err == nil {
+		p.Timeout = d
+	}
+	return p, nil
+}
+
+func renewBackup(was, is *parent) bool {
+	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout
+}

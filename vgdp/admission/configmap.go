@@ -1,0 +1,141 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// configuration of one Velero's node-agents: what their ConfigMap says now, and
+// what each read at its start, which still binds it.
+type configuration struct {
+	name    string // of the ConfigMap; empty: there is none
+	version string
+	changed time.Time // the ConfigMap
+	live    vgdp.NodeAgent
+	hints   []vgdp.Hint
+	err     error // why the last good one is in force
+	asked   time.Time
+	spread  vgdp.Concurrency
+
+	started map[string]start // by agent
+	drift   int              // agents that started before the last change
+	places  map[placeKey]vgdp.Place
+}
+
+// start is what an agent read.
+type start struct {
+	known  bool
+	limit  int
+	spread vgdp.Concurrency
+}
+
+type placeKey struct{ kind, class, os string }
+
+func newConfiguration() *configuration {
+	c := &configuration{started: map[string]start{}}
+	c.take(vgdp.NodeAgent{}, nil)
+	return c
+}
+
+func (c *configuration) take(live vgdp.NodeAgent, hints []vgdp.Hint) {
+	c.live, c.hints, c.places = live, hints, map[placeKey]vgdp.Place{}
+	c.spread = live.LoadConcurrency.Concurrency(vgdp.DefaultConcurrency)
+}
+
+// askEvery is how often the ConfigMap is read: a watch would need the right to
+// see every ConfigMap.
+const askEvery = 5 * time.Second
+
+// read it anew, when it is time; it tells whether anything has changed.
+func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInterface, name string, now time.Time) (news bool) {
+	if name == c.name && now.Sub(c.asked) < askEvery {
+		return false
+	}
+	was := c.version
+	c.asked = now
+	if name == "" {
+		if c.name != "" {
+			c.take(vgdp.NodeAgent{}, nil)
+		}
+		c.name, c.version, c.err = "", "", nil
+		return was != c.version
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	m, err := maps.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		c.name, c.err = name, fmt.Errorf("node-agent ConfigMap: %w", err)
+		return false
+	}
+	if name == c.name && m.ResourceVersion == c.version {
+		return false
+	}
+	c.name, c.version, c.changed = name, m.ResourceVersion, changedAt(m)
+	live, hints, err := vgdp.ReadNodeAgent(name, m.Data)
+	if c.err = err; err == nil {
+		c.take(live, hints)
+	}
+	return true
+}
+
+// changedAt is when an object was last written.
+func changedAt(m *corev1.ConfigMap) time.Time {
+	last := m.CreationTimestamp.Time
+	for _, f := range m.ManagedFields {
+		if f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
+
+// agent as package vgdp takes it. What it read at its start is known when the
+// ConfigMap has not changed since, or we saw what it was.
+func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
+	key := string(p.UID) + p.Started.String()
+	s, seen := c.started[key]
+	if !seen && !p.Started.IsZero() && c.err == nil {
+		s = start{known: !c.changed.After(p.Started), limit: c.live.PrepareLimit(), spread: c.spread}
+		c.started[key] = s
+	}
+	a := vgdp.Agent{Ready: p.Ready, Concurrency: c.spread.On(node)}
+	if s.known {
+		a.Concurrency, a.PrepareLimit = vgdp.Binding(a.Concurrency, s.spread.On(node)), s.limit
+	}
+	if c.changed.After(p.Started) && !p.Started.IsZero() {
+		c.drift++
+	}
+	return a
+}
+
+// place where a load's pod may run. The topology of volumes is left to the
+// scheduler.
+func (c *configuration) place(o *Object) vgdp.Place {
+	key := placeKey{string(o.Load.Kind), o.Class, o.OS}
+	p, known := c.places[key]
+	if known {
+		return p
+	}
+	class := o.Class
+	if to := c.live.BackupPVC[class].StorageClass; o.Load.Kind == vgdp.DataUpload && to != "" {
+		class = to
+	}
+	affinity := vgdp.AffinityFor(c.live.LoadAffinity, class)
+	if o.OS != "" && o.OS != "auto" {
+		affinity = vgdp.OnOS(affinity, o.OS == "windows")
+	}
+	var selector *metav1.LabelSelector
+	if affinity != nil {
+		selector = &affinity.NodeSelector
+	}
+	p = vgdp.NewPlace(vgdp.PodAffinity(selector, nil), nil, nil)
+	c.places[key] = p
+	return p
+}

@@ -1,0 +1,198 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// The pace of diagnoses: each is some requests.
+const (
+	diagnoseAgain  = 20 * time.Second
+	diagnoseAtOnce = 5
+	// diagnosisMost is how long the annotation may be, in bytes.
+	diagnosisMost = 4 << 10
+)
+
+// diagnosed is when a load was looked at closely, and why it was stuck.
+type diagnosed struct {
+	at  time.Time
+	why string
+}
+
+// diagnose loads that have been on their way to be prepared for long, or do not
+// go on by themselves. It is written to them while they are so, and stays when
+// they have ended: Velero then takes away what it was about.
+func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[string]*Object, after time.Duration) (list []edit) {
+	left := diagnoseAtOnce
+	for i := range in.Loads {
+		l := &in.Loads[i]
+		o := objects[l.UID]
+		was := r.diagnosed[o.UID]
+		if left == 0 || after <= 0 || in.Time.Sub(was.at) < diagnoseAgain || !r.lingers(l, in.Time, after) || ctx.Err() != nil {
+			continue
+		}
+		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseAgain {
+			r.diagnosed[o.UID] = diagnosed{at: in.Time} // its end is the same for a moment
+			continue
+		}
+		left--
+		f := r.facts(ctx, in, l)
+		stuck := vgdp.StuckAt(in.Time, l, f, room(in, l), in.Time.Before(in.Holds[l.Node]))
+		r.diagnosed[o.UID] = diagnosed{in.Time, stuck.Why}
+		if text := diagnosis(in, l, f, stuck); text != o.Diagnosed {
+			list = append(list, edit{load: l, kind: KindDiagnose, words: map[string]any{gate.Diagnosis: text}})
+		}
+		if stuck.Why != "" && stuck.Why != was.why {
+			r.tellStuck(l, stuck)
+		}
+	}
+	return list
+}
+
+// lingers: it was accepted long ago and does not run, or it runs without a data
+// mover.
+func (r *Reconciler) lingers(l *vgdp.Load, now time.Time, after time.Duration) bool {
+	if l.Phase == vgdp.InProgress {
+		_, moves := r.veleros[l.Namespace].movers.get(l.Namespace, l.Name)
+		return !moves && l.Mover != "restic"
+	}
+	return (l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared) && !l.AcceptedAt.IsZero() && now.Sub(l.AcceptedAt) >= after
+}
+
+// diagnosis in lines, those that we know first.
+func diagnosis(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts, stuck vgdp.Stuck) string {
+	var lines []string
+	if stuck.Why != "" {
+		lines = append(lines, "stuck: "+stuck.Why)
+	}
+	if reach := in.Fleet.Of(l); len(reach.Nodes) == 0 {
+		lines = append(lines, "no node will do: "+reach.String())
+	}
+	text := vgdp.Diagnose(f)
+	lines = append(lines, text[1:len(text)-1]...) // without begin and end
+	return clip(lines, diagnosisMost)
+}
+
+// clip lines so that together they are not longer; the last one says that there
+// were more.
+func clip(lines []string, most int) string {
+	const more = "…"
+	var b strings.Builder
+	for i, line := range lines {
+		need := len(line) + 1
+		if i < len(lines)-1 {
+			need += len(more) + 1
+		}
+		if b.Len()+need > most {
+			b.WriteString(more)
+			return b.String()
+		}
+		b.WriteString(line + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// room tells whether its node could run one more.
+func room(in *vgdp.Input, l *vgdp.Load) bool {
+	running := 0
+	for i := range in.Loads {
+		if o := &in.Loads[i]; o.Namespace == l.Namespace && o.Node == l.Node && (o.Phase == vgdp.InProgress || o.Phase == vgdp.Canceling) {
+			running++
+		}
+	}
+	agent, _ := in.Fleet.Agent(l.Node, l.Namespace)
+	return running < agent.Concurrency
+}
+
+// facts about what Velero has made for a load, all under its name.
+func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *vgdp.Facts {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	f := &vgdp.Facts{Kind: l.Kind}
+	v := r.veleros[l.Namespace]
+	if p, there := v.movers.get(l.Namespace, l.Name); there {
+		f.Pod = p
+		agent, _ := in.Fleet.Agent(p.Spec.NodeName, l.Namespace)
+		f.AgentMissing = p.Spec.NodeName != "" && !agent.Ready
+	} else {
+		f.Errors = append(f.Errors, vgdp.ReadError{What: "pod", Name: l.Name, Err: apierrors.NewNotFound(corev1.Resource("pods"), l.Name)})
+	}
+	if l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload {
+		r.volume(ctx, f, l)
+	}
+	if l.Kind == vgdp.DataUpload {
+		r.snapshot(ctx, f, l)
+	}
+	events, err := r.Core.Events(l.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + l.Name})
+	if err == nil {
+		f.Events = events.Items
+	}
+	return f
+}
+
+func (r *Reconciler) volume(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
+	var err error
+	if f.PVC, err = r.Core.PersistentVolumeClaims(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{}); err != nil {
+		f.PVC, f.Errors = nil, append(f.Errors, vgdp.ReadError{What: "pvc", Name: l.Name, Err: err})
+		return
+	}
+	if name := f.PVC.Spec.VolumeName; name != "" {
+		if f.PV, err = r.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			f.PV, f.Errors = nil, append(f.Errors, vgdp.ReadError{What: "pv", Name: name, Err: err})
+		}
+	}
+}
+
+func snapshots(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: resource}
+}
+
+func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
+	u, err := r.Dynamic.Resource(snapshots("volumesnapshots")).Namespace(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
+	if err != nil {
+		f.Errors = append(f.Errors, vgdp.ReadError{What: "vs", Name: l.Name, Err: err})
+		return
+	}
+	of := fields(u.Object)
+	f.Snapshot = &vgdp.Snapshot{
+		UID: u.GetUID(), Namespace: u.GetNamespace(), Name: u.GetName(), Content: of.text("status", "boundVolumeSnapshotContentName"),
+		Ready: of.yes("status", "readyToUse"), Error: of.text("status", "error", "message"),
+	}
+	if f.Snapshot.Content == "" {
+		return
+	}
+	var content *unstructured.Unstructured
+	if content, err = r.Dynamic.Resource(snapshots("volumesnapshotcontents")).Get(ctx, f.Snapshot.Content, metav1.GetOptions{}); err != nil {
+		f.Errors = append(f.Errors, vgdp.ReadError{What: "vsc", Name: f.Snapshot.Content, Err: err})
+		return
+	}
+	of = fields(content.Object)
+	f.Content = &vgdp.SnapshotContent{
+		Name: content.GetName(), Handle: of.text("status", "snapshotHandle"), Ready: of.yes("status", "readyToUse"), Error: of.text("status", "error", "message"),
+	}
+}
+
+// ReasonStuck is that of an Event.
+const ReasonStuck = "LoadStuck"
+
+// tellStuck says what helps: to change a pod is a right that a controller must
+// not have.
+func (r *Reconciler) tellStuck(l *vgdp.Load, stuck vgdp.Stuck) {
+	text := stuck.Why
+	if stuck.Touch == "pod" {
+		text += fmt.Sprintf("; this helps: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, r.clock.now().Unix())
+	}
+	r.Log.Warn("a load is stuck", "load", name(l), "why", stuck.Why)
+	r.Events.Event(reference(l), corev1.EventTypeWarning, ReasonStuck, text)
+}

@@ -1,0 +1,79 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+func TestWhatIsTooLongIsClippedAtALineAndSaysSo(t *testing.T) {
+	assert.Equal(t, "one\ntwo", clip([]string{"one", "two"}, 8))
+	assert.Equal(t, "…", clip([]string{"one", "two"}, 6))
+	assert.Equal(t, "one\n…", clip([]string{"one", "two", "three"}, 10))
+	assert.Empty(t, clip(nil, 8))
+	for n := range 300 {
+		lines := strings.Split(strings.Repeat(strings.Repeat("x", n)+"\n", 40), "\n")
+		text := clip(lines, diagnosisMost)
+		assert.LessOrEqual(t, len(text), diagnosisMost)
+		assert.Equal(t, strings.HasSuffix(text, "…"), len(strings.Join(lines, "\n"))+1 > diagnosisMost, "%d", n)
+	}
+}
+
+// shipyard is a reconciler that knows one Velero, with a node and a node-agent.
+func shipyard(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
+	v := &velero{movers: newShelf("movers", make(chan struct{}, 1), trimMover, nil)}
+	for _, p := range movers {
+		_ = v.movers.Add(p)
+	}
+	r := &Reconciler{veleros: map[string]*velero{"velero": v}}
+	return r, &vgdp.Input{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Fleet: vgdp.NewFleet([]vgdp.Node{{
+		Features: vgdp.Features{Name: "n1"}, Agents: map[string]vgdp.Agent{"velero": {Ready: true, Concurrency: 2}},
+	}})}
+}
+
+func TestALoadIsLookedAtCloselyWhenItLingers(t *testing.T) {
+	r, in := shipyard(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "moves"}})
+	accepted := in.Time.Add(-time.Minute)
+	for name, row := range map[string]struct {
+		load vgdp.Load
+		want bool
+	}{
+		"new":                           {vgdp.Load{Phase: vgdp.New, Created: accepted}, false},
+		"accepted long ago":             {vgdp.Load{Phase: vgdp.Accepted, AcceptedAt: accepted}, true},
+		"accepted just now":             {vgdp.Load{Phase: vgdp.Accepted, AcceptedAt: accepted.Add(time.Second)}, false},
+		"accepted nobody knows when":    {vgdp.Load{Phase: vgdp.Accepted}, false},
+		"prepared":                      {vgdp.Load{Phase: vgdp.Prepared, AcceptedAt: accepted}, true},
+		"runs":                          {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "moves"}, false},
+		"runs without a data mover":     {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost"}, true},
+		"runs in the node-agent itself": {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Mover: "restic"}, false},
+	} {
+		row.load.Namespace = "velero"
+		assert.Equal(t, row.want, r.lingers(&row.load, in.Time, time.Minute), name)
+	}
+}
+
+func TestANodeHasRoomForFewerThanItsConcurrencyOfOneVelero(t *testing.T) {
+	_, in := shipyard()
+	l := &vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Prepared}
+	in.Loads = []vgdp.Load{*l, {Namespace: "velero", Node: "n1", Phase: vgdp.InProgress}, {Namespace: "velero", Node: "n2", Phase: vgdp.InProgress}}
+	assert.True(t, room(in, l))
+	in.Loads = append(in.Loads, vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Canceling})
+	assert.False(t, room(in, l))
+	assert.False(t, room(in, &vgdp.Load{Namespace: "velero"}), "it has no node")
+}
+
+func TestADiagnosisBeginsWithWhatWeKnow(t *testing.T) {
+	_, in := shipyard()
+	l := &vgdp.Load{Namespace: "velero", Name: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Node: "gone"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "a"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	assert.Equal(t, "stuck: so\nno node will do: the node it is bound to is gone\nPod velero/a, phase Pending, node name , message ",
+		diagnosis(in, l, &vgdp.Facts{Kind: l.Kind, Pod: pod}, vgdp.Stuck{Why: "so"}))
+	l.Node = "n1"
+	assert.Equal(t, "Pod velero/a, phase Pending, node name , message ", diagnosis(in, l, &vgdp.Facts{Kind: l.Kind, Pod: pod}, vgdp.Stuck{}))
+}

@@ -1,0 +1,148 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// Kind of an edit.
+type Kind string
+
+// The kinds.
+const (
+	KindAdmit   Kind = "admit"
+	KindStart   Kind = "start"
+	KindRevoke  Kind = "revoke"
+	KindRelease Kind = "release"
+	KindNote    Kind = "note"
+	// KindDiagnose says what keeps a load from being prepared.
+	KindDiagnose Kind = "diagnose"
+)
+
+// EditKinds are all of them.
+func EditKinds() []Kind {
+	return []Kind{KindAdmit, KindStart, KindRevoke, KindRelease, KindNote, KindDiagnose}
+}
+
+// edit of one load: what to write into it.
+type edit struct {
+	load *vgdp.Load
+	kind Kind
+	// words are annotations by name; nil: to be taken away.
+	words map[string]any
+	// mover is put back.
+	mover bool
+	// grant, where it is one, and wait that a note tells.
+	grant *vgdp.Grant
+	wait  *vgdp.Wait
+	note  *vgdp.Note
+}
+
+// body of the merge patch, under the version that was seen.
+func (e *edit) body(version string) ([]byte, error) {
+	meta := map[string]any{"resourceVersion": version}
+	if len(e.words) > 0 {
+		meta["annotations"] = e.words
+	}
+	patch := map[string]any{"metadata": meta}
+	if e.mover {
+		var original any // nil where it was left out
+		if e.load.Mover != "" {
+			original = e.load.Mover
+		}
+		e.words[gate.HeldDataMover] = nil
+		meta["annotations"] = e.words
+		patch["spec"] = map[string]any{"datamover": original}
+	}
+	return json.Marshal(patch)
+}
+
+// edits that a decision asks for, in the order in which they are made: what
+// takes back comes first, then what lets go, then what only tells.
+func edits(d *vgdp.Decision, now time.Time) ([]edit, error) {
+	var list, notes []edit
+	revoked := map[*vgdp.Load]string{}
+	for _, r := range d.Revoke {
+		revoked[r.Load] = gate.Admitted
+		if r.Start {
+			revoked[r.Load] = gate.Started
+		}
+	}
+	waits := map[*vgdp.Load]*vgdp.Wait{}
+	for i := range d.Waiting {
+		waits[d.Waiting[i].Load] = &d.Waiting[i].Wait
+	}
+	for _, n := range d.Notes(now) {
+		text, err := noteText(n.Note)
+		if err != nil {
+			return nil, err
+		}
+		e := edit{load: n.Load, kind: KindNote, words: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
+		if ticket, is := revoked[n.Load]; is {
+			e.kind, e.words[ticket] = KindRevoke, nil
+			list = append(list, e)
+			continue
+		}
+		notes = append(notes, e)
+	}
+	for i := range d.Admit {
+		e, err := admit(&d.Admit[i])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	for i := range d.Start {
+		g := &d.Start[i]
+		list = append(list, edit{load: g.Load, kind: KindStart, grant: g, words: map[string]any{gate.Started: gate.Ticket{Node: g.Ticket.Node, Epoch: g.Ticket.Epoch}.String()}})
+	}
+	for _, l := range d.Release {
+		list = append(list, edit{load: l, kind: KindRelease, mover: true, words: map[string]any{}})
+	}
+	return append(list, notes...), nil
+}
+
+// admit a load: what was noted of it stays as far as it is remembered, but it
+// does not wait any more.
+func admit(g *vgdp.Grant) (edit, error) {
+	node := g.Ticket.Node
+	if node == "" {
+		node = gate.AnyNode
+	}
+	e := edit{
+		load: g.Load, kind: KindAdmit, grant: g, mover: g.Held,
+		words: map[string]any{gate.Admitted: gate.Ticket{Node: node, Epoch: g.Ticket.Epoch}.String()},
+	}
+	note := g.Note
+	if note == (vgdp.Note{}) {
+		return e, nil
+	}
+	note.Reason, note.Since, note.BlockedBy = "", time.Time{}, ""
+	if note == (vgdp.Note{}) {
+		e.words[gate.Waiting] = nil
+		return e, nil
+	}
+	text, err := noteText(note)
+	e.words[gate.Waiting] = text
+	return e, err
+}
+
+func noteText(n vgdp.Note) (string, error) {
+	n.Since, n.PressureSince, n.UnusedAt = toSecond(n.Since), toSecond(n.PressureSince), toSecond(n.UnusedAt)
+	text, err := json.Marshal(n)
+	if err != nil {
+		return "", fmt.Errorf("note: %w", err)
+	}
+	return string(text), nil
+}
+
+func toSecond(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Second)
+}

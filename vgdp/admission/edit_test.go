@@ -1,0 +1,93 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+func bodyOf(t *testing.T, e edit) string {
+	t.Helper()
+	body, err := e.body("41")
+	require.NoError(t, err)
+	return string(body)
+}
+
+func TestATicketIsWrittenUnderTheVersionThatWasSeen(t *testing.T) {
+	l := &vgdp.Load{Name: "a", Kind: vgdp.DataUpload}
+	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, noon())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7"}}}`, bodyOf(t, list[0]))
+}
+
+func TestAHiddenLoadGetsItsMoverBackWithItsTicket(t *testing.T) {
+	for mover, want := range map[string]string{"": "null", "velero": `"velero"`} {
+		l := &vgdp.Load{Held: true, Mover: mover}
+		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, noon())
+		require.NoError(t, err)
+		assert.JSONEq(t, fmt.Sprintf(`{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7","plimsoll.dev/held-datamover":null}},"spec":{"datamover":%s}}`, want), bodyOf(t, list[0]))
+		list, err = edits(&vgdp.Decision{Release: []*vgdp.Load{l}}, noon())
+		require.NoError(t, err)
+		assert.JSONEq(t, fmt.Sprintf(`{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/held-datamover":null}},"spec":{"datamover":%s}}`, want), bodyOf(t, list[0]))
+	}
+}
+
+func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T) {
+	since := noon().Add(-time.Minute)
+	for want, note := range map[string]vgdp.Note{
+		`null`: {Reason: vgdp.CodeLimit, Since: since, BlockedBy: "x"},
+		`"{\"pressureSince\":\"2026-03-01T11:59:00Z\"}"`:                {Reason: vgdp.CodePressure, Since: since, PressureSince: since},
+		`"{\"unusedTickets\":2,\"unusedAt\":\"2026-03-01T11:59:00Z\"}"`: {Reason: vgdp.CodeRetry, Since: since, Unused: 2, UnusedAt: since},
+	} {
+		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{Note: note}, Ticket: vgdp.Ticket{Epoch: 7}}}}, noon())
+		require.NoError(t, err)
+		assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7","plimsoll.dev/waiting":`+want+`}}}`, bodyOf(t, list[0]))
+	}
+}
+
+func TestATicketIsTakenBackInOneWriteWithWhatIsRememberedOfIt(t *testing.T) {
+	l := &vgdp.Load{Ticket: &vgdp.Ticket{Epoch: 7}}
+	for start, key := range map[bool]string{false: "plimsoll.dev/admitted", true: "plimsoll.dev/started"} {
+		list, err := edits(&vgdp.Decision{Revoke: []vgdp.Revocation{{Load: l, Start: start, Why: vgdp.CodeRetry}}}, noon())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		assert.Equal(t, KindRevoke, list[0].kind)
+		var patch struct {
+			Metadata struct{ Annotations map[string]*string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(bodyOf(t, list[0])), &patch))
+		assert.Nil(t, patch.Metadata.Annotations[key])
+		assert.Contains(t, patch.Metadata.Annotations, key)
+		assert.JSONEq(t, `{"reason":"retry","since":"2026-03-01T12:00:00Z","unusedTickets":1,"unusedAt":"2026-03-01T12:00:00Z"}`, *patch.Metadata.Annotations["plimsoll.dev/waiting"])
+	}
+}
+
+func TestWhatTakesBackIsWrittenFirstAndWhatOnlyTellsLast(t *testing.T) {
+	old := func(name string) *vgdp.Load { return &vgdp.Load{Name: name, Created: noon().Add(-time.Minute)} }
+	d := &vgdp.Decision{
+		Waiting: []vgdp.Waiting{{Load: old("waits"), Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}},
+		Admit:   []vgdp.Grant{{Load: old("goes"), Ticket: vgdp.Ticket{Epoch: 7}}},
+		Start:   []vgdp.Grant{{Load: old("starts"), Ticket: vgdp.Ticket{Node: "n1", Epoch: 7}}},
+		Revoke:  []vgdp.Revocation{{Load: old("back"), Why: vgdp.CodeLimit}},
+		Release: []*vgdp.Load{old("free")},
+	}
+	list, err := edits(d, noon())
+	require.NoError(t, err)
+	var kinds []Kind
+	for _, e := range list {
+		kinds = append(kinds, e.kind)
+	}
+	assert.Equal(t, []Kind{KindRevoke, KindAdmit, KindStart, KindRelease, KindNote}, kinds)
+	assert.Equal(t, "n1@7", list[2].words["plimsoll.dev/started"])
+	assert.Equal(t, vgdp.CodeFull, list[4].wait.Code)
+	assert.JSONEq(t, `{"reason":"full","since":"2026-03-01T12:00:00Z","blockedBy":"Node n1"}`, list[4].words["plimsoll.dev/waiting"].(string))
+}

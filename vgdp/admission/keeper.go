@@ -1,0 +1,244 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// fieldManager of what is written.
+const fieldManager = "plimsoll-controller"
+
+// callTimeout bounds each call to the API server.
+const callTimeout = 5 * time.Second
+
+// clock is the API server's, as far as its answers tell it: Gates are compared
+// with it, and its seconds are all that it tells.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// set by an answer that was stamped at a time, and came between two of ours.
+func (c *clock) set(stamp, asked, answered time.Time) {
+	local := asked.Add(answered.Sub(asked) / 2)
+	ahead := stamp.Add(time.Second / 2).Sub(local)
+	if ahead.Abs() < time.Second { // no more than what seconds cannot tell
+		ahead = 0
+	}
+	c.ahead.Store(int64(ahead))
+}
+
+// wish is what the Gates of a namespace shall say.
+type wish struct {
+	limited, quiet, steer bool
+	holds                 map[string]time.Time
+}
+
+// keeper writes the Gates of one namespace. There is none until something is
+// limited, and one that limits nothing is not renewed.
+//
+// Main is written under the version that was read: of two controllers the one
+// that comes later has the higher epoch, and the other one finds that it has
+// not.
+type keeper struct {
+	gates dynamic.ResourceInterface
+	lease time.Duration
+	clock *clock
+
+	main, holds *gate.Gate // as they were read or written last; nil: there is none
+	epoch       int64      // of the tickets, once it is claimed; 0: it is not
+	from        time.Time  // when tickets may be given
+}
+
+// read both as they are.
+func (k *keeper) read(ctx context.Context) (err error) {
+	if k.main, err = k.get(ctx, gate.Main); err != nil {
+		return err
+	}
+	k.holds, err = k.get(ctx, gate.Holds)
+	return err
+}
+
+func (k *keeper) get(ctx context.Context, name string) (*gate.Gate, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	u, err := k.gates.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("gate %s: %w", name, err)
+	}
+	return gateOf(u)
+}
+
+func gateOf(u *unstructured.Unstructured) (*gate.Gate, error) {
+	g := &gate.Gate{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, g); err != nil {
+		return nil, fmt.Errorf("gate %s: %w", u.GetName(), err)
+	}
+	return g, nil
+}
+
+// held: somebody holds loads with main as it was read.
+func (k *keeper) held(now time.Time) bool {
+	if k.main == nil || !k.main.Spec.Limited || k.main.Spec.RenewTime == nil {
+		return false
+	}
+	return now.Before(k.main.Spec.RenewTime.Add(time.Duration(k.main.Spec.LeaseDurationSeconds) * time.Second))
+}
+
+// claim an epoch above all tickets there are. Where somebody has held until now
+// nobody gets a ticket for one lease duration: after it every API server has
+// seen the epoch, or finds the Gate stale and lets pass.
+func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
+	now := k.clock.now()
+	from := now
+	if k.held(now) {
+		from = now.Add(k.lease)
+	}
+	epoch := above
+	if k.main != nil {
+		epoch = max(epoch, k.main.Spec.Epoch)
+	}
+	spec := gate.Spec{Epoch: epoch + 1, Limited: w.limited, Quiet: w.quiet}
+	if err := k.write(ctx, spec); err != nil {
+		return err
+	}
+	k.epoch, k.from = spec.Epoch, from
+	return nil
+}
+
+// keep main as it is wished, and renewed.
+func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
+	switch {
+	case !w.limited && (k.main == nil || !k.main.Spec.Limited):
+		return nil
+	case w.limited && k.epoch == 0:
+		return k.claim(ctx, w, above)
+	case !w.limited:
+		return k.write(ctx, gate.Spec{Epoch: k.main.Spec.Epoch})
+	case k.main.Spec.Limited && k.main.Spec.Quiet == w.quiet && k.clock.now().Sub(k.main.Spec.RenewTime.Time) < k.lease/4:
+		return nil
+	}
+	return k.write(ctx, gate.Spec{Epoch: k.epoch, Limited: w.limited, Quiet: w.quiet})
+}
+
+// write main. Who was not the last to do so has lost its epoch.
+func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
+	renewed := metav1.NewMicroTime(k.clock.now())
+	spec.RenewTime, spec.LeaseDurationSeconds = &renewed, int32(k.lease/time.Second)
+	asked := time.Now()
+	u, err := k.put(ctx, gate.Main, k.main, map[string]any{
+		"renewTime": renewed, "leaseDurationSeconds": spec.LeaseDurationSeconds, "epoch": spec.Epoch, "limited": spec.Limited, "quiet": spec.Quiet,
+	})
+	if err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+			k.epoch = 0
+		}
+		return err
+	}
+	if stamp := stampOf(u); !stamp.IsZero() {
+		k.clock.set(stamp, asked, time.Now())
+	}
+	k.main, err = gateOf(u)
+	return err
+}
+
+// stampOf our own last write, by the API server's clock.
+func stampOf(u *unstructured.Unstructured) time.Time {
+	var last time.Time
+	for _, f := range u.GetManagedFields() {
+		if f.Manager == fieldManager && f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
+
+// hold the nodes that are wished, by the keys that differ. A hold ends by itself
+// with the lease duration, as everything does.
+func (k *keeper) hold(ctx context.Context, w wish) error {
+	changes := k.changes(w)
+	same := k.holds != nil && k.holds.Spec.Epoch == k.epoch && k.holds.Spec.Steer == w.steer
+	if len(changes) == 0 && (len(w.holds) == 0 || same) {
+		return nil
+	}
+	u, err := k.put(ctx, gate.Holds, k.holds, map[string]any{"epoch": max(1, k.epoch), "steer": w.steer, "holds": changes})
+	if err != nil {
+		return err
+	}
+	k.holds, err = gateOf(u)
+	return err
+}
+
+// changes of the holds: until when, and nil for those that end.
+func (k *keeper) changes(w wish) map[string]any {
+	was := map[string]metav1.Time{}
+	if k.holds != nil {
+		was = k.holds.Spec.Holds
+	}
+	changes := map[string]any{}
+	for node, until := range w.holds {
+		if t := metav1.NewTime(until.Truncate(time.Second)); !t.Equal(new(was[node])) {
+			changes[node] = t
+		}
+	}
+	for node := range was {
+		if _, still := w.holds[node]; !still {
+			changes[node] = nil
+		}
+	}
+	return changes
+}
+
+// heldInto adds the holds that the gate has.
+func (k *keeper) heldInto(into map[string]time.Time) {
+	if k.holds == nil {
+		return
+	}
+	for node, until := range k.holds.Spec.Holds {
+		if until.After(into[node]) {
+			into[node] = until.Time
+		}
+	}
+}
+
+// put some fields of a Gate, by merge patch under its version; or make it.
+func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[string]any) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	meta := map[string]any{"name": name}
+	if was != nil {
+		meta["resourceVersion"] = was.ResourceVersion
+	}
+	body, err := json.Marshal(map[string]any{"apiVersion": "plimsoll.dev/v1alpha1", "kind": "Gate", "metadata": meta, "spec": spec})
+	if err != nil {
+		return nil, fmt.Errorf("gate %s: %w", name, err)
+	}
+	var u *unstructured.Unstructured
+	if was != nil {
+		u, err = k.gates.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	} else {
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON(body); err != nil {
+			return nil, fmt.Errorf("gate %s: %w", name, err)
+		}
+		u, err = k.gates.Create(ctx, object, metav1.CreateOptions{FieldManager: fieldManager})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gate %s: %w", name, err)
+	}
+	return u, nil
+}

@@ -1,0 +1,209 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// Kinds of loads.
+func Kinds() []vgdp.Kind {
+	return []vgdp.Kind{vgdp.DataUpload, vgdp.DataDownload, vgdp.PodVolumeBackup, vgdp.PodVolumeRestore}
+}
+
+// Resource of a kind.
+func Resource(k vgdp.Kind) schema.GroupVersionResource {
+	switch k {
+	case vgdp.DataUpload:
+		return schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datauploads"}
+	case vgdp.DataDownload:
+		return schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datadownloads"}
+	case vgdp.PodVolumeBackup:
+		return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumebackups"}
+	}
+	return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}
+}
+
+// Object is a load as the API server has it: what admission needs of it.
+type Object struct {
+	// ObjectMeta has identity and version alone.
+	metav1.ObjectMeta
+
+	Load vgdp.Load
+	// Backup that it is part of; empty for restores.
+	Backup string
+	// Target is the pod whose volume a PodVolumeBackup or PodVolumeRestore moves,
+	// or the claim that a DataDownload fills.
+	Target types.NamespacedName
+	// Class of the volume, and OS of its node; empty: not known.
+	Class, OS string
+	// Diagnosed is what its annotation says.
+	Diagnosed string
+	// Odd is what is wrong with its annotations; they count as left out.
+	Odd error
+}
+
+// Read a load. What is not there, or of another type than Velero's schema asks
+// for, is as if it were left out.
+func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
+	f := fields(u.Object)
+	created := u.GetCreationTimestamp()
+	o := &Object{
+		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()},
+		Load: vgdp.Load{
+			UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Kind: kind,
+			Phase: vgdp.Phase(f.text("status", "phase")), Created: created.Time, AcceptedAt: f.time("status", "acceptedTimestamp"),
+			Mover: f.text("spec", "datamover"), Cancel: f.yes("spec", "cancel"), Deleted: u.GetDeletionTimestamp() != nil,
+			Node: f.text("status", "node"),
+		},
+		OS: f.text("status", "nodeOS"), Class: f.text("spec", "csiSnapshot", "storageClass"),
+	}
+	o.readKind(f)
+	o.readPart(u)
+	o.readWords(u.GetAnnotations())
+	return o
+}
+
+// readKind is what the kinds differ in.
+func (o *Object) readKind(f fields) {
+	switch o.Load.Kind {
+	case vgdp.DataDownload:
+		o.OS = f.text("spec", "nodeOS")
+		o.Target = types.NamespacedName{Namespace: f.text("spec", "targetVolume", "namespace"), Name: f.text("spec", "targetVolume", "pvc")}
+	case vgdp.PodVolumeBackup:
+		o.Load.Node = f.text("spec", "node")
+		fallthrough
+	case vgdp.PodVolumeRestore:
+		if f.text("spec", "uploaderType") == "restic" {
+			o.Load.Mover = "restic" // it starts at once, and nobody accepts it
+		}
+		o.Target = types.NamespacedName{Namespace: f.text("spec", "pod", "namespace"), Name: f.text("spec", "pod", "name")}
+	case vgdp.DataUpload:
+	}
+}
+
+// Labels that Velero puts on loads, and on Backups that a schedule made.
+const (
+	labelBackup   = "velero.io/backup-name"
+	labelRestore  = "velero.io/restore-name"
+	labelSchedule = "velero.io/schedule-name"
+)
+
+// readPart of what it is. A label has not the whole of a long name; the owner has.
+func (o *Object) readPart(u *unstructured.Unstructured) {
+	labels := u.GetLabels()
+	o.Backup = labels[labelBackup]
+	for _, owner := range u.GetOwnerReferences() {
+		if owner.Kind == "Backup" {
+			o.Backup = owner.Name
+		}
+	}
+	switch o.Load.Kind {
+	case vgdp.DataUpload, vgdp.PodVolumeBackup:
+		o.Load.Backup = "Backup " + o.Backup
+	case vgdp.DataDownload, vgdp.PodVolumeRestore:
+		o.Backup = ""
+		o.Load.Backup = "Restore " + labels[labelRestore]
+	}
+}
+
+// readWords takes what we or the user wrote.
+func (o *Object) readWords(words map[string]string) {
+	l := &o.Load
+	if l.Mover == gate.HeldMover {
+		l.Held, l.Mover = true, words[gate.HeldDataMover]
+	}
+	l.Ticket, l.Started = ticket(words[gate.Admitted]), ticket(words[gate.Started])
+	o.Diagnosed = words[gate.Diagnosis]
+	if text, there := words[gate.Waiting]; there && json.Unmarshal([]byte(text), &l.Note) != nil {
+		l.Note = vgdp.Note{} // somebody else wrote it: it is written anew
+	}
+	text, there := words[gate.Priority]
+	if !there {
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		o.Odd = fmt.Errorf("annotation %s: want a whole number of 32 bits, got %q: it counts as left out", gate.Priority, text)
+		return
+	}
+	l.Priority = new(int32(n))
+}
+
+// ticket that the policies would let pass; nil: none. When it was given is not
+// in it.
+func ticket(text string) *vgdp.Ticket {
+	t, err := gate.ParseTicket(text)
+	if err != nil {
+		return nil
+	}
+	if t.Node == gate.AnyNode {
+		t.Node = ""
+	}
+	return &vgdp.Ticket{Node: t.Node, Epoch: t.Epoch}
+}
+
+// fields of an object of JSON.
+type fields map[string]any
+
+func (f fields) text(path ...string) string {
+	text, _, err := unstructured.NestedString(f, path...)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func (f fields) yes(path ...string) bool {
+	is, _, err := unstructured.NestedBool(f, path...)
+	return err == nil && is
+}
+
+func (f fields) time(path ...string) time.Time {
+	t, err := time.Parse(time.RFC3339, f.text(path...))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// remember in a load what cannot be read from it: since when it is as it is.
+func remember(was, is *Object, now time.Time) {
+	is.Load.Ticket = since(was.Load.Ticket, is.Load.Ticket, now)
+	is.Load.Started = since(was.Load.Started, is.Load.Started, now)
+	switch {
+	case is.Load.Phase != vgdp.Prepared:
+	case was.Load.Phase == vgdp.Prepared:
+		is.Load.PreparedAt = was.Load.PreparedAt
+	default:
+		is.Load.PreparedAt = now
+	}
+}
+
+// since when a ticket is there: a new one since now.
+func since(was, is *vgdp.Ticket, now time.Time) *vgdp.Ticket {
+	switch {
+	case is == nil:
+		return nil
+	case was != nil && was.Node == is.Node && was.Epoch == is.Epoch:
+		return was
+	}
+	return &vgdp.Ticket{Node: is.Node, Epoch: is.Epoch, At: now}
+}
+
+// isNew: nobody has accepted it.
+func isNew(l *vgdp.Load) bool { return l.Phase == "" || l.Phase == vgdp.New }
+
+// ended: nothing more becomes of it.
+func ended(l *vgdp.Load) bool {
+	return l.Phase == vgdp.Completed || l.Phase == vgdp.Failed || l.Phase == vgdp.Canceled
+}

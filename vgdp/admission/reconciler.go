@@ -1,0 +1,317 @@
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/mirror"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// Events are said about loads: client-go's record.EventRecorder. They may be
+// dropped and must not block.
+type Events interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// Reconciler lets loads go on as vgdp.Decide says, and keeps the Gates.
+type Reconciler struct {
+	Dynamic dynamic.Interface
+	Core    corev1client.CoreV1Interface
+	Leases  coordinationv1client.LeasesGetter
+	// Of are the Veleros; none: each namespace in which there is a node-agent.
+	Of []Velero
+	// Settings in force; asked at each look.
+	Settings func() Settings
+	// Grace is how long an agent of ours counts that is not heard.
+	Grace  func() time.Duration
+	Events Events
+	Log    *slog.Logger
+
+	reports atomic.Pointer[[]Report]
+	tally   Tally
+	clock   clock
+
+	// Of Run alone.
+	bell     chan struct{}
+	watches  sync.WaitGroup
+	agents   *shelf[*agentPod]
+	leases   *shelf[*report]
+	nodes    *shelf[*corev1.Node]
+	veleros  map[string]*velero // by namespace
+	targets  targets
+	fleet    *vgdp.Fleet
+	fleetOf  [2]uint64          // the changes of nodes and agents that it is made of
+	pending  map[loadKey]string // the versions that were written
+	notes    flowcontrol.RateLimiter
+	notesFor int
+	// diagnosed are loads that linger, by UID.
+	diagnosed map[types.UID]diagnosed
+	failed    map[string]string // what went wrong last, by Velero
+}
+
+// loadKey names a load of any kind.
+type loadKey struct {
+	kind            vgdp.Kind
+	namespace, name string
+}
+
+func backups() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "backups"}
+}
+
+func (r *Reconciler) gates(namespace string) dynamic.ResourceInterface {
+	return r.Dynamic.Resource(gate.Resource()).Namespace(namespace)
+}
+
+// The pauses between two looks: at least the first, so that what happens at once
+// is one look, and at most the second, for pressure and Gates change with time.
+const (
+	lookLeast = 20 * time.Millisecond
+	lookMost  = time.Second
+)
+
+// Run until ctx is done. Nothing is asked and nothing written until it is
+// enabled.
+func (r *Reconciler) Run(ctx context.Context) error {
+	r.begin()
+	watching := false
+	defer r.watches.Wait()
+	defer r.reports.Store(nil)
+	for {
+		if r.Settings().Enabled && !watching {
+			watching = true
+			r.watch(ctx)
+		}
+		took := time.Now()
+		if watching {
+			r.look(ctx)
+		}
+		// A long look must not be all that is done.
+		if !pause(ctx, max(lookLeast, time.Since(took)), nil) || !pause(ctx, lookMost, r.bell) {
+			return nil
+		}
+	}
+}
+
+// pause until the bell rings, or so long; false: ctx is done.
+func pause(ctx context.Context, d time.Duration, bell <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-bell:
+	}
+	return true
+}
+
+// begin a term: what another one knew is not known.
+func (r *Reconciler) begin() {
+	r.bell, r.veleros, r.pending, r.failed = make(chan struct{}, 1), map[string]*velero{}, map[loadKey]string{}, map[string]string{}
+	r.agents = newShelf("node-agents", r.bell, trimAgent, renewAgent)
+	r.leases = newShelf("leases", r.bell, trimReport, renewReport)
+	r.nodes = newShelf("nodes", r.bell, trimNode, renewNode)
+	r.targets = targets{pods: r.Core, claims: r.Core, known: map[types.UID]target{}}
+	r.fleet, r.notesFor, r.diagnosed = nil, 0, map[types.UID]diagnosed{}
+}
+
+func renewNode(was, is *corev1.Node) bool {
+	return !equality.Semantic.DeepEqual(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.Spec, is.Spec)
+}
+
+func (r *Reconciler) watch(ctx context.Context) {
+	r.watches.Go(func() { mirror.Run(ctx, r.nodes.name, r.nodes, r.Core.Nodes(), "") })
+	r.watches.Go(func() { mirror.Run(ctx, r.leases.name, r.leases, r.Leases.Leases(lease.Namespace), "") })
+	for _, namespace := range r.namespaces() {
+		r.watches.Go(func() { mirror.Run(ctx, r.agents.name, r.agents, r.Core.Pods(namespace), roleAgent) })
+	}
+}
+
+// namespaces in which node-agents are looked for.
+func (r *Reconciler) namespaces() []string {
+	if len(r.Of) == 1 {
+		return []string{r.Of[0].Namespace}
+	}
+	return []string{corev1.NamespaceAll}
+}
+
+// look at all that is known, and do what is to be done.
+func (r *Reconciler) look(ctx context.Context) {
+	if !r.agents.full.Load() || !r.leases.full.Load() || !r.nodes.full.Load() {
+		return
+	}
+	s := r.Settings()
+	r.discover(s)
+	for namespace, v := range r.veleros {
+		r.tellFailure(namespace, r.prepare(ctx, v))
+	}
+	if ctx.Err() != nil || !r.caughtUp() {
+		return
+	}
+	in, objects := r.input(ctx, s)
+	d := vgdp.Decide(in)
+	if r.guard(ctx, s, &in, &d) {
+		r.ring() // tickets of a new epoch
+		return
+	}
+	r.count()
+	r.tryGates(ctx, &in, objects)
+	list, err := edits(&d, in.Time)
+	if err != nil {
+		r.Log.Error("nothing is written", "error", err)
+		return
+	}
+	list = append(list, r.overAge(in.Time, &in)...)
+	list = append(list, r.diagnose(ctx, &in, objects, s.DiagnoseAfter)...)
+	r.report(&in, &d)
+	r.write(ctx, list, objects)
+}
+
+func (r *Reconciler) ring() {
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+}
+
+// discover the Veleros: those that are configured, or that have a node-agent.
+func (r *Reconciler) discover(s Settings) {
+	if !s.Enabled {
+		return
+	}
+	of := r.Of
+	if len(of) == 0 {
+		for _, a := range r.agents.all() {
+			of = append(of, Velero{Namespace: a.Namespace})
+		}
+	}
+	for _, o := range of {
+		if r.veleros[o.Namespace] == nil {
+			r.veleros[o.Namespace] = r.newVelero(o)
+			r.Log.Info("velero's loads are looked after", "velero", o.Namespace)
+		}
+	}
+}
+
+// caughtUp tells whether all that was written is known again: until then it
+// would be decided about a second time.
+func (r *Reconciler) caughtUp() bool {
+	for key, version := range r.pending {
+		o, there := r.veleros[key.namespace].loads[key.kind].get(key.namespace, key.name)
+		if there && older(o.ResourceVersion, version) {
+			return false
+		}
+		delete(r.pending, key)
+	}
+	return true
+}
+
+// guard writes the Gates as decided. It is true when tickets have a new epoch,
+// or none, so that it must be decided again.
+func (r *Reconciler) guard(ctx context.Context, s Settings, in *vgdp.Input, d *vgdp.Decision) (again bool) {
+	for namespace, v := range r.veleros {
+		if _, decided := in.Veleros[namespace]; !decided {
+			continue
+		}
+		was := v.keeper.epoch
+		v.wish = r.wishFor(v, s, in, d)
+		r.tellFailure(namespace, r.keep(ctx, v))
+		again = again || v.keeper.epoch != was
+	}
+	return again
+}
+
+// wishFor the Gates of a Velero.
+func (r *Reconciler) wishFor(v *velero, s Settings, in *vgdp.Input, d *vgdp.Decision) wish {
+	w := wish{limited: d.Limited[v.Namespace], holds: map[string]time.Time{}}
+	if !w.limited {
+		return w
+	}
+	for node, until := range d.Holds {
+		if in.Fleet.HasAgent(node, v.Namespace) {
+			w.holds[node] = until
+		}
+	}
+	w.steer = len(w.holds) > 0 && steerable(v, w.holds, in, d)
+	waiting := 0
+	for i := range d.Waiting {
+		if l := d.Waiting[i].Load; l.Namespace == v.Namespace && isNew(l) && (l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload) {
+			waiting++
+		}
+	}
+	// It ends at half of where it begins, or it would come and go with every load.
+	w.quiet = waiting > s.QuietAbove || v.wish.quiet && waiting > s.QuietAbove/2
+	return w
+}
+
+// steerable: each load whose pod may come now has a node left to go to.
+func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.Decision) bool {
+	stuck := func(l *vgdp.Load) bool {
+		return l.Namespace == v.Namespace && l.Node == "" && !slices.ContainsFunc(in.Fleet.Of(l).Nodes, func(node string) bool {
+			_, held := holds[node]
+			return !held
+		})
+	}
+	for i := range d.Admit {
+		if stuck(d.Admit[i].Load) {
+			return false
+		}
+	}
+	for i := range in.Loads {
+		if l := &in.Loads[i]; (l.Phase == vgdp.Accepted || isNew(l) && l.Ticket != nil) && stuck(l) {
+			return false
+		}
+	}
+	return true
+}
+
+// overAge are hidden loads that the policies hold no more: Velero's own again.
+func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
+	for i := range in.Loads {
+		l := &in.Loads[i]
+		if l.Held && isNew(l) && now.Sub(l.Created) >= gate.MaxHold {
+			list = append(list, edit{load: l, kind: KindRelease, mover: true, words: map[string]any{}})
+		}
+	}
+	return list
+}
+
+// Reports on each Velero, in order; nil before the first look, and where another
+// replica leads.
+func (r *Reconciler) Reports() []Report {
+	if list := r.reports.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// Tally counts what was done.
+func (r *Reconciler) Tally() *Tally { return &r.tally }
+
+// sortedVeleros by namespace.
+func (r *Reconciler) sortedVeleros() []*velero {
+	var list []*velero
+	for _, namespace := range slices.Sorted(maps.Keys(r.veleros)) {
+		list = append(list, r.veleros[namespace])
+	}
+	return list
+}

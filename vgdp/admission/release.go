@@ -1,0 +1,36 @@
+package admission
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// ReleasePatch is the JSON merge patch that takes all of ours off a load, for
+// whoever cleans up after a controller; nil: there is nothing. A hidden one gets
+// its data mover back. A user's priority stays.
+func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err error) {
+	was := u.GetAnnotations()
+	words := map[string]any{}
+	for _, word := range []string{gate.Admitted, gate.Started, gate.HeldDataMover, gate.Waiting, gate.Diagnosis} {
+		if _, there := was[word]; there {
+			words[word] = nil
+		}
+	}
+	patch := map[string]any{}
+	if hidden = fields(u.Object).text("spec", "datamover") == gate.HeldMover; hidden {
+		var original any // left out: Velero's own, and no other is ever hidden
+		if mover := was[gate.HeldDataMover]; mover != "" {
+			original = mover
+		}
+		patch["spec"] = map[string]any{"datamover": original}
+	}
+	if len(words) == 0 && !hidden {
+		return nil, false, nil
+	}
+	patch["metadata"] = map[string]any{"resourceVersion": u.GetResourceVersion(), "annotations": words}
+	body, err = json.Marshal(patch)
+	return body, hidden, err
+}

@@ -1,0 +1,151 @@
+package admission
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// Report is what the loads of one Velero are like.
+type Report struct {
+	// Namespace of the Velero.
+	Namespace string `json:"namespace"`
+	// Limited: loads need a ticket. Quiet: new ones are hidden. Epoch of the
+	// tickets; absent: there are none.
+	Limited bool  `json:"limited"`
+	Quiet   bool  `json:"quiet"`
+	Epoch   int64 `json:"epoch,omitempty"`
+	// PrepareLimit of loads that are Accepted, Prepared or have a ticket; absent:
+	// none. Slots are taken.
+	PrepareLimit int `json:"prepareQueueLength,omitempty"`
+	Slots        int `json:"slots"`
+	// Phases counts the loads that have not ended, by kind and phase.
+	Phases map[vgdp.Kind]map[vgdp.Phase]int `json:"phases"`
+	// Reasons counts those that wait by why.
+	Reasons map[vgdp.Code]int `json:"reasons"`
+	// Waiting in order, the first of them.
+	Waiting []Place `json:"waiting"`
+	// ConfigMap of the node-agents, what of it Velero does not do, why the last
+	// good one is in force, and how many node-agents started before it changed.
+	ConfigMap string   `json:"nodeAgentConfigMap,omitempty"`
+	Hints     []string `json:"hints,omitempty"`
+	Bad       string   `json:"configMapError,omitempty"`
+	Drift     int      `json:"nodeAgentsWithOlderConfiguration,omitempty"`
+	// Problem is why nothing is decided about it; absent: it is.
+	Problem string `json:"problem,omitempty"`
+	// Open is why its loads go on without tickets that they need; absent: they do
+	// not, or it is not known.
+	Open string `json:"gateOpen,omitempty"`
+	// Nodes that suffer and have an agent of this Velero.
+	Nodes []Node `json:"pressedNodes"`
+}
+
+// Node that suffers.
+type Node struct {
+	Name string `json:"name"`
+	// Budget of loads of all Veleros; absent: as many as are configured.
+	Budget    *int      `json:"budget,omitempty"`
+	HoldUntil time.Time `json:"holdUntil,omitzero"`
+	Why       string    `json:"reason"`
+}
+
+// Place of a load that waits.
+type Place struct {
+	Kind        vgdp.Kind  `json:"kind"`
+	Name        string     `json:"name"`
+	Phase       vgdp.Phase `json:"phase"`
+	Created     time.Time  `json:"created"`
+	WaitSeconds float64    `json:"waitSeconds"`
+	Backup      string     `json:"backup,omitempty"`
+	Reason      vgdp.Code  `json:"reason"`
+	BlockedBy   string     `json:"blockedBy,omitempty"`
+	Why         string     `json:"why"`
+	Hidden      bool       `json:"hidden,omitempty"`
+}
+
+// maxPlaces that are told of each Velero; all are counted.
+const maxPlaces = 1000
+
+// report what was decided.
+func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
+	reports := NewReports(in, d)
+	for i := range reports {
+		p := &reports[i]
+		v := r.veleros[p.Namespace]
+		p.Quiet, p.ConfigMap, p.Drift, p.Open = v.wish.quiet, v.config.name, v.config.drift, v.open
+		for _, h := range v.config.hints {
+			p.Hints = append(p.Hints, h.String())
+		}
+		if v.config.err != nil {
+			p.Bad = v.config.err.Error()
+		}
+	}
+	for _, v := range r.sortedVeleros() {
+		if _, decided := in.Veleros[v.Namespace]; !decided {
+			reports = append(reports, Report{Namespace: v.Namespace, Limited: v.wish.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(r.failed[v.Namespace], "its loads are not listed yet")})
+		}
+	}
+	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	r.reports.Store(&reports)
+}
+
+// NewReports of a decision, by namespace.
+func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
+	all := map[string]*Report{}
+	for namespace := range in.Veleros {
+		all[namespace] = newReport(in, d, namespace)
+	}
+	for i := range in.Loads {
+		all[in.Loads[i].Namespace].count(&in.Loads[i])
+	}
+	for i := range d.Waiting {
+		w := &d.Waiting[i]
+		p := all[w.Namespace]
+		p.Reasons[w.Wait.Code]++
+		if len(p.Waiting) < maxPlaces {
+			p.Waiting = append(p.Waiting, NewPlace(w, in.Time))
+		}
+	}
+	var list []Report
+	for _, p := range all {
+		list = append(list, *p)
+	}
+	return list
+}
+
+// newReport without its loads.
+func newReport(in *vgdp.Input, d *vgdp.Decision, namespace string) *Report {
+	v := in.Veleros[namespace]
+	p := &Report{
+		Namespace: namespace, Limited: d.Limited[namespace], Epoch: v.Epoch, PrepareLimit: v.PrepareLimit,
+		Phases: map[vgdp.Kind]map[vgdp.Phase]int{}, Reasons: map[vgdp.Code]int{}, Waiting: []Place{}, Nodes: []Node{},
+	}
+	for name, of := range in.Pressure {
+		if in.Fleet.HasAgent(name, namespace) {
+			p.Nodes = append(p.Nodes, Node{Name: name, Budget: of.Budget, HoldUntil: of.HoldUntil, Why: of.Why})
+		}
+	}
+	slices.SortFunc(p.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return p
+}
+
+func (p *Report) count(l *vgdp.Load) {
+	phase := cmp.Or(l.Phase, vgdp.New)
+	if p.Phases[l.Kind] == nil {
+		p.Phases[l.Kind] = map[vgdp.Phase]int{}
+	}
+	p.Phases[l.Kind][phase]++
+	if phase == vgdp.Accepted || phase == vgdp.Prepared || phase == vgdp.New && l.Ticket != nil && l.Ticket.Epoch == p.Epoch {
+		p.Slots++
+	}
+}
+
+// NewPlace of a load that waits.
+func NewPlace(w *vgdp.Waiting, now time.Time) Place {
+	return Place{
+		Kind: w.Kind, Name: w.Load.Name, Phase: cmp.Or(w.Phase, vgdp.New), Created: w.Created, WaitSeconds: now.Sub(w.Created).Seconds(),
+		Backup: w.Backup, Reason: w.Wait.Code, BlockedBy: w.Wait.BlockedBy(), Why: w.Wait.Sentence(), Hidden: w.Held,
+	}
+}

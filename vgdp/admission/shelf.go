@@ -1,0 +1,125 @@
+package admission
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// shelf is what a reflector knows of one kind of object, trimmed.
+type shelf[T metav1.Object] struct {
+	name string
+	// trim an object to what is needed of it; one that is trimmed stays as it is.
+	trim func(object any) (T, error)
+	// renew takes over into an object what is remembered of the one before, and
+	// tells whether anybody wants to know that it has changed. nil: everybody.
+	renew func(was, is T) (news bool)
+	bell  chan<- struct{}
+
+	mu      sync.Mutex // guards items
+	items   map[string]T
+	full    atomic.Bool
+	changes atomic.Uint64 // those that somebody wants to know
+}
+
+func newShelf[T metav1.Object](name string, bell chan<- struct{}, trim func(any) (T, error), renew func(was, is T) bool) *shelf[T] {
+	return &shelf[T]{name: name, trim: trim, renew: renew, bell: bell, items: map[string]T{}}
+}
+
+// all items, in no order. They are never changed.
+func (s *shelf[T]) all() []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]T, 0, len(s.items))
+	for _, item := range s.items {
+		list = append(list, item)
+	}
+	return list
+}
+
+func (s *shelf[T]) get(namespace, name string) (item T, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	item, there = s.items[namespace+"/"+name]
+	return item, there
+}
+
+// Transformer makes the reflector keep no more of a list than of an event.
+func (s *shelf[T]) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) { return s.trim(o) }
+}
+
+// Add, Update and Delete are what a watch brings.
+func (s *shelf[T]) Add(o any) error { return s.Update(o) }
+
+// Update takes over an object.
+func (s *shelf[T]) Update(o any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news, err := s.put(s.items, o)
+	if news {
+		s.ring()
+	}
+	return err
+}
+
+// put an object into items, which may be those that come next.
+func (s *shelf[T]) put(items map[string]T, o any) (news bool, err error) {
+	is, err := s.trim(o)
+	if err != nil {
+		return false, err
+	}
+	key := is.GetNamespace() + "/" + is.GetName()
+	was, had := s.items[key]
+	items[key] = is
+	if !had || s.renew == nil {
+		return true, nil
+	}
+	return s.renew(was, is), nil
+}
+
+// Delete forgets an object.
+func (s *shelf[T]) Delete(o any) error {
+	is, err := s.trim(o)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.items, is.GetNamespace()+"/"+is.GetName())
+	s.ring()
+	return nil
+}
+
+// Replace takes over a whole list.
+func (s *shelf[T]) Replace(list []any, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := make(map[string]T, len(list))
+	for _, o := range list {
+		if _, err := s.put(items, o); err != nil {
+			return err
+		}
+	}
+	s.items = items
+	s.full.Store(true)
+	s.ring()
+	return nil
+}
+
+// Resync is of no use here.
+func (s *shelf[T]) Resync() error { return nil }
+
+func (s *shelf[T]) ring() {
+	s.changes.Add(1)
+	select {
+	case s.bell <- struct{}{}:
+	default: // it rings already
+	}
+}
+
+// strange is an object of a kind that nobody asked for.
+func strange(o any) error { return fmt.Errorf("%T is not of the kind that is watched", o) }

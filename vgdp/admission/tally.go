@@ -1,0 +1,87 @@
+package admission
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// Buckets of the waits from creation to the ticket, in seconds: from at once to
+// half a day.
+func Buckets() [12]float64 {
+	return [12]float64{0.5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 43200}
+}
+
+// Waits of the loads that this process let go.
+type Waits struct {
+	// Counts has how many were no longer than each of Buckets, and not longer
+	// than none of those before.
+	Counts [12]uint64
+	Count  uint64
+	Sum    time.Duration
+}
+
+func (w *Waits) add(d time.Duration) {
+	w.Count, w.Sum = w.Count+1, w.Sum+d
+	for i, limit := range Buckets() {
+		if d.Seconds() <= limit {
+			w.Counts[i]++
+			return
+		}
+	}
+}
+
+// Counts is what was done by this process.
+type Counts struct {
+	// Writes by what they were for.
+	Writes map[Kind]uint64
+	// Conflicts: somebody else was first. Failures: the API server did not do it.
+	Conflicts, Failures uint64
+	// Bypassed were accepted without a ticket while loads needed one.
+	Bypassed map[string]uint64 // by Velero
+	// Overdue were let go because their time under pressure was up.
+	Overdue uint64
+	// Waits by kind.
+	Waits map[vgdp.Kind]Waits
+}
+
+// Tally counts; its methods may be called from any goroutine.
+type Tally struct {
+	mu     sync.Mutex // guards counts
+	counts Counts
+}
+
+// Counts so far.
+func (t *Tally) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts
+	c.Writes, c.Waits, c.Bypassed = maps.Clone(c.Writes), maps.Clone(c.Waits), maps.Clone(c.Bypassed)
+	return c
+}
+
+func (t *Tally) change(do func(*Counts)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts.Writes == nil {
+		t.counts.Writes, t.counts.Waits, t.counts.Bypassed = map[Kind]uint64{}, map[vgdp.Kind]Waits{}, map[string]uint64{}
+	}
+	do(&t.counts)
+}
+
+func (t *Tally) missed()      { t.change(func(c *Counts) { c.Conflicts++ }) }
+func (t *Tally) failed()      { t.change(func(c *Counts) { c.Failures++ }) }
+func (t *Tally) overdue()     { t.change(func(c *Counts) { c.Overdue++ }) }
+func (t *Tally) wrote(k Kind) { t.change(func(c *Counts) { c.Writes[k]++ }) }
+
+func (t *Tally) bypassed(velero string) { t.change(func(c *Counts) { c.Bypassed[velero]++ }) }
+
+func (t *Tally) waited(k vgdp.Kind, d time.Duration) {
+	t.change(func(c *Counts) {
+		w := c.Waits[k]
+		w.add(d)
+		c.Waits[k] = w
+	})
+}

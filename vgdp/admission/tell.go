@@ -1,0 +1,114 @@
+package admission
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// Reasons of Events.
+const (
+	ReasonPressure = "LoadWaitsForPressure"
+	ReasonOverdue  = "LoadGoesDespitePressure"
+	ReasonNoNode   = "LoadHasNoNode"
+)
+
+func name(l *vgdp.Load) string { return string(l.Kind) + " " + l.Namespace + "/" + l.Name }
+
+// reference is a load as an Event names it.
+func reference(l *vgdp.Load) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: Resource(l.Kind).GroupVersion().String(), Kind: string(l.Kind), Namespace: l.Namespace, Name: l.Name, UID: types.UID(l.UID),
+	}
+}
+
+// done says of a write what somebody would ask about.
+func (r *Reconciler) done(e *edit) {
+	l := e.load
+	switch e.kind {
+	case KindAdmit:
+		waited := max(0, r.clock.now().Sub(l.Created))
+		r.tally.waited(l.Kind, waited)
+		r.Log.Info("load may be accepted", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
+		r.tellOverdue(e)
+	case KindStart:
+		r.Log.Info("load may start", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
+		r.tellOverdue(e)
+	case KindRevoke:
+		r.Log.Info("a ticket is taken back", "load", name(l), "reason", string(e.note.Reason))
+	case KindRelease:
+		r.Log.Info("a hidden load is handed back", "load", name(l))
+	case KindNote:
+		r.tellWait(e)
+	case KindDiagnose:
+		r.Log.Info("load is not prepared", "load", name(l), "diagnosis", e.words[gate.Diagnosis])
+	}
+}
+
+// tellOverdue names the clock that is stopped for.
+func (r *Reconciler) tellOverdue(e *edit) {
+	if !e.grant.Overdue {
+		return
+	}
+	r.tally.overdue()
+	l := e.load
+	clock := "Velero's 4h0m0s"
+	if l.Timeout > 0 {
+		clock = fmt.Sprintf("itemOperationTimeout %s of its Backup", l.Timeout)
+	}
+	r.Events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue,
+		fmt.Sprintf("it has waited for pressure for as long as it may: %s runs since %s", clock, l.Created.UTC().Format(time.RFC3339)))
+}
+
+func (r *Reconciler) tellWait(e *edit) {
+	if e.wait == nil {
+		return
+	}
+	r.Log.Info("load waits", "load", name(e.load), "reason", string(e.wait.Code), "blocked_by", e.wait.BlockedBy())
+	switch e.wait.Code {
+	case vgdp.CodePressure:
+		r.Events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
+	case vgdp.CodeNoNode:
+		r.Events.Event(reference(e.load), corev1.EventTypeWarning, ReasonNoNode, e.wait.Sentence())
+	case vgdp.CodeLimit, vgdp.CodeFull, vgdp.CodeNotYet, vgdp.CodeRetry, vgdp.CodeAgent:
+	}
+}
+
+// tellFailure logs what goes wrong with a Velero when it begins, changes and
+// ends.
+func (r *Reconciler) tellFailure(velero string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == r.failed[velero]:
+	case text == "":
+		r.Log.Info("the gate is kept again", "velero", velero)
+	default:
+		r.Log.Warn("the gate is not kept", "velero", velero, "error", err)
+	}
+	r.failed[velero] = text
+}
+
+// count who was accepted since the last look without a ticket that it needed.
+func (r *Reconciler) count() {
+	for _, v := range r.veleros {
+		for _, o := range v.whoAccepted() {
+			if v.needed(&o.Load, r.clock.now()) && (o.Load.Ticket == nil || o.Load.Ticket.Epoch != v.keeper.epoch) {
+				r.tally.bypassed(v.Namespace)
+				r.Log.Warn("a load was accepted without a ticket", "load", name(&o.Load))
+			}
+		}
+	}
+}
+
+// needed tells whether the policies ask a load for a ticket.
+func (v *velero) needed(l *vgdp.Load, now time.Time) bool {
+	return v.keeper.epoch > 0 && v.wish.limited && (l.Mover == "" || l.Mover == "velero") && now.Sub(l.Created) < gate.MaxHold
+}

@@ -1,0 +1,90 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// trialEvery is how often it is tried whether the gate holds.
+const trialEvery = 5 * time.Second
+
+// open is what is said when it does not.
+const open = "a load without a ticket would be accepted: gate.yaml is not applied, or the API server does not know the Gate's kind yet"
+
+// tryGates of the Veleros whose loads need tickets, by what a node-agent would do
+// to one that has none, as a dry run. While none waits it is not known, and
+// nothing is said.
+func (r *Reconciler) tryGates(ctx context.Context, in *vgdp.Input, objects map[string]*Object) {
+	for namespace, v := range r.veleros {
+		if !v.wish.limited || v.keeper.epoch == 0 {
+			v.open = ""
+			continue
+		}
+		if in.Time.Sub(v.tried) < trialEvery {
+			continue
+		}
+		for i := range in.Loads {
+			l := &in.Loads[i]
+			if l.Namespace == namespace && l.Ticket == nil && isNew(l) && !l.Cancel && !l.Deleted && v.needed(l, in.Time.Add(time.Minute)) {
+				v.tried = in.Time
+				known, passes := r.try(ctx, l, objects[l.UID])
+				r.tellTrial(v, known, passes)
+				break
+			}
+		}
+	}
+}
+
+// try to accept a load: whether it is known, and whether that would pass.
+func (r *Reconciler) try(ctx context.Context, l *vgdp.Load, o *Object) (known, passes bool) {
+	patch := map[string]any{
+		"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.HeldDataMover: nil}},
+		"status":   map[string]any{"phase": string(vgdp.Accepted)},
+	}
+	if l.Held {
+		patch["spec"] = map[string]any{"datamover": nil}
+	}
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return false, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err = r.Dynamic.Resource(Resource(l.Kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil:
+		return true, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "plimsoll-admit"):
+		return true, false
+	}
+	return false, false // it is another by now, or the API server is away
+}
+
+func (r *Reconciler) tellTrial(v *velero, known, passes bool) {
+	was := v.open
+	switch {
+	case !known:
+		return
+	case passes:
+		v.open = open
+	default:
+		v.open = ""
+	}
+	switch {
+	case v.open == was:
+	case passes:
+		r.Log.Warn("the gate is open", "velero", v.Namespace, "why", v.open)
+	default:
+		r.Log.Info("the gate holds", "velero", v.Namespace)
+	}
+}

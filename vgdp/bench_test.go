@@ -1,0 +1,105 @@
+package vgdp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// large is a cluster of so many nodes in 20 zones, a twelfth of them pressed, and
+// loads of 200 Backups: a half of them bound to nodes, the others to zones.
+func large(n, loads int) Input {
+	r := rand.New(rand.NewPCG(1, 1))
+	fleet := nodes(n, 4)
+	in := world(400, nil)
+	for i := range fleet {
+		fleet[i].Labels["zone"] = fmt.Sprint(i % 20)
+		if i%12 == 0 {
+			in.Pressure[fleet[i].Name] = Pressure{Budget: new(1), Why: "disk soft on nvme0n1"}
+		}
+	}
+	in.Fleet = NewFleet(fleet)
+	var places []Place
+	for zone := range 20 {
+		pv := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint(zone)}},
+		}}}}
+		places = append(places, NewPlace(nil, pv, nil))
+	}
+	kinds := []Kind{DataUpload, DataDownload, PodVolumeBackup, PodVolumeRestore}
+	for i := range loads {
+		l := load(fmt.Sprintf("l%05d", i), kinds[i%4], of(fmt.Sprint("b", r.IntN(200))), made(at(-time.Duration(r.IntN(3*3600))*time.Second)))
+		l.Scheduled = r.IntN(3) > 0
+		if l.bound() {
+			l.Node = fleet[r.IntN(n)].Name
+		} else {
+			l.Place = places[r.IntN(20)]
+		}
+		in.Loads = append(in.Loads, l)
+	}
+	return in
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, limit := range []int{4, 400, 0} {
+		b.Run(fmt.Sprintf("5000 nodes, 50000 loads, limit %d", limit), func(b *testing.B) {
+			in := large(5000, 50000)
+			in.Veleros["velero"] = Velero{Epoch: 7, PrepareLimit: limit}
+			b.ReportAllocs()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			start := cpuTime(b)
+			for b.Loop() {
+				Decide(in)
+			}
+			b.ReportMetric(float64((cpuTime(b)-start).Milliseconds())/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
+func BenchmarkFleet(b *testing.B) {
+	in := large(5000, 50000)
+	for b.Loop() {
+		in.Fleet = NewFleet(in.Fleet.nodes)
+		for i := range in.Loads {
+			in.Fleet.Of(&in.Loads[i])
+		}
+	}
+}
+
+// cpuTime of this thread: what others take from it does not count.
+func cpuTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u unix.Rusage
+	require.NoError(tb, unix.Getrusage(unix.RUSAGE_THREAD, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// The bound is twice what is promised.
+func TestADecisionForALargeClusterIsQuick(t *testing.T) {
+	size := 5000
+	if race {
+		size = 100
+	}
+	in := large(size, 10*size)
+	Decide(in) // the fleet finds out who can run where
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var took []time.Duration
+	for range 9 {
+		start := cpuTime(t)
+		Decide(in)
+		took = append(took, cpuTime(t)-start)
+	}
+	slices.Sort(took)
+	t.Logf("a decision for %d loads on %d nodes takes %v of a processor, from %v to %v", 10*size, size, took[4], took[0], took[8])
+	assert.Less(t, took[0], 100*time.Millisecond)
+}

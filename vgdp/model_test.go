@@ -1,0 +1,305 @@
+package vgdp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// model is admission once more, slow and plain: nothing is kept, all is counted
+// anew for each load, and the next one is looked for among all.
+type model struct {
+	in      Input
+	granted []Load // with a ticket, by this decision
+	shares  map[string]int
+}
+
+func (m *model) holds(l Load) bool {
+	return l.Ticket != nil && l.Ticket.Epoch == m.in.Veleros[l.Namespace].Epoch
+}
+
+func (m *model) builtin(l Load) bool { return l.Mover == "" || l.Mover == "velero" }
+
+// all that are on their way, those of this decision too.
+func (m *model) onTheirWay() (list []Load) {
+	for _, l := range m.in.Loads {
+		switch l.Phase {
+		case Accepted, Prepared, InProgress, Canceling:
+			if m.builtin(l) {
+				list = append(list, l)
+			}
+		case "", New:
+			if m.builtin(l) && m.holds(l) {
+				list = append(list, l)
+			}
+		}
+	}
+	return append(list, m.granted...)
+}
+
+func (m *model) slots(velero string) (n int) {
+	for _, l := range m.onTheirWay() {
+		if l.Namespace == velero && l.Phase != InProgress && l.Phase != Canceling {
+			n++
+		}
+	}
+	return n
+}
+
+// allowed on a node by pressure; -1: all that are configured.
+func (m *model) allowed(node Node) int {
+	configured := 0
+	for _, a := range node.Agents {
+		configured += a.Concurrency
+	}
+	p, pressed := m.in.Pressure[node.Name]
+	n := configured
+	switch {
+	case pressed && p.HoldUntil.After(m.in.Time):
+		n = 0
+	case pressed && p.Budget != nil:
+		n = max(1, *p.Budget)
+	}
+	if n >= configured {
+		return -1
+	}
+	return n
+}
+
+// spared by pressure.
+func (m *model) spared(l Load) bool {
+	if l.Kind == DataDownload || l.Kind == PodVolumeRestore || l.Kind == PodVolumeBackup && l.Hooks {
+		return true
+	}
+	longest := 30 * time.Minute
+	if l.Timeout > 0 && l.Timeout < 2*time.Hour {
+		longest = l.Timeout / 4
+	}
+	since := l.Note.PressureSince
+	return !since.IsZero() && m.in.Time.Sub(since) >= longest
+}
+
+func (m *model) delayed(l Load) bool {
+	delay := 30 * time.Second
+	for range l.Note.Unused - 1 {
+		delay = min(2*delay, 10*time.Minute)
+	}
+	return l.Note.Unused > 0 && m.in.Time.Before(l.Note.UnusedAt.Add(delay))
+}
+
+// on a node, of all Veleros and of one.
+func (m *model) on(node, velero string) (used, mine int) {
+	for _, o := range m.onTheirWay() {
+		if o.Node == node {
+			used++
+			if o.Namespace == velero {
+				mine++
+			}
+		}
+	}
+	return used, mine
+}
+
+// code is why a load that is bound to its node waits; empty: it does not.
+func (m *model) code(l Load) Code {
+	v := m.in.Veleros[l.Namespace]
+	switch {
+	case l.NotYet != "":
+		return CodeNotYet
+	case m.delayed(l):
+		return CodeRetry
+	}
+	i := slices.IndexFunc(m.in.Fleet.nodes, func(n Node) bool { return n.Name == l.Node })
+	if i < 0 || !m.in.Fleet.nodes[i].Agents[l.Namespace].Ready {
+		return CodeNoNode
+	}
+	node := m.in.Fleet.nodes[i]
+	agent := node.Agents[l.Namespace]
+	used, mine := m.on(l.Node, l.Namespace)
+	switch {
+	case v.PrepareLimit > 0 && m.slots(l.Namespace) >= v.PrepareLimit:
+		return CodeLimit
+	case agent.PrepareLimit > 0 && m.slots(l.Namespace) >= agent.PrepareLimit:
+		return CodeAgent
+	case v.PrepareLimit > 0 && mine >= agent.Concurrency:
+		return CodeFull
+	case m.allowed(node) >= 0 && used >= m.allowed(node) && !m.spared(l):
+		return CodePressure
+	}
+	return ""
+}
+
+func (m *model) limited(velero string) bool {
+	if m.in.Veleros[velero].PrepareLimit > 0 {
+		return true
+	}
+	return slices.ContainsFunc(m.in.Fleet.nodes, func(n Node) bool {
+		_, there := n.Agents[velero]
+		return there && m.allowed(n) >= 0
+	})
+}
+
+func (m *model) rank(l Load) int {
+	rank := 1
+	switch {
+	case l.Kind == PodVolumeBackup && l.Hooks:
+		rank = 8
+	case l.Priority != nil:
+		rank = max(-8, min(7, int(*l.Priority)))
+	case l.Kind == DataDownload || l.Kind == PodVolumeRestore:
+		rank = 4
+	case l.Scheduled:
+		rank = 0
+	}
+	for waited := m.in.Time.Sub(l.Created); waited >= time.Hour; waited -= time.Hour {
+		rank++
+	}
+	return rank
+}
+
+func (m *model) ahead(a, b Load) bool {
+	shareA, shareB := m.shares[a.Namespace+"/"+a.Backup], m.shares[b.Namespace+"/"+b.Backup]
+	switch {
+	case m.rank(a) != m.rank(b):
+		return m.rank(a) > m.rank(b)
+	case a.Note.Unused != b.Note.Unused:
+		return a.Note.Unused < b.Note.Unused
+	case shareA != shareB:
+		return shareA < shareB
+	case !a.Created.Equal(b.Created):
+		return a.Created.Before(b.Created)
+	}
+	return a.UID < b.UID
+}
+
+// decide is who is admitted, in order, and why the others wait.
+func (m *model) decide() (admit []string, waits map[string]Code) {
+	waits, m.shares = map[string]Code{}, map[string]int{}
+	for _, l := range m.onTheirWay() {
+		m.shares[l.Namespace+"/"+l.Backup]++
+	}
+	left := m.waiting()
+	for len(left) > 0 {
+		var l Load
+		if l, left = m.first(left); m.code(l) == "" {
+			admit = append(admit, l.UID)
+			m.granted = append(m.granted, l)
+			m.shares[l.Namespace+"/"+l.Backup]++
+			continue
+		}
+		waits[l.UID] = m.code(l)
+	}
+	return admit, waits
+}
+
+func (m *model) waiting() (list []Load) {
+	for _, l := range m.in.Loads {
+		if (l.Phase == "" || l.Phase == New) && m.builtin(l) && !m.holds(l) && !l.Cancel && !l.Deleted && m.limited(l.Namespace) {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// first of a list, and the others.
+func (m *model) first(list []Load) (Load, []Load) {
+	best := 0
+	for i := range list {
+		if m.ahead(list[i], list[best]) {
+			best = i
+		}
+	}
+	l := list[best]
+	return l, slices.Delete(list, best, best+1)
+}
+
+// start is who of the prepared ones on tight nodes may run.
+func (m *model) start() (starts []string) {
+	m.shares = map[string]int{} // a place on a node is nobody's share
+	for _, node := range m.in.Fleet.nodes {
+		running, left := m.prepared(node.Name)
+		for len(left) > 0 && m.allowed(node) >= 0 {
+			var l Load
+			l, left = m.first(left)
+			long := l.PreparedAt.IsZero() || !m.in.Time.Before(l.PreparedAt.Add(5*time.Minute))
+			if running < m.allowed(node) || long || m.spared(Load{Kind: l.Kind, Hooks: l.Hooks}) {
+				starts = append(starts, l.UID)
+				running++
+			}
+		}
+	}
+	return starts
+}
+
+// prepared ones of a node that may be let start, and how many run or were let.
+func (m *model) prepared(node string) (running int, left []Load) {
+	for _, l := range m.in.Loads {
+		v, known := m.in.Veleros[l.Namespace]
+		started := l.Started != nil && l.Started.Epoch == v.Epoch && l.Started.Node == l.Node
+		switch {
+		case l.Node != node || !known || !m.builtin(l):
+		case l.Phase == InProgress, l.Phase == Canceling, l.Phase == Prepared && started:
+			running++
+		case l.Phase == Prepared && !l.Cancel && !l.Deleted && !m.delayed(l):
+			left = append(left, l)
+		}
+	}
+	return running, left
+}
+
+// agree says what of a decision is not as it must be.
+func agree(in Input) error {
+	d := Decide(in)
+	m := model{in: in}
+	// Tickets that go back still count, and so the model knows nothing of them.
+	admit, waits := m.decide()
+	var gotAdmit []string
+	gotWaits := map[string]Code{}
+	for _, g := range d.Admit {
+		gotAdmit = append(gotAdmit, g.UID)
+	}
+	for _, w := range d.Waiting {
+		if w.Phase == Prepared {
+			continue
+		}
+		gotWaits[w.UID] = w.Wait.Code
+		if w.Wait.Sentence() == "" {
+			return fmt.Errorf("%s waits without a sentence: %s", w.UID, w.Wait.Code)
+		}
+	}
+	if !slices.Equal(admit, gotAdmit) {
+		return fmt.Errorf("admitted %v, the model %v", gotAdmit, admit)
+	}
+	if fmt.Sprint(waits) != fmt.Sprint(gotWaits) {
+		return fmt.Errorf("waits %v, the model %v", gotWaits, waits)
+	}
+	starts := m.start()
+	var gotStarts []string
+	for _, g := range d.Start {
+		gotStarts = append(gotStarts, g.UID)
+	}
+	if slices.Sort(starts); !slices.Equal(starts, slices.Sorted(slices.Values(gotStarts))) {
+		return fmt.Errorf("starts %v, the model %v", gotStarts, starts)
+	}
+	return nil
+}
+
+func TestAdmissionAgreesWithASlowObviousOne(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		require.NoError(t, agree(someWorld(r, r.IntN(24))), "seed %d", seed)
+	}
+}
+
+func FuzzAdmission(f *testing.F) {
+	f.Add(uint64(1), uint8(10))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) {
+		if err := agree(someWorld(rand.New(rand.NewPCG(seed, 2)), int(n%60))); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package vgdp
+
+import (
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// leastPart of a pressed resource that movers must use together to be slowed
+// down for it: less gives nobody relief.
+const leastPart = 0.2
+
+// Movers are the pods of data movers that run here, by their cgroups. A pod that
+// is being prepared counts as well: what it is prepared for comes at once.
+func Movers(s *probes.Snapshot) map[string]*probes.WorkloadState {
+	movers := map[string]*probes.WorkloadState{}
+	for i := range s.Workloads {
+		if w := &s.Workloads[i]; w.Kind == probes.KindPod && w.Pod != nil && w.Pod.Mover {
+			movers[w.Cgroup] = w
+		}
+	}
+	return movers
+}
+
+// NewUsage is what the movers of a node use, and where it is pressed. Before are
+// the curbs of now: a mover whose pod is not known, because the agent has just
+// started, is alive as long as its cgroup is.
+func NewUsage(s *probes.Snapshot, l *plugins.Levels, before map[Target]Curb) Usage {
+	u := Usage{Time: l.Time, Rates: map[Target]Rates{}, Alive: map[string]bool{}, Disks: map[string]plugins.Level{}, Unseen: map[string]bool{}}
+	u.see(l)
+	movers := Movers(s)
+	for cgroup, w := range movers {
+		u.Alive[cgroup] = true
+		u.measure(s, w, movers)
+	}
+	for i := range s.Workloads {
+		if w := &s.Workloads[i]; w.Pod == nil && curbs(before, w.Cgroup) {
+			u.Alive[w.Cgroup] = true
+		}
+	}
+	return u
+}
+
+func curbs(list map[Target]Curb, mover string) bool {
+	for t := range list {
+		if t.Mover == mover {
+			return true
+		}
+	}
+	return false
+}
+
+// see takes the levels. Where one rule sees, it does not matter what another
+// lacks.
+func (u *Usage) see(l *plugins.Levels) {
+	seen := map[string]bool{}
+	for i := range l.Verdicts {
+		v := &l.Verdicts[i]
+		disk := ""
+		switch v.Resource {
+		case plugins.Disk:
+			disk = v.Scope
+			u.Disks[disk] = max(u.Disks[disk], v.Level)
+		case plugins.Memory, plugins.NetworkIO:
+			u.CPU = max(u.CPU, v.Level)
+		default:
+			continue
+		}
+		seen[disk] = seen[disk] || unseen(v) == ""
+	}
+	for disk, sees := range seen {
+		u.Unseen[disk] = !sees
+	}
+}
+
+// measure what a mover uses of what movers press: nobody is slowed down for
+// what others do.
+func (u *Usage) measure(s *probes.Snapshot, w *probes.WorkloadState, movers map[string]*probes.WorkloadState) {
+	r, ok := w.Rates.Get()
+	if !ok {
+		return
+	}
+	for _, io := range r.IO {
+		for i := range s.Disks {
+			if d := &s.Disks[i]; d.Number == io.Number && u.Disks[d.Name] > plugins.None && part(s, probes.SharedDisk, d.Name, movers) >= leastPart {
+				u.Rates[Target{w.Cgroup, d.Name}] = Rates{Read: io.ReadBytesPerSecond, Write: io.WrittenBytesPerSecond}
+			}
+		}
+	}
+	cores, known := r.CPUCores.Get()
+	if known && u.CPU > plugins.None && max(part(s, probes.SharedMemory, "", movers), part(s, probes.SharedNetwork, "", movers)) >= leastPart {
+		u.Rates[Target{Mover: w.Cgroup}] = Rates{CPU: cores}
+	}
+}
+
+// part of the traffic that is the movers', 0 to 1, as far as it is known. On
+// cgroup v1 what they write is not.
+func part(s *probes.Snapshot, resource probes.SharedResource, device string, movers map[string]*probes.WorkloadState) (sum float64) {
+	for _, c := range s.Contention {
+		if c.Resource != resource || device != "" && c.Device != device {
+			continue
+		}
+		for _, culprit := range c.Culprits {
+			if movers[culprit.Cgroup] != nil {
+				sum += culprit.Share
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,122 @@
+package vgdp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+const (
+	moverGroup   = "/kubepods/besteffort/pod1"
+	serviceGroup = "/kubepods/burstable/pod2"
+)
+
+// dock is a node on which a mover does three quarters of the traffic of sda and
+// takes most of the memory.
+func dock() *probes.Snapshot {
+	pod := func(cgroup string, mover bool, cores float64, io ...probes.WorkloadIORates) probes.WorkloadState {
+		return probes.WorkloadState{
+			Workload: probes.Workload{Cgroup: cgroup, Kind: probes.KindPod}, Pod: &probes.Pod{Name: "x", Mover: mover},
+			Rates: probes.Some(probes.WorkloadRates{CPUCores: probes.Some(cores), IO: io}),
+		}
+	}
+	culprit := func(cgroup string, share float64) probes.Culprit {
+		return probes.Culprit{Party: probes.Party{Cgroup: cgroup}, Share: share}
+	}
+	return &probes.Snapshot{
+		Time: noon,
+		Disks: []probes.DiskState{
+			{Disk: probes.Disk{Name: "sda", Number: "8:0"}}, {Disk: probes.Disk{Name: "sdb", Number: "8:16"}},
+		},
+		Workloads: []probes.WorkloadState{
+			pod(moverGroup, true, 2, probes.WorkloadIORates{Number: "8:0", ReadBytesPerSecond: 300, WrittenBytesPerSecond: 5}, probes.WorkloadIORates{Number: "8:16", ReadBytesPerSecond: 7}),
+			pod(serviceGroup, false, 1, probes.WorkloadIORates{Number: "8:0", ReadBytesPerSecond: 100}),
+		},
+		Contention: []probes.Contention{
+			{Resource: probes.SharedDisk, Device: "sda", Culprits: []probes.Culprit{culprit(moverGroup, 0.75), culprit(serviceGroup, 0.25)}},
+			{Resource: probes.SharedDisk, Device: "sdb", Culprits: []probes.Culprit{culprit(serviceGroup, 0.9), culprit(moverGroup, 0.1)}},
+			{Resource: probes.SharedMemory, Culprits: []probes.Culprit{culprit(moverGroup, 0.2)}},
+		},
+	}
+}
+
+func said(verdicts ...plugins.Verdict) *plugins.Levels {
+	return &plugins.Levels{Time: noon, Verdicts: verdicts}
+}
+
+func judged(r plugins.Resource, scope string, level plugins.Level) plugins.Verdict {
+	return plugins.Verdict{Resource: r, Scope: scope, Level: level}
+}
+
+func TestMoversAreMeasuredWhereTheyPress(t *testing.T) {
+	u := NewUsage(dock(), said(judged(plugins.Disk, "sda", plugins.Soft), judged(plugins.Disk, "sdb", plugins.Soft), judged(plugins.CPU, "node", plugins.Hard)), nil)
+	assert.Equal(t, map[Target]Rates{{moverGroup, "sda"}: {Read: 300, Write: 5}}, u.Rates, "on sdb it is others who press")
+	assert.Equal(t, map[string]plugins.Level{"sda": plugins.Soft, "sdb": plugins.Soft}, u.Disks)
+	assert.Equal(t, map[string]bool{moverGroup: true}, u.Alive)
+	assert.Equal(t, noon, u.Time)
+
+	assert.Empty(t, NewUsage(dock(), said(judged(plugins.Disk, "sda", plugins.None)), nil).Rates, "nothing is pressed")
+	u = NewUsage(dock(), said(judged(plugins.Memory, "node", plugins.Hard)), nil)
+	assert.Equal(t, map[Target]Rates{{Mover: moverGroup}: {CPU: 2}}, u.Rates)
+	s := dock()
+	s.Contention[2].Culprits[0].Share = 0.19
+	assert.Empty(t, NewUsage(s, said(judged(plugins.Memory, "node", plugins.Hard)), nil).Rates)
+	s.Workloads[0].Rates = probes.Opt[probes.WorkloadRates]{}
+	assert.Empty(t, NewUsage(s, said(judged(plugins.Disk, "sda", plugins.Soft)), nil).Rates, "what was not measured is not there")
+}
+
+func TestACurbOutlivesThatNobodySeesWhetherThereIsPressure(t *testing.T) {
+	target := Target{moverGroup, "sda"}
+	curbs := map[Target]Curb{target: {Base: Rates{Read: 300}, Percent: 40, Changed: at(-time.Minute), Expires: at(time.Minute)}}
+	partial := judged(plugins.Disk, "sda", plugins.None)
+	partial.Partial = true
+	u := NewUsage(dock(), said(partial), curbs)
+	assert.True(t, u.Unseen["sda"])
+	after := Throttle(curbs, u)
+	assert.Equal(t, curbs, after, "neither released nor renewed")
+	u.Time = at(time.Minute)
+	assert.Empty(t, Throttle(curbs, u), "and it expires")
+
+	u = NewUsage(dock(), said(judged(plugins.Disk, "sda", plugins.None)), curbs)
+	assert.False(t, u.Unseen["sda"])
+	assert.Equal(t, 50, Throttle(curbs, u)[target].Percent)
+	absent := judged(plugins.Memory, "node", plugins.None)
+	absent.Absent = "no PSI"
+	assert.True(t, NewUsage(dock(), said(absent), nil).Unseen[""])
+	assert.False(t, NewUsage(dock(), said(absent, judged(plugins.NetworkIO, "eth0", plugins.None)), nil).Unseen[""], "one of the two sees")
+}
+
+func TestAMoverIsAliveAsLongAsItsCgroupUntilItsPodIsKnown(t *testing.T) {
+	curbs := map[Target]Curb{{moverGroup, "sda"}: {}}
+	s := dock()
+	s.Workloads[0].Pod = nil
+	assert.True(t, NewUsage(s, said(), curbs).Alive[moverGroup])
+	assert.Empty(t, NewUsage(s, said(), nil).Alive, "a pod that nobody knows is no mover")
+	s.Workloads[0].Pod = &probes.Pod{}
+	assert.False(t, NewUsage(s, said(), curbs).Alive[moverGroup], "it is no mover after all")
+	s.Workloads = nil
+	assert.False(t, NewUsage(s, said(), curbs).Alive[moverGroup])
+}
+
+func TestALevelCountsAlsoWhereNobodyCanBeNamed(t *testing.T) {
+	unnamed := judged(plugins.Disk, "sda", plugins.Soft)
+	unnamed.Absent = "what is usual for this disk is not learned yet"
+	s := NewStrain(said(unnamed))
+	assert.Equal(t, plugins.Soft, s.Level)
+	assert.Empty(t, s.Absent)
+	starting := judged(plugins.Disk, "sda", plugins.None)
+	starting.Partial = true
+	assert.Contains(t, NewStrain(said(starting)).Absent, "just started")
+	assert.Empty(t, NewStrain(said(starting, judged(plugins.Memory, "node", plugins.None))).Absent)
+}
+
+func TestAClockThatWasSetBackEndsWhatLiesInTheFuture(t *testing.T) {
+	b := Budget{Places: 1, Changed: at(time.Hour), HoldUntil: at(time.Hour)}
+	assert.Nil(t, b.Next(Strain{Time: noon, Configured: 4}).Pressure(noon))
+	u := NewUsage(dock(), said(), nil)
+	assert.Empty(t, Throttle(map[Target]Curb{{moverGroup, "sda"}: {Percent: 20, Changed: at(time.Hour), Expires: at(2 * time.Hour)}}, u))
+}

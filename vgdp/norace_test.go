@@ -1,0 +1,5 @@
+//go:build !race
+
+package vgdp
+
+const race = false

@@ -1,0 +1,191 @@
+package vgdp
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The ranks: who has the higher one goes first. A user's priority is a rank,
+// within the bounds.
+const (
+	RankScheduled = 0
+	RankManual    = 1
+	RankRestore   = 4
+	RankUrgent    = 8
+	// HighestPriority and LowestPriority that a user's may be: nothing goes before
+	// an application that stands still.
+	HighestPriority = RankUrgent - 1
+	LowestPriority  = -RankUrgent
+)
+
+// Aging is the time in which who waits rises by one rank. So nobody starves: it
+// is overtaken only by loads that were created less than (theirs - its own + 1)
+// times Aging after it, at most (RankUrgent - LowestPriority + 1) times.
+const Aging = time.Hour
+
+// rank of a load that waits, with what its waiting adds.
+func (l *Load) rank(now time.Time) int {
+	base := RankManual
+	switch {
+	case l.Priority != nil:
+		base = min(max(int(*l.Priority), LowestPriority), HighestPriority)
+	case l.restore():
+		base = RankRestore
+	case l.Scheduled:
+		base = RankScheduled
+	}
+	if l.urgent() {
+		base = RankUrgent
+	}
+	return base + int(max(0, now.Sub(l.Created))/Aging)
+}
+
+// standing is where a load comes in the order, as far as that is its own.
+type standing struct {
+	tier    int64 // the lower goes first: rank, then unused tickets
+	created int64
+	uid     *string
+	who     int // among the applicants
+}
+
+func (l *Load) standing(now time.Time, who int) standing {
+	tier := int64(-l.rank(now))<<32 + int64(l.Note.Unused)
+	return standing{tier: tier, created: l.Created.UnixNano(), uid: &l.UID, who: who}
+}
+
+func (s standing) compare(o standing) int {
+	switch {
+	case s.tier != o.tier:
+		return cmp.Compare(s.tier, o.tier)
+	case s.created != o.created:
+		return cmp.Compare(s.created, o.created)
+	}
+	return strings.Compare(*s.uid, *o.uid)
+}
+
+// applicant is a load that waits to be accepted, and what a decision needs to
+// know of it.
+type applicant struct {
+	load   *Load
+	velero *velero
+	backup *share
+	reach  *Reach
+	free   bool // of pressure
+	early  bool // it could not use a ticket now
+	place  int  // in the order, its Backup apart
+}
+
+// share of a Backup: how many of its loads are on their way.
+type share struct {
+	taken int
+	queue []*applicant // those of one tier that wait, in order
+	head  int          // the place of the first
+}
+
+// line is the applicants, handed out in order: by rank; those whose tickets were
+// not used behind the others; then of each Backup that has least on its way;
+// then by creation and UID.
+type line struct {
+	all   []applicant
+	rest  []standing // of all that are not in tied, in order
+	tied  shares     // those that are equal but for their Backups
+	front *share     // whose load was handed out last
+}
+
+func (r *room) line() *line {
+	type backup struct{ velero, name string }
+	shares := map[backup]*share{}
+	of := func(l *Load) *share {
+		key := backup{l.Namespace, l.Backup}
+		if shares[key] == nil {
+			shares[key] = &share{}
+		}
+		return shares[key]
+	}
+	n := len(r.in.Loads)
+	ln := &line{all: make([]applicant, 0, n), rest: make([]standing, 0, n)}
+	for i := range r.in.Loads {
+		l := &r.in.Loads[i]
+		v := r.veleros[l.Namespace]
+		switch {
+		case v == nil || !l.ours():
+		case l.running() || l.slot(v.Epoch):
+			of(l).taken++
+		case l.fresh() && v.limited && !l.leaving():
+			ln.rest = append(ln.rest, l.standing(r.in.Time, len(ln.all)))
+			ln.all = append(ln.all, applicant{
+				load: l, velero: v, backup: of(l), reach: r.in.Fleet.Of(l),
+				free: l.free(r.in.Time), early: r.in.early(l).Code != "",
+			})
+		}
+	}
+	slices.SortFunc(ln.rest, standing.compare)
+	for i := range ln.rest {
+		ln.all[ln.rest[i].who].place = i
+	}
+	return ln
+}
+
+// next in order; nil: none is left. took says whether the one before got a slot,
+// which counts for its Backup.
+func (ln *line) next(took bool) *applicant {
+	if f := ln.front; f != nil {
+		if took {
+			f.taken++
+		}
+		if f.queue = f.queue[1:]; len(f.queue) == 0 {
+			heap.Pop(&ln.tied)
+		} else {
+			f.head = f.queue[0].place
+			heap.Fix(&ln.tied, 0)
+		}
+		ln.front = nil
+	}
+	if len(ln.tied) == 0 && !ln.tie() {
+		return nil
+	}
+	ln.front = ln.tied[0]
+	return ln.front.queue[0]
+}
+
+// tie takes the next loads that only their Backups tell apart.
+func (ln *line) tie() bool {
+	n := 0
+	for n < len(ln.rest) && ln.rest[n].tier == ln.rest[0].tier {
+		a := &ln.all[ln.rest[n].who]
+		if len(a.backup.queue) == 0 {
+			a.backup.head = a.place
+			ln.tied = append(ln.tied, a.backup)
+		}
+		a.backup.queue = append(a.backup.queue, a)
+		n++
+	}
+	ln.rest = ln.rest[n:]
+	heap.Init(&ln.tied)
+	return n > 0
+}
+
+// shares is a heap: the Backup with least on its way first.
+type shares []*share
+
+func (s shares) Len() int      { return len(s) }
+func (s shares) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+func (s shares) Less(i, j int) bool {
+	if s[i].taken != s[j].taken {
+		return s[i].taken < s[j].taken
+	}
+	return s[i].head < s[j].head
+}
+
+// Push is heap's; every Backup is there from the beginning.
+func (s *shares) Push(x any) { *s = append(*s, x.(*share)) }
+
+// Pop is heap's.
+func (s *shares) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
+}

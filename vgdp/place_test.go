@@ -1,0 +1,118 @@
+package vgdp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func zone(values ...string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: values}}}
+}
+
+func TestThatNoLiveNodeWillDoIsSaidAtOnceAndWhy(t *testing.T) {
+	fleet := nodes(6, 1)
+	for i := range fleet {
+		fleet[i].Labels["zone"] = "a"
+	}
+	fleet[0].Labels["zone"] = "b"
+	fleet[1].Labels["kubernetes.io/os"] = "windows"
+	fleet[2].Unschedulable = true
+	fleet[3].Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+	fleet[4].Agents["velero"] = Agent{}
+	delete(fleet[5].Agents, "velero")
+	linux := PodAffinity(&OnOS(nil, false).NodeSelector, nil)
+	pv := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("a")}}
+	at := func(p Place) Load { return load("x", DataUpload, func(l *Load) { l.Place = p }) }
+
+	d := Decide(world(0, fleet, at(NewPlace(linux, pv, nil))))
+	assert.Empty(t, d.Waiting, "nothing is touched")
+	d = Decide(world(1, fleet, load("slot", DataUpload, in(Accepted)), at(NewPlace(linux, pv, nil))))
+	assert.Equal(t, map[string]Code{"x": CodeNoNode}, why(d), "also when no slot is free")
+	assert.Equal(t, "no node will do: loadAffinity or the operating system excludes 1, no node-agent is ready on 2, 1 cordoned, 1 tainted, the volume cannot be on 1",
+		d.Waiting[0].Wait.Sentence())
+
+	tolerant := []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	f := NewFleet(fleet)
+	x := at(NewPlace(linux, pv, tolerant))
+	assert.Equal(t, []string{"n4"}, f.Of(&x).Nodes)
+	x = at(NewPlace(PodAffinity(&OnOS(nil, true).NodeSelector, nil), nil, nil))
+	assert.Equal(t, []string{"n2"}, f.Of(&x).Nodes)
+	x = at(NewPlace(nil, AllowedTopologies([]corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b", "c"}}}}}), nil))
+	assert.Equal(t, []string{"n1"}, f.Of(&x).Nodes)
+	assert.Nil(t, AllowedTopologies(nil))
+	x = load("bound", PodVolumeBackup, on("n3"))
+	assert.Equal(t, []string{"n3"}, f.Of(&x).Nodes, "the scheduler has no say")
+	x.Node = "n5"
+	assert.Equal(t, "no node-agent is ready on 1", f.Of(&x).String())
+	x.Node = "n7"
+	assert.Equal(t, "the node it is bound to is gone", f.Of(&x).String())
+	x.Node = ""
+	assert.Equal(t, "there is no node", NewFleet(nil).Of(&x).String())
+	d = Decide(world(1, fleet, x))
+	assert.Equal(t, map[string]Code{"bound": CodeNotYet}, why(d))
+}
+
+func TestASelectorSelectsAsTheSchedulerDoes(t *testing.T) {
+	n := &Features{Name: "n1", Labels: map[string]string{"zone": "a", "size": "7"}}
+	of := func(key string, o corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: o, Values: values}
+	}
+	all := func(list ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: list}
+	}
+	for name, c := range map[string]struct {
+		terms []corev1.NodeSelectorTerm
+		want  bool
+	}{
+		"no term":                       {nil, false},
+		"an empty one":                  {[]corev1.NodeSelectorTerm{{}}, false},
+		"one of two":                    {[]corev1.NodeSelectorTerm{zone("b"), zone("a")}, true},
+		"all of one":                    {[]corev1.NodeSelectorTerm{all(of("zone", "In", "a"), of("size", "Gt", "8"))}, false},
+		"greater":                       {[]corev1.NodeSelectorTerm{all(of("size", "Gt", "6"))}, true},
+		"less":                          {[]corev1.NodeSelectorTerm{all(of("size", "Lt", "8"))}, true},
+		"not in, and it is not there":   {[]corev1.NodeSelectorTerm{all(of("os", "NotIn", "windows"))}, true},
+		"there":                         {[]corev1.NodeSelectorTerm{all(of("zone", "Exists"))}, true},
+		"not there":                     {[]corev1.NodeSelectorTerm{all(of("zone", "DoesNotExist"))}, false},
+		"an operator that is none":      {[]corev1.NodeSelectorTerm{all(of("zone", "Is", "a"))}, false},
+		"values that must not be":       {[]corev1.NodeSelectorTerm{all(of("gone", "DoesNotExist", "a"))}, false},
+		"none that is, and one that is": {[]corev1.NodeSelectorTerm{all(of("zone", "Is", "a")), zone("a")}, true},
+		"its name":                      {[]corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{of("metadata.name", "In", "n1")}}}, true},
+		"another name":                  {[]corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{of("metadata.name", "In", "n2")}}}, false},
+	} {
+		assert.Equal(t, c.want, newSelector(&corev1.NodeSelector{NodeSelectorTerms: c.terms}).selects(n), name)
+	}
+	assert.True(t, newSelector(nil).selects(n))
+}
+
+func TestTheOperatingSystemIsAddedToACopy(t *testing.T) {
+	a := &LoadAffinity{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+	got := terms(PodAffinity(&OnOS(a, true).NodeSelector, nil))[0].MatchExpressions
+	assert.Equal(t, []corev1.NodeSelectorRequirement{
+		{Key: "a", Operator: "In", Values: []string{"b"}}, {Key: "kubernetes.io/os", Operator: "In", Values: []string{"windows"}},
+	}, got)
+	assert.Empty(t, a.NodeSelector.MatchExpressions)
+}
+
+func TestOneLoadGoesOnForWhichNoNodeWillDoSoThatOneCanBeMade(t *testing.T) {
+	nowhere := func(l *Load) {
+		l.Place = NewPlace(nil, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("made on demand")}}, nil)
+	}
+	gone := load("gone", PodVolumeBackup, on("n9"), made(at(-time.Hour)))
+	loads := []Load{gone, load("x1", DataUpload, nowhere), load("x2", DataUpload, nowhere), load("y", DataUpload)}
+	d := Decide(world(4, nodes(1, 9), loads...))
+	assert.Equal(t, []string{"y", "x1"}, admitted(d), "it comes last, and nobody could accept what is bound to a node that is gone")
+	assert.Equal(t, map[string]Code{"gone": CodeNoNode, "x2": CodeNoNode}, why(d))
+	assert.Equal(t, []string{"y"}, admitted(Decide(world(1, nodes(1, 9), loads...))), "when a slot is left over")
+
+	loads[1].Ticket = &Ticket{Epoch: 7, At: noon}
+	d = Decide(world(4, nodes(1, 9), loads...))
+	assert.Equal(t, []string{"y"}, admitted(d))
+	assert.Empty(t, d.Revoke)
+	loads[1].Phase = Accepted
+	assert.Equal(t, []string{"y"}, admitted(Decide(world(4, nodes(1, 9), loads...))))
+	assert.Len(t, Decide(pressed(world(0, nodes(1, 9), loads...), "n1", tight(1))).Admit, 2, "where slots are not scarce all may: x2 and y")
+}

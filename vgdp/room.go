@@ -1,0 +1,238 @@
+package vgdp
+
+import (
+	"cmp"
+	"slices"
+)
+
+// room is what is left of slots and of places on nodes while a decision is made.
+type room struct {
+	in      *Input
+	veleros map[string]*velero
+	// By node: how many loads pressure allows, and whether that is fewer than are
+	// configured; how many run or will, and how many run now.
+	allowed       []int
+	tight         []bool
+	used, running []int
+	first         []*Load // that uses it, the longest there
+
+	tickets   []*Load // to be accepted, the oldest first
+	prepared  []*Load // on tight nodes, and not let start
+	unstarted []*Load // let start, and they do not
+	seats     map[seatKey]*seats
+}
+
+// velero is what is left of one installation's.
+type velero struct {
+	Velero
+	limited bool
+	// slots that are taken; of them loads that node-agents count, and tickets that
+	// stay.
+	slots, labelled, kept int
+	homeless              int     // in a slot, and no node will do for them
+	longest               *Load   // in a slot
+	mine                  []int   // by node: how many of its loads run or will
+	agents                []Agent // by node
+	agentLimit            int     // the highest that its node-agents have from their start
+}
+
+func newRoom(in *Input) *room {
+	n := len(in.Fleet.nodes)
+	r := &room{
+		in: in, veleros: map[string]*velero{}, allowed: make([]int, n), tight: make([]bool, n),
+		used: make([]int, n), running: make([]int, n), first: make([]*Load, n), seats: map[seatKey]*seats{},
+	}
+	for namespace, v := range in.Veleros {
+		r.veleros[namespace] = &velero{
+			Velero: v, limited: v.PrepareLimit > 0, mine: make([]int, n),
+			agents: in.Fleet.agentsOf(namespace), agentLimit: in.Fleet.prepare[namespace],
+		}
+	}
+	r.press()
+	r.count()
+	return r
+}
+
+// press the nodes, and limit the Veleros that have agents on pressed ones.
+func (r *room) press() {
+	for name, p := range r.in.Pressure {
+		i, there := r.in.Fleet.index[name]
+		switch {
+		case !there:
+			continue
+		case r.in.Time.Before(p.HoldUntil):
+			r.allowed[i] = 0
+		case p.Budget != nil:
+			r.allowed[i] = max(Floor, *p.Budget)
+		default:
+			continue
+		}
+		agents := r.in.Fleet.nodes[i].Agents
+		configured := 0
+		for _, a := range agents {
+			configured += a.Concurrency
+		}
+		r.tight[i] = r.allowed[i] < configured
+		for namespace := range agents {
+			if v := r.veleros[namespace]; v != nil && r.tight[i] {
+				v.limited = true
+			}
+		}
+	}
+}
+
+// count what all loads that are on their way have.
+func (r *room) count() {
+	var floating []*Load
+	for i := range r.in.Loads {
+		l := &r.in.Loads[i]
+		v := r.veleros[l.Namespace]
+		if v == nil || !l.ours() || !l.running() && !l.slot(v.Epoch) {
+			continue
+		}
+		if !l.running() {
+			v.slot(l)
+		}
+		node, there := r.in.Fleet.index[l.Node]
+		switch {
+		case l.fresh():
+			if v.limited {
+				r.tickets = append(r.tickets, l)
+			}
+		case !there:
+			floating = append(floating, l)
+		default:
+			r.use(v, l, node)
+			r.runs(v, l, node)
+		}
+	}
+	slices.SortFunc(r.tickets, func(a, b *Load) int {
+		return cmp.Or(a.Ticket.At.Compare(b.Ticket.At), cmp.Compare(a.UID, b.UID))
+	})
+	slices.SortFunc(floating, func(a, b *Load) int { return cmp.Compare(a.UID, b.UID) })
+	for _, l := range floating {
+		v := r.veleros[l.Namespace]
+		if r.seat(v, l, r.in.Fleet.Of(l), true) == CodeNoNode {
+			v.homeless++
+		}
+	}
+}
+
+func (v *velero) slot(l *Load) {
+	v.slots++
+	if l.preparing() {
+		v.labelled++
+	}
+	if v.longest == nil || l.before(v.longest) {
+		v.longest = l
+	}
+}
+
+func (l *Load) before(o *Load) bool {
+	if !l.Created.Equal(o.Created) {
+		return l.Created.Before(o.Created)
+	}
+	return l.UID < o.UID
+}
+
+func (r *room) use(v *velero, l *Load, node int) {
+	r.used[node]++
+	v.mine[node]++
+	if r.first[node] == nil || l.before(r.first[node]) {
+		r.first[node] = l
+	}
+}
+
+// runs counts who runs on a node or was let; who is prepared on a tight one
+// waits to be.
+func (r *room) runs(v *velero, l *Load, node int) {
+	started := l.Phase == Prepared && l.Started != nil && l.Started.Epoch == v.Epoch && l.Started.Node == l.Node
+	switch {
+	case l.running():
+		r.running[node]++
+	case started:
+		r.running[node]++
+		if !r.in.Time.Before(l.Started.At.Add(TicketLife)) {
+			r.unstarted = append(r.unstarted, l)
+		}
+	case l.Phase == Prepared && r.tight[node] && !l.leaving():
+		r.prepared = append(r.prepared, l)
+	}
+}
+
+// stale says why a ticket must go back; empty: it stays. Either way its load
+// has its slot and its place as long as it has the ticket.
+func (r *room) stale(l *Load) Code {
+	v, reach := r.veleros[l.Namespace], r.in.Fleet.Of(l)
+	fits := r.seat(v, l, reach, l.free(r.in.Time))
+	if node, there := r.in.Fleet.index[l.Node]; fits != "" && there {
+		r.use(v, l, node)
+	}
+	switch {
+	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
+		return CodeRetry
+	case v.PrepareLimit > 0 && v.labelled+v.kept >= v.PrepareLimit:
+		return CodeLimit
+	case l.leaving(): // Velero cancels it before it accepts it
+	case l.Node != "" && (fits == CodePressure || fits == CodeNoNode): // another can go elsewhere
+		return fits
+	case fits == CodeNoNode:
+		v.homeless++
+	}
+	v.kept++
+	return ""
+}
+
+// take a slot and a place for who waits, or say what is missing.
+func (r *room) take(a *applicant) Wait {
+	v := a.velero
+	switch {
+	case len(a.reach.nodes) > 0:
+	case v.PrepareLimit == 0 && a.load.Node == "": // it takes nothing from anybody
+		return Wait{}
+	default:
+		return Wait{Code: CodeNoNode, reach: a.reach}
+	}
+	if v.PrepareLimit > 0 && v.slots >= v.PrepareLimit {
+		return Wait{Code: CodeLimit, By: v.longest, Count: v.PrepareLimit}
+	}
+	limit := v.agentLimit
+	if a.reach.bound {
+		limit = v.agents[a.reach.nodes[0]].PrepareLimit
+	}
+	if limit > 0 && v.slots >= limit {
+		return Wait{Code: CodeAgent, Node: a.load.Node, Count: limit}
+	}
+	if code := r.seat(v, a.load, a.reach, a.free); code != "" {
+		return r.nowhere(a, code)
+	}
+	v.slot(a.load)
+	return Wait{}
+}
+
+// nowhere is there a place: the first that was found so stands for all.
+func (r *room) nowhere(a *applicant, code Code) Wait {
+	node := a.reach.nodes[0]
+	if !a.reach.bound {
+		s := r.seatsFor(a.velero, a.reach, a.free)
+		if node = s.full; code == CodePressure {
+			node = s.pressed
+		}
+	}
+	name := r.in.Fleet.nodes[node].Name
+	wait := Wait{Code: code, Count: len(a.reach.nodes), Node: name, By: r.first[node]}
+	if code == CodePressure {
+		wait.By = nil // the node is what it waits for, whoever uses it
+		wait.Detail, wait.Since = r.in.Pressure[name].Why, a.load.Note.PressureSince
+		if wait.Since.IsZero() {
+			wait.Since = r.in.Time
+		}
+		wait.Until = wait.Since.Add(a.load.longest())
+	}
+	return wait
+}
+
+// suffering: each node that it could run on does.
+func (r *room) suffering(reach *Reach) bool {
+	return len(reach.nodes) > 0 && !slices.ContainsFunc(reach.nodes, func(i int) bool { return !r.tight[i] })
+}

@@ -1,0 +1,40 @@
+package vgdp
+
+import "slices"
+
+// start says who of those prepared on tight nodes may run. On all others Velero
+// starts by itself.
+func (d *decider) start() {
+	list := make([]standing, 0, len(d.room.prepared))
+	for i, l := range d.room.prepared {
+		list = append(list, l.standing(d.in.Time, i))
+	}
+	slices.SortFunc(list, standing.compare)
+	for _, s := range list {
+		l := d.room.prepared[s.who]
+		if wait := d.startWait(l); wait.Code != "" {
+			d.out.Waiting = append(d.out.Waiting, Waiting{l, wait})
+			continue
+		}
+		node := d.in.Fleet.index[l.Node]
+		d.out.Start = append(d.out.Start, Grant{
+			Load: l, Ticket: Ticket{Node: l.Node, Epoch: d.in.Veleros[l.Namespace].Epoch, At: d.in.Time},
+			Overdue: !l.spared() && d.room.running[node] >= d.room.allowed[node],
+		})
+		d.room.running[node]++
+	}
+}
+
+func (d *decider) startWait(l *Load) Wait {
+	node := d.in.Fleet.index[l.Node]
+	if at := l.retry(); d.in.Time.Before(at) {
+		return Wait{Code: CodeRetry, Until: at}
+	}
+	if l.free(d.in.Time) || d.room.running[node] < d.room.allowed[node] {
+		return Wait{}
+	}
+	return Wait{
+		Code: CodePressure, Node: l.Node, Count: 1, Detail: d.in.Pressure[l.Node].Why,
+		Since: l.prepared(), Until: l.prepared().Add(LongestStart),
+	}
+}

@@ -1,0 +1,71 @@
+package vgdp
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The times after which a load that does not move is stuck.
+const (
+	// UnnoticedAfter: node-agents look at all that they watch once a minute.
+	UnnoticedAfter = 2 * time.Minute
+	// UnstartedAfter: a prepared load is tried every 5 s.
+	UnstartedAfter = 10 * time.Minute
+)
+
+// Stuck is a load that will not go on by itself.
+type Stuck struct {
+	Why string
+	// Touch is what to write to, so that Velero looks at it again: pod or load;
+	// empty: that helps nobody.
+	Touch string
+}
+
+// StuckAt says whether a load is stuck, given its pod (nil: it has none), and
+// how long that has run. room tells whether its node could run one more, and
+// held whether we hold it. The zero value: it is not.
+func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
+	node := l.Node
+	if f.Pod != nil && f.Pod.Spec.NodeName != "" {
+		node = f.Pod.Spec.NodeName
+	}
+	switch {
+	case (l.preparing() || l.running()) && node != "" && f.AgentMissing:
+		return Stuck{Why: fmt.Sprintf("no node-agent is ready on node %s, and nobody else goes on with it", node)}
+	case l.Phase == Accepted && f.Pod != nil && ranFor(now, f.Pod) >= UnnoticedAfter:
+		// Velero hears of pods that change, not of those that are there when it starts.
+		return Stuck{Why: "its pod runs, and the node-agent has not noticed: it was restarted meanwhile", Touch: "pod"}
+	case l.Phase == Prepared && !held && room && now.Sub(l.prepared()) >= UnstartedAfter:
+		return Stuck{Why: fmt.Sprintf("it is prepared, its node %s has room, and the node-agent does not start it", node), Touch: "load"}
+	case l.running() && f.Pod == nil && !readFailed(f):
+		return Stuck{Why: "its pod is gone, which the node-agent does not see: cancel it"}
+	}
+	return Stuck{}
+}
+
+func ranFor(now time.Time, p *corev1.Pod) time.Duration {
+	if p.Status.Phase != corev1.PodRunning {
+		return 0
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return now.Sub(c.LastTransitionTime.Time)
+		}
+	}
+	if p.Status.StartTime == nil {
+		return 0
+	}
+	return now.Sub(p.Status.StartTime.Time)
+}
+
+// readFailed: that the pod is not there is not known.
+func readFailed(f *Facts) bool {
+	for _, e := range f.Errors {
+		if e.What == "pod" {
+			return true
+		}
+	}
+	return false
+}
