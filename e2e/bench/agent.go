@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// The goals of the whole agent.
+const (
+	scrapePeriod = 15 * time.Second
+	tickLimit    = 20 * time.Millisecond
+	memoryLimit  = 40 << 20
+)
+
+// cpuGoal is the CPU time a second that so many pods may cost; 0: no goal.
+func cpuGoal(pods, every int) time.Duration {
+	switch {
+	case pods == 250 && every == busy, pods == 1000 && every == idle:
+		return 3 * time.Millisecond
+	case pods == 1000:
+		return 12 * time.Millisecond
+	}
+	return 0
+}
+
+// agentConfig is the default one, but for where it may write and look.
+const agentConfig = `apiVersion: plimsoll.dev/v1alpha1
+kind: AgentConfiguration
+workloads: {roots: [%q]}
+api: {socket: %q}
+state: {dir: %q}
+web: {listenAddresses: [%q]}
+`
+
+// agent is the built program as it runs on a node.
+type agent struct {
+	*process
+	url   string
+	dir   string
+	first time.Duration   // how long the first tick took, in which everything is new
+	ticks []time.Duration // how long ticks took after it
+}
+
+// startAgent starts one that looks at the pods below root; more are its
+// further arguments, normally --standalone.
+func (b *bench) startAgent(ctx context.Context, w *world, root, more string, args ...string) (a *agent, err error) {
+	address, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a = &agent{url: "http://" + address + "/metrics"}
+	if a.dir, err = os.MkdirTemp("", ownPrefix); err != nil {
+		return nil, err
+	}
+	config := filepath.Join(a.dir, "agent.yaml")
+	text := fmt.Sprintf(agentConfig, root, filepath.Join(a.dir, "socket"), filepath.Join(a.dir, "state"), address) + more
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(a.dir))
+	}
+	a.process, err = w.startIn("agent", append([]string{b.plimsoll, "agent", "--config", config}, args...)...)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(a.dir))
+	}
+	if err := a.begin(ctx); err != nil {
+		return nil, errors.Join(err, a.end())
+	}
+	return a, nil
+}
+
+// end ends the agent and removes what it wrote.
+func (a *agent) end() error {
+	return errors.Join(a.process.end(), os.RemoveAll(a.dir))
+}
+
+// begin waits for the first tick.
+func (a *agent) begin(ctx context.Context) error {
+	if err := a.answers(ctx, a.url); err != nil {
+		return err
+	}
+	return until(ctx, "the first tick", func() error {
+		body, err := scrape(ctx, a.url)
+		if err != nil {
+			return err
+		}
+		seconds, err := metric(body, "plimsoll_tick_duration_seconds")
+		a.first = time.Duration(seconds * float64(time.Second))
+		return err
+	})
+}
+
+// lookAtTicks keeps how long each tick of a time took.
+func (a *agent) lookAtTicks(ctx context.Context, length time.Duration) error {
+	_, err := a.watch(ctx, a.url, length, time.Second, func(body []byte) error {
+		seconds, err := metric(body, "plimsoll_tick_duration_seconds")
+		a.ticks = append(a.ticks, time.Duration(seconds*float64(time.Second)))
+		return err
+	})
+	return err
+}
+
+// metric is the value of a series without labels.
+func metric(body []byte, name string) (float64, error) {
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(body)
+	if m == nil {
+		return 0, fmt.Errorf("no %s among the metrics", name)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+// wholeAgent measures the built program on the world's pods.
+func (b *bench) wholeAgent(ctx context.Context, w *world, every int) (rows []Row, used window, err error) {
+	b.say("the whole agent: %s, %s", podCount(len(w.pods)), pace(every))
+	a, err := b.startAgent(ctx, w, w.kubepods(), "", "--standalone")
+	if err != nil {
+		return nil, window{}, err
+	}
+	defer func() { err = errors.Join(err, a.end()) }()
+	what := fmt.Sprintf("the agent, %s, %s, 1 Hz", podCount(len(w.pods)), pace(every))
+	rows, used, err = a.measure(ctx, what, b.window)
+	if err != nil {
+		return nil, used, err
+	}
+	if limit := cpuGoal(len(w.pods), every); limit > 0 {
+		rows[0].Goal = AtMost(float64(limit), float64(used.perSecond()), short(limit)+" a second")
+	}
+	alone, err := everySecond(ctx, readable(w.place().fiveOfAll()), loopSeconds)
+	rows[0].Peer = "loop of the five files of each pod, once a second: " + short(alone) + " a second"
+	rows[0].Ratio = digits(over(used.perSecond(), alone)) + " ×"
+	return rows, used, err
+}
+
+// loopSeconds is how often the loop reads that is measured beside the agent.
+const loopSeconds = 10
+
+// measure looks at the ticks while the agent warms up, then at its CPU time
+// while it is scraped every 15 seconds, as a Prometheus does.
+func (a *agent) measure(ctx context.Context, what string, length time.Duration) ([]Row, window, error) {
+	if err := a.lookAtTicks(ctx, length*2); err != nil {
+		return nil, window{}, err
+	}
+	used, err := a.watch(ctx, a.url, length, scrapePeriod, unseen)
+	if err != nil {
+		return nil, used, err
+	}
+	slow := quantile(a.ticks, 0.99)
+	return []Row{
+		{What: what + ", scraped every 15 s: CPU", Ours: fmt.Sprintf("%s a second over %s", short(used.perSecond()), used.real.Round(time.Second))},
+		{
+			What: what + ": tick, p99", Ours: fmt.Sprintf("%s of %d ticks (median %s; the first of all %s)", short(slow), len(a.ticks), short(median(a.ticks)), short(a.first)),
+			Goal: AtMost(float64(tickLimit), float64(slow), short(tickLimit)),
+		},
+		{What: what + ": memory of its cgroup", Ours: fmt.Sprintf("%s (%s)", mebibytes(used.memory), used.parts)},
+	}, used, nil
+}
+
+func mebibytes(n uint64) string { return digits(float64(n)/(1<<20)) + " MiB" }

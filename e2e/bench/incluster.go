@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+// clusterNode is the Node that the agent belongs to.
+const clusterNode = "bench"
+
+// historyFilled is how long the agent's history grows, and a little more: its
+// memory is judged after that.
+const historyFilled = 130 * time.Second
+
+// clusterConfig is added to the agent's: a dry run would ask the API server,
+// and nobody is to be evicted for what this host does meanwhile.
+const clusterConfig = `kubernetes: {kubeconfig: %q, node: %q}
+eviction: {dryRun: true}
+`
+
+// inCluster measures the agent as a member of a real control plane, with as
+// many pods bound to its Node as the peers are measured at.
+func (b *bench) inCluster(ctx context.Context) (rows []Row, err error) {
+	b.say("a control plane with %d pods", b.clusterPods())
+	c, err := cluster.Start(ctx, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Apply(ctx, deploy.RBAC); err != nil {
+		return nil, err
+	}
+	if _, err := c.AddNode(ctx, clusterNode, nil); err != nil {
+		return nil, err
+	}
+	root := fmt.Sprintf("/%s%d-cluster", ownPrefix, os.Getpid())
+	kubelet, err := c.StandIn(ctx, clusterNode, root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, kubelet.Close()) }()
+	if err := b.clusterPodsRun(ctx, c); err != nil {
+		return nil, err
+	}
+	w, err := newWorld(b.load)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for _, dir := range (group{root, w.own.hierarchies[:1]}).dirs() {
+		for _, d := range dirsBelow(dir) {
+			signalAll(d, syscall.SIGUSR1)
+		}
+	}
+	return b.member(ctx, w, c, root)
+}
+
+func (b *bench) clusterPods() int { return min(peersAt, b.sizes[len(b.sizes)-1]) }
+
+// clusterPodsRun makes the pods and waits until all run.
+func (b *bench) clusterPodsRun(ctx context.Context, c *cluster.Cluster) error {
+	pods := c.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	for i := range b.clusterPods() {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "pod-" + strconv.Itoa(i), Labels: map[string]string{"app": "bench"}},
+			Spec: corev1.PodSpec{
+				NodeName:   clusterNode,
+				Containers: []corev1.Container{{Name: "load", Image: "none", Command: []string{b.load}, Env: []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "1"}}}},
+			},
+		}
+		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	return until(ctx, "the pods run", func() error {
+		list, err := pods.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return err
+		}
+		running := 0
+		for i := range list.Items {
+			if list.Items[i].Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if running < b.clusterPods() {
+			return fmt.Errorf("%d of %d do", running, b.clusterPods())
+		}
+		return nil
+	})
+}
+
+// member measures the agent until its history is full.
+func (b *bench) member(ctx context.Context, w *world, c *cluster.Cluster, root string) (rows []Row, err error) {
+	kubeconfig, err := c.ServiceAccount(ctx, "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: clusterNode})
+	if err != nil {
+		return nil, err
+	}
+	a, err := b.startAgent(ctx, w, root, fmt.Sprintf(clusterConfig, kubeconfig, clusterNode))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.end()) }()
+	fill := min(historyFilled, 4*b.window)
+	if _, err := a.watch(ctx, a.url, fill, scrapePeriod, unseen); err != nil {
+		return nil, err
+	}
+	what := fmt.Sprintf("the agent, cluster connected, %d pods, busy, after %s", b.clusterPods(), (fill + b.window*5/3).Round(time.Second))
+	rows, used, err := a.measure(ctx, what, b.window)
+	if err != nil {
+		return nil, err
+	}
+	rows[len(rows)-1].Goal = AtMost(memoryLimit, float64(used.memory), mebibytes(memoryLimit))
+	return rows, nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// smallest is a run of the smallest kind, whose document is returned.
+func smallest(t *testing.T, args ...string) (*bench, string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "benchmarks.md")
+	b, err := parse(append([]string{"-ticks", "2", "-o", out}, args...))
+	require.NoError(t, err)
+	require.NoError(t, b.run(t.Context()))
+	text, err := os.ReadFile(out)
+	require.NoError(t, err)
+	for _, r := range b.table {
+		assert.Empty(t, r.Goal.why, r.What)
+	}
+	return b, string(text)
+}
+
+func TestPodsAndTheHostAreMeasuredBesideTheirPeers(t *testing.T) {
+	b, text := smallest(t, "-sizes", "1,10", "-only", "recorded,host")
+	assert.Len(t, b.table, 3*4+1+1, "1 pod, 10 pods busy and idle, four rows each; allocations; the host")
+	for _, said := range []string{
+		"RECORDED v2 tree", "1 pod, busy", "10 pods, busy", "10 pods, 90 % idle", "bare loop of the same reads", "StatFiltered", "cgroup2 Stat", "allocations a tick",
+		"procfs", "Machine: ", "Linux ",
+	} {
+		assert.Contains(t, text, said)
+	}
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: pods get real cgroups")
+	}
+}
+
+func built(t *testing.T, pkg string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "program")
+	c := exec.Command("go", "build", "-buildvcs=false", "-o", out, pkg)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	said, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return out
+}
+
+func TestTheAgentIsMeasuredOnRealCgroupsAndNothingIsLeft(t *testing.T) {
+	needsRoot(t)
+	b, text := smallest(t, "-sizes", "1,2", "-only", "native,agent", "-window", "3s", "-load", built(t, "./load"), "-plimsoll", built(t, "../.."))
+	assert.Contains(t, text, "this host's cgroups")
+	assert.Contains(t, text, "the agent, 2 pods, busy, 1 Hz: memory of its cgroup")
+	for _, r := range b.table {
+		assert.NotEmpty(t, r.Ours, r.What)
+	}
+	w, err := newWorld("")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	for _, dir := range w.own.dirs() {
+		assert.NoDirExists(t, dir)
+	}
+}
+
+func TestALoadWorksWhenItIsToldTo(t *testing.T) {
+	needsRoot(t)
+	w, err := newWorld(built(t, "./load"))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
+	require.NoError(t, w.grow(t.Context(), 2))
+	used := func(i int) time.Duration {
+		cpu, err := w.pods[i].cpu()
+		require.NoError(t, err)
+		return cpu
+	}
+	require.NoError(t, w.work(t.Context(), idle))
+	first, other := used(0), used(1)
+	require.NoError(t, until(t.Context(), "the first works", func() error {
+		if used(0) < first+5*spinOfLoad {
+			return assert.AnError
+		}
+		return nil
+	}))
+	assert.Less(t, used(1)-other, 5*spinOfLoad, "the second rests")
+}
+
+// spinOfLoad is what one piece of a load's work takes at least.
+const spinOfLoad = 200 * time.Microsecond
+
+func TestCgroupsThatAKilledRunHasLeftAreRemoved(t *testing.T) {
+	needsRoot(t)
+	gone := exec.Command("true")
+	require.NoError(t, gone.Run())
+	w, err := newWorld("")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
+	left := group{"/" + ownPrefix + strconv.Itoa(gone.Process.Pid), w.own.hierarchies}
+	require.NoError(t, left.child("pods").make())
+	require.NoError(t, removeAbandoned(group{"/", w.own.hierarchies}))
+	for _, dir := range left.dirs() {
+		assert.NoDirExists(t, dir)
+	}
+	for _, dir := range w.own.dirs() {
+		assert.DirExists(t, dir, "whoever runs keeps his")
+	}
+}
+
+func TestARoundOfOuterPluginsIsMeasured(t *testing.T) {
+	b, text := smallest(t, "-sizes", "1,20", "-only", "outer", "-load", built(t, "./load"))
+	require.Len(t, b.table, 1)
+	assert.Contains(t, text, "a round of 10 outer plugins, 20 pods of 1.")
+	assert.Contains(t, text, "until all have answered")
+}

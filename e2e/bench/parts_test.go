@@ -1,0 +1,140 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func mounts(t *testing.T, text string) []hierarchy {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "mounts")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	all, err := hierarchies(file)
+	require.NoError(t, err)
+	return all
+}
+
+func TestHierarchiesAreThoseThatCount(t *testing.T) {
+	hybrid := mounts(t, `proc /proc proc rw 0 0
+cgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
+cgroup /cg/memory cgroup rw,memory 0 0
+cgroup /again/memory cgroup rw,memory 0 0
+cgroup /cg/systemd cgroup rw,name=systemd 0 0
+cgroup2 /cg/unified cgroup2 rw 0 0
+`)
+	g := group{"/kubepods/pod1", hybrid}
+	assert.Equal(t, []string{"/cg/cpu,cpuacct/kubepods/pod1", "/cg/memory/kubepods/pod1", "/cg/unified/kubepods/pod1"}, g.dirs())
+	assert.Equal(t, "/cg/memory/kubepods/pod1", g.in("memory"))
+	assert.Equal(t, "/cg/unified/kubepods/pod1", g.in("blkio"), "what v1 does not have is v2's")
+	assert.Equal(t, []string{
+		"/cg/cpu,cpuacct/kubepods/pod1/cpuacct.usage", "/cg/memory/kubepods/pod1/memory.usage_in_bytes",
+		"/cg/unified/kubepods/pod1/blkio.throttle.io_service_bytes_recursive",
+		"/cg/unified/kubepods/pod1/memory.pressure", "/cg/unified/kubepods/pod1/io.pressure",
+	}, g.five())
+	v2 := group{"/kubepods/pod1", mounts(t, "cgroup2 /cg cgroup2 rw,nsdelegate 0 0\n")}
+	assert.Equal(t, []string{
+		"/cg/kubepods/pod1/cpu.stat", "/cg/kubepods/pod1/memory.current", "/cg/kubepods/pod1/memory.pressure",
+		"/cg/kubepods/pod1/io.stat", "/cg/kubepods/pod1/io.pressure",
+	}, v2.five())
+	_, err := hierarchies(filepath.Join(t.TempDir(), "none"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestUsageIsReadFromV2AsWell(t *testing.T) {
+	dir := t.TempDir()
+	g := group{"/", []hierarchy{{dir: dir}}}
+	for name, text := range map[string]string{
+		"cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "memory.current": "41943040\n", "memory.stat": "anon 1048576\nfile 2097152\nanon_thp 1\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	cpu, err := g.cpu()
+	require.NoError(t, err)
+	assert.Equal(t, 1500*time.Microsecond, cpu)
+	memory, err := g.memory()
+	require.NoError(t, err)
+	assert.Equal(t, "40.0 MiB", mebibytes(memory))
+	assert.Equal(t, "anon 1.00 MiB, file 2.00 MiB", g.parts())
+}
+
+func TestTheGoalsOfTheAgentAreThoseOfItsSizes(t *testing.T) {
+	assert.Equal(t, 3*ms, cpuGoal(250, busy))
+	assert.Equal(t, 12*ms, cpuGoal(1000, busy))
+	assert.Equal(t, 3*ms, cpuGoal(1000, idle))
+	assert.Zero(t, cpuGoal(250, idle))
+	assert.Zero(t, cpuGoal(2, busy))
+}
+
+func TestCPUASecondIsOfTheTimeThatReallyPassed(t *testing.T) {
+	assert.Equal(t, 3*ms, window{cpu: 90 * ms, real: 30 * time.Second}.perSecond())
+}
+
+func TestTheTickIsReadFromTheMetrics(t *testing.T) {
+	body := []byte("# TYPE plimsoll_tick_duration_seconds gauge\nplimsoll_tick_duration_seconds 0.0025\n")
+	seconds, err := metric(body, "plimsoll_tick_duration_seconds")
+	require.NoError(t, err)
+	assert.InDelta(t, 0.0025, seconds, 1e-12)
+	_, err = metric(body, "plimsoll_ticks")
+	assert.ErrorContains(t, err, "no plimsoll_ticks")
+}
+
+const benchmarkOutput = `goos: linux
+BenchmarkMetrics/pods/text-2  600  0 ns/op  500000 ours-cpu-ns  10.0 peer/ours  5000000 peer-cpu-ns
+BenchmarkMetrics/pods/gzip-2  600  0 ns/op  2400000 ours-cpu-ns  4.00 peer/ours  10400000 peer-cpu-ns
+BenchmarkMetrics/pods/gzip-2  600  0 ns/op  2600000 ours-cpu-ns  5.00 peer/ours  12000000 peer-cpu-ns
+BenchmarkMetrics/pods/gzip-2  600  0 ns/op  9900000 ours-cpu-ns  1.00 peer/ours  9900000 peer-cpu-ns
+PASS
+`
+
+func TestABenchmarksRunsBecomeTheirMedian(t *testing.T) {
+	rows, err := textRows(benchmarkOutput)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	assert.Equal(t, Row{
+		What: "5,000 series scraped: pods/text", Ours: "500 µs", Peer: "client_golang: 5.00 ms", Ratio: "10.0 × cheaper",
+	}, rows[0])
+	assert.Equal(t, "2.60 ms", rows[1].Ours)
+	assert.Equal(t, "client_golang: 10.4 ms", rows[1].Peer)
+	assert.Equal(t, NotMet, rows[1].Goal.Verdict(), "the goal is of a scrape with gzip")
+	_, err = textRows("PASS\n")
+	assert.Error(t, err, "no numbers are no result")
+}
+
+func TestWhatIsAskedForIsChecked(t *testing.T) {
+	for _, args := range [][]string{{"-sizes", "0"}, {"-sizes", "a"}, {"-sizes", "250,1"}, {"-only", "everything"}} {
+		_, err := parse(args)
+		assert.Error(t, err, args)
+	}
+	b, err := parse([]string{"-only", "pods,host"})
+	require.NoError(t, err)
+	assert.Equal(t, []int{1, 250, 1000}, b.sizes)
+	assert.True(t, b.wants(secRecorded) && b.wants(secNative) && b.wants(secHost))
+	assert.False(t, b.wants(secAgent) || b.wants(secCluster) || b.wants(secText))
+	b, err = parse(nil)
+	require.NoError(t, err)
+	for _, name := range sectionNames() {
+		assert.True(t, b.wants(name), name)
+	}
+}
+
+func TestThePeersRecipeFollowsWhatIsPinned(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "cadvisor"), 0o700))
+	for _, name := range []string{"go.mod", "go.sum", "cadvisor/main.go"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	first, err := recipe(dir)
+	require.NoError(t, err)
+	again, err := recipe(dir)
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("another"), 0o600))
+	other, err := recipe(dir)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, other)
+}

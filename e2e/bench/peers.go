@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// nodeExporter measures node_exporter with its default collectors beside what
+// the agent used.
+func (b *bench) nodeExporter(ctx context.Context, w *world, ours window) (rows []Row, err error) {
+	b.say("node_exporter")
+	address, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	programs, err := b.peerPrograms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := w.startIn("node_exporter", filepath.Join(programs, "node_exporter"), "--web.listen-address="+address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.end()) }()
+	url := "http://" + address + "/metrics"
+	if err := p.answers(ctx, url); err != nil {
+		return nil, err
+	}
+	for _, every := range []time.Duration{time.Second, scrapePeriod} {
+		used, err := p.watch(ctx, url, max(b.window/2, 2*every), every, unseen)
+		if err != nil {
+			return nil, err
+		}
+		row := Row{
+			What: fmt.Sprintf("beside node_exporter scraped every %s", every), Ours: oursPerSecond(ours, len(w.pods)),
+			Peer: fmt.Sprintf("%s a scrape, %s a second; %s", short(used.cpu/time.Duration(max(used.scrapes, 1))), short(used.perSecond()), mebibytes(used.memory)),
+		}
+		if ours.cpu > 0 {
+			row.Ratio = cheaper(over(used.perSecond(), ours.perSecond()))
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func oursPerSecond(ours window, pods int) string {
+	if ours.cpu == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the whole agent, %d pods at 1 Hz: %s a second", pods, short(ours.perSecond()))
+}
+
+// cAdvisor measures cAdvisor's manager on the world's pods, once a second as we
+// sample.
+func (b *bench) cAdvisor(ctx context.Context, w *world, ours window) (rows []Row, err error) {
+	b.say("cAdvisor")
+	address, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	programs, err := b.peerPrograms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := w.startIn("cadvisor", filepath.Join(programs, "cadvisor"), "-listen", address, "-below", w.own.child("pods").path,
+		"-housekeeping_interval=1s", "-max_housekeeping_interval=1s", "-allow_dynamic_housekeeping=false", "-docker_only=false")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.end()) }()
+	url := "http://" + address + "/containers"
+	if err := p.answers(ctx, url); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, b.window/3); err != nil { // it finds them one by one
+		return nil, err
+	}
+	body, err := scrape(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	m := regexp.MustCompile(`^(\d+)\n$`).FindSubmatch(body)
+	if m == nil {
+		return nil, fmt.Errorf("cadvisor says %q", body)
+	}
+	containers, err := strconv.Atoi(string(m[1]))
+	if err != nil || containers < len(w.pods) {
+		return nil, errors.Join(fmt.Errorf("cadvisor sees %d cgroups of %d pods", containers, len(w.pods)), err)
+	}
+	used, err := p.watch(ctx, url, b.window, 2*b.window, unseen)
+	if err != nil {
+		return nil, err
+	}
+	row := Row{
+		What: "beside cAdvisor: CPU a cgroup and second", Peer: fmt.Sprintf("%s (%d cgroups, %s a second; %s)",
+			short(used.perSecond()/time.Duration(containers)), containers, short(used.perSecond()), mebibytes(used.memory)),
+	}
+	if ours.cpu > 0 {
+		row.Ours = fmt.Sprintf("%s a pod and second, %s a second in all", short(ours.perSecond()/time.Duration(len(w.pods))), short(ours.perSecond()))
+		row.Ratio = cheaper(over(used.perSecond(), ours.perSecond()))
+	}
+	return []Row{row}, nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+)
+
+func TestWhatIsReadIsSeen(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	for _, f := range []string{a, b} {
+		require.NoError(t, os.WriteFile(f, []byte("1"), 0o600))
+	}
+	below := filepath.Join(dir, "below")
+	require.NoError(t, os.Mkdir(below, 0o700))
+	seen, err := watchReads([]string{dir})
+	require.NoError(t, err)
+	defer seen.Close()
+	paths, err := seen.during(func() error {
+		for _, f := range []string{a, b, a} {
+			if _, err := os.ReadFile(f); err != nil {
+				return err
+			}
+		}
+		_, err := os.ReadDir(below)
+		return err
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{a, b, a}, paths, "to list a directory is not to read a file")
+
+	_, err = seen.during(func() error { return errOverflow })
+	require.ErrorIs(t, err, errOverflow, "a reader that fails has not been seen")
+}
+
+func TestTheBareLoopReadsWhatWasReadInThatTick(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	for _, f := range []string{a, b} {
+		require.NoError(t, os.WriteFile(f, []byte("1"), 0o600))
+	}
+	list := reads{{a}, {a, b, a}, nil}
+	loop := (&bare{files: func(tick int) []string { return list[tick] }}).contender("bare")
+	seen, err := watchReads([]string{dir})
+	require.NoError(t, err)
+	defer seen.Close()
+	for tick, files := range list {
+		var took time.Duration
+		paths, err := seen.during(func() (err error) { took, err = loop.measure(tick, 0); return err })
+		require.NoError(t, err)
+		// Once after it is opened, which does not count, and once that does.
+		var twice []string
+		for range 2 {
+			twice = append(twice, files...)
+		}
+		// The kernel tells the same twice in a row once, unless something else
+		// on this machine comes between.
+		assert.Equal(t, slices.Compact(twice), slices.Compact(paths))
+		assert.Equal(t, len(files) > 0, took > 0)
+	}
+	_, err = looping(filepath.Join(dir, "not there")).measure(0, 0)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.Equal(t, []string{a}, readable([]string{a, filepath.Join(dir, "not there")}))
+}
+
+func looping(file string) *contender {
+	return (&bare{files: func(int) []string { return []string{file} }}).contender("bare")
+}
+
+func TestMoreFilesThanMayBeOpenAreReadInParts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a")
+	require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
+	asked := 0
+	loop := (&bare{files: func(int) []string {
+		asked++
+		return slices.Repeat([]string{file}, 2*maxOpen+1)
+	}}).contender("bare")
+	took, err := loop.measure(0, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 1, asked)
+	assert.Greater(t, took, time.Duration(0))
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	assert.Less(t, len(open), maxOpen, "all are closed again")
+}
+
+func TestReadsATickLeavesOutTicksWithoutAny(t *testing.T) {
+	assert.InDelta(t, 3, reads{nil, {"a", "b"}, nil, {"a", "b", "c", "d"}}.perTick(), 1e-9)
+	assert.Zero(t, reads{}.perTick())
+}
+
+// The recorded pod with other numbers: what does not grow is as it was.
+func TestTheRecordedTreeIsWhatWasRecorded(t *testing.T) {
+	tree, err := newTree(2)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, tree.Close()) })
+	for _, f := range txtar.Parse(recordedPod).Files {
+		name := strings.Replace(f.Name, recordedUID, podUID(0), 1)
+		got, err := os.ReadFile(filepath.Join(tree.root, name))
+		require.NoError(t, err)
+		assert.Equal(t, string(f.Data), string(got), name)
+	}
+}
+
+func TestOnlyThePodsThatWorkChange(t *testing.T) {
+	tree, err := newTree(11)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, tree.Close()) })
+	read := func(i int, file string) string {
+		b, err := os.ReadFile(filepath.Join(tree.root, tree.pods[i], file))
+		require.NoError(t, err)
+		return string(b)
+	}
+	all := func() (list []string) {
+		for i := range 11 {
+			list = append(list, read(i, "cpu.stat")+read(i, "io.stat")+read(i, "memory.pressure")+read(i, "memory.current"))
+		}
+		return list
+	}
+	first := all()
+	assert.NotEqual(t, first[1], first[2], "pods differ")
+	require.NoError(t, tree.tick(idle))
+	second := all()
+	for i := range 11 {
+		assert.Equal(t, i%idle == 0, first[i] != second[i], i)
+	}
+	require.NoError(t, tree.tick(busy))
+	third := all()
+	for i := range 11 {
+		assert.NotEqual(t, second[i], third[i], i)
+	}
+	assert.Regexp(t, `^usage_usec 355\d{4}\n`, read(0, "cpu.stat"))
+	assert.Contains(t, read(0, "cpu.stat"), "\nnr_periods 75\n", "what is no time stays")
+	assert.Regexp(t, `(?m)^full avg10=\S+ avg60=\S+ avg300=\S+ total=\d+\n$`, read(0, "memory.pressure"))
+}
+
+func TestNumbersThatAreZeroStayZero(t *testing.T) {
+	parts, values := numbers("cpu.stat", "usage_usec 12\nthrottled_usec 0\nburst_usec 3\n")
+	assert.Equal(t, []string{"usage_usec ", "\nthrottled_usec 0\nburst_usec ", "\n"}, parts)
+	assert.Equal(t, []uint64{12, 3}, values)
+	_, values = numbers("memory.max", "4096\n")
+	assert.Empty(t, values, "a limit does not grow")
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// scrapeLimit is the goal of one scrape.
+const scrapeLimit = 2500 * time.Microsecond
+
+// metricsText runs the benchmark that turns 5,000 series into text beside
+// client_golang. It lives where the code is, which nobody else may know.
+func (b *bench) metricsText(ctx context.Context) ([]Row, error) {
+	b.say("5,000 series to text")
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkMetrics$", "-benchtime", fmt.Sprintf("%dx", 5*b.ticks), "-count", "3", "./daemon/web")
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("benchmark of daemon/web: %w: %s", err, out)
+	}
+	return textRows(string(out))
+}
+
+// textRows makes a row of each thing that the benchmark compared: the medians
+// of its runs.
+func textRows(out string) ([]Row, error) {
+	pattern := regexp.MustCompile(`(?m)^BenchmarkMetrics/(\S+?)(?:-\d+)?\s.*?(\S+) ours-cpu-ns.*?(\S+) peer-cpu-ns`)
+	ours, peer := map[string][]time.Duration{}, map[string][]time.Duration{}
+	var names []string
+	for _, m := range pattern.FindAllStringSubmatch(out, -1) {
+		name := m[1]
+		a, err := strconv.ParseFloat(m[2], 64)
+		b, peerErr := strconv.ParseFloat(m[3], 64)
+		if err = errors.Join(err, peerErr); err != nil {
+			return nil, fmt.Errorf("benchmark of daemon/web: %s: %w", name, err)
+		}
+		if ours[name] == nil {
+			names = append(names, name)
+		}
+		ours[name], peer[name] = append(ours[name], time.Duration(a)), append(peer[name], time.Duration(b))
+	}
+	if len(names) == 0 {
+		return nil, errors.New("benchmark of daemon/web: it printed no numbers")
+	}
+	var rows []Row
+	for _, name := range names {
+		rows = append(rows, textRow(name, median(ours[name]), median(peer[name])))
+	}
+	return rows, nil
+}
+
+func textRow(name string, ours, peer time.Duration) Row {
+	row := Row{
+		What: "5,000 series scraped: " + name, Ours: short(ours), Peer: "client_golang: " + short(peer),
+		Ratio: cheaper(over(peer, ours)),
+	}
+	if strings.HasSuffix(name, "gzip") {
+		row.Goal = AtMost(float64(scrapeLimit), float64(ours), short(scrapeLimit))
+	}
+	return row
+}
