@@ -1,0 +1,158 @@
+package chart_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestAReleaseIsInstalledChangedRolledBackAndLeavesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: pods get roots of their own")
+	}
+	w := newWorld(t)
+	w.hide()
+	before := w.all()
+	w.install()
+	w.reconfigure()
+	w.observe()
+	w.mark()
+	w.uninstall(before)
+	assert.Empty(t, w.marks())
+	w.installPlain()
+}
+
+// install by the default values: what is there is valid, and works.
+func (w *world) install() {
+	w.t.Helper()
+	w.run("install", "plimsoll", chart, "--create-namespace")
+	installed := objects(w.t, w.run("get", "manifest", "plimsoll"))
+	there := w.all()
+	for _, o := range installed {
+		assert.Contains(w.t, there, nameOf(o))
+	}
+	w.strictly(installed)
+	w.agent, w.controller = w.runs("agent", true), w.runs("controller", false)
+	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
+	w.becomes(w.controller, "plimsoll_leader", "1")
+	w.secured("baseline", "privileged (container")
+	w.secured("privileged", "")
+	found := w.doctor(true)
+	assert.Regexp(w.t, `PASS +rights `, found)
+	assert.Regexp(w.t, `PASS +heartbeat +plimsoll-node-lease/n1 is held by "n1"`, found)
+}
+
+// secured namespaces refuse pods that their level does not allow, for the reason
+// given; none: they take them.
+func (w *world) secured(level, refuses string) {
+	w.t.Helper()
+	label := fmt.Sprintf(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": %q}}}`, level)
+	_, err := w.c.Client.CoreV1().Namespaces().Patch(w.t.Context(), system, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+	require.NoError(w.t, err)
+	pods := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(system)
+	eventually(w.t, "the API server knows the level", func() error {
+		_, err := pods.Create(w.t.Context(), w.hook("test")[0], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if refuses == "" {
+			return err
+		}
+		if err == nil || !strings.Contains(err.Error(), refuses) {
+			return fmt.Errorf("want it refused for %q, got %v", refuses, err) //nolint:errorlint // no error is one here
+		}
+		return nil
+	})
+}
+
+// reconfigure and go back: no pod is made anew, and those there are follow.
+func (w *world) reconfigure() {
+	w.t.Helper()
+	first, err := w.beaten()
+	require.NoError(w.t, err)
+	generation := w.generation()
+	w.run("upgrade", "plimsoll", chart, "--reuse-values", "--set", "agent.config.eviction.dryRun=false,agent.config.log.level=debug,controller.config.vgdp.enabled=true")
+	w.agent.follow()
+	w.controller.follow()
+	w.becomes(w.agent, "plimsoll_eviction_dry_run", "0")
+	w.says(w.controller, "changed=[vgdp.enabled]")
+	w.run("rollback", "plimsoll", "1")
+	w.agent.follow()
+	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
+	assert.Equal(w.t, generation, w.generation())
+	eventually(w.t, "the heartbeat goes on", func() error {
+		now, err := w.beaten()
+		if err == nil && !now.After(first) {
+			err = fmt.Errorf("it was last at %s", now)
+		}
+		return err
+	})
+}
+
+// observe without any privilege: what is lost is named, and no more is.
+func (w *world) observe() {
+	w.t.Helper()
+	w.agent.end()
+	w.run("upgrade", "plimsoll", chart, "--reset-then-reuse-values", "--set", "profile=observe,agent.config.eviction.dryRun=false")
+	w.agent = w.runs("agent", false)
+	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
+	w.secured("baseline", "hostPath volumes")
+	w.secured("privileged", "")
+	found := w.doctor(false)
+	assert.Regexp(w.t, `WARN +user +uid 65532`, found)
+	assert.Regexp(w.t, `WARN +probe filesystems .* CAP_SYS_PTRACE`, found)
+	assert.Regexp(w.t, `WARN +pressure triggers +none can be armed`, found)
+	for _, seen := range []string{"pressure", "memory", "disks", "nics", "network", "workloads"} {
+		assert.Regexp(w.t, `PASS +probe `+seen+` `, found)
+	}
+}
+
+// installPlain is the same without helm.
+func (w *world) installPlain() {
+	w.t.Helper()
+	plain, err := os.ReadFile(filepath.Join(chart, "plimsoll.yaml"))
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.c.Apply(w.t.Context(), plain))
+	w.runs("agent", true)
+}
+
+// uninstall, and nothing is left.
+func (w *world) uninstall(before map[string]schema.GroupVersionResource) {
+	w.t.Helper()
+	after := w.hook("post-delete")
+	w.run("uninstall", "plimsoll", "--no-hooks", "--cascade", "foreground")
+	_ = w.agent.cmd.Process.Kill()
+	w.controller.end()
+	w.make(after)
+	k := contain(w.t, w.c, w.pod("release", false), w.host)
+	k.wait()
+	assert.Zero(w.t, k.cmd.ProcessState.ExitCode(), k.out.String())
+	require.NoError(w.t, w.c.Client.CoreV1().Namespaces().Delete(w.t.Context(), system, metav1.DeleteOptions{}))
+	all := w.all()
+	for _, o := range after { // as helm does when the hooks have succeeded
+		if o.GetNamespace() == "" {
+			require.NoError(w.t, w.client.Resource(all[nameOf(o)]).Delete(w.t.Context(), o.GetName(), metav1.DeleteOptions{}))
+		}
+	}
+	eventually(w.t, "all is as before", func() error {
+		var left []string
+		for name := range w.all() {
+			if _, was := before[name]; !was {
+				left = append(left, name)
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("left: %q", left)
+		}
+		return nil
+	})
+	now := w.all()
+	for name := range before {
+		assert.Contains(w.t, now, name)
+	}
+}

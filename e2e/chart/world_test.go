@@ -1,0 +1,257 @@
+package chart_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/velero"
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+const nodeName = "n1"
+
+// world is a cluster that the chart is installed in, and the containers of its
+// node.
+type world struct {
+	helm
+	c          *cluster.Cluster
+	client     dynamic.Interface
+	host       string // where pods keep what outlives them
+	controller *container
+	agent      *container
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c := cluster.New(t, cluster.Options{})
+	client, err := dynamic.NewForConfig(c.Admin)
+	require.NoError(t, err)
+	c.Node(t, nodeName)
+	return &world{helm: newHelm(t, c.Kubeconfig), c: c, client: client, host: t.TempDir()}
+}
+
+// all objects there are, by name, but for those that come and go by themselves.
+func (w *world) all() map[string]schema.GroupVersionResource {
+	w.t.Helper()
+	found, err := discovery.NewDiscoveryClientForConfig(w.c.Admin)
+	require.NoError(w.t, err)
+	groups, err := found.ServerPreferredResources()
+	require.NoError(w.t, err)
+	list := map[string]schema.GroupVersionResource{}
+	for _, group := range groups {
+		version, err := schema.ParseGroupVersion(group.GroupVersion)
+		require.NoError(w.t, err)
+		for _, r := range group.APIResources {
+			if r.Kind == "Event" || r.Kind == "Endpoints" || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
+				continue
+			}
+			of := version.WithResource(r.Name)
+			objects, err := w.client.Resource(of).List(w.t.Context(), metav1.ListOptions{})
+			if apierrors.IsNotFound(err) { // it has just gone
+				continue
+			}
+			require.NoError(w.t, err, of)
+			for i := range objects.Items {
+				list[nameOf(&objects.Items[i])] = of
+			}
+		}
+	}
+	return list
+}
+
+// strictly sends every object as the chart has it, for nothing to be written: the
+// API server refuses what it does not know.
+func (w *world) strictly(list []*unstructured.Unstructured) {
+	w.t.Helper()
+	kinds, err := restmapper.GetAPIGroupResources(w.c.Client.Discovery())
+	require.NoError(w.t, err)
+	mapper := restmapper.NewDiscoveryRESTMapper(kinds)
+	for _, o := range list {
+		kind := o.GroupVersionKind()
+		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		require.NoError(w.t, err)
+		body, err := json.Marshal(o)
+		require.NoError(w.t, err)
+		of := dynamic.ResourceInterface(w.client.Resource(mapping.Resource))
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			of = w.client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+		}
+		_, err = of.Patch(w.t.Context(), o.GetName(), types.MergePatchType, body,
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+		assert.NoError(w.t, err, nameOf(o))
+	}
+}
+
+// pod of ours that has a node and is not about to end; it is made soon. Whether
+// it shares its host's processes tells the profiles apart.
+func (w *world) pod(component string, hostPID bool) (pod *corev1.Pod) {
+	w.t.Helper()
+	eventually(w.t, "a pod of "+component, func() error {
+		list, err := w.c.Client.CoreV1().Pods(system).List(w.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if pod = &list.Items[i]; pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Spec.HostPID == hostPID {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d", len(list.Items))
+	})
+	return pod
+}
+
+// runs is a container of ours that has become ready.
+func (w *world) runs(component string, hostPID bool) *container {
+	w.t.Helper()
+	k := contain(w.t, w.c, w.pod(component, hostPID), w.host)
+	k.ready()
+	return k
+}
+
+// beaten is when the agent's Lease was renewed.
+func (w *world) beaten() (time.Time, error) {
+	l, err := w.c.Client.CoordinationV1().Leases("plimsoll-node-lease").Get(w.t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		return time.Time{}, err
+	}
+	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != nodeName || l.Spec.RenewTime == nil {
+		return time.Time{}, errors.New("nobody holds it")
+	}
+	return l.Spec.RenewTime.Time, nil
+}
+
+func (w *world) becomes(k *container, metric, want string) {
+	w.t.Helper()
+	eventually(w.t, metric+" is "+want, func() error {
+		if have := k.metric(metric); have != want {
+			return fmt.Errorf("it is %q", have)
+		}
+		return nil
+	})
+}
+
+func (w *world) says(k *container, what string) {
+	w.t.Helper()
+	eventually(w.t, "it says "+what, func() error {
+		if !strings.Contains(k.out.String(), what) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func (w *world) generation() int64 {
+	w.t.Helper()
+	set, err := w.c.Client.AppsV1().DaemonSets(system).Get(w.t.Context(), "plimsoll-agent", metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return set.Generation
+}
+
+// hook is an object of the release that helm makes at a certain moment. Helm
+// itself would wait for a kubelet.
+func (w *world) hook(kind string) []*unstructured.Unstructured {
+	w.t.Helper()
+	var list []*unstructured.Unstructured
+	for _, o := range objects(w.t, w.run("get", "hooks", "plimsoll")) {
+		if strings.HasPrefix(o.GetAnnotations()["helm.sh/hook"], kind) {
+			list = append(list, o)
+		}
+	}
+	require.NotEmpty(w.t, list)
+	return list
+}
+
+// make objects as helm would.
+func (w *world) make(list []*unstructured.Unstructured) {
+	w.t.Helper()
+	for _, o := range list {
+		text, err := json.Marshal(o)
+		require.NoError(w.t, err)
+		require.NoError(w.t, w.c.Apply(w.t.Context(), text))
+	}
+}
+
+// doctor is what helm test runs.
+func (w *world) doctor(hostPID bool) string {
+	w.t.Helper()
+	test := w.hook("test")
+	w.make(test)
+	k := contain(w.t, w.c, w.pod("doctor", hostPID), w.host)
+	k.wait()
+	assert.Zero(w.t, k.cmd.ProcessState.ExitCode(), k.out.String())
+	require.NoError(w.t, w.c.Client.CoreV1().Pods(system).Delete(w.t.Context(), k.pod.Name, *metav1.NewDeleteOptions(0)))
+	return k.out.String()
+}
+
+// hide a load of Velero's, as the policies do while nobody looks at it.
+func (w *world) hide() {
+	w.t.Helper()
+	require.NoError(w.t, w.c.Apply(w.t.Context(), velero.DataUploads))
+	require.NoError(w.t, w.c.Apply(w.t.Context(), []byte(`
+{apiVersion: v1, kind: Namespace, metadata: {name: velero}}
+---
+apiVersion: velero.io/v2alpha1
+kind: DataUpload
+metadata: {name: hidden, namespace: velero, annotations: {plimsoll.dev/held-datamover: ""}}
+spec: {datamover: plimsoll.dev/held, backupStorageLocation: a, operationTimeout: 10m, snapshotType: CSI, sourceNamespace: shop, sourcePVC: data}
+`)))
+}
+
+// mark the Node as an agent does.
+func (w *world) mark() {
+	w.t.Helper()
+	const name = "plimsoll.dev/MemoryContention"
+	tainter := evict.Tainter{Nodes: w.c.Client.CoreV1(), Node: nodeName, Log: slog.New(slog.DiscardHandler)}
+	_, err := tainter.Apply(w.t.Context(), nil, []corev1.Taint{{Key: name, Effect: corev1.TaintEffectNoSchedule}})
+	require.NoError(w.t, err)
+	_, err = w.c.Client.CoreV1().Nodes().ApplyStatus(w.t.Context(), applycorev1.Node(nodeName).WithStatus(applycorev1.NodeStatus().WithConditions(
+		applycorev1.NodeCondition().WithType(name).WithStatus(corev1.ConditionTrue).WithReason("Hard"))),
+		metav1.ApplyOptions{FieldManager: "plimsoll-agent", Force: true})
+	require.NoError(w.t, err)
+	require.Len(w.t, w.marks(), 4, "a taint, its record, a condition, and a load")
+}
+
+// marks of ours on what is not ours.
+func (w *world) marks() (list []string) {
+	w.t.Helper()
+	node, err := w.c.Client.CoreV1().Nodes().Get(w.t.Context(), nodeName, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	for _, t := range node.Spec.Taints {
+		list = append(list, t.Key)
+	}
+	for _, c := range node.Status.Conditions {
+		list = append(list, string(c.Type))
+	}
+	for key := range node.Annotations {
+		list = append(list, key)
+	}
+	load, err := w.client.Resource(schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datauploads"}).
+		Namespace("velero").Get(w.t.Context(), "hidden", metav1.GetOptions{})
+	require.NoError(w.t, err)
+	for key := range load.GetAnnotations() {
+		list = append(list, key)
+	}
+	return slices.DeleteFunc(list, func(s string) bool { return !strings.HasPrefix(s, "plimsoll.dev/") })
+}
