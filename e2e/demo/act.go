@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,8 +30,9 @@ kubernetes: {kubeconfig: %s, node: %s}
 api: {socket: %s}
 state: {dir: %s}
 web: {listenAddresses: ["127.0.0.1:0"]}
-eviction: {dryRun: false}
+eviction: {dryRun: false, reportFirst: 0s, limits: {perOwnerHour: 3600}} # an agent that knows nothing begins with empty budgets
 plugins: {memoryStall: {kubeletEvictionHard: 1536Mi}}
+vgdp: {dryRun: false, concurrency: 2}
 `
 
 func (s *show) socket() string { return filepath.Join(s.dir, "plimsoll.sock") }
@@ -44,27 +44,17 @@ func (s *show) startAgent(ctx context.Context) (undo func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	config := filepath.Join(s.dir, "agent.yaml")
 	text := fmt.Sprintf(agentConfig, kubeconfig, nodeName, s.socket(), filepath.Join(s.dir, "state"))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(s.config("agent"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(s.dir, "agent.log"))
+	undo, err = s.daemon("agent")
 	if err != nil {
 		return nil, err
-	}
-	agent := exec.Command(s.plimsoll, "agent", "--config", config) //nolint:noctx // it is ended by its own signal
-	agent.Stdout, agent.Stderr = io.Discard, log
-	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := agent.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	undo = func() error {
-		return errors.Join(agent.Process.Signal(syscall.SIGTERM), agent.Wait(), log.Close())
 	}
 	err = s.until(ctx, "the agent is ready", func() error { return s.ask(ctx, "/-/ready", nil) })
 	if err != nil {
-		said, _ := os.ReadFile(log.Name())
+		said, _ := os.ReadFile(s.log("agent"))
 		return undo, fmt.Errorf("%w\n%s", err, said)
 	}
 	s.say("plimsoll agent is ready, with the rights of deploy/rbac.yaml")
@@ -127,9 +117,7 @@ func (s *show) explain(ctx context.Context) (undo func() error, err error) {
 		return nil, err
 	}
 	s.say("plimsoll explain eviction %s says:", gone)
-	out, err := exec.CommandContext(ctx, s.plimsoll, "explain", "eviction", gone, "--api.socket", s.socket()).CombinedOutput()
-	fmt.Println("\n" + strings.TrimRight(string(out), "\n") + "\n")
-	return nil, err
+	return nil, s.print(exec.CommandContext(ctx, s.plimsoll, "explain", "eviction", gone, "--api.socket", s.socket()).CombinedOutput())
 }
 
 // evicted is the name of the pod that went.

@@ -1,12 +1,15 @@
 // Command demo shows Plimsoll at work on this host: a real Kubernetes control
-// plane on loopback, a Node with two pods in real cgroups, one of which takes
-// nearly all memory there is, and the agent that marks the Node, evicts exactly
-// that pod and says why. Everything it made is gone when it ends.
+// plane on loopback, a real Velero whose Backups the controller queues, a Node
+// with two pods in real cgroups, one of which takes nearly all memory there is,
+// and the agent that marks the Node, evicts exactly that pod and says why, while
+// the controller holds a load of Velero's for that Node. Everything it made is
+// gone when it ends.
 //
 //	demo PLIMSOLL HOG
 //
-// The two arguments are the built programs. The one stand-in is the kubelet's:
-// a real one needs a container runtime. It says so.
+// The two arguments are the built programs. There are stand-ins for the kubelet,
+// which needs a container runtime, and for Velero's node-agent, which needs
+// volumes. It says so.
 package main
 
 import (
@@ -20,7 +23,10 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/dynamic"
+
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
 func main() {
@@ -43,6 +49,8 @@ type show struct {
 	dir           string // of everything it writes
 	cluster       *cluster.Cluster
 	kubelet       *cluster.StandIn
+	velero        *velero.Server
+	dynamic       dynamic.Interface
 	start         time.Time
 }
 
@@ -70,7 +78,8 @@ func run(ctx context.Context, plimsoll, hog string) (err error) {
 // play takes one step after the other, and undoes them backwards at the end.
 func (s *show) play(ctx context.Context) error {
 	for _, step := range []func(context.Context) (undo func() error, err error){
-		s.startCluster, s.startNode, s.startPods, s.startAgent, s.press, s.watchEviction, s.explain, s.check,
+		s.startCluster, s.startVelero, s.startController, s.queue,
+		s.startNode, s.startPods, s.startNodeAgent, s.startAgent, s.press, s.hold, s.watchEviction, s.explain, s.letGo, s.check,
 	} {
 		undo, err := step(ctx)
 		if undo != nil {

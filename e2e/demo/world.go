@@ -47,7 +47,7 @@ func (s *show) startCluster(ctx context.Context) (undo func() error, err error) 
 		return nil, err
 	}
 	s.say("a Kubernetes control plane runs on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
-	return s.cluster.Close, s.cluster.Apply(ctx, deploy.RBAC)
+	return s.cluster.Close, s.cluster.Apply(ctx, deploy.RBAC, deploy.RBACEvictDirect, deploy.Heartbeats, deploy.Identity)
 }
 
 func (s *show) startNode(ctx context.Context) (undo func() error, err error) {
