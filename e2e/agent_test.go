@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,10 +41,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binary = filepath.Join(dir, "plimsoll")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+	if err := buildAgent(binary); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil { // an ordinary user runs it too
@@ -53,6 +52,16 @@ func TestMain(m *testing.M) {
 	status := cluster.Main(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(status)
+}
+
+// buildAgent builds the program, with tags that only a test of its wants.
+func buildAgent(path string, tags ...string) error {
+	build := exec.Command("go", "build", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", path, "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // binary is the program under test, built once.
@@ -88,7 +97,7 @@ type agent struct {
 // prepare an agent without a cluster.
 func prepare(t *testing.T, args ...string) *agent {
 	t.Helper()
-	return prepareAgent(t, append([]string{"--standalone"}, args...)...)
+	return prepareAgent(t, append([]string{"--standalone", "--state.dir", filepath.Join(t.TempDir(), "state")}, args...)...)
 }
 
 // prepareAgent makes one that listens where nobody else does.
@@ -113,7 +122,7 @@ func (a *agent) start() *agent {
 		_ = a.cmd.Process.Kill() // it may have ended
 		<-a.ended
 	})
-	url := regexp.MustCompile(`url=(http://\S+)`)
+	url := regexp.MustCompile(`url=(https?://\S+)`)
 	eventually(a.t, "the agent listens", func() error {
 		if m := url.FindStringSubmatch(a.stderr.String()); m != nil {
 			a.url = strings.TrimSuffix(m[1], "/")
@@ -127,6 +136,12 @@ func (a *agent) start() *agent {
 		return errors.New(a.stderr.String())
 	})
 	return a
+}
+
+// with is the same agent, for a subtest.
+func (a *agent) with(t *testing.T) *agent {
+	t.Helper()
+	return &agent{t: t, cmd: a.cmd, url: a.url, socket: a.socket, ended: a.ended}
 }
 
 func startAgent(t *testing.T, args ...string) *agent {
@@ -201,6 +216,20 @@ func (a *agent) pressure() (p pressure) {
 	a.t.Helper()
 	require.NoError(a.t, json.Unmarshal([]byte(a.mustGet("/api/v1/pressure")), &p))
 	return p
+}
+
+// verdict of a plugin about a scope.
+func (p pressure) verdict(t *testing.T, plugin, scope string) plugins.Verdict {
+	t.Helper()
+	i := slices.IndexFunc(p.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == plugin && v.Scope == scope })
+	require.GreaterOrEqual(t, i, 0, "no verdict of %s about %s", plugin, scope)
+	return p.Verdicts[i]
+}
+
+// memory is the verdict of memory-stall.
+func (p pressure) memory(t *testing.T) plugins.Verdict {
+	t.Helper()
+	return p.verdict(t, "memory-stall", "node")
 }
 
 func (a *agent) snapshot() (s probes.Snapshot) {

@@ -56,15 +56,19 @@ func TestTheAgentUsesExactlyTheRightsItIsGranted(t *testing.T) {
 // and ends is some Events; many of a kind are joined by the client, which takes
 // another verb.
 func (w *world) sway() {
-	if v := w.agent.pressure().Verdicts[0]; v.Pressing == plugins.Hard || v.Level == plugins.None {
+	if v := w.agent.pressure().memory(w.t); v.Pressing == plugins.Hard || v.Level == plugins.None {
 		w.press(v.Level == plugins.None)
 	}
 }
 
 // granted are the rights of deploy/, as "verb resource".
-func granted(t *testing.T) (rights []string) {
+func granted(t *testing.T) []string {
+	return append(grantedBy(t, deploy.RBAC), grantedBy(t, deploy.RBACEvictDirect)...)
+}
+
+func grantedBy(t *testing.T, manifest []byte) (rights []string) {
 	t.Helper()
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(deploy.RBAC), 4096)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	for {
 		var role rbacv1.ClusterRole
 		err := documents.Decode(&role)
@@ -83,22 +87,5 @@ func granted(t *testing.T) (rights []string) {
 	}
 }
 
-// used is what the agent's account did, and how often; whether or not it
-// was allowed.
-func (w *world) used() map[string]int {
-	w.t.Helper()
-	events, err := w.c.AuditEvents()
-	require.NoError(w.t, err)
-	all := map[string]int{}
-	for _, e := range events {
-		if e.User != "system:serviceaccount:plimsoll-system:plimsoll-agent" {
-			continue
-		}
-		right := e.Verb + " " + e.Resource
-		if e.Subresource != "" {
-			right += "/" + e.Subresource
-		}
-		all[right]++
-	}
-	return all
-}
+// used is what the agent's account did.
+func (w *world) used() map[string]int { return usedBy(w.t, w.c, "plimsoll-agent") }

@@ -126,6 +126,10 @@ type world struct {
 	state     string
 	dryRun    bool
 	more      string // of the configuration's section eviction
+	rules     string // lines of its section plugins
+	perMinute int
+	reports   time.Duration // of a new rule
+	prepare   func(*agent)  // before it starts; nil for nothing
 }
 
 // The periods of production, divided by about ten.
@@ -137,11 +141,17 @@ watchdog: 30s
 workloads: {roots: [%q]}
 kubernetes: {kubeconfig: %q, node: %q}
 state: {dir: %q}
-eviction: {dryRun: %t, round: 1s, settle: 3s, transition: 6s, maxGrace: 10s%s}
+lease: {interval: 1s, duration: 4s}
+eviction:
+  {dryRun: %t, round: 1s, settle: 3s, transition: 6s, maxGrace: 10s, kubeletTurn: 6s,
+   taints: {minimum: 1s, maximum: 10s}, limits: {perMinute: %d, perOwnerHour: 3600}, reportFirst: %s%s}
 plugins:
   warmUp: 0s
   memoryStall: {kubeletEvictionHard: 16Mi, cleared: 2s, soft: {over: 2s}, hard: {over: 1s}}
-`
+  diskContention: {enabled: false} # this machine's disk, link and filesystems may be pressed meanwhile
+  networkContention: {enabled: false}
+  filesystem: {enabled: false}
+%s`
 
 // startWorld makes everything but the agent.
 func startWorld(t *testing.T) *world {
@@ -151,8 +161,8 @@ func startWorld(t *testing.T) *world {
 
 func startWorldOf(t *testing.T, c *cluster.Cluster) *world {
 	t.Helper()
-	w := &world{t: t, c: c, weather: newWeather(t), state: filepath.Join(t.TempDir(), "state")}
-	require.NoError(t, w.c.Apply(t.Context(), deploy.RBAC))
+	w := &world{t: t, c: c, weather: newWeather(t), state: filepath.Join(t.TempDir(), "state"), perMinute: 60}
+	require.NoError(t, w.c.Apply(t.Context(), deploy.RBAC, deploy.RBACEvictDirect, deploy.Heartbeats, deploy.Identity))
 	w.namespace = w.c.Namespace(t)
 	w.node = "node-" + w.namespace[max(0, len(w.namespace)-20):]
 	w.kubelet = w.c.Node(t, w.node)
@@ -166,7 +176,7 @@ func (w *world) configure() {
 	kubeconfig, err := w.c.ServiceAccount(w.t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: w.node})
 	require.NoError(w.t, err)
 	root := fmt.Sprintf("/plimsoll-e2e-%d-%s", os.Getpid(), w.node)
-	text := fmt.Sprintf(worldConfig, root, kubeconfig, w.node, w.state, w.dryRun, w.more)
+	text := fmt.Sprintf(worldConfig, root, kubeconfig, w.node, w.state, w.dryRun, w.perMinute, w.reports, w.more, w.rules)
 	if w.config == "" {
 		w.config = configFile(w.t, text)
 		return
@@ -177,7 +187,11 @@ func (w *world) configure() {
 // start an agent, which is ready when it knows the node's pods.
 func (w *world) start() *agent {
 	w.t.Helper()
-	w.agent = prepareAgent(w.t, "--config", w.config, "--path.procfs", w.weather.dir).start()
+	w.agent = prepareAgent(w.t, "--config", w.config, "--path.procfs", w.weather.dir)
+	if w.prepare != nil {
+		w.prepare(w.agent)
+	}
+	w.agent.start()
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
 			w.t.Logf("the agent said:\n%s", w.agent.stderr.String())
@@ -323,7 +337,7 @@ func (w *world) calm() {
 	w.t.Helper()
 	w.press(false)
 	eventually(w.t, "nothing is met", func() error {
-		if v := w.agent.pressure().Verdicts[0]; v.Level != plugins.None {
+		if v := w.agent.pressure().memory(w.t); v.Level != plugins.None {
 			return fmt.Errorf("%s: %s", v.Level, v.Reason)
 		}
 		return nil

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +28,9 @@ func TestARealPrometheusScrapesTheAgent(t *testing.T) {
 			t.Skipf("%s is not installed (make deps)", tool)
 		}
 	}
-	a := startAgent(t).ticked(3)
+	_, dirs := limitedCgroup(t, 48<<20)
+	startLoad(t, "thrash", append([]string{filepath.Join(t.TempDir(), "file"), strconv.Itoa(8 << 20)}, dirs...)...)
+	a := startAgent(t, "--config", configFile(t, "web: {podSeries: {top: 10000, maxSeries: 100000}}\n")).ticked(3)
 
 	check := exec.Command("promtool", "check", "metrics")
 	check.Stdin = strings.NewReader(a.mustGet("/metrics"))
@@ -37,13 +40,17 @@ func TestARealPrometheusScrapesTheAgent(t *testing.T) {
 
 	base := startPrometheus(t, strings.TrimPrefix(a.url, "http://"))
 	for query, positive := range map[string]bool{
-		`up{job="plimsoll"}`:                         true,
-		`plimsoll_memory_available_bytes`:            true,
-		`sum(rate(plimsoll_cpu_seconds_total[10s]))`: true,
-		`scrape_samples_scraped{job="plimsoll"}`:     true,
-		`plimsoll_threshold_met`:                     false,
+		`up{job="plimsoll"}`:                             true,
+		`plimsoll_memory_available_bytes`:                true,
+		`sum(rate(plimsoll_cpu_seconds_total[10s]))`:     true,
+		`scrape_samples_scraped{job="plimsoll"}`:         true,
+		`plimsoll_threshold_met`:                         false,
+		`sum(plimsoll_pod_memory_bytes)`:                 true,
+		`max(rate(plimsoll_pod_cpu_seconds_total[10s]))`: true,
+		`count(plimsoll_pod_memory_bytes{cgroup!=""})`:   true,
+		`plimsoll_pod_series_dropped_total`:              false,
 	} {
-		eventually(t, query, func() error {
+		within(t, 2*patience, query, func() error { // a threshold is judged over up to half a minute
 			v, err := ask(base, query)
 			if err == nil && positive && (v == "0" || strings.HasPrefix(v, "-")) {
 				err = fmt.Errorf("is %s", v)
@@ -51,17 +58,28 @@ func TestARealPrometheusScrapesTheAgent(t *testing.T) {
 			return err
 		})
 	}
+	_, own, err := get(http.DefaultClient, base+"/metrics")
+	require.NoError(t, err)
+	for _, refused := range []string{"duplicate_timestamp", "out_of_bounds", "out_of_order"} {
+		require.Contains(t, own, "\nprometheus_target_scrapes_sample_"+refused+"_total 0\n", "no series is there twice")
+	}
 }
 
 // startPrometheus scrapes the target once a second, until the test ends.
 func startPrometheus(t *testing.T, target string) (base string) {
+	t.Helper()
+	return startPrometheusWith(t, "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: plimsoll, static_configs: [{targets: ['"+target+"']}]}]\n")
+}
+
+// startPrometheusWith a configuration, until the test ends.
+func startPrometheusWith(t *testing.T, text string) (base string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := l.Addr().String()
 	require.NoError(t, l.Close())
 	dir := t.TempDir()
-	config := write(t, filepath.Join(dir, "p.yml"), "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: plimsoll, static_configs: [{targets: ['"+target+"']}]}]\n")
+	config := write(t, filepath.Join(dir, "p.yml"), text)
 	var logs output
 	p := exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", address)
 	p.Stdout, p.Stderr = &logs, &logs

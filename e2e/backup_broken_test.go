@@ -1,0 +1,232 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+// some Backups of random applications, those that overlap among them.
+func (f *fleet) createRandomly(r *rand.Rand, from, n int) {
+	f.t.Helper()
+	for i := range n {
+		apps := [][]string{{"shop"}, {"web"}, {"db"}, {"shop", "db"}, {"mail"}, {"web", "mail"}}[r.IntN(6)]
+		if r.IntN(12) == 0 {
+			apps = nil
+		}
+		f.create(fmt.Sprintf("backup-%02d", from+i), apps...)
+	}
+}
+
+func TestAControllerThatIsKilledAgainAndAgainKeepsTheOrderAndStartsNothingTwice(t *testing.T) {
+	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
+	f.runVelero()
+	seed := time.Now().UnixNano()
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(uint64(seed), 1))
+	lives := 8
+	for life := range lives {
+		a := f.controller().start()
+		f.createRandomly(r, 3*life, 3)
+		// The kill comes at any moment of the work: before, in its midst, after.
+		moment := time.Now().Add(time.Duration(r.IntN(2500)) * time.Millisecond)
+		eventually(t, "the moment of the kill", func() error {
+			if time.Now().Before(moment) {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		a.end(syscall.SIGKILL)
+	}
+	f.controller().start()
+	f.allEnd(2 * patience)
+	assert.LessOrEqual(t, f.sound(), 2)
+}
+
+func TestTwoLeadersAtOnceRunNothingTogetherThatOverlaps(t *testing.T) {
+	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
+	f.configure("election: {enabled: false}\nbackups: {enabled: true, resync: 1s, limit: 2}\n")
+	f.runVelero()
+	one, two := f.controller().start(), f.controller().start()
+	r := rand.New(rand.NewPCG(7, 2))
+	f.createRandomly(r, 0, 40)
+	f.allEnd(2 * patience)
+	most := f.sound()
+	assert.LessOrEqual(t, most, 3, "the limit may be passed by one while two lead")
+	for _, a := range []*agent{one, two} {
+		t.Logf("started %s, was second %s times", metric(a, `plimsoll_backup_writes_total{result="start"}`), metric(a, `plimsoll_backup_writes_total{result="conflict"}`))
+	}
+	t.Log("ran together at most:", most)
+}
+
+func TestTheLeadGoesOverAtOnceWhenAReplicaEndsAndSoonWhenItIsKilled(t *testing.T) {
+	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop")
+	f.runVelero()
+	replicas := []*agent{f.controller().start()}
+	leads := func(a *agent) time.Duration {
+		return within(t, patience, "the next one leads", func() error {
+			if metric(a, "plimsoll_leader") != "1" || metric(a, "plimsoll_backup_queue_enabled") != "1" {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	leads(replicas[0])
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		next := f.controller().start()
+		replicas = append(replicas, next)
+		last := replicas[len(replicas)-2]
+		assert.Equal(t, "0", metric(next, "plimsoll_leader"))
+		eventually(t, "it knows who leads", func() error {
+			if queues(next).Leader == "" {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		status := last.end(sig)
+		took := leads(next)
+		t.Logf("after %s the next one leads in %s", sig, took)
+		if sig == syscall.SIGTERM {
+			assert.Zero(t, status, last.stderr.String())
+		}
+		f.create("after-"+strconv.Itoa(int(sig)), "shop")
+		f.allEnd(patience)
+	}
+	f.sound()
+}
+
+func TestABackupThatWasReadyWhenVeleroStartedIsTakenUpAllTheSame(t *testing.T) {
+	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop", "web")
+	f.controller().start()
+	f.create("first", "shop")
+	f.become(map[string]string{"first": "ReadyToStart"})
+	f.create("overlaps", "shop")
+	f.create("other", "web")
+	assert.Equal(t, backup.CodeVelero, f.get("first").Waiting.Reason)
+
+	// Nobody takes it up: it holds no slot any more, and keeps its namespaces.
+	f.become(map[string]string{"first": "ReadyToStart", "overlaps": "Queued 1", "other": "ReadyToStart"})
+	assert.Contains(t, f.said("first", backup.ReasonStuck), "Velero does not take it up")
+
+	f.runVelero()
+	f.allEnd(patience)
+	f.sound()
+}
+
+// writes of Backups that a controller has done, of all kinds.
+func writes(a *agent) (all int) {
+	a.t.Helper()
+	for _, kind := range backup.Kinds() {
+		all += count(a, fmt.Sprintf("plimsoll_backup_writes_total{result=%q}", kind))
+	}
+	return all
+}
+
+func count(a *agent, series string) int {
+	a.t.Helper()
+	n, err := strconv.Atoi(metric(a, series))
+	require.NoError(a.t, err)
+	return n
+}
+
+func TestTwoHundredBackupsCostAFewWritesEach(t *testing.T) {
+	const n = 200
+	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1")
+	open := make(chan struct{})
+	f.velero.Work = lasts(open)
+	f.runVelero()
+	a := f.controller().start()
+	for i := range n {
+		f.create(fmt.Sprintf("backup-%03d", i), fmt.Sprintf("app-%03d", i))
+	}
+	eventually(t, "each has a position of its own", func() error {
+		at := map[string]string{}
+		for name, phase := range f.phases() {
+			at[phase] = name
+		}
+		if len(at) != n || at["InProgress"] == "" || at["Queued 1"] == "" {
+			return fmt.Errorf("%d of them: %v", len(at), at)
+		}
+		return nil
+	})
+	start := time.Now()
+	close(open)
+	f.allEnd(4 * patience)
+	assert.Equal(t, 1, f.sound())
+	all := writes(a)
+	t.Logf("%d backups drained in %s: %d writes, %.1f each, conflicts %s; Velero's own queue: 20100", n, time.Since(start).Round(time.Millisecond), all, float64(all)/n, metric(a, `plimsoll_backup_writes_total{result="conflict"}`))
+	assert.LessOrEqual(t, float64(all)/n, 5+math.Log2(n))
+	assert.GreaterOrEqual(t, count(a, `plimsoll_backup_queue_wait_seconds_count{velero="`+f.namespace+`"}`)+count(a, `plimsoll_backup_writes_total{result="failed"}`), n,
+		"each wait is counted, unless the API server's answer was lost")
+}
+
+func TestAnAPIServerThatIsAwayForAWhileCostsTheQueueNothing(t *testing.T) {
+	f := newFleet(t, cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}}), "limit: 2", "shop", "web", "db", "mail")
+	f.velero.Work = takes(200 * time.Millisecond)
+	f.runVelero()
+	a := f.controller().start()
+	r := rand.New(rand.NewPCG(3, 3))
+	f.createRandomly(r, 0, 12)
+	require.NoError(t, f.c.APIServers[0].Kill())
+	eventually(t, "it leads no more", func() error {
+		if metric(a, "plimsoll_leader") != "0" {
+			return errors.New("it does")
+		}
+		return nil
+	})
+	require.NoError(t, f.c.APIServers[0].Start())
+	require.NoError(t, f.c.APIServers[0].WaitReady(t.Context()))
+	f.createRandomly(r, 12, 6)
+	f.allEnd(2 * patience)
+	assert.LessOrEqual(t, f.sound(), 2)
+}
+
+func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
+	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1, priorities: true", "shop")
+	hold := make(chan struct{})
+	f.velero.Work = lasts(hold)
+	f.runVelero()
+	a := f.controller().start()
+	f.create("runs", "shop")
+	f.become(map[string]string{"runs": "InProgress"})
+	want := map[string]string{}
+	for i := range 6 {
+		f.create(fmt.Sprintf("ordinary-%d", i), "shop")
+		f.become(map[string]string{fmt.Sprintf("ordinary-%d", i): fmt.Sprintf("Queued %d", i+1)})
+		want[fmt.Sprintf("ordinary-%d", i)] = fmt.Sprintf("Queued %d", i+2)
+	}
+	f.createWith("urgent", map[string]any{backup.AnnotationPriority: "7"}, "shop")
+	f.createWith("odd", map[string]any{backup.AnnotationPriority: "very"}, "shop")
+	want["urgent"], want["odd"] = "Queued 1", "Queued 8"
+	assert.Contains(t, f.said("odd", backup.ReasonOdd), `got "very"`)
+	f.become(map[string]string{"urgent": "Queued 1"})
+
+	f.configure("election: {duration: 1s}\nbackups: {enabled: false, resync: 1s, limit: 1, priorities: true}\n")
+	eventually(t, "it says so", func() error {
+		if f.get("odd").Marked {
+			return errors.New("the annotation is there")
+		}
+		return nil
+	})
+	f.become(want)
+	assert.Contains(t, a.stderr.String(), "the queue is handed back")
+	for name := range want {
+		assert.False(t, f.get(name).Marked, name)
+	}
+	before := writes(a)
+	close(hold)
+	f.become(map[string]string{"runs": "Completed", "urgent": "Queued 1"})
+	assert.Equal(t, before, writes(a), "it keeps its hands off")
+	assert.Equal(t, "0", metric(a, "plimsoll_backup_queue_enabled"))
+}

@@ -1,0 +1,381 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// read reads a file past the page cache for ever, in the cgroups it joins:
+// requests of that size, at places of its own choice, that many at once, with a
+// pause after each.
+func read(args []string) error {
+	file, cgroups := args[0], args[4:]
+	var numbers [3]int
+	for i := range numbers {
+		var err error
+		if numbers[i], err = strconv.Atoi(args[i+1]); err != nil {
+			return err
+		}
+	}
+	if err := join(cgroups); err != nil {
+		return err
+	}
+	size, depth, pause := numbers[0], numbers[1], time.Duration(numbers[2])*time.Microsecond
+	ended := make(chan error)
+	for range depth {
+		go func() { ended <- readOn(file, size, pause) }()
+	}
+	fmt.Println("thrashing")
+	return <-ended
+}
+
+func readOn(file string, size int, pause time.Duration) error {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	block := aligned(size)
+	for {
+		at := rand.Int64N(info.Size()/int64(size)) * int64(size)
+		if _, err := f.ReadAt(block, at); err != nil {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// aligned memory, as direct IO wants it.
+func aligned(size int) []byte {
+	b := make([]byte, size+4096)
+	skip := 4096 - int(uintptr(unsafe.Pointer(&b[0]))%4096)
+	return b[skip : skip+size]
+}
+
+// join enters the cgroups.
+func join(cgroups []string) error {
+	for _, dir := range cgroups {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ioCgroups makes cgroups of pods in which IO is counted and waited for.
+func ioCgroups(t *testing.T, pods ...string) (top string, dirs [][]string) {
+	t.Helper()
+	needsRoot(t)
+	top = fmt.Sprintf("/plimsoll-e2e-io-%d", os.Getpid())
+	var hierarchies []string
+	switch v1, unified := "/sys/fs/cgroup/blkio", "/sys/fs/cgroup/unified"; {
+	case exists(v1) && exists(filepath.Join(unified, "cgroup.procs")):
+		hierarchies = []string{v1, unified}
+	default:
+		t.Skip("needs blkio of cgroup v1 and a unified hierarchy: cgroup v2 alone is shown in a machine of its own")
+	}
+	for _, pod := range pods {
+		var of []string
+		for _, h := range hierarchies {
+			require.NoError(t, os.MkdirAll(h+top+pod, 0o755))
+			of = append(of, h+top+pod)
+		}
+		dirs = append(dirs, of)
+	}
+	for _, h := range hierarchies {
+		t.Cleanup(func() { removeTree(t, h+top) })
+	}
+	return top, dirs
+}
+
+func removeTree(t *testing.T, top string) {
+	t.Helper()
+	var all []string
+	require.NoError(t, filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, path)
+		}
+		return err
+	}))
+	slices.Reverse(all)
+	for _, dir := range all {
+		within(t, patience, "the cgroup is removed", func() error { return os.Remove(dir) })
+	}
+}
+
+// bigFile is on a disk, not in memory.
+func bigFile(t *testing.T, size int64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "big")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	_, err = io.CopyN(f, rand.NewChaCha8([32]byte{}), size)
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	require.NoError(t, f.Close())
+	return path
+}
+
+// diskOf is the name of the disk that a file is on.
+func diskOf(t *testing.T, file string) string {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(file, &st))
+	to, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)))
+	if err != nil {
+		t.Skipf("%s is on no disk: %v", file, err)
+	}
+	if exists(filepath.Join(to, "partition")) {
+		to = filepath.Dir(to)
+	}
+	return filepath.Base(to)
+}
+
+// countIO has the kernel count the IO of cgroups on a disk, which blk-throttle
+// does from the first rule on: a huge limit of a cgroup of the test's own.
+func countIO(t *testing.T, cgroup, disk string) {
+	t.Helper()
+	number, err := os.ReadFile("/sys/block/" + disk + "/dev")
+	require.NoError(t, err)
+	rule := strings.TrimSpace(string(number)) + " " + strconv.Itoa(1<<60)
+	require.NoError(t, os.WriteFile(filepath.Join(cgroup, "blkio.throttle.read_bps_device"), []byte(rule), 0o644))
+}
+
+const (
+	victimPod  = "/kubepods/burstable/pod11111111-1111-4111-8111-111111111111"
+	presserPod = "/kubepods/besteffort/pod22222222-2222-4222-8222-222222222222"
+)
+
+// contention is what the agent says of a disk.
+func (a *agent) contention(disk string) (probes.Contention, error) {
+	s := a.snapshot()
+	i := slices.IndexFunc(s.Contention, func(c probes.Contention) bool { return c.Device == disk })
+	if i < 0 {
+		return probes.Contention{}, fmt.Errorf("nothing of %s: %+v", disk, s.Contention)
+	}
+	return s.Contention[i], nil
+}
+
+// A service and a presser on this machine's own disk: who waits for whom is
+// named, the disk is judged, and a presser alone is busy and nothing more.
+func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
+	top, dirs := ioCgroups(t, victimPod, presserPod)
+	file := bigFile(t, 256<<20)
+	disk := diskOf(t, file)
+	countIO(t, dirs[1][0], disk)
+	a := startAgent(t, "--config", configFile(t, "window: 5s\nworkloads: {roots: ["+top+"]}\n"+
+		"plugins: {warmUp: 0s, diskContention: {await: 200us, awaitRotational: 200us, over: 3s, cleared: 3s, coverage: 0.2}}\n"))
+	t.Run("a lone presser is busy", func(t *testing.T) {
+		a := a.with(t)
+		startLoad(t, "read", append([]string{file, "1048576", "4", "0"}, dirs[1]...)...)
+		within(t, 2*patience, "the presser is seen", func() error {
+			c, err := a.contention(disk)
+			if err == nil && (len(c.Culprits) == 0 || c.Culprits[0].Share < 0.5) {
+				err = fmt.Errorf("%+v", c)
+			}
+			return err
+		})
+		for until := a.snapshot().Sequence + 8; a.snapshot().Sequence < until; a.ticked(a.snapshot().Sequence + 1) {
+			c, err := a.contention(disk)
+			require.NoError(t, err)
+			require.Equal(t, probes.ContentionBusy, c.State, "%+v", c)
+			v := a.pressure().verdict(t, "disk-contention", disk)
+			require.Equal(t, plugins.None, v.Level, v.Reason)
+		}
+	})
+	t.Run("beside a service it hurts it", func(t *testing.T) {
+		a := a.with(t)
+		startLoad(t, "read", append([]string{file, "1048576", "4", "0"}, dirs[1]...)...)
+		startLoad(t, "read", append([]string{file, "8192", "1", "1000"}, dirs[0]...)...)
+		var c probes.Contention
+		var v plugins.Verdict
+		took := within(t, 2*patience, "who waits for whom is named, and judged", func() error {
+			var err error
+			if c, err = a.contention(disk); err != nil {
+				return err
+			}
+			v = a.pressure().verdict(t, "disk-contention", disk)
+			if v.Level != plugins.Soft || c.State != probes.ContentionSuffers {
+				return fmt.Errorf("%+v %s", c, v.Reason)
+			}
+			return nil
+		})
+		require.NotEmpty(t, c.Culprits)
+		require.NotEmpty(t, c.Sufferers)
+		assert.Equal(t, top+presserPod, c.Culprits[0].Cgroup)
+		assert.Equal(t, top+victimPod, c.Sufferers[0].Cgroup)
+		coverage, _ := c.Coverage.Get()
+		assert.Contains(t, v.Reason, "of the traffic is "+c.Culprits[0].Name)
+		assert.Empty(t, v.Candidates, "what is usual for this disk is not known yet")
+		assert.Contains(t, v.Absent, "not learned yet")
+		t.Logf("judged after %s: the service waits %.0f %% of the time, %.0f %% of the traffic is the presser's, coverage %.0f %%",
+			took.Round(time.Second), 100*c.Sufferers[0].Waited, 100*c.Culprits[0].Share, 100*coverage)
+	})
+}
+
+// What is written to the page cache of v1 is written back for nobody: that
+// shows as low coverage, and nobody is named however long the service waits.
+func TestBufferedWritesOfV1NameNobody(t *testing.T) {
+	top, dirs := ioCgroups(t, victimPod, presserPod)
+	file := bigFile(t, 64<<20)
+	disk := diskOf(t, file)
+	countIO(t, dirs[1][0], disk)
+	a := startAgent(t, "--config", configFile(t, "window: 5s\nworkloads: {roots: ["+top+"]}\n"+
+		"plugins: {warmUp: 0s, diskContention: {await: 10us, awaitRotational: 10us, over: 3s, cleared: 3s}}\n"))
+	startLoad(t, "write", append([]string{filepath.Join(t.TempDir(), "written"), strconv.Itoa(256 << 20)}, dirs[1]...)...)
+	startLoad(t, "read", append([]string{file, "8192", "1", "1000"}, dirs[0]...)...)
+	var c probes.Contention
+	within(t, 2*patience, "most of the traffic is nobody's", func() error {
+		var err error
+		if c, err = a.contention(disk); err != nil {
+			return err
+		}
+		if coverage, known := c.Coverage.Get(); !known || coverage > 0.5 {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	for until := a.snapshot().Sequence + 8; a.snapshot().Sequence < until; a.ticked(a.snapshot().Sequence + 1) {
+		v := a.pressure().verdict(t, "disk-contention", disk)
+		require.Empty(t, v.Candidates)
+	}
+	coverage, _ := c.Coverage.Get()
+	for _, p := range c.Culprits { // it reads a little too, such as its own program
+		if p.Cgroup == top+presserPod {
+			assert.Less(t, p.Share, 0.2, "what it wrote is not counted for it: %+v", c)
+		}
+	}
+	t.Logf("coverage %.0f %%: %+v", 100*coverage, c.Culprits)
+}
+
+// writeBuffered writes a file over and over through the page cache, in the
+// cgroups it joins.
+func writeBuffered(args []string) error {
+	file, size, cgroups := args[0], args[1], args[2:]
+	n, err := strconv.Atoi(size)
+	if err != nil {
+		return err
+	}
+	if err := join(cgroups); err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	fmt.Println("thrashing")
+	block := make([]byte, 1<<20)
+	for {
+		for at := range n >> 20 {
+			if _, err := f.WriteAt(block, int64(at)<<20); err != nil {
+				return err
+			}
+		}
+		if err := unix.Syncfs(int(f.Fd())); err != nil { // has the kernel's flusher write it back
+			return err
+		}
+	}
+}
+
+// baselines that an agent left behind; none when it learned nothing.
+func baselines(t *testing.T, dir string) plugins.Baselines {
+	t.Helper()
+	b, err := state.File[plugins.Baselines]{Path: filepath.Join(dir, "baselines.json")}.Load()
+	if !errors.Is(err, state.ErrNone) {
+		require.NoError(t, err)
+	}
+	return b
+}
+
+// What an agent has learned of the disks is the start of the next one; a file
+// that is spoiled is said and learned anew.
+func TestWhatIsUsualForADiskOutlivesARestart(t *testing.T) {
+	file := bigFile(t, 16<<20)
+	disk := diskOf(t, file)
+	dir := filepath.Join(t.TempDir(), "state")
+	requests := func() (n float64) {
+		for _, b := range baselines(t, dir) {
+			if b.Device == disk {
+				n += b.Read[0].Requests
+			}
+		}
+		return n
+	}
+	// learn has an agent watch some reads.
+	learn := func() {
+		a := startAgent(t, "--state.dir", dir).ticked(2)
+		ended := make(chan error, 1)
+		stop := make(chan struct{})
+		go func() { ended <- readSlowly(file, stop) }()
+		a.ticked(a.snapshot().Sequence + 5)
+		close(stop)
+		require.NoError(t, <-ended)
+		require.Zero(t, a.end(syscall.SIGTERM), a.stderr.String())
+	}
+	// From a disk that others press meanwhile nothing is learned.
+	for range 6 {
+		if learn(); requests() > 0 {
+			break
+		}
+	}
+	known := requests()
+	require.Positive(t, known)
+	// Who forgets has not learned as much again after one tick.
+	a := startAgent(t, "--state.dir", dir).ticked(1)
+	require.Zero(t, a.end(syscall.SIGTERM), a.stderr.String())
+	require.GreaterOrEqual(t, requests(), known)
+
+	path := filepath.Join(dir, "baselines.json")
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, b[:len(b)/2], 0o600))
+	a = startAgent(t, "--state.dir", dir)
+	require.Zero(t, a.end(syscall.SIGTERM))
+	assert.Contains(t, a.stderr.String(), "what is usual for the disks is learned anew")
+	assert.Contains(t, a.stderr.String(), path)
+}
+
+// readSlowly reads past the page cache, some ten times a second.
+func readSlowly(file string, stop <-chan struct{}) error {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := aligned(4096)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for at := int64(0); ; at += 4096 {
+		if _, err := f.ReadAt(block, at); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-stop:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package e2e_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// testsOf has the tests and the test files of each directory of the repository.
+func testsOf(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	all := map[string]map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		dir := strings.TrimPrefix(filepath.Dir(path), "../")
+		if all[dir] == nil {
+			all[dir] = map[string]bool{}
+		}
+		all[dir][d.Name()] = true
+		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
+			all[dir][m[1]] = true
+		}
+		return nil
+	}))
+	return all
+}
+
+// Where a document says that something holds, the test that it names is there:
+// in the directory that it names before.
+func TestEveryTestThatADocumentNamesIsThere(t *testing.T) {
+	tests := testsOf(t)
+	quoted := regexp.MustCompile("`([^`\n]+)`(:?)")
+	named := regexp.MustCompile(`^((?:Test|Fuzz)\w+)(/\S+)?$|^(\w+_test\.go)$`)
+	count := 0
+	for _, document := range []string{"architecture.md", "security.md"} {
+		text, err := os.ReadFile(filepath.Join("../docs", document))
+		require.NoError(t, err)
+		for line := range strings.SplitSeq(string(text), "\n") {
+			dir := ""
+			for _, m := range quoted.FindAllStringSubmatch(line, -1) {
+				if m[2] == ":" {
+					dir = m[1]
+				} else if name := named.FindStringSubmatch(m[1]); name != nil {
+					count++
+					assert.True(t, tests[dir][name[1]+name[3]], "%s: %s has no %s", document, dir, m[1])
+				}
+			}
+		}
+	}
+	assert.Greater(t, count, 200)
+}
+
+// A row of the threat table says what cannot be done and by which test, or, in
+// bold, what can.
+func TestEveryRowOfWhoCouldDoWhatIsHeldByATest(t *testing.T) {
+	text, err := os.ReadFile("../docs/security.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(text), "\n## Who could do what\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := 0
+	for line := range strings.SplitSeq(section, "\n") {
+		cells := strings.Split(line, " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) != 2 || strings.HasSuffix(line, "| and |") || strings.HasSuffix(line, "| is |") || strings.HasSuffix(line, "| somebody can |") {
+			continue
+		}
+		rows++
+		assert.Regexp(t, "`(Test|Fuzz)\\w+`|^\\*\\*.*\\*\\* \\|$", cells[1], line)
+	}
+	assert.GreaterOrEqual(t, rows, 40)
+}

@@ -1,0 +1,139 @@
+package e2e_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// The controller looks at the whole cluster, so it has one to itself.
+func TestWithoutTheRightToEvict(t *testing.T) {
+	c := cluster.New(t, cluster.Options{})
+	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
+		"a pod goes through the controller":                        aPodGoesThroughTheController,
+		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+// governed is a world whose agent may not evict: the controller does.
+func governed(t *testing.T, c *cluster.Cluster) (w *world, b *beats) {
+	t.Helper()
+	w = startWorldOf(t, c)
+	b = newBeats(t, w.c, 0, "share: 1, per: 1s, perOwner: 1s")
+	w.more = ", via: controller"
+	w.configure()
+	roles := w.c.Client.RbacV1().ClusterRoleBindings()
+	require.NoError(t, roles.Delete(t.Context(), "plimsoll-agent-evict", metav1.DeleteOptions{}))
+	eventually(t, "the agent may not evict", func() error {
+		review, err := w.c.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:plimsoll-system:plimsoll-agent",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: w.namespace, Verb: "create", Resource: "pods", Subresource: "eviction"},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed {
+			err = errors.New("it may")
+		}
+		return err
+	})
+	t.Cleanup(func() {
+		require.NoError(t, gone(w.c.Client.CoordinationV1().Leases(lease.Namespace).Delete(contextWithoutCancel(t), w.node, metav1.DeleteOptions{})))
+	})
+	return w, b
+}
+
+// requests that stand in the agent's Lease.
+func (w *world) requests() []lease.Request {
+	w.t.Helper()
+	l, err := w.c.Client.CoordinationV1().Leases(lease.Namespace).Get(w.t.Context(), w.node, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	carried, err := lease.ReadCarried(l.Annotations)
+	require.NoError(w.t, err)
+	return carried.Requests
+}
+
+// A pod behind a disruption budget is asked for first, and is not granted.
+func aPodGoesThroughTheController(t *testing.T, c *cluster.Cluster) {
+	w, b := governed(t, c)
+	w.deploy("guarded", 400, nil) // the larger one, whoever is charged for the program's pages
+	w.deploy("presser", 150, nil)
+	w.budget("guarded")
+	guarded, presser := w.running("guarded"), w.running("presser")
+	b.leads()
+	w.start()
+	w.seen(guarded, 390)
+	w.seen(presser, 140)
+	pressed := time.Now()
+	w.press(true)
+	d := w.decided("somebody goes", isEvicted)
+	require.Len(t, d.Candidates, 2)
+	require.NotEmpty(t, d.Candidates[1].Answers, "%+v", d)
+	t.Logf("evicted through the controller %s after the shortage began; asked for the first of two %s after", d.Candidates[1].Answers[0].Time.Sub(pressed).Round(time.Millisecond), d.Time.Sub(pressed).Round(time.Millisecond))
+	assert.Equal(t, evict.CodeBudget, d.Candidates[0].Code)
+	assert.Contains(t, d.Candidates[0].Because, "the controller: ")
+	assert.Equal(t, presser.Name, d.Candidates[1].Pod.Name)
+	assert.Equal(t, evict.ViaController, d.Candidates[1].Answers[0].Via)
+	eventually(t, "it is gone", func() error { return w.gone(presser) })
+	assert.NoError(t, w.unharmed(guarded))
+	w.calm()
+	eventually(t, "nothing is asked for any more", func() error { return wanted(len(w.requests()), 0) })
+}
+
+// The agent, and then the controller, are killed between the request and its
+// answer.
+func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
+	w, b := governed(t, c)
+	b.leads().end(sigkill)
+	w.deploy("one", 150, nil)
+	w.deploy("two", 150, nil)
+	one, two := w.running("one"), w.running("two")
+	w.start()
+	w.seen(one, 140)
+	w.seen(two, 140)
+	w.press(true)
+	asked := func() (list []lease.Request) {
+		eventually(t, "somebody is asked for", func() error {
+			list = w.requests()
+			return wanted(len(list), 1)
+		})
+		return list
+	}
+	first := asked() // of a controller that was killed
+	require.Equal(t, -1, w.agent.end(sigkill))
+	w.start()
+	w.decided("the decision says that nobody answers", func(d evict.Decision) bool { return d.Code == evict.CodeUnanswered })
+	assert.Contains(t, w.decisions()[0].Reason, "the controller has not answered for")
+	again := asked() // with numbers of its own
+	assert.Equal(t, first[0].UID, again[0].UID, "the next agent asks for the same")
+	assert.True(t, first[0].Since.Equal(&again[0].Since), "%s and %s", first[0].Since, again[0].Since)
+	for _, p := range []corev1.Pod{one, two} {
+		assert.NoError(t, w.unharmed(p))
+	}
+	chosen, other := one, two
+	if first[0].UID == string(two.UID) {
+		chosen, other = two, one
+	}
+	b.leads()
+	back := time.Now()
+	eventually(t, "the one that was chosen is ending", func() error { return w.ending(chosen) })
+	t.Logf("a controller that leads grants what was asked for before it after %s", time.Since(back).Round(time.Millisecond))
+	eventually(t, "it is gone", func() error {
+		require.NoError(t, w.unharmed(other), "%v", w.words())
+		return w.gone(chosen)
+	})
+	w.calm()
+	w.noEvictionFor(3 * time.Second)
+	assert.NoError(t, w.unharmed(other))
+}

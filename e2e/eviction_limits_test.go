@@ -1,0 +1,185 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+)
+
+// granted are the times of all accepted evictions, oldest first.
+func (w *world) granted() (times []time.Time) {
+	for _, d := range w.decisions() {
+		for _, c := range d.Goers() {
+			times = append([]time.Time{c.Answers[len(c.Answers)-1].Time}, times...)
+		}
+	}
+	return times
+}
+
+// One eviction every 6 s; the agent is killed after each, and in the end its
+// state is taken away.
+func TestTheBudgetOutlivesTheAgentAndIsEmptyWhereTheStateIsLost(t *testing.T) {
+	w := startWorld(t)
+	w.perMinute = 10 // a token every 6 s, and room for ten
+	w.configure()
+	for i := range 3 {
+		w.deploy(fmt.Sprint("presser-", i), 100, nil)
+	}
+	for i := range 3 {
+		w.running(fmt.Sprint("presser-", i))
+	}
+	started := time.Now()
+	w.start()
+	w.seen(w.running("presser-2"), 95)
+	w.press(true)
+	w.decided("the budget is empty at first", func(d evict.Decision) bool { return d.Code == evict.CodeRate })
+	w.decided("then there is one", isEvicted)
+	assert.GreaterOrEqual(t, w.granted()[0].Sub(started), 5900*time.Millisecond)
+	for range 2 {
+		require.Equal(t, -1, w.agent.end(sigkill))
+		n := len(w.granted0(t))
+		w.start()
+		eventually(t, "another one goes", func() error {
+			if got := len(w.granted()); got <= n {
+				return fmt.Errorf("%d of more than %d: %s", got, n, strings.Join(w.words(), "\n"))
+			}
+			return nil
+		})
+	}
+	times := w.granted()
+	require.GreaterOrEqual(t, len(times), 3, "decisions outlive the agent")
+	for i := 1; i < len(times); i++ {
+		t.Logf("%s after the one before", times[i].Sub(times[i-1]).Round(time.Millisecond))
+	}
+	assert.GreaterOrEqual(t, times[2].Sub(started), 17900*time.Millisecond, "three tokens")
+	require.Equal(t, -1, w.agent.end(sigkill))
+	require.NoError(t, os.Remove(filepath.Join(w.state, "evict.json")))
+	lost := time.Now()
+	w.start()
+	eventually(t, "a fourth may go", func() error {
+		for _, at := range w.granted() {
+			if at.After(lost) {
+				return assert.AnError
+			}
+		}
+		if time.Since(lost) < 5900*time.Millisecond {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+}
+
+// granted0 are those that the killed agent has left on disk.
+func (w *world) granted0(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.state, "decisions", "newer.jsonl"))
+	require.NoError(t, err)
+	ids := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		_, text, _ := strings.Cut(line, " ")
+		var d evict.Decision
+		if json.Unmarshal([]byte(text), &d) == nil && d.Code == evict.CodeEvicted {
+			ids[d.ID] = true
+		}
+	}
+	var list []string
+	for id := range ids {
+		list = append(list, id)
+	}
+	return list
+}
+
+func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
+	w := startWorld(t)
+	w.reports = 8 * time.Second
+	w.configure()
+	w.deploy("presser", 150, nil)
+	presser := w.running("presser")
+	started := time.Now()
+	w.start()
+	w.seen(presser, 140)
+	w.press(true)
+	d := w.decided("it only reports", func(d evict.Decision) bool { return d.Code == evict.CodeReporting })
+	t.Log(d.Reason)
+	eventually(t, "the node is tainted", func() error { return w.tainted(corev1.TaintEffectNoSchedule) })
+	require.Equal(t, -1, w.agent.end(sigkill))
+	w.start()
+	w.decided("then it evicts", isEvicted)
+	took := w.granted()[0].Sub(started)
+	t.Logf("evicted %s after the rule was first seen (8s), over a restart", took.Round(100*time.Millisecond))
+	assert.GreaterOrEqual(t, took, 8*time.Second)
+	w.calm()
+	eventually(t, "it is gone", func() error { return w.gone(presser) })
+	require.Equal(t, -1, w.agent.end(sigkill))
+	w.start()
+	before := len(w.decisions())
+	eventually(t, "the taint is lifted", func() error { return w.unmarked() })
+	again := w.running("presser")
+	w.seen(again, 140)
+	w.press(true)
+	eventually(t, "the same rule evicts at once", func() error {
+		for _, d := range w.decisions()[:max(0, len(w.decisions())-before)] {
+			if d.Code == evict.CodeReporting {
+				t.Fatalf("it reports anew: %s", d.Reason)
+			}
+			if d.Code == evict.CodeEvicted {
+				return nil
+			}
+		}
+		return assert.AnError
+	})
+}
+
+func TestAPluginInADryRunNeitherMarksNorEvictsAndSaysWhatItWould(t *testing.T) {
+	w := startWorld(t)
+	w.more = `, dryRunPlugins: ["*"]`
+	w.configure()
+	w.deploy("presser", 150, nil)
+	presser := w.running("presser")
+	w.start()
+	w.seen(presser, 140)
+	w.press(true)
+	d := w.decided("it would evict", func(d evict.Decision) bool { return d.Code == evict.CodeWouldEvict })
+	assert.True(t, d.DryRun)
+	assert.NoError(t, w.unharmed(presser))
+	assert.Empty(t, w.ourTaint())
+	w.more = `, dryRunPlugins: ["*", "-memory-stall"]`
+	w.configure()
+	w.decided("from now on it counts", isEvicted)
+	assert.Equal(t, corev1.TaintEffectNoSchedule, w.ourTaint())
+}
+
+// The kubelet evicts one at that moment: the API server shows it as a kubelet
+// leaves it.
+func TestWhileTheKubeletEvictsNobodyElseGoes(t *testing.T) {
+	w := startWorld(t)
+	w.deploy("theirs", 150, nil)
+	w.deploy("ours", 150, nil)
+	theirs, ours := w.running("theirs"), w.running("ours")
+	w.start()
+	w.seen(theirs, 140)
+	w.seen(ours, 140)
+	patch := `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory. Threshold quantity: 100Mi, available: 20Mi. "}}`
+	_, err := w.c.Client.CoreV1().Pods(w.namespace).Patch(t.Context(), theirs.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	evicted := time.Now()
+	w.press(true)
+	d := w.decided("it is the kubelet's turn", func(d evict.Decision) bool { return d.Code == evict.CodeKubelet })
+	t.Log(d.Reason)
+	d = w.decided("and then it is ours", isEvicted)
+	assert.GreaterOrEqual(t, d.Time.Sub(evicted), 5*time.Second)
+	going, _ := d.Going()
+	assert.NotEqual(t, theirs.Name, going.Pod.Name, "that one has ended; its successor may go as well as ours")
+}

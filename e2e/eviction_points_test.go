@@ -1,0 +1,70 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The agent is killed at each of the points where it writes its state, from the
+// begin of a pressure on: before a file is written, after it, after it is
+// synced, and after it has its name.
+func TestAnAgentThatIsKilledAtAnyWriteOfItsStateChoosesNoSecondVictim(t *testing.T) {
+	killing := filepath.Join(t.TempDir(), "plimsoll-that-is-killed")
+	require.NoError(t, buildAgent(killing, "plimsollkill"))
+	points := []int{5, 8} // around the choice, which is the second that is written
+	if os.Getenv("PLIMSOLL_LONG") != "" {
+		points = nil
+		for n := range 24 {
+			points = append(points, n+1)
+		}
+	}
+	for _, n := range points {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			w := startWorld(t)
+			w.deploy("one", 120, nil)
+			w.deploy("two", 120, nil)
+			one, two := w.running("one"), w.running("two")
+			armed := filepath.Join(t.TempDir(), "armed")
+			w.prepare = func(a *agent) {
+				a.cmd.Path = killing
+				a.cmd.Env = append(os.Environ(), "PLIMSOLL_KILL_ARMED="+armed, "PLIMSOLL_KILL_AT="+strconv.Itoa(n))
+			}
+			w.start()
+			w.seen(one, 110)
+			w.seen(two, 110)
+			write(t, armed, "")
+			w.press(true)
+			killed := true
+			select {
+			case <-w.agent.ended:
+			case <-time.After(15 * time.Second): // it wrote less often
+				killed = false
+				w.agent.end(sigkill)
+			}
+			tainted := w.ourTaint()
+			w.prepare = nil
+			w.start()
+			if tainted != "" {
+				assert.NoError(t, w.tainted(corev1.TaintEffectNoSchedule), "the taint is kept")
+			}
+			eventually(t, "one of the two has gone", func() error {
+				if w.gone(one) == nil {
+					return nil
+				}
+				return w.gone(two)
+			})
+			w.press(false)
+			w.calm()
+			w.noEvictionFor(2 * time.Second)
+			assert.False(t, w.gone(one) == nil && w.gone(two) == nil, "a second victim: %v", w.words())
+			t.Logf("killed %v, then: %v", killed, w.words())
+		})
+	}
+}

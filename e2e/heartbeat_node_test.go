@@ -1,0 +1,186 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+)
+
+const (
+	// nodeGrace is the node lifecycle controller's, and nodeLook how often it
+	// looks.
+	nodeGrace, nodeLook = 6 * time.Second, time.Second
+	nodeNamespace       = "kube-node-lease"
+)
+
+// bare is a Node without a kubelet, and its agent.
+type bare struct {
+	*world
+	kubeconfig string
+}
+
+func newBare(t *testing.T, c *cluster.Cluster, node string) *bare {
+	t.Helper()
+	_, err := c.AddNode(t.Context(), node, nil)
+	require.NoError(t, err)
+	b := &bare{world: &world{t: t, c: c, node: node}}
+	b.kubeconfig, err = c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
+	require.NoError(t, err)
+	b.config = configFile(t, fmt.Sprintf(`
+tick: 200ms
+window: 1s
+kubernetes: {kubeconfig: %q, node: %s}
+state: {dir: %q}
+lease: {target: node, interval: 1s, duration: 4s}
+eviction: {round: 1s}
+`, b.kubeconfig, node, t.TempDir()))
+	return b
+}
+
+func (b *bare) begin() {
+	b.agent = prepareAgent(b.t, "--config", b.config).start()
+}
+
+// is waits until the Node is Ready, or not, and says how long that took.
+func (b *bare) is(status corev1.ConditionStatus, bound time.Duration) time.Duration {
+	b.t.Helper()
+	return within(b.t, bound, "Ready is "+string(status), func() error {
+		if got := b.readiness(); got.Status != status {
+			return fmt.Errorf("%s %s\n%s", got.Status, got.Reason, b.agent.stderr.String())
+		}
+		return nil
+	})
+}
+
+func (b *bare) readiness() corev1.NodeCondition {
+	for _, c := range b.getNode().Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// Nodes without a kubelet, and Kubernetes' own node lifecycle controller.
+func TestANodeWithoutAKubelet(t *testing.T) {
+	c := cluster.New(t, cluster.Options{
+		Graces: cluster.Graces{NodeMonitorPeriod: nodeLook, NodeMonitor: nodeGrace, NodeStartup: nodeGrace}, Without: []string{cluster.Scheduler},
+	})
+	status, out, _ := run(t, "doctor", "--kubeconfig", c.Kubeconfig)
+	assert.Equal(t, 1, status)
+	assert.Regexp(t, `FAIL +heartbeat +there is no namespace plimsoll-node-lease: apply deploy/rbac.yaml`, out)
+	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+	require.NoError(t, c.Apply(t.Context(), deploy.RBACLeaseNode))
+	require.NoError(t, c.Apply(t.Context(), deploy.Identity))
+	t.Run("is kept ready by the heartbeat alone, and brought back", func(t *testing.T) { keptReady(t, newBare(t, c, "bare")) })
+	t.Run("is left to whoever else renews its lease", func(t *testing.T) { leftAlone(t, newBare(t, c, "taken")) })
+}
+
+func keptReady(t *testing.T, b *bare) {
+	b.begin()
+	eventually(t, "the agent says that it is ready", func() error {
+		if r := b.readiness(); r.Reason != "AgentBeats" {
+			return errors.New(r.Reason)
+		}
+		return nil
+	})
+	since, length := b.readiness().LastTransitionTime, 2*nodeGrace
+	if os.Getenv("PLIMSOLL_LONG") != "" {
+		length = 5 * time.Minute
+	}
+	for end := time.Now().Add(length); time.Now().Before(end); sleep(t.Context(), 200*time.Millisecond) {
+		require.Equal(t, corev1.ConditionTrue, b.readiness().Status)
+	}
+	assert.Equal(t, since, b.readiness().LastTransitionTime)
+	writes := b.agent.mustGet("/metrics")
+	assert.Contains(t, writes, `plimsoll_node_status_writes_total{reason="report"} 0`, "the Lease alone was written")
+
+	require.NoError(t, b.agent.cmd.Process.Kill())
+	t.Logf("Unknown %s after kill -9", b.is(corev1.ConditionUnknown, 2*(nodeGrace+nodeLook)+5*time.Second).Round(time.Millisecond))
+	b.begin()
+	t.Logf("Ready %s after the start of another", b.is(corev1.ConditionTrue, patience).Round(time.Millisecond))
+}
+
+func leftAlone(t *testing.T, b *bare) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	kubelet := make(chan struct{})
+	go func() {
+		defer close(kubelet)
+		b.beatAsKubelet(ctx)
+	}()
+	b.renewed(nodeNamespace, 1)
+	b.begin()
+	eventually(t, "the agent is not ready, and says why", func() error {
+		status, body, err := b.agent.get("/-/ready")
+		if err == nil && (status != 503 || !strings.Contains(body, "the-kubelet holds it")) {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	})
+	status, out, _ := run(t, "doctor", "--config", b.config)
+	assert.Equal(t, 1, status)
+	assert.Regexp(t, `FAIL +heartbeat +kube-node-lease/taken is held by "the-kubelet", renewed \d+s ago: a kubelet beats there`, out)
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); sleep(t.Context(), 100*time.Millisecond) {
+		l, err := b.leaseOf(nodeNamespace)
+		require.NoError(t, err)
+		require.Equal(t, "the-kubelet", *l.Spec.HolderIdentity)
+		require.Equal(t, "KubeletReady", b.readiness().Reason)
+	}
+	stop()
+	<-kubelet
+	took := within(t, patience, "the agent takes over", func() error {
+		l, err := b.leaseOf(nodeNamespace)
+		if err == nil && *l.Spec.HolderIdentity != "plimsoll-agent/"+b.node {
+			err = errors.New(*l.Spec.HolderIdentity)
+		}
+		return err
+	})
+	assert.GreaterOrEqual(t, took, 3*time.Second, "not before the other's Lease has ended")
+	l, err := b.leaseOf(nodeNamespace)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, *l.Spec.LeaseTransitions)
+
+	again, stopAgain := context.WithCancel(t.Context())
+	defer stopAgain()
+	kubelet = make(chan struct{})
+	go func() {
+		defer close(kubelet)
+		b.beatAsKubelet(again)
+	}()
+	eventually(t, "a kubelet that comes is made way for", func() error {
+		status, body, err := b.agent.get("/-/ready")
+		if err == nil && !strings.Contains(body, "the-kubelet holds it") {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	})
+	stopAgain()
+	<-kubelet
+}
+
+// beatAsKubelet takes the Lease and renews it as a kubelet does, twice a second.
+func (b *bare) beatAsKubelet(ctx context.Context) {
+	leases := b.c.Client.CoordinationV1().Leases(nodeNamespace)
+	for ; ctx.Err() == nil; sleep(ctx, 500*time.Millisecond) {
+		body := fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},`+
+			`"spec":{"holderIdentity":"the-kubelet","leaseDurationSeconds":4,"renewTime":%q}}`, b.node, time.Now().UTC().Format(metav1.RFC3339Micro))
+		_, err := leases.Patch(ctx, b.node, types.ApplyPatchType, []byte(body), metav1.PatchOptions{FieldManager: "kubelet", Force: new(true)})
+		if ctx.Err() == nil {
+			assert.NoError(b.t, err)
+		}
+	}
+}

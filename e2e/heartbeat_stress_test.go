@@ -1,0 +1,143 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Everything that is not the heartbeat is in trouble at once: all cores are
+// busy, a plugin never answers, a kernel file hangs, and nobody reads what the
+// agent writes.
+func TestNothingElseOfTheAgentDelaysItsHeartbeat(t *testing.T) {
+	interval, length := time.Second, 20*time.Second
+	if os.Getenv("PLIMSOLL_LONG") != "" {
+		interval, length = 10*time.Second, 10*time.Minute
+	}
+	c := cluster.Shared(t, cluster.Options{})
+	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+	const node = "stressed"
+	_, err := c.AddNode(t.Context(), node, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, c.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), node, metav1.DeleteOptions{}))
+	})
+	kubeconfig, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
+	require.NoError(t, err)
+	dir := t.TempDir()
+	proc, plugins := filepath.Join(dir, "proc"), filepath.Join(dir, "plugins")
+	copyProc(t, proc)
+	mute(t, plugins)
+	seen := newWitness(t, c)
+
+	a := prepareAgent(t, "--config", configFile(t, fmt.Sprintf(`
+tick: 100ms
+window: 1s
+watchdog: 1h
+paths: {procfs: %q}
+kubernetes: {kubeconfig: %q, node: %s}
+state: {dir: %q}
+lease: {interval: %s, duration: %s}
+eviction: {round: 1s}
+plugins: {dirs: [%q], deadline: 1s}
+`, proc, kubeconfig, node, filepath.Join(dir, "state"), interval, 4*interval, plugins)))
+	read, fill := unread(t, a)
+	a.start()
+	eventually(t, "the lease is renewed", func() error {
+		if n := len(seen.of(node)); n < 3 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	begin := time.Now()
+	vmstat := filepath.Join(proc, "vmstat")
+	require.NoError(t, os.Remove(vmstat))
+	require.NoError(t, syscall.Mkfifo(vmstat, 0o644)) // opening it waits for a writer that never comes
+	fill()
+	startLoad(t, "burn", strconv.Itoa(2*runtime.NumCPU()))
+	// The agent has something to say of its heartbeat, which nobody reads.
+	sleep(t.Context(), length/2)
+	require.NoError(t, c.Client.CoordinationV1().Leases(lease.Namespace).Delete(t.Context(), node, metav1.DeleteOptions{}))
+	sleep(t.Context(), length/2)
+	gap := seen.longestGap(node, begin, time.Now())
+	t.Logf("longest gap in %s with an interval of %s: %.2f s", length, interval, gap.Seconds())
+	assert.LessOrEqual(t, gap, 2*(interval+2500*time.Millisecond))
+	status, body, err := a.get("/-/ready")
+	require.NoError(t, err)
+	assert.Equal(t, 503, status, "the rest does hang")
+	assert.Contains(t, body, "sample: ")
+	read()
+}
+
+// mute is the socket of a plugin that never answers.
+func mute(t *testing.T, dir string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	l, err := net.Listen("unix", filepath.Join(dir, "mute.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+}
+
+// unread gives the agent a pipe to write into, which is read until fill fills
+// it, and from read on again.
+func unread(t *testing.T, a *agent) (read, fill func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	a.cmd.Stdout, a.cmd.Stderr = w, w
+	stop, done := make(chan struct{}), make(chan struct{})
+	drain := func() {
+		defer close(done)
+		b := make([]byte, 4096)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			_ = r.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			n, err := r.Read(b)
+			_, _ = a.stderr.Write(b[:n]) // it is kept in memory
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return
+			}
+		}
+	}
+	go drain()
+	t.Cleanup(func() {
+		_ = w.Close()
+		_ = r.Close()
+		<-done
+	})
+	fill = func() {
+		close(stop)
+		<-done
+		full, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", w.Fd()), os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		require.NoError(t, err)
+		defer full.Close()
+		require.NoError(t, full.SetWriteDeadline(time.Now().Add(time.Second)))
+		_, err = full.Write(make([]byte, 1<<20))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the pipe is full")
+	}
+	read = func() {
+		stop, done = make(chan struct{}), make(chan struct{})
+		go drain()
+	}
+	return read, fill
+}

@@ -1,0 +1,233 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// The control plane has no kubelets, and nobody who taints Nodes for that.
+func TestLoadsOfDataMovers(t *testing.T) {
+	c := cluster.New(t, withoutKubelets())
+	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
+		"are never more prepared than may be, also when the controller is killed":      neverMoreArePreparedThanMayBe,
+		"flow again when the controller is gone for good":                              loadsFlowWithoutTheController,
+		"are not touched where nothing is limited, and all go when it is switched off": nothingIsTouchedWhereNothingIsLimited,
+		"wait on a node that suffers, and a restore goes all the same":                 aNodeThatSuffersHoldsLoads,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+// The node-agents are stand-ins without a limit of their own: what holds is the
+// gate alone.
+func neverMoreArePreparedThanMayBe(t *testing.T, c *cluster.Cluster) {
+	h := newHarbour(t, c, 3, `{"loadConcurrency":{"globalConfig":10,"prepareQueueLength":4}}`, ", leaseDuration: 15s")
+	h.agents.Concurrency = 10
+	h.backup("nightly", map[string]any{"velero.io/schedule-name": "nightly"}, map[string]any{})
+	h.backup("by-hand", nil, map[string]any{})
+	h.backup("hooked", nil, map[string]any{"hooks": map[string]any{"resources": []any{map[string]any{"name": "freeze"}}}})
+	h.see()
+	const each = 11
+	for i := range each {
+		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), []string{"nightly", "by-hand"}[i%2], nil)
+		h.load(vgdp.DataDownload, fmt.Sprintf("dd-%d", i), "back", nil)
+		h.load(vgdp.PodVolumeBackup, fmt.Sprintf("pvb-%d", i), []string{"nightly", "hooked"}[i%2], nil)
+		h.load(vgdp.PodVolumeRestore, fmt.Sprintf("pvr-%d", i), "back", nil)
+	}
+	a := h.controller().start()
+	h.holds()
+	h.runAgents()
+	eventually(t, "some of them are done", func() error {
+		if is := h.phases(); is[vgdp.Completed] < each {
+			return fmt.Errorf("%v", is)
+		}
+		return nil
+	})
+	require.NoError(t, a.cmd.Process.Kill())
+	<-a.ended
+	again := h.controller().start()
+	h.allEnd(4*each, 4*patience)
+	most, order := h.most()
+	assert.Equal(t, 4, most, "accepted and prepared, in every event of the watch in etcd's order")
+	require.Len(t, order, 4*each, "each had a ticket")
+	sameOrder(t, order)
+	assert.Contains(t, again.mustGet("/metrics"), `plimsoll_vgdp_gate_bypassed_total{velero="`+h.namespace+`"} 0`)
+	again.end(syscall.SIGTERM)
+}
+
+// sameOrder: tickets were given by rank. The first are given while some targets
+// are not looked up yet, and those of the killed controller that nobody had used
+// were given again.
+func sameOrder(t *testing.T, order []*admission.Object) {
+	t.Helper()
+	rank := func(o *admission.Object) int {
+		switch {
+		case o.Load.Kind == vgdp.PodVolumeBackup && o.Backup == "hooked":
+			return 0
+		case o.Backup == "":
+			return 1
+		case o.Backup == "by-hand":
+			return 2
+		}
+		return 3
+	}
+	var ranks []int
+	for _, o := range order {
+		ranks = append(ranks, rank(o))
+	}
+	assert.True(t, slices.IsSorted(ranks[4:]), "%v", ranks)
+}
+
+func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
+	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s")
+	h.agents.Prepares = time.Hour
+	a := h.controller().start()
+	h.load(vgdp.DataUpload, "first", "b", nil)
+	h.holds()
+	h.runAgents()
+	h.become(1, vgdp.Accepted)
+	h.load(vgdp.DataUpload, "second", "b", nil)
+	h.load(vgdp.PodVolumeBackup, "third", "b", nil)
+	eventually(t, "it waits", func() error {
+		return wanted(len(loadsOf(a).Veleros[0].Waiting), 2)
+	})
+	assert.Equal(t, vgdp.CodeLimit, loadsOf(a).Veleros[0].Waiting[0].Reason)
+	assert.Equal(t, map[vgdp.Phase]int{vgdp.Accepted: 1, vgdp.New: 2}, h.phases())
+	status, said, stderr := run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "pvb/third")
+	assert.Zero(t, status, stderr)
+	assert.Contains(t, said, ": no slot of prepareQueueLength 1 is free; DataUpload "+h.namespace+"/first has had one for longest.\n")
+	assert.Contains(t, said, "The gate holds, renewed ")
+	status, _, stderr = run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "nobody")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, stderr, "no such load")
+	require.NoError(t, a.cmd.Process.Kill())
+	killed := time.Now()
+	<-a.ended
+	h.become(3, vgdp.Accepted)
+	took := time.Since(killed)
+	t.Logf("accepted %s after the controller was killed; the lease is 8s", took.Round(10*time.Millisecond))
+	assert.Less(t, took, 2*13*time.Second, "promised: the lease and 5 s, twice for a busy machine")
+	h.load(vgdp.DataUpload, "fourth", "b", nil)
+	h.become(4, vgdp.Accepted)
+}
+
+// loadsOf a controller, as its API says them.
+func loadsOf(a *agent) (l struct {
+	Leads, Enabled bool
+	Veleros        []admission.Report
+},
+) {
+	a.t.Helper()
+	require.NoError(a.t, json.Unmarshal([]byte(a.mustGet("/api/v1/loads")), &l))
+	return l
+}
+
+func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
+	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", quietAbove: 2")
+	h.see()
+	a := h.controller().start()
+	stop := h.runAgents()
+	for i := range 4 {
+		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
+	}
+	h.allEnd(4, patience)
+	eventually(t, "the controller looks after them", func() error { return wanted(len(loadsOf(a).Veleros), 1) })
+	assert.Nil(t, h.gate(gate.Main))
+	assert.Nil(t, h.gate(gate.Holds))
+	for _, e := range h.history() {
+		assert.Nil(t, e.Load.Ticket)
+		assert.Empty(t, e.Load.Note)
+	}
+
+	// A limit, of which the running node-agents know nothing, holds at once; when
+	// many wait new ones are hidden.
+	stop()
+	h.agents.Prepares = time.Hour
+	h.configMap(`{"loadConcurrency":{"globalConfig":2,"prepareQueueLength":1}}`)
+	h.holds()
+	eventually(t, "both node-agents started before", func() error { return wanted(loadsOf(a).Veleros[0].Drift, 2) })
+	h.runAgents()
+	for i := range 3 {
+		h.load(vgdp.DataUpload, fmt.Sprintf("waits-%d", i), "b", nil)
+	}
+	h.become(1, vgdp.Accepted)
+	h.load(vgdp.DataUpload, "waits-3", "b", nil)
+	eventually(t, "the gate hides new ones", func() error { return wanted(yes(h.gate(gate.Main), "spec", "quiet"), true) })
+	eventually(t, "a new one is hidden", func() error {
+		h.load(vgdp.DataUpload, fmt.Sprintf("hidden-%d", time.Now().UnixNano()), "b", nil)
+		for _, p := range loadsOf(a).Veleros[0].Waiting {
+			if p.Hidden {
+				return nil
+			}
+		}
+		return fmt.Errorf("%v", loadsOf(a).Veleros[0].Waiting)
+	})
+
+	h.configure("enabled: false")
+	eventually(t, "all are accepted", func() error {
+		if is := h.phases(); is[vgdp.New] > 0 {
+			return fmt.Errorf("%v", is)
+		}
+		return nil
+	})
+	assert.False(t, yes(h.gate(gate.Main), "spec", "limited"))
+}
+
+func yes(u *unstructured.Unstructured, path ...string) bool {
+	is, _, err := unstructured.NestedBool(u.Object, path...)
+	return err == nil && is
+}
+
+func text(u *unstructured.Unstructured, path ...string) string {
+	value, _, err := unstructured.NestedString(u.Object, path...)
+	if err != nil {
+		return ""
+	}
+	return value
+}
+
+func aNodeThatSuffersHoldsLoads(t *testing.T, c *cluster.Cluster) {
+	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, "")
+	h.see()
+	pressed, calm := h.nodes[0], h.nodes[1]
+	until := lease.Micro(time.Now().Add(time.Hour))
+	h.report(pressed, lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Budget: new(1), HoldUntil: &until})
+	a := h.controller().start()
+	h.holds()
+	h.runAgents()
+	h.load(vgdp.PodVolumeBackup, "held-0", "b", nil)
+	h.load(vgdp.PodVolumeBackup, "free-1", "b", nil)
+	h.load(vgdp.PodVolumeRestore, "back-0", "r", nil)
+	require.Equal(t, pressed, text(h.get(vgdp.PodVolumeBackup, "held-0"), "spec", "node"))
+	require.Equal(t, calm, text(h.get(vgdp.PodVolumeBackup, "free-1"), "spec", "node"))
+	h.become(2, vgdp.Completed)
+	assert.Contains(t, h.said("held-0", admission.ReasonPressure), "node "+pressed+" suffers: disk hard")
+	var note vgdp.Note
+	require.NoError(t, json.Unmarshal([]byte(h.get(vgdp.PodVolumeBackup, "held-0").GetAnnotations()[gate.Waiting]), &note))
+	assert.Equal(t, vgdp.CodePressure, note.Reason)
+	assert.Equal(t, "Node "+pressed, note.BlockedBy)
+	assert.False(t, note.PressureSince.IsZero())
+	assert.Equal(t, "1", metric(a, `plimsoll_vgdp_held{velero="`+h.namespace+`",reason="pressure"}`))
+
+	// Pressure is gone: it goes on, and the Gates hold nothing any more.
+	h.report(pressed, lease.NodeReport{})
+	h.become(3, vgdp.Completed)
+	eventually(t, "the gate limits nothing", func() error {
+		return wanted(yes(h.gate(gate.Main), "spec", "limited"), false)
+	})
+	a.end(syscall.SIGTERM)
+}

@@ -1,0 +1,364 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// The rule is met by what two readers do to a fast disk, and the disk counts as
+// calm a few seconds after.
+const moverConfig = `
+window: 5s
+workloads: {roots: [%q]}
+kubernetes: {kubeconfig: %q, node: %q}
+state: {dir: %q}
+lease: {interval: 5s, duration: 20s}
+eviction: {round: 1s}
+vgdp: {enabled: %t, dryRun: %t, concurrency: 4}
+plugins:
+  warmUp: 0s
+  memoryStall: {enabled: false} # this machine may be short of memory meanwhile
+  networkContention: {enabled: false}
+  filesystem: {enabled: false}
+  diskContention: {await: 200us, awaitRotational: 200us, over: 3s, cleared: 3s, coverage: 0.2}
+`
+
+// quay is a node of a real control plane with a service and a data mover, which
+// read from this machine's own disk.
+type quay struct {
+	t               *testing.T
+	c               *cluster.Cluster
+	kubelet         *cluster.StandIn
+	namespace, node string
+	file, disk      string
+	number          string // of the disk
+	config, state   string
+	enabled, dryRun bool
+	agent           *agent
+	service, mover  corev1.Pod
+}
+
+func newQuay(t *testing.T) *quay {
+	t.Helper()
+	needsRoot(t)
+	q := &quay{t: t, c: cluster.Shared(t, cluster.Options{}), file: bigFile(t, 256<<20), state: filepath.Join(t.TempDir(), "state"), enabled: true}
+	require.NoError(t, q.c.Apply(t.Context(), deploy.RBAC, deploy.Heartbeats, deploy.Identity))
+	q.namespace = q.c.Namespace(t)
+	q.node = "node-" + q.namespace[max(0, len(q.namespace)-20):]
+	q.kubelet = q.c.Node(t, q.node)
+	q.disk = diskOf(t, q.file)
+	number, err := os.ReadFile("/sys/block/" + q.disk + "/dev")
+	require.NoError(t, err)
+	q.number = strings.TrimSpace(string(number))
+	q.configure()
+	return q
+}
+
+func (q *quay) configure() {
+	q.t.Helper()
+	kubeconfig, err := q.c.ServiceAccount(q.t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: q.node})
+	require.NoError(q.t, err)
+	root := fmt.Sprintf("/plimsoll-e2e-%d-%s", os.Getpid(), q.node)
+	text := fmt.Sprintf(moverConfig, root, kubeconfig, q.node, q.state, q.enabled, q.dryRun)
+	if q.config == "" {
+		q.config = configFile(q.t, text)
+		return
+	}
+	write(q.t, q.config, "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\n"+text)
+}
+
+func (q *quay) start() *agent {
+	q.t.Helper()
+	q.agent = prepareAgent(q.t, "--config", q.config).start().ticked(1)
+	return q.agent
+}
+
+// pod of a reader of the disk: requests of that size, so many at once, with a
+// pause of so many µs after each.
+func (q *quay) pod(name string, size, depth, pause int, labels map[string]string, needs corev1.ResourceList) corev1.Pod {
+	q.t.Helper()
+	self, err := os.Executable()
+	require.NoError(q.t, err)
+	none := int64(0)
+	_, err = q.c.Client.CoreV1().Pods(q.namespace).Create(q.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: corev1.PodSpec{
+			NodeName: q.node, TerminationGracePeriodSeconds: &none,
+			Containers: []corev1.Container{{
+				Name: "read", Image: "none", Command: []string{self, q.file, strconv.Itoa(size), strconv.Itoa(depth), strconv.Itoa(pause)},
+				Env: []corev1.EnvVar{{Name: "PLIMSOLL_TEST_LOAD", Value: "read"}}, Resources: corev1.ResourceRequirements{Requests: needs},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(q.t, err)
+	var pod *corev1.Pod
+	eventually(q.t, name+" runs", func() error {
+		pod, err = q.c.Client.CoreV1().Pods(q.namespace).Get(q.t.Context(), name, metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = fmt.Errorf("%s", pod.Status.Phase)
+		}
+		return err
+	})
+	return *pod
+}
+
+// press starts the service and the mover beside it.
+func (q *quay) press() {
+	q.t.Helper()
+	q.service = q.pod("service", 8192, 1, 1000, nil, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")})
+	q.mover = q.pod("du-1", 1<<20, 4, 0, map[string]string{"velero.io/data-upload": "du-1"}, nil)
+	countIO(q.t, "/sys/fs/cgroup/blkio"+q.kubelet.Cgroup(&q.service), q.disk)
+}
+
+// limit of the mover's reads as the kernel has it, 0 for none.
+func (q *quay) limit() uint64 {
+	q.t.Helper()
+	text, err := os.ReadFile("/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device")
+	require.NoError(q.t, err)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == q.number {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			require.NoError(q.t, err)
+			return n
+		}
+	}
+	return 0
+}
+
+// set a limit of the mover's reads by hand.
+func (q *quay) set(limit int) {
+	q.t.Helper()
+	rule := q.number + " " + strconv.Itoa(limit)
+	path := "/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device"
+	require.NoError(q.t, os.WriteFile(path, []byte(rule), 0o644))
+}
+
+// gaveWay is what the agent says of data movers.
+type gaveWay struct {
+	DryRun    bool `json:"dryRun"`
+	Budget    *int `json:"budget"`
+	Throttled []struct {
+		Disk    string     `json:"disk"`
+		Percent int        `json:"percent"`
+		May     vgdp.Rates `json:"may"`
+		Foreign bool       `json:"foreign"`
+	} `json:"throttled"`
+}
+
+func (q *quay) loads() gaveWay {
+	q.t.Helper()
+	var said struct {
+		Cluster struct {
+			Loads gaveWay `json:"loads"`
+		} `json:"cluster"`
+	}
+	require.NoError(q.t, json.Unmarshal([]byte(q.agent.mustGet("/api/v1/pressure")), &said))
+	return said.Cluster.Loads
+}
+
+// waits is how much of the time the service waits for others.
+func (q *quay) waits() (waited, share float64, err error) {
+	c, err := q.agent.contention(q.disk)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range c.Sufferers {
+		if s.PodUID == string(q.service.UID) {
+			waited = s.Waited
+		}
+	}
+	for _, s := range c.Culprits {
+		if s.PodUID == string(q.mover.UID) {
+			share = s.Share
+		}
+	}
+	return waited, share, nil
+}
+
+// slowed waits until the mover carries a limit of the agent's.
+func (q *quay) slowed() (limit uint64) {
+	q.t.Helper()
+	within(q.t, 2*patience, "the mover is slowed down", func() error {
+		if limit = q.limit(); limit == 0 {
+			return fmt.Errorf("%+v", q.loads())
+		}
+		return nil
+	})
+	return limit
+}
+
+// follow has the agent take a changed configuration.
+func (q *quay) follow() {
+	q.t.Helper()
+	q.configure()
+	require.NoError(q.t, q.agent.cmd.Process.Signal(syscall.SIGHUP))
+}
+
+// report is what the agent's Lease says of data movers.
+func (q *quay) report() (r lease.NodeReport) {
+	q.t.Helper()
+	l, err := q.c.Client.CoordinationV1().Leases(lease.Namespace).Get(q.t.Context(), q.node, metav1.GetOptions{})
+	require.NoError(q.t, err)
+	carried, err := lease.ReadCarried(l.Annotations)
+	require.NoError(q.t, err)
+	return carried.Report
+}
+
+// observe has a dry run say who would be slowed down, and returns how much the
+// service waits and how much of the traffic is the mover's.
+func (q *quay) observe() (waited, share float64) {
+	q.t.Helper()
+	within(q.t, 2*patience, "a dry run says who would be slowed down", func() (err error) {
+		l := q.loads()
+		if waited, share, err = q.waits(); err == nil && (len(l.Throttled) != 1 || !l.DryRun || l.Budget == nil) {
+			err = fmt.Errorf("waits %.2f, share %.2f, %+v", waited, share, l)
+		}
+		return err
+	})
+	assert.Equal(q.t, q.disk, q.loads().Throttled[0].Disk)
+	assert.Zero(q.t, q.limit(), "a dry run changes nothing")
+	assert.Nil(q.t, q.report().Budget)
+	return waited, share
+}
+
+// relieved waits until the service waits much less than before.
+func (q *quay) relieved(before float64) (waited, share float64, took time.Duration) {
+	q.t.Helper()
+	took = within(q.t, 4*patience, "the service waits much less", func() (err error) {
+		if waited, share, err = q.waits(); err == nil && waited > 0.7*before {
+			err = fmt.Errorf("it waits %.2f, before %.2f", waited, before)
+		}
+		return err
+	})
+	return waited, share, took
+}
+
+// shown everywhere is who is slowed down.
+func (q *quay) shown() {
+	q.t.Helper()
+	text, err := exec.CommandContext(q.t.Context(), binary, "top", "--once", "--api.socket", q.agent.socket).CombinedOutput()
+	require.NoError(q.t, err, string(text))
+	assert.Contains(q.t, string(text), "data movers  1 run, 1 may")
+	assert.Contains(q.t, string(text), "slowed down: "+q.namespace+"/du-1")
+	assert.Contains(q.t, q.agent.mustGet("/metrics"), "plimsoll_vgdp_throttled{disk=\""+q.disk+"\"} 1\n")
+	assert.Contains(q.t, q.agent.mustGet("/"), "Slowed down: "+q.namespace+"/du-1")
+}
+
+// A data mover that presses a disk beside a service: who waits for whom before
+// and after, and that nothing stays behind, however the agent ends.
+// holdsLoads: what the agent says in its Lease is what a controller, in another
+// process, lets start on its node. The node-agent there is a stand-in.
+func (q *quay) holdsLoads() *harbour {
+	q.t.Helper()
+	h := newHarbour(q.t, q.c, 0, `{"loadConcurrency":{"globalConfig":4}}`, "")
+	h.nodes, h.agents.Concurrency, h.agents.Moves = []string{q.node}, 4, time.Hour
+	none := int64(0)
+	h.pod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-agent", Labels: map[string]string{"role": "node-agent"}},
+		Spec: corev1.PodSpec{NodeName: q.node, TerminationGracePeriodSeconds: &none, Containers: []corev1.Container{{
+			Name: "node-agent", Image: "none", Command: []string{"sleep", "3600"},
+		}}},
+	}, corev1.PodStatus{Phase: corev1.PodRunning})
+	a := h.controller().start()
+	h.holds()
+	h.runAgents()
+	for _, name := range []string{"a", "b", "c"} {
+		h.load(vgdp.PodVolumeBackup, name, "b", nil)
+	}
+	eventually(q.t, "the controller holds loads on the node that suffers", func() error {
+		l := loadsOf(a)
+		if len(l.Veleros) != 1 || l.Veleros[0].Reasons[vgdp.CodePressure] == 0 {
+			return fmt.Errorf("%+v", l.Veleros)
+		}
+		require.Len(q.t, l.Veleros[0].Nodes, 1)
+		assert.Equal(q.t, q.node, l.Veleros[0].Nodes[0].Name)
+		assert.Contains(q.t, l.Veleros[0].Nodes[0].Why, "disk ")
+		return nil
+	})
+	assert.GreaterOrEqual(q.t, h.phases()[vgdp.New], 2, "the budget is 1")
+	return h
+}
+
+func TestADataMoverThatPressesADiskIsSlowedDownAndFreedAgain(t *testing.T) {
+	q := newQuay(t)
+	q.dryRun = true
+	q.configure()
+	q.start()
+	q.press()
+	before, most := q.observe()
+
+	q.dryRun = false
+	q.follow()
+	first := q.slowed()
+	within(t, patience, "the Lease carries the budget", func() error {
+		if r := q.report(); r.Budget == nil || *r.Budget != 1 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	loads := q.holdsLoads()
+	after, part, took := q.relieved(before)
+	slowed := q.loads().Throttled
+	require.Len(t, slowed, 1)
+	assert.GreaterOrEqual(t, slowed[0].Percent, 20)
+	t.Logf("before: the service waits %.0f %% of the time, %.0f %% of the traffic is the mover's; %s after its first limit (%d MB/s): %.0f %%, %.0f %%, at %d %% (%.0f MB/s)",
+		100*before, 100*most, took.Round(time.Second), first/1e6, 100*after, 100*part, slowed[0].Percent, slowed[0].May.Read/1e6)
+	q.shown()
+
+	t.Run("it is freed when that is switched off", func(t *testing.T) {
+		q.enabled = false
+		q.follow()
+		eventually(t, "no limit, no budget", func() error {
+			if q.limit() != 0 || q.report().Budget != nil {
+				return fmt.Errorf("%d %+v", q.limit(), q.report())
+			}
+			return nil
+		})
+		loads.become(0, vgdp.New)
+		q.enabled = true
+		q.follow()
+	})
+	t.Run("it is freed by the agent after one that was killed", func(t *testing.T) {
+		limit := q.slowed()
+		q.agent.end(syscall.SIGKILL)
+		require.Equal(t, limit, q.limit(), "nobody is there to take it away")
+		q.start().ticked(3)
+		assert.LessOrEqual(t, q.limit(), limit, "it is kept")
+		require.NotZero(t, q.limit())
+		require.Zero(t, q.agent.end(syscall.SIGTERM), q.agent.stderr.String())
+		assert.Zero(t, q.limit(), "and lifted at the end")
+	})
+	t.Run("what somebody else sets is left alone", func(t *testing.T) {
+		q.start()
+		q.slowed()
+		q.set(123456)
+		within(t, patience, "the agent sees it", func() error {
+			if l := q.loads(); len(l.Throttled) != 1 || !l.Throttled[0].Foreign {
+				return fmt.Errorf("%+v", l)
+			}
+			return nil
+		})
+		require.Zero(t, q.agent.end(syscall.SIGTERM), q.agent.stderr.String())
+		assert.EqualValues(t, 123456, q.limit())
+		q.set(0)
+	})
+}

@@ -1,0 +1,92 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/rawplugin"
+)
+
+// The plugin is there before the agent; it is HTTP/2 frames by hand, without
+// gRPC or anything of ours.
+func TestTheAgentAsksAPluginThatKnowsTheWireAlone(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "raw.sock"))
+	require.NoError(t, err)
+	raw := &rawplugin.Plugin{Name: "raw", Level: 2}
+	served := make(chan error, 1)
+	go func() { served <- raw.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = listener.Close() // it is by then
+		require.NoError(t, <-served)
+	})
+	a := prepare(t, "--plugins.dir", dir, "--config", configFile(t, "eviction: {round: 1s}\n")).start()
+	a.lists(`raw +outer +yes +/dev/raw \(a scope of any text\) +hard +plimsoll.dev/RawPressure`)
+	is, why := raw.Registered()
+	assert.True(t, is, why)
+	calls := raw.Calls()
+	assert.Equal(t, []string{
+		"/pluginregistration.Registration/GetInfo", "/evictionplugin.v1alpha1.EvictionPlugin/GetToken",
+		"/pluginregistration.Registration/NotifyRegistrationStatus",
+	}, calls[:3])
+	assert.Equal(t, []string{
+		"/evictionplugin.v1alpha1.EvictionPlugin/GetEvictPods", "/evictionplugin.v1alpha1.EvictionPlugin/ThresholdMet",
+		"/evictionplugin.v1alpha1.EvictionPlugin/GetTopEvictionPods",
+	}, slices.Clone(calls[3:6]), "in each round, in this order")
+
+	require.NoError(t, listener.Close())
+	a.listsNot(`(?m)^raw `)
+}
+
+// What a vendor would do: build it, start it beside an agent, look, end it.
+func TestAnExampleIsTriedAsTheDocumentSays(t *testing.T) {
+	dir := t.TempDir()
+	a := prepare(t, "--plugins.dir", dir, "--config", configFile(t, "eviction: {round: 1s}\n")).start()
+	program := filepath.Join(t.TempDir(), "openfiles")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, "../plugins/outer/examples/openfiles").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	said := &output{}
+	cmd := exec.CommandContext(t.Context(), program, "--plugins.dir", dir, "--soft", "0", "--hard", "2")
+	cmd.Stderr = said
+	require.NoError(t, cmd.Start())
+	a.lists(`open-files +outer +yes +node +soft +plimsoll.dev/OpenFilesPressure`)
+	assert.Contains(t, said.String(), "registered: the host asks this plugin from now on")
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait(), said.String())
+	a.listsNot(`open-files`)
+	assert.NoFileExists(t, filepath.Join(dir, "open-files.sock"))
+}
+
+// lists waits until `plimsoll plugins` has such a line.
+func (a *agent) lists(line string) {
+	a.t.Helper()
+	eventually(a.t, line+" is listed", func() error {
+		_, out, stderr := run(a.t, "plugins", "--api.socket", a.socket)
+		if !regexp.MustCompile(line).MatchString(out) {
+			return fmt.Errorf("%s%s", out, stderr)
+		}
+		return nil
+	})
+}
+
+// listsNot waits until it has not.
+func (a *agent) listsNot(line string) {
+	a.t.Helper()
+	eventually(a.t, line+" is listed no more", func() error {
+		_, out, _ := run(a.t, "plugins", "--api.socket", a.socket)
+		if regexp.MustCompile(line).MatchString(out) {
+			return errors.New(out)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,150 @@
+package e2e_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// output of a tool about a package of version 1.0.0.
+func about(t *testing.T, pattern, tool string, args ...string) string {
+	t.Helper()
+	dir, err := packaged()
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	out, err := exec.CommandContext(t.Context(), tool, append(args, files[0])...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+const debian, redHat = "plimsoll_1.0.0_*.deb", "plimsoll-1.0.0-*.rpm"
+
+func TestBothPackagesHoldTheSame(t *testing.T) {
+	shipped := []string{
+		"/usr/bin/plimsoll", "/etc/plimsoll/agent.yaml", "/etc/plimsoll/controller.yaml",
+		"/usr/lib/systemd/system/plimsoll-agent.service", "/usr/lib/systemd/system/plimsoll-controller.service",
+		"/usr/lib/systemd/system/plimsoll-agent.socket", "/usr/lib/systemd/system/plimsoll.slice",
+		"/usr/lib/sysusers.d/plimsoll.conf", "/usr/lib/tmpfiles.d/plimsoll.conf",
+		"/usr/share/man/man1/plimsoll.1.gz", "/usr/share/man/man1/plimsoll-agent.1.gz", "/usr/share/man/man1/plimsoll-config-check.1.gz",
+		"/usr/share/bash-completion/completions/plimsoll", "/usr/share/fish/vendor_completions.d/plimsoll.fish",
+		"/usr/share/doc/plimsoll/copyright", "/usr/share/doc/plimsoll/deploy/rbac.yaml",
+	}
+	deb, rpm := about(t, debian, "dpkg-deb", "-c"), about(t, redHat, "rpm", "-qlvp")
+	for _, path := range shipped {
+		for kind, list := range map[string]string{"deb": deb, "rpm": rpm} {
+			line := lineWith(list, path)
+			require.NotEmpty(t, line, "%s is not in the %s", path, kind)
+			want := "-rw-r--r--"
+			if path == "/usr/bin/plimsoll" {
+				want = "-rwxr-xr-x"
+			}
+			assert.True(t, strings.HasPrefix(line, want), line)
+			assert.Contains(t, strings.Fields(line)[1]+strings.Join(strings.Fields(line), "/"), "root/root", line)
+		}
+	}
+	assert.Equal(t, "/etc/plimsoll/agent.yaml\n/etc/plimsoll/controller.yaml\n", about(t, redHat, "rpm", "-qcp"), "what an upgrade keeps")
+}
+
+// lineWith is the line of a list that ends with a path.
+func lineWith(list, path string) string {
+	for line := range strings.Lines(list) {
+		if line = strings.TrimSpace(line); strings.HasSuffix(line, path) {
+			return line
+		}
+	}
+	return ""
+}
+
+func TestOneCommitMakesTheSamePackages(t *testing.T) {
+	dir, err := packaged()
+	require.NoError(t, err)
+	again := t.TempDir()
+	require.NoError(t, makePackages(again, "1.0.0"))
+	for _, pattern := range []string{debian, redHat} {
+		assert.Equal(t, digest(t, dir, pattern), digest(t, again, pattern), pattern)
+	}
+}
+
+func digest(t *testing.T, dir, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	b, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	return fmt.Sprintf("%x", sha256.Sum256(b))
+}
+
+// The units let the programs do little more than they must: at most 2.0 of 10,
+// by systemd's own measure.
+func TestTheUnitsAreHardened(t *testing.T) {
+	h := startHost(t)
+	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb")
+	for _, unit := range []string{"plimsoll-agent.service", "plimsoll-controller.service"} {
+		lines := strings.Split(h.run("systemd-analyze security --offline=true --threshold=20 --no-pager "+unit), "\n")
+		t.Log(lines[len(lines)-1])
+	}
+	assert.Empty(t, h.run("systemd-analyze verify --man=no plimsoll-agent.service plimsoll-controller.service plimsoll-agent.socket plimsoll.slice 2>&1"))
+}
+
+// What the unit takes away hides nothing from the agent that root sees.
+func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
+	h := startHost(t)
+	h.install()
+	h.run("systemctl start plimsoll-agent")
+	absent := func(socket string) string {
+		var s probes.Snapshot
+		require.NoError(t, json.Unmarshal([]byte(h.run("plimsoll top --once -o json --api.socket "+socket)), &struct{ Snapshot *probes.Snapshot }{&s}))
+		return fmt.Sprint(s.Absent)
+	}
+	assert.Equal(t, absent("/nobody/listens"), absent("/run/plimsoll/plimsoll.sock"))
+}
+
+// An administrator installs, configures, upgrades, removes and purges.
+func TestAPackageComesAndGoesWithoutATrace(t *testing.T) {
+	h := startHost(t)
+	before := h.files()
+
+	h.install()
+	assert.Equal(t, "disabled inactive", h.property("UnitFileState")+" "+h.property("ActiveState"), "nothing starts by surprise")
+	h.run("plimsoll config check /etc/plimsoll/agent.yaml && plimsoll config check /etc/plimsoll/controller.yaml && getent group plimsoll && test -s /usr/share/man/man1/plimsoll.1.gz")
+
+	h.run("systemctl enable --now plimsoll-agent")
+	h.run("echo 'tick: 2s' >>/etc/plimsoll/agent.yaml")
+	pid := h.property("MainPID")
+	h.run("dpkg -i /share/plimsoll_1.1.0_*.deb")
+	assert.Equal(t, "enabled active", h.property("UnitFileState")+" "+h.property("ActiveState"))
+	assert.NotEqual(t, pid, h.property("MainPID"), "the new program runs")
+	assert.Contains(t, h.run("cat /etc/plimsoll/agent.yaml"), "tick: 2s", "what was configured is kept")
+	h.run("sh /var/lib/dpkg/info/plimsoll.postinst configure 1.1.0")                    // once more is no harm
+	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb && dpkg -i /share/plimsoll_1.1.0_*.deb") // back, and on again
+	assert.Contains(t, h.run("cat /etc/plimsoll/agent.yaml"), "tick: 2s", "what was configured is kept")
+
+	h.run("HOME=/tmp setpriv --reuid nobody --regid nogroup --groups plimsoll plimsoll top --once --api.socket /run/plimsoll/plimsoll.sock") // who belongs to the group
+	said := h.run("dpkg -r plimsoll 2>&1")
+	assert.NotContains(t, said, "may stay", "what ran standalone has put nothing anywhere")
+	assert.Equal(t, "inactive", h.property("ActiveState"))
+	h.run("test -e /etc/plimsoll/agent.yaml && test -d /var/lib/plimsoll/state") // kept until the purge
+	h.run("dpkg -P plimsoll")
+	assert.Equal(t, before, h.files())
+	assert.Empty(t, h.run("getent passwd plimsoll; getent group plimsoll; systemctl list-units --all --no-legend 'plimsoll*'"))
+}
+
+// files that a system has, but for those of dpkg, the journal and what is made
+// anew at each boot.
+func (h host) files() string {
+	h.t.Helper()
+	return h.run(`find / -xdev \( -path /share -o -path /var/lib/dpkg -o -path /var/log -o -path /tmp -o -path /run -o -path '/var/lib/systemd/*' \) -prune -o -print | sort`)
+}

@@ -1,0 +1,179 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/websocket"
+)
+
+// browser is a headless Chromium with one page, by its DevTools protocol.
+type browser struct {
+	t    *testing.T
+	conn *websocket.Conn
+	id   int
+}
+
+var devTools = regexp.MustCompile(`DevTools listening on ws://([^/]+)/`)
+
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is not installed: the page's script is not run")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its children
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	})
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		if m := devTools.FindStringSubmatch(lines.Text()); m != nil {
+			go func() { _, _ = io.Copy(io.Discard, said) }() // ends with the program
+			return &browser{t: t, conn: dialPage(t, m[1])}
+		}
+	}
+	require.Fail(t, "the browser does not say where it listens")
+	return nil
+}
+
+func dialPage(t *testing.T, address string) *websocket.Conn {
+	t.Helper()
+	status, body, err := get(http.DefaultClient, "http://"+address+"/json")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	var pages []struct{ Type, WebSocketDebuggerURL string }
+	require.NoError(t, json.Unmarshal([]byte(body), &pages))
+	for _, p := range pages {
+		if p.Type == "page" {
+			conn, err := websocket.Dial(p.WebSocketDebuggerURL, "", "http://"+address)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+	}
+	require.Fail(t, "the browser has no page", body)
+	return nil
+}
+
+// call asks the browser and returns its result.
+func (b *browser) call(method string, params map[string]any) json.RawMessage {
+	b.t.Helper()
+	result, err := b.ask(method, params)
+	require.NoError(b.t, err, method)
+	return result
+}
+
+// ask is the same where the browser may refuse, such as while a page loads.
+func (b *browser) ask(method string, params map[string]any) (json.RawMessage, error) {
+	b.t.Helper()
+	b.id++
+	require.NoError(b.t, websocket.JSON.Send(b.conn, map[string]any{"id": b.id, "method": method, "params": params}))
+	for {
+		var answer struct {
+			ID            int
+			Result, Error json.RawMessage
+		}
+		require.NoError(b.t, websocket.JSON.Receive(b.conn, &answer))
+		if answer.ID == b.id { // else an event
+			if len(answer.Error) > 0 {
+				return nil, fmt.Errorf("%s: %s", method, answer.Error)
+			}
+			return answer.Result, nil
+		}
+	}
+}
+
+// js is the value of an expression in the page.
+func (b *browser) js(expression string) any {
+	b.t.Helper()
+	var out struct {
+		Result           struct{ Value any }
+		ExceptionDetails json.RawMessage
+	}
+	require.NoError(b.t, json.Unmarshal(b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}), &out))
+	require.Empty(b.t, out.ExceptionDetails, expression)
+	return out.Result.Value
+}
+
+func (b *browser) waitFor(what, expression string) {
+	b.t.Helper()
+	eventually(b.t, what, func() error {
+		if v := b.js(expression); v != true {
+			return fmt.Errorf("%s is %v", expression, v)
+		}
+		return nil
+	})
+}
+
+func TestABrowserFollowsTheNodeWithoutLoadingThePageAnew(t *testing.T) {
+	a := startAgent(t).ticked(3)
+	b := startBrowser(t)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": true})
+	b.call("Page.navigate", map[string]any{"url": a.url + "/"})
+	b.waitFor("it is live", `!!document.getElementById('live') && document.getElementById('live').textContent === 'live'`)
+	b.js(`window.h1 = document.querySelector('h1'); window.was = document.querySelector('main').innerText;
+		window.fold = document.querySelector('main details'); fold.open = true; fold.querySelector('summary').focus(); 0`)
+	b.waitFor("the numbers change", `document.querySelector('main').innerText !== window.was`)
+	assert.Equal(t, true, b.js(`window.h1 === document.querySelector('h1')`), "what is the same stays where it is")
+	assert.Equal(t, true, b.js(`fold.isConnected && fold.open && document.activeElement === fold.querySelector('summary')`), "what is open and focused stays so")
+	assert.Equal(t, false, b.js(`document.documentElement.scrollWidth > innerWidth`), "a phone shows its whole width")
+	assert.True(t, strings.HasSuffix(b.js(`document.title`).(string), " – Plimsoll"))
+	b.js(`const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s)`)
+	assert.Equal(t, false, b.js(`'evil' in window`), "no other script runs")
+
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGSTOP))
+	b.waitFor("it says that it is not live", `document.getElementById('live').textContent.startsWith('NOT LIVE')`)
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGCONT))
+	b.waitFor("it goes on", `document.getElementById('live').textContent === 'live'`)
+	assert.Equal(t, true, b.js(`'h1' in window`), "and was not loaded anew")
+}
+
+func TestABrowserWithoutScriptsLoadsThePageAnew(t *testing.T) {
+	a := startAgent(t).ticked(3)
+	b := startBrowser(t)
+	b.call("Page.navigate", map[string]any{"url": a.url + "/"})
+	b.waitFor("the page is there", `!!document.querySelector('h1')`)
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true})
+	b.call("Page.navigate", map[string]any{"url": a.url + "/"})
+	text := func() (text string) { // while it loads there is none
+		out, _ := b.ask("Runtime.evaluate", map[string]any{"expression": `document.querySelector('.page').textContent`, "returnByValue": true})
+		var v struct{ Result struct{ Value any } }
+		_ = json.Unmarshal(out, &v)
+		text, _ = v.Result.Value.(string)
+		return text
+	}
+	first := ""
+	eventually(t, "it is there again", func() error {
+		if first = text(); !strings.Contains(first, "every 2 s") || !strings.Contains(first, "Who hurts whom") {
+			return fmt.Errorf("%q", first)
+		}
+		return nil
+	})
+	eventually(t, "the numbers change", func() error {
+		if now := text(); !strings.Contains(now, "every 2 s") || now == first {
+			return fmt.Errorf("still %q", now)
+		}
+		return nil
+	})
+}

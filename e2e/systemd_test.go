@@ -1,0 +1,254 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/container"
+)
+
+// packaged are the packages of two versions, made once; removed by TestMain's
+// directory.
+var packaged = sync.OnceValues(func() (dir string, err error) {
+	dir = filepath.Join(filepath.Dir(binary), "packages")
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		if err := makePackages(dir, version); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+})
+
+// makePackages as a user does. The program is linked once: it says one version,
+// the packages theirs.
+func makePackages(dir, version string) error {
+	c := exec.Command("make", "-C", "..", "package", "PACKAGES="+dir, "VERSION=v1.0.0", "PACKAGE_VERSION="+version)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "MAKE") { // of the make that runs this test
+			c.Env = append(c.Env, v)
+		}
+	}
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("make package: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// host is a system of its own with the packages in /share, which is a directory
+// of this host.
+type host struct {
+	*container.Container
+	t     *testing.T
+	share string
+}
+
+func startHost(t *testing.T) host {
+	t.Helper()
+	dir, err := packaged()
+	require.NoError(t, err)
+	h := host{t: t, share: t.TempDir()}
+	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	require.NoError(t, err)
+	for _, deb := range debs {
+		b, err := os.ReadFile(deb)
+		require.NoError(t, err)
+		write(t, filepath.Join(h.share, filepath.Base(deb)), string(b))
+	}
+	h.Container = container.Start(t, container.Options{Share: h.share})
+	return h
+}
+
+// install the package. A root that has not itself CAP_SYS_RESOURCE, as where
+// these tests run, cannot hand it on.
+func (h host) install() {
+	h.t.Helper()
+	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb")
+	h.run(`mkdir -p /run/systemd/system/plimsoll-agent.service.d
+		printf '[Service]\nRestartSec=100ms\nAmbientCapabilities=\nAmbientCapabilities=CAP_SYS_PTRACE CAP_DAC_OVERRIDE\n' >/run/systemd/system/plimsoll-agent.service.d/test.conf
+		systemctl daemon-reload`)
+}
+
+func (h host) run(command string) string {
+	h.t.Helper()
+	out, err := h.Run(h.t.Context(), command)
+	require.NoError(h.t, err)
+	return strings.TrimSpace(out)
+}
+
+// property of the agent's unit.
+func (h host) property(name string) string {
+	h.t.Helper()
+	return h.run("systemctl show --value -p " + name + " plimsoll-agent")
+}
+
+// becomes waits for a property to be like this.
+func (h host) becomes(name, want string) time.Duration {
+	h.t.Helper()
+	return within(h.t, patience, name+" is "+want, func() error {
+		if got := h.property(name); !strings.Contains(got, want) {
+			return errors.New(got)
+		}
+		return nil
+	})
+}
+
+// journal of the agent's unit: its fields.
+func (h host) journal() (entries []map[string]any) {
+	h.t.Helper()
+	d := json.NewDecoder(strings.NewReader(h.run("journalctl --sync; journalctl -u plimsoll-agent -o json --all")))
+	for d.More() {
+		var e map[string]any
+		require.NoError(h.t, d.Decode(&e))
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// logged waits for an entry of the agent's own log.
+func (h host) logged(message string) (entry map[string]any) {
+	h.t.Helper()
+	eventually(h.t, "the journal has "+message, func() error {
+		for _, e := range h.journal() {
+			if e["PLIMSOLL_MESSAGE"] == message {
+				entry = e
+				return nil
+			}
+		}
+		return errors.New("it has not")
+	})
+	return entry
+}
+
+// configure the agent, whose /proc is /share/proc.
+func (h host) configure(more string) {
+	h.t.Helper()
+	h.run("cat >/etc/plimsoll/agent.yaml <<'END'\napiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\npaths: {procfs: /share/proc}\n" + more + "\nEND\n")
+}
+
+// vmstat is a file that each sample reads.
+func (h host) vmstat() string { return filepath.Join(h.share, "proc/vmstat") }
+
+// hang vmstat: opening it waits for a writer that never comes.
+func (h host) hang() {
+	h.t.Helper()
+	require.NoError(h.t, os.Remove(h.vmstat()))
+	require.NoError(h.t, syscall.Mkfifo(h.vmstat(), 0o644))
+}
+
+// answer at last: in the place of the file, and to who waits for it.
+func (h host) answer() {
+	h.t.Helper()
+	require.NoError(h.t, os.Rename(h.vmstat(), h.vmstat()+".hung"))
+	copyFile(h.t, "/proc/vmstat", h.vmstat())
+	if w, err := os.OpenFile(h.vmstat()+".hung", os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+		require.NoError(h.t, w.Close())
+	} // else nobody waits
+}
+
+// One agent from its first start to its end, on a system with the package.
+func TestAnAgentUnderSystemd(t *testing.T) {
+	h := startHost(t)
+	h.install()
+	copyProc(t, filepath.Join(h.share, "proc"))
+	h.configure("")
+	for _, part := range []struct {
+		name string
+		test func(host)
+	}{
+		{"is ready with its first sample", readyWithTheFirstSample},
+		{"logs facts as fields of the journal", logsFields},
+		{"reloads, and says so when a file is wrong", reloads},
+		{"is restarted when it stands still", restartedWhenItStandsStill},
+		{"is restarted when its loop hangs, and says where", restartedWhenItsLoopHangs},
+		{"ends at once and well", endsWell},
+		{"serves on a socket of systemd", servesOnASocket},
+	} {
+		ok := t.Run(part.name, func(t *testing.T) { part.test(host{h.Container, t, h.share}) })
+		if !ok {
+			t.Log(h.run("journalctl -n 60 --no-pager"))
+			return // the next begins where this one should have ended
+		}
+	}
+}
+
+func readyWithTheFirstSample(h host) {
+	h.hang()
+	h.run("systemctl start --no-block plimsoll-agent")
+	h.logged("listening")
+	assert.Equal(h.t, "activating", h.property("ActiveState"))
+	h.answer()
+	h.becomes("ActiveState", "active")
+	h.becomes("StatusText", "standalone: nothing is evicted")
+	assert.Equal(h.t, "1min", h.property("WatchdogUSec"))
+}
+
+func logsFields(h host) {
+	e := h.logged("listening")
+	assert.Equal(h.t, "http://127.0.0.1:9773/", e["PLIMSOLL_URL"])
+	assert.Equal(h.t, "listening url=http://127.0.0.1:9773/", e["MESSAGE"])
+	assert.Equal(h.t, "6", e["PRIORITY"])
+	assert.Equal(h.t, "plimsoll", e["SYSLOG_IDENTIFIER"])
+	assert.Equal(h.t, "journal", e["_TRANSPORT"], "an entry, not a line of text")
+}
+
+func reloads(h host) {
+	h.configure("watchdog: 40s")
+	h.run("systemctl reload plimsoll-agent")
+	h.becomes("WatchdogUSec", "40s")
+	h.configure("watchdog: soon")
+	h.run("systemctl reload plimsoll-agent")
+	h.becomes("StatusText", "the configuration is wrong")
+	assert.Equal(h.t, "active", h.property("ActiveState"))
+	h.configure("tick: 200ms\nwatchdog: 4s")
+	h.run("systemctl reload plimsoll-agent")
+	h.becomes("WatchdogUSec", "4s")
+	assert.NotContains(h.t, h.property("StatusText"), "wrong")
+}
+
+func restartedWhenItStandsStill(h host) {
+	before := h.property("MainPID")
+	h.run("kill -STOP " + before)
+	took := h.becomes("NRestarts", "1")
+	h.becomes("ActiveState", "active")
+	h.t.Logf("restarted %s after it was stopped (watchdog 4s)", took.Round(100*time.Millisecond))
+	assert.GreaterOrEqual(h.t, took, 3*time.Second, "not sooner than it may be slow")
+	assert.NotEqual(h.t, before, h.property("MainPID"))
+}
+
+func restartedWhenItsLoopHangs(h host) {
+	h.hang()
+	h.becomes("NRestarts", "2")
+	assert.Contains(h.t, h.run("journalctl -u plimsoll-agent --no-pager"), "plimsoll/daemon.(*Agent).sample", "where it hung")
+	h.answer()
+	h.becomes("ActiveState", "active")
+}
+
+func endsWell(h host) {
+	h.configure("")
+	start := time.Now()
+	h.run("systemctl stop plimsoll-agent")
+	h.t.Logf("it ended within %s", time.Since(start).Round(10*time.Millisecond))
+	assert.Less(h.t, time.Since(start), 10*time.Second)
+	assert.Equal(h.t, "inactive success 0", h.property("ActiveState")+" "+h.property("Result")+" "+h.property("ExecMainStatus"))
+	assert.Equal(h.t, "gone", h.run("test -e /run/plimsoll || echo gone"))
+}
+
+func servesOnASocket(h host) {
+	h.run("systemctl start plimsoll-agent.socket")
+	assert.Equal(h.t, "inactive", h.property("ActiveState"))
+	answer := h.run(`exec 3<>/dev/tcp/127.0.0.1/9773; printf 'GET /-/healthy HTTP/1.0\r\n\r\n' >&3; timeout 30 cat <&3`)
+	assert.Contains(h.t, answer, "200 OK")
+	assert.Equal(h.t, "active", h.property("ActiveState"), "who asks starts it")
+}
