@@ -4,17 +4,23 @@ GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X 
 GOLANGCI  = go tool -modfile=e2e/tools/lint/go.mod golangci-lint
 FUZZTIME ?= 30s
 
+# Of the image: its name, where it is written, and the time of the commit.
+IMAGE   ?= ghcr.io/plimsoll-dev/plimsoll
+OUT     ?= bin
+CREATED  = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
 # Prints what fails as it fails, then what was skipped and why, then go test's
 # own lines. With CI=true a skip that is not in the list fails.
 REPORT    = go run ./e2e/testreport -skips e2e/testreport/skips.txt $(if $(filter true,$(CI)),-strict)
 
 # The Debian packages that tests use, beside Go, make and git: a C compiler for
-# the race detector, peers, load, a browser for the status page, a machine.
-DEPS := gcc libc6-dev prometheus stress-ng chromium \
-	qemu-system-x86 mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client
+# the race detector, peers, load, a browser for the status page, a look into our
+# packages, a machine.
+DEPS := gcc libc6-dev prometheus stress-ng chromium rpm \
+	qemu-system-x86 mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client iproute2
 
 .DEFAULT_GOAL := help
-.PHONY: run demo test build lint fmt generate fuzz bench e2e deps help clean
+.PHONY: run demo test build package image lint fmt generate fuzz bench gobench e2e recordings labelled deps help clean
 
 # Where bin/ cannot be written the program goes into the user's cache. On a
 # terminal the agent gets a process group of its own (set -m), so that Ctrl-C
@@ -31,7 +37,7 @@ run: ## build and watch this host: no cluster, no configuration, nothing evicted
 
 # As root, for the pods' cgroups. The first time Kubernetes and etcd are built,
 # for some minutes.
-demo: build ## a control plane, a pod that presses, its eviction and the reasons; cleaned up
+demo: build ## a control plane, a Velero, a pod that presses, its eviction, what waits and why; cleaned up
 	@CGO_ENABLED=0 go build -buildvcs=false -o bin/hog ./e2e/vm/hog
 	@go build -buildvcs=false -o bin/demo ./e2e/demo
 	@exec bin/demo bin/plimsoll bin/hog
@@ -42,6 +48,27 @@ test: $(if $(filter true,$(CI)),deps) lint ## lint, then every test that one mac
 
 build: ## bin/plimsoll, static and stripped
 	$(GO_BUILD) -o bin/plimsoll .
+
+# PACKAGE_VERSION is that of the tag, else one that grows with the commits. What
+# runs here while the packages are made is built for this machine.
+package: export PACKAGES ?= bin/packages
+package: export PACKAGE_ARCH := $(or $(GOARCH),$(shell go env GOARCH))
+package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+package: export PACKAGE_VERSION ?= $(shell echo '$(VERSION)' | sed -E 's/^v//; t tag; s/-/./g; s/^/0.0.0+$(SOURCE_DATE_EPOCH)./; b; :tag; s/-(alpha|beta|rc)/~\1/; s/-/+/; s/-/./g')
+package: ## bin/packages: a .deb and an .rpm for GOARCH, the same bytes from the same commit
+	@mkdir -p '$(PACKAGES)'
+	GOARCH=$(PACKAGE_ARCH) $(GO_BUILD) -o '$(PACKAGES)/plimsoll-$(PACKAGE_ARCH)' .
+	GOARCH= go run ./daemon/gen '$(PACKAGES)/shown'
+	for format in deb rpm; do \
+		GOARCH= go tool -modfile=e2e/tools/nfpm/go.mod nfpm package -f package/nfpm.yaml -p $$format -t '$(PACKAGES)' || exit 1; \
+	done
+
+# Without a daemon: bin/image and bin/image.tar are an OCI layout of both, beside
+# them an SBOM of each. Of one commit they are the same bytes wherever it is built.
+image: ## a container image for amd64 and arm64, as an OCI layout, with SBOMs
+	@for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(OUT)/linux-$$arch/plimsoll . || exit 1; done
+	@go -C e2e/tools/image run . -ref $(IMAGE):$(VERSION) -created "$(CREATED)" $(abspath $(OUT)) \
+		$(abspath $(OUT))/linux-amd64/plimsoll $(abspath $(OUT))/linux-arm64/plimsoll
 
 # What is generated bears the usual line, or stands in docs.
 lint: ## vet, golangci-lint, tidy modules, generated files up to date
@@ -65,12 +92,35 @@ fuzz: ## fuzz each fuzz test for FUZZTIME (30s)
 		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg" </dev/null || exit 1; \
 	done
 
-bench: ## the benchmarks
+# Root for pods in real cgroups; without it the rest is measured. The first time
+# the peers, Kubernetes and etcd are built, for some minutes.
+bench: build ## our sampling beside its peers, as one table; writes docs/benchmarks.md
+	@CGO_ENABLED=0 go build -buildvcs=false -o bin/bench-load ./e2e/bench/load
+	@go build -buildvcs=false -o bin/bench ./e2e/bench
+	@exec bin/bench -o docs/benchmarks.md
+
+gobench: ## the Go benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
 e2e: SHELL := bash
 e2e: ## the long forms of the end-to-end tests
 	@set -o pipefail; PLIMSOLL_LONG=1 go test -count=1 -timeout=4h -json ./e2e/... | $(REPORT)
+
+# A minute of each of four machines, one of them this host: on an idle one, which
+# the archives' samples show by being a second apart.
+recordings: SHELL := bash
+recordings: ## as root: record anew the machines that tests play, for some ten minutes
+	@set -o pipefail; PLIMSOLL_RECORDINGS=$(CURDIR)/probes/testdata/machines go test -count=1 -timeout=1h -json \
+		-parallel 1 -run '^(TestAHostWithCgroupV1IsRecorded|TestAKernelWithoutPSIIsNamedWithItsCure|TestManyDisks|TestARealKubelet)$$/^recorded$$' \
+		./e2e/vm | $(REPORT)
+
+# Two machines that are done to what their labels say, one load after the other:
+# on an idle host, since an emulated machine that is starved misses its ticks.
+labelled: SHELL := bash
+labelled: ## as root: record the labelled set anew and judge it, for some forty minutes
+	@set -o pipefail; PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -json \
+		-run '^TestTheLabelledRecordingsAreMade$$' ./e2e/vm | $(REPORT)
+	go test -count=1 -run '^TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay$$' ./daemon/replay -update
 
 # A package that brings a service must not start it: policy-rc.d says so to
 # Debian while the packages are installed.
