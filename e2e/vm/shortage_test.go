@@ -120,7 +120,7 @@ func (n *node) startHog(properties, flags string) {
 
 func (n *node) startHogOn(file, properties, flags string) {
 	n.t.Helper()
-	n.run("sync; echo 3 >/proc/sys/vm/drop_caches; systemd-run -q --unit=hog --slice=hog -p CPUWeight=10 -p OOMScoreAdjust=1000 " +
+	n.run("sync; echo 3 >/proc/sys/vm/drop_caches; systemd-run -q --collect --unit=hog --slice=hog -p CPUWeight=10 -p OOMScoreAdjust=1000 " +
 		properties + " /root/hog -file " + file + " " + flags)
 	n.t.Cleanup(func() { n.run("systemctl stop hog 2>/dev/null || true") })
 }
