@@ -31,17 +31,13 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	if load := os.Getenv("PLIMSOLL_TEST_LOAD"); load != "" {
-		fmt.Fprintln(os.Stderr, loads()[load](os.Args[1:]))
-		os.Exit(1)
-	}
 	dir, err := os.MkdirTemp("", "plimsoll-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binary = filepath.Join(dir, "plimsoll")
-	if err := buildAgent(binary); err != nil {
+	binary, loadBinary = filepath.Join(dir, "plimsoll"), filepath.Join(dir, "load")
+	if err := errors.Join(buildAgent(binary), build(loadBinary, "./load")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -56,16 +52,20 @@ func TestMain(m *testing.M) {
 
 // buildAgent builds the program, with tags that only a test of its wants.
 func buildAgent(path string, tags ...string) error {
-	build := exec.Command("go", "build", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", path, "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
+	return build(path, "..", tags...)
+}
+
+func build(path, what string, tags ...string) error {
+	c := exec.Command("go", "build", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", path, what)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", what, err, out)
 	}
 	return nil
 }
 
-// binary is the program under test, built once.
-var binary string
+// binary is the program under test, loadBinary what it is tested with.
+var binary, loadBinary string
 
 // output of a process, safe to read while it writes.
 type output struct {

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,67 +22,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
-
-// read reads a file past the page cache for ever, in the cgroups it joins:
-// requests of that size, at places of its own choice, that many at once, with a
-// pause after each.
-func read(args []string) error {
-	file, cgroups := args[0], args[4:]
-	var numbers [3]int
-	for i := range numbers {
-		var err error
-		if numbers[i], err = strconv.Atoi(args[i+1]); err != nil {
-			return err
-		}
-	}
-	if err := join(cgroups); err != nil {
-		return err
-	}
-	size, depth, pause := numbers[0], numbers[1], time.Duration(numbers[2])*time.Microsecond
-	ended := make(chan error)
-	for range depth {
-		go func() { ended <- readOn(file, size, pause) }()
-	}
-	fmt.Println("thrashing")
-	return <-ended
-}
-
-func readOn(file string, size int, pause time.Duration) error {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_DIRECT, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	block := aligned(size)
-	for {
-		at := rand.Int64N(info.Size()/int64(size)) * int64(size)
-		if _, err := f.ReadAt(block, at); err != nil {
-			return err
-		}
-		time.Sleep(pause)
-	}
-}
-
-// aligned memory, as direct IO wants it.
-func aligned(size int) []byte {
-	b := make([]byte, size+4096)
-	skip := 4096 - int(uintptr(unsafe.Pointer(&b[0]))%4096)
-	return b[skip : skip+size]
-}
-
-// join enters the cgroups.
-func join(cgroups []string) error {
-	for _, dir := range cgroups {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // ioCgroups makes cgroups of pods in which IO is counted and waited for.
 func ioCgroups(t *testing.T, pods ...string) (top string, dirs [][]string) {
@@ -271,35 +209,6 @@ func TestBufferedWritesOfV1NameNobody(t *testing.T) {
 	t.Logf("coverage %.0f %%: %+v", 100*coverage, c.Culprits)
 }
 
-// writeBuffered writes a file over and over through the page cache, in the
-// cgroups it joins.
-func writeBuffered(args []string) error {
-	file, size, cgroups := args[0], args[1], args[2:]
-	n, err := strconv.Atoi(size)
-	if err != nil {
-		return err
-	}
-	if err := join(cgroups); err != nil {
-		return err
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	fmt.Println("thrashing")
-	block := make([]byte, 1<<20)
-	for {
-		for at := range n >> 20 {
-			if _, err := f.WriteAt(block, int64(at)<<20); err != nil {
-				return err
-			}
-		}
-		if err := unix.Syncfs(int(f.Fd())); err != nil { // has the kernel's flusher write it back
-			return err
-		}
-	}
-}
-
 // baselines that an agent left behind; none when it learned nothing.
 func baselines(t *testing.T, dir string) plugins.Baselines {
 	t.Helper()
@@ -365,7 +274,11 @@ func readSlowly(file string, stop <-chan struct{}) error {
 		return err
 	}
 	defer f.Close()
-	block := aligned(4096)
+	block, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned, as direct IO wants it
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(block)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for at := int64(0); ; at += 4096 {

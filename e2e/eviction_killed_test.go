@@ -29,7 +29,7 @@ func TestAnAgentKilledBetweenDecisionAndEvictionChoosesNoSecondVictim(t *testing
 			deaf := func(p *corev1.PodTemplateSpec) {
 				grace := int64(8)
 				p.Spec.TerminationGracePeriodSeconds = &grace
-				p.Spec.Containers[0] = holder(t, 120, "deaf")
+				p.Spec.Containers[0] = holder(120, "deaf")
 			}
 			w.deploy("one", 120, deaf)
 			w.deploy("two", 120, deaf)

@@ -99,7 +99,7 @@ func (w *world) priorityClass(name string, value int32) {
 func (w *world) template(app string, mib int) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{holder(w.t, mib)}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{holder(mib)}},
 	}
 }
 

@@ -1,15 +1,10 @@
 package e2e_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,37 +27,9 @@ const (
 	reclaimedMemory corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_memory"
 )
 
-// burn keeps so many CPUs busy; it is a load.
-func burn(args []string) error {
-	n, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
-	}
-	runtime.GOMAXPROCS(max(1, n))
-	for range n {
-		go func() {
-			var spun atomic.Int64
-			for i := 0; ; i++ {
-				spun.Store(int64(i))
-			}
-		}()
-	}
-	fmt.Println("thrashing the cores")
-	end := make(chan os.Signal, 1) // one that waits for nothing would be a deadlock
-	signal.Notify(end, syscall.SIGTERM)
-	<-end
-	return errors.New("told to end")
-}
-
 // burner is a container that keeps so many threads busy.
-func burner(t *testing.T, threads int) corev1.Container {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	return corev1.Container{
-		Name: "burn", Image: "none", Command: []string{self, strconv.Itoa(threads)},
-		Env: []corev1.EnvVar{{Name: "PLIMSOLL_TEST_LOAD", Value: "burn"}},
-	}
+func burner(threads int) corev1.Container {
+	return corev1.Container{Name: "burn", Image: "none", Command: []string{loadBinary, "burn", strconv.Itoa(threads)}}
 }
 
 // lends makes the Node offer resources to pods of reclaimed_cores.
@@ -101,11 +68,11 @@ func TestAPodOfLowQoSThatIsStarvedOfCPUIsEvicted(t *testing.T) {
 	w.lends("1M", "1Gi")
 	asks := strconv.Itoa(4000 * runtime.NumCPU())
 	w.deploy("starved", 0, func(p *corev1.PodTemplateSpec) {
-		p.Spec.Containers[0] = burner(t, 2*runtime.NumCPU())
+		p.Spec.Containers[0] = burner(2 * runtime.NumCPU())
 		borrows(asks, "1Mi")(p)
 	})
 	w.deploy("asleep", 0, func(p *corev1.PodTemplateSpec) {
-		p.Spec.Containers[0] = burner(t, 0)
+		p.Spec.Containers[0] = burner(0)
 		borrows(asks, "1Mi")(p)
 	})
 	starved, asleep := w.running("starved"), w.running("asleep")

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,25 +90,6 @@ func (w *weather) write(vmstat string, scans, stalled int) error {
 		}
 	}
 	return nil
-}
-
-// hold takes so many MiB and keeps them; it is a load. One that is deaf does
-// not end on SIGTERM.
-func hold(args []string) error {
-	n, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
-	}
-	if len(args) > 1 && args[1] == "deaf" {
-		signal.Ignore(syscall.SIGTERM)
-	}
-	b := make([]byte, n<<20)
-	for {
-		for i := 0; i < len(b); i += os.Getpagesize() {
-			b[i]++
-		}
-		time.Sleep(time.Second) // touched again and again, or it would be nobody's working set
-	}
 }
 
 // world is a node of a real control plane with an agent on it.
@@ -216,7 +195,7 @@ func (w *world) deploy(name string, mib int, change func(*corev1.PodTemplateSpec
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: &grace,
-			Containers:                    []corev1.Container{holder(w.t, mib)},
+			Containers:                    []corev1.Container{holder(mib)},
 		},
 	}
 	if change != nil {
@@ -229,15 +208,9 @@ func (w *world) deploy(name string, mib int, change func(*corev1.PodTemplateSpec
 	require.NoError(w.t, err)
 }
 
-// holder is a container that is this test binary, as a load.
-func holder(t *testing.T, mib int, more ...string) corev1.Container {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	return corev1.Container{
-		Name: "hold", Image: "none", Command: append([]string{self, strconv.Itoa(mib)}, more...),
-		Env: []corev1.EnvVar{{Name: "PLIMSOLL_TEST_LOAD", Value: "hold"}},
-	}
+// holder is a container that holds so many MiB.
+func holder(mib int, more ...string) corev1.Container {
+	return corev1.Container{Name: "hold", Image: "none", Command: append([]string{loadBinary, "hold", strconv.Itoa(mib)}, more...)}
 }
 
 // pods of an app, those that are ending included.

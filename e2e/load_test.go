@@ -3,13 +3,11 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,50 +16,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
-
-// loads that the test binary can be, run again as a process of its own. A load
-// ends only with an error.
-func loads() map[string]func(args []string) error {
-	return map[string]func([]string) error{"thrash": thrash, "hold": hold, "read": read, "write": writeBuffered, "burn": burn}
-}
-
-// thrash writes a file in the cgroups it joins, so that its page cache is
-// theirs, and touches it at random for ever.
-func thrash(args []string) error {
-	file, size, cgroups := args[0], args[1], args[2:]
-	for _, dir := range cgroups {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-			return err
-		}
-	}
-	n, err := strconv.Atoi(size)
-	if err != nil {
-		return err
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	block := make([]byte, 1<<20)
-	for range n >> 20 {
-		if _, err := f.Write(block); err != nil {
-			return err
-		}
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	b, err := syscall.Mmap(int(f.Fd()), 0, n, syscall.PROT_READ, syscall.MAP_SHARED)
-	if err != nil {
-		return err
-	}
-	fmt.Println("thrashing")
-	for {
-		if b[rand.IntN(n)] != 0 { // a page fault, and most often a refault
-			return errors.New("the file changed")
-		}
-	}
-}
 
 // limitedCgroup makes cgroups of one name, with a memory limit, in whatever
 // hierarchies this machine has, and returns their directories.
@@ -106,11 +60,8 @@ func exists(path string) bool {
 // was made, so that it ends before that is removed.
 func startLoad(t *testing.T, name string, args ...string) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
 	var out output
-	c := exec.Command(self, args...)
-	c.Env = append(os.Environ(), "PLIMSOLL_TEST_LOAD="+name)
+	c := exec.Command(loadBinary, append([]string{name}, args...)...)
 	c.Stdout, c.Stderr = &out, &out
 	require.NoError(t, c.Start())
 	t.Cleanup(func() {
@@ -118,7 +69,7 @@ func startLoad(t *testing.T, name string, args ...string) {
 		_ = c.Wait() // it was killed
 	})
 	eventually(t, "the load is on", func() error {
-		if !strings.Contains(out.String(), "thrashing") {
+		if !strings.Contains(out.String(), "ready") {
 			return errors.New(out.String())
 		}
 		return nil

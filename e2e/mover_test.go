@@ -96,16 +96,14 @@ func (q *quay) start() *agent {
 // pause of so many µs after each.
 func (q *quay) pod(name string, size, depth, pause int, labels map[string]string, needs corev1.ResourceList) corev1.Pod {
 	q.t.Helper()
-	self, err := os.Executable()
-	require.NoError(q.t, err)
 	none := int64(0)
-	_, err = q.c.Client.CoreV1().Pods(q.namespace).Create(q.t.Context(), &corev1.Pod{
+	_, err := q.c.Client.CoreV1().Pods(q.namespace).Create(q.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: corev1.PodSpec{
 			NodeName: q.node, TerminationGracePeriodSeconds: &none,
 			Containers: []corev1.Container{{
-				Name: "read", Image: "none", Command: []string{self, q.file, strconv.Itoa(size), strconv.Itoa(depth), strconv.Itoa(pause)},
-				Env: []corev1.EnvVar{{Name: "PLIMSOLL_TEST_LOAD", Value: "read"}}, Resources: corev1.ResourceRequirements{Requests: needs},
+				Name: "read", Image: "none", Command: []string{loadBinary, "read", q.file, strconv.Itoa(size), strconv.Itoa(depth), strconv.Itoa(pause)},
+				Resources: corev1.ResourceRequirements{Requests: needs},
 			}},
 		},
 	}, metav1.CreateOptions{})
