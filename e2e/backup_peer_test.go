@@ -27,24 +27,24 @@ func (s spent) String() string {
 		s.writes, (s.velero + s.plimsoll).Seconds(), s.velero.Seconds(), s.plimsoll.Seconds(), s.took.Seconds())
 }
 
-// The same Backups, each of a namespace of its own, one at a time, through a
+// The same Backups, each of a namespace of its own, so many at once, through a
 // real Velero: by its own queue, and by ours.
 func TestTheSameBackupsThroughVelerosOwnQueueAndThroughOurs(t *testing.T) {
-	n := 1 // Velero's own queue may take a minute for each
+	n, atOnce := 1, 1 // Velero's own queue may take a minute for each
 	if os.Getenv("PLIMSOLL_LONG") != "" {
-		n = 25
+		n, atOnce = 200, 8
 	}
 	var apps []string
 	for i := range n {
 		apps = append(apps, fmt.Sprintf("app-%d", i))
 	}
-	r := newReal(t, "limit: 1", apps...)
-	require.NoError(t, r.server.Restart(t.Context(), "--concurrent-backups=1"))
+	r := newReal(t, fmt.Sprintf("limit: %d", atOnce), apps...)
+	require.NoError(t, r.server.Restart(t.Context(), fmt.Sprintf("--concurrent-backups=%d", atOnce)))
 	theirs := r.drained(nil, "theirs", apps)
-	require.NoError(t, r.server.Restart(t.Context(), handedOver()...))
+	require.NoError(t, r.server.Restart(t.Context(), handedOver(atOnce)...))
 	ours := r.drained(r.controller().start(), "ours", apps)
-	t.Logf("%d Backups, Velero's own queue: %s", n, theirs)
-	t.Logf("%d Backups, this queue: %s", n, ours)
+	t.Logf("%d Backups, %d at once, Velero's own queue: %s", n, atOnce, theirs)
+	t.Logf("%d Backups, %d at once, this queue: %s", n, atOnce, ours)
 	if n > 10 { // theirs are n(n+1)/2 and some for each
 		assert.Less(t, ours.writes, theirs.writes)
 	}

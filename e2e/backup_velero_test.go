@@ -36,16 +36,17 @@ type velerosFleet struct {
 	events []*backup.Object
 }
 
-// handedOver are the arguments of a Velero whose queue was handed over.
-func handedOver() []string {
-	return []string{"--disable-controllers=backup-queue", "--concurrent-backups=4"}
+// handedOver are the arguments of a Velero whose queue was handed over, and that
+// runs so many Backups at once.
+func handedOver(atOnce int) []string {
+	return []string{"--disable-controllers=backup-queue", fmt.Sprintf("--concurrent-backups=%d", atOnce)}
 }
 
 func newReal(t *testing.T, settings string, apps ...string) *velerosFleet {
 	t.Helper()
 	c := cluster.Shared(t, cluster.Options{})
 	f := newFleet(t, c, settings, apps...)
-	server, err := velero.NewServer(t.Context(), c, f.namespace, t.TempDir(), handedOver()...)
+	server, err := velero.NewServer(t.Context(), c, f.namespace, t.TempDir(), handedOver(4)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -194,7 +195,7 @@ func TestARealVeleroDrainsTheQueueOfAControllerThatIsGone(t *testing.T) {
 		r.create(fmt.Sprintf("waits-%d", i), "shop")
 		r.become(map[string]string{fmt.Sprintf("waits-%d", i): fmt.Sprintf("Queued %d", i+1)})
 	}
-	r.deployed(handedOver()...)
+	r.deployed(handedOver(4)...)
 	r.examined(`PASS +backup queue +` + r.namespace + `/velero: handed over, \S+ leads; it runs at most 4 Backups at a time`)
 	require.Equal(t, -1, a.end(sigkill))
 	r.examined(`FAIL +backup queue +` + r.namespace + `/velero runs with --disable-controllers=backup-queue and no plimsoll controller leads`)
