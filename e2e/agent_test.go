@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -42,6 +43,12 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil { // an ordinary user runs it too
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	// Those with a control plane of their own wait for most of their time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -172,6 +172,7 @@ func TestTwoHundredBackupsCostAFewWritesEach(t *testing.T) {
 }
 
 func TestAnAPIServerThatIsAwayForAWhileCostsTheQueueNothing(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}}), "limit: 2", "shop", "web", "db", "mail")
 	f.velero.Work = takes(200 * time.Millisecond)
 	f.runVelero()

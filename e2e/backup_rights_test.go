@@ -23,6 +23,7 @@ import (
 
 // By the API server's own audit log, as the agent's test.
 func TestTheControllerUsesExactlyTheRightsItIsGranted(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.New(t, cluster.Options{
 		Audit: true, Without: []string{cluster.Scheduler},
 		Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}},

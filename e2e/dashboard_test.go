@@ -32,6 +32,7 @@ func quiet() []string {
 // Prometheus over a real agent, by TLS and password, and a real controller, by
 // token, and no alert fires or stays pending.
 func TestTheDashboardHasDataAndTheRulesSayNothingOfAHealthyCluster(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed (make deps)", tool)

@@ -18,6 +18,7 @@ import (
 
 // The controller looks at the whole cluster, so it has one to itself.
 func TestWithoutTheRightToEvict(t *testing.T) {
+	t.Parallel()
 	c := cluster.New(t, cluster.Options{})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"a pod goes through the controller":                        aPodGoesThroughTheController,

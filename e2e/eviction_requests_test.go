@@ -174,6 +174,7 @@ func (w *world) says(millicpu, memory string) {
 // What is lent shrinks to less than what the pods ask for: one goes, and what
 // the other asks for fits.
 func TestWhenLessIsLentThanIsAskedForOnePodGoes(t *testing.T) {
+	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
 	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, for: 1s, cleared: 2s}\n"
 	w.configure()

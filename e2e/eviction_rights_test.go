@@ -23,6 +23,7 @@ import (
 // API server streams no lists, as those before Kubernetes 1.34 did not: the
 // client then lists pods, else it only watches them.
 func TestTheAgentUsesExactlyTheRightsItIsGranted(t *testing.T) {
+	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{
 		Audit: true, Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}},
 	}))

@@ -107,6 +107,7 @@ func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
 
 // The API server is stopped, the pressure comes and goes meanwhile.
 func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
+	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{})) // others' controllers would be slow for a while
 	w.deploy("presser", 150, nil)
 	presser := w.running("presser")

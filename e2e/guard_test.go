@@ -70,6 +70,7 @@ func statusWith(t *testing.T, url, token string) int {
 
 // Of the agent and of the controller, on a real API server, and without it.
 func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
+	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	may, mayNot := scrapers(t, c)
 	agentsFile, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})

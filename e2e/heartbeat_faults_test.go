@@ -283,6 +283,7 @@ func stockToken(t *testing.T, c *cluster.Cluster) *rest.Config {
 // whose Lease our heartbeat renews, one whose Lease Kubernetes' own controller
 // does.
 func TestTheHeartbeatOutlivesWhatGoesWrongOnTheWay(t *testing.T) {
+	t.Parallel()
 	// One token for all, which is bound to no node: no policy may ask for one.
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))

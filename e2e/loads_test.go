@@ -21,6 +21,7 @@ import (
 
 // The control plane has no kubelets, and nobody who taints Nodes for that.
 func TestLoadsOfDataMovers(t *testing.T) {
+	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"are never more prepared than may be, also when the controller is killed":      neverMoreArePreparedThanMayBe,

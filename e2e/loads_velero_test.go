@@ -204,6 +204,7 @@ func quantiles(list []time.Duration) string {
 // What Velero's own node-agents do by themselves, and what they do behind the
 // gate, with the same ConfigMap.
 func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
+	t.Parallel()
 	const limit, each = 3, 9
 	h := velerosHarbour(t, 3, `{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":3}}`, ", leaseDuration: 8s, quietAbove: 4, diagnoseAfter: 1s")
 	h.see()

@@ -27,6 +27,7 @@ import (
 // A real controller holds and hides loads behind the policies, and marks are
 // there as agents leave them. Each time with less of the manifests left.
 func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
+	t.Parallel()
 	h := newHarbour(t, cluster.New(t, withoutKubelets()), 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, quietAbove: 2")
 	require.NoError(t, h.c.Apply(t.Context(), deploy.ReleaseRBAC, deploy.RBACKatalyst, []byte(customNodeResources)))
 	eventually(t, "CustomNodeResources are served", func() error {
