@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,8 @@ type cluster struct {
 	cnr     *cnr
 	events  *evict.Announcer
 	status  *lease.Status
-	heart   *heartbeat // nil: none is configured
+	heart   *heartbeat // of the agent's own Lease; nil: none is configured
+	keeper  *heartbeat // of the Node's; nil: that is a kubelet's
 	store   state.File[evict.Memory]
 	log     *slog.Logger
 
@@ -89,18 +91,38 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	}
 	cl.granter = &granter{alone: cl.evictor, wake: func() {}, late: func() {}}
 	if c.Lease.Enabled {
-		if cl.heart, err = newHeartbeat(c.Lease, node, how, log); err != nil {
+		if err := cl.addBeats(c.Lease, how); err != nil {
 			return nil, err
 		}
-		cl.heart.told, cl.heart.granter = cl.status.Reread, cl.granter
-		cl.granter.wake = cl.heart.beat.Wake
 	}
 	cl.moved, cl.lent = make(chan struct{}, 1), &lender{rest: core.RESTClient(), node: node}
 	cl.asksLent = func() bool { return false }
 	cl.pods.Changed = func() { poke(cl.moved) }
 	cl.know()
-	cl.status.Conditions = func() []lease.Condition { return cl.heart.beside(*cl.conditions.Load()) }
+	cl.status.Conditions = func() []lease.Condition { return cl.keeper.beside(*cl.conditions.Load()) }
 	return cl, nil
+}
+
+// addBeats of the agent's own Lease and, where it keeps the Node ready, of the
+// Node's.
+func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
+	if c.heart, err = newHeartbeat(of, c.node, how, c.log); err != nil {
+		return err
+	}
+	c.heart.told, c.heart.granter, c.granter.wake = c.status.Reread, c.granter, c.heart.beat.Wake
+	if of.Target != config.LeaseOfNode {
+		return nil
+	}
+	if c.keeper, err = newKeeper(of, c.node, how, c.log); err != nil {
+		return err
+	}
+	c.keeper.told = c.status.Reread
+	return nil
+}
+
+// beats there are.
+func (c *cluster) beats() []*heartbeat {
+	return slices.DeleteFunc([]*heartbeat{c.heart, c.keeper}, func(h *heartbeat) bool { return h == nil })
 }
 
 // run keeps what is known of the pods and the Node's conditions up to date
@@ -109,7 +131,7 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return c.pods.Run(ctx) })
 	g.Go(func() error { return c.keepKnown(ctx) })
 	g.Go(func() error {
-		for _, known := range []<-chan struct{}{c.marked, c.heart.whose()} {
+		for _, known := range []<-chan struct{}{c.marked, c.keeper.whose()} {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -118,9 +140,9 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 		}
 		return c.status.Run(ctx)
 	})
-	if c.heart != nil {
-		g.Go(func() error { return c.heart.run(ctx) })
-		g.Go(func() error { return c.heart.write(ctx) })
+	for _, h := range c.beats() {
+		g.Go(func() error { return h.run(ctx) })
+		g.Go(func() error { return h.write(ctx) })
 	}
 	g.Go(func() error {
 		<-ctx.Done()
@@ -135,6 +157,7 @@ func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	v := &view.Cluster{
 		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced, PodOf: list.ByCgroupUID,
 		StaleSince: list.StaleSince, StaleBecause: list.StaleBecause, StatusWrites: map[string]uint64{},
+		Heartbeat: c.heart.view(), NodeLease: c.keeper.view(),
 	}
 	if conditions := c.conditions.Load(); conditions != nil {
 		for _, m := range *conditions {
@@ -143,10 +166,6 @@ func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	}
 	for why, n := range c.status.Writes() {
 		v.StatusWrites[string(why)] = n
-	}
-	if c.heart != nil {
-		h := c.heart.view()
-		v.Heartbeat = &h
 	}
 	v.Evictions, v.Suppressed = tally.Counts()
 	return v
@@ -163,8 +182,11 @@ func (c *cluster) ready() error {
 	if since := c.pods.StaleSince(); !since.IsZero() && time.Since(since) > staleReady {
 		return fmt.Errorf("pods: the API server is not heard for %s", time.Since(since).Round(time.Second))
 	}
-	if c.heart != nil {
-		return c.heart.ready()
+	if err := c.heart.ready(); err != nil {
+		return err
+	}
+	if err := c.keeper.ready(); err != nil {
+		return fmt.Errorf("%s: %w", nodeLeases, err)
 	}
 	return nil
 }

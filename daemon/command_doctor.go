@@ -75,7 +75,7 @@ func (f *agentFlags) patient() doctor.Patient {
 	}
 	how, err := reach(c.Kubernetes.Kubeconfig)
 	if err == nil {
-		p.Lease, err = leaseOf(&c)
+		err = leasesOf(&c, &p)
 	}
 	if !errors.Is(err, errNoCluster) {
 		p.Cluster, p.NoCluster = how, err
@@ -83,12 +83,19 @@ func (f *agentFlags) patient() doctor.Patient {
 	return p
 }
 
-// leaseOf is the heartbeat that a configuration describes.
-func leaseOf(c *config.Agent) (doctor.Lease, error) {
+// leasesOf the agent that a configuration describes.
+func leasesOf(c *config.Agent, p *doctor.Patient) error {
 	node, err := nodeName(c)
-	return doctor.Lease{
-		Enabled: c.Lease.Enabled, Namespace: namespaceOf(c.Lease), Name: node, Holder: holderOf(c.Lease, node), Exclusive: c.Lease.Target == config.LeaseOfNode,
-	}, err
+	lease := func(target string) doctor.Lease {
+		return doctor.Lease{Namespace: namespaceOf(target), Name: node, Holder: holderOf(target, node)}
+	}
+	if c.Lease.Enabled {
+		p.Lease = new(lease(config.LeaseOfAgent))
+		if c.Lease.Target == config.LeaseOfNode {
+			p.NodeLease = new(lease(config.LeaseOfNode))
+		}
+	}
+	return err
 }
 
 func printRows(c *cobra.Command, rows []doctor.Row, output string) error {

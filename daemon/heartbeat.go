@@ -24,7 +24,8 @@ import (
 // nodeLeases is the namespace of the Nodes' own Leases, which a kubelet renews.
 const nodeLeases = "kube-node-lease"
 
-// heartbeat is the agent's Lease, and what is shown of it.
+// heartbeat is a Lease that the agent renews, and what is shown of it: the
+// agent's own, or the Node's.
 type heartbeat struct {
 	beat *lease.Beat
 	log  *slog.Logger
@@ -38,7 +39,8 @@ type heartbeat struct {
 	known chan struct{}
 	once  sync.Once
 
-	// granter has what the controller is asked for, and is told its answers.
+	// granter has what the controller is asked for, and is told its answers; nil
+	// beside the Node's Lease, which carries nothing.
 	granter *granter
 
 	// renewed is when it was renewed last, on the clock of Beat.Uptime; 0: never.
@@ -55,8 +57,28 @@ type heartbeat struct {
 	shown view.Heartbeat
 }
 
-// newHeartbeat makes its connection ready, and opens none.
+// newHeartbeat renews the agent's own Lease, which says how the node is. It
+// makes its connection ready, and opens none.
 func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	h, err := beatOf(c, config.LeaseOfAgent, node, how, log)
+	if err != nil {
+		return nil, err
+	}
+	h.beat.Carry = h.carry
+	return h, nil
+}
+
+// newKeeper renews the Node's own Lease, where there is no kubelet.
+func newKeeper(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	h, err := beatOf(c, config.LeaseOfNode, node, how, log)
+	if err != nil {
+		return nil, err
+	}
+	h.beat.Exclusive = true
+	return h, nil
+}
+
+func beatOf(c config.Lease, target, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
 	own := rest.CopyConfig(how)
 	own.UserAgent = "plimsoll-heartbeat/" + Version()
 	line, err := lease.NewLine(own)
@@ -66,30 +88,27 @@ func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logge
 	h := &heartbeat{
 		log: log, said: make(chan lease.Attempt, 16), known: make(chan struct{}),
 		beat: &lease.Beat{
-			Node: node, Namespace: namespaceOf(c), Holder: holderOf(c, node), Line: line, Exclusive: c.Target == config.LeaseOfNode,
+			Node: node, Namespace: namespaceOf(target), Holder: holderOf(target, node), Line: line,
 			Interval: c.Interval, Duration: c.Duration, Uptime: uptime,
 		},
-		shown: view.Heartbeat{Target: c.Target, Interval: c.Interval, Duration: c.Duration, Outcomes: map[lease.Outcome]uint64{}},
+		shown: view.Heartbeat{Target: target, Interval: c.Interval, Duration: c.Duration, Outcomes: map[lease.Outcome]uint64{}},
 	}
-	if !h.beat.Exclusive {
-		h.once.Do(func() { close(h.known) }) // Ready is the kubelet's
-	}
-	h.beat.Carry, h.beat.Beaten = h.carry, h.beaten
+	h.beat.Beaten = h.beaten
 	return h, nil
 }
 
-// holderOf the Lease that is configured: the node, as a kubelet says it. In the
-// Node's own Lease the two must be told apart.
-func holderOf(c config.Lease, node string) string {
-	if c.Target == config.LeaseOfNode {
+// holderOf a Lease: the node, as a kubelet says it. In the Node's own Lease the
+// two must be told apart.
+func holderOf(target, node string) string {
+	if target == config.LeaseOfNode {
 		return "plimsoll-agent/" + node
 	}
 	return node
 }
 
-// namespaceOf the Lease that is configured.
-func namespaceOf(c config.Lease) string {
-	if c.Target == config.LeaseOfNode {
+// namespaceOf a Lease.
+func namespaceOf(target string) string {
+	if target == config.LeaseOfNode {
 		return nodeLeases
 	}
 	return lease.Namespace
@@ -226,10 +245,10 @@ func (h *heartbeat) write(ctx context.Context) error {
 			switch {
 			case a.Err != nil && a.Err.Error() != said:
 				said = a.Err.Error()
-				h.log.Warn("the lease is not renewed", "outcome", a.Outcome, "error", a.Err)
+				h.log.Warn("the lease is not renewed", "namespace", h.beat.Namespace, "outcome", a.Outcome, "error", a.Err)
 			case a.Err == nil && said != "":
 				said = ""
-				h.log.Info("the lease is renewed again")
+				h.log.Info("the lease is renewed again", "namespace", h.beat.Namespace)
 			case a.Outcome == lease.Created:
 				h.log.Info("the lease was made", "namespace", h.beat.Namespace)
 			}
@@ -240,8 +259,11 @@ func (h *heartbeat) write(ctx context.Context) error {
 // errNotRenewed: the Lease was not renewed since the start.
 var errNotRenewed = errors.New("lease: not renewed yet")
 
-// ready: others see this node's agent alive.
+// ready: others see this node's agent, or the Node, alive; nil-safe, as view.
 func (h *heartbeat) ready() error {
+	if h == nil {
+		return nil
+	}
 	now := h.view()
 	switch {
 	case now.Renewed.IsZero() && now.Error != "":
@@ -255,10 +277,13 @@ func (h *heartbeat) ready() error {
 	return nil
 }
 
-func (h *heartbeat) view() view.Heartbeat {
+func (h *heartbeat) view() *view.Heartbeat {
+	if h == nil {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	shown := h.shown.Clone()
 	shown.Dials = h.beat.Line.Dials.Load()
-	return shown
+	return &shown
 }

@@ -16,17 +16,24 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-func heartbeatOf(t *testing.T, target string) *heartbeat {
+// beatsOf an agent that keeps its Node ready.
+func beatsOf(t *testing.T) (own, node *heartbeat) {
 	t.Helper()
+	cl := &cluster{node: "n1", status: &lease.Status{}, granter: &granter{}, log: slog.New(slog.DiscardHandler)}
 	c := config.Default().Lease
-	c.Target = target
-	h, err := newHeartbeat(c, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	return h
+	c.Target = config.LeaseOfNode
+	require.NoError(t, cl.addBeats(c, &rest.Config{Host: "https://127.0.0.1:1"}))
+	return cl.heart, cl.keeper
+}
+
+func ownBeat(t *testing.T) *heartbeat {
+	t.Helper()
+	own, _ := beatsOf(t)
+	return own
 }
 
 func TestTheLeaseCarriesTheHighestLevelOfEachResource(t *testing.T) {
-	h := heartbeatOf(t, config.LeaseOfAgent)
+	h := ownBeat(t)
 	assert.Empty(t, h.carry(), "nothing was judged yet")
 	h.tell(&plugins.Levels{Verdicts: []plugins.Verdict{
 		{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft},
@@ -41,7 +48,7 @@ func TestTheLeaseCarriesTheHighestLevelOfEachResource(t *testing.T) {
 }
 
 func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
-	h := heartbeatOf(t, config.LeaseOfAgent)
+	h := ownBeat(t)
 	h.tellLoads(&vgdp.Pressure{Budget: new(2)})
 	assert.Empty(t, h.carry(), "nothing was judged yet")
 	h.tell(&plugins.Levels{}, false)
@@ -56,7 +63,7 @@ func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
 }
 
 func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {
-	h := heartbeatOf(t, config.LeaseOfAgent)
+	h := ownBeat(t)
 	for range 1000 { // nobody reads the log
 		h.beaten(lease.Attempt{Time: time.Now(), Outcome: lease.Rejected, Err: errors.New("no")})
 	}
@@ -64,7 +71,7 @@ func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {
 }
 
 func TestReadinessSaysHowTheLeaseIs(t *testing.T) {
-	h := heartbeatOf(t, config.LeaseOfAgent)
+	h := ownBeat(t)
 	require.EqualError(t, h.ready(), "lease: not renewed yet")
 	h.beaten(lease.Attempt{Time: time.Now(), Outcome: lease.Rejected, Err: errors.New("why")})
 	require.EqualError(t, h.ready(), "lease: not renewed yet: why")
@@ -89,15 +96,17 @@ func TestReadyIsSaidOnlyOfANodeThatThisAgentKeeps(t *testing.T) {
 	var none *heartbeat
 	assert.Equal(t, list, none.beside(list))
 	assert.True(t, closed(none))
-	agents := heartbeatOf(t, config.LeaseOfAgent)
-	agents.beaten(lease.Attempt{Outcome: lease.Renewed})
-	assert.Equal(t, list, agents.beside(list))
-	assert.True(t, closed(agents))
-	assert.Equal(t, "plimsoll-node-lease", agents.beat.Namespace)
 
-	nodes, told := heartbeatOf(t, config.LeaseOfNode), 0
+	own, nodes := beatsOf(t)
+	told := 0
 	nodes.told = func() { told++ }
-	assert.Equal(t, "kube-node-lease", nodes.beat.Namespace)
+	assert.Equal(t, "plimsoll-node-lease n1", own.beat.Namespace+" "+own.beat.Holder)
+	assert.Equal(t, "kube-node-lease plimsoll-agent/n1", nodes.beat.Namespace+" "+nodes.beat.Holder)
+	assert.True(t, nodes.beat.Exclusive)
+	assert.Nil(t, nodes.beat.Carry, "what a controller reads stands in the agent's own")
+	assert.NotNil(t, own.beat.Carry)
+	own.beaten(lease.Attempt{Outcome: lease.Renewed})
+	assert.Equal(t, list, own.beside(list))
 	nodes.beaten(lease.Attempt{Outcome: lease.Lost})
 	assert.False(t, closed(nodes), "an agent before this one may have said it")
 	nodes.beaten(lease.Attempt{Outcome: lease.Held})

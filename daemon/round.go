@@ -72,8 +72,8 @@ func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evi
 	}
 	if c.uid != "" && c.uid != string(node.UID) {
 		c.status.Reread() // another Node of the same name: its conditions are not ours yet
-		if c.heart != nil {
-			c.heart.beat.Reread() // nor does it own our Lease
+		for _, h := range c.beats() {
+			h.beat.Reread() // nor does it own our Lease
 		}
 	}
 	c.seen, c.uid = node, string(node.UID)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	fleets "github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
 const (
@@ -45,7 +47,7 @@ window: 1s
 kubernetes: {kubeconfig: %q, node: %s}
 state: {dir: %q}
 lease: {target: node, interval: 1s, duration: 4s}
-eviction: {round: 1s}
+eviction: {round: 1s, dryRun: false, via: controller}
 `, b.kubeconfig, node, t.TempDir()))
 	return b
 }
@@ -86,8 +88,39 @@ func TestANodeWithoutAKubelet(t *testing.T) {
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACLeaseNode))
 	require.NoError(t, c.Apply(t.Context(), deploy.Identity))
+	t.Run("has an agent that the controller hears", func(t *testing.T) { heardByTheController(t, newBare(t, c, "heard")) })
 	t.Run("is kept ready by the heartbeat alone, and brought back", func(t *testing.T) { keptReady(t, newBare(t, c, "bare")) })
 	t.Run("is left to whoever else renews its lease", func(t *testing.T) { leftAlone(t, newBare(t, c, "taken")) })
+}
+
+// Its Lease stands where every agent's does; what becomes of the Node is the
+// node lifecycle controller's to say.
+func heardByTheController(t *testing.T, b *bare) {
+	fleet := newBeats(t, b.c, 0, "")
+	write(t, fleet.config, "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nfleet: {grace: 4s, taintsStay: 8s}\n") // nobody else is to lead
+	controller := fleet.leads()
+	b.begin()
+	eventually(t, "it is heard", func() error { return wanted(shown(controller).Agents[fleets.Alive], 1) })
+	b.renewed(lease.Namespace, 3)
+	own, err := b.leaseOf(lease.Namespace)
+	require.NoError(t, err)
+	assert.Contains(t, own.Annotations, lease.NodeAnnotation)
+	nodes, err := b.leaseOf(nodeNamespace)
+	require.NoError(t, err)
+	assert.Empty(t, nodes.Annotations)
+	b.is(corev1.ConditionTrue, patience)
+	eventually(t, "it has conditions", func() error {
+		if c := fleet.condition(b.node); c == "" || c == silently {
+			return errors.New(c)
+		}
+		return nil
+	})
+	require.NoError(t, b.agent.cmd.Process.Kill())
+	took := fleet.become(b.node, silently, patience)
+	t.Logf("Unknown %s after kill -9; the grace period is 4s", took.Round(10*time.Millisecond))
+	assert.Less(t, took, 4*time.Second+2*2*time.Second, "promised: grace + 2 s, and a status alone had 5 min more")
+	b.begin()
+	eventually(t, "it is heard again", func() error { return wanted(shown(controller).Agents[fleets.Alive], 1) })
 }
 
 func keptReady(t *testing.T, b *bare) {

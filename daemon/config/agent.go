@@ -121,7 +121,7 @@ type Kubernetes struct {
 // Lease configures the heartbeat.
 type Lease struct {
 	Enabled  bool          `yaml:"enabled" why:"Whether the agent renews a Lease; without it nobody in the cluster sees that it is gone."`
-	Target   string        `yaml:"target" unit:"agent or node" why:"Whose Lease: agent is one of its own, in the namespace plimsoll-node-lease; node is the Node's, which keeps the Node Ready, for nodes without a kubelet alone. While somebody else renews that, the agent does not."`
+	Target   string        `yaml:"target" unit:"agent or node" why:"Whose Lease: agent is one of the agent's own, in the namespace plimsoll-node-lease; node is the Node's beside it, which keeps the Node Ready, for nodes without a kubelet alone. While somebody else renews that, the agent does not."`
 	Interval time.Duration `yaml:"interval" why:"The time between two renewals, give or take 4 %; as often as a kubelet's."`
 	Duration time.Duration `yaml:"duration" why:"For how long a renewal is good: several of them may be lost."`
 }

@@ -139,7 +139,7 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Lease = Lease{Enabled: flip(), Target: pick(LeaseOfAgent, LeaseOfNode), Interval: between(minInterval, time.Minute), Duration: between(2*time.Minute, maxDuration)}
 	a.Eviction.Via, a.Eviction.ViaFallback = pick(evict.ViaDirect, evict.ViaController), flip()
 	if a.Eviction.Via == evict.ViaController {
-		a.Lease.Enabled, a.Lease.Target = true, LeaseOfAgent
+		a.Lease.Enabled = true
 	}
 	a.State.Dir, a.Conditions.Enabled = pick("", "/var/lib/x"), flip()
 	a.Plugins.WarmUp = between(0, maxDuration)

@@ -24,8 +24,8 @@ const (
 func (a Agent) validateEviction(p *problems) {
 	e := a.Eviction
 	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
-	p.must(e.Via != evict.ViaController || a.Lease.Enabled && a.Lease.Target == LeaseOfAgent,
-		"the controller is asked by the agent's own Lease: want lease.enabled: true and lease.target: agent", "eviction.via", "lease.enabled", "lease.target")
+	p.must(e.Via != evict.ViaController || a.Lease.Enabled,
+		"the controller is asked by the agent's Lease: want lease.enabled: true", "eviction.via", "lease.enabled")
 	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
 	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
 	within(p, "eviction.late", e.Late, 0, maxDuration)

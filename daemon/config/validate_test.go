@@ -86,9 +86,9 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"999ms is not between 1s and 24h",
 		},
 		"a controller that no Lease asks": {
-			func(a *Agent) { a.Eviction.Via, a.Lease.Target = evict.ViaController, LeaseOfNode },
-			[]string{"eviction.via", "lease.enabled", "lease.target"},
-			"the controller is asked by the agent's own Lease: want lease.enabled: true and lease.target: agent",
+			func(a *Agent) { a.Eviction.Via, a.Lease.Enabled = evict.ViaController, false },
+			[]string{"eviction.via", "lease.enabled"},
+			"the controller is asked by the agent's Lease: want lease.enabled: true",
 		},
 		"somebody else evicts": {
 			func(a *Agent) { a.Eviction.Via = "nobody" },

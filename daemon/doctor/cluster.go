@@ -40,7 +40,8 @@ func (p Patient) cluster(ctx context.Context) []Row {
 	server := apiServer(ctx, p.Cluster)
 	rows = append(rows, server)
 	if server.Result != Fail {
-		rows = append(rows, p.rights(ctx, p.Cluster), p.lease(ctx, p.Cluster))
+		rows = append(rows, p.rights(ctx, p.Cluster))
+		rows = append(rows, p.leases(ctx, p.Cluster)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
 	}
 	return rows
@@ -146,7 +147,7 @@ func (p Patient) neededRights() ([]right, error) {
 	if p.Evicts {
 		manifests = append(manifests, deploy.RBACEvictDirect)
 	}
-	if p.Lease.Exclusive {
+	if p.NodeLease != nil {
 		manifests = append(manifests, deploy.RBACLeaseNode)
 	}
 	var all []right
@@ -166,7 +167,7 @@ func (p Patient) manifests() string {
 	if p.Evicts {
 		list += ", deploy/rbac-evict-direct.yaml"
 	}
-	if p.Lease.Exclusive {
+	if p.NodeLease != nil {
 		list += ", deploy/rbac-lease-node.yaml"
 	}
 	return list

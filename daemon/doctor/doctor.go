@@ -64,14 +64,16 @@ type Patient struct {
 	// NoCluster is why a kubeconfig that is named says nothing.
 	Cluster   *rest.Config
 	NoCluster error
-	// DryRun and Lease as configured, and whether the agent may evict without
-	// the controller.
+	// DryRun as configured, and whether the agent may evict without the
+	// controller.
 	DryRun bool
 	Evicts bool
 	// Loads of Velero's data movers that may run at a time, as configured; 0:
 	// the agent does nothing about them.
 	Loads int
-	Lease Lease
+	// Lease of the agent, nil where it is switched off, and the Node's own, nil
+	// where that is a kubelet's.
+	Lease, NodeLease *Lease
 }
 
 // Examine returns the rows, in a fixed order.

@@ -12,33 +12,38 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Lease is the heartbeat as configured.
-type Lease struct {
-	Enabled bool
-	// Namespace and Name of the Lease, and its Holder.
-	Namespace, Name, Holder string
-	// Exclusive: nobody else may renew it.
-	Exclusive bool
-}
+// Lease is a heartbeat as configured: its Namespace and Name, and its Holder.
+type Lease struct{ Namespace, Name, Holder string }
 
-// lease looks at the Lease that the agent would renew. It writes nothing: that
-// its namespace is there shows in that a dry run of a Lease is not refused.
-func (p Patient) lease(ctx context.Context, how *rest.Config) Row {
-	const check = "heartbeat"
-	if !p.Lease.Enabled {
-		return Row{Warn, check, "off: nobody in the cluster sees when the agent is gone (lease.enabled: true)"}
+const heartbeat = "heartbeat"
+
+// leases has a row of each Lease that the agent would renew.
+func (p Patient) leases(ctx context.Context, how *rest.Config) []Row {
+	if p.Lease == nil {
+		return []Row{{Warn, heartbeat, "off: nobody in the cluster sees when the agent is gone (lease.enabled: true)"}}
 	}
 	client, err := coordinationv1client.NewForConfig(how)
 	if err != nil {
-		return Row{Fail, check, oneLine(err)}
+		return []Row{{Fail, heartbeat, oneLine(err)}}
 	}
-	leases := client.Leases(p.Lease.Namespace)
-	l, err := leases.Get(ctx, p.Lease.Name, metav1.GetOptions{})
+	rows := []Row{p.Lease.examine(ctx, client, false)}
+	if p.NodeLease != nil {
+		rows = append(rows, p.NodeLease.examine(ctx, client, true))
+	}
+	return rows
+}
+
+// examine looks at a Lease; where it is exclusive nobody else may renew it. It
+// writes nothing: that its namespace is there shows in that a dry run of a Lease
+// is not refused.
+func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesGetter, exclusive bool) Row {
+	leases := client.Leases(w.Namespace)
+	l, err := leases.Get(ctx, w.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return p.noLease(ctx, leases)
+		return w.none(ctx, leases)
 	case err != nil:
-		return Row{Fail, check, oneLine(err)}
+		return Row{Fail, heartbeat, oneLine(err)}
 	}
 	holder, renewed := "", time.Time{}
 	if l.Spec.HolderIdentity != nil {
@@ -49,10 +54,10 @@ func (p Patient) lease(ctx context.Context, how *rest.Config) Row {
 	}
 	age := time.Since(renewed).Round(time.Second)
 	finding := fmt.Sprintf("%s/%s is held by %q, renewed %s ago", l.Namespace, l.Name, holder, age)
-	if p.Lease.Exclusive && holder != p.Lease.Holder && age.Abs() < lifetime(l) {
-		return Row{Fail, check, finding + ": a kubelet beats there, so the agent will not (lease.target: agent)"}
+	if exclusive && holder != w.Holder && age.Abs() < lifetime(l) {
+		return Row{Fail, heartbeat, finding + ": a kubelet beats there, so the agent will not (lease.target: agent)"}
 	}
-	return Row{Pass, check, finding}
+	return Row{Pass, heartbeat, finding}
 }
 
 // lifetime is for how long a renewal is good.
@@ -63,15 +68,14 @@ func lifetime(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// noLease: the agent will make it, if it can.
-func (p Patient) noLease(ctx context.Context, leases coordinationv1client.LeaseInterface) Row {
-	const check = "heartbeat"
-	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: p.Lease.Name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+// none is there: the agent will make it, if it can.
+func (w *Lease) none(ctx context.Context, leases coordinationv1client.LeaseInterface) Row {
+	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: w.Name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case apierrors.IsNotFound(err):
-		return Row{Fail, check, fmt.Sprintf("there is no namespace %s: apply deploy/rbac.yaml", p.Lease.Namespace)}
+		return Row{Fail, heartbeat, fmt.Sprintf("there is no namespace %s: apply deploy/rbac.yaml", w.Namespace)}
 	case err != nil && !apierrors.IsAlreadyExists(err):
-		return Row{Fail, check, oneLine(err)}
+		return Row{Fail, heartbeat, oneLine(err)}
 	}
-	return Row{Pass, check, fmt.Sprintf("there is no Lease %s/%s yet: the agent makes it when there is a Node", p.Lease.Namespace, p.Lease.Name)}
+	return Row{Pass, heartbeat, fmt.Sprintf("there is no Lease %s/%s yet: the agent makes it when there is a Node", w.Namespace, w.Name)}
 }

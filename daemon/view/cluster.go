@@ -27,6 +27,8 @@ type Cluster struct {
 	StatusWrites map[string]uint64 `json:"statusWrites"`
 	// Heartbeat is nil when none is configured.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
+	// NodeLease is the Node's own, nil when the agent does not renew that.
+	NodeLease *Heartbeat `json:"nodeLease,omitempty"`
 	// Loads is nil where nothing is done about data movers.
 	Loads *Loads `json:"loads,omitempty"`
 	// Evictions and Suppressed count what became of candidates.

@@ -43,6 +43,11 @@ func TestTheHeartbeatHasItsSeries(t *testing.T) {
 	assert.EqualValues(t, 1, h.GetBucket()[0].GetCumulativeCount(), "4 ms within 5 ms")
 	assert.EqualValues(t, 2, h.GetBucket()[3].GetCumulativeCount())
 
+	assert.NotContains(t, all, "plimsoll_node_lease_renewals_total", "a kubelet's")
+
+	s.Cluster.NodeLease = &view.Heartbeat{Outcomes: map[lease.Outcome]uint64{lease.Held: 3}}
+	assert.InDelta(t, 3, valuesOf(t, s, "plimsoll_node_lease_renewals_total", "result")["held"], 0)
+	assert.InDelta(t, 0, valuesOf(t, s, "plimsoll_lease_renewals_total", "result")["held"], 0)
 	s.Cluster.Heartbeat = &view.Heartbeat{}
 	all = parseMetrics(t, appendMetrics(nil, s))
 	assert.NotContains(t, all, "plimsoll_lease_last_renewal_timestamp_seconds", "not renewed is not 1970")
@@ -69,6 +74,10 @@ func TestThePageTellsOfTheLastBeats(t *testing.T) {
 	p = newPageCluster(s)
 	assert.Equal(t, "no renewal yet", p.Facts[len(p.Facts)-1].Text)
 	assert.True(t, p.Facts[len(p.Facts)-1].Hot)
+	s.Cluster.NodeLease = &view.Heartbeat{Error: "the-kubelet holds it"}
+	f = newPageCluster(s).Facts[len(p.Facts)]
+	assert.Equal(t, "The Node's Lease", f.Name)
+	assert.Contains(t, f.Of, "the-kubelet holds it")
 }
 
 func TestOnlyTheLastBeatsAreKept(t *testing.T) {

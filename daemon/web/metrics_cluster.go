@@ -25,6 +25,7 @@ func appendCluster(b []byte, s *view.State) []byte {
 		"plimsoll_node_status_writes_total", counter, "Writes of the Node's conditions by reason, and those that failed.", appendCounter,
 	})
 	b = appendHeartbeat(b, s.Cluster.Heartbeat)
+	b = appendNodeLease(b, s.Cluster.NodeLease)
 	b = appendLoads(b, s)
 	b = appendEvictions(b, results(s))
 	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[counted]{

@@ -40,6 +40,7 @@ func wholeAgent() []byte {
 	s := fullState()
 	s.Agent.Triggers = &view.Triggers{Armed: 8, FiredTotal: map[string]uint64{"memory": 3}}
 	s.Cluster.Heartbeat = &view.Heartbeat{Renewed: s.Agent.Started}
+	s.Cluster.NodeLease = &view.Heartbeat{}
 	text, _ := NewPodSeries(10, 1000).append(appendMetrics(nil, s.Beside(outers())), differentPods(), nil)
 	return text
 }

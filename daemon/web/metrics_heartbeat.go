@@ -34,6 +34,17 @@ func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 	return appendRenewDurations(b, h.Took)
 }
 
+// appendNodeLease appends how the renewals of the Node's own Lease went, and
+// nothing where a kubelet renews that.
+func appendNodeLease(b []byte, h *view.Heartbeat) []byte {
+	if h == nil {
+		return b
+	}
+	return appendCounted(b, renewals(h), "result", family[counted]{
+		"plimsoll_node_lease_renewals_total", counter, "Attempts to renew the Node's own Lease (lease.target: node), by what came of them.", appendCounter,
+	})
+}
+
 func renewals(h *view.Heartbeat) []counted {
 	all := map[string]uint64{}
 	for _, o := range lease.Outcomes() {

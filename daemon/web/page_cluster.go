@@ -32,7 +32,10 @@ func newPageCluster(s *view.State) *pageCluster {
 		}
 	}
 	if c.Heartbeat != nil {
-		p.Facts, p.Beats = append(p.Facts, heartbeat(s, c.Heartbeat)), beatRows(c.Heartbeat)
+		p.Facts, p.Beats = append(p.Facts, heartbeat(s, "Heartbeat", c.Heartbeat)), beatRows(c.Heartbeat)
+	}
+	if c.NodeLease != nil {
+		p.Facts = append(p.Facts, heartbeat(s, "The Node's Lease", c.NodeLease))
 	}
 	if c.DryRun {
 		p.None = "None in a dry run."
@@ -61,14 +64,14 @@ func beatRows(h *view.Heartbeat) []beatRow {
 	return rows
 }
 
-// heartbeat is when the Lease was renewed last, as of the newest sample.
-func heartbeat(s *view.State, h *view.Heartbeat) fact {
+// heartbeat is when a Lease was renewed last, as of the newest sample.
+func heartbeat(s *view.State, name string, h *view.Heartbeat) fact {
 	of := "longest gap " + view.Seconds(h.LongestGapSeconds) + ", " + view.Count(h.Dials) + " connections" + because(h.Error)
 	if h.Renewed.IsZero() {
-		return fact{"Heartbeat", hot(cell{Text: "no renewal yet"}, h.Error != ""), of}
+		return fact{name, hot(cell{Text: "no renewal yet"}, h.Error != ""), of}
 	}
 	age := s.Age(h.Renewed)
-	return fact{"Heartbeat", hot(cell{Text: "renewed " + view.Age(age) + " ago"}, age > h.Duration), of}
+	return fact{name, hot(cell{Text: "renewed " + view.Age(age) + " ago"}, age > h.Duration), of}
 }
 
 // loads is what data movers may do here, and why no more.
