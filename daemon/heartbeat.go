@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,8 +49,9 @@ type heartbeat struct {
 	// Of the beat's goroutine alone.
 	renewed time.Duration
 
-	// levels and loads are what the Lease carries of the node.
+	// levels, outer and loads are what the Lease carries of the node.
 	levels atomic.Pointer[plugins.Levels]
+	outer  atomic.Pointer[map[string]string]
 	loads  atomic.Pointer[vgdp.Pressure]
 	// said are attempts that the log has not taken yet.
 	said chan lease.Attempt
@@ -118,7 +121,7 @@ func namespaceOf(target string) string {
 func (h *heartbeat) carry() map[string]string {
 	carried := map[string]string{}
 	if levels := h.levels.Load(); levels != nil {
-		carried[lease.NodeAnnotation] = reportOf(levels, h.loads.Load())
+		carried[lease.NodeAnnotation] = reportOf(levels, h.outer.Load(), h.loads.Load())
 	}
 	if asked, known := h.granter.carry(); known {
 		carried[lease.EvictionsAnnotation] = asked
@@ -129,9 +132,36 @@ func (h *heartbeat) carry() map[string]string {
 // tell hands over how the node is; what got worse is carried at once.
 func (h *heartbeat) tell(levels *plugins.Levels, rose bool) {
 	before := h.levels.Swap(levels)
-	if rose && (before == nil || reportOf(before, nil) != reportOf(levels, nil)) {
+	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
 		h.beat.Wake()
 	}
+}
+
+// tellOuter hands over what outer plugins said. It waits for the next beat: they
+// must not make it beat more often.
+func (h *heartbeat) tellOuter(said []plugins.Verdict) {
+	h.outer.Store(new(outerLevels(said)))
+}
+
+// mostOuter bounds the outer plugins that a Lease carries: every beat is stored.
+const mostOuter = 8
+
+// outerLevels are the levels of those that are at one, hard before soft.
+func outerLevels(said []plugins.Verdict) map[string]string {
+	highest := map[string]plugins.Level{}
+	for _, v := range said {
+		if v.Level > plugins.None {
+			highest[v.Plugin] = max(highest[v.Plugin], v.Level)
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(highest), func(a, b string) int {
+		return cmp.Or(cmp.Compare(highest[b], highest[a]), cmp.Compare(a, b))
+	})
+	levels := map[string]string{}
+	for _, name := range names[:min(len(names), mostOuter)] {
+		levels[name] = highest[name].String()
+	}
+	return levels
 }
 
 // tellLoads hands over how many data movers the node takes, nil for no limit;
@@ -143,14 +173,23 @@ func (h *heartbeat) tellLoads(p *vgdp.Pressure) {
 	}
 }
 
-// reportOf is what the rules say of each resource, and what that means for data
-// movers, as compact JSON.
-func reportOf(levels *plugins.Levels, loads *vgdp.Pressure) string {
-	r := lease.NodeReport{Pressure: map[string]string{}}
+// pressureOf each resource, as the rules say.
+func pressureOf(levels *plugins.Levels) map[string]string {
+	pressure := map[string]string{}
 	for _, v := range levels.Verdicts {
 		if level := levels.Of(v.Resource); level > plugins.None && v.Resource != "" {
-			r.Pressure[string(v.Resource)] = level.String()
+			pressure[string(v.Resource)] = level.String()
 		}
+	}
+	return pressure
+}
+
+// reportOf is what the rules say of each resource, what outer plugins say, and
+// what is left for data movers, as compact JSON.
+func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pressure) string {
+	r := lease.NodeReport{Pressure: pressureOf(levels)}
+	if outer != nil {
+		r.Plugins = *outer
 	}
 	if loads != nil {
 		r.Budget = loads.Budget

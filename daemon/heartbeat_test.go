@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -60,6 +61,36 @@ func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
 	assert.Equal(t, 1, *read.Report.Budget)
 	h.tellLoads(nil)
 	assert.Equal(t, `{}`, h.carry()[lease.NodeAnnotation])
+}
+
+func TestTheLeaseCarriesWhatOuterPluginsSay(t *testing.T) {
+	h := ownBeat(t)
+	h.tell(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft}}}, false)
+	h.tellOuter([]plugins.Verdict{
+		{Plugin: "files", Scope: "node", Level: plugins.Soft},
+		{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard},
+		{Plugin: "calm", Scope: "node"},
+	})
+	assert.Equal(t, `{"pressure":{"disk":"soft"},"plugins":{"files":"hard"}}`, h.carry()[lease.NodeAnnotation])
+	h.tellOuter(nil)
+	assert.Equal(t, `{"pressure":{"disk":"soft"}}`, h.carry()[lease.NodeAnnotation])
+}
+
+func TestHoweverManyOuterPluginsThereAreTheLeaseStaysSmall(t *testing.T) {
+	var said []plugins.Verdict
+	for i := range 64 { // as many as the agent asks, with the longest names
+		said = append(said, plugins.Verdict{Plugin: fmt.Sprintf("%0128d", i), Level: plugins.Soft})
+	}
+	said[63].Level = plugins.Hard
+	h := ownBeat(t)
+	h.tell(&plugins.Levels{}, false)
+	h.tellOuter(said)
+	assert.Less(t, len(h.carry()[lease.NodeAnnotation]), 1200)
+	read, err := lease.ReadCarried(h.carry())
+	require.NoError(t, err)
+	assert.Len(t, read.Report.Plugins, 8)
+	assert.Equal(t, "hard", read.Report.Plugins[said[63].Plugin], "the worst first")
+	assert.Contains(t, read.Report.Plugins, said[0].Plugin)
 }
 
 func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {

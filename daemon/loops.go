@@ -41,7 +41,7 @@ func (a *Agent) round(ctx context.Context) {
 	}
 	a.soothe()
 	said := a.ask(ctx)
-	a.said.hear(said)
+	a.hear(said)
 	in := a.look(ctx, said)
 	in.Levels, in.Memory = evict.Recall(in)
 	marks, memory := evict.Mark(in)

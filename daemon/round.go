@@ -33,6 +33,14 @@ func (a *Agent) soothe() {
 	}
 }
 
+// hear hands on what outer plugins said, for the recording and the Lease.
+func (a *Agent) hear(said []plugins.Verdict) {
+	a.said.hear(said)
+	if a.cluster != nil && a.cluster.heart != nil {
+		a.cluster.heart.tellOuter(said)
+	}
+}
+
 // look gathers what a round decides by: the newest levels with what the outer
 // plugins said, and the cluster as it is now.
 func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {

@@ -211,15 +211,28 @@ func aBrownoutOfSharedStorageEvictsNobody(t *testing.T, c *cluster.Cluster) {
 	}
 	b.beat(b.names...)
 	a := b.leads()
-	press := func(some []string, level string) {
-		report, err := json.Marshal(lease.NodeReport{Pressure: map[string]string{"disk": level}})
+	report := func(some []string, r lease.NodeReport) {
+		text, err := json.Marshal(r)
 		require.NoError(t, err)
 		for _, name := range some {
-			require.NoError(t, b.renew(t.Context(), name, map[string]string{lease.NodeAnnotation: string(report)}))
+			require.NoError(t, b.renew(t.Context(), name, map[string]string{lease.NodeAnnotation: string(text)}))
 		}
 	}
+	press := func(some []string, level string) {
+		report(some, lease.NodeReport{Pressure: map[string]string{"disk": level}})
+	}
+	// A plugin that is wrong everywhere is refused itself, and stops nobody else.
+	report(b.names, lease.NodeReport{Plugins: map[string]string{"wrong": "hard"}})
+	eventually(t, "the plugin has a common cause", func() error { return wanted(fmt.Sprint(shown(a).Budget.CommonPlugins), "[wrong]") })
+	list := request(pods[0])
+	list[0].Plugin = "wrong"
+	b.send(b.names[0], list)
+	got := b.answers(b.names[0], list)
+	require.Equal(t, lease.Refused, got[0].Result)
+	require.Equal(t, "100 of 100 nodes have pressure, says plugin wrong: that has a common cause, which no eviction ends", got[0].Reason)
+
 	press(b.names[:n*3/10], "hard")
-	got := b.answers(b.names[0], b.ask(b.names[0], pods[0]))
+	got = b.answers(b.names[0], b.ask(b.names[0], pods[0]))
 	require.Equal(t, lease.Accepted, got[0].Result, "30 %% have no common cause: %s", got[0].Reason)
 
 	press(b.names[n*3/10:], "soft")
@@ -229,7 +242,7 @@ func aBrownoutOfSharedStorageEvictsNobody(t *testing.T, c *cluster.Cluster) {
 		b.ask(b.names[i], pods[i])
 	}
 	eventually(t, "each has its answer", func() error {
-		return wanted(metric(a, `plimsoll_fleet_refusals_total{reason="common"}`), fmt.Sprint(n-1))
+		return wanted(metric(a, `plimsoll_fleet_refusals_total{reason="common"}`), fmt.Sprint(1+n-1))
 	})
 	t.Logf("%d requests are refused within %s", n-1, time.Since(start).Round(10*time.Millisecond))
 	assert.Equal(t, "1", metric(a, `plimsoll_fleet_evictions_total{result="evicted"}`))

@@ -52,8 +52,8 @@ eviction: {round: 1s, dryRun: false, via: controller}
 	return b
 }
 
-func (b *bare) begin() {
-	b.agent = prepareAgent(b.t, "--config", b.config).start()
+func (b *bare) begin(more ...string) {
+	b.agent = prepareAgent(b.t, append([]string{"--config", b.config}, more...)...).start()
 }
 
 // is waits until the Node is Ready, or not, and says how long that took.
@@ -99,7 +99,9 @@ func heardByTheController(t *testing.T, b *bare) {
 	fleet := newBeats(t, b.c, 0, "")
 	write(t, fleet.config, "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nfleet: {grace: 4s, taintsStay: 8s}\n") // nobody else is to lead
 	controller := fleet.leads()
-	b.begin()
+	plugin := t.TempDir()
+	serveRaw(t, plugin)
+	b.begin("--plugins.dir", plugin)
 	eventually(t, "it is heard", func() error { return wanted(shown(controller).Agents[fleets.Alive], 1) })
 	b.renewed(lease.Namespace, 3)
 	own, err := b.leaseOf(lease.Namespace)
@@ -115,6 +117,11 @@ func heardByTheController(t *testing.T, b *bare) {
 		}
 		return nil
 	})
+	eventually(t, "what its outer plugin says is seen", func() error {
+		return wanted(shown(controller).Budget.PluginNodes["raw"], 1)
+	})
+	assert.Equal(t, "hard", shown(controller).Pressed[0].Plugins["raw"])
+	assert.Equal(t, "1", metric(controller, `plimsoll_fleet_plugin_pressed_nodes{plugin="raw"}`))
 	require.NoError(t, b.agent.cmd.Process.Kill())
 	took := fleet.become(b.node, silently, patience)
 	t.Logf("Unknown %s after kill -9; the grace period is 4s", took.Round(10*time.Millisecond))

@@ -21,15 +21,7 @@ import (
 // gRPC or anything of ours.
 func TestTheAgentAsksAPluginThatKnowsTheWireAlone(t *testing.T) {
 	dir := t.TempDir()
-	listener, err := net.Listen("unix", filepath.Join(dir, "raw.sock"))
-	require.NoError(t, err)
-	raw := &rawplugin.Plugin{Name: "raw", Level: 2}
-	served := make(chan error, 1)
-	go func() { served <- raw.Serve(listener) }()
-	t.Cleanup(func() {
-		_ = listener.Close() // it is by then
-		require.NoError(t, <-served)
-	})
+	raw, listener := serveRaw(t, dir)
 	a := prepare(t, "--plugins.dir", dir, "--config", configFile(t, "eviction: {round: 1s}\n")).start()
 	a.lists(`raw +outer +yes +/dev/raw \(a scope of any text\) +hard +plimsoll.dev/RawPressure`)
 	is, why := raw.Registered()
@@ -46,6 +38,21 @@ func TestTheAgentAsksAPluginThatKnowsTheWireAlone(t *testing.T) {
 
 	require.NoError(t, listener.Close())
 	a.listsNot(`(?m)^raw `)
+}
+
+// serveRaw serves a plugin that says hard until the listener is closed.
+func serveRaw(t *testing.T, dir string) (*rawplugin.Plugin, net.Listener) {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(dir, "raw.sock"))
+	require.NoError(t, err)
+	raw := &rawplugin.Plugin{Name: "raw", Level: 2}
+	served := make(chan error, 1)
+	go func() { served <- raw.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = listener.Close() // it may be by then
+		require.NoError(t, <-served)
+	})
+	return raw, listener
 }
 
 // What a vendor would do: build it, start it beside an agent, look, end it.

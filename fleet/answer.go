@@ -28,7 +28,7 @@ type book struct {
 	answers map[string][]lease.Answer // by node
 	counted time.Time                 // when the pods were counted
 	pods    int
-	common  string // the pressures with a common cause that were told
+	common  []string // the pressures with a common cause that were told
 }
 
 // prune what counts no more.
@@ -227,16 +227,24 @@ func patchOf(answers []lease.Answer) ([]byte, error) {
 
 // tellCommon says that a common cause begins or ends.
 func (r *Reconciler) tellCommon(g *Grounds) {
-	common := strings.Join(g.Common(), ", ")
-	if common == r.book.common {
+	var common, texts []string
+	for _, resource := range g.Common() {
+		common = append(common, resource)
+		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure on %s: a common cause, no eviction is granted", g.Pressed[resource], g.Agents, resource))
+	}
+	for _, plugin := range g.CommonPlugins() {
+		common = append(common, "plugin "+plugin)
+		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: a common cause, nothing is granted that it asks for", g.Plugins[plugin], g.Agents, plugin))
+	}
+	if slices.Equal(common, r.book.common) {
 		return
 	}
 	r.book.common = common
-	if common == "" {
+	if len(common) == 0 {
 		r.Log.Info("no pressure has a common cause any more")
 		return
 	}
-	text := fmt.Sprintf("%d of %d nodes have pressure on %s: a common cause, no eviction is granted", g.Pressed[g.Common()[0]], g.Agents, common)
-	r.Log.Warn("no eviction is granted", "pressure", common, "nodes", g.Pressed[g.Common()[0]], "of", g.Agents)
+	text := strings.Join(texts, "; ")
+	r.Log.Warn("no eviction is granted", "reason", text)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonCommon, text)
 }

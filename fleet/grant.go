@@ -22,7 +22,7 @@ type Code string
 const (
 	CodeBlind     Code = "blind"     // many agents seem silent: nobody knows how the cluster is
 	CodeUnread    Code = "unread"    // what the Lease carries cannot be read, so who went is not known
-	CodeCommon    Code = "common"    // many nodes have one pressure
+	CodeCommon    Code = "common"    // many nodes have one pressure, or one of the plugin that asks
 	CodeZone      Code = "zone"      // too many nodes of the zone are tainted
 	CodeCluster   Code = "cluster"   // the cluster's budget is spent
 	CodeOwner     Code = "owner"     // the owner's is
@@ -50,9 +50,11 @@ type Grounds struct {
 	Blind    bool
 	// Pods in the cluster; 0: not known.
 	Pods int
-	// Agents that are heard, and how many of them have each pressure.
+	// Agents that are heard, and how many of them have each pressure: by resource,
+	// and by the outer plugin that says so.
 	Agents  int
 	Pressed map[string]int
+	Plugins map[string]int
 	// Zones of the Nodes with an agent.
 	Zones map[string]Zone
 	// Went are those of the longest period that is counted.
@@ -72,7 +74,7 @@ const commonLeast = 3
 // NewGrounds of what was judged. Who went is known from the answers that the
 // Leases carry, so that a new leader knows it too, and from what this one did.
 func NewGrounds(now time.Time, s Settings, j *Judgement, did []Went) Grounds {
-	g := Grounds{Time: now, Settings: s, Blind: j.Blind, Pressed: map[string]int{}, Zones: map[string]Zone{}, Went: slices.Clone(did)}
+	g := Grounds{Time: now, Settings: s, Blind: j.Blind, Pressed: map[string]int{}, Plugins: map[string]int{}, Zones: map[string]Zone{}, Went: slices.Clone(did)}
 	known := map[string]bool{}
 	for _, w := range did {
 		known[w.UID] = true
@@ -86,10 +88,7 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, did []Went) Grounds {
 		}
 		g.Zones[a.zone()] = z
 		if a.State != Silent {
-			g.Agents++
-			for resource := range a.Carried.Report.Pressure {
-				g.Pressed[resource]++
-			}
+			g.hear(&a.Carried.Report)
 		}
 		for _, answer := range a.Carried.Answers {
 			if answer.Result == lease.Accepted && !known[answer.UID] {
@@ -101,6 +100,17 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, did []Went) Grounds {
 	return g
 }
 
+// hear what an agent says of its node.
+func (g *Grounds) hear(r *lease.NodeReport) {
+	g.Agents++
+	for resource := range r.Pressure {
+		g.Pressed[resource]++
+	}
+	for plugin := range r.Plugins {
+		g.Plugins[plugin]++
+	}
+}
+
 // earlier of the two: another leader's clock may be ahead.
 func earlier(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -109,12 +119,19 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Common are the pressures that have a common cause, in order.
-func (g *Grounds) Common() []string {
+// Common are the pressures that have a common cause, in order: nothing is
+// granted.
+func (g *Grounds) Common() []string { return g.common(g.Pressed) }
+
+// CommonPlugins are the outer plugins whose pressure has one. A plugin may be
+// wrong everywhere: nothing is granted that it asks for itself.
+func (g *Grounds) CommonPlugins() []string { return g.common(g.Plugins) }
+
+func (g *Grounds) common(pressed map[string]int) []string {
 	var list []string
-	for _, resource := range slices.Sorted(maps.Keys(g.Pressed)) {
-		if n := g.Pressed[resource]; n >= commonLeast && float64(n) > g.Settings.Evictions.CommonCause*float64(g.Agents) {
-			list = append(list, resource)
+	for _, name := range slices.Sorted(maps.Keys(pressed)) {
+		if n := pressed[name]; n >= commonLeast && float64(n) > g.Settings.Evictions.CommonCause*float64(g.Agents) {
+			list = append(list, name)
 		}
 	}
 	return list
@@ -153,6 +170,8 @@ func (g *Grounds) Refuse(a Ask) (Code, string) {
 		return CodeUnread, "who went from this node is not known: " + a.Odd.Error()
 	case len(common) > 0:
 		return CodeCommon, fmt.Sprintf("%d of %d nodes have pressure on %s: that has a common cause, which no eviction ends", g.Pressed[common[0]], g.Agents, strings.Join(common, ", "))
+	case slices.Contains(g.CommonPlugins(), a.Plugin):
+		return CodeCommon, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: that has a common cause, which no eviction ends", g.Plugins[a.Plugin], g.Agents, a.Plugin)
 	}
 	zone := g.Zones[a.zone()]
 	if most := max(1, int(e.ZoneTainted*float64(zone.Nodes))); zone.Tainted > most {

@@ -44,7 +44,7 @@ func asking(change ...func(*Agent)) Ask {
 
 // calm grounds: a thousand pods, nobody went.
 func calm(change ...func(*Grounds)) *Grounds {
-	g := &Grounds{Time: noon, Settings: DefaultSettings(), Pods: 1000, Agents: 100, Pressed: map[string]int{}, Zones: map[string]Zone{"a": {Nodes: 100, Tainted: 1}}}
+	g := &Grounds{Time: noon, Settings: DefaultSettings(), Pods: 1000, Agents: 100, Pressed: map[string]int{}, Plugins: map[string]int{}, Zones: map[string]Zone{"a": {Nodes: 100, Tainted: 1}}}
 	for _, c := range change {
 		c(g)
 	}
@@ -62,6 +62,17 @@ func went(ago time.Duration, owners ...string) func(*Grounds) {
 
 func pressed(resource string, n int) func(*Grounds) {
 	return func(g *Grounds) { g.Pressed[resource] = n }
+}
+
+func says(plugin string, n int) func(*Grounds) {
+	return func(g *Grounds) { g.Plugins[plugin] = n }
+}
+
+// asks is the request of such a plugin.
+func asks(plugin string) Ask {
+	a := asking()
+	a.Plugin = plugin
+	return a
 }
 
 func tainted(nodes, n int) func(*Grounds) {
@@ -87,6 +98,11 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 		"30 are no more than the share":   {grounds: calm(pressed("disk", 30), pressed("memory", 30)), ask: asking()},
 		"two of two are no common cause":  {grounds: calm(pressed("disk", 2), func(g *Grounds) { g.Agents = 2 }), ask: asking()},
 		"three of three are":              {grounds: calm(pressed("disk", 3), func(g *Grounds) { g.Agents = 3 }), ask: asking(), code: CodeCommon},
+		"31 of 100, says the plugin that asks": {
+			grounds: calm(says("files", 31)), ask: asks("files"), code: CodeCommon, why: "31 of 100 nodes have pressure, says plugin files",
+		},
+		"30, says the plugin that asks":   {grounds: calm(says("files", 30)), ask: asks("files")},
+		"all, says a plugin that may lie": {grounds: calm(says("files", 100)), ask: asks("memory-stall")},
 		"11 of a zone's 100 are tainted":  {grounds: calm(tainted(100, 11)), ask: asking(), code: CodeZone, why: "11 of 100 nodes of zone \"a\" are tainted, 10 may be"},
 		"10 of 100 may be":                {grounds: calm(tainted(100, 10)), ask: asking()},
 		"one of a small zone may be":      {grounds: calm(tainted(3, 1)), ask: asking()},

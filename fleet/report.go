@@ -40,8 +40,9 @@ type Quiet struct {
 // Pressed is one node with pressure.
 type Pressed struct {
 	Node string `json:"node"`
-	// Pressure is the level by resource.
-	Pressure map[string]string `json:"pressure"`
+	// Pressure is the level by resource, Plugins that of outer plugins.
+	Pressure map[string]string `json:"pressure,omitempty"`
+	Plugins  map[string]string `json:"plugins,omitempty"`
 	Zone     string            `json:"zone,omitempty"`
 	Tainted  bool              `json:"tainted"`
 }
@@ -54,10 +55,13 @@ type Budget struct {
 	Limit         int     `json:"limit"`
 	Spent         int     `json:"spent"`
 	PeriodSeconds float64 `json:"periodSeconds"`
-	// Common are the pressures with a common cause: nothing is granted.
-	Common []string `json:"common"`
-	// PressedNodes by resource, and Zones by name.
+	// Common are the pressures with a common cause: nothing is granted. Of
+	// CommonPlugins, outer plugins, nothing that they ask for.
+	Common        []string `json:"common"`
+	CommonPlugins []string `json:"commonPlugins"`
+	// PressedNodes by resource and by outer plugin, and Zones by name.
 	PressedNodes map[string]int  `json:"pressedNodes"`
+	PluginNodes  map[string]int  `json:"pluginNodes"`
 	Zones        map[string]Zone `json:"zones"`
 }
 
@@ -100,7 +104,8 @@ func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
 		Quiet: []Quiet{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
 		Budget: Budget{
 			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
-			Common: append([]string{}, g.Common()...), PressedNodes: g.Pressed, Zones: g.Zones,
+			Common: append([]string{}, g.Common()...), CommonPlugins: append([]string{}, g.CommonPlugins()...),
+			PressedNodes: g.Pressed, PluginNodes: g.Plugins, Zones: g.Zones,
 		},
 	}
 	for i := range j.Agents {
@@ -109,8 +114,8 @@ func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
 		if a.State != Alive {
 			p.Quiet = append(p.Quiet, Quiet{Node: a.Name, State: a.State, SilenceSeconds: a.Silence.Seconds(), Tainted: a.tainted(), Reason: a.Why})
 		}
-		if pressure := a.Carried.Report.Pressure; len(pressure) > 0 && a.State != Silent {
-			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: pressure, Zone: a.zone(), Tainted: a.tainted()})
+		if says := a.Carried.Report; len(says.Pressure)+len(says.Plugins) > 0 && a.State != Silent {
+			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: says.Pressure, Plugins: says.Plugins, Zone: a.zone(), Tainted: a.tainted()})
 		}
 	}
 	slices.SortFunc(p.Quiet, func(a, b Quiet) int { return cmp.Compare(a.Node, b.Node) })

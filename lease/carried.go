@@ -28,6 +28,9 @@ type NodeReport struct {
 	// Pressure is the level, soft or hard, by resource: memory, disk, network,
 	// filesystem. A resource without pressure is left out.
 	Pressure map[string]string `json:"pressure,omitempty"`
+	// Plugins is the level that outer plugins are at, by name; those without
+	// pressure are left out, and where it is many at once the rest.
+	Plugins map[string]string `json:"plugins,omitempty"`
 	// Budget is how many data movers this node may run at a time; absent when
 	// nothing limits them but Velero's own configuration.
 	Budget *int `json:"budget,omitempty"`

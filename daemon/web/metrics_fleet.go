@@ -22,18 +22,24 @@ func appendFleet(b []byte, s *ControllerState) []byte {
 }
 
 func appendSeen(b []byte, r *fleet.Report) []byte {
-	agents, pressed := map[string]uint64{}, map[string]uint64{}
+	agents, pressed, plugins := map[string]uint64{}, map[string]uint64{}, map[string]uint64{}
 	for state, n := range r.Agents {
 		agents[string(state)] = uint64(n)
 	}
 	for resource, n := range r.Budget.PressedNodes {
 		pressed[resource] = uint64(n)
 	}
+	for plugin, n := range r.Budget.PluginNodes {
+		plugins[plugin] = uint64(n)
+	}
 	b = appendCounted(b, sorted(agents), "state", family[counted]{
 		"plimsoll_fleet_agents", gauge, "Agents by what is heard of them: alive, late for half the grace period, silent for all of it.", appendCounter,
 	})
 	b = appendCounted(b, sorted(pressed), "resource", family[counted]{
 		"plimsoll_fleet_pressed_nodes", gauge, "Nodes whose agent reports pressure, by resource.", appendCounter,
+	})
+	b = appendCounted(b, sorted(plugins), "plugin", family[counted]{
+		"plimsoll_fleet_plugin_pressed_nodes", gauge, "Nodes where an outer plugin is at a level, by plugin.", appendCounter,
 	})
 	return appendFamilies(b, []fleet.Report{*r}, noLabels, []family[fleet.Report]{
 		{
