@@ -48,11 +48,16 @@ type strand struct {
 // newPath leads to the API server of how, whose credentials it does not need.
 func newPath(t *testing.T, how *rest.Config) *path {
 	t.Helper()
-	p := &path{t: t, wires: map[*strand]bool{}}
-	p.desk = p.newDesk(how)
-	var err error
-	p.listener, err = net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return newPathFrom(t, l, how)
+}
+
+// newPathFrom begins at a listener, which it closes.
+func newPathFrom(t *testing.T, l net.Listener, how *rest.Config) *path {
+	t.Helper()
+	p := &path{t: t, listener: l, wires: map[*strand]bool{}}
+	p.desk = p.newDesk(how)
 	var served sync.WaitGroup
 	served.Go(func() { p.serve(&served) })
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,7 +16,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/container"
 )
 
@@ -134,7 +138,12 @@ func (h host) logged(message string) (entry map[string]any) {
 // configure the agent, whose /proc is /share/proc.
 func (h host) configure(more string) {
 	h.t.Helper()
-	h.run("cat >/etc/plimsoll/agent.yaml <<'END'\napiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\npaths: {procfs: /share/proc}\n" + more + "\nEND\n")
+	h.configureIn("standalone: true", more)
+}
+
+func (h host) configureIn(kubernetes, more string) {
+	h.t.Helper()
+	h.run("cat >/etc/plimsoll/agent.yaml <<'END'\napiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {" + kubernetes + "}\npaths: {procfs: /share/proc}\n" + more + "\nEND\n")
 }
 
 // vmstat is a file that each sample reads.
@@ -174,6 +183,7 @@ func TestAnAgentUnderSystemd(t *testing.T) {
 		{"is restarted when its loop hangs, and says where", restartedWhenItsLoopHangs},
 		{"ends at once and well", endsWell},
 		{"serves on a socket of systemd", servesOnASocket},
+		{"beats soon after it was restarted", beatsSoonAfterItWasRestarted},
 	} {
 		ok := t.Run(part.name, func(t *testing.T) { part.test(host{h.Container, t, h.share}) })
 		if !ok {
@@ -251,4 +261,61 @@ func servesOnASocket(h host) {
 	answer := h.run(`exec 3<>/dev/tcp/127.0.0.1/9773; printf 'GET /-/healthy HTTP/1.0\r\n\r\n' >&3; timeout 30 cat <&3`)
 	assert.Contains(h.t, answer, "200 OK")
 	assert.Equal(h.t, "active", h.property("ActiveState"), "who asks starts it")
+}
+
+// join makes the agent one of a real cluster, which it reaches by a relay in its
+// own network.
+func (h host) join(c *cluster.Cluster, node string) {
+	h.t.Helper()
+	ctx := contextWithoutCancel(h.t)
+	require.NoError(h.t, c.Apply(ctx, deploy.RBAC))
+	_, err := c.AddNode(ctx, node, nil)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { assert.NoError(h.t, c.Client.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{})) })
+	how, err := c.ServiceAccountConfig(ctx, "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
+	require.NoError(h.t, err)
+	listener, err := h.Listen(ctx, "127.0.0.1:6443")
+	require.NoError(h.t, err)
+	kubeconfig, err := c.WriteKubeconfig(node, newPathFrom(h.t, listener, how).config(how))
+	require.NoError(h.t, err)
+	copyFile(h.t, kubeconfig, filepath.Join(h.share, "kubeconfig"))
+	h.configureIn("kubeconfig: /share/kubeconfig, node: "+node, "tick: 200ms\nwatchdog: 4s")
+}
+
+// The interval is that of production, and so is when in it a node beats first.
+func beatsSoonAfterItWasRestarted(h host) {
+	const node = "restarted-110" // among the last to beat: 2 s after its start
+	c := cluster.Shared(h.t, cluster.Options{})
+	seen := newWitness(h.t, c)
+	h.join(c, node)
+	h.run("systemctl restart plimsoll-agent")
+	renewed := func(after time.Time) (first sighting) {
+		within(h.t, patience, "the Lease is renewed", func() error {
+			list := seen.of(node)
+			i := slices.IndexFunc(list, func(s sighting) bool { return s.at.After(after) })
+			if i < 0 {
+				return fmt.Errorf("%d times before %s", len(list), after)
+			}
+			first = list[i]
+			return nil
+		})
+		return first
+	}
+	renewed(time.Now())
+	restarts := h.property("NRestarts")
+	stopped := time.Now()
+	h.run("kill -STOP " + h.property("MainPID"))
+	within(h.t, patience, "it is restarted", func() error {
+		if h.property("NRestarts") == restarts {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	h.becomes("ActiveState", "active")
+	started, err := time.Parse("Mon 2006-01-02 15:04:05.999999 MST", h.run("TZ=UTC systemctl show --timestamp=us --value -p ExecMainStartTimestamp plimsoll-agent"))
+	require.NoError(h.t, err)
+	require.True(h.t, started.After(stopped))
+	took := renewed(started).at.Sub(started)
+	h.t.Logf("started %s after it was stopped (watchdog 4s), renewed %s after that", started.Sub(stopped).Round(10*time.Millisecond), took.Round(10*time.Millisecond))
+	assert.Less(h.t, took, 2*5*time.Second, "promised: 5 s")
 }

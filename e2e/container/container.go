@@ -9,7 +9,7 @@
 //	c := container.Start(t, container.Options{Share: dir})
 //	out, err := c.Run(ctx, "systemctl status plimsoll-agent")
 //
-// It reaches no network. Its cgroups are v2, with pressure and without the
+// It reaches no network but who listens there for it. Its cgroups are v2, with pressure and without the
 // controllers that this host has elsewhere.
 //
 // # Concurrency
@@ -23,6 +23,7 @@ import (
 	"context"
 	_ "embed" // container.sh travels inside the test binary
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 )
@@ -155,6 +157,29 @@ func (c *Container) Run(ctx context.Context, command string) (string, error) {
 		return stdout.String(), fmt.Errorf("container: run %q: %w: %s", command, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil
+}
+
+// Listen on a TCP address of the container's own network, which needs no name
+// resolved: so this process serves those in it.
+func (c *Container) Listen(ctx context.Context, address string) (l net.Listener, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for ever: the thread ends with this, as it is in that network
+		network, open := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.init.Process.Pid))
+		if err = open; err != nil {
+			return
+		}
+		defer network.Close()
+		if err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err == nil {
+			l, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
+		}
+	}()
+	<-done
+	if err != nil {
+		return nil, fmt.Errorf("container: listen on %s: %w", address, err)
+	}
+	return l, nil
 }
 
 // end kills init, and so the kernel everything in its namespaces, and removes

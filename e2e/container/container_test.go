@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,22 @@ func TestAContainerIsASystemOfItsOwnThatLeavesNothing(t *testing.T) {
 		assert.Equal(t, "from within\n", string(said))
 		assert.NoFileExists(t, "/etc/written")
 		assert.Equal(t, before, mounts())
+
+		l, err := c.Listen(t.Context(), "127.0.0.1:7")
+		require.NoError(t, err)
+		defer l.Close()
+		heard := make(chan string, 1)
+		go func() {
+			in, err := l.Accept()
+			if err == nil {
+				b, _ := io.ReadAll(in)
+				heard <- string(b)
+			}
+			close(heard)
+		}()
+		_, err = c.Run(t.Context(), "echo from its network >/dev/tcp/127.0.0.1/7")
+		require.NoError(t, err)
+		assert.Equal(t, "from its network\n", <-heard)
 
 		out, err = c.Run(t.Context(), "echo half; echo why >&2; exit 3")
 		assert.Equal(t, "half\n", out)
