@@ -7,8 +7,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,11 +22,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
 )
 
 // Everything that is not the heartbeat is in trouble at once: all cores are
-// busy, a plugin never answers, a kernel file hangs, and nobody reads what the
-// agent writes.
+// busy, the agent stalls for memory in a cgroup at its limit, a plugin never
+// answers, a kernel file and a mount hang, and nobody reads what the agent writes.
 func TestNothingElseOfTheAgentDelaysItsHeartbeat(t *testing.T) {
 	interval, length := time.Second, 20*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {
@@ -41,9 +44,11 @@ func TestNothingElseOfTheAgentDelaysItsHeartbeat(t *testing.T) {
 	kubeconfig, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
 	require.NoError(t, err)
 	dir := t.TempDir()
-	proc, plugins := filepath.Join(dir, "proc"), filepath.Join(dir, "plugins")
-	copyProc(t, proc)
+	_, limited := limitedCgroup(t, 64<<20)
+	space := filesystemtest.New(t)
+	proc, plugins := space.Proc, filepath.Join(dir, "plugins")
 	mute(t, plugins)
+	dead := space.Fuse("dead").Point
 	seen := newWitness(t, c)
 
 	a := prepareAgent(t, "--config", configFile(t, fmt.Sprintf(`
@@ -51,17 +56,22 @@ tick: 100ms
 window: 1s
 watchdog: 1h
 paths: {procfs: %q}
+workloads: {roots: [/plimsoll-none]}
+filesystems: {mounts: [%s], every: 1s, timeout: 500ms}
 kubernetes: {kubeconfig: %q, node: %s}
 state: {dir: %q}
 lease: {interval: %s, duration: %s}
 eviction: {round: 1s}
 plugins: {dirs: [%q], deadline: 1s}
-`, proc, kubeconfig, node, filepath.Join(dir, "state"), interval, 4*interval, plugins)))
+`, proc, dead, kubeconfig, node, filepath.Join(dir, "state"), interval, 4*interval, plugins)))
 	read, fill := unread(t, a)
 	a.start()
 	eventually(t, "the lease is renewed", func() error {
 		if n := len(seen.of(node)); n < 3 {
 			return fmt.Errorf("%d times", n)
+		}
+		if page := a.mustGet("/"); !strings.Contains(page, dead+": it does not answer") {
+			return errors.New("the mount does not hang yet")
 		}
 		return nil
 	})
@@ -71,18 +81,42 @@ plugins: {dirs: [%q], deadline: 1s}
 	require.NoError(t, syscall.Mkfifo(vmstat, 0o644)) // opening it waits for a writer that never comes
 	fill()
 	startLoad(t, "burn", strconv.Itoa(2*runtime.NumCPU()))
+	for _, d := range limited {
+		write(t, filepath.Join(d, "cgroup.procs"), strconv.Itoa(a.cmd.Process.Pid))
+	}
+	startLoad(t, "thrash", append([]string{filepath.Join(dir, "file"), strconv.Itoa(160 << 20)}, limited...)...)
 	// The agent has something to say of its heartbeat, which nobody reads.
 	sleep(t.Context(), length/2)
 	require.NoError(t, c.Client.CoordinationV1().Leases(lease.Namespace).Delete(t.Context(), node, metav1.DeleteOptions{}))
 	sleep(t.Context(), length/2)
 	gap := seen.longestGap(node, begin, time.Now())
-	t.Logf("longest gap in %s with an interval of %s: %.2f s", length, interval, gap.Seconds())
+	stalled := stallOf(t, limited)
+	t.Logf("longest gap in %s with an interval of %s: %.2f s; all of the cgroup stalled for memory %.1f s", length, interval, gap.Seconds(), stalled.Seconds())
+	assert.Greater(t, stalled, length/100)
 	assert.LessOrEqual(t, gap, 2*(interval+2500*time.Millisecond))
 	status, body, err := a.get("/-/ready")
 	require.NoError(t, err)
 	assert.Equal(t, 503, status, "the rest does hang")
 	assert.Contains(t, body, "sample: ")
 	read()
+}
+
+// stallOf a cgroup is for how long all of it has waited for memory.
+func stallOf(t *testing.T, dirs []string) time.Duration {
+	t.Helper()
+	for _, d := range dirs {
+		b, err := os.ReadFile(filepath.Join(d, "memory.pressure"))
+		if err != nil {
+			continue // of another hierarchy
+		}
+		m := regexp.MustCompile(`full .*total=(\d+)`).FindSubmatch(b)
+		require.NotNil(t, m, "%s", b)
+		us, err := strconv.Atoi(string(m[1]))
+		require.NoError(t, err)
+		return time.Duration(us) * time.Microsecond
+	}
+	t.Fatal("no cgroup here has pressure")
+	return 0
 }
 
 // mute is the socket of a plugin that never answers.
