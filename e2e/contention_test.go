@@ -278,7 +278,7 @@ func readSlowly(file string, stop <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Munmap(block)
+	defer func() { _ = unix.Munmap(block) }()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for at := int64(0); ; at += 4096 {
