@@ -14,11 +14,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// roleAgent is how Velero finds its node-agents, windows or not, and labelMover
-// marks the pods that move data.
+// roleAgent is how Velero finds its node-agents, windows or not. Among the other
+// pods are those that move data, which have no label in common.
 const (
-	roleAgent  = "role=node-agent"
-	labelMover = "velero.io/exposer-pod-group"
+	roleAgent = "role=node-agent"
+	roleOther = "role!=node-agent"
 )
 
 // agentPod is a node-agent of Velero's.

@@ -76,7 +76,7 @@ func (r *Reconciler) list(ctx context.Context, v *velero) error {
 	if err := listInto(ctx, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), ""); err != nil {
 		return err
 	}
-	if err := listInto[*corev1.Pod, *corev1.PodList](ctx, v.movers, r.Core.Pods(v.Namespace), labelMover); err != nil {
+	if err := listInto[*corev1.Pod, *corev1.PodList](ctx, v.movers, r.Core.Pods(v.Namespace), roleOther); err != nil {
 		return err
 	}
 	if err := listInto[*agentPod, *corev1.PodList](ctx, r.agents, r.Core.Pods(v.Namespace), roleAgent); err != nil {

@@ -176,7 +176,7 @@ func (r *Reconciler) fill(ctx context.Context, v *velero) {
 	r.watches.Go(func() {
 		mirror.Run(ctx, v.backups.name, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), "")
 	})
-	r.watches.Go(func() { mirror.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), labelMover) })
+	r.watches.Go(func() { mirror.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), roleOther) })
 }
 
 // configMapOf its node-agents: as configured, else as the newest of them says.
