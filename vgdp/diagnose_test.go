@@ -128,7 +128,8 @@ func TestALoadThatWillNotGoOnByItselfIsNamedWithWhatHelps(t *testing.T) {
 	}
 	accepted, prepared := load("x", DataUpload, in(Accepted)), load("x", DataUpload, in(Prepared), on("n1"), func(l *Load) { l.PreparedAt = at(-UnstartedAfter) })
 	runs := load("x", DataUpload, in(InProgress), on("n1"))
-	unread := &Facts{Errors: []ReadError{{What: "pod"}}}
+	gone, claim, ending := []ReadError{{What: "pod"}}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaim{}
+	ending.DeletionTimestamp = &metav1.Time{Time: noon}
 	for name, c := range map[string]struct {
 		load       Load
 		facts      *Facts
@@ -136,17 +137,19 @@ func TestALoadThatWillNotGoOnByItselfIsNamedWithWhatHelps(t *testing.T) {
 		touch      string
 		stuck      bool
 	}{
-		"its pod runs and nobody notices":     {accepted, &Facts{Pod: pod(corev1.PodRunning, UnnoticedAfter)}, true, false, "pod", true},
-		"it has just begun to run":            {accepted, &Facts{Pod: pod(corev1.PodRunning, UnnoticedAfter-1)}, true, false, "", false},
-		"its pod is pending":                  {accepted, &Facts{Pod: pod(corev1.PodPending, time.Hour)}, true, false, "", false},
-		"no node-agent where its pod is":      {accepted, &Facts{Pod: pod(corev1.PodPending, 0), AgentMissing: true}, true, false, "", true},
-		"prepared, and there is room":         {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, true, false, "load", true},
-		"prepared, and there is none":         {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, false, false, "", false},
-		"prepared, and we hold it":            {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, true, true, "", false},
-		"it runs without a pod":               {runs, &Facts{}, true, false, "", true},
-		"it runs, and its pod cannot be read": {runs, unread, true, false, "", false},
-		"it runs with its pod":                {runs, &Facts{Pod: pod(corev1.PodRunning, time.Hour)}, true, false, "", false},
-		"it is new":                           {load("x", DataUpload), &Facts{AgentMissing: true}, true, false, "", false},
+		"its pod runs and nobody notices": {accepted, &Facts{Pod: pod(corev1.PodRunning, UnnoticedAfter)}, true, false, "pod", true},
+		"it has just begun to run":        {accepted, &Facts{Pod: pod(corev1.PodRunning, UnnoticedAfter-1)}, true, false, "", false},
+		"its pod is pending":              {accepted, &Facts{Pod: pod(corev1.PodPending, time.Hour)}, true, false, "", false},
+		"no node-agent where its pod is":  {accepted, &Facts{Pod: pod(corev1.PodPending, 0), AgentMissing: true}, true, false, "", true},
+		"prepared, and there is room":     {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, true, false, "load", true},
+		"prepared, and there is none":     {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, false, false, "", false},
+		"prepared, and we hold it":        {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, true, true, "", false},
+		"it runs without a pod":           {runs, &Facts{Errors: gone}, true, false, "", true},
+		"it moves a volume without a pod": {runs, &Facts{Kind: DataUpload, Errors: gone, PVC: claim}, true, false, "", true},
+		"it has moved it":                 {runs, &Facts{Kind: DataUpload, Errors: gone, PVC: ending}, true, false, "", false},
+		"it gives it back":                {runs, &Facts{Kind: DataDownload, Errors: gone}, true, false, "", false},
+		"it runs with its pod":            {runs, &Facts{Pod: pod(corev1.PodRunning, time.Hour)}, true, false, "", false},
+		"it is new":                       {load("x", DataUpload), &Facts{AgentMissing: true}, true, false, "", false},
 	} {
 		got := StuckAt(noon, &c.load, c.facts, c.room, c.held)
 		assert.Equal(t, c.stuck, got.Why != "", "%s: %s", name, got.Why)

@@ -39,10 +39,17 @@ func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
 		return Stuck{Why: "its pod runs, and the node-agent has not noticed: it was restarted meanwhile", Touch: "pod"}
 	case l.Phase == Prepared && !held && room && now.Sub(l.prepared()) >= UnstartedAfter:
 		return Stuck{Why: fmt.Sprintf("it is prepared, its node %s has room, and the node-agent does not start it", node), Touch: "load"}
-	case l.running() && f.Pod == nil && !readFailed(f):
+	case l.running() && lost(f):
 		return Stuck{Why: "its pod is gone, which the node-agent does not see: cancel it"}
 	}
 	return Stuck{}
+}
+
+// lost: its pod is gone, and its node-agent has not taken it away: then the claim
+// goes as well.
+func lost(f *Facts) bool {
+	claims := f.Kind == DataUpload || f.Kind == DataDownload
+	return f.Pod == nil && (!claims || f.PVC != nil && f.PVC.DeletionTimestamp == nil)
 }
 
 func ranFor(now time.Time, p *corev1.Pod) time.Duration {
@@ -58,14 +65,4 @@ func ranFor(now time.Time, p *corev1.Pod) time.Duration {
 		return 0
 	}
 	return now.Sub(p.Status.StartTime.Time)
-}
-
-// readFailed: that the pod is not there is not known.
-func readFailed(f *Facts) bool {
-	for _, e := range f.Errors {
-		if e.What == "pod" {
-			return true
-		}
-	}
-	return false
 }
