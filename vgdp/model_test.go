@@ -104,6 +104,19 @@ func (m *model) on(node, velero string) (used, mine int) {
 	return used, mine
 }
 
+// parked are those of a Velero that are prepared on a node and held by pressure.
+func (m *model) parked(node Node, velero string) (n int) {
+	for _, o := range m.onTheirWay() {
+		let := o.Started != nil && *o.Started == Ticket{Node: node.Name, Epoch: m.in.Veleros[velero].Epoch, At: o.Started.At}
+		restore := o.Kind == DataDownload || o.Kind == PodVolumeRestore
+		overdue := m.in.Time.Sub(o.prepared()) >= 5*time.Minute
+		if o.Node == node.Name && o.Namespace == velero && o.Phase == Prepared && m.allowed(node) >= 0 && !let && !o.leaving() && !restore && !o.urgent() && !overdue {
+			n++
+		}
+	}
+	return n
+}
+
 // code is why a load that is bound to its node waits; empty: it does not.
 func (m *model) code(l Load) Code {
 	v := m.in.Veleros[l.Namespace]
@@ -120,6 +133,9 @@ func (m *model) code(l Load) Code {
 	node := m.in.Fleet.nodes[i]
 	agent := node.Agents[l.Namespace]
 	used, mine := m.on(l.Node, l.Namespace)
+	if m.spared(l) {
+		mine -= m.parked(node, l.Namespace)
+	}
 	switch {
 	case v.PrepareLimit > 0 && m.slots(l.Namespace) >= v.PrepareLimit:
 		return CodeLimit

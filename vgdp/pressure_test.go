@@ -56,6 +56,17 @@ func TestPressureHoldsBackupsAndSparesRestoresAndApplicationsThatStandStill(t *t
 	assert.Len(t, d.Admit, 5, "the hold is over")
 }
 
+func TestARestoreDoesNotStandBehindABackupThatPressureHolds(t *testing.T) {
+	loads := []Load{load("held", PodVolumeBackup, in(Prepared), on("n1")), load("backup", PodVolumeBackup, on("n1")), load("restore", PodVolumeRestore, on("n1"))}
+	d := Decide(pressed(world(9, nodes(1, 1), loads...), "n1", held(10*time.Second)))
+	assert.Equal(t, []string{"restore"}, admitted(d))
+	assert.Equal(t, map[string]Code{"held": CodePressure, "backup": CodeFull}, why(d))
+
+	loads[0].Phase = InProgress
+	d = Decide(pressed(world(9, nodes(1, 1), loads...), "n1", held(10*time.Second)))
+	assert.Equal(t, map[string]Code{"backup": CodeFull, "restore": CodeFull}, why(d), "the node is full all the same")
+}
+
 func TestPressureHoldsALoadForSoLongAtMost(t *testing.T) {
 	since := func(d, timeout time.Duration) Load {
 		return load("x", PodVolumeBackup, on("n1"), func(l *Load) { l.Note.PressureSince, l.Timeout = at(-d), timeout })

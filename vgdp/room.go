@@ -32,6 +32,7 @@ type velero struct {
 	homeless              int     // in a slot, and no node will do for them
 	longest               *Load   // in a slot
 	mine                  []int   // by node: how many of its loads run or will
+	parked                []int   // of them: prepared, and pressure holds them
 	agents                []Agent // by node
 	agentLimit            int     // the highest that its node-agents have from their start
 }
@@ -44,7 +45,7 @@ func newRoom(in *Input) *room {
 	}
 	for namespace, v := range in.Veleros {
 		r.veleros[namespace] = &velero{
-			Velero: v, limited: v.PrepareLimit > 0, mine: make([]int, n),
+			Velero: v, limited: v.PrepareLimit > 0, mine: make([]int, n), parked: make([]int, n),
 			agents: in.Fleet.agentsOf(namespace), agentLimit: in.Fleet.prepare[namespace],
 		}
 	}
@@ -157,6 +158,9 @@ func (r *room) runs(v *velero, l *Load, node int) {
 		}
 	case l.Phase == Prepared && r.tight[node] && !l.leaving():
 		r.prepared = append(r.prepared, l)
+		if !l.free(r.in.Time) {
+			v.parked[node]++
+		}
 	}
 }
 

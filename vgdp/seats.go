@@ -78,10 +78,15 @@ func (r *room) pick(s *seats, list *[]int, v *velero, free bool) (node int, foun
 }
 
 // full says why no more loads fit on a node. Without a limit of what is
-// prepared Velero's own concurrency is left to Velero.
+// prepared Velero's own concurrency is left to Velero. Who is free of pressure
+// does not stand behind whom pressure holds.
 func (r *room) full(v *velero, node int, free bool) Code {
+	mine := v.mine[node]
+	if free {
+		mine -= v.parked[node]
+	}
 	switch {
-	case v.PrepareLimit > 0 && v.mine[node] >= v.agents[node].Concurrency:
+	case v.PrepareLimit > 0 && mine >= v.agents[node].Concurrency:
 		return CodeFull
 	case !free && r.tight[node] && r.used[node] >= r.allowed[node]:
 		return CodePressure
