@@ -47,6 +47,7 @@ type harbour struct {
 	agents    velero.StandInAgent // what they have in common
 	// Where the node-agents are Velero's own.
 	real    []*cluster.Process
+	root    velero.Root
 	storage *velero.StandInStorage
 
 	mu     sync.Mutex // guards events
@@ -128,6 +129,9 @@ func (h *harbour) pod(p *corev1.Pod, status corev1.PodStatus) {
 	pods := h.c.Client.CoreV1().Pods(h.namespace)
 	made, err := pods.Create(h.t.Context(), p, metav1.CreateOptions{})
 	require.NoError(h.t, err)
+	if h.root != "" {
+		require.NoError(h.t, h.root.Mount(made))
+	}
 	made.Status = status
 	_, err = pods.UpdateStatus(h.t.Context(), made, metav1.UpdateOptions{})
 	require.NoError(h.t, err)
@@ -154,14 +158,19 @@ func (h *harbour) runAgents() (stop func()) {
 	return stop
 }
 
+// nodeOf a load of a pod: the number at the end of its name says it.
+func (h *harbour) nodeOf(name string) string {
+	if i, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:]); err == nil {
+		return h.nodes[i%len(h.nodes)]
+	}
+	return h.nodes[len(name)%len(h.nodes)]
+}
+
 // load makes one, as Velero does; a PodVolumeRestore with the pod that waits for
 // it, a DataDownload with its claim.
 func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]any)) {
 	h.t.Helper()
-	node := h.nodes[len(name)%len(h.nodes)]
-	if i, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:]); err == nil {
-		node = h.nodes[i%len(h.nodes)]
-	}
+	node := h.nodeOf(name)
 	spec := map[string]any{"backupStorageLocation": "default"}
 	labels := map[string]any{"velero.io/backup-name": of}
 	pod := map[string]any{"kind": "Pod", "namespace": h.namespace, "name": "app-" + name}
@@ -171,8 +180,8 @@ func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]a
 	case vgdp.DataDownload:
 		labels = map[string]any{"velero.io/restore-name": of}
 		spec["operationTimeout"], spec["snapshotID"], spec["sourceNamespace"] = "10m", "s", "shop"
-		spec["targetVolume"] = map[string]any{"namespace": h.namespace, "pv": "", "pvc": name}
-		h.claim(name)
+		spec["targetVolume"] = map[string]any{"namespace": h.namespace, "pv": "", "pvc": "to-" + name}
+		h.claim("to-" + name)
 	case vgdp.PodVolumeBackup:
 		spec["node"], spec["pod"], spec["repoIdentifier"], spec["volume"] = node, pod, "r", "v"
 	case vgdp.PodVolumeRestore:
@@ -182,7 +191,7 @@ func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]a
 			ObjectMeta: metav1.ObjectMeta{Name: "app-" + name},
 			Spec: corev1.PodSpec{
 				NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "none"}},
-				InitContainers: []corev1.Container{{Name: "restore-wait", Image: "none"}},
+				InitContainers: []corev1.Container{{Name: "restore-wait", Image: "none"}}, Volumes: []corev1.Volume{{Name: "v"}},
 			},
 		}, corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{
 			Name: "restore-wait", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
@@ -205,11 +214,13 @@ func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]a
 	})
 }
 
+// claim that a volume is restored for: its selector keeps provisioners away, as
+// Velero does it.
 func (h *harbour) claim(name string) {
 	h.t.Helper()
 	u := &unstructured.Unstructured{}
 	require.NoError(h.t, json.Unmarshal(fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":%q},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`, name), &u.Object))
+		`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":%q},"spec":{"accessModes":["ReadWriteOnce"],"selector":{"matchLabels":{"velero.io/dynamic-pv-restore":"x"}},"resources":{"requests":{"storage":"1Gi"}}}}`, name), &u.Object))
 	_, err := h.client.Resource(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")).Namespace(h.namespace).Create(h.t.Context(), u, metav1.CreateOptions{})
 	require.NoError(h.t, err)
 }

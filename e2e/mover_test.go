@@ -212,12 +212,17 @@ func (q *quay) follow() {
 }
 
 // report is what the agent's Lease says of data movers.
-func (q *quay) report() (r lease.NodeReport) {
+func (q *quay) report() lease.NodeReport {
 	q.t.Helper()
-	l, err := q.c.Client.CoordinationV1().Leases(lease.Namespace).Get(q.t.Context(), q.node, metav1.GetOptions{})
-	require.NoError(q.t, err)
+	return reportOf(q.t, q.c, q.node)
+}
+
+func reportOf(t *testing.T, c *cluster.Cluster, node string) lease.NodeReport {
+	t.Helper()
+	l, err := c.Client.CoordinationV1().Leases(lease.Namespace).Get(t.Context(), node, metav1.GetOptions{})
+	require.NoError(t, err)
 	carried, err := lease.ReadCarried(l.Annotations)
-	require.NoError(q.t, err)
+	require.NoError(t, err)
 	return carried.Report
 }
 

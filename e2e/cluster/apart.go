@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,25 @@ import (
 // to the same outside. So several of a program fit on one machine whose ports
 // nobody can choose. It takes root.
 func (p *Process) Apart(addresses ...string) { p.apart = addresses }
+
+// Within gives the process, from its next start on, a root directory of its own,
+// which may be that of others of the same program. The program is put there. So it
+// finds what must have a fixed path. It takes root.
+func (p *Process) Within(root string) error {
+	inside := "/" + filepath.Base(p.path)
+	err := os.Link(p.path, filepath.Join(root, inside))
+	if errors.Is(err, unix.EXDEV) {
+		var program []byte
+		if program, err = os.ReadFile(p.path); err == nil {
+			err = os.WriteFile(filepath.Join(root, inside), program, 0o755)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("root directory of %s: %w", p.name, err)
+	}
+	p.path, p.root = inside, root
+	return nil
+}
 
 // apart is what leads out of a network namespace.
 type apart struct {

@@ -21,7 +21,10 @@ func startChild(cmd *exec.Cmd, death syscall.Signal) (*child, error) {
 // startApart is startChild in a network namespace of its own, when there are
 // addresses that lead out of it.
 func startApart(cmd *exec.Cmd, death syscall.Signal, addresses []string) (*child, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, death
 	c := &child{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {

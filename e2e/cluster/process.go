@@ -29,6 +29,7 @@ type Process struct {
 	log   string
 	ready func(context.Context) error
 	apart []string // addresses that lead out of its network namespace; nil: it has none of its own
+	root  string   // its own root directory; empty: it has none
 
 	mu    sync.Mutex // guards child and brake
 	child *child
@@ -60,6 +61,9 @@ func (p *Process) Start() error {
 	cmd := exec.Command(p.path, p.args...) //nolint:noctx // its life is the cluster's
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if p.root != "" {
+		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: p.root}
+	}
 	if p.child, err = startApart(cmd, syscall.SIGKILL, p.apart); err != nil {
 		p.child = nil
 		return fmt.Errorf("start %s: %w", p.name, err)

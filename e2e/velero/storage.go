@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,22 +46,39 @@ spec:
 `
 
 // StandInStorage stands in for a CSI driver, and for the kubelets that run data
-// movers: it binds the claims that node-agents make, and pretends of each mover's
-// pod that has a node that it runs, moves, and has succeeded. Nothing is moved.
+// movers: it binds the claims that node-agents make (those with a selector wait
+// for a volume that is there), and pretends of each mover's pod that has a node
+// that it runs, moves, and has succeeded. Nothing is moved.
 type StandInStorage struct {
 	Core      kubernetes.Interface
 	Namespace string
 	// Moves is how long a mover takes.
 	Moves time.Duration
 
-	keep  atomic.Bool
-	mu    sync.Mutex // guards known
-	known map[types.UID]bool
-	work  sync.WaitGroup
+	keep, still atomic.Bool
+	mu          sync.Mutex // guards known
+	known       map[types.UID]bool
+	work        sync.WaitGroup
 }
 
 // Keep says whether new claims are left unbound.
 func (s *StandInStorage) Keep(yes bool) { s.keep.Store(yes) }
+
+// Still says whether pods of data movers that have a node are not run yet.
+func (s *StandInStorage) Still(yes bool) { s.still.Store(yes) }
+
+// moved is the load that a pod moves; empty: it is no data mover's.
+func moved(p *corev1.Pod) (kind, name string) {
+	for kind, label := range map[string]string{
+		"DataUpload": "velero.io/data-upload", "DataDownload": "velero.io/data-download",
+		"PodVolumeBackup": "velero.io/pod-volume-backup", "PodVolumeRestore": "velero.io/pod-volume-restore",
+	} {
+		if name := p.Labels[label]; name != "" {
+			return kind, name
+		}
+	}
+	return "", ""
+}
 
 // Run until ctx is done.
 func (s *StandInStorage) Run(ctx context.Context) error {
@@ -71,7 +89,7 @@ func (s *StandInStorage) Run(ctx context.Context) error {
 		return err
 	}
 	defer claims.Stop()
-	pods, err := s.Core.CoreV1().Pods(s.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "velero.io/exposer-pod-group"})
+	pods, err := s.Core.CoreV1().Pods(s.Namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -102,11 +120,11 @@ func (s *StandInStorage) serve(ctx context.Context, e watch.Event) error {
 		case e.Type == watch.Deleted:
 		case o.DeletionTimestamp != nil && len(o.Finalizers) > 0:
 			return s.unbind(ctx, o)
-		case o.Spec.VolumeName == "" && e.Type == watch.Added && !s.keep.Load():
+		case o.Spec.VolumeName == "" && o.Spec.Selector == nil && e.Type == watch.Added && !s.keep.Load():
 			return s.bind(ctx, o)
 		}
 	case *corev1.Pod:
-		if o.Spec.NodeName != "" && e.Type != watch.Deleted && s.first(o) {
+		if kind, _ := moved(o); kind != "" && o.Spec.NodeName != "" && e.Type != watch.Deleted && s.first(o) {
 			s.work.Go(func() { s.move(ctx, o) })
 		}
 	}
@@ -138,16 +156,20 @@ func (s *StandInStorage) bind(ctx context.Context, c *corev1.PersistentVolumeCla
 	if _, err := s.Core.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil {
 		return err
 	}
+	bound := []byte(`{"status":{"phase":"Bound"}}`)
+	if _, err := s.Core.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, bound, metav1.PatchOptions{}, "status"); err != nil {
+		return err
+	}
 	claims := s.Core.CoreV1().PersistentVolumeClaims(c.Namespace)
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"pv.kubernetes.io/bind-completed":"yes"}},"spec":{"volumeName":%q}}`, v.Name)
 	if _, err := claims.Patch(ctx, c.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	_, err := claims.Patch(ctx, c.Name, types.MergePatchType, []byte(`{"status":{"phase":"Bound"}}`), metav1.PatchOptions{}, "status")
+	_, err := claims.Patch(ctx, c.Name, types.MergePatchType, bound, metav1.PatchOptions{}, "status")
 	return err
 }
 
-// unbind a claim that is deleted, and take its volume away.
+// unbind a claim that is deleted, and take its volume away unless it is retained.
 func (s *StandInStorage) unbind(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	none := []byte(`{"metadata":{"finalizers":null}}`)
 	if _, err := s.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
@@ -157,6 +179,10 @@ func (s *StandInStorage) unbind(ctx context.Context, c *corev1.PersistentVolumeC
 		return nil
 	}
 	volumes := s.Core.CoreV1().PersistentVolumes()
+	v, err := volumes.Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil || v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		return err
+	}
 	if _, err := volumes.Patch(ctx, c.Spec.VolumeName, types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
 		return err
 	}
@@ -165,6 +191,9 @@ func (s *StandInStorage) unbind(ctx context.Context, c *corev1.PersistentVolumeC
 
 // move is the life of a mover's pod.
 func (s *StandInStorage) move(ctx context.Context, p *corev1.Pod) {
+	if !until(ctx, func() bool { return !s.still.Load() }) {
+		return
+	}
 	now := metav1.Now()
 	running := corev1.PodStatus{
 		Phase: corev1.PodRunning, StartTime: &now, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}},
@@ -183,33 +212,37 @@ func (s *StandInStorage) move(ctx context.Context, p *corev1.Pod) {
 	_ = s.status(ctx, p, corev1.PodStatus{ // it may be gone
 		Phase: corev1.PodSucceeded, StartTime: &now,
 		ContainerStatuses: []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			Reason: "Completed", Message: `{"snapshotID":"none","source":{"byPath":"/none","volumeMode":"Filesystem"},"totalBytes":1}`,
+			Reason: "Completed", Message: `{"snapshotID":"none","source":{"byPath":"/none","volumeMode":"Filesystem"},"target":{"byPath":"/none","volumeMode":"Filesystem"},"totalBytes":1}`,
 		}}}},
 	})
 }
 
 // started waits until a mover may begin: it does when its load is InProgress.
-func (s *StandInStorage) started(ctx context.Context, p *corev1.Pod) bool {
-	for ctx.Err() == nil {
-		raw, err := s.Core.CoreV1().RESTClient().Get().AbsPath("/apis/velero.io/v2alpha1/namespaces", p.Namespace, "datauploads", p.Labels["velero.io/data-upload"]).DoRaw(ctx)
+func (s *StandInStorage) started(ctx context.Context, p *corev1.Pod) (may bool) {
+	kind, name := moved(p)
+	of := LoadResources()[kind]
+	until(ctx, func() bool {
+		raw, err := s.Core.CoreV1().RESTClient().Get().AbsPath("/apis", of.Group, of.Version, "namespaces", p.Namespace, of.Resource, name).DoRaw(ctx)
 		var load struct{ Status struct{ Phase string } }
-		if apierrors.IsNotFound(err) {
-			return false
+		if err != nil || json.Unmarshal(raw, &load) != nil {
+			return apierrors.IsNotFound(err)
 		}
-		if err == nil && json.Unmarshal(raw, &load) == nil {
-			switch load.Status.Phase {
-			case "InProgress":
-				return true
-			case "Completed", "Failed", "Canceled":
-				return false
-			}
-		}
+		may = load.Status.Phase == "InProgress"
+		return may || slices.Contains([]string{"Completed", "Failed", "Canceled"}, load.Status.Phase)
+	})
+	return may
+}
+
+// until it is so, or ctx is done: false.
+func until(ctx context.Context, so func() bool) bool {
+	for !so() {
 		select {
 		case <-ctx.Done():
+			return false
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return false
+	return true
 }
 
 func (s *StandInStorage) status(ctx context.Context, p *corev1.Pod, status corev1.PodStatus) error {
@@ -223,10 +256,10 @@ func (s *StandInStorage) status(ctx context.Context, p *corev1.Pod, status corev
 
 // say what a mover says of its load, which its node-agent listens to.
 func (s *StandInStorage) say(ctx context.Context, p *corev1.Pod, reason, message string) {
-	load := p.Labels["velero.io/data-upload"]
+	kind, load := moved(p)
 	_, _ = s.Core.CoreV1().Events(p.Namespace).Create(ctx, &corev1.Event{ // without it the node-agent waits longer, and the test says so
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: load + "-", Namespace: p.Namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "velero.io/v2alpha1", Kind: "DataUpload", Namespace: p.Namespace, Name: load},
+		InvolvedObject: corev1.ObjectReference{APIVersion: LoadResources()[kind].GroupVersion().String(), Kind: kind, Namespace: p.Namespace, Name: load},
 		Reason:         reason, Message: message, Type: corev1.EventTypeNormal, LastTimestamp: metav1.Now(),
 	}, metav1.CreateOptions{})
 }
