@@ -3,6 +3,8 @@ package vm_test
 import (
 	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,8 +12,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
@@ -26,6 +30,7 @@ func TestARealKubelet(t *testing.T) {
 	k.stage("the agent answers")
 	t.Run("recorded", podsRecorded(k))
 	t.Run("its pod is a workload with its UID, and ends when it is deleted", aPodLivesAndEnds(k))
+	t.Run("a plugin that its vendor ships as a DaemonSet is asked", aDaemonSetIsAPlugin(k))
 	t.Run("a pod that takes the node's memory is evicted, and no other", aPresserIsEvicted(k))
 }
 
@@ -62,6 +67,30 @@ func aPodLivesAndEnds(shared *kubeNode) func(*testing.T) {
 			_, ok := k.workload(string(pod.UID))
 			return !ok
 		})
+	}
+}
+
+func aDaemonSetIsAPlugin(shared *kubeNode) func(*testing.T) {
+	return func(t *testing.T) {
+		k := shared.with(t)
+		k.run("modprobe nf_conntrack")
+		text, err := os.ReadFile(filepath.Join("..", "..", conntrack, "daemonset.yaml"))
+		require.NoError(t, err)
+		var set appsv1.DaemonSet
+		require.NoError(t, yaml.UnmarshalStrict(text, &set))
+		set.Spec.Template.Spec.Containers[0].Image = imageOf("conntrack") // the vendor's is in a registry
+		_, err = k.cluster.Client.AppsV1().DaemonSets(metav1.NamespaceDefault).Create(t.Context(), &set, metav1.CreateOptions{})
+		require.NoError(t, err)
+		said := func() string { return k.run("/root/plimsoll plugins") }
+		row := regexp.MustCompile(`(?m)^conntrack-fill .*none.*$`)
+		k.until(time.Minute, "the agent asks it", func() bool { return row.MatchString(said()) })
+		k.stage("the plugin is asked")
+		t.Log(row.FindString(said()))
+
+		require.NoError(t, k.cluster.Client.AppsV1().DaemonSets(metav1.NamespaceDefault).Delete(t.Context(), set.Name, metav1.DeleteOptions{}))
+		k.until(time.Minute, "it is gone", func() bool { return !strings.Contains(said(), "conntrack-fill") })
+		k.stage("the plugin is gone")
+		assert.Empty(t, k.run("ls -A /var/lib/plimsoll/plugins/conntrack-fill"), "its socket")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,19 +104,23 @@ func (k *kubeNode) share(kubeletConfig string) string {
 	k.writeKubeconfig(filepath.Join(etc, "kubelet.conf"), clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData})
 
 	require.NoError(k.t, os.Mkdir(filepath.Join(share, "images"), 0o755))
-	for _, name := range []string{"pause", "hog", "steady"} {
-		k.writeImage(filepath.Join(share, "images", name), name)
+	for _, source := range []string{"./e2e/vm/pause", "./e2e/vm/hog", "./e2e/vm/steady", conntrack} {
+		k.writeImage(filepath.Join(share, "images", path.Base(source)), source)
 	}
 	return share
 }
 
-// imageOf is the image with the program of that name, "pause", "hog" or "steady".
+// conntrack is where the example of an outer plugin is.
+const conntrack = "./plugins/outer/examples/conntrack"
+
+// imageOf is the image with the program of that name, the last of its path.
 func imageOf(program string) string { return "plimsoll.test/" + program + ":test" }
 
-func (k *kubeNode) writeImage(file, name string) {
+func (k *kubeNode) writeImage(file, source string) {
 	k.t.Helper()
+	name := path.Base(source)
 	program := filepath.Join(k.t.TempDir(), name)
-	build(k.t, "./e2e/vm/"+name, program)
+	build(k.t, source, program)
 	f, err := os.Create(file)
 	require.NoError(k.t, err)
 	require.NoError(k.t, oci.Write(f, imageOf(name), program))
