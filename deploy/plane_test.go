@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -85,6 +86,17 @@ func eventually(t *testing.T, what string, ask func() error) {
 		require.Less(t, time.Now(), deadline, "%s: %v", what, err)
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// granted waits for a right: the API server goes by what was applied a moment later.
+func granted(t *testing.T, what string, may func() bool) {
+	t.Helper()
+	eventually(t, what, func() error {
+		if !may() {
+			return errors.New("not granted")
+		}
+		return nil
+	})
 }
 
 // cleanup is a context for a test's end.
