@@ -90,6 +90,7 @@ func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 		for path, want := range map[string][4]int{ // without a token, with one of nobody, of who may not, of who may
 			"/metrics":   {401, 401, 403, 200},
 			"/":          {401, 401, 403, 403},
+			"/api/v1/":   {401, 401, 403, 403}, // which Kubernetes would grant every token
 			"/-/healthy": {200, 200, 200, 200},
 		} {
 			for i, token := range []string{"", "eyJhbGciOiJSUzI1NiJ9.e30.c2ln", mayNot, may} {

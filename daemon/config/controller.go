@@ -30,7 +30,7 @@ type ControllerWeb struct {
 	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"Where it listens; none turns it off. Only this host can reach the default."`
 	// ConfigFile is bound when the program starts; what stands in it is not.
 	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read anew for each connection; empty: none."`
-	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the path (nonResourceURLs), as the API server says; or a password, where configFile has some."`
+	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path, as the API server says; or a password, where configFile has some."`
 	Open        bool   `yaml:"open" why:"Whether an address that others can reach shows every page to anybody; false: to others than those who proved who they are, by password, client certificate or token, it shows metrics and health."`
 	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ answers; profiles show the inside of the process."`
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // Tokens judges bearer tokens by the API server: a TokenReview says whose a
-// token is, a SubjectAccessReview whether that user may do this to the path as a
-// nonResourceURL. An answer holds for a while, whether or not the API server is
+// token is, a SubjectAccessReview whether that user may do this to the path (see
+// nonResourceURL). An answer holds for a while, whether or not the API server is
 // there; without one nobody passes.
 type Tokens struct {
 	Reviews  authenticationclient.TokenReviewInterface
@@ -62,7 +62,7 @@ func bearer(h http.Header) (token string, ok bool) {
 
 // serve next to whom the API server allows it.
 func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, next http.Handler) {
-	status, err := t.judge(r.Context(), token, strings.ToLower(r.Method), r.URL.Path)
+	status, err := t.judge(r.Context(), token, strings.ToLower(r.Method), nonResourceURL(r.URL.Path))
 	if err != nil {
 		t.Log.Warn("a token is not judged, and refused", "path", r.URL.Path, "error", err)
 		status = http.StatusServiceUnavailable
@@ -78,6 +78,16 @@ func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, nex
 	default:
 		http.Error(w, "the API server does not say whose the token is", status)
 	}
+}
+
+// nonResourceURL is what a path of ours is called in a role: /metrics, as with
+// every exporter, and the others below /plimsoll. By their own names Kubernetes
+// grants every token some of them: /api/* (the ClusterRole system:discovery).
+func nonResourceURL(path string) string {
+	if path == "/metrics" {
+		return path
+	}
+	return "/plimsoll" + path
 }
 
 // judge is the status for a token; an error: the API server does not say.

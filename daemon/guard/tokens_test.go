@@ -81,7 +81,7 @@ func TestATokenIsJudgedByTheAPIServer(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, s.status("/", client{token: "scraper"}), "the right to one path is none to another")
 	assert.Equal(t, authorizationv1.SubjectAccessReviewSpec{
 		User: "scraper", UID: "uid-scraper", Groups: []string{"all"}, Extra: map[string]authorizationv1.ExtraValue{"node": {"n1"}},
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/"},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/plimsoll/"},
 	}, v.last.Load().Spec)
 }
 
