@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -253,6 +255,23 @@ func (h *harbour) releaseOfANode() {
 	h.delete(velero.Resource(), h.namespace, "waits")
 	status, _, stderr = release("nobody")
 	assert.Zero(t, status, stderr)
+
+	// Without Katalyst an agent has no right on its kind.
+	require.NoError(t, h.c.Client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "plimsoll-agent-katalyst", metav1.DeleteOptions{}))
+	eventually(t, "the right is gone", func() error {
+		may, err := h.c.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:plimsoll-system:plimsoll-agent",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Group: customNodes().Group, Resource: customNodes().Resource},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil && may.Status.Allowed {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	status, said, stderr = release(h.nodes[1])
+	assert.Equal(t, []any{0, "nothing of ours is there\n"}, []any{status, said}, stderr)
 }
 
 func (h *harbour) delete(of schema.GroupVersionResource, namespace, name string) {

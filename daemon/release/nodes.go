@@ -50,7 +50,11 @@ func (r *Release) node(ctx context.Context, name string) error {
 	if err != nil {
 		err = fmt.Errorf("node %s: %w", name, err)
 	}
-	return errors.Join(err, r.customNode(ctx, name))
+	custom := r.customNode(ctx, name)
+	if apierrors.IsForbidden(custom) { // an agent without that right has marked none
+		custom = nil
+	}
+	return errors.Join(err, custom)
 }
 
 // lift taints and conditions off a Node.
