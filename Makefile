@@ -4,8 +4,10 @@ GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X 
 GOLANGCI  = go tool -modfile=e2e/tools/lint/go.mod golangci-lint
 FUZZTIME ?= 30s
 
-# Of the image: its name, where it is written, and the time of the commit.
+# Of the image: its name, its architectures, where it is written, and the time of
+# the commit.
 IMAGE   ?= ghcr.io/plimsoll-dev/plimsoll
+ARCHES  ?= amd64 arm64
 OUT     ?= bin
 CREATED  = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
@@ -63,12 +65,12 @@ package: ## bin/packages: a .deb and an .rpm for GOARCH, the same bytes from the
 		GOARCH= go tool -modfile=e2e/tools/nfpm/go.mod nfpm package -f package/nfpm.yaml -p $$format -t '$(PACKAGES)' || exit 1; \
 	done
 
-# Without a daemon: bin/image and bin/image.tar are an OCI layout of both, beside
+# Without a daemon: bin/image and bin/image.tar are an OCI layout of ARCHES, beside
 # them an SBOM of each. Of one commit they are the same bytes wherever it is built.
 image: ## a container image for amd64 and arm64, as an OCI layout, with SBOMs
-	@for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(OUT)/linux-$$arch/plimsoll . || exit 1; done
+	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(OUT)/linux-$$arch/plimsoll . || exit 1; done
 	@go -C e2e/tools/image run . -ref $(IMAGE):$(VERSION) -created "$(CREATED)" $(abspath $(OUT)) \
-		$(abspath $(OUT))/linux-amd64/plimsoll $(abspath $(OUT))/linux-arm64/plimsoll
+		$(ARCHES:%=$(abspath $(OUT))/linux-%/plimsoll)
 
 # What is generated bears the usual line, or stands in docs.
 lint: ## vet, golangci-lint, tidy modules, generated files up to date

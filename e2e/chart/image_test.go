@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
@@ -47,19 +48,11 @@ func image(t *testing.T) string {
 	built.once.Do(func() {
 		built.dir, built.err = os.MkdirTemp("", "plimsoll-image-") //nolint:usetesting // it outlives the test that asks first
 		if built.err == nil {
-			built.err = makeImage("../..", built.dir)
+			built.err = chart.MakeImage("../..", built.dir, version)
 		}
 	})
 	require.NoError(t, built.err)
 	return built.dir
-}
-
-func makeImage(tree, out string) error {
-	said, err := exec.Command("make", "-C", tree, "image", "OUT="+out, "VERSION="+version, "CREATED=1760000000").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("make image: %w\n%s", err, said)
-	}
-	return nil
 }
 
 // What is read of a layout (github.com/opencontainers/image-spec).
@@ -197,7 +190,7 @@ func TestTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
 	first := image(t)
 	tree, second := t.TempDir(), t.TempDir()
 	require.NoError(t, copyTree(tree, "../.."))
-	require.NoError(t, makeImage(tree, second))
+	require.NoError(t, chart.MakeImage(tree, second, version))
 	for _, name := range []string{"image.tar", "image/index.json", "sbom-amd64.cdx.json", "sbom-arm64.cdx.json"} {
 		a, err := os.ReadFile(filepath.Join(first, name))
 		require.NoError(t, err)

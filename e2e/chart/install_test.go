@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 )
 
 func TestAReleaseIsInstalledChangedRolledBackAndLeavesNothing(t *testing.T) {
@@ -33,11 +35,11 @@ func TestAReleaseIsInstalledChangedRolledBackAndLeavesNothing(t *testing.T) {
 // install by the default values: what is there is valid, and works.
 func (w *world) install() {
 	w.t.Helper()
-	w.run("install", "plimsoll", chart, "--create-namespace")
-	installed := objects(w.t, w.run("get", "manifest", "plimsoll"))
+	w.Run("install", "plimsoll", chart.Dir, "--create-namespace")
+	installed := chart.Objects(w.t, w.Run("get", "manifest", "plimsoll"))
 	there := w.all()
 	for _, o := range installed {
-		assert.Contains(w.t, there, nameOf(o))
+		assert.Contains(w.t, there, chart.NameOf(o))
 	}
 	w.strictly(installed)
 	w.agent, w.controller = w.runs("agent", true), w.runs("controller", false)
@@ -55,9 +57,9 @@ func (w *world) install() {
 func (w *world) secured(level, refuses string) {
 	w.t.Helper()
 	label := fmt.Sprintf(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": %q}}}`, level)
-	_, err := w.c.Client.CoreV1().Namespaces().Patch(w.t.Context(), system, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+	_, err := w.c.Client.CoreV1().Namespaces().Patch(w.t.Context(), chart.Namespace, types.MergePatchType, []byte(label), metav1.PatchOptions{})
 	require.NoError(w.t, err)
-	pods := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(system)
+	pods := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(chart.Namespace)
 	eventually(w.t, "the API server knows the level", func() error {
 		_, err := pods.Create(w.t.Context(), w.hook("test")[0], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if refuses == "" {
@@ -76,12 +78,12 @@ func (w *world) reconfigure() {
 	first, err := w.beaten()
 	require.NoError(w.t, err)
 	generation := w.generation()
-	w.run("upgrade", "plimsoll", chart, "--reuse-values", "--set", "agent.config.eviction.dryRun=false,agent.config.log.level=debug,controller.config.vgdp.enabled=true")
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "agent.config.eviction.dryRun=false,agent.config.log.level=debug,controller.config.vgdp.enabled=true")
 	w.agent.follow()
 	w.controller.follow()
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "0")
 	w.says(w.controller, "changed=[vgdp.enabled]")
-	w.run("rollback", "plimsoll", "1")
+	w.Run("rollback", "plimsoll", "1")
 	w.agent.follow()
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
 	assert.Equal(w.t, generation, w.generation())
@@ -98,7 +100,7 @@ func (w *world) reconfigure() {
 func (w *world) observe() {
 	w.t.Helper()
 	w.agent.end()
-	w.run("upgrade", "plimsoll", chart, "--reset-then-reuse-values", "--set", "profile=observe,agent.config.eviction.dryRun=false")
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "profile=observe,agent.config.eviction.dryRun=false")
 	w.agent = w.runs("agent", false)
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
 	w.secured("baseline", "hostPath volumes")
@@ -115,7 +117,7 @@ func (w *world) observe() {
 // installPlain is the same without helm.
 func (w *world) installPlain() {
 	w.t.Helper()
-	plain, err := os.ReadFile(filepath.Join(chart, "plimsoll.yaml"))
+	plain, err := os.ReadFile(filepath.Join(chart.Dir, "plimsoll.yaml"))
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.c.Apply(w.t.Context(), plain))
 	w.runs("agent", true)
@@ -125,34 +127,25 @@ func (w *world) installPlain() {
 func (w *world) uninstall(before map[string]schema.GroupVersionResource) {
 	w.t.Helper()
 	after := w.hook("post-delete")
-	w.run("uninstall", "plimsoll", "--no-hooks", "--cascade", "foreground")
+	w.Run("uninstall", "plimsoll", "--no-hooks", "--cascade", "foreground")
 	_ = w.agent.cmd.Process.Kill()
 	w.controller.end()
 	w.make(after)
 	k := contain(w.t, w.c, w.pod("release", false), w.host)
 	k.wait()
 	assert.Zero(w.t, k.cmd.ProcessState.ExitCode(), k.out.String())
-	require.NoError(w.t, w.c.Client.CoreV1().Namespaces().Delete(w.t.Context(), system, metav1.DeleteOptions{}))
+	require.NoError(w.t, w.c.Client.CoreV1().Namespaces().Delete(w.t.Context(), chart.Namespace, metav1.DeleteOptions{}))
 	all := w.all()
 	for _, o := range after { // as helm does when the hooks have succeeded
 		if o.GetNamespace() == "" {
-			require.NoError(w.t, w.client.Resource(all[nameOf(o)]).Delete(w.t.Context(), o.GetName(), metav1.DeleteOptions{}))
+			require.NoError(w.t, w.client.Resource(all[chart.NameOf(o)]).Delete(w.t.Context(), o.GetName(), metav1.DeleteOptions{}))
 		}
 	}
 	eventually(w.t, "all is as before", func() error {
-		var left []string
-		for name := range w.all() {
-			if _, was := before[name]; !was {
-				left = append(left, name)
-			}
-		}
-		if len(left) > 0 {
+		if left := chart.More(w.all(), before); len(left) > 0 {
 			return fmt.Errorf("left: %q", left)
 		}
 		return nil
 	})
-	now := w.all()
-	for name := range before {
-		assert.Contains(w.t, now, name)
-	}
+	assert.Empty(w.t, chart.More(before, w.all()))
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 )
 
 var update = flag.Bool("update", false, "write deploy/plimsoll.yaml anew")
@@ -28,7 +29,7 @@ func everything() []string {
 }
 
 func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
-	h := newHelm(t, "")
+	h := chart.NewHelm(t, "")
 	for name, args := range map[string][]string{
 		"by default":     nil,
 		"observe":        {"--set", "profile=observe"},
@@ -36,7 +37,7 @@ func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
 		"without a gate": {"--set", "gate.enabled=false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := h.run(append([]string{"lint", "--strict", chart}, args...)...)
+			out := h.Run(append([]string{"lint", "--strict", chart.Dir}, args...)...)
 			assert.Contains(t, out, "1 chart(s) linted, 0 chart(s) failed")
 		})
 	}
@@ -45,19 +46,19 @@ func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
 // What the chart installs of the manifests is what they say, and nothing of
 // theirs is missing but the namespaces, which it has itself.
 func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
-	all := newHelm(t, "").render(everything()...)
+	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, manifest := range map[string][]byte{
 		"rbac": deploy.RBAC, "rbac-controller": deploy.ControllerRBAC, "rbac-evict-direct": deploy.RBACEvictDirect,
 		"rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
 		"identity": deploy.Identity, "gate-crd": deploy.GateCRD, "gate": deploy.Gate, "gate-mutating": deploy.GateMutating,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, want := range objects(t, string(manifest)) {
+			for _, want := range chart.Objects(t, string(manifest)) {
 				if want.GetKind() == "Namespace" {
-					assert.Contains(t, []string{system, "plimsoll-node-lease"}, want.GetName())
+					assert.Contains(t, []string{chart.Namespace, "plimsoll-node-lease"}, want.GetName())
 					continue
 				}
-				assert.Empty(t, cmp.Diff(want.Object, named(t, all, nameOf(want)).Object))
+				assert.Empty(t, cmp.Diff(want.Object, named(t, all, chart.NameOf(want)).Object))
 			}
 		})
 	}
@@ -67,23 +68,23 @@ func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
 // The files that Prometheus and Grafana read by themselves are what their
 // operators get.
 func TestRulesAndDashboardAreInTheChartAsTheyAre(t *testing.T) {
-	all := newHelm(t, "").render(everything()...)
+	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, file := range map[string]string{"plimsoll": "alerts.yaml", "plimsoll-recording": "recording.yaml"} {
-		text, err := os.ReadFile(filepath.Join(chart, "prometheus", file))
+		text, err := os.ReadFile(filepath.Join(chart.Dir, "prometheus", file))
 		require.NoError(t, err)
 		var want map[string]any
 		require.NoError(t, yaml.Unmarshal(text, &want))
-		assert.Empty(t, cmp.Diff(want, named(t, all, "PrometheusRule.monitoring.coreos.com "+system+"/"+name).Object["spec"]))
+		assert.Empty(t, cmp.Diff(want, named(t, all, "PrometheusRule.monitoring.coreos.com "+chart.Namespace+"/"+name).Object["spec"]))
 	}
-	dashboard, err := os.ReadFile(filepath.Join(chart, "grafana", "plimsoll.json"))
+	dashboard, err := os.ReadFile(filepath.Join(chart.Dir, "grafana", "plimsoll.json"))
 	require.NoError(t, err)
-	data, _, err := unstructured.NestedStringMap(named(t, all, "ConfigMap "+system+"/plimsoll-dashboard").Object, "data")
+	data, _, err := unstructured.NestedStringMap(named(t, all, "ConfigMap "+chart.Namespace+"/plimsoll-dashboard").Object, "data")
 	require.NoError(t, err)
 	assert.JSONEq(t, string(dashboard), data["plimsoll.json"])
 }
 
 func TestNobodyGetsARightThatTheConfigurationDoesNotNeed(t *testing.T) {
-	h := newHelm(t, "")
+	h := chart.NewHelm(t, "")
 	for set, want := range map[string][]string{
 		"katalyst=false":                         nil, // the default
 		"agent.config.eviction.via=direct":       {"ClusterRole /plimsoll-agent-evict"},
@@ -94,8 +95,8 @@ func TestNobodyGetsARightThatTheConfigurationDoesNotNeed(t *testing.T) {
 	} {
 		t.Run(set, func(t *testing.T) {
 			var extra []string
-			for _, o := range h.render("--no-hooks", "--set", set) {
-				name := strings.Replace(nameOf(o), ".rbac.authorization.k8s.io", "", 1)
+			for _, o := range h.Render("--no-hooks", "--set", set) {
+				name := strings.Replace(chart.NameOf(o), ".rbac.authorization.k8s.io", "", 1)
 				switch name {
 				case "ClusterRole /plimsoll-agent", "ClusterRole /plimsoll-controller", "Role plimsoll-node-lease/plimsoll-agent",
 					"Role plimsoll-node-lease/plimsoll-controller", "Role plimsoll-system/plimsoll-controller":
@@ -112,10 +113,10 @@ func TestNobodyGetsARightThatTheConfigurationDoesNotNeed(t *testing.T) {
 
 // For whoever has no helm: plimsoll.yaml, for the oldest Kubernetes.
 func TestThePlainManifestIsWhatTheChartRenders(t *testing.T) {
-	rendered := newHelm(t, "").run("template", "plimsoll", chart, "--no-hooks", "--kube-version", "1.30.0")
+	rendered := chart.NewHelm(t, "").Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0")
 	text := "# Code generated from the chart in this directory by go test ./e2e/chart -update. DO NOT EDIT.\n" +
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + system + "\n" + rendered
-	path := filepath.Join(chart, "plimsoll.yaml")
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + chart.Namespace + "\n" + rendered
+	path := filepath.Join(chart.Dir, "plimsoll.yaml")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
@@ -125,24 +126,24 @@ func TestThePlainManifestIsWhatTheChartRenders(t *testing.T) {
 }
 
 func TestAMistakeInTheValuesIsRefused(t *testing.T) {
-	h := newHelm(t, "")
+	h := chart.NewHelm(t, "")
 	for set, says := range map[string]string{
 		"agnet.resources=null":    "additional properties 'agnet' not allowed",
 		"profile=privileged":      "value must be one of 'full', 'observe'",
 		"image.digest=latest":     "does not match pattern",
 		"podMonitor.intervall=1m": "additional properties 'intervall' not allowed",
 	} {
-		_, err := h.try("template", "plimsoll", chart, "--set", set)
+		_, err := h.Try("template", "plimsoll", chart.Dir, "--set", set)
 		require.ErrorContains(t, err, says, set)
 	}
-	_, err := h.try("template", "plimsoll", chart, "--namespace", "elsewhere")
+	_, err := h.Try("template", "plimsoll", chart.Dir, "--namespace", "elsewhere")
 	require.ErrorContains(t, err, "Plimsoll's namespace is plimsoll-system")
 }
 
 func TestTheConfigurationsOfTheChartAreGood(t *testing.T) {
-	h := newHelm(t, "")
+	h := chart.NewHelm(t, "")
 	for _, profile := range []string{"full", "observe"} {
-		all := h.render("--set", "profile="+profile+",controller.config.vgdp.enabled=true")
+		all := h.Render("--set", "profile="+profile+",controller.config.vgdp.enabled=true")
 		for name, file := range map[string]string{"plimsoll-agent": "agent.yaml", "plimsoll-controller": "controller.yaml"} {
 			text, found, err := unstructured.NestedString(named(t, all, "ConfigMap plimsoll-system/"+name).Object, "data", file)
 			require.NoError(t, err)

@@ -13,17 +13,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -34,7 +33,8 @@ const nodeName = "n1"
 // world is a cluster that the chart is installed in, and the containers of its
 // node.
 type world struct {
-	helm
+	chart.Helm
+	t          *testing.T
 	c          *cluster.Cluster
 	client     dynamic.Interface
 	host       string // where pods keep what outlives them
@@ -48,36 +48,13 @@ func newWorld(t *testing.T) *world {
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
 	c.Node(t, nodeName)
-	return &world{helm: newHelm(t, c.Kubeconfig), c: c, client: client, host: t.TempDir()}
+	return &world{Helm: chart.NewHelm(t, c.Kubeconfig), t: t, c: c, client: client, host: t.TempDir()}
 }
 
-// all objects there are, by name, but for those that come and go by themselves.
+// all objects there are, by name.
 func (w *world) all() map[string]schema.GroupVersionResource {
 	w.t.Helper()
-	found, err := discovery.NewDiscoveryClientForConfig(w.c.Admin)
-	require.NoError(w.t, err)
-	groups, err := found.ServerPreferredResources()
-	require.NoError(w.t, err)
-	list := map[string]schema.GroupVersionResource{}
-	for _, group := range groups {
-		version, err := schema.ParseGroupVersion(group.GroupVersion)
-		require.NoError(w.t, err)
-		for _, r := range group.APIResources {
-			if r.Kind == "Event" || r.Kind == "Endpoints" || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
-				continue
-			}
-			of := version.WithResource(r.Name)
-			objects, err := w.client.Resource(of).List(w.t.Context(), metav1.ListOptions{})
-			if apierrors.IsNotFound(err) { // it has just gone
-				continue
-			}
-			require.NoError(w.t, err, of)
-			for i := range objects.Items {
-				list[nameOf(&objects.Items[i])] = of
-			}
-		}
-	}
-	return list
+	return chart.All(w.t, w.c.Admin)
 }
 
 // strictly sends every object as the chart has it, for nothing to be written: the
@@ -99,7 +76,7 @@ func (w *world) strictly(list []*unstructured.Unstructured) {
 		}
 		_, err = of.Patch(w.t.Context(), o.GetName(), types.MergePatchType, body,
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
-		assert.NoError(w.t, err, nameOf(o))
+		assert.NoError(w.t, err, chart.NameOf(o))
 	}
 }
 
@@ -108,7 +85,7 @@ func (w *world) strictly(list []*unstructured.Unstructured) {
 func (w *world) pod(component string, hostPID bool) (pod *corev1.Pod) {
 	w.t.Helper()
 	eventually(w.t, "a pod of "+component, func() error {
-		list, err := w.c.Client.CoreV1().Pods(system).List(w.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+		list, err := w.c.Client.CoreV1().Pods(chart.Namespace).List(w.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
 		if err != nil {
 			return err
 		}
@@ -164,7 +141,7 @@ func (w *world) says(k *container, what string) {
 
 func (w *world) generation() int64 {
 	w.t.Helper()
-	set, err := w.c.Client.AppsV1().DaemonSets(system).Get(w.t.Context(), "plimsoll-agent", metav1.GetOptions{})
+	set, err := w.c.Client.AppsV1().DaemonSets(chart.Namespace).Get(w.t.Context(), "plimsoll-agent", metav1.GetOptions{})
 	require.NoError(w.t, err)
 	return set.Generation
 }
@@ -174,7 +151,7 @@ func (w *world) generation() int64 {
 func (w *world) hook(kind string) []*unstructured.Unstructured {
 	w.t.Helper()
 	var list []*unstructured.Unstructured
-	for _, o := range objects(w.t, w.run("get", "hooks", "plimsoll")) {
+	for _, o := range chart.Objects(w.t, w.Run("get", "hooks", "plimsoll")) {
 		if strings.HasPrefix(o.GetAnnotations()["helm.sh/hook"], kind) {
 			list = append(list, o)
 		}
@@ -201,7 +178,7 @@ func (w *world) doctor(hostPID bool) string {
 	k := contain(w.t, w.c, w.pod("doctor", hostPID), w.host)
 	k.wait()
 	assert.Zero(w.t, k.cmd.ProcessState.ExitCode(), k.out.String())
-	require.NoError(w.t, w.c.Client.CoreV1().Pods(system).Delete(w.t.Context(), k.pod.Name, *metav1.NewDeleteOptions(0)))
+	require.NoError(w.t, w.c.Client.CoreV1().Pods(chart.Namespace).Delete(w.t.Context(), k.pod.Name, *metav1.NewDeleteOptions(0)))
 	return k.out.String()
 }
 
