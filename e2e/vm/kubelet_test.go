@@ -25,7 +25,9 @@ import (
 // the shortage of memory is one, and the agent has the rights that deploy/ grants.
 func TestARealKubelet(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t, "")
+	k := startKubelet(t, "syncFrequency: 10s\n") // what a pod mounts follows as fast
+	t.Run("the chart is installed, acts, and leaves nothing", theChart(k))
+	t.Run("the package joins the cluster and is purged", thePackage(k))
 	k.joinAgent()
 	k.stage("the agent answers")
 	t.Run("recorded", podsRecorded(k))

@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm/oci"
@@ -104,11 +105,19 @@ func (k *kubeNode) share(kubeletConfig string) string {
 	k.writeKubeconfig(filepath.Join(etc, "kubelet.conf"), clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData})
 
 	require.NoError(k.t, os.Mkdir(filepath.Join(share, "images"), 0o755))
+	if long() {
+		image := k.t.TempDir()
+		require.NoError(k.t, chart.MakeImage("../..", image, imageVersion, "ARCHES=amd64"))
+		require.NoError(k.t, os.Rename(filepath.Join(image, "image.tar"), filepath.Join(share, "images", "plimsoll")))
+	}
 	for _, source := range []string{"./e2e/vm/pause", "./e2e/vm/hog", "./e2e/vm/steady", conntrack} {
 		k.writeImage(filepath.Join(share, "images", path.Base(source)), source)
 	}
 	return share
 }
+
+// long is whether tests run in their long forms.
+func long() bool { return os.Getenv("PLIMSOLL_LONG") != "" }
 
 // conntrack is where the example of an outer plugin is.
 const conntrack = "./plugins/outer/examples/conntrack"
@@ -306,4 +315,57 @@ func (n *node) withPages(iops int) {
 	n.run("mkfs.ext4 -q /dev/vdb && mount /dev/vdb /mnt && dd if=/dev/zero of=/mnt/pages bs=1M count=150 status=none && sync")
 	_, err := n.Monitor(n.t.Context(), fmt.Sprintf("block_set_io_throttle vd1 0 0 0 %d 0 0", iops))
 	require.NoError(n.t, err)
+}
+
+// fullMark is of a filesystem that is full: what makes an agent mark the Node that
+// takes no minutes.
+const fullMark = "plimsoll.dev/FilesystemPressure"
+
+// fill a filesystem, /srv/full, until the Node is marked for it. The agent is to
+// be told to judge that one.
+func (k *kubeNode) fill() {
+	k.t.Helper()
+	k.run("mkdir -p /srv/full && mount -t tmpfs -o size=8M tmpfs /srv/full && ! dd if=/dev/zero of=/srv/full/file bs=1M status=none")
+	k.until(time.Minute, "the Node is marked", func() bool { return k.condition(fullMark) == corev1.ConditionTrue })
+	assert.Contains(k.t, k.object().Spec.Taints, corev1.Taint{Key: fullMark, Effect: corev1.TaintEffectPreferNoSchedule})
+	assert.Subset(k.t, k.marked(), []string{"taint " + fullMark, "condition " + fullMark})
+}
+
+// marked are the marks of ours on the Node.
+func (k *kubeNode) marked() (list []string) {
+	k.t.Helper()
+	n := k.object()
+	for _, t := range n.Spec.Taints {
+		list = append(list, "taint "+t.Key)
+	}
+	for _, c := range n.Status.Conditions {
+		list = append(list, "condition "+string(c.Type))
+	}
+	for _, notes := range []map[string]string{n.Annotations, n.Labels} {
+		for key := range notes {
+			list = append(list, "note "+key)
+		}
+	}
+	return slices.DeleteFunc(list, func(s string) bool { return !strings.Contains(s, " plimsoll.dev/") })
+}
+
+// files of the machine that are not the kubelet's, its runtime's or dpkg's.
+func (n *node) files() []string {
+	n.t.Helper()
+	return strings.Fields(n.run(`find / -xdev \( -path /var/lib/kubelet -o -path /var/lib/containerd -o -path /var/lib/cni -o -path /var/lib/dpkg` +
+		` -o -path /var/log -o -path '/var/lib/systemd/*' -o -path /tmp \) -prune -o -print`))
+}
+
+// without is the part of a list that others do not have.
+func without(list, others []string) (part []string) {
+	had := map[string]bool{}
+	for _, o := range others {
+		had[o] = true
+	}
+	for _, l := range list {
+		if !had[l] {
+			part = append(part, l)
+		}
+	}
+	return part
 }
