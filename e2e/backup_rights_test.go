@@ -40,6 +40,7 @@ func TestTheControllerUsesExactlyTheRightsItIsGranted(t *testing.T) {
 	for _, kind := range admission.Kinds() {
 		h.load(kind, "one", "b", nil)
 	}
+	h.claim("one") // of the DataUpload's snapshot
 	h.patch(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), h.namespace+"/one", `{"spec":{"volumeName":"none"}}`)
 	write(t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}, {namespace: %s}]\n"+
 		"election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, limit: 1}\nfleet: {grace: 3s, taintsStay: 3s}\nvgdp: {enabled: true, leaseDuration: 5s, diagnoseAfter: 1s}\n", f.namespace, h.namespace))
