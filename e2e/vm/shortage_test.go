@@ -83,7 +83,7 @@ func realShortage(shared *node) func(*testing.T) {
 				t.Logf("seen:\n%s", course(since(n.looks(), start)))
 			}
 		})
-		looks := n.waitFor("the node is short of memory", 2*time.Minute, start, shortAt)
+		looks := n.waitFor("the node is short of memory", 2*time.Minute, start, func(looks []look) (int, bool) { return hardAt(looks, floorRatio) })
 		short := looks[len(looks)-1].Time
 		looks = n.waitFor("the level is hard", slack, start, level("hard"))
 		hard := looks[len(looks)-1].Time
