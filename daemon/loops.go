@@ -88,13 +88,7 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 func (a *Agent) roundLoop(ctx context.Context) error {
 	defer a.movers.lift()
 	for {
-		pause := time.NewTimer(evict.MinRound)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return nil
-		case <-pause.C:
-		}
+		a.rest(ctx)
 		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)
 		select {
 		case <-ctx.Done():
@@ -105,6 +99,31 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 		case <-period.C:
 		}
 		a.round(ctx)
+	}
+}
+
+// rest keeps rounds evict.MinRound apart. A level that has become hard since the
+// last one waits for nothing: it was soft just before, and that round would cost
+// it the time.
+func (a *Agent) rest(ctx context.Context) {
+	pause := time.NewTimer(evict.MinRound)
+	defer pause.Stop()
+	for rose := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.risen:
+			rose = true
+		case <-pause.C:
+			if rose {
+				poke(a.risen)
+			}
+			return
+		}
+		if a.judged != nil && a.state.Load().Levels.Rose(a.judged, plugins.Hard) {
+			poke(a.risen)
+			return
+		}
 	}
 }
 
@@ -144,7 +163,7 @@ func (a *Agent) publish(snapshot *probes.Snapshot, levels *plugins.Levels, took 
 	a.beat.Store(time.Now().UnixNano())
 	poke(a.tick)
 	a.bell.Ring()
-	rose := before != nil && levels.Rose(before.Levels)
+	rose := before != nil && levels.Rose(before.Levels, plugins.Soft)
 	if rose {
 		poke(a.risen)
 	}

@@ -197,11 +197,12 @@ func (l *Levels) Beside(more []Verdict) *Levels {
 	return &Levels{Time: l.Time, Verdicts: append(slices.Clip(l.Verdicts), more...)}
 }
 
-// Rose says whether some verdict is at a higher level than it was before.
-func (l *Levels) Rose(before *Levels) bool {
+// Rose says whether some verdict is at a higher level than it was before, and at
+// this one or above.
+func (l *Levels) Rose(before *Levels, to Level) bool {
 	for _, v := range l.Verdicts {
 		for _, was := range before.Verdicts {
-			if was.Plugin == v.Plugin && was.Scope == v.Scope && v.Level > was.Level {
+			if was.Plugin == v.Plugin && was.Scope == v.Scope && v.Level > was.Level && v.Level >= to {
 				return true
 			}
 		}

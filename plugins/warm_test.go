@@ -31,8 +31,12 @@ func TestALevelRoseWhenSomeVerdictIsHigherThanItWas(t *testing.T) {
 	a, b := Verdict{Plugin: "p", Scope: "a"}, Verdict{Plugin: "p", Scope: "b", Level: Soft}
 	hard := b
 	hard.Level = Hard
-	assert.False(t, of(a, b).Rose(of(a, b)))
-	assert.True(t, of(a, hard).Rose(of(a, b)))
-	assert.False(t, of(a, b).Rose(of(a, hard)))
-	assert.False(t, of(a, b).Rose(of(a)), "what was not judged before did not rise")
+	c := Verdict{Plugin: "p", Scope: "b"}
+	assert.False(t, of(a, b).Rose(of(a, b), Soft))
+	assert.True(t, of(a, hard).Rose(of(a, b), Soft))
+	assert.True(t, of(a, hard).Rose(of(a, b), Hard))
+	assert.True(t, of(a, b).Rose(of(a, c), Soft))
+	assert.False(t, of(a, b).Rose(of(a, c), Hard))
+	assert.False(t, of(a, b).Rose(of(a, hard), Soft))
+	assert.False(t, of(a, b).Rose(of(a), Soft), "what was not judged before did not rise")
 }

@@ -56,7 +56,7 @@ func (c *chain) judge(s *probes.Sample) (*probes.Snapshot, *plugins.Levels) {
 	snapshot := c.history.Add(s)
 	c.hear(s)
 	levels := c.set.Judge(snapshot).Beside(c.said)
-	c.rose = c.rose || c.was != nil && levels.Rose(c.was)
+	c.rose = c.rose || c.was != nil && levels.Rose(c.was, plugins.Soft)
 	c.was = levels
 	return snapshot, levels
 }
@@ -79,7 +79,8 @@ func (c *chain) hear(s *probes.Sample) {
 func (c *chain) round(s *probes.Snapshot, levels *plugins.Levels) (evict.Decision, bool) {
 	now := s.Monotonic()
 	since := now - c.at
-	if c.at > 0 && since < c.config.Round && !(c.rose && since >= evict.MinRound) {
+	hardened := c.before != nil && levels.Rose(c.before, plugins.Hard)
+	if c.at > 0 && since < c.config.Round && !(c.rose && since >= evict.MinRound) && !hardened {
 		return evict.Decision{}, false
 	}
 	c.at, c.rose = now, false
