@@ -109,6 +109,7 @@ func aPresserIsEvicted(shared *kubeNode) func(*testing.T) {
 		k.deploy("steady", idle())
 		steady := k.running("steady")
 		k.startWitness()
+		k.until(time.Minute, "the agent, which has no memory, has settled", func() bool { return k.agentAge() > evict.DefaultConfig().Settle })
 		k.deploy("presser", presser("-available", "50"))
 		pressing := k.running("presser")
 		k.stage("a pod that waits and one that presses run")

@@ -175,6 +175,12 @@ func (n *node) agentPID() string {
 	return strings.TrimSpace(n.run("systemctl show -P MainPID plimsoll"))
 }
 
+// agentAge is for how long it has run.
+func (n *node) agentAge() time.Duration {
+	n.t.Helper()
+	return time.Duration(n.count("echo $(($(date +%s) - $(stat -c %Y /proc/"+n.agentPID()+")))")) * time.Second
+}
+
 func (n *node) agentFiles() int {
 	n.t.Helper()
 	return n.count("ls /proc/" + n.agentPID() + "/fd | wc -l")
