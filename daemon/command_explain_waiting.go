@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/explain"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+func explainBackupCommand() *cobra.Command {
+	return explainWaitingCommand("backup", "NAME", &cobra.Command{
+		Short: "Why a Velero Backup waits: its place in the queue, and for whom",
+		Long: "Why a Velero Backup waits: its exact place in the queue, and for whom. It reads the API server and\n" +
+			"decides as the controller would; with --config by the controller's own settings.",
+	}, askBackup, explain.WriteBackup)
+}
+
+func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clients *clients, namespace, name string, now time.Time) (*explain.Backup, error) {
+	return explain.AskBackup(ctx, clients.dynamic.Resource(backup.Resource()).Namespace(namespace),
+		clients.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), namespace, name, file.Current().Backups.Config, now)
+}
+
+func explainLoadCommand() *cobra.Command {
+	return explainWaitingCommand("load", "[KIND/]NAME", &cobra.Command{
+		Short: "Why a load of Velero's data movers waits: for a slot, a node or its turn",
+		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its\n" +
+			"turn. It reads the API server and decides as the controller would; with --config by the controller's\n" +
+			"own settings. KIND is one of du, dd, pvb, pvr, or the kind's name.",
+	}, askLoad, explain.WriteLoad)
+}
+
+func askLoad(ctx context.Context, file *config.FileOf[config.Controller], clients *clients, namespace, name string, _ time.Time) (*explain.Load, error) {
+	return explain.AskLoad(ctx, newLoads(file, clients), namespace, name)
+}
+
+// waitingFlags say of which Velero, and how to answer.
+type waitingFlags struct{ config, kubeconfig, namespace, output string }
+
+// explainWaitingCommand completes the command that says why one thing of a
+// Velero's waits, by what the API server has of it.
+func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
+	ask func(context.Context, *config.FileOf[config.Controller], *clients, string, string, time.Time) (T, error),
+	write func(io.Writer, T, time.Time) error,
+) *cobra.Command {
+	var f waitingFlags
+	c.Use = what + " " + argument
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usageError{fmt.Errorf("explain: %s: want one %s, not %d", what, argument, len(args))}
+		}
+		return nil
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := checkOutput(f.output); err != nil {
+			return usageError{fmt.Errorf("explain: %w", err)}
+		}
+		now := time.Now()
+		file, clients, err := f.open()
+		if errors.Is(err, errNoCluster) {
+			return usageError{fmt.Errorf("explain: %s: no cluster: say --kubeconfig FILE", what)}
+		}
+		var answer T
+		if err == nil {
+			answer, err = ask(c.Context(), file, clients, f.namespace, args[0], now)
+		}
+		switch {
+		case err != nil:
+		case f.output == "json":
+			err = view.WriteJSON(c.OutOrStdout(), answer)
+		default:
+			err = write(c.OutOrStdout(), answer, now)
+		}
+		if err != nil {
+			return fmt.Errorf("explain: %s: %w", what, err)
+		}
+		return nil
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.namespace, "namespace", "n", "velero", "`NS` of the Velero")
+	fl.StringVar(&f.config, "config", "", "the controller's configuration `FILE`")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does)")
+	outputFlag(c, &f.output)
+	return c
+}
+
+// open reads the controller's configuration and finds the API server.
+func (f *waitingFlags) open() (*config.FileOf[config.Controller], *clients, error) {
+	file, err := config.OpenOf(f.config, config.DefaultController, (&controllerFlags{kubeconfig: f.kubeconfig}).override)
+	if err != nil {
+		return nil, nil, err
+	}
+	how, err := reach(file.Current().Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	clients, err := newClients(how, file.Current().Election.Duration)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cluster: %w", err)
+	}
+	return file, clients, nil
+}
