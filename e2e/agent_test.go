@@ -270,8 +270,6 @@ func eventually(t *testing.T, what string, check func() error) {
 func within(t *testing.T, d time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
 	start := time.Now()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
 	for {
 		err := check()
 		took := time.Since(start)
@@ -281,7 +279,7 @@ func within(t *testing.T, d time.Duration, what string, check func() error) time
 		if took > d {
 			t.Fatalf("not within %s: %s: %v", d, what, err)
 		}
-		<-poll.C
+		time.Sleep(min(max(took/10, 20*time.Millisecond), 200*time.Millisecond)) // whoever has waited for long can wait a little
 	}
 }
 
