@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // patience is many times what an idle machine needs.
@@ -77,15 +78,7 @@ func send(t *testing.T, config *rest.Config, method, path, kind, body string) (s
 // eventually asks again until there is no complaint.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		require.Less(t, time.Now(), deadline, "%s: %v", what, err)
-		time.Sleep(50 * time.Millisecond)
-	}
+	live.Within(t, patience, what, ask)
 }
 
 // granted waits for a right: the API server goes by what was applied a moment later.

@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -74,29 +74,11 @@ func build(path, what string, tags ...string) error {
 // binary is the program under test, loadBinary what it is tested with.
 var binary, loadBinary string
 
-// output of a process, safe to read while it writes.
-type output struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
 // agent is a running plimsoll agent.
 type agent struct {
 	t              *testing.T
 	cmd            *exec.Cmd
-	stdout, stderr output
+	stdout, stderr live.Output
 	url, socket    string
 	ended          chan struct{}
 }
@@ -269,18 +251,7 @@ func eventually(t *testing.T, what string, check func() error) {
 
 func within(t *testing.T, d time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
-	start := time.Now()
-	for {
-		err := check()
-		took := time.Since(start)
-		if err == nil {
-			return took
-		}
-		if took > d {
-			t.Fatalf("not within %s: %s: %v", d, what, err)
-		}
-		time.Sleep(min(max(took/10, 20*time.Millisecond), 200*time.Millisecond)) // whoever has waited for long can wait a little
-	}
+	return live.Within(t, d, what, check)
 }
 
 // run the program to its end.

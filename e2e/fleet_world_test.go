@@ -222,10 +222,16 @@ func (b *beats) ours(name string) (keys []string) {
 }
 
 // said waits for an Event of a Node.
-func (b *beats) said(name, reason string) (text string) {
+func (b *beats) said(name, reason string) string {
 	b.t.Helper()
-	eventually(b.t, reason+" of "+name, func() error {
-		list, err := b.c.Client.CoreV1().Events(metav1.NamespaceDefault).List(b.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
+	return eventOf(b.t, b.c, metav1.NamespaceDefault, name, reason)
+}
+
+// eventOf waits for an Event of an object, and is its message.
+func eventOf(t *testing.T, c *cluster.Cluster, namespace, name, reason string) (text string) {
+	t.Helper()
+	eventually(t, reason+" of "+name, func() error {
+		list, err := c.Client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
 		if err != nil {
 			return err
 		}

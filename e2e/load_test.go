@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -60,7 +61,7 @@ func exists(path string) bool {
 // was made, so that it ends before that is removed.
 func startLoad(t *testing.T, name string, args ...string) {
 	t.Helper()
-	var out output
+	var out live.Output
 	c := exec.Command(loadBinary, append([]string{name}, args...)...)
 	c.Stdout, c.Stderr = &out, &out
 	require.NoError(t, c.Start())

@@ -376,21 +376,10 @@ func (h *harbour) become(n int, phase vgdp.Phase) {
 	})
 }
 
-// event of a load with a reason.
-func (h *harbour) said(name, reason string) (text string) {
+// said waits for an Event of a load.
+func (h *harbour) said(name, reason string) string {
 	h.t.Helper()
-	eventually(h.t, reason+" of "+name, func() error {
-		list, err := h.c.Client.CoreV1().Events(h.namespace).List(h.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
-		if err != nil {
-			return err
-		}
-		if len(list.Items) == 0 {
-			return errors.New("no such Event")
-		}
-		text = list.Items[0].Message
-		return nil
-	})
-	return text
+	return eventOf(h.t, h.c, h.namespace, name, reason)
 }
 
 // report of an agent of ours, as its heartbeat carries it.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/e2e/rawplugin"
 )
 
@@ -62,7 +63,7 @@ func TestAnExampleIsTriedAsTheDocumentSays(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "openfiles")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, "../plugins/outer/examples/openfiles").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said := &output{}
+	said := &live.Output{}
 	cmd := exec.CommandContext(t.Context(), program, "--plugins.dir", dir, "--soft", "0", "--hard", "2")
 	cmd.Stderr = said
 	require.NoError(t, cmd.Start())

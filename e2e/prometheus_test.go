@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 func decode(t *testing.T, text string, into any) {
@@ -80,7 +82,7 @@ func startPrometheusWith(t *testing.T, text string) (base string) {
 	require.NoError(t, l.Close())
 	dir := t.TempDir()
 	config := write(t, filepath.Join(dir, "p.yml"), text)
-	var logs output
+	var logs live.Output
 	p := exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", address)
 	p.Stdout, p.Stderr = &logs, &logs
 	require.NoError(t, p.Start())

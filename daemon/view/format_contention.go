@@ -154,15 +154,12 @@ func listed(list []string, more int, none string) string {
 	return strings.Join(list, ", ")
 }
 
-// trusted is the coverage from which a share says who is to blame.
-const trusted = 0.7
-
 func coverageText(c *probes.Contention, traffic string) string {
 	r, known := c.Coverage.Get()
 	switch {
 	case !known:
 		return "how much of " + traffic + " is accounted for is not known: " + Reason(c.Absent, "coverageRatio")
-	case r < trusted && c.State != probes.ContentionBusy:
+	case r < plugins.DefaultDiskContention().Coverage && c.State != probes.ContentionBusy:
 		return "only " + Ratio(r) + " of " + traffic + " is accounted for: too little to blame anybody"
 	}
 	return Ratio(r) + " of " + traffic + " is accounted for"

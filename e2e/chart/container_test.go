@@ -1,7 +1,6 @@
 package chart_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // patience is how long a test waits for what should come soon.
@@ -41,28 +40,10 @@ type container struct {
 	root    string
 	address string // of the pod
 	cmd     *exec.Cmd
-	out     output
+	out     live.Output
 	ended   chan struct{}
 	// configs are the directories of ConfigMaps by their names.
 	configs map[string]string
-}
-
-// output of a process, safe to read while it writes.
-type output struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // contain a pod that the API server has given a node.
@@ -231,13 +212,5 @@ func (k *container) wait() {
 // eventually asks again until there is no complaint.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		require.Less(t, time.Now(), deadline, "%s: %v", what, err)
-		time.Sleep(50 * time.Millisecond)
-	}
+	live.Within(t, patience, what, ask)
 }
