@@ -44,7 +44,10 @@ demo: build ## a control plane, a Velero, a pod that presses, its eviction, what
 	@go build -buildvcs=false -o bin/demo ./e2e/demo
 	@exec bin/demo bin/plimsoll bin/hog
 
+# Without the paths of a checkout in them, what one clone has compiled serves the
+# next: a minute of two processors, and again for the linters.
 test: SHELL := bash
+test: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 test: $(if $(filter true,$(CI)),deps) lint ## lint, then every test that one machine can run
 	@set -o pipefail; go test -race -shuffle=on -count=1 -timeout=80m -json ./... | $(REPORT)
 
