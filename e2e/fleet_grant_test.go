@@ -191,7 +191,11 @@ func theClustersBudgetLetsOneGoInASmallCluster(t *testing.T, c *cluster.Cluster)
 	one, two := b.deploy(namespace, "one", node)[0], b.deploy(namespace, "two", node)[0]
 	b.beat(node)
 	b.leads()
-	got := b.answers(node, b.ask(node, one, two))
+	dry := request(two)
+	dry[0].DryRun = true
+	b.send(node, dry)
+	require.Equal(t, lease.Accepted, b.answers(node, dry)[0].Result)
+	got := b.answers(node, b.ask(node, one, two)) // a dry run has spent nothing
 	assert.Equal(t, lease.Accepted, got[0].Result, got[0].Reason)
 	assert.Equal(t, lease.Refused, got[1].Result)
 	assert.Contains(t, got[1].Reason, "1 of the cluster's ")

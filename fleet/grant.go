@@ -91,7 +91,7 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, did []Went) Grounds {
 			g.hear(&a.Carried.Report)
 		}
 		for _, answer := range a.Carried.Answers {
-			if answer.Result == lease.Accepted && !known[answer.UID] {
+			if spends(answer) && !known[answer.UID] {
 				known[answer.UID] = true
 				g.Went = append(g.Went, Went{UID: answer.UID, Owner: answer.Owner, Time: earlier(answer.At.Time, now)})
 			}
@@ -258,10 +258,13 @@ func Answers(now time.Time, s Settings, carried lease.Carried, given []lease.Ans
 	list := []lease.Answer{}
 	for _, a := range slices.Concat(carried.Answers, given) {
 		asked := slices.ContainsFunc(carried.Requests, func(r lease.Request) bool { return answered(r, []lease.Answer{a}) })
-		counts := a.Result == lease.Accepted && now.Sub(a.At.Time) < max(s.Evictions.Per, s.Evictions.PerOwner)
+		counts := spends(a) && now.Sub(a.At.Time) < max(s.Evictions.Per, s.Evictions.PerOwner)
 		if (asked || counts) && !slices.ContainsFunc(list, func(b lease.Answer) bool { return a.UID == b.UID && a.Since.Equal(&b.Since) }) {
 			list = append(list, a)
 		}
 	}
 	return list
 }
+
+// spends a budget: the pod went. A dry run's answer has no owner.
+func spends(a lease.Answer) bool { return a.Result == lease.Accepted && a.Owner != "" }

@@ -184,13 +184,13 @@ func accepted(uid, owner string, ago time.Duration) lease.Answer {
 }
 
 func TestANewLeaderKnowsFromTheLeasesWhoWent(t *testing.T) {
-	refused := accepted("p3", "c", 0)
+	refused, dryRun := accepted("p3", "c", 0), accepted("p5", "", 0)
 	refused.Result = lease.Refused
 	silent := carrying("s", accepted("p4", "d", time.Minute))
 	silent.State, silent.Carried.Report.Pressure = Silent, map[string]string{"disk": "hard"}
 	loud := carrying("l", accepted("p2", "b", -time.Hour))
 	loud.Carried.Report.Pressure = map[string]string{"disk": "soft", "memory": "hard"}
-	j := &Judgement{Agents: []Judged{carrying("n", accepted("p1", "a", time.Minute), refused), loud, silent}}
+	j := &Judgement{Agents: []Judged{carrying("n", accepted("p1", "a", time.Minute), refused, dryRun), loud, silent}}
 	g := NewGrounds(noon, DefaultSettings(), j, []Went{{UID: "p1", Owner: "a", Time: noon}})
 	assert.ElementsMatch(t, []Went{
 		{UID: "p1", Owner: "a", Time: noon}, // known by both, counted once
