@@ -92,8 +92,8 @@ func aPodGoesThroughTheController(t *testing.T, c *cluster.Cluster) {
 	eventually(t, "nothing is asked for any more", func() error { return wanted(len(w.requests()), 0) })
 }
 
-// The agent, and then the controller, are killed between the request and its
-// answer.
+// The agent, and then two controllers, are killed between the request and its
+// answer: the second one when the pod is ending.
 func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
 	w, b := governed(t, c)
 	b.leads().end(sigkill)
@@ -126,15 +126,23 @@ func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
 	if first[0].UID == string(two.UID) {
 		chosen, other = two, one
 	}
-	b.leads()
+	held := b.answersHeld(w.node)
+	controller := b.leads()
 	back := time.Now()
-	eventually(t, "the one that was chosen is ending", func() error { return w.ending(chosen) })
+	held.wait(t)
+	held.answer <- true // that it may go
+	held.wait(t)
+	require.NoError(t, w.ending(chosen))
 	t.Logf("a controller that leads grants what was asked for before it after %s", time.Since(back).Round(time.Millisecond))
+	controller.end(sigkill)
+	held.answer <- false
+	held.open()
 	eventually(t, "it is gone", func() error {
 		require.NoError(t, w.unharmed(other), "%v", w.words())
 		return w.gone(chosen)
 	})
 	w.calm()
+	b.leads()
 	w.noEvictionFor(3 * time.Second)
 	assert.NoError(t, w.unharmed(other))
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,8 +16,10 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
@@ -119,33 +122,66 @@ func (h *hook) wait(t *testing.T) string {
 // open lets every eviction through from now on.
 func (h *hook) open() { close(h.opened) }
 
+// effective waits until the API server asks the webhook for a trial, which is
+// denied: it learns of a new one within a second or so.
+func (h *hook) effective(t *testing.T, trial func() error) {
+	t.Helper()
+	eventually(t, "the API server asks the webhook", func() error {
+		h.answer <- false
+		err := trial()
+		select {
+		case <-h.asked:
+			return nil
+		default:
+			<-h.answer
+			return fmt.Errorf("not asked: %w", err)
+		}
+	})
+}
+
 // hook is registered for the evictions of this test's namespace.
 func (w *world) hook() *hook {
 	w.t.Helper()
+	h := hookEvictions(w.t, w.c, w.namespace)
+	w.bare("probe", 1)
+	w.running("probe")
+	h.effective(w.t, func() error { return tryEviction(w.t, w.c, w.namespace, "probe") })
+	return h
+}
+
+// tryEviction as a dry run.
+func tryEviction(t *testing.T, c *cluster.Cluster, namespace, pod string) error {
+	t.Helper()
+	return c.Client.CoreV1().Pods(namespace).EvictV1(t.Context(), &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: namespace}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+	})
+}
+
+func hookEvictions(t *testing.T, c *cluster.Cluster, namespace string) *hook {
+	t.Helper()
+	return hookOn(t, c, namespace, admissionregistrationv1.ValidatingWebhook{Rules: []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
+	}}})
+}
+
+// hookOn registers one for what v matches in a namespace.
+func hookOn(t *testing.T, c *cluster.Cluster, namespace string, v admissionregistrationv1.ValidatingWebhook) *hook {
+	t.Helper()
 	h := &hook{asked: make(chan string, 1), answer: make(chan bool, 1), opened: make(chan struct{})}
 	server := httptest.NewTLSServer(h)
-	w.t.Cleanup(server.Close)
-	fail, none := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone
-	patient := int32(30)
-	hooks := w.c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	_, err := hooks.Create(w.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "evictions.plimsoll.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none, FailurePolicy: &fail, TimeoutSeconds: &patient,
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
-			}},
-		}},
+	t.Cleanup(server.Close)
+	fail, none, patient := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone, int32(30)
+	v.Name, v.AdmissionReviewVersions, v.SideEffects, v.FailurePolicy, v.TimeoutSeconds = "held.plimsoll.test", []string{"v1"}, &none, &fail, &patient
+	v.ClientConfig = admissionregistrationv1.WebhookClientConfig{
+		URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+	v.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
+	hooks := c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	made, err := hooks.Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{v},
 	}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() {
-		assert.NoError(w.t, hooks.Delete(contextWithoutCancel(w.t), w.namespace, metav1.DeleteOptions{}))
-	})
-	w.hooked(h)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, hooks.Delete(contextWithoutCancel(t), made.Name, metav1.DeleteOptions{})) })
 	return h
 }

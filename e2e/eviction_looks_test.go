@@ -199,24 +199,3 @@ func (w *world) unharmed(pod corev1.Pod) error {
 	}
 	return nil
 }
-
-// hooked waits until the API server asks the webhook: it learns of a new one
-// within a second or so.
-func (w *world) hooked(h *hook) {
-	w.t.Helper()
-	w.bare("probe", 1)
-	w.running("probe")
-	eventually(w.t, "the API server asks the webhook", func() error {
-		h.answer <- false
-		err := w.c.Client.CoreV1().Pods(w.namespace).EvictV1(w.t.Context(), &policyv1.Eviction{
-			ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: w.namespace}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
-		})
-		select {
-		case <-h.asked:
-			return nil
-		default:
-			<-h.answer
-			return fmt.Errorf("not asked: %w", err)
-		}
-	})
-}

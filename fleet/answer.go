@@ -85,10 +85,9 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 			return // it is asked for still
 		}
 		if code, why = g.RefusePod(a, pod); code == "" {
-			if !r.stands(ctx, a) {
-				return // it was withdrawn meanwhile
+			if owner = OwnerOf(pod); !r.note(ctx, a, owner) {
+				return
 			}
-			owner = OwnerOf(pod)
 			given = r.Evictor.Evict(ctx, victim(a, pod), a.DryRun)
 		}
 	}
@@ -110,6 +109,23 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 	}
 	r.decided(a, code, answer)
 	r.book.answers[a.Judged.Name] = append(r.book.answers[a.Judged.Name], answer)
+}
+
+// note in the Lease that a pod may go, before it is asked for: whoever leads next
+// counts it, also where it is gone by then and nobody has said so. False: it
+// cannot be written, or the request was withdrawn meanwhile.
+func (r *Reconciler) note(ctx context.Context, a Ask, owner string) bool {
+	if stands := r.stands(ctx, a); a.DryRun || !stands {
+		return stands
+	}
+	now, node := time.Now(), a.Judged.Name
+	before := r.book.answers[node]
+	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: owner, Result: lease.Accepted, At: lease.Micro(now)})
+	if r.write(ctx, now, a.Judged) {
+		return true
+	}
+	r.book.answers[node] = before
+	return false
 }
 
 // spend a budget for a pod, once.
@@ -196,33 +212,31 @@ func (r *Reconciler) count(ctx context.Context, now time.Time) {
 	}
 }
 
-// write the answers into the Lease, when it does not have them.
-func (r *Reconciler) write(ctx context.Context, now time.Time, a *Judged) {
-	given := r.book.answers[a.Name]
-	news := slices.ContainsFunc(given, func(g lease.Answer) bool {
-		return !slices.ContainsFunc(a.Carried.Answers, func(c lease.Answer) bool { return c.UID == g.UID && c.Since.Equal(&g.Since) })
-	})
-	if !news {
+// write the answers into the Lease, when it does not have them; false: it could
+// not be.
+func (r *Reconciler) write(ctx context.Context, now time.Time, a *Judged) bool {
+	text, err := json.Marshal(Answers(now, r.Settings(), a.Carried, r.book.answers[a.Name]))
+	if err == nil && string(text) == a.Lease.Annotations[lease.GrantedAnnotation] {
 		delete(r.book.answers, a.Name) // the Lease says it
-		return
+		return true
 	}
-	body, err := patchOf(Answers(now, r.Settings(), a.Carried, given))
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		_, err = r.Leases.Leases(lease.Namespace).Patch(ctx, a.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		err = r.patch(ctx, a.Name, string(text))
 	}
 	if err != nil && ctx.Err() == nil {
 		r.Log.Warn("an answer is not written", "node", a.Name, "error", err)
 	}
+	return err == nil
 }
 
-func patchOf(answers []lease.Answer) ([]byte, error) {
-	text, err := json.Marshal(answers)
-	if err != nil {
-		return nil, err
+func (r *Reconciler) patch(ctx context.Context, node, granted string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.GrantedAnnotation: granted}}})
+	if err == nil {
+		_, err = r.Leases.Leases(lease.Namespace).Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.GrantedAnnotation: string(text)}}})
+	return err
 }
 
 // tellCommon says that a common cause begins or ends.

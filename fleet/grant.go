@@ -253,18 +253,25 @@ func answered(r lease.Request, answers []lease.Answer) bool {
 }
 
 // Answers are what a Lease should say: the answers to what is asked, and who
-// went, as long as that counts.
+// went or may have, as long as that counts.
 func Answers(now time.Time, s Settings, carried lease.Carried, given []lease.Answer) []lease.Answer {
 	list := []lease.Answer{}
-	for _, a := range slices.Concat(carried.Answers, given) {
-		asked := slices.ContainsFunc(carried.Requests, func(r lease.Request) bool { return answered(r, []lease.Answer{a}) })
+	all := slices.Concat(carried.Answers, given)
+	for i, a := range all {
+		asked := slices.ContainsFunc(carried.Requests, func(r lease.Request) bool { return answered(r, all[i:i+1]) })
 		counts := spends(a) && now.Sub(a.At.Time) < max(s.Evictions.Per, s.Evictions.PerOwner)
-		if (asked || counts) && !slices.ContainsFunc(list, func(b lease.Answer) bool { return a.UID == b.UID && a.Since.Equal(&b.Since) }) {
+		if (asked || counts) && !slices.ContainsFunc(all[i+1:], func(b lease.Answer) bool { return replaces(b, a) }) {
 			list = append(list, a)
 		}
 	}
 	return list
 }
 
-// spends a budget: the pod went. A dry run's answer has no owner.
+// spends a budget: the pod went, or may have. A dry run's answer has no owner.
 func spends(a lease.Answer) bool { return a.Result == lease.Accepted && a.Owner != "" }
+
+// replaces a: b is the later answer to the same request, or what the API server
+// said of a pod that was noted. Where it knew no such pod, it may have gone by us.
+func replaces(b, a lease.Answer) bool {
+	return b.UID == a.UID && (b.Since.Equal(&a.Since) || a.Since.IsZero() && b.Code == "" && b.Result != lease.Gone)
+}

@@ -235,7 +235,43 @@ func TestALeaseKeepsTheAnswersToWhatIsAskedAndWhoWentAsLongAsItCounts(t *testing
 	for _, a := range Answers(noon, DefaultSettings(), carried, given) {
 		got = append(got, a.UID)
 	}
-	assert.Equal(t, []string{"b", "went", "new"}, got)
+	assert.Equal(t, []string{"went", "new", "b"}, got)
+}
+
+// The note is written before the API server is asked, so that a leader that is
+// killed before it has answered leaves a pod that counts.
+func TestANoteThatAPodMayGoCountsUntilTheAPIServerHasSaidThatItStays(t *testing.T) {
+	note := accepted("p1", "o", time.Minute)
+	note.Since = metav1.MicroTime{}
+	said := func(r lease.Result, code Code) lease.Answer {
+		return lease.Answer{UID: "p1", Since: lease.Micro(noon), Result: r, Code: string(code), At: lease.Micro(noon)}
+	}
+	assert.False(t, answered(request("p1"), []lease.Answer{note}), "it answers nobody")
+	again, old := note, accepted("p1", "o", 11*time.Minute)
+	again.At, old.Since = lease.Micro(noon), metav1.MicroTime{}
+	for what, row := range map[string]struct {
+		carried, given []lease.Answer
+		want           []lease.Answer
+	}{
+		"nobody knows":                 {carried: []lease.Answer{note}, want: []lease.Answer{note}},
+		"it is tried again":            {carried: []lease.Answer{note}, given: []lease.Answer{again}, want: []lease.Answer{again}},
+		"long ago":                     {carried: []lease.Answer{old}, want: []lease.Answer{}},
+		"it went":                      {carried: []lease.Answer{note}, given: []lease.Answer{again, accepted("p1", "o", 0)}, want: []lease.Answer{accepted("p1", "o", 0)}},
+		"a disruption budget forbids":  {carried: []lease.Answer{note}, given: []lease.Answer{said(lease.Blocked, "")}, want: []lease.Answer{said(lease.Blocked, "")}},
+		"the API server refuses":       {carried: []lease.Answer{note}, given: []lease.Answer{said(lease.Refused, "")}, want: []lease.Answer{said(lease.Refused, "")}},
+		"it is gone, by us perhaps":    {carried: []lease.Answer{note}, given: []lease.Answer{said(lease.Gone, CodeGone)}, want: []lease.Answer{note, said(lease.Gone, CodeGone)}},
+		"a budget is against it since": {carried: []lease.Answer{note}, given: []lease.Answer{said(lease.Refused, CodeCluster)}, want: []lease.Answer{note, said(lease.Refused, CodeCluster)}},
+		"it was asked for before":      {carried: []lease.Answer{said(lease.Blocked, "")}, given: []lease.Answer{note}, want: []lease.Answer{said(lease.Blocked, ""), note}},
+		"another pod's":                {carried: []lease.Answer{note}, given: []lease.Answer{accepted("p2", "o", 0)}, want: []lease.Answer{note, accepted("p2", "o", 0)}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := lease.Carried{Requests: []lease.Request{request("p1")}, Answers: row.carried}
+			got := Answers(noon, DefaultSettings(), c, row.given)
+			assert.Equal(t, row.want, got)
+			c.Answers = got
+			assert.Equal(t, got, Answers(noon, DefaultSettings(), c, row.given), "what is written once is not written again")
+		})
+	}
 }
 
 // slowly is the budgets by the book: the longest list of those who could go,
@@ -286,7 +322,13 @@ func FuzzNoHistoryOfRequestsPassesTheBudgets(f *testing.F) {
 				continue
 			}
 			all = append(all, w)
-			leases = Answers(now, s, lease.Carried{Answers: leases}, []lease.Answer{{UID: w.UID, Owner: w.Owner, Result: lease.Accepted, At: lease.Micro(now)}})
+			note := lease.Answer{UID: w.UID, Owner: w.Owner, Result: lease.Accepted, At: lease.Micro(now)}
+			leases = Answers(now, s, lease.Carried{Answers: leases}, []lease.Answer{note})
+			if b%3 == 0 {
+				continue // the leader was killed before it has answered
+			}
+			note.Since = lease.Micro(now)
+			leases = Answers(now, s, lease.Carried{Answers: leases}, []lease.Answer{note})
 		}
 	})
 }

@@ -59,7 +59,8 @@ type Request struct {
 // Answer is what became of a Request.
 type Answer struct {
 	UID string `json:"uid"`
-	// Since of the Request: a pod may be asked for again.
+	// Since of the Request: a pod may be asked for again. Zero: it answers none,
+	// and notes that the pod may go; it is written before the API server is asked.
 	Since metav1.MicroTime `json:"since"`
 	// Owner of the pod where it was accepted: whoever leads next counts by it
 	// who went.
