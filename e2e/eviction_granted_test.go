@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"errors"
+	"fmt"
+	"html"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ func TestWithoutTheRightToEvict(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"a pod goes through the controller":                        aPodGoesThroughTheController,
 		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,
+		"a zone that is tainted waits":                             aZoneThatIsTaintedWaits,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -145,4 +148,34 @@ func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
 	b.leads()
 	w.noEvictionFor(3 * time.Second)
 	assert.NoError(t, w.unharmed(other))
+}
+
+// The two other nodes of the zone are simulated, and tainted.
+func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
+	w, b := governed(t, c)
+	w.deploy("presser", 150, nil)
+	presser := w.running("presser")
+	for i := range 2 {
+		b.add(fmt.Sprintf("n%d-%s", i, w.node))
+		b.taint(b.names[i])
+	}
+	b.beat(b.names...)
+	controller := b.leads()
+	w.start()
+	w.seen(presser, 140)
+	w.press(true)
+	w.decided("the brake holds", func(d evict.Decision) bool { return d.Code == evict.CodeBrake })
+	const why = `the controller: 3 of 3 nodes of zone "zone-a" are tainted, 1 may be`
+	assert.Contains(t, w.decisions()[0].Reason, why)
+	w.explained(presser.Name, why)
+	assert.Contains(t, w.agent.mustGet("/"), html.EscapeString(why))
+	assert.NotEqual(t, "0", metric(w.agent, `plimsoll_evictions_total{plugin="memory-stall",result="brake"}`))
+	assert.NotEqual(t, "0", metric(controller, `plimsoll_fleet_refusals_total{reason="zone"}`))
+	assert.NoError(t, w.unharmed(presser))
+	for _, name := range b.names {
+		_, err := b.tainter(name).Apply(t.Context(), nil, nil)
+		require.NoError(t, err)
+	}
+	eventually(t, "it goes when the zone has room", func() error { return w.gone(presser) })
+	w.calm()
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -205,7 +207,43 @@ func theClustersBudgetLetsOneGoInASmallCluster(t *testing.T, c *cluster.Cluster)
 	})
 }
 
-func aBrownoutOfSharedStorageEvictsNobody(t *testing.T, c *cluster.Cluster) {
+// aZoneIsTainted has six of the fifty nodes of one zone tainted, and five of the
+// other's.
+func aZoneIsTainted(b *beats, a *agent, namespace string) {
+	b.t.Helper()
+	here, there := b.names[:50], b.names[50:]
+	for _, name := range there {
+		b.label(name, corev1.LabelTopologyZone, "zone-b")
+	}
+	for _, name := range append(there[:5:5], here[:6]...) {
+		b.taint(name)
+	}
+	eventually(b.t, "the taints are seen", func() error {
+		return wanted(fmt.Sprint(shown(a).Budget.Zones), "map[zone-a:{50 6} zone-b:{50 5}]")
+	})
+	left, right := b.deploy(namespace, "left", here[0])[0], b.deploy(namespace, "right", there[0])[0]
+	refused := b.answers(here[0], b.ask(here[0], left))[0]
+	const why = `6 of 50 nodes of zone "zone-a" are tainted, 5 may be`
+	require.Equal(b.t, lease.Refused, refused.Result)
+	require.Equal(b.t, "zone "+why, refused.Code+" "+refused.Reason)
+	granted := b.answers(there[0], b.ask(there[0], right))[0]
+	require.Equal(b.t, lease.Accepted, granted.Result, granted.Reason)
+	assert.True(b.t, b.there(left))
+	assert.False(b.t, b.there(right))
+	assert.Equal(b.t, "1", metric(a, `plimsoll_fleet_refusals_total{reason="zone"}`))
+	assert.Equal(b.t, []string{why}, shown(a).Budget.Full)
+	assert.Contains(b.t, a.mustGet("/"), "Nothing is granted in a zone: "+html.EscapeString(why))
+	assert.Contains(b.t, a.stderr.String(), strconv.Quote(why))
+
+	_, err := b.tainter(here[0]).Apply(b.t.Context(), nil, nil)
+	require.NoError(b.t, err)
+	eventually(b.t, "with one less it is granted", func() error {
+		return wanted(b.answers(here[0], b.ask(here[0], left))[0].Result, lease.Accepted)
+	})
+	assert.False(b.t, b.there(left))
+}
+
+func aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody(t *testing.T, c *cluster.Cluster) {
 	const n, apps = 100, 10
 	b := newBeats(t, c, n, "share: 1, perOwner: 1s")
 	namespace := b.c.Namespace(t)
@@ -215,6 +253,7 @@ func aBrownoutOfSharedStorageEvictsNobody(t *testing.T, c *cluster.Cluster) {
 	}
 	b.beat(b.names...)
 	a := b.leads()
+	aZoneIsTainted(b, a, namespace)
 	report := func(some []string, r lease.NodeReport) {
 		text, err := json.Marshal(r)
 		require.NoError(t, err)
@@ -249,7 +288,7 @@ func aBrownoutOfSharedStorageEvictsNobody(t *testing.T, c *cluster.Cluster) {
 		return wanted(metric(a, `plimsoll_fleet_refusals_total{reason="common"}`), fmt.Sprint(1+n-1))
 	})
 	t.Logf("%d requests are refused within %s", n-1, time.Since(start).Round(10*time.Millisecond))
-	assert.Equal(t, "1", metric(a, `plimsoll_fleet_evictions_total{result="evicted"}`))
+	assert.Equal(t, "3", metric(a, `plimsoll_fleet_evictions_total{result="evicted"}`))
 	for _, p := range pods[1:] {
 		require.True(t, b.there(p), p.Name)
 	}

@@ -25,8 +25,8 @@ func TestTheControllerListensToItsAgents(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"the controller grants what it may and says why not":                           theControllerGrantsWhatItMayAndSaysWhyNot,
 		"the clusters budget lets one go in a small cluster":                           theClustersBudgetLetsOneGoInASmallCluster,
+		"a tainted zone grants no more and a brownout evicts nobody":                   aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody,
 		"a controller that is killed evicts no second pod":                             aControllerThatIsKilledEvictsNoSecondPod,
-		"a brownout of shared storage evicts nobody":                                   aBrownoutOfSharedStorageEvictsNobody,
 		"the conditions of a silent agent become unknown and come back":                theConditionsOfASilentAgentBecomeUnknownAndComeBack,
 		"the taints of a silent agent go later and not while its kubelet is not ready": theTaintsOfASilentAgentGoLaterAndNotWhileItsKubeletIsNotReady,
 		"when most agents fall silent nothing is marked and it says so":                whenMostAgentsFallSilentNothingIsMarkedAndItSaysSo,

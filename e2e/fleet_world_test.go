@@ -86,6 +86,13 @@ func (b *beats) taint(name string) {
 	require.NoError(b.t, err)
 }
 
+func (b *beats) label(node, key, value string) {
+	b.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+	_, err := b.c.Client.CoreV1().Nodes().Patch(b.t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(b.t, err)
+}
+
 // gone: the garbage collector was first.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {

@@ -137,6 +137,27 @@ func (g *Grounds) common(pressed map[string]int) []string {
 	return list
 }
 
+// Full are the zones of which too many nodes are tainted, each with the numbers,
+// in order: nothing is granted there.
+func (g *Grounds) Full() []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(g.Zones)) {
+		if why := g.full(name); why != "" {
+			list = append(list, why)
+		}
+	}
+	return list
+}
+
+func (g *Grounds) full(name string) string {
+	zone := g.Zones[name]
+	most := max(1, int(g.Settings.Evictions.ZoneTainted*float64(zone.Nodes)))
+	if zone.Tainted <= most {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d nodes of zone %q are tainted, %d may be", zone.Tainted, zone.Nodes, name, most)
+}
+
 // Limit is how many pods may go in each period.
 func (g *Grounds) Limit() int {
 	return max(1, int(g.Settings.Evictions.Share*float64(g.Pods)))
@@ -173,9 +194,8 @@ func (g *Grounds) Refuse(a Ask) (Code, string) {
 	case slices.Contains(g.CommonPlugins(), a.Plugin):
 		return CodeCommon, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: that has a common cause, which no eviction ends", g.Plugins[a.Plugin], g.Agents, a.Plugin)
 	}
-	zone := g.Zones[a.zone()]
-	if most := max(1, int(e.ZoneTainted*float64(zone.Nodes))); zone.Tainted > most {
-		return CodeZone, fmt.Sprintf("%d of %d nodes of zone %q are tainted, %d may be", zone.Tainted, zone.Nodes, a.zone(), most)
+	if why := g.full(a.zone()); why != "" {
+		return CodeZone, why
 	}
 	if spent := g.within(e.Per, func(w Went) bool { return w.UID != a.UID }); len(spent) >= g.Limit() {
 		return CodeCluster, fmt.Sprintf("%d of the cluster's %d pods may go in %s, and %d did: the next one in %s",

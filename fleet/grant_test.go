@@ -129,6 +129,12 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 	}
 }
 
+func TestAZoneOfWhichTooManyNodesAreTaintedIsNamed(t *testing.T) {
+	g := calm(tainted(100, 11), func(g *Grounds) { g.Zones["b"], g.Zones["c"] = Zone{Nodes: 3, Tainted: 2}, Zone{Nodes: 3, Tainted: 1} })
+	assert.Equal(t, []string{`11 of 100 nodes of zone "a" are tainted, 10 may be`, `2 of 3 nodes of zone "b" are tainted, 1 may be`}, g.Full())
+	assert.Empty(t, calm().Full())
+}
+
 func TestWhyAPodDoesNotGo(t *testing.T) {
 	for what, row := range map[string]struct {
 		grounds *Grounds

@@ -63,6 +63,8 @@ type Budget struct {
 	PressedNodes map[string]int  `json:"pressedNodes"`
 	PluginNodes  map[string]int  `json:"pluginNodes"`
 	Zones        map[string]Zone `json:"zones"`
+	// Full are the zones where nothing is granted, each in a sentence.
+	Full []string `json:"full,omitempty"`
 }
 
 // Answered is one request and what became of it.
@@ -105,7 +107,7 @@ func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
 		Budget: Budget{
 			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
 			Common: append([]string{}, g.Common()...), CommonPlugins: append([]string{}, g.CommonPlugins()...),
-			PressedNodes: g.Pressed, PluginNodes: g.Plugins, Zones: g.Zones,
+			PressedNodes: g.Pressed, PluginNodes: g.Plugins, Zones: g.Zones, Full: g.Full(),
 		},
 	}
 	for i := range j.Agents {

@@ -57,9 +57,11 @@ func TestThePageSaysThatItIsBlindAndThatTheBrakeHolds(t *testing.T) {
 	assert.Contains(t, page, "60 of 100 agents are not heard")
 	assert.Contains(t, page, "pressure on disk that it has a common cause")
 	assert.NotContains(t, page, "say plugins")
-	s.Fleet.Budget.CommonPlugins = []string{"files"}
+	assert.NotContains(t, page, "in a zone")
+	s.Fleet.Budget.CommonPlugins, s.Fleet.Budget.Full = []string{"files"}, []string{`6 of 50 nodes of zone "a" are tainted, 5 may be`}
 	_, page = fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
 	assert.Contains(t, page, "Nothing is granted that these ask for: files")
+	assert.Contains(t, page, "Nothing is granted in a zone: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
 	status, why := fetched(t, served(t, ControllerState{Leader: "b_2"}, "127.0.0.1:0", Exposure{}, nil)+"/api/v1/fleet")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, why, "the leader is b_2")
