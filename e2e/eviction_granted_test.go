@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,11 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // The controller looks at the whole cluster, so it has one to itself.
@@ -26,6 +31,7 @@ func TestWithoutTheRightToEvict(t *testing.T) {
 		"a pod goes through the controller":                        aPodGoesThroughTheController,
 		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,
 		"a zone that is tainted waits":                             aZoneThatIsTaintedWaits,
+		"the controller is away":                                   theControllerIsAway,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -178,4 +184,121 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	}
 	eventually(t, "it goes when the zone has room", func() error { return w.gone(presser) })
 	w.calm()
+}
+
+// theControllerIsAway for three agents that may do without it, as far as rights
+// and rules let them.
+func theControllerIsAway(t *testing.T, c *cluster.Cluster) {
+	newBeats(t, c, 0, "").leads().end(sigkill)
+	for name, row := range map[string]struct {
+		right bool
+		test  func(w *world, one, two corev1.Pod)
+	}{
+		"memory at hard takes one and no other": {right: true, test: oneGoesAloneAndNoOther},
+		"another scope waits":                   {right: true, test: anotherScopeWaits},
+		"without the right nobody goes":         {test: withoutTheRightNobodyGoesAlone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := governed(t, c)
+			w.more += ", viaFallback: true, viaFallbackAfter: 5s"
+			w.configure()
+			if row.right {
+				w.mayEvictHere()
+			}
+			w.deploy("one", 150, nil)
+			w.deploy("two", 150, nil)
+			one, two := w.running("one"), w.running("two")
+			t.Parallel()
+			w.start()
+			w.rested(10 * time.Minute)
+			w.seen(one, 140)
+			w.seen(two, 140)
+			row.test(w, one, two)
+		})
+	}
+}
+
+// mayEvictHere gives the agents the right in the namespace of this test.
+func (w *world) mayEvictHere() {
+	w.t.Helper()
+	_, err := w.c.Client.RbacV1().RoleBindings(w.namespace).Create(w.t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "evict"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "plimsoll-agent-evict"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "plimsoll-system", Name: "plimsoll-agent"}},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+}
+
+// rested restarts the agent as if so much time had passed for the bucket of
+// those that go alone, which is empty at first.
+func (w *world) rested(d time.Duration) {
+	w.t.Helper()
+	kept := state.File[evict.Memory]{Path: filepath.Join(w.state, "evict.json"), Version: evict.MemoryVersion}
+	eventually(w.t, "its memory is kept", func() error {
+		m, err := kept.Load()
+		if err == nil && m.Budgets.Boot == "" {
+			err = errors.New("no budgets yet")
+		}
+		return err
+	})
+	require.Equal(w.t, -1, w.agent.end(sigkill))
+	m, err := kept.Load()
+	require.NoError(w.t, err)
+	m.Budgets.Alone -= d
+	require.NoError(w.t, kept.Save(m))
+	w.start()
+}
+
+// unanswered waits until a pod was asked for in vain for so long.
+func (w *world) unanswered(d time.Duration, pod corev1.Pod) evict.Decision {
+	w.t.Helper()
+	return w.decided("nobody answers", func(is evict.Decision) bool {
+		words := regexp.MustCompile(`/(\S+) is evicted: the controller has not answered for (\S+)`).FindStringSubmatch(is.Reason)
+		if words == nil || words[1] != pod.Name {
+			return false
+		}
+		since, err := time.ParseDuration(words[2])
+		return err == nil && since >= d
+	})
+}
+
+func oneGoesAloneAndNoOther(w *world, one, two corev1.Pod) {
+	pressed := time.Now()
+	w.press(true)
+	d := w.decided("one goes", isEvicted)
+	going, _ := d.Going()
+	w.t.Logf("evicted without the controller %s after the shortage began", going.Answers[0].Time.Sub(pressed).Round(time.Millisecond))
+	assert.GreaterOrEqual(w.t, going.Answers[0].Time.Sub(pressed), 5*time.Second)
+	assert.Equal(w.t, evict.Answer{Time: going.Answers[0].Time, Outcome: evict.Evicted, Code: 201}, going.Answers[0])
+	chosen, other := one, two
+	if going.Pod.Name == two.Name {
+		chosen, other = two, one
+	}
+	eventually(w.t, "it is gone", func() error { return w.gone(chosen) })
+	w.unanswered(8*time.Second, other)
+	assert.NoError(w.t, w.unharmed(other), "%v", w.words())
+}
+
+func anotherScopeWaits(w *world, one, _ corev1.Pod) {
+	w.serve(w.withPlugins(), "honest", &scripted{level: kit.Hard, names: only(one.Name)})
+	require.Equal(w.t, -1, w.agent.end(sigkill))
+	w.start()
+	w.unanswered(8*time.Second, one)
+	assert.NoError(w.t, w.unharmed(one), "%v", w.words())
+}
+
+func withoutTheRightNobodyGoesAlone(w *world, one, two corev1.Pod) {
+	w.press(true)
+	d := w.decided("the right is missing", func(d evict.Decision) bool { return len(d.Candidates) > 0 && d.Candidates[0].Code == evict.CodeRefused })
+	const why = `cannot create resource "pods/eviction"`
+	assert.Contains(w.t, d.Candidates[0].Because, why)
+	w.explained(d.Candidates[0].Pod.Name, why)
+	other := two
+	if d.Candidates[0].Pod.Name == two.Name {
+		other = one
+	}
+	w.unanswered(8*time.Second, other)
+	for _, p := range []corev1.Pod{one, two} {
+		assert.NoError(w.t, w.unharmed(p), "%v", w.words())
+	}
 }

@@ -23,7 +23,8 @@ type Config struct {
 	MaxGrace   time.Duration `yaml:"maxGrace" why:"The longest that an evicted pod gets to end by itself; a pod that asks for less gets what it asks for."`
 	Via        string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which grants under the budgets of the whole cluster what the agent's Lease asks for. Then a stolen token evicts nobody elsewhere, and without a controller nobody goes."`
 	// ViaFallback matters with Via controller alone.
-	ViaFallback bool `yaml:"viaFallback" why:"Whether the agent itself evicts for memory at hard when the controller has not answered for 30 s: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
+	ViaFallback      bool          `yaml:"viaFallback" why:"Whether the agent itself evicts for memory at hard when the controller does not answer: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
+	ViaFallbackAfter time.Duration `yaml:"viaFallbackAfter" why:"How long the controller must have left a request without an answer before that: twice what a new leader takes (its election.duration)."`
 	// Limits hold beside what a round finds needed.
 	Limits        Limits        `yaml:"limits" why:"How many evictions there may be, whatever presses."`
 	DryRunPlugins []string      `yaml:"dryRunPlugins" unit:"names" why:"Whose verdicts are decided as a dry run beside those that count: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
@@ -48,7 +49,7 @@ const (
 // DefaultConfig is that of a fresh install: it observes.
 func DefaultConfig() Config {
 	return Config{
-		Enabled: true, DryRun: true, Via: ViaDirect, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
+		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
 		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportFirst: 10 * time.Minute, MaxAge: 15 * time.Second,
 		ReliefWait: 10 * time.Second, Late: 30 * time.Second, KubeletTurn: time.Minute, Taints: Flapping{Minimum: 5 * time.Minute, Maximum: time.Hour},
 		MaxGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(),

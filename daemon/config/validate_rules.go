@@ -26,6 +26,7 @@ func (a Agent) validateEviction(p *problems) {
 	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
 	p.must(e.Via != evict.ViaController || a.Lease.Enabled,
 		"the controller is asked by the agent's Lease: want lease.enabled: true", "eviction.via", "lease.enabled")
+	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, evict.DefaultEvictTimeout, maxDuration) // so long a round waits
 	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
 	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
 	within(p, "eviction.late", e.Late, 0, maxDuration)
