@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/top"
@@ -128,6 +129,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var level slog.LevelVar
 	log := logger(stderr, file.Current().Log, &level)
 	file.Logger = log
+	klog.SetSlogLogger(log) // what client-go says is a part of our log
 	a, err := NewAgent(file, log, f.config)
 	if err == nil && !file.Current().Kubernetes.Standalone {
 		err = a.Join()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 )
@@ -74,6 +75,7 @@ func (f *controllerFlags) run(ctx context.Context, stderr io.Writer) error {
 	var level slog.LevelVar
 	log := logger(stderr, file.Current().Log, &level)
 	file.Logger = log
+	klog.SetSlogLogger(log) // what client-go says is a part of our log
 	c, err := NewController(file, log)
 	switch {
 	case errors.Is(err, errNoCluster):
