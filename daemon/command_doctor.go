@@ -42,6 +42,7 @@ func doctorCommand() *cobra.Command {
 	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the agent would reach the API server (default: as a pod does)")
 	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
 	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` that the agent would listen on; may be repeated")
+	c.Flags().StringVar(&f.web, "web.config.file", "", "`FILE` with TLS, client certificates and passwords that the agent would read")
 	c.Flags().StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
 	f.common(c)
 	outputFlag(c, &output)
@@ -65,6 +66,7 @@ func (f *agentFlags) patient() doctor.Patient {
 	p.Triggers = triggerSettings(&c)
 	p.Filesystems, p.Network = c.Filesystems, c.Network
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
+	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
 	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, pluginDirs(&c)
 	p.Evicts = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
 	if c.Kubernetes.Standalone {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -72,9 +73,23 @@ func statusWith(t *testing.T, url, token string) int {
 func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
-	may, mayNot := scrapers(t, c)
+	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+	examined := func(agentsFile string, lines ...string) {
+		eventually(t, "doctor says so", func() error {
+			_, out, errs := run(t, "doctor", "--config", configFile(t, "web: {tokenReview: true}\neviction: {via: controller}\n"), "--kubeconfig", agentsFile)
+			for _, line := range lines {
+				if !regexp.MustCompile(line).MatchString(out) {
+					return fmt.Errorf("no %s in\n%s%s", line, out, errs)
+				}
+			}
+			return nil
+		})
+	}
 	agentsFile, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
 	require.NoError(t, err)
+	examined(agentsFile, `FAIL +rights +2 of \d+ missing: create tokenreviews\.authentication\.k8s\.io, create subjectaccessreviews\.authorization\.k8s\.io \(apply .*deploy/rbac-metrics\.yaml\)`)
+	may, mayNot := scrapers(t, c)
+	examined(agentsFile, `PASS +web configuration +none, but tokens of the cluster`, `PASS +rights +all `)
 	controllersFile, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
 	require.NoError(t, err)
 	ofAgent := prepareAgent(t, "--config", configFile(t, "web: {tokenReview: true}\n"), "--kubeconfig", agentsFile, "--node", "nobody",

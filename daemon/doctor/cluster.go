@@ -140,8 +140,8 @@ func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 	return Row{Pass, check, fmt.Sprintf("all %d that the agent uses", len(needed))}
 }
 
-// neededRights are those of the roles in deploy/rbac.yaml, what evicts, and what
-// keeps the Lease of a Node.
+// neededRights are those of the roles in deploy/rbac.yaml, what evicts, what
+// keeps the Lease of a Node, and what asks about tokens (system:auth-delegator).
 func (p Patient) neededRights() ([]right, error) {
 	manifests := [][]byte{deploy.RBAC}
 	if p.Evicts {
@@ -158,6 +158,10 @@ func (p Patient) neededRights() ([]right, error) {
 		}
 		all = append(all, list...)
 	}
+	if p.TokenReview {
+		all = append(all, right{"", "create", "authentication.k8s.io", "tokenreviews", ""},
+			right{"", "create", "authorization.k8s.io", "subjectaccessreviews", ""})
+	}
 	return all, nil
 }
 
@@ -169,6 +173,9 @@ func (p Patient) manifests() string {
 	}
 	if p.NodeLease != nil {
 		list += ", deploy/rbac-lease-node.yaml"
+	}
+	if p.TokenReview {
+		list += ", deploy/rbac-metrics.yaml"
 	}
 	return list
 }

@@ -56,6 +56,10 @@ type Patient struct {
 	// Socket and Addresses that the agent would open.
 	Socket    string
 	Addresses []string
+	// WebConfig is the file that says who may ask there, empty where there is
+	// none; TokenReview whether tokens of the cluster do.
+	WebConfig   string
+	TokenReview bool
 	// PluginDirs are where outer plugins are looked for.
 	PluginDirs []string
 	// StateDir is where it would keep what must outlive a restart.
@@ -86,6 +90,7 @@ func (p Patient) Examine(ctx context.Context) []Row {
 	for _, a := range p.Addresses {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
+	rows = append(rows, p.webConfig(time.Now())...)
 	rows = append(rows, p.state())
 	rows = append(rows, p.plugins()...)
 	return append(rows, p.cluster(ctx)...)

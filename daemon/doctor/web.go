@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
+)
+
+// webConfig examines what says who may ask over HTTP, as a server does that
+// starts. Whether the agent may ask about tokens is a question of its rights.
+func (p Patient) webConfig(now time.Time) []Row {
+	const check = "web configuration"
+	switch {
+	case p.TokenReview && p.Cluster == nil && p.NoCluster == nil:
+		return []Row{{Fail, check, "web.tokenReview: without a cluster there is no API server to ask, and the agent does not start"}}
+	case p.WebConfig == "" && !p.TokenReview:
+		return []Row{{Pass, check, "none: nobody is asked who they are"}}
+	case p.WebConfig == "":
+		return []Row{{Pass, check, "none, but tokens of the cluster"}}
+	}
+	f, err := guard.Examine(p.WebConfig)
+	if err != nil {
+		return []Row{{Fail, check, oneLine(err) + ": an agent that starts ends, one that runs lets nobody in"}}
+	}
+	rows := []Row{{Pass, check, p.WebConfig + ": " + strings.Join(p.asked(f), ", ")}}
+	if loose := loosely(f); len(loose) > 0 {
+		rows[0] = Row{Warn, check, strings.Join(loose, "; ")}
+	}
+	if f.Certificate != nil {
+		rows = append(rows, lifeRow(f.Certificate.NotBefore, f.Certificate.NotAfter, now))
+	}
+	return rows
+}
+
+// asked is what clients show to get in.
+func (p Patient) asked(f guard.Facts) []string {
+	var list []string
+	if f.Certificate != nil {
+		list = append(list, "TLS")
+	}
+	if f.Clients != "" {
+		list = append(list, f.Clients)
+	}
+	if f.Users > 0 {
+		list = append(list, counted(fmt.Sprint(f.Users), "password"))
+	}
+	if p.TokenReview {
+		list = append(list, "tokens of the cluster")
+	}
+	if len(list) == 0 {
+		list = append(list, "nobody is asked who they are")
+	}
+	return list
+}
+
+// loosely kept files: secrets that everybody may read, and what others than the
+// owner may change.
+func loosely(f guard.Facts) []string {
+	var list []string
+	for _, file := range f.Files {
+		info, err := os.Stat(file)
+		if err != nil {
+			continue // it was read a moment ago
+		}
+		mode := info.Mode().Perm()
+		if mode&0o004 != 0 && slices.Contains(f.Secrets, file) {
+			list = append(list, fmt.Sprintf("everybody may read the secrets in %s (%s): chmod o-r", file, mode))
+		}
+		if mode&0o022 != 0 {
+			list = append(list, fmt.Sprintf("%s may be written by others than its owner (%s): chmod go-w", file, mode))
+		}
+	}
+	return list
+}
+
+// lateRenewal is the part of a certificate's life that is left when whoever
+// renews it should have done so: most do with a third left.
+const lateRenewal = 10
+
+func lifeRow(from, until, now time.Time) Row {
+	const check = "web certificate"
+	when := until.UTC().Format(time.RFC3339)
+	switch {
+	case now.After(until):
+		return Row{Fail, check, "expired at " + when + ": no client takes it; a new one is served on the next connection"}
+	case now.Before(from):
+		return Row{Fail, check, "good only from " + from.UTC().Format(time.RFC3339) + ": no client takes it; is this host's clock right?"}
+	case until.Sub(now) < until.Sub(from)/lateRenewal:
+		return Row{Warn, check, "expires at " + when + ", in " + until.Sub(now).Round(time.Second).String() + ": who renews it?"}
+	}
+	return Row{Pass, check, "good until " + when}
+}

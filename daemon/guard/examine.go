@@ -1,0 +1,83 @@
+package guard
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/exporter-toolkit/web"
+	"go.yaml.in/yaml/v3"
+)
+
+// Facts of a web configuration, for whoever examines it.
+type Facts struct {
+	// Certificate that clients get now; nil: no TLS.
+	Certificate *x509.Certificate
+	// Clients is how certificates are asked for, in the file's words; empty: they
+	// are not.
+	Clients string
+	// Users who have a password.
+	Users int
+	// Files that it consists of, and those of them with a private key or hashes of
+	// passwords.
+	Files, Secrets []string
+}
+
+// Examine reads a web configuration as a server does that starts, and fails as
+// that would, and where no client could ever get in.
+func Examine(file string) (Facts, error) {
+	srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
+	if _, err := (&Guard{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(srv); err != nil {
+		return Facts{}, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Facts{}, err
+	}
+	var c web.Config
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		return Facts{}, err
+	}
+	c.TLSConfig.SetDirectory(filepath.Dir(file))
+	f := Facts{Clients: c.TLSConfig.ClientAuth, Users: len(c.Users), Files: []string{file}}
+	if f.Users > 0 || c.TLSConfig.TLSKey != "" {
+		f.Secrets = append(f.Secrets, file)
+	}
+	if c.TLSConfig.IsEnabled() {
+		err = f.examineTLS(&c.TLSConfig)
+	}
+	if err != nil {
+		return Facts{}, fmt.Errorf("web configuration %s: %w", file, err)
+	}
+	return f, nil
+}
+
+func (f *Facts) examineTLS(c *web.TLSConfig) error {
+	served, err := web.ConfigToTLSConfig(c)
+	if err != nil {
+		return err
+	}
+	certificate, err := served.GetCertificate(nil)
+	if err != nil {
+		return err
+	}
+	f.Certificate = certificate.Leaf
+	for _, file := range []string{c.TLSCertPath, c.TLSKeyPath, c.ClientCAs} {
+		if file != "" {
+			f.Files = append(f.Files, file)
+		}
+	}
+	if c.TLSKeyPath != "" {
+		f.Secrets = append(f.Secrets, c.TLSKeyPath)
+	}
+	// The toolkit takes a file in which there is none.
+	if served.ClientCAs != nil && served.ClientCAs.Equal(x509.NewCertPool()) {
+		return errors.New("client_ca has no certificate in it, so none of a client's is good")
+	}
+	return nil
+}
