@@ -13,14 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
@@ -57,27 +55,16 @@ func (w *world) all() map[string]schema.GroupVersionResource {
 	return chart.All(w.t, w.c.Admin)
 }
 
-// strictly sends every object as the chart has it, for nothing to be written: the
-// API server refuses what it does not know.
-func (w *world) strictly(list []*unstructured.Unstructured) {
+// refused says why the API server does not take an object that is there already,
+// for nothing to be written: it refuses what it does not know.
+func (w *world) refused(o *unstructured.Unstructured, there map[string]schema.GroupVersionResource) error {
 	w.t.Helper()
-	kinds, err := restmapper.GetAPIGroupResources(w.c.Client.Discovery())
+	body, err := json.Marshal(o)
 	require.NoError(w.t, err)
-	mapper := restmapper.NewDiscoveryRESTMapper(kinds)
-	for _, o := range list {
-		kind := o.GroupVersionKind()
-		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		require.NoError(w.t, err)
-		body, err := json.Marshal(o)
-		require.NoError(w.t, err)
-		of := dynamic.ResourceInterface(w.client.Resource(mapping.Resource))
-		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-			of = w.client.Resource(mapping.Resource).Namespace(o.GetNamespace())
-		}
-		_, err = of.Patch(w.t.Context(), o.GetName(), types.MergePatchType, body,
-			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
-		assert.NoError(w.t, err, chart.NameOf(o))
-	}
+	of := there[chart.NameOf(o)].GroupResource().WithVersion(o.GroupVersionKind().Version)
+	_, err = w.client.Resource(of).Namespace(o.GetNamespace()).Patch(w.t.Context(), o.GetName(), types.MergePatchType, body,
+		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+	return err
 }
 
 // pod of ours that has a node and is not about to end; it is made soon. Whether
