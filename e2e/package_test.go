@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -116,30 +117,64 @@ func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
 func TestAPackageComesAndGoesWithoutATrace(t *testing.T) {
 	h := startHost(t)
 	before := h.files()
+	h.lives(func(version string) { h.run("dpkg -i /share/plimsoll_" + version + "_*.deb") })
+	h.run("sh /var/lib/dpkg/info/plimsoll.postinst configure 1.1.0") // once more is no harm
 
-	h.install()
-	assert.Equal(t, "disabled inactive", h.property("UnitFileState")+" "+h.property("ActiveState"), "nothing starts by surprise")
-	h.run("plimsoll config check /etc/plimsoll/agent.yaml && plimsoll config check /etc/plimsoll/controller.yaml && getent group plimsoll && test -s /usr/share/man/man1/plimsoll.1.gz")
-
-	h.run("systemctl enable --now plimsoll-agent")
-	h.run("echo 'tick: 2s' >>/etc/plimsoll/agent.yaml")
-	pid := h.property("MainPID")
-	h.run("dpkg -i /share/plimsoll_1.1.0_*.deb")
-	assert.Equal(t, "enabled active", h.property("UnitFileState")+" "+h.property("ActiveState"))
-	assert.NotEqual(t, pid, h.property("MainPID"), "the new program runs")
-	assert.Contains(t, h.run("cat /etc/plimsoll/agent.yaml"), "tick: 2s", "what was configured is kept")
-	h.run("sh /var/lib/dpkg/info/plimsoll.postinst configure 1.1.0")                    // once more is no harm
-	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb && dpkg -i /share/plimsoll_1.1.0_*.deb") // back, and on again
-	assert.Contains(t, h.run("cat /etc/plimsoll/agent.yaml"), "tick: 2s", "what was configured is kept")
-
-	h.run("HOME=/tmp setpriv --reuid nobody --regid nogroup --groups plimsoll plimsoll top --once --api.socket /run/plimsoll/plimsoll.sock") // who belongs to the group
 	said := h.run("dpkg -r plimsoll 2>&1")
 	assert.NotContains(t, said, "may stay", "what ran standalone has put nothing anywhere")
 	assert.Equal(t, "inactive", h.property("ActiveState"))
 	h.run("test -e /etc/plimsoll/agent.yaml && test -d /var/lib/plimsoll/state") // kept until the purge
 	h.run("dpkg -P plimsoll")
-	assert.Equal(t, before, h.files())
-	assert.Empty(t, h.run("getent passwd plimsoll; getent group plimsoll; systemctl list-units --all --no-legend 'plimsoll*'"))
+	h.isAsIf(before)
+}
+
+// By rpm itself, with a database of its own, whose scripts meet a real systemd;
+// all else is THIS DEBIAN'S: no system of Red Hat's kind can be had here.
+func TestAnRPMComesAndGoesWithoutATrace(t *testing.T) {
+	h := startHost(t)
+	before := h.files()
+	const rpm = "rpm --dbpath /tmp/rpm --force-debian "
+	_, err := h.Run(t.Context(), rpm+"-i /share/plimsoll-1.0.0-*.rpm")
+	require.ErrorContains(t, err, "systemd is needed by plimsoll-1.0.0", "which this database does not know of")
+	h.lives(func(version string) { h.run(rpm + "-U --oldpackage --nodeps /share/plimsoll-" + version + "-*.rpm") })
+	assert.Equal(t, "plimsoll-1.1.0-1.x86_64", h.run(rpm+"-q plimsoll"))
+	assert.Equal(t, "S.5....T.  c /etc/plimsoll/agent.yaml", h.run(rpm+"-V --nodeps plimsoll || true"), "what was configured, and nothing else")
+
+	said := h.run(rpm + "-e plimsoll 2>&1")
+	assert.NotContains(t, said, "may stay", "what ran standalone has put nothing anywhere")
+	assert.Contains(t, h.run("cat /etc/plimsoll/agent.yaml.rpmsave"), "tick: 2s", "what was configured is nobody's to throw away")
+	h.run("rm /etc/plimsoll/agent.yaml.rpmsave && rmdir /etc/plimsoll")
+	h.run("rmdir /usr/share/man/man1") // each system has it but this one, which has no manuals
+	h.isAsIf(before)
+}
+
+// lives from the first install to the last upgrade, with a way back between.
+func (h host) lives(install func(version string)) {
+	h.t.Helper()
+	install("1.0.0")
+	h.asIsCapable()
+	assert.Equal(h.t, "disabled inactive", h.property("UnitFileState")+" "+h.property("ActiveState"), "nothing starts by surprise")
+	h.run("plimsoll config check /etc/plimsoll/agent.yaml && plimsoll config check /etc/plimsoll/controller.yaml && getent group plimsoll && test -s /usr/share/man/man1/plimsoll.1.gz")
+
+	h.run("systemctl enable --now plimsoll-agent")
+	h.run("echo 'tick: 2s' >>/etc/plimsoll/agent.yaml")
+	pid := h.property("MainPID")
+	install("1.1.0")
+	assert.Equal(h.t, "enabled active", h.property("UnitFileState")+" "+h.property("ActiveState"))
+	assert.NotEqual(h.t, pid, h.property("MainPID"), "the new program runs")
+	assert.Contains(h.t, h.run("cat /etc/plimsoll/agent.yaml"), "tick: 2s", "what was configured is kept")
+	install("1.0.0") // back
+	install("1.1.0") // and on again
+	assert.Equal(h.t, "enabled active", h.property("UnitFileState")+" "+h.property("ActiveState"))
+	assert.Contains(h.t, h.run("cat /etc/plimsoll/agent.yaml"), "tick: 2s", "what was configured is kept")
+	h.run("HOME=/tmp setpriv --reuid nobody --regid nogroup --groups plimsoll plimsoll top --once --api.socket /run/plimsoll/plimsoll.sock") // who belongs to the group
+}
+
+// isAsIf nothing of ours had ever been there.
+func (h host) isAsIf(before string) {
+	h.t.Helper()
+	assert.Empty(h.t, cmp.Diff(strings.Split(before, "\n"), strings.Split(h.files(), "\n")))
+	assert.Empty(h.t, h.run("getent passwd plimsoll; getent group plimsoll; systemctl list-units --all --no-legend 'plimsoll*'"))
 }
 
 // files that a system has, but for those of dpkg, the journal and what is made

@@ -63,22 +63,26 @@ func startHost(t *testing.T) host {
 	dir, err := packaged()
 	require.NoError(t, err)
 	h := host{t: t, share: t.TempDir()}
-	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	packages, err := filepath.Glob(filepath.Join(dir, "plimsoll*1.*.*"))
 	require.NoError(t, err)
-	for _, deb := range debs {
-		b, err := os.ReadFile(deb)
-		require.NoError(t, err)
-		write(t, filepath.Join(h.share, filepath.Base(deb)), string(b))
+	for _, file := range packages {
+		require.NoError(t, os.Link(file, filepath.Join(h.share, filepath.Base(file))))
 	}
 	h.Container = container.Start(t, container.Options{Share: h.share})
 	return h
 }
 
-// install the package. A root that has not itself CAP_SYS_RESOURCE, as where
-// these tests run, cannot hand it on.
+// install the package.
 func (h host) install() {
 	h.t.Helper()
 	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb")
+	h.asIsCapable()
+}
+
+// asIsCapable: a root that has not itself CAP_SYS_RESOURCE, as where these tests
+// run, cannot hand it on.
+func (h host) asIsCapable() {
+	h.t.Helper()
 	h.run(`mkdir -p /run/systemd/system/plimsoll-agent.service.d
 		printf '[Service]\nRestartSec=100ms\nAmbientCapabilities=\nAmbientCapabilities=CAP_SYS_PTRACE CAP_DAC_OVERRIDE\n' >/run/systemd/system/plimsoll-agent.service.d/test.conf
 		systemctl daemon-reload`)

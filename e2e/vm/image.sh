@@ -3,7 +3,7 @@
 #
 #   vmlinuz, initrd.gz   Debian's cloud kernel, and busybox with its virtio drivers
 #   root.ext4            Debian of this host's release: systemd, sshd, busybox,
-#                        containerd (which nothing starts)
+#                        rpm, containerd (which nothing starts)
 #   id_ed25519           the key of its root
 #
 # As root, with the apt sources of this Debian host. Needs mmdebstrap e2fsprogs
@@ -12,7 +12,7 @@ set -euo pipefail
 
 out=${1:?image.sh DIR}
 work=$out/work fs=$out/work/fs
-packages=systemd-sysv,systemd,dbus,udev,kmod,mount,util-linux,procps,iproute2,openssh-server,e2fsprogs,busybox-static
+packages=systemd-sysv,systemd,dbus,udev,kmod,mount,util-linux,procps,iproute2,openssh-server,e2fsprogs,busybox-static,rpm
 packages+=,containerd,runc,containernetworking-plugins
 
 say() { echo "machine image, $SECONDS s: $*" >&2; }
