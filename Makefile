@@ -17,8 +17,8 @@ REPORT    = go run ./e2e/testreport -skips e2e/testreport/skips.txt $(if $(filte
 
 # The Debian packages that tests use, beside Go, make and git: a C compiler for
 # the race detector, peers, load, a browser for the status page, a look into our
-# packages, a machine.
-DEPS := gcc libc6-dev prometheus stress-ng chromium rpm \
+# packages, another processor, a machine.
+DEPS := gcc libc6-dev prometheus stress-ng chromium rpm qemu-user \
 	qemu-system-x86 mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client iproute2
 
 .DEFAULT_GOAL := help

@@ -37,8 +37,8 @@ var packaged = sync.OnceValues(func() (dir string, err error) {
 
 // makePackages as a user does. The program is linked once: it says one version,
 // the packages theirs.
-func makePackages(dir, version string) error {
-	c := exec.Command("make", "-C", "..", "package", "PACKAGES="+dir, "VERSION=v1.0.0", "PACKAGE_VERSION="+version)
+func makePackages(dir, version string, more ...string) error {
+	c := exec.Command("make", append([]string{"-C", "..", "package", "PACKAGES=" + dir, "VERSION=v1.0.0", "PACKAGE_VERSION=" + version}, more...)...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "MAKE") { // of the make that runs this test
 			c.Env = append(c.Env, v)

@@ -156,16 +156,22 @@ func unpack(t *testing.T, layout string, layer descriptor, root string) (names [
 	}
 }
 
-// unpacked is the root of a container of this machine's architecture. Its one file
-// is unpacked once, and linked from then on.
+// unpacked is the root of a container of this machine's architecture.
 func unpacked(t *testing.T) string {
 	t.Helper()
+	return unpackedFor(t, runtime.GOARCH)
+}
+
+// unpackedFor an architecture. Its one file is unpacked once, and linked from then
+// on.
+func unpackedFor(t *testing.T, architecture string) string {
+	t.Helper()
 	layout := filepath.Join(image(t), "image")
-	once := filepath.Join(image(t), "root")
+	once := filepath.Join(image(t), "root-"+architecture)
 	if _, err := os.Stat(once); err != nil {
 		_, images := index(t, layout)
-		at := slices.IndexFunc(images, func(i descriptor) bool { return i.Platform.Architecture == runtime.GOARCH })
-		require.GreaterOrEqual(t, at, 0, "no image for %s", runtime.GOARCH)
+		at := slices.IndexFunc(images, func(i descriptor) bool { return i.Platform.Architecture == architecture })
+		require.GreaterOrEqual(t, at, 0, "no image for %s", architecture)
 		var manifest imageManifest
 		blob(t, layout, images[at], &manifest)
 		require.NoError(t, os.Mkdir(once, 0o755))
@@ -181,6 +187,22 @@ func TestTheProgramRunsWithNothingBesideIt(t *testing.T) {
 		t.Skip("needs root: it is run in a root of its own")
 	}
 	out, err := exec.CommandContext(t.Context(), "chroot", unpacked(t), "/plimsoll", "version").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), version)
+}
+
+// On another processor that QEMU emulates. What it does there is shown by that of
+// the package, e2e: TestWhatIsPackagedForARM64RunsThere.
+func TestTheImageForARM64RunsThere(t *testing.T) {
+	command := []string{filepath.Join(unpackedFor(t, "arm64"), "plimsoll"), "version"}
+	if runtime.GOARCH != "arm64" {
+		qemu, err := exec.LookPath("qemu-aarch64")
+		if err != nil {
+			t.Skip("not installed (make deps): qemu-user")
+		}
+		command = append([]string{qemu}, command...)
+	}
+	out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), version)
 }
