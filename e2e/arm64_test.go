@@ -29,6 +29,7 @@ func onARM64(t *testing.T, program string, args ...string) *exec.Cmd {
 }
 
 func TestWhatIsPackagedForARM64RunsThere(t *testing.T) {
+	t.Parallel()
 	onARM64(t, "")
 	dir, root := t.TempDir(), t.TempDir()
 	require.NoError(t, makePackages(dir, "1.0.0", "GOARCH=arm64"))

@@ -71,7 +71,8 @@ func TestWhatClientsShowToGetInIsSaid(t *testing.T) {
 		oneUser:           "1 password",
 		withTLS + oneUser: "TLS, 1 password",
 		"":                "nobody is asked who they are",
-		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: ca.pem, client_auth_type: RequireAndVerifyClientCert}\n": "TLS, RequireAndVerifyClientCert",
+		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, min_version: TLS13, cipher_suites: [TLS_AES_128_GCM_SHA256], curve_preferences: [X25519]}\n": "TLS",
+		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: ca.pem, client_auth_type: RequireAndVerifyClientCert}\n":                     "TLS, RequireAndVerifyClientCert",
 	} {
 		assert.Equal(t, Row{Pass, webCheck, web + ": " + want}, row(t, s.after(time.Hour, config), webCheck))
 	}
