@@ -46,6 +46,7 @@ type StandIn struct {
 	root   string // path of its cgroup, in every hierarchy
 	trees  group
 	client kubernetes.Interface
+	leaves []func(*corev1.Pod) bool
 	log    *slog.Logger
 	file   string      // where log goes; beside it, what the pods' processes say
 	open   []io.Closer // the log, and the claim on mark once root is ours
@@ -62,12 +63,14 @@ type StandIn struct {
 // such as "/plimsoll-e2e-4711", in every hierarchy that counts something, and no
 // other StandIn may have the same. What StandIns of killed processes have left
 // there, or below another root that is not nested, is ended and removed first. It
-// needs root's rights.
-func (c *Cluster) StandIn(ctx context.Context, node, root string) (*StandIn, error) {
+// needs root's rights. The pods that one of leaves is true of are somebody else's
+// to run.
+func (c *Cluster) StandIn(ctx context.Context, node, root string, leaves ...func(*corev1.Pod) bool) (*StandIn, error) {
 	s, err := c.newStandIn(node, root)
 	if err != nil {
 		return nil, fmt.Errorf("StandIn for node %s: %w", node, err)
 	}
+	s.leaves = leaves
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := s.start(ctx); err != nil {

@@ -77,8 +77,7 @@ func (s *StandIn) care(ctx context.Context) {
 			return
 		}
 		present := map[types.UID]bool{}
-		for _, o := range s.pods.List() {
-			pod := o.(*corev1.Pod)
+		for _, pod := range s.mine() {
 			present[pod.UID] = true
 			if err := s.step(ctx, pod); err != nil && ctx.Err() == nil {
 				s.log.Warn("pod", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "err", err)
@@ -90,6 +89,17 @@ func (s *StandIn) care(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// mine are the pods of the node but for those it leaves.
+func (s *StandIn) mine() (pods []*corev1.Pod) {
+	for _, o := range s.pods.List() {
+		pod := o.(*corev1.Pod)
+		if !slices.ContainsFunc(s.leaves, func(leaves func(*corev1.Pod) bool) bool { return leaves(pod) }) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }
 
 // step does the next thing a pod needs.

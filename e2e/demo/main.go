@@ -8,8 +8,8 @@
 //	demo PLIMSOLL HOG
 //
 // The two arguments are the built programs. There are stand-ins for the kubelet,
-// which needs a container runtime, and for Velero's node-agent, which needs
-// volumes. It says so.
+// which needs a container runtime, and for what runs the data movers of Velero's
+// node-agent, which need images and volumes. It says so.
 package main
 
 import (

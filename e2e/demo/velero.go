@@ -23,10 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-const (
-	veleroNamespace = "velero"
-	nodeAgentConfig = "node-agents"
-)
+const veleroNamespace = "velero"
 
 const controllerConfig = `apiVersion: plimsoll.dev/v1alpha1
 kind: ControllerConfiguration
@@ -172,34 +169,68 @@ func (s *show) print(out []byte, err error) error {
 	return err
 }
 
-// startNodeAgent starts what looks like Velero's to the controller, and does
-// with loads what that does; nothing is moved.
+// nodeAgents is what Velero's own command line installs of its node-agent as far
+// as that reads it, and its configuration.
+const nodeAgents = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: node-agents, namespace: velero}
+data: {config: '{"loadConcurrency":{"globalConfig":2}}'}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: node-agent, namespace: velero}
+spec:
+  selector: {matchLabels: {role: node-agent}}
+  template:
+    metadata: {labels: {role: node-agent}}
+    spec:
+      containers: [{name: node-agent, image: none, command: [sh, -c, "sleep 3600 & wait", node-agent, server, --node-agent-configmap=node-agents]}]
+      volumes: [{name: host-pods, hostPath: {path: /var/lib/kubelet/pods}}]
+`
+
+// startNodeAgent starts Velero's own, beside the pod that bears its name, over a
+// stand-in for who runs its data movers.
 func (s *show) startNodeAgent(ctx context.Context) (undo func() error, err error) {
-	core := s.cluster.Client.CoreV1()
-	_, err = core.ConfigMaps(veleroNamespace).Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeAgentConfig}, Data: map[string]string{"config": `{"loadConcurrency":{"globalConfig":2}}`},
-	}, metav1.CreateOptions{})
+	if err := s.cluster.Apply(ctx, []byte(nodeAgents)); err != nil {
+		return nil, err
+	}
+	root, err := s.volumes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, err = core.Pods(veleroNamespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-agent", Labels: map[string]string{"role": "node-agent"}},
-		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{
-			Name: "node-agent", Image: "none", Command: []string{"sh", "-c", "sleep 3600 & wait", "node-agent", "server", "--node-agent-configmap=" + nodeAgentConfig},
-		}}},
-	}, metav1.CreateOptions{})
+	as, err := s.cluster.User("velero", "system:masters")
 	if err != nil {
 		return nil, err
 	}
-	agent := velero.StandInAgent{
-		Client: s.dynamic, Core: s.cluster.Client, Namespace: veleroNamespace, Node: nodeName, Concurrency: 2,
-		Prepares: 200 * time.Millisecond, Moves: time.Second,
+	agent, err := velero.NodeAgent(ctx, s.cluster, as, root, veleroNamespace, nodeName, "node-agents")
+	if err != nil {
+		return nil, err
 	}
+	if err := agent.Start(); err != nil {
+		return nil, err
+	}
+	movers := velero.StandInStorage{Core: s.cluster.Client, Namespace: veleroNamespace, Moves: time.Second}
 	living, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- agent.Run(living) }()
-	s.say("a STAND-IN for Velero's node-agent takes up loads on %s; it moves no data", nodeName)
-	return func() error { stop(); return <-ended }, nil
+	go func() { ended <- movers.Run(living) }()
+	s.say("an unmodified Velero node-agent runs for %s; a STAND-IN pretends that the pods of its data movers run: no data is moved", nodeName)
+	return func() error { stop(); return <-ended }, agent.WaitReady(ctx)
+}
+
+// volumes of the Node's pods, where the node-agent looks for them.
+func (s *show) volumes(ctx context.Context) (root velero.Root, err error) {
+	root = velero.Root(filepath.Join(s.dir, "node"))
+	return root, s.until(ctx, "the pod of the node-agent runs", func() error {
+		pods, err := s.cluster.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + nodeName})
+		if err == nil && len(pods.Items) < 2 {
+			err = fmt.Errorf("%d pods run", len(pods.Items))
+		}
+		for i := range pods.Items {
+			err = errors.Join(err, root.Mount(&pods.Items[i]))
+		}
+		return err
+	})
 }
 
 func volumeBackups() schema.GroupVersionResource { return velero.LoadResources()["PodVolumeBackup"] }
@@ -220,15 +251,30 @@ func (s *show) hold(ctx context.Context) (undo func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.dynamic.Resource(volumeBackups()).Namespace(veleroNamespace).Create(ctx, object("velero.io/v1", "PodVolumeBackup", "nightly", map[string]any{
-		"backupStorageLocation": "default", "node": nodeName, "repoIdentifier": "r", "volume": "data",
-		"pod": map[string]any{"kind": "Pod", "namespace": "default", "name": "steady"},
-	}), metav1.CreateOptions{})
-	if err != nil {
+	if err := s.backUp(ctx); err != nil {
 		return nil, err
 	}
 	s.say("a PodVolumeBackup was made; plimsoll explain load -n velero pvb/nightly says:")
 	return nil, s.explained(ctx, "load", "pvb/nightly")
+}
+
+// backUp the quiet pod's volume, as part of a Backup.
+func (s *show) backUp(ctx context.Context) error {
+	of, err := s.dynamic.Resource(velero.Resource()).Namespace(veleroNamespace).Get(ctx, "three", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	pod, err := s.running(ctx, "steady")
+	if err != nil {
+		return err
+	}
+	load := object("velero.io/v1", "PodVolumeBackup", "nightly", map[string]any{
+		"backupStorageLocation": "default", "node": nodeName, "repoIdentifier": "r", "uploaderType": "kopia", "volume": "data",
+		"pod": map[string]any{"kind": "Pod", "namespace": pod.Namespace, "name": pod.Name},
+	})
+	load.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "velero.io/v1", Kind: "Backup", Name: of.GetName(), UID: of.GetUID()}})
+	_, err = s.dynamic.Resource(volumeBackups()).Namespace(veleroNamespace).Create(ctx, load, metav1.CreateOptions{})
+	return err
 }
 
 // letGo waits until the load has gone on.

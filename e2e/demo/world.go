@@ -15,6 +15,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
 const (
@@ -54,7 +55,7 @@ func (s *show) startNode(ctx context.Context) (undo func() error, err error) {
 	if _, err := s.cluster.AddNode(ctx, nodeName, nil); err != nil {
 		return nil, err
 	}
-	if s.kubelet, err = s.cluster.StandIn(ctx, nodeName, fmt.Sprintf("/plimsoll-demo-%d", os.Getpid())); err != nil {
+	if s.kubelet, err = s.cluster.StandIn(ctx, nodeName, fmt.Sprintf("/plimsoll-demo-%d", os.Getpid()), velero.IsMover); err != nil {
 		return nil, err
 	}
 	s.say("Node %s is Ready; a STAND-IN for the kubelet runs its pods as processes of this host, in real cgroups", nodeName)
@@ -104,7 +105,7 @@ func (s *show) deploy(ctx context.Context, name string, command ...string) error
 			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: "none", Command: command}}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: "none", Command: command}}, Volumes: []corev1.Volume{{Name: "data"}}},
 			},
 		},
 	}, metav1.CreateOptions{})

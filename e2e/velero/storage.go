@@ -80,6 +80,12 @@ func moved(p *corev1.Pod) (kind, name string) {
 	return "", ""
 }
 
+// IsMover tells whether a pod is a data mover's, for whoever else runs pods.
+func IsMover(p *corev1.Pod) bool {
+	kind, _ := moved(p)
+	return kind != ""
+}
+
 // Run until ctx is done.
 func (s *StandInStorage) Run(ctx context.Context) error {
 	s.known = map[types.UID]bool{}
@@ -124,7 +130,7 @@ func (s *StandInStorage) serve(ctx context.Context, e watch.Event) error {
 			return s.bind(ctx, o)
 		}
 	case *corev1.Pod:
-		if kind, _ := moved(o); kind != "" && o.Spec.NodeName != "" && e.Type != watch.Deleted && s.first(o) {
+		if IsMover(o) && o.Spec.NodeName != "" && e.Type != watch.Deleted && s.first(o) {
 			s.work.Go(func() { s.move(ctx, o) })
 		}
 	}
