@@ -32,6 +32,8 @@ type Options struct {
 	// APIServers is how many there are, over one etcd; 0 means 1. The controller
 	// manager and the scheduler know the first.
 	APIServers int
+	// Lines stand between each API server and etcd: [Cluster.Lines].
+	Lines bool
 	// APIServerNames are further names and addresses that the API servers'
 	// certificate is good for.
 	APIServerNames []string
@@ -58,6 +60,8 @@ type Cluster struct {
 	APIServers        []*Process
 	ControllerManager *Process // nil when left away
 	Scheduler         *Process // nil when left away
+	// Lines from the API servers to etcd, in their order; empty when not asked for.
+	Lines []*Line
 
 	// Admin may do everything, at the first API server, as often as it likes.
 	Admin *rest.Config
@@ -184,6 +188,9 @@ func (c *Cluster) Close() error {
 	var all error
 	for _, p := range slices.Backward(c.Processes()) {
 		all = errors.Join(all, p.Kill())
+	}
+	for _, l := range c.Lines {
+		all = errors.Join(all, l.close())
 	}
 	return errors.Join(all, os.RemoveAll(c.dir), c.claimed.Close())
 }

@@ -49,6 +49,13 @@ func (c *Cluster) planAPIServer(ctx context.Context, i int, etcd string) error {
 	if err != nil {
 		return err
 	}
+	if c.options.Lines {
+		var line *Line
+		if line, etcd, err = c.newLine(ctx, etcd); err != nil {
+			return err
+		}
+		c.Lines = append(c.Lines, line)
+	}
 	name := APIServer
 	if i > 0 {
 		name += "-" + strconv.Itoa(i)
