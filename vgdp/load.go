@@ -100,17 +100,16 @@ func (l *Load) ours() bool { return l.Mover == "" || l.Mover == "velero" }
 // leaving: Velero cancels it by itself, and it needs no ticket for that.
 func (l *Load) leaving() bool { return l.Cancel || l.Deleted }
 
-// admitted with a ticket that the gate lets pass.
-func (l *Load) admitted(epoch int64) bool { return l.Ticket != nil && l.Ticket.Epoch == epoch }
-
 // preparing: it is one of those that prepareQueueLength counts.
 func (l *Load) preparing() bool { return l.Phase == Accepted || l.Phase == Prepared }
 
-// slot tells whether it has one of prepareQueueLength: it is being prepared, or
-// it may be accepted at any moment. A ticket holds its slot until it is seen to
-// be gone, for until then it is good.
-func (l *Load) slot(epoch int64) bool {
-	return l.preparing() || l.fresh() && l.admitted(epoch)
+// Slot tells whether it has one of its Velero's prepareQueueLength: it is being
+// prepared, or it may be accepted at any moment. A ticket holds its slot until it
+// is seen to be gone, for until then it is good. A void one does, too, where
+// slots are counted: an API server that has judged somebody's write by it may
+// still be about to store that, and only a change of the load keeps it from it.
+func (l *Load) Slot(v Velero) bool {
+	return l.preparing() || l.fresh() && l.Ticket != nil && (l.Ticket.Epoch == v.Epoch || v.PrepareLimit > 0)
 }
 
 // running tells whether it has one of the places of its node: Velero gives one

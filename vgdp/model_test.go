@@ -19,7 +19,8 @@ type model struct {
 }
 
 func (m *model) holds(l Load) bool {
-	return l.Ticket != nil && l.Ticket.Epoch == m.in.Veleros[l.Namespace].Epoch
+	v := m.in.Veleros[l.Namespace]
+	return l.Ticket != nil && (v.PrepareLimit > 0 || l.Ticket.Epoch == v.Epoch)
 }
 
 func (m *model) builtin(l Load) bool { return l.Mover == "" || l.Mover == "velero" }

@@ -112,7 +112,7 @@ func (r *room) line() *line {
 		v := r.veleros[l.Namespace]
 		switch {
 		case v == nil || !l.ours():
-		case l.running() || l.slot(v.Epoch):
+		case l.running() || l.Slot(v.Velero):
 			of(l).taken++
 		case l.fresh() && v.limited && !l.leaving():
 			ln.rest = append(ln.rest, l.standing(r.in.Time, len(ln.all)))

@@ -187,7 +187,7 @@ func TestTicketsGoBackTheNewestFirst(t *testing.T) {
 	for _, r := range d.Revoke {
 		got[r.Name] = r.Why
 	}
-	assert.Equal(t, map[string]Code{"unused": CodeRetry, "new": CodeLimit}, got)
+	assert.Equal(t, map[string]Code{"unused": CodeRetry, "new": CodeLimit, "void": CodeLimit}, got)
 
 	d = Decide(pressed(world(9, nodes(1, 9), load("x", PodVolumeBackup, on("n1"), ticket(7, noon)), load("r", PodVolumeRestore, on("n1"), ticket(7, noon))), "n1", held(time.Minute)))
 	if assert.Len(t, d.Revoke, 1) {

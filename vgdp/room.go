@@ -88,7 +88,7 @@ func (r *room) count() {
 	for i := range r.in.Loads {
 		l := &r.in.Loads[i]
 		v := r.veleros[l.Namespace]
-		if v == nil || !l.ours() || !l.running() && !l.slot(v.Epoch) {
+		if v == nil || !l.ours() || !l.running() && !l.Slot(v.Velero) {
 			continue
 		}
 		if !l.running() {
@@ -173,6 +173,9 @@ func (r *room) stale(l *Load) Code {
 		r.use(v, l, node)
 	}
 	switch {
+	case l.Ticket.Epoch < v.Epoch:
+		return CodeLimit
+	case l.Ticket.Epoch > v.Epoch: // of who leads by now
 	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
 		return CodeRetry
 	case v.PrepareLimit > 0 && v.labelled+v.kept >= v.PrepareLimit:

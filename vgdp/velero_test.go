@@ -24,7 +24,7 @@ func TestTheCountIsThatOfThePhasesAlsoWhereVelerosIsStale(t *testing.T) {
 	stale := 0
 	for _, row := range rows {
 		before, after := load("x", DataUpload, in(row.Old)), load("x", DataUpload, in(row.New))
-		if before.slot(7) == after.slot(7) {
+		if before.Slot(limited) == after.Slot(limited) {
 			continue
 		}
 		if !row.Recount {

@@ -98,7 +98,11 @@ func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
 		all[namespace] = newReport(in, d, namespace)
 	}
 	for i := range in.Loads {
-		all[in.Loads[i].Namespace].count(&in.Loads[i])
+		l := &in.Loads[i]
+		p := all[l.Namespace]
+		if p.count(l); l.Slot(in.Veleros[l.Namespace]) {
+			p.Slots++
+		}
 	}
 	for i := range d.Waiting {
 		w := &d.Waiting[i]
@@ -137,9 +141,6 @@ func (p *Report) count(l *vgdp.Load) {
 		p.Phases[l.Kind] = map[vgdp.Phase]int{}
 	}
 	p.Phases[l.Kind][phase]++
-	if phase == vgdp.Accepted || phase == vgdp.Prepared || phase == vgdp.New && l.Ticket != nil && l.Ticket.Epoch == p.Epoch {
-		p.Slots++
-	}
 }
 
 // NewPlace of a load that waits.
