@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
@@ -85,14 +85,27 @@ func newHarbour(t *testing.T, c *cluster.Cluster, nodes int, nodeAgent, settings
 	for i := range nodes {
 		h.node(fmt.Sprintf("n%d-%s", i+1, h.namespace[len(h.namespace)-5:]))
 	}
-	as := rest.CopyConfig(c.Admin)
-	as.QPS = 50
-	agents, err := dynamic.NewForConfig(as)
-	require.NoError(t, err)
-	h.agents = velero.StandInAgent{
-		Client: agents, Core: c.Client, Namespace: h.namespace, Concurrency: 2, Prepares: 200 * time.Millisecond, Moves: 300 * time.Millisecond,
-	}
+	h.agents = velero.StandInAgent{Namespace: h.namespace, Concurrency: 2, Prepares: 200 * time.Millisecond, Moves: 300 * time.Millisecond}
+	h.through(0)
 	return h
+}
+
+// through an API server the node-agents do all.
+func (h *harbour) through(i int) {
+	h.t.Helper()
+	h.agents.Client = h.clientAt(i)
+	var err error
+	h.agents.Core, err = kubernetes.NewForConfig(h.c.AdminAt(i))
+	require.NoError(h.t, err)
+}
+
+func (h *harbour) clientAt(i int) dynamic.Interface {
+	h.t.Helper()
+	as := h.c.AdminAt(i)
+	as.QPS = 50
+	client, err := dynamic.NewForConfig(as)
+	require.NoError(h.t, err)
+	return client
 }
 
 // configure anew how loads are held.
