@@ -100,7 +100,8 @@ func Decide(in Input) Decision {
 	d.out.Limited, d.out.Holds = d.limited(), d.holds()
 	d.keepOrRevoke()
 	line := d.room.line()
-	d.out.Waiting = make([]Waiting, 0, len(line.rest))
+	free := d.room.free(len(line.rest))
+	d.out.Admit, d.out.Waiting = make([]Grant, 0, free), make([]Waiting, 0, len(line.rest)-free)
 	for a := line.next(false); a != nil; {
 		wait := d.admit(a)
 		if wait.Code != "" {

@@ -3,6 +3,7 @@ package vgdp
 import (
 	"cmp"
 	"container/heap"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"time"
@@ -47,13 +48,16 @@ func (l *Load) rank(now time.Time) int {
 type standing struct {
 	tier    int64 // the lower goes first: rank, then unused tickets
 	created int64
+	uid8    uint64 // the first bytes of uid, which mostly tell: it is not looked at then
 	uid     *string
 	who     int // among the applicants
 }
 
 func (l *Load) standing(now time.Time, who int) standing {
 	tier := int64(-l.rank(now))<<32 + int64(l.Note.Unused)
-	return standing{tier: tier, created: l.Created.UnixNano(), uid: &l.UID, who: who}
+	var uid [8]byte
+	copy(uid[:], l.UID)
+	return standing{tier: tier, created: l.Created.UnixNano(), uid8: binary.BigEndian.Uint64(uid[:]), uid: &l.UID, who: who}
 }
 
 func (s standing) compare(o standing) int {
@@ -62,6 +66,8 @@ func (s standing) compare(o standing) int {
 		return cmp.Compare(s.tier, o.tier)
 	case s.created != o.created:
 		return cmp.Compare(s.created, o.created)
+	case s.uid8 != o.uid8:
+		return cmp.Compare(s.uid8, o.uid8)
 	}
 	return strings.Compare(*s.uid, *o.uid)
 }
@@ -95,16 +101,17 @@ type line struct {
 	front *share     // whose load was handed out last
 }
 
-func (r *room) line() *line {
-	type backup struct{ velero, name string }
-	shares := map[backup]*share{}
-	of := func(l *Load) *share {
-		key := backup{l.Namespace, l.Backup}
-		if shares[key] == nil {
-			shares[key] = &share{}
-		}
-		return shares[key]
+// share of the Backup that a load is part of.
+func (v *velero) share(l *Load) *share {
+	s := v.shares[l.Backup]
+	if s == nil {
+		s = &share{}
+		v.shares[l.Backup] = s
 	}
+	return s
+}
+
+func (r *room) line() *line {
 	n := len(r.in.Loads)
 	ln := &line{all: make([]applicant, 0, n), rest: make([]standing, 0, n)}
 	for i := range r.in.Loads {
@@ -113,11 +120,11 @@ func (r *room) line() *line {
 		switch {
 		case v == nil || !l.ours():
 		case l.running() || l.Slot(v.Velero):
-			of(l).taken++
+			v.share(l).taken++
 		case l.fresh() && v.limited && !l.leaving():
 			ln.rest = append(ln.rest, l.standing(r.in.Time, len(ln.all)))
 			ln.all = append(ln.all, applicant{
-				load: l, velero: v, backup: of(l), reach: r.in.Fleet.Of(l),
+				load: l, velero: v, backup: v.share(l), reach: r.in.Fleet.Of(l),
 				free: l.free(r.in.Time), early: r.in.early(l).Code != "",
 			})
 		}

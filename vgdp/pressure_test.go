@@ -21,7 +21,7 @@ func TestWhereNothingIsConfiguredAndNoNodeSuffersNothingIsTouched(t *testing.T) 
 		load("new", DataUpload), load("ticket", DataUpload, ticket(7, at(-time.Hour))), load("prepared", PodVolumeBackup, in(Prepared), on("n1")),
 	}
 	d := Decide(pressed(world(0, nodes(2, 4), loads...), "n1", tight(9)))
-	assert.Equal(t, Decision{Limited: map[string]bool{"velero": false}, Holds: map[string]time.Time{}, Waiting: []Waiting{}}, d, "a budget above what is configured is none")
+	assert.Equal(t, Decision{Limited: map[string]bool{"velero": false}, Holds: map[string]time.Time{}, Admit: []Grant{}, Waiting: []Waiting{}}, d, "a budget above what is configured is none")
 
 	d = Decide(pressed(world(0, nodes(2, 4), loads...), "n1", tight(1)))
 	assert.Equal(t, map[string]bool{"velero": true}, d.Limited)

@@ -34,7 +34,8 @@ type velero struct {
 	mine                  []int   // by node: how many of its loads run or will
 	parked                []int   // of them: prepared, and pressure holds them
 	agents                []Agent // by node
-	agentLimit            int     // the highest that its node-agents have from their start
+	shares                map[string]*share
+	agentLimit            int // the highest that its node-agents have from their start
 }
 
 func newRoom(in *Input) *room {
@@ -45,7 +46,7 @@ func newRoom(in *Input) *room {
 	}
 	for namespace, v := range in.Veleros {
 		r.veleros[namespace] = &velero{
-			Velero: v, limited: v.PrepareLimit > 0, mine: make([]int, n), parked: make([]int, n),
+			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0, mine: make([]int, n), parked: make([]int, n),
 			agents: in.Fleet.agentsOf(namespace), agentLimit: in.Fleet.prepare[namespace],
 		}
 	}
@@ -117,6 +118,19 @@ func (r *room) count() {
 			v.homeless++
 		}
 	}
+}
+
+// free slots for so many loads, at most.
+func (r *room) free(loads int) (n int) {
+	for _, v := range r.veleros {
+		switch {
+		case v.PrepareLimit > 0:
+			n += max(0, v.PrepareLimit-v.slots)
+		case v.limited:
+			return loads
+		}
+	}
+	return min(n, loads)
 }
 
 func (v *velero) slot(l *Load) {

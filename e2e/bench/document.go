@@ -40,6 +40,9 @@ const documentNotes = `
 - **The loop of the five files, once a second** is the bare loop over the files that the goal names, in the benchmark's own
   process, read ten times a second apart: what the kernel takes to answer when its caches hold something else. Where that is
   above a goal for the whole agent, no program that reads each pod's files can meet it on this machine.
+- **Who of so many loads goes on** is one decision about Velero's loads, with what is known of the nodes from the one before: a
+  twelfth of the nodes suffers, a half of the loads is bound to nodes. Beside it stand the same rules as its tests have
+  them, without any order kept; they cannot manage 50,000.
 - **cAdvisor** is its own manager (github.com/google/cadvisor/lib) with the metrics and plugins of a kubelet, sampling each
   second: its program is no module that can be pinned. It counts cgroups, containers' included. It is measured after the agent, not at the same time.
 - "not measured" is neither met nor missed, and says why.

@@ -105,6 +105,24 @@ func TestABenchmarksRunsBecomeTheirMedian(t *testing.T) {
 	assert.Error(t, err, "no numbers are no result")
 }
 
+func TestADecisionsRunsBecomeTheirMedian(t *testing.T) {
+	rows, err := loadRows(`goos: linux
+BenchmarkDecide/5000_nodes,_50000_loads,_limit_400-2   10  300000 ns/op  40.0 cpu-ms/op  12184594 B/op  4681 allocs/op
+BenchmarkDecide/5000_nodes,_50000_loads,_limit_400-2   10  900000 ns/op  60.5 cpu-ms/op  12184594 B/op  4683 allocs/op
+BenchmarkDecide/5000_nodes,_50000_loads,_limit_400-2   10  400000 ns/op  50.5 cpu-ms/op  12184594 B/op  4682 allocs/op
+BenchmarkModel                                         10  836024 ns/op  0.5 cpu-ms/op  200 model-cpu-ms/op
+PASS
+`)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	assert.Equal(t, "who of 50,000 loads on 5,000 nodes goes on, limit 400", rows[0].What)
+	assert.Equal(t, "50.5 ms, 4682 allocations", rows[0].Ours)
+	assert.Equal(t, NotMet, rows[0].Goal.Verdict())
+	assert.Equal(t, "400 × cheaper", rows[1].Ratio)
+	_, err = loadRows("PASS\n")
+	assert.Error(t, err, "no numbers are no result")
+}
+
 func TestWhatIsAskedForIsChecked(t *testing.T) {
 	for _, args := range [][]string{{"-sizes", "0"}, {"-sizes", "a"}, {"-sizes", "250,1"}, {"-only", "everything"}} {
 		_, err := parse(args)

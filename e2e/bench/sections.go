@@ -13,6 +13,7 @@ const (
 	secNative   = "native"   // pods on this host's cgroups
 	secHost     = "host"
 	secText     = "text"
+	secLoads    = "loads" // decisions about Velero's loads
 	secOuter    = "outer" // rounds of outer plugins
 	secAgent    = "agent"
 	secPeers    = "peers"
@@ -20,7 +21,7 @@ const (
 )
 
 func sectionNames() []string {
-	return []string{"pods", secRecorded, secNative, secHost, secText, secOuter, secAgent, secPeers, secCluster}
+	return []string{"pods", secRecorded, secNative, secHost, secText, secLoads, secOuter, secAgent, secPeers, secCluster}
 }
 
 // wants says whether a section is to be run; pods is two of them.
@@ -38,7 +39,7 @@ func (b *bench) measure(ctx context.Context) {
 	for _, s := range []struct {
 		name string
 		run  func(context.Context) ([]Row, error)
-	}{{secRecorded, b.recordedPods}, {secHost, b.hostSample}, {secText, b.metricsText}, {secOuter, b.outerRounds}} {
+	}{{secRecorded, b.recordedPods}, {secHost, b.hostSample}, {secText, b.metricsText}, {secLoads, b.loadDecisions}, {secOuter, b.outerRounds}} {
 		if b.wants(s.name) && ctx.Err() == nil {
 			rows, err := s.run(ctx)
 			b.section(s.name, rows, err)

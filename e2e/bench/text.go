@@ -19,13 +19,23 @@ const scrapeLimit = 2500 * time.Microsecond
 // client_golang. It lives where the code is, which nobody else may know.
 func (b *bench) metricsText(ctx context.Context) ([]Row, error) {
 	b.say("5,000 series to text")
-	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkMetrics$", "-benchtime", fmt.Sprintf("%dx", 5*b.ticks), "-count", "3", "./daemon/web")
+	out, err := goBenchmark(ctx, "./daemon/web", "^BenchmarkMetrics$", 5*b.ticks)
+	if err != nil {
+		return nil, err
+	}
+	return textRows(out)
+}
+
+// goBenchmark runs benchmarks of a package so many times, thrice, and returns
+// what they print.
+func goBenchmark(ctx context.Context, pkg, pattern string, times int) (string, error) {
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-benchtime", fmt.Sprintf("%dx", times), "-count", "3", pkg)
 	c.Stderr = os.Stderr
 	out, err := c.Output()
 	if err != nil {
-		return nil, fmt.Errorf("benchmark of daemon/web: %w: %s", err, out)
+		return "", fmt.Errorf("benchmark of %s: %w: %s", pkg, err, out)
 	}
-	return textRows(string(out))
+	return string(out), nil
 }
 
 // textRows makes a row of each thing that the benchmark compared: the medians
