@@ -242,6 +242,9 @@ func (m *model) start() (starts []string) {
 		for len(left) > 0 && m.allowed(node) >= 0 {
 			var l Load
 			l, left = m.first(left)
+			if m.full(node, l.Namespace, starts) {
+				continue
+			}
 			long := l.PreparedAt.IsZero() || !m.in.Time.Before(l.PreparedAt.Add(5*time.Minute))
 			if running < m.allowed(node) || long || m.spared(Load{Kind: l.Kind, Hooks: l.Hooks}) {
 				starts = append(starts, l.UID)
@@ -250,6 +253,20 @@ func (m *model) start() (starts []string) {
 		}
 	}
 	return starts
+}
+
+// full: as many loads of a Velero run on a node, or were let, as its node-agent
+// runs.
+func (m *model) full(node Node, velero string, starts []string) bool {
+	n := 0
+	for _, l := range m.in.Loads {
+		started := l.Started != nil && l.Started.Epoch == m.in.Veleros[velero].Epoch && l.Started.Node == l.Node
+		runs := l.Phase == InProgress || l.Phase == Canceling || l.Phase == Prepared && started || slices.Contains(starts, l.UID)
+		if l.Node == node.Name && l.Namespace == velero && m.builtin(l) && runs {
+			n++
+		}
+	}
+	return n >= node.Agents[velero].Concurrency
 }
 
 // prepared ones of a node that may be let start, and how many run or were let.

@@ -33,6 +33,7 @@ type velero struct {
 	longest               *Load   // in a slot
 	mine                  []int   // by node: how many of its loads run or will
 	parked                []int   // of them: prepared, and pressure holds them
+	running               []int   // of them: run, or were let
 	agents                []Agent // by node
 	shares                map[string]*share
 	agentLimit            int // the highest that its node-agents have from their start
@@ -46,7 +47,7 @@ func newRoom(in *Input) *room {
 	}
 	for namespace, v := range in.Veleros {
 		r.veleros[namespace] = &velero{
-			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0, mine: make([]int, n), parked: make([]int, n),
+			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0, mine: make([]int, n), parked: make([]int, n), running: make([]int, n),
 			agents: in.Fleet.agentsOf(namespace), agentLimit: in.Fleet.prepare[namespace],
 		}
 	}
@@ -162,11 +163,13 @@ func (r *room) use(v *velero, l *Load, node int) {
 // waits to be.
 func (r *room) runs(v *velero, l *Load, node int) {
 	started := l.Phase == Prepared && l.Started != nil && l.Started.Epoch == v.Epoch && l.Started.Node == l.Node
+	if l.running() || started {
+		r.running[node]++
+		v.running[node]++
+	}
 	switch {
 	case l.running():
-		r.running[node]++
 	case started:
-		r.running[node]++
 		if !r.in.Time.Before(l.Started.At.Add(TicketLife)) {
 			r.unstarted = append(r.unstarted, l)
 		}

@@ -22,6 +22,7 @@ func (d *decider) start() {
 			Overdue: !l.spared() && d.room.running[node] >= d.room.allowed[node],
 		})
 		d.room.running[node]++
+		d.room.veleros[l.Namespace].running[node]++
 	}
 }
 
@@ -29,6 +30,10 @@ func (d *decider) startWait(l *Load) Wait {
 	node := d.in.Fleet.index[l.Node]
 	if at := l.retry(); d.in.Time.Before(at) {
 		return Wait{Code: CodeRetry, Until: at}
+	}
+	v := d.room.veleros[l.Namespace]
+	if v.running[node] >= v.agents[node].Concurrency { // Velero would not use a ticket
+		return Wait{Code: CodeFull, Node: l.Node, Count: 1, By: d.room.first[node]}
 	}
 	if l.free(d.in.Time) || d.room.running[node] < d.room.allowed[node] {
 		return Wait{}
