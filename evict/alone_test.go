@@ -141,6 +141,45 @@ func TestWithoutTheControllerOneGoesForMemoryAtHardInTenMinutesWhereThatIsAllowe
 	}
 }
 
+// The disk's pod was asked for first, and stays the one that is asked for.
+func TestAPodThatIsAskedForInVainForADiskDoesNotHoldUpMemory(t *testing.T) {
+	for what, row := range map[string]struct {
+		change func(*Input)
+		want   []int // when somebody goes alone
+	}{
+		"it is allowed": {change: fallback, want: []int{60, 660, 1260}},
+		"it is not":     {change: func(*Input) {}},
+		"the pod for memory is spared": {change: func(in *Input) {
+			fallback(in)
+			in.Cluster.Pods.Pods[1].Protections = []pods.Protection{{Code: pods.NoController, Why: "it has no controller"}}
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := governed(row.change)
+			in.Levels.Verdicts = []plugins.Verdict{disk(plugins.Hard, named("a", 30))}
+			_, m := play(in, &api{answer: always(Unanswered)})
+			in.Levels = &plugins.Levels{Verdicts: append(in.Levels.Verdicts, pressing(named("b", 30)))}
+			var when []int
+			for second := 5; second < 1500; second += 5 {
+				a := api{}
+				a.answer = func(v Victim) Answer {
+					if v.Alone {
+						assert.Equal(t, "b", v.UID)
+						when = append(when, second)
+					}
+					return Answer{Outcome: Unanswered}
+				}
+				in = then(in, 5, restarted(t, m))
+				_, m = play(in, &a)
+				if second < 30 || row.want == nil {
+					require.Equal(t, []string{"a"}, a.uids(), "nobody else in its place")
+				}
+			}
+			assert.Equal(t, row.want, when)
+		})
+	}
+}
+
 func TestTheClockOfARequestThatWasSetBackHoldsNobodyBackForLong(t *testing.T) {
 	a := api{answer: always(Unanswered)}
 	in := governed()

@@ -27,6 +27,7 @@ func Decide(in Input) (Decision, Memory) {
 		c := &d.Candidates[i]
 		c.Code, c.Because = r.spare(c)
 	}
+	r.yield(d.Candidates)
 	d.Code, d.Reason = r.hold(d.Candidates)
 	m = r.settling(d.Candidates)
 	if d.Code == "" {
