@@ -89,6 +89,7 @@ type hook struct {
 	asked  chan string // names of pods
 	answer chan bool
 	opened chan struct{}
+	over   chan struct{} // with the test
 }
 
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +103,10 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-h.opened:
 	default:
 		h.asked <- review.Request.Name
-		allowed = <-h.answer
+		select {
+		case allowed = <-h.answer:
+		case <-h.over:
+		}
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: allowed}
 	_ = json.NewEncoder(w).Encode(review) // an API server that is gone asks again
@@ -168,9 +172,10 @@ func hookEvictions(t *testing.T, c *cluster.Cluster, namespace string) *hook {
 // hookOn registers one for what v matches in a namespace.
 func hookOn(t *testing.T, c *cluster.Cluster, namespace string, v admissionregistrationv1.ValidatingWebhook) *hook {
 	t.Helper()
-	h := &hook{asked: make(chan string, 1), answer: make(chan bool, 1), opened: make(chan struct{})}
+	h := &hook{asked: make(chan string, 1), answer: make(chan bool, 1), opened: make(chan struct{}), over: make(chan struct{})}
 	server := httptest.NewTLSServer(h)
 	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(h.over) })
 	fail, none, patient := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone, int32(30)
 	v.Name, v.AdmissionReviewVersions, v.SideEffects, v.FailurePolicy, v.TimeoutSeconds = "held.plimsoll.test", []string{"v1"}, &none, &fail, &patient
 	v.ClientConfig = admissionregistrationv1.WebhookClientConfig{
