@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -126,6 +127,29 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	h.become(4, vgdp.Accepted)
 }
 
+func TestLoadsGoOnByTheSameControllerWhenTheAPIServerWasAway(t *testing.T) {
+	t.Parallel()
+	c := cluster.New(t, withoutKubelets())
+	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s")
+	a := h.controller().start()
+	for i := range 3 {
+		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
+	}
+	h.holds()
+	require.NoError(t, c.APIServers[0].Stop(t.Context()))
+	eventually(t, "the Gate can neither be written nor read", func() error {
+		if n := strings.Count(a.stderr.String(), "the gate is not kept"); n < 3 {
+			return fmt.Errorf("said %d times", n)
+		}
+		return nil
+	})
+	require.NoError(t, c.APIServers[0].Start())
+	require.NoError(t, c.APIServers[0].WaitReady(t.Context()))
+	h.runAgents()
+	h.allEnd(3, 2*patience)
+	a.end(syscall.SIGTERM)
+}
+
 // loadsOf a controller, as its API says them.
 func loadsOf(a *agent) (l struct {
 	Leads, Enabled bool
@@ -177,6 +201,9 @@ func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
 		}
 		return fmt.Errorf("%v", loadsOf(a).Veleros[0].Waiting)
 	})
+
+	h.configure("enabled: true, quietAbove: 1000000")
+	eventually(t, "nothing more is hidden", func() error { return wanted(yes(h.gate(gate.Main), "spec", "quiet"), false) })
 
 	h.configure("enabled: false")
 	eventually(t, "all are accepted", func() error {

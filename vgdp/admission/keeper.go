@@ -61,13 +61,18 @@ type keeper struct {
 	from        time.Time  // when tickets may be given
 }
 
-// read both as they are.
-func (k *keeper) read(ctx context.Context) (err error) {
-	if k.main, err = k.get(ctx, gate.Main); err != nil {
+// read both as they are; while they cannot be read they count as they were.
+func (k *keeper) read(ctx context.Context) error {
+	main, err := k.get(ctx, gate.Main)
+	if err != nil {
 		return err
 	}
-	k.holds, err = k.get(ctx, gate.Holds)
-	return err
+	holds, err := k.get(ctx, gate.Holds)
+	if err != nil {
+		return err
+	}
+	k.main, k.holds = main, holds
+	return nil
 }
 
 func (k *keeper) get(ctx context.Context, name string) (*gate.Gate, error) {
