@@ -46,6 +46,9 @@ func startApart(cmd *exec.Cmd, death syscall.Signal, addresses []string) (*child
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // the status is in ProcessState
+			// What it has started ends with it, as in a container: a Velero that is
+			// killed leaves its plugins behind.
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		}
 		_ = out.close() // nobody is inside any more
 	}()

@@ -80,10 +80,13 @@ func TestASlowedProcessIsSlowUntilItIsResumed(t *testing.T) {
 		require.NoError(t, p.Slow(0.1), "another share")
 		slow := writes(t, c, 100)
 		require.NoError(t, p.Resume())
-		after := writes(t, c, 100)
+		var after time.Duration
+		eventually(t, "it is resumed", func() bool { // on a busy machine not at the first look
+			after = writes(t, c, 100)
+			return slow > 2*after
+		})
 		t.Logf("%s: a hundred writes %s, slowed to a tenth %s, resumed %s", p.Name(), usual, slow, after)
 		assert.Greater(t, slow, 2*usual)
-		assert.Greater(t, slow, 2*after)
 	}
 	for _, share := range []float64{-1, 0, 1, 2} {
 		assert.Error(t, c.Etcd.Slow(share))
