@@ -13,11 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
-
-func quiet(s *gate.Spec) { s.Quiet = true }
 
 // mover of a load, and what it was before it was hidden.
 func mover(u *unstructured.Unstructured) string {
@@ -26,64 +25,77 @@ func mover(u *unstructured.Unstructured) string {
 	return fmt.Sprintf("%q %v was %q %v", is, set, was, hidden)
 }
 
-// hidden tells how a new load is stored now.
-func (q *quay) hidden(kind, dataMover string) string {
+// hideBy somebody.
+func (q *quay) hideBy(by dynamic.Interface, kind, name, was string) error {
+	return q.patch(by, kind, name, fmt.Sprintf(`{"spec":{"datamover":%q},"metadata":{"annotations":{%q:%q}}}`, gate.HeldMover, gate.HeldDataMover, was))
+}
+
+// hidden makes a load, which the controller hides, and tells what it is then.
+func (q *quay) hidden(kind, name, was string) string {
 	q.t.Helper()
-	u, err := q.load(kind, "new-", dataMover)
+	u, err := q.load(kind, name, was)
+	require.NoError(q.t, err)
+	err = q.hideBy(q.controller, kind, u.GetName(), was)
 	if apierrors.IsServiceUnavailable(err) { // so soon after the kind was installed
 		return "unavailable"
 	}
 	require.NoError(q.t, err)
-	return mover(u)
+	return mover(q.get(kind, u.GetName()))
 }
 
-const hiddenNoName = `"plimsoll.dev/held" true was "" true`
+// as a load is while it is hidden, and when it was handed back.
+var (
+	hides  = map[string]string{"": `"plimsoll.dev/held" true was "" true`, "velero": `"plimsoll.dev/held" true was "velero" true`}
+	isBack = map[string]string{"": `"" false was "" false`, "velero": `"velero" true was "" false`}
+)
 
-func TestANewLoadIsHiddenOnlyWhileTheGateSaysSo(t *testing.T) {
+func TestALoadIsHiddenOnlyByTheControllerAndOnlyWhileTheGateHolds(t *testing.T) {
 	q := newQuay(t, plane(t))
 	for _, g := range []struct {
-		name  string
-		set   func()
-		hides bool
+		name string
+		gate gate.Spec
+		want map[string]string
 	}{
-		{"a Gate that hides", func() { q.gate(gate.Main, fresh(quiet)) }, true},
-		{"one that only limits", func() { q.gate(gate.Main, fresh(nil)) }, false},
-		{"one that hides again", func() { q.gate(gate.Main, fresh(quiet)) }, true},
-		{"one that limits nothing", func() { q.gate(gate.Main, fresh(func(s *gate.Spec) { s.Limited, s.Quiet = false, true })) }, false},
-		{"one that hides once more", func() { q.gate(gate.Main, fresh(quiet)) }, true},
-		{"a stale one", func() { q.gate(gate.Main, fresh(func(s *gate.Spec) { quiet(s); stale(s) })) }, false},
-		{"one that was renewed", func() { q.gate(gate.Main, fresh(quiet)) }, true},
-		{"none", func() { q.noGate(gate.Main) }, false},
+		{"a Gate that holds", fresh(nil), hides},
+		{"one that limits nothing", fresh(func(s *gate.Spec) { s.Limited = false }), isBack},
+		{"one that holds again", fresh(nil), hides},
+		{"a stale one", fresh(stale), isBack},
+		{"one that was renewed", fresh(nil), hides},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			q := q.in(t)
-			g.set()
-			as := map[bool]string{true: hiddenNoName, false: `"" false was "" false`}
-			q.until(as[g.hides], func() string { return q.hidden("DataUpload", "") })
-			assert.Equal(t, as[g.hides], q.hidden("DataDownload", ""))
-			velero := map[bool]string{true: `"plimsoll.dev/held" true was "velero" true`, false: `"velero" true was "" false`}
-			assert.Equal(t, velero[g.hides], q.hidden("DataUpload", "velero"))
-			assert.Equal(t, `"acme.io/m" true was "" false`, q.hidden("DataUpload", "acme.io/m"))
-			assert.Equal(t, `"" false was "" false`, q.hidden("PodVolumeBackup", ""), "it has no mover")
+			q.gate(gate.Main, g.gate)
+			q.until(g.want[""], func() string { return q.hidden("DataUpload", "new-", "") })
+			for _, kind := range []string{"DataUpload", "DataDownload"} {
+				for was, want := range g.want {
+					assert.Equal(t, want, q.hidden(kind, "new-", was))
+				}
+				u, err := q.load(kind, "new-", "velero")
+				require.NoError(t, err)
+				assert.Equal(t, isBack["velero"], mover(u), "a new one is nobody's to change")
+				byVelero := q.became(q.hideBy(q.velero, kind, u.GetName(), "velero"))
+				if assert.Equal(t, isBack["velero"], mover(q.get(kind, u.GetName()))); g.want[""] == hides[""] {
+					assert.Equal(t, refused, byVelero)
+				}
+				_, err = q.load(kind, "new-", gate.HeldMover)
+				assert.Equal(t, refused, q.became(err))
+			}
 		})
 	}
 }
 
 func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
 	q := newQuay(t, plane(t))
-	q.gate(gate.Main, fresh(quiet))
-	q.until(hiddenNoName, func() string { return q.hidden("DataUpload", "") })
+	q.gate(gate.Main, fresh(nil))
+	q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
 	for _, kind := range []string{"DataUpload", "DataDownload"} {
-		for was, back := range map[string]string{"": `"" false was "" false`, "velero": `"velero" true was "" false`} {
+		for was, back := range isBack {
 			for _, name := range []string{"left", "cancelled", "let-go", "stale", "unlimited"} {
-				_, err := q.load(kind, name+was, was)
-				require.NoError(t, err)
+				require.Equal(t, hides[was], q.hidden(kind, name+was, was))
 			}
-			hides := mover(q.get(kind, "left"+was))
-			require.Contains(t, hides, gate.HeldMover)
 			touch := `{"metadata":{"labels":{"touched":"yes"}}}`
 			require.NoError(t, q.patch(q.velero, kind, "left"+was, touch))
-			assert.Equal(t, hides, mover(q.get(kind, "left"+was)), "it is held")
+			assert.Equal(t, hides[was], mover(q.get(kind, "left"+was)), "it is held")
 			for _, half := range []string{
 				`{"spec":{"datamover":"acme.io/m"},"metadata":{"annotations":{"plimsoll.dev/held-datamover":null}}}`,
 				`{"spec":{"datamover":"velero"}}`, `{"metadata":{"annotations":{"plimsoll.dev/held-datamover":null}}}`,
@@ -112,8 +124,8 @@ func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
 					require.NoError(t, q.patch(q.velero, kind, name+was, fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, n)))
 					return mover(q.get(kind, name+was))
 				})
-				q.gate(gate.Main, fresh(quiet))
-				q.until(hiddenNoName, func() string { return q.hidden("DataUpload", "") })
+				q.gate(gate.Main, fresh(nil))
+				q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
 			}
 		}
 	}
@@ -121,34 +133,26 @@ func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
 
 func TestWithoutAGateTheUninstallersBindingHandsBack(t *testing.T) {
 	q := newQuay(t, plane(t))
-	q.gate(gate.Main, fresh(quiet))
-	q.until(hiddenNoName, func() string { return q.hidden("DataUpload", "") })
-	_, err := q.load("DataUpload", "left", "velero")
-	require.NoError(t, err)
+	q.gate(gate.Main, fresh(nil))
+	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
+	require.Equal(t, hides["velero"], q.hidden("DataUpload", "left", "velero"))
 	q.noGate(gate.Main)
-	q.until(`"" false was "" false`, func() string { return q.hidden("DataUpload", "") })
-	touch := func(i int) string {
-		require.NoError(t, q.patch(q.velero, "DataUpload", "left", fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, i)))
+	n := 0
+	touch := func() string {
+		n++
+		require.NoError(t, q.patch(q.velero, "DataUpload", "left", fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, n)))
 		return mover(q.get("DataUpload", "left"))
 	}
-	assert.Equal(t, `"plimsoll.dev/held" true was "velero" true`, touch(0), "no Gate, no policy")
+	assert.Equal(t, hides["velero"], touch(), "no Gate, no policy")
 	t.Cleanup(func() { require.NoError(t, q.c.Apply(cleanup(t), GateMutating)) })
 	require.NoError(t, q.c.Apply(t.Context(), GateRemove))
-	n := 0
-	q.until(`"velero" true was "" false`, func() string { n++; return touch(n) })
+	q.until(isBack["velero"], touch)
 
 	// Installed again it holds as before; the API server takes up a changed
 	// binding up to a second later.
 	require.NoError(t, q.c.Apply(t.Context(), GateMutating))
-	q.gate(gate.Main, fresh(quiet))
-	q.until(`"plimsoll.dev/held" true was "velero" true`, func() string {
-		n++
-		name := fmt.Sprintf("again-%d", n)
-		_, err := q.load("DataUpload", name, "velero")
-		require.NoError(t, err)
-		require.NoError(t, q.patch(q.velero, "DataUpload", name, `{"metadata":{"labels":{"touched":"yes"}}}`))
-		return mover(q.get("DataUpload", name))
-	})
+	q.gate(gate.Main, fresh(nil))
+	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 }
 
 func TestPodsOfMoversStayAwayFromNodesThatTakeNoNewLoads(t *testing.T) {

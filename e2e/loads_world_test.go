@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -217,14 +216,8 @@ func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]a
 	if change != nil {
 		change(object)
 	}
-	within(h.t, patience, name+" is made", func() error {
-		_, err := h.client.Resource(resource).Namespace(h.namespace).Create(h.t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-		if apierrors.IsServiceUnavailable(err) { // so soon after its kind was installed, when loads are hidden
-			return err
-		}
-		require.NoError(h.t, err)
-		return nil
-	})
+	_, err := h.client.Resource(resource).Namespace(h.namespace).Create(h.t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	require.NoError(h.t, err)
 }
 
 // claim that a volume is restored for: its selector keeps provisioners away, as

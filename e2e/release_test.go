@@ -84,29 +84,20 @@ func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 	h.unmarked()
 }
 
-// hide a load, as the policies do while many wait.
+// hide a load, as the controller does while many wait.
 func (h *harbour) hide(name string) {
 	h.t.Helper()
 	for i := range 4 {
 		h.load(vgdp.DataUpload, fmt.Sprintf("%s-waits-%d", name, i), "b", nil)
 	}
-	eventually(h.t, "the gate hides new ones", func() error {
-		if g := h.gate(gate.Main); g == nil || !yes(g, "spec", "quiet") {
-			return fmt.Errorf("%v", g)
-		}
-		return nil
-	})
-	eventually(h.t, "a new one is hidden", func() error {
-		h.load(vgdp.DataUpload, name, "b", nil)
-		if text(h.get(vgdp.DataUpload, name), "spec", "datamover") == gate.HeldMover {
-			return nil
-		}
-		return h.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(h.namespace).Delete(h.t.Context(), name, metav1.DeleteOptions{})
+	h.load(vgdp.DataUpload, name, "b", nil)
+	eventually(h.t, "it is hidden", func() error {
+		return wanted(text(h.get(vgdp.DataUpload, name), "spec", "datamover"), gate.HeldMover)
 	})
 }
 
 // isOpenWithoutItsPolicy: a controller whose policies hold nothing says so, until
-// they do.
+// they do, and hides nothing without the one that hands back.
 func (h *harbour) isOpenWithoutItsPolicy(a *agent) {
 	h.t.Helper()
 	problem := func(want string) {
@@ -122,6 +113,27 @@ func (h *harbour) isOpenWithoutItsPolicy(a *agent) {
 	assert.Contains(h.t, loadsOf(a).Veleros[0].Open, "gate.yaml is not applied")
 	require.NoError(h.t, h.c.Apply(h.t.Context(), deploy.Gate))
 	problem("0")
+
+	// Nor does it hide what nobody would hand back if it ended.
+	h.remove("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "plimsoll-heal")
+	seen := func() int {
+		v := loadsOf(a).Veleros[0]
+		return len(v.Waiting) - v.Hidden
+	}
+	n := 0
+	within(h.t, 2*patience, "a new load is not hidden", func() error {
+		if seen() == 0 {
+			n++
+			h.load(vgdp.DataUpload, fmt.Sprintf("late-%d", n), "b", nil)
+		}
+		if !strings.Contains(a.stderr.String(), "hidden=false") {
+			return errors.New(a.stderr.String())
+		}
+		return nil
+	})
+	assert.Positive(h.t, seen())
+	require.NoError(h.t, h.c.Apply(h.t.Context(), deploy.GateMutating))
+	within(h.t, 2*patience, "all are hidden", func() error { return wanted(seen(), 0) })
 }
 
 // pretend that a load was hidden: nobody is there who would do it.

@@ -39,7 +39,7 @@ func (d *Decision) Notes(now time.Time) []Noted {
 	var list []Noted
 	for i := range d.Waiting {
 		w := &d.Waiting[i]
-		if note, news := w.note(now); news {
+		if note, news := w.NoteAt(now); news {
 			list = append(list, Noted{w.Load, note})
 		}
 	}
@@ -54,7 +54,9 @@ func (d *Decision) Notes(now time.Time) []Noted {
 	return list
 }
 
-func (w *Waiting) note(now time.Time) (n Note, news bool) {
+// NoteAt is what there is to note of a load that waits, and whether that is worth
+// a write.
+func (w *Waiting) NoteAt(now time.Time) (n Note, news bool) {
 	n = w.Load.Note
 	n.Reason, n.Since, n.BlockedBy = w.Wait.Code, now, w.Wait.BlockedBy()
 	pressed := w.Wait.Code == CodePressure && w.fresh() && n.PressureSince.IsZero()

@@ -25,7 +25,6 @@ func (r *Release) gates(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			r.ungated = time.Now().Add(settle)
 			r.did("%s: deleted", nameOf(u))
 		}
 		return err

@@ -47,8 +47,6 @@ type Release struct {
 	Out io.Writer
 	Log *slog.Logger
 
-	// ungated is when every API server knows that the Gates are gone.
-	ungated time.Time
 	// done counts what was done, and cleaned the loads among it that were not
 	// hidden.
 	done, cleaned int
@@ -61,11 +59,8 @@ const (
 	fieldManager = "plimsoll-release"
 	// callTimeout bounds each call to the API server.
 	callTimeout = 10 * time.Second
-	// settle is how late policies read Gates at most: until then one may hide a new
-	// load, and refuse us to write to one.
-	settle = 2 * time.Second
 	// passes there are at most, and the pause after each: what fails is tried for
-	// 20 s.
+	// 20 s. Policies that have not heard yet that the Gates are gone refuse some.
 	passes = 100
 	pause  = 200 * time.Millisecond
 )
@@ -118,10 +113,10 @@ var errBack = errors.New("somebody brings back what is taken away: end all agent
 // sweep until nothing of ours is found. The error says what is left.
 func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) error {
 	for n := 1; ; n++ {
-		began, before := time.Now(), r.done
+		before := r.done
 		err := pass(ctx)
 		switch {
-		case err == nil && r.done == before && !began.Before(r.ungated):
+		case err == nil && r.done == before:
 			return nil
 		case n == passes && r.done > before:
 			return errors.Join(err, errBack)

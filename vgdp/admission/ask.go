@@ -47,7 +47,7 @@ func (r *Reconciler) Ask(ctx context.Context, namespace string) (*Answer, error)
 	}
 	v.runs = true
 	if main := v.keeper.main; main != nil {
-		v.keeper.epoch, v.wish.limited, v.wish.quiet = main.Spec.Epoch, main.Spec.Limited, main.Spec.Quiet
+		v.keeper.epoch, v.wish.limited = main.Spec.Epoch, main.Spec.Limited
 	}
 	v.config.read(ctx, r.Core.ConfigMaps(namespace), r.configMapOf(v), time.Now())
 	s := r.Settings()

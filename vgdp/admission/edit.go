@@ -3,6 +3,7 @@ package admission
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -18,14 +19,16 @@ const (
 	KindStart   Kind = "start"
 	KindRevoke  Kind = "revoke"
 	KindRelease Kind = "release"
-	KindNote    Kind = "note"
+	// KindHide hides a load from Velero's node-agents, and notes why it waits.
+	KindHide Kind = "hide"
+	KindNote Kind = "note"
 	// KindDiagnose says what keeps a load from being prepared.
 	KindDiagnose Kind = "diagnose"
 )
 
 // EditKinds are all of them.
 func EditKinds() []Kind {
-	return []Kind{KindAdmit, KindStart, KindRevoke, KindRelease, KindNote, KindDiagnose}
+	return []Kind{KindAdmit, KindStart, KindRevoke, KindRelease, KindHide, KindNote, KindDiagnose}
 }
 
 // edit of one load: what to write into it.
@@ -49,6 +52,9 @@ func (e *edit) body(version string) ([]byte, error) {
 		meta["annotations"] = e.words
 	}
 	patch := map[string]any{"metadata": meta}
+	if e.kind == KindHide {
+		patch["spec"] = map[string]any{"datamover": gate.HeldMover}
+	}
 	if e.mover {
 		var original any // nil where it was left out
 		if e.load.Mover != "" {
@@ -62,32 +68,11 @@ func (e *edit) body(version string) ([]byte, error) {
 }
 
 // edits that a decision asks for, in the order in which they are made: what
-// takes back comes first, then what lets go, then what only tells.
-func edits(d *vgdp.Decision, now time.Time) ([]edit, error) {
-	var list, notes []edit
-	revoked := map[*vgdp.Load]string{}
-	for _, r := range d.Revoke {
-		revoked[r.Load] = gate.Admitted
-		if r.Start {
-			revoked[r.Load] = gate.Started
-		}
-	}
-	waits := map[*vgdp.Load]*vgdp.Wait{}
-	for i := range d.Waiting {
-		waits[d.Waiting[i].Load] = &d.Waiting[i].Wait
-	}
-	for _, n := range d.Notes(now) {
-		text, err := noteText(n.Note)
-		if err != nil {
-			return nil, err
-		}
-		e := edit{load: n.Load, kind: KindNote, words: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
-		if ticket, is := revoked[n.Load]; is {
-			e.kind, e.words[ticket] = KindRevoke, nil
-			list = append(list, e)
-			continue
-		}
-		notes = append(notes, e)
+// takes back comes first, then what lets go, what hides, and what only tells.
+func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, error) {
+	list, notes, err := noted(d, now)
+	if err != nil {
+		return nil, err
 	}
 	for i := range d.Admit {
 		e, err := admit(&d.Admit[i])
@@ -103,7 +88,57 @@ func edits(d *vgdp.Decision, now time.Time) ([]edit, error) {
 	for _, l := range d.Release {
 		list = append(list, edit{load: l, kind: KindRelease, mover: true, words: map[string]any{}})
 	}
+	hides := map[*vgdp.Load]bool{}
+	for _, w := range hidden {
+		e, err := hide(w, now)
+		if err != nil {
+			return nil, err
+		}
+		hides[w.Load], list = true, append(list, e)
+	}
+	notes = slices.DeleteFunc(notes, func(e edit) bool { return hides[e.load] })
 	return append(list, notes...), nil
+}
+
+// noted are the tickets that are taken back, with why, and what else is noted.
+func noted(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
+	revoked := map[*vgdp.Load]string{}
+	for _, r := range d.Revoke {
+		revoked[r.Load] = gate.Admitted
+		if r.Start {
+			revoked[r.Load] = gate.Started
+		}
+	}
+	waits := map[*vgdp.Load]*vgdp.Wait{}
+	for i := range d.Waiting {
+		waits[d.Waiting[i].Load] = &d.Waiting[i].Wait
+	}
+	for _, n := range d.Notes(now) {
+		text, err := noteText(n.Note)
+		if err != nil {
+			return nil, nil, err
+		}
+		e := edit{load: n.Load, kind: KindNote, words: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
+		if ticket, is := revoked[n.Load]; is {
+			e.kind, e.words[ticket] = KindRevoke, nil
+			revokes = append(revokes, e)
+			continue
+		}
+		notes = append(notes, e)
+	}
+	return revokes, notes, nil
+}
+
+// hide a load that waits. It has a note at once: the write is made anyway.
+func hide(w *vgdp.Waiting, now time.Time) (edit, error) {
+	e := edit{load: w.Load, kind: KindHide, words: map[string]any{gate.HeldDataMover: w.Mover}, wait: &w.Wait}
+	note, news := w.NoteAt(now)
+	if !news && w.Note.Reason != "" {
+		return e, nil
+	}
+	text, err := noteText(note)
+	e.words[gate.Waiting] = text
+	return e, err
 }
 
 // admit a load: what was noted of it stays as far as it is remembered, but it

@@ -23,7 +23,7 @@ func bodyOf(t *testing.T, e edit) string {
 
 func TestATicketIsWrittenUnderTheVersionThatWasSeen(t *testing.T) {
 	l := &vgdp.Load{Name: "a", Kind: vgdp.DataUpload}
-	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, noon())
+	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7"}}}`, bodyOf(t, list[0]))
@@ -32,10 +32,10 @@ func TestATicketIsWrittenUnderTheVersionThatWasSeen(t *testing.T) {
 func TestAHiddenLoadGetsItsMoverBackWithItsTicket(t *testing.T) {
 	for mover, want := range map[string]string{"": "null", "velero": `"velero"`} {
 		l := &vgdp.Load{Held: true, Mover: mover}
-		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, noon())
+		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
 		require.NoError(t, err)
 		assert.JSONEq(t, fmt.Sprintf(`{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7","plimsoll.dev/held-datamover":null}},"spec":{"datamover":%s}}`, want), bodyOf(t, list[0]))
-		list, err = edits(&vgdp.Decision{Release: []*vgdp.Load{l}}, noon())
+		list, err = edits(&vgdp.Decision{Release: []*vgdp.Load{l}}, nil, noon())
 		require.NoError(t, err)
 		assert.JSONEq(t, fmt.Sprintf(`{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/held-datamover":null}},"spec":{"datamover":%s}}`, want), bodyOf(t, list[0]))
 	}
@@ -48,7 +48,7 @@ func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T
 		`"{\"pressureSince\":\"2026-03-01T11:59:00Z\"}"`:                {Reason: vgdp.CodePressure, Since: since, PressureSince: since},
 		`"{\"unusedTickets\":2,\"unusedAt\":\"2026-03-01T11:59:00Z\"}"`: {Reason: vgdp.CodeRetry, Since: since, Unused: 2, UnusedAt: since},
 	} {
-		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{Note: note}, Ticket: vgdp.Ticket{Epoch: 7}}}}, noon())
+		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{Note: note}, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
 		require.NoError(t, err)
 		assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7","plimsoll.dev/waiting":`+want+`}}}`, bodyOf(t, list[0]))
 	}
@@ -57,7 +57,7 @@ func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T
 func TestATicketIsTakenBackInOneWriteWithWhatIsRememberedOfIt(t *testing.T) {
 	l := &vgdp.Load{Ticket: &vgdp.Ticket{Epoch: 7}}
 	for start, key := range map[bool]string{false: "plimsoll.dev/admitted", true: "plimsoll.dev/started"} {
-		list, err := edits(&vgdp.Decision{Revoke: []vgdp.Revocation{{Load: l, Start: start, Why: vgdp.CodeRetry}}}, noon())
+		list, err := edits(&vgdp.Decision{Revoke: []vgdp.Revocation{{Load: l, Start: start, Why: vgdp.CodeRetry}}}, nil, noon())
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		assert.Equal(t, KindRevoke, list[0].kind)
@@ -80,14 +80,31 @@ func TestWhatTakesBackIsWrittenFirstAndWhatOnlyTellsLast(t *testing.T) {
 		Revoke:  []vgdp.Revocation{{Load: old("back"), Why: vgdp.CodeLimit}},
 		Release: []*vgdp.Load{old("free")},
 	}
-	list, err := edits(d, noon())
+	d.Waiting = append(d.Waiting, vgdp.Waiting{Load: old("hides"), Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}})
+	list, err := edits(d, []*vgdp.Waiting{&d.Waiting[1]}, noon())
 	require.NoError(t, err)
 	var kinds []Kind
 	for _, e := range list {
 		kinds = append(kinds, e.kind)
 	}
-	assert.Equal(t, []Kind{KindRevoke, KindAdmit, KindStart, KindRelease, KindNote}, kinds)
+	assert.Equal(t, []Kind{KindRevoke, KindAdmit, KindStart, KindRelease, KindHide, KindNote}, kinds)
 	assert.Equal(t, "n1@7", list[2].words["plimsoll.dev/started"])
-	assert.Equal(t, vgdp.CodeFull, list[4].wait.Code)
-	assert.JSONEq(t, `{"reason":"full","since":"2026-03-01T12:00:00Z","blockedBy":"Node n1"}`, list[4].words["plimsoll.dev/waiting"].(string))
+	for _, e := range list[4:] {
+		assert.Equal(t, vgdp.CodeFull, e.wait.Code)
+		assert.JSONEq(t, `{"reason":"full","since":"2026-03-01T12:00:00Z","blockedBy":"Node n1"}`, e.words["plimsoll.dev/waiting"].(string))
+	}
+}
+
+func TestALoadIsHiddenByOneWriteWithWhyItWaits(t *testing.T) {
+	noted := vgdp.Note{Reason: vgdp.CodeLimit, Since: noon().Add(-time.Minute)}
+	for want, l := range map[string]*vgdp.Load{
+		`{"plimsoll.dev/held-datamover":"","plimsoll.dev/waiting":"{\"reason\":\"limit\",\"since\":\"2026-03-01T12:00:00Z\"}"}`: {Created: noon()},
+		`{"plimsoll.dev/held-datamover":"velero"}`: {Created: noon(), Mover: "velero", Note: noted},
+	} {
+		d := &vgdp.Decision{Waiting: []vgdp.Waiting{{Load: l, Wait: vgdp.Wait{Code: vgdp.CodeLimit}}}}
+		list, err := edits(d, []*vgdp.Waiting{&d.Waiting[0]}, noon())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":`+want+`},"spec":{"datamover":"plimsoll.dev/held"}}`, bodyOf(t, list[0]))
+	}
 }

@@ -41,8 +41,8 @@ func (c *clock) set(stamp, asked, answered time.Time) {
 
 // wish is what the Gates of a namespace shall say.
 type wish struct {
-	limited, quiet, steer bool
-	holds                 map[string]time.Time
+	limited, steer bool
+	holds          map[string]time.Time
 }
 
 // keeper writes the Gates of one namespace. There is none until something is
@@ -117,7 +117,7 @@ func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
 	if k.main != nil {
 		epoch = max(epoch, k.main.Spec.Epoch)
 	}
-	spec := gate.Spec{Epoch: epoch + 1, Limited: w.limited, Quiet: w.quiet}
+	spec := gate.Spec{Epoch: epoch + 1, Limited: w.limited}
 	if err := k.write(ctx, spec); err != nil {
 		return err
 	}
@@ -134,10 +134,10 @@ func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
 		return k.claim(ctx, w, above)
 	case !w.limited:
 		return k.write(ctx, gate.Spec{Epoch: k.main.Spec.Epoch})
-	case k.main.Spec.Limited && k.main.Spec.Quiet == w.quiet && k.clock.now().Sub(k.main.Spec.RenewTime.Time) < k.lease/4:
+	case k.main.Spec.Limited && k.clock.now().Sub(k.main.Spec.RenewTime.Time) < k.lease/4:
 		return nil
 	}
-	return k.write(ctx, gate.Spec{Epoch: k.epoch, Limited: w.limited, Quiet: w.quiet})
+	return k.write(ctx, gate.Spec{Epoch: k.epoch, Limited: true})
 }
 
 // write main. Who was not the last to do so has lost its epoch.
@@ -146,7 +146,7 @@ func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
 	spec.RenewTime, spec.LeaseDurationSeconds = &renewed, int32(k.lease/time.Second)
 	asked := time.Now()
 	u, err := k.put(ctx, gate.Main, k.main, map[string]any{
-		"renewTime": renewed, "leaseDurationSeconds": spec.LeaseDurationSeconds, "epoch": spec.Epoch, "limited": spec.Limited, "quiet": spec.Quiet,
+		"renewTime": renewed, "leaseDurationSeconds": spec.LeaseDurationSeconds, "epoch": spec.Epoch, "limited": spec.Limited,
 	})
 	if err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {

@@ -169,13 +169,13 @@ func (r *Reconciler) look(ctx context.Context) {
 	}
 	in, objects := r.input(ctx, s)
 	d := vgdp.Decide(in)
-	if r.guard(ctx, s, &in, &d) {
+	if r.guard(ctx, &in, &d) {
 		r.ring() // tickets of a new epoch
 		return
 	}
 	r.count()
 	r.tryGates(ctx, &in, objects)
-	list, err := edits(&d, in.Time)
+	list, err := edits(&d, r.hide(ctx, s.QuietAbove, &in, &d, objects), in.Time)
 	if err != nil {
 		r.Log.Error("nothing is written", "error", err)
 		return
@@ -227,13 +227,13 @@ func (r *Reconciler) caughtUp() bool {
 
 // guard writes the Gates as decided. It is true when tickets have a new epoch,
 // or none, so that it must be decided again.
-func (r *Reconciler) guard(ctx context.Context, s Settings, in *vgdp.Input, d *vgdp.Decision) (again bool) {
+func (r *Reconciler) guard(ctx context.Context, in *vgdp.Input, d *vgdp.Decision) (again bool) {
 	for namespace, v := range r.veleros {
 		if _, decided := in.Veleros[namespace]; !decided {
 			continue
 		}
 		was := v.keeper.epoch
-		v.wish = r.wishFor(v, s, in, d)
+		v.wish = r.wishFor(v, in, d)
 		r.tellFailure(namespace, r.keep(ctx, v))
 		again = again || v.keeper.epoch != was
 	}
@@ -241,7 +241,7 @@ func (r *Reconciler) guard(ctx context.Context, s Settings, in *vgdp.Input, d *v
 }
 
 // wishFor the Gates of a Velero.
-func (r *Reconciler) wishFor(v *velero, s Settings, in *vgdp.Input, d *vgdp.Decision) wish {
+func (r *Reconciler) wishFor(v *velero, in *vgdp.Input, d *vgdp.Decision) wish {
 	w := wish{limited: d.Limited[v.Namespace], holds: map[string]time.Time{}}
 	if !w.limited {
 		return w
@@ -252,14 +252,6 @@ func (r *Reconciler) wishFor(v *velero, s Settings, in *vgdp.Input, d *vgdp.Deci
 		}
 	}
 	w.steer = len(w.holds) > 0 && steerable(v, w.holds, in, d)
-	waiting := 0
-	for i := range d.Waiting {
-		if l := d.Waiting[i].Load; l.Namespace == v.Namespace && isNew(l) && (l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload) {
-			waiting++
-		}
-	}
-	// It ends at half of where it begins, or it would come and go with every load.
-	w.quiet = waiting > s.QuietAbove || v.wish.quiet && waiting > s.QuietAbove/2
 	return w
 }
 

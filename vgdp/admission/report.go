@@ -12,10 +12,10 @@ import (
 type Report struct {
 	// Namespace of the Velero.
 	Namespace string `json:"namespace"`
-	// Limited: loads need a ticket. Quiet: new ones are hidden. Epoch of the
-	// tickets; absent: there are none.
+	// Limited: loads need a ticket. Hidden ones are those that node-agents do not
+	// see. Epoch of the tickets; absent: there are none.
 	Limited bool  `json:"limited"`
-	Quiet   bool  `json:"quiet"`
+	Hidden  int   `json:"hidden"`
 	Epoch   int64 `json:"epoch,omitempty"`
 	// PrepareLimit of loads that are Accepted, Prepared or have a ticket; absent:
 	// none. Slots are taken.
@@ -74,7 +74,7 @@ func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
 	for i := range reports {
 		p := &reports[i]
 		v := r.veleros[p.Namespace]
-		p.Quiet, p.ConfigMap, p.Drift, p.Open = v.wish.quiet, v.config.name, v.config.drift, v.open
+		p.ConfigMap, p.Drift, p.Open = v.config.name, v.config.drift, v.open
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
 		}
@@ -102,6 +102,9 @@ func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
 		p := all[l.Namespace]
 		if p.count(l); l.Slot(in.Veleros[l.Namespace]) {
 			p.Slots++
+		}
+		if l.Held && isNew(l) {
+			p.Hidden++
 		}
 	}
 	for i := range d.Waiting {

@@ -43,7 +43,7 @@ func (r *Reconciler) done(e *edit) {
 		r.Log.Info("a ticket is taken back", "load", name(l), "reason", string(e.note.Reason))
 	case KindRelease:
 		r.Log.Info("a hidden load is handed back", "load", name(l))
-	case KindNote:
+	case KindHide, KindNote:
 		r.tellWait(e)
 	case KindDiagnose:
 		r.Log.Info("load is not prepared", "load", name(l), "diagnosis", e.words[gate.Diagnosis])
@@ -69,7 +69,7 @@ func (r *Reconciler) tellWait(e *edit) {
 	if e.wait == nil {
 		return
 	}
-	r.Log.Info("load waits", "load", name(e.load), "reason", string(e.wait.Code), "blocked_by", e.wait.BlockedBy())
+	r.Log.Info("load waits", "load", name(e.load), "reason", string(e.wait.Code), "blocked_by", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
 	switch e.wait.Code {
 	case vgdp.CodePressure:
 		r.Events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())

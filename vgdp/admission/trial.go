@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -57,10 +58,7 @@ func (r *Reconciler) try(ctx context.Context, l *vgdp.Load, o *Object) (known, p
 	if err != nil {
 		return false, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_, err = r.Dynamic.Resource(Resource(l.Kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+	_, err = r.dryRun(ctx, l.Kind, o, body)
 	switch {
 	case err == nil:
 		return true, true
@@ -68,6 +66,14 @@ func (r *Reconciler) try(ctx context.Context, l *vgdp.Load, o *Object) (known, p
 		return true, false
 	}
 	return false, false // it is another by now, or the API server is away
+}
+
+// dryRun of a merge patch.
+func (r *Reconciler) dryRun(ctx context.Context, kind vgdp.Kind, o *Object, body []byte) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return r.Dynamic.Resource(Resource(kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
 }
 
 func (r *Reconciler) tellTrial(v *velero, known, passes bool) {

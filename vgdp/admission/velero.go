@@ -23,6 +23,10 @@ type velero struct {
 	// tried.
 	open  string
 	tried time.Time
+	// heals: a hidden load would be handed back by a write once nobody holds it,
+	// as far as it was tried.
+	heals     bool
+	healTried time.Time
 
 	loads   map[vgdp.Kind]*shelf[*Object]
 	backups *shelf[*parent]
@@ -127,7 +131,7 @@ func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 	switch {
 	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // somebody else wrote to it, and no other leader
 	case k.held(now):
-		v.wish = wish{limited: true, quiet: k.main.Spec.Quiet}
+		v.wish = wish{limited: true}
 		if err := k.claim(ctx, v.wish, 0); err != nil {
 			v.known = false
 			return err

@@ -75,9 +75,6 @@ type Spec struct {
 	Epoch int64 `json:"epoch,omitempty"`
 	// Limited is whether loads need a Ticket to be accepted.
 	Limited bool `json:"limited,omitempty"`
-	// Quiet is whether new DataUploads and DataDownloads are hidden from Velero's
-	// node-agents until they are let go. It needs Limited.
-	Quiet bool `json:"quiet,omitempty"`
 	// Holds is until when a node takes no new loads, by its name. A lapsed one
 	// means nothing. At most a lease duration ahead: it is not compared with
 	// RenewTime.

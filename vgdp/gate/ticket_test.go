@@ -44,9 +44,9 @@ func FuzzTicket(f *testing.F) {
 
 func TestAGateHoldsWhatThePoliciesRead(t *testing.T) {
 	at := metav1.NewMicroTime(time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC))
-	raw, err := json.Marshal(gate.Spec{RenewTime: &at, LeaseDurationSeconds: 30, Epoch: 7, Limited: true, Quiet: true})
+	raw, err := json.Marshal(gate.Spec{RenewTime: &at, LeaseDurationSeconds: 30, Epoch: 7, Limited: true})
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"renewTime":"2026-03-01T12:00:00.000001Z","leaseDurationSeconds":30,"epoch":7,"limited":true,"quiet":true}`, string(raw))
+	assert.JSONEq(t, `{"renewTime":"2026-03-01T12:00:00.000001Z","leaseDurationSeconds":30,"epoch":7,"limited":true}`, string(raw))
 	raw, err = json.Marshal(gate.Spec{Epoch: 7, Holds: map[string]metav1.Time{"n1": metav1.NewTime(at.Time)}, Steer: true})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"epoch":7,"holds":{"n1":"2026-03-01T12:00:00Z"},"steer":true}`, string(raw))
