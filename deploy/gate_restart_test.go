@@ -79,8 +79,32 @@ func TestTheGateComesBackAfterEveryWayOfLosingIt(t *testing.T) {
 	})
 	t.Run("no load is held for longer than its time", func(t *testing.T) {
 		q := q.in(t)
-		require.NoError(t, c.Apply(t.Context(), []byte(strings.ReplaceAll(string(Gate), "duration('30m')", "duration('1s')"))))
+		granted := func(at time.Duration) func(*gate.Spec) {
+			return func(s *gate.Spec) { s.GrantTime = &metav1.MicroTime{Time: time.Now().Add(at)} }
+		}
+		q.gate(gate.Holds, gate.Spec{Epoch: 7, Holds: map[string]metav1.Time{"n1": metav1.NewTime(time.Now().Add(lease))}})
+		for name, at := range map[string]time.Duration{"long-ago": -time.Hour, "not-long-ago": time.Hour} {
+			_, err := q.load("DataUpload", name, "")
+			require.NoError(t, err)
+			require.NoError(t, q.patch(q.velero, "DataUpload", name, fmt.Sprintf(`{"status":{"phase":"Prepared","acceptedTimestamp":%q}}`, time.Now().Add(at).UTC().Format(time.RFC3339))))
+		}
+		short := strings.ReplaceAll(string(Gate)+"---\n"+string(GateMutating), "duration('30m')", "duration('1s')")
+		require.NoError(t, c.Apply(t.Context(), []byte(short)))
 		q.until(passes, accepted)
+		q.until(passes, func() string { return q.starts("DataUpload", "long-ago", "n1") })
+		assert.Equal(t, held, q.starts("DataUpload", "not-long-ago", "n1"), "accepted less than its time ago")
+		q.gate(gate.Main, fresh(granted(time.Hour)))
+		q.until(held, accepted)
+		assert.Equal(t, hides[""], q.hidden("DataUpload", "still-hidden", ""), "somebody had a ticket less than that time ago")
+		q.gate(gate.Main, fresh(granted(-time.Hour)))
+		q.until(passes, accepted)
+		q.until(isBack[""], func() string {
+			require.NoError(t, q.patch(q.velero, "DataUpload", "still-hidden", fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, time.Now().UnixNano())))
+			return mover(q.get("DataUpload", "still-hidden"))
+		})
+		q.noGate(gate.Holds)
+		q.gate(gate.Main, fresh(nil))
+		require.NoError(t, c.Apply(t.Context(), GateMutating))
 		require.NoError(t, c.Apply(t.Context(), Gate))
 		q.until(held, accepted)
 	})

@@ -229,7 +229,7 @@ func loadsOf(a *agent) (l struct {
 }
 
 func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", quietAbove: 2")
+	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", leaseDuration: 8s, quietAbove: 2")
 	h.see()
 	a := h.controller().start()
 	stop := h.runAgents()
@@ -257,6 +257,12 @@ func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
 		h.load(vgdp.DataUpload, fmt.Sprintf("waits-%d", i), "b", nil)
 	}
 	h.become(1, vgdp.Accepted)
+	eventually(t, "the Gate says when the last ticket was given", func() error {
+		if text(h.gate(gate.Main), "spec", "grantTime") == "" {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	assert.Zero(t, loadsOf(a).Veleros[0].Hidden, "two wait, and no more")
 	h.load(vgdp.DataUpload, "waits-3", "b", nil)
 	eventually(t, "all three are hidden", func() error { return wanted(loadsOf(a).Veleros[0].Hidden, 3) })

@@ -59,6 +59,15 @@ type keeper struct {
 	main, holds *gate.Gate // as they were read or written last; nil: there is none
 	epoch       int64      // of the tickets, once it is claimed; 0: it is not
 	from        time.Time  // when tickets may be given
+	granted     time.Time  // when the last one was, by this term
+}
+
+// holdsUntil tells until when the Gate holds a load of that creation at most.
+func (k *keeper) holdsUntil(created time.Time) time.Time {
+	if k.main == nil {
+		return created
+	}
+	return k.main.Spec.HoldsUntil(created)
 }
 
 // read both as they are; while they cannot be read they count as they were.
@@ -143,11 +152,12 @@ func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
 // write main. Who was not the last to do so has lost its epoch.
 func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
 	renewed := metav1.NewMicroTime(k.clock.now())
-	spec.RenewTime, spec.LeaseDurationSeconds = &renewed, int32(k.lease/time.Second)
+	fields := map[string]any{"renewTime": renewed, "leaseDurationSeconds": int32(k.lease / time.Second), "epoch": spec.Epoch, "limited": spec.Limited}
+	if !k.granted.IsZero() {
+		fields["grantTime"] = metav1.NewMicroTime(k.granted)
+	}
 	asked := time.Now()
-	u, err := k.put(ctx, gate.Main, k.main, map[string]any{
-		"renewTime": renewed, "leaseDurationSeconds": spec.LeaseDurationSeconds, "epoch": spec.Epoch, "limited": spec.Limited,
-	})
+	u, err := k.put(ctx, gate.Main, k.main, fields)
 	if err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 			k.epoch = 0

@@ -280,7 +280,7 @@ func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.De
 func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
 	for i := range in.Loads {
 		l := &in.Loads[i]
-		if l.Held && isNew(l) && now.Sub(l.Created) >= gate.MaxHold {
+		if l.Held && isNew(l) && !now.Before(r.veleros[l.Namespace].keeper.holdsUntil(l.Created)) {
 			list = append(list, edit{load: l, kind: KindRelease, mover: true, words: map[string]any{}})
 		}
 	}

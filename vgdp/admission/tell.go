@@ -32,7 +32,9 @@ func (r *Reconciler) done(e *edit) {
 	l := e.load
 	switch e.kind {
 	case KindAdmit:
-		waited := max(0, r.clock.now().Sub(l.Created))
+		now := r.clock.now()
+		waited := max(0, now.Sub(l.Created))
+		r.veleros[l.Namespace].keeper.granted = now
 		r.tally.waited(l.Kind, waited)
 		r.Log.Info("load may be accepted", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
 		r.tellOverdue(e)
@@ -110,5 +112,5 @@ func (r *Reconciler) count() {
 
 // needed tells whether the policies ask a load for a ticket.
 func (v *velero) needed(l *vgdp.Load, now time.Time) bool {
-	return v.keeper.epoch > 0 && v.wish.limited && (l.Mover == "" || l.Mover == "velero") && now.Sub(l.Created) < gate.MaxHold
+	return v.keeper.epoch > 0 && v.wish.limited && (l.Mover == "" || l.Mover == "velero") && now.Before(v.keeper.holdsUntil(l.Created))
 }

@@ -48,8 +48,9 @@ const (
 // quietly: Velero's node-agents leave movers alone that they do not know.
 const HeldMover = "plimsoll.dev/held"
 
-// MaxHold is how long after its creation a load is held at most, whatever the
-// Gate says. It stands in the policies too.
+// MaxHold is how long a load is held at most after its creation, or after the last
+// ticket that anybody was given, whatever else the Gate says: a controller that
+// only says that it is there holds nobody for ever. It stands in the policies too.
 const MaxHold = 30 * time.Minute
 
 // Resource of Gates.
@@ -75,6 +76,8 @@ type Spec struct {
 	Epoch int64 `json:"epoch,omitempty"`
 	// Limited is whether loads need a Ticket to be accepted.
 	Limited bool `json:"limited,omitempty"`
+	// GrantTime is when the last Ticket was given; nil: none was yet.
+	GrantTime *metav1.MicroTime `json:"grantTime,omitempty"`
 	// Holds is until when a node takes no new loads, by its name. A lapsed one
 	// means nothing. At most a lease duration ahead: it is not compared with
 	// RenewTime.
@@ -82,4 +85,12 @@ type Spec struct {
 	// Steer is whether the pods of new data movers stay away from the nodes of
 	// Holds. Not where that were all.
 	Steer bool `json:"steer,omitempty"`
+}
+
+// HoldsUntil is until when a load of that creation is held at most.
+func (s *Spec) HoldsUntil(created time.Time) time.Time {
+	if s.GrantTime != nil && s.GrantTime.After(created) {
+		created = s.GrantTime.Time
+	}
+	return created.Add(MaxHold)
 }
