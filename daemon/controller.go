@@ -111,6 +111,8 @@ const eventTimeout = 5 * time.Second
 
 // newClients share one connection; custom resources know no protobuf.
 func newClients(how *rest.Config, lease time.Duration) (*clients, error) {
+	how = rest.CopyConfig(how)
+	how.DisableCompression = true // a watch is many small answers
 	plain := rest.CopyConfig(how)
 	plain.ContentType, plain.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	backups, err := dynamic.NewForConfig(plain)
