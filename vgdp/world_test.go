@@ -15,7 +15,7 @@ func someWorld(r *rand.Rand, n int) Input {
 	var fleet []Node
 	for i := range 1 + r.IntN(4) {
 		node := Node{Features: Features{Name: fmt.Sprintf("n%d", i+1)}, Agents: map[string]Agent{}}
-		for velero := range in.Veleros {
+		for _, velero := range []string{"other", "velero"} {
 			if r.IntN(8) > 0 {
 				node.Agents[velero] = Agent{Ready: r.IntN(8) > 0, Concurrency: 1 + r.IntN(3), PrepareLimit: r.IntN(12) / 3 * r.IntN(2)}
 			}
