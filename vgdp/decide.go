@@ -182,7 +182,7 @@ func (d *decider) admit(a *applicant) Wait {
 
 func (d *decider) grant(a *applicant) {
 	g := Grant{Load: a.load, Ticket: Ticket{Epoch: a.velero.Epoch, At: d.in.Time}}
-	g.Overdue = a.free && !a.load.spared() && d.room.suffering(a.reach)
+	g.Overdue = a.free && !a.spared && d.room.suffering(a.reach)
 	d.out.Admit = append(d.out.Admit, g)
 }
 

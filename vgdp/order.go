@@ -48,16 +48,16 @@ func (l *Load) rank(now time.Time) int {
 type standing struct {
 	tier    int64 // the lower goes first: rank, then unused tickets
 	created int64
-	uid8    uint64 // the first bytes of uid, which mostly tell: it is not looked at then
-	uid     *string
-	who     int // among the applicants
+	uid8    uint64 // the first bytes of its UID, which mostly tell: that is not looked at then
+	*applicant
 }
 
-func (l *Load) standing(now time.Time, who int) standing {
+func (a *applicant) standing(now time.Time) standing {
+	l := a.load
 	tier := int64(-l.rank(now))<<32 + int64(l.Note.Unused)
 	var uid [8]byte
 	copy(uid[:], l.UID)
-	return standing{tier: tier, created: l.Created.UnixNano(), uid8: binary.BigEndian.Uint64(uid[:]), uid: &l.UID, who: who}
+	return standing{tier, l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
 }
 
 func (s standing) compare(o standing) int {
@@ -69,7 +69,7 @@ func (s standing) compare(o standing) int {
 	case s.uid8 != o.uid8:
 		return cmp.Compare(s.uid8, o.uid8)
 	}
-	return strings.Compare(*s.uid, *o.uid)
+	return strings.Compare(s.load.UID, o.load.UID)
 }
 
 // applicant is a load that waits to be accepted, and what a decision needs to
@@ -79,23 +79,23 @@ type applicant struct {
 	velero *velero
 	backup *share
 	reach  *Reach
-	free   bool // of pressure
-	early  bool // it could not use a ticket now
-	place  int  // in the order, its Backup apart
+	free   bool       // of pressure
+	spared bool       // by it from the beginning
+	early  bool       // it could not use a ticket now
+	place  int        // in its tier, its Backup apart
+	next   *applicant // of its tier and its Backup
 }
 
 // share of a Backup: how many of its loads are on their way.
 type share struct {
-	taken int
-	queue []*applicant // those of one tier that wait, in order
-	head  int          // the place of the first
+	taken       int
+	first, last *applicant // those of one tier that wait, in order
 }
 
 // line is the applicants, handed out in order: by rank; those whose tickets were
 // not used behind the others; then of each Backup that has least on its way;
 // then by creation and UID.
 type line struct {
-	all   []applicant
 	rest  []standing // of all that are not in tied, in order
 	tied  shares     // those that are equal but for their Backups
 	front *share     // whose load was handed out last
@@ -113,7 +113,8 @@ func (v *velero) share(l *Load) *share {
 
 func (r *room) line() *line {
 	n := len(r.in.Loads)
-	ln := &line{all: make([]applicant, 0, n), rest: make([]standing, 0, n)}
+	ln := &line{rest: make([]standing, 0, n)}
+	all := make([]applicant, 0, n) // which never move
 	for i := range r.in.Loads {
 		l := &r.in.Loads[i]
 		v := r.veleros[l.Namespace]
@@ -122,17 +123,14 @@ func (r *room) line() *line {
 		case l.running() || l.Slot(v.Velero):
 			v.share(l).taken++
 		case l.fresh() && v.limited && !l.leaving():
-			ln.rest = append(ln.rest, l.standing(r.in.Time, len(ln.all)))
-			ln.all = append(ln.all, applicant{
+			all = append(all, applicant{
 				load: l, velero: v, backup: v.share(l), reach: r.in.Fleet.Of(l),
-				free: l.free(r.in.Time), early: r.in.early(l).Code != "",
+				free: l.free(r.in.Time), spared: l.spared(), early: r.in.early(l).Code != "",
 			})
+			ln.rest = append(ln.rest, all[len(all)-1].standing(r.in.Time))
 		}
 	}
 	slices.SortFunc(ln.rest, standing.compare)
-	for i := range ln.rest {
-		ln.all[ln.rest[i].who].place = i
-	}
 	return ln
 }
 
@@ -143,10 +141,9 @@ func (ln *line) next(took bool) *applicant {
 		if took {
 			f.taken++
 		}
-		if f.queue = f.queue[1:]; len(f.queue) == 0 {
+		if f.first = f.first.next; f.first == nil {
 			heap.Pop(&ln.tied)
 		} else {
-			f.head = f.queue[0].place
 			heap.Fix(&ln.tied, 0)
 		}
 		ln.front = nil
@@ -155,19 +152,21 @@ func (ln *line) next(took bool) *applicant {
 		return nil
 	}
 	ln.front = ln.tied[0]
-	return ln.front.queue[0]
+	return ln.front.first
 }
 
 // tie takes the next loads that only their Backups tell apart.
 func (ln *line) tie() bool {
 	n := 0
 	for n < len(ln.rest) && ln.rest[n].tier == ln.rest[0].tier {
-		a := &ln.all[ln.rest[n].who]
-		if len(a.backup.queue) == 0 {
-			a.backup.head = a.place
-			ln.tied = append(ln.tied, a.backup)
+		a := ln.rest[n].applicant
+		b := a.backup
+		if b.first == nil {
+			b.first, ln.tied = a, append(ln.tied, b)
+		} else {
+			b.last.next = a
 		}
-		a.backup.queue = append(a.backup.queue, a)
+		b.last, a.place = a, n
 		n++
 	}
 	ln.rest = ln.rest[n:]
@@ -184,7 +183,7 @@ func (s shares) Less(i, j int) bool {
 	if s[i].taken != s[j].taken {
 		return s[i].taken < s[j].taken
 	}
-	return s[i].head < s[j].head
+	return s[i].first.place < s[j].first.place
 }
 
 // Push is heap's; every Backup is there from the beginning.

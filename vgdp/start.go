@@ -6,12 +6,12 @@ import "slices"
 // starts by itself.
 func (d *decider) start() {
 	list := make([]standing, 0, len(d.room.prepared))
-	for i, l := range d.room.prepared {
-		list = append(list, l.standing(d.in.Time, i))
+	for _, l := range d.room.prepared {
+		list = append(list, (&applicant{load: l}).standing(d.in.Time))
 	}
 	slices.SortFunc(list, standing.compare)
 	for _, s := range list {
-		l := d.room.prepared[s.who]
+		l := s.load
 		if wait := d.startWait(l); wait.Code != "" {
 			d.out.Waiting = append(d.out.Waiting, Waiting{l, wait})
 			continue
