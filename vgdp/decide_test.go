@@ -148,3 +148,15 @@ func TestBackupsShareFairly(t *testing.T) {
 	d := Decide(world(5, nodes(9, 1), loads...))
 	assert.Equal(t, []string{"large0", "small0", "large1", "small1", "large2"}, admitted(d))
 }
+
+func TestWhoGoesOnOnlyNowIsNotWhomTheOthersWaitFor(t *testing.T) {
+	for limit, code := range map[int]Code{3: CodeLimit, 9: CodeFull} {
+		d := Decide(world(limit, nodes(1, 3),
+			load("younger", PodVolumeBackup, in(Accepted), on("n1"), made(noon)), load("longest", PodVolumeBackup, in(Accepted), on("n1")),
+			load("goes on", PodVolumeBackup, on("n1"), made(at(-time.Hour))), load("waits", PodVolumeBackup, on("n1")),
+		))
+		assert.Equal(t, []string{"goes on"}, admitted(d))
+		assert.Equal(t, map[string]Code{"waits": code}, why(d))
+		assert.Equal(t, "PodVolumeBackup velero/longest", d.Waiting[0].Wait.BlockedBy())
+	}
+}

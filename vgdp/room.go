@@ -28,15 +28,15 @@ type velero struct {
 	limited bool
 	// slots that are taken; of them loads that node-agents count, and tickets that
 	// stay.
-	slots, labelled, kept int
-	homeless              int     // in a slot, and no node will do for them
-	longest               *Load   // in a slot
-	mine                  []int   // by node: how many of its loads run or will
-	parked                []int   // of them: prepared, and pressure holds them
-	running               []int   // of them: run, or were let
-	agents                []Agent // by node
-	shares                map[string]*share
-	agentLimit            int // the highest that its node-agents have from their start
+	slots, kept int
+	homeless    int     // in a slot, and no node will do for them
+	longest     *Load   // in a slot
+	mine        []int   // by node: how many of its loads run or will
+	parked      []int   // of them: prepared, and pressure holds them
+	running     []int   // of them: run, or were let
+	agents      []Agent // by node
+	shares      map[string]*share
+	agentLimit  int // the highest that its node-agents have from their start
 }
 
 func newRoom(in *Input) *room {
@@ -94,7 +94,7 @@ func (r *room) count() {
 			continue
 		}
 		if !l.running() {
-			v.slot(l)
+			v.keep(l)
 		}
 		node, there := r.in.Fleet.index[l.Node]
 		switch {
@@ -105,7 +105,6 @@ func (r *room) count() {
 		case !there:
 			floating = append(floating, l)
 		default:
-			r.use(v, l, node)
 			r.runs(v, l, node)
 		}
 	}
@@ -134,34 +133,43 @@ func (r *room) free(loads int) (n int) {
 	return min(n, loads)
 }
 
+// keep the slot that a load has from before.
+func (v *velero) keep(l *Load) {
+	v.slot(l)
+	v.longest = longer(v.longest, l)
+	if l.preparing() {
+		v.kept++
+	}
+}
+
 func (v *velero) slot(l *Load) {
 	v.slots++
-	if l.preparing() {
-		v.labelled++
-	}
-	if v.longest == nil || l.before(v.longest) {
+	if v.longest == nil {
 		v.longest = l
 	}
 }
 
-func (l *Load) before(o *Load) bool {
-	if !l.Created.Equal(o.Created) {
-		return l.Created.Before(o.Created)
+// longer there, of two that are.
+func longer(a, b *Load) *Load {
+	if c := a.Created.Compare(b.Created); c < 0 || c == 0 && a.UID < b.UID {
+		return a
 	}
-	return l.UID < o.UID
+	return b
 }
 
 func (r *room) use(v *velero, l *Load, node int) {
 	r.used[node]++
 	v.mine[node]++
-	if r.first[node] == nil || l.before(r.first[node]) {
+	if r.first[node] == nil {
 		r.first[node] = l
 	}
 }
 
-// runs counts who runs on a node or was let; who is prepared on a tight one
-// waits to be.
+// runs counts who has a place on a node, and who runs there or was let; who is
+// prepared on a tight one waits to be.
 func (r *room) runs(v *velero, l *Load, node int) {
+	r.use(v, l, node)
+	r.first[node] = longer(r.first[node], l)
 	started := l.Phase == Prepared && l.Started != nil && l.Started.Epoch == v.Epoch && l.Started.Node == l.Node
 	if l.running() || started {
 		r.running[node]++
@@ -195,7 +203,7 @@ func (r *room) stale(l *Load) Code {
 	case l.Ticket.Epoch > v.Epoch: // of who leads by now
 	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
 		return CodeRetry
-	case v.PrepareLimit > 0 && v.labelled+v.kept >= v.PrepareLimit:
+	case v.PrepareLimit > 0 && v.kept >= v.PrepareLimit:
 		return CodeLimit
 	case l.leaving(): // Velero cancels it before it accepts it
 	case l.Node != "" && (fits == CodePressure || fits == CodeNoNode): // another can go elsewhere
