@@ -69,6 +69,7 @@ func (f *agentFlags) patient() doctor.Patient {
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
 	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, pluginDirs(&c)
 	p.Evicts = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
+	p.Katalyst = c.Plugins.ReclaimedOvercommit.Enabled
 	if c.Kubernetes.Standalone {
 		return p
 	}

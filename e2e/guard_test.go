@@ -74,9 +74,10 @@ func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+	needy := configFile(t, "web: {tokenReview: true}\neviction: {via: controller}\nplugins: {reclaimedOvercommit: {enabled: true}}\n")
 	examined := func(agentsFile string, lines ...string) {
 		eventually(t, "doctor says so", func() error {
-			_, out, errs := run(t, "doctor", "--config", configFile(t, "web: {tokenReview: true}\neviction: {via: controller}\n"), "--kubeconfig", agentsFile)
+			_, out, errs := run(t, "doctor", "--config", needy, "--kubeconfig", agentsFile)
 			for _, line := range lines {
 				if !regexp.MustCompile(line).MatchString(out) {
 					return fmt.Errorf("no %s in\n%s%s", line, out, errs)
@@ -90,6 +91,10 @@ func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 	examined(agentsFile, `FAIL +rights +2 of \d+ missing: create tokenreviews\.authentication\.k8s\.io, create subjectaccessreviews\.authorization\.k8s\.io \(apply .*deploy/rbac-metrics\.yaml\)`)
 	may, mayNot := scrapers(t, c)
 	examined(agentsFile, `PASS +web configuration +none, but tokens of the cluster`, `PASS +rights +all `)
+	require.NoError(t, c.Apply(t.Context(), []byte(customNodeResources)))
+	examined(agentsFile, `FAIL +rights +3 of \d+ missing: get customnoderesources\.node\.katalyst\.kubewharf\.io, .* \(apply .*deploy/rbac-katalyst\.yaml, `)
+	require.NoError(t, c.Apply(t.Context(), deploy.RBACKatalyst))
+	examined(agentsFile, `PASS +rights +all `)
 	controllersFile, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
 	require.NoError(t, err)
 	ofAgent := prepareAgent(t, "--config", configFile(t, "web: {tokenReview: true}\n"), "--kubeconfig", agentsFile, "--node", "nobody",

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/version"
@@ -112,11 +114,12 @@ func (r right) String() string {
 // user has, allows it.
 func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 	const check = "rights"
-	needed, err := p.neededRights()
-	if err != nil {
-		return Row{Fail, check, "deploy/rbac.yaml: " + oneLine(err)}
-	}
 	client, err := authorizationclient.NewForConfig(how)
+	if err != nil {
+		return Row{Fail, check, oneLine(err)}
+	}
+	p.Katalyst = p.Katalyst && hasKatalyst(ctx, client.RESTClient())
+	needed, err := p.neededRights()
 	if err != nil {
 		return Row{Fail, check, oneLine(err)}
 	}
@@ -135,26 +138,30 @@ func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 		}
 	}
 	if len(missing) > 0 {
-		return Row{Fail, check, fmt.Sprintf("%d of %d missing: %s (apply %s)", len(missing), len(needed), strings.Join(missing, ", "), p.manifests())}
+		var apply []string
+		for _, m := range p.manifests() {
+			apply = append(apply, m.file)
+		}
+		return Row{Fail, check, fmt.Sprintf("%d of %d missing: %s (apply %s)", len(missing), len(needed), strings.Join(missing, ", "), strings.Join(apply, ", "))}
 	}
 	return Row{Pass, check, fmt.Sprintf("all %d that the agent uses", len(needed))}
 }
 
-// neededRights are those of the roles in deploy/rbac.yaml, what evicts, what
-// keeps the Lease of a Node, and what asks about tokens (system:auth-delegator).
+// hasKatalyst tells whether the API server has CustomNodeResources: without
+// them the agent goes by its configuration.
+func hasKatalyst(ctx context.Context, client rest.Interface) bool {
+	err := client.Get().AbsPath("/apis/node.katalyst.kubewharf.io").Do(ctx).Error()
+	return !apierrors.IsNotFound(err)
+}
+
+// neededRights are those of the roles in the manifests, and what asks about
+// tokens (system:auth-delegator).
 func (p Patient) neededRights() ([]right, error) {
-	manifests := [][]byte{deploy.RBAC}
-	if p.Evicts {
-		manifests = append(manifests, deploy.RBACEvictDirect)
-	}
-	if p.NodeLease != nil {
-		manifests = append(manifests, deploy.RBACLeaseNode)
-	}
 	var all []right
-	for _, m := range manifests {
-		list, err := rightsIn(m)
+	for _, m := range p.manifests() {
+		list, err := rightsIn(m.text)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", m.file, err)
 		}
 		all = append(all, list...)
 	}
@@ -165,19 +172,21 @@ func (p Patient) neededRights() ([]right, error) {
 	return all, nil
 }
 
+type manifest struct {
+	file   string
+	text   []byte
+	needed bool
+}
+
 // manifests that grant the rights.
-func (p Patient) manifests() string {
-	list := "deploy/rbac.yaml"
-	if p.Evicts {
-		list += ", deploy/rbac-evict-direct.yaml"
-	}
-	if p.NodeLease != nil {
-		list += ", deploy/rbac-lease-node.yaml"
-	}
-	if p.TokenReview {
-		list += ", deploy/rbac-metrics.yaml"
-	}
-	return list
+func (p Patient) manifests() []manifest {
+	return slices.DeleteFunc([]manifest{
+		{"deploy/rbac.yaml", deploy.RBAC, true},
+		{"deploy/rbac-evict-direct.yaml", deploy.RBACEvictDirect, p.Evicts},
+		{"deploy/rbac-lease-node.yaml", deploy.RBACLeaseNode, p.NodeLease != nil},
+		{"deploy/rbac-katalyst.yaml", deploy.RBACKatalyst, p.Katalyst},
+		{"deploy/rbac-metrics.yaml", deploy.RBACMetrics, p.TokenReview},
+	}, func(m manifest) bool { return !m.needed })
 }
 
 func rightsIn(manifest []byte) ([]right, error) {

@@ -19,14 +19,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServerOf has a version and forbids some rights; asked is what it was
-// asked about.
+// apiServerOf has a version and Katalyst's kinds, and forbids some rights; asked
+// is what it was asked about.
 func apiServerOf(t *testing.T, version string, forbidden ...string) (how *rest.Config, asked func() []string) {
 	t.Helper()
 	var mu sync.Mutex // guards list
 	var list []string
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, version) })
+	mux.HandleFunc("GET /apis/node.katalyst.kubewharf.io", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
 	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SelfSubjectAccessReview
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&review))
@@ -110,6 +111,10 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	assert.Contains(t, r.Finding, "missing: patch nodes/status, create pods/eviction (apply deploy/rbac.yaml, deploy/rbac-evict-direct.yaml)")
 	r = row(t, Patient{Cluster: how}.cluster(t.Context()), "rights")
 	assert.Contains(t, r.Finding, "missing: patch nodes/status (apply deploy/rbac.yaml)", "the controller evicts")
+	how, _ = apiServerOf(t, good, "get customnoderesources")
+	assert.Equal(t, Pass, row(t, inCluster(t, how), "rights").Result, "nobody asks what is lent")
+	r = row(t, Patient{Cluster: how, Katalyst: true}.cluster(t.Context()), "rights")
+	assert.Contains(t, r.Finding, "missing: get customnoderesources.node.katalyst.kubewharf.io (apply deploy/rbac.yaml, deploy/rbac-katalyst.yaml)")
 }
 
 func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {

@@ -72,6 +72,8 @@ type Patient struct {
 	// controller.
 	DryRun bool
 	Evicts bool
+	// Katalyst is to say what is lent of the node, where it is installed.
+	Katalyst bool
 	// Loads of Velero's data movers that may run at a time, as configured; 0:
 	// the agent does nothing about them.
 	Loads int
