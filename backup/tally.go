@@ -14,9 +14,8 @@ func Buckets() [12]float64 {
 
 // Waits of the Backups of one Velero that were let start by this process.
 type Waits struct {
-	// Counts has how many were no longer than each of Buckets, and not longer
-	// than none of those before.
-	Counts [12]uint64
+	// Within has how many were no longer than each of Buckets.
+	Within [12]uint64
 	Count  uint64
 	Sum    time.Duration
 }
@@ -73,8 +72,7 @@ func (t *Tally) waited(namespace string, d time.Duration) {
 		w.Count, w.Sum = w.Count+1, w.Sum+d
 		for i, limit := range Buckets() {
 			if d.Seconds() <= limit {
-				w.Counts[i]++
-				break
+				w.Within[i]++
 			}
 		}
 		c.Waits[namespace] = w

@@ -30,7 +30,7 @@ func letting() ControllerState {
 		},
 		LoadCounts: admission.Counts{
 			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
-			Waits: map[vgdp.Kind]admission.Waits{vgdp.DataUpload: {Counts: [12]uint64{0: 1, 3: 2}, Count: 4, Sum: 100 * time.Second}},
+			Waits: map[vgdp.Kind]admission.Waits{vgdp.DataUpload: {Within: [12]uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
 		},
 	}
 }

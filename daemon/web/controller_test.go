@@ -35,7 +35,7 @@ func leading() ControllerState {
 		}},
 		Counts: backup.Counts{
 			Writes: map[string]uint64{"start": 3}, Conflicts: 2,
-			Waits: map[string]backup.Waits{"velero": {Counts: [12]uint64{0: 1, 3: 2}, Count: 4, Sum: 100 * time.Second}},
+			Waits: map[string]backup.Waits{"velero": {Within: [12]uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
 		},
 	}
 }

@@ -3,7 +3,6 @@ package web
 import (
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -119,21 +118,11 @@ func appendLoadWaits(b []byte, of map[vgdp.Kind]admission.Waits) []byte {
 	if len(of) == 0 {
 		return b
 	}
+	bounds := admission.Buckets()
 	b = appendHeader(b, name, "histogram", "From a load's creation to its ticket, of those that this replica let go.")
 	for _, kind := range slices.Sorted(maps.Keys(of)) {
 		w := of[kind]
-		sum := uint64(0)
-		for i, limit := range admission.Buckets() {
-			sum += w.Counts[i]
-			b = append(appendLabels(append(b, name+"_bucket"...), "kind", string(kind), "le", strconv.FormatFloat(limit, 'g', -1, 64)), ' ')
-			b = append(appendCount(b, sum), '\n')
-		}
-		b = append(appendLabels(append(b, name+"_bucket"...), "kind", string(kind), "le", "+Inf"), ' ')
-		b = append(appendCount(b, w.Count), '\n')
-		b = append(appendLabel(append(b, name+"_sum"...), "kind", string(kind)), ' ')
-		b = append(appendFloat(b, w.Sum.Seconds()), '\n')
-		b = append(appendLabel(append(b, name+"_count"...), "kind", string(kind)), ' ')
-		b = append(appendCount(b, w.Count), '\n')
+		b = appendHistogram(b, name, bounds[:], histogram{[]string{"kind", string(kind)}, w.Within[:], w.Count, w.Sum.Seconds()})
 	}
 	return b
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -79,28 +78,16 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 	})
 }
 
-// appendWaits appends a histogram: its buckets are cumulative, and the last one
-// has no bound.
 func appendWaits(b []byte, of map[string]backup.Waits) []byte {
 	const name = "plimsoll_backup_queue_wait_seconds"
 	if len(of) == 0 {
 		return b
 	}
+	bounds := backup.Buckets()
 	b = appendHeader(b, name, "histogram", "From a backup's creation to ReadyToStart, of those that this replica let start.")
 	for _, velero := range slices.Sorted(maps.Keys(of)) {
 		w := of[velero]
-		sum := uint64(0)
-		for i, limit := range backup.Buckets() {
-			sum += w.Counts[i]
-			b = append(appendLabels(append(b, name+"_bucket"...), "velero", velero, "le", strconv.FormatFloat(limit, 'g', -1, 64)), ' ')
-			b = append(appendCount(b, sum), '\n')
-		}
-		b = append(appendLabels(append(b, name+"_bucket"...), "velero", velero, "le", "+Inf"), ' ')
-		b = append(appendCount(b, w.Count), '\n')
-		b = append(appendLabel(append(b, name+"_sum"...), "velero", velero), ' ')
-		b = append(appendFloat(b, w.Sum.Seconds()), '\n')
-		b = append(appendLabel(append(b, name+"_count"...), "velero", velero), ' ')
-		b = append(appendCount(b, w.Count), '\n')
+		b = appendHistogram(b, name, bounds[:], histogram{[]string{"velero", velero}, w.Within[:], w.Count, w.Sum.Seconds()})
 	}
 	return b
 }

@@ -1,8 +1,6 @@
 package web
 
 import (
-	"strconv"
-
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
@@ -56,12 +54,6 @@ func renewals(h *view.Heartbeat) []counted {
 func appendRenewDurations(b []byte, d view.Durations) []byte {
 	const name = "plimsoll_lease_renew_duration_seconds"
 	b = appendHeader(b, name, "histogram", "How long renewals of the Lease took that were good.")
-	for i, bound := range view.RenewBuckets() {
-		b = appendLabel(append(b, name+"_bucket"...), "le", strconv.FormatFloat(bound, 'g', -1, 64))
-		b = append(appendCount(append(b, ' '), d.Within[i]), '\n')
-	}
-	b = appendLabel(append(b, name+"_bucket"...), "le", "+Inf")
-	b = append(appendCount(append(b, ' '), d.Count), '\n')
-	b = append(strconv.AppendFloat(append(b, name+"_sum "...), d.Seconds, 'g', -1, 64), '\n')
-	return append(appendCount(append(b, name+"_count "...), d.Count), '\n')
+	bounds := view.RenewBuckets()
+	return appendHistogram(b, name, bounds[:], histogram{nil, d.Within[:], d.Count, d.Seconds})
 }

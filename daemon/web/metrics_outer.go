@@ -3,7 +3,6 @@ package web
 import (
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
@@ -92,18 +91,7 @@ func appendDurations(b []byte, names []string, counts map[string]outer.Counts) [
 		for _, n := range c.Calls {
 			total += n
 		}
-		bucket := func(le string, n uint64) {
-			b = appendLabels(append(b, name+"_bucket"...), "plugin", plugin, "le", le)
-			b = append(appendCount(append(b, ' '), n), '\n')
-		}
-		for i, bound := range outer.Buckets() {
-			bucket(strconv.FormatFloat(bound, 'g', -1, 64), c.Within[i])
-		}
-		bucket("+Inf", total)
-		b = appendLabel(append(b, name+"_sum"...), "plugin", plugin)
-		b = append(strconv.AppendFloat(append(b, ' '), c.Seconds, 'g', -1, 64), '\n')
-		b = appendLabel(append(b, name+"_count"...), "plugin", plugin)
-		b = append(appendCount(append(b, ' '), total), '\n')
+		b = appendHistogram(b, name, outer.Buckets(), histogram{[]string{"plugin", plugin}, c.Within, total, c.Seconds})
 	}
 	return b
 }

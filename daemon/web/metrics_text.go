@@ -2,6 +2,7 @@ package web
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -97,6 +98,30 @@ func appendPair(b []byte, name, value string) []byte {
 	b = append(b, `="`...)
 	b = appendLabelValue(b, value)
 	return append(b, '"')
+}
+
+// histogram of what has some labels: how many were within each bound, how many
+// there were, and their sum.
+type histogram struct {
+	labels []string
+	within []uint64
+	count  uint64
+	sum    float64
+}
+
+func appendHistogram(b []byte, name string, bounds []float64, h histogram) []byte {
+	bucket := func(le string, n uint64) {
+		b = appendAll(append(b, name+"_bucket"...), append(slices.Clip(h.labels), "le", le))
+		b = append(appendCount(append(b, ' '), n), '\n')
+	}
+	for i, bound := range bounds {
+		bucket(strconv.FormatFloat(bound, 'g', -1, 64), h.within[i])
+	}
+	bucket("+Inf", h.count)
+	b = appendAll(append(b, name+"_sum"...), h.labels)
+	b = append(appendFloat(append(b, ' '), h.sum), '\n')
+	b = appendAll(append(b, name+"_count"...), h.labels)
+	return append(appendCount(append(b, ' '), h.count), '\n')
 }
 
 // noLabels is for series that are the only one of their family.

@@ -16,9 +16,8 @@ func Buckets() [12]float64 {
 
 // Waits of the loads that this process let go.
 type Waits struct {
-	// Counts has how many were no longer than each of Buckets, and not longer
-	// than none of those before.
-	Counts [12]uint64
+	// Within has how many were no longer than each of Buckets.
+	Within [12]uint64
 	Count  uint64
 	Sum    time.Duration
 }
@@ -27,8 +26,7 @@ func (w *Waits) add(d time.Duration) {
 	w.Count, w.Sum = w.Count+1, w.Sum+d
 	for i, limit := range Buckets() {
 		if d.Seconds() <= limit {
-			w.Counts[i]++
-			return
+			w.Within[i]++
 		}
 	}
 }
