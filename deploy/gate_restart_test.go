@@ -79,8 +79,8 @@ func TestTheGateComesBackAfterEveryWayOfLosingIt(t *testing.T) {
 	})
 	t.Run("no load is held for longer than its time", func(t *testing.T) {
 		q := q.in(t)
-		granted := func(at time.Duration) func(*gate.Spec) {
-			return func(s *gate.Spec) { s.GrantTime = &metav1.MicroTime{Time: time.Now().Add(at)} }
+		progress := func(at time.Duration) func(*gate.Spec) {
+			return func(s *gate.Spec) { s.ProgressTime = &metav1.MicroTime{Time: time.Now().Add(at)} }
 		}
 		q.gate(gate.Holds, gate.Spec{Epoch: 7, Holds: map[string]metav1.Time{"n1": metav1.NewTime(time.Now().Add(lease))}})
 		for name, at := range map[string]time.Duration{"long-ago": -time.Hour, "not-long-ago": time.Hour} {
@@ -93,10 +93,10 @@ func TestTheGateComesBackAfterEveryWayOfLosingIt(t *testing.T) {
 		q.until(passes, accepted)
 		q.until(passes, func() string { return q.starts("DataUpload", "long-ago", "n1") })
 		assert.Equal(t, held, q.starts("DataUpload", "not-long-ago", "n1"), "accepted less than its time ago")
-		q.gate(gate.Main, fresh(granted(time.Hour)))
+		q.gate(gate.Main, fresh(progress(time.Hour)))
 		q.until(held, accepted)
-		assert.Equal(t, hides[""], q.hidden("DataUpload", "still-hidden", ""), "somebody had a ticket less than that time ago")
-		q.gate(gate.Main, fresh(granted(-time.Hour)))
+		assert.Equal(t, hides[""], q.hidden("DataUpload", "still-hidden", ""), "one was on its way less than that time ago")
+		q.gate(gate.Main, fresh(progress(-time.Hour)))
 		q.until(passes, accepted)
 		q.until(isBack[""], func() string {
 			require.NoError(t, q.patch(q.velero, "DataUpload", "still-hidden", fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, time.Now().UnixNano())))

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -32,10 +33,13 @@ func TestLoadsOfDataMovers(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
-		"are never more prepared than may be, also when the controller is killed":      neverMoreArePreparedThanMayBe,
+		"are never more prepared than may be, also of two controllers":                 neverMoreArePreparedThanMayBe,
 		"flow again when the controller is gone for good":                              loadsFlowWithoutTheController,
 		"are not touched where nothing is limited, and all go when it is switched off": nothingIsTouchedWhereNothingIsLimited,
 		"wait on a node that suffers, and a restore goes all the same":                 aNodeThatSuffersHoldsLoads,
+		"go despite pressure in time for Velero, which would cancel them":              pressureDoesNotOutlastVelerosTimeout,
+		"stay in order in a queue that is longer than one is held at most":             aLongQueueStaysInOrder,
+		"are named when their node dies, and others go on":                             aDeadNodeStopsItsOwnLoadsAlone,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -66,10 +70,19 @@ func neverMoreArePreparedThanMayBe(t *testing.T, c *cluster.Cluster) {
 		}
 		return nil
 	})
-	require.NoError(t, a.cmd.Process.Kill())
-	<-a.ended
+	// It stands still until another one leads, and then goes on for a moment.
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGSTOP))
 	again := h.controller().start()
+	within(t, 4*patience, "the other one decides", func() error {
+		if l := loadsOf(again); !l.Leads || len(l.Veleros) != 1 || l.Veleros[0].Problem != "" {
+			return fmt.Errorf("%+v", l)
+		}
+		return nil
+	})
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGCONT))
 	h.allEnd(4*each, 4*patience)
+	eventually(t, "it does not lead any more", func() error { return wanted(loadsOf(a).Leads, false) })
+	a.end(syscall.SIGTERM)
 	most, order := h.most()
 	assert.Equal(t, 4, most, "accepted and prepared, in every event of the watch in etcd's order")
 	require.Len(t, order, 4*each, "each had a ticket")
@@ -107,7 +120,7 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	a := h.controller().start()
 	h.load(vgdp.DataUpload, "first", "b", nil)
 	h.holds()
-	h.runAgents()
+	stop := h.runAgents()
 	h.become(1, vgdp.Accepted)
 	h.load(vgdp.DataUpload, "second", "b", nil)
 	h.load(vgdp.PodVolumeBackup, "third", "b", nil)
@@ -132,6 +145,93 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	assert.Less(t, took, 2*13*time.Second, "promised: the lease and 5 s, twice for a busy machine")
 	h.load(vgdp.DataUpload, "fourth", "b", nil)
 	h.become(4, vgdp.Accepted)
+
+	// One that is not to hold any more hands back what was hidden, from its start on.
+	h.configure("enabled: true, leaseDuration: 10m, quietAbove: 0")
+	stop()
+	a = h.controller().start()
+	h.load(vgdp.DataUpload, "fifth", "b", nil)
+	within(t, 4*patience, "it is hidden", func() error {
+		return wanted(text(h.get(vgdp.DataUpload, "fifth"), "spec", "datamover"), gate.HeldMover)
+	})
+	require.NoError(t, a.cmd.Process.Kill())
+	<-a.ended
+	h.configure("enabled: false")
+	h.runAgents()
+	a = h.controller().start()
+	h.become(5, vgdp.Accepted)
+	a.end(syscall.SIGTERM)
+}
+
+func pressureDoesNotOutlastVelerosTimeout(t *testing.T, c *cluster.Cluster) {
+	const timeout = 40 * time.Second
+	h := newHarbour(t, c, 1, `{"loadConcurrency":{"globalConfig":2}}`, "")
+	h.backup("short", nil, map[string]any{"itemOperationTimeout": timeout.String()})
+	until := lease.Micro(time.Now().Add(time.Hour))
+	h.report(h.nodes[0], lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Budget: new(1), HoldUntil: &until})
+	a := h.controller().start()
+	h.holds()
+	h.runAgents()
+	made := time.Now()
+	h.load(vgdp.DataUpload, "held", "short", nil)
+	assert.Contains(t, h.said("held", admission.ReasonPressure), "suffers: disk hard")
+	h.allEnd(1, timeout)
+	t.Logf("done after %s of hard pressure; Velero would have canceled it after %s", time.Since(made).Round(10*time.Millisecond), timeout)
+	assert.Contains(t, h.said("held", admission.ReasonOverdue), "itemOperationTimeout "+timeout.String())
+	a.end(syscall.SIGTERM)
+}
+
+// The policies' 30 minutes are 6 s here.
+func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
+	const loads, limit = 14, 2
+	h := newHarbour(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", leaseDuration: 8s")
+	t.Cleanup(func() { require.NoError(t, c.Apply(contextWithoutCancel(t), deploy.Gate)) })
+	require.NoError(t, c.Apply(t.Context(), []byte(strings.ReplaceAll(string(deploy.Gate), "duration('30m')", "duration('6s')"))))
+	h.agents.Concurrency, h.agents.Prepares = loads, 2*time.Second
+	h.see()
+	a := h.controller().start()
+	for i := range loads {
+		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
+	}
+	began := time.Now()
+	h.holds()
+	h.runAgents()
+	h.allEnd(loads, 4*patience)
+	most, order := h.most()
+	t.Logf("%d loads in %s, %d at once at most", loads, time.Since(began).Round(10*time.Millisecond), most)
+	assert.Greater(t, time.Since(began), 2*6*time.Second)
+	assert.Equal(t, limit, most)
+	assert.Len(t, order, loads, "each had a ticket")
+	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_vgdp_gate_bypassed_total{velero="`+h.namespace+`"} 0`)
+	a.end(syscall.SIGTERM)
+}
+
+func aDeadNodeStopsItsOwnLoadsAlone(t *testing.T, c *cluster.Cluster) {
+	h := newHarbour(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", diagnoseAfter: 1s")
+	dies, lives := h.nodes[0], h.nodes[1]
+	a := h.controller().start()
+	h.load(vgdp.PodVolumeBackup, "dies-0", "b", nil)
+	h.holds()
+	h.agents.Prepares = time.Hour
+	stop := h.runAgents()
+	h.become(1, vgdp.Accepted)
+	stop()
+	require.NoError(t, c.Client.CoreV1().Pods(h.namespace).Delete(t.Context(), "node-agent-"+dies, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	h.agents.Prepares, h.nodes = 200*time.Millisecond, []string{lives}
+	h.runAgents()
+	for i := range 6 {
+		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
+	}
+	h.load(vgdp.PodVolumeBackup, "lives-0", "b", nil)
+	h.become(7, vgdp.Completed)
+	within(t, 4*patience, "it is named", func() error {
+		if said := h.get(vgdp.PodVolumeBackup, "dies-0").GetAnnotations()[gate.Diagnosis]; !strings.Contains(said, "stuck: no node-agent is ready on node "+dies) {
+			return errors.New(said)
+		}
+		return nil
+	})
+	assert.Contains(t, h.said("dies-0", admission.ReasonStuck), "no node-agent is ready on node "+dies)
+	a.end(syscall.SIGTERM)
 }
 
 // Velero makes a load once: where that is refused its volume is not in the backup.
@@ -257,13 +357,21 @@ func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
 		h.load(vgdp.DataUpload, fmt.Sprintf("waits-%d", i), "b", nil)
 	}
 	h.become(1, vgdp.Accepted)
-	eventually(t, "the Gate says when the last ticket was given", func() error {
-		if text(h.gate(gate.Main), "spec", "grantTime") == "" {
+	eventually(t, "the Gate says that one is on its way", func() error {
+		if text(h.gate(gate.Main), "spec", "progressTime") == "" {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 	assert.Zero(t, loadsOf(a).Veleros[0].Hidden, "two wait, and no more")
+	h.configMap(`{"loadConcurrency":{"globalConfig":2,"prepareQueueLength":"none"}}`)
+	eventually(t, "a mistake in it is said", func() error {
+		if bad := loadsOf(a).Veleros[0].Bad; !strings.Contains(bad, "prepareQueueLength") {
+			return errors.New(bad)
+		}
+		return nil
+	})
+	assert.Equal(t, 1, loadsOf(a).Veleros[0].PrepareLimit, "the last good one is in force")
 	h.load(vgdp.DataUpload, "waits-3", "b", nil)
 	eventually(t, "all three are hidden", func() error { return wanted(loadsOf(a).Veleros[0].Hidden, 3) })
 	assert.Contains(t, h.get(vgdp.DataUpload, "waits-3").GetAnnotations()[gate.Waiting], `"reason":"limit"`)

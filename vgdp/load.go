@@ -133,8 +133,8 @@ const (
 	// LongestHold of a load that waits to be accepted, at most the quarter of its
 	// timeout: it must have time left to run.
 	LongestHold = 30 * time.Minute
-	// LongestStart is how long a prepared one may be held: its pod and volumes are
-	// there, and each refusal costs Velero something.
+	// LongestStart is how long a prepared one may be held, at most the quarter of its
+	// timeout: its pod and volumes are there, and each refusal costs Velero something.
 	LongestStart = 5 * time.Minute
 )
 
@@ -145,7 +145,7 @@ func (l *Load) free(now time.Time) bool {
 	case l.spared():
 		return true
 	case l.Phase == Prepared:
-		return !now.Before(l.prepared().Add(LongestStart))
+		return !now.Before(l.startUntil())
 	}
 	return !l.Note.PressureSince.IsZero() && !now.Before(l.Note.PressureSince.Add(l.longest()))
 }
@@ -153,12 +153,23 @@ func (l *Load) free(now time.Time) bool {
 // spared by pressure from the beginning.
 func (l *Load) spared() bool { return l.restore() || l.urgent() }
 
-func (l *Load) longest() time.Duration {
-	timeout := l.Timeout
-	if timeout <= 0 {
-		timeout = VeleroTimeout
+func (l *Load) longest() time.Duration { return min(LongestHold, l.timeout()/4) }
+
+// startUntil pressure may hold a prepared one.
+func (l *Load) startUntil() time.Time {
+	return l.prepared().Add(min(LongestStart, l.timeout()/4))
+}
+
+func (l *Load) timeout() time.Duration {
+	if l.Timeout <= 0 {
+		return VeleroTimeout
 	}
-	return min(LongestHold, timeout/4)
+	return l.Timeout
+}
+
+// OnItsWay tells whether it is accepted, prepared or running, within its timeout.
+func (l *Load) OnItsWay(now time.Time) bool {
+	return l.ours() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(l.timeout()))
 }
 
 // prepared is when it was, or the latest moment before that is known.

@@ -40,6 +40,6 @@ func (d *decider) startWait(l *Load) Wait {
 	}
 	return Wait{
 		Code: CodePressure, Node: l.Node, Count: 1, Detail: d.in.Pressure[l.Node].Why,
-		Since: l.prepared(), Until: l.prepared().Add(LongestStart),
+		Since: l.prepared(), Until: l.startUntil(),
 	}
 }

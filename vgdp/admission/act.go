@@ -2,12 +2,15 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
 // actFor so long is written before the next look: the Gates must be renewed, and
@@ -25,7 +28,7 @@ func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]
 			r.ring()
 			return
 		}
-		if e.kind == KindNote && !notes.TryAccept() {
+		if e.kind == KindNote && !notes.TryAccept() || e.kind == KindHide && !r.veleros[e.load.Namespace].heals {
 			continue
 		}
 		r.wrote(ctx, e, r.patch(ctx, e, objects[e.load.UID]))
@@ -53,8 +56,17 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 		return err
 	}
 	r.pending[loadKey{e.load.Kind, o.Namespace, o.Name}] = u.GetResourceVersion()
+	if e.kind == KindHide && fields(u.Object).text("spec", "datamover") != gate.HeldMover {
+		v := r.veleros[o.Namespace] // until it is tried again
+		v.heals, v.healTried = false, r.clock.now()
+		return errNotHeld
+	}
 	return nil
 }
+
+// errNotHeld: a load that was hidden was handed back at once, since the API server
+// does not know yet that the Gate holds.
+var errNotHeld = errors.New("handed back at once")
 
 // wrote or not: who is another by now is looked at again anyway.
 func (r *Reconciler) wrote(ctx context.Context, e *edit, err error) {
@@ -62,7 +74,7 @@ func (r *Reconciler) wrote(ctx context.Context, e *edit, err error) {
 	case err == nil:
 		r.tally.wrote(e.kind)
 		r.done(e)
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, errNotHeld):
 		r.tally.missed()
 	case ctx.Err() != nil:
 	default:

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -121,13 +122,14 @@ func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *v
 	defer cancel()
 	f := &vgdp.Facts{Kind: l.Kind}
 	v := r.veleros[l.Namespace]
+	node := l.Node
 	if p, there := v.movers.get(l.Namespace, l.Name); there {
-		f.Pod = p
-		agent, _ := in.Fleet.Agent(p.Spec.NodeName, l.Namespace)
-		f.AgentMissing = p.Spec.NodeName != "" && !agent.Ready
+		f.Pod, node = p, cmp.Or(p.Spec.NodeName, node)
 	} else {
 		f.Errors = append(f.Errors, vgdp.ReadError{What: "pod", Name: l.Name, Err: apierrors.NewNotFound(corev1.Resource("pods"), l.Name)})
 	}
+	agent, _ := in.Fleet.Agent(node, l.Namespace)
+	f.AgentMissing = node != "" && !agent.Ready
 	if l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload {
 		r.volume(ctx, f, l)
 	}

@@ -59,7 +59,7 @@ type keeper struct {
 	main, holds *gate.Gate // as they were read or written last; nil: there is none
 	epoch       int64      // of the tickets, once it is claimed; 0: it is not
 	from        time.Time  // when tickets may be given
-	granted     time.Time  // when the last one was, by this term
+	progress    time.Time  // when a load was last seen on its way, by this term
 }
 
 // holdsUntil tells until when the Gate holds a load of that creation at most.
@@ -153,8 +153,8 @@ func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
 func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
 	renewed := metav1.NewMicroTime(k.clock.now())
 	fields := map[string]any{"renewTime": renewed, "leaseDurationSeconds": int32(k.lease / time.Second), "epoch": spec.Epoch, "limited": spec.Limited}
-	if !k.granted.IsZero() {
-		fields["grantTime"] = metav1.NewMicroTime(k.granted)
+	if !k.progress.IsZero() {
+		fields["progressTime"] = metav1.NewMicroTime(k.progress)
 	}
 	asked := time.Now()
 	u, err := k.put(ctx, gate.Main, k.main, fields)

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,15 +90,19 @@ const (
 	lookMost  = time.Second
 )
 
-// Run until ctx is done. Nothing is asked and nothing written until it is
-// enabled.
+// Run until ctx is done. Nothing is written until it is enabled, but where a
+// controller that was has left loads held: those are let go.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.begin()
-	watching := false
+	watching, asked := false, false
 	defer r.watches.Wait()
 	defer r.reports.Store(nil)
 	for {
-		if r.Settings().Enabled && !watching {
+		enabled := r.Settings().Enabled
+		if !asked && !watching && !enabled {
+			asked = r.takeUp(ctx)
+		}
+		if !watching && (enabled || len(r.veleros) > 0) {
 			watching = true
 			r.watch(ctx)
 		}
@@ -212,6 +218,29 @@ func (r *Reconciler) discover(s Settings) {
 	}
 }
 
+// takeUp the Veleros whose Gates limit something; false: it is not known yet.
+func (r *Reconciler) takeUp(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // nor is their kind
+		return true
+	}
+	if err != nil {
+		r.tellFailure(metav1.NamespaceAll, err)
+		return false
+	}
+	r.tellFailure(metav1.NamespaceAll, nil)
+	for i := range list.Items {
+		u := &list.Items[i]
+		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
+			r.veleros[namespace] = r.newVelero(Velero{Namespace: namespace})
+			r.Log.Info("loads are held, and admission is not enabled: they are let go", "velero", namespace)
+		}
+	}
+	return true
+}
+
 // caughtUp tells whether all that was written is known again: until then it
 // would be decided about a second time.
 func (r *Reconciler) caughtUp() bool {
@@ -228,6 +257,11 @@ func (r *Reconciler) caughtUp() bool {
 // guard writes the Gates as decided. It is true when tickets have a new epoch,
 // or none, so that it must be decided again.
 func (r *Reconciler) guard(ctx context.Context, in *vgdp.Input, d *vgdp.Decision) (again bool) {
+	for i := range in.Loads {
+		if l := &in.Loads[i]; l.OnItsWay(in.Time) {
+			r.veleros[l.Namespace].keeper.progress = in.Time
+		}
+	}
 	for namespace, v := range r.veleros {
 		if _, decided := in.Veleros[namespace]; !decided {
 			continue

@@ -32,9 +32,7 @@ func (r *Reconciler) done(e *edit) {
 	l := e.load
 	switch e.kind {
 	case KindAdmit:
-		now := r.clock.now()
-		waited := max(0, now.Sub(l.Created))
-		r.veleros[l.Namespace].keeper.granted = now
+		waited := max(0, r.clock.now().Sub(l.Created))
 		r.tally.waited(l.Kind, waited)
 		r.Log.Info("load may be accepted", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
 		r.tellOverdue(e)

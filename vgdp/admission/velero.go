@@ -120,7 +120,8 @@ func (r *Reconciler) prepare(ctx context.Context, v *velero) error {
 	return nil
 }
 
-// takeOver the Gates as they are: what is held stays held, under a new epoch.
+// takeOver the Gates as they are: what is held stays held, under a new epoch, as
+// long as that is enabled.
 func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 	k := &v.keeper
 	if err := k.read(ctx); err != nil {
@@ -130,7 +131,7 @@ func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 	now := r.clock.now()
 	switch {
 	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // somebody else wrote to it, and no other leader
-	case k.held(now):
+	case k.held(now) && r.Settings().Enabled:
 		v.wish = wish{limited: true}
 		if err := k.claim(ctx, v.wish, 0); err != nil {
 			v.known = false

@@ -48,9 +48,10 @@ const (
 // quietly: Velero's node-agents leave movers alone that they do not know.
 const HeldMover = "plimsoll.dev/held"
 
-// MaxHold is how long a load is held at most after its creation, or after the last
-// ticket that anybody was given, whatever else the Gate says: a controller that
-// only says that it is there holds nobody for ever. It stands in the policies too.
+// MaxHold is how long a load is held at most after its creation, or after some
+// load was last on its way, whatever else the Gate says: a controller that only
+// says that it is there, or gives tickets that nobody can use, holds nobody for
+// ever. It stands in the policies too.
 const MaxHold = 30 * time.Minute
 
 // Resource of Gates.
@@ -76,8 +77,9 @@ type Spec struct {
 	Epoch int64 `json:"epoch,omitempty"`
 	// Limited is whether loads need a Ticket to be accepted.
 	Limited bool `json:"limited,omitempty"`
-	// GrantTime is when the last Ticket was given; nil: none was yet.
-	GrantTime *metav1.MicroTime `json:"grantTime,omitempty"`
+	// ProgressTime is when a load was last seen accepted, prepared or running; nil:
+	// none was yet. At most RenewTime.
+	ProgressTime *metav1.MicroTime `json:"progressTime,omitempty"`
 	// Holds is until when a node takes no new loads, by its name. A lapsed one
 	// means nothing. At most a lease duration ahead: it is not compared with
 	// RenewTime.
@@ -89,8 +91,8 @@ type Spec struct {
 
 // HoldsUntil is until when a load of that creation is held at most.
 func (s *Spec) HoldsUntil(created time.Time) time.Time {
-	if s.GrantTime != nil && s.GrantTime.After(created) {
-		created = s.GrantTime.Time
+	if s.ProgressTime != nil && s.ProgressTime.After(created) {
+		created = s.ProgressTime.Time
 	}
 	return created.Add(MaxHold)
 }

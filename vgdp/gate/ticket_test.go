@@ -52,10 +52,10 @@ func TestAGateHoldsWhatThePoliciesRead(t *testing.T) {
 	assert.JSONEq(t, `{"epoch":7,"holds":{"n1":"2026-03-01T12:00:00Z"},"steer":true}`, string(raw))
 }
 
-func TestALoadIsHeldForSoLongAfterTheLastTicketOfAnybody(t *testing.T) {
+func TestALoadIsHeldForSoLongAfterAnotherWasOnItsWay(t *testing.T) {
 	created := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for granted, want := range map[time.Duration]time.Duration{-time.Hour: 30 * time.Minute, time.Hour: 90 * time.Minute} {
-		s := gate.Spec{GrantTime: &metav1.MicroTime{Time: created.Add(granted)}}
+	for progress, want := range map[time.Duration]time.Duration{-time.Hour: 30 * time.Minute, time.Hour: 90 * time.Minute} {
+		s := gate.Spec{ProgressTime: &metav1.MicroTime{Time: created.Add(progress)}}
 		assert.Equal(t, created.Add(want), s.HoldsUntil(created))
 	}
 	assert.Equal(t, created.Add(30*time.Minute), new(gate.Spec).HoldsUntil(created))
