@@ -41,7 +41,7 @@ func TestWithoutTheRightToEvict(t *testing.T) {
 func governed(t *testing.T, c *cluster.Cluster) (w *world, b *beats) {
 	t.Helper()
 	w = startWorldOf(t, c)
-	b = newBeats(t, w.c, 0, "share: 1, per: 1s, perOwner: 1s")
+	b = newBeats(t, w.c, 0, "evictions: {share: 1, per: 1s, perOwner: 1s}")
 	w.more = ", via: controller"
 	w.configure()
 	roles := w.c.Client.RbacV1().ClusterRoleBindings()

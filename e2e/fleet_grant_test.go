@@ -119,7 +119,7 @@ func (b *beats) there(p corev1.Pod) bool {
 }
 
 func theControllerGrantsWhatItMayAndSaysWhyNot(t *testing.T, c *cluster.Cluster) {
-	b := newBeats(t, c, 2, "share: 1")
+	b := newBeats(t, c, 2, "evictions: {share: 1}")
 	here, elsewhere := b.names[0], b.names[1]
 	namespace := b.c.Namespace(t)
 	web := b.deploy(namespace, "web", here, here)
@@ -187,7 +187,7 @@ func theControllerGrantsWhatItMayAndSaysWhyNot(t *testing.T, c *cluster.Cluster)
 }
 
 func theClustersBudgetLetsOneGoInASmallCluster(t *testing.T, c *cluster.Cluster) {
-	b := newBeats(t, c, 1, "per: 6s")
+	b := newBeats(t, c, 1, "evictions: {per: 6s}")
 	node := b.names[0]
 	namespace := b.c.Namespace(t)
 	one, two := b.deploy(namespace, "one", node)[0], b.deploy(namespace, "two", node)[0]
@@ -245,7 +245,7 @@ func aZoneIsTainted(b *beats, a *agent, namespace string) {
 
 func aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody(t *testing.T, c *cluster.Cluster) {
 	const n, apps = 100, 10
-	b := newBeats(t, c, n, "share: 1, perOwner: 1s")
+	b := newBeats(t, c, n, "evictions: {share: 1, perOwner: 1s}")
 	namespace := b.c.Namespace(t)
 	var pods []corev1.Pod // one on each node
 	for i := range apps {

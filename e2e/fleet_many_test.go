@@ -108,7 +108,7 @@ func TestOneOfManyAgentsIsMissedInTimeAndTheWatchIsCheap(t *testing.T) {
 	}
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
 	b := newBeats(t, c, 0, "")
-	write(t, b.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nelection: {duration: 2s}\nfleet: {grace: %s}\n", grace))
+	write(t, b.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nfleet: {grace: %s}\n", grace))
 	b.populate(n, 8)
 	dead := b.names[n/2]
 	b.status(dead, "True", "Hard")
