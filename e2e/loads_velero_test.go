@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
@@ -232,21 +234,26 @@ func quantiles(list []time.Duration) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	at := func(q float64) time.Duration {
-		return list[int(q*float64(len(list)-1)+0.5)].Round(time.Millisecond)
-	}
-	return fmt.Sprintf("median %s, 9 of 10 %s, most %s (of %d)", at(0.5), at(0.9), at(1), len(list))
+	return fmt.Sprintf("median %s, 9 of 10 %s, most %s (of %d)", quantile(list, 0.5), quantile(list, 0.9), quantile(list, 1), len(list))
+}
+
+// quantile of a sorted list.
+func quantile(list []time.Duration, q float64) time.Duration {
+	return list[int(q*float64(len(list)-1)+0.5)].Round(time.Millisecond)
 }
 
 // What Velero's own node-agents do behind the gate with loads of all kinds; in the
 // long form also what they do by themselves, with the same ConfigMap.
 func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
 	t.Parallel()
-	const limit, gated = 3, 24
-	h := velerosHarbour(t, 3, `{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":3}}`, ", leaseDuration: 12s, quietAbove: 4, diagnoseAfter: 1s")
+	nodes, limit, gated, stock, nearly := 3, 3, 24, 0, 0.95
+	long := os.Getenv("PLIMSOLL_LONG") != ""
+	if long {
+		nodes, limit, gated, nearly = 5, 4, 200, 0.99
+	}
+	h := velerosHarbour(t, nodes, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, quietAbove: 4, diagnoseAfter: 1s")
 	h.see()
-	stock := 0
-	if os.Getenv("PLIMSOLL_LONG") != "" {
+	if long {
 		stock = h.byThemselves(limit)
 	}
 	h.forgetHistory()
@@ -255,6 +262,7 @@ func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
 	before, was := h.wrote()
 	began := time.Now()
 	h.mixed("gated", gated/4)
+	h.leaveHidden()
 	within(t, 4*patience, "one of them is done", func() error {
 		if is := h.phases(); is[vgdp.Completed] <= stock {
 			return fmt.Errorf("%v", is)
@@ -266,18 +274,50 @@ func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
 	assert.NotZero(t, h.phases()[vgdp.New], "when it was killed some waited")
 	again := h.controller().start()
 	disk := h.watchedDisk(h.nodes[0])
-	h.allEnd(stock+gated, 8*patience)
+	h.allEnd(stock+gated, time.Duration(gated/3)*patience)
 	all, refused := h.wrote()
 	most, order := h.most()
 	afterTicket, afterSlot := h.accepted(limit)
 	t.Logf("behind the gate, the controller killed once: %d loads in %s, %d at once at most, %.1f writes a load, of all %d refused\n"+
-		"  a free slot -> Accepted: %s\n  ticket -> Accepted: %s", gated, time.Since(began).Round(time.Second), most, float64(all-before)/gated, refused-was, quantiles(afterSlot), quantiles(afterTicket))
+		"  a free slot -> Accepted: %s\n  ticket -> Accepted: %s", gated, time.Since(began).Round(time.Second), most, float64(all-before)/float64(gated), refused-was, quantiles(afterSlot), quantiles(afterTicket))
 	assert.LessOrEqual(t, most, limit)
 	assert.Equal(t, gated, len(order), "each had a ticket")
+	assert.Less(t, quantile(afterTicket, nearly), 2*time.Second, "wanted: a second for 99 of 100, twice for a busy machine")
 	assert.Contains(t, again.mustGet("/metrics"), `plimsoll_vgdp_gate_bypassed_total{velero="`+h.namespace+`"} 0`)
 	h.isDiagnosed(again)
-	h.pressedNodeTakesUpNone(disk)
+	h.pressedNodeTakesUpNone(disk, limit)
 	again.end(syscall.SIGTERM)
+}
+
+// leaveHidden: of two loads that are hidden, one is canceled and one is deleted,
+// and Velero's node-agents see to it at once.
+func (h *harbour) leaveHidden() {
+	t := h.t
+	loads := h.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(h.namespace)
+	for _, name := range []string{"canceled-0", "deleted-0"} {
+		h.moves(vgdp.DataUpload, name)
+		within(t, 2*patience, name+" is hidden", func() error {
+			u := h.get(vgdp.DataUpload, name)
+			if len(u.GetFinalizers()) == 0 {
+				return errors.New("no node-agent has seen it")
+			}
+			return wanted(text(u, "spec", "datamover"), gate.HeldMover)
+		})
+	}
+	_, err := loads.Patch(t.Context(), "canceled-0", types.MergePatchType, []byte(`{"spec":{"cancel":true}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, loads.Delete(t.Context(), "deleted-0", metav1.DeleteOptions{}))
+	canceled := within(t, 2*patience, "the one is canceled", func() error {
+		return wanted(text(h.get(vgdp.DataUpload, "canceled-0"), "status", "phase"), string(vgdp.Canceled))
+	})
+	deleted := within(t, 2*patience, "the other is gone", func() error {
+		_, err := loads.Get(t.Context(), "deleted-0", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there (%w)", err)
+		}
+		return nil
+	})
+	t.Logf("hidden, one was canceled after %s, one was gone after %s", canceled.Round(10*time.Millisecond), deleted.Round(10*time.Millisecond))
 }
 
 func (h *harbour) byThemselves(limit int) (loads int) {
@@ -337,7 +377,7 @@ func (h *harbour) press(d *watchedDisk, node string) (judged, until time.Time) {
 
 // pressedNodeTakesUpNone: what an agent of ours says of one node. Of the others
 // nobody says anything.
-func (h *harbour) pressedNodeTakesUpNone(disk *watchedDisk) {
+func (h *harbour) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 	t := h.t
 	h.forgetHistory()
 	h.storage.Keep(false)
@@ -375,7 +415,7 @@ func (h *harbour) pressedNodeTakesUpNone(disk *watchedDisk) {
 	assert.True(t, started["back-0"].Before(started["held-0"]), "pressure holds no restore")
 	assert.Contains(t, h.get(vgdp.PodVolumeBackup, "held-0").GetAnnotations()[gate.Diagnosis], "Pod "+h.namespace+"/held-0, phase ")
 	most, _ := h.most()
-	assert.LessOrEqual(t, most, 3)
+	assert.LessOrEqual(t, most, limit)
 }
 
 // steeredAway: a DataUpload that is accepted meanwhile goes to another node.
@@ -412,7 +452,7 @@ func (h *harbour) isDiagnosed(a *agent) {
 		return nil
 	})
 	t.Logf("the diagnosis:\n%s", diagnosis)
-	assert.Contains(t, diagnosis, "reason Unschedulable, message 0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims")
+	assert.Contains(t, diagnosis, fmt.Sprintf("reason Unschedulable, message 0/%d nodes are available: pod has unbound immediate PersistentVolumeClaims", len(h.nodes)))
 	assert.Contains(t, diagnosis, "PVC "+h.namespace+"/unbound-0, phase Pending")
 	assert.Contains(t, diagnosis, "VS "+h.namespace+"/unbound-0")
 	_, said, _ := run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "du/unbound-0")
