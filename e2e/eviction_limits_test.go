@@ -31,6 +31,7 @@ func (w *world) granted() (times []time.Time) {
 // One eviction every 6 s; the agent is killed after each, and in the end its
 // state is taken away.
 func TestTheBudgetOutlivesTheAgentAndIsEmptyWhereTheStateIsLost(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.perMinute = 10 // a token every 6 s, and room for ten
 	w.configure()
@@ -102,6 +103,7 @@ func (w *world) granted0(t *testing.T) []string {
 }
 
 func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.reports = 8 * time.Second
 	w.configure()
@@ -143,6 +145,7 @@ func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
 }
 
 func TestAPluginInADryRunNeitherMarksNorEvictsAndSaysWhatItWould(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.more = `, dryRunPlugins: ["*"]`
 	w.configure()
@@ -164,6 +167,7 @@ func TestAPluginInADryRunNeitherMarksNorEvictsAndSaysWhatItWould(t *testing.T) {
 // The kubelet evicts one at that moment: the API server shows it as a kubelet
 // leaves it.
 func TestWhileTheKubeletEvictsNobodyElseGoes(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.deploy("theirs", 150, nil)
 	w.deploy("ours", 150, nil)

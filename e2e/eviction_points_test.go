@@ -16,6 +16,7 @@ import (
 // begin of a pressure on: before a file is written, after it, after it is
 // synced, and after it has its name.
 func TestAnAgentThatIsKilledAtAnyWriteOfItsStateChoosesNoSecondVictim(t *testing.T) {
+	t.Parallel()
 	killing := filepath.Join(t.TempDir(), "plimsoll-that-is-killed")
 	require.NoError(t, buildAgent(killing, "plimsollkill"))
 	points := []int{5, 8} // around the choice, which is the second that is written
@@ -27,6 +28,7 @@ func TestAnAgentThatIsKilledAtAnyWriteOfItsStateChoosesNoSecondVictim(t *testing
 	}
 	for _, n := range points {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
 			w := startWorld(t)
 			w.deploy("one", 120, nil)
 			w.deploy("two", 120, nil)

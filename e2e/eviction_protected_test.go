@@ -19,6 +19,7 @@ import (
 
 // Every pod of the node presses, none of them may go.
 func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	mib := 100
 	w.priorityClass("plimsoll-e2e-critical", 1_000_000_000) // the highest that is not the system's own
@@ -99,7 +100,7 @@ func (w *world) priorityClass(name string, value int32) {
 func (w *world) template(app string, mib int) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{holder(mib)}},
+		Spec:       corev1.PodSpec{NodeSelector: w.here(), Containers: []corev1.Container{holder(mib)}},
 	}
 }
 

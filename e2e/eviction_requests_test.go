@@ -104,6 +104,7 @@ func (w *world) explained(pod string, words ...string) {
 // Three hold the same and ask for the same; one says itself that it may, and one
 // is little above.
 func TestAPodThatHoldsMuchMoreThanItAskedForIsEvicted(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.rules = "  rssOveruse: {enabled: true, rate: 150, for: 3s, cleared: 2s}\n"
 	w.configure()

@@ -195,6 +195,7 @@ func (w *world) deploy(name string, mib int, change func(*corev1.PodTemplateSpec
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: &grace,
+			NodeSelector:                  w.here(),
 			Containers:                    []corev1.Container{holder(mib)},
 		},
 	}
@@ -207,6 +208,9 @@ func (w *world) deploy(name string, mib int, change func(*corev1.PodTemplateSpec
 	}, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
+
+// here keeps pods away from the nodes of other tests.
+func (w *world) here() map[string]string { return map[string]string{cluster.NodeLabel: w.node} }
 
 // holder is a container that holds so many MiB.
 func holder(mib int, more ...string) corev1.Container {

@@ -40,6 +40,7 @@ func (w *world) renewed(namespace string, times int) *coordinationv1.Lease {
 }
 
 func TestTheAgentKeepsALeaseOfItsOwnAndCarriesThePressureInIt(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.start()
 	l := w.renewed(lease.Namespace, 3)

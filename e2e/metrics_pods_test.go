@@ -12,6 +12,7 @@ import (
 
 // A pod's series bear its names while the API server lists it, and end with it.
 func TestSeriesOfPodsBearTheNamesThatTheAPIServerGives(t *testing.T) {
+	t.Parallel()
 	needsRoot(t)
 	w := startWorld(t)
 	config, err := os.ReadFile(w.config)

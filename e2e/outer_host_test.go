@@ -154,6 +154,7 @@ func only(name string) func([]*corev1.Pod) []*corev1.Pod {
 }
 
 func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
 	recording := filepath.Join(t.TempDir(), "recording")
@@ -261,6 +262,7 @@ func rogue(t *testing.T) string {
 }
 
 func TestAPodThatMayNotGoIsRefusedWhateverAnOuterPluginSays(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
 	w.deploy("guarded", 5, func(p *corev1.PodTemplateSpec) {
@@ -294,6 +296,7 @@ func TestAPodThatMayNotGoIsRefusedWhateverAnOuterPluginSays(t *testing.T) {
 }
 
 func TestAnOuterPluginsGraceIsWaitedForAndStartsAnew(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
 	const grace = 5 * time.Second
@@ -337,6 +340,7 @@ func TestAnOuterPluginsGraceIsWaitedForAndStartsAnew(t *testing.T) {
 }
 
 func TestForcedPodsGoAsTheLimitsAllowThoughTheyAreNamedOnce(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
 	apps := []string{"one", "two", "three", "four", "five"}

@@ -11,12 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// NodeLabel is the Node's name on every Node of a cluster: who asks for it comes
+// to that Node alone, and is not bound to it as one is who names its host.
+const NodeLabel = "plimsoll.test/node"
+
 // AddNode makes a Node as a kubelet registers one: Ready, with room for 110
 // pods, 4 CPUs and 16 GiB, in zone "zone-a" unless labels say otherwise. It does
 // not stay Ready by itself: [Cluster.StandIn].
 func (c *Cluster) AddNode(ctx context.Context, name string, labels map[string]string) (*corev1.Node, error) {
 	all := map[string]string{
-		corev1.LabelHostname: name, corev1.LabelTopologyZone: "zone-a",
+		corev1.LabelHostname: name, NodeLabel: name, corev1.LabelTopologyZone: "zone-a",
 		corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
 	}
 	maps.Copy(all, labels)
