@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
 // spent is what a queue of Backups cost, from the moment in which they could
@@ -38,7 +40,7 @@ func TestTheSameBackupsThroughVelerosOwnQueueAndThroughOurs(t *testing.T) {
 	for i := range n {
 		apps = append(apps, fmt.Sprintf("app-%d", i))
 	}
-	r := newReal(t, fmt.Sprintf("limit: %d", atOnce), apps...)
+	r := newReal(t, cluster.Shared(t, cluster.Options{}), fmt.Sprintf("limit: %d", atOnce), apps...)
 	require.NoError(t, r.server.Restart(t.Context(), fmt.Sprintf("--concurrent-backups=%d", atOnce)))
 	theirs := r.drained(nil, "theirs", apps)
 	require.NoError(t, r.server.Restart(t.Context(), handedOver(atOnce)...))

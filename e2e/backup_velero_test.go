@@ -42,9 +42,8 @@ func handedOver(atOnce int) []string {
 	return []string{"--disable-controllers=backup-queue", fmt.Sprintf("--concurrent-backups=%d", atOnce)}
 }
 
-func newReal(t *testing.T, settings string, apps ...string) *velerosFleet {
+func newReal(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *velerosFleet {
 	t.Helper()
-	c := cluster.Shared(t, cluster.Options{})
 	f := newFleet(t, c, settings, apps...)
 	server, err := velero.NewServer(t.Context(), c, f.namespace, t.TempDir(), handedOver(4)...)
 	require.NoError(t, err)
@@ -126,7 +125,7 @@ func (r *velerosFleet) apart() (most int) {
 }
 
 func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
-	r := newReal(t, "limit: 2", "shop", "web", "db")
+	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db")
 	r.controller().start()
 	require.NoError(t, r.server.Store.Pause())
 	r.create("first", "shop")
@@ -151,7 +150,7 @@ func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
 // The server is killed while one Backup runs and others wait; it says itself
 // that what ran has failed, and the order goes on.
 func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
-	r := newReal(t, "limit: 1", "shop")
+	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop")
 	a := r.controller().start()
 	require.NoError(t, r.server.Store.Pause())
 	r.create("runs", "shop")
@@ -182,11 +181,12 @@ func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
 // Velero's own queue looks at what waits when a Backup is made, and else once a
 // minute: the long form waits for three of them.
 func TestARealVeleroDrainsTheQueueOfAControllerThatIsGone(t *testing.T) {
+	t.Parallel()
 	waiting := 1
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		waiting = 3
 	}
-	r := newReal(t, "limit: 1", "shop", "web")
+	r := newReal(t, cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}}), "limit: 1", "shop", "web")
 	a := r.controller().start()
 	require.NoError(t, r.server.Store.Pause())
 	r.create("runs", "shop")

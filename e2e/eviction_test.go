@@ -19,6 +19,7 @@ import (
 func isEvicted(d evict.Decision) bool { return d.Code == evict.CodeEvicted }
 
 func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.deploy("presser", 150, nil)
 	w.deploy("steady", 5, nil)
@@ -59,6 +60,7 @@ func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
 }
 
 func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.deploy("guarded", 200, nil)
 	w.priorityClass("plimsoll-e2e-later", 100) // whatever the two have filled by then, guarded is the first
@@ -82,6 +84,7 @@ func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
 }
 
 func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.dryRun = true
 	w.configure()
@@ -130,6 +133,7 @@ func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
 }
 
 func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	foreign := corev1.Taint{Key: "plimsoll.dev/SomebodyElse", Effect: corev1.TaintEffectPreferNoSchedule}
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error { // its StandIn writes it too
@@ -152,6 +156,7 @@ func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
 }
 
 func TestADryRunTakesAwayWhatARunBeforeItHasMarked(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	w.start()
 	w.press(true)

@@ -21,6 +21,7 @@ import (
 // themselves; and their agents are simulated, and write as nobody may where
 // agents are bound to their nodes.
 func TestTheControllerListensToItsAgents(t *testing.T) {
+	t.Parallel()
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"the controller grants what it may and says why not":                           theControllerGrantsWhatItMayAndSaysWhyNot,

@@ -33,6 +33,7 @@ func about(t *testing.T, pattern, tool string, args ...string) string {
 const debian, redHat = "plimsoll_1.0.0_*.deb", "plimsoll-1.0.0-*.rpm"
 
 func TestBothPackagesHoldTheSame(t *testing.T) {
+	t.Parallel()
 	shipped := []string{
 		"/usr/bin/plimsoll", "/etc/plimsoll/agent.yaml", "/etc/plimsoll/controller.yaml",
 		"/usr/lib/systemd/system/plimsoll-agent.service", "/usr/lib/systemd/system/plimsoll-controller.service",
@@ -69,6 +70,7 @@ func lineWith(list, path string) string {
 }
 
 func TestOneCommitMakesTheSamePackages(t *testing.T) {
+	t.Parallel()
 	dir, err := packaged()
 	require.NoError(t, err)
 	again := t.TempDir()
@@ -91,6 +93,7 @@ func digest(t *testing.T, dir, pattern string) string {
 // The units let the programs do little more than they must: at most 2.0 of 10,
 // by systemd's own measure.
 func TestTheUnitsAreHardened(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb")
 	for _, unit := range []string{"plimsoll-agent.service", "plimsoll-controller.service"} {
@@ -102,6 +105,7 @@ func TestTheUnitsAreHardened(t *testing.T) {
 
 // What the unit takes away hides nothing from the agent that root sees.
 func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	h.install()
 	h.run("systemctl start plimsoll-agent")
@@ -115,6 +119,7 @@ func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
 
 // An administrator installs, configures, upgrades, removes and purges.
 func TestAPackageComesAndGoesWithoutATrace(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	before := h.files()
 	h.lives(func(version string) { h.run("dpkg -i /share/plimsoll_" + version + "_*.deb") })
@@ -131,6 +136,7 @@ func TestAPackageComesAndGoesWithoutATrace(t *testing.T) {
 // By rpm itself, with a database of its own, whose scripts meet a real systemd;
 // all else is THIS DEBIAN'S: no system of Red Hat's kind can be had here.
 func TestAnRPMComesAndGoesWithoutATrace(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	before := h.files()
 	const rpm = "rpm --dbpath /tmp/rpm --force-debian "

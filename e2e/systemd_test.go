@@ -172,6 +172,7 @@ func (h host) answer() {
 
 // One agent from its first start to its end, on a system with the package.
 func TestAnAgentUnderSystemd(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	h.install()
 	copyProc(t, filepath.Join(h.share, "proc"))
