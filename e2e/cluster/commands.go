@@ -37,7 +37,7 @@ func (c *Cluster) planEtcd(ctx context.Context) (url string, err error) {
 		ctx, Etcd, Etcd, healthy(url+"/readyz"),
 		"--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		// It elects itself: no need to wait a second for others.
-		"--heartbeat-interval=10", "--election-timeout=100",
+		"--heartbeat-interval=40", "--election-timeout=200",
 		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers,
 	)
