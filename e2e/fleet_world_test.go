@@ -135,26 +135,29 @@ func (b *beats) beat(names ...string) (stop func()) {
 	ctx, end := context.WithCancel(contextWithoutCancel(b.t))
 	var beating sync.WaitGroup
 	for some := range slices.Chunk(names, 10) { // on a busy machine one after the other would be silent by its turn
-		beating.Go(func() {
-			tick := time.NewTicker(beatEvery)
-			defer tick.Stop()
-			for {
-				for _, name := range some {
-					if err := b.renew(ctx, name, nil); err != nil && ctx.Err() == nil {
-						b.t.Errorf("beat of %s: %v", name, err)
-					}
-				}
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
-				}
-			}
-		})
+		beating.Go(func() { b.beatOn(ctx, some) })
 	}
 	stop = func() { end(); beating.Wait() }
 	b.t.Cleanup(stop)
 	return stop
+}
+
+// beatOn lets agents beat, one after the other, until ctx ends.
+func (b *beats) beatOn(ctx context.Context, names []string) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		for _, name := range names {
+			if err := b.renew(ctx, name, nil); err != nil && ctx.Err() == nil {
+				b.t.Errorf("beat of %s: %v", name, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // controller is the built program, as its service account.
