@@ -98,10 +98,11 @@ func (l load) mapFile() ([]byte, error) {
 	return pages, nil
 }
 
-// occupy takes anonymous memory, MiB by MiB, and says how many it took.
-func (l load) occupy() (int, error) {
-	start := time.Now()
-	for taken := range l.fill {
+// occupy takes anonymous memory, in smaller pieces the less there is left, and
+// says how many MiB it took. The kernel is told to fill the pieces: an emulated
+// processor takes long for each page that a program touches first.
+func (l load) occupy() (taken int, err error) {
+	for start := time.Now(); taken < l.fill; {
 		if l.pace > 0 {
 			time.Sleep(time.Until(start.Add(time.Duration(taken) * time.Second / time.Duration(l.pace))))
 		}
@@ -112,15 +113,20 @@ func (l load) occupy() (int, error) {
 		if left <= l.available {
 			return taken, nil
 		}
-		b, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		piece := 1
+		if l.pace == 0 {
+			piece = min(max(1, (left-l.available)/8), l.fill-taken)
+		}
+		b, err := unix.Mmap(-1, 0, piece<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		if err != nil {
 			return taken, fmt.Errorf("take memory: %w", err)
 		}
-		for i := 0; i < len(b); i += os.Getpagesize() {
-			b[i] = 1
+		if err := unix.Madvise(b, unix.MADV_POPULATE_WRITE); err != nil {
+			return taken, fmt.Errorf("take memory: %w", err)
 		}
+		taken += piece
 	}
-	return l.fill, nil
+	return taken, nil
 }
 
 func availableMiB() (int, error) {
