@@ -25,7 +25,7 @@ type pressure struct{ Verdicts []plugins.Verdict }
 
 func (n *node) pressure() (p pressure) {
 	n.t.Helper()
-	require.NoError(n.t, json.Unmarshal([]byte(n.run("busybox wget -q -O- "+pressureURL)), &p))
+	require.NoError(n.t, json.Unmarshal(n.api("pressure"), &p))
 	return p
 }
 
@@ -115,19 +115,7 @@ func whoHurtsWhom(shared *node) func(*testing.T) {
 		n.startAgentWith("--standalone --config /root/agent.yaml --state.dir /root/state")
 		t.Cleanup(func() { n.run("systemctl stop plimsoll") })
 
-		n.press("backup", "-p IOAccounting=yes", "vdh")
-		n.until(30*time.Second, "the backup fills the disk", func() bool { return named(n.contention("vdh"), "backup.service") > 0.9 })
-		n.until(30*time.Second, "who waits is asked", func() bool { return strings.HasPrefix(n.onDisk("vdh").Reason, "busy, and nobody waits") })
-		for range 5 {
-			c, v := n.contention("vdh"), n.onDisk("vdh")
-			require.Equal(t, probes.ContentionBusy, c.State, "%+v", c)
-			require.Equal(t, plugins.None, v.Level, v.Reason)
-		}
-		v := n.onDisk("vdh")
-		assert.Contains(t, v.Reason, "busy, and nobody waits")
-		t.Logf("alone: %s", v.Reason)
-		await, _ := v.Observed.Get()
-		assert.Greater(t, await, 0.1, "slow as it is, it is its own")
+		n.backsUpAlone()
 		n.run("systemctl stop backup")
 
 		n.delayed("vdh", 20)
@@ -156,6 +144,29 @@ func whoHurtsWhom(shared *node) func(*testing.T) {
 		n.run("systemctl stop presser-vdh presser-vdi")
 		n.until(time.Minute, "it is over", func() bool { return n.onDisk("vdh").Level == plugins.None && n.onDisk("vdi").Level == plugins.None })
 	}
+}
+
+// backsUpAlone has a backup fill a disk, slow as it is, that nobody else uses.
+func (n *node) backsUpAlone() {
+	n.t.Helper()
+	n.press("backup", "-p IOAccounting=yes", "vdh")
+	n.until(30*time.Second, "the backup fills the disk", func() bool { return named(n.contention("vdh"), "backup.service") > 0.9 })
+	n.until(30*time.Second, "who waits is asked", func() bool { return strings.HasPrefix(n.onDisk("vdh").Reason, "busy, and nobody waits") })
+	known := 0
+	n.throughout(2*time.Second, func() {
+		c, v := n.contention("vdh"), n.onDisk("vdh")
+		if named(c, "backup.service") > 0.9 { // a starved machine reads who did it long after what was done
+			known++
+			require.Equal(n.t, probes.ContentionBusy, c.State, "%+v", c)
+		}
+		require.Equal(n.t, plugins.None, v.Level, v.Reason)
+	})
+	assert.Positive(n.t, known)
+	v := n.onDisk("vdh")
+	assert.Contains(n.t, v.Reason, "busy, and nobody waits")
+	n.t.Logf("alone: %s", v.Reason)
+	await, _ := v.Observed.Get()
+	assert.Greater(n.t, await, 0.1, "slow as it is, it is its own")
 }
 
 // named is the share of a culprit whose name ends so.
@@ -198,14 +209,14 @@ func ordinaryLoads(shared *node) func(*testing.T) {
 			unit := "load-" + strings.ReplaceAll(load.name, " ", "-")
 			n.run("systemd-run -q --unit=" + unit + " bash -c '" + load.command + "'")
 			busiest, worst := 0.0, plugins.Verdict{}
-			for end := time.Now().Add(ordinary()); time.Now().Before(end); {
+			n.throughout(ordinary(), func() {
 				for _, v := range n.pressure().Verdicts {
 					require.Equal(t, plugins.None, v.Level, "%s: %s %s: %s", load.name, v.Plugin, v.Scope, v.Reason)
 					if await, _ := v.Observed.Get(); v.Resource == plugins.Disk && await > busiest {
 						busiest, worst = await, v
 					}
 				}
-			}
+			})
 			t.Logf("%s: nothing is judged; slowest: %s: %s", load.name, worst.Scope, worst.Reason)
 			n.run("systemctl stop " + unit + "; echo idle >/sys/block/md0/md/sync_action")
 		}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +24,63 @@ func (m *VM) Run(ctx context.Context, command string) (string, error) {
 		return out, fmt.Errorf("machine %s: run %q: %w", m.options.Name, command, err)
 	}
 	return out, nil
+}
+
+// Get asks an HTTP server that listens in the machine on an address of its own,
+// such as 127.0.0.1:9773, and gives the answer when it is 200. Nothing is started
+// in the machine for it, as each command is, which costs an emulated one a tenth
+// of a second of its processor.
+func (m *VM) Get(ctx context.Context, address, path string) ([]byte, error) {
+	b, err := m.get(ctx, address, path)
+	if err != nil {
+		return nil, fmt.Errorf("machine %s: GET http://%s%s: %w", m.options.Name, address, path, err)
+	}
+	return b, nil
+}
+
+func (m *VM) get(ctx context.Context, address, path string) ([]byte, error) {
+	client, err := m.client(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, b)
+	}
+	return b, err
+}
+
+// client of an address in the machine, by a socket that ssh forwards.
+func (m *VM) client(ctx context.Context, address string) (*http.Client, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.clients[address]; c != nil {
+		return c, nil
+	}
+	socket := filepath.Join(m.dir, "to-"+strings.ReplaceAll(address, ":", "-")) // a colon would end it, to ssh
+	if _, err := m.command(ctx, "ssh", "-O", "forward", "-L", socket+":"+address, "root@"+m.host); err != nil {
+		return nil, err
+	}
+	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	if m.clients == nil {
+		m.clients = map[string]*http.Client{}
+	}
+	m.clients[address] = c
+	return c, nil
 }
 
 // Push copies a file or a directory of the host to the path remote.

@@ -180,11 +180,11 @@ func (k *kubeNode) decisions() []evict.Decision {
 	var said struct {
 		Decisions []evict.Decision `json:"decisions"`
 	}
-	out, err := k.Run(k.t.Context(), "busybox wget -q -O- http://127.0.0.1:9773/api/v1/decisions")
+	out, err := k.Get(k.t.Context(), agentAddress, "/api/v1/decisions")
 	if err != nil {
 		return nil
 	}
-	require.NoError(k.t, json.Unmarshal([]byte(out), &said), out)
+	require.NoError(k.t, json.Unmarshal(out, &said), "%s", out)
 	return said.Decisions
 }
 

@@ -47,7 +47,7 @@ chmod 600 /etc/plimsoll/agent.kubeconfig && plimsoll config check /etc/plimsoll/
 		assert.NotEmpty(t, strings.TrimSpace(k.run("systemctl show -P StatusText plimsoll-agent")), "what it says of itself")
 		k.stage("the unit is ready")
 		k.until(time.Minute, "all of the agent is ready, its heartbeat too", func() bool {
-			_, err := k.Run(t.Context(), "busybox wget -q -O- http://127.0.0.1:9773/-/ready")
+			_, err := k.Get(t.Context(), agentAddress, "/-/ready")
 			return err == nil
 		})
 		metrics := k.run("busybox wget -q -O- http://127.0.0.1:9773/metrics")

@@ -53,10 +53,10 @@ func lossyLink(shared *node) func(*testing.T) {
 		n.run("tc qdisc change dev eth1 root netem rate 2mbit loss 5%")
 		n.until(time.Minute, "lossy alone", is(plugins.None, false, true))
 		t.Logf("lossy: %s", v.Reason)
-		for range 4 {
+		n.throughout(2*time.Second, func() {
 			v, _ = n.onLink("eth1")
 			require.Equal(t, plugins.None, v.Level, v.Reason)
-		}
+		})
 	}
 }
 

@@ -3,11 +3,14 @@ package vm_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +19,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 )
 
-// pressureURL is where an agent with no configuration answers, in the machine.
-const pressureURL = "http://127.0.0.1:9773/api/v1/pressure"
+// agentAddress is where an agent with no configuration answers, in the machine.
+const (
+	agentAddress = "127.0.0.1:9773"
+	pressureURL  = "http://" + agentAddress + "/api/v1/pressure"
+)
 
 // node is a machine with the agent in it.
 type node struct {
@@ -25,37 +31,60 @@ type node struct {
 	t *testing.T
 }
 
-// startNode boots a machine and copies the programs there, each of them a
-// package of this module.
+// startNode boots a machine and brings the programs to /root, each of them a
+// package of this module. They come on a disk that is taken out again, since the
+// emulated machine would work for long on what ssh has encrypted.
 func startNode(t *testing.T, o vm.Options, packages ...string) *node {
 	t.Helper()
-	n := &node{VM: vm.Start(t, o), t: t}
+	vm.SkipUnfit(t)
+	o.Share = t.TempDir()
 	for _, p := range packages {
-		n.push(p)
+		name := filepath.Base(p)
+		if p == "." {
+			name = "plimsoll"
+		}
+		build(t, p, filepath.Join(o.Share, name))
 	}
+	n := &node{VM: vm.Start(t, o), t: t}
+	n.run("find /share -maxdepth 1 -type f -exec cp -t /root {} + && umount /share && rmdir /share && " +
+		"echo 1 >$(readlink -f /sys/class/block/$(basename $(readlink -f /dev/disk/by-id/virtio-share))/device)/../remove")
 	return n
 }
 
-// push builds the program and copies it to /root.
-func (n *node) push(pkg string) {
-	n.t.Helper()
-	name := filepath.Base(pkg)
-	if pkg == "." {
-		name = "plimsoll"
-	}
-	binary := filepath.Join(n.t.TempDir(), name)
-	build(n.t, pkg, binary)
-	require.NoError(n.t, n.Push(n.t.Context(), binary, "/root/"+name))
+// built are the programs that tests have built.
+var built struct {
+	mu  sync.Mutex // for one build after the other
+	dir string
 }
 
-// build builds a package of this module for the machine's processor, without libc.
+func TestMain(m *testing.M) {
+	var err error
+	if built.dir, err = os.MkdirTemp("", "plimsoll-vm-built-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(built.dir)
+	os.Exit(status)
+}
+
+// build builds a package of this module, once, for the machine's processor,
+// without libc.
 func build(t *testing.T, pkg, binary string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, pkg)
-	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1")
-	said, err := cmd.CombinedOutput()
-	require.NoError(t, err, "build %s: %s", pkg, said)
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	once := filepath.Join(built.dir, "of-"+url.PathEscape(pkg))
+	if _, err := os.Stat(once); err != nil {
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags=-s", "-o", once, pkg)
+		cmd.Dir = filepath.Join("..", "..")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1")
+		said, err := cmd.CombinedOutput()
+		require.NoError(t, err, "build %s: %s", pkg, said)
+	}
+	program, err := os.ReadFile(once)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(binary, program, 0o755))
 }
 
 // run runs a command that must succeed within a minute, also when the test has
@@ -91,9 +120,17 @@ func (n *node) startAgentWith(arguments string) {
 		}
 	})
 	n.until(30*time.Second, "the agent answers", func() bool {
-		_, err := n.Run(n.t.Context(), "busybox wget -q -O- "+pressureURL)
+		_, err := n.Get(n.t.Context(), agentAddress, "/api/v1/pressure")
 		return err == nil
 	})
+}
+
+// api is what the agent answers about a subject, such as pressure.
+func (n *node) api(subject string) json.RawMessage {
+	n.t.Helper()
+	b, err := n.Get(context.WithoutCancel(n.t.Context()), agentAddress, "/api/v1/"+subject)
+	require.NoError(n.t, err)
+	return b
 }
 
 // patience is how many times longer than on a machine of its own something may
@@ -101,13 +138,25 @@ func (n *node) startAgentWith(arguments string) {
 // by the clock of the machine, and asserted apart.
 const patience = 4
 
-// until asks twice a second until what holds, and fails when it does not in time.
+// until asks twice a second until what holds, whoever has waited for long less
+// often, and fails when it does not in time.
 func (n *node) until(limit time.Duration, what string, holds func() bool) {
+	n.t.Helper()
+	start := time.Now()
+	for !holds() {
+		took := time.Since(start)
+		require.Less(n.t, took, patience*limit, "%s: not so within %s", what, patience*limit)
+		time.Sleep(min(max(took/10, 500*time.Millisecond), 2*time.Second))
+	}
+}
+
+// throughout asks twice a second for that long.
+func (n *node) throughout(d time.Duration, ask func()) {
 	n.t.Helper()
 	every := time.NewTicker(500 * time.Millisecond)
 	defer every.Stop()
-	for end := time.Now().Add(patience * limit); !holds(); <-every.C {
-		require.True(n.t, time.Now().Before(end), "%s: not so within %s", what, patience*limit)
+	for end := time.Now().Add(d); time.Now().Before(end); <-every.C {
+		ask()
 	}
 }
 
@@ -118,7 +167,7 @@ type verdict struct{ Plugin, Level, Reason, Absent string }
 func (n *node) memoryStall() verdict {
 	n.t.Helper()
 	var p struct{ Verdicts []verdict }
-	require.NoError(n.t, json.Unmarshal([]byte(n.run("busybox wget -q -O- "+pressureURL)), &p))
+	require.NoError(n.t, json.Unmarshal(n.api("pressure"), &p))
 	i := slices.IndexFunc(p.Verdicts, func(v verdict) bool { return v.Plugin == "memory-stall" })
 	require.GreaterOrEqual(n.t, i, 0, "no verdict of memory-stall")
 	return p.Verdicts[i]
@@ -134,8 +183,7 @@ type workload struct {
 func (n *node) workload(name string) (workload, bool) {
 	n.t.Helper()
 	var s struct{ Workloads []workload }
-	url := strings.ReplaceAll(pressureURL, "pressure", "snapshot")
-	require.NoError(n.t, json.Unmarshal([]byte(n.run("busybox wget -q -O- "+url)), &s))
+	require.NoError(n.t, json.Unmarshal(n.snapshot(), &s))
 	i := slices.IndexFunc(s.Workloads, func(w workload) bool { return strings.HasSuffix(w.Name, name) })
 	if i < 0 {
 		return workload{}, false

@@ -25,11 +25,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,6 +75,9 @@ type VM struct {
 	port    int
 	qemu    *exec.Cmd
 	ended   chan struct{} // closed when QEMU has ended
+
+	mu      sync.Mutex // guards clients
+	clients map[string]*http.Client
 }
 
 // bootTime is many times what a boot takes on an idle machine (10 to 15 s).
