@@ -57,6 +57,7 @@ func (n *node) stackDisks() {
 
 func manyDisksRecorded(shared *node) func(*testing.T) {
 	return func(t *testing.T) {
+		skipUnrecorded(t)
 		n := shared.with(t)
 		for unit, flags := range map[string]string{
 			"mirror": "-file /dev/md0 -write 2 -read 1", "volume": "-file /mnt/work -write 2",
@@ -176,7 +177,7 @@ func (n *node) rates(disk string) bool {
 
 func (n *node) snapshot() json.RawMessage {
 	n.t.Helper()
-	return json.RawMessage(n.run("busybox wget -q -O- " + strings.ReplaceAll(pressureURL, "pressure", "snapshot")))
+	return n.api("snapshot")
 }
 
 // recorded are the snapshots that the agent had, made anew from its recording.

@@ -17,6 +17,7 @@ import (
 // deleted and followed by another.
 func podsRecorded(shared *kubeNode) func(*testing.T) {
 	return func(t *testing.T) {
+		skipUnrecorded(t)
 		k := shared.with(t)
 		k.run("mkfs.ext4 -q -O ^has_journal /dev/vdc && mkdir -p /srv/work && mount /dev/vdc /srv/work")
 		k.deploy("worker", worker("", "96Mi", "-file", "/srv/work/file", "-write", "4", "-read", "2", "-cpu", "100", "-memory", "32"))

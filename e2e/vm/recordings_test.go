@@ -36,6 +36,14 @@ func recordings() (dir string, samples int) {
 	return "", 3
 }
 
+// skipUnrecorded leaves a recording of a large machine to those who want it.
+func skipUnrecorded(t *testing.T) {
+	t.Helper()
+	if dir, _ := recordings(); dir == "" && !long() {
+		t.Skip("whether an emulated machine of this kind can be recorded: make e2e")
+	}
+}
+
 // record records the machine a second apart; meanwhile is called halfway.
 func (n *node) record(m machine, meanwhile func()) *txtar.Archive {
 	n.t.Helper()

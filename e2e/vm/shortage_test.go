@@ -32,25 +32,24 @@ func watched() time.Duration {
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		return 3 * time.Minute
 	}
-	return 10 * time.Second
+	return 5 * time.Second
 }
 
 // TestMemoryStall shows the two sides of the rule in one machine that has no
 // swap: a workload that thrashes at its own limit while the node has plenty is
 // left alone, and a node that is really short of memory is seen at once, for as
-// long as it is short, and not longer.
+// long as it is short, and not longer. Then it shows what triggers are for.
 func TestMemoryStall(t *testing.T) {
 	n := startNode(t, vm.Options{Name: "memory", Disks: 1}, ".", "./e2e/vm/hog", "./e2e/vm/witness")
-	n.run("mkfs.ext4 -q /dev/vdb && mount /dev/vdb /mnt && dd if=/dev/zero of=/mnt/pages bs=1M count=150 status=none && sync")
-	// A page that was dropped costs what it costs on a slow disk.
-	_, err := n.Monitor(t.Context(), "block_set_io_throttle vd1 0 0 0 1000 0 0")
-	require.NoError(t, err)
+	n.withPages(1000)
 	n.run("printf 'apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nrecording: {file: " + recorded + "}\n' >/root/agent.yaml")
 	n.startAgentWith("--standalone --config /root/agent.yaml")
 	n.startWitness()
 	t.Run("a workload at its own limit is no shortage of the node", atItsOwnLimit(n))
 	t.Run("a real shortage is hard at once and over when it is over", realShortage(n))
 	t.Run("a replay of what the agent recorded says the same", replays(n))
+	n.run("systemctl stop witness")
+	t.Run("triggers", triggered(n))
 }
 
 func atItsOwnLimit(shared *node) func(*testing.T) {

@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 )
 
 // Twenty seconds lie between two ticks, so that a level which comes with a tick
@@ -32,20 +30,19 @@ plugins:
     cleared: 20s
 `
 
-// TestTriggers shows on a kernel that lets the agent have any window what
-// triggers cost it, and that a level is seen before the next tick.
-func TestTriggers(t *testing.T) {
-	n := startNode(t, vm.Options{Name: "triggers", Disks: 1}, ".", "./e2e/vm/hog")
-	n.run("mkfs.ext4 -q /dev/vdb && mount /dev/vdb /mnt && dd if=/dev/zero of=/mnt/pages bs=1M count=150 status=none && sync")
-	_, err := n.Monitor(t.Context(), "block_set_io_throttle vd1 0 0 0 1000 0 0") // a page that was dropped costs what it costs on a slow disk
-	require.NoError(t, err)
-	n.run("cat >/root/agent.yaml <<'END'\n" + slowTicks + "END\n")
-	others := n.kernelThreads()
-	n.startAgentWith("--standalone --config /root/agent.yaml")
-	t.Run("a group that has triggers costs one kernel thread", oneThreadEach(n, others))
-	t.Run("a level is seen before the next tick", seenBeforeTheTick(n))
-	n.run("systemctl stop plimsoll")
-	assert.Equal(t, others, n.kernelThreads(), "they end with the agent")
+// triggered shows on a kernel that lets the agent have any window what triggers
+// cost it, and that a level is seen before the next tick.
+func triggered(shared *node) func(*testing.T) {
+	return func(t *testing.T) {
+		n := shared.with(t)
+		n.run("cat >/root/agent.yaml <<'END'\n" + slowTicks + "END\n")
+		others := n.kernelThreads()
+		n.startAgentWith("--standalone --config /root/agent.yaml")
+		t.Run("a group that has them costs one kernel thread", oneThreadEach(n, others))
+		t.Run("a level is seen before the next tick", seenBeforeTheTick(n))
+		n.run("systemctl stop plimsoll")
+		assert.Equal(t, others, n.kernelThreads(), "they end with the agent")
+	}
 }
 
 func oneThreadEach(shared *node, others int) func(*testing.T) {
@@ -122,7 +119,7 @@ type pressed struct {
 
 func (n *node) pressed() (p pressed) {
 	n.t.Helper()
-	require.NoError(n.t, json.Unmarshal([]byte(n.run("busybox wget -q -O- "+pressureURL)), &p))
+	require.NoError(n.t, json.Unmarshal(n.api("pressure"), &p))
 	require.Equal(n.t, "memory-stall", p.Verdicts[0].Plugin)
 	return p
 }

@@ -16,6 +16,9 @@ import (
 )
 
 func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
+	if !long() {
+		t.Skip("a machine for what the other tests' machines do all the time: make e2e")
+	}
 	var pid string
 	t.Run("alive", func(t *testing.T) {
 		share := t.TempDir()
@@ -55,6 +58,16 @@ func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
 		out, err = m.Run(t.Context(), fmt.Sprintf("for i in $(seq %d); do timeout 60 busybox nc 10.0.2.100 6443 </dev/null & done; wait", many))
 		require.NoError(t, err)
 		assert.Equal(t, strings.Repeat("all here\n", many), out, "connections that are open at once")
+
+		_, err = m.Run(t.Context(), "cd /share/below && busybox httpd -p 127.0.0.1:80")
+		require.NoError(t, err)
+		gift, err := m.Get(t.Context(), "127.0.0.1:80", "/gift")
+		require.NoError(t, err)
+		assert.Equal(t, "gift\n", string(gift))
+		_, err = m.Get(t.Context(), "127.0.0.1:80", "/none")
+		require.ErrorContains(t, err, "404")
+		_, err = m.Get(t.Context(), "127.0.0.1:81", "/")
+		require.Error(t, err, "nobody listens there")
 
 		answer, err := m.Monitor(t.Context(), "info block")
 		require.NoError(t, err)
