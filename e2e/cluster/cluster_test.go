@@ -27,6 +27,15 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(m))
 }
 
+// long leaves to the long form what other packages' tests do with a control plane
+// in any case.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("PLIMSOLL_LONG") == "" {
+		t.Skip("of the tests' own tool, and a control plane for it alone: make e2e")
+	}
+}
+
 // bare is a control plane that is quickly there.
 func bare() cluster.Options {
 	return cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}}
@@ -97,6 +106,7 @@ func TestPodsCanBeMadeWithoutAControllerManager(t *testing.T) {
 }
 
 func TestTheAPIServerIsReachedUnderTheNamesAskedFor(t *testing.T) {
+	long(t)
 	o := bare()
 	o.APIServerNames = []string{"10.0.2.100", "control.example"}
 	c := cluster.New(t, o)
@@ -109,6 +119,7 @@ func TestTheAPIServerIsReachedUnderTheNamesAskedFor(t *testing.T) {
 }
 
 func TestTwoAPIServersServeTheSameObjects(t *testing.T) {
+	long(t)
 	o := bare()
 	o.APIServers = 2
 	c := cluster.New(t, o)
@@ -143,6 +154,7 @@ func TestAStartThatFailsShowsWhatTheProgramSaid(t *testing.T) {
 }
 
 func TestArgumentsReachTheirProgram(t *testing.T) {
+	long(t)
 	o := bare()
 	o.Args = map[string][]string{cluster.APIServer: {"--audit-log-version=audit.k8s.io/v1", "--max-requests-inflight=77"}}
 	c := cluster.New(t, o)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestAnAPIServerHearsAndWritesAsLateAsItsLineIs(t *testing.T) {
+	long(t)
 	o := bare()
 	o.APIServers, o.Lines = 2, true
 	c := cluster.New(t, o)

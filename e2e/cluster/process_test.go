@@ -34,6 +34,7 @@ func reads(c *cluster.Cluster) error {
 }
 
 func TestEachProcessCanBeBrokenAndMended(t *testing.T) {
+	long(t)
 	c := cluster.New(t, bare())
 	for _, p := range c.Processes() {
 		t.Run(p.Name(), func(t *testing.T) {
@@ -72,6 +73,7 @@ func breakAndMend(t *testing.T, c *cluster.Cluster, p *cluster.Process) {
 }
 
 func TestASlowedProcessIsSlowUntilItIsResumed(t *testing.T) {
+	long(t)
 	c := cluster.New(t, bare())
 	writes(t, c, 5) // connections and caches are warm
 	for _, p := range c.Processes() {
@@ -94,6 +96,7 @@ func TestASlowedProcessIsSlowUntilItIsResumed(t *testing.T) {
 }
 
 func TestASlowedProcessCanBeKilled(t *testing.T) {
+	long(t)
 	c := cluster.New(t, bare())
 	require.NoError(t, c.Etcd.Slow(0.5))
 	require.NoError(t, c.Etcd.Kill())
