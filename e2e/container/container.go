@@ -83,7 +83,8 @@ func Start(t testing.TB, o Options) *Container {
 
 // launch starts the script, which becomes init.
 func (c *Container) launch(root string, o Options) error {
-	c.cgroup = filepath.Join(unified(), "plimsoll-container-"+strconv.Itoa(os.Getpid())+"-"+filepath.Base(c.dir))
+	test, number := filepath.Split(c.dir) // a number of that test's, whose name is unique
+	c.cgroup = filepath.Join(unified(), "plimsoll-container-"+strconv.Itoa(os.Getpid())+"-"+filepath.Base(test)+"-"+number)
 	if err := os.Mkdir(c.cgroup, 0o755); err != nil {
 		return fmt.Errorf("container: %w", err)
 	}
