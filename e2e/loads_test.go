@@ -377,9 +377,18 @@ func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
 	assert.Contains(t, h.get(vgdp.DataUpload, "waits-3").GetAnnotations()[gate.Waiting], `"reason":"limit"`)
 
 	h.configure("enabled: true, quietAbove: 1000000")
-	h.load(vgdp.DataUpload, "waits-4", "b", nil)
-	eventually(t, "a fourth waits", func() error { return wanted(len(loadsOf(a).Veleros[0].Waiting), 4) })
-	assert.Equal(t, 3, loadsOf(a).Veleros[0].Hidden)
+	n := 3
+	eventually(t, "a new one is not hidden", func() error {
+		v := loadsOf(a).Veleros[0]
+		switch {
+		case len(v.Waiting) > v.Hidden:
+			return nil
+		case len(v.Waiting) == n: // it is known, and was hidden before the file was read
+			h.load(vgdp.DataUpload, fmt.Sprintf("late-%d", n), "b", nil)
+			n++
+		}
+		return fmt.Errorf("%d wait, %d of them are hidden", len(v.Waiting), v.Hidden)
+	})
 
 	h.configure("enabled: false")
 	eventually(t, "all are accepted", func() error {

@@ -144,7 +144,7 @@ func (h *harbour) pod(p *corev1.Pod, status corev1.PodStatus) {
 	if h.root != "" {
 		require.NoError(h.t, h.root.Mount(made))
 	}
-	made.Status = status
+	made.Status, made.ResourceVersion = status, "" // whatever a stand-in has written meanwhile
 	_, err = pods.UpdateStatus(h.t.Context(), made, metav1.UpdateOptions{})
 	require.NoError(h.t, err)
 }
