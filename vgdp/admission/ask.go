@@ -32,12 +32,7 @@ type Answer struct {
 // what it needs and writes nothing.
 func (r *Reconciler) Ask(ctx context.Context, namespace string) (*Answer, error) {
 	r.begin()
-	v := r.newVelero(Velero{Namespace: namespace})
-	for _, o := range r.Of {
-		if o.Namespace == namespace {
-			v.ConfigMap = o.ConfigMap
-		}
-	}
+	v := r.newVelero(r.configured(namespace))
 	r.veleros[namespace] = v
 	if err := r.list(ctx, v); err != nil {
 		return nil, err

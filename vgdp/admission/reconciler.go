@@ -199,6 +199,16 @@ func (r *Reconciler) ring() {
 	}
 }
 
+// configured is the Velero of a namespace, with what is said of it.
+func (r *Reconciler) configured(namespace string) Velero {
+	for _, o := range r.Of {
+		if o.Namespace == namespace {
+			return o
+		}
+	}
+	return Velero{Namespace: namespace}
+}
+
 // discover the Veleros: those that are configured, or that have a node-agent.
 func (r *Reconciler) discover(s Settings) {
 	if !s.Enabled {
@@ -234,7 +244,7 @@ func (r *Reconciler) takeUp(ctx context.Context) bool {
 	for i := range list.Items {
 		u := &list.Items[i]
 		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
-			r.veleros[namespace] = r.newVelero(Velero{Namespace: namespace})
+			r.veleros[namespace] = r.newVelero(r.configured(namespace))
 			r.Log.Info("loads are held, and admission is not enabled: they are let go", "velero", namespace)
 		}
 	}
