@@ -42,9 +42,19 @@ func TestTheControllerUsesExactlyTheRightsItIsGranted(t *testing.T) {
 	}
 	h.claim("one") // of the DataUpload's snapshot
 	h.patch(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), h.namespace+"/one", `{"spec":{"volumeName":"none"}}`)
-	write(t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}, {namespace: %s}]\n"+
-		"election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, limit: 1}\nfleet: {grace: 3s, taintsStay: 3s}\nvgdp: {enabled: true, leaseDuration: 5s, diagnoseAfter: 1s}\n", f.namespace, h.namespace))
+	configure := func(loads bool) {
+		write(t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}, {namespace: %s}]\n"+
+			"election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, limit: 1}\nfleet: {grace: 3s, taintsStay: 3s}\nvgdp: {enabled: %t, leaseDuration: 5s, diagnoseAfter: 1s}\n", f.namespace, h.namespace, loads))
+	}
+	configure(false)
 	a := f.controller().start()
+	eventually(t, "it has looked for loads that another one has left held", func() error {
+		if used := usedBy(t, f.c, "plimsoll-controller"); used["list gates"] == 0 {
+			return fmt.Errorf("used: %v", used)
+		}
+		return nil
+	})
+	configure(true)
 	eventually(t, "the silent agent's taints are lifted", func() error {
 		node, err := f.c.Client.CoreV1().Nodes().Get(t.Context(), silent, metav1.GetOptions{})
 		if err != nil {

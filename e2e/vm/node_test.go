@@ -87,11 +87,11 @@ func build(t *testing.T, pkg, binary string) {
 	require.NoError(t, os.WriteFile(binary, program, 0o755))
 }
 
-// run runs a command that must succeed within a minute, also when the test has
-// failed and tells what it saw.
+// run runs a command that must succeed in time, also when the test has failed and
+// tells what it saw.
 func (n *node) run(command string) string {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), patience*time.Minute)
 	defer cancel()
 	out, err := n.Run(ctx, command)
 	require.NoError(n.t, err)
