@@ -81,19 +81,9 @@ func TestTheControllerUsesExactlyTheRightsItIsGranted(t *testing.T) {
 	// Who leads anew says again why each waits: the client joins the Events.
 	require.NoError(t, a.cmd.Process.Signal(syscall.SIGSTOP))
 	standby := f.controller().start()
-	eventually(t, "the other leads", func() error {
-		if metric(standby, "plimsoll_leader") != "1" {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	eventually(t, "the other leads", func() error { return wanted(metric(standby, "plimsoll_leader"), "1") })
 	require.NoError(t, a.cmd.Process.Signal(syscall.SIGCONT))
-	eventually(t, "the first knows that it does not lead", func() error {
-		if metric(a, "plimsoll_leader") != "0" {
-			return errors.New("it thinks so")
-		}
-		return nil
-	})
+	eventually(t, "the first knows that it does not lead", func() error { return wanted(metric(a, "plimsoll_leader"), "0") })
 	standby.end(syscall.SIGTERM)
 	granted := grantedBy(t, deploy.ControllerRBAC)
 	slices.Sort(granted)
