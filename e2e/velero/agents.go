@@ -70,11 +70,16 @@ func NodeAgent(ctx context.Context, c *cluster.Cluster, as *rest.Config, root Ro
 	if err := p.Within(string(root)); err != nil {
 		return nil, err
 	}
-	p.ReadyWhen(func(context.Context) error {
-		if log := p.Log(); !strings.Contains(log, "Starting workers") {
-			return fmt.Errorf("node-agent of %s: its controllers do not run yet", node)
+	p.ReadyWhen(works(p))
+	return p, nil
+}
+
+// works asks whether a program of Velero's has begun to.
+func works(p *cluster.Process) func(context.Context) error {
+	return func(context.Context) error {
+		if !strings.Contains(p.Log(), "Starting workers") {
+			return fmt.Errorf("%s: its controllers do not run yet", p.Name())
 		}
 		return nil
-	})
-	return p, nil
+	}
 }

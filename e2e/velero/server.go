@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +21,8 @@ import (
 )
 
 // Server is a real Velero server, that backs up into a real object store on
-// loopback.
+// loopback. It is in a network namespace of its own, for one of its ports cannot
+// be chosen.
 type Server struct {
 	*cluster.Process
 	// Store is the object store, versitygw over a directory.
@@ -29,8 +31,8 @@ type Server struct {
 	c                     *cluster.Cluster
 	namespace, kubeconfig string
 	// What it is started with.
-	arguments []string
-	env       string
+	arguments, env []string
+	store          string // where it is
 }
 
 // startTime is many times what an idle machine needs (6 s).
@@ -53,11 +55,10 @@ func NewServer(ctx context.Context, c *cluster.Cluster, namespace, dir string, a
 	if err := c.Apply(ctx, crds); err != nil {
 		return nil, err
 	}
-	at, err := s.store(ctx, dir)
-	if err != nil {
+	if err := s.startStore(ctx, dir); err != nil {
 		return nil, err
 	}
-	if err := c.Apply(ctx, fmt.Appendf(nil, location, namespace, at)); err != nil {
+	if err := c.Apply(ctx, fmt.Appendf(nil, location, namespace, s.store)); err != nil {
 		return nil, err
 	}
 	plugins := filepath.Join(dir, "plugins")
@@ -113,31 +114,34 @@ spec:
 
 const access, secret = "access", "secret-of-tests"
 
-// store starts the object store, and returns its address.
-func (s *Server) store(ctx context.Context, dir string) (string, error) {
-	address, err := s.c.Address(ctx)
-	if err != nil {
-		return "", err
+// Bucket is the directory of a server's backups, below the one that it was given.
+const Bucket = "store/backups"
+
+// startStore starts the object store.
+func (s *Server) startStore(ctx context.Context, dir string) (err error) {
+	if s.store, err = s.c.Address(ctx); err != nil {
+		return err
 	}
-	data := filepath.Join(dir, "store")
-	if err := os.MkdirAll(filepath.Join(data, "backups"), 0o755); err != nil { // a bucket is a directory
-		return "", err
+	bucket := filepath.Join(dir, Bucket)
+	if err := os.MkdirAll(bucket, 0o755); err != nil {
+		return err
 	}
 	credentials := filepath.Join(dir, "credentials")
 	text := fmt.Sprintf("[default]\naws_access_key_id=%s\naws_secret_access_key=%s\n", access, secret)
 	if err := os.WriteFile(credentials, []byte(text), 0o600); err != nil {
-		return "", err
+		return err
 	}
-	s.env = "AWS_SHARED_CREDENTIALS_FILE=" + credentials
-	s.Store, err = s.c.Add(ctx, cluster.ObjectServer, listens(address),
-		[]string{"ROOT_ACCESS_KEY=" + access, "ROOT_SECRET_KEY=" + secret}, "--port", address, "--quiet", "posix", data)
+	// It looks at a snapshot again after 1 s, not 5.
+	s.env = []string{"AWS_SHARED_CREDENTIALS_FILE=" + credentials, "CSI_SNAPSHOT_EARLY_FREQUENT_POLLING=true"}
+	s.Store, err = s.c.Add(ctx, cluster.ObjectServer, listens(s.store),
+		[]string{"ROOT_ACCESS_KEY=" + access, "ROOT_SECRET_KEY=" + secret}, "--port", s.store, "--quiet", "posix", filepath.Dir(bucket))
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := s.Store.Start(); err != nil {
-		return "", err
+		return err
 	}
-	return address, s.Store.WaitReady(ctx)
+	return s.Store.WaitReady(ctx)
 }
 
 // pluginsIn makes a directory with the plugin for S3: Velero takes each program
@@ -154,19 +158,16 @@ func pluginsIn(ctx context.Context, dir string) error {
 }
 
 // serve starts the server.
-func (s *Server) serve(ctx context.Context, args []string) error {
-	metrics, err := s.c.Address(ctx)
+func (s *Server) serve(ctx context.Context, args []string) (err error) {
+	api, err := url.Parse(s.c.Admin.Host)
 	if err != nil {
 		return err
 	}
-	profiles, err := s.c.Address(ctx)
-	if err != nil {
+	if s.Process, err = s.c.Add(ctx, cluster.Velero, nil, s.env, slices.Concat(s.arguments, args)...); err != nil {
 		return err
 	}
-	with := slices.Concat(s.arguments, []string{"--metrics-address", metrics, "--profiler-address", profiles}, args)
-	if s.Process, err = s.c.Add(ctx, cluster.Velero, listens(metrics), []string{s.env}, with...); err != nil {
-		return err
-	}
+	s.Apart(api.Host, s.store)
+	s.ReadyWhen(works(s.Process))
 	if err := s.Start(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package velero
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,8 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -43,7 +47,59 @@ spec:
   scope: Cluster
   versions:
     - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshotclasses.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}
+spec:
+  group: snapshot.storage.k8s.io
+  names: {kind: VolumeSnapshotClass, listKind: VolumeSnapshotClassList, plural: volumesnapshotclasses, singular: volumesnapshotclass}
+  scope: Cluster
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
+
+// StandInSnapshots stands in for the snapshot controller and a CSI driver in a
+// namespace, until ctx is done: each VolumeSnapshot there has a content and is
+// ready. Nothing is read of the volume.
+func StandInSnapshots(ctx context.Context, client dynamic.Interface, namespace string) error {
+	group := schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
+	contents := client.Resource(group.WithResource("volumesnapshotcontents"))
+	snapshots := client.Resource(group.WithResource("volumesnapshots")).Namespace(namespace)
+	w, err := snapshots.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		snapshot, is := e.Object.(*unstructured.Unstructured)
+		if e.Type != watch.Added || !is {
+			continue
+		}
+		name := "content-" + string(snapshot.GetUID())
+		_, err := contents.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": group.String(), "kind": "VolumeSnapshotContent", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{
+				"deletionPolicy": "Delete", "driver": "stand-in", "source": map[string]any{"volumeHandle": "none"},
+				"volumeSnapshotRef": map[string]any{"name": snapshot.GetName(), "namespace": namespace},
+			},
+			"status": map[string]any{"readyToUse": true, "snapshotHandle": "none"},
+		}}, metav1.CreateOptions{})
+		if err == nil {
+			body := fmt.Appendf(nil, `{"status":{"readyToUse":true,"boundVolumeSnapshotContentName":%q,"restoreSize":"1Gi"}}`, name)
+			_, err = snapshots.Patch(ctx, snapshot.GetName(), types.MergePatchType, body, metav1.PatchOptions{})
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	if ctx.Err() == nil {
+		return errors.New("the watch of the stand-in for snapshots ended")
+	}
+	return nil
+}
 
 // StandInStorage stands in for a CSI driver, and for the kubelets that run data
 // movers: it binds the claims that node-agents make (those with a selector wait
