@@ -61,7 +61,7 @@ func (r *Reconciler) heals(ctx context.Context, v *velero, now time.Time, l *vgd
 
 func (r *Reconciler) tryHeal(ctx context.Context, l *vgdp.Load, o *Object) (known, heals bool) {
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.HeldDataMover: l.Mover}},
+		"metadata": map[string]any{"annotations": map[string]any{gate.HeldDataMover: l.Mover}},
 		"spec":     map[string]any{"datamover": gate.HeldMover, "cancel": true},
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Reconciler) tryHeal(ctx context.Context, l *vgdp.Load, o *Object) (know
 	}
 	u, err := r.dryRun(ctx, l.Kind, o, body)
 	if err != nil {
-		return false, false // it is another by now, or the API server is away
+		return false, false // it is gone by now, or the API server is away
 	}
 	mover, _, err := unstructured.NestedString(u.Object, "spec", "datamover")
 	return err == nil, mover != gate.HeldMover
