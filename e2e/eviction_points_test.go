@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // The agent is killed at each of the points where it writes its state, from the
@@ -53,8 +52,8 @@ func TestAnAgentThatIsKilledAtAnyWriteOfItsStateChoosesNoSecondVictim(t *testing
 			tainted := w.ourTaint()
 			w.prepare = nil
 			w.start()
-			if tainted != "" {
-				assert.NoError(t, w.tainted(corev1.TaintEffectNoSchedule), "the taint is kept")
+			if tainted != "" { // or is the next one by now: soft comes before hard
+				assert.NotEmpty(t, w.ourTaint(), "the taint is kept")
 			}
 			eventually(t, "one of the two has gone", func() error {
 				if w.gone(one) == nil {
