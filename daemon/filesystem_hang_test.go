@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
 )
@@ -72,10 +73,10 @@ func scrapeUntil(t *testing.T, url string, enough <-chan struct{}) (longest time
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	for {
-		before := time.Now()
+		before := deadline.Start()
 		_, err := fetch(t.Context(), url+"metrics")
 		assert.NoError(t, err)
-		longest = max(longest, time.Since(before))
+		longest = max(longest, before.Elapsed())
 		select {
 		case <-enough:
 			return longest
@@ -91,8 +92,8 @@ func countTicks(t *testing.T, url string, n uint64) (gap time.Duration) {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	var last probes.Snapshot
-	for end := time.Now().Add(time.Minute); last.Sequence < n; <-pause.C {
-		require.True(t, time.Now().Before(end), "%d samples in a minute", last.Sequence)
+	for clock := deadline.Start(); last.Sequence < n; <-pause.C {
+		require.Less(t, clock.Elapsed(), time.Minute, "%d samples", last.Sequence)
 		text, err := fetch(t.Context(), url+"api/v1/snapshot")
 		require.NoError(t, err)
 		var now probes.Snapshot

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // systemdHears is a service manager as far as a program knows one: a socket.
@@ -83,7 +85,7 @@ func TestAHangupReloadsAndTheEndIsTold(t *testing.T) {
 	go func() { ended <- s.reloadOnHangup(ctx, func() error { reloaded <- struct{}{}; return nil }) }()
 	go func() { ended <- s.ends(ctx) }()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // or one that comes too early would end this process
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGHUP))
 		select {
 		case <-reloaded:

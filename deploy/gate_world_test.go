@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -158,7 +158,7 @@ func (q *quay) get(kind, name string) *unstructured.Unstructured {
 
 // patch a load by JSON merge patch.
 func (q *quay) patch(by dynamic.Interface, kind, name, patch string, dry ...string) error {
-	ctx, cancel := context.WithTimeout(q.t.Context(), 30*time.Second)
+	ctx, cancel := deadline.Context(q.t.Context(), 30*time.Second)
 	defer cancel()
 	_, err := by.Resource(kinds[kind].resource).Namespace(q.ns).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dry})
 	return err

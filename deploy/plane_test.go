@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
-	"github.com/plimsoll-dev/plimsoll/e2e/live"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // patience is many times what an idle machine needs.
@@ -62,7 +62,7 @@ func send(t *testing.T, config *rest.Config, method, path, kind, body string) (s
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := deadline.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, config.Host+path, bytes.NewBufferString(body))
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func send(t *testing.T, config *rest.Config, method, path, kind, body string) (s
 // eventually asks again until there is no complaint.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	live.Within(t, patience, what, ask)
+	deadline.Within(t, patience, what, ask)
 }
 
 // granted waits for a right: the API server goes by what was applied a moment later.
@@ -94,7 +94,7 @@ func granted(t *testing.T, what string, may func() bool) {
 
 // cleanup is a context for a test's end.
 func cleanup(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+	ctx, cancel := deadline.Context(context.WithoutCancel(t.Context()), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -144,7 +145,7 @@ func (a *agent) end(sig os.Signal) int {
 	require.NoError(a.t, a.cmd.Process.Signal(sig))
 	select {
 	case <-a.ended:
-	case <-time.After(patience):
+	case <-deadline.After(patience):
 		a.t.Fatalf("the agent did not end on %s", sig)
 	}
 	return a.cmd.ProcessState.ExitCode()
@@ -156,7 +157,7 @@ func (a *agent) get(path string) (status int, body string, err error) {
 }
 
 func get(c *http.Client, url string) (int, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := deadline.Context(context.Background(), 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -251,13 +252,13 @@ func eventually(t *testing.T, what string, check func() error) {
 
 func within(t *testing.T, d time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
-	return live.Within(t, d, what, check)
+	return deadline.Within(t, d, what, check)
 }
 
 // run the program to its end.
 func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := deadline.Context(t.Context(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, binary, args...)
 	var out, errs bytes.Buffer

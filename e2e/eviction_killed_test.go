@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
@@ -120,7 +121,7 @@ func (h *hook) wait(t *testing.T) string {
 	select {
 	case name := <-h.asked:
 		return name
-	case <-time.After(patience):
+	case <-deadline.After(patience):
 		t.Fatal("nobody was asked for")
 		return ""
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
 )
@@ -50,9 +51,9 @@ func (a *agent) lookFor(of time.Duration) (scrape, gap time.Duration) {
 	defer poll.Stop()
 	var last probes.Snapshot
 	for start := time.Now(); time.Since(start) < of; <-poll.C {
-		before := time.Now()
+		before := deadline.Start()
 		a.mustGet("/metrics")
-		scrape = max(scrape, time.Since(before))
+		scrape = max(scrape, before.Elapsed())
 		now := a.snapshot()
 		if n := now.Sequence - last.Sequence; last.Sequence > 0 && n > 0 {
 			gap = max(gap, now.Time.Sub(last.Time)/time.Duration(n))
@@ -66,9 +67,9 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 	s := filesystemtest.New(t)
 	dead, alive := s.Fuse("dead"), s.Mount("tmpfs", "alive", "alive", "size=1m")
 	a := watching(t, s, dead.Point, alive)
-	start := time.Now()
+	start := deadline.Start()
 	a.mustGet("/metrics")
-	first := time.Since(start)
+	first := start.Elapsed()
 	within(t, patience, "the mount is said to hang", func() error {
 		f := filesystem(a.ticked(1).snapshot(), dead.Point)
 		if why := f.Trouble(); why != "it does not answer" {
@@ -76,11 +77,12 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 		}
 		return nil
 	})
+	clock := deadline.Start()
 	scrape, gap := a.lookFor(3 * time.Second)
 	t.Logf("beside a hung mount: first scrape %s, slowest of 3s %s, longest gap between samples of 200ms %s, %d threads",
 		first.Round(10*time.Microsecond), scrape.Round(10*time.Microsecond), gap.Round(time.Millisecond), a.threads())
 	assert.Less(t, max(first, scrape), 5*time.Second)
-	assert.Less(t, gap, 5*time.Second)
+	assert.Less(t, gap, clock.Stretch(5*time.Second))
 	assert.Equal(t, "ok\n", a.mustGet("/-/ready"))
 	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_filesystem_up{mountpoint="`+dead.Point+`"} 0`)
 	assert.Contains(t, a.mustGet("/"), dead.Point+": it does not answer")
@@ -89,10 +91,10 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 	assert.EqualValues(t, 1<<20, free)
 	assert.Equal(t, 1, strings.Count(a.stdout.String(), "it does not answer"), "told once: %s", a.stdout.String())
 
-	start = time.Now()
+	start = deadline.Start()
 	assert.Zero(t, a.end(syscall.SIGTERM))
-	t.Logf("ended %s after SIGTERM", time.Since(start).Round(time.Millisecond))
-	assert.Less(t, time.Since(start), 5*time.Second)
+	t.Logf("ended %s after SIGTERM", start.Elapsed().Round(time.Millisecond))
+	assert.Less(t, start.Elapsed(), 5*time.Second)
 }
 
 func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
@@ -149,14 +151,15 @@ func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
 		return nil
 	})
 	before := a.threads()
+	clock := deadline.Start()
 	scrape, gap := a.lookFor(5 * time.Second)
 	t.Logf("%d threads without, %d at first and %d after 5s with 50 hung mounts; slowest scrape %s, longest gap between samples of 200ms %s",
 		quiet, before, a.threads(), scrape.Round(10*time.Microsecond), gap.Round(time.Millisecond))
 	assert.LessOrEqual(t, a.threads(), quiet+8+4, "eight, and what the runtime keeps in reserve")
-	assert.Less(t, gap, 5*time.Second)
-	start := time.Now()
+	assert.Less(t, gap, clock.Stretch(5*time.Second))
+	start := deadline.Start()
 	assert.Zero(t, a.end(syscall.SIGTERM))
-	t.Logf("ended %s after SIGTERM", time.Since(start).Round(time.Millisecond))
+	t.Logf("ended %s after SIGTERM", start.Elapsed().Round(time.Millisecond))
 }
 
 // By default the agent finds this machine's own root.

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
@@ -215,7 +216,7 @@ func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
 // graceOf is how many seconds a pod got to end by itself.
 func (w *world) graceOf(pod corev1.Pod) int64 {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := deadline.Context(w.t.Context(), patience)
 	defer cancel()
 	since, err := w.c.Client.CoreV1().Pods(pod.Namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + pod.Name, ResourceVersion: pod.ResourceVersion,

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/websocket"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // browser is a headless Chromium with one page, by its DevTools protocol.
@@ -34,7 +35,7 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Skip("chromium is not installed: the page's script is not run")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := deadline.Context(t.Context(), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its children

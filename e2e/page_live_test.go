@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bufio"
-	"context"
 	"net/http"
 	"strings"
 	"syscall"
@@ -11,12 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // watch opens the page's stream of samples.
 func (a *agent) watch() *bufio.Scanner {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), time.Minute)
+	ctx, cancel := deadline.Context(a.t.Context(), time.Minute)
 	a.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+"/live", http.NoBody)
 	require.NoError(a.t, err)
@@ -46,14 +47,14 @@ func TestThePageFollowsEachSampleAndDelaysNoEnd(t *testing.T) {
 	lines := a.watch()
 	first := event(t, lines)
 	assert.Contains(t, first, "Who hurts whom")
-	start := time.Now()
+	start := deadline.Start()
 	for range 4 {
 		next := event(t, lines)
 		assert.NotEqual(t, first, next)
 		first = next
 	}
-	assert.Less(t, time.Since(start), 10*time.Second, "samples, not the five seconds after which it is sent all the same")
-	start = time.Now()
+	assert.Less(t, start.Elapsed(), 10*time.Second, "samples, not the five seconds after which it is sent all the same")
+	start = deadline.Start()
 	assert.Zero(t, a.end(syscall.SIGTERM))
-	assert.Less(t, time.Since(start), 2*time.Second, "who watches is not waited for")
+	assert.Less(t, start.Elapsed(), 2*time.Second, "who watches is not waited for")
 }

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // announcerTo is an Announcer whose API server is the handler given.
@@ -52,14 +53,14 @@ func TestCloseWritesWhatIsQueuedAndNothingAfter(t *testing.T) {
 
 func TestAnAPIServerThatDoesNotAnswerDelaysNeitherTheCallerNorTheEnd(t *testing.T) {
 	a := announcerTo(t, func(w http.ResponseWriter, r *http.Request) { untilGone(r) })
-	start := time.Now()
+	start := deadline.Start()
 	for i := range 5000 { // many times what the queue holds
 		a.Pod(Victim{UID: fmt.Sprint(i), Namespace: "shop", Name: "web"}, corev1.EventTypeNormal, "A", strings.Repeat("x", i%7))
 	}
-	called := time.Since(start)
-	start = time.Now()
+	called := start.Elapsed()
+	start = deadline.Start()
 	a.Close()
-	t.Logf("5000 Events took %s, Close %s", called, time.Since(start))
+	t.Logf("5000 Events took %s, Close %s", called, start.Elapsed())
 	assert.Less(t, called, eventCallTimeout)
-	assert.Less(t, time.Since(start), eventFlush+eventCallTimeout/2)
+	assert.Less(t, start.Elapsed(), eventFlush+eventCallTimeout/2)
 }

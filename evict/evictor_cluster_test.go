@@ -18,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
@@ -112,7 +113,7 @@ func (s scene) budget(name string, minAvailable int) {
 
 // allows waits until a budget says that so many may go.
 func (s scene) allows(name string, disruptions int32) {
-	require.Eventually(s.t, func() bool {
+	deadline.Eventually(s.t, func() bool {
 		b, err := s.Client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 		return err == nil && b.Status.ObservedGeneration == b.Generation && b.Status.DisruptionsAllowed == disruptions
 	}, soon, 20*time.Millisecond)
@@ -215,14 +216,14 @@ func TestAPodOfANamespaceThatIsBeingDeletedIsBlocked(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s.namespace = ns.Name
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		_, err := s.Client.CoreV1().ServiceAccounts(ns.Name).Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	}, soon, 20*time.Millisecond)
 	pod := s.pod("web-0", corev1.PodRunning) // nobody ends it for good, so the namespace stays
 	require.NoError(t, s.Client.CoreV1().Namespaces().Delete(t.Context(), ns.Name, metav1.DeleteOptions{}))
 	var got Answer
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		got = s.evictor.Evict(t.Context(), victim(pod), true)
 		return got.Code == 403
 	}, soon, 50*time.Millisecond)
@@ -257,19 +258,19 @@ func TestAnAPIServerThatIsAwayAnswersNothingWithinTheDeadline(t *testing.T) {
 	assert.Equal(t, 10*time.Second, got.RetryAfter)
 
 	require.NoError(t, c.APIServers[0].Pause())
-	start := time.Now()
+	start := deadline.Start()
 	got = s.evictor.Evict(t.Context(), victim(pod), false)
-	t.Logf("paused: %s after %s: %s", got.Outcome, time.Since(start), got.Text)
+	t.Logf("paused: %s after %s: %s", got.Outcome, start.Elapsed(), got.Text)
 	assert.Equal(t, Unanswered, got.Outcome)
-	assert.Less(t, time.Since(start), 2*DefaultEvictTimeout)
+	assert.Less(t, start.Elapsed(), 2*DefaultEvictTimeout)
 
 	require.NoError(t, c.APIServers[0].Kill())
 	s.evictor.Timeout = soon
-	start = time.Now()
+	start = deadline.Start()
 	got = s.evictor.Evict(t.Context(), victim(pod), false)
-	t.Logf("killed: %s after %s: %s", got.Outcome, time.Since(start), got.Text)
+	t.Logf("killed: %s after %s: %s", got.Outcome, start.Elapsed(), got.Text)
 	assert.Equal(t, Unanswered, got.Outcome)
-	assert.Less(t, time.Since(start), soon/2)
+	assert.Less(t, start.Elapsed(), soon/2)
 
 	require.NoError(t, c.APIServers[0].Start())
 	ready, cancel := context.WithTimeout(t.Context(), soon)

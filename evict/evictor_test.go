@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // status is an answer of an API server: code, what it speaks of, text, causes.
@@ -153,9 +155,9 @@ func TestTheAPIServerIsAskedOnceHoweverItAsksToComeBack(t *testing.T) {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 	})
-	start := time.Now()
+	start := deadline.Start()
 	got := e.Evict(t.Context(), Victim{UID: "u1", Namespace: "shop", Name: "web-0"}, false)
-	assert.Less(t, time.Since(start), 20*time.Second, "it slept through the Retry-After")
+	assert.Less(t, start.Elapsed(), 20*time.Second, "it slept through the Retry-After")
 	assert.Equal(t, 1, asked)
 	assert.Equal(t, Unanswered, got.Outcome)
 	assert.Equal(t, 30*time.Second, got.RetryAfter)
@@ -165,9 +167,9 @@ func TestTheAPIServerIsAskedOnceHoweverItAsksToComeBack(t *testing.T) {
 
 func TestAnAPIServerThatDoesNotAnswerIsLeftAtTheDeadline(t *testing.T) {
 	e := served(t, 200*time.Millisecond, func(w http.ResponseWriter, r *http.Request) { untilGone(r) })
-	start := time.Now()
+	start := deadline.Start()
 	got := e.Evict(t.Context(), Victim{UID: "u1", Namespace: "shop", Name: "web-0"}, false)
-	assert.Less(t, time.Since(start), 20*time.Second)
+	assert.Less(t, start.Elapsed(), 20*time.Second)
 	assert.Equal(t, Unanswered, got.Outcome)
 	assert.Zero(t, got.Code)
 	assert.Contains(t, got.Text, "deadline")

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // changeTaints does what another writer of taints does, until it succeeds.
@@ -196,7 +197,7 @@ func TestTheActorsAskForNothingButWhatTheirRoleGrants(t *testing.T) {
 	a.Close()
 	want := []string{"create events/", "create pods/eviction", "get nodes/", "patch events/", "patch nodes/"}
 	var asked []string
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		events, err := s.AuditEvents()
 		require.NoError(t, err)
 		asked = nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func bootTime() time.Duration {
@@ -94,7 +95,7 @@ func (b *beating) start() (stop func()) {
 func (b *beating) until(what string, is func(*coordinationv1.Lease) bool) *coordinationv1.Lease {
 	b.t.Helper()
 	var l *coordinationv1.Lease
-	require.Eventually(b.t, func() bool {
+	deadline.Eventually(b.t, func() bool {
 		var err error
 		l, err = b.c.Client.CoordinationV1().Leases(b.Namespace).Get(b.t.Context(), b.Node, metav1.GetOptions{})
 		return err == nil && is(l)
@@ -106,7 +107,7 @@ func (b *beating) until(what string, is func(*coordinationv1.Lease) bool) *coord
 func (b *beating) came(n int, o Outcome) Attempt {
 	b.t.Helper()
 	var found Attempt
-	require.Eventually(b.t, func() bool {
+	deadline.Eventually(b.t, func() bool {
 		for _, a := range b.last()[n:] {
 			if a.Outcome == o {
 				found = a
@@ -123,10 +124,10 @@ func TestInSteadyStateABeatIsOnePatchAndNothingElse(t *testing.T) {
 	uid := b.node()
 	stop := b.start()
 	defer stop()
-	require.Eventually(t, func() bool { return len(b.last()) > 20 }, time.Minute, 10*time.Millisecond)
+	deadline.Eventually(t, func() bool { return len(b.last()) > 20 }, time.Minute, 10*time.Millisecond)
 	stop()
 	asked := map[string]int{}
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		clear(asked)
 		events, err := b.c.AuditEvents()
 		require.NoError(t, err)
@@ -218,11 +219,11 @@ func TestWhatIsCarriedComesAtOnceAndTheAnswerTellsWhatOthersWrote(t *testing.T) 
 	require.NoError(t, err)
 	n := len(b.last())
 	set(EvictionsAnnotation, `[{"uid":"u1"}]`)
-	start := time.Now()
+	start := deadline.Start()
 	b.Wake()
 	a := b.came(n, Renewed)
-	t.Logf("carried after %s", time.Since(start).Round(time.Millisecond))
-	assert.Less(t, time.Since(start), 4*time.Second, "twice what is promised")
+	t.Logf("carried after %s", start.Elapsed().Round(time.Millisecond))
+	assert.Less(t, start.Elapsed(), 4*time.Second, "twice what is promised")
 	assert.Equal(t, map[string]string{NodeAnnotation: "{}", EvictionsAnnotation: `[{"uid":"u1"}]`, GrantedAnnotation: "[]"}, a.Annotations)
 	n = len(b.last())
 	set(EvictionsAnnotation, "")

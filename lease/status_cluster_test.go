@@ -18,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
@@ -54,7 +55,7 @@ func run(t *testing.T, s *Status) (stop func()) {
 // eventually asks the Node until it is as it should be.
 func eventually(t *testing.T, c *cluster.Cluster, name string, is func(*corev1.Node) bool) *corev1.Node {
 	var node *corev1.Node
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		var err error
 		node, err = c.Client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && is(node)
@@ -179,7 +180,7 @@ func TestWithoutARealNodeNothingIsMade(t *testing.T) {
 	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
 	require.NoError(t, c.Client.CoreV1().Nodes().Delete(t.Context(), s.Node, metav1.DeleteOptions{}))
 	g.set(pressed("Floor"))
-	require.Eventually(t, func() bool { return s.Writes()[Failed] > 0 }, time.Minute, 20*time.Millisecond)
+	deadline.Eventually(t, func() bool { return s.Writes()[Failed] > 0 }, time.Minute, 20*time.Millisecond)
 	_, err = c.Client.CoreV1().Nodes().Get(t.Context(), s.Node, metav1.GetOptions{})
 	require.Error(t, err, "writing a status made the Node")
 }
@@ -191,7 +192,7 @@ func TestTheStatusNeedsNoMoreThanGetAndPatchOfItsStatus(t *testing.T) {
 	stop := run(t, &Status{Node: "status-audit", Nodes: client.CoreV1(), Conditions: g.get, Log: slog.New(slog.DiscardHandler)})
 	eventually(t, c, "status-audit", func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
 	stop()
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		events, err := c.AuditEvents()
 		require.NoError(t, err)
 		asked := map[string]bool{}

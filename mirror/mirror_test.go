@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // source is an API server that is away at first, and has one Node.
@@ -92,6 +93,6 @@ func TestAnAPIServerThatIsAwayIsAskedAgain(t *testing.T) {
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	begun := time.Now()
 	go Run(t.Context(), "nodes", store, s, "")
-	require.Eventually(t, func() bool { return len(store.ListKeys()) == 1 }, time.Minute, time.Millisecond)
+	deadline.Eventually(t, func() bool { return len(store.ListKeys()) == 1 }, time.Minute, time.Millisecond)
 	assert.Greater(t, time.Since(begun), firstRetry, "not at once")
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,7 @@ func (l lab) addNode(c *cluster.Cluster, name string) {
 	_, err := c.AddNode(l.Context(), name, map[string]string{"test": l.namespace, corev1.LabelHostname: "host-of-" + name})
 	require.NoError(l, err)
 	l.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), patience)
+		ctx, stop := deadline.Context(context.Background(), patience)
 		defer stop()
 		now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
 		assert.NoError(l, l.client.CoreV1().Pods(l.namespace).DeleteCollection(ctx, now, metav1.ListOptions{}))
@@ -86,9 +87,9 @@ func (l lab) watcher(user *rest.Config) *Watcher {
 // eventually waits until a condition holds and returns how long that took.
 func (l lab) eventually(what string, holds func() bool) time.Duration {
 	l.Helper()
-	from := time.Now()
-	require.Eventually(l, holds, patience, 2*time.Millisecond, what)
-	return time.Since(from)
+	from := deadline.Start()
+	deadline.Eventually(l, holds, patience, 2*time.Millisecond, what)
+	return from.Elapsed()
 }
 
 // podOf is a pod to be made. Nothing chooses its node, unless one is named.

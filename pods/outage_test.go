@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // broken is a lab with two API servers: the watcher hears the first, which a
@@ -98,7 +99,7 @@ func TestAnAPIServerThatHangsIsMissedByItsSilence(t *testing.T) {
 		l.eventually("all seen", func() bool { return len(w.List(DefaultRules()).Pods) == 3 })
 		paused := time.Now()
 		require.NoError(t, c.APIServers[0].Pause())
-		require.Eventually(t, func() bool { return !w.List(DefaultRules()).StaleSince.IsZero() }, bound+patience, 10*time.Millisecond)
+		deadline.Eventually(t, func() bool { return !w.List(DefaultRules()).StaleSince.IsZero() }, bound+patience, 10*time.Millisecond)
 		since = w.List(DefaultRules()).StaleSince.Sub(paused)
 		assert.Less(t, since, bound+5*time.Second)
 	})

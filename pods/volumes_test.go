@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func asksFor(volume string) corev1.PersistentVolumeClaimSpec {
@@ -46,7 +48,7 @@ func (l lab) volumeFor(claim, name string, source corev1.PersistentVolumeSource,
 	_, err := l.client.CoreV1().PersistentVolumes().Create(l.Context(), v, metav1.CreateOptions{})
 	require.NoError(l, err)
 	l.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), patience)
+		ctx, stop := deadline.Context(context.Background(), patience)
 		defer stop()
 		assert.NoError(l, l.client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{}))
 	})
@@ -220,7 +222,7 @@ func (l lab) allow(user, what string, verbs ...string) {
 	}, metav1.CreateOptions{})
 	require.NoError(l, err)
 	l.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, stop := deadline.Context(context.Background(), 10*time.Second)
 		defer stop()
 		assert.NoError(l, roles.ClusterRoleBindings().Delete(ctx, meta.Name, metav1.DeleteOptions{}))
 		assert.NoError(l, roles.ClusterRoles().Delete(ctx, meta.Name, metav1.DeleteOptions{}))

@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 const patience = 20 * time.Second
@@ -84,7 +85,7 @@ func removeCgroups(t *testing.T, top string) {
 		return nil
 	})
 	slices.Reverse(dirs)
-	assert.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		for _, d := range dirs {
 			_ = os.Remove(d)
 		}

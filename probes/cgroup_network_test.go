@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // ownNetwork starts a child in a network namespace of its own, as a pod's
@@ -53,7 +55,7 @@ func newVeth(t *testing.T, to *child) *veth {
 	}
 	run("ip", "link", "add", v.name, "type", "veth", "peer", "name", "eth0", "netns", to.pid())
 	t.Cleanup(func() { // by then the child was ended
-		assert.Eventually(t, func() bool { return !v.there() }, patience, 10*time.Millisecond, "%s goes with its namespace", v.name)
+		deadline.Eventually(t, func() bool { return !v.there() }, patience, 10*time.Millisecond, "%s goes with its namespace", v.name)
 	})
 	run("nsenter", "--net=/proc/"+to.pid()+"/ns/net", "ip", "link", "set", "eth0", "up")
 	run("nsenter", "--net=/proc/"+to.pid()+"/ns/net", "ip", "link", "set", "lo", "up")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
 )
 
@@ -154,7 +155,7 @@ func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
 	start := time.Now()
 	_, err := f.read(start)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.finding

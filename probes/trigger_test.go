@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // These tests arm triggers of this machine's kernel, in cgroups of their own,
@@ -126,7 +128,7 @@ func watchCgroup(t *testing.T, below string) (w *watch, cgroup string) {
 		case err := <-ended:
 			assert.NoError(t, err)
 			ended <- nil // it may be asked again
-		case <-time.After(patience):
+		case <-deadline.After(patience):
 			assert.Fail(t, "the triggers do not end")
 		}
 	}

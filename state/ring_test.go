@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func ring(dir string) *Ring[string] { return &Ring[string]{Dir: dir, Max: 10, MaxBytes: 4000} }
@@ -155,7 +157,7 @@ func TestAProgramThatIsKilledWhileItAppendsLosesNothingThatWasKept(t *testing.T)
 		var stderr bytes.Buffer
 		program.Stderr = &stderr
 		require.NoError(t, program.Start())
-		require.Eventually(t, func() bool {
+		deadline.Eventually(t, func() bool {
 			values, _ := load(t, dir)
 			return len(values) > 0 && strings.TrimRight(values[len(values)-1], "x") != strconv.Itoa(last)
 		}, 20*time.Second, time.Millisecond)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
@@ -60,15 +61,15 @@ func (p *publisher) next(which string) {
 // end ends the server and says how long that took.
 func (p *publisher) end() time.Duration {
 	p.t.Helper()
-	start := time.Now()
+	start := deadline.Start()
 	p.stop()
 	select {
 	case err := <-p.ended:
 		require.NoError(p.t, err)
-	case <-time.After(10 * time.Second):
+	case <-deadline.After(10 * time.Second):
 		p.t.Fatal("the server does not end")
 	}
-	return time.Since(start)
+	return start.Elapsed()
 }
 
 // watcher is a client of the page.
@@ -121,10 +122,8 @@ func (w *watcher) hears(which string) {
 	}
 }
 
-// eventually polls until it holds, in no other goroutine.
+// eventually polls until it holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		require.False(t, time.Now().After(deadline), "not in time: %s", what)
-	}
+	deadline.Eventually(t, holds, 20*time.Second, 5*time.Millisecond, what)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -88,7 +89,7 @@ func TestAClientThatDoesNotReadKeepsNobodyElseWaiting(t *testing.T) {
 	select {
 	case n := <-answered:
 		assert.Equal(t, 3, n)
-	case <-time.After(10 * time.Second):
+	case <-deadline.After(10 * time.Second):
 		assert.Fail(t, "the second scrape waits for the first one's client")
 	}
 	close(stuck.letGo)
@@ -103,7 +104,7 @@ func TestASnapshotIsLetGoAfterItsScrape(t *testing.T) {
 	workloads, disks := weak.Make(&state.Load().Snapshot.Workloads[0]), weak.Make(&state.Load().Snapshot.Disks[0])
 	getMetrics(t, h, "gzip")
 	state.Store(sampled(2))
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		runtime.GC()
 		return scraped.Value() == nil && workloads.Value() == nil && disks.Value() == nil
 	}, 10*time.Second, time.Millisecond, "what is kept between scrapes must not hold two minutes of samples")

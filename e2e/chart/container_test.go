@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
@@ -204,7 +205,7 @@ func (k *container) wait() {
 	k.t.Helper()
 	select {
 	case <-k.ended:
-	case <-time.After(patience):
+	case <-deadline.After(patience):
 		k.t.Fatalf("%s does not end", k.pod.Name)
 	}
 }
@@ -212,5 +213,5 @@ func (k *container) wait() {
 // eventually asks again until there is no complaint.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	live.Within(t, patience, what, ask)
+	deadline.Within(t, patience, what, ask)
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // kindTime is how long Apply waits for a kind that a CustomResourceDefinition
@@ -104,7 +106,7 @@ func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) er
 
 // find the resource of an object's kind, which the API server may be about to serve.
 func (m mapper) find(ctx context.Context, o *unstructured.Unstructured) (mapping *meta.RESTMapping, err error) {
-	ctx, cancel := context.WithTimeout(ctx, kindTime)
+	ctx, cancel := deadline.Context(ctx, kindTime)
 	defer cancel()
 	kind := o.GroupVersionKind()
 	err = until(ctx, kind.String(), func(context.Context) error {

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // startTime is many times what an idle machine needs (5 s).
@@ -88,7 +90,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := deadline.Context(ctx, startTime)
 	defer cancel()
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("control plane: %w", err), c.Close())

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // patience is how long a test waits for what should come at once.
@@ -43,7 +44,7 @@ func bare() cluster.Options {
 
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	require.Eventually(t, check, patience, 20*time.Millisecond, what)
+	deadline.Eventually(t, check, patience, 20*time.Millisecond, what)
 }
 
 func client(t *testing.T, config *rest.Config) kubernetes.Interface {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // slowPeriod is how often a slowed process runs and is stopped again.
@@ -108,7 +110,7 @@ func (p *Process) Pause() error {
 	if err := p.signal("pause", syscall.SIGSTOP); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := deadline.Context(context.Background(), 10*time.Second)
 	defer cancel()
 	return until(ctx, "pause "+p.name, func(context.Context) error { return still(p.PID()) })
 }

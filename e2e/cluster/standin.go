@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 const (
@@ -71,7 +73,7 @@ func (c *Cluster) StandIn(ctx context.Context, node, root string, leaves ...func
 		return nil, fmt.Errorf("StandIn for node %s: %w", node, err)
 	}
 	s.leaves = leaves
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := deadline.Context(ctx, startTime)
 	defer cancel()
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("StandIn for node %s: %w", node, err), s.Close())
@@ -148,7 +150,7 @@ func (s *StandIn) Close() error {
 	s.work.Wait()
 	var all error
 	if len(s.open) == 2 { // the root is ours
-		ctx, cancel := context.WithTimeout(context.Background(), callTime)
+		ctx, cancel := deadline.Context(context.Background(), callTime)
 		defer cancel()
 		all = s.trees.child(s.root).remove(ctx)
 		s.ends.Wait()
@@ -180,7 +182,7 @@ func (s *StandIn) beats(ctx context.Context) {
 }
 
 func (s *StandIn) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := deadline.Context(ctx, callTime)
 	defer cancel()
 	if err := s.renew(ctx); err != nil {
 		return fmt.Errorf("lease: %w", err)

@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // intoCgroups makes itself a pod's process and says so on descriptor 3, before it
@@ -104,7 +106,7 @@ func (s *StandIn) mine() (pods []*corev1.Pod) {
 
 // step does the next thing a pod needs.
 func (s *StandIn) step(ctx context.Context, pod *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := deadline.Context(ctx, callTime)
 	defer cancel()
 	r := s.runs[pod.UID]
 	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -228,7 +230,7 @@ func (s *StandIn) clear(ctx context.Context, r *run) error {
 
 // forget a pod whose object is gone.
 func (s *StandIn) forget(ctx context.Context, uid types.UID) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := deadline.Context(ctx, callTime)
 	defer cancel()
 	if err := s.clear(ctx, s.runs[uid]); err != nil {
 		s.log.Warn("pod", "uid", uid, "err", err)

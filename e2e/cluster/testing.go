@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // cleanupTime is how long one step of tidying up may take.
@@ -112,13 +114,13 @@ func (c *Cluster) Namespace(tb testing.TB) string {
 		tb.Fatalf("namespace: %v", err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), cleanupTime)
+		ctx, cancel := deadline.Context(context.WithoutCancel(tb.Context()), cleanupTime)
 		defer cancel()
 		if err := c.Client.CoreV1().Namespaces().Delete(ctx, made.Name, metav1.DeleteOptions{}); err != nil {
 			tb.Errorf("namespace %s: %v", made.Name, err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(tb.Context(), cleanupTime)
+	ctx, cancel := deadline.Context(tb.Context(), cleanupTime)
 	defer cancel()
 	if err := c.defaultServiceAccount(ctx, made.Name); err != nil {
 		tb.Fatal(err)
@@ -137,7 +139,7 @@ func (c *Cluster) Node(tb testing.TB, name string) *StandIn {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), cleanupTime)
+		ctx, cancel := deadline.Context(context.WithoutCancel(tb.Context()), cleanupTime)
 		defer cancel()
 		if err := c.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			tb.Errorf("delete node %s: %v", name, err)

@@ -37,6 +37,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 )
 
@@ -73,7 +74,7 @@ func Start(t testing.TB, o Options) *Container {
 	c := &Container{dir: t.TempDir(), ended: make(chan struct{})}
 	t.Cleanup(func() { c.end(t) })
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), upTime)
+	ctx, cancel := deadline.Context(t.Context(), upTime)
 	defer cancel()
 	require.NoError(t, c.launch(root, o))
 	require.NoError(t, c.waitUp(ctx))

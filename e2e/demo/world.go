@@ -15,6 +15,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
@@ -142,7 +143,7 @@ const patience = 2 * time.Minute
 
 // until waits for a condition.
 func (s *show) until(ctx context.Context, what string, check func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := deadline.Context(ctx, patience)
 	defer cancel()
 	poll := time.NewTicker(100 * time.Millisecond)
 	defer poll.Stop()

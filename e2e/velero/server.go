@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // Server is a real Velero server, that backs up into a real object store on
@@ -45,7 +46,7 @@ func NewServer(ctx context.Context, c *cluster.Cluster, namespace, dir string, a
 	if _, err := cluster.Program(ctx, cluster.Velero); err != nil { // long before the start's own deadline counts
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := deadline.Context(ctx, startTime)
 	defer cancel()
 	s := &Server{c: c, namespace: namespace, kubeconfig: c.Kubeconfig}
 	crds, err := s.Command(ctx, "install", "--crds-only", "--dry-run", "-o", "yaml")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // inEmptyCache gives the test a cache of its own, and counts the builds of a
@@ -68,7 +70,7 @@ func TestABuildIsEndedWithItsChildren(t *testing.T) {
 	var child string
 	go func() {
 		defer cancel()
-		assert.Eventually(t, func() bool {
+		deadline.Eventually(t, func() bool {
 			b, _ := os.ReadFile(os.Getenv("RUNS"))
 			child = strings.TrimSpace(string(b))
 			return strings.HasSuffix(string(b), "\n")
@@ -76,7 +78,7 @@ func TestABuildIsEndedWithItsChildren(t *testing.T) {
 	}()
 	_, err := cachedImage(ctx, []byte(`sleep 60 & echo $! >"$RUNS"; wait`))
 	require.Error(t, err)
-	assert.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		state, err := os.ReadFile("/proc/" + child + "/stat")
 		return err != nil || strings.Contains(string(state), ") Z ")
 	}, 10*time.Second, 10*time.Millisecond, "process %s outlives the build", child)

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // v1 is where distributions mount the controllers of cgroup v1.
@@ -121,7 +123,7 @@ func (p *pods) start(container string, counted bool, program string, args ...str
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	})
-	require.Eventually(p.t, func() bool {
+	deadline.Eventually(p.t, func() bool {
 		b, err := os.ReadFile(filepath.Join(v1, "unified", cgroup, "cgroup.procs"))
 		return err == nil && strings.TrimSpace(string(b)) == fmt.Sprint(cmd.Process.Pid)
 	}, 10*time.Second, 10*time.Millisecond)
@@ -144,7 +146,7 @@ func (p *pods) disk() string {
 func (p *pods) remove() {
 	for _, h := range hierarchies() {
 		top := filepath.Join(v1, h, p.top)
-		assert.Eventually(p.t, func() bool {
+		deadline.Eventually(p.t, func() bool {
 			var dirs []string
 			_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
 				if err == nil && d.IsDir() {

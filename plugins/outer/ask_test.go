@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -216,7 +217,7 @@ func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testin
 	sleeper.named = func(*wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
 		select {
 		case <-sleeps:
-		case <-time.After(15 * time.Second):
+		case <-deadline.After(15 * time.Second):
 		}
 		return &wire.GetEvictPodsResponse{}, nil
 	}
@@ -228,9 +229,9 @@ func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testin
 	healthy.serve(t, w.path("h.sock"))
 	w.run().waitFor("a-sleeper", "healthy")
 	for i := range 8 {
-		begun := time.Now()
+		begun := deadline.Start()
 		v := verdict(t, w.round("a", "b"), "s")
-		took := time.Since(begun)
+		took := begun.Elapsed()
 		require.Len(t, v.Candidates, 1, "round %d", i)
 		require.Empty(t, v.Absent)
 		assert.Less(t, took, 2*w.config.Deadline, "round %d", i)

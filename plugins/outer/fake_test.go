@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
@@ -197,7 +198,7 @@ func (w *world) run() *world {
 		select {
 		case err := <-w.ended:
 			require.NoError(w.t, err)
-		case <-time.After(10 * time.Second):
+		case <-deadline.After(10 * time.Second):
 			require.Fail(w.t, "the host does not end")
 		}
 	})
@@ -217,7 +218,7 @@ func (w *world) names() []string {
 
 func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	require.Eventually(t, so, 20*time.Second, 5*time.Millisecond, what)
+	deadline.Eventually(t, so, 20*time.Second, 5*time.Millisecond, what)
 }
 
 func (w *world) waitFor(names ...string) {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // tree is a made-up root.
@@ -52,12 +54,12 @@ func TestWhatChangedIsRecordedAgain(t *testing.T) {
 	root := tree(t, map[string]string{"proc/stat": "0\n"})
 	stop, err := start(t.Context(), "while :; do date +%s%N >"+root+"/proc/stat; sleep 0.01; done")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		b, err := os.ReadFile(filepath.Join(root, "proc/stat"))
 		return err == nil && len(b) > 2
 	}, 30*time.Second, time.Millisecond, "the load runs")
 	var a *txtar.Archive
-	assert.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		var out bytes.Buffer
 		r := recorder{root: root, samples: 2, every: 100 * time.Millisecond}
 		require.NoError(t, r.record(&out))
@@ -71,7 +73,7 @@ func TestWhatChangedIsRecordedAgain(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, second-first, uint64(90*time.Millisecond))
 	require.NoError(t, stop())
-	assert.Eventually(t, func() bool { return stop() != nil }, 30*time.Second, time.Millisecond, "the whole group is gone")
+	deadline.Eventually(t, func() bool { return stop() != nil }, 30*time.Second, time.Millisecond, "the whole group is gone")
 }
 
 func TestARecordingNamesNoMachine(t *testing.T) {

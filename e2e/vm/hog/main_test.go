@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func fileOf(t *testing.T, mib int) string {
@@ -28,7 +30,7 @@ func TestTheWindowIsMappedAndReadEverywhere(t *testing.T) {
 	assert.Len(t, pages, 2<<20)
 	var sum atomic.Int64
 	go wander(pages, &sum) // ends with the process, as the hog does
-	require.Eventually(t, func() bool { return sum.Load() > 1000 }, 10*time.Second, time.Millisecond)
+	deadline.Eventually(t, func() bool { return sum.Load() > 1000 }, 10*time.Second, time.Millisecond)
 }
 
 func TestAFileThatDoesNotFillTheWindowIsRefused(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
@@ -309,7 +310,7 @@ func serve(t *testing.T, s *kit.Server) (*journal, *grpc.ClientConn) {
 		require.NoError(t, <-done)
 	})
 	path := filepath.Join(s.Dir, s.Name+".sock")
-	require.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
+	deadline.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
 	return log, dial(t, path)
 }
 

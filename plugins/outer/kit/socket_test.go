@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 )
 
@@ -63,7 +64,7 @@ func TestALivePluginIsNotPushedAway(t *testing.T) {
 	dir := t.TempDir()
 	serve(t, &kit.Server{Name: "full", Plugin: watcher{}, Dir: dir})
 	second := kit.Server{Name: "full", Plugin: watcher{}, Dir: dir, Log: slog.New(slog.DiscardHandler)}
-	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	soon, cancel := deadline.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	require.EqualError(t, second.Run(soon),
 		"listen: "+filepath.Join(dir, "full.sock")+": another process listens there")
@@ -79,7 +80,7 @@ func TestALivePluginIsNotPushedAway(t *testing.T) {
 func TestOfTwoThatBeginAtOnceOneServes(t *testing.T) {
 	dir := t.TempDir()
 	for range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := deadline.Context(t.Context(), 30*time.Second)
 		ended := make(chan error, 2)
 		for range 2 {
 			go func() {
@@ -147,7 +148,7 @@ func TestASocketThatIsSomebodyElsesByNowStays(t *testing.T) {
 	go func() {
 		done <- (&kit.Server{Name: "full", Plugin: watcher{}, Dir: dir, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
 	}()
-	require.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
+	deadline.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
 	require.NoError(t, os.Remove(path))
 	other, err := net.Listen("unix", path)
 	require.NoError(t, err)
@@ -195,7 +196,7 @@ func start(t *testing.T, dir string) (*exec.Cmd, <-chan string) {
 // answersAt waits until the plugin behind a socket says who it is.
 func answersAt(t *testing.T, path string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		info, err := registration.NewRegistrationClient(dial(t, path)).GetInfo(t.Context(), &registration.InfoRequest{})
 		return err == nil && info.GetName() == "full"
 	}, 10*time.Second, 5*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
@@ -92,7 +93,7 @@ func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 	for i, b := range n.pods() {
 		r.Pods = append(r.Pods, outer.Pod{UID: uid(i), Wire: b})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := deadline.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, v := range host.Ask(ctx, r) {
 		if v.Scope != plugins.ScopeNamed {
@@ -133,7 +134,7 @@ func register(t *testing.T, p kit.Plugin) *outer.Host {
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		for _, s := range host.Status(time.Now()) {
 			if s.Name == "next" && s.Up {
 				return true

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/served"
@@ -182,7 +183,7 @@ func TestAServedPluginReadsTheHostByItself(t *testing.T) {
 	rule.Soft.Over, rule.Hard.Over = time.Second, time.Second
 	ask := serve(t, "next", &served.Watching{Inner: served.Inner{Set: plugins.SetOf(rule, nil)}, Host: host})
 	_, noPSI := os.Stat("/proc/pressure/memory")
-	require.Eventually(t, func() bool {
+	deadline.Eventually(t, func() bool {
 		got, err := ask.ThresholdMet(t.Context(), &v1alpha1.GetThresholdMetRequest{})
 		if noPSI != nil {
 			return err != nil && strings.Contains(err.Error(), "not measured")
@@ -333,7 +334,7 @@ func serve(t *testing.T, name string, p kit.Plugin) v1alpha1.EvictionPluginClien
 		cancel()
 		require.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
+	deadline.Eventually(t, func() bool { _, err := os.Lstat(path); return err == nil }, 10*time.Second, time.Millisecond)
 	conn, err := grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
