@@ -53,9 +53,7 @@ func makeCgroup(t *testing.T, c *Cgroups, below string, hierarchies ...string) s
 // fail the test, and reads with what belongs to one goroutine.
 func pollUntil(t *testing.T, met func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "not within %s", patience)
-	}
+	deadline.Eventually(t, met, patience, time.Millisecond)
 }
 
 func hostDirs(t *testing.T, c *Cgroups, hierarchies []string) []string {

@@ -52,12 +52,7 @@ func (t *tracked) keptOpen(id fileID, i int, name string) ([]byte, error) {
 			defer t.closeUnkept(f)
 		}
 	}
-	var err error
-	t.c.buf, err = readShown(f.fd, name, t.c.buf)
-	if err != nil && isGone(err) {
-		t.gone = true
-	}
-	return t.c.buf, err
+	return t.readOpen(f.fd, name)
 }
 
 // openFile opens a file of the cgroup. Where it is missing, either the kernel
@@ -88,7 +83,14 @@ func (t *tracked) once(i int, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer closeFD(fd)
+	return t.readOpen(fd, name)
+}
+
+// readOpen reads an open file of the cgroup. One that was removed after it was opened says
+// so when it is read.
+func (t *tracked) readOpen(fd int, name string) (text []byte, err error) {
 	t.c.buf, err = readShown(fd, name, t.c.buf)
+	t.gone = t.gone || isGone(err)
 	return t.c.buf, err
 }
 
