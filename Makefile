@@ -11,18 +11,15 @@ ARCHES  ?= amd64 arm64
 OUT     ?= bin
 CREATED  = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-# Prints what fails as it fails, then what was skipped and why, then go test's
-# own lines. With CI=true a skip that is not in the list fails.
-REPORT    = go run ./e2e/testreport -skips e2e/testreport/skips.txt $(if $(filter true,$(CI)),-strict)
-
 # The Debian packages that tests use, beside Go, make and git: a C compiler for
-# the race detector, peers, load, a browser for the status page, a look into our
-# packages, another processor, a machine.
-DEPS := gcc libc6-dev prometheus stress-ng chromium rpm qemu-user \
-	qemu-system-x86 mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client iproute2
+# the race detector, network namespaces, a peer, load, a browser for the status
+# page, what makes a system for namespaces. make e2e needs more: emulated machines,
+# another processor.
+DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client
+DEPS_E2E := qemu-system-x86 qemu-user
 
 .DEFAULT_GOAL := help
-.PHONY: run demo test build package image lint fmt generate fuzz bench gobench e2e recordings labelled deps help clean
+.PHONY: run demo check test build package image lint fmt generate fuzz bench gobench e2e recordings labelled deps deps-e2e help clean
 
 # Where bin/ cannot be written the program goes into the user's cache. On a
 # terminal the agent gets a process group of its own (set -m), so that Ctrl-C
@@ -45,13 +42,17 @@ demo: build ## a control plane, a Velero, a pod that presses, its eviction, what
 	@exec bin/demo bin/plimsoll bin/hog
 
 # Without the paths of a checkout in them, what one clone has compiled serves the
-# next: a minute of two processors, and again for the linters. The two packages
-# that take longest begin first, and as they wait a lot there is one more at a
-# time than there are processors.
-test: SHELL := bash
-test: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
-test: $(if $(filter true,$(CI)),deps) lint ## lint, then every test that one machine can run
-	@set -o pipefail; go test -race -shuffle=on -count=1 -timeout=80m -p $$(($$(nproc) + 1)) -json ./e2e ./e2e/vm ./... | $(REPORT)
+# next: a minute of two processors, and again for the linters.
+check test e2e lint: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
+check: lint ## linters, and tests that start no other process: two minutes
+	@e2e/run.sh check
+
+test: $(if $(filter true,$(CI)),deps) lint ## linters, and every test that this machine can run without emulation
+	@e2e/run.sh test
+
+e2e: $(if $(filter true,$(CI)),deps-e2e) ## emulated machines and the long forms; goes on where a run was cut off
+	@e2e/run.sh e2e
 
 build: ## bin/plimsoll, static and stripped
 	$(GO_BUILD) -o bin/plimsoll .
@@ -78,9 +79,10 @@ image: ## a container image for amd64 and arm64, as an OCI layout, with SBOMs
 		$(ARCHES:%=$(abspath $(OUT))/linux-%/plimsoll)
 
 # What is generated bears the usual line, or stands in docs.
-lint: ## vet, golangci-lint, tidy modules, generated files up to date
+lint: ## vet, golangci-lint, actionlint, tidy modules, generated files up to date
 	go vet ./...
 	$(GOLANGCI) run ./...
+	go tool -modfile=e2e/tools/actionlint/go.mod actionlint
 	go mod tidy -diff
 	@files() { { find docs -type f; grep -rlIE --exclude-dir=.git --exclude-dir=bin '^(//|#|<!--) Code generated .* DO NOT EDIT\.' .; } | sort | xargs sha256sum; }; \
 	before=$$(files); $(MAKE) --no-print-directory generate || exit 1; after=$$(files); \
@@ -109,29 +111,25 @@ bench: build ## our sampling beside its peers, as one table; writes docs/benchma
 gobench: ## the Go benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
-e2e: SHELL := bash
-e2e: ## the long forms of the end-to-end tests
-	@set -o pipefail; PLIMSOLL_LONG=1 go test -count=1 -timeout=4h -json ./e2e/... | $(REPORT)
-
 # A minute of each of four machines, one of them this host: on an idle one, which
 # the archives' samples show by being a second apart.
-recordings: SHELL := bash
 recordings: ## as root: record anew the machines that tests play, for some ten minutes
-	@set -o pipefail; PLIMSOLL_RECORDINGS=$(CURDIR)/probes/testdata/machines go test -count=1 -timeout=1h -json \
+	PLIMSOLL_RECORDINGS=$(CURDIR)/probes/testdata/machines go test -count=1 -timeout=1h -v \
 		-parallel 1 -run '^(TestAHostWithCgroupV1IsRecorded|TestAKernelWithoutPSIIsNamedWithItsCure|TestManyDisks|TestARealKubelet)$$/^recorded$$' \
-		./e2e/vm | $(REPORT)
+		./e2e/vm
 
 # Two machines that are done to what their labels say, one load after the other:
 # on an idle host, since an emulated machine that is starved misses its ticks.
-labelled: SHELL := bash
 labelled: ## as root: record the labelled set anew and judge it, for some forty minutes
-	@set -o pipefail; PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -json \
-		-run '^TestTheLabelledRecordingsAreMade$$' ./e2e/vm | $(REPORT)
+	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -v \
+		-run '^TestTheLabelledRecordingsAreMade$$' ./e2e/vm
 	go test -count=1 -run '^TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay$$' ./daemon/replay -update
 
 # A package that brings a service must not start it: policy-rc.d says so to
 # Debian while the packages are installed.
-deps: ## install the Debian packages that tests use (as root)
+deps-e2e: DEPS += $(DEPS_E2E)
+deps-e2e: deps ## those, and what make e2e uses
+deps: ## install the Debian packages that make test uses (as root)
 	@missing=; for p in $(DEPS); do \
 		[ "$$(dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || missing="$$missing $$p"; \
 	done; \

@@ -23,7 +23,7 @@ func onARM64(t *testing.T, program string, args ...string) *exec.Cmd {
 	}
 	qemu, err := exec.LookPath("qemu-aarch64")
 	if err != nil {
-		t.Skip("not installed (make deps): qemu-user")
+		t.Skip("not installed (make deps-e2e): qemu-user")
 	}
 	return exec.Command(qemu, append([]string{program}, args...)...)
 }

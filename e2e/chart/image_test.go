@@ -198,7 +198,7 @@ func TestTheImageForARM64RunsThere(t *testing.T) {
 	if runtime.GOARCH != "arm64" {
 		qemu, err := exec.LookPath("qemu-aarch64")
 		if err != nil {
-			t.Skip("not installed (make deps): qemu-user")
+			t.Skip("not installed (make deps-e2e): qemu-user")
 		}
 		command = append([]string{qemu}, command...)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,46 +35,70 @@ const (
 // Helm installs the chart.
 const Helm = "helm"
 
-// source is a module that pins programs.
+// source is what a module pins that is built together.
 type source struct {
-	// name of the source, and dir where the main module keeps it.
+	// name of the source, and dir where the main module keeps its module.
 	name, dir string
-	programs  []string
+	// programs by the packages that make them.
+	programs map[string]string
 	// pin matches the line of go.mod with the version that the programs say.
 	pin string
 	// flags for the linker say that version: pin's whole, major and minor.
 	flags string
-	// takes is how long that is on two cores.
+	// takes is how long that is on two idle cores.
 	takes string
-	// renamed is what a program is called after it is built.
-	renamed map[string]string
 }
+
+const commands = "k8s.io/kubernetes/cmd/"
 
 // kubePrograms are those of a control plane.
 func kubePrograms() source {
 	const x = " -X k8s.io/component-base/version."
 	return source{
-		name: "kube", dir: "e2e/tools/kube", programs: []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet},
+		name: "kube", dir: "e2e/tools/kube", programs: map[string]string{
+			Etcd:              "go.etcd.io/etcd/server/v3",
+			APIServer:         commands + APIServer,
+			ControllerManager: commands + ControllerManager,
+			Scheduler:         commands + Scheduler,
+		},
 		pin:   `(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`,
 		flags: "-s -w" + x + "gitVersion=%[1]s" + x + "gitMajor=%[2]s" + x + "gitMinor=%[3]s",
-		takes: "ten minutes", renamed: map[string]string{"server": Etcd},
+		takes: "seven minutes",
 	}
 }
 
-// veleroPrograms are those of a Velero: its program is server, node-agent and command
-// line.
-func veleroPrograms() source {
+// kubeletProgram is what the emulated machines run beside it.
+func kubeletProgram() source {
+	s := kubePrograms()
+	s.name, s.programs, s.takes = "kubelet", map[string]string{Kubelet: commands + Kubelet}, "two minutes"
+	return s
+}
+
+// veleroProgram is server, node-agent and command line.
+func veleroProgram() source {
 	return source{
-		name: "velero", dir: "e2e/tools/velero", programs: []string{Velero, VeleroAWS, ObjectServer},
-		pin:   `(?m)^\s*github\.com/vmware-tanzu/velero (v(\d+)\.(\d+)\.\S+)`,
-		flags: "-s -w -X github.com/vmware-tanzu/velero/pkg/buildinfo.Version=%[1]s",
-		takes: "five minutes",
+		name: "velero", dir: "e2e/tools/velero",
+		programs: map[string]string{Velero: "github.com/vmware-tanzu/velero/cmd/velero"},
+		pin:      `(?m)^\s*github\.com/vmware-tanzu/velero (v(\d+)\.(\d+)\.\S+)`,
+		flags:    "-s -w -X github.com/vmware-tanzu/velero/pkg/buildinfo.Version=%[1]s",
+		takes:    "three minutes",
 	}
+}
+
+// storePrograms are the object store of a Velero's server, and its plugin for it.
+func storePrograms() source {
+	s := veleroProgram()
+	s.name, s.takes = "object-store", "a minute"
+	s.programs = map[string]string{
+		VeleroAWS:    "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws",
+		ObjectServer: "github.com/versity/versitygw/cmd/versitygw",
+	}
+	return s
 }
 
 func helmPrograms() source {
 	return source{
-		name: "helm", dir: "e2e/tools/helm", programs: []string{Helm},
+		name: "helm", dir: "e2e/tools/helm", programs: map[string]string{Helm: "helm.sh/helm/v4/cmd/helm"},
 		pin:   `(?m)^\s*helm\.sh/helm/v4 (v(\d+)\.(\d+)\.\S+)`,
 		flags: "-s -w -X helm.sh/helm/v4/internal/version.version=%[1]s",
 		takes: "two minutes",
@@ -85,8 +110,8 @@ func helmPrograms() source {
 // cores; stderr says so. It must be called somewhere below the main module's
 // directory.
 func Program(ctx context.Context, name string) (string, error) {
-	for _, s := range []source{kubePrograms(), veleroPrograms(), helmPrograms()} {
-		if !slices.Contains(s.programs, name) {
+	for _, s := range []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms()} {
+		if s.programs[name] == "" {
 			continue
 		}
 		dir, err := s.built(ctx)
@@ -166,7 +191,7 @@ func (s source) recipe(module string) (flags []string, key string, err error) {
 	}
 	flags = []string{"-trimpath", "-ldflags", fmt.Sprintf(s.flags, v[1], v[2], v[3])}
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%s\n%s\n%q %s/%s\n", mod, sum, flags, runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(hash, "%s\n%s\n%q %q %s/%s\n", mod, sum, flags, s.programs, runtime.GOOS, runtime.GOARCH)
 	return flags, fmt.Sprintf("%.6x", hash.Sum(nil)), nil
 }
 
@@ -181,12 +206,13 @@ func (s source) build(ctx context.Context, module string, flags []string, dir st
 		fmt.Fprintf(os.Stderr, s.name+": "+format+"\n", args...)
 	}
 	say("building %s, once, for about %s on two cores", dir, s.takes)
-	args := slices.Concat([]string{"-C", module, "build"}, flags, []string{"-o", half + "/", "tool"})
+	packages := slices.Sorted(maps.Values(s.programs))
+	args := slices.Concat([]string{"-C", module, "build"}, flags, []string{"-o", half + "/"}, packages)
 	if err := goCommand(ctx, args, func() { say("still building after %s", time.Since(start).Round(time.Second)) }); err != nil {
 		return fmt.Errorf("build %s: %w", module, err)
 	}
-	for was, is := range s.renamed { // etcd's package has another name
-		if err := os.Rename(filepath.Join(half, was), filepath.Join(half, is)); err != nil {
+	if s.programs[Etcd] != "" { // its package has another name
+		if err := os.Rename(filepath.Join(half, "server"), filepath.Join(half, Etcd)); err != nil {
 			return err
 		}
 	}

@@ -12,19 +12,24 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // moduleFiles is a module that looks like that of the programs and builds at once.
 func moduleFiles() map[string]string {
+	program := "package main\n\nimport v \"k8s.io/component-base/version\"\n\nfunc main() { println(v.Say()) }\n"
 	return map[string]string{
-		"go.mod": "module example/kube\ngo 1.26\ntool (\nk8s.io/kubernetes/cmd/kubelet\ngo.etcd.io/etcd/server/v3\n)\n" +
+		"go.mod": "module example/kube\ngo 1.26\ntool (\n" +
+			"k8s.io/kubernetes/cmd/kube-apiserver\nk8s.io/kubernetes/cmd/kube-controller-manager\nk8s.io/kubernetes/cmd/kube-scheduler\n" +
+			"go.etcd.io/etcd/server/v3\n)\n" +
 			"require (\nk8s.io/kubernetes v1.99.7\nk8s.io/component-base v0.0.0\ngo.etcd.io/etcd/server/v3 v3.0.0\n)\n" +
 			"replace (\nk8s.io/kubernetes => ./kubernetes\nk8s.io/component-base => ./base\ngo.etcd.io/etcd/server/v3 => ./etcd\n)\n",
-		"go.sum":            "",
-		"kubernetes/go.mod": "module k8s.io/kubernetes\ngo 1.26\n",
-		"kubernetes/cmd/kubelet/main.go": "package main\n\nimport v \"k8s.io/component-base/version\"\n\n" +
-			"func main() { println(v.Say()) }\n",
-		"base/go.mod": "module k8s.io/component-base\ngo 1.26\n",
+		"go.sum":                                "",
+		"kubernetes/go.mod":                     "module k8s.io/kubernetes\ngo 1.26\n",
+		"kubernetes/cmd/kube-apiserver/main.go": program, "kubernetes/cmd/kube-controller-manager/main.go": program,
+		"kubernetes/cmd/kube-scheduler/main.go": program,
+		"base/go.mod":                           "module k8s.io/component-base\ngo 1.26\n",
 		"base/version/version.go": "package version\n\nvar gitVersion, gitMajor, gitMinor string\n\n" +
 			"func Say() string { return gitVersion + \" \" + gitMajor + \" \" + gitMinor }\n",
 		"etcd/go.mod":  "module go.etcd.io/etcd/server/v3\ngo 1.26\n",
@@ -54,7 +59,7 @@ func moduleIn(t *testing.T, change map[string]string) string {
 func TestProgramsBearTheVersionThatTheModulePins(t *testing.T) {
 	dir, err := kubePrograms().cached(t.Context(), moduleIn(t, nil))
 	require.NoError(t, err)
-	said, err := exec.Command(filepath.Join(dir, Kubelet)).CombinedOutput()
+	said, err := exec.Command(filepath.Join(dir, APIServer)).CombinedOutput()
 	require.NoError(t, err)
 	assert.Equal(t, "v1.99.7 1 99\n", string(said))
 	assert.FileExists(t, filepath.Join(dir, Etcd), "etcd has its usual name")
@@ -68,7 +73,7 @@ func TestProgramsAreBuiltOnceHoweverManyWantThem(t *testing.T) {
 		wanting.Go(func() {
 			dir, err := kubePrograms().cached(t.Context(), module)
 			assert.NoError(t, err)
-			assert.FileExists(t, filepath.Join(dir, Kubelet))
+			assert.FileExists(t, filepath.Join(dir, APIServer))
 			dirs[i] = dir
 		})
 	}
@@ -100,7 +105,7 @@ func TestABuildThatFailsLeavesNoPrograms(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(module, "etcd/main.go"), []byte("package main\n\nfunc main() {}\n"), 0o644))
 	dir, err := kubePrograms().cached(t.Context(), module)
 	require.NoError(t, err, "nothing of the first is in the way")
-	assert.FileExists(t, filepath.Join(dir, Kubelet))
+	assert.FileExists(t, filepath.Join(dir, APIServer))
 	assert.NoDirExists(t, filepath.Join(dir, "of-a-build-that-was-cut"))
 }
 
@@ -138,8 +143,8 @@ func TestWhoWaitsForABuildCanGiveUp(t *testing.T) {
 func TestABuildEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	start := time.Now()
+	start := deadline.Start()
 	err := goCommand(ctx, []string{"tool", "test2json", "sleep", "60"}, func() {})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(start), 30*time.Second)
+	assert.Less(t, start.Elapsed(), 30*time.Second)
 }

@@ -59,6 +59,7 @@ func CloseShared() error {
 // objects apart by [Cluster.Namespace].
 func Shared(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
+	notShort(tb)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.cluster == nil && shared.err == nil {
@@ -79,6 +80,7 @@ func Shared(tb testing.TB, o Options) *Cluster {
 // New is a control plane for this test alone.
 func New(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
+	notShort(tb)
 	c, err := Start(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
@@ -90,6 +92,14 @@ func New(tb testing.TB, o Options) *Cluster {
 	})
 	tellOnFailure(tb, c)
 	return c
+}
+
+// notShort leaves a control plane to the tests that may start processes.
+func notShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("starts a control plane: make test")
+	}
 }
 
 // tellOnFailure shows what each program said last when the test fails.

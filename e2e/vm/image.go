@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,8 +26,29 @@ var imageScript []byte
 // imageTime is many times what an idle machine needs (1 to 2 minutes).
 const imageTime = 20 * time.Minute
 
-// unfit says why this host cannot build or run the machine; empty: it can.
+// unfit says why this host cannot run the machine; empty: it can.
 func unfit() string {
+	if why := unfitToBuild(); why != "" {
+		return why
+	}
+	return missing("make deps-e2e", "qemu-system-x86_64", "ssh", "scp")
+}
+
+// missing says which programs are not installed and what installs them; empty: all
+// are there.
+func missing(cure string, tools ...string) string {
+	tools = slices.DeleteFunc(tools, func(tool string) bool {
+		_, err := exec.LookPath(tool)
+		return err == nil
+	})
+	if len(tools) == 0 {
+		return ""
+	}
+	return "not installed (" + cure + "): " + strings.Join(tools, " ")
+}
+
+// unfitToBuild says why this host cannot build the image; empty: it can.
+func unfitToBuild() string {
 	if runtime.GOARCH != "amd64" {
 		return "the machine is an amd64 one, this host is " + runtime.GOARCH
 	}
@@ -37,19 +59,7 @@ func unfit() string {
 	if err != nil || !regexp.MustCompile(`(?m)^ID="?debian"?$`).Match(release) {
 		return "the machine is built from the package sources of a Debian host"
 	}
-	var missing []string
-	for _, tool := range []string{
-		"qemu-system-x86_64", "mmdebstrap", "mkfs.ext4", "cpio", "busybox",
-		"depmod", "ssh", "scp", "ssh-keygen", "apt-get", "dpkg-deb",
-	} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = append(missing, tool)
-		}
-	}
-	if len(missing) > 0 {
-		return "not installed (make deps): " + strings.Join(missing, " ")
-	}
-	return ""
+	return missing("make deps", "mmdebstrap", "mkfs.ext4", "cpio", "busybox", "depmod", "ssh-keygen", "apt-get", "dpkg-deb")
 }
 
 // image is the directory with what image.sh makes.
@@ -60,7 +70,9 @@ type image string
 // with the reason.
 func Root(t testing.TB) (path string) {
 	t.Helper()
-	SkipUnfit(t)
+	if why := unfitToBuild(); why != "" {
+		t.Skip(why)
+	}
 	i, err := cachedImage(t.Context(), imageScript)
 	require.NoError(t, err)
 	return i.file("root.ext4")
