@@ -130,7 +130,25 @@ func (q *quay) load(kind, name, mover string) (*unstructured.Unstructured, error
 	if mover != "" {
 		require.NoError(q.t, unstructured.SetNestedField(u.Object, mover, "spec", "datamover"))
 	}
-	return q.velero.Resource(k.resource).Namespace(q.ns).Create(q.t.Context(), u, metav1.CreateOptions{})
+	var made *unstructured.Unstructured
+	err := q.discovered(func() (err error) {
+		made, err = q.velero.Resource(k.resource).Namespace(q.ns).Create(q.t.Context(), u, metav1.CreateOptions{})
+		return err
+	})
+	return made, err
+}
+
+// discovered writes again as long as the API server has not fetched the schema of
+// the kind: until then its mutating policies refuse it with 503.
+func (q *quay) discovered(write func() error) (err error) {
+	q.t.Helper()
+	eventually(q.t, "the API server knows the schema of the kind", func() error {
+		if err = write(); apierrors.IsServiceUnavailable(err) && strings.Contains(err.Error(), "There can be a delay between when CustomResourceDefinitions") {
+			return err
+		}
+		return nil
+	})
+	return err
 }
 
 // required fields of a load.
@@ -158,10 +176,12 @@ func (q *quay) get(kind, name string) *unstructured.Unstructured {
 
 // patch a load by JSON merge patch.
 func (q *quay) patch(by dynamic.Interface, kind, name, patch string, dry ...string) error {
-	ctx, cancel := deadline.Context(q.t.Context(), 30*time.Second)
-	defer cancel()
-	_, err := by.Resource(kinds[kind].resource).Namespace(q.ns).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dry})
-	return err
+	return q.discovered(func() error {
+		ctx, cancel := deadline.Context(q.t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := by.Resource(kinds[kind].resource).Namespace(q.ns).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dry})
+		return err
+	})
 }
 
 // annotate as the controller.
