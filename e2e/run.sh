@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Runs the tests of a tier: `make check`, `make test` and `make e2e` call it.
+#
+#   check  what needs no process but its own
+#   test   also what this machine's kernel, sockets and a real control plane show
+#   e2e    also emulated machines and the long forms, a package at a time: what
+#          passed on this commit is not run again
+#
+# What the runner records stands in bin/tests: NAME.json, and NAME.xml for CI.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tier=${1:?check, test or e2e}
+out=bin/tests
+mkdir -p $out
+
+module=$(go list -m)
+# Packages whose tests start processes. The one that takes longest begins first.
+processes=(e2e e2e/chart deploy e2e/cluster e2e/container e2e/velero evict lease pods)
+machines=(e2e/vm)
+# What tests run that is built only once, the control plane first.
+programs=(kube-apiserver helm velero versitygw)
+
+units() {
+	local others
+	others=$(printf '%s\n' "${processes[@]}" "${machines[@]}" | sed "s|^|$module/|")
+	go list ./... | grep -vxF "$others"
+}
+
+# gotestsum NAME ITS-FLAGS… -- GO-TEST-FLAGS…
+gotestsum() {
+	local name=$1
+	shift
+	rm -f "$out/$name.json" "$out/$name.xml"
+	go tool -modfile=e2e/tools/gotestsum/go.mod gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg \
+		--hide-summary skipped --jsonfile "$out/$name.json" --junitfile "$out/$name.xml" "$@"
+}
+
+# again are the flags for packages with processes: three tests that fail at most
+# run once more, and are named at the end. What needs none is never run again.
+again=(--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race)
+
+# in_dirs NAME PACKAGES… -- FLAGS…
+in_dirs() {
+	local name=$1 dirs=()
+	shift
+	while [ "$1" != -- ]; do
+		dirs+=("./$1")
+		shift
+	done
+	gotestsum "$name" "${again[@]}" --packages "${dirs[*]}" "$@"
+}
+
+check_skips() {
+	local strict=()
+	[ "${CI:-}" = true ] && strict=(-strict)
+	go run ./e2e/testcheck -skips e2e/testcheck/skips.txt "${strict[@]}" "$@"
+}
+
+status=0
+case $tier in
+check)
+	mapfile -t packages < <(units)
+	gotestsum units -- -race -shuffle=on -count=1 -short -timeout=20m "${packages[@]}" ./evict ./lease ./pods || status=1
+	go run ./e2e/testcheck $out/units.json || status=1
+	;;
+test)
+	# Beside the tests that do not need them, and in their own time: tests of
+	# processes should not have to share the machine with a compiler.
+	go run ./e2e/programs "${programs[@]}" &
+	building=$!
+	trap 'kill $building 2>/dev/null' EXIT
+	mapfile -t packages < <(units)
+	gotestsum units -- -race -shuffle=on -count=1 -timeout=40m "${packages[@]}" || status=1
+	wait $building || exit 1
+	trap - EXIT
+	in_dirs processes "${processes[@]}" -- -race -shuffle=on -count=1 -timeout=80m -p $(($(nproc) + 1)) || status=1
+	check_skips $out/units.json $out/processes.json || status=1
+	;;
+e2e)
+	export PLIMSOLL_LONG=1
+	# What a green run of this very tree leaves.
+	tree=$({ git rev-parse HEAD && git diff HEAD; } | sha256sum | cut -c1-12)
+	begun=$SECONDS
+	for dir in "${processes[@]}" "${machines[@]}"; do
+		green=$out/e2e-${dir//\//-}.green
+		if [ "$(cut -d' ' -f1 "$green" 2>/dev/null)" = "$tree" ]; then
+			echo "$dir: green on this tree already: $green"
+			continue
+		fi
+		start=$SECONDS
+		if in_dirs "e2e-${dir//\//-}" "$dir" -- -count=1 -timeout=4h && check_skips "$out/e2e-${dir//\//-}.json"; then
+			echo "$tree $(git describe --always --dirty) $(date -u +%FT%TZ) $((SECONDS - start)) s" >"$green"
+		else
+			status=1
+		fi
+	done
+	if [ $status = 0 ]; then
+		{
+			echo "# The last green run of make e2e, which writes this file: when a package passed,"
+			echo "# on which commit, and for how long it ran."
+			for dir in "${processes[@]}" "${machines[@]}"; do
+				printf '%-14s %s\n' "$dir" "$(cut -d' ' -f2- "$out/e2e-${dir//\//-}.green")"
+			done
+		} >e2e/last-green.txt
+		echo "all green after $((SECONDS - begun)) s: e2e/last-green.txt"
+	fi
+	;;
+*)
+	echo "run.sh: there is no tier $tier: check, test or e2e" >&2
+	exit 2
+	;;
+esac
+exit $status
