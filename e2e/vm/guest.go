@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // Run runs a shell command in the machine as root and gives its standard
@@ -109,7 +111,7 @@ func (m *VM) Console() []byte {
 // "block_set_io_throttle vd1 0 0 0 50 0 0", and returns what it answers, which
 // for a command that did as it was told is mostly nothing.
 func (m *VM) Monitor(ctx context.Context, command string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := deadline.Context(ctx, 30*time.Second)
 	defer cancel()
 	answer, err := m.monitor(ctx, command)
 	if err != nil {
@@ -181,7 +183,7 @@ func (m *VM) command(ctx context.Context, name string, args ...string) (string, 
 
 // hangUp ends the connection's process.
 func (m *VM) hangUp() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := deadline.Context(context.Background(), 10*time.Second)
 	defer cancel()
 	_, _ = m.command(ctx, "ssh", "-O", "exit", "root@"+m.host) // nothing to end: no command has run
 }

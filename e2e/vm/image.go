@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 //go:embed image.sh
@@ -110,7 +112,7 @@ func buildImage(ctx context.Context, script []byte, dir string, held *os.File) e
 	if err := os.RemoveAll(half); err != nil {
 		return fmt.Errorf("machine image: left over from a build that was cut: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, imageTime)
+	ctx, cancel := deadline.Context(ctx, imageTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-s", half)
 	cmd.Stdin = bytes.NewReader(script)

@@ -26,6 +26,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm/oci"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -261,7 +262,7 @@ func (k *kubeNode) deploy(name string, spec corev1.PodSpec) {
 // undeploy deletes the Deployment, if it is there, and with it its pods.
 func (k *kubeNode) undeploy(name string) {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.t.Context()), time.Minute)
+	ctx, cancel := deadline.Context(context.WithoutCancel(k.t.Context()), time.Minute)
 	defer cancel()
 	err := k.cluster.Client.AppsV1().Deployments(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{})
 	if !apierrors.IsNotFound(err) {

@@ -1,7 +1,6 @@
 package vm_test
 
 import (
-	"context"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // thePackage is installed beside the kubelet, joins the cluster, marks the Node,
@@ -60,7 +60,7 @@ chmod 600 /etc/plimsoll/agent.kubeconfig && plimsoll config check /etc/plimsoll/
 		k.fill()
 		k.stage("the Node is marked")
 
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // its script has two
+		ctx, cancel := deadline.Context(t.Context(), 3*time.Minute) // its script has two
 		defer cancel()
 		said, err := k.Run(ctx, "dpkg -P plimsoll 2>&1")
 		require.NoError(t, err, said)

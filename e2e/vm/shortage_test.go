@@ -101,9 +101,7 @@ func realShortage(shared *node) func(*testing.T) {
 			}
 		}
 		t.Logf("short -> hard %.1f s, end -> none %.1f s", hard.Sub(short).Seconds(), none.Sub(end).Seconds())
-		assert.Less(t, hard.Sub(short), 2*slack)
 		assert.Greater(t, none.Sub(end), cleared-slack, "the level is not left early")
-		assert.Less(t, none.Sub(end), 2*cleared)
 		assert.NotContains(t, n.run("dmesg"), "Out of memory", "the node stalled; the kernel did not end it")
 		t.Logf("seen:\n%s", course(since(n.looks(), start)))
 	}

@@ -37,6 +37,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // Options of a machine. The zero value of each is a default.
@@ -98,7 +100,7 @@ func Start(t testing.TB, o Options) *VM {
 	t.Cleanup(func() { m.end(t) })
 	require.NoError(t, m.launch(t.Context()))
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
+	ctx, cancel := deadline.Context(t.Context(), bootTime)
 	defer cancel()
 	require.NoError(t, m.waitUp(ctx))
 	require.NoError(t, m.mountShare(ctx))
