@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // onARM64 is a command of a program for arm64: on another host it is emulated by
@@ -30,6 +32,7 @@ func onARM64(t *testing.T, program string, args ...string) *exec.Cmd {
 
 func TestWhatIsPackagedForARM64RunsThere(t *testing.T) {
 	t.Parallel()
+	live.Long(t, "an emulated processor, and a program that is compiled for it")
 	onARM64(t, "")
 	dir, root := t.TempDir(), t.TempDir()
 	require.NoError(t, makePackages(dir, "1.0.0", "GOARCH=arm64"))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
@@ -71,6 +72,7 @@ func lineWith(list, path string) string {
 
 func TestOneCommitMakesTheSamePackages(t *testing.T) {
 	t.Parallel()
+	live.Long(t, "the packages are made once more")
 	dir, err := packaged()
 	require.NoError(t, err)
 	again := t.TempDir()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // patience is how long a test waits for what should come at once.
@@ -32,9 +33,7 @@ func TestMain(m *testing.M) {
 // in any case.
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("PLIMSOLL_LONG") == "" {
-		t.Skip("of the tests' own tool, and a control plane for it alone: make e2e")
-	}
+	live.Long(t, "of the tests' own tool, and a control plane for it alone")
 }
 
 // bare is a control plane that is quickly there.

@@ -3,8 +3,21 @@ package live
 
 import (
 	"bytes"
+	"os"
 	"sync"
+	"testing"
 )
+
+// Long leaves a test to make e2e; what it takes is the reason.
+func Long(t testing.TB, takes string) {
+	t.Helper()
+	if !IsLong() {
+		t.Skip(takes + ": make e2e")
+	}
+}
+
+// IsLong tells whether tests run in their long forms.
+func IsLong() bool { return os.Getenv("PLIMSOLL_LONG") != "" }
 
 // Output of a process, safe to read while it writes.
 type Output struct {
