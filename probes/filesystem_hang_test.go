@@ -170,7 +170,7 @@ func TestTheEndWaitsForAnswersAndNotForWhatHangs(t *testing.T) {
 	s.eventually(h, "it hangs", func(list []Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
 	start := deadline.Start()
 	h.Close()
-	t.Logf("closed in %s beside a hung mount", start.Elapsed())
+	t.Logf("closed in %s beside a hung mount", start.Passed())
 	assert.Less(t, start.Elapsed(), 5*time.Second)
 
 	before := runtime.NumGoroutine()

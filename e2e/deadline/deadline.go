@@ -66,8 +66,9 @@ func (c *Clock) Elapsed() time.Duration {
 	return c.elapsed
 }
 
-// Passed is the time since the start as a watch counts it.
-func (c *Clock) Passed() time.Duration { return c.last.at.Sub(c.start) }
+// Passed is the time since the start as a watch counts it: what is told to people,
+// and held against a bound from below.
+func (c *Clock) Passed() time.Duration { return c.read().at.Sub(c.start) }
 
 // Stretch is what d becomes by the watch on a machine as busy as this one was
 // since the start: the bound of a time that two timestamps tell.

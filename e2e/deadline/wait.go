@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Within asks until there is no complaint, and says how long that took as
-// [Clock] counts it; what was waited for long is asked for less often. It
-// fails the test with the last complaint when d is over.
+// Within asks until there is no complaint, and says how long that took by the
+// watch; what was waited for long is asked for less often. It fails the test with
+// the last complaint when d is over as [Clock] counts it.
 func Within(t testing.TB, d time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
 	clock := Start()
@@ -18,7 +18,7 @@ func Within(t testing.TB, d time.Duration, what string, check func() error) time
 		err := check()
 		took := clock.Elapsed()
 		if err == nil {
-			return took
+			return clock.Passed()
 		}
 		if took > d {
 			t.Fatalf("not within %s (%s by the watch, on a machine as busy as this): %s: %v", d, clock.Passed().Round(time.Millisecond), what, err)
