@@ -30,7 +30,7 @@ func backups(list []given) []Backup {
 	out := make([]Backup, 0, len(list))
 	for i, g := range list {
 		out = append(out, Backup{
-			UID: g.Name, Name: g.Name, Phase: g.Phase, Position: g.QueuePosition,
+			UID: g.Name, Name: g.Name, Phase: g.Phase, Version: uint64(i + 1), Position: g.QueuePosition,
 			Include: g.IncludedNamespaces, Exclude: g.ExcludedNamespaces, Created: noon.Add(time.Duration(i) * time.Second),
 		})
 	}

@@ -15,6 +15,9 @@ type Input struct {
 	// Quiet: the queue has not changed for a while, and every position is to be
 	// written exactly.
 	Quiet bool
+	// HandBack: Velero's own queue takes over, and goes by the positions that are
+	// written, not by turns.
+	HandBack bool
 }
 
 // Decision of the queue.
@@ -39,6 +42,9 @@ type Entry struct {
 	// followed only roughly, or a queue that drains would be written again for
 	// each that leaves it.
 	Write int
+	// WriteTurn is the turn that is to be written down with it: its own, or a
+	// later one where it yields to a more important Backup.
+	WriteTurn Turn
 	// Wait is why it does not start.
 	Wait Wait
 }
@@ -78,7 +84,7 @@ const namesShown = 10
 // together, and a large one is not overtaken by small ones for ever.
 func Decide(in Input) Decision {
 	d := Decision{Limit: max(1, in.Config.Limit)}
-	r := reserved{names: in.Namespaces, bits: newBits(len(in.Namespaces.names)), by: make([]*Backup, len(in.Namespaces.names))}
+	r := newReserved(in.Namespaces)
 	for i := range in.Backups {
 		b := &in.Backups[i]
 		if !b.running() {
@@ -94,7 +100,7 @@ func Decide(in Input) Decision {
 	queue := in.queue()
 	d.Queue = make([]Entry, 0, len(queue))
 	for _, b := range queue {
-		e := Entry{Backup: b}
+		e := Entry{Backup: b, WriteTurn: b.turn()}
 		set := in.Namespaces.Resolve(b.Include, b.Exclude)
 		e.Wait = r.conflict(set)
 		switch {
@@ -110,6 +116,7 @@ func Decide(in Input) Decision {
 		d.Queue = append(d.Queue, e)
 		r.take(b, set)
 	}
+	in.yield(&d)
 	in.place(d.Queue)
 	return d
 }
@@ -126,6 +133,10 @@ type reserved struct {
 	any   *Backup   // who was first of all
 	every *Backup   // who overlaps with every other, and why
 	why   error
+}
+
+func newReserved(names *Namespaces) *reserved {
+	return &reserved{names: names, bits: newBits(len(names.names)), by: make([]*Backup, len(names.names))}
 }
 
 func (r *reserved) take(b *Backup, s Set) {
@@ -201,9 +212,9 @@ func (in *Input) place(queue []Entry) {
 // position to write for a place, where now is what stands there, and last what
 // is written of the one ahead. A written position is lowered when it can be
 // halved: that is log2 of the queue's length in all. It must go up from one to
-// the next, for it is the order; with priorities that is so among those of one
-// second alone, for of others last is 0, and one that was overtaken by many is
-// written again when its place has doubled.
+// the next, for Velero's own queue goes by it; with priorities that is so among
+// those of one second alone, for of others last is 0, and one that was overtaken
+// by many is written again when its place has doubled.
 func (in *Input) position(place, now, last int) int {
 	want := max(place, last+1)
 	overtaken := in.Config.Priorities && place >= 2*now

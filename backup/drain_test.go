@@ -17,6 +17,7 @@ type cluster struct {
 	in     Input
 	writes map[string]int
 	order  []string // who has started
+	came   uint64
 	waited map[string]time.Duration
 }
 
@@ -44,8 +45,8 @@ func (c *cluster) step(t *testing.T) {
 			case e.Start:
 				b.Phase, b.Position, b.ReadySince = Ready, 0, c.in.Time
 				c.order, c.waited[b.UID] = append(c.order, b.UID), c.in.Time.Sub(b.Created)
-			case b.Phase != Queued || b.Position != e.Write:
-				b.Phase, b.Position = Queued, e.Write
+			case b.Phase != Queued || b.Position != e.Write || b.Turn != e.WriteTurn:
+				b.Phase, b.Position, b.Turn = Queued, e.Write, e.WriteTurn
 			default:
 				continue
 			}
@@ -59,7 +60,8 @@ func (c *cluster) step(t *testing.T) {
 }
 
 func (c *cluster) add(b Backup) {
-	b.Created = c.in.Time
+	c.came++
+	b.Created, b.Version = c.in.Time, c.came
 	c.in.Backups = append(c.in.Backups, b)
 }
 

@@ -21,6 +21,9 @@ type model struct {
 	active  []string
 	backups []Backup
 	before  func(a, b Backup) bool
+	// turn is the order that is written down; before goes against it only when
+	// it has been written anew.
+	turn func(a, b Backup) bool
 }
 
 func (m model) names(b Backup) (set map[string]bool, all bool) {
@@ -70,12 +73,19 @@ func (m model) decide() (starts, waits []string) {
 		}
 	}
 	sort.SliceStable(queue, func(i, j int) bool { return m.before(queue[i], queue[j]) })
+	all := slices.Clone(queue)
 	for i := m.next(running, queue); i >= 0; i = m.next(running, queue) {
 		starts, running = append(starts, queue[i].UID), append(running, queue[i])
 		queue = slices.Delete(queue, i, i+1)
 	}
-	for _, b := range queue {
-		waits = append(waits, b.UID)
+	starts = slices.DeleteFunc(starts, func(uid string) bool {
+		b := all[slices.IndexFunc(all, func(b Backup) bool { return b.UID == uid })]
+		return slices.ContainsFunc(all, func(o Backup) bool { return m.before(b, o) && m.turn(o, b) && m.overlap(o, b) })
+	})
+	for _, b := range all {
+		if !slices.Contains(starts, b.UID) {
+			waits = append(waits, b.UID)
+		}
 	}
 	return starts, waits
 }
@@ -101,8 +111,9 @@ func world(r *rand.Rand, n int) Input {
 		Config: Config{
 			Limit: r.IntN(5), Priorities: r.IntN(2) == 0, ManualFirst: r.IntN(2) == 0, Aging: time.Duration(r.IntN(3)) * time.Hour,
 		},
-		Quiet: r.IntN(2) == 0,
+		Quiet: r.IntN(2) == 0, HandBack: r.IntN(5) == 0,
 	}
+	in.Config.Priorities = in.Config.Priorities && !in.HandBack // their order is not by positions
 	position := 0
 	for i := range n {
 		b := Backup{
@@ -125,23 +136,45 @@ func world(r *rand.Rand, n int) Input {
 			}
 			b.Position = position
 		}
+		b.Version = 1 + uint64(r.IntN(2*n))
+		if r.IntN(3) == 0 {
+			b.Turn = Turn{Version: 1 + uint64(r.IntN(2*n))}
+		}
 		in.Backups = append(in.Backups, b)
 	}
 	r.Shuffle(len(in.Backups), func(i, j int) { in.Backups[i], in.Backups[j] = in.Backups[j], in.Backups[i] })
 	return in
 }
 
-// byAge, byPosition and byPriority are the orders, said once more.
-func byAge(a, b Backup) bool {
-	if !a.Created.Equal(b.Created) {
-		return a.Created.Before(b.Created)
+// byTurn, byAge, byPosition and byPriority are the orders, said once more.
+func byTurn(a, b Backup) bool {
+	// What Velero's own queue had is of version 0.
+	key := func(b Backup) uint64 {
+		switch {
+		case b.Turn.Version > 0:
+			return b.Turn.Version << 32
+		case b.Position > 0:
+			return uint64(b.Position)
+		}
+		return b.Version << 32
 	}
-	if place(a) != place(b) { // a creation has whole seconds
-		return place(a) < place(b)
+	switch {
+	case key(a) != key(b):
+		return key(a) < key(b)
+	case !a.Created.Equal(b.Created):
+		return a.Created.Before(b.Created)
 	}
 	return a.UID < b.UID
 }
 
+func byAge(a, b Backup) bool {
+	if !a.Created.Equal(b.Created) {
+		return a.Created.Before(b.Created)
+	}
+	return byTurn(a, b) // a creation has whole seconds
+}
+
+// place that Velero's own queue reads.
 func place(b Backup) int {
 	if b.Position > 0 {
 		return b.Position
@@ -153,7 +186,7 @@ func byPosition(a, b Backup) bool {
 	if place(a) != place(b) {
 		return place(a) < place(b)
 	}
-	return byAge(a, b)
+	return byTurn(a, b)
 }
 
 func byPriority(in Input) func(a, b Backup) bool {
@@ -176,7 +209,10 @@ func byPriority(in Input) func(a, b Backup) bool {
 // agree says what of a decision is not as it must be.
 func agree(in Input) error {
 	d := Decide(in)
-	m := model{limit: max(1, in.Config.Limit), active: in.Namespaces.names, backups: in.Backups, before: byPosition}
+	m := model{limit: max(1, in.Config.Limit), active: in.Namespaces.names, backups: in.Backups, before: byTurn, turn: byTurn}
+	if in.HandBack {
+		m.before = byPosition
+	}
 	if in.Config.Priorities {
 		m.before = byPriority(in)
 	}

@@ -119,6 +119,7 @@ func play(c Config, list []*job) {
 		k.now = k.next(list[next:])
 		k.end()
 		for ; next < len(list) && !list[next].Created.After(k.now); next++ {
+			list[next].Version = uint64(next + 1)
 			k.jobs[list[next].UID] = list[next]
 			k.in.Backups = append(k.in.Backups, list[next].Backup)
 		}
@@ -189,8 +190,8 @@ func (k *calendar) write(e Entry) (wrote bool) {
 	switch {
 	case e.Start:
 		b.Phase, b.Position, k.jobs[e.UID].began = InProgress, 0, k.now
-	case b.Phase != Queued || b.Position != e.Write:
-		b.Phase, b.Position = Queued, e.Write
+	case b.Phase != Queued || b.Position != e.Write || b.Turn != e.WriteTurn:
+		b.Phase, b.Position, b.Turn = Queued, e.Write, e.WriteTurn
 	default:
 		return false
 	}

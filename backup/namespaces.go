@@ -33,6 +33,11 @@ type Set struct {
 	Invalid error
 }
 
+// overlaps tells whether two sets of the same namespaces share one.
+func (s Set) overlaps(o Set) bool {
+	return s.Invalid != nil || o.Invalid != nil || s.bits.overlaps(o.bits)
+}
+
 // Names in a set, in order.
 func (n *Namespaces) Names(s Set) []string {
 	var list []string

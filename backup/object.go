@@ -41,6 +41,8 @@ type Waiting struct {
 	Invalid string `json:"invalid,omitempty"`
 	// Touched is when Velero was last reminded of it; with reason velero only.
 	Touched time.Time `json:"touched,omitzero"`
+	// Turn of the Backup, while it is Queued.
+	Turn Turn `json:"turn,omitzero"`
 }
 
 // Object is a Backup as the API server has it: what the queue needs of it.
@@ -89,10 +91,25 @@ func Read(u *unstructured.Unstructured) *Object {
 			o.Waiting = Waiting{} // somebody else wrote it: it is written anew
 		}
 	}
+	o.Backup.Version = versionOf(o)
+	// A later turn than the object is no leader's: another cluster's, or made up.
+	if o.Waiting.Turn.Version < o.Backup.Version {
+		o.Backup.Turn = o.Waiting.Turn
+	}
 	if o.Backup.Phase == Ready && o.Waiting.Reason == CodeVelero {
 		o.Backup.ReadySince = o.Waiting.Since
 	}
 	return o
+}
+
+// versionOf an object as a number, which it is in every Kubernetes with etcd
+// (KEP-5504); 1, so that creation decides, where an API server makes others.
+func versionOf(o *Object) uint64 {
+	n, err := strconv.ParseUint(o.ResourceVersion, 10, 63)
+	if err != nil {
+		return 1
+	}
+	return max(1, n)
 }
 
 // active tells whether the queue has anything to do with it. One that is being

@@ -122,7 +122,7 @@ func (p *planner) entry(e *Entry) (w write, needed bool) {
 	switch {
 	case e.Phase != Queued:
 		w.kind = kindQueue
-	case e.Position != e.Write:
+	case e.Position != e.Write, e.WriteTurn != e.turn():
 		w.kind = kindPosition
 	case news && (e.Place <= exactly || p.quiet):
 		w.kind = kindWaiting
@@ -130,7 +130,7 @@ func (p *planner) entry(e *Entry) (w write, needed bool) {
 		return w, false
 	}
 	w.patch = patch{phase: Queued, position: &e.Write}
-	if news || waiting.BlockedBy != o.Waiting.BlockedBy {
+	if news || waiting.BlockedBy != o.Waiting.BlockedBy || waiting.Turn != o.Waiting.Turn {
 		w.patch.waiting = &waiting
 	}
 	return w, true
@@ -144,10 +144,7 @@ const settled = time.Minute
 // of its own. Whom it waits for changes with each Backup that ends, and is
 // written only with something else.
 func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
-	if e.Wait.Code == CodeNew { // it starts at once
-		return o.Waiting, false
-	}
-	w = Waiting{Reason: e.Wait.Code, Since: p.now, Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared}
+	w = Waiting{Reason: e.Wait.Code, Since: p.now, Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared, Turn: e.WriteTurn}
 	if by, known := p.objects[e.Wait.By]; known {
 		w.BlockedBy = by.Name
 	}
@@ -158,7 +155,8 @@ func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
 		w.Since = o.Waiting.Since
 		return w, false
 	}
-	return w, p.now.Sub(o.Waiting.Since) >= settled
+	// One that was new a moment ago waits for something by now.
+	return w, o.Waiting.Reason == CodeNew || p.now.Sub(o.Waiting.Since) >= settled
 }
 
 // rest are the writes for those that do not wait.
@@ -206,37 +204,52 @@ func (p *planner) untaken(o *Object) bool {
 	return p.now.Sub(last) >= min(max(first, last.Sub(since)), lastTouch)
 }
 
-// handBack is what is to be written before Velero's own queue takes over: each
-// position as it is, none of our annotations, and what Velero did not take up
-// first in the queue again, for a server that has just started never looks at
-// it.
-func (p *planner) handBack(d *Decision) []write {
-	var first []*Object
-	for _, o := range p.objects {
-		if o.Backup.Phase == Ready && p.now.Sub(o.Backup.ReadySince) >= givenBack {
-			first = append(first, o)
-		}
-	}
-	slices.SortFunc(first, func(a, b *Object) int {
-		return cmp.Or(a.Backup.Created.Compare(b.Backup.Created), cmp.Compare(a.UID, b.UID))
-	})
-	var queue, back []write
+// handBack is what is to be written next before Velero's own queue takes over:
+// each position as it is; once they are, none of our annotations, from the front
+// (one without a turn is ahead of all that have one, should the queue be ours
+// again before the end); and what Velero did not take up first in the queue
+// again, for a server that has just started never looks at it. Last: nothing is
+// to be written after that.
+func (p *planner) handBack(d *Decision) (list []write, last bool) {
+	first := p.leftBehind()
 	for i := range d.Queue {
 		e, o := &d.Queue[i], p.objects[d.Queue[i].UID]
 		place := len(first) + i + 1
-		if e.Phase == Queued && e.Position == place && !o.Marked {
+		if e.Phase == Queued && e.Position == place {
 			continue
 		}
 		w := write{object: o, entry: e, kind: kindPosition, patch: patch{phase: Queued, position: &place}}
-		if o.Marked {
-			w.patch.waiting = &Waiting{}
+		if e.Turn == (Turn{}) {
+			w.patch.waiting = &Waiting{Reason: CodeNew, Since: p.now, Turn: e.turn()}
 		}
-		queue = append(queue, w)
+		list = append(list, w)
+	}
+	if len(list) > 0 {
+		return ordered(list), false
+	}
+	for i := range d.Queue {
+		if o := p.objects[d.Queue[i].UID]; o.Marked {
+			list = append(list, write{object: o, entry: &d.Queue[i], kind: kindClean, patch: patch{waiting: &Waiting{}}})
+		}
 	}
 	for i, o := range first {
-		back = append(back, write{object: o, kind: kindReturn, patch: patch{phase: Queued, position: new(i + 1), waiting: &Waiting{}}})
+		list = append(list, write{object: o, kind: kindReturn, patch: patch{phase: Queued, position: new(i + 1), waiting: &Waiting{}}})
 	}
-	return append(ordered(queue), back...)
+	return list, true
+}
+
+// leftBehind are those that were let start, in order, and that Velero did not
+// take up.
+func (p *planner) leftBehind() (list []*Object) {
+	for _, o := range p.objects {
+		if o.Backup.Phase == Ready && p.now.Sub(o.Backup.ReadySince) >= givenBack {
+			list = append(list, o)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Object) int {
+		return cmp.Or(a.Backup.Created.Compare(b.Backup.Created), cmp.Compare(a.UID, b.UID))
+	})
+	return list
 }
 
 // givenBack is how long a Backup must have been ReadyToStart to go back into

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ func object(b Backup, waiting Waiting) *Object {
 	if b.Created.IsZero() {
 		b.Created = noon
 	}
+	b.Version = max(b.Version, 7)
 	o := &Object{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: types.UID(b.UID), ResourceVersion: "7"},
 		Backup:     b, Waiting: waiting, Marked: waiting.Reason != "",
@@ -65,7 +67,7 @@ func TestAWriteChangesOnlyWhatIsOursAndOnlyTheVersionThatWasRead(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body(t, list[1])), &queued))
 	assert.Equal(t, "Queued", queued.Status.Phase)
 	assert.Equal(t, 1, queued.Status.QueuePosition)
-	assert.JSONEq(t, `{"reason":"ahead","since":"`+noon.Format(time.RFC3339)+`","blockedBy":"name-1","namespaces":["a"],"sharedNamespaces":1}`, queued.Metadata.Annotations[AnnotationWaiting])
+	assert.JSONEq(t, `{"reason":"ahead","since":"`+noon.Format(time.RFC3339)+`","blockedBy":"name-1","namespaces":["a"],"sharedNamespaces":1,"turn":{"version":7}}`, queued.Metadata.Annotations[AnnotationWaiting])
 }
 
 func TestWhatStandsThereAlreadyIsNotWrittenAgain(t *testing.T) {
@@ -120,38 +122,101 @@ func TestWhoIsFarBehindIsNotWrittenForAReasonAlone(t *testing.T) {
 	assert.Empty(t, planned(Config{Limit: 1}, noon.Add(settled-time.Second), false, objects...), "a reason that is new stands for a while")
 }
 
+// apply a write as the API server and Read do.
+func apply(w write) {
+	b := &w.object.Backup
+	if w.patch.phase != "" {
+		b.Phase = w.patch.phase
+	}
+	if w.patch.position != nil {
+		b.Position = *w.patch.position
+	}
+	if w.patch.waiting != nil {
+		w.object.Waiting, w.object.Marked = *w.patch.waiting, w.patch.waiting.Reason != ""
+		b.Turn = w.object.Waiting.Turn
+	}
+	b.Version += 1000
+}
+
+// cutOff is some Backups in an order that a controller works on.
+type cutOff struct {
+	objects  []*Object
+	handBack bool
+}
+
+// newCutOff is a queue with the positions of Velero's own, some of them the
+// same, or with turns.
+func newCutOff(r *rand.Rand, veleros bool) *cutOff {
+	c := &cutOff{}
+	for i := range 2 + r.IntN(12) {
+		b := Backup{
+			UID: fmt.Sprintf("%02d", i), Phase: Queued, Position: r.IntN(20), Version: uint64(100 + r.IntN(100)),
+			Created: noon.Add(time.Duration(r.IntN(3)) * time.Second), Include: []string{"a"},
+		}
+		waiting := Waiting{}
+		switch {
+		case r.IntN(4) == 0:
+			b.Phase, b.Position = New, 0
+		case !veleros:
+			b.Turn, b.Position = Turn{Version: uint64(i + 1)}, 2*i+1+r.IntN(2)
+			waiting = Waiting{Reason: CodeLimit, Since: noon, Turn: b.Turn}
+		}
+		c.objects = append(c.objects, object(b, waiting))
+	}
+	c.objects = append(c.objects, object(Backup{UID: "runs", Phase: InProgress}, Waiting{}))
+	return c
+}
+
+func (c *cutOff) decide() Decision {
+	return Decide(Input{Time: noon, Backups: Backups(c.objects), Namespaces: NewNamespaces([]string{"a"}), HandBack: c.handBack})
+}
+
+// order that the next controller finds.
+func (c *cutOff) order() (uids []string) {
+	for _, e := range c.decide().Queue {
+		uids = append(uids, e.UID)
+	}
+	return uids
+}
+
+// veleros is the order by the positions, which Velero's own queue reads; of
+// Backups that have none, or the same, it is that of before.
+func (c *cutOff) veleros(before []string) []string {
+	objects := byUID(c.objects)
+	return slices.SortedStableFunc(slices.Values(before), func(a, b string) int {
+		return cmp.Compare(place(objects[a].Backup), place(objects[b].Backup))
+	})
+}
+
+func (c *cutOff) writes(quiet bool) []write {
+	if !c.handBack {
+		return planned(Config{Limit: 1}, noon, quiet, c.objects...)
+	}
+	d := c.decide()
+	list, _ := (&planner{now: noon, objects: byUID(c.objects)}).handBack(&d)
+	return list
+}
+
 // Wherever a controller is killed among its writes, the next one finds the
-// order that the queue had.
+// order that the queue had, and so does Velero's own queue, by the positions.
 func TestTheOrderSurvivesWhereverTheWritesAreCutOff(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		var objects []*Object
-		for i := range 2 + r.IntN(12) {
-			b := Backup{UID: fmt.Sprintf("%02d", i), Phase: Queued, Position: r.IntN(20), Created: noon.Add(time.Duration(r.IntN(3)) * time.Second), Include: []string{"a"}}
-			if r.IntN(4) == 0 {
-				b.Phase, b.Position = New, 0
+		veleros := seed%2 == 0
+		c := newCutOff(r, veleros)
+		before := c.order()
+		for _, c.handBack = range []bool{false, true, true}[r.IntN(2):] {
+			for _, w := range c.writes(r.IntN(2) == 0) {
+				apply(w)
+				require.Equal(t, before, c.order(), "seed %d after %s of %s", seed, w.kind, w.object.Name)
+				require.Equal(t, before, c.veleros(before), "seed %d after %s of %s", seed, w.kind, w.object.Name)
+				if !veleros { // the queue is ours again
+					again := cutOff{objects: c.objects}
+					require.Equal(t, before, again.order(), "seed %d after %s of %s", seed, w.kind, w.object.Name)
+				}
 			}
-			objects = append(objects, object(b, Waiting{}))
 		}
-		objects = append(objects, object(Backup{UID: "runs", Phase: InProgress}, Waiting{}))
-		order := func() (uids []string) {
-			in := Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces([]string{"a"})}
-			for _, e := range Decide(in).Queue {
-				uids = append(uids, e.UID)
-			}
-			return uids
-		}
-		before := order()
-		list := planned(Config{Limit: 1}, noon, r.IntN(2) == 0, objects...)
-		if r.IntN(3) == 0 {
-			in := Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces([]string{"a"}), Quiet: true}
-			d := Decide(in)
-			list = (&planner{now: noon, objects: byUID(objects)}).handBack(&d)
-		}
-		for _, w := range list {
-			w.object.Backup.Phase, w.object.Backup.Position = w.patch.phase, *w.patch.position
-			require.Equal(t, before, order(), "seed %d after %s to %d", seed, w.object.Name, *w.patch.position)
-		}
+		require.False(t, slices.ContainsFunc(c.objects, func(o *Object) bool { return o.Marked }))
 	}
 }
 
@@ -164,15 +229,22 @@ func TestAHandBackWritesEveryPositionAndWhatVeleroDidNotTakeUpFirst(t *testing.T
 		object(Backup{UID: "b", Phase: Queued, Position: 40}, Waiting{}),
 		object(Backup{UID: "c"}, Waiting{}),
 	}
-	d := Decide(Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces(nil), Quiet: true})
-	p := planner{now: noon, objects: byUID(objects)}
-	written := map[string]int{}
-	for _, w := range p.handBack(&d) {
-		assert.Equal(t, Queued, w.patch.phase)
-		assert.Equal(t, w.object.Marked, w.patch.waiting != nil)
-		written[w.object.Backup.UID] = *w.patch.position
+	for step, want := range []map[string]int{{"b": 3, "c": 4}, {"a": 2, "b": 3, "c": 4, "left": 1}, {"a": 2, "b": 3, "c": 4, "left": 1}} {
+		d := Decide(Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces(nil), HandBack: true})
+		list, last := (&planner{now: noon, objects: byUID(objects)}).handBack(&d)
+		assert.Equal(t, step > 0, last)
+		written := map[string]int{}
+		for _, w := range list {
+			apply(w)
+			assert.Equal(t, Queued, w.object.Backup.Phase)
+			assert.Equal(t, step == 0, w.object.Marked)
+			written[w.object.Backup.UID] = w.object.Backup.Position
+		}
+		if step == 2 {
+			want = map[string]int{}
+		}
+		assert.Equal(t, want, written)
 	}
-	assert.Equal(t, map[string]int{"left": 1, "a": 2, "b": 3, "c": 4}, written)
 }
 
 func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
@@ -183,7 +255,7 @@ func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
 		"spec":{"includedNamespaces":["a","b*"],"excludedNamespaces":["bc"]},"status":{"phase":"ReadyToStart","queuePosition":4}}`)))
 	o := Read(u)
 	assert.Equal(t, Backup{
-		UID: "u", Namespace: "velero", Name: "n", Phase: Ready, Position: 4, Created: o.CreationTimestamp.Time,
+		UID: "u", Namespace: "velero", Name: "n", Phase: Ready, Version: 5, Position: 4, Created: o.CreationTimestamp.Time,
 		Include: []string{"a", "b*"}, Exclude: []string{"bc"}, Priority: -3, Schedule: "nightly", ReadySince: time.Date(2026, 3, 1, 2, 1, 0, 0, time.UTC),
 	}, o.Backup)
 	require.NoError(t, o.Odd)

@@ -22,9 +22,13 @@ const (
 type Backup struct {
 	UID, Namespace, Name string
 	Phase                Phase
+	// Version is its resource version.
+	Version uint64
 	// Position that is written in its status; 0: none.
 	Position int
-	Created  time.Time
+	// Turn that is written down; zero: none is.
+	Turn    Turn
+	Created time.Time
 	// Include and Exclude are its patterns of namespaces.
 	Include, Exclude []string
 	// Priority that the user gave it; higher goes first.
@@ -63,9 +67,9 @@ func DefaultConfig() Config {
 	return Config{Limit: 1, Aging: 24 * time.Hour, StuckAfter: 10 * time.Minute}
 }
 
-// queue is the Backups that wait, in order. The order is total. First come is
-// by the position that is written, for so Velero and every leader before this
-// one read it; who has none comes after all who have.
+// queue is the Backups that wait, in order. The order is total: first come,
+// first served, by their turns; by the positions that are written while the
+// queue is handed back, for turns go with it, one by one.
 func (in *Input) queue() []*Backup {
 	var list []*Backup
 	for i := range in.Backups {
@@ -73,25 +77,21 @@ func (in *Input) queue() []*Backup {
 			list = append(list, &in.Backups[i])
 		}
 	}
-	compare := comparePosition
-	if in.Config.Priorities {
-		compare = in.comparePriority
+	compare := compareTurn
+	if in.HandBack {
+		compare = func(a, b *Backup) int { return cmp.Or(comparePosition(a, b), compareTurn(a, b)) }
 	}
-	slices.SortFunc(list, func(a, b *Backup) int {
-		if c := compare(a, b); c != 0 {
-			return c
+	if first := compare; in.Config.Priorities {
+		compare = func(a, b *Backup) int {
+			return cmp.Or(in.comparePriority(a, b), a.Created.Compare(b.Created), first(a, b))
 		}
-		// A creation has whole seconds: of one, who had a position first stays first.
-		return cmp.Or(a.Created.Compare(b.Created), comparePosition(a, b), cmp.Compare(a.UID, b.UID))
-	})
+	}
+	slices.SortFunc(list, compare)
 	return list
 }
 
 func comparePosition(a, b *Backup) int {
-	if c := compareBool(a.Position > 0, b.Position > 0); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.Position, b.Position)
+	return cmp.Or(compareBool(a.Position > 0, b.Position > 0), cmp.Compare(a.Position, b.Position))
 }
 
 // comparePriority of two that wait: those who have waited for long enough come

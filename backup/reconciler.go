@@ -131,11 +131,11 @@ func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
 		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Marked && o.active() }) {
 			continue
 		}
-		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Quiet: true}
+		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), HandBack: true}
 		d := Decide(in)
 		p := planner{now: in.Time, config: s.Config, objects: byUID(objects)}
-		list := p.handBack(&d)
-		if r.write(ctx, list); len(list) <= writesAtOnce {
+		list, last := p.handBack(&d)
+		if r.write(ctx, list); last && len(list) <= writesAtOnce {
 			r.Log.Info("the queue is handed back: velero's server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", len(list))
 		}
 		return min(retry, s.Resync)
