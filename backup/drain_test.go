@@ -32,10 +32,14 @@ func newCluster(c Config, namespaces int) *cluster {
 	}
 }
 
+// settles: so many decisions in a row are enough, if nothing else happens.
+const settles = 100
+
 // step decides until nothing is left to write.
 func (c *cluster) step(t *testing.T) {
 	t.Helper()
-	for {
+	for i := 0; ; i++ {
+		require.Less(t, i, settles, "it writes for ever")
 		d := Decide(c.in)
 		wrote := false
 		for _, e := range d.Queue {
@@ -184,6 +188,11 @@ func TestWhatVeleroDoesNotTakeUpHoldsNoSlotAndKeepsItsNamespaces(t *testing.T) {
 	d = Decide(in)
 	assert.Empty(t, d.Stuck)
 	assert.Equal(t, CodeLimit, d.Queue[1].Wait.Code)
+
+	in.Backups[0].ReadySince = time.Time{} // another let it start, and it is not known when
+	d = Decide(in)
+	assert.Empty(t, d.Stuck)
+	assert.Equal(t, CodeLimit, d.Queue[1].Wait.Code)
 }
 
 func TestOfManySharedNamespacesTheFirstAreNamed(t *testing.T) {
@@ -194,6 +203,8 @@ func TestOfManySharedNamespacesTheFirstAreNamed(t *testing.T) {
 	assert.Len(t, w.Namespaces, namesShown)
 	assert.Equal(t, "ns-0001", w.Namespaces[0])
 	assert.Equal(t, "all", w.By)
+	c.in.Backups[1].Include = []string{"ns-0064", "ns-0299"}
+	assert.Equal(t, []string{"ns-0064", "ns-0299"}, Decide(c.in).Queue[0].Wait.Namespaces)
 }
 
 // Nobody knows what a pattern that is none holds, so it waits for everybody,

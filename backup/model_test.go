@@ -234,6 +234,8 @@ func agree(in Input) error {
 			return fmt.Errorf("%s is written as %d, behind %d", e.UID, e.Write, last)
 		case e.Write >= 2*max(e.Place, last+1) || e.Place >= 2*e.Write:
 			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.Write)
+		case needless(in, e, last, ahead):
+			return fmt.Errorf("%s at %d is written as %d, and %d would do", e.UID, e.Place, e.Write, e.Position)
 		case e.Wait.Code == "":
 			return fmt.Errorf("%s waits for nothing", e.UID)
 		case e.Wait.Code != CodeLimit && e.Wait.Code != CodeNew && e.Wait.By == "":
@@ -245,6 +247,15 @@ func agree(in Input) error {
 		return fmt.Errorf("starts %v, waits %v; the model: %v, %v", starts, waits, wantStarts, wantWaits)
 	}
 	return overlapping(m, starts)
+}
+
+// needless: the position is written anew, and what stands there would do.
+func needless(in Input, e Entry, last int, ahead time.Time) bool {
+	if in.Config.Priorities && !e.Created.Equal(ahead) {
+		last = 0
+	}
+	due := in.Quiet || e.Place <= exactly || e.Position <= last || e.Position >= 2*max(e.Place, last+1) || e.Place >= 2*e.Position
+	return e.Position != e.Write && !due
 }
 
 // overlapping says which two that run would share a namespace because of what

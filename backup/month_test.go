@@ -116,7 +116,10 @@ func play(c Config, list []*job) {
 	}
 	k := &calendar{in: Input{Config: c, Namespaces: NewNamespaces(names)}, jobs: map[string]*job{}}
 	for next := 0; next < len(list) || len(k.in.Backups) > 0; {
-		k.now = k.next(list[next:])
+		before := k.now
+		if k.now = k.next(list[next:]); !k.now.After(before) {
+			panic("nothing happens any more")
+		}
 		k.end()
 		for ; next < len(list) && !list[next].Created.After(k.now); next++ {
 			list[next].Version = uint64(next + 1)
@@ -159,8 +162,10 @@ func (k *calendar) end() {
 // decide until nothing is left to write.
 func (k *calendar) decide() {
 	k.in.Time = k.now
-	for wrote := true; wrote; {
-		wrote = false
+	for i, wrote := 0, true; wrote; i++ {
+		if wrote = false; i == settles {
+			panic("it writes for ever")
+		}
 		d := Decide(k.in)
 		ahead := k.running()
 		for _, e := range d.Queue {

@@ -260,6 +260,9 @@ func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
 	}, o.Backup)
 	require.NoError(t, o.Odd)
 	assert.True(t, o.Marked)
+	another := u.DeepCopy()
+	another.SetAnnotations(map[string]string{AnnotationWaiting: `{"reason":"limit","since":"2026-03-01T02:01:00Z"}`})
+	assert.Zero(t, Read(another).Backup.ReadySince, "another let it start: what it waited for before says nothing")
 	for _, bad := range []string{"high", "", "1.5", "2147483648", " 1"} {
 		u.SetAnnotations(map[string]string{AnnotationPriority: bad, AnnotationWaiting: "{"})
 		o = Read(u)

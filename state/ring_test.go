@@ -120,6 +120,33 @@ func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
 	require.ErrorContains(t, ring(filepath.Join(file, "x")).Append("a"), "not a directory")
 }
 
+func TestHalfOfTheBytesMayBeFilledToTheLastOne(t *testing.T) {
+	lineOf := func(size int) string { return strings.Repeat("x", size-len(`01234567 ""`)-1) }
+	for sizes, files := range map[[3]int][]string{
+		{2000, 0, 0}:       {newer},
+		{1000, 1000, 0}:    {newer},
+		{1000, 1001, 0}:    {newer, older},
+		{1000, 1000, 1000}: {newer, older},
+	} {
+		dir := t.TempDir()
+		r := ring(dir)
+		for _, size := range sizes {
+			if size > 0 {
+				require.NoError(t, r.Append(lineOf(size)))
+			}
+		}
+		require.ErrorContains(t, r.Append(lineOf(2001)), "a value of 2001 bytes is more than half of 4000")
+		var names []string
+		found, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, f := range found {
+			names = append(names, f.Name())
+		}
+		assert.Equal(t, files, names, sizes)
+		require.NoError(t, r.Close())
+	}
+}
+
 // appendUntilKilled is the program of the test below.
 func appendUntilKilled(dir string) {
 	r := ring(dir)
