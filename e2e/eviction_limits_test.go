@@ -175,7 +175,8 @@ func TestWhileTheKubeletEvictsNobodyElseGoes(t *testing.T) {
 	w.start()
 	w.seen(theirs, 140)
 	w.seen(ours, 140)
-	patch := `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory. Threshold quantity: 100Mi, available: 20Mi. "}}`
+	patch := `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory. Threshold quantity: 100Mi, available: 20Mi. ",
+		"conditions":[{"type":"DisruptionTarget","status":"True","reason":"TerminationByKubelet"}]}}`
 	_, err := w.c.Client.CoreV1().Pods(w.namespace).Patch(t.Context(), theirs.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	evicted := time.Now()

@@ -25,8 +25,8 @@ func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
 	w.priorityClass("plimsoll-e2e-critical", 1_000_000_000) // the highest that is not the system's own
 	w.daemonSet("daemonset", mib)
 	w.bare("bare", mib)
-	w.annotated("mirror", mib, corev1.MirrorPodAnnotationKey, "0123456789abcdef0123456789abcdef")
-	w.annotated("static", mib, "kubernetes.io/config.source", "file")
+	w.static("static", mib)
+	w.mover("mover", mib)
 	w.inNamespace(metav1.NamespaceSystem).deploy("system", mib, nil)
 	t.Cleanup(func() { w.inNamespace(metav1.NamespaceSystem).undeploy("system") })
 	w.localVolume("volume", mib)
@@ -35,9 +35,6 @@ func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
 	w.deploy("pinned", mib, func(p *corev1.PodTemplateSpec) {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: w.node}
 	})
-	w.deploy("mover", mib, func(p *corev1.PodTemplateSpec) {
-		p.Labels["velero.io/data-upload"] = "nightly-1"
-	})
 	w.deploy("opted-out", mib, func(p *corev1.PodTemplateSpec) {
 		p.Annotations = map[string]string{"plimsoll.dev/skip-eviction": "true"}
 	})
@@ -45,7 +42,7 @@ func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
 	w.more = fmt.Sprintf(", protect: {priority: 1000000000}, optOutHard: [%s]", w.namespace)
 	w.configure()
 	want := map[string]evict.Code{
-		"daemonset": pods.DaemonSet, "bare": pods.NoController, "mirror": pods.Mirror, "static": pods.Static, "volume": pods.OnlyHere,
+		"daemonset": pods.DaemonSet, "bare": pods.NoController, "static": pods.Static, "volume": pods.OnlyHere,
 		"critical": pods.Critical, "placed": pods.OnlyHere, "pinned": pods.OnlyHere, "mover": pods.Mover,
 		"opted-out": evict.CodeOptedOut, "small": evict.CodeTooSmall,
 	}
@@ -116,23 +113,32 @@ func (w *world) daemonSet(app string, mib int) {
 }
 
 // bare is a pod without a controller.
-func (w *world) bare(app string, mib int) {
-	w.t.Helper()
-	p := w.template(app, mib)
-	_, err := w.c.Client.CoreV1().Pods(w.namespace).Create(w.t.Context(),
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels}, Spec: p.Spec}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
+func (w *world) bare(app string, mib int) { w.pod(app, mib, func(*corev1.Pod) {}) }
+
+// static is a pod such as a kubelet shows of a static one; the StandIn runs it as
+// any other.
+func (w *world) static(app string, mib int) {
+	node := w.getNode()
+	w.pod(app, mib, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "0123456789abcdef0123456789abcdef"}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
+		p.Spec.NodeName = w.node
+	})
 }
 
-// annotated is a pod such as a kubelet shows of a static one; the StandIn runs
-// it as any other.
-func (w *world) annotated(app string, mib int, key, value string) {
+// mover is a pod such as Velero makes to move data, but that its load is not
+// there.
+func (w *world) mover(app string, mib int) {
+	w.pod(app, mib, func(p *corev1.Pod) { p.Labels["velero.io/data-upload"] = "nightly-1" })
+}
+
+// pod is one that no controller makes.
+func (w *world) pod(app string, mib int, change func(*corev1.Pod)) {
 	w.t.Helper()
-	p := w.template(app, mib)
-	p.Spec.NodeName = w.node
-	_, err := w.c.Client.CoreV1().Pods(w.namespace).Create(w.t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: map[string]string{key: value}}, Spec: p.Spec,
-	}, metav1.CreateOptions{})
+	t := w.template(app, mib)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: t.Labels}, Spec: t.Spec}
+	change(p)
+	_, err := w.c.Client.CoreV1().Pods(w.namespace).Create(w.t.Context(), p, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
 

@@ -121,7 +121,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 func (c *chaos) guarded() map[string]string {
 	c.daemonSet("guard-daemonset", 1)
 	c.bare("guard-bare", 1)
-	c.annotated("guard-static", 1, "kubernetes.io/config.source", "file")
+	c.static("guard-static", 1)
 	c.deploy("guard-placed", 1, func(p *corev1.PodTemplateSpec) { p.Spec.NodeName = c.node })
 	uids := map[string]string{}
 	for _, app := range []string{"guard-daemonset", "guard-bare", "guard-static", "guard-placed"} {

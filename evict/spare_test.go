@@ -91,7 +91,7 @@ func TestEachReasonSparesItsCandidateAndNoOther(t *testing.T) {
 
 func TestEveryProtectionSparesAndAllOfThemAreTold(t *testing.T) {
 	for _, code := range []string{
-		pods.Static, pods.Mirror, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere,
+		pods.Static, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere,
 		pods.Namespace, pods.Mover, pods.Unresolved,
 	} {
 		why := []pods.Protection{{Code: code, Why: "since it is " + code}, {Code: "second", Why: "and for more"}}

@@ -142,20 +142,29 @@ func TestWhyAPodDoesNotGo(t *testing.T) {
 		code    Code
 		why     string
 	}{
-		"it may":                         {pod: pod()},
-		"there is none":                  {code: CodeGone, why: "no pod of that name"},
-		"it has another UID":             {pod: pod(func(p *corev1.Pod) { p.UID = "p2" }), code: CodeGone, why: "another UID"},
-		"it has ended well":              {pod: pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), code: CodeGone, why: "Succeeded"},
-		"it has failed":                  {pod: pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), code: CodeGone, why: "Failed"},
-		"it is on another node":          {pod: pod(func(p *corev1.Pod) { p.Spec.NodeName = "m" }), code: CodeElsewhere, why: `"m"`},
-		"it is on no node":               {pod: pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), code: CodeElsewhere},
-		"a mirror":                       {pod: pod(func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"} }), code: CodeProtected, why: "static pod"},
-		"static":                         {pod: pod(func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }), code: CodeProtected, why: "kubelet"},
-		"critical":                       {pod: pod(func(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_000_000)) }), code: CodeProtected, why: "priority"},
-		"of a DaemonSet":                 {pod: pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" }), code: CodeProtected, why: "DaemonSet"},
-		"nobody's":                       {pod: pod(func(p *corev1.Pod) { p.OwnerReferences = nil }), code: CodeProtected, why: "controller"},
-		"of the system's namespace":      {pod: pod(func(p *corev1.Pod) { p.Namespace = "kube-system" }), code: CodeProtected, why: "kube-system"},
-		"of Velero's, a mover":           {pod: pod(func(p *corev1.Pod) { p.Labels = map[string]string{"velero.io/data-upload": "u"} }), code: CodeProtected, why: "Velero"},
+		"it may":                {pod: pod()},
+		"there is none":         {code: CodeGone, why: "no pod of that name"},
+		"it has another UID":    {pod: pod(func(p *corev1.Pod) { p.UID = "p2" }), code: CodeGone, why: "another UID"},
+		"it has ended well":     {pod: pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), code: CodeGone, why: "Succeeded"},
+		"it has failed":         {pod: pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), code: CodeGone, why: "Failed"},
+		"it is on another node": {pod: pod(func(p *corev1.Pod) { p.Spec.NodeName = "m" }), code: CodeElsewhere, why: `"m"`},
+		"it is on no node":      {pod: pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), code: CodeElsewhere},
+		"static": {pod: pod(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"}
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", Controller: new(true)}}
+		}), code: CodeProtected, why: "static pod"},
+		"static by annotation": {pod: pod(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+		})},
+		"a mover by label":          {pod: pod(func(p *corev1.Pod) { p.Labels = map[string]string{"velero.io/data-upload": "u"} })},
+		"critical":                  {pod: pod(func(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_000_000)) }), code: CodeProtected, why: "priority"},
+		"of a DaemonSet":            {pod: pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" }), code: CodeProtected, why: "DaemonSet"},
+		"nobody's":                  {pod: pod(func(p *corev1.Pod) { p.OwnerReferences = nil }), code: CodeProtected, why: "controller"},
+		"of the system's namespace": {pod: pod(func(p *corev1.Pod) { p.Namespace = "kube-system" }), code: CodeProtected, why: "kube-system"},
+		"of Velero's, a mover": {pod: pod(func(p *corev1.Pod) {
+			p.Labels = map[string]string{"velero.io/data-upload": "u"}
+			p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = "velero.io/v2alpha1", "DataUpload"
+		}), code: CodeProtected, why: "Velero"},
 		"whose volume only agents know":  {pod: pod(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{claim("data")} })},
 		"a sibling went":                 {grounds: calm(went(9*time.Minute, "shop/ReplicaSet/web")), pod: pod(), code: CodeOwner, why: "the next one in 1m0s"},
 		"a sibling went long ago":        {grounds: calm(went(10*time.Minute, "shop/ReplicaSet/web")), pod: pod()},

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -25,6 +26,10 @@ const resolveAtOnce = 4
 type claim struct {
 	// known: the claim is bound and its volume was read.
 	known bool
+	// gone: there is no such claim, so it binds the pod to no node. A pod cannot
+	// start without its claims: whoever deleted one that is in use took its
+	// finalizer off, and would else protect the pod for ever.
+	gone bool
 	// onlyHere is why the volume binds a pod to this node; empty if it does not.
 	onlyHere string
 	// why it is not known; nil also where it was not asked yet.
@@ -137,6 +142,9 @@ func (w *Watcher) lookUp(ctx context.Context, key claimKey) claim {
 	}
 	asked := time.Now()
 	found, err := w.Claims.PersistentVolumeClaims(key.namespace).Get(ctx, key.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return claim{gone: true, asked: asked}
+	}
 	if err != nil {
 		return claim{why: fmt.Errorf("get claim %s/%s: %w", key.namespace, key.name, err), asked: asked}
 	}

@@ -52,10 +52,9 @@ func grace(spec *corev1.PodSpec) int64 {
 }
 
 // cgroupUID is the UID in the name of a pod's cgroup. The hash is believed of
-// mirror pods alone.
+// static pods alone.
 func cgroupUID(pod *corev1.Pod) string {
-	hash := pod.Annotations[configHash]
-	if _, mirror := pod.Annotations[configMirror]; mirror && hash != "" {
+	if hash := pod.Annotations[configHash]; hash != "" && isStatic(pod) {
 		return hash
 	}
 	return string(pod.UID)

@@ -80,7 +80,7 @@ func TestWhoGoesFirstAndWhoOptsOut(t *testing.T) {
 func TestAWorkloadFindsItsPodByTheUIDInItsCgroup(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef"
 	mirror := func(uid string, created int64) Pod {
-		return describe(made(annotated(configMirror, hash), annotated(configHash, hash), func(p *corev1.Pod) {
+		return describe(made(static(hash), func(p *corev1.Pod) {
 			p.UID, p.CreationTimestamp = "mirror-"+p.UID, metav1.Unix(created, 0)
 			p.Name = uid
 		}), nil, DefaultRules())
@@ -89,7 +89,7 @@ func TestAWorkloadFindsItsPodByTheUIDInItsCgroup(t *testing.T) {
 	// A pod that claims another's cgroup: by the annotation alone, and as
 	// what would be a static pod.
 	liar := describe(made(annotated(configHash, "u1"), func(p *corev1.Pod) { p.UID = "u2" }), nil, DefaultRules())
-	worse := describe(made(annotated(configHash, "u1"), annotated(configMirror, "u1"), func(p *corev1.Pod) { p.UID = "u3" }), nil, DefaultRules())
+	worse := describe(made(static("u1"), func(p *corev1.Pod) { p.UID = "u3" }), nil, DefaultRules())
 	require.Equal(t, "u2", liar.CgroupUID)
 	for _, list := range []List{
 		{Pods: []Pod{worse, liar, victim, mirror("old", 1), mirror("new", 2)}},
@@ -111,8 +111,10 @@ func TestAWorkloadFindsItsPodByTheUIDInItsCgroup(t *testing.T) {
 }
 
 func TestAMirrorPodThatLostItsHashKeepsItsOwnUID(t *testing.T) {
-	assert.Equal(t, "u1", cgroupUID(made(annotated(configMirror, "x"))))
-	assert.Equal(t, "u1", cgroupUID(made(annotated(configMirror, "x"), annotated(configHash, ""))))
+	assert.Equal(t, "u1", cgroupUID(made(static(""))))
+	lost := made(static("x"))
+	delete(lost.Annotations, configHash)
+	assert.Equal(t, "u1", cgroupUID(lost))
 }
 
 func BenchmarkList(b *testing.B) {

@@ -67,8 +67,9 @@ func (c *choices) pod() *corev1.Pod {
 	pod.Spec.Priority = pickOne(c, nil, new(int32(0)), new(int32(1_999_999_999)), new(int32(2_000_000_000)), new(int32(-5)))
 	pod.OwnerReferences = nil
 	for range c.of(3) {
-		pod.OwnerReferences = append(pod.OwnerReferences, owner(
-			pickOne(c, "apps/v1", "v1", "example.org/v1"), pickOne(c, "ReplicaSet", "DaemonSet", "Node"), pickOne(c, new(true), nil, new(false))))
+		o := owner(pickOne(c, "apps/v1", "v1", "example.org/v1", "velero.io/v1"), pickOne(c, "ReplicaSet", "DaemonSet", "Node"), pickOne(c, new(true), nil, new(false)))
+		o.Name = pickOne(c, "n1", "n2")
+		pod.OwnerReferences = append(pod.OwnerReferences, o)
 	}
 	pod.ManagedFields = nil
 	for range c.of(3) {
@@ -89,11 +90,13 @@ func (c *choices) pod() *corev1.Pod {
 func (c *choices) claims() claimsOf {
 	all := claimsOf{}
 	for _, name := range []string{"a", "b", "web-1-a"} {
-		switch c.of(3) {
+		switch c.of(4) {
 		case 1:
 			all[name] = claim{known: true}
 		case 2:
 			all[name] = claim{known: true, onlyHere: "here"}
+		case 3:
+			all[name] = claim{gone: true}
 		}
 	}
 	return all
@@ -102,24 +105,25 @@ func (c *choices) claims() claimsOf {
 // obviously is what protects a pod, said the long way.
 func obviously(pod *corev1.Pod, claims claimsOf) map[string]bool {
 	is := map[string]bool{}
-	for key, value := range pod.Annotations {
-		is[Static] = is[Static] || key == "kubernetes.io/config.source" && value != "api"
-		is[Mirror] = is[Mirror] || key == "kubernetes.io/config.mirror"
+	controller := obviousController(pod)
+	if _, mirror := pod.Annotations["kubernetes.io/config.mirror"]; mirror {
+		for _, o := range pod.OwnerReferences {
+			is[Static] = is[Static] || o.APIVersion == "v1" && o.Kind == "Node" && o.Name == pod.Spec.NodeName && o.Controller != nil && *o.Controller
+		}
 	}
 	for key := range pod.Labels {
-		is[Mover] = is[Mover] || slices.Contains([]string{"velero.io/data-upload", "velero.io/data-download", "velero.io/pod-volume-backup", "velero.io/pod-volume-restore"}, key)
+		is[Mover] = is[Mover] || slices.Contains([]string{"velero.io/data-upload", "velero.io/data-download", "velero.io/pod-volume-backup", "velero.io/pod-volume-restore"}, key) && (controller == "" || strings.HasPrefix(controller, "velero.io/"))
 	}
 	is[Critical] = pod.Spec.Priority != nil && *pod.Spec.Priority >= 2_000_000_000
 	is[Namespace] = pod.Namespace == "kube-system" || pod.Namespace == "velero" || pod.Namespace == "plimsoll-system"
-	controller := obviousController(pod)
 	is[NoController] = controller == ""
 	is[DaemonSet] = controller == "apps/v1 DaemonSet"
 	_, is[OnlyHere] = pod.Spec.NodeSelector["kubernetes.io/hostname"]
-	is[OnlyHere] = is[OnlyHere] || pod.Spec.NodeName != "" && !obviouslyPlaced(pod) || obviouslyOneNode(pod)
+	is[OnlyHere] = is[OnlyHere] || pod.Spec.NodeName != "" && obviouslyNamed(pod) || obviouslyOneNode(pod)
 	for _, v := range pod.Spec.Volumes {
 		claim := claims[obviousClaim(pod, v)]
 		is[OnlyHere] = is[OnlyHere] || claim.onlyHere != ""
-		is[Unresolved] = is[Unresolved] || !claim.known
+		is[Unresolved] = is[Unresolved] || !claim.known && !claim.gone
 	}
 	return is
 }
@@ -141,14 +145,11 @@ func obviousController(pod *corev1.Pod) string {
 	return ""
 }
 
-func obviouslyPlaced(pod *corev1.Pod) bool {
-	created, named := false, false
+func obviouslyNamed(pod *corev1.Pod) (named bool) {
 	for _, m := range pod.ManagedFields {
-		text := m.FieldsV1.GetRawString()
-		created = created || m.Subresource == "" && strings.Contains(text, `"f:name":`)
-		named = named || m.Subresource == "" && strings.Contains(text, `"f:nodeName":`)
+		named = named || m.Subresource == "" && strings.Contains(m.FieldsV1.GetRawString(), `"f:nodeName":`)
 	}
-	return created && !named
+	return named
 }
 
 // obviouslyOneNode tries the requirement on nodes: those that it names and one
@@ -205,7 +206,7 @@ func compare(t *testing.T, bytes []byte) {
 	pod, claims := c.pod(), c.claims()
 	found := protections(strip(pod), claims, DefaultRules())
 	is := obviously(pod, claims)
-	for _, code := range []string{Static, Mirror, Critical, DaemonSet, NoController, OnlyHere, Namespace, Mover, Unresolved} {
+	for _, code := range []string{Static, Critical, DaemonSet, NoController, OnlyHere, Namespace, Mover, Unresolved} {
 		if got := slices.Contains(codes(found), code); got != is[code] {
 			text, err := json.MarshalIndent(pod, "", " ")
 			require.NoError(t, err)

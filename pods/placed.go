@@ -2,90 +2,43 @@ package pods
 
 import (
 	"encoding/json"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// placement says who chose a pod's node.
-type placement int
-
-const (
-	// placementUnknown: the record of who set what is not there any more.
-	placementUnknown placement = iota
-	// placedByScheduler: whoever created the pod left its node open.
-	placedByScheduler
-	// placedByCreator: whoever created the pod named its node.
-	placedByCreator
-)
-
-// placedBy reads it from the API server's record of who set which field: a
-// creator who names a node owns f:spec/f:nodeName from then on, while the
-// binding that a scheduler makes owns nothing. The record can be erased
-// (managedFields: [{}]), and later changes start a new one: only the entry of
-// the creation itself, which owns the name of a container, proves that the
-// node was left open.
-func placedBy(fields []metav1.ManagedFieldsEntry) placement {
-	who := placementUnknown
-	for _, entry := range fields {
-		named, created := readOwned(entry)
-		if named {
-			return placedByCreator
-		}
-		if created {
-			who = placedByScheduler
-		}
-	}
-	return who
+// namesNode says whether a pod's creator named its node, by the API server's
+// record of who set which field: a creator who names a node owns
+// f:spec/f:nodeName from then on, while the binding that a scheduler makes owns
+// nothing. A record that was erased (managedFields: [{}]) says that of nobody:
+// who may change a pod may erase it, and what is missing protects no pod.
+func namesNode(fields []metav1.ManagedFieldsEntry) bool {
+	return slices.ContainsFunc(fields, ownsNode)
 }
 
-// ownedFields is what is read of an entry: what of a pod's specification its
-// manager owns.
-type ownedFields struct {
-	Spec struct {
-		NodeName   json.RawMessage                       `json:"f:nodeName"`
-		Containers map[string]map[string]json.RawMessage `json:"f:containers"`
-	} `json:"f:spec"`
-}
-
-// readOwned tells whether an entry owns the node's name, and whether it is of
-// the pod's creation. One that cannot be read proves neither.
-func readOwned(entry metav1.ManagedFieldsEntry) (named, created bool) {
+// ownsNode: an entry owns the node's name. One that cannot be read does not.
+func ownsNode(entry metav1.ManagedFieldsEntry) bool {
 	if entry.FieldsV1 == nil || entry.Subresource != "" {
-		return false, false
+		return false
 	}
-	switch entry.FieldsV1.GetRawString() {
-	case strippedNamed: // as below, without the work
-		return true, false
-	case strippedPlaced:
-		return false, true
+	if entry.FieldsV1.GetRawString() == strippedNamed { // as below, without the work
+		return true
 	}
-	var owned ownedFields
-	if err := json.NewDecoder(entry.FieldsV1.GetRawReader()).Decode(&owned); err != nil {
-		return false, false
+	var owned struct {
+		Spec struct {
+			NodeName json.RawMessage `json:"f:nodeName"`
+		} `json:"f:spec"`
 	}
-	for _, container := range owned.Spec.Containers {
-		if _, there := container["f:name"]; there {
-			created = true
-		}
-	}
-	return owned.Spec.NodeName != nil, created
+	err := json.NewDecoder(entry.FieldsV1.GetRawReader()).Decode(&owned)
+	return err == nil && owned.Spec.NodeName != nil
 }
 
-// The record as strip leaves it: who placed the pod, in the record's own form.
-const (
-	strippedPlaced = `{"f:spec":{"f:containers":{"k":{"f:name":{}}}}}`
-	strippedNamed  = `{"f:spec":{"f:nodeName":{}}}`
-)
+// strippedNamed is the record as strip leaves it, in the record's own form.
+const strippedNamed = `{"f:spec":{"f:nodeName":{}}}`
 
 func stripManagedFields(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	kept := ""
-	switch placedBy(fields) {
-	case placedByCreator:
-		kept = strippedNamed
-	case placedByScheduler:
-		kept = strippedPlaced
-	case placementUnknown:
+	if !namesNode(fields) {
 		return nil
 	}
-	return []metav1.ManagedFieldsEntry{{FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(kept)}}
+	return []metav1.ManagedFieldsEntry{{FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(strippedNamed)}}
 }

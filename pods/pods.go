@@ -54,7 +54,8 @@ type Pod struct {
 	Phase string `json:"phase"`
 	// StatusReason is why it is in its phase, such as Evicted by the kubelet.
 	StatusReason string `json:"statusReason,omitempty"`
-	// StatusMessage of one that the kubelet evicted says for what.
+	// StatusMessage of one that the kubelet evicted because the node was short of
+	// something says of what; empty for one at a limit of its own.
 	StatusMessage string `json:"statusMessage,omitempty"`
 	// GoneBy is, of a pod that was deleted, when its grace period ends; zero
 	// of one that was not.
@@ -84,8 +85,7 @@ type Protection struct {
 
 // The protections' codes.
 const (
-	Static       = "static"        // the kubelet made it from a file or URL
-	Mirror       = "mirror"        // the API server's picture of a static pod
+	Static       = "static"        // the API server's picture of what a kubelet made from a file or URL
 	Critical     = "critical"      // its priority is the system's
 	DaemonSet    = "daemonset"     // it would come back to this node at once
 	NoController = "no-controller" // nobody would make it again

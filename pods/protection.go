@@ -19,11 +19,11 @@ func Protected(pod *corev1.Pod, rules Rules) []Protection {
 // decides here.
 func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
 	var why reasons
-	if source, there := pod.Annotations[configSource]; there && source != "api" {
-		why.add(Static, "the kubelet made it from %q, not from the API server (annotation %s)", source, configSource)
+	if isStatic(pod) {
+		why.add(Static, "it is the API server's picture of a static pod (annotation %s, controlled by Node %s)", configMirror, pod.Spec.NodeName)
 	}
-	if _, there := pod.Annotations[configMirror]; there {
-		why.add(Mirror, "it is the API server's picture of a static pod (annotation %s)", configMirror)
+	if label, load := moves(pod); label != "" {
+		why.add(Mover, "it moves data for Velero (label %s is %q), which would not see it go", label, load)
 	}
 	if int(priority(pod)) >= rules.Priority {
 		why.add(Critical, "its priority %d (class %q) is not below %d", priority(pod), pod.Spec.PriorityClassName, rules.Priority)
@@ -39,11 +39,6 @@ func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
 	if slices.Contains(rules.Namespaces, pod.Namespace) {
 		why.add(Namespace, "namespace %s is protected", pod.Namespace)
 	}
-	for _, label := range moverLabels() {
-		if load, there := pod.Labels[label]; there {
-			why.add(Mover, "it moves data for Velero (label %s is %q), which would not see it go", label, load)
-		}
-	}
 	return why.all
 }
 
@@ -56,14 +51,8 @@ func (r *reasons) add(code, why string, facts ...any) {
 
 // onlyHere adds what binds a pod to this node: its own wish, or its volumes.
 func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
-	if pod.Spec.NodeName != "" {
-		switch placedBy(pod.ManagedFields) {
-		case placedByCreator:
-			r.add(OnlyHere, "whoever created it named node %s (spec.nodeName), no scheduler would place it elsewhere", pod.Spec.NodeName)
-		case placementUnknown:
-			r.add(OnlyHere, "whether a scheduler chose node %s is not known: its managedFields do not tell who created it", pod.Spec.NodeName)
-		case placedByScheduler:
-		}
+	if pod.Spec.NodeName != "" && namesNode(pod.ManagedFields) {
+		r.add(OnlyHere, "its creator named node %s (spec.nodeName), no scheduler would place it elsewhere", pod.Spec.NodeName)
 	}
 	if host, there := pod.Spec.NodeSelector[corev1.LabelHostname]; there {
 		r.add(OnlyHere, "its nodeSelector asks for %s %s", corev1.LabelHostname, host)
@@ -78,7 +67,7 @@ func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
 		if claim.onlyHere != "" {
 			r.add(OnlyHere, "%s", claim.onlyHere)
 		}
-		if !claim.known {
+		if !claim.known && !claim.gone {
 			r.add(Unresolved, "where the volume of claim %s is, is not known: %s", name, claim.reason())
 		}
 	}
@@ -100,6 +89,33 @@ func controller(pod *corev1.Pod) metav1.OwnerReference {
 		}
 	}
 	return metav1.OwnerReference{}
+}
+
+// isStatic: the pod is what a kubelet shows of a static pod. The annotations
+// alone prove nothing, for controllers copy those of a template into each pod.
+// What a template cannot say is the controller, which of such a pod is its Node:
+// the API server's NodeRestriction lets kubelets make no other pods.
+func isStatic(pod *corev1.Pod) bool {
+	_, mirror := pod.Annotations[configMirror]
+	return mirror && slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Controller != nil && *o.Controller && isNode(o) && o.Name == pod.Spec.NodeName
+	})
+}
+
+// moves is the label by which a pod moves data for Velero, and its load; empty
+// for a pod that does not. Velero's node-agent makes movers itself and has the
+// load control them, so that one which another controller makes is none,
+// whatever its labels: those are copied from a template too.
+func moves(pod *corev1.Pod) (label, load string) {
+	if owner := controller(pod); owner.Kind != "" && group(owner) != "velero.io" {
+		return "", ""
+	}
+	for _, label := range moverLabels() {
+		if load, there := pod.Labels[label]; there {
+			return label, load
+		}
+	}
+	return "", ""
 }
 
 func isNode(o metav1.OwnerReference) bool { return o.Kind == "Node" && group(o) == "" }

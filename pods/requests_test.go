@@ -110,13 +110,13 @@ func TestAPodSaysItselfHowFarItsRSSMayGo(t *testing.T) {
 }
 
 func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
-	mover := made(labelled("velero.io/data-upload", "du-1"), func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = asking("1Ki") })
+	mover := made(mover("data-upload", "DataUpload"), func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = asking("1Ki") })
 	ended := made(func(p *corev1.Pod) { p.UID, p.Status.Phase = "u2", corev1.PodSucceeded })
-	old := made(annotated(configHash, "h"), annotated(configMirror, "h"), func(p *corev1.Pod) { p.UID = "u3" })
-	static := made(annotated(configHash, "h"), annotated(configMirror, "h"), func(p *corev1.Pod) { p.UID, p.Name = "u4", "newer" })
-	static.CreationTimestamp.Time = old.CreationTimestamp.Add(1)
+	old := made(static("h"), func(p *corev1.Pod) { p.UID = "u3" })
+	newer := made(static("h"), func(p *corev1.Pod) { p.UID, p.Name = "u4", "newer" })
+	newer.CreationTimestamp.Time = old.CreationTimestamp.Add(1)
 	var list List
-	for _, p := range []*corev1.Pod{mover, ended, old, static} {
+	for _, p := range []*corev1.Pod{mover, ended, old, newer} {
 		list.Pods = append(list.Pods, describe(p, nil, DefaultRules()))
 	}
 	want := []probes.Pod{

@@ -11,7 +11,6 @@ import (
 
 // The annotations and labels that decide. All others are dropped unread.
 const (
-	configSource = "kubernetes.io/config.source"     // "api", or the file or URL that the kubelet reads
 	configMirror = "kubernetes.io/config.mirror"     // on the API server's picture of a static pod
 	configHash   = "kubernetes.io/config.hash"       // the static pod's UID as its cgroup has it
 	skipEviction = "plimsoll.dev/skip-eviction"      // "true": the owner opts out
@@ -22,7 +21,7 @@ const (
 
 // annotationsThatDecide are kept of a pod's annotations.
 func annotationsThatDecide() []string {
-	return []string{configSource, configMirror, configHash, skipEviction, qosLevel}
+	return []string{configMirror, configHash, skipEviction, qosLevel}
 }
 
 // labelsThatDecide are kept of a pod's labels.
@@ -77,13 +76,14 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 			Labels:                     pick(pod.Labels, labelsThatDecide()),
 			ManagedFields:              stripManagedFields(pod.ManagedFields),
 		},
-		Spec: stripSpec(&pod.Spec),
+		Spec: stripSpec(pod),
 		Status: corev1.PodStatus{
-			Phase:     pod.Status.Phase,
-			Reason:    short(pod.Status.Reason),
-			Message:   evictedBecause(pod),
-			QOSClass:  pod.Status.QOSClass,
-			StartTime: pod.Status.StartTime.DeepCopy(),
+			Phase:      pod.Status.Phase,
+			Reason:     short(pod.Status.Reason),
+			Message:    evictedBecause(pod),
+			QOSClass:   pod.Status.QOSClass,
+			StartTime:  pod.Status.StartTime.DeepCopy(),
+			Conditions: stripConditions(pod.Status.Conditions),
 		},
 	}
 }
@@ -103,15 +103,16 @@ func stripAnnotations(all map[string]string) map[string]string {
 	return kept
 }
 
-func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
+func stripSpec(pod *corev1.Pod) corev1.PodSpec {
+	spec, status := &pod.Spec, &pod.Status
 	return corev1.PodSpec{
 		NodeName:                      spec.NodeName,
 		NodeSelector:                  pick(spec.NodeSelector, []string{corev1.LabelHostname}),
 		Affinity:                      stripAffinity(spec.Affinity),
 		Volumes:                       stripVolumes(spec.Volumes),
-		InitContainers:                stripContainers(spec.InitContainers),
-		Containers:                    stripContainers(spec.Containers),
-		Resources:                     stripPodResources(spec.Resources),
+		InitContainers:                stripContainers(spec.InitContainers, status.InitContainerStatuses),
+		Containers:                    stripContainers(spec.Containers, status.ContainerStatuses),
+		Resources:                     stripPodResources(spec.Resources, status.AllocatedResources),
 		Overhead:                      spec.Overhead.DeepCopy(),
 		Tolerations:                   slices.Clone(spec.Tolerations),
 		Priority:                      copied(spec.Priority),
@@ -121,13 +122,29 @@ func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
 	}
 }
 
-// evictedBecause is what the kubelet says of a pod that it evicted; others'
-// messages are dropped.
+// evictedBecause is what the kubelet says of a pod that it evicted because the
+// node was short of something; others' messages are dropped. Only such an
+// eviction has the condition: one for a limit of the pod's own has not, nor has
+// a pod that was never let in (evictPod and Admit in eviction_manager.go of
+// kubernetes/pkg/kubelet/eviction).
 func evictedBecause(pod *corev1.Pod) string {
-	if pod.Status.Reason != "Evicted" {
+	if pod.Status.Reason != "Evicted" || !slices.ContainsFunc(pod.Status.Conditions, endedByKubelet) {
 		return ""
 	}
 	return short(pod.Status.Message)
+}
+
+func endedByKubelet(c corev1.PodCondition) bool {
+	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
+}
+
+// stripConditions keeps the one that decides, without its text.
+func stripConditions(all []corev1.PodCondition) []corev1.PodCondition {
+	i := slices.IndexFunc(all, endedByKubelet)
+	if i < 0 {
+		return nil
+	}
+	return []corev1.PodCondition{{Type: all[i].Type, Status: all[i].Status, Reason: all[i].Reason}}
 }
 
 func stripOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
@@ -167,14 +184,18 @@ func stripVolumes(volumes []corev1.Volume) []corev1.Volume {
 	return kept
 }
 
-func stripContainers(containers []corev1.Container) []corev1.Container {
+func stripContainers(containers []corev1.Container, status []corev1.ContainerStatus) []corev1.Container {
 	var kept []corev1.Container
 	for _, c := range containers {
+		var allocated corev1.ResourceList
+		if i := slices.IndexFunc(status, func(s corev1.ContainerStatus) bool { return s.Name == c.Name }); i >= 0 {
+			allocated = status[i].AllocatedResources
+		}
 		kept = append(kept, corev1.Container{
 			Name:          c.Name,
 			RestartPolicy: copied(c.RestartPolicy),
 			Resources: corev1.ResourceRequirements{
-				Requests: c.Resources.Requests.DeepCopy(),
+				Requests: granted(c.Resources.Requests, allocated),
 				Limits:   c.Resources.Limits.DeepCopy(),
 			},
 		})
@@ -182,11 +203,23 @@ func stripContainers(containers []corev1.Container) []corev1.Container {
 	return kept
 }
 
-func stripPodResources(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+func stripPodResources(r *corev1.ResourceRequirements, allocated corev1.ResourceList) *corev1.ResourceRequirements {
 	if r == nil {
 		return nil
 	}
-	return &corev1.ResourceRequirements{Requests: r.Requests.DeepCopy(), Limits: r.Limits.DeepCopy()}
+	return &corev1.ResourceRequirements{Requests: granted(r.Requests, allocated), Limits: r.Limits.DeepCopy()}
+}
+
+// granted is what is asked for, and no more of it than the kubelet has granted:
+// a resize may ask for anything, and what is within a request was promised.
+func granted(asked, allocated corev1.ResourceList) corev1.ResourceList {
+	kept := asked.DeepCopy()
+	for name, most := range allocated {
+		if quantity, there := kept[name]; there && quantity.Cmp(most) > 0 {
+			kept[name] = most.DeepCopy()
+		}
+	}
+	return kept
 }
 
 // pick returns the entries of all that have one of the keys; nil for none.

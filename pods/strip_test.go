@@ -191,7 +191,7 @@ func TestAStrippedPodStaysAsItIsAndSharesNothingWithTheOriginal(t *testing.T) {
 }
 
 func TestALongAnnotationIsCutWhereACharacterEnds(t *testing.T) {
-	kept := strip(made(annotated(configSource, strings.Repeat("ü", 200)))).Annotations[configSource]
+	kept := strip(made(annotated(configHash, strings.Repeat("ü", 200)))).Annotations[configHash]
 	assert.Equal(t, strings.Repeat("ü", maxValue/2), kept)
 }
 
@@ -200,25 +200,23 @@ func TestWhatIsNoPodIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "*v1.Node")
 }
 
-func TestWhoPlacedAPodIsReadFromTheRecordOfItsCreationAlone(t *testing.T) {
+func TestWhoNamedANodeIsReadFromTheRecord(t *testing.T) {
 	for what, row := range map[string]struct {
 		entries []metav1.ManagedFieldsEntry
-		want    placement
+		named   bool
 	}{
-		"created, then bound":                {[]metav1.ManagedFieldsEntry{record(recordOfPlaced, ""), record(recordOfStatus, "status")}, placedByScheduler},
-		"created with a node":                {[]metav1.ManagedFieldsEntry{record(recordOfStatus, "status"), record(recordOfNamed, "")}, placedByCreator},
-		"no record":                          {nil, placementUnknown},
-		"an empty entry":                     {[]metav1.ManagedFieldsEntry{{}}, placementUnknown},
-		"changes after it was erased":        {[]metav1.ManagedFieldsEntry{record(recordOfLabel, "")}, placementUnknown},
-		"an image changed after that":        {[]metav1.ManagedFieldsEntry{record(`{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:image":{}}}}}`, "")}, placementUnknown},
-		"a subresource's entry says nothing": {[]metav1.ManagedFieldsEntry{record(recordOfPlaced, "resize")}, placementUnknown},
-		"an ephemeral container is no proof": {[]metav1.ManagedFieldsEntry{record(`{"f:spec":{"f:ephemeralContainers":{"k:{\"name\":\"a\"}":{"f:name":{}}}}}`, "")}, placementUnknown},
-		"not JSON":                           {[]metav1.ManagedFieldsEntry{record("?", "")}, placementUnknown},
-		"not the expected form":              {[]metav1.ManagedFieldsEntry{record(`{"f:spec":{"f:containers":[1]}}`, "")}, placementUnknown},
+		"created, then bound":                {[]metav1.ManagedFieldsEntry{record(recordOfPlaced, ""), record(recordOfStatus, "status")}, false},
+		"created with a node":                {[]metav1.ManagedFieldsEntry{record(recordOfStatus, "status"), record(recordOfNamed, "")}, true},
+		"no record":                          {nil, false},
+		"an empty entry":                     {[]metav1.ManagedFieldsEntry{{}}, false},
+		"changes after it was erased":        {[]metav1.ManagedFieldsEntry{record(recordOfLabel, "")}, false},
+		"a subresource's entry says nothing": {[]metav1.ManagedFieldsEntry{record(recordOfNamed, "resize")}, false},
+		"not JSON":                           {[]metav1.ManagedFieldsEntry{record("?", "")}, false},
+		"not the expected form":              {[]metav1.ManagedFieldsEntry{record(`{"f:spec":[1]}`, "")}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			assert.Equal(t, row.want, placedBy(row.entries))
-			assert.Equal(t, row.want, placedBy(stripManagedFields(row.entries)))
+			assert.Equal(t, row.named, namesNode(row.entries))
+			assert.Equal(t, row.named, namesNode(stripManagedFields(row.entries)))
 		})
 	}
 }

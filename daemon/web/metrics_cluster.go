@@ -158,7 +158,7 @@ func spared() []evict.Code {
 		evict.CodeReporting, evict.CodeGrace, evict.CodeRate, evict.CodeLimit, evict.CodeLate, evict.CodeNotShown, evict.CodeBrake,
 	}
 	for _, protection := range []string{
-		pods.Static, pods.Mirror, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere, pods.Namespace, pods.Mover, pods.Unresolved,
+		pods.Static, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere, pods.Namespace, pods.Mover, pods.Unresolved,
 	} {
 		codes = append(codes, evict.Code(protection))
 	}
