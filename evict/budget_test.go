@@ -123,7 +123,7 @@ func TestANodeGivesUpNoMorePodsInAMinuteThanItsLimit(t *testing.T) {
 	d, _ = play(in, &api{})
 	assert.Len(t, d.Goers(), 2)
 	assert.Equal(t, CodeRate, d.Candidates[2].Code)
-	assert.Equal(t, "2 evictions a minute is the limit of this node: the next one is free at 12:00:30 UTC", d.Candidates[2].Because)
+	assert.Equal(t, "2 evictions a minute is the limit of this node: the next one is free at 2026-03-01 12:00:30 UTC", d.Candidates[2].Because)
 }
 
 func TestAnOwnerLosesNoMorePodsInAnHourThanItsLimitAndOthersGoInstead(t *testing.T) {
@@ -133,7 +133,7 @@ func TestAnOwnerLosesNoMorePodsInAnHourThanItsLimitAndOthersGoInstead(t *testing
 	d, m := play(in, &a)
 	assert.Equal(t, []string{"p00", "p01", "p06", "p07"}, a.uids(), "the ReplicaSets of one rollout are one owner, and there are no two buckets for it")
 	assert.Equal(t, CodeRate, d.Candidates[3].Code)
-	assert.Equal(t, "2 evictions an hour is the limit of shop/ReplicaSet/web here: the next one is free at 12:30:00 UTC", d.Candidates[3].Because)
+	assert.Equal(t, "2 evictions an hour is the limit of shop/ReplicaSet/web here: the next one is free at 2026-03-01 12:30:00 UTC", d.Candidates[3].Because)
 	d, _ = play(then(in, 1799, restarted(t, m)), &a)
 	assert.Equal(t, CodeNobody, d.Code)
 	assert.Contains(t, d.Reason, "2 evictions an hour is the limit of")

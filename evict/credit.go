@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 // Credit is what a pod that is ending, whoever ended it, counts as having given
@@ -26,39 +27,71 @@ func scopeOf(v plugins.Verdict) string { return v.Plugin + "/" + v.Scope }
 // late tells of a pod that should have ended by a time.
 func (in Input) late(goneBy time.Time) bool { return !in.Time.Before(goneBy.Add(in.Config.Late)) }
 
+// endsBy is until when a pod that is being deleted counts as ending. Its own
+// grace period is its owner's choice, of 30 days too, and counts no further than
+// the one that we would have given it from when it was seen to end.
+func (in Input) endsBy(m Memory, p *pods.Pod) time.Time {
+	return earlier(p.GoneBy, m.Ending[p.UID].Add(in.Config.MaxGrace)).Add(in.Config.Late)
+}
+
+// creditUntil is until when one that ends since then counts for a verdict:
+// memory below its floor waits for no grace period.
+func (in Input) creditUntil(v plugins.Verdict, since, ends time.Time) time.Time {
+	if v.Urgent {
+		return earlier(ends, since.Add(in.Config.UrgentWait))
+	}
+	return ends
+}
+
 // credits of a verdict: pods that it names and that are ending, and victims of
 // ours, also before their end is seen in the pod.
 func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit {
 	var all []Credit
+	add := func(c Credit, since time.Time) {
+		c.Until = in.creditUntil(v, since, c.Until)
+		counted := slices.ContainsFunc(all, func(o Credit) bool { return o.UID == c.UID })
+		if in.Time.Before(c.Until) && !counted {
+			all = append(all, c)
+		}
+	}
 	for i := range list {
 		c := &list[i]
-		relief, named := reliefBy(v, c)
-		if c.Pod == nil || c.Pod.GoneBy.IsZero() || !named || in.late(c.Pod.GoneBy) {
-			continue
+		if relief, named := reliefBy(v, c); named && c.Pod != nil && !c.Pod.GoneBy.IsZero() {
+			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.endsBy(m, c.Pod)}, m.Ending[c.Pod.UID])
 		}
-		all = append(all, Credit{
-			Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: c.Pod.GoneBy.Add(in.Config.Late),
-		})
 	}
 	for i := range m.Victims {
 		l := &m.Victims[i]
-		until, ending := in.victimEnds(l)
-		counted := slices.ContainsFunc(all, func(c Credit) bool { return c.UID == l.UID })
-		if relief, of := l.relief(v, list); ending && of && !counted {
-			all = append(all, Credit{Name: l.Namespace + "/" + l.Name, UID: l.UID, Relief: relief, Until: until})
+		until, ending := in.victimEnds(m, l)
+		if relief, of := l.relief(v, list); ending && of {
+			add(Credit{Name: l.Namespace + "/" + l.Name, UID: l.UID, Relief: relief, Until: until}, later(l.Time, m.Ending[l.UID]))
 		}
 	}
 	return all
 }
 
 // victimEnds says until when a victim of ours counts as ending, if it does.
-func (in Input) victimEnds(l *Chosen) (until time.Time, ending bool) {
+func (in Input) victimEnds(m Memory, l *Chosen) (until time.Time, ending bool) {
 	if l.DryRun || l.Outcome != Evicted || !l.GoneAt.IsZero() || !in.known() {
 		return until, false
 	}
-	p, _ := byUID(in.Cluster.Pods, l.UID)
-	until = later(p.GoneBy, l.Time.Add(time.Duration(l.GraceSeconds)*time.Second))
-	return until.Add(in.Config.Late), !in.late(until)
+	until = l.Time.Add(time.Duration(l.GraceSeconds)*time.Second + in.Config.Late)
+	if p, there := byUID(in.Cluster.Pods, l.UID); there && !p.GoneBy.IsZero() {
+		until = later(until, in.endsBy(m, &p))
+	}
+	return until, in.Time.Before(until)
+}
+
+// outlasted: what is ending has been all that a verdict misses for as long as one
+// pod may take, and the pressure is still there. What has not fallen by then does
+// not count: one pod after the other that is deleted would else hold it for ever.
+func (in Input) outlasted(m Memory, v plugins.Verdict) bool {
+	since, covered := m.Covered[scopeOf(v)]
+	bound := in.Config.MaxGrace + in.Config.Late
+	if v.Urgent {
+		bound = in.Config.UrgentWait
+	}
+	return covered && in.Time.Sub(since) >= bound
 }
 
 // relief that a verdict may still expect of a victim: by what it says of it now,

@@ -39,7 +39,7 @@ func TestOneThatIsLateCountsNoMoreAndThatIsSaid(t *testing.T) {
 	d, _ = play(then(in, 50, m), &api{})
 	require.Equal(t, CodeEvicted, d.Code)
 	assert.Equal(t, CodeLate, codes(d)["x"])
-	assert.Equal(t, "it should have ended by 12:00:20 UTC: its load counts as released no more", d.Candidates[0].Because)
+	assert.Equal(t, "it should have ended by 2026-03-01 12:00:20 UTC: its load counts as released no more", d.Candidates[0].Because)
 	in.Config.Late = 5 * time.Second
 	d, _ = play(then(in, 25, m), &api{})
 	assert.Equal(t, CodeEvicted, d.Code)
@@ -88,23 +88,58 @@ func TestAMemoryOfTheVersionBeforeHoldsEverything(t *testing.T) {
 	assert.Equal(t, at(35), m.Quiet)
 }
 
+// pressedOut is a pod that the kubelet evicted because the node was short of
+// something, in its words.
+func pressedOut(of string) func(*pods.Pod) {
+	return func(p *pods.Pod) {
+		p.Phase, p.StatusReason, p.StatusMessage = "Failed", "Evicted", "The node was low on resource: "+of+". Threshold quantity: 100Mi, available: 90Mi. "
+	}
+}
+
 func TestTheKubeletsTurnIsThatOfTheResourceItEvictedFor(t *testing.T) {
-	for message, row := range map[string]struct{ memory, disk, other Code }{
-		"The node was low on resource: memory. Threshold quantity: 100Mi": {CodeKubelet, CodeNext, CodeKubelet},
-		"The node was low on resource: ephemeral-storage. ":               {CodeNext, CodeKubelet, CodeKubelet},
-		"The node was low on resource: inodes. ":                          {CodeNext, CodeKubelet, CodeKubelet},
-		"The node was low on resource: pids. ":                            {CodeNext, CodeNext, CodeKubelet},
-		"":                                                                {CodeKubelet, CodeKubelet, CodeKubelet},
+	for of, row := range map[string]struct{ memory, disk, other Code }{
+		"memory":            {CodeKubelet, CodeNext, CodeKubelet},
+		"ephemeral-storage": {CodeNext, CodeKubelet, CodeKubelet},
+		"inodes":            {CodeNext, CodeKubelet, CodeKubelet},
+		"pids":              {CodeNext, CodeNext, CodeKubelet},
 	} {
-		evicted := pod("k", func(p *pods.Pod) { p.Phase, p.StatusReason, p.StatusMessage = "Failed", "Evicted", message })
 		gpu := disk(plugins.Hard, named("c", 30))
 		gpu.Plugin, gpu.Resource = "outer", "gpu"
-		in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c"), evicted}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 30)), gpu)
+		in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c"), pod("k", pressedOut(of))}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 30)), gpu)
 		d, m := Decide(in)
-		assert.Equal(t, map[string]Code{"a": row.memory, "b": row.disk, "c": row.other}, codes(d), message)
+		assert.Equal(t, map[string]Code{"a": row.memory, "b": row.disk, "c": row.other}, codes(d), of)
 		d, m = Decide(then(in, 59, restarted(t, m)))
-		assert.Equal(t, row.memory, codes(d)["a"], message)
+		assert.Equal(t, row.memory, codes(d)["a"], of)
 		d, _ = Decide(then(in, 60, m))
 		assert.Equal(t, CodeNext, codes(d)["a"], "it is over, however long the pod stays listed")
 	}
+}
+
+// The messages are those of kubernetes 1.31 to 1.37 (helpers.go and
+// eviction_manager.go of pkg/kubelet/eviction, rejectPod of pkg/kubelet); names in
+// them are the owner's.
+func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
+	for _, message := range []string{
+		"",
+		`Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `,
+		`Usage of EmptyDir volume "low-on-resource-memory" exceeds the limit "1Mi". `,
+		"Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ",
+		`Container memory exceeded its local ephemeral storage limit "1Mi". `,
+		"Pod was rejected: The node had condition: [MemoryPressure]. ",
+		"The node had condition: [MemoryPressure DiskPressure]. ",
+		`Container x was using 1Gi, request is 0, has larger consumption of memory. The node was low on resource: memory. `,
+		"The node was low on resource: example.org/gpu. ",
+		"The node was low on resource: ",
+	} {
+		own := func(p *pods.Pod) { p.Phase, p.StatusReason, p.StatusMessage = "Failed", "Evicted", message }
+		gpu := disk(plugins.Hard, named("c", 30))
+		gpu.Plugin, gpu.Resource = "outer", "gpu"
+		in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c"), pod("k", own)}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 30)), gpu)
+		d, m := Decide(in)
+		assert.Equal(t, map[string]Code{"a": CodeNext, "b": CodeNext, "c": CodeNext}, codes(d), message)
+		assert.Empty(t, m.Kubelet, message)
+	}
+	other := pod("k", pressedOut("memory"), func(p *pods.Pod) { p.StatusReason = "Preempting" })
+	d, _ := Decide(round(0, []pods.Pod{pod("a"), other}, pressing(named("a", 30))))
+	assert.Equal(t, CodeNext, codes(d)["a"], "it was not evicted")
 }

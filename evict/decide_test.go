@@ -282,7 +282,7 @@ func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.
 		"others would go before it":        {func(in *Input) { in.Cluster.Pods.Pods[2].LowQoS = true }, CodeEvicted, []string{"a"}},
 		"it is named no more":              {func(in *Input) { in.Levels.Verdicts[0].Candidates = in.Levels.Verdicts[0].Candidates[1:] }, CodeInFlight, []string{}},
 		"it has become small":              {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 1 }, CodeInFlight, []string{}},
-		"it failed":                        {func(in *Input) { in.Cluster.Pods.Pods[0].Phase = "Failed" }, CodeInFlight, []string{}},
+		"it failed":                        {func(in *Input) { in.Cluster.Pods.Pods[0].Phase = "Failed" }, CodeSettle, []string{}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			in := then(three(0), 10, kept)

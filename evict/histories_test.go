@@ -29,6 +29,8 @@ type history struct {
 	born     time.Duration                   // when the memory began with empty budgets
 	ruled    map[string]ruled                // since when a rule is what it is
 	kubelets map[string]time.Time            // when the kubelet was seen to evict a pod, by UID
+	ending   map[string]time.Time            // when a pod was seen to be deleted, by UID
+	endless  map[string]time.Time            // since when a verdict has named one that ends, and nobody was chosen
 	wait     map[string]time.Time            // who may not be asked for before
 	met      map[string][]map[time.Time]bool // by condition, by level: when it was met
 	taints   map[string]*flapped
@@ -75,6 +77,7 @@ func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
 func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	h := &history{
 		world: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
+		ending: map[string]time.Time{}, endless: map[string]time.Time{},
 		wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
 	}
 	h.born = h.uptime
@@ -184,6 +187,24 @@ func (h *history) judgeClock() {
 			h.kubelets[p.UID] = h.now
 		}
 	}
+	h.judgeEnds(c.Pods.Pods)
+}
+
+// judgeEnds keeps which pods are being deleted, and for which verdicts.
+func (h *history) judgeEnds(listed []pods.Pod) {
+	for _, p := range listed {
+		if _, known := h.ending[p.UID]; !known && !p.GoneBy.IsZero() {
+			h.ending[p.UID] = h.now
+		}
+	}
+	for _, v := range h.in.Levels.Verdicts {
+		names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { _, ends := h.ending[c.PodUID]; return ends })
+		if _, known := h.endless[scopeOf(v)]; !names {
+			delete(h.endless, scopeOf(v))
+		} else if !known {
+			h.endless[scopeOf(v)] = h.now
+		}
+	}
 }
 
 // judgeAsked is what must be so whenever a pod is asked for.
@@ -200,7 +221,8 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Equal(t, p.Name, v.Name)
 	require.Empty(t, p.Protections)
 	require.False(t, p.OptedOut && p.Namespace == "strict")
-	require.Zero(t, p.GoneBy, "it is ending")
+	require.False(t, h.ends(p), "it is ending")
+	require.True(t, p.GoneBy.IsZero() || h.now.Before(p.GoneBy.Add(30*time.Second)), "it ends by itself, or never")
 	require.False(t, slices.ContainsFunc(h.in.Memory.Victims, func(c Chosen) bool {
 		return c.UID == v.UID && c.Outcome == Evicted && h.now.Sub(c.Time) < 30*time.Second
 	}), "it was evicted")
@@ -215,6 +237,9 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 		if o.UID == v.UID {
 			o.scopes = h.naming(v.UID)
 		}
+	}
+	for _, scope := range h.naming(v.UID) {
+		delete(h.endless, scope)
 	}
 	if !dryRun {
 		h.judgeBudgets(p)
@@ -248,7 +273,6 @@ func (h *history) judgeBudgets(p pods.Pod) {
 // misses: what is ending, or was granted in this round, is not all that a
 // verdict misses.
 func (h *history) misses(v plugins.Verdict, but string) bool {
-	const late = 30 * time.Second
 	sum, one := 0.0, false
 	add := func(uid string) {
 		for _, c := range v.Candidates {
@@ -258,7 +282,7 @@ func (h *history) misses(v plugins.Verdict, but string) bool {
 		}
 	}
 	for _, p := range h.in.Cluster.Pods.Pods {
-		if p.UID != but && !p.GoneBy.IsZero() && h.now.Before(p.GoneBy.Add(late)) {
+		if p.UID != but && h.ends(p) && !h.outlasted(v) {
 			add(p.UID)
 		}
 	}
@@ -271,6 +295,20 @@ func (h *history) misses(v plugins.Verdict, but string) bool {
 	return !one
 }
 
+// ends: a pod is being deleted, and has been for no longer than any may take.
+func (h *history) ends(p pods.Pod) bool {
+	const grace, late = 30 * time.Second, 30 * time.Second
+	seen, known := h.ending[p.UID]
+	return known && !p.GoneBy.IsZero() && h.now.Before(p.GoneBy.Add(late)) && h.now.Before(seen.Add(grace+late))
+}
+
+// outlasted: for a minute some pod or other has been ending that a verdict names,
+// and none was chosen for it.
+func (h *history) outlasted(v plugins.Verdict) bool {
+	since, known := h.endless[scopeOf(v)]
+	return known && h.now.Sub(since) >= time.Minute
+}
+
 // settles: one that went for a verdict was evicted, or has gone, just now.
 func (h *history) settles(v plugins.Verdict, but string) bool {
 	const settle = 30 * time.Second
@@ -281,7 +319,11 @@ func (h *history) settles(v plugins.Verdict, but string) bool {
 		accepted := h.now.Before(p.ours.Add(settle)) && slices.ContainsFunc(h.memory.Victims, func(c Chosen) bool {
 			return c.UID == p.UID && c.Outcome == Evicted // it is known
 		})
-		return accepted || !p.gone.IsZero() && h.now.Before(p.gone.Add(settle))
+		ended := p.gone
+		if !p.failed.IsZero() {
+			ended = p.failed
+		}
+		return accepted || !ended.IsZero() && h.now.Before(ended.Add(settle))
 	})
 }
 
@@ -299,10 +341,10 @@ func (h *history) naming(uid string) []string {
 // calls: a verdict asks for somebody to go.
 func (h *history) calls(v plugins.Verdict) bool {
 	own := map[plugins.Resource]string{plugins.Memory: "MemoryPressure", plugins.Disk: "DiskPressure"}
-	words := map[plugins.Resource]string{plugins.Memory: "memory", plugins.Disk: "storage"}
+	words := map[plugins.Resource]string{plugins.Memory: "memory", plugins.Disk: "ephemeral-storage"}
 	for uid, at := range h.kubelets {
 		i := slices.IndexFunc(h.pods, func(p *living) bool { return p.UID == uid })
-		if m := h.pods[i].StatusMessage; h.now.Before(at.Add(time.Minute)) && (m == "" || strings.Contains(m, words[v.Resource])) {
+		if h.now.Before(at.Add(time.Minute)) && strings.Contains(h.pods[i].StatusMessage, "resource: "+words[v.Resource]) {
 			return false
 		}
 	}

@@ -42,7 +42,8 @@ func (r *sitting) hold(list []Considered) (Code, string) {
 	return r.rate(r.memory)
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
+// clock is a time for people, with its date: some are set by others, and far away.
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
 func (in Input) holdByLevel() (Code, string) {
 	switch {

@@ -43,16 +43,16 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 		"the pods were never listed": {CodeStale, func(in *Input) { in.Cluster.Pods.Synced = false }, nothing, "not listed yet"},
 		"the API server is away": {CodeStale, func(in *Input) {
 			in.Cluster.Pods.StaleSince, in.Cluster.Pods.StaleBecause = at(-2), "refused"
-		}, nothing, "not heard since 11:59:58 UTC: refused"},
+		}, nothing, "not heard since 2026-03-01 11:59:58 UTC: refused"},
 		"the Node is not known":      {CodeStale, func(in *Input) { in.Cluster.Node.Unknown = "timeout" }, nothing, "timeout"},
-		"the measurements are old":   {CodeStale, func(in *Input) { in.Levels.Time = at(0).Add(-15*time.Second - 1) }, func(in *Input) { in.Levels.Time = at(-15) }, "nothing was measured since 11:59:44"},
+		"the measurements are old":   {CodeStale, func(in *Input) { in.Levels.Time = at(0).Add(-15*time.Second - 1) }, func(in *Input) { in.Levels.Time = at(-15) }, "nothing was measured since 2026-03-01 11:59:44"},
 		"rounds are long, all older": {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-181) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-180) }, "measured"},
 		"rounds are short, all old":  {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-16) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-15) }, "measured"},
 		"the kubelet relieves":       {CodeKubelet, kubelet("PIDPressure", "MemoryPressure"), kubelet("PIDPressure", "DiskPressure"), "MemoryPressure"},
 		"the taint is not there":     {CodeTaint, func(in *Input) { in.Cluster.Marked = "conflict" }, func(in *Input) { in.Cluster.Marked, in.Config.DryRun = "conflict", true }, "conflict"},
 		"our last one is ending": {
 			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b", GraceSeconds: 20}, Time: at(-49), Outcome: Evicted}),
-			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is ending until 12:00:01 UTC: its load counts as released",
+			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is ending until 2026-03-01 12:00:01 UTC: its load counts as released",
 		},
 		"our last one got longer": {CodeInFlight, func(in *Input) {
 			in.Cluster.Pods.Pods[1].GoneBy = at(-29)
@@ -66,14 +66,14 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: Unanswered}), "nobody knows yet whether /web-b",
 		},
 		"it was granted in a dry run":  {CodeInFlight, dry("memory-stall/node"), dry("memory-stall/numa1"), "dry run"},
-		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is ending until 12:00:01 UTC"},
+		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is ending until 2026-03-01 12:00:01 UTC"},
 		"somebody small is not enough": {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].GoneBy = at(9) }, "ending"},
-		"one has just gone":            {CodeSettle, quiet(at(0).Add(1)), quiet(at(0)), "12:00:00 UTC"},
+		"one has just gone":            {CodeSettle, quiet(at(0).Add(1)), quiet(at(0)), "2026-03-01 12:00:00 UTC"},
 		"the kubelet evicted one": {CodeKubelet, func(in *Input) {
-			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "Evicted"
+			pressedOut("memory")(&in.Cluster.Pods.Pods[1])
 		}, func(in *Input) {
 			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "OOMKilled"
-		}, "evicted a pod at 12:00:00 UTC: its relief is seen first, until 12:01:00 UTC"},
+		}, "evicted a pod at 2026-03-01 12:00:00 UTC: its relief is seen first, until 2026-03-01 12:01:00 UTC"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			made := func() Input {
@@ -152,19 +152,19 @@ func TestAPodThatEndsHoldsOnlyWhomItsReliefHelps(t *testing.T) {
 }
 
 func TestWhileSomebodyEndsAndThenForTheSettleTimeNobodyIsChosen(t *testing.T) {
-	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.GoneBy = at(60) })}, pressing(named("drained", 50), named("a", 30)))
+	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.GoneBy = at(30) })}, pressing(named("drained", 50), named("a", 30)))
 	a := api{}
 	var m Memory
 	var d Decision
-	for second := 0; second < 70; second += 5 {
+	for second := 0; second < 60; second += 5 {
 		d, m = play(in, &a)
 		require.Equal(t, CodeInFlight, d.Code)
 		in = then(in, 5, restarted(t, m))
 	}
-	require.Equal(t, at(70), in.Time)
+	require.Equal(t, at(60), in.Time)
 	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[:1]
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
-	for second := 65; second < 65+25; second += 5 {
+	for second := 55; second < 55+25; second += 5 {
 		d, m = play(in, &a)
 		require.Equal(t, CodeSettle, d.Code)
 		in = then(in, 5, m)
@@ -188,10 +188,10 @@ func TestAPodThatNeverEndsHoldsForItsGraceAndAHalfMinute(t *testing.T) {
 }
 
 func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
-	evicted := func(p *pods.Pod) { p.Phase, p.StatusReason = "Failed", "Evicted" }
+	evicted := pressedOut("memory")
 	in := round(0, []pods.Pod{pod("a"), pod("k", evicted)}, disk(plugins.None))
 	_, m := play(in, &api{})
-	assert.Equal(t, map[string]time.Time{"": at(0)}, m.Kubelet)
+	assert.Equal(t, map[string]time.Time{"MemoryPressure": at(0)}, m.Kubelet)
 	in = then(in, 60, restarted(t, m))
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
 	a := api{}
@@ -201,7 +201,7 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	in.Cluster.Pods.Pods = []pods.Pod{pod("b"), pod("k2", evicted), pod("k", evicted)}
 	_, m = play(in, &a)
 	assert.Equal(t, []string{"k", "k2"}, m.Failed)
-	assert.Equal(t, map[string]time.Time{"": in.Time}, m.Kubelet)
+	assert.Equal(t, map[string]time.Time{"MemoryPressure": in.Time}, m.Kubelet)
 	in.Cluster.Pods.Pods = []pods.Pod{pod("b")}
 	_, m = play(then(in, 1, m), &a)
 	assert.Empty(t, m.Failed, "one that is listed no more is forgotten")

@@ -31,11 +31,12 @@ type Config struct {
 	ReportFirst   time.Duration `yaml:"reportFirst" why:"How long a rule that is new or was changed only reports, or as long as it takes to be met where that is longer: a typo that parses must not arm a fleet."`
 	MaxAge        time.Duration `yaml:"maxAge" why:"How old what was measured may be for anybody to be evicted by it: an agent that was frozen wakes up with what it saw last. Three rounds where these are longer."`
 	ReliefWait    time.Duration `yaml:"reliefWait" why:"How long nobody is evicted for a pressure for which data movers have just been slowed down; not where a plugin forces it, nor where memory is below its floor. 0s: not at all."`
-	Late          time.Duration `yaml:"late" why:"How long after the end of its grace period a pod that is still there counts as released; then others may go in its place."`
-	KubeletTurn   time.Duration `yaml:"kubeletTurn" why:"How long after an eviction by the kubelet nobody is chosen for that resource: its relief is seen first."`
+	Late          time.Duration `yaml:"late" why:"How long after the end of its grace period, of which maxGrace counts at most, a pod that is still there counts as released; then others may go in its place."`
+	UrgentWait    time.Duration `yaml:"urgentWait" why:"How long a pod that is ending counts as released where memory is below its floor, whatever its grace period: what it has not given back by then others must."`
+	KubeletTurn   time.Duration `yaml:"kubeletTurn" why:"How long after an eviction by the kubelet because the node was short of a resource nobody is chosen for that resource: its relief is seen first. Evictions for a limit of the pod's own do not count."`
 	Taints        Flapping      `yaml:"taints" why:"How a taint that comes and goes is calmed."`
 	MinRelief     float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if its going gives back this share of the resource, or all that is missing; evicting small pods helps nobody."`
-	Protect       pods.Rules    `yaml:"protect" why:"Who is never evicted, beside static, mirror, DaemonSet and mover pods, those without a controller and those that can run on this node only."`
+	Protect       pods.Rules    `yaml:"protect" why:"Who is never evicted, beside static, DaemonSet and mover pods, those without a controller and those that can run on this node only."`
 	// OptOutHard are the namespaces whose opt-out holds at hard too.
 	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Where plimsoll.dev/skip-eviction holds at hard too; elsewhere only at soft, else anybody could make himself untouchable."`
 }
@@ -51,7 +52,7 @@ func DefaultConfig() Config {
 	return Config{
 		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
 		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportFirst: 10 * time.Minute, MaxAge: 15 * time.Second,
-		ReliefWait: 10 * time.Second, Late: 30 * time.Second, KubeletTurn: time.Minute, Taints: Flapping{Minimum: 5 * time.Minute, Maximum: time.Hour},
+		ReliefWait: 10 * time.Second, Late: 30 * time.Second, UrgentWait: 5 * time.Second, KubeletTurn: time.Minute, Taints: Flapping{Minimum: 5 * time.Minute, Maximum: time.Hour},
 		MaxGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(),
 	}
 }

@@ -29,9 +29,29 @@ func (m Memory) look(in Input) Memory {
 		level, judged := levels[scope] // what is not, belongs to the other part of the round
 		return in.Config.DryRun && level < plugins.Hard || !in.Config.DryRun && judged
 	})
+	maps.DeleteFunc(m.Covered, func(_ string, since time.Time) bool { return in.Time.Sub(since) >= coverKept })
 	if in.known() {
-		m = m.lookAtVictims(in).lookAtFailed(in)
+		m = m.lookAtEnding(in).lookAtVictims(in).lookAtFailed(in)
 	}
+	return m
+}
+
+// coverKept bounds what is remembered of verdicts that are judged no more.
+const coverKept = time.Hour
+
+// lookAtEnding sees which pods are being deleted.
+func (m Memory) lookAtEnding(in Input) Memory {
+	ending := map[string]time.Time{}
+	for _, p := range in.Cluster.Pods.Pods {
+		if p.GoneBy.IsZero() {
+			continue
+		}
+		ending[p.UID] = in.Time
+		if since, seen := m.Ending[p.UID]; seen {
+			ending[p.UID] = since
+		}
+	}
+	m.Ending = ending
 	return m
 }
 
@@ -45,8 +65,10 @@ func (m Memory) bound(in Input) Memory {
 	for scope, until := range m.Settle {
 		m.Settle[scope] = earlier(until, in.Time.Add(in.Config.Settle))
 	}
-	for condition, at := range m.Kubelet {
-		m.Kubelet[condition] = earlier(at, in.Time)
+	for _, seen := range []map[string]time.Time{m.Kubelet, m.Ending, m.Covered} {
+		for of, at := range seen {
+			seen[of] = earlier(at, in.Time)
+		}
 	}
 	m.Quiet = earlier(m.Quiet, in.Time.Add(in.Config.Settle))
 	m.Brake.Until = earlier(m.Brake.Until, in.Time.Add(maxWait))
@@ -65,10 +87,10 @@ func (m Memory) lookAtVictims(in Input) Memory {
 		case l.DryRun: // of an agent that was killed while it asked
 			continue
 		case !l.GoneAt.IsZero():
-		case !there:
+		case !there || p.Phase == "Succeeded" || p.Phase == "Failed": // or a finalizer keeps what is left of it
 			l.GoneAt = in.Time
 			m.settle(&l, in.Time.Add(in.Config.Settle))
-		case !p.GoneBy.IsZero() && l.Outcome != Evicted: // the answer was lost
+		case !p.GoneBy.Equal(l.GoneBy) && l.Outcome != Evicted: // the answer was lost
 			l.Outcome = Evicted
 			m.settle(&l, in.Time.Add(in.Config.Settle))
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Asked)) >= unclear:
@@ -82,17 +104,19 @@ func (m Memory) lookAtVictims(in Input) Memory {
 	return m
 }
 
-// lookAtFailed sees whom the kubelet evicted: such a pod is not ending, it
-// fails and stays listed. It was the kubelet's turn, and is for a while.
+// lookAtFailed sees whom the kubelet evicted for want of something: such a pod
+// is not ending, it fails and stays listed. It was the kubelet's turn, and is
+// for a while.
 func (m Memory) lookAtFailed(in Input) Memory {
 	var failed []string
 	for _, p := range in.Cluster.Pods.Pods {
-		if p.StatusReason != "Evicted" {
+		condition := evictedFor(p)
+		if condition == "" {
 			continue
 		}
 		failed = append(failed, p.UID)
 		if !slices.Contains(m.Failed, p.UID) {
-			m.Kubelet[evictedFor(p)] = in.Time
+			m.Kubelet[condition] = in.Time
 		}
 	}
 	slices.Sort(failed)
@@ -101,16 +125,22 @@ func (m Memory) lookAtFailed(in Input) Memory {
 }
 
 // evictedFor is the condition that the kubelet reports for what it evicted a
-// pod for; empty where it does not tell. Its words are those of
-// kubernetes/pkg/kubelet/eviction/helpers.go.
+// pod for; empty of one that it did not evict because the node was short of
+// something. The words, and those of evictions for a limit of the pod's own, are
+// in kubernetes/pkg/kubelet/eviction/helpers.go. After the resource its message
+// names what an owner has named: only its beginning is read.
 func evictedFor(p pods.Pod) string {
-	for sign, condition := range map[string]corev1.NodeConditionType{
-		"resource: memory": corev1.NodeMemoryPressure, "resource: ephemeral-storage": corev1.NodeDiskPressure,
-		"resource: inodes": corev1.NodeDiskPressure, "resource: pids": corev1.NodePIDPressure,
-	} {
-		if strings.Contains(p.StatusMessage, sign) {
-			return string(condition)
-		}
+	of, low := strings.CutPrefix(p.StatusMessage, "The node was low on resource: ")
+	if p.StatusReason != "Evicted" || !low {
+		return ""
+	}
+	switch resource, _, _ := strings.Cut(of, "."); resource {
+	case "memory":
+		return string(corev1.NodeMemoryPressure)
+	case "ephemeral-storage", "inodes":
+		return string(corev1.NodeDiskPressure)
+	case "pids":
+		return string(corev1.NodePIDPressure)
 	}
 	return ""
 }
@@ -123,7 +153,7 @@ func (in Input) kubelets(m Memory, of plugins.Resource) string {
 			return "the kubelet reports " + c + " and evicts by itself"
 		}
 	}
-	last := m.Kubelet[""]
+	var last time.Time
 	for condition, at := range m.Kubelet {
 		if condition == own || !known {
 			last = later(last, at)

@@ -24,6 +24,10 @@ type Memory struct {
 	// a verdict, by its plugin and scope.
 	Quiet  time.Time            `json:"quiet,omitzero"`
 	Settle map[string]time.Time `json:"settle,omitempty"`
+	// Ending is since when pods that are being deleted were seen to be, by UID,
+	// and Covered since when what is ending has been all that a verdict misses.
+	Ending  map[string]time.Time `json:"ending,omitempty"`
+	Covered map[string]time.Time `json:"covered,omitempty"`
 	// Pretended are the pods that a dry run counts as evicted, by the verdict
 	// that they went for, while it lasts.
 	Pretended map[string]Chosen `json:"pretended,omitempty"`
@@ -31,12 +35,13 @@ type Memory struct {
 	Waiting map[string]Waiting `json:"waiting,omitempty"`
 	// Brake is until when the controller is asked for nobody, and why.
 	Brake Waiting `json:"brake,omitzero"`
-	// Failed are the UIDs of pods that the kubelet evicted; they stay listed.
+	// Failed are the UIDs of pods that the kubelet evicted because the node was
+	// short of something; they stay listed.
 	Failed []string `json:"failed,omitempty"`
 	// Forced are the pods that plugins want gone whatever the levels, by plugin.
 	Forced []Forced `json:"forced,omitempty"`
 	// Kubelet is when it was last seen to evict, by the condition that it
-	// reports then; empty for one that is not known.
+	// reports then.
 	Kubelet map[string]time.Time `json:"kubelet,omitempty"`
 	Budgets Budgets              `json:"budgets,omitzero"`
 	Rules   map[string]Rule      `json:"rules,omitempty"`
@@ -62,6 +67,9 @@ type Chosen struct {
 	// Outcome is empty until the API server has answered.
 	Outcome Outcome `json:"outcome,omitempty"`
 	DryRun  bool    `json:"dryRun,omitempty"`
+	// GoneBy is when its grace period was to end, of one that was being deleted
+	// when it was chosen.
+	GoneBy time.Time `json:"goneBy,omitzero"`
 	// GoneAt is when it was seen to be gone.
 	GoneAt time.Time `json:"goneAt,omitzero"`
 }
@@ -94,6 +102,7 @@ func Unknown(now time.Time, c Config) Memory { return Memory{Quiet: now.Add(c.Se
 func (m Memory) clone() Memory {
 	m.Marks, m.Settle, m.Waiting = cloned(m.Marks), cloned(m.Settle), cloned(m.Waiting)
 	m.Pretended, m.Kubelet = cloned(m.Pretended), cloned(m.Kubelet)
+	m.Ending, m.Covered = cloned(m.Ending), cloned(m.Covered)
 	m.Victims = slices.Clone(m.Victims)
 	if m.Last != nil { // of version 1
 		m.Victims, m.Last = append(m.Victims, *m.Last), nil
@@ -122,10 +131,11 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	m = m.clone()
 	c := &d.Candidates[i]
 	v := d.Victim(i, in.Config.MaxGrace)
-	chosen := Chosen{Victim: v, Owner: ownerOf(c.Pod), Relief: map[string]float64{}, Decision: d.ID, Time: d.Time, DryRun: d.DryRun}
+	chosen := Chosen{Victim: v, Owner: ownerOf(c.Pod), Relief: map[string]float64{}, Decision: d.ID, Time: d.Time, DryRun: d.DryRun, GoneBy: c.Pod.GoneBy}
 	for _, o := range in.Levels.Verdicts {
 		if relief, named := reliefBy(o, c); named {
 			chosen.Relief[scopeOf(o)] = relief
+			delete(m.Covered, scopeOf(o))
 		}
 	}
 	pending := m.Pending(d.Time) == v.UID

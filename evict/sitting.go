@@ -12,8 +12,10 @@ import (
 type sitting struct {
 	Input
 	memory Memory
-	// credited is who is ending and counts, by scopeOf a verdict.
+	// credited is who is ending and counts, by scopeOf a verdict; covered are
+	// those of which it is all that is missing, counted or not.
 	credited map[string][]Credit
+	covered  map[string]bool
 	muted    map[string]mute
 }
 
@@ -27,13 +29,17 @@ type mute struct {
 
 // sit looks at each verdict. m is up to date.
 func sit(in Input, m Memory, list []Considered) *sitting {
-	r := &sitting{Input: in, memory: m, credited: map[string][]Credit{}, muted: map[string]mute{}}
+	r := &sitting{Input: in, memory: m, credited: map[string][]Credit{}, covered: map[string]bool{}, muted: map[string]mute{}}
 	for _, v := range in.Levels.Verdicts {
 		if !calls(v) {
 			continue
 		}
 		if in.known() {
-			r.credited[scopeOf(v)] = in.credits(m, v, list)
+			credits := in.credits(m, v, list)
+			r.covered[scopeOf(v)] = v.Pressing > plugins.None && in.covers(v, credits)
+			if !in.outlasted(m, v) {
+				r.credited[scopeOf(v)] = credits
+			}
 		}
 		r.muted[scopeOf(v)] = r.mute(v)
 	}
@@ -81,7 +87,7 @@ func (r *sitting) waits(v plugins.Verdict) mute {
 			pretended.Namespace, pretended.Name, clock(pretended.Time))}
 	case r.covers(v, credits):
 		return mute{code: CodeInFlight, why: sayCredits(v, credits)}
-	case r.Time.Before(settled):
+	case !v.Urgent && r.Time.Before(settled):
 		return mute{code: CodeSettle, why: "a pod has gone: the node settles until " + clock(settled)}
 	}
 	return mute{}
@@ -113,6 +119,11 @@ func (r *sitting) settling(list []Considered) Memory {
 	for _, v := range r.Levels.Verdicts {
 		if v.Level > plugins.None && r.covers(v, r.credited[scopeOf(v)]) {
 			m.Settle[scopeOf(v)] = r.Time.Add(r.Config.Settle)
+		}
+		if _, since := m.Covered[scopeOf(v)]; !r.covered[scopeOf(v)] {
+			delete(m.Covered, scopeOf(v))
+		} else if !since {
+			m.Covered[scopeOf(v)] = r.Time
 		}
 	}
 	if r.unconfirmed(list) != "" {

@@ -25,7 +25,7 @@ func (r *sitting) spare(c *Considered) (Code, string) {
 	}
 	w, waiting := r.memory.Waiting[c.Pod.UID]
 	ours := slices.IndexFunc(r.memory.Victims, func(l Chosen) bool {
-		_, ending := r.victimEnds(&l)
+		_, ending := r.victimEnds(r.memory, &l)
 		return l.UID == c.Pod.UID && ending
 	})
 	switch {
@@ -36,7 +36,7 @@ func (r *sitting) spare(c *Considered) (Code, string) {
 	case c.Pod.OptedOut && (r.softly(c) || slices.Contains(r.Config.OptOutHard, c.Pod.Namespace)):
 		return CodeOptedOut, "plimsoll.dev/skip-eviction is true"
 	}
-	if key := r.tolerated(c.Pod); key != "" {
+	if key := r.tolerated(c.Pod); key != "" && r.softly(c) {
 		return CodeTolerates, "it tolerates the taint " + key + " and would come back here"
 	}
 	if code, why := r.spareByVerdicts(c); code != "" {
@@ -57,18 +57,18 @@ func (r *sitting) softly(c *Considered) bool {
 }
 
 // tolerated is the key of a taint that is there, or will be, and does not keep
-// the pod away.
+// the pod away. Its owner writes that, as the opt-out, and it counts as much.
 func (in Input) tolerated(p *pods.Pod) string {
 	for _, v := range in.Levels.Verdicts {
 		key := Prefix + v.Condition
-		if v.Level == plugins.Hard && v.Condition != "" && p.Tolerates(corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}) {
+		if v.Level > plugins.None && v.Condition != "" && p.Tolerates(corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}) {
 			return key
 		}
 	}
 	return ""
 }
 
-func (in Input) spareByPod(c *Considered) (Code, string) {
+func (r *sitting) spareByPod(c *Considered) (Code, string) {
 	switch {
 	case c.PodUID == "":
 		return CodeNotAPod, "not a pod"
@@ -78,12 +78,14 @@ func (in Input) spareByPod(c *Considered) (Code, string) {
 		return protection(c.Pod)
 	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
 		return CodeFinished, "it has ended: " + c.Pod.Phase
-	case !c.Pod.GoneBy.IsZero() && in.late(c.Pod.GoneBy):
-		return CodeLate, fmt.Sprintf("it should have ended by %s: its load counts as released no more", clock(c.Pod.GoneBy))
-	case !c.Pod.GoneBy.IsZero():
+	case c.Pod.GoneBy.IsZero():
+		return "", ""
+	case r.Time.Before(r.endsBy(r.memory, c.Pod)):
 		return CodeInFlight, "it is ending until " + clock(c.Pod.GoneBy)
+	case r.late(c.Pod.GoneBy):
+		return CodeLate, fmt.Sprintf("it should have ended by %s: its load counts as released no more", clock(c.Pod.GoneBy))
 	}
-	return "", ""
+	return "", "" // its owner gave it longer than it may have: its eviction shortens that
 }
 
 func protection(p *pods.Pod) (Code, string) {

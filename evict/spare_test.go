@@ -169,5 +169,5 @@ func TestTheSpareReasonsNameTheirFacts(t *testing.T) {
 	d, _ := Decide(in)
 	require.Len(t, d.Candidates, 2)
 	assert.Equal(t, "it has ended: Failed", d.Candidates[0].Because)
-	assert.Equal(t, "it is ending until 12:00:10 UTC", d.Candidates[1].Because)
+	assert.Equal(t, "it is ending until 2026-03-01 12:00:10 UTC", d.Candidates[1].Because)
 }

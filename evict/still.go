@@ -15,7 +15,7 @@ func Still(in Input, d *Decision, i int) bool {
 	}
 	chosen := d.Candidates[i]
 	p, there := byUID(in.Cluster.Pods, chosen.Pod.UID)
-	if !there || !p.GoneBy.IsZero() || len(p.Protections) > 0 {
+	if !there || !p.GoneBy.Equal(chosen.Pod.GoneBy) || len(p.Protections) > 0 {
 		return false
 	}
 	r := sit(in, in.Memory.look(in), in.rank(in.Memory))

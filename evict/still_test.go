@@ -78,16 +78,19 @@ func TestARoundWhoseChoiceDoesNotHoldEndsWithThatReason(t *testing.T) {
 	assert.False(t, some)
 }
 
-func TestAPodThatToleratesOurTaintIsSpared(t *testing.T) {
-	in := stillInput()
-	in.Cluster.Pods.Pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	in.Cluster.Pods.Pods[1].Tolerations = []corev1.Toleration{{Key: "plimsoll.dev/DiskContention", Operator: corev1.TolerationOpExists}}
-	d, _ := Decide(in)
-	codes := map[string]Code{}
-	for _, c := range d.Candidates {
-		codes[c.Pod.UID] = c.Code
+func TestAPodThatToleratesOurTaintIsSparedAtSoftAlone(t *testing.T) {
+	for level, want := range map[plugins.Level]map[string]Code{
+		plugins.Soft: {"one": CodeTolerates, "two": CodeNext},
+		plugins.Hard: {"one": CodeNext, "two": CodeNext},
+	} {
+		in := stillInput()
+		v := &in.Levels.Verdicts[0]
+		v.Level, v.Pressing, v.Named = level, level, true
+		in.Cluster.Pods.Pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		in.Cluster.Pods.Pods[1].Tolerations = []corev1.Toleration{{Key: "plimsoll.dev/DiskContention", Operator: corev1.TolerationOpExists}}
+		d, _ := Decide(in)
+		assert.Equal(t, want, codes(d), level)
 	}
-	assert.Equal(t, map[string]Code{"one": CodeTolerates, "two": CodeNext}, codes)
 }
 
 func TestAPodThatNobodyAnswersForKeepsNoOtherFromGoing(t *testing.T) {

@@ -37,8 +37,9 @@ type living struct {
 	pods.Pod
 	relief, traffic  float64
 	blocked, refused bool
-	// ours is when we evicted it, ends when it goes, gone when it went.
-	ours, ends, gone time.Time
+	// ours is when we evicted it, ends when it goes, failed when the kubelet ended
+	// it, gone when it went.
+	ours, ends, failed, gone time.Time
 	// scopes that named it when it was asked for.
 	scopes []string
 }
@@ -114,8 +115,8 @@ func (w *world) pass(seconds int) {
 		case w.chance(0.02): // deleted by force
 			p.gone = w.now
 		case w.chance(0.005):
-			p.Phase, p.StatusReason = "Failed", "Evicted"
-			p.StatusMessage = w.pick("", "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
+			p.Phase, p.StatusReason, p.failed = "Failed", "Evicted", w.now
+			p.StatusMessage = w.pick(`Usage of EmptyDir volume "a" exceeds the limit "1Mi". `, "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
 		case w.chance(0.02):
 			p.blocked, p.OptedOut = !p.blocked, !p.OptedOut
 		case w.chance(0.02):

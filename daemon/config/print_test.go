@@ -119,7 +119,7 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Triggers = Triggers{Enabled: flip(), Stall: between(time.Millisecond, minTrigger), Window: between(minTrigger, maxTrigger)}
 	a.Eviction.Round = between(max(a.Tick, minRound), time.Hour)
 	a.Eviction.Settle, a.Eviction.Transition = between(0, time.Hour), between(0, time.Hour)
-	a.Eviction.ReliefWait = between(0, maxReliefWait)
+	a.Eviction.ReliefWait, a.Eviction.UrgentWait = between(0, maxReliefWait), between(0, maxReliefWait)
 	a.Eviction.ViaFallbackAfter = between(evict.DefaultEvictTimeout, maxDuration)
 	a.Eviction.Via = evict.ViaDirect
 	a.VGDP = VGDP{Enabled: flip(), DryRun: flip(), Concurrency: 1 + r.Intn(maxLoads)}

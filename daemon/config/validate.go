@@ -89,6 +89,7 @@ func (a Agent) validatePeriods(p *problems) {
 	within(p, "eviction.settle", a.Eviction.Settle, 0, maxDuration)
 	within(p, "eviction.transition", a.Eviction.Transition, 0, maxDuration)
 	within(p, "eviction.reliefWait", a.Eviction.ReliefWait, 0, maxReliefWait)
+	within(p, "eviction.urgentWait", a.Eviction.UrgentWait, 0, maxReliefWait)
 	within(p, "eviction.maxGrace", a.Eviction.MaxGrace, time.Second, maxDuration)
 	a.validateEviction(p)
 	within(p, "filesystems.every", a.Filesystems.Every, time.Second, maxDuration)

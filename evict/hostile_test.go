@@ -1,0 +1,223 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// month is the grace period that an owner gives a pod which is to stay.
+const month = 30 * 24 * 3600
+
+// What an owner may write into its pod changes nothing at hard: the culprit goes,
+// and nobody in its place.
+func TestAtHardAPodsOwnerSavesItByNothing(t *testing.T) {
+	for what, change := range map[string]func(*pods.Pod){
+		"opted out":            optedOut,
+		"tolerates everything": func(p *pods.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
+		"tolerates our taint": func(p *pods.Pod) {
+			p.Tolerations = []corev1.Toleration{{Key: Prefix + "MemoryContention", Operator: corev1.TolerationOpExists}}
+		},
+		"asks for a month":      func(p *pods.Pod) { p.GraceSeconds = month },
+		"asks for no time":      func(p *pods.Pod) { p.GraceSeconds = 0 },
+		"asks for less than no": func(p *pods.Pod) { p.GraceSeconds = -5 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("culprit", change), pod("innocent")}, pressing(named("culprit", 40), named("innocent", 20)))
+			a := api{}
+			d, _ := play(in, &a)
+			assert.Equal(t, []string{"culprit"}, a.uids(), d.Reason)
+			assert.LessOrEqual(t, a.asked[0].GraceSeconds, int64(in.Config.MaxGrace/time.Second))
+			assert.Positive(t, a.asked[0].GraceSeconds)
+		})
+	}
+}
+
+// deletedFor is a pod that its owner deleted with a grace period, now.
+func deletedFor(seconds int) func(*pods.Pod) {
+	return func(p *pods.Pod) { p.GoneBy = at(seconds) }
+}
+
+func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.T) {
+	in := round(0, []pods.Pod{pod("stays", deletedFor(month)), pod("innocent")}, pressing(named("stays", 40), named("innocent", 20)))
+	a := api{}
+	var d Decision
+	var m Memory
+	for in.Time.Before(at(60)) { // maxGrace and late
+		d, m = play(in, &a)
+		require.Equal(t, CodeInFlight, d.Code)
+		require.Contains(t, d.Reason, "shop/web-stays is ending until 2026-03-01 12:01:00 UTC")
+		in = then(in, 5, restarted(t, m))
+	}
+	for len(a.asked) == 0 && in.Time.Before(at(200)) {
+		d, m = play(in, &a)
+		in = then(in, 5, restarted(t, m))
+	}
+	require.Equal(t, []string{"stays"}, a.uids(), "it goes itself, its eviction shortens what its owner gave it")
+	assert.LessOrEqual(t, a.asked[0].GraceSeconds, int64(30))
+	assert.Equal(t, at(60+25), d.Time, "and the settle time from when it last counted")
+
+	in.Cluster.Pods.Pods[0].GoneBy = in.Time // as the API server answers
+	for len(a.asked) == 1 && in.Time.Before(at(400)) {
+		d, m = play(in, &a)
+		in = then(in, 5, restarted(t, m))
+	}
+	assert.Equal(t, []string{"stays", "innocent"}, a.uids(), "it does not end at all: then the next one, as after any pod that does not")
+}
+
+func TestAnAgentThatForgotWhenAPodBeganToEndCreditsItOnceMore(t *testing.T) {
+	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
+	_, m := play(in, &api{})
+	require.Equal(t, map[string]time.Time{"stays": at(0)}, m.Ending)
+	in = then(in, 59, seasoned())
+	d, m := play(in, &api{})
+	assert.Equal(t, CodeInFlight, d.Code)
+	in.Time = at(-100) // a clock that was set back
+	_, m = play(then(in, 0, m), &api{})
+	assert.Equal(t, map[string]time.Time{"stays": at(-100)}, m.Ending)
+	in.Cluster.Pods.Pods = nil
+	_, m = play(then(in, 0, m), &api{})
+	assert.Empty(t, m.Ending, "one that is gone is forgotten")
+}
+
+// A request that stands in the Lease is answered a round later.
+func TestAPodThatIsEndingAlreadyIsAskedForUntilThereIsAnAnswer(t *testing.T) {
+	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
+	in.Memory.Ending = map[string]time.Time{"stays": at(-100)}
+	a := api{answer: always(Unanswered)}
+	d, m := play(in, &a)
+	require.Equal(t, CodeUnanswered, d.Code, d.Reason)
+	d, m = play(then(in, 5, restarted(t, m)), &a)
+	assert.Equal(t, CodeUnanswered, d.Code, "that it is ending is no answer")
+	in = then(in, 10, m)
+	in.Cluster.Pods.Pods[0].GoneBy = at(5)
+	d, m = play(in, &a)
+	assert.Equal(t, CodeInFlight, d.Code, "that it ends sooner is one")
+	assert.Equal(t, Evicted, m.last().Outcome)
+}
+
+// Each of them ends in its time, and there is always one.
+func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *testing.T) {
+	in := round(0, []pods.Pod{pod("innocent")}, pressing(named("innocent", 20)))
+	var first time.Time
+	a := api{}
+	for i := 0; i < 100 && len(a.asked) == 0; i++ {
+		decoy := string(rune('A' + i))
+		in.Cluster.Pods.Pods = []pods.Pod{pod(decoy, deletedFor(5*i+20)), pod("culprit"), pod("innocent")}
+		in.Levels.Verdicts = []plugins.Verdict{pressing(named(decoy, 40), named("culprit", 60), named("innocent", 20))}
+		d, m := play(in, &a)
+		first = d.Time
+		in = then(in, 5, restarted(t, m))
+	}
+	require.Equal(t, []string{"culprit"}, a.uids())
+	assert.Equal(t, at(60+25), first, "maxGrace and late, and the settle time")
+	assert.Empty(t, in.Memory.Covered, "from here the bound starts anew")
+}
+
+func TestWhatIsEndingCountsAnewOnceThePressureWasGone(t *testing.T) {
+	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
+	in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-50)}
+	in.Levels.Verdicts[0].Pressing = plugins.None
+	_, m := play(in, &api{})
+	assert.Empty(t, m.Covered)
+	in.Levels.Verdicts[0].Pressing = plugins.Hard
+	d, m := play(then(in, 20, m), &api{})
+	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(20)}, m.Covered)
+	in.Levels.Verdicts = nil
+	_, m = play(then(in, 3700, m), &api{})
+	assert.Empty(t, m.Covered, "a plugin that is asked no more is forgotten")
+}
+
+func TestMemoryBelowItsFloorWaitsForNobodysGrace(t *testing.T) {
+	urgent := func(list ...plugins.Candidate) plugins.Verdict {
+		v := pressing(list...)
+		v.Urgent = true
+		return v
+	}
+	a := api{}
+	in := round(0, []pods.Pod{pod("drained", deletedFor(25)), pod("a"), pod("b")}, urgent(named("drained", 40), named("a", 30), named("b", 20)))
+	when := map[string]time.Time{}
+	for in.Time.Before(at(20)) {
+		d, m := play(in, &a)
+		if g, some := d.Going(); some {
+			when[g.Pod.UID] = d.Time
+			p := &in.Cluster.Pods.Pods[1]
+			if g.Pod.UID == "b" {
+				p = &in.Cluster.Pods.Pods[2]
+			}
+			p.GoneBy = in.Time.Add(20 * time.Second) // it holds what it has to the end
+		} else if in.Time.Before(at(5)) {
+			require.Equal(t, CodeInFlight, d.Code)
+			require.Contains(t, d.Reason, "2026-03-01 12:00:05 UTC")
+		}
+		in = then(in, 1, restarted(t, m))
+	}
+	assert.Equal(t, map[string]time.Time{"a": at(5), "b": at(11)}, when, "each has urgentWait to give back what it holds, from when it is seen to end")
+	assert.Equal(t, 5*time.Second, DefaultConfig().UrgentWait)
+
+	calm := then(in, 0, in.Memory)
+	calm.Levels.Verdicts = []plugins.Verdict{pressing(named("c", 30))}
+	calm.Cluster.Pods.Pods = append(calm.Cluster.Pods.Pods, pod("c"))
+	d, _ := play(calm, &a)
+	assert.Contains(t, []Code{CodeSettle, CodeInFlight}, d.Code, "above its floor all wait as ever")
+}
+
+// A finalizer keeps what is left of a pod listed for as long as its owner likes.
+func TestAVictimThatHasEndedIsGoneThoughAFinalizerKeepsIt(t *testing.T) {
+	a := api{}
+	in := three(0)
+	_, m := play(in, &a)
+	in = then(in, 5, m)
+	in.Cluster.Pods.Pods[0].GoneBy, in.Cluster.Pods.Pods[0].Phase = at(20), "Failed"
+	in.Levels.Verdicts = []plugins.Verdict{pressing(named("b", 25), named("c", 20))}
+	d, m := play(in, &a)
+	assert.Equal(t, CodeSettle, d.Code)
+	assert.Equal(t, at(5), m.last().GoneAt)
+	play(then(in, 30, m), &a)
+	assert.Equal(t, []string{"a", "b"}, a.uids(), "30 s after it ended, not after its object has gone")
+}
+
+// What an owner writes that is true, and that a rule of safety or of fairness
+// counts: another pod may go before its own, which docs/security.md says. The
+// other is one that gives back what is missing itself.
+func TestByWhatAnotherPodStillGoesFirst(t *testing.T) {
+	for what, row := range map[string]struct {
+		change func(*Input)
+		code   Code // of the culprit
+	}{
+		"a request, beside one that asks for nothing": {func(in *Input) { in.Cluster.Pods.Pods[1].LowQoS = true }, CodeNotNeeded},
+		"a higher priority":                           {func(in *Input) { in.Cluster.Pods.Pods[0].Priority = 1_000_000_000 }, CodeNotNeeded},
+		"a disruption budget":                         {func(*Input) {}, CodeBudget},
+		"being evicted again and again": {func(in *Input) {
+			in.Memory.Budgets.Owners = map[string]time.Duration{"shop/ReplicaSet/web": in.Uptime}
+			in.Cluster.Pods.Pods[1].Owner.Name = "other"
+		}, CodeRate},
+		"many pods that are small": {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 9 }, CodeTooSmall},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("culprit"), pod("other")}, pressing(named("culprit", 60), named("other", 20)))
+			row.change(&in)
+			a := api{answer: func(v Victim) Answer {
+				if v.UID == "culprit" && row.code == CodeBudget {
+					return Answer{Outcome: Blocked, Text: "a budget"}
+				}
+				return Answer{Outcome: Evicted}
+			}}
+			d, _ := play(in, &a)
+			assert.Equal(t, map[string]Code{"culprit": row.code, "other": CodeEvicted}, codes(d))
+
+			small := round(0, in.Cluster.Pods.Pods, in.Levels.Verdicts...)
+			small.Memory = in.Memory
+			small.Levels.Verdicts[0].Candidates[1].Relief = 9
+			d, _ = play(small, &a)
+			assert.Equal(t, CodeTooSmall, codes(d)["other"], "one that would not end the pressure never goes in its place")
+		})
+	}
+}
