@@ -106,13 +106,10 @@ func (c *choices) claims() claimsOf {
 func obviously(pod *corev1.Pod, claims claimsOf) map[string]bool {
 	is := map[string]bool{}
 	controller := obviousController(pod)
-	if _, mirror := pod.Annotations["kubernetes.io/config.mirror"]; mirror {
-		for _, o := range pod.OwnerReferences {
-			is[Static] = is[Static] || o.APIVersion == "v1" && o.Kind == "Node" && o.Name == pod.Spec.NodeName && o.Controller != nil && *o.Controller
-		}
-	}
+	is[Static] = obviouslyStatic(pod)
 	for key := range pod.Labels {
-		is[Mover] = is[Mover] || slices.Contains([]string{"velero.io/data-upload", "velero.io/data-download", "velero.io/pod-volume-backup", "velero.io/pod-volume-restore"}, key) && (controller == "" || strings.HasPrefix(controller, "velero.io/"))
+		moves := slices.Contains([]string{"velero.io/data-upload", "velero.io/data-download", "velero.io/pod-volume-backup", "velero.io/pod-volume-restore"}, key)
+		is[Mover] = is[Mover] || moves && (controller == "" || strings.HasPrefix(controller, "velero.io/"))
 	}
 	is[Critical] = pod.Spec.Priority != nil && *pod.Spec.Priority >= 2_000_000_000
 	is[Namespace] = pod.Namespace == "kube-system" || pod.Namespace == "velero" || pod.Namespace == "plimsoll-system"
@@ -126,6 +123,14 @@ func obviously(pod *corev1.Pod, claims claimsOf) map[string]bool {
 		is[Unresolved] = is[Unresolved] || !claim.known && !claim.gone
 	}
 	return is
+}
+
+func obviouslyStatic(pod *corev1.Pod) (static bool) {
+	_, mirror := pod.Annotations["kubernetes.io/config.mirror"]
+	for _, o := range pod.OwnerReferences {
+		static = static || mirror && o.APIVersion == "v1" && o.Kind == "Node" && o.Name == pod.Spec.NodeName && o.Controller != nil && *o.Controller
+	}
+	return static
 }
 
 func obviousClaim(pod *corev1.Pod, v corev1.Volume) string {
