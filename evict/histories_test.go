@@ -238,9 +238,6 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 			o.scopes = h.naming(v.UID)
 		}
 	}
-	for _, scope := range h.naming(v.UID) {
-		delete(h.endless, scope)
-	}
 	if !dryRun {
 		h.judgeBudgets(p)
 	}
@@ -371,6 +368,9 @@ func (h *history) judgeAnswer(v Victim, a Answer) {
 	switch a.Outcome {
 	case Evicted:
 		h.granted = append(h.granted, v.UID)
+		for _, scope := range h.naming(v.UID) {
+			delete(h.endless, scope)
+		}
 	case Blocked:
 		h.wait[v.UID] = h.now.Add(10 * time.Second)
 		if a.RetryAfter > 0 {

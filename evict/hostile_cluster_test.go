@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
-	wait "github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
@@ -59,27 +58,35 @@ func newTenancy(t *testing.T, node string) tenancy {
 	return s
 }
 
+// within waits until there is no complaint.
+func (s tenancy) within(what string, check func() error) {
+	s.t.Helper()
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) { assert.NoError(c, check()) }, 2*soon, 20*time.Millisecond, what)
+}
+
 // permitted waits until the tenant may do something: RBAC follows a binding in
 // its own time.
 func (s tenancy) permitted(verb, group, what string) {
 	s.t.Helper()
-	wait.Within(s.t, soon, "the tenant may "+verb+" "+what, func() error {
-		if s.may(verb, group, what, "") {
-			return nil
+	s.within("the tenant may "+verb+" "+what, func() error {
+		allowed, err := s.may(verb, group, what, "")
+		if err == nil && !allowed {
+			err = errors.New("not yet")
 		}
-		return errors.New("not yet")
+		return err
 	})
 }
 
-func (s tenancy) may(verb, group, what, part string) bool {
-	s.t.Helper()
+func (s tenancy) may(verb, group, what, part string) (bool, error) {
 	review, err := s.tenant.AuthorizationV1().SelfSubjectAccessReviews().Create(s.t.Context(), &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: s.namespace, Verb: verb, Group: group, Resource: what, Subresource: part,
 		}},
 	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	return review.Status.Allowed
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
 }
 
 // template is a pod of the tenant's, which stays on a Node that no kubelet
@@ -116,7 +123,7 @@ func (s tenancy) deploy(name string, change func(*corev1.PodTemplateSpec)) error
 // beginning of its name.
 func (s tenancy) seen(name string, ready func(*pods.Pod) bool) (found pods.Pod) {
 	s.t.Helper()
-	wait.Within(s.t, soon, name+" is seen", func() error {
+	s.within(name+" is seen", func() error {
 		for _, p := range s.watcher.List(pods.DefaultRules()).Pods {
 			if p.Namespace == s.namespace && strings.HasPrefix(p.Name, name) && ready(&p) {
 				found = p
@@ -237,14 +244,17 @@ func TestAQuotaKeepsTheSystemsPriorityFromATenant(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, class := range []string{"system-node-critical", "system-cluster-critical"} {
-		wait.Within(t, soon, class+" is refused", func() error {
+		s.within(class+" is refused", func() error {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: s.template("p").Spec}
 			pod.Spec.PriorityClassName = class
 			_, err := s.tenant.CoreV1().Pods(s.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err == nil || !strings.Contains(err.Error(), "exceeded quota: no-system-pods") {
-				return fmt.Errorf("answered %v", err)
+			switch {
+			case err == nil:
+				return errors.New("it is made")
+			case strings.Contains(err.Error(), "exceeded quota: no-system-pods"):
+				return nil
 			}
-			return nil
+			return err
 		})
 	}
 	require.NoError(t, s.deploy("ordinary", func(*corev1.PodTemplateSpec) {}))
@@ -255,7 +265,9 @@ func TestAQuotaKeepsTheSystemsPriorityFromATenant(t *testing.T) {
 func TestATenantSavesItsPodByNothingThatItMayDoToIt(t *testing.T) {
 	s := newTenancy(t, "evict-tenant")
 	for what, not := range map[string]string{"writes the status of its pods": "status", "resizes them": "resize"} {
-		assert.False(t, s.may("patch", "", "pods", not), "by the role edit a tenant %s", what)
+		may, err := s.may("patch", "", "pods", not)
+		require.NoError(t, err)
+		assert.False(t, may, "by the role edit a tenant %s", what)
 	}
 	require.NoError(t, s.deploy("innocent", func(*corev1.PodTemplateSpec) {}))
 	require.NoError(t, s.deploy("erased", func(*corev1.PodTemplateSpec) {}))
@@ -266,7 +278,7 @@ func TestATenantSavesItsPodByNothingThatItMayDoToIt(t *testing.T) {
 	patched, err := theirs.Patch(t.Context(), erased.Name, types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.Empty(t, patched.ManagedFields)
-	wait.Within(t, soon, "the agent sees that the record is gone", func() error {
+	s.within("the agent sees that the record is gone", func() error {
 		list := s.watcher.List(pods.DefaultRules())
 		if p, there := byUID(list, erased.UID); !there || len(p.Protections) > 0 {
 			return fmt.Errorf("%v", p.Protections)
@@ -310,7 +322,7 @@ func TestAPodWithAMadeUpOwnerIsEndedByTheGarbageCollector(t *testing.T) {
 		}
 		made, err := theirs.Create(t.Context(), &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		wait.Within(t, 2*soon, name+" is ended", func() error {
+		s.within(name+" is ended", func() error {
 			now, err := theirs.Get(t.Context(), name, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err):

@@ -91,6 +91,8 @@ func TestAPodThatIsEndingAlreadyIsAskedForUntilThereIsAnAnswer(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	in.Memory.Ending = map[string]time.Time{"stays": at(-100)}
 	a := api{answer: always(Unanswered)}
+	chosen, _ := Decide(in)
+	assert.True(t, Still(in, &chosen, 0), "that it is ending is nothing new")
 	d, m := play(in, &a)
 	require.Equal(t, CodeUnanswered, d.Code, d.Reason)
 	d, m = play(then(in, 5, restarted(t, m)), &a)
@@ -118,6 +120,16 @@ func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *
 	require.Equal(t, []string{"culprit"}, a.uids())
 	assert.Equal(t, at(60+25), first, "maxGrace and late, and the settle time")
 	assert.Empty(t, in.Memory.Covered, "from here the bound starts anew")
+}
+
+func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
+	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
+	in.Memory.Ending = map[string]time.Time{"b": at(-10)}
+	in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
+	a := api{answer: always(Blocked)}
+	_, m := play(in, &a)
+	require.Equal(t, []string{"a"}, a.uids())
+	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(-100)}, m.Covered)
 }
 
 func TestWhatIsEndingCountsAnewOnceThePressureWasGone(t *testing.T) {

@@ -135,7 +135,6 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	for _, o := range in.Levels.Verdicts {
 		if relief, named := reliefBy(o, c); named {
 			chosen.Relief[scopeOf(o)] = relief
-			delete(m.Covered, scopeOf(o))
 		}
 	}
 	pending := m.Pending(d.Time) == v.UID
@@ -209,13 +208,15 @@ func (m *Memory) wait(uid string, a Answer) {
 	m.Waiting[uid] = m.Waiting[uid].again(a)
 }
 
-// settle gives what a victim was to relieve time until then.
+// settle gives what a victim was to relieve time until then: from here what is
+// ending counts anew.
 func (m *Memory) settle(l *Chosen, until time.Time) {
 	if l.Relief == nil {
 		m.Quiet = later(m.Quiet, until)
 	}
 	for scope := range l.Relief {
 		m.Settle[scope] = later(m.Settle[scope], until)
+		delete(m.Covered, scope)
 	}
 }
 
