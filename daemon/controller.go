@@ -55,6 +55,8 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 	if err != nil {
 		return nil, err
 	}
+	clock := &fleet.Clock{}
+	how.Wrap(clock.Wrap)
 	clients, err := newClients(how, c.Election.Duration)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
@@ -78,7 +80,7 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 		},
 		fleet: &fleet.Reconciler{
 			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { return file.Current().Fleet },
-			Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: leaseName}, Log: log,
+			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: leaseName}, Log: log,
 		},
 		loads: loads,
 	}, nil

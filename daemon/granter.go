@@ -11,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // granter asks the controller for evictions. What it is asked for stands in the
@@ -98,7 +99,8 @@ func (g *granter) ask(v evict.Victim, dryRun bool) asked {
 		}
 		g.asked = append(g.asked, asked{
 			Request: lease.Request{
-				UID: v.UID, Namespace: v.Namespace, Name: v.Name, Plugin: v.Plugin, Reason: v.Why,
+				UID: v.UID, Namespace: v.Namespace, Name: v.Name, Plugin: v.Plugin, Reason: lease.Clip(v.Why, lease.MaxReason),
+				Resource: string(v.Resource), Level: levelOf(v.Level),
 				GraceSeconds: &v.GraceSeconds, Since: lease.Micro(v.Since), DryRun: dryRun,
 			},
 			since: time.Now(), heard: make(chan struct{}),
@@ -107,6 +109,18 @@ func (g *granter) ask(v evict.Victim, dryRun bool) asked {
 	g.known = true
 	g.asked[i].fresh = true
 	return g.asked[i]
+}
+
+// levelOf is a level as a Lease says it; empty: none.
+func levelOf(l plugins.Level) string {
+	switch l {
+	case plugins.Soft:
+		return lease.LevelSoft
+	case plugins.Hard:
+		return lease.LevelHard
+	case plugins.None:
+	}
+	return ""
 }
 
 func (g *granter) find(uid string, dryRun bool) int {
@@ -171,8 +185,9 @@ func (g *granter) carry() (text string, known bool) {
 	if !g.known || len(g.asked) == 0 {
 		return "", g.known
 	}
-	list := make([]lease.Request, len(g.asked))
-	for i, a := range g.asked {
+	standing := g.asked[:min(len(g.asked), lease.MaxRequests)] // the others wait for room
+	list := make([]lease.Request, len(standing))
+	for i, a := range standing {
 		list[i] = a.Request
 	}
 	b, err := json.Marshal(list)

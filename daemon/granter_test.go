@@ -3,7 +3,9 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // post is a Lease as the API server keeps it, and a controller that answers
@@ -109,7 +112,7 @@ func (p *post) standing() []lease.Request {
 func grants(lease.Request) lease.Answer { return lease.Answer{Result: lease.Accepted} }
 
 func chosenAt(t time.Time) evict.Victim {
-	return evict.Victim{UID: "u", Namespace: "shop", Name: "web", GraceSeconds: 20, Since: t, Plugin: "memory-stall", Why: "holds 3 GiB"}
+	return evict.Victim{UID: "u", Namespace: "shop", Name: "web", GraceSeconds: 20, Since: t, Plugin: "memory-stall", Why: "holds 3 GiB", Level: plugins.Hard, Resource: plugins.Memory}
 }
 
 func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
@@ -126,6 +129,7 @@ func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeOwner)}, evict.Blocked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeCluster)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeZone)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeShare)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeCommon)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeBlind)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeUnread)}, evict.Braked},
@@ -148,7 +152,7 @@ func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
 		a := p.g.Evict(t.Context(), chosenAt(now), false)
 		assert.Equal(t, evict.Answer{Time: a.Time, Outcome: evict.Evicted, Via: evict.ViaController}, a)
 		assert.Empty(t, cmp.Diff([]lease.Request{{
-			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", GraceSeconds: new(int64(20)), Since: lease.Micro(now),
+			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", GraceSeconds: new(int64(20)), Since: lease.Micro(now),
 		}}, p.requests()))
 		assert.Equal(t, []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond}, p.beats, "one carries it, one brings the answer")
 		text, known := p.g.carry()
@@ -201,6 +205,27 @@ func TestWhatARoundDoesNotAskForAgainIsWithdrawnAtOnce(t *testing.T) {
 		p.g.withdraw()
 		p.rest(time.Second)
 		assert.Len(t, p.beats, beats, "there is nothing new")
+	})
+}
+
+// What the controller would not read is not written.
+func TestAnAgentKeepsWithinTheBoundsOfWhatItsLeaseCarries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		for i := range 2 * lease.MaxRequests {
+			v := chosenAt(time.Now())
+			v.UID, v.Why = fmt.Sprintf("%064d", i), strings.Repeat("<", 10_000)
+			v.Name, v.Namespace, v.Plugin = strings.Repeat("w", 253), strings.Repeat("n", 63), strings.Repeat("p", 128)
+			p.g.Evict(ctx, v, false)
+		}
+		text, known := p.g.carry()
+		require.True(t, known)
+		carried, err := lease.ReadCarried(map[string]string{lease.EvictionsAnnotation: text})
+		require.NoError(t, err)
+		assert.Len(t, carried.Requests, lease.MaxRequests)
+		time.Sleep(time.Second) // the beats that are on their way
 	})
 }
 

@@ -144,7 +144,7 @@ func (h *heartbeat) tellOuter(said []plugins.Verdict) {
 }
 
 // mostOuter bounds the outer plugins that a Lease carries: every beat is stored.
-const mostOuter = 8
+const mostOuter = lease.MaxPlugins
 
 // outerLevels are the levels of those that are at one, hard before soft.
 func outerLevels(said []plugins.Verdict) map[string]string {

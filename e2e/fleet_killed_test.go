@@ -45,7 +45,7 @@ func (b *beats) answersHeld(node string) *hook {
 // Each controller is killed at a point of its way from a request to the answer:
 // a webhook of this test's keeps back what the API server was asked for.
 func aControllerThatIsKilledEvictsNoSecondPod(t *testing.T, c *cluster.Cluster) {
-	b := newBeats(t, c, 1, "evictions: {share: 1}")
+	b := newBeats(t, c, 1, "evictions: {share: 1, forceGraceZero: [memory-stall]}")
 	node, namespace := b.names[0], b.c.Namespace(t)
 	b.beat(node)
 	a := b.leads()

@@ -33,7 +33,7 @@ func TestAPodThatTheControllerIsAskedForIsAskedForUntilItAnswers(t *testing.T) {
 	}
 	for _, v := range a.asked {
 		require.Equal(t, Victim{
-			UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20, Since: at(0), Plugin: "memory-stall", Why: "a holds 30",
+			UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20, Since: at(0), Plugin: "memory-stall", Why: "a holds 30", Level: plugins.Hard, Resource: plugins.Memory,
 		}, v, "each time the same request")
 	}
 	assert.Len(t, m.Victims, 1)

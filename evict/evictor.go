@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // Victim is a pod that was chosen to go.
@@ -25,11 +27,13 @@ type Victim struct {
 	// GraceSeconds it gets to end by itself.
 	GraceSeconds int64 `json:"graceSeconds"`
 
-	// Since when it is chosen, and by which plugin for what reason: what the
-	// controller is told beside.
-	Since  time.Time `json:"-"`
-	Plugin string    `json:"-"`
-	Why    string    `json:"-"`
+	// Since when it is chosen, and by which plugin for what reason, at which level
+	// of which resource: what the controller is told beside.
+	Since    time.Time        `json:"-"`
+	Plugin   string           `json:"-"`
+	Why      string           `json:"-"`
+	Level    plugins.Level    `json:"-"`
+	Resource plugins.Resource `json:"-"`
 	// Alone: the controller did not answer, and this one goes without it.
 	Alone bool `json:"-"`
 }

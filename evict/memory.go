@@ -143,6 +143,7 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	}
 	if in.Config.Via == ViaController {
 		v.Since, v.Plugin, v.Why = chosen.Time, c.Plugins[0], c.Why
+		v.Level, v.Resource = in.pressureOf(v.Plugin, c)
 		chosen.Asked = d.Time
 		if v.Alone = in.alone(m, &chosen, c); v.Alone {
 			m.Budgets.Alone = aloneBucket().take(m.Budgets.Alone, in.Uptime)
@@ -156,6 +157,17 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 		m.Victims = m.Victims[over:]
 	}
 	return m, v
+}
+
+// pressureOf is the highest level at which a plugin names the candidate, and of
+// which resource; an outer plugin says none.
+func (in Input) pressureOf(plugin string, c *Considered) (level plugins.Level, of plugins.Resource) {
+	for _, v := range in.Levels.Verdicts {
+		if _, named := reliefBy(v, c); named && v.Plugin == plugin && v.Pressing > level {
+			level, of = v.Pressing, v.Resource
+		}
+	}
+	return level, of
 }
 
 // Answered remembers what the API server said to the newest victim.

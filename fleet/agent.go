@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,8 +29,10 @@ type Agent struct {
 	// Carried is what the Lease says, and Odd what of it cannot be read.
 	Carried lease.Carried
 	Odd     error
-	// Asked is when what it asks for was seen first.
+	// Asked is when what it asks for was seen first, and rang when that last was
+	// cause to look at once.
 	Asked time.Time
+	rang  time.Time
 }
 
 // member tells whether there is an agent at all, or was.
@@ -40,6 +43,21 @@ func (a *Agent) member() bool {
 // tainted: the Node's record says that it carries taints of ours.
 func (a *Agent) tainted() bool {
 	return a.Node != nil && a.Node.Annotations[evict.TaintsAnnotation] != ""
+}
+
+// keepsAway: a taint of ours is on the Node that keeps pods away. PreferNoSchedule,
+// as of soft, does not.
+func (a *Agent) keepsAway() bool {
+	if !a.tainted() {
+		return false
+	}
+	for _, o := range evict.Owned(a.Node) {
+		strict := o.Effect == corev1.TaintEffectNoSchedule || o.Effect == corev1.TaintEffectNoExecute
+		if strict && slices.ContainsFunc(a.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == o.Key && t.Effect == o.Effect }) {
+			return true
+		}
+	}
+	return false
 }
 
 // unmarked: it has conditions of ours that do not say that the agent is silent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -22,33 +23,12 @@ type Evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// book is what this leader did, until the Leases say it.
-type book struct {
-	went    []Went
-	answers map[string][]lease.Answer // by node
-	counted time.Time                 // when the pods were counted
-	pods    int
-	common  []string // the pressures with a common cause that were told
-}
-
-// prune what counts no more.
-func (b *book) prune(now time.Time, keep time.Duration) {
-	b.went = slices.DeleteFunc(b.went, func(w Went) bool { return now.Sub(w.Time) >= keep })
-	for node, list := range b.answers {
-		if list = slices.DeleteFunc(list, func(a lease.Answer) bool { return now.Sub(a.At.Time) >= keep }); len(list) == 0 {
-			delete(b.answers, node)
-		} else {
-			b.answers[node] = list
-		}
-	}
-}
-
 // grant or refuse what agents ask for, and write the answers.
 func (r *Reconciler) grant(ctx context.Context, j *Judgement, until time.Time) Grounds {
-	now, s := time.Now(), r.Settings()
-	r.book.prune(now, max(s.Evictions.Per, s.Evictions.PerOwner))
+	now, server, s := time.Now(), r.server(), r.Settings()
+	r.book.prune(now, server, s, j)
 	var asks []Ask
-	for _, a := range Asks(now, s, j) {
+	for _, a := range Asks(now, s, j, r.book.judgedAt) {
 		if !answered(a.Request, r.book.answers[a.Judged.Name]) {
 			asks = append(asks, a)
 		}
@@ -56,21 +36,33 @@ func (r *Reconciler) grant(ctx context.Context, j *Judgement, until time.Time) G
 	if len(asks) > 0 {
 		r.count(ctx, now)
 	}
-	g := NewGrounds(now, s, j, r.book.went)
+	g := NewGrounds(now, s, j, Known{Went: r.book.went, Server: server, Seen: r.book.seen})
 	g.Pods = r.book.pods
 	r.tellCommon(&g)
+	r.tellUnread(j)
 	for _, a := range asks {
 		if ctx.Err() != nil || time.Now().After(until) {
 			break
 		}
-		r.answer(ctx, &g, a)
+		if t := r.book.turn(a.Judged.Name); t.judge.take(time.Now(), judgeAtOnce, judgeStep) { // else it stands, and waits
+			r.answer(ctx, &g, a)
+			t.judged = time.Now()
+		}
 	}
 	for i := range j.Agents {
 		if a := &j.Agents[i]; len(r.book.answers[a.Name]) > 0 && a.Lease != nil {
-			r.write(ctx, now, a)
+			r.write(ctx, a)
 		}
 	}
 	return g
+}
+
+// server is the API server's time.
+func (r *Reconciler) server() time.Time {
+	if r.Clock == nil {
+		return time.Now()
+	}
+	return r.Clock()
 }
 
 // answer one request.
@@ -81,34 +73,89 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 	if code == "" {
 		pod, err := r.pod(ctx, a)
 		if err != nil {
-			r.Log.Warn("an eviction is not judged", "pod", a.Namespace+"/"+a.Request.Name, "node", a.Node.Name, "error", err)
+			r.warn(a.Judged.Name, "failed to judge an eviction, retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
 			return // it is asked for still
 		}
 		if code, why = g.RefusePod(a, pod); code == "" {
 			if owner = OwnerOf(pod); !r.note(ctx, a, owner) {
 				return
 			}
-			given = r.Evictor.Evict(ctx, victim(a, pod), a.DryRun)
+			given = r.Evictor.Evict(ctx, victim(a.Request, pod, g.Settings.Evictions), a.DryRun)
 		}
 	}
 	r.tally.judged(code, given.Outcome)
-	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: why, At: lease.Micro(time.Now())}
+	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: why, At: lease.Micro(r.server())}
 	if code == "" {
 		answer.Result, answer.Reason = resultOf(given.Outcome), given.Text
 	}
-	r.Log.Info("answered an agent", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
-		"dryRun", a.DryRun, "outcome", given.Outcome, "result", answer.Result, "code", code, "reason", answer.Reason)
+	answer.Reason = lease.Clip(answer.Reason, lease.MaxReason)
+	r.logAnswer(a, given.Outcome, &answer)
 	if (given.Outcome == evict.Evicted || given.Outcome == evict.Unanswered) && !a.DryRun {
-		r.spend(g, Went{UID: a.UID, Owner: owner, Time: time.Now()})
+		r.spend(g, Went{UID: a.UID, Owner: owner, Node: a.Judged.Name, Time: time.Now()})
 	}
 	if answer.Result == "" {
-		return // nobody knows: it is asked for again while the agent wants it
+		return // the outcome is unknown: it is asked for again while the agent wants it
 	}
 	if answer.Result == lease.Accepted && !a.DryRun {
 		answer.Owner = owner
 	}
 	r.decided(a, code, answer)
 	r.book.answers[a.Judged.Name] = append(r.book.answers[a.Judged.Name], answer)
+}
+
+// logAnswer says what became of a request: of a pod that goes always, of others
+// as often as its node may.
+func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answer) {
+	level := slog.LevelInfo
+	unsaid, said := 0, outcome == evict.Evicted && !a.DryRun
+	if !said {
+		if unsaid, said = r.said(a.Judged.Name); !said {
+			level = slog.LevelDebug
+		}
+	}
+	r.Log.Log(context.Background(), level, "answered an agent", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
+		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "unlogged", unsaid)
+}
+
+// said takes one of the lines that a node may have in the log, and tells how many
+// it could not have before that.
+func (r *Reconciler) said(node string) (unsaid int, may bool) {
+	t := r.book.turn(node)
+	if !t.say.take(time.Now(), sayAtOnce, sayStep) {
+		t.unsaid++
+		return 0, false
+	}
+	unsaid, t.unsaid = t.unsaid, 0
+	return unsaid, true
+}
+
+// warn of what goes wrong with a node, as often as it may have a line.
+func (r *Reconciler) warn(node, message string, facts ...any) {
+	level := slog.LevelWarn
+	unsaid, may := r.said(node)
+	if !may {
+		level = slog.LevelDebug
+	}
+	r.Log.Log(context.Background(), level, message, append([]any{"node", node, "unlogged", unsaid}, facts...)...) //nolint:sloglint // each caller's is constant
+}
+
+// tellUnread says that a Lease cannot be read, once for each thing that is wrong,
+// and that it can be again.
+func (r *Reconciler) tellUnread(j *Judgement) {
+	for i := range j.Agents {
+		a := &j.Agents[i]
+		problem := ""
+		if a.Odd != nil {
+			problem = a.Odd.Error()
+		}
+		if t := r.book.nodes[a.Name]; t == nil && problem == "" || t != nil && t.problem == problem {
+			continue
+		}
+		r.book.turn(a.Name).problem = problem
+		if problem != "" {
+			r.warn(a.Name, "cannot read what an agent's lease carries; granting nothing to its node", "error", problem)
+		}
+	}
 }
 
 // note in the Lease that a pod may go, before it is asked for: whoever leads next
@@ -118,10 +165,10 @@ func (r *Reconciler) note(ctx context.Context, a Ask, owner string) bool {
 	if stands := r.stands(ctx, a); a.DryRun || !stands {
 		return stands
 	}
-	now, node := time.Now(), a.Judged.Name
+	node := a.Judged.Name
 	before := r.book.answers[node]
-	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: owner, Result: lease.Accepted, At: lease.Micro(now)})
-	if r.write(ctx, now, a.Judged) {
+	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: owner, Result: lease.Accepted, At: lease.Micro(r.server())})
+	if r.write(ctx, a.Judged) {
 		return true
 	}
 	r.book.answers[node] = before
@@ -152,16 +199,21 @@ func resultOf(o evict.Outcome) lease.Result {
 	return ""
 }
 
-// victim that goes with the grace of the request, or with the pod's own.
-func victim(a Ask, pod *corev1.Pod) evict.Victim {
+// victim that goes with the grace of the request, or with the pod's own, within
+// the bounds of the cluster. The agent has judged it by its own; its word alone is
+// not taken. It is 0 only where the plugin asks for that and may.
+func victim(r lease.Request, pod *corev1.Pod, e Evictions) evict.Victim {
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	switch {
-	case a.GraceSeconds != nil:
-		grace = max(0, *a.GraceSeconds)
+	case r.GraceSeconds != nil:
+		grace = *r.GraceSeconds
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
-	return evict.Victim{UID: a.UID, Namespace: a.Namespace, Name: a.Request.Name, GraceSeconds: grace}
+	if r.GraceSeconds == nil || grace != 0 || !slices.Contains(e.ForceGraceZero, r.Plugin) {
+		grace = max(1, min(grace, int64(e.MaxGrace/time.Second)))
+	}
+	return evict.Victim{UID: r.UID, Namespace: r.Namespace, Name: r.Name, GraceSeconds: grace}
 }
 
 // stands: the Lease, as it is now, asks for it still.
@@ -170,7 +222,7 @@ func (r *Reconciler) stands(ctx context.Context, a Ask) bool {
 	defer cancel()
 	l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Judged.Name, metav1.GetOptions{})
 	if err != nil {
-		r.Log.Warn("an eviction is not judged", "pod", a.Namespace+"/"+a.Request.Name, "node", a.Node.Name, "error", fmt.Errorf("read the lease: %w", err))
+		r.warn(a.Judged.Name, "failed to judge an eviction, retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", fmt.Errorf("read the lease: %w", err))
 		return false
 	}
 	carried, err := lease.ReadCarried(l.Annotations)
@@ -214,8 +266,8 @@ func (r *Reconciler) count(ctx context.Context, now time.Time) {
 
 // write the answers into the Lease, when it does not have them; false: it could
 // not be.
-func (r *Reconciler) write(ctx context.Context, now time.Time, a *Judged) bool {
-	text, err := json.Marshal(Answers(now, r.Settings(), a.Carried, r.book.answers[a.Name]))
+func (r *Reconciler) write(ctx context.Context, a *Judged) bool {
+	text, err := json.Marshal(Answers(r.server(), r.Settings(), a.Carried, r.book.answers[a.Name]))
 	if err == nil && string(text) == a.Lease.Annotations[lease.GrantedAnnotation] {
 		delete(r.book.answers, a.Name) // the Lease says it
 		return true
@@ -224,7 +276,7 @@ func (r *Reconciler) write(ctx context.Context, now time.Time, a *Judged) bool {
 		err = r.patch(ctx, a.Name, string(text))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.Log.Warn("an answer is not written", "node", a.Name, "error", err)
+		r.warn(a.Name, "failed to write an answer, retrying", "error", err)
 	}
 	return err == nil
 }
@@ -244,13 +296,15 @@ func (r *Reconciler) tellCommon(g *Grounds) {
 	var common, texts []string
 	for _, resource := range g.Common() {
 		common = append(common, resource)
-		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure on %s: a common cause, no eviction is granted", g.Pressed[resource], g.Agents, resource))
+		name, _, _ := strings.Cut(resource, " ")
+		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure on %s (%d hard): a common cause, no eviction is granted for %s", g.Pressed.Resources[name], g.Agents, name, g.Hard.Resources[name], resource))
 	}
 	for _, plugin := range g.CommonPlugins() {
 		common = append(common, "plugin "+plugin)
-		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: a common cause, nothing is granted that it asks for", g.Plugins[plugin], g.Agents, plugin))
+		name, _, _ := strings.Cut(plugin, " ")
+		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: a common cause, nothing is granted that it asks for", g.Pressed.Plugins[name], g.Agents, plugin))
 	}
-	if slices.Equal(common, r.book.common) {
+	if slices.Equal(common, r.book.common) || !r.book.tell.take(g.Time, sayAtOnce, sayStep) {
 		return
 	}
 	r.book.common = common

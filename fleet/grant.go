@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,8 +24,9 @@ type Code string
 const (
 	CodeBlind     Code = "blind"     // many agents seem silent: nobody knows how the cluster is
 	CodeUnread    Code = "unread"    // what the Lease carries cannot be read, so who went is not known
-	CodeCommon    Code = "common"    // many nodes have one pressure, or one of the plugin that asks
+	CodeCommon    Code = "common"    // many nodes have the pressure that it names
 	CodeZone      Code = "zone"      // too many nodes of the zone are tainted
+	CodeShare     Code = "share"     // the node has had its share of the cluster's budget
 	CodeCluster   Code = "cluster"   // the cluster's budget is spent
 	CodeOwner     Code = "owner"     // the owner's is
 	CodeElsewhere Code = "elsewhere" // the pod is not on the node that asks
@@ -40,7 +43,19 @@ type Ask struct {
 // Went is one pod that was evicted, or may have been.
 type Went struct {
 	UID, Owner string
+	Node       string
 	Time       time.Time
+}
+
+// Known is what a leader knows of those who went, beside what the Leases say.
+type Known struct {
+	// Went are those that it let go itself, by its own clock.
+	Went []Went
+	// Server is the API server's time now: what a Lease says of times is by that
+	// clock, whoever led.
+	Server time.Time
+	// Seen is when it saw first that a Lease says so, by UID and its own clock.
+	Seen map[string]time.Time
 }
 
 // Grounds is what Grant decides by: the whole fleet at one moment.
@@ -50,40 +65,48 @@ type Grounds struct {
 	Blind    bool
 	// Pods in the cluster; 0: not known.
 	Pods int
-	// Agents that are heard, and how many of them have each pressure: by resource,
-	// and by the outer plugin that says so.
-	Agents  int
-	Pressed map[string]int
-	Plugins map[string]int
+	// Agents that are heard, and how many of them have each pressure, at soft or
+	// above and at hard: by resource, and by the outer plugin that says so.
+	Agents        int
+	Pressed, Hard Pressures
 	// Zones of the Nodes with an agent.
 	Zones map[string]Zone
 	// Went are those of the longest period that is counted.
 	Went []Went
 }
 
-// Zone counts the Nodes with an agent, and those that agents have tainted.
+// Pressures count nodes.
+type Pressures struct {
+	Resources, Plugins map[string]int
+}
+
+func newPressures() Pressures {
+	return Pressures{Resources: map[string]int{}, Plugins: map[string]int{}}
+}
+
+// Zone counts the Nodes with an agent, and those of which agents keep pods away.
 type Zone struct {
 	Nodes   int `json:"nodes"`
 	Tainted int `json:"tainted"`
 }
 
-// commonLeast: so few nodes are never a common cause, or nobody could go in a
-// small cluster.
-const commonLeast = 3
+// CommonLeast: fewer nodes are never a common cause, or nobody could go in a small
+// cluster.
+const CommonLeast = 3
 
 // NewGrounds of what was judged. Who went is known from the answers that the
 // Leases carry, so that a new leader knows it too, and from what this one did.
-func NewGrounds(now time.Time, s Settings, j *Judgement, did []Went) Grounds {
-	g := Grounds{Time: now, Settings: s, Blind: j.Blind, Pressed: map[string]int{}, Plugins: map[string]int{}, Zones: map[string]Zone{}, Went: slices.Clone(did)}
+func NewGrounds(now time.Time, s Settings, j *Judgement, k Known) Grounds {
+	g := Grounds{Time: now, Settings: s, Blind: j.Blind, Pressed: newPressures(), Hard: newPressures(), Zones: map[string]Zone{}, Went: slices.Clone(k.Went)}
 	known := map[string]bool{}
-	for _, w := range did {
+	for _, w := range k.Went {
 		known[w.UID] = true
 	}
 	for i := range j.Agents {
 		a := &j.Agents[i]
 		z := g.Zones[a.zone()]
 		z.Nodes++
-		if a.tainted() {
+		if a.keepsAway() {
 			z.Tainted++
 		}
 		g.Zones[a.zone()] = z
@@ -93,48 +116,88 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, did []Went) Grounds {
 		for _, answer := range a.Carried.Answers {
 			if spends(answer) && !known[answer.UID] {
 				known[answer.UID] = true
-				g.Went = append(g.Went, Went{UID: answer.UID, Owner: answer.Owner, Time: earlier(answer.At.Time, now)})
+				g.Went = append(g.Went, Went{UID: answer.UID, Owner: answer.Owner, Node: a.Name, Time: k.went(answer, now)})
 			}
 		}
 	}
 	return g
 }
 
+// went is when, by this process's own clock: as long ago as it is by the API
+// server's, and no later than it was seen. A time ahead ends by that.
+func (k *Known) went(a lease.Answer, now time.Time) time.Time {
+	at := now.Add(-max(0, k.Server.Sub(a.At.Time)))
+	if seen, is := k.Seen[a.UID]; is && seen.Before(at) {
+		return seen
+	}
+	return at
+}
+
 // hear what an agent says of its node.
 func (g *Grounds) hear(r *lease.NodeReport) {
 	g.Agents++
-	for resource := range r.Pressure {
-		g.Pressed[resource]++
+	count := func(all, hard map[string]int, levels map[string]string) {
+		for name, level := range levels {
+			all[name]++
+			if level == lease.LevelHard {
+				hard[name]++
+			}
+		}
 	}
-	for plugin := range r.Plugins {
-		g.Plugins[plugin]++
-	}
+	count(g.Pressed.Resources, g.Hard.Resources, r.Pressure)
+	count(g.Pressed.Plugins, g.Hard.Plugins, r.Plugins)
 }
 
-// earlier of the two: another leader's clock may be ahead.
-func earlier(a, b time.Time) time.Time {
-	if a.After(b) {
-		return b
-	}
-	return a
+// Common are the resources of which the pressure has a common cause, in order:
+// nothing is granted for it. One that only counts where it is soft says so.
+func (g *Grounds) Common() []string {
+	return both(g.common(g.Hard.Resources), g.common(g.Pressed.Resources))
 }
-
-// Common are the pressures that have a common cause, in order: nothing is
-// granted.
-func (g *Grounds) Common() []string { return g.common(g.Pressed) }
 
 // CommonPlugins are the outer plugins whose pressure has one. A plugin may be
 // wrong everywhere: nothing is granted that it asks for itself.
-func (g *Grounds) CommonPlugins() []string { return g.common(g.Plugins) }
+func (g *Grounds) CommonPlugins() []string {
+	return both(g.common(g.Hard.Plugins), g.common(g.Pressed.Plugins))
+}
+
+func both(hard, all []string) []string {
+	list := []string{}
+	for _, name := range all {
+		if !slices.Contains(hard, name) {
+			name += " at soft"
+		}
+		list = append(list, name)
+	}
+	return list
+}
 
 func (g *Grounds) common(pressed map[string]int) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(pressed)) {
-		if n := pressed[name]; n >= commonLeast && float64(n) > g.Settings.Evictions.CommonCause*float64(g.Agents) {
+		if n := pressed[name]; n >= CommonLeast && float64(n) > g.Settings.Evictions.CommonCause*float64(g.Agents) {
 			list = append(list, name)
 		}
 	}
 	return list
+}
+
+// commonCause of the pressure that a request names, in a sentence; empty: none.
+// One at hard is held up by nodes at hard alone, and by those of its resource; one
+// that says neither by all of them.
+func (g *Grounds) commonCause(r lease.Request) string {
+	of, word := g.Pressed, ""
+	if r.Level == lease.LevelHard {
+		of, word = g.Hard, "hard "
+	}
+	for _, resource := range g.common(of.Resources) {
+		if r.Resource == "" || r.Resource == resource {
+			return fmt.Sprintf("%d of %d nodes have %spressure on %s: that has a common cause, which no eviction ends", of.Resources[resource], g.Agents, word, resource)
+		}
+	}
+	if slices.Contains(g.common(of.Plugins), r.Plugin) {
+		return fmt.Sprintf("%d of %d nodes have %spressure, says plugin %s: that has a common cause, which no eviction ends", of.Plugins[r.Plugin], g.Agents, word, r.Plugin)
+	}
+	return ""
 }
 
 // Full are the zones of which too many nodes are tainted, each with the numbers,
@@ -184,15 +247,14 @@ func (g *Grounds) within(period time.Duration, is func(Went) bool) []Went {
 // may be.
 func (g *Grounds) Refuse(a Ask) (Code, string) {
 	e := g.Settings.Evictions
-	switch common := g.Common(); {
+	switch {
 	case g.Blind:
 		return CodeBlind, "many agents are not heard: nobody knows how the cluster is"
 	case a.Odd != nil:
 		return CodeUnread, "who went from this node is not known: " + a.Odd.Error()
-	case len(common) > 0:
-		return CodeCommon, fmt.Sprintf("%d of %d nodes have pressure on %s: that has a common cause, which no eviction ends", g.Pressed[common[0]], g.Agents, strings.Join(common, ", "))
-	case slices.Contains(g.CommonPlugins(), a.Plugin):
-		return CodeCommon, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: that has a common cause, which no eviction ends", g.Plugins[a.Plugin], g.Agents, a.Plugin)
+	}
+	if why := g.commonCause(a.Request); why != "" {
+		return CodeCommon, why
 	}
 	if why := g.full(a.zone()); why != "" {
 		return CodeZone, why
@@ -201,7 +263,38 @@ func (g *Grounds) Refuse(a Ask) (Code, string) {
 		return CodeCluster, fmt.Sprintf("%d of the cluster's %d pods may go in %s, and %d did: the next one in %s",
 			g.Limit(), g.Pods, e.Per, len(spent), g.left(spent[len(spent)-g.Limit()], e.Per))
 	}
+	if why := g.shared(a); why != "" {
+		return CodeShare, why
+	}
 	return "", ""
+}
+
+// mostOfNode is how many pods of one node may count at a time: its Lease has room
+// for no more.
+const mostOfNode = 64
+
+// shared says why the node leaves what there is of the budget to others; empty:
+// it need not. Whoever has a node's token could else spend the budget for all of
+// them. A node that has had some leaves as much as it takes, in a period and in
+// two: of a budget of one pod it has every other.
+func (g *Grounds) shared(a Ask) string {
+	e := g.Settings.Evictions
+	others := func(w Went) bool { return w.UID != a.UID }
+	own := func(w Went) bool { return w.UID != a.UID && w.Node == a.Judged.Name }
+	if n := len(g.within(e.counted(), own)); n >= mostOfNode {
+		return fmt.Sprintf("%d pods of this node went in %s, the most of one node", n, e.counted())
+	}
+	if g.Agents < 2 {
+		return ""
+	}
+	for periods := range 2 {
+		period := e.Per * time.Duration(periods+1)
+		mine, left := len(g.within(period, own)), (periods+1)*g.Limit()-len(g.within(period, others))
+		if mine > 0 && mine >= left {
+			return fmt.Sprintf("%d pods of this node went in %s; the %d that the cluster's budget has left are for other nodes", mine, period, max(0, left))
+		}
+	}
+	return ""
 }
 
 func (g *Grounds) left(w Went, period time.Duration) time.Duration {
@@ -233,11 +326,19 @@ func (g *Grounds) RefusePod(a Ask, pod *corev1.Pod) (Code, string) {
 
 // OwnerOf a pod: who makes it again.
 func OwnerOf(pod *corev1.Pod) string {
+	owner := evict.Owner(pod.Namespace, "", pod.Name)
 	if ref := metav1.GetControllerOf(pod); ref != nil {
-		return evict.Owner(pod.Namespace, ref.Kind, ref.Name)
+		owner = evict.Owner(pod.Namespace, ref.Kind, ref.Name)
 	}
-	return evict.Owner(pod.Namespace, "", pod.Name)
+	if len(owner) > maxOwner || strings.ContainsFunc(owner, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`<>&"\\`, c) }) {
+		return fmt.Sprintf("%s/sha256:%x", pod.Namespace, sha256.Sum256([]byte(owner)))
+	}
+	return owner
 }
+
+// maxOwner bounds an owner's name in bytes. Whoever makes a pod names its owner's
+// kind, at any length, and what names it must fit into the Lease.
+const maxOwner = 400
 
 // result that tells an agent of a code.
 func (c Code) result() lease.Result {
@@ -247,25 +348,40 @@ func (c Code) result() lease.Result {
 	return lease.Refused
 }
 
-// Asks are the requests that nobody answered, in the order in which they were
-// seen. What an agent asks for counts while its Lease is renewed: of one that
-// this process has not heard, or not for a while, nobody knows whether it wants
-// it still.
-func Asks(now time.Time, s Settings, j *Judgement) []Ask {
-	var list []Ask
+// Asks are the requests that nobody answered, in fair order: the first of each
+// node, then the second of each, nodes that were judged least recently first, then
+// those that asked first. What an agent asks for counts while its Lease is
+// renewed: of one that this process has not heard, or not for a while, nobody
+// knows whether it wants it still. The time that a request bears is by the node's
+// clock, and tells it from others only.
+func Asks(now time.Time, s Settings, j *Judgement, judged func(node string) time.Time) []Ask {
+	type place struct {
+		Ask
+		turn   int
+		judged time.Time
+	}
+	var list []place
 	for i := range j.Agents {
 		a := &j.Agents[i]
 		if now.Sub(a.Renewed) >= s.Grace/2 {
 			continue
 		}
+		turn := 0
 		for _, r := range a.Carried.Requests {
 			if !answered(r, a.Carried.Answers) {
-				list = append(list, Ask{a, r})
+				list = append(list, place{Ask{a, r}, turn, judged(a.Name)})
+				turn++
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Ask) int { return a.Asked.Compare(b.Asked) })
-	return list
+	slices.SortStableFunc(list, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), a.judged.Compare(b.judged), a.Asked.Compare(b.Asked))
+	})
+	asks := make([]Ask, len(list))
+	for i, p := range list {
+		asks[i] = p.Ask
+	}
+	return asks
 }
 
 func answered(r lease.Request, answers []lease.Answer) bool {
@@ -273,13 +389,13 @@ func answered(r lease.Request, answers []lease.Answer) bool {
 }
 
 // Answers are what a Lease should say: the answers to what is asked, and who
-// went or may have, as long as that counts.
-func Answers(now time.Time, s Settings, carried lease.Carried, given []lease.Answer) []lease.Answer {
+// went or may have, as long as that counts by the API server's time.
+func Answers(server time.Time, s Settings, carried lease.Carried, given []lease.Answer) []lease.Answer {
 	list := []lease.Answer{}
 	all := slices.Concat(carried.Answers, given)
 	for i, a := range all {
 		asked := slices.ContainsFunc(carried.Requests, func(r lease.Request) bool { return answered(r, all[i:i+1]) })
-		counts := spends(a) && now.Sub(a.At.Time) < max(s.Evictions.Per, s.Evictions.PerOwner)
+		counts := spends(a) && server.Sub(a.At.Time) < s.Evictions.counted()
 		if (asked || counts) && !slices.ContainsFunc(all[i+1:], func(b lease.Answer) bool { return replaces(b, a) }) {
 			list = append(list, a)
 		}

@@ -44,7 +44,7 @@ func asking(change ...func(*Agent)) Ask {
 
 // calm grounds: a thousand pods, nobody went.
 func calm(change ...func(*Grounds)) *Grounds {
-	g := &Grounds{Time: noon, Settings: DefaultSettings(), Pods: 1000, Agents: 100, Pressed: map[string]int{}, Plugins: map[string]int{}, Zones: map[string]Zone{"a": {Nodes: 100, Tainted: 1}}}
+	g := &Grounds{Time: noon, Settings: DefaultSettings(), Pods: 1000, Agents: 100, Pressed: newPressures(), Hard: newPressures(), Zones: map[string]Zone{"a": {Nodes: 100, Tainted: 1}}}
 	for _, c := range change {
 		c(g)
 	}
@@ -61,11 +61,11 @@ func went(ago time.Duration, owners ...string) func(*Grounds) {
 }
 
 func pressed(resource string, n int) func(*Grounds) {
-	return func(g *Grounds) { g.Pressed[resource] = n }
+	return func(g *Grounds) { g.Pressed.Resources[resource] = n }
 }
 
 func says(plugin string, n int) func(*Grounds) {
-	return func(g *Grounds) { g.Plugins[plugin] = n }
+	return func(g *Grounds) { g.Pressed.Plugins[plugin] = n }
 }
 
 // asks is the request of such a plugin.
@@ -206,13 +206,14 @@ func TestANewLeaderKnowsFromTheLeasesWhoWent(t *testing.T) {
 	loud := carrying("l", accepted("p2", "b", -time.Hour))
 	loud.Carried.Report.Pressure = map[string]string{"disk": "soft", "memory": "hard"}
 	j := &Judgement{Agents: []Judged{carrying("n", accepted("p1", "a", time.Minute), refused, dryRun), loud, silent}}
-	g := NewGrounds(noon, DefaultSettings(), j, []Went{{UID: "p1", Owner: "a", Time: noon}})
+	g := NewGrounds(noon, DefaultSettings(), j, Known{Went: []Went{{UID: "p1", Owner: "a", Node: "n", Time: noon}}, Server: noon})
 	assert.ElementsMatch(t, []Went{
-		{UID: "p1", Owner: "a", Time: noon}, // known by both, counted once
-		{UID: "p2", Owner: "b", Time: noon}, // by a clock that is ahead
-		{UID: "p4", Owner: "d", Time: noon.Add(-time.Minute)},
+		{UID: "p1", Owner: "a", Node: "n", Time: noon}, // known by both, counted once
+		{UID: "p2", Owner: "b", Node: "l", Time: noon}, // by a clock that is ahead
+		{UID: "p4", Owner: "d", Node: "s", Time: noon.Add(-time.Minute)},
 	}, g.Went)
-	assert.Equal(t, map[string]int{"disk": 1, "memory": 1}, g.Pressed, "the word of a silent agent is old")
+	assert.Equal(t, map[string]int{"disk": 1, "memory": 1}, g.Pressed.Resources, "the word of a silent agent is old")
+	assert.Equal(t, map[string]int{"memory": 1}, g.Hard.Resources)
 	assert.Equal(t, 2, g.Agents)
 	assert.Equal(t, map[string]Zone{"a": {Nodes: 3, Tainted: 3}}, g.Zones)
 }
@@ -225,7 +226,7 @@ func TestARequestIsAnsweredOnceAndOneAskedAnewOnceMore(t *testing.T) {
 	early.Asked, early.Carried.Requests = noon, []lease.Request{request("p9")}
 	late.Asked, late.Carried.Requests = noon.Add(-time.Second), []lease.Request{first, again}
 	asks := func() (got []string) {
-		for _, a := range Asks(noon, DefaultSettings(), &Judgement{Agents: []Judged{early, late}}) {
+		for _, a := range Asks(noon, DefaultSettings(), &Judgement{Agents: []Judged{early, late}}, new(newBook()).judgedAt) {
 			got = append(got, a.Judged.Name+" "+a.UID+" "+a.Since.Sub(noon).String())
 		}
 		return got
@@ -325,7 +326,7 @@ func FuzzNoHistoryOfRequestsPassesTheBudgets(f *testing.F) {
 			})
 			// Every leader is a new one: it knows but what the Leases say.
 			node := carrying("n", leases...)
-			g := NewGrounds(now, s, &Judgement{Agents: []Judged{node}}, nil)
+			g := NewGrounds(now, s, &Judgement{Agents: []Judged{node}}, Known{Server: now})
 			g.Pods = int(pods)
 			code, _ := g.Refuse(a)
 			if code == "" {
@@ -360,8 +361,8 @@ func FuzzWhateverALeaseCarriesNothingOfAnUnreadableOneIsGranted(f *testing.F) {
 			lease.EvictionsAnnotation: requests, lease.GrantedAnnotation: answers, lease.NodeAnnotation: report,
 		})
 		j := Judge(Sighting{Time: noon, Settings: DefaultSettings(), Agents: []Agent{a}})
-		g := NewGrounds(noon, DefaultSettings(), &j, nil)
-		for _, ask := range Asks(noon, DefaultSettings(), &j) {
+		g := NewGrounds(noon, DefaultSettings(), &j, Known{Server: noon})
+		for _, ask := range Asks(noon, DefaultSettings(), &j, new(newBook()).judgedAt) {
 			code, _ := g.Refuse(ask)
 			require.Equal(t, a.Odd != nil, code == CodeUnread)
 		}

@@ -49,6 +49,8 @@ type Reconciler struct {
 	Pods   corev1client.PodsGetter
 	// Evictor posts what is granted.
 	Evictor Evictor
+	// Clock is the API server's (Clock.Now); nil: this machine's.
+	Clock func() time.Time
 	// Settings in force; asked at each look.
 	Settings func() Settings
 	Events   Events
@@ -75,7 +77,7 @@ const lookLeast = 100 * time.Millisecond
 
 // Run until ctx is done. The clocks begin with it.
 func (r *Reconciler) Run(ctx context.Context) error {
-	r.sight, r.memory, r.book, r.answered = newSight(), Memory{}, book{answers: map[string][]lease.Answer{}}, []Answered{}
+	r.begin()
 	var watches sync.WaitGroup
 	watches.Go(func() { mirror.Run(ctx, r.sight.nodes.name, &r.sight.nodes, r.Nodes.Nodes(), "") })
 	watches.Go(func() { mirror.Run(ctx, r.sight.leases.name, &r.sight.leases, r.Leases.Leases(lease.Namespace), "") })
@@ -89,6 +91,11 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// begin without a memory.
+func (r *Reconciler) begin() {
+	r.sight, r.memory, r.book, r.answered = newSight(), Memory{}, newBook(), []Answered{}
 }
 
 // wait for the next look: until it is time, or an agent asks for something. It

@@ -22,6 +22,8 @@ type Report struct {
 	Quiet []Quiet `json:"quiet"`
 	// Pressed are the nodes with pressure, by name.
 	Pressed []Pressed `json:"pressed"`
+	// Unread are the nodes whose Lease carries what cannot be read, by name.
+	Unread []Unread `json:"unread,omitempty"`
 	// Budget of evictions.
 	Budget Budget `json:"budget"`
 	// Answers that this leader gave last, the newest first.
@@ -47,6 +49,13 @@ type Pressed struct {
 	Tainted  bool              `json:"tainted"`
 }
 
+// Unread is one node whose Lease carries what cannot be read, or is too much:
+// nothing is granted to it.
+type Unread struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
 // Budget is what may still go.
 type Budget struct {
 	// Pods of the cluster; absent until somebody asked for an eviction.
@@ -55,8 +64,9 @@ type Budget struct {
 	Limit         int     `json:"limit"`
 	Spent         int     `json:"spent"`
 	PeriodSeconds float64 `json:"periodSeconds"`
-	// Common are the pressures with a common cause: nothing is granted. Of
-	// CommonPlugins, outer plugins, nothing that they ask for.
+	// Common are the pressures with a common cause, as "disk", or "disk at soft":
+	// nothing is granted for them. Of CommonPlugins, outer plugins, nothing that
+	// they ask for.
 	Common        []string `json:"common"`
 	CommonPlugins []string `json:"commonPlugins"`
 	// PressedNodes by resource and by outer plugin, and Zones by name.
@@ -106,8 +116,8 @@ func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
 		Quiet: []Quiet{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
 		Budget: Budget{
 			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
-			Common: append([]string{}, g.Common()...), CommonPlugins: append([]string{}, g.CommonPlugins()...),
-			PressedNodes: g.Pressed, PluginNodes: g.Plugins, Zones: g.Zones, Full: g.Full(),
+			Common: g.Common(), CommonPlugins: g.CommonPlugins(),
+			PressedNodes: g.Pressed.Resources, PluginNodes: g.Pressed.Plugins, Zones: g.Zones, Full: g.Full(),
 		},
 	}
 	for i := range j.Agents {
@@ -116,11 +126,15 @@ func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
 		if a.State != Alive {
 			p.Quiet = append(p.Quiet, Quiet{Node: a.Name, State: a.State, SilenceSeconds: a.Silence.Seconds(), Tainted: a.tainted(), Reason: a.Why})
 		}
+		if a.Odd != nil {
+			p.Unread = append(p.Unread, Unread{Node: a.Name, Reason: a.Odd.Error()})
+		}
 		if says := a.Carried.Report; len(says.Pressure)+len(says.Plugins) > 0 && a.State != Silent {
 			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: says.Pressure, Plugins: says.Plugins, Zone: a.zone(), Tainted: a.tainted()})
 		}
 	}
 	slices.SortFunc(p.Quiet, func(a, b Quiet) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(p.Unread, func(a, b Unread) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortFunc(p.Pressed, func(a, b Pressed) int { return cmp.Compare(a.Node, b.Node) })
 	return p
 }

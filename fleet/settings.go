@@ -21,15 +21,22 @@ type Evictions struct {
 	Share       float64       `yaml:"share" unit:"ratio" why:"How many of the cluster's pods may go in each per, one at least."`
 	Per         time.Duration `yaml:"per" why:"The time that share is counted over."`
 	PerOwner    time.Duration `yaml:"perOwner" why:"In so long one pod of an owner may go: of a Deployment, a StatefulSet, a CronJob."`
-	ZoneTainted float64       `yaml:"zoneTainted" unit:"ratio" why:"While agents taint more than this share of a zone's nodes, and more than one, nothing is granted there: its pods would have nowhere to go."`
-	CommonCause float64       `yaml:"commonCause" unit:"ratio" why:"While more than this share of the nodes, and at least three, have one pressure, nothing is granted anywhere: shared storage is slow or a threshold is bad, and evictions would only spread it."`
+	ZoneTainted float64       `yaml:"zoneTainted" unit:"ratio" why:"While agents keep pods away from more than this share of a zone's nodes, and more than one, by taints NoSchedule or NoExecute, nothing is granted there: its pods would have nowhere to go."`
+	CommonCause float64       `yaml:"commonCause" unit:"ratio" why:"While more than this share of the nodes, and at least three, have one pressure, nothing is granted for it: shared storage is slow or a threshold is bad, and evictions would only spread it. At hard only nodes at hard count."`
+	MaxGrace    time.Duration `yaml:"maxGrace" why:"The longest that an evicted pod gets to end by itself, whatever its agent asks for. As the agents' eviction.maxGrace."`
+	// ForceGraceZero is as the agents' plugins.forceGraceZero.
+	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Which plugins, as agents name them, may have pods deleted without any grace: the API server forgets such a pod while it may still run. As the agents' plugins.forceGraceZero."`
 }
+
+// counted is how long one that went counts: for its owner, and in this period and
+// the one before for the share of its node.
+func (e *Evictions) counted() time.Duration { return max(2*e.Per, e.PerOwner) }
 
 // DefaultSettings are those of a fresh install.
 func DefaultSettings() Settings {
 	return Settings{
 		Enabled: true, Grace: 40 * time.Second, TaintsStay: 5 * time.Minute, MassSilence: 0.55,
-		Evictions: Evictions{Share: 0.01, Per: 5 * time.Minute, PerOwner: 10 * time.Minute, ZoneTainted: 0.10, CommonCause: 0.30},
+		Evictions: Evictions{Share: 0.01, Per: 5 * time.Minute, PerOwner: 10 * time.Minute, ZoneTainted: 0.10, CommonCause: 0.30, MaxGrace: 30 * time.Second},
 		Protect:   pods.DefaultRules(),
 	}
 }

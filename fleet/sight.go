@@ -116,10 +116,13 @@ func (s *sight) change(name string, now time.Time, change func(*Agent) (sign boo
 	}
 }
 
+// ring once in lookEvery for one agent at most: the next look comes by then
+// anyway, and an agent that changes what it asks for must not cause more.
 func (s *sight) ring(a *Agent) {
-	if len(a.Carried.Requests) == 0 {
+	if len(a.Carried.Requests) == 0 || a.Asked.Sub(a.rang) < lookEvery {
 		return
 	}
+	a.rang = a.Asked
 	select {
 	case s.asked <- struct{}{}:
 	default: // it rings already
@@ -170,7 +173,7 @@ func transform(object any) (any, error) {
 
 func trimLease(l *coordinationv1.Lease) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: l.Name, ResourceVersion: l.ResourceVersion, Annotations: only(l.Annotations, lease.NodeAnnotation, lease.EvictionsAnnotation, lease.GrantedAnnotation)},
+		ObjectMeta: metav1.ObjectMeta{Name: l.Name, ResourceVersion: l.ResourceVersion, Annotations: lease.Carry(l.Annotations)},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: l.Spec.RenewTime},
 	}
 }

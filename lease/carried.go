@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +46,10 @@ type Request struct {
 	// Plugin that names the pod, and why, as the decision record tells it.
 	Plugin string `json:"plugin"`
 	Reason string `json:"reason"`
+	// Resource that the plugin is about, and the level, soft or hard, that it is
+	// at; empty: not said, as by outer plugins of a resource.
+	Resource string `json:"resource,omitempty"`
+	Level    string `json:"level,omitempty"`
 	// GraceSeconds of the eviction; absent for the pod's own.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 	// Since is when the agent chose the pod, by the node's clock.
@@ -71,7 +73,7 @@ type Answer struct {
 	Code string `json:"code,omitempty"`
 	// Reason is empty where Result says all.
 	Reason string `json:"reason,omitempty"`
-	// At is when the controller answered, by its clock.
+	// At is when the controller answered, by the API server's clock.
 	At metav1.MicroTime `json:"at"`
 }
 
@@ -91,27 +93,6 @@ type Carried struct {
 	Report   NodeReport
 	Requests []Request
 	Answers  []Answer
-}
-
-// ReadCarried returns what the annotations of a Lease say. An absent one is
-// empty; one that cannot be read is an error that names it, and the others are
-// read all the same.
-func ReadCarried(annotations map[string]string) (Carried, error) {
-	var c Carried
-	var bad error
-	for _, a := range []struct {
-		key  string
-		into any
-	}{{NodeAnnotation, &c.Report}, {EvictionsAnnotation, &c.Requests}, {GrantedAnnotation, &c.Answers}} {
-		value, is := annotations[a.key]
-		if !is {
-			continue
-		}
-		if err := json.Unmarshal([]byte(value), a.into); err != nil && bad == nil {
-			bad = fmt.Errorf("annotation %s: %w", a.key, err)
-		}
-	}
-	return c, bad
 }
 
 // Micro is t as a heartbeat carries it.

@@ -21,7 +21,7 @@ func watching() ControllerState {
 	r := fleet.Report{
 		Time: time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), Agents: map[fleet.State]int{fleet.Alive: 4875, fleet.Late: 5, fleet.Silent: 120}, Late: 5, Of: 4880,
 		Pressed: []fleet.Pressed{{Node: "hot", Zone: "a", Pressure: map[string]string{"disk": "hard"}, Plugins: map[string]string{"files<": "soft"}, Tainted: true}},
-		Budget:  fleet.Budget{Pods: 9000, Limit: 90, Spent: 3, PeriodSeconds: 300, PressedNodes: map[string]int{"disk": 1}, PluginNodes: map[string]int{"files<": 1}},
+		Budget:  fleet.Budget{Pods: 9000, Limit: 90, Spent: 3, PeriodSeconds: 300, PressedNodes: map[string]int{"disk": 1}, PluginNodes: map[string]int{"files<": 3, "alone": 2}},
 		Answers: []fleet.Answered{{Node: "hot", Pod: "shop/web", Asked: "<b>stall", Result: lease.Refused, Code: fleet.CodeOwner, Reason: "a pod of shop/web went", DryRun: true}},
 	}
 	for i := range 120 {
@@ -36,7 +36,7 @@ func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, http.StatusOK, status)
 	for _, text := range []string{
-		"4875 alive 5 late 120 silent", "n049", "and 70 more", "Ready is False", "disk: <b>1</b> nodes", "plugin files&lt;: <b>1</b> nodes", "disk hard files&lt; soft", "hot", "3 of 90 in 5m0s",
+		"4875 alive 5 late 120 silent", "n049", "and 70 more", "Ready is False", "disk: <b>1</b> nodes", "plugin files&lt;: <b>3</b> nodes", "disk hard files&lt; soft", "hot", "3 of 90 in 5m0s",
 		"&lt;b&gt;stall", "refused (dry run)", "a pod of shop/web went",
 	} {
 		assert.Contains(t, page, text)
@@ -55,12 +55,14 @@ func TestThePageSaysThatItIsBlindAndThatTheBrakeHolds(t *testing.T) {
 	s.Fleet.Blind, s.Fleet.Late, s.Fleet.Of, s.Fleet.Budget.Common = true, 60, 100, []string{"disk"}
 	_, page := fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
 	assert.Contains(t, page, "60 of 100 agents are not heard")
-	assert.Contains(t, page, "pressure on disk that it has a common cause")
+	assert.Contains(t, page, "Nothing is granted for disk: so many nodes have that pressure that it has a common cause")
 	assert.NotContains(t, page, "say plugins")
 	assert.NotContains(t, page, "in a zone")
+	s.Fleet.Unread = []fleet.Unread{{Node: "odd", Reason: "annotation <b>"}}
 	s.Fleet.Budget.CommonPlugins, s.Fleet.Budget.Full = []string{"files"}, []string{`6 of 50 nodes of zone "a" are tainted, 5 may be`}
 	_, page = fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
 	assert.Contains(t, page, "Nothing is granted that these ask for: files")
+	assert.Contains(t, page, "Nothing is granted to node odd: what its Lease carries cannot be read: annotation &lt;b&gt;.")
 	assert.Contains(t, page, "Nothing is granted in a zone: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
 	status, why := fetched(t, served(t, ControllerState{Leader: "b_2"}, "127.0.0.1:0", Exposure{}, nil)+"/api/v1/fleet")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
@@ -73,12 +75,13 @@ func TestTheMetricsOfTheFleetAreGood(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 	for _, line := range []string{
-		`plimsoll_fleet_agents{state="silent"} 120`, `plimsoll_fleet_pressed_nodes{resource="disk"} 1`, `plimsoll_fleet_plugin_pressed_nodes{plugin="files<"} 1`, "plimsoll_fleet_blind 0", "plimsoll_fleet_common_cause 0",
+		`plimsoll_fleet_agents{state="silent"} 120`, `plimsoll_fleet_pressed_nodes{resource="disk"} 1`, `plimsoll_fleet_plugin_pressed_nodes{plugin="files<"} 3`, "plimsoll_fleet_blind 0", "plimsoll_fleet_common_cause 0",
 		"plimsoll_fleet_eviction_limit 90", "plimsoll_fleet_evictions_spent 3", `plimsoll_fleet_acts_total{act="mark"} 0`,
 		`plimsoll_fleet_evictions_total{result="evicted"} 0`, `plimsoll_fleet_refusals_total{reason="common"} 0`,
 	} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
+	assert.NotContains(t, text, "alone", "what two nodes say is no label: names come from whoever has a node's token")
 	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
 	assert.NotContains(t, standby, "plimsoll_fleet_agents", "who leads sees them")
 }

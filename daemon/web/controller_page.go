@@ -27,7 +27,7 @@ func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	t := template.Must(template.New("controller").Funcs(template.FuncMap{
 		"since": since, "wait": waitText, "names": namesText,
 		"first": first[fleet.Quiet], "more": more[fleet.Quiet], "firstPressed": first[fleet.Pressed], "morePressed": more[fleet.Pressed],
-		"firstLoads": first[admission.Place], "moreLoads": more[admission.Place],
+		"firstUnread": first[fleet.Unread], "firstLoads": first[admission.Place], "moreLoads": more[admission.Place],
 	}).Parse(controllerHTML)) // compiled in, and rendered by the tests
 	var b bytes.Buffer
 	if err := t.Execute(&b, controllerPage{ControllerState: c.State(), Now: time.Now()}); err != nil {

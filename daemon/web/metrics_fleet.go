@@ -30,7 +30,9 @@ func appendSeen(b []byte, r *fleet.Report) []byte {
 		pressed[resource] = uint64(n)
 	}
 	for plugin, n := range r.Budget.PluginNodes {
-		plugins[plugin] = uint64(n)
+		if n >= fleet.CommonLeast { // one token makes no series
+			plugins[plugin] = uint64(n)
+		}
 	}
 	b = appendCounted(b, sorted(agents), "state", family[counted]{
 		"plimsoll_fleet_agents", gauge, "Agents by what is heard of them: alive, late for half the grace period, silent for all of it.", appendCounter,
@@ -39,7 +41,7 @@ func appendSeen(b []byte, r *fleet.Report) []byte {
 		"plimsoll_fleet_pressed_nodes", gauge, "Nodes whose agent reports pressure, by resource.", appendCounter,
 	})
 	b = appendCounted(b, sorted(plugins), "plugin", family[counted]{
-		"plimsoll_fleet_plugin_pressed_nodes", gauge, "Nodes where an outer plugin is at a level, by plugin.", appendCounter,
+		"plimsoll_fleet_plugin_pressed_nodes", gauge, "Nodes where an outer plugin is at a level, by plugin; where three nodes or more say so.", appendCounter,
 	})
 	return appendFamilies(b, []fleet.Report{*r}, noLabels, []family[fleet.Report]{
 		{
@@ -47,7 +49,7 @@ func appendSeen(b []byte, r *fleet.Report) []byte {
 			func(b []byte, r *fleet.Report) []byte { return appendBool(b, r.Blind) },
 		},
 		{
-			"plimsoll_fleet_common_cause", gauge, "1 while one pressure is on so many nodes that no eviction is granted, else 0.",
+			"plimsoll_fleet_common_cause", gauge, "1 while one pressure is on so many nodes that no eviction is granted for it, else 0.",
 			func(b []byte, r *fleet.Report) []byte { return appendBool(b, len(r.Budget.Common) > 0) },
 		},
 		{

@@ -1,0 +1,141 @@
+package lease_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+var noon = lease.Micro(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+
+func text(t testing.TB, of any) string {
+	t.Helper()
+	b, err := json.Marshal(of)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func asked(change ...func(*lease.Request)) []lease.Request {
+	r := lease.Request{UID: "6c1f", Namespace: "shop", Name: "web-0", Plugin: "memory-stall", Reason: "stall 31 %", Resource: "memory", Level: "hard", Since: noon}
+	for _, c := range change {
+		c(&r)
+	}
+	return []lease.Request{r}
+}
+
+// What becomes part of a path, of an answer or of a log is what an agent of ours
+// could have written, or nothing of it is read.
+func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
+	many := func(n int) (list []lease.Request) {
+		for i := range n {
+			list = append(list, asked(func(r *lease.Request) { r.UID = fmt.Sprint(i) })...)
+		}
+		return list
+	}
+	for what, row := range map[string]struct {
+		list []lease.Request
+		why  string
+	}{
+		"one of ours":                 {asked(), ""},
+		"as many as there may be":     {many(lease.MaxRequests), ""},
+		"one more":                    {many(lease.MaxRequests + 1), "17 requests are more than 16"},
+		"2,000":                       {many(2000), "more than 49152 bytes"},
+		"no UID":                      {asked(func(r *lease.Request) { r.UID = "" }), "no UID"},
+		"a long UID":                  {asked(func(r *lease.Request) { r.UID = strings.Repeat("u", 65) }), "no UID"},
+		"a UID with a line break":     {asked(func(r *lease.Request) { r.UID = "u\nlevel=ERROR" }), "no UID"},
+		"a name that is a path":       {asked(func(r *lease.Request) { r.Name = "../../nodes" }), "no pod's name"},
+		"no name":                     {asked(func(r *lease.Request) { r.Name = "" }), "no pod's name"},
+		"a namespace that is one":     {asked(func(r *lease.Request) { r.Namespace = "a/b" }), "no namespace's name"},
+		"no namespace":                {asked(func(r *lease.Request) { r.Namespace = "" }), "no namespace's name"},
+		"a plugin with a quote":       {asked(func(r *lease.Request) { r.Plugin = `a"b` }), "no plugin's name"},
+		"of no plugin":                {asked(func(r *lease.Request) { r.Plugin = "" }), ""},
+		"a long reason":               {asked(func(r *lease.Request) { r.Reason = strings.Repeat("x", 257) }), "a reason of more than 256 bytes"},
+		"a resource that is none":     {asked(func(r *lease.Request) { r.Resource = "disc" }), "no resource"},
+		"a level that is none":        {asked(func(r *lease.Request) { r.Level = "extreme" }), "no level"},
+		"one that says neither":       {asked(func(r *lease.Request) { r.Resource, r.Level = "", "" }), ""},
+		"a moment that is none":       {asked(func(r *lease.Request) { r.Since = lease.Micro(time.Time{}) }), "no moment"},
+		"one that stands there twice": {append(asked(), asked()...), "request 1 stands there twice"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			got, err := lease.ReadCarried(map[string]string{lease.EvictionsAnnotation: text(t, row.list), lease.GrantedAnnotation: `[{"uid":"u1"}]`})
+			assert.Len(t, got.Answers, 1, "the controller's own word is read all the same")
+			if row.why == "" {
+				require.NoError(t, err)
+				assert.Len(t, got.Requests, len(row.list))
+				return
+			}
+			require.ErrorContains(t, err, row.why)
+			assert.Empty(t, got.Requests)
+		})
+	}
+}
+
+// What a node says becomes labels of metrics: only words of ours do.
+func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
+	got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: text(t, lease.NodeReport{
+		Pressure: map[string]string{"disk": "hard", "memory": "on fire", "up{x=\"y\"}": "soft", "a newer agent's": "soft"},
+		Plugins:  map[string]string{"vendor.io/files": "soft", "a b": "soft", "x": "very", strings.Repeat("y", 129): "hard"},
+	})})
+	require.NoError(t, err)
+	assert.Equal(t, lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Plugins: map[string]string{"vendor.io/files": "soft"}}, got.Report)
+
+	plugins := map[string]string{}
+	for i := range lease.MaxPlugins + 1 {
+		plugins[fmt.Sprint("p", i)] = "soft"
+	}
+	for what, row := range map[string]struct {
+		report lease.NodeReport
+		why    string
+	}{
+		"nine plugins":   {lease.NodeReport{Plugins: plugins}, "more than 8 plugins"},
+		"less than none": {lease.NodeReport{Budget: new(-1)}, "a budget below 0"},
+		"a long one":     {lease.NodeReport{Pressure: map[string]string{"disk": strings.Repeat("x", 4<<10)}}, "more than 4096 bytes"},
+	} {
+		got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: text(t, row.report)})
+		require.ErrorContains(t, err, row.why, what)
+		assert.Equal(t, lease.NodeReport{}, got.Report, what)
+	}
+}
+
+func TestOfALeasesAnnotationsNoMoreIsKeptThanIsRead(t *testing.T) {
+	assert.Nil(t, lease.Carry(map[string]string{"other": "x"}))
+	long := map[string]string{"other": "x", lease.NodeAnnotation: `{}`, lease.EvictionsAnnotation: strings.Repeat(" ", 250<<10)}
+	kept := lease.Carry(long)
+	assert.Len(t, kept, 2)
+	assert.LessOrEqual(t, len(kept[lease.EvictionsAnnotation]), 49<<10)
+	_, err := lease.ReadCarried(kept)
+	_, want := lease.ReadCarried(long)
+	assert.Equal(t, want, err, "what is too long stays too long")
+}
+
+func FuzzWhateverALeaseCarriesWhatIsReadIsBounded(f *testing.F) {
+	f.Add(text(f, asked()), `{"pressure":{"disk":"hard"},"plugins":{"p":"soft"},"budget":1}`)
+	f.Add(`[{"uid":"u","since":"2026-03-01T12:00:00.000000Z","graceSeconds":1099511627776}]`, `{"pressure":{"\u0000":"hard"}}`)
+	f.Fuzz(func(t *testing.T, requests, report string) {
+		got, _ := lease.ReadCarried(map[string]string{lease.EvictionsAnnotation: requests, lease.NodeAnnotation: report})
+		require.LessOrEqual(t, len(got.Requests), lease.MaxRequests)
+		require.LessOrEqual(t, len(got.Report.Plugins), lease.MaxPlugins)
+		for resource, level := range got.Report.Pressure {
+			require.Contains(t, []string{"memory", "disk", "network", "filesystem", "cpu"}, resource)
+			require.Contains(t, []string{"soft", "hard"}, level)
+		}
+		for _, r := range got.Requests {
+			require.NotContains(t, r.Namespace+r.Name+r.UID, "\n")
+			require.NotContains(t, r.Namespace+r.Name, "/")
+			require.LessOrEqual(t, len(r.Reason), lease.MaxReason)
+		}
+	})
+}
+
+func TestATextIsClippedAtACharacter(t *testing.T) {
+	assert.Equal(t, "abc", lease.Clip("abc", 3))
+	assert.Equal(t, "ab…", lease.Clip("abcdef", 5))
+	assert.Equal(t, "a…", lease.Clip("aéééé", 5))
+}
