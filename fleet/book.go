@@ -47,16 +47,17 @@ func (b *book) prune(now, server time.Time, s Settings, j *Judgement) {
 	b.seen, b.nodes, b.answers = seen, nodes, answers
 }
 
-// pending are the answers that change what the Lease of an agent says.
+// pending are the answers that change what the Lease of an agent says, or keep it.
 func pending(server time.Time, s Settings, a *Judged, given []lease.Answer) []lease.Answer {
-	wanted := Answers(server, s, lease.Carried{Requests: a.Carried.Requests}, given)
-	for _, answer := range given {
-		ends := func(c lease.Answer) bool { return replaces(answer, c) }
-		if !slices.Contains(wanted, answer) && slices.ContainsFunc(a.Carried.Answers, ends) {
-			wanted = append(wanted, answer)
+	var list []lease.Answer
+	for i, answer := range given {
+		over := slices.ContainsFunc(given[i+1:], func(b lease.Answer) bool { return replaces(b, answer) })
+		ends := slices.ContainsFunc(a.Carried.Answers, func(c lease.Answer) bool { return replaces(answer, c) })
+		if !over && (ends || counts(server, s, a.Carried.Requests, answer)) {
+			list = append(list, answer)
 		}
 	}
-	return wanted
+	return list
 }
 
 func first(of map[string]time.Time, key string, now time.Time) time.Time {

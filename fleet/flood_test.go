@@ -40,6 +40,7 @@ type shore struct {
 	calls  map[string]int         // of the controller, by the node's name
 	tick   time.Duration          // of the agents' clocks
 	posted []evict.Victim
+	events int
 }
 
 // annotationsLimit of all of an object's, in bytes (apimachinery,
@@ -126,7 +127,7 @@ func (s *shore) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer {
 	return evict.Answer{Outcome: evict.Evicted}
 }
 
-func (s *shore) Event(runtime.Object, string, string, string) {}
+func (s *shore) Event(runtime.Object, string, string, string) { s.events++ }
 
 // node with an agent, and with one pod of an owner of its own for each app.
 func (s *shore) node(name string, apps ...string) {
@@ -324,4 +325,87 @@ func TestTheGraceOfAnEvictionIsBoundedByTheController(t *testing.T) {
 		p := pod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = row.own })
 		assert.Equal(t, evict.Victim{UID: "p1", Namespace: "shop", Name: "web-5c7d-x", GraceSeconds: row.want}, victim(r, p, e), "%+v", row)
 	}
+}
+
+// Each look costs the whole fleet: a request that changes all the time does not
+// call for more than one before the next.
+func TestOneAgentCallsForALookOnceASecondAtMost(t *testing.T) {
+	s := newSight()
+	rings := 0
+	for i := range 100 { // one second
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+			lease.EvictionsAnnotation: mustJSON(t, []lease.Request{{UID: "u", Namespace: "s", Name: "p", Since: lease.Micro(noon.Add(time.Duration(i)))}}),
+		}}}
+		s.seeLease("n", l, noon.Add(time.Duration(i)*10*time.Millisecond))
+		select {
+		case <-s.asked:
+			rings++
+		default:
+		}
+	}
+	assert.Equal(t, 1, rings)
+	s.seeLease("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		lease.EvictionsAnnotation: mustJSON(t, []lease.Request{{UID: "v", Namespace: "s", Name: "p", Since: lease.Micro(noon)}}),
+	}}}, noon.Add(lookEvery))
+	assert.Len(t, s.asked, 1)
+}
+
+// One node makes the difference, and changes its word with each beat.
+func TestACommonCauseThatComesAndGoesFillsNeitherLogNorEvents(t *testing.T) {
+	s := newShore(t)
+	for i := range 200 {
+		g := calm(pressed("disk", 30+i%2))
+		g.Time = noon.Add(time.Duration(i) * time.Second / 10)
+		s.r.tellCommon(g)
+	}
+	assert.LessOrEqual(t, s.events, sayAtOnce)
+	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), sayAtOnce+1)
+	assert.Positive(t, s.events)
+}
+
+// The answer to a request that was withdrawn meanwhile ends the note that its pod
+// may go.
+func TestAnAnswerThatEndsANoteIsKeptUntilTheLeaseSaysIt(t *testing.T) {
+	note := accepted("p1", "o", 0)
+	note.Since = metav1.MicroTime{}
+	blocked := lease.Answer{UID: "p1", Since: lease.Micro(noon), Result: lease.Blocked, At: lease.Micro(noon)}
+	other := lease.Answer{UID: "p2", Since: lease.Micro(noon), Result: lease.Blocked, At: lease.Micro(noon)}
+	a := carrying("n", note)
+	j := &Judgement{Agents: []Judged{a}}
+	b := newBook()
+	b.answers["n"] = []lease.Answer{other, note, blocked}
+	b.prune(noon, noon, DefaultSettings(), j)
+	assert.Equal(t, []lease.Answer{blocked}, b.answers["n"])
+	assert.Empty(t, Answers(noon, DefaultSettings(), a.Carried, b.answers["n"]))
+	a.Carried.Answers = nil
+	b.prune(noon, noon, DefaultSettings(), j)
+	assert.Empty(t, b.answers)
+	b.answers["gone"] = []lease.Answer{note}
+	b.turn("gone")
+	b.prune(noon, noon, DefaultSettings(), j)
+	assert.Empty(t, b.answers, "what is known of a node goes with it")
+	assert.Empty(t, b.nodes)
+}
+
+// That a Lease cannot be read is said once, and shown while it is so.
+func TestThatALeaseCannotBeReadIsSaidAndShown(t *testing.T) {
+	s := newShore(t)
+	s.node("odd", "web")
+	s.node("well")
+	s.beat("odd", map[string]string{lease.NodeAnnotation: `{"pressure":7}`})
+	s.asks("odd", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
+	for range 5 {
+		s.beat("odd", nil)
+		s.r.look(t.Context())
+	}
+	assert.Equal(t, 1, strings.Count(s.log.String(), "level=WARN"), s.log.String())
+	require.Len(t, s.r.Report().Unread, 1)
+	assert.Equal(t, "odd", s.r.Report().Unread[0].Node)
+	assert.Contains(t, s.r.Report().Unread[0].Reason, "plimsoll.dev/node")
+	require.Len(t, s.answers("odd"), 1)
+	assert.Equal(t, string(CodeUnread), s.answers("odd")[0].Code)
+	assert.Empty(t, s.posted)
+	s.beat("odd", map[string]string{lease.NodeAnnotation: `{}`})
+	s.r.look(t.Context())
+	assert.Empty(t, s.r.Report().Unread)
 }

@@ -384,8 +384,10 @@ func Asks(now time.Time, s Settings, j *Judgement, judged func(node string) time
 	return asks
 }
 
-func answered(r lease.Request, answers []lease.Answer) bool {
-	return slices.ContainsFunc(answers, func(a lease.Answer) bool { return a.UID == r.UID && a.Since.Equal(&r.Since) })
+func answers(a lease.Answer, r lease.Request) bool { return a.UID == r.UID && a.Since.Equal(&r.Since) }
+
+func answered(r lease.Request, list []lease.Answer) bool {
+	return slices.ContainsFunc(list, func(a lease.Answer) bool { return answers(a, r) })
 }
 
 // Answers are what a Lease should say: the answers to what is asked, and who
@@ -394,13 +396,17 @@ func Answers(server time.Time, s Settings, carried lease.Carried, given []lease.
 	list := []lease.Answer{}
 	all := slices.Concat(carried.Answers, given)
 	for i, a := range all {
-		asked := slices.ContainsFunc(carried.Requests, func(r lease.Request) bool { return answered(r, all[i:i+1]) })
-		counts := spends(a) && server.Sub(a.At.Time) < s.Evictions.counted()
-		if (asked || counts) && !slices.ContainsFunc(all[i+1:], func(b lease.Answer) bool { return replaces(b, a) }) {
+		if counts(server, s, carried.Requests, a) && !slices.ContainsFunc(all[i+1:], func(b lease.Answer) bool { return replaces(b, a) }) {
 			list = append(list, a)
 		}
 	}
 	return list
+}
+
+// counts: it answers what is asked, or says who went not long ago.
+func counts(server time.Time, s Settings, asked []lease.Request, a lease.Answer) bool {
+	return slices.ContainsFunc(asked, func(r lease.Request) bool { return answers(a, r) }) ||
+		spends(a) && server.Sub(a.At.Time) < s.Evictions.counted()
 }
 
 // spends a budget: the pod went, or may have. A dry run's answer has no owner.
