@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -46,19 +47,16 @@ func (a *Agent) tainted() bool {
 }
 
 // keepsAway: a taint of ours is on the Node that keeps pods away. PreferNoSchedule,
-// as of soft, does not.
+// as of soft, does not. What the record says beside that is not read: it is the
+// agent's word, at any length.
 func (a *Agent) keepsAway() bool {
-	if !a.tainted() {
-		return false
-	}
-	for _, o := range evict.Owned(a.Node) {
-		strict := o.Effect == corev1.TaintEffectNoSchedule || o.Effect == corev1.TaintEffectNoExecute
-		if strict && slices.ContainsFunc(a.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == o.Key && t.Effect == o.Effect }) {
-			return true
-		}
-	}
-	return false
+	return a.tainted() && slices.ContainsFunc(a.Node.Spec.Taints, func(t corev1.Taint) bool {
+		return strings.HasPrefix(t.Key, taintPrefix) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
+	})
 }
+
+// taintPrefix of each taint that an agent may write.
+const taintPrefix = "plimsoll.dev/"
 
 // unmarked: it has conditions of ours that do not say that the agent is silent.
 func (a *Agent) unmarked() bool {

@@ -96,8 +96,8 @@ func TestInAZoneOnlyTaintsThatKeepPodsAwayCount(t *testing.T) {
 		"pods are kept away":              {withTaints([]corev1.TaintEffect{no}, record(no)), CodeZone},
 		"pods are ended, too":             {withTaints([]corev1.TaintEffect{noExecute}, record(noExecute)), CodeZone},
 		"they were, and it was taken off": {withTaints(nil, record(no)), ""},
-		"another keeps them away":         {withTaints([]corev1.TaintEffect{prefer, no}, record(prefer)), ""},
-		"the record is none":              {withTaints([]corev1.TaintEffect{no}, "x"), ""},
+		"nothing is on record":            {withTaints([]corev1.TaintEffect{no}, ""), ""},
+		"another's keeps them away":       {func(a *Agent) { a.Node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: no}} }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			j := &Judgement{}

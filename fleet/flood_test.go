@@ -238,6 +238,14 @@ func TestRequestsThatChangeAreJudgedAtTheirNodesPace(t *testing.T) {
 	s.r.look(t.Context())
 	require.Len(t, s.answers("honest"), 1)
 	assert.Equal(t, lease.Accepted, s.answers("honest")[0].Result)
+	shown := map[string]int{}
+	for range 2 * maxOfNode {
+		s.r.decided(Ask{&Judged{Agent: &Agent{Name: "flood"}}, request("p1")}, CodeGone, lease.Answer{})
+	}
+	for _, a := range s.r.answered {
+		shown[a.Node]++
+	}
+	assert.Equal(t, map[string]int{"honest": 1, "flood": maxOfNode}, shown)
 	assert.LessOrEqual(t, s.calls["no such pod"], 2*judgeAtOnce, "800 were asked for; a busy machine takes some seconds")
 	assert.LessOrEqual(t, len(s.r.book.answers["flood"]), lease.MaxRequests)
 	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*sayAtOnce)

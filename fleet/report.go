@@ -91,11 +91,22 @@ type Answered struct {
 	DryRun bool   `json:"dryRun,omitempty"`
 }
 
-// maxAnswered bounds the answers that are shown.
-const maxAnswered = 100
+// maxAnswered bounds the answers that are shown, and maxOfNode those of one node:
+// one that asks and asks must not push the others out.
+const (
+	maxAnswered = 100
+	maxOfNode   = 20
+)
 
 // decided keeps what is shown of an answer.
 func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
+	of := 1
+	r.answered = slices.DeleteFunc(r.answered, func(o Answered) bool {
+		if o.Node == a.Judged.Name {
+			of++
+		}
+		return o.Node == a.Judged.Name && of > maxOfNode
+	})
 	list := append([]Answered{{
 		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, Asked: a.Request.Reason,
 		Result: answer.Result, Code: code, Reason: answer.Reason, DryRun: a.DryRun,
