@@ -119,6 +119,12 @@ func TestWhatALeaderWritesIsByTheAPIServersClock(t *testing.T) {
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.True(t, got[0].At.Time.Equal(lease.Micro(behind).Time), "%s", got[0].At)
+	assert.LessOrEqual(t, len(got[0].Reason), lease.MaxReason)
+	require.Len(t, s.written, 2, "a note that it may go, and the answer")
+	note, err := lease.ReadCarried(map[string]string{lease.GrantedAnnotation: s.written[0]})
+	require.NoError(t, err)
+	require.Len(t, note.Answers, 1)
+	assert.Equal(t, got[0].At, note.Answers[0].At)
 
 	s.r.begin() // another leads
 	s.node("n", "web", "app")

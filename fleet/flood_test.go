@@ -32,15 +32,16 @@ type shore struct {
 	corev1client.PodInterface
 	coordinationv1client.LeaseInterface
 
-	t      *testing.T
-	r      *Reconciler
-	log    bytes.Buffer
-	leases map[string]*coordinationv1.Lease
-	pods   map[string]*corev1.Pod // by name
-	calls  map[string]int         // of the controller, by the node's name
-	tick   time.Duration          // of the agents' clocks
-	posted []evict.Victim
-	events int
+	t       *testing.T
+	r       *Reconciler
+	log     bytes.Buffer
+	leases  map[string]*coordinationv1.Lease
+	pods    map[string]*corev1.Pod // by name
+	calls   map[string]int         // of the controller, by the node's name
+	tick    time.Duration          // of the agents' clocks
+	written []string               // answers
+	posted  []evict.Victim
+	events  int
 }
 
 // annotationsLimit of all of an object's, in bytes (apimachinery,
@@ -96,6 +97,7 @@ func (l shoreLease) Patch(_ context.Context, name string, _ types.PatchType, bod
 	if size > annotationsLimit {
 		return nil, apierrors.NewBadRequest("metadata.annotations: Too long")
 	}
+	l.s.written = append(l.s.written, patch.Metadata.Annotations[lease.GrantedAnnotation])
 	for key, value := range patch.Metadata.Annotations {
 		metav1.SetMetaDataAnnotation(&is.ObjectMeta, key, value)
 	}
@@ -124,7 +126,7 @@ func (p shorePod) List(context.Context, metav1.ListOptions) (*corev1.PodList, er
 
 func (s *shore) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer {
 	s.posted = append(s.posted, v)
-	return evict.Answer{Outcome: evict.Evicted}
+	return evict.Answer{Outcome: evict.Evicted, Text: strings.Repeat("a webhook's ", 100)}
 }
 
 func (s *shore) Event(runtime.Object, string, string, string) { s.events++ }
@@ -212,6 +214,9 @@ func TestAFloodOfRequestsCostsItsOwnNodeOnly(t *testing.T) {
 		kept, longest, answered, s.calls["flood"], lines, warnings)
 	assert.Equal(t, 1, answered, "the look after it asked")
 	assert.Len(t, s.posted, 1)
+	require.Len(t, s.r.book.went, 1)
+	assert.Equal(t, "honest", s.r.book.went[0].Node, "whose share it is")
+	assert.NotZero(t, s.r.book.judgedAt("honest"))
 	assert.LessOrEqual(t, kept, lease.MaxRequests+1)
 	assert.LessOrEqual(t, lines, 20)
 }
@@ -266,6 +271,12 @@ func TestALeaseWithoutRoomForAnAnswerEvictsNobodyAndFillsNoLog(t *testing.T) {
 	}
 	assert.Empty(t, s.posted)
 	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*sayAtOnce)
+	s.beat("full", map[string]string{"junk": "", lease.EvictionsAnnotation: strings.Repeat("x", annotationsLimit-1024)})
+	kept := 0
+	for _, value := range s.r.sight.agents["full"].Lease.Annotations {
+		kept += len(value)
+	}
+	assert.Less(t, kept, 64<<10, "and its agent fills no memory either")
 }
 
 // As many as there may be, each as long as it may be, and all who went.
@@ -342,7 +353,7 @@ func TestOneAgentCallsForALookOnceASecondAtMost(t *testing.T) {
 	rings := 0
 	for i := range 100 { // one second
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
-			lease.EvictionsAnnotation: mustJSON(t, []lease.Request{{UID: "u", Namespace: "s", Name: "p", Since: lease.Micro(noon.Add(time.Duration(i)))}}),
+			lease.EvictionsAnnotation: mustJSON(t, []lease.Request{{UID: "u", Namespace: "s", Name: "p", Since: lease.Micro(noon.Add(time.Duration(i) * time.Second))}}),
 		}}}
 		s.seeLease("n", l, noon.Add(time.Duration(i)*10*time.Millisecond))
 		select {
@@ -383,6 +394,8 @@ func TestAnAnswerThatEndsANoteIsKeptUntilTheLeaseSaysIt(t *testing.T) {
 	b := newBook()
 	b.answers["n"] = []lease.Answer{other, note, blocked}
 	b.prune(noon, noon, DefaultSettings(), j)
+	b.prune(noon.Add(time.Minute), noon, DefaultSettings(), j)
+	assert.Equal(t, map[string]time.Time{"p1": noon}, b.seen, "when it was seen first")
 	assert.Equal(t, []lease.Answer{blocked}, b.answers["n"])
 	assert.Empty(t, Answers(noon, DefaultSettings(), a.Carried, b.answers["n"]))
 	a.Carried.Answers = nil

@@ -90,8 +90,8 @@ type Zone struct {
 	Tainted int `json:"tainted"`
 }
 
-// CommonLeast: fewer nodes are never a common cause, or nobody could go in a small
-// cluster.
+// CommonLeast is the number of nodes below which there is never a common cause, or
+// no pod could go in a small cluster.
 const CommonLeast = 3
 
 // NewGrounds of what was judged. Who went is known from the answers that the

@@ -31,19 +31,20 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 		grounds *Grounds
 		code    Code
 	}{
-		"the first of ten":                        {calm(limit(10)), ""},
-		"the fifth":                               {calm(limit(10), by("n", 4, 0)), ""},
-		"the sixth is for others":                 {calm(limit(10), by("n", 5, 0)), CodeShare},
-		"another node has the rest, but one half": {calm(limit(10), by("m", 5, 0), by("n", 2, 0)), ""},
-		"and leaves one":                          {calm(limit(10), by("m", 5, 0), by("n", 3, 0)), CodeShare},
-		"which a third one gets":                  {calm(limit(10), by("m", 5, 0), by("o", 4, 0)), ""},
-		"a budget of one is taken":                {calm(limit(1)), ""},
-		"and the next one is for others":          {calm(limit(1), by("n", 1, 5*time.Minute)), CodeShare},
-		"unless they have had one":                {calm(limit(1), by("n", 1, 9*time.Minute), by("m", 1, 5*time.Minute)), CodeShare},
-		"every other one is taken":                {calm(limit(1), by("n", 1, 10*time.Minute), by("m", 1, 5*time.Minute)), ""},
-		"where there is one node it has all":      {calm(limit(2), alone, by("n", 1, 0)), ""},
-		"so many that its Lease has no room left": {calm(limit(1000), alone, by("n", mostOfNode, 6*time.Minute)), CodeShare},
-		"one less": {calm(limit(1000), alone, by("n", mostOfNode-1, 6*time.Minute)), ""},
+		"the first of a budget of ten":              {calm(limit(10)), ""},
+		"the fifth of ten, all its own":             {calm(limit(10), by("n", 4, 0)), ""},
+		"the sixth is for others":                   {calm(limit(10), by("n", 5, 0)), CodeShare},
+		"another node has the rest, but one half":   {calm(limit(10), by("m", 5, 0), by("n", 2, 0)), ""},
+		"and leaves one to those after":             {calm(limit(10), by("m", 5, 0), by("n", 3, 0)), CodeShare},
+		"which a third one gets":                    {calm(limit(10), by("m", 5, 0), by("o", 4, 0)), ""},
+		"a budget of one is taken":                  {calm(limit(1)), ""},
+		"and the next one is for others":            {calm(limit(1), by("n", 1, 5*time.Minute)), CodeShare},
+		"unless they have had one":                  {calm(limit(1), by("n", 1, 9*time.Minute), by("m", 1, 5*time.Minute)), CodeShare},
+		"every other one is taken":                  {calm(limit(1), by("n", 1, 10*time.Minute), by("m", 1, 5*time.Minute)), ""},
+		"of a budget that has shrunk":               {calm(limit(1), by("m", 2, 6*time.Minute)), ""},
+		"where there is one node it has all":        {calm(limit(2), alone, by("n", 1, 0)), ""},
+		"so many that its Lease has no room left":   {calm(limit(1000), alone, by("n", mostOfNode, 6*time.Minute)), CodeShare},
+		"one less than it has room for":             {calm(limit(1000), alone, by("n", mostOfNode-1, 6*time.Minute)), ""},
 		"what was granted, and is asked for again,": {calm(limit(1), func(g *Grounds) { g.Went = []Went{{UID: "p1", Node: "n", Time: noon}} }), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -54,39 +55,53 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 	}
 }
 
+// market is a budget of which two nodes have what they may.
+type market struct {
+	budget int
+	all    []Went
+}
+
+// try to have one for a node; it has as many as it tries for, until it may not.
+func (m *market) try(node string, now time.Time) bool {
+	s := DefaultSettings()
+	m.all = slices.DeleteFunc(m.all, func(w Went) bool { return now.Sub(w.Time) >= s.Evictions.counted() })
+	g := Grounds{Time: now, Settings: s, Pods: 100 * m.budget, Agents: 2, Pressed: newPressures(), Hard: newPressures(), Went: m.all}
+	a := made(node, 0)
+	r := request(fmt.Sprint(node, len(m.all), now))
+	code, _ := g.Refuse(Ask{&Judged{Agent: &a, State: Alive}, r})
+	if code == "" {
+		m.all = append(m.all, Went{UID: r.UID, Owner: r.UID, Node: node, Time: now})
+	}
+	return code == ""
+}
+
 // Whoever has the token of one node asks for all that it can, each second, for
 // hours: another node that asks once has what it needs before long.
 func TestWhoeverSpendsWhatANodeMayKeepsNoOtherNodeWaitingForLong(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 5))
 	for range 60 {
-		s := DefaultSettings()
-		budget := 1 + random.IntN(5)
+		m := &market{budget: 1 + random.IntN(5)}
 		arrives := noon.Add(time.Duration(random.IntN(1800)) * time.Second)
-		var all []Went
-		granted := time.Time{}
-		for now := noon; granted.IsZero(); now = now.Add(time.Second) {
-			require.Less(t, now.Sub(arrives), s.Evictions.Per+time.Second, "a budget of %d", budget)
-			try := func(node string) bool {
-				g := Grounds{Time: now, Settings: s, Pods: 100 * budget, Agents: 2, Pressed: newPressures(), Hard: newPressures(), Went: all}
-				a := made(node, 0)
-				r := request(fmt.Sprint(node, len(all), now))
-				code, _ := g.Refuse(Ask{&Judged{Agent: &a, State: Alive}, r})
-				if code == "" {
-					all = append(all, Went{UID: r.UID, Owner: r.UID, Node: node, Time: now})
-				}
-				return code == ""
+		waited := time.Duration(-1)
+		for now := noon; waited < 0; now = now.Add(time.Second) {
+			require.Less(t, now.Sub(arrives), DefaultSettings().Evictions.Per+time.Second, "a budget of %d", m.budget)
+			for m.try("thief", now) { // it ends by the budget
 			}
-			all = slices.DeleteFunc(all, func(w Went) bool { return now.Sub(w.Time) >= s.Evictions.counted() })
-			for try("thief") { // it ends by the budget
-			}
-			if !now.Before(arrives) && try("honest") {
-				granted = now
+			if !now.Before(arrives) && m.try("honest", now) {
+				waited = now.Sub(arrives)
 			}
 		}
-		if budget > 1 {
-			require.Equal(t, arrives, granted, "a budget of %d has one left for it", budget)
+		if m.budget > 1 {
+			require.Zero(t, waited, "a budget of %d has one left for it", m.budget)
 		}
 	}
+}
+
+func TestThoseWhoWentAreKnownForTwoPeriods(t *testing.T) {
+	e := Evictions{Per: 10 * time.Minute, PerOwner: time.Minute}
+	assert.Equal(t, 20*time.Minute, e.counted())
+	e.PerOwner = time.Hour
+	assert.Equal(t, time.Hour, e.counted())
 }
 
 func TestEachNodesFirstRequestComesBeforeAnothersSecond(t *testing.T) {
