@@ -81,7 +81,9 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	}
 	cl := &cluster{
 		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
-		pods:    &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, Wiring: pods.Wiring{Enabled: true, Full: c.Plugins.FullPods}},
+		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, Wiring: pods.Wiring{
+			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
+		}},
 		evictor: &evict.Evictor{REST: core.RESTClient()},
 		tainter: &evict.Tainter{Nodes: core, Node: node, Log: log},
 		cnr:     &cnr{marker: &evict.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},

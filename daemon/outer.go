@@ -89,7 +89,7 @@ func (a *Agent) ask(ctx context.Context) []plugins.Verdict {
 			return nil // without the pods nothing that they say is worth anything
 		}
 		for _, p := range a.cluster.pods.Wired(messageBudget) {
-			r.Pods = append(r.Pods, outer.Pod{UID: p.UID, Wire: p.Bytes})
+			r.Pods = append(r.Pods, outer.Pod{UID: p.UID, Wire: p.Bytes, Annotations: p.Annotations})
 		}
 	}
 	wait := c.Plugins.Deadline

@@ -51,6 +51,9 @@ func (w Wiring) transform(object any) (any, error) {
 		if w.Enabled {
 			s.wire = encode(forPlugins(pod, w.Full))
 			s.wire = s.within(maxWire)
+			if !w.Full {
+				s.extra = fitting(encodeAnnotations(pod, w.Annotations), maxWire-len(s.wire))
+			}
 		}
 		return s, nil
 	}

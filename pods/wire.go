@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -13,13 +14,21 @@ type Wire struct {
 	UID string
 	// Bytes are its encoding as k8s.io.api.core.v1.Pod.
 	Bytes []byte
+	// Annotations are encodings of one annotation each, by key. One that is
+	// appended to Bytes adds its annotation to the pod: protobuf merges a message
+	// that comes twice.
+	Annotations map[string][]byte
 }
 
 // Wiring says whether pods are kept for plugins, and how.
 type Wiring struct {
 	Enabled bool
-	// Full keeps environment, commands and arguments, which may hold secrets.
+	// Full keeps environment, commands, arguments and all annotations, which may
+	// hold secrets.
 	Full bool
+	// Annotations are the keys of those that some plugin may see, beside those
+	// that decide.
+	Annotations []string
 }
 
 // shelved is a stripped pod, and what plugins see of the whole one: encoded as
@@ -27,6 +36,8 @@ type Wiring struct {
 type shelved struct {
 	*corev1.Pod
 	wire []byte
+	// extra are Wire.Annotations, as far as maxWire goes.
+	extra map[string][]byte
 	// fitted is wire made as small as the last round wanted it; the watcher's
 	// mu guards it.
 	fitted []byte
@@ -46,14 +57,15 @@ func (w *Watcher) Wired(budget int) []Wire {
 	stored := w.shelves()
 	sizes := make([]int, 0, len(stored))
 	for _, s := range stored {
-		sizes = append(sizes, len(s.wire)+overhead)
+		sizes = append(sizes, len(s.wire)+total(s.extra)+overhead)
 	}
 	limit := share(sizes, budget)
 	list := make([]Wire, 0, len(stored))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range stored {
-		list = append(list, Wire{UID: string(s.UID), Bytes: s.within(limit - overhead)})
+		b := s.within(limit - overhead)
+		list = append(list, Wire{UID: string(s.UID), Bytes: b, Annotations: fitting(s.extra, limit-overhead-len(b))})
 	}
 	return list
 }
@@ -103,6 +115,63 @@ func (s *shelved) within(limit int) []byte {
 	return s.fitted
 }
 
+func total(entries map[string][]byte) (size int) {
+	for _, entry := range entries {
+		size += len(entry)
+	}
+	return size
+}
+
+// fitting are the entries that fit into so many bytes, the smallest first.
+func fitting(entries map[string][]byte, room int) map[string][]byte {
+	if total(entries) <= room {
+		return entries
+	}
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(entries[a]), len(entries[b])), cmp.Compare(a, b))
+	})
+	kept := map[string][]byte{}
+	for _, key := range keys {
+		if room -= len(entries[key]); room < 0 {
+			break
+		}
+		kept[key] = entries[key]
+	}
+	return kept
+}
+
+// The numbers of the fields, as generated.proto of k8s.io/api and apimachinery
+// has them, and those of an entry of every protobuf map.
+const (
+	metadataOfPod         = 1
+	annotationsOfMetadata = 12
+	keyOfEntry            = 1
+	valueOfEntry          = 2
+)
+
+// encodeAnnotations encodes each annotation of these keys that the pod has as a
+// pod that has nothing else. It is written by hand: Kubernetes' own encoding has
+// the fields that are empty, too, and merged these would overwrite the pod's.
+func encodeAnnotations(pod *corev1.Pod, keys []string) map[string][]byte {
+	var list map[string][]byte
+	for _, key := range keys {
+		value, there := pod.Annotations[key]
+		if !there {
+			continue
+		}
+		entry := lengthDelimited(lengthDelimited(nil, keyOfEntry, []byte(key)), valueOfEntry, []byte(value))
+		if list == nil {
+			list = map[string][]byte{}
+		}
+		list[key] = lengthDelimited(nil, metadataOfPod, lengthDelimited(nil, annotationsOfMetadata, entry))
+	}
+	return list
+}
+
+func lengthDelimited(b []byte, number protowire.Number, value []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
+}
+
 func encode(pod *corev1.Pod) []byte {
 	raw, err := pod.Marshal()
 	if err != nil { // it came from the API server in the same form
@@ -115,17 +184,17 @@ func encode(pod *corev1.Pod) []byte {
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
 // forPlugins is a pod without what no plugin needs, and unless it is to be full
-// without what may be secret. What it shares with the pod is not changed.
+// without what may be secret: an annotation may be anything that its owner
+// writes. What it shares with the pod is not changed.
 func forPlugins(pod *corev1.Pod, full bool) *corev1.Pod {
 	p := *pod
 	p.ManagedFields = nil
-	if _, there := p.Annotations[lastApplied]; there {
+	if full {
 		p.Annotations = maps.Clone(p.Annotations)
 		delete(p.Annotations, lastApplied)
-	}
-	if full {
 		return &p
 	}
+	p.Annotations = stripAnnotations(p.Annotations)
 	p.Spec.InitContainers = withoutSecrets(p.Spec.InitContainers)
 	p.Spec.Containers = withoutSecrets(p.Spec.Containers)
 	p.Spec.EphemeralContainers = nil

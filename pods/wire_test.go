@@ -2,7 +2,9 @@ package pods
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +24,7 @@ func wholePod(uid string, bulk int) *corev1.Pod {
 		p.Labels = map[string]string{"app": "shop", "pod-template-hash": "abc"}
 		p.Annotations = map[string]string{
 			"katalyst.kubewharf.io/qos_level": "shared_cores", "bulk": strings.Repeat("x", bulk),
-			lastApplied: `{"env":"secret"}`,
+			lastApplied: `{"env":"secret"}`, "vault.example.com/token": "secret", "example.com/numa": "0",
 		}
 		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "secret"}}
 		exec := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"secret"}}}}
@@ -69,11 +71,31 @@ func TestPluginsSeeAPodWithoutWhatMayBeSecret(t *testing.T) {
 	assert.NotContains(t, string(list[0].Bytes), "secret")
 	p := decode(t, list[0])
 	assert.Equal(t, "shop", p.Labels["app"])
-	assert.Equal(t, "shared_cores", p.Annotations["katalyst.kubewharf.io/qos_level"])
+	assert.Equal(t, map[string]string{"katalyst.kubewharf.io/qos_level": "shared_cores"}, p.Annotations, "those that decide")
+	assert.Empty(t, list[0].Annotations)
 	assert.Equal(t, "shop:1", p.Spec.Containers[0].Image)
 	assert.Equal(t, "1Gi", p.Spec.Containers[0].Resources.Requests.Memory().String())
 	assert.Equal(t, "containerd://a", p.Status.ContainerStatuses[0].ContainerID)
 	assert.Equal(t, before, pod, "the pod itself is not changed")
+}
+
+func TestAPluginSeesTheAnnotationsThatAreConfiguredForIt(t *testing.T) {
+	w := wired(t, Wiring{Enabled: true, Annotations: []string{"example.com/numa", "example.com/absent", "bulk"}}, mebi, wholePod("a", 10))[0]
+	require.Len(t, w.Annotations, 2)
+	before := decode(t, w)
+	w.Bytes = append(w.Bytes, w.Annotations["example.com/numa"]...)
+	after := decode(t, w)
+	assert.Equal(t, map[string]string{"katalyst.kubewharf.io/qos_level": "shared_cores", "example.com/numa": "0"}, after.Annotations)
+	after.Annotations = before.Annotations
+	assert.Equal(t, before, after, "nothing else changes")
+}
+
+func TestOfConfiguredAnnotationsTheSmallestFit(t *testing.T) {
+	wiring := Wiring{Enabled: true, Annotations: []string{"example.com/numa", "bulk"}}
+	w := wired(t, wiring, 8<<10, wholePod("a", 8<<10))[0]
+	assert.Equal(t, []string{"example.com/numa"}, slices.Collect(maps.Keys(w.Annotations)))
+	w = wired(t, wiring, mebi, wholePod("a", maxWire))[0]
+	assert.Equal(t, []string{"example.com/numa"}, slices.Collect(maps.Keys(w.Annotations)), "whatever room there is")
 }
 
 func TestPluginsSeeAllOfAPodButItsRecordsWhereThatIsConfigured(t *testing.T) {
@@ -81,6 +103,7 @@ func TestPluginsSeeAllOfAPodButItsRecordsWhereThatIsConfigured(t *testing.T) {
 	assert.Equal(t, "secret", p.Spec.Containers[0].Env[0].Value)
 	assert.Equal(t, []string{"secret"}, p.Spec.Containers[0].Command)
 	assert.Empty(t, p.ManagedFields)
+	assert.Equal(t, "secret", p.Annotations["vault.example.com/token"])
 	assert.NotContains(t, p.Annotations, lastApplied)
 }
 
@@ -112,10 +135,11 @@ func TestADenseNodesPodsFitAndEachKeepsWhoItIs(t *testing.T) {
 			all = append(all, p)
 		}
 		small := wholePod("small", 10)
-		list := wired(t, Wiring{Enabled: true}, budget, append(all, small)...)
+		list := wired(t, Wiring{Enabled: true, Annotations: []string{"bulk"}}, budget, append(all, small)...)
 		require.Len(t, list, c.pods+1)
 		total := 0
 		for _, w := range list {
+			w.Bytes = append(w.Bytes, w.Annotations["bulk"]...)
 			total += len(w.Bytes) + overhead
 			p := decode(t, w)
 			assert.Equal(t, "pod-"+w.UID, p.Name)
@@ -133,7 +157,9 @@ func TestAPodIsEncodedAnewOnlyWhenItOrItsShareChanges(t *testing.T) {
 	w := &Watcher{Wiring: Wiring{Enabled: true}}
 	w.pods = w.newStore()
 	for i := range 10 {
-		require.NoError(t, w.pods.Add(wholePod(fmt.Sprint(i), 4<<10)))
+		p := wholePod(fmt.Sprint(i), 10)
+		p.Labels["bulk"] = strings.Repeat("x", 4<<10)
+		require.NoError(t, w.pods.Add(p))
 	}
 	for _, budget := range []int{mebi, 20 << 10} {
 		first, second := w.Wired(budget), w.Wired(budget)
@@ -145,7 +171,7 @@ func TestAPodIsEncodedAnewOnlyWhenItOrItsShareChanges(t *testing.T) {
 }
 
 func TestOfAPodWithEndlessAnnotationsALittleIsKept(t *testing.T) {
-	list := wired(t, Wiring{Enabled: true}, mebi, wholePod("a", 250<<10))
+	list := wired(t, Wiring{Enabled: true, Full: true}, mebi, wholePod("a", 250<<10))
 	assert.Less(t, len(list[0].Bytes), maxWire)
 	assert.Equal(t, "shared_cores", decode(t, list[0]).Annotations["katalyst.kubewharf.io/qos_level"])
 }

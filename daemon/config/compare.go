@@ -35,7 +35,7 @@ func RestartNeeded(from, to Followed) []string {
 // AtStart are sockets that are open, mounts whose files are open, and what the
 // API server is asked as.
 func (Agent) AtStart() []string {
-	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "recording"}
+	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "recording", "plugins.fullPods", "plugins.annotations"}
 }
 
 func values(a Document) map[string]reflect.Value {

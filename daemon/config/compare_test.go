@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
 func TestDifferencesNameEachChangedKey(t *testing.T) {
@@ -34,6 +36,9 @@ func TestWhatIsBoundAtTheStartNeedsARestart(t *testing.T) {
 	assert.Equal(t, []string{"web.listenAddresses", "web.configFile", "web.tokenReview", "web.open", "web.pprof", "web.podSeries.top", "web.podSeries.maxSeries"},
 		walkedTo(func(b *Agent) { b.Web = Web{nil, "x", true, true, true, PodSeries{5, 100}} }))
 	assert.Empty(t, walkedTo(func(b *Agent) { b.Filesystems.Mounts, b.Filesystems.Every = []string{"/"}, 1 }))
+	assert.Equal(t, []string{"plugins.fullPods", "plugins.annotations"}, walkedTo(func(b *Agent) {
+		b.Plugins.FullPods, b.Plugins.Annotations, b.Plugins.Top = true, []outer.Annotations{{Plugin: "p"}}, 1
+	}))
 	assert.Equal(t, []string{"recording.file"}, walkedTo(func(b *Agent) { b.Recording.File = "x" }))
 	assert.Equal(t, []string{"kubernetes.kubeconfig"}, walkedTo(func(b *Agent) { b.Kubernetes.Kubeconfig = "x" }))
 	assert.Equal(t, []string{"api.socket"}, walkedTo(func(b *Agent) { b.API.Socket = "x"; b.Tick = 1 }))

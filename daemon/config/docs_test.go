@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
@@ -33,6 +34,7 @@ func TestEveryDocumentedKeyIsPrintedAndTheOtherWayRound(t *testing.T) {
 	agent := Default()
 	agent.Network.Devices = []probes.NetworkDevice{{Name: "eth0", Speed: 1000}} // a list shows the keys of what is in it
 	agent.Plugins.DiskContention.Ceilings = []plugins.DiskCeiling{{Device: "sda", IOPS: 1000}}
+	agent.Plugins.Annotations = []outer.Annotations{{Plugin: "p", Keys: []string{"k"}}}
 	controller := DefaultController()
 	controller.Velero = []Velero{{Namespace: "velero"}}
 	doc, err := os.ReadFile(docsFile)

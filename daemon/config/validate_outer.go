@@ -5,12 +5,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
 	maxDirs     = 20 // each is walked every 10 s
 	maxTopPods  = 100
 	maxPlugName = 128
+	maxKeys     = 50 // of annotations: each costs the agent memory, per pod
 )
 
 // validateOuter checks what is said of plugins that are processes of their own.
@@ -31,9 +35,24 @@ func (a Agent) validateOuter(p *problems) {
 	p.must(!o.Strict || o.TokenDir != "", "strict needs a tokenDir: no plugin could show a token", "plugins.strict", "plugins.tokenDir")
 	within(p, "plugins.deadline", o.Deadline, 100*time.Millisecond, time.Minute)
 	number(p, "plugins.top", o.Top, 1, maxTopPods)
+	for i, of := range o.Annotations {
+		validateAnnotations(p, fmt.Sprintf("plugins.annotations[%d]", i), of.Plugin, of.Keys)
+	}
 	for i, pair := range o.NoExecute {
 		plugin, condition, found := cutLast(pair)
 		p.must(found && plugin != "" && condition != "", fmt.Sprintf("want plugin/condition, got %s", quote(pair)), fmt.Sprintf("plugins.noExecute[%d]", i))
+	}
+}
+
+// validateAnnotations checks the keys that a plugin may see. The one that kubectl
+// writes repeats the whole pod, environment and all.
+func validateAnnotations(p *problems, key, plugin string, keys []string) {
+	p.must(plugin != "" && len(plugin) <= maxPlugName, "want a plugin's name, got "+quote(plugin), key+".plugin")
+	p.must(len(keys) > 0 && len(keys) <= maxKeys, fmt.Sprintf("want 1 to %d keys, got %d", maxKeys, len(keys)), key+".keys")
+	for i, k := range keys {
+		at := fmt.Sprintf("%s.keys[%d]", key, i)
+		p.must(len(validation.IsQualifiedName(strings.ToLower(k))) == 0, fmt.Sprintf("want an annotation's key, got %s", quote(k)), at)
+		p.must(k != corev1.LastAppliedConfigAnnotation, k+" repeats the whole pod, environment and all", at)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
 func TestWhatIsSaidOfOuterPluginsIsChecked(t *testing.T) {
@@ -26,6 +28,10 @@ func TestWhatIsSaidOfOuterPluginsIsChecked(t *testing.T) {
 		"NoExecute without a condition":    {func(o *Outer) { o.NoExecute = []string{"a/b/C", "p"} }, "plugins.noExecute[1]"},
 		"NoExecute with an empty one":      {func(o *Outer) { o.NoExecute = []string{"p/"} }, "plugins.noExecute[0]"},
 		"NoExecute without a plugin":       {func(o *Outer) { o.NoExecute = []string{"/C"} }, "plugins.noExecute[0]"},
+		"annotations without a plugin":     {annotations("", "a/b"), "plugins.annotations[0].plugin"},
+		"annotations without a key":        {annotations("p"), "plugins.annotations[0].keys"},
+		"a key that no annotation has":     {annotations("p", "a/b", "a b"), "plugins.annotations[0].keys[1]"},
+		"the annotation that has it all":   {annotations("p", "kubectl.kubernetes.io/last-applied-configuration"), "plugins.annotations[0].keys[0]"},
 		"all that can be said is well":     {func(o *Outer) { *o = whole() }, ""},
 		"and what is said without a word,": {func(*Outer) {}, ""},
 	} {
@@ -45,9 +51,14 @@ func TestWhatIsSaidOfOuterPluginsIsChecked(t *testing.T) {
 	}
 }
 
+func annotations(plugin string, keys ...string) func(*Outer) {
+	return func(o *Outer) { o.Annotations = []outer.Annotations{{Plugin: plugin, Keys: keys}} }
+}
+
 func whole() Outer {
 	return Outer{
 		Dirs: []string{"/run/p"}, Uids: []string{"0", "1000"}, Names: []string{"p"}, Strict: true, TokenDir: "/etc/t", Deadline: time.Second, Top: 1,
-		FullPods: true, NoExecute: []string{"a/b/C"}, ForceGraceZero: []string{"p"},
+		FullPods: true, Annotations: []outer.Annotations{{Plugin: "p", Keys: []string{"Example.com/key"}}},
+		NoExecute: []string{"a/b/C"}, ForceGraceZero: []string{"p"},
 	}
 }

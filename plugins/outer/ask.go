@@ -2,6 +2,7 @@ package outer
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -44,19 +45,28 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	return verdicts
 }
 
-// shown is the pods of one round.
+// shown is the pods of one round as one plugin sees them.
 type shown struct {
 	wire [][]byte
 	at   map[string]int // by UID
 }
 
-func newShown(pods []Pod) shown {
+func newShown(pods []Pod, annotations []string) shown {
 	s := shown{wire: make([][]byte, 0, len(pods)), at: make(map[string]int, len(pods))}
 	for i, p := range pods {
-		s.wire = append(s.wire, p.Wire)
+		s.wire = append(s.wire, p.with(annotations))
 		s.at[p.UID] = i
 	}
 	return s
+}
+
+// with these annotations, as far as the pod has them.
+func (p Pod) with(annotations []string) []byte {
+	b := slices.Clip(p.Wire) // it is every plugin's
+	for _, key := range annotations {
+		b = append(b, p.Annotations[key]...)
+	}
+	return b
 }
 
 // own are our encodings of the pods that a plugin named and was shown.

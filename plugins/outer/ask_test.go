@@ -476,3 +476,42 @@ func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T
 	c.config.ForceGraceZero = []string{"p"}
 	assert.Equal(t, probes.Some[int64](0), grace(0))
 }
+
+func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) {
+		c.Annotations = []Annotations{{Plugin: "numa", Keys: []string{"numa"}}, {Plugin: "spread", Keys: []string{"other"}}}
+	})
+	seen := map[string][][]byte{}
+	var mu sync.Mutex // guards seen
+	for _, name := range []string{"numa", "spread", "plain"} {
+		f := newFake(name)
+		f.threshold = func(r *wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[name] = r.GetActivePods()
+			answer := hardMet("s")
+			answer.CandidatePods = r.GetActivePods()[:1]
+			return answer, nil
+		}
+		f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[name+" at top"] = r.GetActivePods()
+			return &wire.GetTopEvictionPodsResponse{}, nil
+		}
+		f.serve(t, w.path(name+".sock"))
+	}
+	w.run().waitFor("numa", "plain", "spread")
+	pods := wirePods(t, "a", "b")
+	pods[0].Wire = append(make([]byte, 0, 1000), pods[0].Wire...) // room that two plugins could share
+	pods[0].Annotations = map[string][]byte{"numa": []byte("\x92\x3e\x04numa"), "other": []byte("\x92\x3e\x05other")}
+	w.Ask(t.Context(), Round{Time: time.Now(), Pods: pods, Smoother: noGrace{}, MaxAge: time.Minute})
+	mu.Lock()
+	defer mu.Unlock()
+	a, b := podBytes(t, "a"), podBytes(t, "b")
+	numa, other := append(podBytes(t, "a"), "\x92\x3e\x04numa"...), append(podBytes(t, "a"), "\x92\x3e\x05other"...)
+	assert.Equal(t, map[string][][]byte{
+		"numa": {numa, b}, "numa at top": {numa}, "spread": {other, b}, "spread at top": {other}, "plain": {a, b}, "plain at top": {a},
+	}, seen)
+}

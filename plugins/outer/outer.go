@@ -22,6 +22,7 @@
 package outer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -43,10 +44,31 @@ type Config struct {
 	TokenDir string        `yaml:"tokenDir" unit:"path" why:"Where the tokens are, one file for each plugin; looked at when strict is true."`
 	Deadline time.Duration `yaml:"deadline" why:"How long one round waits for a plugin, all its calls together. A late answer counts in the next round."`
 	Top      int           `yaml:"top" unit:"pods" why:"How many pods a plugin is asked to name at hard: more than go in a round, for the first of them may be protected."`
-	FullPods bool          `yaml:"fullPods" why:"Whether plugins see pods with environment, commands and arguments, which may hold secrets. The agent then keeps them in memory."`
+	FullPods bool          `yaml:"fullPods" why:"Whether plugins see pods with environment, commands, arguments and all annotations, which may hold secrets. The agent then keeps them in memory."`
+	// Annotations are bound when the agent starts, like FullPods.
+	Annotations []Annotations `yaml:"annotations" unit:"annotations" why:"Which annotations of pods a plugin sees beside those that the agent itself goes by. A name is proved only where strict is true."`
 	// NoExecute hands eviction to the taint manager.
 	NoExecute      []string `yaml:"noExecute" unit:"plugin/condition" why:"Which plugins' conditions may carry a NoExecute taint: it makes the taint manager evict, past every limit of the agent."`
 	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Which plugins may have pods deleted without any grace: the API server forgets such a pod while it may still run."`
+}
+
+// Annotations that a plugin may see.
+type Annotations struct {
+	Plugin string   `yaml:"plugin" unit:"name" why:"The plugin."`
+	Keys   []string `yaml:"keys" unit:"keys" why:"The annotations' keys, such as katalyst.kubewharf.io/memory_enhancement."`
+}
+
+// AnnotationKeys are those that the plugin may see; of an empty name those that
+// any may.
+func (c Config) AnnotationKeys(plugin string) []string {
+	var keys []string
+	for _, a := range c.Annotations {
+		if plugin == "" || a.Plugin == plugin {
+			keys = append(keys, a.Keys...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // DefaultConfig trusts root's plugins.
@@ -59,6 +81,9 @@ type Pod struct {
 	UID string
 	// Wire is its encoding as k8s.io.api.core.v1.Pod.
 	Wire []byte
+	// Annotations are by key what is appended to Wire for a plugin that may see
+	// them.
+	Annotations map[string][]byte
 }
 
 // Round is what all plugins are asked with at one time.

@@ -97,7 +97,7 @@ func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 // round asks the plugin's questions in the order that plugins rely on. A call
 // that fails costs its own answer alone, if there is time for the next.
 func (p *plugin) round(ctx context.Context, r Round, c Config) error {
-	shown := newShown(r.Pods)
+	shown := newShown(r.Pods, c.AnnotationKeys(p.name))
 	conv := converter{plugin: p.name, config: c, shown: shown, refuse: p.host.counts.refuse(p.name), now: r.Time}
 	evictPods, err := call(ctx, p, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.wire})
 	p.hear(&p.named, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.named(evictPods), was, r.Time) })
