@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -228,10 +229,12 @@ func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
 		{"plimsoll-controller", "plimsoll.dev/granted", true},
 		{"plimsoll-controller", "plimsoll.dev/node", false},
 		{"plimsoll-controller", "plimsoll.dev/evictions", false},
+		{"plimsoll-controller", "plimsoll.dev/agent", false},
 		{"plimsoll-controller", "of/others", true},
 		{"somebody", "plimsoll.dev/granted", false},
 		{"somebody", "plimsoll.dev/node", false},
 		{"somebody", "plimsoll.dev/evictions", false},
+		{"somebody", "plimsoll.dev/agent", false},
 		{"somebody", "of/others", true},
 	} {
 		t.Run(row.who+" "+row.annotation, func(t *testing.T) {
@@ -242,6 +245,46 @@ func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
 			r := request{what: "annotate", method: http.MethodPatch, path: heartbeat, kind: mergePatch, body: `{"metadata":{"annotations":{"` + row.annotation + `":"x"}}}`}
 			assert.Equal(t, map[bool]string{true: yes, false: policy}[row.may], try(t, config, r.of("mine")))
 		})
+	}
+}
+
+// What fails closed must reach no kubelet's Lease: with it a cluster's nodes would
+// stop being Ready. Here the policy of the annotations refuses all that it reaches.
+func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
+	a := twoNodes(t)
+	policies := strings.Split(string(Identity), "\n---\n")
+	i := slices.IndexFunc(policies, func(p string) bool { return strings.Contains(p, "kind: ValidatingAdmissionPolicy\nmetadata:\n  name: plimsoll-lease-words\n") })
+	require.GreaterOrEqual(t, i, 0)
+	before, _, found := strings.Cut(policies[i], "  validations:\n")
+	require.True(t, found)
+	require.NoError(t, a.c.Apply(t.Context(), []byte(before+"  validations:\n    - {expression: \"false\", reason: Forbidden}\n")))
+	defer func() { assert.NoError(t, a.c.Apply(cleanup(t), Identity)) }()
+	words := request{what: "carry", method: http.MethodPatch, path: heartbeat, kind: mergePatch}.of("mine")
+	n := 0
+	eventually(t, "the policy refuses all", func() error {
+		n++
+		words.body = fmt.Sprintf(`{"metadata":{"annotations":{"plimsoll.dev/node":"{\"n\":%d}"}}}`, n)
+		if got := try(t, a.ofPod, words); got != policy {
+			return errors.New(got)
+		}
+		return nil
+	})
+	kubelet := rest.CopyConfig(a.c.Admin)
+	kubelet.Impersonate = rest.ImpersonationConfig{UserName: "system:node:mine", Groups: []string{"system:masters"}}
+	kubes := strings.Replace(heartbeat, "plimsoll", "kube", 1)
+	const beat, others = `{"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`, `{"metadata":{"annotations":{"of/others":"x"}}}`
+	for _, r := range []struct {
+		by         *rest.Config
+		what, path string
+		body       string
+	}{
+		{kubelet, "a kubelet's beat", kubes, beat},
+		{kubelet, "an annotation of its Lease", kubes, `{"metadata":{"annotations":{"plimsoll.dev/node":"x"}}}`},
+		{a.ofPod, "a beat that carries nothing new", heartbeat, beat},
+		{kubelet, "an annotation of others", heartbeat, others},
+	} {
+		of := request{what: r.what, method: http.MethodPatch, path: r.path, kind: mergePatch, body: r.body}.of("mine")
+		assert.Equal(t, yes, try(t, r.by, of), r.what)
 	}
 }
 
