@@ -34,6 +34,8 @@ type Agent struct {
 	// Listening is told each web address before anything else runs; nil for
 	// nobody.
 	Listening func(url string)
+	// ID of the state directory that the agent has locked; empty: it has none.
+	ID string
 	// Level of Log follows the configuration; nil: it stays.
 	Level *slog.LevelVar
 
@@ -139,6 +141,7 @@ func (a *Agent) Join() error {
 	}
 	a.cluster, a.about.Mode = cl, "cluster"
 	if cl.heart != nil {
+		cl.heart.id = a.ID
 		held := holdOn()
 		a.about.Notes = append(a.about.Notes, held...)
 		for _, note := range held {
@@ -160,6 +163,11 @@ func (a *Agent) Join() error {
 // Run lives until ctx is done, then ends everything and returns nil; or it
 // returns why a part could not go on.
 func (a *Agent) Run(ctx context.Context) error {
+	if a.cluster != nil {
+		if err := a.cluster.heart.waitUntilAlone(ctx, a.cluster.leases); err != nil {
+			return err
+		}
+	}
 	listeners, err := a.listen(ctx)
 	if err != nil {
 		return err

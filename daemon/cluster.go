@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -58,6 +59,8 @@ type cluster struct {
 	known atomic.Pointer[probes.Cluster]
 	moved chan struct{}
 	lent  *lender
+	// leases are read once, at the start.
+	leases coordinationv1client.LeasesGetter
 	// asksLent says whether a rule wants to know what is lent.
 	asksLent func() bool
 
@@ -108,6 +111,9 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 // addBeats of the agent's own Lease and, where it keeps the Node ready, of the
 // Node's.
 func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
+	if c.leases, err = coordinationv1client.NewForConfig(how); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
 	if c.heart, err = newHeartbeat(of, c.node, how, c.log); err != nil {
 		return err
 	}

@@ -130,8 +130,14 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	log := logger(stderr, file.Current().Log, &level)
 	file.Logger = log
 	klog.SetSlogLogger(log) // what client-go says is a part of our log
+	lock, err := lockState(file.Current().State.Dir, log)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	defer lock.Release()
 	a, err := NewAgent(file, log, f.config)
 	if err == nil && !file.Current().Kubernetes.Standalone {
+		a.ID = lock.Name()
 		err = a.Join()
 	}
 	switch {

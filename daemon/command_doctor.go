@@ -13,6 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func doctorCommand() *cobra.Command {
@@ -67,6 +68,7 @@ func (f *agentFlags) patient() doctor.Patient {
 	p.Filesystems, p.Network = c.Filesystems, c.Network
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
+	p.How = how()
 	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, pluginDirs(&c)
 	p.Evicts = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
 	p.Katalyst = c.Plugins.ReclaimedOvercommit.Enabled
@@ -94,6 +96,9 @@ func leasesOf(c *config.Agent, p *doctor.Patient) error {
 	}
 	if c.Lease.Enabled {
 		p.Lease = new(lease(config.LeaseOfAgent))
+		if used, _, err := state.Peek(c.State.Dir); err == nil {
+			p.Lease.Annotation, p.Lease.Agent = agentAnnotation, used.ID
+		}
 		if c.Lease.Target == config.LeaseOfNode {
 			p.NodeLease = new(lease(config.LeaseOfNode))
 		}

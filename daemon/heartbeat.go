@@ -55,6 +55,10 @@ type heartbeat struct {
 	loads  atomic.Pointer[vgdp.Pressure]
 	// said are attempts that the log has not taken yet.
 	said chan lease.Attempt
+	// id of the agent's state directory, empty where it is not known or the Lease
+	// carries nothing; other is that of another agent that was seen.
+	id    string
+	other chan string
 
 	mu    sync.Mutex // guards shown; nothing is done under it but copying
 	shown view.Heartbeat
@@ -89,7 +93,7 @@ func beatOf(c config.Lease, target, node string, how *rest.Config, log *slog.Log
 		return nil, err
 	}
 	h := &heartbeat{
-		log: log, said: make(chan lease.Attempt, 16), known: make(chan struct{}),
+		log: log, said: make(chan lease.Attempt, 16), other: make(chan string, 1), known: make(chan struct{}),
 		beat: &lease.Beat{
 			Node: node, Namespace: namespaceOf(target), Holder: holderOf(target, node), Line: line,
 			Interval: c.Interval, Duration: c.Duration, Uptime: uptime,
@@ -122,6 +126,9 @@ func (h *heartbeat) carry() map[string]string {
 	carried := map[string]string{}
 	if levels := h.levels.Load(); levels != nil {
 		carried[lease.NodeAnnotation] = reportOf(levels, h.outer.Load(), h.loads.Load())
+	}
+	if h.id != "" {
+		carried[agentAnnotation] = h.id
 	}
 	if asked, known := h.granter.carry(); known {
 		carried[lease.EvictionsAnnotation] = asked
@@ -214,6 +221,7 @@ func (h *heartbeat) beaten(a lease.Attempt) {
 	if a.Outcome.Good() {
 		h.broke(h.beat.Uptime())
 		h.granter.hear(a.Annotations)
+		h.hearOther(a)
 	}
 	select {
 	case h.said <- a:
@@ -273,13 +281,18 @@ func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
 // run beats until ctx is done.
 func (h *heartbeat) run(ctx context.Context) error { return h.beat.Run(ctx) }
 
-// write logs what changes, until ctx is done.
+// write logs what changes, until ctx is done or the agent must end because of
+// another one.
 func (h *heartbeat) write(ctx context.Context) error {
 	said := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case other := <-h.other:
+			if err := h.meet(other); err != nil {
+				return err
+			}
 		case a := <-h.said:
 			switch {
 			case a.Err != nil && a.Err.Error() != said:

@@ -170,6 +170,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("PLIMSOLL_TEST_RING"); dir != "" {
 		appendUntilKilled(dir)
 	}
+	if dir := os.Getenv("PLIMSOLL_TEST_LOCK"); dir != "" {
+		lockUntilKilled(dir)
+	}
 	os.Exit(m.Run())
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // Result of one row.
@@ -64,6 +65,8 @@ type Patient struct {
 	PluginDirs []string
 	// StateDir is where it would keep what must outlive a restart.
 	StateDir string
+	// How the agent would be started, in the words of package state.
+	How string
 	// Cluster is how its API server is reached, nil where none is named;
 	// NoCluster is why a kubeconfig that is named says nothing.
 	Cluster   *rest.Config
@@ -93,7 +96,7 @@ func (p Patient) Examine(ctx context.Context) []Row {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
 	rows = append(rows, p.webConfig(time.Now())...)
-	rows = append(rows, p.state())
+	rows = append(rows, p.state(), p.alone(answers == nil))
 	rows = append(rows, p.plugins()...)
 	return append(rows, p.cluster(ctx)...)
 }
@@ -239,6 +242,22 @@ func (p Patient) state() Row {
 		return Row{Pass, check, p.StateDir + " can be made"}
 	}
 	return Row{Pass, check, p.StateDir + " is writable"}
+}
+
+// alone: of a node's agents one may use the state. One that answers here, or was
+// started as this program would be, is the one that is examined.
+func (p Patient) alone(agentRuns bool) Row {
+	const check = "one agent"
+	holder, locked, err := state.Peek(p.StateDir)
+	switch {
+	case err != nil:
+		return Row{Warn, check, err.Error() + " (run as the agent's user to see whether one uses it)"}
+	case !locked:
+		return Row{Pass, check, "no agent uses " + p.StateDir}
+	case agentRuns || holder.How == p.How:
+		return Row{Pass, check, fmt.Sprintf("it uses %s (%s)", p.StateDir, holder)}
+	}
+	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), and one that is started here is refused: two would double every limit. Keep one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)", p.StateDir, holder)}
 }
 
 // makable tells whether a directory is writable, or one above it in which it

@@ -13,7 +13,12 @@ import (
 )
 
 // Lease is a heartbeat as configured: its Namespace and Name, and its Holder.
-type Lease struct{ Namespace, Name, Holder string }
+type Lease struct {
+	Namespace, Name, Holder string
+	// Annotation that names the agent, and what an agent with this state would
+	// write there; empty where no agent has used the state.
+	Annotation, Agent string
+}
 
 const heartbeat = "heartbeat"
 
@@ -56,6 +61,9 @@ func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesG
 	finding := fmt.Sprintf("%s/%s is held by %q, renewed %s ago", l.Namespace, l.Name, holder, age)
 	if exclusive && holder != w.Holder && age.Abs() < lifetime(l) {
 		return Row{Fail, heartbeat, finding + ": a kubelet beats there, so the agent will not (lease.target: agent)"}
+	}
+	if other := l.Annotations[w.Annotation]; w.Agent != "" && other != "" && other != w.Agent && age.Abs() < lifetime(l) {
+		return Row{Fail, heartbeat, fmt.Sprintf("%s by agent %s, which has another state directory than this one's %s: two would double every limit; keep one", finding, other, w.Agent)}
 	}
 	return Row{Pass, heartbeat, finding}
 }

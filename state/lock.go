@@ -1,0 +1,150 @@
+package state
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockName is the file in the state directory that the agent locks.
+const lockName = "agent.lock"
+
+// ErrLocked says that another agent uses the state directory.
+var ErrLocked = errors.New("another agent uses it")
+
+// Holder is who locks a state directory.
+type Holder struct {
+	// ID of the state directory, made with the first lock and kept: agents with
+	// one ID share a state, and the lock lets one of them run at a time.
+	ID string `json:"id"`
+	// PID of the agent, in its own PID namespace, and How it was started: one of
+	// the words below.
+	PID   int       `json:"pid"`
+	How   string    `json:"how"`
+	Since time.Time `json:"since"`
+}
+
+// How an agent is started.
+const (
+	BySystemd = "by systemd"
+	ByPod     = "in a pod"
+	ByCommand = "by command"
+)
+
+func (h Holder) String() string {
+	return fmt.Sprintf("pid %d, started %s at %s", h.PID, h.How, h.Since.UTC().Format(time.DateTime+" MST"))
+}
+
+// Lock is a state directory that one agent uses. The kernel frees it when the
+// process ends, however that ends; a child does not inherit it.
+type Lock struct {
+	Holder
+
+	file *os.File
+}
+
+// Acquire locks a state directory, which is made when it is missing. Where
+// another agent has it, the error is [ErrLocked] and says which. The lock is one
+// on an open file description (fcntl_locking(2), F_OFD_SETLK): all mounts of the
+// directory share it, so that a pod with a hostPath and a service of the host
+// exclude one another, and [Peek] can ask for it without taking it.
+func Acquire(dir string, now time.Time, how string) (*Lock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600) // Go sets O_CLOEXEC
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	was := readHolder(f)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
+		return nil, errors.Join(fmt.Errorf("state: %s: %w (%s)", dir, ErrLocked, was), f.Close())
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("state: lock %s: %w", f.Name(), err), f.Close())
+	}
+	l := &Lock{Holder{cmp.Or(was.ID, newID()), os.Getpid(), how, now.UTC()}, f}
+	if err := l.write(); err != nil {
+		return nil, errors.Join(fmt.Errorf("state: %w", err), f.Close())
+	}
+	return l, nil
+}
+
+// Release frees the directory; nil-safe, as Name. The file stays, with its ID.
+func (l *Lock) Release() {
+	if l != nil {
+		_ = l.file.Close() // it is the kernel's then
+	}
+}
+
+// Name is the ID of the state directory; empty where none is locked.
+func (l *Lock) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.ID
+}
+
+// write who holds it into the file, in place: a file renamed over it would be
+// another one to lock. Who is killed meanwhile leaves a new ID to the next.
+func (l *Lock) write() error {
+	b, err := json.Marshal(l.Holder)
+	if err != nil {
+		return err
+	}
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = l.file.WriteAt(append(b, '\n'), 0)
+	return err
+}
+
+// Peek tells who used a state directory last, and whether the agent is still
+// there. It takes no lock. Without a file all is empty.
+func Peek(dir string) (h Holder, locked bool, err error) {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Holder{}, false, nil
+	}
+	if err != nil {
+		return Holder{}, false, fmt.Errorf("state: %w", err)
+	}
+	defer f.Close()
+	is := unix.Flock_t{Type: unix.F_RDLCK} // of a file that is open for reading
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &is); err != nil {
+		return Holder{}, false, fmt.Errorf("state: %s: %w", f.Name(), err)
+	}
+	return readHolder(f), is.Type != unix.F_UNLCK, nil
+}
+
+// maxHolder bounds what is read of a file that may be anything.
+const maxHolder = 4096
+
+// readHolder is empty where the file says nothing that can be read.
+func readHolder(f *os.File) Holder {
+	var h Holder
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
+	if err != nil || json.Unmarshal(b, &h) != nil || len(h.ID) != 2*idBytes {
+		return Holder{}
+	}
+	return h
+}
+
+const idBytes = 8
+
+func newID() string {
+	b := make([]byte, idBytes)
+	_, _ = rand.Read(b) // it never fails
+	return hex.EncodeToString(b)
+}
