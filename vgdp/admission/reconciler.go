@@ -38,7 +38,8 @@ type Reconciler struct {
 	Dynamic dynamic.Interface
 	Core    corev1client.CoreV1Interface
 	Leases  coordinationv1client.LeasesGetter
-	// Of are the Veleros; none: each namespace in which there is a node-agent.
+	// Of are the Veleros; none: each namespace in which there is a node-agent, and
+	// an object of Velero's.
 	Of []Velero
 	// Settings in force; asked at each look.
 	Settings func() Settings
@@ -58,6 +59,7 @@ type Reconciler struct {
 	leases   *shelf[*report]
 	nodes    *shelf[*corev1.Node]
 	veleros  map[string]*velero // by namespace
+	proofs   proofs
 	targets  targets
 	fleet    *vgdp.Fleet
 	fleetOf  [2]uint64          // the changes of nodes and agents that it is made of
@@ -137,6 +139,7 @@ func (r *Reconciler) begin() {
 	r.leases = newShelf("leases", r.bell, trimReport, renewReport)
 	r.nodes = newShelf("nodes", r.bell, trimNode, renewNode)
 	r.targets = targets{pods: r.Core, claims: r.Core, known: map[types.UID]target{}}
+	r.proofs = proofs{asked: map[string]time.Time{}}
 	r.fleet, r.notesFor, r.diagnosed = nil, 0, map[types.UID]diagnosed{}
 }
 
@@ -166,7 +169,7 @@ func (r *Reconciler) look(ctx context.Context) {
 		return
 	}
 	s := r.Settings()
-	r.discover(s)
+	r.discover(ctx, s)
 	for namespace, v := range r.veleros {
 		r.tellFailure(namespace, r.prepare(ctx, v))
 	}
@@ -209,20 +212,28 @@ func (r *Reconciler) configured(namespace string) Velero {
 	return Velero{Namespace: namespace}
 }
 
-// discover the Veleros: those that are configured, or that have a node-agent.
-func (r *Reconciler) discover(s Settings) {
+// discover the Veleros: those that are configured, or that have a node-agent and
+// are proved.
+func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	if !s.Enabled {
 		return
 	}
+	r.proofs.left = proofsAtOnce
 	of := r.Of
 	if len(of) == 0 {
+		namespaces := map[string]bool{}
 		for _, a := range r.agents.all() {
-			of = append(of, Velero{Namespace: a.Namespace})
+			namespaces[a.Namespace] = true
+		}
+		for namespace := range namespaces {
+			if r.proved(ctx, namespace) {
+				of = append(of, Velero{Namespace: namespace})
+			}
 		}
 	}
 	for _, o := range of {
 		if r.veleros[o.Namespace] == nil {
-			r.veleros[o.Namespace] = r.newVelero(o)
+			r.veleros[o.Namespace], r.fleet = r.newVelero(o), nil
 			r.Log.Info("velero's loads are looked after", "velero", o.Namespace)
 		}
 	}

@@ -1,0 +1,69 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// proofs are about namespaces that have a pod with the node-agents' label, which
+// whoever makes pods can write. A Velero is proved by an object of its kinds,
+// which are for administrators to grant.
+type proofs struct {
+	asked map[string]time.Time // by namespace: when there was none
+	left  int                  // namespaces to ask about in this look
+}
+
+// The pace of questions: a namespace again after a while, and not too many at
+// once, for a tenant may have many.
+const (
+	proofAgain   = 5 * time.Second
+	proofsAtOnce = 3
+)
+
+// proved tells whether a namespace is known to be Velero's: once it is, it is for
+// the term. What cannot be asked is asked again.
+func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
+	if r.veleros[namespace] != nil {
+		return true
+	}
+	last, asked := r.proofs.asked[namespace]
+	if r.proofs.left == 0 || asked && time.Since(last) < proofAgain {
+		return false
+	}
+	r.proofs.left--
+	is, err := r.hasObjects(ctx, namespace)
+	switch {
+	case is:
+		return true
+	case err != nil && ctx.Err() == nil:
+		r.Log.Warn("it is not known whether a namespace has a velero; retrying", "namespace", namespace, "error", err)
+	case !asked:
+		r.Log.Info("a pod has the label of velero's node-agents and its namespace has no Backup and no load: its loads do not wait until it has one, or is named in the configuration (velero)", "namespace", namespace)
+	}
+	r.proofs.asked[namespace] = time.Now()
+	return false
+}
+
+// hasObjects tells whether there is a Backup or a load in a namespace.
+func (r *Reconciler) hasObjects(ctx context.Context, namespace string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	of := []schema.GroupVersionResource{backups()}
+	for _, kind := range Kinds() {
+		of = append(of, Resource(kind))
+	}
+	for _, resource := range of {
+		list, err := r.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil && !apierrors.IsNotFound(err) { // that kind is not installed
+			return false, err
+		}
+		if err == nil && len(list.Items) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,84 @@
+package admission
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// veleroServer lists what its namespaces have, such as "velero/backups", and
+// counts the lists of each; a kind that is not installed is not found.
+func veleroServer(t *testing.T, has ...string) (*Reconciler, func(namespace string) int64) {
+	t.Helper()
+	asked := map[string]*atomic.Int64{"velero": {}, "restores": {}, "tenant": {}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		parts := strings.Split(r.URL.Path, "/") // /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE
+		namespace, resource := parts[5], parts[6]
+		asked[namespace].Add(1)
+		assert.Equal(t, "1", r.URL.Query().Get("limit"))
+		w.Header().Set("Content-Type", "application/json")
+		items := ""
+		if slices.Contains(has, namespace+"/"+resource) {
+			items = `{"metadata":{"name":"one"}}`
+		}
+		if resource == "podvolumebackups" {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+			return
+		}
+		fmt.Fprintf(w, `{"kind":"List","apiVersion":"velero.io/v1","metadata":{},"items":[%s]}`, items)
+	}))
+	t.Cleanup(s.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
+	r.begin()
+	var agents []any
+	for namespace := range asked {
+		for _, node := range []string{"n1", "n2"} {
+			agents = append(agents, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: namespace, Labels: map[string]string{"role": "node-agent"}},
+				Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+			})
+		}
+	}
+	require.NoError(t, r.agents.Replace(agents, ""))
+	return r, func(namespace string) int64 { return asked[namespace].Load() }
+}
+
+func (r *Reconciler) found() []string { return slices.Sorted(maps.Keys(r.veleros)) }
+
+func TestATenantsPodWithTheLabelOfNodeAgentsMakesNoVelero(t *testing.T) {
+	r, asked := veleroServer(t, "velero/backups", "restores/datadownloads")
+	for range 3 {
+		r.discover(t.Context(), Settings{Enabled: true})
+		assert.Equal(t, []string{"restores", "velero"}, r.found())
+	}
+	assert.EqualValues(t, 1, asked("velero"))
+	assert.EqualValues(t, 1+len(Kinds()), asked("tenant"), "it is asked once in a while")
+	r.proofs.asked["tenant"] = time.Now().Add(-proofAgain)
+	r.discover(t.Context(), Settings{Enabled: true})
+	assert.EqualValues(t, 2*(1+len(Kinds())), asked("tenant"))
+}
+
+func TestAVeleroThatIsConfiguredNeedsNoProof(t *testing.T) {
+	r, asked := veleroServer(t)
+	r.Of = []Velero{{Namespace: "velero"}, {Namespace: "restores"}}
+	r.discover(t.Context(), Settings{Enabled: true})
+	assert.Equal(t, []string{"restores", "velero"}, r.found())
+	assert.Zero(t, asked("velero"))
+}
