@@ -444,7 +444,7 @@ func TestWhatAPluginSaysIsClippedOrRefusedAndCounted(t *testing.T) {
 			c.change(r)
 			v := converter{plugin: "p", config: config, refuse: counted.refuse("p")}.threshold(r)
 			c.check(t, v)
-			got := counted.all()["p"].Refused
+			got := counted.all(time.Now())["p"].Refused
 			if c.counts == nil {
 				assert.Empty(t, got)
 			} else {
@@ -472,7 +472,7 @@ func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T
 	assert.Equal(t, probes.Some[int64](1), grace(-7))
 	assert.Equal(t, probes.Some[int64](86400), grace(math.MaxInt64))
 	assert.Equal(t, probes.Some[int64](12), grace(12))
-	assert.Equal(t, map[string]uint64{refusedGraceZero: 1, refusedNumber: 2}, counted.all()["p"].Refused)
+	assert.Equal(t, map[string]uint64{refusedGraceZero: 1, refusedNumber: 2}, counted.all(time.Now())["p"].Refused)
 	c.config.ForceGraceZero = []string{"p"}
 	assert.Equal(t, probes.Some[int64](0), grace(0))
 }

@@ -7,13 +7,19 @@ import (
 	"time"
 )
 
-// counts of calls and refusals since the agent started. Plugins that come and
-// go under ever new names lose theirs, the oldest first.
+// counts of calls and refusals since the agent started. A plugin that has gone
+// keeps its own for a while, so that others see that it has gone; then they are
+// forgotten with it. Plugins that come and go under ever new names take the place
+// of such as have gone, never of one that is there.
 type counts struct {
-	mu    sync.Mutex // guards both
-	order []string
-	of    map[string]*Counts
+	mu   sync.Mutex // guards both
+	of   map[string]*Counts
+	gone map[string]time.Time // since when, by name
 }
+
+// forgetAfter is how long a plugin that has gone is remembered: longer than an
+// upgrade of it, and than an alert waits.
+const forgetAfter = time.Hour
 
 // Counts of one plugin.
 type Counts struct {
@@ -32,11 +38,42 @@ type Call struct{ Method, Result string }
 // Buckets are the bounds in seconds of the histogram of calls.
 func Buckets() []float64 { return []float64{0.005, 0.025, 0.1, 0.5, 1, 3} }
 
-// keep makes room for a plugin.
+// keep makes room for a plugin that has come.
 func (c *counts) keep(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.get(name)
+	delete(c.gone, name)
+}
+
+// leave: the plugin has gone.
+func (c *counts) leave(name string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone == nil {
+		c.gone = map[string]time.Time{}
+	}
+	c.gone[name] = now
+}
+
+// forget those that went before a time.
+func (c *counts) forget(before time.Time) {
+	for name, since := range c.gone {
+		if since.Before(before) {
+			delete(c.of, name)
+			delete(c.gone, name)
+		}
+	}
+}
+
+// longestGone is empty where none has gone.
+func (c *counts) longestGone() (name string) {
+	for other, since := range c.gone {
+		if name == "" || since.Before(c.gone[name]) {
+			name = other
+		}
+	}
+	return name
 }
 
 func (c *counts) get(name string) *Counts {
@@ -46,13 +83,13 @@ func (c *counts) get(name string) *Counts {
 	if o := c.of[name]; o != nil {
 		return o
 	}
-	if len(c.order) >= maxPlugins {
-		delete(c.of, c.order[0])
-		c.order = c.order[1:]
+	if len(c.of) >= maxPlugins { // of which no more are there at a time
+		name := c.longestGone()
+		delete(c.of, name)
+		delete(c.gone, name)
 	}
 	o := &Counts{Calls: map[Call]uint64{}, Refused: map[string]uint64{}, Within: make([]uint64, len(Buckets()))}
 	c.of[name] = o
-	c.order = append(c.order, name)
 	return o
 }
 
@@ -78,9 +115,10 @@ func (c *counts) refuse(name string) func(what string) {
 }
 
 // all are copies.
-func (c *counts) all() map[string]Counts {
+func (c *counts) all(now time.Time) map[string]Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forget(now.Add(-forgetAfter))
 	out := make(map[string]Counts, len(c.of))
 	for name, o := range c.of {
 		out[name] = Counts{Calls: maps.Clone(o.Calls), Seconds: o.Seconds, Within: slices.Clone(o.Within), Refused: maps.Clone(o.Refused)}

@@ -217,6 +217,11 @@ func (h *Host) release(p *plugin) {
 	h.mu.Unlock()
 	p.closeEndpoint()
 	p.calls.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live[p.name] == nil { // no other has come by this name meanwhile
+		h.counts.leave(p.name, time.Now())
+	}
 }
 
 func validName(name string) bool {

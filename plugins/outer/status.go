@@ -53,8 +53,8 @@ func (h *Host) Status(now time.Time) []Status {
 	return append(list, down...)
 }
 
-// Counts since the agent started, by plugin.
-func (h *Host) Counts() map[string]Counts { return h.counts.all() }
+// Counts since the agent started, by plugin; of one that has gone for an hour.
+func (h *Host) Counts() map[string]Counts { return h.counts.all(time.Now()) }
 
 func (p *plugin) status(now time.Time) Status {
 	p.mu.Lock()

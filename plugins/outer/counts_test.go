@@ -1,0 +1,44 @@
+package outer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestCountsAreForgottenWithTheirPlugin(t *testing.T) {
+	now := time.Now()
+	c := counts{}
+	for _, name := range []string{"stays", "gone", "back"} {
+		c.keep(name)
+		c.call(name, "ThresholdMet", "OK", time.Millisecond)
+	}
+	c.leave("gone", now)
+	c.leave("back", now)
+	c.keep("back")
+	assert.Len(t, c.all(now.Add(forgetAfter)), 3, "others see for a while that it has gone")
+	left := c.all(now.Add(forgetAfter + time.Second))
+	assert.Len(t, left, 2)
+	assert.NotContains(t, left, "gone")
+	assert.EqualValues(t, 1, left["back"].Calls[Call{"ThresholdMet", "OK"}], "it goes on counting")
+	assert.Empty(t, c.gone)
+}
+
+func TestPluginsOfEverNewNamesTakeNoOthersCounts(t *testing.T) {
+	now := time.Now()
+	c := counts{}
+	c.keep("stays")
+	c.refuse("stays")("unknown pod")
+	for i := range 10 * maxPlugins {
+		name := fmt.Sprint("new-", i)
+		c.keep(name)
+		c.leave(name, now.Add(time.Duration(i)))
+	}
+	left := c.all(now)
+	assert.Len(t, left, maxPlugins)
+	assert.EqualValues(t, 1, left["stays"].Refused["unknown pod"])
+	assert.Contains(t, left, fmt.Sprint("new-", 10*maxPlugins-1), "the last are kept")
+	assert.Len(t, c.gone, maxPlugins-1)
+}
