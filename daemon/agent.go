@@ -67,6 +67,7 @@ type Agent struct {
 
 	state  atomic.Pointer[view.State]
 	beat   atomic.Int64 // when the last sample ended, Unix nanoseconds
+	rounds pulses       // when the last round ended
 	missed atomic.Uint64
 	risen  chan struct{} // a level rose: a round at once
 	tick   chan struct{} // a state was published: for Show
@@ -217,6 +218,9 @@ func ended(ctx context.Context, g *errgroup.Group) error {
 	case err := <-all:
 		return err
 	case <-time.After(endTimeout):
+		if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
+			return why // it is what hangs, or what ended the others
+		}
 		return fmt.Errorf("a part did not end within %s: a read of a kernel file or a write of state hangs", endTimeout)
 	}
 }
@@ -327,6 +331,11 @@ func (a *Agent) healthy() error {
 	return nil
 }
 
+// loopRounds is the agent's loop that decides and acts. While it hangs, as in a
+// write to a disk that does not answer, the agent is not ready; it is not dead:
+// its Lease says that the node lives, and a new agent would hang there, too.
+const loopRounds = "rounds"
+
 // readyTicks is how many ticks old the last sample may be.
 const readyTicks = 3
 
@@ -336,6 +345,10 @@ func (a *Agent) ready() error {
 	}
 	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
 		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
+	}
+	c := a.Config.Current()
+	if err := a.rounds.older(lateAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {
+		return err
 	}
 	if a.cluster != nil {
 		return a.cluster.ready()

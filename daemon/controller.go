@@ -40,7 +40,15 @@ type Controller struct {
 	fleet    *fleet.Reconciler
 	loads    *admission.Reconciler
 	events   record.EventBroadcaster
+	pulses   *pulses
 }
+
+// The loops of the controller.
+const (
+	loopBackups = "backups"
+	loopFleet   = "fleet"
+	loopLoads   = "vgdp"
+)
 
 // NewController makes the clients. It asks the API server nothing: a
 // controller starts whether or not that is there.
@@ -68,18 +76,20 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 	events := record.NewBroadcaster(record.WithContext(klog.NewContext(context.Background(), logr.FromSlogHandler(log.Handler()))))
 	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.events.Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: backup.FieldManager}).WithLogger(logr.Discard())
+	beats := &pulses{} // each loop asks for its settings at each look
 	loads := newLoads(file, clients)
+	loads.Settings = func() admission.Settings { beats.beat(loopLoads); return file.Current().VGDP }
 	loads.Events, loads.Log = recorder, log
 	return &Controller{
-		Config: file, Log: log, started: time.Now(), events: events,
+		Config: file, Log: log, started: time.Now(), events: events, pulses: beats,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
 		queue: &backup.Reconciler{
 			Backups: clients.dynamic.Resource(backup.Resource()), Namespaces: clients.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
-			Of: of, Settings: func() backup.Settings { return file.Current().Backups }, Log: log,
+			Of: of, Settings: func() backup.Settings { beats.beat(loopBackups); return file.Current().Backups }, Log: log,
 			Events: recorder,
 		},
 		fleet: &fleet.Reconciler{
-			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { return file.Current().Fleet },
+			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { beats.beat(loopFleet); return file.Current().Fleet },
 			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: leaseName}, Log: log,
 		},
 		loads: loads,
@@ -160,6 +170,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.election.Run(ctx, c.lead) })
 	g.Go(func() error { return c.Config.Run(ctx) })
+	g.Go(func() error { return watchLoops(ctx, c.healthy) })
 	svc := &service{log: c.Log}
 	g.Go(func() error { return c.report(ctx, svc) })
 	g.Go(func() error { return svc.reloadOnHangup(ctx, c.Config.Reload) })
@@ -172,6 +183,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // lead while this replica is the leader.
 func (c *Controller) lead(ctx context.Context) error {
+	defer c.pulses.end()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error { return c.fleet.Run(ctx) })
@@ -181,7 +193,7 @@ func (c *Controller) lead(ctx context.Context) error {
 
 func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
 	w := c.Config.Current().Web
-	server := &web.Controller{State: c.state, Healthy: func() error { return nil }, Ready: c.ready, Log: c.Log}
+	server := &web.Controller{State: c.state, Healthy: c.healthy, Ready: c.ready, Log: c.Log}
 	who, err := c.guard()
 	if err != nil {
 		return nil, err
@@ -196,7 +208,15 @@ func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
 	return list, nil
 }
 
-// ready: it leads and has looked, or it knows who does.
+// pauses of the loops that are longer than a second or two.
+func (c *Controller) pauses() map[string]time.Duration {
+	return map[string]time.Duration{loopBackups: c.Config.Current().Backups.Resync}
+}
+
+// healthy: no loop is stuck. One that stands by has none.
+func (c *Controller) healthy() error { return c.pulses.older(stuckAfter, c.pauses()) }
+
+// ready: it leads and looks, or it knows who does.
 func (c *Controller) ready() error {
 	if err := c.election.ready(); err != nil {
 		return err
@@ -212,7 +232,7 @@ func (c *Controller) ready() error {
 	case config.VGDP.Enabled && c.loads.Reports() == nil:
 		return errNoLoads
 	}
-	return nil
+	return c.pulses.older(lateAfter, c.pauses())
 }
 
 func (c *Controller) state() web.ControllerState {
@@ -232,13 +252,20 @@ func (c *Controller) state() web.ControllerState {
 // told.
 const reportEvery = time.Second
 
-// report waits for nobody: it stands still only where the process does.
+// feed systemd's watchdog, as long as no loop is stuck.
+func (c *Controller) feed(svc *service) {
+	if c.healthy() == nil {
+		svc.alive(c.status(), 0)
+	}
+}
+
+// report waits for no loop.
 func (c *Controller) report(ctx context.Context, svc *service) error {
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
 	for {
 		setLevel(c.Level, c.Config.Current().Log)
-		svc.alive(c.status(), 0)
+		c.feed(svc)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -99,6 +99,7 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 		case <-period.C:
 		}
 		a.round(ctx)
+		a.rounds.beat(loopRounds)
 	}
 }
 

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// The ages of a loop's last look: a replica whose loop is late is not ready, and
+// one whose loop is stuck is dead. A look over a slow API server takes a while,
+// and each of its calls has a deadline; minutes without an end are none of that.
+const (
+	lateAfter  = 30 * time.Second
+	stuckAfter = 3 * time.Minute
+)
+
+// pulses are when the loops of a program looked last. A loop that has not begun
+// has none: it waits for the first lists of what it watches.
+type pulses struct {
+	mu   sync.Mutex // guards last
+	last map[string]time.Time
+}
+
+// beat: the loop looks.
+func (p *pulses) beat(loop string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		p.last = map[string]time.Time{}
+	}
+	p.last[loop] = time.Now()
+}
+
+// end of all loops.
+func (p *pulses) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = nil
+}
+
+// older says which loop looked last longer ago than it may; pauses are how long
+// each rests by itself between two looks.
+func (p *pulses) older(than time.Duration, pauses map[string]time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for loop, last := range p.last {
+		if age := time.Since(last); age > than+pauses[loop] {
+			return fmt.Errorf("%s: its loop looked last %s ago", loop, age.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// watchEvery is how often loops are looked at.
+const watchEvery = time.Second
+
+// watchLoops returns an error when a loop is stuck, so that the program ends: the
+// Lease of a leader that only seems to lead is renewed no more.
+func watchLoops(ctx context.Context, healthy func() error) error {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := healthy(); err != nil {
+				return fmt.Errorf("a loop is stuck, and this replica ends so that another may lead: %w", err)
+			}
+		}
+	}
+}
