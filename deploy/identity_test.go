@@ -253,7 +253,9 @@ func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
 func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
 	a := twoNodes(t)
 	policies := strings.Split(string(Identity), "\n---\n")
-	i := slices.IndexFunc(policies, func(p string) bool { return strings.Contains(p, "kind: ValidatingAdmissionPolicy\nmetadata:\n  name: plimsoll-lease-words\n") })
+	i := slices.IndexFunc(policies, func(p string) bool {
+		return strings.Contains(p, "kind: ValidatingAdmissionPolicy\nmetadata:\n  name: plimsoll-lease-words\n")
+	})
 	require.GreaterOrEqual(t, i, 0)
 	before, _, found := strings.Cut(policies[i], "  validations:\n")
 	require.True(t, found)

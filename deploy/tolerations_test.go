@@ -39,7 +39,7 @@ func TestTheControllerRunsOnNodesThatWeTainted(t *testing.T) {
 	text, err := os.ReadFile("plimsoll.yaml")
 	require.NoError(t, err)
 	var controller appsv1.Deployment
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		if strings.Contains(document, "\nkind: Deployment\n") {
 			require.NoError(t, yaml.Unmarshal([]byte(document), &controller))
 		}

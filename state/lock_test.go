@@ -19,7 +19,7 @@ func lockUntilKilled(dir string) {
 	if _, err := Acquire(dir, time.Now(), "by a test"); err != nil {
 		panic(err)
 	}
-	child := exec.Command("sleep", "600") //nolint:noctx // it must outlive this process
+	child := exec.Command("sleep", "600")
 	if err := child.Start(); err != nil {
 		panic(err)
 	}
