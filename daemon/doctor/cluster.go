@@ -45,6 +45,7 @@ func (p Patient) cluster(ctx context.Context) []Row {
 		rows = append(rows, p.rights(ctx, p.Cluster))
 		rows = append(rows, p.leases(ctx, p.Cluster)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
+		rows = append(rows, neighbours(ctx, p.Cluster)...)
 	}
 	return rows
 }
