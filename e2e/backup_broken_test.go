@@ -66,14 +66,15 @@ func (f *fleet) editQueued(r *rand.Rand) {
 	edit := func(o *backup.Object, n int) error {
 		_, err := f.backups().Patch(ctx, o.Name, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"edited":"%d"}}}`, o.ResourceVersion, n), metav1.PatchOptions{})
-		if ctx.Err() != nil || apierrors.IsConflict(err) {
-			return nil
+		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+			return err
 		}
-		return err
+		return nil
 	}
 	var editing sync.WaitGroup
 	editing.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
+			sleep(ctx, 20*time.Millisecond)
 			list, err := f.backups().List(ctx, metav1.ListOptions{})
 			if err != nil {
 				assert.ErrorIs(f.t, err, context.Canceled)

@@ -115,7 +115,7 @@ func TestTheKubeletsTurnIsThatOfTheResourceItEvictedFor(t *testing.T) {
 	}
 }
 
-// The messages are those of kubernetes 1.31 to 1.37 (helpers.go and
+// The messages are those of kubernetes 1.31.14, 1.34.4 and 1.37.1 (helpers.go and
 // eviction_manager.go of pkg/kubelet/eviction, rejectPod of pkg/kubelet); names in
 // them are the owner's.
 func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
