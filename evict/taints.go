@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,14 +126,16 @@ func (t *Tainter) now() time.Time {
 
 // Owned returns the taints that the Node's own record says are ours, also
 // those that somebody removed since: they are still wanted. None without a
-// record, or with one that cannot be read.
+// record, or with one that cannot be read. The record is the agent's word: of a
+// key without our Prefix it says nothing, or a stolen token could have the
+// controller, which may, take another's taint off its node.
 func Owned(node *corev1.Node) []OwnTaint {
 	var all, list []OwnTaint
 	if json.Unmarshal([]byte(node.Annotations[TaintsAnnotation]), &all) != nil {
 		return nil
 	}
 	for _, o := range all {
-		if o.Key != "" && o.Effect != "" && !slices.ContainsFunc(list, o.same) {
+		if strings.HasPrefix(o.Key, Prefix) && o.Effect != "" && !slices.ContainsFunc(list, o.same) {
 			list = append(list, o)
 		}
 	}

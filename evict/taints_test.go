@@ -78,7 +78,7 @@ func TestTheTaintsOfANodeBecomeTheWantedOnesAndOthersAreNotTouched(t *testing.T)
 	)
 	added := metav1.Unix(77, 0)
 	timed := corev1.Taint{Key: "other", Effect: out, TimeAdded: &added}
-	mine := corev1.Taint{Key: "p/mem", Effect: no, TimeAdded: &added}
+	mine := corev1.Taint{Key: "plimsoll.dev/mem", Effect: no, TimeAdded: &added}
 	for _, c := range []struct {
 		name string
 		have taints
@@ -87,34 +87,34 @@ func TestTheTaintsOfANodeBecomeTheWantedOnesAndOthersAreNotTouched(t *testing.T)
 		then taints
 		ours record
 	}{
-		{"the first of ours", nil, nil, taints{taint("p/mem", no)}, taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 100)}},
+		{"the first of ours", nil, nil, taints{taint("plimsoll.dev/mem", no)}, taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 100)}},
 		{"nothing wanted, nothing there", nil, nil, nil, nil, nil},
-		{"it is there already", taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 5)}, taints{taint("p/mem", no)}, taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 5)}},
-		{"no longer wanted", taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 5)}, nil, nil, nil},
+		{"it is there already", taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 5)}, taints{taint("plimsoll.dev/mem", no)}, taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 5)}},
+		{"no longer wanted", taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 5)}, nil, nil, nil},
 		{
 			"others stay in their order",
-			taints{timed, taint("p/mem", no), taint("z", prefer)},
-			record{ownTaint("p/mem", no, 5)},
-			taints{taint("p/disk", prefer)},
-			taints{timed, taint("z", prefer), taint("p/disk", prefer)},
-			record{ownTaint("p/disk", prefer, 100)},
+			taints{timed, taint("plimsoll.dev/mem", no), taint("z", prefer)},
+			record{ownTaint("plimsoll.dev/mem", no, 5)},
+			taints{taint("plimsoll.dev/disk", prefer)},
+			taints{timed, taint("z", prefer), taint("plimsoll.dev/disk", prefer)},
+			record{ownTaint("plimsoll.dev/disk", prefer, 100)},
 		},
-		{"somebody else's with our key and effect serves", taints{taint("p/mem", no, "theirs")}, nil, taints{taint("p/mem", no)}, taints{taint("p/mem", no, "theirs")}, nil},
-		{"and is not removed", taints{taint("p/mem", no)}, nil, nil, taints{taint("p/mem", no)}, nil},
-		{"ours was removed by hand", nil, record{ownTaint("p/mem", no, 5)}, taints{taint("p/mem", no)}, taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 5)}},
-		{"the record of a taint that is gone", taints{timed}, record{ownTaint("p/mem", no, 5)}, nil, taints{timed}, nil},
+		{"somebody else's with our key and effect serves", taints{taint("plimsoll.dev/mem", no, "theirs")}, nil, taints{taint("plimsoll.dev/mem", no)}, taints{taint("plimsoll.dev/mem", no, "theirs")}, nil},
+		{"and is not removed", taints{taint("plimsoll.dev/mem", no)}, nil, nil, taints{taint("plimsoll.dev/mem", no)}, nil},
+		{"ours was removed by hand", nil, record{ownTaint("plimsoll.dev/mem", no, 5)}, taints{taint("plimsoll.dev/mem", no)}, taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 5)}},
+		{"the record of a taint that is gone", taints{timed}, record{ownTaint("plimsoll.dev/mem", no, 5)}, nil, taints{timed}, nil},
 		{
 			"two effects of one key are two taints",
-			taints{taint("p/mem", prefer)},
-			record{ownTaint("p/mem", prefer, 5)},
-			taints{taint("p/mem", prefer), taint("p/mem", no)},
-			taints{taint("p/mem", prefer), taint("p/mem", no)},
-			record{ownTaint("p/mem", prefer, 5), ownTaint("p/mem", no, 100)},
+			taints{taint("plimsoll.dev/mem", prefer)},
+			record{ownTaint("plimsoll.dev/mem", prefer, 5)},
+			taints{taint("plimsoll.dev/mem", prefer), taint("plimsoll.dev/mem", no)},
+			taints{taint("plimsoll.dev/mem", prefer), taint("plimsoll.dev/mem", no)},
+			record{ownTaint("plimsoll.dev/mem", prefer, 5), ownTaint("plimsoll.dev/mem", no, 100)},
 		},
-		{"another effect", taints{taint("p/mem", prefer)}, record{ownTaint("p/mem", prefer, 5)}, taints{taint("p/mem", no)}, taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 100)}},
-		{"another value", taints{taint("p/mem", no, "a")}, record{ownTaint("p/mem", no, 5)}, taints{taint("p/mem", no, "b")}, taints{taint("p/mem", no, "b")}, record{ownTaint("p/mem", no, 5)}},
-		{"the time somebody added is left alone", taints{mine}, record{ownTaint("p/mem", no, 5)}, taints{taint("p/mem", no)}, taints{mine}, record{ownTaint("p/mem", no, 5)}},
-		{"wanted twice is wanted once", nil, nil, taints{taint("p/mem", no), taint("p/mem", no, "b")}, taints{taint("p/mem", no)}, record{ownTaint("p/mem", no, 100)}},
+		{"another effect", taints{taint("plimsoll.dev/mem", prefer)}, record{ownTaint("plimsoll.dev/mem", prefer, 5)}, taints{taint("plimsoll.dev/mem", no)}, taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 100)}},
+		{"another value", taints{taint("plimsoll.dev/mem", no, "a")}, record{ownTaint("plimsoll.dev/mem", no, 5)}, taints{taint("plimsoll.dev/mem", no, "b")}, taints{taint("plimsoll.dev/mem", no, "b")}, record{ownTaint("plimsoll.dev/mem", no, 5)}},
+		{"the time somebody added is left alone", taints{mine}, record{ownTaint("plimsoll.dev/mem", no, 5)}, taints{taint("plimsoll.dev/mem", no)}, taints{mine}, record{ownTaint("plimsoll.dev/mem", no, 5)}},
+		{"wanted twice is wanted once", nil, nil, taints{taint("plimsoll.dev/mem", no), taint("plimsoll.dev/mem", no, "b")}, taints{taint("plimsoll.dev/mem", no)}, record{ownTaint("plimsoll.dev/mem", no, 100)}},
 		{"an empty record goes", taints{timed}, record{}, nil, taints{timed}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func noneAsNil(l []corev1.Taint) []corev1.Taint {
 func TestAnyChangeOfTaintsOrRecordSinceMakesThePatchFail(t *testing.T) {
 	bare := func() *corev1.Node { return nodeWith(nil, nil) }
 	ours := func() *corev1.Node {
-		return nodeWith([]corev1.Taint{taint("z", prefer), taint("p/mem", no)}, []OwnTaint{ownTaint("p/mem", no, 5)})
+		return nodeWith([]corev1.Taint{taint("z", prefer), taint("plimsoll.dev/mem", no)}, []OwnTaint{ownTaint("plimsoll.dev/mem", no, 5)})
 	}
 	annotated := func() *corev1.Node {
 		n := nodeWith([]corev1.Taint{taint("z", prefer)}, nil)
@@ -185,7 +185,7 @@ func TestAnyChangeOfTaintsOrRecordSinceMakesThePatchFail(t *testing.T) {
 func TestAnAnnotationOfSomebodyElseStays(t *testing.T) {
 	n := nodeWith(nil, nil)
 	n.Annotations = map[string]string{"other": "x"}
-	after, _ := patched(t, n, []corev1.Taint{taint("p/mem", no)}, time.Unix(100, 0))
+	after, _ := patched(t, n, []corev1.Taint{taint("plimsoll.dev/mem", no)}, time.Unix(100, 0))
 	assert.Equal(t, "x", after.Annotations["other"])
 	assert.Len(t, after.Annotations, 2)
 	after, _ = patched(t, after, nil, time.Unix(100, 0))
@@ -193,15 +193,23 @@ func TestAnAnnotationOfSomebodyElseStays(t *testing.T) {
 }
 
 func TestARecordThatCannotBeReadOwnsNothing(t *testing.T) {
-	for _, text := range []string{"", "null", "{}", "[", `[{"key":5}]`, `[{"key":"a"}]`, `[{"effect":"NoSchedule"}]`, `[1]`} {
-		n := nodeWith([]corev1.Taint{taint("p/mem", no)}, nil)
+	for _, text := range []string{"", "null", "{}", "[", `[{"key":5}]`, `[{"key":"plimsoll.dev/a"}]`, `[{"effect":"NoSchedule"}]`, `[1]`} {
+		n := nodeWith([]corev1.Taint{taint("plimsoll.dev/mem", no)}, nil)
 		n.Annotations = map[string]string{TaintsAnnotation: text}
 		assert.Empty(t, Owned(n), text)
 		after, _ := patched(t, n, nil, time.Unix(100, 0))
 		assert.Equal(t, n.Spec.Taints, after.Spec.Taints, "a taint that may be somebody else's went: %s", text)
 	}
-	n := nodeWith(nil, nil)
-	n.Annotations = map[string]string{TaintsAnnotation: `[{"key":"a","effect":"NoSchedule","since":"2026-01-02T03:04:05Z"},{"key":"a","effect":"NoSchedule"}]`}
+	// Whoever has the node's token writes the record, and may name any taint in it.
+	n := nodeWith([]corev1.Taint{taint("quarantine", no)}, nil)
+	n.Annotations = map[string]string{TaintsAnnotation: `[{"key":"quarantine","effect":"NoSchedule"}]`}
+	assert.Empty(t, Owned(n))
+	after, _ := patched(t, n, nil, time.Unix(100, 0))
+	assert.Equal(t, n.Spec.Taints, after.Spec.Taints)
+	patch, _ := LiftPatch(n)
+	assert.Contains(t, string(patch), `{"op":"add","path":"/spec/taints","value":[{"key":"quarantine","effect":"NoSchedule"}]}`)
+	n = nodeWith(nil, nil)
+	n.Annotations = map[string]string{TaintsAnnotation: `[{"key":"plimsoll.dev/a","effect":"NoSchedule","since":"2026-01-02T03:04:05Z"},{"key":"plimsoll.dev/a","effect":"NoSchedule"}]`}
 	require.Len(t, Owned(n), 1, "a taint is recorded once")
 	assert.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Owned(n)[0].Since.UTC())
 }
@@ -245,7 +253,7 @@ func FuzzTheTaintsAgreeWithASlowModel(f *testing.F) {
 		some := func(n int) (list []corev1.Taint) {
 			seen := map[string]bool{}
 			for range min(max(n, 0), 12) {
-				c := taint(fmt.Sprintf("k%d", r.IntN(3)), []corev1.TaintEffect{no, prefer, out}[r.IntN(3)], []string{"", "v", "w"}[r.IntN(3)])
+				c := taint(fmt.Sprintf("plimsoll.dev/k%d", r.IntN(3)), []corev1.TaintEffect{no, prefer, out}[r.IntN(3)], []string{"", "v", "w"}[r.IntN(3)])
 				if name := c.Key + string(c.Effect); !seen[name] { // the API server takes none twice
 					seen[name] = true
 					list = append(list, c)
@@ -275,11 +283,11 @@ func FuzzTheTaintsAgreeWithASlowModel(f *testing.F) {
 }
 
 func FuzzARecordOfAnyTextIsRead(f *testing.F) {
-	f.Add(`[{"key":"a","effect":"NoSchedule","since":"2026-01-02T03:04:05Z"}]`)
-	f.Add(`[{"key":"a","effect":"NoSchedule","since":null}]`)
+	f.Add(`[{"key":"plimsoll.dev/a","effect":"NoSchedule","since":"2026-01-02T03:04:05Z"}]`)
+	f.Add(`[{"key":"plimsoll.dev/a","effect":"NoSchedule","since":null}]`)
 	f.Add(`[{}]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		n := nodeWith([]corev1.Taint{taint("p/mem", no)}, nil)
+		n := nodeWith([]corev1.Taint{taint("plimsoll.dev/mem", no)}, nil)
 		n.Annotations = map[string]string{TaintsAnnotation: text}
 		own := Owned(n)
 		n.Annotations[TaintsAnnotation] = encodeRecord(own)
