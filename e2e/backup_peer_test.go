@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // spent is what a queue of Backups cost, from the moment in which they could
@@ -32,10 +32,8 @@ func (s spent) String() string {
 // The same Backups, each of a namespace of its own, so many at once, through a
 // real Velero: by its own queue, and by ours.
 func TestTheSameBackupsThroughVelerosOwnQueueAndThroughOurs(t *testing.T) {
-	n, atOnce := 1, 1 // Velero's own queue may take a minute for each
-	if os.Getenv("PLIMSOLL_LONG") != "" {
-		n, atOnce = 200, 8
-	}
+	live.Long(t, "a whole Velero, beside that of another test")
+	const n, atOnce = 200, 8 // Velero's own queue may take a minute for each
 	var apps []string
 	for i := range n {
 		apps = append(apps, fmt.Sprintf("app-%d", i))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backup"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
@@ -150,6 +151,7 @@ func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
 // The server is killed while one Backup runs and others wait; it says itself
 // that what ran has failed, and the order goes on.
 func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
+	live.Long(t, "a whole Velero, beside that of another test")
 	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop")
 	a := r.controller().start()
 	require.NoError(t, r.server.Store.Pause())
@@ -182,6 +184,7 @@ func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
 // minute: the long form waits for three of them.
 func TestARealVeleroDrainsTheQueueOfAControllerThatIsGone(t *testing.T) {
 	t.Parallel()
+	live.Long(t, "a whole Velero, beside that of another test")
 	waiting := 1
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		waiting = 3

@@ -73,6 +73,7 @@ func TestAnAgentKilledBetweenDecisionAndEvictionChoosesNoSecondVictim(t *testing
 func TestAnAgentWithSpoiledStateStartsAndSaysSo(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
+	w.settle = 15 * time.Second // longer than it takes until it could evict
 	w.deploy("presser", 150, nil)
 	presser := w.running("presser")
 	write(t, filepath.Join(w.state, "evict.json"), `{"version":1,"sha256":"`)

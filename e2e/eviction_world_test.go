@@ -32,11 +32,12 @@ type weather struct {
 	pressing atomic.Bool
 }
 
-// The made-up node: 1 GiB, of which 20 MiB are available while it presses.
+// The made-up node: 1 GiB, of which 36 MiB are available while it presses: hard,
+// and above the floor of 32 MiB, below which nothing waits for a pod that ends.
 const (
 	weatherTotal = 1 << 30
 	weatherCalm  = 900 << 20
-	weatherPress = 20 << 20
+	weatherPress = 36 << 20
 )
 
 func newWeather(t *testing.T) *weather {
@@ -108,7 +109,8 @@ type world struct {
 	rules     string // lines of its section plugins
 	perMinute int
 	reports   time.Duration // of a new rule
-	prepare   func(*agent)  // before it starts; nil for nothing
+	settle    time.Duration
+	prepare   func(*agent) // before it starts; nil for nothing
 }
 
 // The periods of production, divided by about ten.
@@ -122,7 +124,7 @@ kubernetes: {kubeconfig: %q, node: %q}
 state: {dir: %q}
 lease: {interval: 1s, duration: 4s}
 eviction:
-  {dryRun: %t, round: 1s, settle: 3s, transition: 6s, maxGrace: 10s, kubeletTurn: 6s,
+  {dryRun: %t, round: 1s, settle: %s, transition: 6s, maxGrace: 10s, kubeletTurn: 6s,
    taints: {minimum: 1s, maximum: 10s}, limits: {perMinute: %d, perOwnerHour: 3600}, reportFirst: %s%s}
 plugins:
   warmUp: 0s
@@ -140,7 +142,7 @@ func startWorld(t *testing.T) *world {
 
 func startWorldOf(t *testing.T, c *cluster.Cluster) *world {
 	t.Helper()
-	w := &world{t: t, c: c, weather: newWeather(t), state: filepath.Join(t.TempDir(), "state"), perMinute: 60}
+	w := &world{t: t, c: c, weather: newWeather(t), state: filepath.Join(t.TempDir(), "state"), perMinute: 60, settle: 3 * time.Second}
 	require.NoError(t, w.c.Apply(t.Context(), deploy.RBAC, deploy.RBACEvictDirect, deploy.Heartbeats, deploy.Identity))
 	w.namespace = w.c.Namespace(t)
 	w.node = "node-" + w.namespace[max(0, len(w.namespace)-20):]
@@ -155,7 +157,7 @@ func (w *world) configure() {
 	kubeconfig, err := w.c.ServiceAccount(w.t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: w.node})
 	require.NoError(w.t, err)
 	root := fmt.Sprintf("/plimsoll-e2e-%d-%s", os.Getpid(), w.node)
-	text := fmt.Sprintf(worldConfig, root, kubeconfig, w.node, w.state, w.dryRun, w.perMinute, w.reports, w.more, w.rules)
+	text := fmt.Sprintf(worldConfig, root, kubeconfig, w.node, w.state, w.dryRun, w.settle, w.perMinute, w.reports, w.more, w.rules)
 	if w.config == "" {
 		w.config = configFile(w.t, text)
 		return

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -231,6 +232,7 @@ func (s *shop) names(backup, mover string, phases ...string) {
 // Velero's queue of Backups, which may look at one only a minute later.
 func TestABackupWhoseUploadsWereHiddenNamesTheirMover(t *testing.T) {
 	t.Parallel()
+	live.Long(t, "a whole Velero, beside that of another test")
 	const settings = ", leaseDuration: 10s, quietAbove: 0"
 	h := velerosHarbour(t, 1, `{"loadConcurrency":{"globalConfig":4}}`, settings)
 	a := h.controller().start()

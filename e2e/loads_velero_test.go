@@ -299,10 +299,13 @@ func (h *harbour) leaveHidden() {
 		h.moves(vgdp.DataUpload, name)
 		within(t, 2*patience, name+" is hidden", func() error {
 			u := h.get(vgdp.DataUpload, name)
-			if len(u.GetFinalizers()) == 0 {
-				return errors.New("no node-agent has seen it")
+			hidden := wanted(text(u, "spec", "datamover"), gate.HeldMover)
+			if hidden == nil && len(u.GetFinalizers()) == 0 { // a node-agent that has just started sees it no more
+				require.NoError(t, loads.Delete(t.Context(), name, metav1.DeleteOptions{}))
+				h.moves(vgdp.DataUpload, name)
+				return errors.New("it was hidden before a node-agent had seen it")
 			}
-			return wanted(text(u, "spec", "datamover"), gate.HeldMover)
+			return hidden
 		})
 	}
 	_, err := loads.Patch(t.Context(), "canceled-0", types.MergePatchType, []byte(`{"spec":{"cancel":true}}`), metav1.PatchOptions{})
