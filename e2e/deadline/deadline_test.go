@@ -96,7 +96,7 @@ func TestContext(t *testing.T) {
 	})
 }
 
-// Beside twice as many loops as processors a deadline comes later.
+// Beside many more loops than processors a deadline comes later.
 func TestABusyMachineLengthensADeadline(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
 	ctx, stop := context.WithCancel(t.Context())
@@ -108,9 +108,11 @@ func TestABusyMachineLengthensADeadline(t *testing.T) {
 			}
 		}()
 	}
-	clock := Start()
-	for clock.Passed() < time.Minute && clock.Elapsed() > clock.Passed()*3/4 {
+	for clock := Start(); clock.Passed() < time.Minute; {
 		time.Sleep(20 * time.Millisecond)
+		if clock.Elapsed() < clock.Passed()*3/4 {
+			return
+		}
 	}
-	assert.LessOrEqual(t, clock.Elapsed(), clock.Passed()*3/4)
+	t.Error("a minute beside sixteen loops counted as one")
 }
