@@ -25,7 +25,7 @@ const agentAnnotation = "plimsoll.dev/agent"
 var errOtherAgent = errors.New("another agent runs on this node, and two would double every limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
 
 // lockState keeps other agents away from the state until it is released. Without
-// a directory that can be written there is no lock, and nobody is evicted either.
+// a directory that can be written there is no lock, and no pod is evicted either.
 func lockState(dir string, log *slog.Logger) (*state.Lock, error) {
 	lock, err := state.Acquire(dir, time.Now(), how())
 	switch {
