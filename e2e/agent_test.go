@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	}
 	// Those with a control plane of their own wait for most of their time.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

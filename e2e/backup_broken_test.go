@@ -35,6 +35,7 @@ func (f *fleet) createRandomly(r *rand.Rand, from, n int) {
 }
 
 func TestAControllerThatIsKilledAgainAndAgainKeepsTheOrderAndStartsNothingTwice(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
 	f.runVelero()
 	seed := time.Now().UnixNano()
@@ -92,8 +93,9 @@ func (f *fleet) editQueued(r *rand.Rand) {
 }
 
 func TestTwoLeadersAtOnceRunNothingTogetherThatOverlaps(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
-	f.configure("election: {enabled: false}\nbackups: {enabled: true, resync: 1s, limit: 2}\n")
+	f.configure("enabled: false", "enabled: true, limit: 2")
 	f.runVelero()
 	one, two := f.controller().start(), f.controller().start()
 	seed := uint64(time.Now().UnixNano())
@@ -110,6 +112,7 @@ func TestTwoLeadersAtOnceRunNothingTogetherThatOverlaps(t *testing.T) {
 }
 
 func TestTheLeadGoesOverAtOnceWhenAReplicaEndsAndSoonWhenItIsKilled(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop")
 	f.runVelero()
 	replicas := []*agent{f.controller().start()}
@@ -146,6 +149,7 @@ func TestTheLeadGoesOverAtOnceWhenAReplicaEndsAndSoonWhenItIsKilled(t *testing.T
 }
 
 func TestABackupThatWasReadyWhenVeleroStartedIsTakenUpAllTheSame(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop", "web")
 	f.controller().start()
 	f.create("first", "shop")
@@ -180,6 +184,7 @@ func count(a *agent, series string) int {
 }
 
 func TestTwoHundredBackupsCostAFewWritesEach(t *testing.T) {
+	t.Parallel()
 	const n = 200
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1")
 	open := make(chan struct{})
@@ -233,6 +238,7 @@ func TestAnAPIServerThatIsAwayForAWhileCostsTheQueueNothing(t *testing.T) {
 }
 
 func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1, priorities: true", "shop")
 	hold := make(chan struct{})
 	f.velero.Work = lasts(hold)
@@ -252,7 +258,7 @@ func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
 	assert.Contains(t, f.said("odd", backup.ReasonOdd), `got "very"`)
 	f.become(map[string]string{"urgent": "Queued 1"})
 
-	f.configure("election: {duration: 1s}\nbackups: {enabled: false, resync: 1s, limit: 1, priorities: true}\n")
+	f.configure("duration: 1s", "enabled: false, limit: 1, priorities: true")
 	eventually(t, "it says so", func() error {
 		if f.get("odd").Marked {
 			return errors.New("the annotation is there")

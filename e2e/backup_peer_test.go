@@ -32,6 +32,7 @@ func (s spent) String() string {
 // The same Backups, each of a namespace of its own, so many at once, through a
 // real Velero: by its own queue, and by ours.
 func TestTheSameBackupsThroughVelerosOwnQueueAndThroughOurs(t *testing.T) {
+	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
 	const n, atOnce = 200, 8 // Velero's own queue may take a minute for each
 	var apps []string

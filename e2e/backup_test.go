@@ -11,6 +11,7 @@ import (
 )
 
 func TestDisjointBackupsRunTogetherAndOverlappingOnesWait(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db")
 	hold := make(chan struct{})
 	f.velero.Work = lasts(hold)

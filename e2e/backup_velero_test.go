@@ -126,6 +126,7 @@ func (r *velerosFleet) apart() (most int) {
 }
 
 func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
+	t.Parallel()
 	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db")
 	r.controller().start()
 	require.NoError(t, r.server.Store.Pause())
@@ -151,6 +152,7 @@ func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
 // The server is killed while one Backup runs and others wait; it says itself
 // that what ran has failed, and the order goes on.
 func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
+	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
 	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop")
 	a := r.controller().start()

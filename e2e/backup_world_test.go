@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -39,9 +40,6 @@ type fleet struct {
 	config    string
 }
 
-// quick settings: an election and a look each second.
-const quickBackups = "election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, stuckAfter: 4s, %s}\n"
-
 // newFleet on a control plane that others may use too.
 func newFleet(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *fleet {
 	t.Helper()
@@ -57,8 +55,9 @@ func newFleet(t *testing.T, c *cluster.Cluster, settings string, apps ...string)
 			require.NoError(t, c.Client.CoreV1().Namespaces().Delete(contextWithoutCancel(t), f.apps[app], metav1.DeleteOptions{}))
 		})
 	}
+	f.letElect()
 	f.config = filepath.Join(t.TempDir(), "controller.yaml")
-	f.configure(fmt.Sprintf(quickBackups, settings))
+	f.configure("duration: 1s", "enabled: true, stuckAfter: 4s, "+settings)
 	f.velero = &velero.StandIn{Client: client, Namespace: f.namespace, Workers: 10, Work: takes(50 * time.Millisecond)}
 	return f
 }
@@ -98,10 +97,29 @@ func (f *fleet) runVelero() (stop func()) {
 	return stop
 }
 
-// configure anew what the controllers read.
-func (f *fleet) configure(text string) {
+// letElect lets controllers hold their election in Velero's namespace, as
+// deploy.ControllerRBAC does in theirs: other tests have leaders too.
+func (f *fleet) letElect() {
 	f.t.Helper()
-	write(f.t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}]\n%s", f.namespace, text))
+	meta := metav1.ObjectMeta{Name: "plimsoll-controller"}
+	roles := f.c.Client.RbacV1()
+	_, err := roles.Roles(f.namespace).Create(f.t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
+	}}, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+	_, err = roles.RoleBindings(f.namespace).Create(f.t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "plimsoll-system", Name: "plimsoll-controller"}},
+	}, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+}
+
+// configure anew what the controllers read: they look each second, and at no
+// agents.
+func (f *fleet) configure(election, backups string) {
+	f.t.Helper()
+	write(f.t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %[1]s}]\n"+
+		"election: {namespace: %[1]s, %[2]s}\nfleet: {enabled: false}\nbackups: {resync: 1s, %[3]s}\n", f.namespace, election, backups))
 }
 
 // event of a Backup with a reason, or an error.

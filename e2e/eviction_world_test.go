@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,28 +47,37 @@ func newWeather(t *testing.T) *weather {
 	copyProc(t, w.dir)
 	vmstat, err := os.ReadFile("/proc/vmstat")
 	require.NoError(t, err)
+	others := regexp.MustCompile(`(?m)^pgscan_(direct|kswapd) .*\n`).ReplaceAllString(string(vmstat), "")
+	require.NoError(t, w.write(others, 1, 0))
 	stop := make(chan struct{})
 	var ended sync.WaitGroup
-	ended.Go(func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for scans, stalled := 1, 0; ; {
-			if w.pressing.Load() {
-				scans, stalled = scans+1000, stalled+25_000
-			}
-			if err := w.write(string(vmstat), scans, stalled); err != nil {
-				t.Error(err)
-				return
-			}
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-		}
-	})
+	ended.Go(func() { assert.NoError(t, w.follow(stop, others)) })
 	t.Cleanup(func() { close(stop); ended.Wait() })
 	return w
+}
+
+// follow writes what changes, and nothing while it stays calm.
+func (w *weather) follow(stop <-chan struct{}, vmstat string) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	scans, stalled, calm := 1, 0, true
+	for {
+		select {
+		case <-stop:
+			return nil
+		case <-tick.C:
+		}
+		wasCalm := calm
+		if calm = !w.pressing.Load(); calm && wasCalm {
+			continue
+		}
+		if !calm {
+			scans, stalled = scans+1000, stalled+25_000
+		}
+		if err := w.write(vmstat, scans, stalled); err != nil {
+			return err
+		}
+	}
 }
 
 func (w *weather) write(vmstat string, scans, stalled int) error {
@@ -75,7 +85,6 @@ func (w *weather) write(vmstat string, scans, stalled int) error {
 	if w.pressing.Load() {
 		available = weatherPress
 	}
-	vmstat = regexp.MustCompile(`(?m)^pgscan_(direct|kswapd) .*\n`).ReplaceAllString(vmstat, "")
 	for name, text := range map[string]string{
 		"meminfo": fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %[2]d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n", weatherTotal>>10, available>>10),
 		"vmstat":  fmt.Sprintf("%spgscan_direct 0\npgscan_kswapd %d\n", vmstat, scans),

@@ -54,6 +54,7 @@ func (a *agent) judges(point string, level plugins.Level) (v plugins.Verdict) {
 }
 
 func TestAFilesystemThatFillsIsSoftUntilItHasRoomAgain(t *testing.T) {
+	t.Parallel()
 	s := filesystemtest.New(t)
 	full, calm := s.Mount("tmpfs", "full", "full", "size=4m,nr_inodes=1000"), s.Mount("tmpfs", "calm", "calm", "size=4m")
 	a := judging(t, s, "", full, calm)
@@ -94,6 +95,7 @@ func TestAFilesystemThatFillsIsSoftUntilItHasRoomAgain(t *testing.T) {
 }
 
 func TestWhatHoldsAKubeletsFilesIsLeftToIt(t *testing.T) {
+	t.Parallel()
 	s := filesystemtest.New(t)
 	kubelet, data := s.Mount("tmpfs", "kubelet", "kubelet", "size=1m"), s.Mount("tmpfs", "data", "data", "size=1m")
 	require.NoError(t, os.MkdirAll(s.Enter(kubelet)+"/pods/1/volumes/db", 0o755))

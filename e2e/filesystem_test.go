@@ -64,6 +64,7 @@ func (a *agent) lookFor(of time.Duration) (scrape, gap time.Duration) {
 }
 
 func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
+	t.Parallel()
 	s := filesystemtest.New(t)
 	dead, alive := s.Fuse("dead"), s.Mount("tmpfs", "alive", "alive", "size=1m")
 	a := watching(t, s, dead.Point, alive)
@@ -98,6 +99,7 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 }
 
 func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
+	t.Parallel()
 	s := filesystemtest.New(t)
 	m := s.Fuse("nfs")
 	a := watching(t, s, m.Point)
@@ -131,6 +133,7 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 }
 
 func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
+	t.Parallel()
 	s := filesystemtest.New(t)
 	var dead []string
 	for i := range 50 {
@@ -164,6 +167,7 @@ func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
 
 // By default the agent finds this machine's own root.
 func TestTheRootOfThisMachineIsWatchedByDefault(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t)
 	var f probes.Filesystem
 	eventually(t, "the root answers", func() error {
@@ -182,6 +186,7 @@ func TestTheRootOfThisMachineIsWatchedByDefault(t *testing.T) {
 }
 
 func TestTheDoctorNamesAHungMountAndEnds(t *testing.T) {
+	t.Parallel()
 	s := filesystemtest.New(t)
 	dead := s.Fuse("dead")
 	file := configFile(t, "filesystems: {mounts: ["+dead.Point+"], timeout: 500ms}\n")

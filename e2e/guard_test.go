@@ -133,6 +133,7 @@ func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 }
 
 func TestAnAgentWithoutAClusterCannotAskForTokens(t *testing.T) {
+	t.Parallel()
 	status, _, stderr := run(t, "agent", "--standalone", "--state.dir", t.TempDir(), "--api.socket", filepath.Join(t.TempDir(), "s"),
 		"--config", configFile(t, "web: {tokenReview: true, listenAddresses: [\"127.0.0.1:0\"]}\n"))
 	assert.Equal(t, 1, status)

@@ -77,6 +77,7 @@ func (w *wire) until(a *agent, what string, load, again float64, is func(plugins
 }
 
 func TestALinkThatIsFullIsJudgedOnceItsSpeedIsKnown(t *testing.T) {
+	t.Parallel()
 	w := newWire(t)
 	text := func(devices string) string {
 		return "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\ntick: 200ms\nwindow: 1s\nworkloads: {roots: [/plimsoll-none]}\n" +

@@ -128,6 +128,7 @@ func (b *browser) waitFor(what, expression string) {
 }
 
 func TestABrowserFollowsTheNodeWithoutLoadingThePageAnew(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(3)
 	b := startBrowser(t)
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": true})
@@ -151,6 +152,7 @@ func TestABrowserFollowsTheNodeWithoutLoadingThePageAnew(t *testing.T) {
 }
 
 func TestABrowserWithoutScriptsLoadsThePageAnew(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(3)
 	b := startBrowser(t)
 	b.call("Page.navigate", map[string]any{"url": a.url + "/"})

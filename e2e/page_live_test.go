@@ -42,6 +42,7 @@ func event(t *testing.T, lines *bufio.Scanner) string {
 }
 
 func TestThePageFollowsEachSampleAndDelaysNoEnd(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(2)
 	_ = a.watch() // which nobody reads
 	lines := a.watch()

@@ -112,6 +112,7 @@ func (a *agent) memoryLevel(want plugins.Level) func() error {
 // An agent records while memory runs short twice, which weather stands in for;
 // what it published is what a replay of its recording says, to the nanosecond.
 func TestAReplayGivesTheLevelsThatTheAgentPublished(t *testing.T) {
+	t.Parallel()
 	w := newWeather(t)
 	recording := filepath.Join(t.TempDir(), "r.plimsoll")
 	config := configFile(t, fmt.Sprintf(shortConfig, recording))
@@ -180,6 +181,7 @@ func killedRecording(t *testing.T) string {
 }
 
 func TestARecordingOfAKilledAgentIsReplayedInEveryForm(t *testing.T) {
+	t.Parallel()
 	path := killedRecording(t)
 	status, table, stderr := run(t, "replay", path)
 	require.Zero(t, status, stderr)
@@ -202,6 +204,7 @@ func TestARecordingOfAKilledAgentIsReplayedInEveryForm(t *testing.T) {
 }
 
 func TestAReplayGoesAsFarAsItCanAndSaysWhereItEnded(t *testing.T) {
+	t.Parallel()
 	path := killedRecording(t)
 	status, table, stderr := run(t, "replay", path, path)
 	assert.Equal(t, 1, status)

@@ -64,16 +64,18 @@ check)
 	go run ./e2e/testcheck $out/units.json || status=1
 	;;
 test)
-	# Beside the tests that do not need them, and in their own time: tests of
-	# processes should not have to share the machine with a compiler.
+	# Tests of processes wait for them more than they compute, so the others run
+	# beside them; on a fresh machine they begin when their programs are built.
 	go run ./e2e/programs "${programs[@]}" &
 	building=$!
-	trap 'kill $building 2>/dev/null' EXIT
 	mapfile -t packages < <(units)
-	gotestsum units -- -race -shuffle=on -count=1 -timeout=40m "${packages[@]}" || status=1
+	gotestsum units -- -race -shuffle=on -count=1 -timeout=40m "${packages[@]}" &
+	others=$!
+	trap 'kill $building $others 2>/dev/null' EXIT
 	wait $building || exit 1
-	trap - EXIT
 	in_dirs processes "${processes[@]}" -- -race -shuffle=on -count=1 -timeout=80m -p $(($(nproc) + 1)) || status=1
+	wait $others || status=1
+	trap - EXIT
 	check_skips $out/units.json $out/processes.json || status=1
 	;;
 e2e)

@@ -22,6 +22,7 @@ import (
 )
 
 func TestTheAgentShowsThisNodeAndEndsClean(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			// A trigger would wake samples between two ticks.
@@ -49,6 +50,7 @@ func TestTheAgentShowsThisNodeAndEndsClean(t *testing.T) {
 }
 
 func TestWhatWasReadAgreesWithTheKernel(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(2)
 	b, err := os.ReadFile("/proc/meminfo")
 	require.NoError(t, err)
@@ -61,6 +63,7 @@ func TestWhatWasReadAgreesWithTheKernel(t *testing.T) {
 }
 
 func TestOnlyTheLocalSocketChangesAnything(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(1)
 	resp, err := http.Post(a.url+"/-/reload", "", http.NoBody)
 	require.NoError(t, err)
@@ -76,6 +79,7 @@ func TestOnlyTheLocalSocketChangesAnything(t *testing.T) {
 }
 
 func TestAnAddressThatOthersReachShowsOnlyMetricsAndHealth(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config string
 		page   int
@@ -106,6 +110,7 @@ func TestAnAddressThatOthersReachShowsOnlyMetricsAndHealth(t *testing.T) {
 }
 
 func TestAKilledAgentComesBackOverItsStaleSocket(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(1)
 	a.end(syscall.SIGKILL)
 	require.FileExists(t, a.socket)
@@ -116,6 +121,7 @@ func TestAKilledAgentComesBackOverItsStaleSocket(t *testing.T) {
 }
 
 func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t).ticked(1)
 	status, _, stderr := run(t, "agent", "--standalone", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0")
 	assert.Equal(t, 1, status)
@@ -126,6 +132,7 @@ func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
 }
 
 func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
+	t.Parallel()
 	a := startAgent(t, "--node", "ship").ticked(2)
 	for socket, mode := range map[string]string{a.socket: "standalone", filepath.Join(t.TempDir(), "none.sock"): "no agent answers: sampled by top itself"} {
 		status, stdout, stderr := run(t, "top", "--once", "-o", "json", "--api.socket", socket)
@@ -148,6 +155,7 @@ func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
 }
 
 func TestAnOrdinaryUserSeesWhatItMayAndIsToldTheRest(t *testing.T) {
+	t.Parallel()
 	needsRoot(t)
 	a := prepare(t)
 	// The test's own directory is closed to others.
@@ -169,6 +177,7 @@ func TestAnOrdinaryUserSeesWhatItMayAndIsToldTheRest(t *testing.T) {
 }
 
 func TestAChangedConfigurationIsFollowedAndABadOneIsNot(t *testing.T) {
+	t.Parallel()
 	file := configFile(t, "tick: 200ms\nwindow: 2s\n")
 	a := startAgent(t, "--config", file).ticked(2)
 	tick := func() float64 {
@@ -214,6 +223,7 @@ func TestAChangedConfigurationIsFollowedAndABadOneIsNot(t *testing.T) {
 }
 
 func TestARecordingIsReadBack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "r.plimsoll")
 	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {file: "+path+"}\n")).ticked(12)
@@ -238,6 +248,7 @@ func TestARecordingIsReadBack(t *testing.T) {
 // A peer's defect: one hung file makes the first scrape endless. Here a probe
 // hangs for good, and whoever asks is still answered.
 func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	proc := filepath.Join(root, "proc")
 	copyProc(t, proc)
@@ -283,6 +294,7 @@ func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
 }
 
 func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
@@ -304,6 +316,7 @@ func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {
 }
 
 func TestAKernelWithoutPSIIsToldInOneLine(t *testing.T) {
+	t.Parallel()
 	proc := filepath.Join(t.TempDir(), "proc")
 	copyProc(t, proc)
 	require.NoError(t, os.RemoveAll(filepath.Join(proc, "pressure")))
@@ -341,6 +354,7 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 func TestBadInputIsOneClearLine(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
@@ -395,6 +409,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 }
 
 func TestThePrintedConfigurationIsAccepted(t *testing.T) {
+	t.Parallel()
 	_, printed, _ := run(t, "config", "print")
 	file := write(t, filepath.Join(t.TempDir(), "agent.yaml"), printed)
 	status, stdout, stderr := run(t, "config", "check", file)
@@ -403,6 +418,7 @@ func TestThePrintedConfigurationIsAccepted(t *testing.T) {
 }
 
 func TestTheDoctorNeedsNoAgentAndFailsWithStatus1(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s", "plimsoll.sock")
 	status, stdout, stderr := run(t, "doctor", "--api.socket", socket, "--web.listen-address", "127.0.0.1:0")
 	assert.Zero(t, status, stdout)

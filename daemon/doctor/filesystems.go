@@ -1,17 +1,20 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// firstAnswer is how long beyond its timeout a filesystem is waited for.
-const firstAnswer = 500 * time.Millisecond
+// firstAnswer is how long beyond its timeout a filesystem is waited for: on a
+// starved machine even the mount table comes late.
+const firstAnswer = 5 * time.Second
 
 // read takes a sample in which every watched filesystem has answered or is
-// said to hang: they are asked outside of the sample.
+// said to hang: they are asked outside of the sample. What has done neither in
+// time is an error of its probe.
 func (p Patient) read(host *probes.Host) (*probes.Sample, error) {
 	host.FollowFilesystems(p.Filesystems)
 	host.FollowNetwork(p.Network)
@@ -20,8 +23,25 @@ func (p Patient) read(host *probes.Host) (*probes.Sample, error) {
 	defer poll.Stop()
 	for start := time.Now(); ; <-poll.C {
 		s, err := host.Read()
-		if err != nil || p.settled(s) || time.Since(start) > p.Filesystems.Timeout+firstAnswer {
+		if err != nil || p.settled(s) {
 			return s, err
+		}
+		if waited := time.Since(start); waited > p.Filesystems.Timeout+firstAnswer {
+			unsettled(s, waited)
+			return s, nil
+		}
+	}
+}
+
+// unsettled makes what is not known of the filesystems an error of their probe.
+func unsettled(s *probes.Sample, waited time.Duration) {
+	what := "the mount table"
+	if i := slices.IndexFunc(s.Filesystems, func(f probes.Filesystem) bool { return f.Pending() }); i >= 0 {
+		what = s.Filesystems[i].Mountpoint
+	}
+	for i := range s.Probes {
+		if s.Probes[i].Name == "filesystems" {
+			s.Probes[i].Error = fmt.Sprintf("%s was not read within %s", what, waited.Round(100*time.Millisecond))
 		}
 	}
 }

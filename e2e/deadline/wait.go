@@ -28,7 +28,7 @@ func Within(t testing.TB, d time.Duration, what string, check func() error) time
 }
 
 // mostOften is how often a condition is looked at in the beginning.
-const mostOften = 20 * time.Millisecond
+const mostOften = 50 * time.Millisecond
 
 // Eventually is testify's, with a deadline that [Clock] counts; holds is
 // called in the test's own goroutine.

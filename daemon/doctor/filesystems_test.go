@@ -1,0 +1,34 @@
+package doctor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+)
+
+// On a starved machine neither an answer nor the end of the wait for it comes in
+// time: that is no all-clear.
+func TestAFilesystemThatWasNotReadInTimeIsNotSaidToBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		known []probes.Filesystem
+		want  string
+	}{
+		"the mount table is late": {nil, "the mount table was not read within 1.3s"},
+		"a mount is late": {
+			[]probes.Filesystem{{Mountpoint: "/"}, {Mountpoint: "/data", Absent: probes.Absent{"statfs": "not answered yet"}}},
+			"/data was not read within 1.3s",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &probes.Sample{}
+			s.Filesystems = c.known
+			s.Probes = []probes.Probe{{Name: "disks"}, {Name: "filesystems"}}
+			assert.False(t, Patient{Filesystems: probes.FilesystemConfig{Every: time.Second}}.settled(s))
+			unsettled(s, 1310*time.Millisecond)
+			assert.Equal(t, []probes.Probe{{Name: "disks"}, {Name: "filesystems", Error: c.want}}, s.Probes)
+		})
+	}
+}
