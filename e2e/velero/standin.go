@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // Resource of Backups.
@@ -49,11 +50,13 @@ type StandIn struct {
 func (s *StandIn) Run(ctx context.Context) error {
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(s.Client, 0, s.Namespace, nil)
 	informer := factory.ForResource(Resource()).Informer()
-	queue := newQueue()
+	// As controller-runtime does: what failed is done again, later each time.
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	defer context.AfterFunc(ctx, queue.ShutDown)()
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(_, o any) {
 			if u, ok := o.(*unstructured.Unstructured); ok && ready(u) {
-				queue.add(u.GetName())
+				queue.Add(u.GetName())
 			}
 		},
 	})
@@ -64,11 +67,13 @@ func (s *StandIn) Run(ctx context.Context) error {
 	defer workers.Wait()
 	for range s.Workers {
 		workers.Go(func() {
-			for name, ok := queue.next(ctx); ok; name, ok = queue.next(ctx) {
+			for name, ended := queue.Get(); !ended; name, ended = queue.Get() {
 				if s.backUp(ctx, name) != nil {
-					queue.add(name) // as controller-runtime does
+					queue.AddRateLimited(name)
+				} else {
+					queue.Forget(name)
 				}
-				queue.done(name)
+				queue.Done(name)
 			}
 		})
 	}
@@ -129,70 +134,4 @@ func (s *StandIn) Runs() []Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Run(nil), s.runs...)
-}
-
-// queue of names, each once, and none that is being worked on.
-type queue struct {
-	mu      sync.Mutex // guards those below
-	names   []string
-	waits   map[string]bool
-	working map[string]bool
-	bell    chan struct{}
-}
-
-func newQueue() *queue {
-	return &queue{waits: map[string]bool{}, working: map[string]bool{}, bell: make(chan struct{}, 1)}
-}
-
-func (q *queue) add(name string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.waits[name] {
-		q.waits[name] = true
-		q.names = append(q.names, name)
-	}
-	q.ring()
-}
-
-func (q *queue) ring() {
-	select {
-	case q.bell <- struct{}{}:
-	default:
-	}
-}
-
-func (q *queue) done(name string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.working, name)
-	q.ring()
-}
-
-func (q *queue) next(ctx context.Context) (string, bool) {
-	for {
-		if name, ok := q.take(); ok {
-			return name, true
-		}
-		select {
-		case <-ctx.Done():
-			return "", false
-		case <-q.bell:
-		case <-time.After(100 * time.Millisecond): // another worker took the ring
-		}
-	}
-}
-
-func (q *queue) take() (string, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, name := range q.names {
-		if q.working[name] {
-			continue
-		}
-		q.names = append(q.names[:i:i], q.names[i+1:]...)
-		delete(q.waits, name)
-		q.working[name] = true
-		return name, true
-	}
-	return "", false
 }
