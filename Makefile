@@ -3,6 +3,7 @@ VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo unk
 GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X $(MODULE)/daemon.version=$(VERSION)'
 GOLANGCI  = go tool -modfile=e2e/tools/lint/go.mod golangci-lint
 FUZZTIME ?= 30s
+DURATION ?= 2h
 
 # Of the image: its name, its architectures, where it is written, and the time of
 # the commit.
@@ -19,7 +20,7 @@ DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap 
 DEPS_E2E := qemu-system-x86 qemu-user
 
 .DEFAULT_GOAL := help
-.PHONY: run demo check test build package image lint fmt generate fuzz bench gobench e2e recordings labelled deps deps-e2e help clean
+.PHONY: run demo check test build package image lint fmt generate fuzz soak bench gobench e2e recordings labelled deps deps-e2e help clean
 
 # Where bin/ cannot be written the program goes into the user's cache. On a
 # terminal the agent gets a process group of its own (set -m), so that Ctrl-C
@@ -93,6 +94,13 @@ fmt: ## lay out the Go files as gofumpt and goimports do
 
 generate: ## make the generated files anew
 	go generate ./...
+
+# As root, for the pods' cgroups. The first time Kubernetes and etcd are built, for
+# some minutes. Two minutes of it are in make test.
+soak: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+soak: ## agent and controller for DURATION (2h): does what they hold grow; bin/soak.txt, bin/soak.tsv
+	@go run ./e2e/programs kube-apiserver
+	@PLIMSOLL_SOAK=$(DURATION) go test -count=1 -timeout=0 -v -run '^TestWhatAgentAndControllerHoldStaysTheSameForHours$$' ./e2e
 
 fuzz: ## fuzz each fuzz test for FUZZTIME (30s)
 	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }' | \

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/clock"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
@@ -82,6 +83,8 @@ type agent struct {
 	stdout, stderr live.Output
 	url, socket    string
 	ended          chan struct{}
+	settable       bool         // its clock is to be set
+	clock          *clock.Clock // nil: it cannot be
 }
 
 // prepare an agent without a cluster.
@@ -103,7 +106,7 @@ func prepareAgent(t *testing.T, args ...string) *agent {
 // start it, wait until it listens, and end it with the test.
 func (a *agent) start() *agent {
 	a.t.Helper()
-	require.NoError(a.t, a.cmd.Start())
+	require.NoError(a.t, a.begin())
 	go func() {
 		_ = a.cmd.Wait() // the status is in ProcessState
 		close(a.ended)
@@ -126,6 +129,14 @@ func (a *agent) start() *agent {
 		return errors.New(a.stderr.String())
 	})
 	return a
+}
+
+func (a *agent) begin() (err error) {
+	if a.settable {
+		a.clock, err = clock.Start(a.cmd)
+		return err
+	}
+	return a.cmd.Start()
 }
 
 // with is the same agent, for a subtest.
