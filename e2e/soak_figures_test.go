@@ -41,15 +41,15 @@ func (s *soak) newFigures() *figures {
 	s.t.Cleanup(func() { assert.NoError(s.t, file.Close()) })
 	f := &figures{s: s, file: file}
 	for _, who := range []string{"agent", "controller"} {
-		// What a garbage collector leaves lying, and how the heap's size falls out,
-		// is no growth.
-		f.add(&drift.Figure{Name: who + " RSS", Unit: "B", Room: 4 << 20, Share: 0.1})
-		f.add(&drift.Figure{Name: who + " fds", Room: 3})
-		f.add(&drift.Figure{Name: who + " goroutines", Room: 5})
-		f.add(&drift.Figure{Name: who + " metric series", Room: 20})
-		f.add(&drift.Figure{Name: who + " Lease", Unit: "B", Room: 256})
+		// What a garbage collector leaves lying is no growth.
+		f.add(who+" RSS", "B", 4<<20, 16<<20)
+		f.add(who+" fds", "", 5, 15)
+		f.add(who+" goroutines", "", 5, 20)
+		f.add(who+" metric series", "", 20, 60)
+		f.add(who+" Lease", "B", 256, 1024)
 	}
-	f.add(&drift.Figure{Name: "agent state files", Unit: "B", Room: 16 << 10, Share: 0.2})
+	f.add("agent state but decisions", "B", 4<<10, 16<<10)
+	f.add("agent decisions kept", "B", 64<<10, 1<<20) // a ring of two files: by half a ring up and down
 	names := []string{"seconds"}
 	for _, figure := range f.all {
 		names = append(names, figure.Name)
@@ -58,7 +58,13 @@ func (s *soak) newFigures() *figures {
 	return f
 }
 
-func (f *figures) add(figure *drift.Figure) { f.all = append(f.all, figure) }
+// add a figure that may grow by so much in a long soak, and in a short one.
+func (f *figures) add(name, unit string, long, short float64) {
+	if f.s.length < soakLong {
+		long = short
+	}
+	f.all = append(f.all, &drift.Figure{Name: name, Unit: unit, Room: long})
+}
 
 func (f *figures) line(columns []string) {
 	_, err := fmt.Fprintln(f.file, strings.Join(columns, "\t"))
@@ -72,7 +78,8 @@ func (f *figures) event(text string) { f.said = append(f.said, text) }
 func (f *figures) sample() {
 	at := time.Since(f.s.begun)
 	values := append(f.process(f.s.agent, lease.Namespace, f.s.node), f.process(f.s.controller, "plimsoll-system", "plimsoll-controller")...)
-	values = append(values, stateBytes(f.s.state))
+	all, decisions := stateBytes(f.s.state), stateBytes(filepath.Join(f.s.state, "decisions"))
+	values = append(values, all-decisions, decisions)
 	columns := []string{strconv.FormatFloat(at.Seconds(), 'f', 1, 64)}
 	for i, figure := range f.all {
 		figure.Add(at, values[i])
@@ -137,7 +144,7 @@ func (f *figures) judge() string {
 			verdict = "GROWS"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", figure.Name, amount(figure, l.Least), amount(figure, l.Mean), amount(figure, l.Most),
-			amount(figure, l.PerHour), amount(figure, l.Growth), amount(figure, l.Bound(figure)), amount(figure, l.Seen(figure)), verdict)
+			amount(figure, l.PerHour), amount(figure, l.Growth), amount(figure, figure.Room), amount(figure, l.Seen(figure)), verdict)
 		assert.False(t, l.Grows(figure), "%s grows by %s per hour", figure.Name, amount(figure, l.PerHour))
 		assert.Greater(t, l.Samples, 10, figure.Name)
 	}
@@ -163,12 +170,7 @@ func amount(f *drift.Figure, v float64) string {
 // gap between two renewals, as an idle machine would count it and by the watch.
 type gap struct{ fair, watch time.Duration }
 
-func (g gap) longer(other gap) gap {
-	if other.fair > g.fair {
-		return other
-	}
-	return g
-}
+func (g gap) longer(other gap) gap { return gap{max(g.fair, other.fair), max(g.watch, other.watch)} }
 
 // beatWatch measures how far apart the renewals of the agent's Lease come, as the
 // API server tells them.

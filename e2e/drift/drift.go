@@ -24,9 +24,8 @@ import (
 type Figure struct {
 	// Name and Unit for people; Unit may be empty.
 	Name, Unit string
-	// Room is by how much it may grow over what is judged, in its own unit, and
-	// Share the same as a share of its mean: the larger one counts.
-	Room, Share float64
+	// Room is by how much it may grow over what is judged, in its own unit.
+	Room float64
 
 	at     []time.Duration
 	values []float64
@@ -85,11 +84,8 @@ func slope(x, y []float64) float64 {
 	return (slopes[(len(slopes)-1)/2] + slopes[len(slopes)/2]) / 2
 }
 
-// Bound is by how much the figure may grow over what was judged.
-func (l Line) Bound(f *Figure) float64 { return math.Max(f.Room, f.Share*l.Mean) }
-
 // Grows says whether it grew by more than it may.
-func (l Line) Grows(f *Figure) bool { return l.Growth > l.Bound(f) }
+func (l Line) Grows(f *Figure) bool { return l.Growth > f.Room }
 
 // Seen is the smallest growth per hour that would have been seen; infinite where
 // nothing was judged.
@@ -97,5 +93,5 @@ func (l Line) Seen(f *Figure) float64 {
 	if l.Window <= 0 {
 		return math.Inf(1)
 	}
-	return l.Bound(f) / l.Window.Hours()
+	return f.Room / l.Window.Hours()
 }

@@ -54,22 +54,6 @@ func TestPeaksBendNoLine(t *testing.T) {
 	assert.Zero(t, f.Line(0, time.Hour).PerHour)
 }
 
-func TestTheLargerOfRoomAndShareCounts(t *testing.T) {
-	t.Parallel()
-	grows := func(at time.Duration) float64 { return 1000 + 50*at.Hours() }
-	for name, row := range map[string]struct {
-		figure Figure
-		grows  bool
-	}{
-		"a share that is enough":     {Figure{Room: 1, Share: 0.1}, false},
-		"a share that is not enough": {Figure{Room: 1, Share: 0.01}, true},
-		"room that is enough":        {Figure{Room: 51, Share: 0.01}, false},
-	} {
-		f := sampled(&row.figure, grows)
-		assert.Equal(t, row.grows, f.Line(0, time.Hour).Grows(f), name)
-	}
-}
-
 func TestWhatShrinksDoesNotGrowAndTooFewSamplesSayNothing(t *testing.T) {
 	t.Parallel()
 	f := sampled(&Figure{}, func(at time.Duration) float64 { return -at.Hours() })

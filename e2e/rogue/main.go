@@ -4,7 +4,7 @@
 //
 // # Usage
 //
-//	rogue -mode honest|hang|mute|crash|lie|flood|again|garbage -name NAME -dir DIR -seed N -log FILE
+//	rogue -mode honest|hang|mute|crash|lie|flood|again|garbage -name NAME -dir DIR -seed N -log FILE [-rest ROUNDS]
 package main
 
 import (
@@ -31,6 +31,7 @@ func main() {
 	mode := flag.String("mode", "honest", "how it behaves")
 	flag.StringVar(&r.name, "name", "rogue", "its name")
 	flag.StringVar(&r.dir, "dir", ".", "where its socket is made")
+	flag.IntVar(&r.rest, "rest", 0, "for how many rounds an honest one rests, about, beyond what chance says")
 	seed := flag.Uint64("seed", 1, "of what it does by chance")
 	flag.StringVar(&r.log, "log", os.DevNull, "the file of what it says")
 	flag.Parse()
@@ -62,6 +63,7 @@ func modes() map[string]func(*rogue, context.Context) error {
 // rogue is what all modes have.
 type rogue struct {
 	name, dir, log string
+	rest           int
 
 	mu     sync.Mutex // of random, which handlers share
 	random *rand.Rand
@@ -108,11 +110,15 @@ type honest struct {
 	*rogue
 	left     int
 	pressing bool
+	rested   bool // it does not begin with pressing where it is to rest
 }
 
 func (h *honest) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
 	if h.left--; h.left < 0 {
 		h.left, h.pressing = 2+h.chance(8), !h.pressing
+		if h.rest > 0 && (!h.pressing || !h.rested) {
+			h.left, h.pressing, h.rested = h.chance(2*h.rest), false, true
+		}
 	}
 	t := kit.Threshold{Observed: 1, Limit: 1, Scope: h.name, Condition: &kit.Condition{Name: "Rogue"}}
 	if h.pressing {
