@@ -96,7 +96,7 @@ generate: ## make the generated files anew
 	go generate ./...
 
 # As root, for the pods' cgroups. The first time Kubernetes and etcd are built, for
-# some minutes. Two minutes of it are in make test.
+# some minutes. Ninety seconds of it are in make test.
 soak: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 soak: ## agent and controller for DURATION (2h): does what they hold grow; bin/soak.txt, bin/soak.tsv
 	@go run ./e2e/programs kube-apiserver

@@ -24,7 +24,7 @@ import (
 
 // soakShort is how long it is in make test; make soak says for how long otherwise.
 // In one that is shorter than soakLong plugins take the same names again: what is
-// bounded is then full when the judged half begins. Its own bounds are wider.
+// bounded is then full when the judged half begins.
 const (
 	soakShort = 90 * time.Second
 	soakLong  = 30 * time.Minute

@@ -24,7 +24,7 @@ import (
 type Figure struct {
 	// Name and Unit for people; Unit may be empty.
 	Name, Unit string
-	// Room is by how much it may grow over what is judged, in its own unit.
+	// Room is by how much it may grow over an hour or more, in its own unit.
 	Room float64
 
 	at     []time.Duration
@@ -84,8 +84,15 @@ func slope(x, y []float64) float64 {
 	return (slopes[(len(slopes)-1)/2] + slopes[len(slopes)/2]) / 2
 }
 
+// Room is by how much the figure may grow over what was judged: below an hour the
+// more the less was seen, as what a line owes to chance falls with the square root of
+// the number of samples.
+func (l Line) Room(f *Figure) float64 {
+	return f.Room * math.Sqrt(max(1, time.Hour.Hours()/l.Window.Hours()))
+}
+
 // Grows says whether it grew by more than it may.
-func (l Line) Grows(f *Figure) bool { return l.Growth > f.Room }
+func (l Line) Grows(f *Figure) bool { return l.Growth > l.Room(f) }
 
 // Seen is the smallest growth per hour that would have been seen; infinite where
 // nothing was judged.
@@ -93,5 +100,5 @@ func (l Line) Seen(f *Figure) float64 {
 	if l.Window <= 0 {
 		return math.Inf(1)
 	}
-	return f.Room / l.Window.Hours()
+	return l.Room(f) / l.Window.Hours()
 }

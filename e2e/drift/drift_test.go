@@ -19,7 +19,7 @@ func sampled(f *Figure, value func(at time.Duration) float64) *Figure {
 
 func TestALineHasTheSlopeOfWhatGrowsSteadily(t *testing.T) {
 	t.Parallel()
-	f := sampled(&Figure{Room: 10}, func(at time.Duration) float64 { return 100 + 24*at.Hours() })
+	f := sampled(&Figure{Room: 8}, func(at time.Duration) float64 { return 100 + 24*at.Hours() })
 	l := f.Line(30*time.Minute, time.Hour)
 	assert.InDelta(t, 24, l.PerHour, 1e-9)
 	assert.InDelta(t, 12, l.Growth, 1e-9)
@@ -29,17 +29,25 @@ func TestALineHasTheSlopeOfWhatGrowsSteadily(t *testing.T) {
 	assert.Equal(t, 30*time.Minute, l.Window)
 	assert.Equal(t, 361, l.Samples)
 	assert.True(t, l.Grows(f))
-	assert.InDelta(t, 20, l.Seen(f), 1e-9)
+	assert.InDelta(t, 8*math.Sqrt2*2, l.Seen(f), 1e-9)
 }
 
 func TestTheSmallestLeakThatIsSeenIsSeenAndALittleLessIsNot(t *testing.T) {
 	t.Parallel()
 	for leak, seen := range map[float64]bool{4.1: true, 3.9: false} {
 		random := rand.New(rand.NewPCG(1, 2))
-		f := sampled(&Figure{Room: 2}, func(at time.Duration) float64 { return 50 + leak*at.Hours() + random.Float64()/10 })
+		f := sampled(&Figure{Room: math.Sqrt2}, func(at time.Duration) float64 { return 50 + leak*at.Hours() + random.Float64()/10 })
 		l := f.Line(30*time.Minute, time.Hour)
 		assert.Equal(t, seen, l.Grows(f), "%+v", l)
 		assert.InDelta(t, 4, l.Seen(f), 1e-9)
+	}
+}
+
+func TestLessIsForgivenTheLongerItWasSeen(t *testing.T) {
+	t.Parallel()
+	f := &Figure{Room: 6}
+	for window, room := range map[time.Duration]float64{time.Minute: 6 * math.Sqrt(60), 15 * time.Minute: 12, time.Hour: 6, 3 * time.Hour: 6} {
+		assert.InDelta(t, room, Line{Window: window}.Room(f), 1e-9, window)
 	}
 }
 
