@@ -15,7 +15,7 @@ mkdir -p $out
 
 module=$(go list -m)
 # Packages whose tests start processes. The one that takes longest begins first.
-processes=(e2e e2e/chart deploy e2e/cluster e2e/container e2e/velero evict lease pods)
+processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container e2e/velero evict lease pods)
 machines=(e2e/vm)
 # What tests run that is built only once, the control plane first.
 programs=(kube-apiserver helm velero versitygw)
