@@ -53,7 +53,7 @@ func neverMoreArePreparedThanMayBe(t *testing.T, c *cluster.Cluster) {
 	h.agents.Concurrency = 10
 	h.backup("nightly", map[string]any{"velero.io/schedule-name": "nightly"}, map[string]any{})
 	h.backup("by-hand", nil, map[string]any{})
-	h.backup("hooked", nil, map[string]any{"hooks": map[string]any{"resources": []any{map[string]any{"name": "freeze"}}}})
+	h.backup("hooked", nil, map[string]any{"hooks": map[string]any{"resources": []any{map[string]any{"name": "freeze", "pre": []any{map[string]any{"exec": map[string]any{"command": []any{"fsfreeze"}}}}}}}})
 	h.see()
 	const each = 11
 	for i := range each {
@@ -99,14 +99,12 @@ func sameOrder(t *testing.T, order []*admission.Object) {
 	t.Helper()
 	rank := func(o *admission.Object) int {
 		switch {
-		case o.Load.Kind == vgdp.PodVolumeBackup && o.Backup == "hooked":
-			return 0
 		case o.Backup == "":
+			return 0
+		case o.Backup == "by-hand", o.Backup == "hooked": // of which a few at once are urgent
 			return 1
-		case o.Backup == "by-hand":
-			return 2
 		}
-		return 3
+		return 2
 	}
 	var ranks []int
 	for _, o := range order {

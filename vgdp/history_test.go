@@ -137,7 +137,7 @@ func (h *history) budgets(in Input, d Decision) {
 				let++
 			}
 		}
-		if !g.free(in.Time) {
+		if !newRoom(&in).exempt(g.Load) {
 			require.LessOrEqual(h.t, running+1, m.allowed(node), "%s on %s, with %d let", g.Name, g.Node, let)
 		}
 	}

@@ -73,9 +73,11 @@ type Load struct {
 	Backup string
 	// Scheduled: a schedule made the Backup.
 	Scheduled bool
-	// Hooks: the Backup has hooks, so that an application may stand still until
-	// this PodVolumeBackup is done.
+	// Hooks: a hook runs before the pod is backed up, so that an application may
+	// stand still until this PodVolumeBackup is done. Who owns the pod can say so.
 	Hooks bool
+	// PodNamespace of the pod whose volume it moves; empty: not known, or none.
+	PodNamespace string
 	// Priority that the user gave it, on the scale of ranks; nil: none.
 	Priority *int32
 	// Timeout after which Velero cancels it, from its creation; 0: Velero's
@@ -122,9 +124,6 @@ func (l *Load) restore() bool { return l.Kind == DataDownload || l.Kind == PodVo
 // bound to a node from the beginning.
 func (l *Load) bound() bool { return l.Kind == PodVolumeBackup || l.Kind == PodVolumeRestore }
 
-// urgent: an application stands still until it is done.
-func (l *Load) urgent() bool { return l.Hooks && l.Kind == PodVolumeBackup }
-
 // The times for which pressure may hold a load.
 const (
 	// VeleroTimeout is that of itemOperationTimeout and fs-backup-timeout, unless
@@ -138,20 +137,13 @@ const (
 	LongestStart = 5 * time.Minute
 )
 
-// free of pressure: nothing that a node suffers holds it. It is a restore, or
-// an application waits for it, or it has waited for pressure for long enough.
-func (l *Load) free(now time.Time) bool {
-	switch {
-	case l.spared():
-		return true
-	case l.Phase == Prepared:
+// waited for pressure for as long as it may hold a load.
+func (l *Load) waited(now time.Time) bool {
+	if l.Phase == Prepared {
 		return !now.Before(l.startUntil())
 	}
 	return !l.Note.PressureSince.IsZero() && !now.Before(l.Note.PressureSince.Add(l.longest()))
 }
-
-// spared by pressure from the beginning.
-func (l *Load) spared() bool { return l.restore() || l.urgent() }
 
 func (l *Load) longest() time.Duration { return min(LongestHold, l.timeout()/4) }
 

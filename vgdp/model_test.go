@@ -1,6 +1,7 @@
 package vgdp
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -71,9 +72,52 @@ func (m *model) allowed(node Node) int {
 	return n
 }
 
+// urgent: of the loads with hooks the first that find room, those on their way
+// first.
+func (m *model) urgent(l Load) bool {
+	taken := []Load{}
+	for _, way := range []bool{true, false} {
+		var list []Load
+		for _, o := range m.in.Loads {
+			if o.Kind == PodVolumeBackup && o.Hooks && m.onItsWay(o) == way && (way || m.couldGo(o)) {
+				list = append(list, o)
+			}
+		}
+		slices.SortFunc(list, func(a, b Load) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID)) })
+		for _, o := range list {
+			node, namespace, both := 0, 0, 0
+			for _, t := range taken {
+				if t.Node == o.Node {
+					node++
+				}
+				if t.PodNamespace == o.PodNamespace {
+					namespace++
+				}
+				if t.Node == o.Node && t.PodNamespace == o.PodNamespace {
+					both++
+				}
+			}
+			if node < 2 && namespace < 4 && both < 1 {
+				taken = append(taken, o)
+			}
+		}
+	}
+	return slices.ContainsFunc(taken, func(t Load) bool { return t.UID == l.UID })
+}
+
+func (m *model) onItsWay(l Load) bool {
+	return slices.ContainsFunc((&model{in: m.in}).onTheirWay(), func(o Load) bool { return o.UID == l.UID })
+}
+
+func (m *model) couldGo(l Load) bool {
+	node := slices.IndexFunc(m.in.Fleet.nodes, func(n Node) bool { return n.Name == l.Node })
+	waits := slices.ContainsFunc(m.waiting(), func(o Load) bool { return o.UID == l.UID })
+	return waits && l.NotYet == "" && !m.delayed(l) && node >= 0 && m.in.Fleet.nodes[node].Agents[l.Namespace].Ready
+}
+
 // spared by pressure.
 func (m *model) spared(l Load) bool {
-	if l.Kind == DataDownload || l.Kind == PodVolumeRestore || l.Kind == PodVolumeBackup && l.Hooks {
+	if l.Kind == DataDownload || l.Kind == PodVolumeRestore || m.urgent(l) {
 		return true
 	}
 	longest := 30 * time.Minute
@@ -111,7 +155,7 @@ func (m *model) parked(node Node, velero string) (n int) {
 		let := o.Started != nil && *o.Started == Ticket{Node: node.Name, Epoch: m.in.Veleros[velero].Epoch, At: o.Started.At}
 		restore := o.Kind == DataDownload || o.Kind == PodVolumeRestore
 		overdue := m.in.Time.Sub(o.prepared()) >= 5*time.Minute
-		if o.Node == node.Name && o.Namespace == velero && o.Phase == Prepared && m.allowed(node) >= 0 && !let && !o.leaving() && !restore && !o.urgent() && !overdue {
+		if o.Node == node.Name && o.Namespace == velero && o.Phase == Prepared && m.allowed(node) >= 0 && !let && !o.leaving() && !restore && !m.urgent(o) && !overdue {
 			n++
 		}
 	}
@@ -163,14 +207,15 @@ func (m *model) limited(velero string) bool {
 func (m *model) rank(l Load) int {
 	rank := 1
 	switch {
-	case l.Kind == PodVolumeBackup && l.Hooks:
-		rank = 8
 	case l.Priority != nil:
 		rank = max(-8, min(7, int(*l.Priority)))
 	case l.Kind == DataDownload || l.Kind == PodVolumeRestore:
 		rank = 4
 	case l.Scheduled:
 		rank = 0
+	}
+	if m.urgent(l) {
+		rank = max(rank, 3)
 	}
 	for waited := m.in.Time.Sub(l.Created); waited >= time.Hour; waited -= time.Hour {
 		rank++
@@ -246,7 +291,7 @@ func (m *model) start() (starts []string) {
 				continue
 			}
 			long := l.PreparedAt.IsZero() || !m.in.Time.Before(l.PreparedAt.Add(5*time.Minute))
-			if running < m.allowed(node) || long || m.spared(Load{Kind: l.Kind, Hooks: l.Hooks}) {
+			if running < m.allowed(node) || long || m.urgent(l) || l.Kind == DataDownload || l.Kind == PodVolumeRestore {
 				starts = append(starts, l.UID)
 				running++
 			}

@@ -10,25 +10,25 @@ import (
 )
 
 // The ranks: who has the higher one goes first. A user's priority is a rank,
-// within the bounds.
+// within the bounds. That an application stands still its owner says, and so
+// may nobody's restore wait for it.
 const (
 	RankScheduled = 0
 	RankManual    = 1
+	RankUrgent    = 3
 	RankRestore   = 4
-	RankUrgent    = 8
-	// HighestPriority and LowestPriority that a user's may be: nothing goes before
-	// an application that stands still.
-	HighestPriority = RankUrgent - 1
-	LowestPriority  = -RankUrgent
+	// HighestPriority and LowestPriority that a user's may be.
+	HighestPriority = 7
+	LowestPriority  = -8
 )
 
 // Aging is the time in which who waits rises by one rank. So nobody starves: it
 // is overtaken only by loads that were created less than (theirs - its own + 1)
-// times Aging after it, at most (RankUrgent - LowestPriority + 1) times.
+// times Aging after it, at most (HighestPriority - LowestPriority + 1) times.
 const Aging = time.Hour
 
 // rank of a load that waits, with what its waiting adds.
-func (l *Load) rank(now time.Time) int {
+func (l *Load) rank(now time.Time, urgent bool) int {
 	base := RankManual
 	switch {
 	case l.Priority != nil:
@@ -38,8 +38,8 @@ func (l *Load) rank(now time.Time) int {
 	case l.Scheduled:
 		base = RankScheduled
 	}
-	if l.urgent() {
-		base = RankUrgent
+	if urgent {
+		base = max(base, RankUrgent)
 	}
 	return base + int(max(0, now.Sub(l.Created))/Aging)
 }
@@ -54,7 +54,7 @@ type standing struct {
 
 func (a *applicant) standing(now time.Time) standing {
 	l := a.load
-	tier := int64(-l.rank(now))<<32 + int64(l.Note.Unused)
+	tier := int64(-l.rank(now, a.urgent))<<32 + int64(l.Note.Unused)
 	var uid [8]byte
 	copy(uid[:], l.UID)
 	return standing{tier, l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
@@ -79,6 +79,7 @@ type applicant struct {
 	velero *velero
 	backup *share
 	reach  *Reach
+	urgent bool       // an application stands still until it is done
 	free   bool       // of pressure
 	spared bool       // by it from the beginning
 	early  bool       // it could not use a ticket now
@@ -125,7 +126,7 @@ func (r *room) line() *line {
 		case l.fresh() && v.limited && !l.leaving():
 			all = append(all, applicant{
 				load: l, velero: v, backup: v.share(l), reach: r.in.Fleet.Of(l),
-				free: l.free(r.in.Time), spared: l.spared(), early: r.in.early(l).Code != "",
+				urgent: r.urgent[l], free: r.exempt(l), spared: r.spared(l), early: r.in.early(l).Code != "",
 			})
 			ln.rest = append(ln.rest, all[len(all)-1].standing(r.in.Time))
 		}

@@ -13,13 +13,13 @@ import (
 func hooks(l *Load)  { l.Hooks = true }
 func manual(l *Load) { l.Scheduled = false }
 
-func TestRestoresGoBeforeBackupsAndApplicationsThatStandStillBeforeAll(t *testing.T) {
+func TestRestoresGoFirstThenApplicationsThatStandStillThenOtherBackups(t *testing.T) {
 	d := Decide(world(9, nodes(9, 1),
 		load("a-scheduled", DataUpload, of("1")), load("b-manual", DataUpload, of("2"), manual), load("c-restore", DataDownload, of("3")),
-		load("d-urgent", PodVolumeBackup, on("n1"), of("4"), hooks), load("e-first", DataUpload, of("5"), priority(99)),
+		load("d-urgent", PodVolumeBackup, on("n9"), of("4"), hooks), load("e-first", DataUpload, of("5"), priority(99)),
 		load("f-last", DataDownload, of("6"), priority(-99)), load("g-hooks of a snapshot", DataUpload, of("7"), hooks),
 	))
-	assert.Equal(t, []string{"d-urgent", "e-first", "c-restore", "b-manual", "a-scheduled", "g-hooks of a snapshot", "f-last"}, admitted(d))
+	assert.Equal(t, []string{"e-first", "c-restore", "d-urgent", "b-manual", "a-scheduled", "g-hooks of a snapshot", "f-last"}, admitted(d))
 }
 
 // (theirs - its own + 1) times Aging.
@@ -28,14 +28,14 @@ func TestNobodyIsOvertakenByWhatCameLongAfterIt(t *testing.T) {
 	for range 20000 {
 		first, later := someLoad(r, 1), someLoad(r, 2)
 		first.Created = noon
-		base := func(l Load) time.Duration { return time.Duration(l.rank(l.Created)) }
+		base := func(l Load) time.Duration { return time.Duration(l.rank(l.Created, l.Hooks)) }
 		later.Created = at((base(later) - base(first) + 1) * Aging)
 		if later.Created.Before(noon) {
 			continue // it comes first, and has the lower rank
 		}
 		now := later.Created.Add(time.Duration(r.IntN(1000)) * time.Minute)
-		assert.Greater(t, first.rank(now), later.rank(now)-1, "%+v\n%+v", first, later)
-		assert.GreaterOrEqual(t, first.rank(now.Add(time.Nanosecond)), later.rank(now))
+		assert.Greater(t, first.rank(now, first.Hooks), later.rank(now, later.Hooks)-1, "%+v\n%+v", first, later)
+		assert.GreaterOrEqual(t, first.rank(now.Add(time.Nanosecond), first.Hooks), later.rank(now, later.Hooks))
 	}
 }
 

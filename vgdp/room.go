@@ -20,6 +20,7 @@ type room struct {
 	prepared  []*Load // on tight nodes, and not let start
 	unstarted []*Load // let start, and they do not
 	seats     map[seatKey]*seats
+	urgent    map[*Load]bool // an application stands still until it is done
 }
 
 // velero is what is left of one installation's.
@@ -52,6 +53,7 @@ func newRoom(in *Input) *room {
 		}
 	}
 	r.press()
+	r.urgent = r.standstill()
 	r.count()
 	return r
 }
@@ -183,7 +185,7 @@ func (r *room) runs(v *velero, l *Load, node int) {
 		}
 	case l.Phase == Prepared && r.tight[node] && !l.leaving():
 		r.prepared = append(r.prepared, l)
-		if !l.free(r.in.Time) {
+		if !r.exempt(l) {
 			v.parked[node]++
 		}
 	}
@@ -193,7 +195,7 @@ func (r *room) runs(v *velero, l *Load, node int) {
 // has its slot and its place as long as it has the ticket.
 func (r *room) stale(l *Load) Code {
 	v, reach := r.veleros[l.Namespace], r.in.Fleet.Of(l)
-	fits := r.seat(v, l, reach, l.free(r.in.Time))
+	fits := r.seat(v, l, reach, r.exempt(l))
 	if node, there := r.in.Fleet.index[l.Node]; fits != "" && there {
 		r.use(v, l, node)
 	}

@@ -7,7 +7,7 @@ import "slices"
 func (d *decider) start() {
 	list := make([]standing, 0, len(d.room.prepared))
 	for _, l := range d.room.prepared {
-		list = append(list, (&applicant{load: l}).standing(d.in.Time))
+		list = append(list, (&applicant{load: l, urgent: d.room.urgent[l]}).standing(d.in.Time))
 	}
 	slices.SortFunc(list, standing.compare)
 	for _, s := range list {
@@ -19,7 +19,7 @@ func (d *decider) start() {
 		node := d.in.Fleet.index[l.Node]
 		d.out.Start = append(d.out.Start, Grant{
 			Load: l, Ticket: Ticket{Node: l.Node, Epoch: d.in.Veleros[l.Namespace].Epoch, At: d.in.Time},
-			Overdue: !l.spared() && d.room.running[node] >= d.room.allowed[node],
+			Overdue: !d.room.spared(l) && d.room.running[node] >= d.room.allowed[node],
 		})
 		d.room.running[node]++
 		d.room.veleros[l.Namespace].running[node]++
@@ -35,7 +35,7 @@ func (d *decider) startWait(l *Load) Wait {
 	if v.running[node] >= v.agents[node].Concurrency { // Velero would not use a ticket
 		return Wait{Code: CodeFull, Node: l.Node, Count: 1, By: d.room.first[node]}
 	}
-	if l.free(d.in.Time) || d.room.running[node] < d.room.allowed[node] {
+	if d.room.exempt(l) || d.room.running[node] < d.room.allowed[node] {
 		return Wait{}
 	}
 	return Wait{

@@ -46,7 +46,8 @@ func someLoad(r *rand.Rand, i int) Load {
 		Phase: []Phase{"", New, New, New, New, New, Accepted, Prepared, InProgress, Canceling, Completed, Failed, Canceled}[r.IntN(13)],
 		Node:  fmt.Sprintf("n%d", 1+r.IntN(5)), Created: at(-time.Duration(r.IntN(40)) * 5 * time.Minute),
 		Backup: fmt.Sprintf("b%d", r.IntN(3)), Scheduled: r.IntN(2) == 0, Hooks: r.IntN(6) == 0,
-		Cancel: r.IntN(12) == 0, Deleted: r.IntN(12) == 0, Mover: []string{"", "velero", "", "theirs"}[r.IntN(4)],
+		PodNamespace: fmt.Sprintf("ns%d", r.IntN(3)),
+		Cancel:       r.IntN(12) == 0, Deleted: r.IntN(12) == 0, Mover: []string{"", "velero", "", "theirs"}[r.IntN(4)],
 	}
 	if r.IntN(4) == 0 {
 		l.Priority = new(int32(r.IntN(40) - 20))

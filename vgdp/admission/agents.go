@@ -194,12 +194,19 @@ func trimBackup(o any) (*parent, error) {
 	hooks, _, _ := unstructured.NestedSlice(u.Object, "spec", "hooks", "resources")
 	p := &parent{
 		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
-		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: len(hooks) > 0,
+		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: slices.ContainsFunc(hooks, runsBefore),
 	}
 	if d, err := time.ParseDuration(f.text("spec", "itemOperationTimeout")); err == nil {
 		p.Timeout = d
 	}
 	return p, nil
+}
+
+// runsBefore tells whether a hook of a Backup runs before a pod is backed up.
+func runsBefore(hook any) bool {
+	h, is := hook.(map[string]any)
+	pre, _, err := unstructured.NestedSlice(h, "pre")
+	return is && err == nil && len(pre) > 0
 }
 
 func renewBackup(was, is *parent) bool {

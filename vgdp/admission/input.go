@@ -61,7 +61,7 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
 			}
 			v.parentOf(o, &l)
-			if isNew(&l) && v.wish.limited {
+			if v.wish.limited {
 				r.aim(ctx, o, &l, now)
 			}
 			l.Place = v.config.place(o)
@@ -91,9 +91,10 @@ func (v *velero) parentOf(o *Object, l *vgdp.Load) {
 	}
 }
 
-// aim a load at its target.
+// aim a load at its target. Once it is accepted that is there; what a hook says
+// of an application holds until the load has ended.
 func (r *Reconciler) aim(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
-	if l.Kind == vgdp.DataUpload || o.Target.Name == "" {
+	if l.Kind == vgdp.DataUpload || o.Target.Name == "" || !isNew(l) && l.Kind != vgdp.PodVolumeBackup {
 		return
 	}
 	t := r.targets.of(ctx, o, now)
@@ -107,7 +108,7 @@ func (r *Reconciler) aim(ctx context.Context, o *Object, l *vgdp.Load, now time.
 // forget what was found out of loads that are no more.
 func (r *Reconciler) forget(objects map[string]*Object) {
 	for uid := range r.targets.known {
-		if o := objects[string(uid)]; o == nil || !isNew(&o.Load) {
+		if objects[string(uid)] == nil {
 			delete(r.targets.known, uid)
 		}
 	}

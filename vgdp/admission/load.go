@@ -87,6 +87,7 @@ func (o *Object) readKind(f fields) {
 			o.Load.Mover = "restic" // it starts at once, and nobody accepts it
 		}
 		o.Target = types.NamespacedName{Namespace: f.text("spec", "pod", "namespace"), Name: f.text("spec", "pod", "name")}
+		o.Load.PodNamespace = o.Target.Namespace
 	case vgdp.DataUpload:
 	}
 }

@@ -84,10 +84,12 @@ func (t *targets) claim(ctx context.Context, name types.NamespacedName) target {
 // volumes.
 const restoreWait = "restore-wait"
 
-// The annotations by which a pod has hooks of its own.
+// The annotations by which a pod has a hook of its own that runs before it is
+// backed up, the second as it was called first. It may make the application
+// stand still until its volumes are done; a hook that runs afterwards does not.
 const (
-	preHook  = "pre.hook.backup.velero.io/command"
-	postHook = "post.hook.backup.velero.io/command"
+	preHook    = "pre.hook.backup.velero.io/command"
+	legacyHook = "hook.backup.velero.io/command"
 )
 
 func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.Kind) target {
@@ -96,10 +98,12 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	switch {
 	case apierrors.IsNotFound(err) && restore:
 		return target{notYet: "its pod " + name.String() + " is not there"}
+	case apierrors.IsNotFound(err):
+		return target{final: true} // it stands still no more
 	case err != nil:
 		return target{}
 	case !restore:
-		return target{hooks: p.Annotations[preHook] != "" || p.Annotations[postHook] != "", final: true}
+		return target{hooks: p.Annotations[preHook] != "" || p.Annotations[legacyHook] != "", final: true}
 	case p.Spec.NodeName == "" || !waits(p):
 		return target{node: p.Spec.NodeName, notYet: "its pod " + name.String() + " does not wait for its volumes yet"}
 	}

@@ -1,0 +1,110 @@
+package admission
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// podServer has these pods in namespace shop, and counts what it is asked.
+func podServer(t *testing.T, pods ...*corev1.Pod) (corev1client.CoreV1Interface, *atomic.Int64) {
+	t.Helper()
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		for _, p := range pods {
+			if strings.HasSuffix(r.URL.Path, "/namespaces/shop/pods/"+p.Name) {
+				p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+				assert.NoError(t, json.NewEncoder(w).Encode(p))
+				return
+			}
+		}
+		w.WriteHeader(http.StatusNotFound)
+		assert.NoError(t, json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}))
+	}))
+	t.Cleanup(s.Close)
+	c, err := corev1client.NewForConfig(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	return c, &asked
+}
+
+func podWith(name string, annotations map[string]string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+}
+
+func TestOnlyAHookThatRunsBeforeTheBackupMakesAnApplicationStandStill(t *testing.T) {
+	core, _ := podServer(t,
+		podWith("pre", map[string]string{"pre.hook.backup.velero.io/command": "fsfreeze"}),
+		podWith("old", map[string]string{"hook.backup.velero.io/command": "fsfreeze"}),
+		podWith("post", map[string]string{"post.hook.backup.velero.io/command": "log", "pre.hook.backup.velero.io/container": "main"}),
+		podWith("none", nil),
+	)
+	r := &Reconciler{Core: core, Settings: DefaultSettings}
+	r.begin()
+	r.targets.left = 5
+	for name, want := range map[string]bool{"pre": true, "old": true, "post": false, "none": false, "gone": false} {
+		is := r.targets.of(t.Context(), &Object{
+			ObjectMeta: metav1.ObjectMeta{UID: types.UID(name)}, Load: vgdp.Load{Kind: vgdp.PodVolumeBackup}, Target: types.NamespacedName{Namespace: "shop", Name: name},
+		}, noon())
+		assert.Equal(t, want, is.hooks, name)
+		assert.True(t, is.final, name)
+	}
+	for spec, want := range map[string]bool{
+		`{}`:                                   false,
+		`{"hooks":{"resources":[]}}`:           false,
+		`{"hooks":{"resources":[{"pre":[]}]}}`: false,
+		`{"hooks":{"resources":[{"post":[{"exec":{"command":["log"]}}]},"odd"]}}`:                         false,
+		`{"hooks":{"resources":[{"post":[{}]},{"post":[{}],"pre":[{"exec":{"command":["fsfreeze"]}}]}]}}`: true,
+	} {
+		p, err := trimBackup(object(t, `{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"b"},"spec":`+spec+`}`))
+		require.NoError(t, err)
+		assert.Equal(t, want, p.Hooks, spec)
+	}
+}
+
+// Else pressure would hold a volume that is prepared, and one that runs would
+// count for nobody.
+func TestALoadOfAnApplicationThatStandsStillIsOneUntilItHasEnded(t *testing.T) {
+	nowhere, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	require.NoError(t, err)
+	core, asked := podServer(t, podWith("cart", map[string]string{"pre.hook.backup.velero.io/command": "fsfreeze"}))
+	r := &Reconciler{Core: core, Dynamic: nowhere, Settings: DefaultSettings}
+	r.begin()
+	v := r.newVelero(Velero{Namespace: "velero"})
+	v.wish.limited = true
+	o := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","namespace":"velero","uid":"u"},"spec":{"node":"n1","pod":{"namespace":"shop","name":"cart"}}}`))
+	assert.Equal(t, "shop", o.Load.PodNamespace)
+	look := func(phase vgdp.Phase, now time.Time) []vgdp.Load {
+		o.Load.Phase, r.targets.left = phase, targetsAtOnce
+		require.NoError(t, v.loads[vgdp.PodVolumeBackup].Replace([]any{o}, ""))
+		objects := map[string]*Object{}
+		list := r.loads(t.Context(), v, nil, objects, now)
+		r.forget(objects)
+		return list
+	}
+	for i, phase := range []vgdp.Phase{vgdp.New, vgdp.Accepted, vgdp.Prepared, vgdp.InProgress} {
+		list := look(phase, noon().Add(time.Duration(i)*time.Hour))
+		require.Len(t, list, 1)
+		assert.True(t, list[0].Hooks, phase)
+	}
+	assert.Equal(t, int64(1), asked.Load())
+	assert.Empty(t, look(vgdp.Completed, noon()))
+	assert.Empty(t, r.targets.known)
+	assert.True(t, look(vgdp.InProgress, noon())[0].Hooks, "also where a new leader finds it so")
+}
