@@ -18,6 +18,14 @@ type known struct {
 	owned []string
 }
 
+// ours are conditions by their name, whoever is recorded to own them: anybody
+// who may write the Node can clear the record, and the API server then takes
+// what is there for somebody else's. Others are ours that we applied, such as
+// Ready.
+func (k *known) ours(t corev1.NodeConditionType) bool {
+	return Ours(t) || slices.Contains(k.owned, string(t))
+}
+
 func knownOf(node *corev1.Node) *known {
 	return &known{conditions: node.Status.Conditions, owned: ownedTypes(node.ManagedFields)}
 }
@@ -25,7 +33,7 @@ func knownOf(node *corev1.Node) *known {
 // plan returns the conditions to apply, and why; no reason when there is
 // nothing to write. A condition's time of transition moves only with its
 // status, its heartbeat with every write.
-func plan(k known, want []Condition, now time.Time, reportEvery time.Duration) ([]corev1.NodeCondition, Write) {
+func plan(k *known, want []Condition, now time.Time, reportEvery time.Duration) ([]corev1.NodeCondition, Write) {
 	stamp := metav1.NewTime(now.UTC().Truncate(time.Second))
 	conditions := []corev1.NodeCondition{}
 	changed, due := false, false
@@ -47,8 +55,8 @@ func plan(k known, want []Condition, now time.Time, reportEvery time.Duration) (
 		due = due || was == nil || overdue(was.LastHeartbeatTime.Time, now, reportEvery)
 		conditions = append(conditions, c)
 	}
-	for _, t := range k.owned {
-		changed = changed || !given[t]
+	for _, c := range k.conditions {
+		changed = changed || k.ours(c.Type) && !given[string(c.Type)]
 	}
 	switch {
 	case changed:
@@ -65,7 +73,7 @@ func overdue(last, now time.Time, reportEvery time.Duration) bool {
 	return now.Sub(last) >= reportEvery || last.Sub(now) > time.Second
 }
 
-func (k known) find(conditionType string) *corev1.NodeCondition {
+func (k *known) find(conditionType string) *corev1.NodeCondition {
 	i := slices.IndexFunc(k.conditions, func(c corev1.NodeCondition) bool { return string(c.Type) == conditionType })
 	if i < 0 {
 		return nil

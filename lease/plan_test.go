@@ -64,7 +64,7 @@ func TestTheStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 		{"no time of transition is known", have{{Type: "p/Mem", Status: nay, Reason: "Calm", LastHeartbeatTime: sec(1)}}, []string{"p/Mem"}, want{calm}, Report, have{on("p/Mem", nay, "Calm", 1000, 1000)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, why := plan(known{c.have, c.owned}, c.want, time.Unix(1000, 999), 4*time.Minute)
+			got, why := plan(&known{c.have, c.owned}, c.want, time.Unix(1000, 999), 4*time.Minute)
 			assert.Equal(t, c.write, why)
 			assert.Empty(t, cmp.Diff(c.then, got))
 		})
@@ -124,7 +124,7 @@ func TestTheTimeOfTransitionIsThatOfTheLastChangeOfStatus(t *testing.T) {
 		if i == 0 || statuses[i] != statuses[i-1] {
 			since = now
 		}
-		got, why := plan(k, []Condition{c}, time.Unix(now, 0), 5*time.Second)
+		got, why := plan(&k, []Condition{c}, time.Unix(now, 0), 5*time.Second)
 		if why != "" {
 			k = known{got, []string{"p/x"}}
 		}

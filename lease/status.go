@@ -145,16 +145,12 @@ func (s *Status) look(ctx context.Context) {
 		}
 		s.known = knownOf(node)
 	}
-	conditions, why := plan(*s.known, s.Conditions(), time.Now(), s.reportEvery())
+	conditions, why := plan(s.known, s.Conditions(), time.Now(), s.reportEvery())
 	if why == "" {
 		s.say(ctx, nil)
 		return
 	}
-	write := s.apply
-	if len(conditions) == 0 {
-		write = s.remove
-	}
-	node, err := write(ctx, conditions)
+	node, err := s.write(ctx, conditions)
 	if err != nil {
 		s.known = nil // nobody knows what was written: read it again
 		if ctx.Err() == nil {
@@ -196,28 +192,29 @@ func (s *Status) apply(ctx context.Context, conditions []corev1.NodeCondition) (
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 }
 
-// remove takes away all that are ours. To apply none of them would take away
-// those that nobody is recorded to own as well, such as a kubelet's where
-// somebody has cleared the record.
-func (s *Status) remove(ctx context.Context, _ []corev1.NodeCondition) (*corev1.Node, error) {
-	node, err := s.read(ctx)
+// write these conditions, and take away what else is ours. Where they are none
+// they are not applied: that would take away those that nobody is recorded to
+// own as well, such as a kubelet's where somebody has cleared the record.
+func (s *Status) write(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
+	first := s.read
+	if len(conditions) > 0 {
+		first = func(ctx context.Context) (*corev1.Node, error) { return s.apply(ctx, conditions) }
+	}
+	node, err := first(ctx)
 	if err != nil {
 		return nil, err
 	}
-	patch, some, err := removal(node)
+	k := knownOf(node)
+	patch, some, err := removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		given := func(g corev1.NodeCondition) bool { return g.Type == c.Type }
+		return k.ours(c.Type) && !slices.ContainsFunc(conditions, given)
+	})
 	if err != nil || !some {
 		return node, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
 	defer cancel()
 	return s.Nodes.Nodes().Patch(ctx, s.Node, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
-}
-
-// removal is the JSON patch that takes our conditions away, and whether there are
-// any.
-func removal(node *corev1.Node) (patch []byte, some bool, err error) {
-	owned := ownedTypes(node.ManagedFields)
-	return removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool { return slices.Contains(owned, string(c.Type)) })
 }
 
 // removalOf takes conditions away where they stand, the last first.

@@ -204,3 +204,93 @@ func TestTheStatusNeedsNoMoreThanGetAndPatchOfItsStatus(t *testing.T) {
 		return len(asked) == 2 && asked["get nodes/"] && asked["patch nodes/status"]
 	}, time.Minute, 50*time.Millisecond)
 }
+
+// asUs applies conditions under the field manager of agents, as anybody who may
+// write the Node's status can.
+func asUs(t *testing.T, c *cluster.Cluster, name string, conditions ...corev1.NodeCondition) {
+	t.Helper()
+	_, err := c.Client.CoreV1().Nodes().ApplyStatus(t.Context(), applycorev1.Node(name).WithStatus(statusOf(conditions)),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	require.NoError(t, err)
+}
+
+func ours(kind corev1.NodeConditionType, reason string) Condition {
+	return Condition{Type: string(kind), Status: corev1.ConditionTrue, Reason: reason}
+}
+
+// clearRecord of who owns what, which anybody who may write the Node can.
+func clearRecord(t *testing.T, c *cluster.Cluster, name string) {
+	t.Helper()
+	_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func TestWhoWritesUnderOurNameTakesNoConditionAndLeavesNone(t *testing.T) {
+	const name = "under-our-name"
+	c, client := onCluster(t, name)
+	asKubelet(t, c, name, "KubeletReady")
+	g := &given{}
+	g.set(ours("plimsoll.dev/A", "Hard"), ours("plimsoll.dev/B", "Hard"))
+	s := &Status{Node: name, Nodes: client.CoreV1(), Conditions: g.get, Every: 20 * time.Millisecond, ReportEvery: time.Second, Log: slog.New(slog.DiscardHandler)}
+	stop := run(t, s)
+	defer stop()
+	isAsGiven := func(n *corev1.Node) bool {
+		return has(n, "plimsoll.dev/A", "Hard") != nil && has(n, "plimsoll.dev/B", "Hard") != nil && has(n, "plimsoll.dev/Made", "Up") == nil && has(n, corev1.NodeReady, "KubeletReady") != nil
+	}
+	eventually(t, c, name, isAsGiven)
+	asUs(t, c, name, corev1.NodeCondition{Type: "plimsoll.dev/A", Status: corev1.ConditionFalse, Reason: "Lie"})
+	eventually(t, c, name, isAsGiven)
+	asUs(t, c, name, corev1.NodeCondition{Type: "plimsoll.dev/Made", Status: corev1.ConditionTrue, Reason: "Up"})
+	eventually(t, c, name, isAsGiven)
+	clearRecord(t, c, name)
+	eventually(t, c, name, func(n *corev1.Node) bool { return isAsGiven(n) && len(ownedTypes(n.ManagedFields)) == 2 })
+	g.set(ours("plimsoll.dev/A", "Hard"))
+	s.Wake()
+	eventually(t, c, name, func(n *corev1.Node) bool { return has(n, "plimsoll.dev/B", "Hard") == nil })
+}
+
+func TestASilentAgentsConditionsAreUnknownAlsoWhereNobodyIsRecordedToOwnThem(t *testing.T) {
+	const name = "silent-unrecorded"
+	c, _ := onCluster(t, name)
+	asKubelet(t, c, name, "KubeletReady")
+	asUs(t, c, name, corev1.NodeCondition{Type: "plimsoll.dev/A", Status: corev1.ConditionTrue, Reason: "Hard"})
+	clearRecord(t, c, name)
+	node := eventually(t, c, name, func(n *corev1.Node) bool { // somebody else may write between
+		return MakeUnknown(t.Context(), c.Client.CoreV1(), n, "silence") == nil
+	})
+	node, err := c.Client.CoreV1().Nodes().Get(t.Context(), node.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotNil(t, has(node, "plimsoll.dev/A", ReasonSilent))
+	assert.NotNil(t, has(node, corev1.NodeReady, "KubeletReady"))
+}
+
+// Where a kubelet is recorded to have made it: one that nobody is recorded to
+// own goes with our claim, and whoever may claim it may remove it himself.
+func TestAConditionOfTheKubeletsThatIsClaimedUnderOurNameStays(t *testing.T) {
+	const name, network = "claimed", corev1.NodeNetworkUnavailable
+	c, client := onCluster(t, name)
+	kubelet := func(reason string) {
+		patch := `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"` + reason + `"}]}}`
+		_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+		require.NoError(t, err)
+	}
+	kubelet("RouteCreated")
+	asUs(t, c, name,
+		corev1.NodeCondition{Type: "plimsoll.dev/A", Status: corev1.ConditionTrue, Reason: "Hard"},
+		corev1.NodeCondition{Type: network, Status: corev1.ConditionTrue, Reason: "Lie"})
+	node, err := c.Client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"NetworkUnavailable", "plimsoll.dev/A"}, ownedTypes(node.ManagedFields))
+	kubelet("KubeletAgain")
+	eventually(t, c, name, func(n *corev1.Node) bool { return MakeUnknown(t.Context(), c.Client.CoreV1(), n, "silence") == nil })
+	node = eventually(t, c, name, func(n *corev1.Node) bool { return has(n, "plimsoll.dev/A", ReasonSilent) != nil })
+	assert.NotNil(t, has(node, network, "KubeletAgain"), "a silent agent's conditions are made Unknown, and no other's")
+	kubelet("KubeletOnceMore")
+	g := &given{}
+	g.set(ours("plimsoll.dev/A", "Hard"))
+	stop := run(t, &Status{Node: name, Nodes: client.CoreV1(), Conditions: g.get, Every: 20 * time.Millisecond, ReportEvery: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	defer stop()
+	node = eventually(t, c, name, func(n *corev1.Node) bool { return has(n, "plimsoll.dev/A", "Hard") != nil })
+	assert.NotNil(t, has(node, network, "KubeletOnceMore"))
+	assert.Equal(t, []string{"plimsoll.dev/A"}, ownedTypes(node.ManagedFields), "and it is the kubelet's alone again")
+}

@@ -54,17 +54,15 @@ func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *core
 	return nil
 }
 
-// unknown are the conditions that the agent owns, as nobody knows them. None
+// unknown are the agent's conditions, as nobody knows them. None
 // when all are so already.
 func unknown(k *known, message string, now time.Time) []corev1.NodeCondition {
 	var list []corev1.NodeCondition
 	changed := false
-	for _, t := range k.owned {
-		was := k.find(t)
-		if was == nil {
+	for _, c := range k.conditions {
+		if !k.ours(c.Type) {
 			continue
 		}
-		c := *was
 		if !Ours(c.Type) { // Ready, where the agent keeps it: the node lifecycle controller's to judge
 			list = append(list, c)
 			continue

@@ -17,11 +17,11 @@ func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T
 		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, Message: "m", LastHeartbeatTime: long, LastTransitionTime: long}
 	}
 	k := &known{
-		owned: []string{"plimsoll.dev/Disk", "plimsoll.dev/Memory", "plimsoll.dev/Net", "Ready", "plimsoll.dev/NotThere"},
+		owned: []string{"plimsoll.dev/Disk", "plimsoll.dev/Memory", "Ready", "plimsoll.dev/NotThere"},
 		conditions: []corev1.NodeCondition{
-			condition("Ready", corev1.ConditionTrue, "AgentBeats"), condition("MemoryPressure", corev1.ConditionFalse, "Kubelet"),
+			condition("MemoryPressure", corev1.ConditionFalse, "Kubelet"),
 			condition("plimsoll.dev/Disk", corev1.ConditionFalse, "Clear"), condition("plimsoll.dev/Memory", corev1.ConditionTrue, "Hard"),
-			condition("plimsoll.dev/Net", corev1.ConditionUnknown, "NotSeen"), condition("plimsoll.dev/Alien", corev1.ConditionTrue, "SomebodyElses"),
+			condition("plimsoll.dev/Net", corev1.ConditionUnknown, "NotSeen"), condition("Ready", corev1.ConditionTrue, "AgentBeats"),
 		},
 	}
 	got := unknown(k, "silence", now)
@@ -34,7 +34,7 @@ func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T
 	}
 	assert.Equal(t, now.Truncate(time.Second), got[1].LastTransitionTime.Time)
 	assert.Equal(t, long, got[2].LastTransitionTime, "it was Unknown before")
-	assert.Equal(t, k.conditions[0], got[3], "Ready stays as it is, and the agent's")
+	assert.Equal(t, k.conditions[4], got[3], "Ready stays as it is, and the agent's")
 	k.conditions = got
 	assert.Empty(t, unknown(k, "silence", now), "it was said")
 }
