@@ -28,10 +28,12 @@ func apiServerOf(t *testing.T, version string, forbidden ...string) (how *rest.C
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, version) })
 	mux.HandleFunc("GET /apis/node.katalyst.kubewharf.io", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
-	mux.HandleFunc("GET /apis/admissionregistration.k8s.io/v1/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, "{}")
-	})
+	for _, group := range []string{"admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io", "apiextensions.k8s.io"} {
+		mux.HandleFunc("GET /apis/"+group+"/v1/", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, "{}")
+		})
+	}
 	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SelfSubjectAccessReview
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&review))

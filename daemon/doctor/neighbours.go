@@ -1,20 +1,14 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/plimsoll-dev/plimsoll/deploy"
 )
 
 // taintKeys are those of the built-in rules. The programs that must know them
@@ -26,14 +20,14 @@ func taintKeys() []string {
 	}
 }
 
-// neighbours looks for programs that act on our taints, and for our policies.
+// neighbours looks for programs that act on our taints, and for our own objects.
 // What the caller may not see gives no row: an agent sees none of it.
 func neighbours(ctx context.Context, how *rest.Config) []Row {
 	client, err := kubernetes.NewForConfig(how)
 	if err != nil {
 		return nil // the row of the API server says it
 	}
-	rows := policies(ctx, client)
+	rows := installed(ctx, client.Discovery().RESTClient())
 	deployments, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err == nil {
 		for i := range deployments.Items {
@@ -107,39 +101,4 @@ func deschedulerRow(name string, policies []string) Row {
 		return Row{Warn, check, name + ": " + strategy + " evicts every pod of a node that carries our NoSchedule, past every limit: excludedTaints: [" + strings.Join(list, ", ") + "]"}
 	}
 	return Row{Pass, check, name + ": no strategy that evicts for our taints was found"}
-}
-
-// policies are those of deploy/identity.yaml and their bindings: without one of
-// the two a policy holds nothing.
-func policies(ctx context.Context, client kubernetes.Interface) []Row {
-	const check = "admission policies"
-	var missing []string
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(deploy.Identity), 4096)
-	n := 0
-	for {
-		var o metav1.PartialObjectMetadata
-		if documents.Decode(&o) != nil { // its end: what is embedded is tested
-			break
-		}
-		var err error
-		switch o.Kind {
-		case "ValidatingAdmissionPolicy":
-			_, err = client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, o.Name, metav1.GetOptions{})
-		case "ValidatingAdmissionPolicyBinding":
-			_, err = client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, o.Name, metav1.GetOptions{})
-		default:
-			continue
-		}
-		n++
-		switch {
-		case apierrors.IsNotFound(err):
-			missing = append(missing, o.Kind+" "+o.Name)
-		case err != nil:
-			return nil // it may not be seen
-		}
-	}
-	if len(missing) > 0 {
-		return []Row{{Fail, check, fmt.Sprintf("%d of %d missing: %s: an agent's token is not bound to its node (apply deploy/identity.yaml)", len(missing), n, strings.Join(missing, ", "))}}
-	}
-	return []Row{{Pass, check, fmt.Sprintf("all %d that bind agents to their nodes, with their bindings", n/2)}}
 }

@@ -20,8 +20,13 @@ func clusterOf(t *testing.T, answers map[string]string) *rest.Config {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		text, there := answers[r.URL.Path]
-		if !there && strings.HasPrefix(r.URL.Path, "/apis/admissionregistration.k8s.io") {
-			text, there = answers["policies"]
+		for _, of := range []string{"/apis/admissionregistration.k8s.io/", "/apis/flowcontrol.apiserver.k8s.io/", "/apis/apiextensions.k8s.io/"} {
+			if !there && strings.HasPrefix(r.URL.Path, of) {
+				text, there = answers["ours"]
+			}
+		}
+		if text == "gone" {
+			there = false
 		}
 		code, reason := http.StatusOK, ""
 		switch {
@@ -67,7 +72,7 @@ func TestProgramsThatActOnOurTaintsAreNamed(t *testing.T) {
 		"a descheduler for others":      {map[string]string{deployments: workloads("r/descheduler:v1"), maps: `{"items":[]}`}, Row{Pass, "descheduler", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.answers["policies"] = "forbidden"
+			c.answers["ours"] = "forbidden"
 			rows := neighbours(t.Context(), clusterOf(t, c.answers))
 			require.Len(t, rows, 1)
 			assert.Equal(t, c.want.Result, rows[0].Result, rows[0].Finding)
@@ -75,17 +80,55 @@ func TestProgramsThatActOnOurTaintsAreNamed(t *testing.T) {
 			assert.Contains(t, rows[0].Finding, c.want.Finding)
 		})
 	}
-	assert.Empty(t, neighbours(t.Context(), clusterOf(t, map[string]string{"policies": "forbidden", deployments: "forbidden"})), "an agent sees nothing of it")
+	assert.Empty(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "forbidden", deployments: "forbidden"})), "an agent sees nothing of it")
 }
 
-func TestAPolicyOrBindingThatIsMissingIsNamed(t *testing.T) {
-	rows := neighbours(t.Context(), clusterOf(t, map[string]string{"policies": "{}"}))
-	require.Len(t, rows, 1)
-	assert.Equal(t, Row{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings"}, rows[0])
+func TestAPolicyBindingKindOrLevelThatIsMissingIsNamed(t *testing.T) {
+	rows := neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}"}))
+	assert.Equal(t, []Row{
+		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings"},
+		{Pass, "priority level", "heartbeats have one of their own"},
+		{Pass, "gate", "all 11 of it: kind, policies and bindings"},
+	}, rows)
 
-	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
-	rows = neighbours(t.Context(), clusterOf(t, map[string]string{policies + "plimsoll-agent-node": "{}"}))
-	require.Len(t, rows, 1)
-	assert.Equal(t, Fail, rows[0].Result)
-	assert.Contains(t, rows[0].Finding, "7 of 8 missing: ValidatingAdmissionPolicyBinding plimsoll-agent-node, ")
+	const (
+		admission  = "/apis/admissionregistration.k8s.io/v1/"
+		validating = admission + "validatingadmissionpolicies/"
+		binding    = admission + "validatingadmissionpolicybindings/"
+		mutating   = admission + "mutatingadmissionpolicies/"
+		mutates    = admission + "mutatingadmissionpolicybindings/"
+		flow       = "/apis/flowcontrol.apiserver.k8s.io/v1/"
+		kind       = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gates.plimsoll.dev"
+	)
+	for gone, want := range map[string]Row{
+		validating + "plimsoll-agent-node":                       {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicy plimsoll-agent-node: an agent's token is not bound"},
+		binding + "plimsoll-lease-words":                         {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicyBinding plimsoll-lease-words: "},
+		flow + "flowschemas/plimsoll-heartbeats":                 {Warn, "priority level", "1 of 2 missing: FlowSchema plimsoll-heartbeats: heartbeats share a level"},
+		flow + "prioritylevelconfigurations/plimsoll-heartbeats": {Warn, "priority level", "1 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats: "},
+		kind:                            {Fail, "gate", "1 of 7 missing: CustomResourceDefinition gates.plimsoll.dev: "},
+		validating + "plimsoll-admit":   {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicy plimsoll-admit: "},
+		binding + "plimsoll-load-words": {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-load-words: "},
+		mutating + "plimsoll-heal":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-heal: loads that wait are not hidden"},
+		mutates + "plimsoll-steer":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
+	} {
+		r := row(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}", gone: "gone"})), want.Check)
+		assert.Equal(t, want.Result, r.Result, gone)
+		assert.Contains(t, r.Finding, want.Finding)
+	}
+}
+
+func TestAGateThatNobodyInstalledIsNoFailure(t *testing.T) {
+	rows := neighbours(t.Context(), clusterOf(t, map[string]string{}))
+	assert.Equal(t, Pass, row(t, rows, "gate").Result, "who wants no load held has none of it")
+	assert.Equal(t, Fail, row(t, rows, "admission policies").Result)
+	assert.Equal(t, Warn, row(t, rows, "priority level").Result)
+
+	const mutating = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic"
+	old := map[string]string{"ours": "{}", mutating + "ies": "gone"}
+	for _, of := range []string{"ies/plimsoll-heal", "ies/plimsoll-steer", "ybindings/plimsoll-heal", "ybindings/plimsoll-steer"} {
+		old[mutating+of] = "gone"
+	}
+	assert.Equal(t, Row{Pass, "gate", "all 7 of it but those of deploy/gate-mutating.yaml, for Kubernetes 1.36 or later"}, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate"))
+	delete(old, mutating+"ies")
+	assert.Equal(t, Warn, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate").Result)
 }

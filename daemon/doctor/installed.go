@@ -1,0 +1,107 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/deploy"
+)
+
+// installed looks for what the manifests put into the API server itself: its
+// kinds, admission policies and flow control. A policy without its binding holds
+// nothing, and the other way round.
+func installed(ctx context.Context, client rest.Interface) []Row {
+	return append(append(identity(ctx, client), level(ctx, client)...), gates(ctx, client)...)
+}
+
+func identity(ctx context.Context, client rest.Interface) []Row {
+	const check = "admission policies"
+	o := lookFor(ctx, client, deploy.Identity)
+	switch {
+	case o.hidden:
+		return nil
+	case len(o.missing) > 0:
+		return []Row{{Fail, check, o.lacks("an agent's token is not bound to its node (apply deploy/identity.yaml)")}}
+	}
+	return []Row{{Pass, check, fmt.Sprintf("all %d that bind agents to their nodes, with their bindings", o.n/2)}}
+}
+
+func level(ctx context.Context, client rest.Interface) []Row {
+	const check = "priority level"
+	o := lookFor(ctx, client, deploy.Heartbeats)
+	switch {
+	case o.hidden:
+		return nil
+	case len(o.missing) > 0:
+		return []Row{{Warn, check, o.lacks("heartbeats share a level with every service account, and wait behind each (apply deploy/heartbeats.yaml)")}}
+	}
+	return []Row{{Pass, check, "heartbeats have one of their own"}}
+}
+
+// gates are what holds Velero's loads. Who does not want that has none of it.
+func gates(ctx context.Context, client rest.Interface) []Row {
+	const check = "gate"
+	held, hidden := lookFor(ctx, client, deploy.GateCRD, deploy.Gate), lookFor(ctx, client, deploy.GateMutating)
+	switch {
+	case held.hidden || hidden.hidden:
+		return nil
+	case len(held.missing) == held.n && len(hidden.missing) == hidden.n:
+		return []Row{{Pass, check, "not installed: none of Velero's loads is held (vgdp.enabled of the controller must be false)"}}
+	case len(held.missing) > 0:
+		return []Row{{Fail, check, held.lacks("Velero's loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
+	case len(hidden.missing) > 0 && serves(ctx, client, "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"):
+		return []Row{{Warn, check, hidden.lacks("loads that wait are not hidden from node-agents, which try each every 5 s, and the pods of movers go to nodes that take none (apply deploy/gate-mutating.yaml)")}}
+	case len(hidden.missing) > 0:
+		return []Row{{Pass, check, fmt.Sprintf("all %d of it but those of deploy/gate-mutating.yaml, for Kubernetes 1.36 or later", held.n)}}
+	}
+	return []Row{{Pass, check, fmt.Sprintf("all %d of it: kind, policies and bindings", held.n+hidden.n)}}
+}
+
+// objects of manifests, as far as the API server has them.
+type objects struct {
+	n       int
+	missing []string
+	hidden  bool // the caller may not see them, or nobody answers
+}
+
+func (o *objects) lacks(consequence string) string {
+	return fmt.Sprintf("%d of %d missing: %s: %s", len(o.missing), o.n, strings.Join(o.missing, ", "), consequence)
+}
+
+// lookFor the objects of manifests, none of which is in a namespace.
+func lookFor(ctx context.Context, client rest.Interface, manifests ...[]byte) (found objects) {
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(bytes.Join(manifests, []byte("\n---\n"))), 4096)
+	for {
+		var o metav1.PartialObjectMetadata
+		if documents.Decode(&o) != nil { // its end: what is embedded is tested
+			return found
+		}
+		if o.Kind == "" { // between two manifests
+			continue
+		}
+		found.n++
+		gvk := o.GroupVersionKind()
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		err := client.Get().AbsPath("/apis", gvk.Group, gvk.Version, plural.Resource, o.Name).Do(ctx).Error()
+		switch {
+		case apierrors.IsNotFound(err):
+			found.missing = append(found.missing, o.Kind+" "+o.Name)
+		case err != nil:
+			found.hidden = true
+			return found
+		}
+	}
+}
+
+// serves tells whether the API server has a resource at all.
+func serves(ctx context.Context, client rest.Interface, path string) bool {
+	return !apierrors.IsNotFound(client.Get().AbsPath(path).Param("limit", "1").Do(ctx).Error())
+}
