@@ -7,13 +7,10 @@ import (
 	"time"
 )
 
-// The ages of a loop's last look: a replica whose loop is late is not ready, and
-// one whose loop is stuck is dead. A look over a slow API server takes a while,
+// lateAfter is the age of a loop's last look at which a replica is not ready; at
+// stuckAfter it is dead. A look over a slow API server takes a while,
 // and each of its calls has a deadline; minutes without an end are none of that.
-const (
-	lateAfter  = 30 * time.Second
-	stuckAfter = 3 * time.Minute
-)
+const lateAfter = 30 * time.Second
 
 // pulses are when the loops of a program looked last. A loop that has not begun
 // has none: it waits for the first lists of what it watches.
@@ -24,6 +21,7 @@ type pulses struct {
 
 // beat: the loop looks.
 func (p *pulses) beat(loop string) {
+	defer stick()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.last == nil {

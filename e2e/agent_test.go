@@ -106,15 +106,7 @@ func prepareAgent(t *testing.T, args ...string) *agent {
 // start it, wait until it listens, and end it with the test.
 func (a *agent) start() *agent {
 	a.t.Helper()
-	require.NoError(a.t, a.begin())
-	go func() {
-		_ = a.cmd.Wait() // the status is in ProcessState
-		close(a.ended)
-	}()
-	a.t.Cleanup(func() {
-		_ = a.cmd.Process.Kill() // it may have ended
-		<-a.ended
-	})
+	a.launch()
 	url := regexp.MustCompile(`url=(https?://\S+)`)
 	eventually(a.t, "the agent listens", func() error {
 		if m := url.FindStringSubmatch(a.stderr.String()); m != nil {

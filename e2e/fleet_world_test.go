@@ -165,6 +165,10 @@ func (b *beats) controller() *agent {
 	b.t.Helper()
 	kubeconfig, err := b.c.ServiceAccount(b.t.Context(), "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
 	require.NoError(b.t, err)
+	return b.controllerAs(kubeconfig)
+}
+
+func (b *beats) controllerAs(kubeconfig string) *agent {
 	a := &agent{t: b.t, ended: make(chan struct{})}
 	a.cmd = exec.Command(binary, "controller", "--config", b.config, "--kubeconfig", kubeconfig, "--web.listen-address", "127.0.0.1:0", "--log.level", "debug")
 	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.stderr

@@ -85,7 +85,9 @@ type renewalSpec struct {
 func seconds(d time.Duration) int32 { return int32(max(1, d.Round(time.Second)/time.Second)) }
 
 // renew is the patch that renews what is stored; a Lease of another holder is
-// taken over. An annotation that is carried empty is removed.
+// taken over. An annotation that is carried empty is removed, and one that is
+// stored already is not sent: what another writes there since then is in the
+// answer.
 func (s stored) renew(holder string, duration time.Duration, at time.Time, carried map[string]string) renewal {
 	r := renewal{Spec: renewalSpec{HolderIdentity: holder, LeaseDurationSeconds: seconds(duration), RenewTime: Micro(at)}}
 	if s.holder != holder {
@@ -99,10 +101,11 @@ func (s stored) renew(holder string, duration time.Duration, at time.Time, carri
 		r.Metadata.Annotations = make(map[string]*string, len(carried))
 	}
 	for key, value := range carried {
-		if value != "" {
-			r.Metadata.Annotations[key] = &value
-		} else if _, is := s.annotations[key]; is {
+		switch is, there := s.annotations[key]; {
+		case value == "" && there:
 			r.Metadata.Annotations[key] = nil
+		case value != is:
+			r.Metadata.Annotations[key] = &value
 		}
 	}
 	return r

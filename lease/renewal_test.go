@@ -99,3 +99,12 @@ func TestAConnectionIsDeadOrOnlySlow(t *testing.T) {
 		assert.Equal(t, c.dead, c.h.dead(c.sent), c.name)
 	}
 }
+
+// Of two agents on a node the one that did not write last sees the other's name
+// in the answer, which its own would hide.
+func TestARenewalSendsNoAnnotationThatIsStoredAlready(t *testing.T) {
+	s := stored{holder: "n", annotations: map[string]string{"same": "1", "other": "2", "gone": "3"}}
+	two, empty := "4", "5"
+	got := s.renew("n", time.Minute, time.Unix(1, 0), map[string]string{"same": "1", "other": two, "gone": "", "new": empty, "never": ""}).Metadata.Annotations
+	assert.Equal(t, map[string]*string{"other": &two, "gone": nil, "new": &empty}, got)
+}
