@@ -117,3 +117,8 @@ func versionOf(o *Object) uint64 {
 func (o *Object) active() bool {
 	return o.Backup.running() || o.Backup.waits() && o.DeletionTimestamp == nil
 }
+
+// marksNothing: it neither waits nor is about to start, and bears our mark.
+func (o *Object) marksNothing() bool {
+	return o.Marked && !o.Backup.waits() && o.Backup.Phase != Ready
+}

@@ -165,11 +165,11 @@ func (p *planner) rest() (list []write) {
 		switch {
 		case o.Backup.Phase == Ready && p.untaken(o):
 			w := Waiting{Reason: CodeVelero, Since: o.Waiting.Since, Touched: p.now}
-			if o.Waiting.Reason != CodeVelero { // somebody else let it start
+			if !p.known(o) {
 				w.Since = p.now
 			}
 			list = append(list, write{object: o, kind: kindTouch, patch: patch{waiting: &w}})
-		case o.Marked && !o.Backup.waits() && o.Backup.Phase != Ready:
+		case o.marksNothing():
 			list = append(list, write{object: o, kind: kindClean, patch: patch{waiting: &Waiting{}}})
 		}
 	}
@@ -185,11 +185,20 @@ const (
 	touches = 8
 )
 
+// known since when it may start: not where somebody else let it, or wrote a time
+// to come, by which it would hold a slot until then.
+func (p *planner) known(o *Object) bool {
+	return o.Waiting.Reason == CodeVelero && !ahead(o.Waiting.Since, p.now)
+}
+
+// ahead of our clock by more than another leader's may be.
+func ahead(t, now time.Time) bool { return t.Sub(now) > time.Minute }
+
 // untaken tells whether Velero is to be reminded now: first soon, then after
 // twice the time. Velero's server takes a Backup up when it sees an update, and
 // one that has just started has missed those before.
 func (p *planner) untaken(o *Object) bool {
-	if o.Waiting.Reason != CodeVelero {
+	if !p.known(o) {
 		return true
 	}
 	first := firstTouch
@@ -198,7 +207,7 @@ func (p *planner) untaken(o *Object) bool {
 	}
 	since := o.Waiting.Since
 	last := since
-	if o.Waiting.Touched.After(since) {
+	if o.Waiting.Touched.After(since) && !ahead(o.Waiting.Touched, p.now) {
 		last = o.Waiting.Touched
 	}
 	return p.now.Sub(last) >= min(max(first, last.Sub(since)), lastTouch)
@@ -235,6 +244,11 @@ func (p *planner) handBack(d *Decision) (list []write, last bool) {
 	for i, o := range first {
 		list = append(list, write{object: o, kind: kindReturn, patch: patch{phase: Queued, position: new(i + 1), waiting: &Waiting{}}})
 	}
+	for _, o := range p.objects {
+		if o.marksNothing() {
+			list = append(list, write{object: o, kind: kindClean, patch: patch{waiting: &Waiting{}}})
+		}
+	}
 	return list, true
 }
 
@@ -242,7 +256,7 @@ func (p *planner) handBack(d *Decision) (list []write, last bool) {
 // take up.
 func (p *planner) leftBehind() (list []*Object) {
 	for _, o := range p.objects {
-		if o.Backup.Phase == Ready && p.now.Sub(o.Backup.ReadySince) >= givenBack {
+		if since := o.Backup.ReadySince; o.Backup.Phase == Ready && (p.now.Sub(since) >= givenBack || ahead(since, p.now)) {
 			list = append(list, o)
 		}
 	}

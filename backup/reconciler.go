@@ -113,7 +113,8 @@ func (r *Reconciler) look(ctx context.Context) time.Duration {
 		reports = append(reports, NewReport(namespace, in, d))
 		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Quiet, objects: byUID(objects)}
 		r.tell(v, &p, &d)
-		failed = r.write(ctx, p.writes(&d)) || failed
+		_, bad := r.write(ctx, p.writes(&d))
+		failed = failed || bad
 	}
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	r.reports.Store(&reports)
@@ -135,7 +136,7 @@ func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
 		d := Decide(in)
 		p := planner{now: in.Time, config: s.Config, objects: byUID(objects)}
 		list, last := p.handBack(&d)
-		if r.write(ctx, list); last && len(list) <= writesAtOnce {
+		if written, _ := r.write(ctx, list); last && written > 0 && written == len(list) {
 			r.Log.Info("the queue is handed back: velero's server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", len(list))
 		}
 		return min(retry, s.Resync)
@@ -201,10 +202,10 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// write the first of these changes, and tell whether one failed. That somebody
+// write the first of these changes, and tell how many and whether one failed. That somebody
 // else has changed or deleted a Backup meanwhile is no failure: what it is now
 // is on its way.
-func (r *Reconciler) write(ctx context.Context, list []write) (failed bool) {
+func (r *Reconciler) write(ctx context.Context, list []write) (written int, failed bool) {
 	for _, w := range list[:min(len(list), writesAtOnce)] {
 		version, err := r.patch(ctx, w)
 		switch {
@@ -212,18 +213,19 @@ func (r *Reconciler) write(ctx context.Context, list []write) (failed bool) {
 			r.pending[types.NamespacedName{Namespace: w.object.Namespace, Name: w.object.Name}] = version
 			r.tally.wrote(w)
 			r.done(w)
+			written++
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			r.tally.missed()
 			r.Log.Debug("somebody else was first", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 		case ctx.Err() != nil:
-			return true
+			return written, true
 		default:
 			r.tally.failed()
 			r.Log.Warn("a backup is not written", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
-			return true
+			return written, true
 		}
 	}
-	return false
+	return written, false
 }
 
 // patch is one write; it returns the version that it made.
