@@ -155,3 +155,28 @@ func TestTheConfigurationsOfTheChartAreGood(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNotesSayWhatThisInstallationDoes(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	const act, full, acts, movers, gate = "--set agent.config.eviction.dryRun=false", "--set profile=full", "The agents act", "--set agent.config.vgdp.dryRun=false", "--set gate.enabled=true"
+	for name, c := range map[string]struct {
+		set       string
+		says, not []string
+	}{
+		"by default":     {"profile=full", []string{act, movers, "helm upgrade mine CHART"}, []string{full, acts, gate}},
+		"observe":        {"profile=observe,agent.config.eviction.dryRun=false", []string{full}, []string{act, acts, movers}},
+		"it acts":        {"agent.config.eviction.dryRun=false,agent.config.vgdp.dryRun=false", []string{acts}, []string{"dry run", act, movers}},
+		"without a gate": {"gate.enabled=false,controller.config.vgdp.enabled=true", []string{gate}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, notes, found := strings.Cut(h.Run("install", "mine", chart.Dir, "--dry-run=client", "--set", c.set), "\nNOTES:\n")
+			require.True(t, found)
+			for _, want := range c.says {
+				assert.Contains(t, notes, want)
+			}
+			for _, no := range c.not {
+				assert.NotContains(t, notes, no)
+			}
+		})
+	}
+}
