@@ -24,7 +24,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 
 func TestALoadIsReadAsItsKindHasIt(t *testing.T) {
 	du := Read(vgdp.DataUpload, object(t, `{"apiVersion":"velero.io/v2alpha1","kind":"DataUpload","metadata":{"name":"du","namespace":"velero","uid":"u","resourceVersion":"5",
-"creationTimestamp":"2026-03-01T11:00:00Z","labels":{"velero.io/backup-name":"short"},"ownerReferences":[{"kind":"Backup","name":"the-whole-name","apiVersion":"velero.io/v1","uid":"x"}],
+"creationTimestamp":"2026-03-01T11:00:00Z","labels":{"velero.io/backup-name":"short"},"ownerReferences":[{"kind":"Backup","name":"the-whole-name","apiVersion":"velero.io/v1","uid":"x"},{"kind":"Other","name":"else","apiVersion":"v1","uid":"y"}],
 "annotations":{"plimsoll.dev/held-datamover":"","plimsoll.dev/admitted":"*@7","plimsoll.dev/priority":"3","plimsoll.dev/waiting":"{\"reason\":\"limit\"}"}},
 "spec":{"datamover":"plimsoll.dev/held","csiSnapshot":{"storageClass":"fast"}},"status":{"phase":"Accepted","acceptedTimestamp":"2026-03-01T11:30:00Z","nodeOS":"linux"}}`))
 	assert.Equal(t, "the-whole-name", du.Backup)

@@ -82,3 +82,13 @@ func TestAVeleroThatIsConfiguredNeedsNoProof(t *testing.T) {
 	assert.Equal(t, []string{"restores", "velero"}, r.found())
 	assert.Zero(t, asked("velero"))
 }
+
+func TestNoMoreNamespacesAreAskedAboutThanInOneLook(t *testing.T) {
+	r, asked := veleroServer(t, "velero/backups")
+	r.proofs.left = 0
+	assert.False(t, r.proved(t.Context(), "velero"))
+	assert.Zero(t, asked("velero"))
+	r.proofs.left = 1
+	assert.True(t, r.proved(t.Context(), "velero"))
+	assert.Zero(t, r.proofs.left)
+}

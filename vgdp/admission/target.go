@@ -65,13 +65,20 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	return is
 }
 
+// failed: Velero finds out. An API server that does not answer is asked no more
+// in this look, which must renew the Gates in time.
+func (t *targets) failed() target {
+	t.left = 0
+	return target{}
+}
+
 func (t *targets) claim(ctx context.Context, name types.NamespacedName) target {
 	c, err := t.claims.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return target{notYet: "its target claim " + name.String() + " is not there"}
 	case err != nil:
-		return target{} // Velero finds out
+		return t.failed()
 	}
 	is := target{final: true}
 	if c.Spec.StorageClassName != nil {
@@ -101,7 +108,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	case apierrors.IsNotFound(err):
 		return target{final: true} // it stands still no more
 	case err != nil:
-		return target{}
+		return t.failed()
 	case !restore:
 		return target{hooks: p.Annotations[preHook] != "" || p.Annotations[legacyHook] != "", final: true}
 	case p.Spec.NodeName == "" || !waits(p):

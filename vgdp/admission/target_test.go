@@ -108,3 +108,80 @@ func TestALoadOfAnApplicationThatStandsStillIsOneUntilItHasEnded(t *testing.T) {
 	assert.Empty(t, r.targets.known)
 	assert.True(t, look(vgdp.InProgress, noon())[0].Hooks, "also where a new leader finds it so")
 }
+
+func restored(name, node string, initial ...corev1.ContainerStatus) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{InitContainerStatuses: initial}}
+}
+
+func initContainer(name string, running bool) corev1.ContainerStatus {
+	s := corev1.ContainerStatus{Name: name}
+	if running {
+		s.State.Running = &corev1.ContainerStateRunning{}
+	}
+	return s
+}
+
+func TestARestoreGoesOnceItsPodWaitsForItsVolumes(t *testing.T) {
+	core, _ := podServer(t,
+		restored("waits", "n1", initContainer("first", true), initContainer("restore-wait", true)),
+		restored("not-yet", "n1", initContainer("restore-wait", false), initContainer("first", true)),
+		restored("nowhere", "", initContainer("restore-wait", true)),
+	)
+	r := &Reconciler{Core: core, Settings: DefaultSettings}
+	r.begin()
+	r.targets.left = 4
+	for name, want := range map[string]target{
+		"waits":   {node: "n1", final: true},
+		"not-yet": {node: "n1", notYet: "its pod shop/not-yet does not wait for its volumes yet"},
+		"nowhere": {notYet: "its pod shop/nowhere does not wait for its volumes yet"},
+		"gone":    {notYet: "its pod shop/gone is not there"},
+	} {
+		want.asked = noon()
+		is := r.targets.of(t.Context(), restoreOf(name), noon())
+		assert.Equal(t, want, is, name)
+	}
+}
+
+func restoreOf(name string) *Object {
+	return &Object{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name)}, Load: vgdp.Load{Kind: vgdp.PodVolumeRestore}, Target: types.NamespacedName{Namespace: "shop", Name: name}}
+}
+
+func TestTargetsAreAskedAboutNowAndThenAndNotAllAtOnce(t *testing.T) {
+	core, asked := podServer(t)
+	r := &Reconciler{Core: core, Settings: DefaultSettings}
+	r.begin()
+	look := func(after time.Duration, left int, names ...string) (list []target) {
+		r.targets.left = left
+		for _, name := range names {
+			list = append(list, r.targets.of(t.Context(), restoreOf(name), noon().Add(after)))
+		}
+		return list
+	}
+	list := look(0, 1, "a", "b")
+	assert.Equal(t, int64(1), asked.Load(), "one question was left")
+	assert.Equal(t, "its pod shop/a is not there", list[0].notYet)
+	assert.Equal(t, "it is not looked up yet", list[1].notYet)
+	look(targetAgain-1, 1, "a")
+	assert.Equal(t, int64(1), asked.Load(), "not again so soon")
+	look(targetAgain, 1, "a")
+	assert.Equal(t, int64(2), asked.Load())
+	assert.Equal(t, "its pod shop/a is not there", look(2*targetAgain, 0, "a")[0].notYet, "what is known stays known")
+	assert.Equal(t, int64(2), asked.Load())
+}
+
+// An API server that does not answer would keep a look from its end.
+func TestAQuestionThatFailsEndsThoseOfALook(t *testing.T) {
+	nowhere, err := corev1client.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	require.NoError(t, err)
+	r := &Reconciler{Core: nowhere, Settings: DefaultSettings}
+	r.begin()
+	r.targets.left = targetsAtOnce
+	first := r.targets.of(t.Context(), restoreOf("a"), noon())
+	assert.Empty(t, first.notYet, "velero finds out")
+	assert.Zero(t, r.targets.left)
+	claim := restoreOf("b")
+	claim.Load.Kind = vgdp.DataDownload
+	r.targets.left = targetsAtOnce
+	r.targets.of(t.Context(), claim, noon())
+	assert.Zero(t, r.targets.left)
+}

@@ -1,0 +1,63 @@
+package admission
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// A slow API server: the Gates must be renewed between two writes.
+func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
+	var writes atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writes.Add(1)
+		<-time.After(actFor)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"DataUpload","apiVersion":"velero.io/v2alpha1","metadata":{"name":"a","resourceVersion":"9"}}`)
+	}))
+	t.Cleanup(s.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
+	r.begin()
+	var list []edit
+	objects := map[string]*Object{}
+	for i := range 3 {
+		l := &vgdp.Load{UID: fmt.Sprint(i), Name: fmt.Sprint(i), Namespace: "velero", Kind: vgdp.DataUpload}
+		objects[l.UID] = &Object{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: "5"}, Load: *l}
+		list = append(list, edit{load: l, kind: KindDiagnose, words: map[string]any{}})
+	}
+	r.write(t.Context(), list, objects)
+	assert.Equal(t, int64(1), writes.Load())
+	assert.Len(t, r.bell, 1, "it is looked again at once")
+}
+
+func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {
+	r, _ := veleroServer(t)
+	v := r.newVelero(Velero{Namespace: "velero"})
+	r.veleros["velero"] = v
+	o := &Object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero", ResourceVersion: "5"}}
+	require.NoError(t, v.loads[vgdp.DataUpload].Replace([]any{o}, ""))
+	key := loadKey{vgdp.DataUpload, "velero", "a"}
+	for version, known := range map[string]bool{"4": true, "5": true, "6": false} {
+		r.pending[key] = version
+		assert.Equal(t, known, r.caughtUp(), version)
+		_, waits := r.pending[key]
+		assert.Equal(t, !known, waits, version)
+	}
+	require.NoError(t, v.loads[vgdp.DataUpload].Replace(nil, ""))
+	r.pending[key] = "6"
+	assert.True(t, r.caughtUp(), "it was deleted")
+}
