@@ -89,9 +89,29 @@ func TestANodeWithoutAKubelet(t *testing.T) {
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACLeaseNode))
 	require.NoError(t, c.Apply(t.Context(), deploy.Identity))
+	doctorSees(t, c)
 	t.Run("has an agent that the controller hears", func(t *testing.T) { heardByTheController(t, newBare(t, c, "heard")) })
 	t.Run("is kept ready by the heartbeat alone, and brought back", func(t *testing.T) { keptReady(t, newBare(t, c, "bare")) })
 	t.Run("is left to whoever else renews its lease", func(t *testing.T) { leftAlone(t, newBare(t, c, "taken")) })
+}
+
+// doctorSees what is installed in a real API server, and what is not.
+func doctorSees(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	says := func(lines ...string) {
+		t.Helper()
+		_, out, _ := run(t, "doctor", "--kubeconfig", c.Kubeconfig)
+		for _, line := range lines {
+			assert.Regexp(t, line, out)
+		}
+	}
+	says(`PASS +admission policies +all 4`, `WARN +priority level +2 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats, FlowSchema`, `PASS +gate +not installed`)
+	require.NoError(t, c.Apply(t.Context(), deploy.Heartbeats, deploy.GateCRD, deploy.Gate))
+	says(`PASS +priority level`, `WARN +gate +4 of 4 missing: MutatingAdmissionPolicy plimsoll-heal, `)
+	require.NoError(t, c.Apply(t.Context(), deploy.GateMutating))
+	says(`PASS +gate +all 11 of it`)
+	require.NoError(t, c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), "plimsoll-admit", metav1.DeleteOptions{}))
+	says(`FAIL +gate +1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-admit: `)
 }
 
 // Its Lease stands where every agent's does; what becomes of the Node is the

@@ -76,33 +76,33 @@ func (m *model) allowed(node Node) int {
 // first.
 func (m *model) urgent(l Load) bool {
 	taken := []Load{}
-	for _, way := range []bool{true, false} {
-		var list []Load
-		for _, o := range m.in.Loads {
-			if o.Kind == PodVolumeBackup && o.Hooks && m.onItsWay(o) == way && (way || m.couldGo(o)) {
-				list = append(list, o)
-			}
-		}
-		slices.SortFunc(list, func(a, b Load) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID)) })
-		for _, o := range list {
-			node, namespace, both := 0, 0, 0
+	for _, o := range slices.Concat(m.hooked(m.onItsWay), m.hooked(m.couldGo)) {
+		count := func(is func(t Load) bool) (n int) {
 			for _, t := range taken {
-				if t.Node == o.Node {
-					node++
-				}
-				if t.PodNamespace == o.PodNamespace {
-					namespace++
-				}
-				if t.Node == o.Node && t.PodNamespace == o.PodNamespace {
-					both++
+				if is(t) {
+					n++
 				}
 			}
-			if node < 2 && namespace < 4 && both < 1 {
-				taken = append(taken, o)
-			}
+			return n
+		}
+		node, namespace := func(t Load) bool { return t.Node == o.Node }, func(t Load) bool { return t.PodNamespace == o.PodNamespace }
+		both := func(t Load) bool { return node(t) && namespace(t) }
+		if count(node) < 2 && count(namespace) < 4 && count(both) < 1 {
+			taken = append(taken, o)
 		}
 	}
 	return slices.ContainsFunc(taken, func(t Load) bool { return t.UID == l.UID })
+}
+
+// hooked loads that are so, the oldest first.
+func (m *model) hooked(are func(Load) bool) (list []Load) {
+	for _, o := range m.in.Loads {
+		if o.Kind == PodVolumeBackup && o.Hooks && are(o) {
+			list = append(list, o)
+		}
+	}
+	slices.SortFunc(list, func(a, b Load) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID)) })
+	return list
 }
 
 func (m *model) onItsWay(l Load) bool {
