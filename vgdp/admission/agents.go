@@ -122,16 +122,27 @@ func sameBudget(a, b *int) bool {
 }
 
 // pressure of the node, in the words of package vgdp; nil: none, or it is not
-// heard.
-func (r *report) pressure(now time.Time, grace time.Duration) *vgdp.Pressure {
+// heard. now is by our own clock, as Heard; what is held is held by the clock of
+// which at is the same moment.
+func (r *report) pressure(now, at time.Time, grace time.Duration) *vgdp.Pressure {
 	if now.Sub(r.Heard) >= grace || r.Odd != nil || r.Budget == nil && r.HoldUntil == nil {
 		return nil
 	}
 	p := &vgdp.Pressure{Budget: r.Budget, Why: words(r.Pressure)}
-	if r.HoldUntil != nil {
-		p.HoldUntil = r.HoldUntil.Time
+	if left := r.holds() - now.Sub(r.Heard); left > 0 {
+		p.HoldUntil = at.Add(left)
 	}
 	return p
+}
+
+// holds is for how long from its renewal on the node takes no load. Both times are
+// by the node's clock, which may be hours off: only how far they lie apart counts,
+// and no more than an agent ever holds.
+func (r *report) holds() time.Duration {
+	if r.HoldUntil == nil {
+		return 0
+	}
+	return min(r.HoldUntil.Sub(r.Renewed.Time), vgdp.LongestHoldOff)
 }
 
 // words of the pressure by resource, in order.

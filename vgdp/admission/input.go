@@ -25,7 +25,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 	}
 	if s.Enabled {
 		for _, l := range r.leases.all() {
-			if p := l.pressure(time.Now(), r.Grace()); p != nil {
+			if p := l.pressure(time.Now(), now, r.Grace()); p != nil {
 				in.Pressure[l.Name] = *p
 			}
 		}

@@ -96,12 +96,12 @@ func TestANodeAgentSaysWhichConfigurationItReads(t *testing.T) {
 
 func TestPressureIsThatOfAgentsThatAreHeard(t *testing.T) {
 	until := lease.Micro(noon().Add(time.Minute))
-	r := &report{NodeReport: lease.NodeReport{Pressure: map[string]string{"memory": "soft", "disk": "hard"}, Budget: new(1), HoldUntil: &until}, Heard: noon()}
-	p := r.pressure(noon().Add(39*time.Second), 40*time.Second)
+	r := &report{NodeReport: lease.NodeReport{Pressure: map[string]string{"memory": "soft", "disk": "hard"}, Budget: new(1), HoldUntil: &until}, Heard: noon(), Renewed: lease.Micro(noon())}
+	p := r.pressure(noon().Add(39*time.Second), noon().Add(39*time.Second), 40*time.Second)
 	require.NotNil(t, p)
 	assert.Equal(t, vgdp.Pressure{Budget: new(1), HoldUntil: until.Time, Why: "disk hard, memory soft"}, *p)
-	assert.Nil(t, r.pressure(noon().Add(40*time.Second), 40*time.Second), "who is silent has Velero's own limits")
-	assert.Nil(t, (&report{NodeReport: lease.NodeReport{Pressure: map[string]string{"disk": "soft"}}, Heard: noon()}).pressure(noon(), time.Minute), "a level alone limits nothing")
+	assert.Nil(t, r.pressure(noon().Add(40*time.Second), noon(), 40*time.Second), "who is silent has Velero's own limits")
+	assert.Nil(t, (&report{NodeReport: lease.NodeReport{Pressure: map[string]string{"disk": "soft"}}, Heard: noon()}).pressure(noon(), noon(), time.Minute), "a level alone limits nothing")
 	beat := *r
 	beat.Heard, beat.Renewed = noon().Add(time.Second), lease.Micro(noon().Add(time.Second))
 	assert.False(t, renewReport(r, &beat), "a beat is no news")
@@ -111,4 +111,24 @@ func TestPressureIsThatOfAgentsThatAreHeard(t *testing.T) {
 	again.Budget = nil
 	assert.True(t, renewReport(r, &again))
 	assert.Equal(t, noon(), again.Heard, "a write that renews nothing is no sign of life")
+}
+
+// The node's clock, and this machine's against the API server's, may be off by
+// anything: what is held is held for as long as the node says that it is.
+func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
+	for _, skew := range []time.Duration{0, 61 * time.Second, -61 * time.Second, time.Hour, -time.Hour} {
+		for _, ahead := range []time.Duration{0, 20 * time.Minute, -20 * time.Minute} {
+			until := lease.Micro(noon().Add(skew + 20*time.Second))
+			r := &report{NodeReport: lease.NodeReport{HoldUntil: &until}, Renewed: lease.Micro(noon().Add(skew)), Heard: noon()}
+			at := func(d time.Duration) *vgdp.Pressure { return r.pressure(noon().Add(d), noon().Add(d+ahead), 40*time.Second) }
+			assert.Equal(t, noon().Add(20*time.Second+ahead), at(0).HoldUntil, "skew %s", skew)
+			assert.Equal(t, noon().Add(20*time.Second+ahead), at(5*time.Second).HoldUntil, "skew %s", skew)
+			assert.Zero(t, at(20*time.Second).HoldUntil, "skew %s", skew)
+		}
+	}
+	for what, until := range map[string]time.Duration{"a clock that was set, or a lie": 100 * time.Hour, "more than an agent ever holds": vgdp.LongestHoldOff + time.Second} {
+		later := lease.Micro(noon().Add(until))
+		r := &report{NodeReport: lease.NodeReport{HoldUntil: &later}, Renewed: lease.Micro(noon()), Heard: noon()}
+		assert.Equal(t, noon().Add(vgdp.LongestHoldOff), r.pressure(noon(), noon(), time.Minute).HoldUntil, what)
+	}
 }
