@@ -24,6 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -89,7 +90,8 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 			Events: recorder,
 		},
 		fleet: &fleet.Reconciler{
-			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { beats.beat(loopFleet); return file.Current().Fleet },
+			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Volumes: pods.Volumes{Claims: clients.core, Volumes: clients.core},
+			Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { beats.beat(loopFleet); return file.Current().Fleet },
 			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: leaseName}, Log: log,
 		},
 		loads: loads,

@@ -83,5 +83,13 @@ func (a *Agent) ready() corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
+// down: the kubelet, or who watches it, says that the Node is not ready. One that
+// nobody says anything of counts as any other.
+func (a *Agent) down() bool {
+	return slices.ContainsFunc(a.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+}
+
 // zone of the Node; empty where it has none.
 func (a *Agent) zone() string { return a.Node.Labels[corev1.LabelTopologyZone] }

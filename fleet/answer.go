@@ -67,40 +67,63 @@ func (r *Reconciler) server() time.Time {
 
 // answer one request.
 func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
-	code, why := g.Refuse(a)
-	owner := ""
+	ruling := g.Refuse(a)
+	went := Went{UID: a.UID, Node: a.Judged.Name, Zone: a.zone(), Past: ruling.Past}
 	var given evict.Answer
-	if code == "" {
-		pod, err := r.pod(ctx, a)
+	if ruling.Code == "" {
+		pod, refused, err := r.refusePod(ctx, g, a)
 		if err != nil {
 			r.warn(a.Judged.Name, "failed to judge an eviction, retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
 			return // it is asked for still
 		}
-		if code, why = g.RefusePod(a, pod); code == "" {
-			if owner = OwnerOf(pod); !r.note(ctx, a, owner) {
+		if ruling = refused; ruling.Code == "" {
+			if went.Owner = OwnerOf(pod); !r.note(ctx, a, went) {
 				return
 			}
 			given = r.Evictor.Evict(ctx, victim(a.Request, pod, g.Settings.Evictions), a.DryRun)
 		}
 	}
+	code := ruling.Code
 	r.tally.judged(code, given.Outcome)
-	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: why, At: lease.Micro(r.server())}
+	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.server())}
 	if code == "" {
-		answer.Result, answer.Reason = resultOf(given.Outcome), given.Text
+		answer.Result, answer.Reason, ruling.After = resultOf(given.Outcome), given.Text, given.RetryAfter
 	}
+	answer.RetryAfterSeconds = int((ruling.After + time.Second - 1) / time.Second)
 	answer.Reason = lease.Clip(answer.Reason, lease.MaxReason)
 	r.logAnswer(a, given.Outcome, &answer)
 	if (given.Outcome == evict.Evicted || given.Outcome == evict.Unanswered) && !a.DryRun {
-		r.spend(g, Went{UID: a.UID, Owner: owner, Node: a.Judged.Name, Time: time.Now()})
+		went.Time = time.Now()
+		r.spend(g, went)
 	}
 	if answer.Result == "" {
 		return // the outcome is unknown: it is asked for again while the agent wants it
 	}
 	if answer.Result == lease.Accepted && !a.DryRun {
-		answer.Owner = owner
+		answer.Owner, answer.Past = went.Owner, string(went.Past)
 	}
 	r.decided(a, code, answer)
 	r.book.answers[a.Judged.Name] = append(r.book.answers[a.Judged.Name], answer)
+}
+
+// refusePod says why the pod of a request does not go. Where its volumes are is
+// asked for last: of a pod that would go.
+func (r *Reconciler) refusePod(ctx context.Context, g *Grounds, a Ask) (*corev1.Pod, Ruling, error) {
+	pod, err := r.pod(ctx, a)
+	if err != nil {
+		return nil, Ruling{}, err
+	}
+	ruling := g.RefusePod(a, pod)
+	if ruling.Code == "" {
+		why, err := r.Volumes.Protect(ctx, pod, g.Settings.Protect)
+		if err != nil {
+			return nil, Ruling{}, fmt.Errorf("find its volumes: %w", err)
+		}
+		if len(why) > 0 {
+			ruling = protected(why)
+		}
+	}
+	return pod, ruling, nil
 }
 
 // logAnswer says what became of a request: of a pod that goes always, of others
@@ -114,7 +137,7 @@ func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answe
 		}
 	}
 	r.Log.Log(context.Background(), level, "answered an agent", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
-		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "unlogged", unsaid)
+		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "past", answer.Past, "unlogged", unsaid)
 }
 
 // said takes one of the lines that a node may have in the log, and tells how many
@@ -161,13 +184,13 @@ func (r *Reconciler) tellUnread(j *Judgement) {
 // note in the Lease that a pod may go, before it is asked for: whoever leads next
 // counts it, also where it is gone by then and nobody has said so. False: it
 // cannot be written, or the request was withdrawn meanwhile.
-func (r *Reconciler) note(ctx context.Context, a Ask, owner string) bool {
+func (r *Reconciler) note(ctx context.Context, a Ask, w Went) bool {
 	if stands := r.stands(ctx, a); a.DryRun || !stands {
 		return stands
 	}
 	node := a.Judged.Name
 	before := r.book.answers[node]
-	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: owner, Result: lease.Accepted, At: lease.Micro(r.server())})
+	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: w.Owner, Result: lease.Accepted, Past: string(w.Past), At: lease.Micro(r.server())})
 	if r.write(ctx, a.Judged) {
 		return true
 	}
@@ -297,7 +320,7 @@ func (r *Reconciler) tellCommon(g *Grounds) {
 	for _, resource := range g.Common() {
 		common = append(common, resource)
 		name, _, _ := strings.Cut(resource, " ")
-		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure on %s (%d hard): a common cause, no eviction is granted for %s", g.Pressed.Resources[name], g.Agents, name, g.Hard.Resources[name], resource))
+		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure on %s (%d hard): a common cause, evictions for %s are held back", g.Pressed.Resources[name], g.Agents, name, g.Hard.Resources[name], resource))
 	}
 	for _, plugin := range g.CommonPlugins() {
 		common = append(common, "plugin "+plugin)
@@ -313,6 +336,6 @@ func (r *Reconciler) tellCommon(g *Grounds) {
 		return
 	}
 	text := strings.Join(texts, "; ")
-	r.Log.Warn("no eviction is granted", "reason", text)
+	r.Log.Warn("evictions are held back", "reason", text)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonCommon, text)
 }

@@ -28,7 +28,7 @@ func newBook() book {
 
 // prune what counts no more, and answers to what is asked no more.
 func (b *book) prune(now, server time.Time, s Settings, j *Judgement) {
-	b.went = slices.DeleteFunc(b.went, func(w Went) bool { return now.Sub(w.Time) >= s.Evictions.counted() })
+	b.went = slices.DeleteFunc(b.went, func(w Went) bool { return now.Sub(w.Time) >= s.Evictions.countedPast(w.Past) })
 	seen, nodes, answers := map[string]time.Time{}, map[string]*turn{}, map[string][]lease.Answer{}
 	for i := range j.Agents {
 		a := &j.Agents[i]

@@ -102,7 +102,7 @@ func TestASuccessorKeepsTheBudgetsWhateverItsOwnClockSays(t *testing.T) {
 			require.Len(t, g.Went, 1)
 			assert.Equal(t, row.went, now.Sub(g.Went[0].Time))
 			g.Pods = 1000
-			code, _ := g.RefusePod(asking(), pod())
+			code, _ := refusal(g.RefusePod(asking(), pod()))
 			assert.Equal(t, CodeOwner, code)
 			assert.Len(t, Answers(k.Server, DefaultSettings(), lease.Carried{Answers: []lease.Answer{let}}, nil), 1, "and the Lease says it still")
 		})

@@ -56,8 +56,10 @@ func TestOneResourceDoesNotSwitchOffAnother(t *testing.T) {
 				}
 				j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 			}
-			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
-			code, why := g.Refuse(Ask{&j.Agents[0], row.request})
+			before := Went{UID: "before", Node: "m", Zone: "a", Time: noon, Past: BrakeCommon}
+			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon, Went: []Went{before}})
+			g.Pods = 1000
+			code, why := refusal(g.Refuse(Ask{&j.Agents[0], row.request}))
 			assert.Contains(t, why, row.why)
 			assert.Equal(t, row.why != "", code == CodeCommon, why)
 		})
@@ -107,8 +109,10 @@ func TestInAZoneOnlyTaintsThatKeepPodsAwayCount(t *testing.T) {
 				a.Carried.Report.Pressure = map[string]string{"filesystem": "soft"}
 				j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 			}
-			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
-			code, why := g.Refuse(Ask{&j.Agents[0], at("hard", "memory", "memory-stall")})
+			before := Went{UID: "before", Node: "m", Zone: "a", Time: noon, Past: BrakeZone}
+			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon, Went: []Went{before}})
+			g.Pods = 1000
+			code, why := refusal(g.Refuse(Ask{&j.Agents[0], at("hard", "memory", "memory-stall")}))
 			assert.Equal(t, row.code, code, why)
 		})
 	}

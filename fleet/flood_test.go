@@ -291,13 +291,13 @@ func TestTheLongestAnswersFitIntoTheLease(t *testing.T) {
 	for i := range lease.MaxRequests {
 		r := lease.Request{UID: fmt.Sprintf("%064d", i), Since: lease.Micro(noon)}
 		carried.Requests = append(carried.Requests, r)
-		carried.Answers = append(carried.Answers, lease.Answer{UID: r.UID, Since: r.Since, Result: lease.Refused, Code: string(CodeElsewhere), Reason: reason, At: lease.Micro(noon)})
+		carried.Answers = append(carried.Answers, lease.Answer{UID: r.UID, Since: r.Since, Result: lease.Refused, Code: string(CodeElsewhere), Reason: reason, RetryAfterSeconds: 600, At: lease.Micro(noon)})
 	}
-	for i := range mostOfNode + 1 { // one more is noted
-		carried.Answers = append(carried.Answers, lease.Answer{UID: fmt.Sprintf("%064d", 1000+i), Since: lease.Micro(noon), Owner: owner, Result: lease.Accepted, At: lease.Micro(noon)})
+	for i := range mostOfNode + 1 + 2*turns { // one more is noted, and what went past a brake counts longer
+		carried.Answers = append(carried.Answers, lease.Answer{UID: fmt.Sprintf("%064d", 1000+i), Since: lease.Micro(noon), Owner: owner, Result: lease.Accepted, Past: string(BrakeCommon), At: lease.Micro(noon)})
 	}
 	list := Answers(noon, DefaultSettings(), carried, nil)
-	require.Len(t, list, lease.MaxRequests+mostOfNode+1)
+	require.Len(t, list, lease.MaxRequests+mostOfNode+1+2*turns)
 	text := mustJSON(t, list)
 	t.Logf("%d answers have %d bytes", len(list), len(text))
 	_, err := lease.ReadCarried(map[string]string{lease.GrantedAnnotation: text})

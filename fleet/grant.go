@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,8 +42,21 @@ type Ask struct {
 // Went is one pod that was evicted, or may have been.
 type Went struct {
 	UID, Owner string
-	Node       string
+	Node, Zone string
 	Time       time.Time
+	// Past is the brake that let it go all the same.
+	Past Brake
+}
+
+// Ruling is what the controller's rules say of a request.
+type Ruling struct {
+	// Code and Why it is refused; empty: it may go.
+	Code Code
+	Why  string
+	// After is in how long it is of use to ask again; 0: nobody knows.
+	After time.Duration
+	// Past is the brake that stands and lets it go all the same.
+	Past Brake
 }
 
 // Known is what a leader knows of those who went, beside what the Leases say.
@@ -84,15 +96,12 @@ func newPressures() Pressures {
 	return Pressures{Resources: map[string]int{}, Plugins: map[string]int{}}
 }
 
-// Zone counts the Nodes with an agent, and those of which agents keep pods away.
+// Zone counts the Nodes with an agent that are up, and those of which agents keep
+// pods away because of a pressure that lasts.
 type Zone struct {
 	Nodes   int `json:"nodes"`
 	Tainted int `json:"tainted"`
 }
-
-// CommonLeast is the number of nodes below which there is never a common cause, or
-// no pod could go in a small cluster.
-const CommonLeast = 3
 
 // NewGrounds of what was judged. Who went is known from the answers that the
 // Leases carry, so that a new leader knows it too, and from what this one did.
@@ -104,19 +113,13 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, k Known) Grounds {
 	}
 	for i := range j.Agents {
 		a := &j.Agents[i]
-		z := g.Zones[a.zone()]
-		z.Nodes++
-		if a.keepsAway() {
-			z.Tainted++
-		}
-		g.Zones[a.zone()] = z
-		if a.State != Silent {
-			g.hear(&a.Carried.Report)
+		if a.State != Silent && !a.down() {
+			g.hear(a)
 		}
 		for _, answer := range a.Carried.Answers {
 			if spends(answer) && !known[answer.UID] {
 				known[answer.UID] = true
-				g.Went = append(g.Went, Went{UID: answer.UID, Owner: answer.Owner, Node: a.Name, Time: k.went(answer, now)})
+				g.Went = append(g.Went, Went{UID: answer.UID, Owner: answer.Owner, Node: a.Name, Zone: a.zone(), Time: k.went(answer, now), Past: Brake(answer.Past)})
 			}
 		}
 	}
@@ -133,8 +136,16 @@ func (k *Known) went(a lease.Answer, now time.Time) time.Time {
 	return at
 }
 
-// hear what an agent says of its node.
-func (g *Grounds) hear(r *lease.NodeReport) {
+// hear what an agent says of its node. Of a node that is not up, or whose agent is
+// not heard, nobody knows: it counts neither as pressed nor as one that is not.
+func (g *Grounds) hear(a *Judged) {
+	r := &a.Carried.Report
+	z := g.Zones[a.zone()]
+	z.Nodes++
+	if a.keepsAway() && len(r.Pressure)+len(r.Plugins) > 0 { // a taint stays on for a while after
+		z.Tainted++
+	}
+	g.Zones[a.zone()] = z
 	g.Agents++
 	count := func(all, hard map[string]int, levels map[string]string) {
 		for name, level := range levels {
@@ -146,79 +157,6 @@ func (g *Grounds) hear(r *lease.NodeReport) {
 	}
 	count(g.Pressed.Resources, g.Hard.Resources, r.Pressure)
 	count(g.Pressed.Plugins, g.Hard.Plugins, r.Plugins)
-}
-
-// Common are the resources of which the pressure has a common cause, in order:
-// nothing is granted for it. One that only counts where it is soft says so.
-func (g *Grounds) Common() []string {
-	return both(g.common(g.Hard.Resources), g.common(g.Pressed.Resources))
-}
-
-// CommonPlugins are the outer plugins whose pressure has one. A plugin may be
-// wrong everywhere: nothing is granted that it asks for itself.
-func (g *Grounds) CommonPlugins() []string {
-	return both(g.common(g.Hard.Plugins), g.common(g.Pressed.Plugins))
-}
-
-func both(hard, all []string) []string {
-	list := []string{}
-	for _, name := range all {
-		if !slices.Contains(hard, name) {
-			name += " at soft"
-		}
-		list = append(list, name)
-	}
-	return list
-}
-
-func (g *Grounds) common(pressed map[string]int) []string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(pressed)) {
-		if n := pressed[name]; n >= CommonLeast && float64(n) > g.Settings.Evictions.CommonCause*float64(g.Agents) {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
-// commonCause of the pressure that a request names, in a sentence; empty: none.
-// One at hard is held up by nodes at hard alone, and by those of its resource; one
-// that says neither by all of them.
-func (g *Grounds) commonCause(r lease.Request) string {
-	of, word := g.Pressed, ""
-	if r.Level == lease.LevelHard {
-		of, word = g.Hard, "hard "
-	}
-	for _, resource := range g.common(of.Resources) {
-		if r.Resource == "" || r.Resource == resource {
-			return fmt.Sprintf("%d of %d nodes have %spressure on %s: that has a common cause, which no eviction ends", of.Resources[resource], g.Agents, word, resource)
-		}
-	}
-	if slices.Contains(g.common(of.Plugins), r.Plugin) {
-		return fmt.Sprintf("%d of %d nodes have %spressure, says plugin %s: that has a common cause, which no eviction ends", of.Plugins[r.Plugin], g.Agents, word, r.Plugin)
-	}
-	return ""
-}
-
-// Full are the zones of which too many nodes are tainted, each with the numbers,
-// in order: nothing is granted there.
-func (g *Grounds) Full() []string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(g.Zones)) {
-		if why := g.full(name); why != "" {
-			list = append(list, why)
-		}
-	}
-	return list
-}
-
-func (g *Grounds) full(name string) string {
-	zone := g.Zones[name]
-	most := max(1, int(g.Settings.Evictions.ZoneTainted*float64(zone.Nodes)))
-	if zone.Tainted <= most {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d nodes of zone %q are tainted, %d may be", zone.Tainted, zone.Nodes, name, most)
 }
 
 // Limit is how many pods may go in each period.
@@ -245,28 +183,27 @@ func (g *Grounds) within(period time.Duration, is func(Went) bool) []Went {
 
 // Refuse says why an eviction is not granted, whichever pod it is; no code: it
 // may be.
-func (g *Grounds) Refuse(a Ask) (Code, string) {
+func (g *Grounds) Refuse(a Ask) Ruling {
 	e := g.Settings.Evictions
 	switch {
 	case g.Blind:
-		return CodeBlind, "many agents are not heard: nobody knows how the cluster is"
+		return Ruling{Code: CodeBlind, Why: "many agents are not heard: nobody knows how the cluster is"}
 	case a.Odd != nil:
-		return CodeUnread, "who went from this node is not known: " + a.Odd.Error()
+		return Ruling{Code: CodeUnread, Why: "who went from this node is not known: " + a.Odd.Error()}
 	}
-	if why := g.commonCause(a.Request); why != "" {
-		return CodeCommon, why
-	}
-	if why := g.full(a.zone()); why != "" {
-		return CodeZone, why
+	braked := g.brake(a)
+	if braked.Code != "" {
+		return braked
 	}
 	if spent := g.within(e.Per, func(w Went) bool { return w.UID != a.UID }); len(spent) >= g.Limit() {
-		return CodeCluster, fmt.Sprintf("%d of the cluster's %d pods may go in %s, and %d did: the next one in %s",
-			g.Limit(), g.Pods, e.Per, len(spent), g.left(spent[len(spent)-g.Limit()], e.Per))
+		next := g.left(spent[len(spent)-g.Limit()], e.Per)
+		return Ruling{Code: CodeCluster, After: next, Why: fmt.Sprintf("%d of the cluster's %d pods may go in %s, and %d did: the next one in %s",
+			g.Limit(), g.Pods, e.Per, len(spent), next)}
 	}
 	if why := g.shared(a); why != "" {
-		return CodeShare, why
+		return Ruling{Code: CodeShare, Why: why}
 	}
-	return "", ""
+	return Ruling{Past: braked.Past}
 }
 
 // mostOfNode is how many pods of one node may count at a time: its Lease has room
@@ -301,27 +238,33 @@ func (g *Grounds) left(w Went, period time.Duration) time.Duration {
 	return (period - g.Time.Sub(w.Time)).Round(time.Second)
 }
 
-// RefusePod says why this pod does not go; nil: there is none of that name.
-func (g *Grounds) RefusePod(a Ask, pod *corev1.Pod) (Code, string) {
+// RefusePod says why this pod does not go; nil: there is none of that name. Where
+// its volumes are is judged apart.
+func (g *Grounds) RefusePod(a Ask, pod *corev1.Pod) Ruling {
 	switch {
 	case pod == nil:
-		return CodeGone, "there is no pod of that name"
+		return Ruling{Code: CodeGone, Why: "there is no pod of that name"}
 	case string(pod.UID) != a.UID:
-		return CodeGone, "the pod of that name has another UID"
+		return Ruling{Code: CodeGone, Why: "the pod of that name has another UID"}
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
-		return CodeGone, "it has ended: " + string(pod.Status.Phase)
+		return Ruling{Code: CodeGone, Why: "it has ended: " + string(pod.Status.Phase)}
 	case pod.Spec.NodeName != a.Node.Name:
-		return CodeElsewhere, fmt.Sprintf("it is on node %q", pod.Spec.NodeName)
+		return Ruling{Code: CodeElsewhere, Why: fmt.Sprintf("it is on node %q", pod.Spec.NodeName)}
 	}
 	if why := pods.Protected(pod, g.Settings.Protect); len(why) > 0 {
-		return CodeProtected, "never evicted: " + why[0].Why
+		return protected(why)
 	}
 	owner := OwnerOf(pod)
 	period := g.Settings.Evictions.PerOwner
 	if of := g.within(period, func(w Went) bool { return w.Owner == owner && w.UID != a.UID }); len(of) > 0 {
-		return CodeOwner, fmt.Sprintf("a pod of %s went %s ago: the next one in %s", owner, g.Time.Sub(of[len(of)-1].Time).Round(time.Second), g.left(of[len(of)-1], period))
+		last := of[len(of)-1]
+		return Ruling{Code: CodeOwner, After: g.left(last, period), Why: fmt.Sprintf("a pod of %s went %s ago: the next one in %s", owner, g.Time.Sub(last.Time).Round(time.Second), g.left(last, period))}
 	}
-	return "", ""
+	return Ruling{}
+}
+
+func protected(why []pods.Protection) Ruling {
+	return Ruling{Code: CodeProtected, Why: "never evicted: " + why[0].Why}
 }
 
 // OwnerOf a pod: who makes it again.
@@ -406,7 +349,7 @@ func Answers(server time.Time, s Settings, carried lease.Carried, given []lease.
 // counts: it answers what is asked, or says who went not long ago.
 func counts(server time.Time, s Settings, asked []lease.Request, a lease.Answer) bool {
 	return slices.ContainsFunc(asked, func(r lease.Request) bool { return answers(a, r) }) ||
-		spends(a) && server.Sub(a.At.Time) < s.Evictions.counted()
+		spends(a) && server.Sub(a.At.Time) < s.Evictions.countedPast(Brake(a.Past))
 }
 
 // spends a budget: the pod went, or may have. A dry run's answer has no owner.

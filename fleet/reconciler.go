@@ -20,6 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/mirror"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 // fieldManager of what is written.
@@ -47,6 +48,8 @@ type Reconciler struct {
 	Nodes  corev1client.NodesGetter
 	Leases coordinationv1client.LeasesGetter
 	Pods   corev1client.PodsGetter
+	// Volumes tells which pods their volumes bind to their node.
+	Volumes pods.Volumes
 	// Evictor posts what is granted.
 	Evictor Evictor
 	// Clock is the API server's (Clock.Now); nil: this machine's.

@@ -65,15 +65,15 @@ type Budget struct {
 	Spent         int     `json:"spent"`
 	PeriodSeconds float64 `json:"periodSeconds"`
 	// Common are the pressures with a common cause, as "disk", or "disk at soft":
-	// nothing is granted for them. Of CommonPlugins, outer plugins, nothing that
-	// they ask for.
+	// evictions for them are held back. Of CommonPlugins, outer plugins, nothing is
+	// granted that they ask for.
 	Common        []string `json:"common"`
 	CommonPlugins []string `json:"commonPlugins"`
 	// PressedNodes by resource and by outer plugin, and Zones by name.
 	PressedNodes map[string]int  `json:"pressedNodes"`
 	PluginNodes  map[string]int  `json:"pluginNodes"`
 	Zones        map[string]Zone `json:"zones"`
-	// Full are the zones where nothing is granted, each in a sentence.
+	// Full are the zones where evictions are held back, each in a sentence.
 	Full []string `json:"full,omitempty"`
 }
 

@@ -48,7 +48,7 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 		"what was granted, and is asked for again,": {calm(limit(1), func(g *Grounds) { g.Went = []Went{{UID: "p1", Node: "n", Time: noon}} }), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
-			code, why := row.grounds.Refuse(asking())
+			code, why := refusal(row.grounds.Refuse(asking()))
 			assert.Equal(t, row.code, code, why)
 			assert.Equal(t, code == "", why == "", "a refusal has a reason")
 		})
@@ -68,7 +68,7 @@ func (m *market) try(node string, now time.Time) bool {
 	g := Grounds{Time: now, Settings: s, Pods: 100 * m.budget, Agents: 2, Pressed: newPressures(), Hard: newPressures(), Went: m.all}
 	a := made(node, 0)
 	r := request(fmt.Sprint(node, len(m.all), now))
-	code, _ := g.Refuse(Ask{&Judged{Agent: &a, State: Alive}, r})
+	code, _ := refusal(g.Refuse(Ask{&Judged{Agent: &a, State: Alive}, r}))
 	if code == "" {
 		m.all = append(m.all, Went{UID: r.UID, Owner: r.UID, Node: node, Time: now})
 	}

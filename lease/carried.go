@@ -50,6 +50,8 @@ type Request struct {
 	// at; empty: not said, as by outer plugins of a resource.
 	Resource string `json:"resource,omitempty"`
 	Level    string `json:"level,omitempty"`
+	// Urgent: memory is below its floor, and the kernel's turn is next.
+	Urgent bool `json:"urgent,omitempty"`
 	// GraceSeconds of the eviction; absent for the pod's own.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 	// Since is when the agent chose the pod, by the node's clock.
@@ -73,6 +75,12 @@ type Answer struct {
 	Code string `json:"code,omitempty"`
 	// Reason is empty where Result says all.
 	Reason string `json:"reason,omitempty"`
+	// RetryAfterSeconds is how long after the answer it may be asked for again;
+	// absent: nobody knows.
+	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
+	// Past is the brake that stood and let this one go all the same; it is counted
+	// by that.
+	Past string `json:"past,omitempty"`
 	// At is when the controller answered, by the API server's clock.
 	At metav1.MicroTime `json:"at"`
 }

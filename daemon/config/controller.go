@@ -110,6 +110,8 @@ func (c Controller) Validate() []Problem {
 	within(&p, "fleet.taintsStay", c.Fleet.TaintsStay, c.Fleet.Grace, maxDuration)
 	within(&p, "fleet.evictions.per", c.Fleet.Evictions.Per, time.Second, maxDuration)
 	within(&p, "fleet.evictions.perOwner", c.Fleet.Evictions.PerOwner, time.Second, maxDuration)
+	within(&p, "fleet.evictions.brakedPer", c.Fleet.Evictions.BrakedPer, c.Fleet.Evictions.UrgentPer, maxDuration)
+	within(&p, "fleet.evictions.urgentPer", c.Fleet.Evictions.UrgentPer, time.Second, maxDuration)
 	within(&p, "fleet.evictions.maxGrace", c.Fleet.Evictions.MaxGrace, time.Second, maxDuration)
 	for i, name := range c.Fleet.Evictions.ForceGraceZero {
 		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("fleet.evictions.forceGraceZero[%d]", i))

@@ -26,6 +26,8 @@ func TestAControllersFileIsReadAsStrictlyAsAnAgents(t *testing.T) {
 		"vgdp: {leaseDuration: 1s}\n":                          {`test.yaml:3: vgdp.leaseDuration: 1s is not between 4s and 10m`},
 		"velero: [{}]\n":                                       {`test.yaml: velero[0].namespace: want the name of a namespace, got ""`},
 		"fleet:\n  evictions: {maxGrace: 100ms}\n":             {`test.yaml:4: fleet.evictions.maxGrace: 100ms is not between 1s and 24h`},
+		"fleet:\n  evictions: {urgentPer: 100ms}\n":            {`test.yaml:4: fleet.evictions.urgentPer: 100ms is not between 1s and 24h`},
+		"fleet:\n  evictions: {brakedPer: 30s}\n":              {`test.yaml:4: fleet.evictions.brakedPer: 30s is not between 1m and 24h`},
 		"fleet:\n  evictions: {maxGrace: 25h}\n":               {`test.yaml:4: fleet.evictions.maxGrace: 25h is not between 1s and 24h`},
 		"fleet:\n  evictions:\n    forceGraceZero: [a, '']\n":  {`test.yaml:5: fleet.evictions.forceGraceZero[1]: want a plugin's name, got ""`},
 		"fleet: {evictions: {forcegracezero: [a]}}\n":          {`test.yaml:3: fleet.evictions.forcegracezero: unknown key (did you mean "forceGraceZero"?)`},

@@ -55,15 +55,16 @@ func TestThePageSaysThatItIsBlindAndThatTheBrakeHolds(t *testing.T) {
 	s.Fleet.Blind, s.Fleet.Late, s.Fleet.Of, s.Fleet.Budget.Common = true, 60, 100, []string{"disk"}
 	_, page := fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
 	assert.Contains(t, page, "60 of 100 agents are not heard")
-	assert.Contains(t, page, "Nothing is granted for disk: so many nodes have that pressure that it has a common cause")
+	assert.Contains(t, page, "Evictions for disk are held back: so many nodes have that pressure that it has a common cause")
 	assert.NotContains(t, page, "say plugins")
 	assert.NotContains(t, page, "in a zone")
 	s.Fleet.Unread = []fleet.Unread{{Node: "odd", Reason: "annotation <b>"}}
 	s.Fleet.Budget.CommonPlugins, s.Fleet.Budget.Full = []string{"files"}, []string{`6 of 50 nodes of zone "a" are tainted, 5 may be`}
 	_, page = fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
+	assert.Contains(t, page, "For memory at hard single pods go all the same")
 	assert.Contains(t, page, "Nothing is granted that these ask for: files")
 	assert.Contains(t, page, "Nothing is granted to node odd: what its Lease carries cannot be read: annotation &lt;b&gt;.")
-	assert.Contains(t, page, "Nothing is granted in a zone: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
+	assert.Contains(t, page, "Evictions in a zone are held back: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
 	status, why := fetched(t, served(t, ControllerState{Leader: "b_2"}, "127.0.0.1:0", Exposure{}, nil)+"/api/v1/fleet")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, why, "the leader is b_2")

@@ -49,7 +49,7 @@ func appendSeen(b []byte, r *fleet.Report) []byte {
 			func(b []byte, r *fleet.Report) []byte { return appendBool(b, r.Blind) },
 		},
 		{
-			"plimsoll_fleet_common_cause", gauge, "1 while one pressure is on so many nodes that no eviction is granted for it, else 0.",
+			"plimsoll_fleet_common_cause", gauge, "1 while one pressure is on so many nodes that evictions for it are held back, else 0.",
 			func(b []byte, r *fleet.Report) []byte { return appendBool(b, len(r.Budget.Common) > 0) },
 		},
 		{

@@ -120,7 +120,9 @@ func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
 		for _, ahead := range []time.Duration{0, 20 * time.Minute, -20 * time.Minute} {
 			until := lease.Micro(noon().Add(skew + 20*time.Second))
 			r := &report{NodeReport: lease.NodeReport{HoldUntil: &until}, Renewed: lease.Micro(noon().Add(skew)), Heard: noon()}
-			at := func(d time.Duration) *vgdp.Pressure { return r.pressure(noon().Add(d), noon().Add(d+ahead), 40*time.Second) }
+			at := func(d time.Duration) *vgdp.Pressure {
+				return r.pressure(noon().Add(d), noon().Add(d+ahead), 40*time.Second)
+			}
 			assert.Equal(t, noon().Add(20*time.Second+ahead), at(0).HoldUntil, "skew %s", skew)
 			assert.Equal(t, noon().Add(20*time.Second+ahead), at(5*time.Second).HoldUntil, "skew %s", skew)
 			assert.Zero(t, at(20*time.Second).HoldUntil, "skew %s", skew)

@@ -1,0 +1,131 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// hold is an API server's claims and volumes: those that are named "gone" are not
+// there, of "broken" ones nothing can be read, "unbound" ones wait; "local" ones
+// are a disk of their node, and all others are everywhere.
+type hold struct {
+	corev1client.PersistentVolumeClaimInterface
+	asked int
+}
+
+func (h *hold) PersistentVolumeClaims(string) corev1client.PersistentVolumeClaimInterface { return h }
+
+func (h *hold) PersistentVolumes() corev1client.PersistentVolumeInterface { return holdVolumes{h: h} }
+
+func (h *hold) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolumeClaim, error) {
+	h.asked++
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	}
+	switch name {
+	case "gone":
+		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+	case "broken":
+		return nil, apierrors.NewTimeoutError("etcd", 1)
+	case "unbound":
+		claim.Status.Phase = corev1.ClaimPending
+	}
+	return claim, nil
+}
+
+type holdVolumes struct {
+	corev1client.PersistentVolumeInterface
+	h *hold
+}
+
+func (v holdVolumes) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolume, error) {
+	v.h.asked++
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if name == "local" {
+		volume.Spec.Local = &corev1.LocalVolumeSource{Path: "/mnt/disk"}
+	}
+	return volume, nil
+}
+
+// An agent's word alone, or that of whoever has its token, ends no pod that could
+// only come back to its disk.
+func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.T) {
+	many := func(last string) (list []string) {
+		for i := range 1000 {
+			list = append(list, fmt.Sprintf("c%03d", i))
+		}
+		return append(list, last)
+	}
+	for what, row := range map[string]struct {
+		claims []string
+		result lease.Result
+		why    string
+		asked  int
+	}{
+		"it has none":                         {nil, lease.Accepted, "", 0},
+		"a disk of the node":                  {[]string{"everywhere", "local"}, lease.Refused, "its volume local is a disk of this node", 4},
+		"one that is everywhere":              {[]string{"everywhere"}, lease.Accepted, "", 2},
+		"one that was deleted in use":         {[]string{"gone"}, lease.Accepted, "", 1},
+		"one that is not bound":               {[]string{"unbound"}, lease.Refused, "where the volume of claim unbound is, is not known", 1},
+		"one that cannot be read now":         {[]string{"broken"}, "", "", 1},
+		"of a thousand so many are looked up": {many("local"), lease.Accepted, "", 2 * 32},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, h := newShore(t), &hold{}
+			s.r.Volumes.Claims, s.r.Volumes.Volumes = h, h
+			s.node("n", "web")
+			for _, name := range row.claims {
+				s.pods["web"].Spec.Volumes = append(s.pods["web"].Spec.Volumes, claim(name))
+			}
+			s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
+			s.r.look(t.Context())
+			assert.Equal(t, row.asked, h.asked)
+			got := s.answers("n")
+			if row.result == "" {
+				assert.Empty(t, got, "it is asked for still")
+				assert.Empty(t, s.posted)
+				return
+			}
+			require.Len(t, got, 1)
+			assert.Equal(t, row.result, got[0].Result, got[0].Reason)
+			assert.Contains(t, got[0].Reason, row.why)
+			if row.result == lease.Refused {
+				assert.Equal(t, string(CodeProtected), got[0].Code)
+				assert.Empty(t, s.posted)
+			}
+		})
+	}
+}
+
+// Of a pod that stays anyway nothing is asked: a flood of requests is none of
+// claims.
+func TestWhoseVolumesAreWhereIsAskedOfAPodThatWouldGoAlone(t *testing.T) {
+	s, h := newShore(t), &hold{}
+	s.r.Volumes.Claims, s.r.Volumes.Volumes = h, h
+	s.node("n", "web", "db")
+	for _, name := range []string{"web", "db"} {
+		s.pods[name].Spec.Volumes = []corev1.Volume{claim("everywhere")}
+	}
+	s.pods["db"].OwnerReferences = nil
+	s.r.book.went = []Went{{UID: "before", Owner: "shop/ReplicaSet/web", Time: time.Now()}}
+	s.asks("n",
+		lease.Request{UID: "db", Namespace: "shop", Name: "db", Since: lease.Micro(noon)},
+		lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)},
+		lease.Request{UID: "other", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
+	s.r.look(t.Context())
+	require.Len(t, s.answers("n"), 3)
+	assert.Empty(t, s.posted)
+	assert.Zero(t, h.asked)
+}
