@@ -101,7 +101,7 @@ func (g *granter) ask(v evict.Victim, dryRun bool) asked {
 			Request: lease.Request{
 				UID: v.UID, Namespace: v.Namespace, Name: v.Name, Plugin: v.Plugin, Reason: lease.Clip(v.Why, lease.MaxReason),
 				Resource: string(v.Resource), Level: levelOf(v.Level),
-				GraceSeconds: &v.GraceSeconds, Since: lease.Micro(v.Since), DryRun: dryRun,
+				Urgent: v.Urgent, GraceSeconds: &v.GraceSeconds, Since: lease.Micro(v.Since), DryRun: dryRun,
 			},
 			since: time.Now(), heard: make(chan struct{}),
 		})
@@ -227,7 +227,7 @@ func (g *granter) hear(annotations map[string]string) {
 
 // meaning of the controller's answer for the pod.
 func meaning(a lease.Answer) evict.Answer {
-	out := evict.Answer{Text: a.Reason, Via: evict.ViaController}
+	out := evict.Answer{Text: a.Reason, Via: evict.ViaController, RetryAfter: time.Duration(a.RetryAfterSeconds) * time.Second}
 	switch a.Result {
 	case lease.Accepted:
 		out.Outcome = evict.Evicted
@@ -245,7 +245,7 @@ func meaning(a lease.Answer) evict.Answer {
 
 // refusal by the controller's rules, or for good by the API server, which has
 // no code. A reason that is not known here, of a newer controller, holds for
-// all.
+// all that is asked for the same.
 func refusal(code fleet.Code) evict.Outcome {
 	switch code {
 	case "", fleet.CodeElsewhere, fleet.CodeProtected:

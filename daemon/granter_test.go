@@ -112,7 +112,7 @@ func (p *post) standing() []lease.Request {
 func grants(lease.Request) lease.Answer { return lease.Answer{Result: lease.Accepted} }
 
 func chosenAt(t time.Time) evict.Victim {
-	return evict.Victim{UID: "u", Namespace: "shop", Name: "web", GraceSeconds: 20, Since: t, Plugin: "memory-stall", Why: "holds 3 GiB", Level: plugins.Hard, Resource: plugins.Memory}
+	return evict.Victim{UID: "u", Namespace: "shop", Name: "web", GraceSeconds: 20, Since: t, Plugin: "memory-stall", Why: "holds 3 GiB", Level: plugins.Hard, Resource: plugins.Memory, Urgent: true}
 }
 
 func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
@@ -122,13 +122,13 @@ func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
 	}{
 		{lease.Answer{Result: lease.Accepted}, evict.Evicted},
 		{lease.Answer{Result: lease.Gone, Code: string(fleet.CodeGone), Reason: "another UID"}, evict.Gone},
-		{lease.Answer{Result: lease.Blocked, Reason: "a budget"}, evict.Blocked},
+		{lease.Answer{Result: lease.Blocked, Reason: "a budget", RetryAfterSeconds: 7}, evict.Blocked},
 		{lease.Answer{Result: lease.Refused, Reason: "forbidden by a webhook"}, evict.Refused},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeProtected)}, evict.Refused},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeElsewhere)}, evict.Refused},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeOwner)}, evict.Blocked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeCluster)}, evict.Braked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeZone)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeZone), RetryAfterSeconds: 60}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeShare)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeCommon)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeBlind)}, evict.Braked},
@@ -138,6 +138,7 @@ func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
 	} {
 		got := meaning(row.answer)
 		assert.Equal(t, row.want, got.Outcome, "%+v", row.answer)
+		assert.Equal(t, time.Duration(row.answer.RetryAfterSeconds)*time.Second, got.RetryAfter)
 		assert.Equal(t, evict.ViaController, got.Via)
 		if row.answer.Reason != "" {
 			assert.Equal(t, row.answer.Reason, got.Text)
@@ -152,7 +153,7 @@ func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
 		a := p.g.Evict(t.Context(), chosenAt(now), false)
 		assert.Equal(t, evict.Answer{Time: a.Time, Outcome: evict.Evicted, Via: evict.ViaController}, a)
 		assert.Empty(t, cmp.Diff([]lease.Request{{
-			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", GraceSeconds: new(int64(20)), Since: lease.Micro(now),
+			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", Urgent: true, GraceSeconds: new(int64(20)), Since: lease.Micro(now),
 		}}, p.requests()))
 		assert.Equal(t, []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond}, p.beats, "one carries it, one brings the answer")
 		text, known := p.g.carry()

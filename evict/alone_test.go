@@ -56,32 +56,6 @@ func TestNobodyElseGoesForAMinuteAfterARequestWasWithdrawn(t *testing.T) {
 	assert.Equal(t, []string{"a"}, a.uids())
 }
 
-func TestTheClustersBrakeHoldsTheWholeNodeWithWaitsThatGrow(t *testing.T) {
-	a := api{answer: func(Victim) Answer { return Answer{Outcome: Braked, Text: "3 of 5 nodes", Via: ViaController} }}
-	in := governed()
-	var when []int
-	for second := range 100 {
-		before := len(a.asked)
-		d, m := play(in, &a)
-		require.Equal(t, CodeBrake, d.Code)
-		require.Contains(t, d.Reason, "the controller: 3 of 5 nodes")
-		if len(a.asked) > before {
-			when = append(when, second)
-		}
-		require.Empty(t, m.Victims)
-		require.Empty(t, m.Waiting, "it is not the pod's")
-		in = then(in, 1, restarted(t, m))
-	}
-	assert.Equal(t, []int{0, 10, 30, 70}, when)
-	assert.Equal(t, []string{"a", "a", "a", "a"}, a.uids(), "no second one is tried")
-
-	direct := in
-	direct.Config.Via = ViaDirect
-	d, m := play(direct, &api{})
-	assert.Equal(t, CodeEvicted, d.Code, "it is the controller's, not ours")
-	assert.Empty(t, m.Brake)
-}
-
 func TestAnOwnersBudgetOfTheClusterLetsTheNextOneGo(t *testing.T) {
 	a := api{answer: func(v Victim) Answer {
 		if v.UID == "a" {

@@ -25,7 +25,9 @@ func Decide(in Input) (Decision, Memory) {
 	d.Causes = r.causes()
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		c.Code, c.Because = r.spare(c)
+		if c.Code, c.Because = r.spare(c); c.Code == "" {
+			c.Code, c.Because = r.braked(c)
+		}
 	}
 	r.yield(d.Candidates)
 	d.Code, d.Reason = r.hold(d.Candidates)
@@ -36,6 +38,9 @@ func Decide(in Input) (Decision, Memory) {
 	d.rest("", d.Code, d.Reason)
 	if _, some := d.Next(); d.Code == CodeNext && !some {
 		d.Code, d.Reason = CodeNobody, nobody(d.Candidates)
+		if i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Code == CodeBrake }); i >= 0 {
+			d.Code, d.Reason = CodeBrake, d.Candidates[i].Because
+		}
 	}
 	return d, m
 }
@@ -116,7 +121,14 @@ func (d *Decision) Answered(i int, a Answer) {
 		c.Code, c.Because = CodeRefused, a.says()
 	case Braked:
 		c.Code, c.Because = CodeBrake, a.says()
-		d.end(CodeBrake, a.says())
+		for j := range d.Candidates { // what is asked for something else is asked for still
+			if o := &d.Candidates[j]; o.Code == CodeNext && o.Asked == c.Asked {
+				o.Code, o.Because = CodeBrake, a.says()
+			}
+		}
+		if _, some := d.Next(); !some {
+			d.end(CodeBrake, a.says())
+		}
 	case Gone:
 		c.Code, c.Because = CodeGone, "it had ended already: its load counts as released"
 		reason := name + " had ended already: its load counts as released"

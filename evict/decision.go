@@ -85,6 +85,9 @@ type Considered struct {
 	Answers []Answer `json:"answers,omitempty"`
 	// GoneAt is when the pod was seen to be gone, of one that was evicted.
 	GoneAt time.Time `json:"goneAt,omitzero"`
+	// Asked is what the controller is asked for it for, as Memory.Brakes has it;
+	// empty: it is not. It is no part of the record.
+	Asked string `json:"-"`
 }
 
 // Code is one word for an outcome or a reason, for metrics and tests. Beside
@@ -110,7 +113,7 @@ const (
 	CodeTaint      Code = "taint"      // the taint is not acknowledged
 	CodeInFlight   Code = "in-flight"  // a pod that is ending counts as released
 	CodeSettle     Code = "settle"     // one has just gone: the node settles
-	CodeBrake      Code = "brake"      // the controller lets nobody go now
+	CodeBrake      Code = "brake"      // the controller lets nobody go for this now
 	CodeRate       Code = "rate-limit" // the budget of the node, or of an owner, is used up
 	CodeState      Code = "state"      // what was decided cannot be kept
 	CodeNobody     Code = "nobody"     // no candidate may or need go

@@ -28,12 +28,14 @@ type Victim struct {
 	GraceSeconds int64 `json:"graceSeconds"`
 
 	// Since when it is chosen, and by which plugin for what reason, at which level
-	// of which resource: what the controller is told beside.
+	// of which resource, and whether memory is below its floor: what the controller
+	// is told beside.
 	Since    time.Time        `json:"-"`
 	Plugin   string           `json:"-"`
 	Why      string           `json:"-"`
 	Level    plugins.Level    `json:"-"`
 	Resource plugins.Resource `json:"-"`
+	Urgent   bool             `json:"-"`
 	// Alone: the controller did not answer, and this one goes without it.
 	Alone bool `json:"-"`
 }
@@ -47,7 +49,7 @@ const (
 	Gone       Outcome = "gone"       // the pod with that UID is not there any more
 	Blocked    Outcome = "blocked"    // a disruption budget forbids it for now
 	Refused    Outcome = "refused"    // it will not be granted however often it is asked
-	Braked     Outcome = "braked"     // the controller lets nobody go now, whoever it is
+	Braked     Outcome = "braked"     // the controller lets nobody go now for what it was asked for, whoever it is
 	Unanswered Outcome = "unanswered" // nobody knows whether it was accepted
 )
 

@@ -21,7 +21,9 @@ func (m Memory) look(in Input) Memory {
 	m = m.bound(in)
 	m.Budgets = m.Budgets.at(in.Boot, in.Uptime)
 	m = m.lookAtRules(in, boot)
-	maps.DeleteFunc(m.Waiting, func(_ string, w Waiting) bool { return in.Time.Sub(w.Until) > maxWait })
+	for _, waits := range []map[string]Waiting{m.Waiting, m.Brakes} {
+		maps.DeleteFunc(waits, func(_ string, w Waiting) bool { return in.Time.Sub(w.Until) > maxWait })
+	}
 	maps.DeleteFunc(m.Settle, func(_ string, until time.Time) bool { return !in.Time.Before(until) })
 	maps.DeleteFunc(m.Kubelet, func(_ string, at time.Time) bool { return in.Time.Sub(at) >= in.Config.KubeletTurn })
 	levels := levelsOf(in)
@@ -58,9 +60,11 @@ func (m Memory) lookAtEnding(in Input) Memory {
 // bound keeps what is remembered from reaching further ahead than it ever is
 // set, or a clock that was set back would make it last for as long as that.
 func (m Memory) bound(in Input) Memory {
-	for uid, w := range m.Waiting {
-		w.Until = earlier(w.Until, in.Time.Add(maxWait))
-		m.Waiting[uid] = w
+	for _, waits := range []map[string]Waiting{m.Waiting, m.Brakes} {
+		for of, w := range waits {
+			w.Until = earlier(w.Until, in.Time.Add(maxWait))
+			waits[of] = w
+		}
 	}
 	for scope, until := range m.Settle {
 		m.Settle[scope] = earlier(until, in.Time.Add(in.Config.Settle))
@@ -71,7 +75,6 @@ func (m Memory) bound(in Input) Memory {
 		}
 	}
 	m.Quiet = earlier(m.Quiet, in.Time.Add(in.Config.Settle))
-	m.Brake.Until = earlier(m.Brake.Until, in.Time.Add(maxWait))
 	for i := range m.Victims {
 		m.Victims[i].Time, m.Victims[i].Asked = earlier(m.Victims[i].Time, in.Time), earlier(m.Victims[i].Asked, in.Time)
 	}

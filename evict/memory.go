@@ -33,8 +33,9 @@ type Memory struct {
 	Pretended map[string]Chosen `json:"pretended,omitempty"`
 	// Waiting are pods whose eviction was not granted, by UID.
 	Waiting map[string]Waiting `json:"waiting,omitempty"`
-	// Brake is until when the controller is asked for nobody, and why.
-	Brake Waiting `json:"brake,omitzero"`
+	// Brakes are until when the controller is not asked again, and why, by what it
+	// was asked for: whichever pod it is.
+	Brakes map[string]Waiting `json:"brakes,omitempty"`
 	// Failed are the UIDs of pods that the kubelet evicted because the node was
 	// short of something; they stay listed.
 	Failed []string `json:"failed,omitempty"`
@@ -62,8 +63,9 @@ type Chosen struct {
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
 	// Asked is when the controller was asked for it last: it is pending as long
-	// as the request stands.
+	// as the request stands. For is what it was asked for.
 	Asked time.Time `json:"asked,omitzero"`
+	For   string    `json:"for,omitempty"`
 	// Outcome is empty until the API server has answered.
 	Outcome Outcome `json:"outcome,omitempty"`
 	DryRun  bool    `json:"dryRun,omitempty"`
@@ -102,7 +104,7 @@ func Unknown(now time.Time, c Config) Memory { return Memory{Quiet: now.Add(c.Se
 func (m Memory) clone() Memory {
 	m.Marks, m.Settle, m.Waiting = cloned(m.Marks), cloned(m.Settle), cloned(m.Waiting)
 	m.Pretended, m.Kubelet = cloned(m.Pretended), cloned(m.Kubelet)
-	m.Ending, m.Covered = cloned(m.Ending), cloned(m.Covered)
+	m.Ending, m.Covered, m.Brakes = cloned(m.Ending), cloned(m.Covered), cloned(m.Brakes)
 	m.Victims = slices.Clone(m.Victims)
 	if m.Last != nil { // of version 1
 		m.Victims, m.Last = append(m.Victims, *m.Last), nil
@@ -142,9 +144,10 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 		chosen.Time = m.last().Time
 	}
 	if in.Config.Via == ViaController {
-		v.Since, v.Plugin, v.Why = chosen.Time, c.Plugins[0], c.Why
-		v.Level, v.Resource = in.pressureOf(v.Plugin, c)
-		chosen.Asked = d.Time
+		of := in.askedFor(c)
+		v.Since, v.Why = chosen.Time, c.Why
+		v.Plugin, v.Level, v.Resource, v.Urgent = of.Plugin, of.Pressing, of.Resource, of.Urgent
+		chosen.Asked, chosen.For = d.Time, inWords(of)
 		if v.Alone = in.alone(m, &chosen, c); v.Alone {
 			m.Budgets.Alone = aloneBucket().take(m.Budgets.Alone, in.Uptime)
 		}
@@ -159,17 +162,6 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	return m, v
 }
 
-// pressureOf is the highest level at which a plugin names the candidate, and of
-// which resource; an outer plugin says none.
-func (in Input) pressureOf(plugin string, c *Considered) (level plugins.Level, of plugins.Resource) {
-	for _, v := range in.Levels.Verdicts {
-		if _, named := reliefBy(v, c); named && v.Plugin == plugin && v.Pressing > level {
-			level, of = v.Pressing, v.Resource
-		}
-	}
-	return level, of
-}
-
 // Answered remembers what the API server said to the newest victim.
 func (m Memory) Answered(a Answer, c Config) Memory {
 	m = m.clone()
@@ -180,7 +172,7 @@ func (m Memory) Answered(a Answer, c Config) Memory {
 	}
 	switch a.Outcome {
 	case Evicted:
-		m.Brake = Waiting{}
+		delete(m.Brakes, l.For)
 		m.settle(l, a.Time.Add(c.Settle))
 	case Gone: // somebody else ended it: its load is released all the same
 		l.GoneAt = a.Time
@@ -188,7 +180,7 @@ func (m Memory) Answered(a Answer, c Config) Memory {
 		m.Budgets = m.Budgets.refund(c.Limits, l.Owner)
 	case Unanswered:
 	case Blocked, Refused, Braked:
-		m.wait(l.UID, a)
+		m.wait(l, a)
 		m.Budgets = m.Budgets.refund(c.Limits, l.Owner)
 		m.Victims = m.Victims[:len(m.Victims)-1]
 	}
@@ -205,19 +197,19 @@ func (m Memory) pretend(a Answer) Memory {
 			m.Pretended[scope] = l
 		}
 	case Blocked, Refused, Braked:
-		m.wait(l.UID, a)
+		m.wait(&l, a)
 	case Unanswered:
 	}
 	return m
 }
 
-// wait before this pod is asked for again, or anybody is.
-func (m *Memory) wait(uid string, a Answer) {
+// wait before this pod is asked for again, or any is for the same.
+func (m *Memory) wait(l *Chosen, a Answer) {
 	if a.Outcome == Braked {
-		m.Brake = m.Brake.again(a)
+		m.Brakes[l.For] = m.Brakes[l.For].again(a)
 		return
 	}
-	m.Waiting[uid] = m.Waiting[uid].again(a)
+	m.Waiting[l.UID] = m.Waiting[l.UID].again(a)
 }
 
 // settle gives what a victim was to relieve time until then: from here what is

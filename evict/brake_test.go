@@ -1,0 +1,177 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// brakes lets nobody go for what these plugins ask for.
+func brakes(these ...string) func(Victim) Answer {
+	return func(v Victim) Answer {
+		for _, plugin := range these {
+			if v.Plugin == plugin {
+				return Answer{Outcome: Braked, Text: "3 of 5 nodes", Via: ViaController}
+			}
+		}
+		return Answer{Outcome: Evicted, Via: ViaController}
+	}
+}
+
+// files is an outer plugin, which wants pods gone.
+func files(list ...plugins.Candidate) plugins.Verdict {
+	v := plugins.Verdict{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard, Pressing: plugins.Hard, Since: at(-5), Named: true}
+	for _, c := range list {
+		v.Candidates = append(v.Candidates, forced(c))
+	}
+	return v
+}
+
+func pleading(list []pods.Pod, verdicts ...plugins.Verdict) Input {
+	in := round(0, list, verdicts...)
+	in.Config.Via = ViaController
+	return in
+}
+
+func TestARefusalOfAllHoldsWhatWasAskedForWithWaitsThatGrow(t *testing.T) {
+	a := api{answer: brakes("memory-stall")}
+	in := governed()
+	var when []int
+	for second := range 100 {
+		before := len(a.asked)
+		d, m := play(in, &a)
+		require.Equal(t, CodeBrake, d.Code)
+		require.Contains(t, d.Reason, "the controller: 3 of 5 nodes")
+		if len(a.asked) > before {
+			when = append(when, second)
+		}
+		require.Empty(t, m.Victims)
+		require.Empty(t, m.Waiting, "it is not the pod's")
+		in = then(in, 1, restarted(t, m))
+	}
+	assert.Equal(t, []int{0, 10, 30, 70}, when)
+	assert.Equal(t, []string{"a", "a", "a", "a"}, a.uids(), "no second one is tried")
+
+	direct := in
+	direct.Config.Via = ViaDirect
+	d, _ := play(direct, &api{})
+	assert.Equal(t, CodeEvicted, d.Code, "it is the controller's, not ours")
+}
+
+func TestARefusalOfWhatOnePluginAsksForHoldsUpNoOther(t *testing.T) {
+	list := []pods.Pod{pod("a"), pod("b"), pod("c")}
+	a := api{answer: brakes("files")}
+	in := pleading(list, pressing(named("c", 30)), files(named("a", 0), named("b", 0)))
+	d, m := play(in, &a)
+	assert.Equal(t, []string{"a", "c"}, a.uids(), "in the same round; and the plugin's second is not tried")
+	assert.Equal(t, map[string]Code{"a": CodeBrake, "b": CodeBrake, "c": CodeEvicted}, codes(d))
+	assert.Equal(t, CodeEvicted, d.Code)
+
+	in = pleading(list, pressing(named("c", 30)), files(named("a", 0), named("b", 0)))
+	in.Memory = restarted(t, m)
+	in.Memory.Victims, in.Memory.Settle = nil, nil
+	in.Time = at(1)
+	d, _ = play(in, &a)
+	assert.Equal(t, []string{"a", "c", "c"}, a.uids(), "nor is it asked again soon")
+	assert.Equal(t, "not asked again for files at hard until 2026-03-01 12:00:10 UTC: the controller: 3 of 5 nodes", d.Candidates[0].Because)
+}
+
+func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {
+	urgent := pressing(named("a", 30))
+	urgent.Urgent = true
+	soft := files(named("a", 0))
+	soft.Pressing = plugins.Soft
+	for what, row := range map[string]struct {
+		verdicts []plugins.Verdict
+		plugin   string
+		resource plugins.Resource
+		urgent   bool
+	}{
+		"memory below its floor":                 {[]plugins.Verdict{files(named("a", 0)), urgent}, "memory-stall", plugins.Memory, true},
+		"of two at hard the one with a resource": {[]plugins.Verdict{files(named("a", 0)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
+		"of two with one, the first":             {[]plugins.Verdict{disk(plugins.Hard, named("a", 30)), pressing(named("a", 30))}, "disk-contention", plugins.Disk, false},
+		"hard before soft":                       {[]plugins.Verdict{soft, disk(plugins.Soft, named("a", 30)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
+		"and not what names another":             {[]plugins.Verdict{files(named("a", 0)), pressing(named("b", 30))}, "files", "", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			a := api{}
+			play(pleading([]pods.Pod{pod("a"), pod("b")}, row.verdicts...), &a)
+			require.NotEmpty(t, a.asked)
+			v := a.asked[0]
+			assert.Equal(t, "a", v.UID)
+			assert.Equal(t, row.plugin, v.Plugin)
+			assert.Equal(t, row.resource, v.Resource)
+			assert.Equal(t, row.urgent, v.Urgent)
+			assert.Equal(t, plugins.Hard, v.Level)
+		})
+	}
+}
+
+// Memory was refused a moment ago, and falls below its floor.
+func TestMemoryBelowItsFloorIsAskedForWhateverWasRefusedBefore(t *testing.T) {
+	a := api{answer: brakes("memory-stall")}
+	in := pleading([]pods.Pod{pod("a")}, pressing(named("a", 30)))
+	_, m := play(in, &a)
+	require.Len(t, a.asked, 1)
+	in = then(in, 1, restarted(t, m))
+	play(in, &a)
+	require.Len(t, a.asked, 1)
+	in.Levels.Verdicts[0].Urgent = true
+	_, m = play(in, &a)
+	require.Len(t, a.asked, 2)
+	assert.Contains(t, m.Brakes, "memory-stall at hard, below the floor")
+	assert.Contains(t, m.Brakes, "memory-stall at hard")
+}
+
+func TestARefusalOfAllIsForgottenWithTime(t *testing.T) {
+	a := api{answer: brakes("memory-stall")}
+	in := governed()
+	_, m := play(in, &a)
+	_, m = play(then(in, 10, restarted(t, m)), &a)
+	const of = "memory-stall at hard"
+	require.Equal(t, Waiting{Until: at(30), Times: 2, Code: CodeBudget, Text: "3 of 5 nodes"}, m.Brakes[of])
+	calm := round(0, nil, disk(plugins.None))
+	_, m = play(then(calm, 30+300, m), &a)
+	require.Contains(t, m.Brakes, of)
+	_, m = play(then(calm, 30+301, m), &a)
+	require.Empty(t, m.Brakes, "five minutes after")
+	_, m = play(then(in, 400, m), &a)
+	assert.Equal(t, 1, m.Brakes[of].Times, "the waits begin anew")
+	a.answer = nil
+	_, m = play(then(in, 410, m), &a)
+	assert.Empty(t, m.Brakes, "and with one that goes")
+}
+
+func TestTheControllerSaysWhenToAskAgain(t *testing.T) {
+	for after, want := range map[time.Duration][]int{
+		3 * time.Second: {0, 3, 6, 9}, time.Hour: {0, 300, 600}, 0: {0, 10, 30, 70, 150, 310, 610},
+	} {
+		a := api{answer: func(Victim) Answer { return Answer{Outcome: Braked, RetryAfter: after, Via: ViaController} }}
+		in := governed()
+		var when []int
+		for second := range 700 {
+			if after == 3*time.Second && second > 10 {
+				break
+			}
+			before := len(a.asked)
+			_, m := play(in, &a)
+			if len(a.asked) > before {
+				when = append(when, second)
+			}
+			in = then(in, 1, m)
+		}
+		assert.Equal(t, want, when, after)
+	}
+}
+
+func TestAClockThatWasSetBackKeepsNoRefusalForLong(t *testing.T) {
+	in := governed()
+	in.Memory.Brakes = map[string]Waiting{"memory-stall at hard": {Until: at(86400), Times: 1}}
+	_, m := play(in, &api{})
+	assert.Equal(t, at(300), m.Brakes["memory-stall at hard"].Until)
+}
