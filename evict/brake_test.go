@@ -95,6 +95,7 @@ func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {
 		"memory below its floor":                 {[]plugins.Verdict{files(named("a", 0)), urgent}, "memory-stall", plugins.Memory, true},
 		"of two at hard the one with a resource": {[]plugins.Verdict{files(named("a", 0)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
 		"of two with one, the first":             {[]plugins.Verdict{disk(plugins.Hard, named("a", 30)), pressing(named("a", 30))}, "disk-contention", plugins.Disk, false},
+		"before a disk that is named first":      {[]plugins.Verdict{disk(plugins.Hard, named("a", 30)), urgent}, "memory-stall", plugins.Memory, true},
 		"hard before soft":                       {[]plugins.Verdict{soft, disk(plugins.Soft, named("a", 30)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
 		"and not what names another":             {[]plugins.Verdict{files(named("a", 0)), pressing(named("b", 30))}, "files", "", false},
 	} {
@@ -174,4 +175,15 @@ func TestAClockThatWasSetBackKeepsNoRefusalForLong(t *testing.T) {
 	in.Memory.Brakes = map[string]Waiting{"memory-stall at hard": {Until: at(86400), Times: 1}}
 	_, m := play(in, &api{})
 	assert.Equal(t, at(300), m.Brakes["memory-stall at hard"].Until)
+}
+
+// Nobody knows yet what became of the request that stands.
+func TestARequestThatStandsIsNotTakenBackByARefusalOfAll(t *testing.T) {
+	a := api{answer: always(Unanswered)}
+	in := governed()
+	_, m := play(in, &a)
+	m.Brakes["memory-stall at hard"] = Waiting{Until: at(100)}
+	d, _ := play(then(in, 5, m), &a)
+	assert.Equal(t, CodeUnanswered, d.Code, d.Reason)
+	assert.Equal(t, []string{"a", "a"}, a.uids())
 }

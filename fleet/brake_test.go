@@ -9,7 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
@@ -222,6 +225,7 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 		s.node(name)
 	}
 	for name := range s.leases {
+		require.NoError(t, s.r.sight.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}))
 		s.beat(name, map[string]string{lease.NodeAnnotation: `{"pressure":{"memory":"hard"}}`})
 	}
 	ask := func(app string) lease.Answer {
@@ -239,6 +243,8 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 	assert.Equal(t, "common", first.Past)
 	require.NotEmpty(t, s.written)
 	assert.Contains(t, s.written[0], `"past":"common"`, "also in the note, before it is asked for")
+	require.Len(t, s.r.book.went, 1)
+	assert.Equal(t, Went{UID: "web", Owner: "shop/ReplicaSet/web", Node: "n", Zone: "a", Time: s.r.book.went[0].Time, Past: BrakeCommon}, s.r.book.went[0])
 	s.r.book = newBook() // of a new leader
 	next := ask("db")
 	assert.Equal(t, string(CodeCommon), next.Code)
@@ -257,4 +263,18 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 	s.r.book.prune(noon, noon, DefaultSettings(), &Judgement{})
 	require.Len(t, s.r.book.went, 1)
 	assert.Equal(t, "old", s.r.book.went[0].UID)
+}
+
+// An agent that is told when to ask again asks neither much earlier nor much later.
+func TestARefusalSaysWhenToAskAgainWhereThatIsKnown(t *testing.T) {
+	assert.Equal(t, time.Minute, calm(went(9*time.Minute, "shop/ReplicaSet/web")).RefusePod(asking(), pod()).After)
+	assert.Zero(t, calm(func(g *Grounds) { g.Blind = true }).Refuse(asking()).After)
+	s := newShore(t)
+	s.node("n", "web")
+	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.Blocked, RetryAfter: 6500 * time.Millisecond} }
+	s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
+	s.r.look(t.Context())
+	require.Len(t, s.answers("n"), 1)
+	assert.Equal(t, lease.Blocked, s.answers("n")[0].Result)
+	assert.Equal(t, 7, s.answers("n")[0].RetryAfterSeconds)
 }

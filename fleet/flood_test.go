@@ -41,7 +41,9 @@ type shore struct {
 	tick    time.Duration          // of the agents' clocks
 	written []string               // answers
 	posted  []evict.Victim
-	events  int
+	// answer to evictions; nil: they are accepted.
+	answer func() evict.Answer
+	events int
 }
 
 // annotationsLimit of all of an object's, in bytes (apimachinery,
@@ -126,6 +128,9 @@ func (p shorePod) List(context.Context, metav1.ListOptions) (*corev1.PodList, er
 
 func (s *shore) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer {
 	s.posted = append(s.posted, v)
+	if s.answer != nil {
+		return s.answer()
+	}
 	return evict.Answer{Outcome: evict.Evicted, Text: strings.Repeat("a webhook's ", 100)}
 }
 
