@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
@@ -41,7 +42,7 @@ func TestWithoutTheRightToEvict(t *testing.T) {
 func governed(t *testing.T, c *cluster.Cluster) (w *world, b *beats) {
 	t.Helper()
 	w = startWorldOf(t, c)
-	b = newBeats(t, w.c, 0, "evictions: {share: 1, per: 1s, perOwner: 1s}")
+	b = newBeats(t, w.c, 0, "evictions: {share: 1, per: 1s, perOwner: 1s, brakedPer: 1h, urgentPer: 1h}")
 	w.more = ", via: controller"
 	w.configure()
 	roles := w.c.Client.RbacV1().ClusterRoleBindings()
@@ -155,7 +156,8 @@ func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
 	assert.NoError(t, w.unharmed(other))
 }
 
-// The two other nodes of the zone are simulated, and tainted.
+// The two other nodes of the zone are simulated, and tainted; a pod of theirs went
+// past that brake not long ago.
 func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	w, b := governed(t, c)
 	w.deploy("presser", 150, nil)
@@ -163,7 +165,12 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	for i := range 2 {
 		b.add(fmt.Sprintf("n%d-%s", i, w.node))
 		b.taint(b.names[i])
+		b.press(b.names[i], "filesystem", lease.LevelHard)
 	}
+	went := []lease.Answer{{UID: "1", Owner: "a", Result: lease.Accepted, Past: "zone", At: lease.Micro(time.Now())}, {UID: "2", Owner: "b", Result: lease.Accepted, Past: "urgent", At: lease.Micro(time.Now())}}
+	text, err := json.Marshal(went)
+	require.NoError(t, err)
+	require.NoError(t, b.renew(t.Context(), b.names[0], map[string]string{lease.GrantedAnnotation: string(text)}))
 	b.beat(b.names...)
 	controller := b.leads()
 	w.start()
@@ -181,7 +188,7 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 		_, err := b.tainter(name).Apply(t.Context(), nil, nil)
 		require.NoError(t, err)
 	}
-	eventually(t, "it goes when the zone has room", func() error { return w.gone(presser) })
+	within(t, 2*patience, "it goes when the zone has room", func() error { return w.gone(presser) })
 	w.calm()
 }
 

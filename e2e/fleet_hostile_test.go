@@ -150,10 +150,11 @@ func aGraceIsBounded(t *testing.T, c *cluster.Cluster) {
 }
 
 func softMarksDoNotRefuseMemoryAtHard(t *testing.T, c *cluster.Cluster) {
-	b := newBeats(t, c, 19, "evictions: {share: 1}")
+	b := newBeats(t, c, 19, "evictions: {share: 1, per: 1s}")
 	namespace := b.c.Namespace(t)
 	short := b.names[0]
 	one, two := b.deploy(namespace, "one", short)[0], b.deploy(namespace, "two", short)[0]
+	three, four := b.deploy(namespace, "three", short)[0], b.deploy(namespace, "four", short)[0]
 	b.beat(b.names...)
 	a := b.leads()
 	text, err := json.Marshal(lease.NodeReport{Pressure: map[string]string{"filesystem": "soft"}})
@@ -167,20 +168,36 @@ func softMarksDoNotRefuseMemoryAtHard(t *testing.T, c *cluster.Cluster) {
 		require.NoError(t, b.renew(t.Context(), name, map[string]string{lease.NodeAnnotation: string(text)}))
 	}
 	eventually(t, "the soft marks are seen", func() error { return wanted(shown(a).Budget.PressedNodes["filesystem"], 19) })
-	ask := func(p corev1.Pod) lease.Answer {
+	ask := func(p corev1.Pod, urgent bool) lease.Answer {
 		list := request(p)
-		list[0].Level, list[0].Resource = lease.LevelHard, "memory"
+		list[0].Level, list[0].Resource, list[0].Urgent = lease.LevelHard, "memory", urgent
 		b.send(short, list)
 		return b.answers(short, list)[0]
 	}
-	got := ask(one)
+	got := ask(one, false)
 	assert.Equal(t, lease.Accepted, got.Result, got.Reason)
 	for _, name := range b.names[:2] {
 		taint(name, corev1.TaintEffectNoSchedule)
 	}
 	eventually(t, "those that keep pods away are seen", func() error { return wanted(shown(a).Budget.Zones["zone-a"].Tainted, 2) })
-	got = ask(two)
-	assert.Equal(t, string(fleets.CodeZone), got.Code, got.Reason)
+	got = ask(two, false)
+	assert.Equal(t, lease.Accepted, got.Result, "whoever taints two nodes stops nobody: %s", got.Reason)
+	assert.Equal(t, "zone", got.Past)
+	got = ask(three, false)
+	assert.Equal(t, string(fleets.CodeZone), got.Code, "one in ten minutes: %s", got.Reason)
+	assert.Positive(t, got.RetryAfterSeconds)
+	got = ask(three, true)
+	assert.Equal(t, lease.Accepted, got.Result, "below the floor it does not wait for that: %s", got.Reason)
+	assert.Equal(t, "urgent", got.Past)
+	got = ask(four, true)
+	assert.Equal(t, string(fleets.CodeZone), got.Code, "one in a minute: %s", got.Reason)
+	for _, name := range b.names[:2] { // what they suffered from is over, and their taints stay for a while
+		require.NoError(t, b.renew(t.Context(), name, map[string]string{lease.NodeAnnotation: "{}"}))
+	}
+	eventually(t, "they count no more", func() error { return wanted(shown(a).Budget.Zones["zone-a"].Tainted, 0) })
+	got = ask(four, false)
+	assert.Equal(t, lease.Accepted, got.Result, got.Reason)
+	assert.Empty(t, got.Past)
 }
 
 // behind is the way to an API server whose clock differs from this machine's,

@@ -90,6 +90,14 @@ func (b *beats) taint(name string) {
 	require.NoError(b.t, err)
 }
 
+// press says in the Lease of a node that a resource is at a level there.
+func (b *beats) press(name, resource, level string) {
+	b.t.Helper()
+	text, err := json.Marshal(lease.NodeReport{Pressure: map[string]string{resource: level}})
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.renew(b.t.Context(), name, map[string]string{lease.NodeAnnotation: string(text)}))
+}
+
 func (b *beats) label(node, key, value string) {
 	b.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)

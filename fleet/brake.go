@@ -28,7 +28,7 @@ const CommonLeast = 3
 
 // askAgain bounds how long an agent waits that a brake holds back: the brake may
 // be gone long before its turn comes.
-const askAgain = time.Minute
+const askAgain = 30 * time.Second
 
 // brake says whether a request is held back because many nodes are pressed, or
 // which brake it goes past.

@@ -42,7 +42,7 @@ func elsewhere(g *Grounds) {
 }
 
 func TestABrakeSlowsMemoryAtHardDownAndStopsIt(t *testing.T) {
-	const minute = time.Minute
+	const minute, half = time.Minute, 30 * time.Second
 	full := tainted(3, 2)
 	ask := func(r lease.Request) Ask { a := asking(); a.Request = r; return a }
 	files := at(lease.LevelHard, "", "files")
@@ -60,21 +60,21 @@ func TestABrakeSlowsMemoryAtHardDownAndStopsIt(t *testing.T) {
 	}{
 		"no brake stands":                            {calm(), short(false), "", "", 0},
 		"a common cause, the first":                  {calm(allShort), short(false), "", BrakeCommon, 0},
-		"the next one waits":                         {calm(allShort, let(BrakeCommon, "m", 9*minute+15*time.Second)), short(false), CodeCommon, "", 45 * time.Second},
-		"and asks again before that":                 {calm(allShort, let(BrakeCommon, "m", 2*minute)), short(false), CodeCommon, "", minute},
+		"the next one waits":                         {calm(allShort, let(BrakeCommon, "m", 9*minute+45*time.Second)), short(false), CodeCommon, "", 15 * time.Second},
+		"and asks again before that":                 {calm(allShort, let(BrakeCommon, "m", 2*minute)), short(false), CodeCommon, "", half},
 		"until its time is there":                    {calm(allShort, let(BrakeCommon, "m", 10*minute)), short(false), "", BrakeCommon, 0},
-		"of another zone too":                        {calm(allShort, let(BrakeCommon, "m", 9*minute), elsewhere), short(false), CodeCommon, "", minute},
-		"who had one leaves the next to others":      {calm(allShort, let(BrakeCommon, "n", 10*minute)), short(false), CodeCommon, "", minute},
+		"of another zone too":                        {calm(allShort, let(BrakeCommon, "m", 9*minute), elsewhere), short(false), CodeCommon, "", half},
+		"who had one leaves the next to others":      {calm(allShort, let(BrakeCommon, "n", 10*minute)), short(false), CodeCommon, "", half},
 		"for most of another such time":              {calm(allShort, let(BrakeCommon, "n", 18*minute)), short(false), CodeCommon, "", 30 * time.Second},
 		"and then has it":                            {calm(allShort, let(BrakeCommon, "n", 20*minute)), short(false), "", BrakeCommon, 0},
 		"for less of it as that is longer ago":       {calm(allShort, let(BrakeCommon, "n", 60*minute), let(BrakeCommon, "m", 14*minute+30*time.Second)), short(false), CodeCommon, "", 30 * time.Second},
 		"and no more in the end":                     {calm(allShort, let(BrakeCommon, "n", 120*minute), let(BrakeCommon, "m", 10*minute)), short(false), "", BrakeCommon, 0},
 		"what went by no brake does not count":       {calm(allShort, let("", "m", 0)), short(false), "", BrakeCommon, 0},
 		"nor what a zone let go, in another":         {calm(allShort, full, let(BrakeZone, "m", 0), elsewhere), short(false), "", BrakeCommon, 0},
-		"it does in that zone":                       {calm(allShort, full, let(BrakeZone, "m", 0)), short(false), CodeCommon, "", minute},
+		"it does in that zone":                       {calm(allShort, full, let(BrakeZone, "m", 0)), short(false), CodeCommon, "", half},
 		"a full zone, the first":                     {calm(full), short(false), "", BrakeZone, 0},
-		"and the next":                               {calm(full, let(BrakeZone, "m", 9*minute)), short(false), CodeZone, "", minute},
-		"a common cause took it":                     {calm(full, let(BrakeCommon, "m", 9*minute)), short(false), CodeZone, "", minute},
+		"and the next":                               {calm(full, let(BrakeZone, "m", 9*minute)), short(false), CodeZone, "", half},
+		"a common cause took it":                     {calm(full, let(BrakeCommon, "m", 9*minute)), short(false), CodeZone, "", half},
 		"another zone's does not count":              {calm(full, let(BrakeZone, "m", 9*minute), elsewhere), short(false), "", BrakeZone, 0},
 		"below the floor it waits for no such one":   {calm(allShort, full, let(BrakeCommon, "m", 0), let(BrakeZone, "m", 0)), short(true), "", BrakeUrgent, 0},
 		"but for one of its kind":                    {calm(allShort, full, let(BrakeUrgent, "m", 59*time.Second)), short(true), CodeCommon, "", time.Second},
@@ -83,12 +83,12 @@ func TestABrakeSlowsMemoryAtHardDownAndStopsIt(t *testing.T) {
 		"and for so long":                            {calm(allShort, let(BrakeUrgent, "m", minute)), short(true), "", BrakeUrgent, 0},
 		"those do not hold up what is not":           {calm(allShort, full, let(BrakeUrgent, "m", 0)), short(false), "", BrakeCommon, 0},
 		"a budget is kept all the same":              {calm(allShort, full, went(0, ten...)), short(true), CodeCluster, "", 5 * minute},
-		"memory at soft waits":                       {calm(allShort), at("soft", "memory", "memory-stall"), CodeCommon, "", minute},
-		"also where it says that it is urgent":       {calm(full), soft, CodeZone, "", minute},
-		"a disk waits":                               {calm(full), at("hard", "disk", "disk-contention"), CodeZone, "", minute},
-		"a plugin that names no resource waits":      {calm(full), files, CodeZone, "", minute},
-		"and one that says so of all nodes":          {calm(lies), files, CodeCommon, "", minute},
-		"also where it says that it is about memory": {calm(lies), lying, CodeCommon, "", minute},
+		"memory at soft waits":                       {calm(allShort), at("soft", "memory", "memory-stall"), CodeCommon, "", half},
+		"also where it says that it is urgent":       {calm(full), soft, CodeZone, "", half},
+		"a disk waits":                               {calm(full), at("hard", "disk", "disk-contention"), CodeZone, "", half},
+		"a plugin that names no resource waits":      {calm(full), files, CodeZone, "", half},
+		"and one that says so of all nodes":          {calm(lies), files, CodeCommon, "", half},
+		"also where it says that it is about memory": {calm(lies), lying, CodeCommon, "", half},
 		"it keeps no other waiting":                  {calm(lies), short(false), "", "", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 	s.r.book = newBook() // of a new leader
 	next := ask("db")
 	assert.Equal(t, string(CodeCommon), next.Code)
-	assert.Equal(t, 60, next.RetryAfterSeconds)
+	assert.Equal(t, 30, next.RetryAfterSeconds)
 	assert.Contains(t, next.Reason, "3 of 3 nodes have hard pressure on memory")
 	assert.Contains(t, next.Reason, "memory at hard waits another ")
 	old := lease.Answer{UID: "old", Owner: "o", Result: lease.Accepted, Past: "common", At: lease.Micro(noon.Add(-119 * time.Minute))}
