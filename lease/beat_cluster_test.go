@@ -182,6 +182,30 @@ func TestALeaseOfAnotherNodeOfTheNameIsGivenItsNewOwner(t *testing.T) {
 	b.until("owned by the node again", func(l *coordinationv1.Lease) bool { return l.OwnerReferences[0].UID == uid })
 }
 
+// Policies let an agent name its own Node as the owner, and look at no UID: one
+// that is made up costs nobody but that node, of which nothing is heard then.
+func TestAHeartbeatWithAMadeUpOwnerIsEndedByTheGarbageCollector(t *testing.T) {
+	b := newBeating(t, "made-up")
+	b.node()
+	leases := b.c.Client.CoordinationV1().Leases(Namespace)
+	made, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: b.Node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: b.Node, UID: "00000000-0000-4000-8000-000000000001"}},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	deadline.Within(t, time.Minute, "it is gone, though the Node is there", func() error {
+		is, err := leases.Get(t.Context(), b.Node, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return fmt.Errorf("it is there: %s, made as %s", is.UID, made.UID)
+	})
+	_, err = b.c.Client.CoreV1().Nodes().Get(t.Context(), b.Node, metav1.GetOptions{})
+	require.NoError(t, err)
+}
+
 func TestAnAgentWhoseClockIsBehindGoesOnWhereTheOneBeforeItEnded(t *testing.T) {
 	b := newBeating(t, "beat-behind")
 	b.node()

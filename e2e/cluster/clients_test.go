@@ -40,6 +40,7 @@ func TestATokenBoundToANodeCarriesItsName(t *testing.T) {
 	who := whoami(t, file)
 	assert.Equal(t, "system:serviceaccount:"+ns+":agent", who.Username)
 	assert.Equal(t, authenticationv1.ExtraValue{node.Name}, who.Extra["authentication.kubernetes.io/node-name"])
+	assert.Equal(t, authenticationv1.ExtraValue{string(node.UID)}, who.Extra["authentication.kubernetes.io/node-uid"])
 
 	other, err := c.ServiceAccount(t.Context(), ns, "agent", cluster.BoundTo{})
 	require.NoError(t, err)
@@ -70,6 +71,13 @@ func TestATokenBoundToAPodCarriesThePodAndItsNode(t *testing.T) {
 	who := whoami(t, file)
 	assert.Equal(t, authenticationv1.ExtraValue{pod.Name}, who.Extra["authentication.kubernetes.io/pod-name"])
 	assert.Equal(t, authenticationv1.ExtraValue{node.Name}, who.Extra["authentication.kubernetes.io/node-name"])
+	assert.Equal(t, authenticationv1.ExtraValue{string(node.UID)}, who.Extra["authentication.kubernetes.io/node-uid"])
+
+	require.NoError(t, c.Client.CoreV1().Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}))
+	_, err = c.AddNode(t.Context(), node.Name, nil)
+	require.NoError(t, err)
+	who = whoami(t, file)
+	assert.Equal(t, authenticationv1.ExtraValue{string(node.UID)}, who.Extra["authentication.kubernetes.io/node-uid"], "until the token is renewed")
 }
 
 func TestAServiceAccountMayDoWhatItsRolesSay(t *testing.T) {
