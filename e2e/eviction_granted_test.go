@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -156,6 +158,21 @@ func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
 	assert.NoError(t, w.unharmed(other))
 }
 
+// says in the Lease of a node what this account alone may.
+func (b *beats) says(account, node, key string, what any) {
+	b.t.Helper()
+	text, err := json.Marshal(what)
+	require.NoError(b.t, err)
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: string(text)}}})
+	require.NoError(b.t, err)
+	how, err := b.c.ServiceAccountConfig(b.t.Context(), "plimsoll-system", account, cluster.BoundTo{Kind: "Node", Name: node})
+	require.NoError(b.t, err)
+	client, err := kubernetes.NewForConfig(how)
+	require.NoError(b.t, err)
+	_, err = client.CoordinationV1().Leases(lease.Namespace).Patch(b.t.Context(), node, types.MergePatchType, body, metav1.PatchOptions{})
+	require.NoError(b.t, err)
+}
+
 // The two other nodes of the zone are simulated, and tainted; a pod of theirs went
 // past that brake not long ago.
 func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
@@ -165,12 +182,12 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	for i := range 2 {
 		b.add(fmt.Sprintf("n%d-%s", i, w.node))
 		b.taint(b.names[i])
-		b.press(b.names[i], "filesystem", lease.LevelHard)
+		b.says("plimsoll-agent", b.names[i], lease.NodeAnnotation, lease.NodeReport{Pressure: map[string]string{"filesystem": lease.LevelHard}})
 	}
-	went := []lease.Answer{{UID: "1", Owner: "a", Result: lease.Accepted, Past: "zone", At: lease.Micro(time.Now())}, {UID: "2", Owner: "b", Result: lease.Accepted, Past: "urgent", At: lease.Micro(time.Now())}}
-	text, err := json.Marshal(went)
-	require.NoError(t, err)
-	require.NoError(t, b.renew(t.Context(), b.names[0], map[string]string{lease.GrantedAnnotation: string(text)}))
+	now := lease.Micro(time.Now())
+	b.says("plimsoll-controller", b.names[0], lease.GrantedAnnotation, []lease.Answer{
+		{UID: "1", Owner: "a", Result: lease.Accepted, Past: "zone", At: now}, {UID: "2", Owner: "b", Result: lease.Accepted, Past: "urgent", At: now},
+	})
 	b.beat(b.names...)
 	controller := b.leads()
 	w.start()
