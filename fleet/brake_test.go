@@ -41,7 +41,7 @@ func elsewhere(g *Grounds) {
 	}
 }
 
-func TestABrakeSlowsMemoryAtHardDownAndStopsIt(t *testing.T) {
+func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 	const minute, half = time.Minute, 30 * time.Second
 	full := tainted(3, 2)
 	ask := func(r lease.Request) Ask { a := asking(); a.Request = r; return a }
