@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -14,10 +15,8 @@ import (
 // brakes lets nobody go for what these plugins ask for.
 func brakes(these ...string) func(Victim) Answer {
 	return func(v Victim) Answer {
-		for _, plugin := range these {
-			if v.Plugin == plugin {
-				return Answer{Outcome: Braked, Text: "3 of 5 nodes", Via: ViaController}
-			}
+		if slices.Contains(these, v.Plugin) {
+			return Answer{Outcome: Braked, Text: "3 of 5 nodes", Via: ViaController}
 		}
 		return Answer{Outcome: Evicted, Via: ViaController}
 	}
