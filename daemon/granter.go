@@ -63,12 +63,12 @@ func (g *granter) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.
 	for {
 		select {
 		case <-a.heard:
-			return g.take(v.UID, dryRun)
+			return g.take(v, dryRun)
 		default:
 		}
 		since := time.Since(a.since)
 		if since >= a.next {
-			a.next = g.looked(v.UID, dryRun, since)
+			a.next = g.looked(v, dryRun, since)
 			g.wake()
 		}
 		if since >= answerTimeout || ctx.Err() != nil {
@@ -91,11 +91,16 @@ func (g *granter) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.
 func (g *granter) ask(v evict.Victim, dryRun bool) asked {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := g.find(v.UID, dryRun)
+	i := g.find(v, dryRun)
 	if i < 0 {
 		i = len(g.asked)
-		if dryRun { // what counts, and a dry run beside it, are told apart by the time
+		// What counts, a dry run beside it, and what has become urgent since are told
+		// apart by the time: an answer to one is none to another.
+		if dryRun {
 			v.Since = v.Since.Add(time.Microsecond)
+		}
+		if v.Urgent {
+			v.Since = v.Since.Add(2 * time.Microsecond)
 		}
 		g.asked = append(g.asked, asked{
 			Request: lease.Request{
@@ -123,26 +128,26 @@ func levelOf(l plugins.Level) string {
 	return ""
 }
 
-func (g *granter) find(uid string, dryRun bool) int {
-	return slices.IndexFunc(g.asked, func(a asked) bool { return a.UID == uid && a.DryRun == dryRun })
+func (g *granter) find(v evict.Victim, dryRun bool) int {
+	return slices.IndexFunc(g.asked, func(a asked) bool { return a.UID == v.UID && a.DryRun == dryRun && a.Urgent == v.Urgent })
 }
 
 // looked at the Lease: when to look again.
-func (g *granter) looked(uid string, dryRun bool, since time.Duration) time.Duration {
+func (g *granter) looked(v evict.Victim, dryRun bool, since time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := max(firstLook, 2*since)
-	if i := g.find(uid, dryRun); i >= 0 {
+	if i := g.find(v, dryRun); i >= 0 {
 		g.asked[i].next = next
 	}
 	return next
 }
 
 // take the answer; the request is over.
-func (g *granter) take(uid string, dryRun bool) evict.Answer {
+func (g *granter) take(v evict.Victim, dryRun bool) evict.Answer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := g.find(uid, dryRun)
+	i := g.find(v, dryRun)
 	answer := meaning(*g.asked[i].answer)
 	answer.Time, answer.DryRun = time.Now(), dryRun
 	g.asked = slices.Delete(g.asked, i, i+1)
@@ -152,9 +157,7 @@ func (g *granter) take(uid string, dryRun bool) evict.Answer {
 func (g *granter) drop(uid string, dryRun bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if i := g.find(uid, dryRun); i >= 0 {
-		g.asked = slices.Delete(g.asked, i, i+1)
-	}
+	g.asked = slices.DeleteFunc(g.asked, func(a asked) bool { return a.UID == uid && a.DryRun == dryRun })
 }
 
 // withdraw what was not asked for since the last time: a round that does not

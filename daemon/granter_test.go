@@ -153,7 +153,7 @@ func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
 		a := p.g.Evict(t.Context(), chosenAt(now), false)
 		assert.Equal(t, evict.Answer{Time: a.Time, Outcome: evict.Evicted, Via: evict.ViaController}, a)
 		assert.Empty(t, cmp.Diff([]lease.Request{{
-			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", Urgent: true, GraceSeconds: new(int64(20)), Since: lease.Micro(now),
+			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", Urgent: true, GraceSeconds: new(int64(20)), Since: lease.Micro(now.Add(2 * time.Microsecond)),
 		}}, p.requests()))
 		assert.Equal(t, []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond}, p.beats, "one carries it, one brings the answer")
 		text, known := p.g.carry()
@@ -267,6 +267,35 @@ func TestADryRunsAnswerIsNotTakenForTheOther(t *testing.T) {
 		a := p.g.Evict(t.Context(), v, true)
 		assert.Equal(t, evict.Evicted, a.Outcome)
 		assert.True(t, a.DryRun)
+	})
+}
+
+// Memory fell below its floor while the controller was slow: what it refuses then
+// is what was asked for before.
+func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		v := chosenAt(time.Now())
+		v.Urgent = false
+		assert.Equal(t, evict.Unanswered, p.g.Evict(t.Context(), v, false).Outcome)
+		p.g.withdraw()
+		p.rest(time.Second)
+		p.decide = func(r lease.Request) lease.Answer {
+			if r.Urgent {
+				return lease.Answer{Result: lease.Accepted}
+			}
+			return lease.Answer{Result: lease.Refused, Code: string(fleet.CodeZone)}
+		}
+		v.Urgent = true
+		p.beat() // brings the refusal
+		p.rest(time.Second)
+		p.beat()
+		p.rest(time.Second)
+		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome)
+		p.g.withdraw()
+		p.g.withdraw()
+		p.rest(time.Second)
+		assert.Empty(t, p.requests())
 	})
 }
 
