@@ -59,6 +59,13 @@ func (s *asker) Heard(v plugins.Verdict, at time.Time) time.Time {
 	return due
 }
 
+// Came implements outer.Smoother.
+func (s *asker) Came(plugin string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grace = s.grace.Without(plugin)
+}
+
 // Missed implements outer.Smoother.
 func (s *asker) Missed(plugin string) {
 	s.mu.Lock()

@@ -34,7 +34,7 @@ func (g Grace) Heard(v plugins.Verdict, now time.Time) (Grace, time.Time) {
 	}
 	key := Threshold{v.Plugin, v.Scope}
 	was, waits := next[key]
-	maps.DeleteFunc(next, func(t Threshold, _ Waited) bool { return t.Plugin == v.Plugin }) // of its other scopes
+	next = next.Without(v.Plugin) // of its other scopes
 	if v.Level == plugins.None {
 		return next, time.Time{}
 	}
@@ -43,6 +43,13 @@ func (g Grace) Heard(v plugins.Verdict, now time.Time) (Grace, time.Time) {
 	}
 	next[key] = Waited{Since: was.Since}
 	return next, was.Since.Add(time.Duration(v.GraceSeconds) * time.Second)
+}
+
+// Without a plugin's timers: who has its name now may be another.
+func (g Grace) Without(plugin string) Grace {
+	next := maps.Clone(g)
+	maps.DeleteFunc(next, func(t Threshold, _ Waited) bool { return t.Plugin == plugin })
+	return next
 }
 
 // Missed takes in that a plugin did not say: once that changes nothing.

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"time"
@@ -11,9 +12,10 @@ import (
 // Rule is how long a plugin's rule has been what it is. A rule that is new or
 // was changed only reports at first: a typo that parses must not arm a fleet.
 // The rules of a fresh install hold no typo of anybody's: they count from the
-// first moment where no other was in force before.
+// first moment where no other was in force before. Of a plugin in a process of
+// its own another process is another rule, whatever name it has.
 type Rule struct {
-	// Hash of its configuration.
+	// Hash of its configuration, or which process it is.
 	Hash string `json:"hash"`
 	// Since is when it was seen first, on the clock of Budgets.
 	Since time.Duration `json:"since"`
@@ -32,15 +34,12 @@ func (m Memory) lookAtRules(in Input, boot string) Memory {
 	if m.Rules == nil {
 		m.Rules = map[string]Rule{}
 	}
-	judging := map[string]bool{}
-	for _, v := range in.Levels.Verdicts {
-		judging[v.Plugin] = true
-	}
-	for name := range judging {
+	judging := in.hashes()
+	for name, hash := range judging {
 		r, known := m.Rules[name]
 		switch {
-		case !known || r.Hash != in.Rules[name].Hash:
-			r = Rule{Hash: in.Rules[name].Hash, Since: in.Uptime, Armed: !known && in.Rules[name].Default}
+		case !known || hash != "" && r.Hash != hash:
+			r = Rule{Hash: hash, Since: in.Uptime, Armed: !known && in.Rules[name].Default}
 		case boot != in.Boot:
 			r.Since = 0
 		}
@@ -49,11 +48,22 @@ func (m Memory) lookAtRules(in Input, boot string) Memory {
 		m.Rules[name] = r
 	}
 	for name := range m.Rules {
-		if len(m.Rules) > rulesKept && !judging[name] {
+		if _, judges := judging[name]; len(m.Rules) > rulesKept && !judges {
 			delete(m.Rules, name)
 		}
 	}
 	return m
+}
+
+// hashes of the rules that judge in this round, by plugin; empty where nothing
+// says that it is another than before, as of pods that a plugin forced which has
+// gone.
+func (in Input) hashes() map[string]string {
+	judging := map[string]string{}
+	for _, v := range in.Levels.Verdicts {
+		judging[v.Plugin] = cmp.Or(v.Process, judging[v.Plugin], in.Rules[v.Plugin].Hash)
+	}
+	return judging
 }
 
 // reports is how long a plugin only reports at first.

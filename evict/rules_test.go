@@ -116,3 +116,30 @@ func TestWhatIsRememberedOfRulesIsBounded(t *testing.T) {
 		require.Contains(t, m.Rules, v.Plugin)
 	}
 }
+
+// Who ends a plugin and takes its name would else evict by what that has earned.
+func TestAnotherProcessUnderAPluginsNameOnlyReportsAtFirst(t *testing.T) {
+	from := func(in Input, process string) Input {
+		for i := range in.Levels.Verdicts {
+			in.Levels.Verdicts[i].Process = process
+		}
+		return in
+	}
+	in := newRule(10*time.Minute, 0)
+	in.Rules = nil
+	in = from(in, "first")
+	assert.Equal(t, 10*time.Minute, reportsFor(t, in))
+	_, m := play(in, &api{})
+	m.Rules["memory-stall"] = Rule{Hash: "first", Armed: true}
+	again := then(in, 60, restarted(t, m))
+	d, _ := play(again, &api{})
+	assert.Equal(t, CodeEvicted, d.Code, "the same, after the agent was restarted")
+	d, m = play(from(again, ""), &api{})
+	assert.Equal(t, CodeEvicted, d.Code, "what it forced before it ended")
+	require.Equal(t, "first", m.Rules["memory-stall"].Hash)
+	other := from(then(in, 60, restarted(t, m)), "second")
+	d, m = play(other, &api{})
+	assert.Equal(t, CodeReporting, d.Code)
+	d, _ = play(from(then(in, 90, restarted(t, m)), "first"), &api{})
+	assert.Equal(t, CodeReporting, d.Code, "that it was before is no merit")
+}

@@ -131,6 +131,10 @@ type Verdict struct {
 	// CustomNodeResource, not on its Node.
 	CNR bool `json:"cnr,omitempty"`
 
+	// Process is which one said it, of a plugin in a process of its own: what the
+	// rule of its name has earned is that process's. Empty: of the agent itself, or
+	// not known.
+	Process string `json:"-"`
 	// Partial: not all that could be met was judged, because the agent or the
 	// node has just started. What was met before may still be.
 	Partial bool `json:"-"`

@@ -119,6 +119,7 @@ type atOnce struct{}
 
 func (atOnce) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 func (atOnce) Missed(string)                              {}
+func (atOnce) Came(string)                                {}
 
 // wired are pods as the agent shows them: of two containers, with probes,
 // volumes and conditions.

@@ -121,7 +121,7 @@ func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T)
 	assert.Equal(t, [][]byte{podBytes(t, "b")}, active)
 }
 
-func TestAThresholdThatIsNotDueIsNotAskedForPods(t *testing.T) {
+func TestAThresholdThatIsNotDueIsNotAskedForPodsAndIsWaitedForAnewOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := newFake("p")
@@ -140,7 +140,19 @@ func TestAThresholdThatIsNotDueIsNotAskedForPods(t *testing.T) {
 	assert.Equal(t, later, v.Due)
 	assert.EqualValues(t, 30, v.GraceSeconds)
 	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet"}, f.calls())
-	assert.Equal(t, []string{"heard p s hard"}, smoother.all())
+	assert.Equal(t, []string{"came p", "heard p s hard"}, smoother.all())
+	first := v.Process
+	require.NotEmpty(t, first)
+	ask := func() plugins.Verdict {
+		return verdict(t, w.Ask(t.Context(), Round{Time: time.Now(), Smoother: smoother, MaxAge: time.Minute}), "s")
+	}
+	assert.Equal(t, first, ask().Process)
+	f.kill()
+	w.waitFor()
+	f.serve(t, w.path("p.sock"))
+	w.waitFor("p")
+	assert.NotEqual(t, first, ask().Process, "it is another by the name")
+	assert.Equal(t, []string{"came p", "heard p s hard", "heard p s hard", "came p", "heard p s hard"}, smoother.all(), "whose waiting starts anew")
 }
 
 type recorder struct {
@@ -154,6 +166,12 @@ func (r *recorder) Heard(v plugins.Verdict, _ time.Time) time.Time {
 	defer r.mu.Unlock()
 	r.list = append(r.list, "heard "+v.Plugin+" "+v.Scope+" "+v.Level.String())
 	return r.due
+}
+
+func (r *recorder) Came(plugin string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, "came "+plugin)
 }
 
 func (r *recorder) Missed(plugin string) {

@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,12 +18,14 @@ const (
 )
 
 // identity tells a socket from the one that was there before under its name:
-// each is a new file, and its mtime is when it was made (its ctime changes when
-// a plugin sets its mode).
+// each listener has a file of its own. Its inode may be another's by now, so when
+// it was made tells too.
 type identity struct {
 	dev, inode uint64
 	made       time.Time
 }
+
+func (i identity) String() string { return fmt.Sprintf("%x:%x:%x", i.dev, i.inode, i.made.UnixNano()) }
 
 // found is what a walk saw: sockets by path, and all directories.
 type found struct {
@@ -67,11 +70,17 @@ func (f *found) walk(dir string, depth int) {
 	}
 }
 
+// identify a socket by when its file was born, which nobody can set, or where
+// the filesystem does not know by its mtime.
 func identify(path string) (identity, bool) {
-	var st unix.Stat_t
-	if unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return identity{}, false
 	}
-	//nolint:unconvert // the field's type differs between architectures
-	return identity{uint64(st.Dev), st.Ino, time.Unix(int64(st.Mtim.Sec), int64(st.Mtim.Nsec))}, true
+	made := st.Mtime
+	if st.Mask&unix.STATX_BTIME != 0 {
+		made = st.Btime
+	}
+	return identity{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, time.Unix(made.Sec, int64(made.Nsec))}, true
 }

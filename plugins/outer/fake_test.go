@@ -109,6 +109,12 @@ func (f *fake) statuses() []*registration.RegistrationStatus {
 	return append([]*registration.RegistrationStatus(nil), f.told...)
 }
 
+// registered: that is the last that it was told.
+func (f *fake) registered() bool {
+	all := f.statuses()
+	return len(all) > 0 && all[len(all)-1].GetPluginRegistered()
+}
+
 func (f *fake) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	f.call("GetInfo")
 	return &registration.PluginInfo{
@@ -246,6 +252,7 @@ type noGrace struct{}
 
 func (noGrace) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 func (noGrace) Missed(string)                              {}
+func (noGrace) Came(string)                                {}
 
 // round asks with pods of these UIDs.
 func (w *world) round(pods ...string) []plugins.Verdict {

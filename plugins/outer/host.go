@@ -93,36 +93,38 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-// walk starts what has come, ends what has gone, and wakes what has changed.
+// walk starts what has come, ends what has gone or may not be asked any more.
 func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) {
-	now := found{sockets: map[string]identity{}}
-	if h.Rival() == "" {
-		now = discover(h.Settings().Dirs)
+	c := h.Settings()
+	if h.Rival() != "" {
+		c.Dirs = nil
 	}
+	now := discover(c.Dirs)
 	if h.watch(watcher, now.dirs) { // what came between the walk and the watch
-		now = discover(h.Settings().Dirs)
+		now = discover(c.Dirs)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sockets == nil {
 		h.sockets, h.live = map[string]*socket{}, map[string]*plugin{}
 	}
-	for path, s := range h.sockets {
-		if _, there := now.sockets[path]; !there {
-			s.cancel()
-			if s.ended() {
-				delete(h.sockets, path)
-			}
+	for _, p := range h.live {
+		if p.allowed(c) != nil {
+			p.cancel()
 		}
 	}
-	for path, id := range now.sockets {
-		if s := h.sockets[path]; s != nil && s.ctx.Err() == nil {
-			s.see(id)
-			continue
+	for path, s := range h.sockets {
+		if file, there := now.sockets[path]; !there || file != s.file {
+			s.leave()
+			delete(h.sockets, path)
 		}
-		s := h.newSocket(ctx, path, id)
-		h.sockets[path] = s
-		all.Go(s.run)
+	}
+	for path, file := range now.sockets {
+		if h.sockets[path] == nil {
+			s := h.newSocket(ctx, path, file)
+			h.sockets[path] = s
+			all.Go(s.run)
+		}
 	}
 }
 

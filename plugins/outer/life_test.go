@@ -3,6 +3,7 @@ package outer
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
 // TestMain is also the programs that the tests start: this one again.
@@ -167,30 +170,104 @@ func TestEveryConnectionEndsWithTheHost(t *testing.T) {
 	assert.Empty(t, w.names())
 }
 
-func TestASocketThatIsTakenAwayEndsItsPluginAtOnce(t *testing.T) {
+// Who may write in the directory may take a socket's name away; the plugin
+// behind it goes on.
+func TestAPluginLivesAsLongAsItsConnectionNotAsItsSocketsName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := newFake("p")
 	f.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
+	registered := w.plugins()[0]
 	require.NoError(t, os.Remove(w.path("p.sock")))
+	w.lookAgain()
+	require.Equal(t, []*plugin{registered}, w.plugins())
+	f.forget()
+	w.round()
+	assert.Contains(t, f.calls(), "ThresholdMet")
+	eventually(t, "it alone is listed", func() bool { list := w.Status(time.Now()); return len(list) == 1 && list[0].Up })
+	f.kill()
 	w.waitFor()
-	assert.Empty(t, w.round())
+	eventually(t, "forgotten", func() bool { return len(w.Status(time.Now())) == 0 })
 }
 
-func TestAPluginThatIsReplacedUnderItsNameIsTheNewOne(t *testing.T) {
+func TestWhoTakesALivePluginsPlaceIsRefusedUntilThatHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old, next := newFake("p"), newFake("p")
 	old.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
 	next.serve(t, w.path("p.sock")) // the old one still runs
-	eventually(t, "registered", func() bool { return len(next.statuses()) > 0 && next.statuses()[0].GetPluginRegistered() })
-	w.waitFor("p")
+	eventually(t, "told", func() bool { return len(next.statuses()) > 0 })
+	assert.Equal(t, `refused: name "p" is taken by the plugin at `+w.path("p.sock"), next.statuses()[0].GetError())
 	old.forget()
 	w.round()
-	assert.Contains(t, next.calls(), "ThresholdMet")
-	assert.Empty(t, old.calls())
+	assert.NotContains(t, next.calls(), "ThresholdMet")
+	assert.Contains(t, old.calls(), "ThresholdMet")
+	status := w.Status(time.Now())
+	require.Len(t, status, 2, "the one that is asked, and the one at its place")
+	assert.True(t, status[0].Up)
+	assert.Contains(t, status[1].Problem, "is taken")
+	old.kill()
+	eventually(t, "registered", next.registered)
+	w.waitFor("p")
+}
+
+// A node under pressure makes plugins slow: that alone is no reason to give a
+// plugin's name away.
+func TestAPluginThatAnswersNothingForThreeRoundsLosesItsNameAndOneThatFailsDoesNot(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	w := newWorld(t, func(c *Config) { c.Deadline = 100 * time.Millisecond })
+	c := start(t, "plugin", exe, w.path("first.sock"))
+	failing := newFake("failing")
+	failing.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+		return nil, errors.New("broken")
+	}
+	failing.serve(t, w.path("failing.sock"))
+	w.run().waitFor("child", "failing")
+	heir, taker := newFake("child"), newFake("failing")
+	require.NoError(t, c.Process.Signal(syscall.SIGSTOP))
+	heir.serve(t, w.path("heir.sock"))
+	eventually(t, "told", func() bool { return len(heir.statuses()) > 0 })
+	assert.Contains(t, heir.statuses()[0].GetError(), "is taken", "it has not answered for a moment")
+	eventually(t, "both have failed", func() bool {
+		w.round()
+		list := w.Status(time.Now())
+		return list[0].Breaker == "open" && list[1].Breaker == "open"
+	})
+	taker.serve(t, w.path("taker.sock"))
+	eventually(t, "registered", heir.registered)
+	eventually(t, "told", func() bool { return len(taker.statuses()) > 0 })
+	assert.Contains(t, taker.statuses()[0].GetError(), "is taken", "it answers, if only that it cannot say")
+	w.waitFor("child", "failing")
+}
+
+func TestAPluginThatConfigurationAllowsNoMoreIsEnded(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*Config){
+		"by name":      func(c *Config) { c.Names = []string{"other"} },
+		"by user":      func(c *Config) { c.Uids = []string{"4711"} },
+		"by directory": func(c *Config) { c.Dirs = []string{"/nowhere"} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var config atomic.Pointer[Config]
+			config.Store(&w.config)
+			w.Settings = func() Config { return *config.Load() }
+			f := newFake("p")
+			f.serve(t, w.path("p.sock"))
+			w.run().waitFor("p")
+			changed := w.config
+			change(&changed)
+			config.Store(&changed)
+			require.NoError(t, os.WriteFile(w.path("touch"), nil, 0o600)) // a walk
+			w.waitFor()
+			assert.Empty(t, w.round())
+		})
+	}
 }
 
 func TestADirectoryThatComesLaterIsFoundByAWalk(t *testing.T) {

@@ -27,8 +27,10 @@ const (
 // after it has gone may be somebody else.
 type link struct {
 	*grpc.ClientConn
-	// peer is who listened at the other end when the connection was made.
+	// peer is who listened at the other end when the connection was made, and
+	// file the socket that was connected to.
 	peer *unix.Ucred
+	file identity
 	raw  *watched
 }
 
@@ -40,6 +42,10 @@ func connect(ctx context.Context, path string) (*link, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", cause(err))
+	}
+	file, there := identify(path)
+	if !there {
+		return nil, errors.Join(errNoSocket, c.Close())
 	}
 	raw := &watched{Conn: c, closed: make(chan struct{})}
 	peer, err := listener(c)
@@ -64,8 +70,12 @@ func connect(ctx context.Context, path string) (*link, error) {
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
-	return &link{ClientConn: conn, peer: peer, raw: raw}, nil
+	return &link{ClientConn: conn, peer: peer, file: file, raw: raw}, nil
 }
+
+// who listens, as far as the kernel proves it: a plugin that was started anew is
+// another, one that the agent has connected to anew is not.
+func (l *link) who() string { return fmt.Sprintf("%d/%d/%s", l.peer.Uid, l.peer.Pid, l.file) }
 
 // gone is closed when either side has ended the connection.
 func (l *link) gone() <-chan struct{} { return l.raw.closed }

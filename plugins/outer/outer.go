@@ -99,6 +99,8 @@ type Round struct {
 
 // Smoother waits for thresholds to last. It may be asked by several goroutines.
 type Smoother interface {
+	// Came: who has this name has just been registered, and has said nothing yet.
+	Came(plugin string)
 	// Heard says when the verdict's grace is over; not before that are its pods
 	// asked for.
 	Heard(v plugins.Verdict, at time.Time) (due time.Time)

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
@@ -16,13 +17,16 @@ import (
 // has gone the plugin has, and who comes back is another one.
 type plugin struct {
 	host           *Host
-	name, path     string
+	socket         *socket
+	name           string
 	since          time.Time
 	uid            uint32
-	link, endpoint *link // endpoint is link, or a connection of its own
+	process        string // plugins.Verdict.Process
+	link, endpoint *link  // endpoint is link, or a connection of its own
 	client         wire.EvictionPluginClient
 	ctx            context.Context // ends with the plugin
 	cancel         context.CancelFunc
+	released       chan struct{} // closed when its name is free
 	calls          sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
@@ -44,14 +48,38 @@ type said struct {
 	fresh   bool // of the last round with the plugin
 }
 
-// live waits for the plugin's end.
-func (p *plugin) live(ctx context.Context) {
+// live waits for the plugin's end: of its connection, of the host, or by
+// configuration.
+func (p *plugin) live() {
 	defer p.cancel()
 	select {
-	case <-ctx.Done():
+	case <-p.ctx.Done():
 	case <-p.link.gone():
 	case <-p.endpoint.gone():
 	}
+}
+
+// dead says whether another may have its name: its connection has ended, or it
+// answers nothing. One that was too slow once, on a node under pressure, is
+// neither: its rounds must have failed as well.
+func (p *plugin) dead(ctx context.Context) bool {
+	select {
+	case <-p.ctx.Done():
+		return true
+	case <-p.link.gone():
+		return true
+	case <-p.endpoint.gone():
+		return true
+	default:
+	}
+	p.mu.Lock()
+	works := p.breaker.failures < failuresToOpen
+	p.mu.Unlock()
+	if works {
+		return false
+	}
+	_, err := getInfo(ctx, registration.NewRegistrationClient(p.link))
+	return err != nil && ctx.Err() == nil
 }
 
 func (p *plugin) closeEndpoint() {
@@ -74,6 +102,9 @@ func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 	if p.late || p.ctx.Err() != nil || !p.breaker.open(r.Time).IsZero() {
 		close(done)
 		return done
+	}
+	if p.asked.IsZero() {
+		r.Smoother.Came(p.name)
 	}
 	p.running = done
 	p.asked = time.Now()
@@ -174,6 +205,7 @@ func (p *plugin) take(now time.Time, maxAge time.Duration) []plugins.Verdict {
 			continue
 		}
 		v := s.verdict
+		v.Process = p.process
 		if !news || !s.fresh {
 			v = aged(v, s.at, now, maxAge, p.silence(now))
 		}

@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -29,33 +30,33 @@ var (
 
 // register is one life of a plugin: it returns why it is not registered, or
 // errGone once it was and is not any more.
-func (s *socket) register(ctx context.Context, id identity) error {
-	l, err := connect(ctx, s.path)
+func (s *socket) register() error {
+	l, err := connect(s.there, s.path)
 	if err != nil {
 		s.say(err.Error())
 		return err
 	}
 	defer l.Close()
-	if now, there := identify(s.path); !there || now != id {
+	if l.file != s.file {
 		return errNoSocket // another one has come meanwhile
 	}
 	client := registration.NewRegistrationClient(l)
-	info, err := getInfo(ctx, client)
+	info, err := getInfo(s.there, client)
 	if err != nil {
 		s.say(err.Error())
 		return err
 	}
-	p, err := s.admit(ctx, l, info)
+	p, err := s.admit(l, info)
 	if err != nil {
 		s.say(err.Error())
-		tell(ctx, client, err)
+		tell(s.there, client, err)
 		return err
 	}
 	defer s.host.release(p)
 	s.say("")
-	tell(ctx, client, nil)
+	tell(p.ctx, client, nil)
 	s.host.Log.Info("plugin is registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
-	p.live(ctx)
+	p.live()
 	s.host.Log.Info("plugin has gone", "plugin", p.name, "socket", s.path)
 	return errGone
 }
@@ -83,8 +84,8 @@ func tell(ctx context.Context, client registration.RegistrationClient, why error
 }
 
 // admit checks who it is and claims its name.
-func (s *socket) admit(ctx context.Context, l *link, info *registration.PluginInfo) (*plugin, error) {
-	c := s.host.Settings()
+func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) {
+	ctx, c := s.there, s.host.Settings()
 	switch {
 	case info.GetType() != pluginType:
 		return nil, fmt.Errorf("%w: type %q, want %q", errOtherKind, clip(info.GetType()), pluginType)
@@ -94,33 +95,47 @@ func (s *socket) admit(ctx context.Context, l *link, info *registration.PluginIn
 		return nil, fmt.Errorf("%w: name %q: want up to 128 letters, digits, and . _ - /", errRefused, clip(info.GetName()))
 	case slices.Contains(s.host.Reserved, info.GetName()):
 		return nil, fmt.Errorf("%w: name %q is a built-in plugin's", errRefused, info.GetName())
-	case len(c.Names) > 0 && !slices.Contains(c.Names, info.GetName()):
-		return nil, fmt.Errorf("%w: name %q is not among plugins.names", errRefused, info.GetName())
 	}
-	if err := allowed(c, l); err != nil {
+	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, link: l, endpoint: l}
+	if err := p.allowed(c); err != nil {
 		return nil, err
 	}
-	p := &plugin{host: s.host, name: info.GetName(), path: s.path, since: time.Now(), uid: l.peer.Uid, link: l, endpoint: l}
-	p.ctx, p.cancel = context.WithCancel(ctx)
+	p.ctx, p.cancel = context.WithCancel(s.ctx)
 	if endpoint := info.GetEndpoint(); endpoint != "" && endpoint != s.path {
 		if err := s.endpoint(ctx, c, p, endpoint); err != nil {
 			p.closeEndpoint()
 			return nil, err
 		}
 	}
+	p.process = l.who()
+	if p.endpoint != l {
+		p.process += " " + p.endpoint.who()
+	}
 	p.client = wire.NewEvictionPluginClient(p.endpoint)
 	if err := p.authenticate(ctx, c); err != nil {
 		p.closeEndpoint()
 		return nil, err
 	}
-	if err := s.host.claim(p); err != nil {
+	if err := s.host.claim(ctx, p); err != nil {
 		p.closeEndpoint()
 		return nil, err
 	}
 	return p, nil
 }
 
-func allowed(c Config, l *link) error {
+// allowed says whether configuration lets a plugin be asked: when it comes, and
+// while it is there.
+func (p *plugin) allowed(c Config) error {
+	if len(c.Names) > 0 && !slices.Contains(c.Names, p.name) {
+		return fmt.Errorf("%w: name %q is not among plugins.names", errRefused, p.name)
+	}
+	if !within(c.Dirs, p.socket.path) {
+		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
+	}
+	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c))
+}
+
+func (l *link) allowed(c Config) error {
 	if uid := strconv.FormatUint(uint64(l.peer.Uid), 10); !slices.Contains(c.Uids, uid) {
 		return fmt.Errorf("%w: user %s is not among plugins.uids", errRefused, uid)
 	}
@@ -139,7 +154,7 @@ func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint str
 	if err != nil {
 		return fmt.Errorf("%w: endpoint %q: %w", errRefused, clip(endpoint), err)
 	}
-	if err := allowed(c, l); err != nil {
+	if err := l.allowed(c); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	p.endpoint = l
@@ -155,16 +170,21 @@ func inside(dirs []string, path string) (string, error) {
 	if err != nil {
 		return "", cause(errors.Unwrap(err))
 	}
-	for _, dir := range dirs {
-		of, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			continue
-		}
-		if rel, err := filepath.Rel(of, resolved); err == nil && filepath.IsLocal(rel) {
-			return resolved, nil
-		}
+	if !within(dirs, resolved) {
+		return "", errOutside
 	}
-	return "", errOutside
+	return resolved, nil
+}
+
+// within says whether a path that has no links lies in one of dirs.
+func within(dirs []string, path string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = resolved
+		}
+		rel, err := filepath.Rel(dir, path)
+		return err == nil && filepath.IsLocal(rel)
+	})
 }
 
 // authenticate asks for the token. A plugin without one is as good, unless
@@ -190,31 +210,59 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) != 1 {
 		return fmt.Errorf("%w: wrong token", errRefused)
 	}
+	p.process = "token" // which proves more
 	return nil
 }
 
-// claim takes a name that nobody has.
-func (h *Host) claim(p *plugin) error {
+// claim takes a name that nobody has, or whose plugin does not answer any more.
+func (h *Host) claim(ctx context.Context, p *plugin) error {
+	for {
+		other, err := h.take(p)
+		if other == nil || !other.dead(ctx) {
+			return err
+		}
+		other.cancel()
+		select {
+		case <-other.released:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// take a name, unless there is another plugin that has it.
+func (h *Host) take(p *plugin) (other *plugin, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	p.socket.wants = ""
 	if other := h.live[p.name]; other != nil {
-		return fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.path)
+		p.socket.wants = p.name
+		return other, fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.socket.path)
 	}
 	if len(h.live) >= maxPlugins {
-		return fmt.Errorf("%w: %d plugins are registered already", errRefused, len(h.live))
+		return nil, fmt.Errorf("%w: %d plugins are registered already", errRefused, len(h.live))
 	}
+	p.released = make(chan struct{})
 	h.live[p.name] = p
 	h.counts.keep(p.name)
-	return nil
+	return nil, nil
 }
 
-// release ends a plugin: its name is free, and nobody asks it any more.
+// release ends a plugin: its name is free, who wants it is woken, and nobody
+// asks it any more.
 func (h *Host) release(p *plugin) {
 	h.mu.Lock()
-	if h.live[p.name] == p {
-		delete(h.live, p.name)
+	delete(h.live, p.name)
+	for _, s := range h.sockets {
+		if s.wants == p.name {
+			select {
+			case s.freed <- struct{}{}:
+			default:
+			}
+		}
 	}
 	h.mu.Unlock()
+	close(p.released)
 	p.closeEndpoint()
 	p.calls.Wait()
 	h.mu.Lock()

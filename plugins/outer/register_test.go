@@ -4,12 +4,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 func TestAPluginIsRegisteredWhenAndWhereverItsSocketAppears(t *testing.T) {
@@ -81,7 +84,7 @@ func (w *world) lookAgain() {
 	extra := newFake("extra")
 	for range 3 {
 		extra.serve(w.t, w.path("extra.sock"))
-		w.waitFor(append(without(w.names(), "extra"), "extra")...)
+		w.waitFor(slices.Sorted(slices.Values(append(without(w.names(), "extra"), "extra")))...)
 		extra.kill()
 		require.NoError(w.t, os.Remove(w.path("extra.sock")))
 		eventually(w.t, "gone", func() bool { return len(without(w.names(), "extra")) == len(w.names()) })
@@ -207,11 +210,11 @@ func TestNobodyTakesTheNameOfALivePluginAndItIsFreeOnceThatHasGone(t *testing.T)
 	assert.Equal(t, `refused: name "p" is taken by the plugin at `+w.path("first.sock"), second.statuses()[0].GetError())
 	w.round()
 	assert.NotContains(t, second.calls(), "ThresholdMet")
+	eventually(t, "told again and again, later and later", func() bool { return len(second.statuses()) > 2 })
 	first.kill()
-	eventually(t, "registered", func() bool {
-		all := second.statuses()
-		return all[len(all)-1].GetPluginRegistered()
-	})
+	begun := deadline.Start()
+	eventually(t, "registered", second.registered)
+	assert.Less(t, begun.Elapsed(), time.Second, "at once, however often it was refused")
 	w.waitFor("p")
 }
 
@@ -228,4 +231,37 @@ func TestASocketThatSaysNothingCostsNobodyElse(t *testing.T) {
 		list := w.Status(time.Now())
 		return len(list) == 2 && strings.Contains(list[1].Problem, "GetInfo")
 	})
+}
+
+// What a walk saw may be another's when it is connected to.
+func TestASocketThatWasReplacedBeforeItIsConnectedToIsAskedNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, second := newFake("first"), newFake("second")
+	first.serve(t, w.path("p.sock"))
+	seen, there := identify(w.path("p.sock"))
+	require.True(t, there)
+	second.serve(t, w.path("p.sock"))
+	s := w.newSocket(t.Context(), w.path("p.sock"), seen)
+	defer s.leave()
+	require.ErrorIs(t, s.register(), errNoSocket)
+	assert.Empty(t, second.calls())
+}
+
+// The user of the socket that is asked counts as well as that of the one that
+// was found.
+func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	service := newFake("service")
+	service.serve(t, w.path(".service"))
+	s := w.newSocket(t.Context(), w.path("p.sock"), identity{})
+	defer s.leave()
+	p := &plugin{}
+	w.config.Uids = []string{"4711"}
+	require.ErrorContains(t, s.endpoint(t.Context(), w.config, p, w.path(".service")), "user 0 is not among plugins.uids")
+	assert.Nil(t, p.endpoint)
+	w.config.Uids = []string{"0"}
+	require.NoError(t, s.endpoint(t.Context(), w.config, p, w.path(".service")))
+	require.NoError(t, p.endpoint.Close())
 }

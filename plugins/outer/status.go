@@ -36,15 +36,15 @@ type Status struct {
 // Status of all plugins by name, then of the sockets without one by path.
 func (h *Host) Status(now time.Time) []Status {
 	var list []Status
-	up := map[string]bool{}
+	up := map[*socket]bool{}
 	for _, p := range h.plugins() {
 		list = append(list, p.status(now))
-		up[p.path] = true
+		up[p.socket] = true
 	}
 	h.mu.Lock()
 	var down []Status
 	for path, s := range h.sockets {
-		if !up[path] && !s.ended() {
+		if !up[s] && !s.ended() {
 			down = append(down, Status{Socket: path, Problem: cmp.Or(s.problem, "it is being registered")})
 		}
 	}
@@ -60,7 +60,7 @@ func (p *plugin) status(now time.Time) Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{
-		Name: p.name, Socket: p.path, Up: true, Since: p.since, UID: p.uid, Breaker: p.breaker.state(now),
+		Name: p.name, Socket: p.socket.path, Up: true, Since: p.since, UID: p.uid, Breaker: p.breaker.state(now),
 		LastCall: p.asked, TookSeconds: p.took.Seconds(), Failure: p.failure, Condition: p.mapped,
 	}
 	if p.mapped != "" {

@@ -110,6 +110,7 @@ type hasty struct{}
 func (hasty) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 
 func (hasty) Missed(string) {}
+func (hasty) Came(string)   {}
 
 // register a plugin with the agent's side.
 func register(t *testing.T, p kit.Plugin) *outer.Host {
