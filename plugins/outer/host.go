@@ -15,8 +15,12 @@ const (
 	// walkEvery finds what inotify did not tell: a directory that was not there
 	// yet, a queue that overflowed.
 	walkEvery = 10 * time.Second
-	// walkApart bounds what a storm of files costs.
-	walkApart = 20 * time.Millisecond
+	// walkApart and walkShare bound what a storm of files costs: a walk, and then so
+	// many times as long none. newPerWalk bounds what a storm of sockets costs: those
+	// that are left have their turn in the next walk.
+	walkApart  = 20 * time.Millisecond
+	walkShare  = 9
+	newPerWalk = 16
 	// maxPlugins bounds what is kept of plugins that come and go under ever
 	// new names.
 	maxPlugins = 64
@@ -32,7 +36,8 @@ type Host struct {
 	Procfs string
 	Log    *slog.Logger
 
-	counts counts
+	counts  counts
+	crowded bool // of Run alone: that there is too much was said
 
 	mu      sync.Mutex         // guards all below
 	live    map[string]*plugin // by name
@@ -60,12 +65,16 @@ func (h *Host) Run(ctx context.Context) error {
 		if look {
 			h.lookForRival()
 		}
-		h.walk(ctx, watcher, &all)
+		begun := time.Now()
+		rest := h.walk(ctx, watcher, &all)
 		look = false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(walkApart):
+		case <-time.After(min(max(walkApart, walkShare*time.Since(begun)), walkEvery)):
+		}
+		if rest {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -93,8 +102,9 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-// walk starts what has come, ends what has gone or may not be asked any more.
-func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) {
+// walk starts what has come, ends what has gone or may not be asked any more,
+// and says whether something is left to be started.
+func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest bool) {
 	c := h.Settings()
 	if h.Rival() != "" {
 		c.Dirs = nil
@@ -102,6 +112,11 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	now := discover(c.Dirs)
 	if h.watch(watcher, now.dirs) { // what came between the walk and the watch
 		now = discover(c.Dirs)
+	}
+	if now.left != "" && !h.crowded {
+		h.crowded = true
+		h.Log.Warn("there is too much in the directories of plugins: what is beyond is not looked at; remove what is no plugin's socket",
+			"notReadToItsEnd", now.left, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,13 +134,19 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 			delete(h.sockets, path)
 		}
 	}
-	for path, file := range now.sockets {
-		if h.sockets[path] == nil {
-			s := h.newSocket(ctx, path, file)
-			h.sockets[path] = s
-			all.Go(s.run)
+	begun := 0
+	for path, file := range now.sockets { // in any order, so that none is always the last
+		if h.sockets[path] != nil {
+			continue
 		}
+		if begun++; begun > newPerWalk {
+			return true
+		}
+		s := h.newSocket(ctx, path, file)
+		h.sockets[path] = s
+		all.Go(s.run)
 	}
+	return false
 }
 
 // watch watches directories that it does not yet, and says whether there were
