@@ -46,6 +46,7 @@ func (a *Agent) round(ctx context.Context) {
 	in.Levels, in.Memory = evict.Recall(in)
 	marks, memory := evict.Mark(in)
 	in.Memory = memory
+	a.answer(marks.Refused)
 	in = a.mark(ctx, in, marks)
 	for _, part := range evict.Split(in) {
 		part.Memory = memory

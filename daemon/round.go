@@ -41,6 +41,15 @@ func (a *Agent) hear(said []plugins.Verdict) {
 	}
 }
 
+// answer tells outer plugins' side what was refused of that.
+func (a *Agent) answer(refused []evict.Refusal) {
+	why := map[string]string{}
+	for _, r := range refused {
+		why[r.Plugin] = r.Why
+	}
+	a.outer.host.Unmarked(why)
+}
+
 // look gathers what a round decides by: the newest levels with what the outer
 // plugins said, and the cluster as it is now.
 func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {

@@ -24,6 +24,8 @@ type Marks struct {
 	// plugin wants that. The effects of its taints are "<QoS level>/<effect>";
 	// without a plugin that names one there is a condition alone.
 	CNR *Marks
+	// Refused is what plugins ask for beyond what there is room for.
+	Refused []Refusal
 }
 
 // Condition of the Node.
@@ -48,6 +50,8 @@ func remembered(transition time.Duration) time.Duration { return min(15*time.Sec
 func Mark(in Input) (Marks, Memory) {
 	m := in.Memory.clone()
 	in.Levels = byPlace(in.Levels)
+	levels, refused := m.claim(in)
+	in.Levels = levels
 	if parts := Split(in); !in.Config.DryRun {
 		in = parts[0]
 		m.unmark(in, parts[1:])
@@ -55,9 +59,11 @@ func Mark(in Input) (Marks, Memory) {
 	m.meet(in)
 	m.wear(in)
 	if in.Cluster == nil || in.Config.DryRun {
-		return Marks{}, m
+		return Marks{Refused: refused}, m
 	}
-	return marks(in, m), m
+	out := marks(in, m)
+	out.Refused = refused
+	return out, m
 }
 
 // meet remembers when each level was last met.

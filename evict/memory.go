@@ -16,6 +16,8 @@ const MemoryVersion = 2
 type Memory struct {
 	// Marks by condition, without Prefix.
 	Marks map[string]Seen `json:"marks,omitempty"`
+	// Claims are which plugin of another process has a condition, by condition.
+	Claims map[string]string `json:"claims,omitempty"`
 	// Victims are the pods that were chosen, the newest last, until what they
 	// left behind is recorded. Each is kept before the API server is asked, so
 	// that an agent that was killed in between chooses nobody in its place.
@@ -103,6 +105,7 @@ func Unknown(now time.Time, c Config) Memory { return Memory{Quiet: now.Add(c.Se
 
 func (m Memory) clone() Memory {
 	m.Marks, m.Settle, m.Waiting = cloned(m.Marks), cloned(m.Settle), cloned(m.Waiting)
+	m.Claims = cloned(m.Claims)
 	m.Pretended, m.Kubelet = cloned(m.Pretended), cloned(m.Kubelet)
 	m.Ending, m.Covered, m.Brakes = cloned(m.Ending), cloned(m.Covered), cloned(m.Brakes)
 	m.Victims = slices.Clone(m.Victims)

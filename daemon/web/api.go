@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -60,7 +61,7 @@ func outerPlugins(all []outer.Status) []Plugin {
 		for _, v := range s.Verdicts {
 			p := pluginOf("outer", v)
 			p.Outer = &s
-			p.Absent = s.Failure
+			p.Absent = cmp.Or(s.Failure, v.Absent, s.Unmarked)
 			list = append(list, p)
 		}
 	}

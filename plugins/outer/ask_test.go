@@ -1,11 +1,14 @@
 package outer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -327,6 +330,93 @@ func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
 	v = verdict(t, w.Ask(t.Context(), Round{Time: time.Now().Add(time.Minute), Smoother: noGrace{}, MaxAge: 15 * time.Second}), "s")
 	assert.Equal(t, plugins.None, v.Level, "it has aged out")
 	assert.Contains(t, v.Absent, "last heard at")
+}
+
+// The page, the API and the metrics are made of Status.
+func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	fails := false
+	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+		if fails {
+			return nil, errors.New("broken")
+		}
+		return hardMet("s"), nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	w.round("a")
+	shown := func(after time.Duration) plugins.Verdict {
+		list := w.Status(time.Now().Add(after))
+		require.Len(t, list, 1)
+		return verdict(t, list[0].Verdicts, "s")
+	}
+	assert.Equal(t, plugins.Hard, shown(0).Level)
+	assert.Empty(t, shown(0).Absent)
+	assert.Equal(t, plugins.None, shown(16*time.Second).Level, "no round has come since")
+	fails = true
+	for range 2 * failuresToOpen { // until it is not asked any more
+		w.round("a")
+	}
+	v := shown(0)
+	assert.Equal(t, plugins.Hard, v.Level)
+	assert.Contains(t, v.Absent, "broken")
+	v = shown(16 * time.Second)
+	assert.Equal(t, plugins.None, v.Level)
+	assert.Equal(t, plugins.None, v.Pressing)
+	assert.Contains(t, v.Absent, "last heard at")
+	assert.Contains(t, v.Reason, "broken")
+}
+
+// Two verdicts of one plugin and scope would be one series twice, and what a
+// plugin forces would be taken back by its own threshold.
+func TestNoTwoVerdictsOfAPluginHaveOneScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet(plugins.ScopeNamed))
+	asked := ""
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		asked = r.GetEvictionScope()
+		return &wire.GetTopEvictionPodsResponse{}, nil
+	}
+	f.named = func(r *wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		return &wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{{Pod: r.GetActivePods()[0]}}}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	list := w.round("a")
+	require.Len(t, list, 2)
+	assert.Equal(t, plugins.ScopeNamed, list[0].Scope)
+	assert.Equal(t, "pods (threshold)", list[1].Scope)
+	assert.Equal(t, plugins.ScopeNamed, asked, "the plugin hears its own word")
+	status := w.Status(time.Now())[0].Verdicts
+	require.Len(t, status, 2)
+	assert.NotEqual(t, status[0].Scope, status[1].Scope)
+}
+
+func TestWhatIsNotMarkedIsCountedShownAndLoggedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&log, nil))
+	newFake("p").serve(t, w.path("p.sock"))
+	newFake("q").serve(t, w.path("q.sock"))
+	w.run().waitFor("p", "q")
+	for range 3 {
+		w.Unmarked(map[string]string{"p": "the plugin has 4 already"})
+		assert.Equal(t, "the plugin has 4 already", w.Status(time.Now())[0].Unmarked)
+		assert.Empty(t, w.Status(time.Now())[1].Unmarked)
+		w.Unmarked(nil)
+		assert.Empty(t, w.Status(time.Now())[0].Unmarked)
+	}
+	assert.EqualValues(t, 3, w.Counts()["p"].Refused[refusedUnmarked])
+	assert.Zero(t, w.Counts()["q"].Refused[refusedUnmarked])
+	w.end()
+	require.NoError(t, <-w.ended)
+	w.ended <- nil
+	assert.Equal(t, 1, strings.Count(log.String(), "asks for more than is marked"), log.String())
 }
 
 func TestMethodsThatAPluginDoesNotHaveAreNoFailure(t *testing.T) {

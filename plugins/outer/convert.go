@@ -40,13 +40,14 @@ const (
 	refusedTooMany   = "too-many-pods"
 	refusedPod       = "pod-unreadable"
 	refusedGraceZero = "grace-zero"
+	refusedUnmarked  = "too-many-conditions"
 )
 
 // Refusals are all words that Counts.Refused may have.
 func Refusals() []string {
 	return []string{
 		refusedNumber, refusedEnum, refusedText, refusedCondition, refusedEffect, refusedNoExecute, refusedNotShown, refusedTooMany,
-		refusedPod, refusedGraceZero,
+		refusedPod, refusedGraceZero, refusedUnmarked,
 	}
 }
 
@@ -64,8 +65,11 @@ type converter struct {
 // for people: plugins swap them, or send 1 and 1.
 func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
 	v := plugins.Verdict{Plugin: c.plugin, Scope: c.text(r.GetEvictionScope()), Level: c.level(r.GetMetType())}
-	if v.Scope == "" {
+	switch v.Scope {
+	case "":
 		v.Scope = "node"
+	case plugins.ScopeNamed: // the other answer's
+		v.Scope += " (threshold)"
 	}
 	v.Pressing = v.Level
 	v.Observed, v.Threshold = c.number(r.GetObservedValue()), c.number(r.GetThresholdValue())

@@ -29,16 +29,19 @@ type plugin struct {
 	released       chan struct{} // closed when its name is free
 	calls          sync.WaitGroup
 
-	mu      sync.Mutex // guards all below
-	breaker breaker
-	running chan struct{} // closed at the end of the round that is asked; nil: none
-	late    bool          // an answer came that no round has taken
-	asked   time.Time     // when the last round with it began
-	took    time.Duration // how long that was
-	failure string        // why its last round failed; empty: it did not
-	named   said          // by GetEvictPods
-	met     said          // by ThresholdMet
-	mapped  string        // the condition that it named last
+	mu       sync.Mutex // guards all below
+	breaker  breaker
+	running  chan struct{} // closed at the end of the round that is asked; nil: none
+	late     bool          // an answer came that no round has taken
+	asked    time.Time     // when the last round with it began
+	took     time.Duration // how long that was
+	failure  string        // why its last round failed; empty: it did not
+	named    said          // by GetEvictPods
+	met      said          // by ThresholdMet
+	mapped   string        // the condition that it named last
+	maxAge   time.Duration // of what it said, in the last round
+	unmarked string        // Status.Unmarked
+	warned   bool          // of unmarked
 }
 
 // said is one answer, and when.
@@ -95,6 +98,7 @@ func (p *plugin) closeEndpoint() {
 func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.maxAge = r.MaxAge
 	if p.running != nil {
 		return p.running
 	}

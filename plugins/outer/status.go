@@ -26,10 +26,13 @@ type Status struct {
 	LastCall    time.Time `json:"lastCall,omitzero"`
 	TookSeconds float64   `json:"tookSeconds,omitempty"`
 	Failure     string    `json:"failure,omitempty"`
+	// Unmarked is why not all that it asks for is on the Node.
+	Unmarked string `json:"unmarked,omitempty"`
 	// Plugins' and our name of the condition that it named last.
 	Condition string `json:"condition,omitempty"`
 	MapsTo    string `json:"mapsTo,omitempty"`
-	// Verdicts that it gave last; of GetEvictPods only if it says something.
+	// Verdicts that it gave last, as old as they are; of GetEvictPods only if it
+	// says something.
 	Verdicts []plugins.Verdict `json:"-"`
 }
 
@@ -53,6 +56,25 @@ func (h *Host) Status(now time.Time) []Status {
 	return append(list, down...)
 }
 
+// Unmarked takes in, by plugin, why not all that it asked for in this round is
+// marked. It is counted in each round and logged once for each plugin that
+// registers.
+func (h *Host) Unmarked(why map[string]string) {
+	for _, p := range h.plugins() {
+		p.mu.Lock()
+		p.unmarked = why[p.name]
+		news := p.unmarked != "" && !p.warned
+		p.warned = p.warned || news
+		p.mu.Unlock()
+		if why[p.name] != "" {
+			h.counts.refuse(p.name)(refusedUnmarked)
+		}
+		if news {
+			h.Log.Warn("a plugin asks for more than is marked", "plugin", p.name, "why", why[p.name])
+		}
+	}
+}
+
 // Counts since the agent started, by plugin; of one that has gone for an hour.
 func (h *Host) Counts() map[string]Counts { return h.counts.all(time.Now()) }
 
@@ -61,16 +83,21 @@ func (p *plugin) status(now time.Time) Status {
 	defer p.mu.Unlock()
 	s := Status{
 		Name: p.name, Socket: p.socket.path, Up: true, Since: p.since, UID: p.uid, Breaker: p.breaker.state(now),
-		LastCall: p.asked, TookSeconds: p.took.Seconds(), Failure: p.failure, Condition: p.mapped,
+		LastCall: p.asked, TookSeconds: p.took.Seconds(), Failure: p.failure, Unmarked: p.unmarked, Condition: p.mapped,
 	}
 	if p.mapped != "" {
 		s.MapsTo = conditionPrefix + p.mapped
 	}
 	for _, said := range []said{p.named, p.met} {
-		silent := said.verdict.Scope == plugins.ScopeNamed && !said.verdict.Named && said.verdict.Condition == ""
-		if !said.at.IsZero() && !silent {
-			s.Verdicts = append(s.Verdicts, said.verdict)
+		v := said.verdict
+		silent := v.Scope == plugins.ScopeNamed && !v.Named && v.Condition == ""
+		if said.at.IsZero() || silent {
+			continue
 		}
+		if !said.fresh || now.Sub(said.at) > p.maxAge {
+			v = aged(v, said.at, now, p.maxAge, p.silence(now))
+		}
+		s.Verdicts = append(s.Verdicts, v)
 	}
 	return s
 }

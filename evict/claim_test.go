@@ -1,0 +1,144 @@
+package evict
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// naming is what a plugin of another process says: it is at a level, and calls
+// its condition so.
+func naming(plugin, condition string, level plugins.Level, effects ...string) plugins.Verdict {
+	return plugins.Verdict{Plugin: plugin, Scope: condition, Condition: condition, Level: level, Pressing: level, Effects: effects, Reason: "it says so"}
+}
+
+// Hours of a plugin that calls its condition otherwise in each round, that comes
+// back under ever new names, and that does both.
+func TestWhateverPluginsInventTheNodeCarriesFewConditionsAndForgetsThem(t *testing.T) {
+	for what, of := range map[string]func(round int) []plugins.Verdict{
+		"conditions": func(n int) []plugins.Verdict {
+			return []plugins.Verdict{naming("rogue", fmt.Sprint("C", 2*n), plugins.Hard), naming("rogue", fmt.Sprint("C", 2*n+1), plugins.Soft)}
+		},
+		"names": func(n int) []plugins.Verdict {
+			return []plugins.Verdict{naming(fmt.Sprint("rogue", n), fmt.Sprint("C", n), plugins.Hard)}
+		},
+		"conditions on its CustomNodeResource": func(n int) []plugins.Verdict {
+			v := naming("rogue", fmt.Sprint("C", n), plugins.Hard, fmt.Sprintf("q%d/NoSchedule", n))
+			v.CNR = true
+			return []plugins.Verdict{v}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			honest, inner := naming("honest", "Honest", plugins.None), memoryAt(plugins.Hard)
+			in := round(0, nil, honest, inner)
+			_, in.Memory = Mark(in)
+			most, refused := 0, 0
+			for n := range 2 * 3600 / 5 {
+				in = then(in, 5, in.Memory)
+				if n == 1000 {
+					honest.Level, honest.Pressing = plugins.Soft, plugins.Soft
+				}
+				in.Levels = &plugins.Levels{Time: in.Time, Verdicts: append(of(n), honest, inner)}
+				var marks Marks
+				marks, in.Memory = Mark(in)
+				refused += len(marks.Refused)
+				carried := len(marks.Conditions) + len(marks.Taints)
+				if marks.CNR != nil {
+					carried += len(marks.CNR.Conditions) + len(marks.CNR.Taints)
+				}
+				most = max(most, carried)
+				require.Equal(t, "Hard", about(t, marks, memoryKey).Reason, "inner rules have their own")
+				if n > 1000 {
+					require.Equal(t, "Soft", about(t, marks, Prefix+"Honest").Reason)
+				}
+				require.LessOrEqual(t, len(in.Memory.Claims), conditionsOfPlugins)
+				require.LessOrEqual(t, len(in.Memory.Marks), conditionsOfPlugins+1)
+			}
+			t.Logf("at most %d conditions and taints; %d were refused", most, refused)
+			assert.LessOrEqual(t, most, 2*(conditionsOfPlugins+1))
+			assert.Positive(t, refused)
+			in.Memory = restarted(t, in.Memory)
+			clean := false
+			for range 3600/60 + 15 { // it ends
+				in = then(in, 60, in.Memory)
+				in.Levels = &plugins.Levels{Time: in.Time, Verdicts: []plugins.Verdict{memoryAt(plugins.None)}}
+				var marks Marks
+				marks, in.Memory = Mark(in)
+				clean = len(marks.Conditions) == 1 && len(marks.Taints) == 0 && marks.CNR == nil
+			}
+			assert.True(t, clean, "nothing is left on the Node")
+			in = then(in, 3600, in.Memory)
+			_, in.Memory = Mark(in)
+			assert.Empty(t, in.Memory.Marks)
+			assert.Empty(t, in.Memory.Claims)
+		})
+	}
+}
+
+func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {
+	say := func(n int) (list []plugins.Verdict) {
+		for i := range n {
+			list = append(list, naming("p", fmt.Sprint("C", i), plugins.Soft))
+		}
+		return list
+	}
+	in := round(0, nil, say(conditionsPerPlugin)...)
+	marks, m := Mark(in)
+	assert.Empty(t, marks.Refused)
+	in = then(in, 5, m)
+	in.Levels.Verdicts = append(say(conditionsPerPlugin+1), naming("q", "C0", plugins.Hard))
+	marks, _ = Mark(in)
+	assert.Equal(t, []Refusal{{"p", "a condition is not marked: the plugin has 4 already, which are forgotten some time after they have ended"}}, marks.Refused)
+	assert.Len(t, marks.Conditions, conditionsPerPlugin)
+	assert.Len(t, marks.Taints, conditionsPerPlugin)
+	assert.Equal(t, "Hard", about(t, marks, Prefix+"C0").Reason, "two plugins may have one")
+}
+
+func TestAllOuterPluginsTogetherHaveSoManyConditionsAndInnerOnesTheirOwn(t *testing.T) {
+	var list []plugins.Verdict
+	for i := range conditionsOfPlugins + 1 {
+		list = append(list, naming(fmt.Sprint("p", i), fmt.Sprint("C", i), plugins.Soft))
+	}
+	marks, _ := Mark(round(0, nil, append(list, memoryAt(plugins.Hard))...))
+	assert.Equal(t, []Refusal{{"p32", "a condition is not marked: outer plugins have 32 already"}}, marks.Refused)
+	assert.Len(t, marks.Conditions, conditionsOfPlugins+1)
+	assert.Equal(t, "Hard", about(t, marks, memoryKey).Reason)
+	record, err := json.Marshal(marks.Taints)
+	require.NoError(t, err)
+	assert.Less(t, len(record), 64<<10)
+}
+
+func TestAConditionHasSoManyEffectsAtATime(t *testing.T) {
+	say := func(from, n int) plugins.Verdict {
+		v := naming("p", "C", plugins.Soft)
+		v.CNR = true
+		for i := range n {
+			v.Effects = append(v.Effects, fmt.Sprintf("q%d/NoSchedule", from+i))
+		}
+		return v
+	}
+	in := round(0, nil, say(0, 5), say(5, 5))
+	marks, m := Mark(in)
+	require.Len(t, marks.CNR.Taints, effectsPerCondition)
+	assert.Equal(t, []Refusal{{"p", "an effect is not marked: the condition cnr/C has 8 already"}}, marks.Refused)
+	for range 10 {
+		in = then(in, 5, m)
+		in.Levels.Verdicts = []plugins.Verdict{say(20, 8)}
+		marks, m = Mark(in)
+		require.Len(t, marks.CNR.Taints, effectsPerCondition)
+		require.Len(t, marks.Refused, 1)
+	}
+	in = then(in, 600, m)
+	in.Levels.Verdicts = []plugins.Verdict{say(20, 8)}
+	_, m = Mark(in)
+	in = then(in, 5, m)
+	in.Levels.Verdicts = []plugins.Verdict{say(20, 8)}
+	marks, _ = Mark(in)
+	assert.Len(t, marks.CNR.Taints, effectsPerCondition, "the first are forgotten, and these have their place")
+	assert.Empty(t, marks.Refused)
+}
