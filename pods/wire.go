@@ -23,8 +23,8 @@ type Wire struct {
 // Wiring says whether pods are kept for plugins, and how.
 type Wiring struct {
 	Enabled bool
-	// Full keeps environment, commands, arguments and all annotations, which may
-	// hold secrets.
+	// Full keeps all of them, environment, commands, arguments, annotations and
+	// messages too, which may hold secrets.
 	Full bool
 	// Annotations are the keys of those that some plugin may see, beside those
 	// that decide.
@@ -178,38 +178,6 @@ func encode(pod *corev1.Pod) []byte {
 		return nil
 	}
 	return raw
-}
-
-// lastApplied repeats the whole pod, environment and all.
-const lastApplied = corev1.LastAppliedConfigAnnotation
-
-// forPlugins is a pod without what no plugin needs, and unless it is to be full
-// without what may be secret: an annotation may be anything that its owner
-// writes. What it shares with the pod is not changed.
-func forPlugins(pod *corev1.Pod, full bool) *corev1.Pod {
-	p := *pod
-	p.ManagedFields = nil
-	if full {
-		p.Annotations = maps.Clone(p.Annotations)
-		delete(p.Annotations, lastApplied)
-		return &p
-	}
-	p.Annotations = stripAnnotations(p.Annotations)
-	p.Spec.InitContainers = withoutSecrets(p.Spec.InitContainers)
-	p.Spec.Containers = withoutSecrets(p.Spec.Containers)
-	p.Spec.EphemeralContainers = nil
-	return &p
-}
-
-// withoutSecrets leaves out what is run, and with what environment.
-func withoutSecrets(containers []corev1.Container) []corev1.Container {
-	list := slices.Clone(containers)
-	for i := range list {
-		c := &list[i]
-		c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
-		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle = nil, nil, nil, nil
-	}
-	return list
 }
 
 // shrink takes from a pod what plugins miss least, until it fits.

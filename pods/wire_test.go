@@ -3,6 +3,7 @@ package pods
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func wholePod(uid string, bulk int) *corev1.Pod {
 		p.Name, p.UID = "pod-"+uid, types.UID(uid)
 		p.Labels = map[string]string{"app": "shop", "pod-template-hash": "abc"}
 		p.Annotations = map[string]string{
-			"katalyst.kubewharf.io/qos_level": "shared_cores", "bulk": strings.Repeat("x", bulk),
+			"katalyst.kubewharf.io/qos_level": "shared_cores", configSource: "file", "bulk": strings.Repeat("x", bulk),
 			lastApplied: `{"env":"secret"}`, "vault.example.com/token": "secret", "example.com/numa": "0",
 		}
 		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "secret"}}
@@ -71,12 +72,108 @@ func TestPluginsSeeAPodWithoutWhatMayBeSecret(t *testing.T) {
 	assert.NotContains(t, string(list[0].Bytes), "secret")
 	p := decode(t, list[0])
 	assert.Equal(t, "shop", p.Labels["app"])
-	assert.Equal(t, map[string]string{"katalyst.kubewharf.io/qos_level": "shared_cores"}, p.Annotations, "those that decide")
+	assert.Equal(t, map[string]string{"katalyst.kubewharf.io/qos_level": "shared_cores", configSource: "file"}, p.Annotations, "those that decide")
 	assert.Empty(t, list[0].Annotations)
 	assert.Equal(t, "shop:1", p.Spec.Containers[0].Image)
 	assert.Equal(t, "1Gi", p.Spec.Containers[0].Resources.Requests.Memory().String())
 	assert.Equal(t, "containerd://a", p.Status.ContainerStatuses[0].ContainerID)
 	assert.Equal(t, before, pod, "the pod itself is not changed")
+}
+
+// shownTo plugins of the texts of a pod.
+func shownTo() []string {
+	return []string{
+		".ObjectMeta.Name", ".ObjectMeta.GenerateName", ".ObjectMeta.Namespace", ".ObjectMeta.UID", ".ObjectMeta.ResourceVersion",
+		".ObjectMeta.Labels{key}", ".ObjectMeta.Labels{}", ".ObjectMeta.OwnerReferences[].*",
+		".Spec.NodeName", ".Spec.NodeSelector{key}", ".Spec.NodeSelector{}", ".Spec.Affinity.*", ".Spec.Tolerations[].*",
+		".Spec.TopologySpreadConstraints[].*", ".Spec.SchedulerName", ".Spec.PriorityClassName", ".Spec.PreemptionPolicy",
+		".Spec.RuntimeClassName", ".Spec.Overhead{key}", ".Spec.Resources.*", ".Spec.RestartPolicy",
+		".Spec.InitContainers[].Name", ".Spec.InitContainers[].Image", ".Spec.InitContainers[].Resources.*", ".Spec.InitContainers[].RestartPolicy",
+		".Spec.Containers[].Name", ".Spec.Containers[].Image", ".Spec.Containers[].Resources.*", ".Spec.Containers[].RestartPolicy",
+		".Spec.Volumes[].Name", ".Spec.Volumes[].VolumeSource.EmptyDir.Medium",
+		".Status.Phase", ".Status.Reason", ".Status.QOSClass", ".Status.NominatedNodeName",
+		".Status.HostIP", ".Status.HostIPs[].IP", ".Status.PodIP", ".Status.PodIPs[].IP",
+		".Status.Conditions[].Type", ".Status.Conditions[].Status", ".Status.Conditions[].Reason",
+		".Status.Resources.*", ".Status.AllocatedResources{key}",
+		".Status.InitContainerStatuses[].*", ".Status.ContainerStatuses[].*",
+	}
+}
+
+// A field that Kubernetes gets tomorrow is not shown.
+func TestOfAPodWhoseEveryFieldHoldsASecretPluginsSeeWhatIsNamedHere(t *testing.T) {
+	var full corev1.Pod
+	fill(reflect.ValueOf(&full).Elem(), 0)
+	full.DeletionTimestamp, full.Status.Phase = nil, corev1.PodRunning
+	list := wired(t, Wiring{Enabled: true}, mebi, &full)
+	require.Len(t, list, 1)
+	var paths []string
+	texts(reflect.ValueOf(decode(t, list[0])), "", &paths)
+	used := map[string]bool{".Status.Phase": true}
+	for _, path := range paths {
+		i := slices.IndexFunc(shownTo(), func(kept string) bool {
+			prefix, below := strings.CutSuffix(kept, "*")
+			return path == kept || below && strings.HasPrefix(path, prefix)
+		})
+		if assert.GreaterOrEqual(t, i, 0, path) {
+			used[shownTo()[i]] = true
+		}
+		assert.NotContains(t, path, "Message")
+	}
+	for _, kept := range shownTo() {
+		assert.True(t, used[kept], "%s is in the list and not shown", kept)
+	}
+}
+
+// A process writes its last words as it likes, also into the log that a message
+// may be taken from.
+func TestPluginsSeeWhyAContainerEndedWithoutItsLastWords(t *testing.T) {
+	pod := wholePod("a", 10)
+	ended := corev1.ContainerState{
+		Waiting:    &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "secret"},
+		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, Message: "secret"},
+	}
+	pod.Status.Message = "secret"
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "secret"}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "containerd://a", State: ended, LastTerminationState: ended}}
+	pod.Status.InitContainerStatuses = pod.Status.ContainerStatuses
+	w := wired(t, Wiring{Enabled: true}, mebi, pod)[0]
+	assert.NotContains(t, string(w.Bytes), "secret")
+	status := decode(t, w).Status
+	assert.Equal(t, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady"}, status.Conditions[0])
+	for _, s := range []corev1.ContainerStatus{status.ContainerStatuses[0], status.InitContainerStatuses[0]} {
+		assert.Equal(t, "containerd://a", s.ContainerID)
+		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+			assert.Equal(t, "CrashLoopBackOff", state.Waiting.Reason)
+			assert.Equal(t, "OOMKilled", state.Terminated.Reason)
+			assert.EqualValues(t, 137, state.Terminated.ExitCode)
+		}
+	}
+}
+
+func TestPluginsSeeWhichRoomAPodHoldsAndNoAttributesOfVolumes(t *testing.T) {
+	pod := wholePod("a", 10)
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "room", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		{Name: "disk", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}},
+		{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"key": "secret"}},
+		}}}},
+		{Name: "inline", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+			Driver: "d.example.com", VolumeAttributes: map[string]string{"password": "secret"}, NodePublishSecretRef: &corev1.LocalObjectReference{Name: "secret"},
+		}}},
+		{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}},
+		{Name: "flex", VolumeSource: corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "d", Options: map[string]string{"password": "secret"}}}},
+	}
+	w := wired(t, Wiring{Enabled: true}, mebi, pod)[0]
+	assert.NotContains(t, string(w.Bytes), "secret")
+	volumes := decode(t, w).Spec.Volumes
+	require.Len(t, volumes, 5, "one without a source would be read as an emptyDir")
+	assert.Equal(t, corev1.StorageMediumMemory, volumes[0].EmptyDir.Medium)
+	assert.Equal(t, "/data", volumes[1].HostPath.Path)
+	assert.Equal(t, "c", volumes[2].PersistentVolumeClaim.ClaimName)
+	assert.NotNil(t, volumes[3].Ephemeral)
+	assert.Equal(t, "d.example.com", volumes[4].CSI.Driver)
 }
 
 func TestAPluginSeesTheAnnotationsThatAreConfiguredForIt(t *testing.T) {
@@ -85,7 +182,7 @@ func TestAPluginSeesTheAnnotationsThatAreConfiguredForIt(t *testing.T) {
 	before := decode(t, w)
 	w.Bytes = append(w.Bytes, w.Annotations["example.com/numa"]...)
 	after := decode(t, w)
-	assert.Equal(t, map[string]string{"katalyst.kubewharf.io/qos_level": "shared_cores", "example.com/numa": "0"}, after.Annotations)
+	assert.Equal(t, map[string]string{"katalyst.kubewharf.io/qos_level": "shared_cores", configSource: "file", "example.com/numa": "0"}, after.Annotations)
 	after.Annotations = before.Annotations
 	assert.Equal(t, before, after, "nothing else changes")
 }
