@@ -187,9 +187,9 @@ func (h *Host) Rival() string {
 }
 
 func (h *Host) lookForRival() {
-	now := Rival(h.Procfs, h.Settings().Dirs)
+	before := h.Rival()
+	now := lookForRival(h.Procfs, h.Settings().Dirs, before)
 	h.mu.Lock()
-	before := h.rival
 	h.rival = now
 	h.mu.Unlock()
 	if now != before {

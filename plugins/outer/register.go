@@ -182,8 +182,7 @@ func within(dirs []string, path string) bool {
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 			dir = resolved
 		}
-		rel, err := filepath.Rel(dir, path)
-		return err == nil && filepath.IsLocal(rel)
+		return below(dir, path)
 	})
 }
 

@@ -2,11 +2,16 @@ package outer
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,70 +19,178 @@ import (
 // rivalName is the process name of Katalyst's agent.
 const rivalName = "katalyst-agent"
 
+// Bounds of one look: anybody may call a process so.
+const (
+	rivalTime     = 100 * time.Millisecond
+	maxRivalFds   = 4096
+	maxRivalBytes = 1 << 20 // of each file below /proc/PID
+)
+
 // Rival says who else asks the plugins in these directories: some of their
 // answers come once only, and two coordinators would each get a half. It is a
-// process named katalyst-agent with an inotify watch on one of the directories,
-// as its /proc/PID/fdinfo shows (proc_pid_fdinfo(5)); empty for none. Where the
-// host's processes cannot be seen there is no sign of it.
-func Rival(procfs string, dirs []string) string {
-	inodes := map[uint64]string{}
-	for _, dir := range dirs {
-		var st unix.Stat_t
-		if unix.Stat(dir, &st) == nil {
-			inodes[st.Ino] = dir
+// process named katalyst-agent that has one of the directories among its mounts,
+// and an inotify watch on it, as its /proc/PID/mountinfo and fdinfo show
+// (proc_pid_fdinfo(5)); empty for none. A pod has only those directories of the
+// host that it was given, so whatever a process of another is called and watches,
+// it is none. Where the host's processes cannot be seen there is no sign of it.
+func Rival(procfs string, dirs []string) string { return lookForRival(procfs, dirs, "") }
+
+// lookForRival looks at the process first that was one before, then at others in
+// any order, until its time is over: many of that name cannot hide one for ever.
+func lookForRival(procfs string, dirs []string, before string) string {
+	places := placesOf(dirs)
+	if len(places) == 0 {
+		return ""
+	}
+	pids := called(procfs, rivalName)
+	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
+	if i := slices.IndexFunc(pids, func(pid string) bool { return strings.HasPrefix(before, rivalCalled(pid)) }); i > 0 {
+		pids[0], pids[i] = pids[i], pids[0]
+	}
+	for begun := time.Now(); len(pids) > 0 && time.Since(begun) < rivalTime; pids = pids[1:] {
+		process := filepath.Join(procfs, pids[0])
+		for _, p := range watches(filepath.Join(process, "fdinfo"), reached(process, places)) {
+			return rivalCalled(pids[0]) + "asks the plugins in " + p.dir
 		}
 	}
+	return ""
+}
+
+func rivalCalled(pid string) string { return fmt.Sprintf("%s (pid %s) ", rivalName, pid) }
+
+// called are the processes of a name.
+func called(procfs, name string) (pids []string) {
 	entries, err := os.ReadDir(procfs)
-	if err != nil || len(inodes) == 0 {
-		return ""
+	if err != nil {
+		return nil
 	}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
 		comm, err := os.ReadFile(filepath.Join(procfs, e.Name(), "comm"))
-		if err != nil || strings.TrimSpace(string(comm)) != rivalName {
-			continue
-		}
-		if dir := watches(filepath.Join(procfs, e.Name(), "fdinfo"), inodes); dir != "" {
-			return fmt.Sprintf("%s (pid %s) asks the plugins in %s", rivalName, e.Name(), dir)
+		if err == nil && strings.TrimSpace(string(comm)) == name {
+			pids = append(pids, e.Name())
 		}
 	}
-	return ""
+	return pids
 }
 
-// watches is one of the directories that a process watches, by inode. A line of
-// an inotify descriptor is "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal.
-func watches(fdinfo string, inodes map[uint64]string) string {
-	entries, err := os.ReadDir(fdinfo)
+// location is a directory as the kernel tells it from others: its filesystem's
+// device and its inode, and where in that filesystem it is.
+type location struct {
+	dir    string
+	device string // "major:minor", of the filesystem
+	inode  uint64
+	within string
+}
+
+// placesOf directories that are there, by this process's own mounts.
+func placesOf(dirs []string) (list []location) {
+	mounts := mountsOf("/proc/self")
+	for _, dir := range dirs {
+		resolved, err := filepath.EvalSymlinks(dir)
+		var st unix.Stat_t
+		if err != nil || unix.Stat(resolved, &st) != nil {
+			continue
+		}
+		var at mount
+		for _, m := range mounts { // a later one covers those before
+			if below(m.point, resolved) {
+				at = m
+			}
+		}
+		if rel, err := filepath.Rel(at.point, resolved); err == nil {
+			list = append(list, location{dir, at.device, st.Ino, filepath.Join(at.root, rel)})
+		}
+	}
+	return list
+}
+
+// reached are the directories that a process has among its mounts.
+func reached(process string, places []location) (list []location) {
+	mounts := mountsOf(process)
+	for _, p := range places {
+		if slices.ContainsFunc(mounts, func(m mount) bool { return m.device == p.device && below(m.root, p.within) }) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func below(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// mount is a line of mountinfo: which part of which filesystem is where.
+type mount struct{ device, root, point string }
+
+// mountsOf a process (proc_pid_mountinfo(5)); none where they cannot be read.
+func mountsOf(process string) (list []mount) {
+	text := begin(filepath.Join(process, "mountinfo"))
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if f := strings.Fields(lines.Text()); len(f) > 4 {
+			list = append(list, mount{f[2], unescape.Replace(f[3]), unescape.Replace(f[4])})
+		}
+	}
+	return list
+}
+
+// begin is a file as far as it is looked at.
+func begin(path string) []byte {
+	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return nil
 	}
-	for _, e := range entries {
-		f, err := os.Open(filepath.Join(fdinfo, e.Name()))
-		if err != nil {
-			continue
-		}
-		dir := watchedDir(f, inodes)
-		_ = f.Close() // only read
-		if dir != "" {
-			return dir
-		}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxRivalBytes))
+	if err != nil {
+		return nil
 	}
-	return ""
+	return text
 }
 
-func watchedDir(f *os.File, inodes map[uint64]string) string {
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if !strings.HasPrefix(lines.Text(), "inotify ") {
-			continue
-		}
-		for field := range strings.FieldsSeq(lines.Text()) {
-			hex, is := strings.CutPrefix(field, "ino:")
-			if ino, err := strconv.ParseUint(hex, 16, 64); is && err == nil && inodes[ino] != "" {
-				return inodes[ino]
+// watches are those of the directories that a process watches.
+func watches(fdinfo string, places []location) (list []location) {
+	if len(places) == 0 {
+		return nil
+	}
+	dir, err := os.Open(fdinfo)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxRivalFds)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		text := begin(filepath.Join(fdinfo, name))
+		for _, p := range places {
+			if hasWatch(text, p) {
+				list = append(list, p)
 			}
 		}
 	}
-	return ""
+	return list
+}
+
+// hasWatch says whether an inotify descriptor watches a directory. Its lines are
+// "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal, the device as the kernel
+// has it: twenty bits of minor.
+func hasWatch(text []byte, p location) bool {
+	var major, minor uint64
+	if _, err := fmt.Sscanf(p.device, "%d:%d", &major, &minor); err != nil {
+		return false
+	}
+	ino, sdev := fmt.Sprintf("ino:%x", p.inode), fmt.Sprintf("sdev:%x", major<<20|minor)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) > 0 && f[0] == "inotify" && slices.Contains(f, ino) && slices.Contains(f, sdev) {
+			return true
+		}
+	}
+	return false
 }

@@ -1,0 +1,119 @@
+package outer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+)
+
+// process makes one of a /proc that is made up: with mounts, and what its file
+// descriptors are.
+func process(t *testing.T, procfs, pid, name, mountinfo string, fdinfo ...string) {
+	t.Helper()
+	dir := filepath.Join(procfs, pid)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "fdinfo"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "comm"), []byte(name+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(mountinfo), 0o600))
+	for fd, text := range fdinfo {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "fdinfo", fmt.Sprint(fd)), []byte(text), 0o600))
+	}
+}
+
+// watching is what the kernel says of a watch on a directory.
+func watching(t *testing.T, p location) string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	_, err = unix.InotifyAddWatch(fd, p.dir, unix.IN_CREATE)
+	require.NoError(t, err)
+	text, err := os.ReadFile(fmt.Sprint("/proc/self/fdinfo/", fd))
+	require.NoError(t, err)
+	require.Contains(t, string(text), fmt.Sprintf("ino:%x ", p.inode))
+	return string(text)
+}
+
+func TestWhoWatchesTheDirectoryIsTheRivalIfItHasItAmongItsMounts(t *testing.T) {
+	t.Parallel()
+	dir := socketDir(t)
+	p := placesOf([]string{dir})[0]
+	watch := watching(t, p)
+	elsewhere := strings.Replace(watch, "sdev:", "sdev:f", 1)
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	given := fmt.Sprintf("1 0 0:99 / / rw - overlay x rw\n2 1 %s %s /the\\040plugins rw - x x rw\n", p.device, p.within)
+	pod := fmt.Sprintf("1 0 0:99 / / rw - overlay x rw\n2 1 %s %s-of-a-pod /data rw - x x rw\n3 1 0:98 / /tmp rw - tmpfs x rw\n", p.device, p.within)
+	for what, c := range map[string]struct {
+		name, mounts, fdinfo string
+		rival                bool
+	}{
+		"on the host":                         {rivalName, host, watch, true},
+		"in a pod that was given it":          {rivalName, given, watch, true},
+		"of another name":                     {"another", host, watch, false},
+		"without a watch":                     {rivalName, host, "pos:\t0\n", false},
+		"the inode of another filesystem":     {rivalName, host, elsewhere, false},
+		"another inode":                       {rivalName, host, strings.Replace(watch, " ino:", " ino:f", 1), false},
+		"a line that is no watch":             {rivalName, host, strings.Replace(watch, "inotify", "fanotify", 1), false},
+		"in a pod, whatever it watches":       {rivalName, pod, watch, false},
+		"whose mounts cannot be read":         {rivalName, "", watch, false},
+		"another filesystem at the same path": {rivalName, strings.ReplaceAll(given, p.device, "0:97"), watch, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			procfs := t.TempDir()
+			process(t, procfs, "1", "init", host, watch)
+			process(t, procfs, "17", c.name, c.mounts, "pos:\t0\n", c.fdinfo)
+			want := ""
+			if c.rival {
+				want = "katalyst-agent (pid 17) asks the plugins in " + dir
+			}
+			assert.Equal(t, want, Rival(procfs, []string{"/nowhere", dir}))
+		})
+	}
+}
+
+// Descriptors that are never read cost nothing: to read one of these would never
+// end.
+func TestAProcessOfAPodThatIsCalledKatalystsAgentIsNotLookedInto(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	process(t, procfs, "1", rivalName, "1 0 0:99 / / rw - overlay x rw\n")
+	require.NoError(t, unix.Mkfifo(filepath.Join(procfs, "1", "fdinfo", "3"), 0o600))
+	looked := make(chan string, 1)
+	go func() { looked <- Rival(procfs, []string{dir}) }()
+	select {
+	case rival := <-looked:
+		assert.Empty(t, rival)
+	case <-deadline.After(5 * time.Second):
+		require.Fail(t, "it is looked into")
+	}
+}
+
+func TestALookForARivalIsBoundedAndForgetsNoneThatIsStillThere(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	p := placesOf([]string{dir})[0]
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	many := strings.Repeat("inotify wd:1 ino:1 sdev:1 mask:1\n", 20_000)
+	for pid := range 200 {
+		process(t, procfs, fmt.Sprint(pid+1), rivalName, host, many, many)
+	}
+	process(t, procfs, "1000", rivalName, host, watching(t, p))
+	known := "katalyst-agent (pid 1000) asks the plugins in " + dir
+	for range 10 {
+		begun := deadline.Start()
+		assert.Equal(t, known, lookForRival(procfs, []string{dir}, known), "it is looked at first")
+		assert.Less(t, begun.Elapsed(), 10*rivalTime)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(procfs, "1000", "fdinfo", "0"), nil, 0o600))
+	begun := deadline.Start()
+	assert.Empty(t, lookForRival(procfs, []string{dir}, known), "it is not forgotten alone while others are there")
+	assert.Less(t, begun.Elapsed(), 10*rivalTime)
+}
