@@ -47,9 +47,9 @@ func lookForRival(procfs string, dirs []string, before string) string {
 	if i := slices.IndexFunc(pids, func(pid string) bool { return strings.HasPrefix(before, rivalCalled(pid)) }); i > 0 {
 		pids[0], pids[i] = pids[i], pids[0]
 	}
-	for begun := time.Now(); len(pids) > 0 && time.Since(begun) < rivalTime; pids = pids[1:] {
+	for until := time.Now().Add(rivalTime); len(pids) > 0 && time.Now().Before(until); pids = pids[1:] {
 		process := filepath.Join(procfs, pids[0])
-		for _, p := range watches(filepath.Join(process, "fdinfo"), reached(process, places)) {
+		for _, p := range watches(filepath.Join(process, "fdinfo"), reached(process, places), until) {
 			return rivalCalled(pids[0]) + "asks the plugins in " + p.dir
 		}
 	}
@@ -152,8 +152,9 @@ func begin(path string) []byte {
 	return text
 }
 
-// watches are those of the directories that a process watches.
-func watches(fdinfo string, places []location) (list []location) {
+// watches are those of the directories that a process watches, as far as there
+// is time.
+func watches(fdinfo string, places []location, until time.Time) (list []location) {
 	if len(places) == 0 {
 		return nil
 	}
@@ -167,6 +168,9 @@ func watches(fdinfo string, places []location) (list []location) {
 		return nil
 	}
 	for _, name := range names {
+		if time.Now().After(until) {
+			break
+		}
 		text := begin(filepath.Join(fdinfo, name))
 		for _, p := range places {
 			if hasWatch(text, p) {

@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,9 +102,19 @@ func TestALookForARivalIsBoundedAndForgetsNoneThatIsStillThere(t *testing.T) {
 	dir, procfs := socketDir(t), t.TempDir()
 	p := placesOf([]string{dir})[0]
 	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
-	many := strings.Repeat("inotify wd:1 ino:1 sdev:1 mask:1\n", 20_000)
-	for pid := range 200 {
-		process(t, procfs, fmt.Sprint(pid+1), rivalName, host, many, many)
+	full := filepath.Join(t.TempDir(), "full")
+	require.NoError(t, os.WriteFile(full, bytes.Repeat([]byte("inotify wd:1 ino:1 sdev:1 mask:1\n"), 20_000), 0o600))
+	process(t, procfs, "1", rivalName, host)
+	for fd := range maxRivalFds {
+		require.NoError(t, os.Symlink(full, filepath.Join(procfs, "1", "fdinfo", fmt.Sprint(fd))))
+	}
+	mounts := filepath.Join(t.TempDir(), "mounts")
+	require.NoError(t, os.WriteFile(mounts, bytes.Repeat([]byte("1 0 0:99 / / rw - overlay x rw\n"), 30_000), 0o600))
+	for pid := range 300 {
+		dir := filepath.Join(procfs, fmt.Sprint(pid+2))
+		process(t, procfs, fmt.Sprint(pid+2), rivalName, "")
+		require.NoError(t, os.Remove(filepath.Join(dir, "mountinfo")))
+		require.NoError(t, os.Symlink(mounts, filepath.Join(dir, "mountinfo")))
 	}
 	process(t, procfs, "1000", rivalName, host, watching(t, p))
 	known := "katalyst-agent (pid 1000) asks the plugins in " + dir
