@@ -322,7 +322,9 @@ func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
 	w.run().waitFor("p")
 	require.Len(t, verdict(t, w.round("a"), "s").Candidates, 1)
 	fails = true
-	v := verdict(t, w.round("a"), "s")
+	missed := &recorder{}
+	v := verdict(t, w.Ask(t.Context(), Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: missed, MaxAge: time.Minute}), "s")
+	assert.Equal(t, []string{"missed p"}, missed.all())
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.Equal(t, "C", v.Condition)
 	assert.Empty(t, v.Candidates)
@@ -622,4 +624,36 @@ func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
 	assert.Equal(t, map[string][][]byte{
 		"numa": {numa, b}, "numa at top": {numa}, "spread": {other, b}, "spread at top": {other}, "plain": {a, b}, "plain at top": {a},
 	}, seen)
+}
+
+func TestAnAnswerThatIsTooLargeIsAFailedCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+		r := hardMet("s")
+		r.CandidatePods = [][]byte{make([]byte, 8<<20)}
+		return r, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	w.round("a")
+	assert.Contains(t, w.Status(time.Now())[0].Failure, "ResourceExhausted")
+}
+
+func TestAConditionOfGetEvictPodsIsSoftAloneAndItsEffectsAreBounded(t *testing.T) {
+	t.Parallel()
+	counted := counts{}
+	c := converter{plugin: "p", refuse: counted.refuse("p")}
+	met := &wire.Condition{ConditionName: "C", ConditionType: wire.ConditionType_CNR_CONDITION, MetCondition: true}
+	for i := range maxEffects + 2 {
+		met.Effects = append(met.Effects, fmt.Sprintf("q%d/NoSchedule", i))
+	}
+	v := c.named(&wire.GetEvictPodsResponse{Condition: met})
+	assert.Equal(t, plugins.Soft, v.Level)
+	assert.Equal(t, "C", v.Condition)
+	assert.False(t, v.Named)
+	assert.Len(t, v.Effects, maxEffects)
+	assert.Equal(t, map[string]uint64{refusedEffect: 1}, counted.all(time.Now())["p"].Refused)
+	assert.Equal(t, plugins.None, c.named(&wire.GetEvictPodsResponse{}).Level)
 }

@@ -30,8 +30,10 @@ type fake struct {
 	registration.UnimplementedRegistrationServer
 
 	info registration.PluginInfo
-	// token is what GetToken answers; empty: it has no such method.
-	token string
+	// token is what GetToken answers; empty: it has no such method, unless it shows
+	// that it has none.
+	token      string
+	showsEmpty bool
 	// answers, nil for a method that it does not have
 	threshold func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error)
 	top       func(*wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error)
@@ -134,7 +136,7 @@ var errNoMethod = status.Error(codes.Unimplemented, "no such method")
 
 func (f *fake) GetToken(context.Context, *wire.Empty) (*wire.GetTokenResponse, error) {
 	f.call("GetToken")
-	if f.token == "" {
+	if f.token == "" && !f.showsEmpty {
 		return nil, errNoMethod
 	}
 	return &wire.GetTokenResponse{Token: f.token}, nil

@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -137,8 +138,10 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 				c.change(f)
 			}
 			f.serve(t, w.path("p.sock"))
+			begun := time.Now()
 			w.run()
 			eventually(t, "told twice", func() bool { return len(f.statuses()) >= 2 })
+			assert.GreaterOrEqual(t, time.Since(begun), time.Second, "not again and again at once")
 			assert.False(t, f.statuses()[0].GetPluginRegistered())
 			assert.Contains(t, f.statuses()[0].GetError(), c.why)
 			assert.Empty(t, w.names())
@@ -162,11 +165,20 @@ func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
 		fakes[name].token = "secret"
 		fakes[name].serve(t, w.path(name+".sock"))
 	}
+	fakes["empty"].token, fakes["empty"].showsEmpty = "", true
+	outside := newFake("a/../../" + filepath.Base(w.config.TokenDir) + "-outside")
+	outside.token = "secret"
+	require.NoError(t, os.WriteFile(w.config.TokenDir+"-outside", []byte("secret"), 0o600))
+	outside.serve(t, w.path("outside.sock"))
 	w.run().waitFor("good")
 	for _, name := range []string{"empty", "bad"} {
 		eventually(t, name, func() bool { return len(fakes[name].statuses()) > 0 })
 		assert.Equal(t, "refused: wrong token", fakes[name].statuses()[0].GetError())
 	}
+	eventually(t, "outside", func() bool { return len(outside.statuses()) > 0 })
+	assert.Equal(t, "refused: no token file can have its name", outside.statuses()[0].GetError())
+	w.round()
+	assert.Equal(t, "token", w.plugins()[0].process, "whose process it is says less")
 }
 
 func TestAnEndpointOfItsOwnIsAskedAndMustLieInsideByWhateverLink(t *testing.T) {
@@ -264,4 +276,39 @@ func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
 	w.config.Uids = []string{"0"}
 	require.NoError(t, s.endpoint(t.Context(), w.config, p, w.path(".service")))
 	require.NoError(t, p.endpoint.Close())
+}
+
+func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
+	t.Parallel()
+	h := &Host{live: map[string]*plugin{}}
+	for i := range maxPlugins {
+		_, err := h.take(&plugin{name: fmt.Sprint(i), socket: &socket{}})
+		require.NoError(t, err)
+	}
+	_, err := h.take(&plugin{name: "another", socket: &socket{}})
+	require.EqualError(t, err, "refused: 64 plugins are registered already")
+}
+
+// A plugin's last calls may end after another has come by its name.
+func TestAPluginThatEndsLateTakesNothingFromTheNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.live = map[string]*plugin{}
+	come := func() *plugin {
+		p := &plugin{host: w.Host, name: "p", socket: &socket{}, cancel: func() {}}
+		_, err := w.take(p)
+		require.NoError(t, err)
+		return p
+	}
+	first, ends, released := come(), make(chan struct{}), make(chan struct{})
+	first.calls.Go(func() { <-ends })
+	go func() { defer close(released); w.release(first) }()
+	<-first.released
+	next := come()
+	close(ends)
+	<-released
+	assert.Equal(t, []*plugin{next}, w.plugins())
+	assert.NotContains(t, w.counts.gone, "p", "it is there")
+	w.release(next)
+	assert.Contains(t, w.counts.gone, "p")
 }

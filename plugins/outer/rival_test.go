@@ -127,4 +127,7 @@ func TestALookForARivalIsBoundedAndForgetsNoneThatIsStillThere(t *testing.T) {
 	begun := deadline.Start()
 	assert.Empty(t, lookForRival(procfs, []string{dir}, known), "it is not forgotten alone while others are there")
 	assert.Less(t, begun.Elapsed(), 10*rivalTime)
+	begun = deadline.Start()
+	assert.Empty(t, lookForRival(procfs, []string{dir}, rivalCalled("1")), "one with many descriptors")
+	assert.Less(t, begun.Elapsed(), 10*rivalTime)
 }
