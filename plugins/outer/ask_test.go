@@ -657,3 +657,30 @@ func TestAConditionOfGetEvictPodsIsSoftAloneAndItsEffectsAreBounded(t *testing.T
 	assert.Equal(t, map[string]uint64{refusedEffect: 1}, counted.all(time.Now())["p"].Refused)
 	assert.Equal(t, plugins.None, c.named(&wire.GetEvictPodsResponse{}).Level)
 }
+
+func TestWhileAPluginIsBusyWhatItSaidBeforeNamesNobodyAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()}, nil
+	}
+	busy, asked := make(chan struct{}), 0
+	f.named = func(*wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		if asked++; asked > 1 {
+			<-busy
+		}
+		return &wire.GetEvictPodsResponse{}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	defer close(busy)
+	w.run().waitFor("p")
+	require.Len(t, verdict(t, w.round("a"), "s").Candidates, 1)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	v := verdict(t, w.Ask(short, Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: noGrace{}, MaxAge: time.Minute}), "s")
+	assert.Equal(t, plugins.Hard, v.Level)
+	assert.Empty(t, v.Candidates)
+	assert.Contains(t, v.Absent, "still busy")
+}
