@@ -34,39 +34,12 @@ func TestWhateverPluginsInventTheNodeCarriesFewConditionsAndForgetsThem(t *testi
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			honest, inner := naming("honest", "Honest", plugins.None), memoryAt(plugins.Hard)
-			in := round(0, nil, honest, inner)
-			_, in.Memory = Mark(in)
-			most, refused := 0, 0
-			for n := range 2 * 3600 / 5 {
-				in = then(in, 5, in.Memory)
-				if n == 1000 {
-					honest.Level, honest.Pressing = plugins.Soft, plugins.Soft
-				}
-				in.Levels = &plugins.Levels{Time: in.Time, Verdicts: append(of(n), honest, inner)}
-				var marks Marks
-				marks, in.Memory = Mark(in)
-				refused += len(marks.Refused)
-				carried := len(marks.Conditions) + len(marks.Taints)
-				if marks.CNR != nil {
-					carried += len(marks.CNR.Conditions) + len(marks.CNR.Taints)
-				}
-				most = max(most, carried)
-				require.Equal(t, "Hard", about(t, marks, memoryKey).Reason, "inner rules have their own")
-				if n > 1000 {
-					require.Equal(t, "Soft", about(t, marks, Prefix+"Honest").Reason)
-				}
-				require.LessOrEqual(t, len(in.Memory.Claims), conditionsOfPlugins)
-				require.LessOrEqual(t, len(in.Memory.Marks), conditionsOfPlugins+1)
-			}
-			t.Logf("at most %d conditions and taints; %d were refused", most, refused)
-			assert.LessOrEqual(t, most, 2*(conditionsOfPlugins+1))
-			assert.Positive(t, refused)
-			in.Memory = restarted(t, in.Memory)
+			m := invent(t, of)
 			clean := false
+			in := round(2*3600, nil, memoryAt(plugins.None))
+			in.Memory = restarted(t, m)
 			for range 3600/60 + 15 { // it ends
 				in = then(in, 60, in.Memory)
-				in.Levels = &plugins.Levels{Time: in.Time, Verdicts: []plugins.Verdict{memoryAt(plugins.None)}}
 				var marks Marks
 				marks, in.Memory = Mark(in)
 				clean = len(marks.Conditions) == 1 && len(marks.Taints) == 0 && marks.CNR == nil
@@ -78,6 +51,44 @@ func TestWhateverPluginsInventTheNodeCarriesFewConditionsAndForgetsThem(t *testi
 			assert.Empty(t, in.Memory.Claims)
 		})
 	}
+}
+
+// invent plays two hours with a rogue beside an honest plugin and an inner rule.
+func invent(t *testing.T, rogue func(round int) []plugins.Verdict) Memory {
+	t.Helper()
+	honest, inner := naming("honest", "Honest", plugins.None), memoryAt(plugins.Hard)
+	in := round(0, nil, honest, inner)
+	_, in.Memory = Mark(in)
+	most, refused := 0, 0
+	for n := range 2 * 3600 / 5 {
+		in = then(in, 5, in.Memory)
+		if n == 1000 {
+			honest.Level, honest.Pressing = plugins.Soft, plugins.Soft
+		}
+		in.Levels = &plugins.Levels{Time: in.Time, Verdicts: append(rogue(n), honest, inner)}
+		var marks Marks
+		marks, in.Memory = Mark(in)
+		refused += len(marks.Refused)
+		most = max(most, carried(marks))
+		require.Equal(t, "Hard", about(t, marks, memoryKey).Reason, "inner rules have their own")
+		if n > 1000 {
+			require.Equal(t, "Soft", about(t, marks, Prefix+"Honest").Reason)
+		}
+		require.LessOrEqual(t, len(in.Memory.Claims), conditionsOfPlugins)
+		require.LessOrEqual(t, len(in.Memory.Marks), conditionsOfPlugins+1)
+	}
+	t.Logf("at most %d conditions and taints; %d were refused", most, refused)
+	assert.LessOrEqual(t, most, 2*(conditionsOfPlugins+1))
+	assert.Positive(t, refused)
+	return in.Memory
+}
+
+func carried(m Marks) int {
+	n := len(m.Conditions) + len(m.Taints)
+	if m.CNR != nil {
+		n += len(m.CNR.Conditions) + len(m.CNR.Taints)
+	}
+	return n
 }
 
 func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {

@@ -120,20 +120,7 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sockets == nil {
-		h.sockets, h.live = map[string]*socket{}, map[string]*plugin{}
-	}
-	for _, p := range h.live {
-		if p.allowed(c) != nil {
-			p.cancel()
-		}
-	}
-	for path, s := range h.sockets {
-		if file, there := now.sockets[path]; !there || file != s.file {
-			s.leave()
-			delete(h.sockets, path)
-		}
-	}
+	h.end(c, now.sockets)
 	begun := 0
 	for path, file := range now.sockets { // in any order, so that none is always the last
 		if h.sockets[path] != nil {
@@ -147,6 +134,24 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 		all.Go(s.run)
 	}
 	return false
+}
+
+// end what has gone or may not be asked any more. The caller holds mu.
+func (h *Host) end(c Config, now map[string]identity) {
+	if h.sockets == nil {
+		h.sockets, h.live = map[string]*socket{}, map[string]*plugin{}
+	}
+	for _, p := range h.live {
+		if p.allowed(c) != nil {
+			p.cancel()
+		}
+	}
+	for path, s := range h.sockets {
+		if file, there := now[path]; !there || file != s.file {
+			s.leave()
+			delete(h.sockets, path)
+		}
+	}
 }
 
 // watch watches directories that it does not yet, and says whether there were

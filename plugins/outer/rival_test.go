@@ -34,7 +34,7 @@ func watching(t *testing.T, p location) string {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	require.NoError(t, err)
-	defer unix.Close(fd)
+	defer func() { assert.NoError(t, unix.Close(fd)) }()
 	_, err = unix.InotifyAddWatch(fd, p.dir, unix.IN_CREATE)
 	require.NoError(t, err)
 	text, err := os.ReadFile(fmt.Sprint("/proc/self/fdinfo/", fd))
