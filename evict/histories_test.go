@@ -30,7 +30,8 @@ type history struct {
 	ruled    map[string]ruled                // since when a rule is what it is
 	kubelets map[string]time.Time            // when the kubelet was seen to evict a pod, by UID
 	ending   map[string]time.Time            // when a pod was seen to be deleted, by UID
-	endless  map[string]time.Time            // since when a verdict has named one that ends, and nobody was chosen
+	endless  map[string]time.Time            // since when a verdict has named one that ends, or just did, and nobody was chosen
+	named    map[string]time.Time            // when it last named one
 	wait     map[string]time.Time            // who may not be asked for before
 	met      map[string][]map[time.Time]bool // by condition, by level: when it was met
 	taints   map[string]*flapped
@@ -77,7 +78,7 @@ func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
 func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	h := &history{
 		world: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
-		ending: map[string]time.Time{}, endless: map[string]time.Time{},
+		ending: map[string]time.Time{}, endless: map[string]time.Time{}, named: map[string]time.Time{},
 		wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
 	}
 	h.born = h.uptime
@@ -199,10 +200,16 @@ func (h *history) judgeEnds(listed []pods.Pod) {
 	}
 	for _, v := range h.in.Levels.Verdicts {
 		names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { _, ends := h.ending[c.PodUID]; return ends })
-		if _, known := h.endless[scopeOf(v)]; !names {
-			delete(h.endless, scopeOf(v))
-		} else if !known {
-			h.endless[scopeOf(v)] = h.now
+		scope := scopeOf(v)
+		_, known := h.endless[scope]
+		if names {
+			h.named[scope] = h.now
+		}
+		switch settled := h.now.Sub(h.named[scope]) >= 30*time.Second; {
+		case names && !known:
+			h.endless[scope] = h.now
+		case v.Level == plugins.None, v.Pressing > plugins.None && settled:
+			delete(h.endless, scope)
 		}
 	}
 }
@@ -300,7 +307,7 @@ func (h *history) ends(p pods.Pod) bool {
 }
 
 // outlasted: for a minute some pod or other has been ending that a verdict names,
-// and none was chosen for it.
+// with gaps shorter than the settle time, and none was chosen for it.
 func (h *history) outlasted(v plugins.Verdict) bool {
 	since, known := h.endless[scopeOf(v)]
 	return known && h.now.Sub(since) >= time.Minute

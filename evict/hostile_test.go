@@ -1,6 +1,8 @@
 package evict
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +124,40 @@ func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *
 	assert.Empty(t, in.Memory.Covered, "from here the bound starts anew")
 }
 
+// Between two of them nobody ends, or who does is too small, so that what they
+// held seems to be gone; or the pressure itself pauses.
+func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.T) {
+	for what, gap := range map[string]func(*Input){
+		"nobody ends":                              func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] },
+		"a small one ends":                         func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 2 },
+		"the pressure pauses":                      func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None },
+		"they end in pauses of the pressure alone": func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None },
+	} {
+		for _, of := range []int{2, 3, 6, 7} { // rounds of 5 s
+			t.Run(fmt.Sprintf("%s, every %d s", what, 5*of), func(t *testing.T) {
+				in := round(0, nil)
+				var first time.Time
+				a := api{}
+				for i := 0; i < 100 && len(a.asked) == 0; i++ {
+					decoy := fmt.Sprint("decoy", i/of)
+					in.Cluster.Pods.Pods = []pods.Pod{pod(decoy, deletedFor(5*(i/of)*of+20)), pod("culprit"), pod("innocent")}
+					in.Levels.Verdicts = []plugins.Verdict{pressing(named(decoy, 40), named("culprit", 60), named("innocent", 20))}
+					if i%of == of-1 {
+						gap(&in)
+					} else if strings.HasSuffix(what, "alone") {
+						in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
+					}
+					d, m := play(in, &a)
+					first = d.Time
+					in = then(in, 5, restarted(t, m))
+				}
+				require.Equal(t, []string{"culprit"}, a.uids())
+				assert.LessOrEqual(t, first, at(60+30+5), "maxGrace and late, the settle time, and a round of which the pressure was gone")
+			})
+		}
+	}
+}
+
 func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
 	in.Memory.Ending = map[string]time.Time{"b": at(-10)}
@@ -132,13 +168,16 @@ func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(-100)}, m.Covered)
 }
 
-func TestWhatIsEndingCountsAnewOnceThePressureWasGone(t *testing.T) {
+func TestWhatIsEndingCountsAnewOnceTheLevelWasOver(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
 	in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-50)}
 	in.Levels.Verdicts[0].Pressing = plugins.None
 	_, m := play(in, &api{})
+	assert.Equal(t, in.Memory.Covered, m.Covered, "a pause is no end")
+	in.Levels.Verdicts[0].Level = plugins.None
+	_, m = play(then(in, 0, m), &api{})
 	assert.Empty(t, m.Covered)
-	in.Levels.Verdicts[0].Pressing = plugins.Hard
+	in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.Hard, plugins.Hard
 	d, m := play(then(in, 20, m), &api{})
 	assert.Equal(t, CodeInFlight, d.Code)
 	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(20)}, m.Covered)

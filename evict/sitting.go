@@ -112,22 +112,34 @@ func (r *sitting) mutes(list []plugins.Verdict, forced bool) (nearest mute) {
 	return nearest
 }
 
-// settling is the memory with what this round saw: while what is missing counts
-// as released, and for a while after, nobody is chosen for it.
+// settling is the memory with what this round saw.
 func (r *sitting) settling(list []Considered) Memory {
-	m := r.memory.clone()
-	for _, v := range r.Levels.Verdicts {
-		if v.Level > plugins.None && r.covers(v, r.credited[scopeOf(v)]) {
-			m.Settle[scopeOf(v)] = r.Time.Add(r.Config.Settle)
-		}
-		if _, since := m.Covered[scopeOf(v)]; !r.covered[scopeOf(v)] {
-			delete(m.Covered, scopeOf(v))
-		} else if !since {
-			m.Covered[scopeOf(v)] = r.Time
-		}
-	}
+	m := r.settled(r.memory)
 	if r.unconfirmed(list) != "" {
 		m.Quiet = later(m.Quiet, r.Time.Add(r.Config.Settle))
+	}
+	return m
+}
+
+// settled is a memory with what is ending now: while what is missing counts as
+// released, and for a while after, nobody is chosen for it. Who deletes pods one
+// after the other may leave gaps, so that the time that all of them have together
+// runs on until the node has settled once, or the level is over.
+func (r *sitting) settled(m Memory) Memory {
+	m = m.clone()
+	for _, v := range r.Levels.Verdicts {
+		scope := scopeOf(v)
+		if v.Pressing > plugins.None && r.covers(v, r.credited[scope]) {
+			m.Settle[scope] = r.Time.Add(r.Config.Settle)
+		}
+		_, since := m.Covered[scope]
+		switch {
+		case r.covered[scope] && !since:
+			m.Covered[scope] = r.Time
+		case r.covered[scope]:
+		case v.Level == plugins.None, v.Pressing > plugins.None && !r.Time.Before(m.Settle[scope]):
+			delete(m.Covered, scope)
+		}
 	}
 	return m
 }
