@@ -186,10 +186,12 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			d.Unsaved(err)
 			return m
 		}
-		if !evict.Still(a.lookAgain(in), d, i) {
+		now, holds := evict.Still(a.lookAgain(in), m, d, i)
+		if !holds {
 			d.Outdated()
-			a.save(m)
-			return m
+			a.save(now)
+			poke(a.risen) // the next round decides anew, at once
+			return now
 		}
 		answer := a.cluster.asks(in.Config.Via).Evict(ctx, v, d.DryRun)
 		a.Log.Info("asked for an eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,

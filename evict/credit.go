@@ -43,8 +43,8 @@ func (in Input) creditUntil(v plugins.Verdict, since, ends time.Time) time.Time 
 	return ends
 }
 
-// credits of a verdict: pods that it names and that are ending, and victims of
-// ours, also before their end is seen in the pod.
+// credits of a verdict: pods that it names and that are ending or have just gone,
+// and victims of ours, also before their end is seen in the pod.
 func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit {
 	var all []Credit
 	add := func(c Credit, since time.Time) {
@@ -58,6 +58,12 @@ func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit
 		c := &list[i]
 		if relief, named := reliefBy(v, c); named && c.Pod != nil && !c.Pod.GoneBy.IsZero() {
 			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.endsBy(m, c.Pod)}, m.Ending[c.Pod.UID])
+		}
+	}
+	for i := range in.gone {
+		c := &in.gone[i]
+		if relief, named := reliefBy(v, c); named {
+			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.Time.Add(in.Config.Late)}, in.Time)
 		}
 	}
 	for i := range m.Victims {

@@ -93,8 +93,9 @@ func TestAPodThatIsEndingAlreadyIsAskedForUntilThereIsAnAnswer(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	in.Memory.Ending = map[string]time.Time{"stays": at(-100)}
 	a := api{answer: always(Unanswered)}
-	chosen, _ := Decide(in)
-	assert.True(t, Still(in, &chosen, 0), "that it is ending is nothing new")
+	chosen, m := Decide(in)
+	_, holds := Still(in, m, &chosen, 0)
+	assert.True(t, holds, "that it is ending is nothing new")
 	d, m := play(in, &a)
 	require.Equal(t, CodeUnanswered, d.Code, d.Reason)
 	d, m = play(then(in, 5, restarted(t, m)), &a)

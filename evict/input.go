@@ -80,6 +80,8 @@ type Input struct {
 
 	// leave tells the verdicts that are not of this part of the round; nil: none.
 	leave func(plugins.Verdict) bool
+	// gone are candidates of this round that are not there any more.
+	gone []Considered
 }
 
 // Cluster is what is known of the cluster in this round.

@@ -132,11 +132,12 @@ func (r *sitting) settled(m Memory) Memory {
 		if v.Pressing > plugins.None && r.covers(v, r.credited[scope]) {
 			m.Settle[scope] = r.Time.Add(r.Config.Settle)
 		}
-		_, since := m.Covered[scope]
+		since, before := r.memory.Covered[scope]
 		switch {
-		case r.covered[scope] && !since:
-			m.Covered[scope] = r.Time
+		case r.covered[scope] && before:
+			m.Covered[scope] = since
 		case r.covered[scope]:
+			m.Covered[scope] = r.Time
 		case v.Level == plugins.None, v.Pressing > plugins.None && !r.Time.Before(m.Settle[scope]):
 			delete(m.Covered, scope)
 		}

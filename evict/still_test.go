@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,12 +58,82 @@ func TestAChoiceIsCarriedOutOnlyIfItStillHolds(t *testing.T) {
 		"without a cluster nobody is asked": {func(in *Input) { in.Cluster = nil }, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d, _ := Decide(stillInput())
+			d, m := Decide(stillInput())
 			require.Equal(t, CodeNext, d.Code, d.Reason)
 			later := stillInput()
 			row.change(&later)
-			assert.Equal(t, row.holds, Still(later, &d, 0))
+			_, holds := Still(later, m, &d, 0)
+			assert.Equal(t, row.holds, holds)
 		})
+	}
+}
+
+// What ended meanwhile counts by its amount, as what ended before the round.
+func TestAChoiceGivesWayToWhatGivesBackAllThatIsMissing(t *testing.T) {
+	protected := func(p *pods.Pod) { p.Protections = []pods.Protection{{Code: pods.NoController, Why: "nobody"}} }
+	gone := func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[:1] }
+	ending := func(in *Input) { in.Cluster.Pods.Pods[1].GoneBy = in.Time.Add(20 * time.Second) }
+	for what, row := range map[string]struct {
+		relief float64 // of the other; 10 are missing
+		change func(*Input)
+		later  func(*Input)
+		holds  bool
+	}{
+		"a large one is gone":                     {40, func(*Input) {}, gone, false},
+		"a large one is ending":                   {40, func(*Input) {}, ending, false},
+		"a small one is gone":                     {2, func(*Input) {}, gone, true},
+		"a small one is ending":                   {2, func(*Input) {}, ending, true},
+		"a small one that is protected is gone":   {2, func(in *Input) { protected(&in.Cluster.Pods.Pods[1]) }, gone, true},
+		"a small one that is protected is ending": {2, func(in *Input) { protected(&in.Cluster.Pods.Pods[1]) }, ending, true},
+		"the chosen one is forced":                {40, func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Forced = true }, gone, true},
+		"others have ended for as long as any may take": {40, func(in *Input) {
+			in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-60)}
+		}, gone, true},
+		"others have, and memory is below its floor": {40, func(in *Input) {
+			in.Levels.Verdicts[0].Urgent = true
+			in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-5)}
+		}, ending, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("culprit"), pod("other")}, pressing(named("culprit", 60), named("other", row.relief)))
+			row.change(&in)
+			d, m := Decide(in)
+			i, some := d.Next()
+			require.True(t, some, d.Reason)
+			require.Equal(t, "culprit", d.Candidates[i].Pod.UID)
+			row.later(&in)
+			_, holds := Still(in, m, &d, i)
+			assert.Equal(t, row.holds, holds)
+		})
+	}
+}
+
+// One that is large enough goes between each choice and its request, whether it
+// had time to end or was deleted by force.
+func TestPodsThatGoWhileARoundIsCarriedOutHoldItNoLongerThanOthersThatEnd(t *testing.T) {
+	for urgent, last := range map[bool]time.Time{false: at(60 + 30 + 5), true: at(5)} {
+		in := round(0, nil)
+		var went time.Time
+		for i := 0; i < 300 && went.IsZero(); i++ {
+			decoy := fmt.Sprint("decoy", i)
+			in.Cluster.Pods.Pods = []pods.Pod{pod("culprit"), pod(decoy)}
+			in.Levels.Verdicts = []plugins.Verdict{pressing(named("culprit", 60), named(decoy, 40))}
+			in.Levels.Verdicts[0].Urgent = urgent
+			d, m := Decide(in)
+			if k, some := d.Next(); some {
+				later := in
+				later.Cluster = &Cluster{Pods: pods.List{Synced: true, Pods: in.Cluster.Pods.Pods[:1]}}
+				after, holds := Still(later, m, &d, k)
+				if m = after; holds {
+					require.Equal(t, "culprit", d.Candidates[k].Pod.UID)
+					went = d.Time
+				}
+			}
+			in = then(in, 1, restarted(t, m))
+		}
+		require.False(t, went.IsZero(), "urgent: %t", urgent)
+		assert.False(t, went.After(last), "urgent: %t, %s", urgent, went)
+		assert.True(t, went.After(at(0)))
 	}
 }
 
