@@ -52,7 +52,7 @@ type Agent struct {
 	outer     *asker
 	movers    *movers
 	decisions evict.Log
-	records   records // of the round's goroutine alone, once it is loaded
+	records   *records // of the round's goroutine alone, once it is loaded
 	tally     evict.Tally
 
 	// Of the round's goroutine alone.
@@ -60,6 +60,10 @@ type Agent struct {
 	boot   string          // boot ID
 	judged *plugins.Levels // by the inner plugins, that the last round looked at
 	before *plugins.Levels // that the last round decided about
+	// unkept is since when choices cannot be kept; zero: they can. unsaved: the
+	// memory is not kept as it is.
+	unkept  time.Time
+	unsaved bool
 
 	// Of the sample loop alone, but for pace.woken.
 	pace pace

@@ -46,6 +46,7 @@ type cluster struct {
 	heart   *heartbeat // of the agent's own Lease; nil: none is configured
 	keeper  *heartbeat // of the Node's; nil: that is a kubelet's
 	store   state.File[evict.Memory]
+	writer  state.Writer // of store
 	log     *slog.Logger
 
 	// conditions that were decided last, and marked is closed when there are

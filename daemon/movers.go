@@ -28,6 +28,7 @@ import (
 type movers struct {
 	log    *slog.Logger
 	file   state.File[moversKept]
+	writer state.Writer // of file
 	book   curb.Book
 	budget vgdp.Budget
 	curbs  map[vgdp.Target]vgdp.Curb
@@ -148,7 +149,11 @@ func targets(curbs map[vgdp.Target]vgdp.Curb) []vgdp.Target {
 // keep writes it.
 func (m *movers) keep() error {
 	now := m.now()
-	if err := m.file.Save(now); err != nil {
+	save, err := m.file.Prepare(now)
+	if err == nil {
+		err = m.writer.Do(keepWait, save)
+	}
+	if err != nil {
 		return err
 	}
 	m.saved = now

@@ -11,17 +11,22 @@ import (
 
 // records keep decisions over a restart; one that changes is kept again.
 type records struct {
-	ring state.Ring[evict.Decision]
+	ring   state.Ring[evict.Decision]
+	writer state.Writer // of ring
 }
+
+// recordsWaiting is how many decisions wait for a disk that hangs: those of some
+// minutes.
+const recordsWaiting = 64
 
 // linesEach decision has at most, as a rule: it is made, its victims go, the node
 // settles.
 const linesEach = 4
 
-func newRecords(c config.State) records {
-	return records{state.Ring[evict.Decision]{
+func newRecords(c config.State) *records {
+	return &records{ring: state.Ring[evict.Decision]{
 		Dir: filepath.Join(c.Dir, "decisions"), Max: linesEach * c.Decisions, MaxBytes: int64(min(c.DecisionsSize, 1<<40)),
-	}}
+	}, writer: state.Writer{Most: recordsWaiting}}
 }
 
 // load is what the agents before this one decided, oldest first.
@@ -36,10 +41,14 @@ func (r *records) load(log *slog.Logger) []evict.Decision {
 	return list
 }
 
-// append keeps one more. Nothing waits for it: what cannot be kept is still in
-// the memory, the log and the Events.
+// append keeps one more. Nothing waits for it but for a moment: what cannot be
+// kept is still in the memory, the log and the Events.
 func (r *records) append(d evict.Decision, log *slog.Logger) {
-	if err := r.ring.Append(d); err != nil {
+	add, err := r.ring.Prepare(d)
+	if err == nil {
+		err = r.writer.Do(keepWait, add)
+	}
+	if err != nil {
 		log.Warn("a decision is not kept over a restart", "id", d.ID, "reason", err)
 	}
 }

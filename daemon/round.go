@@ -174,7 +174,7 @@ func (c *cluster) asks(via string) evictor {
 const asksPerRound = 5
 
 // evict asks for the candidates, one after the other, until enough are granted.
-// It keeps each choice before it asks.
+// It keeps each choice before it asks, unless the disk does not take it.
 func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m evict.Memory) evict.Memory {
 	for range asksPerRound + in.Config.Limits.PerRound - 1 {
 		i, some := d.Next()
@@ -182,8 +182,9 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			break
 		}
 		chosen, v := m.Choose(in, d, i)
-		if err := a.cluster.store.Save(chosen); err != nil {
+		if err := a.keepChoice(chosen); err != nil && !d.GoesUnkept(in, i, time.Since(a.unkept)) {
 			d.Unsaved(err)
+			a.save(m)
 			return m
 		}
 		now, holds := evict.Still(a.lookAgain(in), m, d, i)
@@ -233,7 +234,10 @@ func (a *Agent) keep(in evict.Input, m evict.Memory) {
 	}
 	before := a.memory
 	a.memory = m
-	if a.cluster != nil && !reflect.DeepEqual(before, m) {
+	if !met(in.Levels) {
+		a.unkept = time.Time{}
+	}
+	if a.cluster != nil && (a.unsaved || !reflect.DeepEqual(before, m)) {
 		a.save(m)
 	}
 }
@@ -247,8 +251,37 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+// keepWait is how long a round waits for what is to be kept: many times what a
+// disk takes that answers, and short enough that a round ends before the next.
+const keepWait = time.Second
+
+// save what the next agent must know.
 func (a *Agent) save(m evict.Memory) {
-	if err := a.cluster.store.Save(m); err != nil {
+	if err := a.cluster.save(m); err != nil && !a.unsaved {
+		a.unsaved = true
 		a.Log.Warn("what was decided is not kept over a restart", "error", err)
+	} else if err == nil {
+		a.unsaved = false
 	}
+}
+
+// keepChoice keeps what is chosen before it is asked for, and since when that
+// cannot be done.
+func (a *Agent) keepChoice(chosen evict.Memory) error {
+	err := a.cluster.save(chosen)
+	if err == nil {
+		a.unkept = time.Time{}
+	} else if a.unkept.IsZero() {
+		a.unkept = time.Now()
+	}
+	return err
+}
+
+// save waits for a disk that hangs no longer than keepWait.
+func (c *cluster) save(m evict.Memory) error {
+	save, err := c.store.Prepare(m)
+	if err != nil {
+		return err
+	}
+	return c.writer.Do(keepWait, save)
 }

@@ -29,8 +29,8 @@ import (
 // shortage when it wants one and not before. The rest of the files are copies
 // of this host's; the pods' cgroups and processes are real.
 type weather struct {
-	dir      string
-	pressing atomic.Bool
+	dir             string
+	pressing, below atomic.Bool // below its floor, while it presses
 }
 
 // The made-up node: 1 GiB, of which 36 MiB are available while it presses: hard,
@@ -39,6 +39,7 @@ const (
 	weatherTotal = 1 << 30
 	weatherCalm  = 900 << 20
 	weatherPress = 36 << 20
+	weatherBelow = 24 << 20
 )
 
 func newWeather(t *testing.T) *weather {
@@ -84,6 +85,9 @@ func (w *weather) write(vmstat string, scans, stalled int) error {
 	available := weatherCalm
 	if w.pressing.Load() {
 		available = weatherPress
+		if w.below.Load() {
+			available = weatherBelow
+		}
 	}
 	for name, text := range map[string]string{
 		"meminfo": fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %[2]d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n", weatherTotal>>10, available>>10),

@@ -65,15 +65,24 @@ func (f File[T]) version() int { return max(1, f.Version) }
 // Save keeps the value; when it returns nil, a crash of the machine does not
 // lose it.
 func (f File[T]) Save(v T) error {
+	save, err := f.Prepare(v)
+	if err != nil {
+		return err
+	}
+	return save()
+}
+
+// Prepare is Save in two steps: what it returns writes the value as it is now.
+func (f File[T]) Prepare(v T) (save func() error, err error) {
 	value, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("state: %w", err)
+		return nil, fmt.Errorf("state: %w", err)
 	}
 	b, err := json.Marshal(stored{Version: f.version(), SHA256: sum(value), Value: value})
 	if err != nil {
-		return fmt.Errorf("state: %w", err)
+		return nil, fmt.Errorf("state: %w", err)
 	}
-	return replace(f.Path, append(b, '\n'))
+	return func() error { return replace(f.Path, append(b, '\n')) }, nil
 }
 
 // replace writes a file whole or not at all.

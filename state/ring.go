@@ -64,10 +64,23 @@ func (r *Ring[T]) Load() (values []T, spoiled int, err error) {
 
 // Append keeps one more.
 func (r *Ring[T]) Append(v T) error {
+	add, err := r.Prepare(v)
+	if err != nil {
+		return err
+	}
+	return add()
+}
+
+// Prepare is Append in two steps: what it returns adds the value as it is now.
+func (r *Ring[T]) Prepare(v T) (add func() error, err error) {
 	line, err := encodeLine(v)
 	if err != nil {
-		return fmt.Errorf("state: %w", err)
+		return nil, fmt.Errorf("state: %w", err)
 	}
+	return func() error { return r.add(line) }, nil
+}
+
+func (r *Ring[T]) add(line []byte) error {
 	if half := r.MaxBytes / 2; int64(len(line)) > half {
 		return fmt.Errorf("state: %s: a value of %d bytes is more than half of %d", r.Dir, len(line), r.MaxBytes)
 	} else if r.lines >= r.Max || r.size+int64(len(line)) > half {

@@ -1,0 +1,96 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+)
+
+var errFull = errors.New("no space left on device")
+
+func TestADiskThatHangsHoldsAWriterForAsLongAsItWaitsAndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Writer
+		disk := make(chan struct{})
+		hangs := func() error { <-disk; return nil }
+		start := time.Now()
+		require.ErrorIs(t, w.Do(time.Second, hangs), ErrLate)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, w.Do(time.Second, hangs), ErrLate)
+		assert.Equal(t, time.Second, time.Since(start), "it has had its time")
+		close(disk)
+		synctest.Wait()
+		require.NoError(t, w.Do(time.Second, hangs), "it writes again")
+		require.ErrorIs(t, w.Do(time.Second, func() error { return errFull }), errFull)
+	})
+}
+
+func TestAWriteThatWaitsForAnotherHasItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Writer
+		slow := func() error { time.Sleep(700 * time.Millisecond); return nil }
+		require.ErrorIs(t, w.Do(0, slow), ErrLate)
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		require.ErrorIs(t, w.Do(time.Second, slow), ErrLate)
+		assert.Equal(t, time.Second, time.Since(start), "600 ms for the one before it, and 700 for itself")
+		time.Sleep(time.Second)
+		require.NoError(t, w.Do(time.Second, slow))
+	})
+}
+
+func TestOfValuesThatWaitForTheDiskTheNewestAreWritten(t *testing.T) {
+	for most, want := range map[int][]int{0: {0, 4}, 1: {0, 4}, 3: {0, 2, 3, 4}, 9: {0, 1, 2, 3, 4}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := Writer{Most: most}
+			disk := make(chan struct{})
+			var written []int
+			for i := range 5 {
+				require.ErrorIs(t, w.Do(0, func() error { <-disk; written = append(written, i); return nil }), ErrLate)
+				synctest.Wait() // the first is under way
+			}
+			close(disk)
+			synctest.Wait()
+			assert.Equal(t, want, written, "at most %d wait", most)
+		})
+	}
+}
+
+// A pipe that nobody reads hangs whoever opens it, as a disk that does not
+// answer.
+func TestAValueIsOnTheDiskOnceItAnswersAgain(t *testing.T) {
+	f := File[memory]{Path: filepath.Join(t.TempDir(), "evict.json")}
+	half := f.Path + ".half"
+	require.NoError(t, syscall.Mkfifo(half, 0o600))
+	var w Writer
+	first, err := f.Prepare(memory{Settled: true})
+	require.NoError(t, err)
+	require.ErrorIs(t, w.Do(10*time.Millisecond, first), ErrLate)
+	last, err := f.Prepare(remembering())
+	require.NoError(t, err)
+	require.ErrorIs(t, w.Do(10*time.Millisecond, last), ErrLate)
+	pipe := f.Path + ".pipe"
+	require.NoError(t, os.Rename(half, pipe)) // the write that hangs has it open still
+	back, err := f.Load()
+	require.ErrorIs(t, err, ErrNone, "%v", back)
+
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer reader.Close()
+	deadline.Within(t, 10*time.Second, "the newest value is kept", func() error {
+		back, err := f.Load()
+		if err == nil && back.Last == nil {
+			err = errFull
+		}
+		return err
+	})
+}
