@@ -73,7 +73,7 @@ func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {
 func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evict.Memory) {
 	pressed := met(in.Levels) || len(in.Memory.Forced) > 0
 	if pressed {
-		if err := c.pods.Resolve(ctx); err != nil {
+		if err := c.pods.Resolve(ctx, evict.Named(in)); err != nil {
 			c.log.Debug("volumes are not known", "error", err)
 		}
 	}

@@ -141,7 +141,7 @@ func alive(p *pods.Pod) bool { return p.GoneBy.IsZero() }
 // who would go.
 func (s tenancy) decides(m Memory, culprit, innocent pods.Pod) (Decision, string) {
 	s.t.Helper()
-	require.NoError(s.t, s.watcher.Resolve(s.t.Context()))
+	require.NoError(s.t, s.watcher.Resolve(s.t.Context(), []string{culprit.UID, innocent.UID}))
 	v := pressing(named(culprit.UID, 60), named(innocent.UID, 20))
 	in := round(0, nil, v)
 	in.Cluster.Pods, in.Memory = s.watcher.List(in.Config.Protect), m

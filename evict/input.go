@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,6 +101,23 @@ type Node struct {
 	// KubeletPressure is the pressure conditions of the kubelet's own that are
 	// True, such as MemoryPressure.
 	KubeletPressure []string
+}
+
+// Named are the pods of which somebody says that they should go, by the UIDs of
+// their cgroups.
+func Named(in Input) (uids []string) {
+	for _, v := range in.Levels.Verdicts {
+		for _, c := range v.Candidates {
+			if calls(v) && c.PodUID != "" {
+				uids = append(uids, c.PodUID)
+			}
+		}
+	}
+	for _, f := range in.Memory.Forced {
+		uids = append(uids, f.UID)
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
 }
 
 // ReadNode takes the facts from a Node object, or from why there is none.

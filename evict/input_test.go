@@ -45,3 +45,12 @@ func TestAFreshInstallObserves(t *testing.T) {
 	assert.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Second}, times)
 	assert.Empty(t, c.OptOutHard)
 }
+
+func TestWhoIsNamedIsAskedAboutAndNobodyElse(t *testing.T) {
+	met, named, calm := pressing(named("a", 1), named("b", 1)), disk(plugins.None, named("c", 1)), disk(plugins.None, named("d", 1))
+	named.Named = true
+	met.Candidates = append(met.Candidates, plugins.Candidate{Cgroup: "/a.service"})
+	in := round(0, nil, met, named, calm)
+	in.Memory.Forced = []Forced{{UID: "f"}, {UID: "a"}}
+	assert.Equal(t, []string{"a", "b", "c", "f"}, Named(in))
+}

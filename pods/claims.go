@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,20 +15,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resolveTime is how long one Resolve may ask the API server.
-const resolveTime = 2 * time.Second
-
-// resolveAtOnce is how many claims are asked for at the same time.
-const resolveAtOnce = 4
+// How much one Resolve may ask the API server for, and for how long. A pod's owner
+// chooses how many claims it names, and whether there are such.
+const (
+	resolveTime   = 2 * time.Second
+	resolveClaims = 32
+	// resolveAtOnce is how many claims are asked for at the same time.
+	resolveAtOnce = 4
+	// resolveAgain is when a claim that was not there, or not bound, is asked for
+	// again.
+	resolveAgain = time.Minute
+)
 
 // claim is where the volume of a claim is.
 type claim struct {
 	// known: the claim is bound and its volume was read.
 	known bool
-	// gone: there is no such claim, so it binds the pod to no node. A pod cannot
-	// start without its claims: whoever deleted one that is in use took its
-	// finalizer off, and would else protect the pod for ever.
-	gone bool
+	// none: there is no such claim, or it is not bound and the pod had started, so
+	// it binds the pod to no node. A pod cannot start without its claims, bound:
+	// whoever deleted one that is in use took its finalizer off, and may have put
+	// another in its place. It would else protect the pod for ever.
+	none bool
+	// started: the pod had started when it was asked for.
+	started bool
 	// onlyHere is why the volume binds a pod to this node; empty if it does not.
 	onlyHere string
 	// why it is not known; nil also where it was not asked yet.
@@ -44,6 +52,27 @@ func (c claim) reason() string {
 		return "not looked up yet"
 	}
 	return short(c.why.Error())
+}
+
+// of a pod as it is now: that there was none before it started says nothing of
+// what it has started with.
+func (c claim) of(pod *corev1.Pod) claim {
+	if !c.known && !c.started && started(pod) {
+		return claim{}
+	}
+	return c
+}
+
+// rests says whether it is not asked for now.
+func (c claim) rests(now time.Time) bool {
+	answered := c.none || errors.Is(c.why, errNotBound)
+	return c.known || answered && now.Sub(c.asked) < resolveAgain
+}
+
+// started says whether a container of the pod was ever made, for which its
+// volumes must have been there. Only kubelets write that.
+func started(pod *corev1.Pod) bool {
+	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || len(stripStarted(&pod.Status)) > 0
 }
 
 // claimsOf are a pod's claims by name.
@@ -73,21 +102,23 @@ func claimNames(pod *corev1.Pod) []string {
 	return slices.Compact(names)
 }
 
-// Resolve looks up where the volumes of the node's pods are, for at most two
-// seconds: those not asked for the longest time first. What is known is not
-// asked again; a claim that is not bound or cannot be read leaves its pod
-// protected as Unresolved and is asked again by the next Resolve. The error is
+// Resolve looks up where the volumes of some of the node's pods are, which it is
+// given by the UIDs of their cgroups, for at most two seconds and some claims at a
+// time: of each namespace one before another's second, and of these those first
+// that were not asked for the longest time. What is known is not asked again; a
+// claim that cannot be read leaves its pod protected as Unresolved. The error is
 // one of those that the API server gave; a claim that is not bound yet is none.
-func (w *Watcher) Resolve(ctx context.Context) error {
+func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	ctx, stop := context.WithTimeout(ctx, resolveTime)
 	defer stop()
-	open := w.openClaims()
+	open := w.openClaims(uids)
+	open = open[:min(resolveClaims, len(open))]
 	found := make([]claim, len(open))
 	var group errgroup.Group
 	group.SetLimit(resolveAtOnce)
-	for i, key := range open {
+	for i, o := range open {
 		group.Go(func() error {
-			found[i] = w.lookUp(ctx, key)
+			found[i] = w.lookUp(ctx, o)
 			return nil
 		})
 	}
@@ -101,34 +132,56 @@ func (w *Watcher) Resolve(ctx context.Context) error {
 	return nil
 }
 
-// openClaims are the claims that are not known, and forgets those of pods that
-// are gone.
-func (w *Watcher) openClaims() []claimKey {
-	pods := w.stored()
+// openClaim is one that is to be asked for.
+type openClaim struct {
+	claimKey
+	started bool
+	// asked is when it was last, and turn how many of its namespace come before it.
+	asked time.Time
+	turn  int
+}
+
+// openClaims are the claims of some pods that are not known, in the order in
+// which they are asked for; it forgets those of pods that are gone.
+func (w *Watcher) openClaims(uids []string) []openClaim {
+	pods, now := w.stored(), time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := map[claimKey]claim{}
+	var open []openClaim
 	for _, pod := range pods {
 		for _, name := range claimNames(pod) {
 			key := claimKey{pod.UID, pod.Namespace, name}
-			known[key] = w.claims[key]
+			c := w.claims[key].of(pod)
+			known[key] = c
+			if !c.rests(now) && slices.Contains(uids, cgroupUID(pod)) {
+				open = append(open, openClaim{claimKey: key, started: started(pod), asked: c.asked})
+			}
 		}
 	}
 	w.claims = known
-	open := slices.DeleteFunc(slices.Collect(maps.Keys(known)), func(k claimKey) bool { return known[k].known })
-	slices.SortFunc(open, func(a, b claimKey) int {
-		return cmp.Or(known[a].asked.Compare(known[b].asked), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.pod, b.pod))
-	})
+	return inTurn(open)
+}
+
+// inTurn orders claims: the first of each namespace, then the second of each.
+func inTurn(open []openClaim) []openClaim {
+	slices.SortStableFunc(open, func(a, b openClaim) int { return a.asked.Compare(b.asked) })
+	turns := map[string]int{}
+	for i := range open {
+		open[i].turn = turns[open[i].namespace]
+		turns[open[i].namespace]++
+	}
+	slices.SortStableFunc(open, func(a, b openClaim) int { return cmp.Compare(a.turn, b.turn) })
 	return open
 }
 
 // keepClaims keeps what was found; an older answer never replaces a known one.
-func (w *Watcher) keepClaims(keys []claimKey, found []claim) {
+func (w *Watcher) keepClaims(open []openClaim, found []claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, key := range keys {
-		if before, wanted := w.claims[key]; wanted && !before.known {
-			w.claims[key] = found[i]
+	for i, o := range open {
+		if before, wanted := w.claims[o.claimKey]; wanted && !before.known {
+			w.claims[o.claimKey] = found[i]
 		}
 	}
 }
@@ -136,24 +189,31 @@ func (w *Watcher) keepClaims(keys []claimKey, found []claim) {
 var errNotBound = errors.New("it is not bound")
 
 // lookUp asks for a claim and then for its volume.
-func (w *Watcher) lookUp(ctx context.Context, key claimKey) claim {
+func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {
 	if ctx.Err() != nil {
-		return claim{why: fmt.Errorf("no time was left to ask: %w", ctx.Err())}
+		return claim{started: o.started, why: fmt.Errorf("no time was left to ask: %w", ctx.Err()), asked: o.asked}
 	}
-	asked := time.Now()
-	found, err := w.Claims.PersistentVolumeClaims(key.namespace).Get(ctx, key.name, metav1.GetOptions{})
+	c := claim{started: o.started, asked: time.Now()}
+	found, err := w.Claims.PersistentVolumeClaims(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return claim{gone: true, asked: asked}
+		c.none = true
+		return c
 	}
 	if err != nil {
-		return claim{why: fmt.Errorf("get claim %s/%s: %w", key.namespace, key.name, err), asked: asked}
+		c.why = fmt.Errorf("get claim %s/%s: %w", o.namespace, o.name, err)
+		return c
 	}
 	if found.Spec.VolumeName == "" || found.Status.Phase != corev1.ClaimBound {
-		return claim{why: fmt.Errorf("%w, its phase is %q", errNotBound, found.Status.Phase), asked: asked}
+		if c.none = o.started; !c.none {
+			c.why = fmt.Errorf("%w, its phase is %q", errNotBound, found.Status.Phase)
+		}
+		return c
 	}
 	volume, err := w.Volumes.PersistentVolumes().Get(ctx, found.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
-		return claim{why: fmt.Errorf("get volume %s: %w", found.Spec.VolumeName, err), asked: asked}
+		c.why = fmt.Errorf("get volume %s: %w", found.Spec.VolumeName, err)
+		return c
 	}
-	return claim{known: true, onlyHere: volumeOnlyHere(volume), asked: asked}
+	c.known, c.onlyHere = true, volumeOnlyHere(volume)
+	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -28,6 +29,14 @@ func fullWatcher(tb testing.TB, n int) *Watcher {
 		})))
 	}
 	return w
+}
+
+// everyPod is named.
+func everyPod(w *Watcher) (uids []string) {
+	for _, p := range w.List(DefaultRules()).Pods {
+		uids = append(uids, p.CgroupUID)
+	}
+	return uids
 }
 
 // slowClaims answers each request after a time, with an error or with a claim
@@ -83,7 +92,7 @@ func TestAnAPIServerThatHangsHoldsALookUpForTwoSecondsAndNoLonger(t *testing.T) 
 		w, claims := fullWatcher(t, 10), &slowClaims{takes: time.Hour}
 		w.Claims = claims
 		from := time.Now()
-		err := w.Resolve(t.Context())
+		err := w.Resolve(t.Context(), everyPod(w))
 		assert.Equal(t, resolveTime, time.Since(from))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Len(t, claims.asked, resolveAtOnce)
@@ -96,10 +105,10 @@ func TestAnAPIServerThatHangsHoldsALookUpForTwoSecondsAndNoLonger(t *testing.T) 
 
 func TestOnASlowAPIServerEveryClaimHasItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, claims := fullWatcher(t, 12), &slowClaims{takes: resolveTime - time.Second}
+		w, claims := fullWatcher(t, 12), &slowClaims{takes: resolveTime * 3 / 5}
 		w.Claims = claims
 		for range 2 { // each asks for 8 and has answers of 4
-			require.Error(t, w.Resolve(t.Context()))
+			require.Error(t, w.Resolve(t.Context(), everyPod(w)))
 		}
 		seen := slices.Compact(slices.Sorted(slices.Values(claims.asked)))
 		assert.Len(t, seen, 12)
@@ -111,9 +120,141 @@ func TestAClaimThatWaitsDoesNotHideOneThatMayNotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 3), &slowClaims{}
 		w.Claims = claims
-		require.NoError(t, w.Resolve(t.Context()), "a claim that is not bound yet is no error")
+		require.NoError(t, w.Resolve(t.Context(), everyPod(w)), "a claim that is not bound yet is no error")
 		claims.refuse = "ns0002"
-		require.EqualError(t, w.Resolve(t.Context()), "find the volumes of node n1's pods: get claim ns0002/data: refused")
+		time.Sleep(resolveAgain)
+		require.EqualError(t, w.Resolve(t.Context(), everyPod(w)), "find the volumes of node n1's pods: get claim ns0002/data: refused")
+	})
+}
+
+// What a tenant may do to the claims of its pods.
+func TestAClaimOfAPodThatHasStartedProtectsItOnlyWhereItIsBound(t *testing.T) {
+	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
+	initializing := func(p *corev1.Pod) {
+		pending(p)
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "i", ContainerID: "containerd://1"}}
+	}
+	claimed := func(phase corev1.PersistentVolumeClaimPhase, volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
+	}
+	for what, row := range map[string]struct {
+		pod   func(*corev1.Pod)
+		claim *corev1.PersistentVolumeClaim // nil: there is none
+		code  string
+	}{
+		"it runs, and the claim waits":                {func(*corev1.Pod) {}, claimed(corev1.ClaimPending, ""), ""},
+		"it runs, and the claim names a volume":       {func(*corev1.Pod) {}, claimed(corev1.ClaimPending, "pv1"), ""},
+		"it runs, and the claim has lost its volume":  {func(*corev1.Pod) {}, claimed(corev1.ClaimLost, "pv1"), ""},
+		"it runs, and there is no claim":              {func(*corev1.Pod) {}, nil, ""},
+		"an init container runs, and the claim waits": {initializing, claimed(corev1.ClaimPending, ""), ""},
+		"it did not start, and the claim waits":       {pending, claimed(corev1.ClaimPending, ""), Unresolved},
+		"it did not start, and there is no claim":     {pending, nil, ""},
+		"it runs, and its volume is local":            {func(*corev1.Pod) {}, claimed(corev1.ClaimBound, "pv1"), OnlyHere},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := &Watcher{Node: "n1", pods: new(Watcher).newStore(), Claims: oneClaim{claim: row.claim}, Volumes: localVolumes{}}
+			require.NoError(t, w.pods.Add(made(claiming("data"), row.pod)))
+			require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
+			var want []string
+			if row.code != "" {
+				want = []string{row.code}
+			}
+			assert.Equal(t, want, codes(w.List(DefaultRules()).Pods[0].Protections))
+		})
+	}
+}
+
+func TestWhatWasSeenOfAClaimBeforeItsPodStartedSaysNothingAfterwards(t *testing.T) {
+	w := &Watcher{Node: "n1", pods: new(Watcher).newStore(), Claims: oneClaim{}, Volumes: localVolumes{}}
+	require.NoError(t, w.pods.Add(made(claiming("data"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })))
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
+	require.Empty(t, w.List(DefaultRules()).Pods[0].Protections)
+	require.NoError(t, w.pods.Update(made(claiming("data"))))
+	assert.Equal(t, []string{Unresolved}, codes(w.List(DefaultRules()).Pods[0].Protections))
+	w.Claims = oneClaim{claim: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)), "at once, not after a minute")
+	assert.Equal(t, []string{OnlyHere}, codes(w.List(DefaultRules()).Pods[0].Protections))
+}
+
+// oneClaim is the only one; nil: there is none.
+type oneClaim struct {
+	corev1client.PersistentVolumeClaimInterface
+	claim *corev1.PersistentVolumeClaim
+}
+
+func (o oneClaim) PersistentVolumeClaims(string) corev1client.PersistentVolumeClaimInterface {
+	return o
+}
+
+func (o oneClaim) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolumeClaim, error) {
+	if o.claim == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+	}
+	return o.claim, nil
+}
+
+// localVolumes are disks of this node.
+type localVolumes struct {
+	corev1client.PersistentVolumeInterface
+}
+
+func (l localVolumes) PersistentVolumes() corev1client.PersistentVolumeInterface { return l }
+
+func (localVolumes) Get(context.Context, string, metav1.GetOptions) (*corev1.PersistentVolume, error) {
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/d"}}}}, nil
+}
+
+// manyClaims answers that there are none, and keeps what it was asked for.
+type manyClaims struct {
+	corev1client.PersistentVolumeClaimInterface
+	mu    *sync.Mutex // guards asked
+	asked *[]string   // namespaces and names
+	space string
+}
+
+func (m manyClaims) PersistentVolumeClaims(space string) corev1client.PersistentVolumeClaimInterface {
+	m.space = space
+	return m
+}
+
+func (m manyClaims) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolumeClaim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*m.asked = append(*m.asked, m.space+"/"+name)
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+}
+
+func TestAPodThatNamesThousandsOfClaimsHasFewOfThemAskedForAndKeepsNoOtherWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		claims := manyClaims{mu: new(sync.Mutex), asked: &asked}
+		w := &Watcher{Node: "n1", pods: new(Watcher).newStore(), Claims: claims, Volumes: localVolumes{}}
+		var names []string
+		for i := range 3000 {
+			names = append(names, fmt.Sprintf("c%04d", i))
+		}
+		for i, space := range []string{"a", "tenant", "z"} {
+			pod := made(claiming("data", "more"), in(space), func(p *corev1.Pod) { p.UID = types.UID(fmt.Sprint("u", i)) })
+			if space == "tenant" {
+				claiming(names...)(pod)
+			}
+			require.NoError(t, w.pods.Add(pod))
+		}
+		require.NoError(t, w.Resolve(t.Context(), []string{"nobody"}))
+		assert.Empty(t, asked, "of who is not named")
+		require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
+		require.Len(t, asked, resolveClaims)
+		for _, claim := range []string{"a/data", "a/more", "z/data", "z/more"} {
+			assert.Contains(t, asked, claim)
+		}
+		for range 10 {
+			require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
+		}
+		require.Len(t, asked, 11*resolveClaims)
+		assert.Len(t, slices.Compact(slices.Sorted(slices.Values(asked))), 11*resolveClaims, "each once")
+		time.Sleep(resolveAgain)
+		require.NoError(t, w.Resolve(t.Context(), []string{"u0"}))
+		assert.Equal(t, []string{"a/data", "a/more"}, slices.Sorted(slices.Values(asked[11*resolveClaims:])), "after a minute again")
 	})
 }
 
@@ -134,7 +275,7 @@ func TestManyMayAskAtTheSameTime(t *testing.T) {
 				assert.Len(t, w.List(DefaultRules()).Pods, 20)
 			}
 		})
-		all.Go(func() { assert.NoError(t, w.Resolve(t.Context())) })
+		all.Go(func() { assert.NoError(t, w.Resolve(t.Context(), everyPod(w))) })
 		all.Go(func() { assert.NoError(t, w.pods.Add(made(in("ns0003")))) })
 	}
 	all.Wait()

@@ -32,16 +32,17 @@ func TestWhatAnOwnerWritesDoesNotProtectItsPod(t *testing.T) {
 			mover("data-upload", "DataUpload")(p)
 			p.OwnerReferences[0].APIVersion = "velero.io.example.org/v1"
 		},
-		"a DaemonSet as a second owner": func(p *corev1.Pod) { ownedToo(p, owner("apps/v1", "DaemonSet", nil)) },
-		"a DaemonSet of another API":    owned(owner("extensions.example.org/v1", "DaemonSet", new(true))),
-		"the opt-out":                   annotated(skipEviction, "true"),
-		"Katalyst's class":              annotated(qosLevel, "system_cores"),
-		"critical by an annotation":     annotated("scheduler.alpha.kubernetes.io/critical-pod", ""),
-		"critical by a class's name":    func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },
-		"safe to evict: no":             annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-		"tolerates everything":          func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
-		"a finalizer":                   func(p *corev1.Pod) { p.Finalizers = []string{"example.org/stay"} },
-		"a grace period of 30 days":     func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(30 * 24 * 3600)) },
+		"a DaemonSet as a second owner":  func(p *corev1.Pod) { ownedToo(p, owner("apps/v1", "DaemonSet", nil)) },
+		"a DaemonSet of no such version": owned(owner("apps/v9", "DaemonSet", new(true))),
+		"a DaemonSet of another API":     owned(owner("extensions.example.org/v1", "DaemonSet", new(true))),
+		"the opt-out":                    annotated(skipEviction, "true"),
+		"Katalyst's class":               annotated(qosLevel, "system_cores"),
+		"critical by an annotation":      annotated("scheduler.alpha.kubernetes.io/critical-pod", ""),
+		"critical by a class's name":     func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },
+		"safe to evict: no":              annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+		"tolerates everything":           func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
+		"a finalizer":                    func(p *corev1.Pod) { p.Finalizers = []string{"example.org/stay"} },
+		"a grace period of 30 days":      func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(30 * 24 * 3600)) },
 		"a directory of the host": func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		},
@@ -52,7 +53,7 @@ func TestWhatAnOwnerWritesDoesNotProtectItsPod(t *testing.T) {
 		"a claim that was deleted in use":   claiming("gone"),
 	} {
 		t.Run(what, func(t *testing.T) {
-			pod, claims := made(change), claimsOf{"gone": {gone: true}}
+			pod, claims := made(change), claimsOf{"gone": {none: true}}
 			assert.Empty(t, protections(pod, claims, DefaultRules()))
 			p := describe(strip(pod), claims, DefaultRules())
 			assert.Empty(t, p.Protections)

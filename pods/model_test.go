@@ -96,7 +96,7 @@ func (c *choices) claims() claimsOf {
 		case 2:
 			all[name] = claim{known: true, onlyHere: "here"}
 		case 3:
-			all[name] = claim{gone: true}
+			all[name] = claim{none: true, started: true}
 		}
 	}
 	return all
@@ -120,7 +120,7 @@ func obviously(pod *corev1.Pod, claims claimsOf) map[string]bool {
 	for _, v := range pod.Spec.Volumes {
 		claim := claims[obviousClaim(pod, v)]
 		is[OnlyHere] = is[OnlyHere] || claim.onlyHere != ""
-		is[Unresolved] = is[Unresolved] || !claim.known && !claim.gone
+		is[Unresolved] = is[Unresolved] || !claim.known && !claim.none
 	}
 	return is
 }

@@ -29,7 +29,9 @@ func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
 		why.add(Critical, "its priority %d (class %q) is not below %d", priority(pod), pod.Spec.PriorityClassName, rules.Priority)
 	}
 	owner := controller(pod)
-	if owner.Kind == "DaemonSet" && group(owner) == "apps" {
+	// One of a version that there is not is made up, and the garbage collector, which
+	// cannot look for it, leaves its pod alone.
+	if owner.Kind == "DaemonSet" && owner.APIVersion == "apps/v1" {
 		why.add(DaemonSet, "DaemonSet %s would make it again on this node", owner.Name)
 	}
 	if owner.Kind == "" {
@@ -67,7 +69,7 @@ func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
 		if claim.onlyHere != "" {
 			r.add(OnlyHere, "%s", claim.onlyHere)
 		}
-		if !claim.known && !claim.gone {
+		if !claim.known && !claim.none {
 			r.add(Unresolved, "where the volume of claim %s is, is not known: %s", name, claim.reason())
 		}
 	}

@@ -87,6 +87,8 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 			QOSClass:   pod.Status.QOSClass,
 			StartTime:  pod.Status.StartTime.DeepCopy(),
 			Conditions: stripConditions(pod.Status.Conditions),
+
+			ContainerStatuses: stripStarted(&pod.Status),
 		},
 	}
 }
@@ -148,6 +150,16 @@ func stripConditions(all []corev1.PodCondition) []corev1.PodCondition {
 		return nil
 	}
 	return []corev1.PodCondition{{Type: all[i].Type, Status: all[i].Status, Reason: all[i].Reason}}
+}
+
+// stripStarted says whether a container of a pod was ever made, in the form of a
+// container's status: its phase is Pending while an init container runs.
+func stripStarted(status *corev1.PodStatus) []corev1.ContainerStatus {
+	made := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
+	if !slices.ContainsFunc(status.ContainerStatuses, made) && !slices.ContainsFunc(status.InitContainerStatuses, made) {
+		return nil
+	}
+	return []corev1.ContainerStatus{{ContainerID: "made"}}
 }
 
 func stripOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {

@@ -122,7 +122,7 @@ func TestAPodIsBoundToItsNodeByTheVolumesOfItsClaims(t *testing.T) {
 	for name := range pods {
 		assert.Equal(t, []string{Unresolved}, codes(l.ofVolumes(w, "with-"+name)), "before anybody looked")
 	}
-	require.NoError(t, w.Resolve(t.Context()))
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	for name, why := range pods {
 		found := l.ofVolumes(w, "with-"+name)
 		if why == "" {
@@ -141,7 +141,7 @@ func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
 	l.bind(podOf("db", claiming("data", "none")))
 	l.seen(w, "db")
 	require.Len(t, l.ofVolumes(w, "db"), 2, "before they were looked up")
-	require.NoError(t, w.Resolve(t.Context()))
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	found := l.ofVolumes(w, "db")
 	require.Equal(t, []string{Unresolved}, codes(found), "a claim that is not there binds it to no node")
 	assert.Contains(t, found[0].Why, `it is not bound, its phase is "Pending"`)
@@ -155,12 +155,36 @@ func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
 	l.claim("none", "")
 	l.bound("data")
 	l.bound("none")
-	require.NoError(t, w.Resolve(t.Context()))
+	for key, claim := range w.claims { // a minute later
+		claim.asked = claim.asked.Add(-resolveAgain)
+		w.claims[key] = claim
+	}
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	assert.Empty(t, l.ofVolumes(w, "db"))
 	assert.Len(t, w.claims, 2, "one that was not there is asked for again")
 	for key, claim := range w.claims {
 		assert.True(t, claim.known, key.name)
 	}
+}
+
+// The claim goes while its pod runs, for whoever may change it may take the
+// finalizer off that keeps it, and one that is never bound takes its place.
+func TestAClaimThatWasReplacedUnderARunningPodProtectsItNoMore(t *testing.T) {
+	l, c := shared(t)
+	w := l.watcher(c.Admin)
+	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
+	l.bind(podOf("db", claiming("data")))
+	l.bound("data")
+	_, err := l.client.CoreV1().Pods(l.namespace).Patch(t.Context(), "db", types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	claims := l.client.CoreV1().PersistentVolumeClaims(l.namespace)
+	require.NoError(t, claims.Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	_, err = claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	l.claim("data", "")
+	l.eventually("it runs", func() bool { p, _ := find(w, "db"); return p.Phase == "Running" })
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
+	assert.Empty(t, l.ofVolumes(w, "db"))
 }
 
 func TestAClaimThatTheAgentMayNotReadProtectsItsPodUntilItMay(t *testing.T) {
@@ -176,13 +200,13 @@ func TestAClaimThatTheAgentMayNotReadProtectsItsPodUntilItMay(t *testing.T) {
 	l.seen(w, "db")
 	for _, step := range []string{"persistentvolumeclaims", "persistentvolumes"} {
 		l.eventually("refused to read "+step, func() bool {
-			err := w.Resolve(t.Context())
+			err := w.Resolve(t.Context(), everyPod(w))
 			return assert.Error(t, err) && len(l.ofVolumes(w, "db")) == 1 && assert.ObjectsAreEqual(Unresolved, l.ofVolumes(w, "db")[0].Code) &&
 				containsAll(l.ofVolumes(w, "db")[0].Why, step+` "`, "forbidden")
 		})
 		l.allow(name, step, "get")
 	}
-	l.eventually("allowed to read both", func() bool { return w.Resolve(t.Context()) == nil })
+	l.eventually("allowed to read both", func() bool { return w.Resolve(t.Context(), everyPod(w)) == nil })
 	assert.Empty(t, l.ofVolumes(w, "db"))
 }
 
@@ -193,10 +217,10 @@ func TestWhatIsKnownOfAClaimIsNotAskedAgainAndForgottenWithItsPod(t *testing.T) 
 	l.bind(podOf("db", claiming("data")))
 	l.bound("data")
 	l.seen(w, "db")
-	require.NoError(t, w.Resolve(t.Context()))
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	asked := w.Claims
 	w.Claims = nil // who asks now panics
-	require.NoError(t, w.Resolve(t.Context()))
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	assert.Equal(t, []string{OnlyHere}, codes(l.ofVolumes(w, "db")))
 	w.Claims = asked
 
@@ -206,7 +230,7 @@ func TestWhatIsKnownOfAClaimIsNotAskedAgainAndForgottenWithItsPod(t *testing.T) 
 	again := l.bind(podOf("db", claiming("data")))
 	l.eventually("made again", func() bool { p, _ := find(w, "db"); return p.UID == string(again.UID) })
 	assert.Equal(t, []string{Unresolved}, codes(l.ofVolumes(w, "db")))
-	require.NoError(t, w.Resolve(t.Context()))
+	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	assert.Equal(t, []string{OnlyHere}, codes(l.ofVolumes(w, "db")))
 	assert.Len(t, w.claims, 1)
 }

@@ -156,7 +156,7 @@ func (w *Watcher) claimsByPod(pods []*corev1.Pod) []claimsOf {
 			if all[i] == nil {
 				all[i] = claimsOf{}
 			}
-			all[i][name] = w.claims[claimKey{pod.UID, pod.Namespace, name}]
+			all[i][name] = w.claims[claimKey{pod.UID, pod.Namespace, name}].of(pod)
 		}
 	}
 	return all
