@@ -1,7 +1,6 @@
 package evict
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,7 +103,7 @@ type Node struct {
 }
 
 // Named are the pods of which somebody says that they should go, by the UIDs of
-// their cgroups.
+// their cgroups, in the order in which that is said.
 func Named(in Input) (uids []string) {
 	for _, v := range in.Levels.Verdicts {
 		for _, c := range v.Candidates {
@@ -116,8 +115,7 @@ func Named(in Input) (uids []string) {
 	for _, f := range in.Memory.Forced {
 		uids = append(uids, f.UID)
 	}
-	slices.Sort(uids)
-	return slices.Compact(uids)
+	return uids
 }
 
 // ReadNode takes the facts from a Node object, or from why there is none.

@@ -47,10 +47,10 @@ func TestAFreshInstallObserves(t *testing.T) {
 }
 
 func TestWhoIsNamedIsAskedAboutAndNobodyElse(t *testing.T) {
-	met, named, calm := pressing(named("a", 1), named("b", 1)), disk(plugins.None, named("c", 1)), disk(plugins.None, named("d", 1))
+	met, named, calm := pressing(named("b", 1), named("a", 1)), disk(plugins.None, named("c", 1)), disk(plugins.None, named("d", 1))
 	named.Named = true
 	met.Candidates = append(met.Candidates, plugins.Candidate{Cgroup: "/a.service"})
 	in := round(0, nil, met, named, calm)
-	in.Memory.Forced = []Forced{{UID: "f"}, {UID: "a"}}
-	assert.Equal(t, []string{"a", "b", "c", "f"}, Named(in))
+	in.Memory.Forced = []Forced{{UID: "f"}}
+	assert.Equal(t, []string{"b", "a", "c", "f"}, Named(in))
 }

@@ -103,9 +103,9 @@ func claimNames(pod *corev1.Pod) []string {
 }
 
 // Resolve looks up where the volumes of some of the node's pods are, which it is
-// given by the UIDs of their cgroups, for at most two seconds and some claims at a
-// time: of each namespace one before another's second, and of these those first
-// that were not asked for the longest time. What is known is not asked again; a
+// given by the UIDs of their cgroups, those that matter most first, for at most
+// two seconds and some claims at a time: of each namespace one before another's
+// second, and of these those first that were not asked for the longest time. What is known is not asked again; a
 // claim that cannot be read leaves its pod protected as Unresolved. The error is
 // one of those that the API server gave; a claim that is not bound yet is none.
 func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
@@ -136,26 +136,31 @@ func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 type openClaim struct {
 	claimKey
 	started bool
-	// asked is when it was last, and turn how many of its namespace come before it.
-	asked time.Time
-	turn  int
+	// asked is when it was last, place that of its pod among those that were named,
+	// and turn how many of its namespace come before it.
+	asked       time.Time
+	place, turn int
 }
 
 // openClaims are the claims of some pods that are not known, in the order in
 // which they are asked for; it forgets those of pods that are gone.
 func (w *Watcher) openClaims(uids []string) []openClaim {
-	pods, now := w.stored(), time.Now()
+	pods, now, places := w.stored(), time.Now(), map[string]int{}
+	for i, uid := range uids {
+		places[uid] = i
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := map[claimKey]claim{}
 	var open []openClaim
 	for _, pod := range pods {
+		place, named := places[cgroupUID(pod)]
 		for _, name := range claimNames(pod) {
 			key := claimKey{pod.UID, pod.Namespace, name}
 			c := w.claims[key].of(pod)
 			known[key] = c
-			if !c.rests(now) && slices.Contains(uids, cgroupUID(pod)) {
-				open = append(open, openClaim{claimKey: key, started: started(pod), asked: c.asked})
+			if named && !c.rests(now) {
+				open = append(open, openClaim{claimKey: key, started: started(pod), asked: c.asked, place: place})
 			}
 		}
 	}
@@ -165,13 +170,17 @@ func (w *Watcher) openClaims(uids []string) []openClaim {
 
 // inTurn orders claims: the first of each namespace, then the second of each.
 func inTurn(open []openClaim) []openClaim {
-	slices.SortStableFunc(open, func(a, b openClaim) int { return a.asked.Compare(b.asked) })
+	slices.SortStableFunc(open, func(a, b openClaim) int {
+		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.place, b.place))
+	})
 	turns := map[string]int{}
 	for i := range open {
 		open[i].turn = turns[open[i].namespace]
 		turns[open[i].namespace]++
 	}
-	slices.SortStableFunc(open, func(a, b openClaim) int { return cmp.Compare(a.turn, b.turn) })
+	slices.SortStableFunc(open, func(a, b openClaim) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.place, b.place))
+	})
 	return open
 }
 

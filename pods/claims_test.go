@@ -176,6 +176,24 @@ func TestWhatWasSeenOfAClaimBeforeItsPodStartedSaysNothingAfterwards(t *testing.
 	assert.Equal(t, []string{OnlyHere}, codes(w.List(DefaultRules()).Pods[0].Protections))
 }
 
+func TestTheClaimsOfWhoIsNamedFirstAreAskedForFirst(t *testing.T) {
+	var asked []string
+	w := fullWatcher(t, 0)
+	w.Claims = manyClaims{mu: new(sync.Mutex), asked: &asked}
+	var uids []string
+	for i := range 3 * resolveClaims {
+		uid := fmt.Sprint("u", i)
+		uids = append([]string{uid}, uids...)
+		require.NoError(t, w.pods.Add(made(claiming("of-"+uid), func(p *corev1.Pod) { p.UID, p.Name = types.UID(uid), fmt.Sprintf("p%03d", i) })))
+	}
+	require.NoError(t, w.Resolve(t.Context(), uids))
+	var want []string
+	for _, uid := range uids[:resolveClaims] {
+		want = append(want, "shop/of-"+uid)
+	}
+	assert.ElementsMatch(t, want, asked)
+}
+
 // oneClaim is the only one; nil: there is none.
 type oneClaim struct {
 	corev1client.PersistentVolumeClaimInterface
