@@ -153,6 +153,10 @@ func (a *Agent) Join() error {
 			a.Log.Info("the heartbeat is not shielded", "note", note)
 		}
 	}
+	cl.mayEnd = func() time.Duration {
+		now := a.Config.Current().Eviction
+		return now.MaxGrace + now.Late
+	}
 	cl.asksLent = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
 	if a.memory, err = cl.store.Load(); err != nil {
 		a.memory = evict.Unknown(time.Now().UTC(), c.Eviction)

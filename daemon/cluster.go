@@ -62,8 +62,11 @@ type cluster struct {
 	lent  *lender
 	// leases are read once, at the start.
 	leases coordinationv1client.LeasesGetter
-	// asksLent says whether a rule wants to know what is lent.
+	// asksLent says whether a rule wants to know what is lent, and mayEnd how long a
+	// pod that was deleted counts as ending for rules.
 	asksLent func() bool
+	mayEnd   func() time.Duration
+	ending   endings // of who makes what is known
 
 	// Of the round's goroutine alone.
 	seen    *corev1.Node // the Node as this round read it, or nil
@@ -103,6 +106,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	}
 	cl.moved, cl.lent = make(chan struct{}, 1), &lender{rest: core.RESTClient(), node: node}
 	cl.asksLent = func() bool { return false }
+	cl.mayEnd = func() time.Duration { return c.Eviction.MaxGrace + c.Eviction.Late }
 	cl.pods.Changed = func() { poke(cl.moved) }
 	cl.know()
 	cl.status.Conditions = func() []lease.Condition { return cl.keeper.beside(*cl.conditions.Load()) }

@@ -29,11 +29,12 @@ func (c *cluster) keepKnown(ctx context.Context) error {
 			moved = true
 		default:
 		}
+		now := time.Now()
 		before, why := c.lent.last, c.lent.absent()
 		if c.asksLent() {
-			c.lent.look(ctx, time.Now())
+			c.lent.look(ctx, now)
 		}
-		if moved || before != c.lent.last || why != c.lent.absent() {
+		if moved || c.ending.outlasted(now, c.mayEnd()) || before != c.lent.last || why != c.lent.absent() {
 			c.know()
 		}
 	}
@@ -52,7 +53,45 @@ func (c *cluster) know() {
 	if why := c.lent.absent(); why != "" {
 		absent.Because("reclaimable", why)
 	}
-	c.known.Store(probes.NewCluster(list.Known(), c.lent.last, absent))
+	known := list.Known()
+	c.ending = c.ending.bound(known, time.Now(), c.mayEnd())
+	c.known.Store(probes.NewCluster(known, c.lent.last, absent))
+}
+
+// endings are since when pods were seen to be deleted, by UID, while they count as
+// ending.
+type endings map[string]time.Time
+
+// bound has a pod count as ending for so long at most: the grace period is its
+// owner's choice, and a rule would leave it alone for as long. It returns who is
+// being deleted.
+func (e endings) bound(known []probes.Pod, now time.Time, most time.Duration) endings {
+	next := endings{}
+	for i := range known {
+		p := &known[i]
+		if !p.Ending {
+			continue
+		}
+		since, seen := e[p.UID]
+		if !seen {
+			since = now
+		}
+		p.Ending = now.Sub(since) < most
+		if next[p.UID] = since; !p.Ending {
+			next[p.UID] = time.Time{} // for good
+		}
+	}
+	return next
+}
+
+// outlasted: one of them counts as ending no more, which is not told yet.
+func (e endings) outlasted(now time.Time, most time.Duration) bool {
+	for _, since := range e {
+		if !since.IsZero() && now.Sub(since) >= most {
+			return true
+		}
+	}
+	return false
 }
 
 // facts is what is known of the cluster now, without waiting for anybody; nil

@@ -146,7 +146,7 @@ type openClaim struct {
 // which they are asked for; it forgets those of pods that are gone.
 func (w *Watcher) openClaims(uids []string) []openClaim {
 	pods, now, places := w.stored(), time.Now(), map[string]int{}
-	for i, uid := range uids {
+	for i, uid := range slices.Backward(uids) { // who is named twice, by the first
 		places[uid] = i
 	}
 	w.mu.Lock()

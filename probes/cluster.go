@@ -37,7 +37,8 @@ type Pod struct {
 	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`
 	// Mover: it moves data for Velero, and waits for nobody's sake but its own.
 	Mover bool `json:"mover,omitempty"`
-	// Ending: it was deleted, and its grace period runs.
+	// Ending: it was deleted, and may still take its time, of which its grace period
+	// counts as far as the agent would have given it.
 	Ending bool `json:"ending,omitempty"`
 	// RSSOveruse is how many times its memory request its RSS may be; 0 where
 	// it does not say so itself.
