@@ -53,8 +53,20 @@ func TestAnAgentKilledBetweenDecisionAndEvictionChoosesNoSecondVictim(t *testing
 			}
 			hook.answer <- granted
 			hook.open()
-
-			w.start()
+			if !granted { // by the order alone another would go now
+				w.press(false)
+				w.deploy("three", 200, func(p *corev1.PodTemplateSpec) {
+					deaf(p)
+					p.Spec.Containers[0] = holder(200, "deaf")
+					p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // the node is tainted
+				})
+				three := w.running("three")
+				w.start()
+				w.seen(three, 190)
+				w.press(true)
+			} else {
+				w.start()
+			}
 			eventually(t, "the one that was chosen is ending", func() error { return w.ending(chosen) })
 			assert.NoError(t, w.unharmed(other))
 			eventually(t, "it is gone", func() error {

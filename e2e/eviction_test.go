@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -133,6 +135,7 @@ func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
 	w.decided("a new pressure is acted upon", isEvicted)
 }
 
+// Of what it did only the Node tells: its state is lost.
 func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
@@ -148,6 +151,7 @@ func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
 	eventually(t, "the node is tainted", func() error { return w.tainted(corev1.TaintEffectNoSchedule) })
 	require.Equal(t, -1, w.agent.end(sigkill))
 	w.press(false)
+	require.NoError(t, os.Remove(filepath.Join(w.state, "evict.json")))
 	tainted := time.Now()
 	w.start()
 	eventually(t, "the taint is lifted", func() error { return w.unmarked() })
