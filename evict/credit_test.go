@@ -143,3 +143,13 @@ func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
 	d, _ := Decide(round(0, []pods.Pod{pod("a"), other}, pressing(named("a", 30))))
 	assert.Equal(t, CodeNext, codes(d)["a"], "it was not evicted")
 }
+
+// One of ours is a victim, and is seen to be ending.
+func TestAVictimThatIsSeenToBeEndingCountsOnce(t *testing.T) {
+	v := pressing(named("a", 6), named("b", 40))
+	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, v)
+	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Relief: map[string]float64{scopeOf(v): 6}, Outcome: Evicted, Time: at(-1)}}
+	d, _ := play(in, &api{})
+	require.Len(t, d.Causes[0].Credit, 1)
+	assert.Equal(t, CodeEvicted, codes(d)["b"], "6 of 10: %s", d.Reason)
+}

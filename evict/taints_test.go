@@ -296,3 +296,21 @@ func FuzzARecordOfAnyTextIsRead(f *testing.F) {
 		}
 	})
 }
+
+// What others wrote into the record, or an agent whose token was stolen.
+func TestOfARecordOnlyOurKeysAreOurs(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{TaintsAnnotation: `[
+		{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"},
+		{"key":"example.org/plimsoll.dev/MemoryContention","effect":"NoSchedule"},
+		{"key":"plimsoll.dev","effect":"NoSchedule"},
+		{"key":"plimsoll.dev/MemoryContention","effect":""},
+		{"key":"plimsoll.dev/MemoryContention","effect":"NoSchedule"},
+		{"key":"plimsoll.dev/MemoryContention","effect":"NoSchedule"}]`}}}
+	own := Owned(node)
+	require.Len(t, own, 1)
+	assert.Equal(t, "plimsoll.dev/MemoryContention", own[0].Key)
+	assert.Equal(t, corev1.TaintEffectNoSchedule, own[0].Effect)
+	m := Memory{}.Adopt(at(0), append(own, OwnTaint{Key: "example.org/x", Effect: "NoSchedule"}, OwnTaint{Key: Prefix, Effect: "NoSchedule"}))
+	require.Len(t, m.Marks, 1, "nor is another's adopted")
+	assert.Contains(t, m.Marks, "MemoryContention")
+}
