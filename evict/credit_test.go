@@ -153,3 +153,11 @@ func TestAVictimThatIsSeenToBeEndingCountsOnce(t *testing.T) {
 	require.Len(t, d.Causes[0].Credit, 1)
 	assert.Equal(t, CodeEvicted, codes(d)["b"], "6 of 10: %s", d.Reason)
 }
+
+func TestAPluginsWordThatIsNotTakenCreditsNobody(t *testing.T) {
+	ending := named("a", 40)
+	ending.Refused = "it was not shown"
+	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, pressing(ending, named("b", 40)))
+	d, _ := play(in, &api{})
+	assert.Equal(t, map[string]Code{"a": CodeNotShown, "b": CodeEvicted}, codes(d))
+}

@@ -143,9 +143,13 @@ func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.
 					decoy := fmt.Sprint("decoy", i/of)
 					in.Cluster.Pods.Pods = []pods.Pod{pod(decoy, deletedFor(5*(i/of)*of+20)), pod("culprit"), pod("innocent")}
 					in.Levels.Verdicts = []plugins.Verdict{pressing(named(decoy, 40), named("culprit", 60), named("innocent", 20))}
-					if i%of == of-1 {
+					alone, pauses := strings.HasSuffix(what, "alone"), of-1
+					if alone {
+						pauses = 0
+					}
+					if i%of == pauses {
 						gap(&in)
-					} else if strings.HasSuffix(what, "alone") {
+					} else if alone {
 						in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
 					}
 					d, m := play(in, &a)

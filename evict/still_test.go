@@ -85,7 +85,10 @@ func TestAChoiceGivesWayToWhatGivesBackAllThatIsMissing(t *testing.T) {
 		"a small one is ending":                   {2, func(*Input) {}, ending, true},
 		"a small one that is protected is gone":   {2, func(in *Input) { protected(&in.Cluster.Pods.Pods[1]) }, gone, true},
 		"a small one that is protected is ending": {2, func(in *Input) { protected(&in.Cluster.Pods.Pods[1]) }, ending, true},
-		"the chosen one is forced":                {40, func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Forced = true }, gone, true},
+		"the chosen one is ending, and not enough": {2, func(in *Input) {
+			in.Levels.Verdicts[0].Target = some(80)
+		}, func(in *Input) { in.Cluster.Pods.Pods[0].GoneBy = in.Time }, false},
+		"the chosen one is forced": {40, func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Forced = true }, gone, true},
 		"others have ended for as long as any may take": {40, func(in *Input) {
 			in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-60)}
 		}, gone, true},

@@ -194,6 +194,17 @@ func TestTheClaimsOfWhoIsNamedFirstAreAskedForFirst(t *testing.T) {
 	assert.ElementsMatch(t, want, asked)
 }
 
+func TestAnAnswerThatComesAfterItsPodIsGoneIsNotKept(t *testing.T) {
+	w := fullWatcher(t, 1)
+	open := w.openClaims(everyPod(w))
+	require.Len(t, open, 1)
+	gone := openClaim{claimKey: claimKey{"gone", "shop", "data"}}
+	w.keepClaims(append(open, gone), []claim{{known: true}, {known: true}})
+	assert.Len(t, w.claims, 1)
+	w.keepClaims(open, []claim{{none: true}})
+	assert.True(t, w.claims[open[0].claimKey].known, "nor does a later one replace what is known")
+}
+
 // oneClaim is the only one; nil: there is none.
 type oneClaim struct {
 	corev1client.PersistentVolumeClaimInterface
