@@ -2,7 +2,6 @@ package evict
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -128,11 +127,13 @@ func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *
 // Between two of them nobody ends, or who does is too small, so that what they
 // held seems to be gone; or the pressure itself pauses.
 func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.T) {
-	for what, gap := range map[string]func(*Input){
-		"nobody ends":                              func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] },
-		"a small one ends":                         func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 2 },
-		"the pressure pauses":                      func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None },
-		"they end in pauses of the pressure alone": func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None },
+	nobody := func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }
+	pause := func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None }
+	for what, row := range map[string]struct{ usual, gap func(*Input) }{
+		"nobody ends":            {func(*Input) {}, nobody},
+		"a small one ends":       {func(*Input) {}, func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 2 }},
+		"the pressure pauses":    {func(*Input) {}, pause},
+		"they end in its pauses": {pause, nobody},
 	} {
 		for _, of := range []int{2, 3, 6, 7} { // rounds of 5 s
 			t.Run(fmt.Sprintf("%s, every %d s", what, 5*of), func(t *testing.T) {
@@ -143,15 +144,7 @@ func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.
 					decoy := fmt.Sprint("decoy", i/of)
 					in.Cluster.Pods.Pods = []pods.Pod{pod(decoy, deletedFor(5*(i/of)*of+20)), pod("culprit"), pod("innocent")}
 					in.Levels.Verdicts = []plugins.Verdict{pressing(named(decoy, 40), named("culprit", 60), named("innocent", 20))}
-					alone, pauses := strings.HasSuffix(what, "alone"), of-1
-					if alone {
-						pauses = 0
-					}
-					if i%of == pauses {
-						gap(&in)
-					} else if alone {
-						in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
-					}
+					[]func(*Input){row.usual, row.gap}[(i%of+1)/of](&in) // the last of each is the gap
 					d, m := play(in, &a)
 					first = d.Time
 					in = then(in, 5, restarted(t, m))
