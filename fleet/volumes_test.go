@@ -73,19 +73,24 @@ func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.
 		result lease.Result
 		why    string
 		asked  int
+		waits  bool // the pod has not started
 	}{
-		"it has none":                         {nil, lease.Accepted, "", 0},
-		"a disk of the node":                  {[]string{"everywhere", "local"}, lease.Refused, "its volume local is a disk of this node", 4},
-		"one that is everywhere":              {[]string{"everywhere"}, lease.Accepted, "", 2},
-		"one that was deleted in use":         {[]string{"gone"}, lease.Accepted, "", 1},
-		"one that is not bound":               {[]string{"unbound"}, lease.Refused, "where the volume of claim unbound is, is not known", 1},
-		"one that cannot be read now":         {[]string{"broken"}, "", "", 1},
-		"of a thousand so many are looked up": {many("local"), lease.Accepted, "", 2 * 32},
+		"it has none":                         {nil, lease.Accepted, "", 0, false},
+		"a disk of the node":                  {[]string{"everywhere", "local"}, lease.Refused, "its volume local is a disk of this node", 4, false},
+		"one that is everywhere":              {[]string{"everywhere"}, lease.Accepted, "", 2, false},
+		"one that was deleted in use":         {[]string{"gone"}, lease.Accepted, "", 1, false},
+		"one that is not bound":               {[]string{"unbound"}, lease.Accepted, "", 1, false},
+		"one that its pod waits for":          {[]string{"unbound"}, lease.Refused, "where the volume of claim unbound is, is not known", 1, true},
+		"one that cannot be read now":         {[]string{"broken"}, "", "", 1, false},
+		"of a thousand so many are looked up": {many("local"), lease.Accepted, "", 2 * 32, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s, h := newShore(t), &hold{}
 			s.r.Volumes.Claims, s.r.Volumes.Volumes = h, h
 			s.node("n", "web")
+			if row.waits {
+				s.pods["web"].Status.Phase = corev1.PodPending
+			}
 			for _, name := range row.claims {
 				s.pods["web"].Spec.Volumes = append(s.pods["web"].Spec.Volumes, claim(name))
 			}

@@ -105,9 +105,10 @@ func claimNames(pod *corev1.Pod) []string {
 // Resolve looks up where the volumes of some of the node's pods are, which it is
 // given by the UIDs of their cgroups, those that matter most first, for at most
 // two seconds and some claims at a time: of each namespace one before another's
-// second, and of these those first that were not asked for the longest time. What is known is not asked again; a
-// claim that cannot be read leaves its pod protected as Unresolved. The error is
-// one of those that the API server gave; a claim that is not bound yet is none.
+// second, and of these those first that were not asked for the longest time. What
+// is known is not asked again; a claim that cannot be read leaves its pod protected
+// as Unresolved. The error is one of those that the API server gave; a claim that
+// is not bound yet is none.
 func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	ctx, stop := context.WithTimeout(ctx, resolveTime)
 	defer stop()

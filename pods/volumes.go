@@ -34,10 +34,10 @@ func (v Volumes) Protect(ctx context.Context, pod *corev1.Pod, rules Rules) ([]P
 	found := claimsOf{}
 	for i, name := range claimNames(pod) {
 		if i >= maxClaims { // the agent that asks has looked at all of them
-			found[name] = claim{gone: true}
+			found[name] = claim{none: true}
 			continue
 		}
-		c := w.lookUp(ctx, claimKey{pod.UID, pod.Namespace, name})
+		c := w.lookUp(ctx, openClaim{claimKey: claimKey{pod.UID, pod.Namespace, name}, started: started(pod)})
 		if c.why != nil && !errors.Is(c.why, errNotBound) {
 			return nil, c.why
 		}
