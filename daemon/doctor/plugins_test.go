@@ -28,13 +28,19 @@ func TestWhereOuterPluginsAreLookedForIsExamined(t *testing.T) {
 
 func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {
 	dir, procfs := t.TempDir(), t.TempDir()
-	var st unix.Stat_t
-	require.NoError(t, unix.Stat(dir, &st))
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, unix.Close(fd)) }()
+	_, err = unix.InotifyAddWatch(fd, dir, unix.IN_CREATE)
+	require.NoError(t, err)
 	process := filepath.Join(procfs, "4711")
 	require.NoError(t, os.MkdirAll(filepath.Join(process, "fdinfo"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(process, "comm"), []byte("katalyst-agent\n"), 0o600))
-	watch := fmt.Sprintf("pos:\t0\nflags:\t02004000\ninotify wd:1 ino:%x sdev:800013 mask:800afce ignored_mask:0\n", st.Ino)
-	require.NoError(t, os.WriteFile(filepath.Join(process, "fdinfo/7"), []byte(watch), 0o600))
+	for of, from := range map[string]string{"mountinfo": "mountinfo", "fdinfo/7": fmt.Sprint("fdinfo/", fd)} {
+		text, err := os.ReadFile(filepath.Join("/proc/self", from))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(process, of), text, 0o600))
+	}
 	p := Patient{Paths: probes.Paths{Procfs: procfs}, PluginDirs: []string{dir}}
 	rows := p.plugins()
 	require.Len(t, rows, 1)
