@@ -26,7 +26,7 @@ import (
 // In one that is shorter than soakLong plugins take the same names again: what is
 // bounded is then full when the judged half begins.
 const (
-	soakShort = 90 * time.Second
+	soakShort = 2 * time.Minute
 	soakLong  = 30 * time.Minute
 )
 
