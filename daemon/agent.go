@@ -60,10 +60,8 @@ type Agent struct {
 	boot   string          // boot ID
 	judged *plugins.Levels // by the inner plugins, that the last round looked at
 	before *plugins.Levels // that the last round decided about
-	// unkept is since when choices cannot be kept; zero: they can. unsaved: the
-	// memory is not kept as it is.
-	unkept  time.Time
-	unsaved bool
+	// unsaved is since when the memory cannot be kept; zero: it is kept as it is.
+	unsaved time.Time
 
 	// Of the sample loop alone, but for pace.woken.
 	pace pace
@@ -203,11 +201,24 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error { return l.Serve(ctx) })
 	}
 	err = ended(ctx, g)
+	a.flush()
 	select {
 	case <-shown:
 	case <-time.After(showTimeout): // nobody reads the output: it is left behind
 	}
 	return err
+}
+
+// flush waits for a slow disk to take what the next agent must know.
+func (a *Agent) flush() {
+	until := time.Now().Add(endTimeout)
+	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)))
+	if a.cluster != nil {
+		err = errors.Join(err, a.cluster.writer.Flush(time.Until(until)))
+	}
+	if err != nil {
+		a.Log.Warn("the next agent may not know what was decided last: the disk of the state directory did not take it", "waited", endTimeout)
+	}
 }
 
 // endTimeout is how long the parts have to end: one may hang in the kernel.

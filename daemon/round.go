@@ -182,16 +182,16 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			break
 		}
 		chosen, v := m.Choose(in, d, i)
-		if err := a.keepChoice(chosen); err != nil && !d.GoesUnkept(in, i, time.Since(a.unkept)) {
+		if err := a.save(chosen); err != nil && !d.GoesUnkept(in, i, time.Since(a.unsaved)) {
 			d.Unsaved(err)
-			a.save(m)
+			_ = a.save(m) // or the next agent asks for a pod that this one did not
 			return m
 		}
 		now, holds := evict.Still(a.lookAgain(in), m, d, i)
 		if !holds {
 			d.Outdated()
-			a.save(now)
-			poke(a.risen) // the next round decides anew, at once
+			_ = a.save(now) // it was said already that it is not kept
+			poke(a.risen)   // the next round decides anew, at once
 			return now
 		}
 		answer := a.cluster.asks(in.Config.Via).Evict(ctx, v, d.DryRun)
@@ -234,11 +234,8 @@ func (a *Agent) keep(in evict.Input, m evict.Memory) {
 	}
 	before := a.memory
 	a.memory = m
-	if !met(in.Levels) {
-		a.unkept = time.Time{}
-	}
-	if a.cluster != nil && (a.unsaved || !reflect.DeepEqual(before, m)) {
-		a.save(m)
+	if a.cluster != nil && (!a.unsaved.IsZero() || !reflect.DeepEqual(before, m)) {
+		_ = a.save(m) // until it is
 	}
 }
 
@@ -255,24 +252,15 @@ func uptime() time.Duration {
 // disk takes that answers, and short enough that a round ends before the next.
 const keepWait = time.Second
 
-// save what the next agent must know.
-func (a *Agent) save(m evict.Memory) {
-	if err := a.cluster.save(m); err != nil && !a.unsaved {
-		a.unsaved = true
+// save what the next agent must know, and since when that cannot be done.
+func (a *Agent) save(m evict.Memory) error {
+	err := a.cluster.save(m)
+	switch {
+	case err == nil:
+		a.unsaved = time.Time{}
+	case a.unsaved.IsZero():
+		a.unsaved = time.Now()
 		a.Log.Warn("what was decided is not kept over a restart", "error", err)
-	} else if err == nil {
-		a.unsaved = false
-	}
-}
-
-// keepChoice keeps what is chosen before it is asked for, and since when that
-// cannot be done.
-func (a *Agent) keepChoice(chosen evict.Memory) error {
-	err := a.cluster.save(chosen)
-	if err == nil {
-		a.unkept = time.Time{}
-	} else if a.unkept.IsZero() {
-		a.unkept = time.Now()
 	}
 	return err
 }

@@ -99,6 +99,9 @@ func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
 		b.stored = nil // somebody else wrote it, or its owner is not known to be right: read it again
 	}
 	if err != nil {
+		if b.stored != nil {
+			b.stored.unsure = true
+		}
 		return fmt.Errorf("renew: %w", err)
 	}
 	s := storedOf(&lease)

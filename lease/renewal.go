@@ -18,6 +18,8 @@ type stored struct {
 	owner       string // UID of the Node that owns it
 	version     string // resourceVersion
 	annotations map[string]string
+	// unsure: a renewal has failed since, and may have been written all the same.
+	unsure bool
 	// tracked: the API server keeps who wrote which field, which is half of what
 	// is stored for a Lease.
 	tracked bool
@@ -102,9 +104,9 @@ func (s stored) renew(holder string, duration time.Duration, at time.Time, carri
 	}
 	for key, value := range carried {
 		switch is, there := s.annotations[key]; {
-		case value == "" && there:
+		case value == "" && (there || s.unsure):
 			r.Metadata.Annotations[key] = nil
-		case value != is:
+		case value != is || value != "" && s.unsure:
 			r.Metadata.Annotations[key] = &value
 		}
 	}

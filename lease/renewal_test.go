@@ -1,6 +1,11 @@
 package lease
 
 import (
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -9,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 func TestARenewalSaysWhatItMustAndNoMore(t *testing.T) {
@@ -107,4 +113,45 @@ func TestARenewalSendsNoAnnotationThatIsStoredAlready(t *testing.T) {
 	two, empty := "4", "5"
 	got := s.renew("n", time.Minute, time.Unix(1, 0), map[string]string{"same": "1", "other": two, "gone": "", "new": empty, "never": ""}).Metadata.Annotations
 	assert.Equal(t, map[string]*string{"other": &two, "gone": nil, "new": &empty}, got)
+}
+
+// A renewal whose answer was lost may have been written: a request that was taken
+// back since would stand until the beat after the next.
+func TestAfterARenewalThatFailedEveryAnnotationIsSent(t *testing.T) {
+	var sent []renewal
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var patch renewal
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&patch))
+		if sent = append(sent, patch); len(sent) == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, err := io.WriteString(w, `{"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"annotations": {"same": "1"}}}`)
+		assert.NoError(t, err)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	line, err := NewLine(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}})
+	require.NoError(t, err)
+	require.NoError(t, line.dial(t.Context()))
+	defer line.Close()
+	carried := map[string]string{"same": "1", "asks": "two"}
+	b := Beat{
+		Node: "n", Namespace: "ns", Holder: "n", Line: line, Duration: time.Minute, Carry: func() map[string]string { return carried },
+		Uptime: func() time.Duration { return 0 }, stored: &stored{holder: "n", annotations: map[string]string{"same": "1"}},
+	}
+	b.pulse.wait = time.Minute
+	require.Error(t, b.patch(t.Context(), nil))
+	carried["asks"] = "" // it is taken back
+	require.NoError(t, b.patch(t.Context(), nil))
+	require.NoError(t, b.patch(t.Context(), nil))
+	one, two := "1", "two"
+	require.Len(t, sent, 3)
+	assert.Equal(t, map[string]*string{"asks": &two}, sent[0].Metadata.Annotations)
+	assert.Equal(t, map[string]*string{"same": &one, "asks": nil}, sent[1].Metadata.Annotations)
+	assert.Empty(t, sent[2].Metadata.Annotations)
 }

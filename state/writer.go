@@ -15,7 +15,8 @@ type Writer struct {
 
 	mu      sync.Mutex // guards all below
 	waiting []*write
-	since   time.Time // when the write that is under way began; zero: none is
+	since   time.Time     // when the write that is under way began; zero: none is
+	idle    chan struct{} // closed when nothing is written any more; nil: nothing is
 }
 
 // write is what is to be done, and what came of it.
@@ -36,8 +37,8 @@ func (w *Writer) Do(wait time.Duration, do func() error) error {
 	if over := len(w.waiting) - max(1, w.Most); over > 0 {
 		w.waiting = w.waiting[over:]
 	}
-	if w.since.IsZero() {
-		w.since = time.Now()
+	if w.idle == nil {
+		w.since, w.idle = time.Now(), make(chan struct{})
 		go w.work()
 	} else if time.Since(w.since) >= wait {
 		wait = 0
@@ -53,12 +54,31 @@ func (w *Writer) Do(wait time.Duration, do func() error) error {
 	}
 }
 
+// Flush waits until all that was to be written is, so long at most; else ErrLate.
+func (w *Writer) Flush(wait time.Duration) error {
+	w.mu.Lock()
+	idle := w.idle
+	w.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-idle:
+		return nil
+	case <-late.C:
+		return ErrLate
+	}
+}
+
 // work ends when nothing waits any more.
 func (w *Writer) work() {
 	for {
 		w.mu.Lock()
 		if len(w.waiting) == 0 {
-			w.since = time.Time{}
+			close(w.idle)
+			w.since, w.idle = time.Time{}, nil
 			w.mu.Unlock()
 			return
 		}

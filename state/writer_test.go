@@ -34,6 +34,22 @@ func TestADiskThatHangsHoldsAWriterForAsLongAsItWaitsAndOnce(t *testing.T) {
 	})
 }
 
+func TestWhoEndsWaitsForWhatASlowDiskHasNotTakenYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Writer
+		require.NoError(t, w.Flush(time.Second), "nothing was to be written")
+		written := 0
+		slow := func() error { time.Sleep(2 * time.Second); written++; return nil }
+		require.ErrorIs(t, w.Do(time.Second, slow), ErrLate)
+		require.ErrorIs(t, w.Do(0, slow), ErrLate)
+		require.ErrorIs(t, w.Flush(time.Second), ErrLate)
+		require.NoError(t, w.Flush(5*time.Second))
+		assert.Equal(t, 2, written)
+		require.NoError(t, w.Do(3*time.Second, slow), "it writes again")
+		require.NoError(t, w.Flush(0))
+	})
+}
+
 func TestAWriteThatWaitsForAnotherHasItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer
