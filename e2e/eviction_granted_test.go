@@ -29,7 +29,7 @@ import (
 // The controller looks at the whole cluster, so it has one to itself.
 func TestWithoutTheRightToEvict(t *testing.T) {
 	t.Parallel()
-	c := cluster.New(t, cluster.Options{})
+	c := cluster.New(t, cluster.Options{Graces: noKubelets()})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"a pod goes through the controller":                        aPodGoesThroughTheController,
 		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,

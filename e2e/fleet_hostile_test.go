@@ -32,7 +32,7 @@ import (
 // What the token of one node, a wrong clock or an accident may not bend.
 func TestTheControllerIsHardToFool(t *testing.T) {
 	t.Parallel()
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})
+	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}, Graces: noKubelets()})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"a flood from one node keeps no other waiting":          aFloodFromOneNode,
 		"a grace is bounded whatever an agent asks for":         aGraceIsBounded,

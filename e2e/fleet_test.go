@@ -23,7 +23,7 @@ import (
 // agents are bound to their nodes.
 func TestTheControllerListensToItsAgents(t *testing.T) {
 	t.Parallel()
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})
+	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}, Graces: noKubelets()})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"the controller grants what it may and says why not":                           theControllerGrantsWhatItMayAndSaysWhyNot,
 		"the clusters budget lets one go in a small cluster":                           theClustersBudgetLetsOneGoInASmallCluster,

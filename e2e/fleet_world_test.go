@@ -46,6 +46,12 @@ const beatEvery = time.Second
 // quickFleet has the periods of production divided by ten.
 const quickFleet = "grace: 4s, taintsStay: 8s"
 
+// noKubelets: the simulated nodes stay Ready though no kubelet beats for them,
+// however long a busy machine takes.
+func noKubelets() cluster.Graces {
+	return cluster.Graces{NodeMonitor: time.Hour, NodeStartup: time.Hour}
+}
+
 // newBeats makes nodes whose agents have a condition that is True. Where the
 // settings say nothing of silence its periods are those of production, as the
 // election's always are: on a busy machine a tenth may pass without a word.

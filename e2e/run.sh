@@ -60,7 +60,7 @@ status=0
 case $tier in
 check)
 	mapfile -t packages < <(units)
-	gotestsum units -- -race -shuffle=on -count=1 -short -timeout=20m "${packages[@]}" ./evict ./lease ./pods || status=1
+	gotestsum units -- -race -ldflags=-w -shuffle=on -count=1 -short -timeout=20m "${packages[@]}" ./evict ./lease ./pods || status=1
 	go run ./e2e/testcheck $out/units.json || status=1
 	;;
 test)
@@ -69,11 +69,11 @@ test)
 	go run ./e2e/programs "${programs[@]}" &
 	building=$!
 	mapfile -t packages < <(units)
-	gotestsum units -- -race -shuffle=on -count=1 -timeout=40m "${packages[@]}" &
+	gotestsum units -- -race -ldflags=-w -shuffle=on -count=1 -timeout=40m "${packages[@]}" &
 	others=$!
 	trap 'kill $building $others 2>/dev/null' EXIT
 	wait $building || exit 1
-	in_dirs processes "${processes[@]}" -- -race -shuffle=on -count=1 -timeout=80m -p $(($(nproc) + 1)) || status=1
+	in_dirs processes "${processes[@]}" -- -race -ldflags=-w -shuffle=on -count=1 -timeout=80m -p $(($(nproc) + 1)) || status=1
 	wait $others || status=1
 	trap - EXIT
 	check_skips $out/units.json $out/processes.json || status=1
