@@ -115,13 +115,7 @@ func (r *Reconciler) refusePod(ctx context.Context, g *Grounds, a Ask) (*corev1.
 	}
 	ruling := g.RefusePod(a, pod)
 	if ruling.Code == "" {
-		why, err := r.Volumes.Protect(ctx, pod, g.Settings.Protect)
-		if err != nil {
-			return nil, Ruling{}, fmt.Errorf("find its volumes: %w", err)
-		}
-		if len(why) > 0 {
-			ruling = protected(why)
-		}
+		ruling = placed(r.Volumes.Protect(ctx, pod, g.Settings.Protect))
 	}
 	return pod, ruling, nil
 }

@@ -27,7 +27,7 @@ const (
 const CommonLeast = 3
 
 // askAgain bounds how long an agent waits that a brake holds back: the brake may
-// be gone long before its turn comes.
+// be gone long before its turn comes. So long waits a pod whose volumes are not known.
 const askAgain = 30 * time.Second
 
 // brake says whether a request is held back because many nodes are pressed, or

@@ -31,6 +31,8 @@ const (
 	CodeElsewhere Code = "elsewhere" // the pod is not on the node that asks
 	CodeProtected Code = "protected" // it is never evicted
 	CodeGone      Code = "gone"      // there is no such pod
+	// CodeUnresolved: where its volumes are cannot be read, or not in time.
+	CodeUnresolved Code = "unresolved"
 )
 
 // Ask is a request that was not answered.
@@ -267,6 +269,20 @@ func protected(why []pods.Protection) Ruling {
 	return Ruling{Code: CodeProtected, Why: "never evicted: " + why[0].Why}
 }
 
+// placed says why a pod does not go that its volumes may bind to its node. Where
+// that is not known it waits: it holds for this pod alone, which may name as many
+// claims as its owner likes, and others are asked for meanwhile.
+func placed(why []pods.Protection) Ruling {
+	known := slices.DeleteFunc(slices.Clone(why), func(p pods.Protection) bool { return p.Code == pods.Unresolved })
+	switch {
+	case len(known) > 0:
+		return protected(known)
+	case len(why) > 0:
+		return Ruling{Code: CodeUnresolved, Why: why[0].Why, After: askAgain}
+	}
+	return Ruling{}
+}
+
 // OwnerOf a pod: who makes it again.
 func OwnerOf(pod *corev1.Pod) string {
 	owner := evict.Owner(pod.Namespace, "", pod.Name)
@@ -285,10 +301,14 @@ const maxOwner = 400
 
 // result that tells an agent of a code.
 func (c Code) result() lease.Result {
-	if c == CodeGone {
+	switch c {
+	case CodeGone:
 		return lease.Gone
+	case CodeUnresolved: // an agent takes a refusal that it does not know for one of everybody
+		return lease.Blocked
+	default:
+		return lease.Refused
 	}
-	return lease.Refused
 }
 
 // Asks are the requests that nobody answered, in fair order: the first of each

@@ -29,7 +29,7 @@ func newCounts() Counts {
 	for _, o := range []evict.Outcome{evict.Evicted, evict.Gone, evict.Blocked, evict.Refused, evict.Unanswered} {
 		c.Evictions[string(o)] = 0
 	}
-	for _, code := range []Code{CodeBlind, CodeUnread, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeElsewhere, CodeProtected, CodeGone} {
+	for _, code := range []Code{CodeBlind, CodeUnread, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeElsewhere, CodeProtected, CodeUnresolved, CodeGone} {
 		c.Refusals[string(code)] = 0
 	}
 	return c

@@ -114,16 +114,7 @@ func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	defer stop()
 	open := w.openClaims(uids)
 	open = open[:min(resolveClaims, len(open))]
-	found := make([]claim, len(open))
-	var group errgroup.Group
-	group.SetLimit(resolveAtOnce)
-	for i, o := range open {
-		group.Go(func() error {
-			found[i] = w.lookUp(ctx, o)
-			return nil
-		})
-	}
-	_ = group.Wait() // what went wrong is in found
+	found := w.lookUpAll(ctx, open, resolveAtOnce)
 	w.keepClaims(open, found)
 	for _, claim := range found {
 		if claim.why != nil && !errors.Is(claim.why, errNotBound) {
@@ -197,6 +188,21 @@ func (w *Watcher) keepClaims(open []openClaim, found []claim) {
 }
 
 var errNotBound = errors.New("it is not bound")
+
+// lookUpAll asks for claims, so many at a time. What went wrong is in each.
+func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) []claim {
+	found := make([]claim, len(open))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, o := range open {
+		group.Go(func() error {
+			found[i] = w.lookUp(ctx, o)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return found
+}
 
 // lookUp asks for a claim and then for its volume.
 func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {

@@ -256,3 +256,13 @@ func (l lab) allow(user, what string, verbs ...string) {
 		assert.NoError(l, roles.ClusterRoles().Delete(ctx, meta.Name, metav1.DeleteOptions{}))
 	})
 }
+
+// Whoever makes pods chooses how many claims there are to remember.
+func TestWhatVolumesRemembersIsBounded(t *testing.T) {
+	var v Volumes
+	for i := range 3*maxFound + 1 {
+		v.keep(claimKey{types.UID(fmt.Sprint("pod", i)), "shop", "data"}, claim{known: true})
+		require.LessOrEqual(t, len(v.found), maxFound)
+	}
+	assert.Len(t, v.found, 1)
+}
