@@ -224,7 +224,7 @@ func aZoneIsTainted(b *beats, a *agent, namespace string) {
 	})
 	left, right := b.deploy(namespace, "left", here[0])[0], b.deploy(namespace, "right", there[0])[0]
 	refused := b.answers(here[0], b.ask(here[0], left))[0]
-	const why = `6 of 50 nodes of zone "zone-a" are tainted, 5 may be`
+	const why = `6 of 50 nodes of zone "zone-a" are tainted or not ready, 5 may be`
 	require.Equal(b.t, lease.Refused, refused.Result)
 	require.Equal(b.t, "zone "+why, refused.Code+" "+refused.Reason)
 	granted := b.answers(there[0], b.ask(there[0], right))[0]

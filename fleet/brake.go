@@ -148,7 +148,7 @@ func (g *Grounds) commonCause(r lease.Request) (why string, lies bool) {
 	return "", false
 }
 
-// Full are the zones of which too many nodes are tainted, each with the numbers,
+// Full are the zones of which too many nodes keep pods away, each with the numbers,
 // in order: the brake stands there.
 func (g *Grounds) Full() []string {
 	var list []string
@@ -166,5 +166,5 @@ func (g *Grounds) full(name string) string {
 	if zone.Tainted <= most {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d nodes of zone %q are tainted, %d may be", zone.Tainted, zone.Nodes, name, most)
+	return fmt.Sprintf("%d of %d nodes of zone %q are tainted or not ready, %d may be", zone.Tainted, zone.Nodes, name, most)
 }

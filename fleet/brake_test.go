@@ -181,7 +181,7 @@ func TestARuleThatIsWrongEverywhereEmptiesNoZone(t *testing.T) {
 	}
 }
 
-func TestInABrakeOnlyNodesCountThatAreUpAndPressedNow(t *testing.T) {
+func TestInABrakeOnlyNodesCountThatAreHeardAndPressedNow(t *testing.T) {
 	pressed := func(a *Agent) { a.Carried.Report.Pressure = map[string]string{"memory": lease.LevelHard} }
 	for what, row := range map[string]struct {
 		change func(*Judged)
@@ -190,8 +190,9 @@ func TestInABrakeOnlyNodesCountThatAreUpAndPressedNow(t *testing.T) {
 		"it is up and pressed":            {func(*Judged) {}, true},
 		"its agent is late":               {func(a *Judged) { a.State = Late }, true},
 		"its agent is silent":             {func(a *Judged) { a.State = Silent }, false},
-		"its kubelet is not ready":        {func(a *Judged) { kubelet(corev1.ConditionFalse)(a.Agent) }, false},
-		"its kubelet is silent":           {func(a *Judged) { kubelet(corev1.ConditionUnknown)(a.Agent) }, false},
+		"its kubelet is not ready":        {func(a *Judged) { kubelet(corev1.ConditionFalse)(a.Agent) }, true},
+		"its kubelet is silent":           {func(a *Judged) { kubelet(corev1.ConditionUnknown)(a.Agent) }, true},
+		"both are silent":                 {func(a *Judged) { kubelet(corev1.ConditionUnknown)(a.Agent); a.State = Silent }, false},
 		"nobody says that it is ready":    {func(a *Judged) { a.Node.Status.Conditions = a.Node.Status.Conditions[1:] }, true},
 		"its taint outlasts its pressure": {func(a *Judged) { a.Carried.Report.Pressure = nil }, false},
 	} {
@@ -214,6 +215,41 @@ func TestInABrakeOnlyNodesCountThatAreUpAndPressedNow(t *testing.T) {
 			assert.Equal(t, g.Agents, g.Zones["a"].Nodes, "what is not known counts on neither side")
 		})
 	}
+}
+
+// A threshold is bad: nodes that are pressed become not ready, one after the other.
+func TestABrakeHoldsWhileTheNodesThatArePressedCollapse(t *testing.T) {
+	for down := range 5 {
+		j := &Judgement{}
+		for i := range 10 {
+			a := made(fmt.Sprint("n", i), 0, untainted)
+			if i < 4 {
+				a.Carried.Report.Pressure = map[string]string{"memory": lease.LevelHard}
+			}
+			if i < down {
+				kubelet(corev1.ConditionFalse)(&a)
+			}
+			j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
+		}
+		g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
+		assert.Equal(t, []string{"memory"}, g.Common(), "%d are down", down)
+		assert.Equal(t, Zone{Nodes: 10, Tainted: down}, g.Zones["a"], "what is down takes no pods")
+	}
+}
+
+// Nodes without pressure that are not ready are no room for what is evicted.
+func TestANodeThatIsDownWithoutPressureIsNoRoomInItsZone(t *testing.T) {
+	j := &Judgement{}
+	for i := range 10 {
+		a := made(fmt.Sprint("n", i), 0, untainted)
+		if i < 4 {
+			kubelet(corev1.ConditionUnknown)(&a)
+		}
+		j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
+	}
+	g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
+	assert.Equal(t, Zone{Nodes: 6}, g.Zones["a"])
+	assert.Equal(t, 10, g.Agents)
 }
 
 // What went past a brake stands in the Lease for as long as it counts, and a

@@ -24,7 +24,7 @@ const (
 	CodeBlind     Code = "blind"     // many agents seem silent: nobody knows how the cluster is
 	CodeUnread    Code = "unread"    // what the Lease carries cannot be read, so who went is not known
 	CodeCommon    Code = "common"    // many nodes have the pressure that it names
-	CodeZone      Code = "zone"      // too many nodes of the zone are tainted
+	CodeZone      Code = "zone"      // too many nodes of the zone keep pods away
 	CodeShare     Code = "share"     // the node has had its share of the cluster's budget
 	CodeCluster   Code = "cluster"   // the cluster's budget is spent
 	CodeOwner     Code = "owner"     // the owner's is
@@ -98,8 +98,9 @@ func newPressures() Pressures {
 	return Pressures{Resources: map[string]int{}, Plugins: map[string]int{}}
 }
 
-// Zone counts the Nodes with an agent that are up, and those of which agents keep
-// pods away because of a pressure that lasts.
+// Zone counts the Nodes with an agent that is heard and which are up or pressed, and
+// those that keep pods away because of a pressure that lasts: by a taint, or because
+// they are not ready.
 type Zone struct {
 	Nodes   int `json:"nodes"`
 	Tainted int `json:"tainted"`
@@ -115,7 +116,7 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, k Known) Grounds {
 	}
 	for i := range j.Agents {
 		a := &j.Agents[i]
-		if a.State != Silent && !a.down() {
+		if a.State != Silent {
 			g.hear(a)
 		}
 		for _, answer := range a.Carried.Answers {
@@ -138,13 +139,18 @@ func (k *Known) went(a lease.Answer, now time.Time) time.Time {
 	return at
 }
 
-// hear what an agent says of its node. Of a node that is not up, or whose agent is
-// not heard, nobody knows: it counts neither as pressed nor as one that is not.
+// hear what an agent says of its node. Of one whose agent is not heard nobody knows:
+// it counts neither as pressed nor as one that is not. One that is not ready counts
+// all the same, for a pressure that is wrong everywhere makes nodes so: the brake
+// would go as they do. There is no room on it: in its zone it keeps pods away while
+// it is pressed, and else counts on neither side.
 func (g *Grounds) hear(a *Judged) {
 	r := &a.Carried.Report
-	z := g.Zones[a.zone()]
-	z.Nodes++
-	if a.keepsAway() && len(r.Pressure)+len(r.Plugins) > 0 { // a taint stays on for a while after
+	z, pressed := g.Zones[a.zone()], len(r.Pressure)+len(r.Plugins) > 0 // a taint stays on for a while after
+	if pressed || !a.down() {
+		z.Nodes++
+	}
+	if pressed && (a.keepsAway() || a.down()) {
 		z.Tainted++
 	}
 	g.Zones[a.zone()] = z

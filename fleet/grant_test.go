@@ -106,7 +106,7 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 		},
 		"30, says the plugin that asks":   {grounds: calm(says("files", 30)), ask: asks("files")},
 		"all, says a plugin that may lie": {grounds: calm(says("files", 100)), ask: asks("memory-stall")},
-		"11 of a zone's 100 are tainted":  {grounds: calm(tainted(100, 11)), ask: asking(), code: CodeZone, why: "11 of 100 nodes of zone \"a\" are tainted, 10 may be"},
+		"11 of a zone's 100 are tainted":  {grounds: calm(tainted(100, 11)), ask: asking(), code: CodeZone, why: "11 of 100 nodes of zone \"a\" are tainted or not ready, 10 may be"},
 		"10 of 100 may be":                {grounds: calm(tainted(100, 10)), ask: asking()},
 		"one of a small zone may be":      {grounds: calm(tainted(3, 1)), ask: asking()},
 		"two of a small zone":             {grounds: calm(tainted(3, 2)), ask: asking(), code: CodeZone},
@@ -134,7 +134,7 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 
 func TestAZoneOfWhichTooManyNodesAreTaintedIsNamed(t *testing.T) {
 	g := calm(tainted(100, 11), func(g *Grounds) { g.Zones["b"], g.Zones["c"] = Zone{Nodes: 3, Tainted: 2}, Zone{Nodes: 3, Tainted: 1} })
-	assert.Equal(t, []string{`11 of 100 nodes of zone "a" are tainted, 10 may be`, `2 of 3 nodes of zone "b" are tainted, 1 may be`}, g.Full())
+	assert.Equal(t, []string{`11 of 100 nodes of zone "a" are tainted or not ready, 10 may be`, `2 of 3 nodes of zone "b" are tainted or not ready, 1 may be`}, g.Full())
 	assert.Empty(t, calm().Full())
 }
 

@@ -21,7 +21,7 @@ type Evictions struct {
 	Share       float64       `yaml:"share" unit:"ratio" why:"How many of the cluster's pods may go in each per, one at least."`
 	Per         time.Duration `yaml:"per" why:"The time that share is counted over."`
 	PerOwner    time.Duration `yaml:"perOwner" why:"In so long one pod of an owner may go: of a Deployment, a StatefulSet, a CronJob."`
-	ZoneTainted float64       `yaml:"zoneTainted" unit:"ratio" why:"While agents keep pods away from more than this share of a zone's nodes, and more than one, by taints NoSchedule or NoExecute for a pressure that lasts, evictions there are held back: its pods would have nowhere to go."`
+	ZoneTainted float64       `yaml:"zoneTainted" unit:"ratio" why:"While agents keep pods away from more than this share of a zone's nodes, and more than one, by taints NoSchedule or NoExecute for a pressure that lasts, or because a node with pressure is not ready, evictions there are held back: its pods would have nowhere to go."`
 	CommonCause float64       `yaml:"commonCause" unit:"ratio" why:"While more than this share of the nodes, and at least three, have one pressure, evictions for it are held back: shared storage is slow or a threshold is bad, and evictions would only spread it. At hard only nodes at hard count."`
 	BrakedPer   time.Duration `yaml:"brakedPer" why:"While evictions are held back, one pod goes all the same in so long where memory is at hard: of the zone, or with a common cause of the cluster. Whoever presses a few nodes would else keep help from all others; a rule that is wrong everywhere must not empty a zone."`
 	UrgentPer   time.Duration `yaml:"urgentPer" why:"The same for memory below its floor, of each zone: the kernel's turn is next."`
