@@ -91,7 +91,7 @@ type Result string
 // The results.
 const (
 	Accepted Result = "accepted" // the API server took the eviction
-	Blocked  Result = "blocked"  // a disruption budget forbids it now
+	Blocked  Result = "blocked"  // this pod may not go now: a disruption budget forbids it, or its volumes are not known
 	Refused  Result = "refused"  // a cluster budget or the brake is against it
 	Gone     Result = "gone"     // there is no such pod any more
 )
