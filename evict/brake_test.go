@@ -93,7 +93,8 @@ func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {
 	}{
 		"memory below its floor":                 {[]plugins.Verdict{files(named("a", 0)), urgent}, "memory-stall", plugins.Memory, true},
 		"of two at hard the one with a resource": {[]plugins.Verdict{files(named("a", 0)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
-		"of two with one, the first":             {[]plugins.Verdict{disk(plugins.Hard, named("a", 30)), pressing(named("a", 30))}, "disk-contention", plugins.Disk, false},
+		"of two with one, memory":                {[]plugins.Verdict{disk(plugins.Hard, named("a", 30)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
+		"whichever is judged first":              {[]plugins.Verdict{pressing(named("a", 30)), disk(plugins.Hard, named("a", 30))}, "memory-stall", plugins.Memory, false},
 		"before a disk that is named first":      {[]plugins.Verdict{disk(plugins.Hard, named("a", 30)), urgent}, "memory-stall", plugins.Memory, true},
 		"hard before soft":                       {[]plugins.Verdict{soft, disk(plugins.Soft, named("a", 30)), pressing(named("a", 30))}, "memory-stall", plugins.Memory, false},
 		"and not what names another":             {[]plugins.Verdict{files(named("a", 0)), pressing(named("b", 30))}, "files", "", false},

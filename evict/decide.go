@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // Decide says who should go, and why each of the others is spared. Candidates
@@ -26,7 +28,7 @@ func Decide(in Input) (Decision, Memory) {
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		if c.Code, c.Because = r.spare(c); c.Code == "" {
-			c.Code, c.Because = r.braked(c)
+			c.Code, c.Because = r.ask(m, c, func(v plugins.Verdict) bool { return r.goesFor(v, c) })
 		}
 	}
 	r.yield(d.Candidates)
@@ -122,7 +124,7 @@ func (d *Decision) Answered(i int, a Answer) {
 	case Braked:
 		c.Code, c.Because = CodeBrake, a.says()
 		for j := range d.Candidates { // what is asked for something else is asked for still
-			if o := &d.Candidates[j]; o.Code == CodeNext && o.Asked == c.Asked {
+			if o := &d.Candidates[j]; o.Code == CodeNext && o.Asked.String() == c.Asked.String() {
 				o.Code, o.Because = CodeBrake, a.says()
 			}
 		}

@@ -85,9 +85,9 @@ type Considered struct {
 	Answers []Answer `json:"answers,omitempty"`
 	// GoneAt is when the pod was seen to be gone, of one that was evicted.
 	GoneAt time.Time `json:"goneAt,omitzero"`
-	// Asked is what the controller is asked for it for, as Memory.Brakes has it;
-	// empty: it is not. It is no part of the record.
-	Asked string `json:"-"`
+	// Asked is what it goes for, of one that may go; zero of others. It is no part
+	// of the record.
+	Asked Asked `json:"-"`
 }
 
 // Code is one word for an outcome or a reason, for metrics and tests. Beside

@@ -1,7 +1,6 @@
 package evict
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -43,47 +42,6 @@ func (r *sitting) hold(list []Considered) (Code, string) {
 
 // clock is a time for people, with its date: some are set by others, and far away.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
-
-// braked is why the controller is not asked for a candidate now: it lets nobody go
-// for what it would be asked for. What is asked for something else is asked for.
-func (r *sitting) braked(c *Considered) (Code, string) {
-	if r.Config.Via != ViaController || c.Pod == nil {
-		return "", ""
-	}
-	c.Asked = inWords(r.askedFor(c))
-	w := r.memory.Brakes[c.Asked]
-	if !r.Time.Before(w.Until) || r.memory.Pending(r.Time) == c.Pod.UID { // that request stands
-		return "", ""
-	}
-	return CodeBrake, fmt.Sprintf("not asked again for %s until %s: the controller: %s", c.Asked, clock(w.Until), w.Text)
-}
-
-// askedFor is the verdict that the controller is told when it is asked for a
-// candidate: of those that name it the one that weighs most. What another plugin
-// says of the same pod does not hold that up.
-func (in Input) askedFor(c *Considered) plugins.Verdict {
-	of := plugins.Verdict{Plugin: c.Plugins[0]}
-	for _, v := range in.Levels.Verdicts {
-		if _, named := reliefBy(v, c); named && weighsMore(v, of) {
-			of = v
-		}
-	}
-	return of
-}
-
-func weighsMore(a, b plugins.Verdict) bool {
-	return cmp.Or(first(b.Urgent, a.Urgent), cmp.Compare(a.Pressing, b.Pressing), first(b.Resource != "", a.Resource != "")) > 0
-}
-
-// inWords is what the controller is asked for. A refusal that holds whichever pod
-// it is holds for that.
-func inWords(v plugins.Verdict) string {
-	text := v.Plugin + " at " + v.Pressing.String()
-	if v.Urgent {
-		text += ", below the floor"
-	}
-	return text
-}
 
 func (in Input) holdByLevel() (Code, string) {
 	switch {

@@ -147,11 +147,10 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 		chosen.Time = m.last().Time
 	}
 	if in.Config.Via == ViaController {
-		of := in.askedFor(c)
 		v.Since, v.Why = chosen.Time, c.Why
-		v.Plugin, v.Level, v.Resource, v.Urgent = of.Plugin, of.Pressing, of.Resource, of.Urgent
-		chosen.Asked, chosen.For = d.Time, inWords(of)
-		if v.Alone = in.alone(m, &chosen, c); v.Alone {
+		v.Plugin, v.Level, v.Resource, v.Urgent = c.Asked.Plugin, c.Asked.Level, c.Asked.Resource, c.Asked.Urgent
+		chosen.Asked, chosen.For = d.Time, c.Asked.String()
+		if v.Alone = in.mayAlone(m, &chosen) && c.Asked.forMemory(); v.Alone {
 			m.Budgets.Alone = aloneBucket().take(m.Budgets.Alone, in.Uptime)
 		}
 	}

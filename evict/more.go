@@ -31,10 +31,8 @@ func endsRound(c Considered) bool { return c.Code == CodeGone || c.Code == CodeU
 
 // oneMore is why a candidate does not go beside those of this round.
 func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
-	if !c.Forced {
-		if code, why := r.needed(d, c); code != "" {
-			return code, why
-		}
+	if code, why := r.needed(d, c); code != "" {
+		return code, why
 	}
 	if n := r.Config.Limits.PerRound; d.granted() >= n {
 		return CodeLimit, fmt.Sprintf("%d evictions are the limit of a round: in a later one, if it is still needed", n)
@@ -42,7 +40,15 @@ func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
 	if code, why := r.rate(m); code != "" {
 		return code, why
 	}
-	return r.ownerRate(m, c.Pod)
+	if code, why := r.ownerRate(m, c.Pod); code != "" {
+		return code, why
+	}
+	return r.ask(m, c, func(v plugins.Verdict) bool { return r.misses(d, v, c) })
+}
+
+// misses: a verdict asks for the candidate beside those of this round.
+func (r *sitting) misses(d *Decision, v plugins.Verdict, c *Considered) bool {
+	return r.forcedBy(v, c) || r.goesFor(v, c) && !r.covers(v, r.creditsWith(d, v))
 }
 
 // needed is why a candidate need not go beside those of this round: some
@@ -50,8 +56,10 @@ func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
 func (r *sitting) needed(d *Decision, c *Considered) (Code, string) {
 	misses := plugins.None
 	for _, v := range r.Levels.Verdicts {
-		relief, named := reliefBy(v, c)
-		if named && r.free(v) && r.enough(v, relief) && !r.covers(v, r.creditsWith(d, v)) {
+		switch {
+		case r.forcedBy(v, c):
+			return "", ""
+		case r.misses(d, v, c):
 			misses = max(misses, v.Level)
 		}
 	}

@@ -101,26 +101,17 @@ func protection(p *pods.Pod) (Code, string) {
 func (r *sitting) spareByVerdicts(c *Considered) (Code, string) {
 	var naming []plugins.Verdict
 	for _, v := range r.Levels.Verdicts {
-		if _, named := reliefBy(v, c); named {
+		if r.goesFor(v, c) {
+			return "", ""
+		}
+		if _, named := reliefBy(v, c); named && !(r.free(v) && r.stays(v, c)) {
 			naming = append(naming, v)
 		}
 	}
-	if m := r.mutes(naming, c.Forced); m.code != "" {
+	if m := r.mutes(naming, false); m.code != "" {
 		return m.code, m.why
 	}
-	if !c.Forced && !r.helps(c, r.free) {
-		return CodeTooSmall, "its going would not end this: " + c.Why
-	}
-	return "", ""
-}
-
-// helps: the candidate's going gives back all that is missing, or a good share
-// of the resource, by a verdict that names it and counts.
-func (in Input) helps(c *Considered, counts func(plugins.Verdict) bool) bool {
-	return slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
-		relief, named := reliefBy(v, c)
-		return named && counts(v) && in.enough(v, relief)
-	})
+	return CodeTooSmall, "its going would not end this: " + c.Why
 }
 
 // reliefBy is what a verdict says that a candidate's going would give back;

@@ -1,11 +1,6 @@
 package evict
 
-import (
-	"slices"
-	"time"
-
-	"github.com/plimsoll-dev/plimsoll/plugins"
-)
+import "time"
 
 // keptWithin is how long nobody goes because a choice cannot be kept. Whoever
 // presses a disk, or fills it, may keep it from taking the choice, and must not
@@ -16,9 +11,6 @@ const keptWithin = time.Minute
 // which has been so for as long as unkept says. What that costs is one pod more,
 // where the agent is killed before the API server has answered. Memory below its
 // floor waits for no disk.
-func (d *Decision) GoesUnkept(in Input, i int, unkept time.Duration) bool {
-	return unkept >= keptWithin || slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
-		_, named := reliefBy(v, &d.Candidates[i])
-		return named && v.Urgent
-	})
+func (d *Decision) GoesUnkept(_ Input, i int, unkept time.Duration) bool {
+	return unkept >= keptWithin || d.Candidates[i].Asked.Urgent
 }
