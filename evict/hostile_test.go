@@ -270,3 +270,23 @@ func TestByWhatAnotherPodStillGoesFirst(t *testing.T) {
 		})
 	}
 }
+
+// Whoever loads the API server, or cuts the node off from it, would else begin the
+// bound anew with each such round.
+func TestARoundThatDoesNotKnowThePodsStartsNoBoundAnew(t *testing.T) {
+	for what, unknown := range map[string]func(*Cluster){
+		"the API server is not heard": func(c *Cluster) { c.Pods.StaleSince = at(-1) },
+		"the pods are not listed yet": func(c *Cluster) { c.Pods.Synced = false },
+		"the Node is not known":       func(c *Cluster) { c.Node.Unknown = "away" },
+	} {
+		in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
+		in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
+		unknown(in.Cluster)
+		d, m := play(in, &api{})
+		require.Equal(t, CodeStale, d.Code, what)
+		assert.Equal(t, in.Memory.Covered, m.Covered, what)
+		in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.None, plugins.None
+		_, m = play(in, &api{})
+		assert.Empty(t, m.Covered, "%s, and the level is over", what)
+	}
+}

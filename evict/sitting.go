@@ -124,7 +124,8 @@ func (r *sitting) settling(list []Considered) Memory {
 // settled is a memory with what is ending now: while what is missing counts as
 // released, and for a while after, nobody is chosen for it. Who deletes pods one
 // after the other may leave gaps, so that the time that all of them have together
-// runs on until the node has settled once, or the level is over.
+// runs on until the node has settled once, or the level is over. Whether it has
+// settled is not seen while the pods are not known.
 func (r *sitting) settled(m Memory) Memory {
 	m = m.clone()
 	for _, v := range r.Levels.Verdicts {
@@ -138,7 +139,7 @@ func (r *sitting) settled(m Memory) Memory {
 			m.Covered[scope] = since
 		case r.covered[scope]:
 			m.Covered[scope] = r.Time
-		case v.Level == plugins.None, v.Pressing > plugins.None && !r.Time.Before(m.Settle[scope]):
+		case v.Level == plugins.None, r.known() && v.Pressing > plugins.None && !r.Time.Before(m.Settle[scope]):
 			delete(m.Covered, scope)
 		}
 	}
