@@ -15,6 +15,9 @@ const (
 	conditionsPerPlugin = 4
 	conditionsOfPlugins = 32
 	effectsPerCondition = 8
+	// effectsOfOthers is how many a condition has at which only the plugin that
+	// holds it adds another: who names it too takes no more than half.
+	effectsOfOthers = 4
 )
 
 // Refusal is why something that a plugin asks for is not marked.
@@ -88,11 +91,15 @@ func (m Memory) fit(v *plugins.Verdict, asked map[string][]string) (refused stri
 			}
 		}
 	}
+	room, whose := effectsPerCondition, ""
+	if m.Claims[v.Condition] != v.Plugin {
+		room, whose = effectsOfOthers, ", and further ones are for the plugin that named it first"
+	}
 	var fitting []string
 	for _, e := range v.Effects {
 		if !slices.Contains(list, e) {
-			if len(list) >= effectsPerCondition {
-				refused = fmt.Sprintf("an effect is not marked: the condition %s has %d already", v.Condition, len(list))
+			if len(list) >= room {
+				refused = fmt.Sprintf("an effect is not marked: the condition %s has %d already%s", v.Condition, len(list), whose)
 				continue
 			}
 			list = append(list, e)

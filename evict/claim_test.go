@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
@@ -152,4 +153,36 @@ func TestAConditionHasSoManyEffectsAtATime(t *testing.T) {
 	marks, _ = Mark(in)
 	assert.Len(t, marks.CNR.Taints, effectsPerCondition, "the first are forgotten, and these have their place")
 	assert.Empty(t, marks.Refused)
+}
+
+// A rogue names an honest plugin's condition, before it in each round.
+func TestWhoHoldsAConditionHasRoomForItsEffectsWhateverOthersInvent(t *testing.T) {
+	say := func(plugin string, from, n int) plugins.Verdict {
+		v := naming(plugin, "C", plugins.Soft)
+		v.CNR = true
+		for i := range n {
+			v.Effects = append(v.Effects, fmt.Sprintf("q%d/NoSchedule", from+i))
+		}
+		return v
+	}
+	in := round(0, nil, say("honest", 0, 1))
+	_, m := Mark(in)
+	for i := range 20 {
+		in = then(in, 5, m)
+		in.Levels.Verdicts = []plugins.Verdict{say("rogue", 100+i, effectsPerCondition), say("honest", 1, effectsOfOthers)}
+		var marks Marks
+		marks, m = Mark(in)
+		require.Equal(t, []string{"rogue"}, refusedOf(marks))
+		require.LessOrEqual(t, len(marks.CNR.Taints), effectsPerCondition)
+		for _, e := range say("honest", 1, effectsOfOthers).Effects {
+			require.Contains(t, marks.CNR.Taints, corev1.Taint{Key: Prefix + "C", Effect: corev1.TaintEffect(e)}, i)
+		}
+	}
+}
+
+func refusedOf(m Marks) (list []string) {
+	for _, r := range m.Refused {
+		list = append(list, r.Plugin)
+	}
+	return list
 }
