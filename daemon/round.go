@@ -182,7 +182,7 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			break
 		}
 		chosen, v := m.Choose(in, d, i)
-		if err := a.save(chosen); err != nil && !d.GoesUnkept(in, i, time.Since(a.unsaved)) {
+		if err := a.save(chosen); err != nil && !d.GoesUnkept(i, time.Since(a.unsaved)) {
 			d.Unsaved(err)
 			_ = a.save(m) // or the next agent asks for a pod that this one did not
 			return m

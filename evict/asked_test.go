@@ -56,7 +56,7 @@ func TestAPodIsAskedForByWhatItMayGoForNow(t *testing.T) {
 				row.change(&in)
 				d, _ := Decide(in)
 				require.Equal(t, CodeNext, d.Code, d.Reason)
-				assert.Equal(t, row.want == byMemory, d.GoesUnkept(in, 0, 0))
+				assert.Equal(t, row.want == byMemory, d.GoesUnkept(0, 0))
 				a := api{}
 				_, m := play(in, &a)
 				require.Equal(t, []string{"a"}, a.uids())

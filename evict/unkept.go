@@ -10,7 +10,7 @@ const keptWithin = time.Minute
 // GoesUnkept says whether candidate i goes though its choice could not be kept,
 // which has been so for as long as unkept says. What that costs is one pod more,
 // where the agent is killed before the API server has answered. Memory below its
-// floor waits for no disk.
-func (d *Decision) GoesUnkept(_ Input, i int, unkept time.Duration) bool {
+// floor waits for no disk that has not taken it by then.
+func (d *Decision) GoesUnkept(i int, unkept time.Duration) bool {
 	return unkept >= keptWithin || d.Candidates[i].Asked.Urgent
 }

@@ -19,9 +19,9 @@ func TestWhoseChoiceCannotBeKeptStaysForAMinuteUnlessMemoryIsBelowItsFloor(t *te
 		require.Len(t, d.Candidates, 2)
 		for i, c := range d.Candidates {
 			memory := c.Pod.UID == "a"
-			assert.Equal(t, urgent && memory, d.GoesUnkept(in, i, 0), "%s, urgent: %t", c.Name, urgent)
-			assert.Equal(t, urgent && memory, d.GoesUnkept(in, i, time.Minute-1), c.Name)
-			assert.True(t, d.GoesUnkept(in, i, time.Minute), c.Name)
+			assert.Equal(t, urgent && memory, d.GoesUnkept(i, 0), "%s, urgent: %t", c.Name, urgent)
+			assert.Equal(t, urgent && memory, d.GoesUnkept(i, time.Minute-1), c.Name)
+			assert.True(t, d.GoesUnkept(i, time.Minute), c.Name)
 		}
 	}
 }
