@@ -182,6 +182,11 @@ func TestWhatIsEndingCountsAnewOnceTheLevelWasOver(t *testing.T) {
 	in.Levels.Verdicts = nil
 	_, m = play(then(in, 3700, m), &api{})
 	assert.Empty(t, m.Covered, "a plugin that is asked no more is forgotten")
+	for i := range 1000 {
+		m.Covered[fmt.Sprintf("name-%d/node", i)] = at(3700)
+	}
+	_, m = play(then(in, 3701, m), &api{})
+	assert.Len(t, m.Covered, rulesKept, "however many names it takes")
 }
 
 func TestMemoryBelowItsFloorWaitsForNobodysGrace(t *testing.T) {

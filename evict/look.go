@@ -31,14 +31,18 @@ func (m Memory) look(in Input) Memory {
 		level, judged := levels[scope] // what is not, belongs to the other part of the round
 		return in.Config.DryRun && level < plugins.Hard || !in.Config.DryRun && judged
 	})
-	maps.DeleteFunc(m.Covered, func(_ string, since time.Time) bool { return in.Time.Sub(since) >= coverKept })
+	maps.DeleteFunc(m.Covered, func(scope string, since time.Time) bool {
+		_, judged := levels[scope]
+		return in.Time.Sub(since) >= coverKept || !judged && len(m.Covered) > rulesKept
+	})
 	if in.known() {
 		m = m.lookAtEnding(in).lookAtVictims(in).lookAtFailed(in)
 	}
 	return m
 }
 
-// coverKept bounds what is remembered of verdicts that are judged no more.
+// coverKept bounds for how long verdicts that are judged no more are remembered;
+// there are no more of them than rules, however many names a plugin takes.
 const coverKept = time.Hour
 
 // lookAtEnding sees which pods are being deleted.
