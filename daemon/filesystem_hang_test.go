@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +20,17 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // runningAgent runs until the test ends, and says where it listens.
 func runningAgent(t *testing.T, text string) (url string) {
+	t.Helper()
+	url, _ = runAgent(t, text)
+	return url
+}
+
+func runAgent(t *testing.T, text string) (url string, a *Agent) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")
 	text = "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nweb: {listenAddresses: ['127.0.0.1:0']}\n" +
@@ -30,7 +38,7 @@ func runningAgent(t *testing.T, text string) (url string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	file, err := config.Open(path, nil)
 	require.NoError(t, err)
-	a, err := NewAgent(file, discard(), path)
+	a, err = NewAgent(file, discard(), path)
 	require.NoError(t, err)
 	listening := make(chan string, 1)
 	a.Listening = func(url string) { listening <- url }
@@ -48,7 +56,18 @@ func runningAgent(t *testing.T, text string) (url string) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	return url
+	return url, a
+}
+
+func TestAnAgentThatEndsWaitsForASlowDisk(t *testing.T) {
+	var written atomic.Bool
+	t.Cleanup(func() { assert.True(t, written.Load(), "what was decided last is known to the next agent") }) // after the agent's end
+	_, a := runAgent(t, "workloads: {roots: [/plimsoll-none]}\n")
+	require.ErrorIs(t, a.records.writer.Do(0, func() error {
+		<-time.After(time.Second)
+		written.Store(true)
+		return nil
+	}), state.ErrLate)
 }
 
 // fetch has a deadline: an endless answer is an error.

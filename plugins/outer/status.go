@@ -70,7 +70,7 @@ func (h *Host) Unmarked(why map[string]string) {
 			h.counts.refuse(p.name)(refusedUnmarked)
 		}
 		if news {
-			h.Log.Warn("a plugin asks for more than is marked", "plugin", p.name, "why", why[p.name])
+			h.Log.Warn("a plugin asks for more than is marked: it must name fewer conditions or effects", "plugin", p.name, "why", why[p.name])
 		}
 	}
 }
