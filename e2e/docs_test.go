@@ -45,7 +45,7 @@ func TestEveryTestThatADocumentNamesIsThere(t *testing.T) {
 	quoted := regexp.MustCompile("`([^`\n]+)`(:?)")
 	named := regexp.MustCompile(`^((?:Test|Fuzz)\w+)(/\S+)?$|^(\w+_test\.go)$`)
 	count := 0
-	for _, document := range []string{"architecture.md", "security.md"} {
+	for _, document := range []string{"invariants.md", "security.md"} {
 		text, err := os.ReadFile(filepath.Join("../docs", document))
 		require.NoError(t, err)
 		for line := range strings.SplitSeq(string(text), "\n") {
