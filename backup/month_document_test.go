@@ -17,13 +17,13 @@ var update = flag.Bool("update", false, "write the documents anew")
 
 const monthHead = `# A month of the backup queue
 
-How long Backups wait, played through the queue's own decision, event by event: a made-up cluster of 60 applications, in which six are backed up every hour (2 to 6 min each), thirty every night between 1 and 2 o'clock (5 to 25 min), the whole cluster each Sunday at 6 (5 h), and twelve a day when somebody asks for it (5 to 30 min), three of them with priority 10. Velero would be busy for 88 % of the month if one ran at a time.
+How long Backups wait, played through the queue's own decision, event by event. The cluster is made up: 60 applications, of which six are backed up every hour (2 to 6 min each), thirty every night between 1 and 2 o'clock (5 to 25 min), the whole cluster each Sunday at 6 (5 h), and twelve a day by hand (5 to 30 min), three of them with priority 10. Velero would be busy for 88 % of the month if one ran at a time.
 
 ![waits of the hourly and of the urgent ones](img/backups-month.svg)
 
-**What is stated.** Nobody waits longer than all the work that was ahead of it when it came, one after another, and the longest single Backup, which may have the slot. With priorities others may go before it until it has waited for ` + "`aging`" + `; from then on what is ahead only shrinks, and the bound is ` + "`aging`" + `, the work that was ahead at that moment, and the longest single one. The last column is how much of that was used at worst. The numbers are of this table's cluster; what holds is the bound.
+**The bound.** A Backup waits no longer than all the work that was ahead of it when it was created, one after another, and the longest single Backup, which may have the slot. With priorities others may start before it until it has waited for ` + "`aging`" + `. From then on the work ahead only shrinks, and the bound is ` + "`aging`" + `, the work that was ahead at that moment, and the longest single Backup. The last column is how much of the bound was used at worst. The numbers are of this table's cluster; the bound holds for any.
 
-Written by ` + "`go test ./backup -run Month -update`" + `; the test fails when anybody waits longer than is stated, or when this differs.
+Written by ` + "`go test ./backup -run Month -update`" + `; the test fails when a Backup waits longer than the bound, or when this page differs.
 `
 
 // document is a file that is as it must be, or is written.

@@ -12,16 +12,16 @@ import (
 
 const documentHead = `# How well pressure is judged
 
-What a judge of pressure is worth shows on loads whose truth is known. These are recordings of real machines, made by the agent (` + "`make labelled`" + `), each with a label that was written before anybody judged it: what was done, from when to when, and what a good judge must say of it (` + "`e2e/labelled/testdata/*.yaml`" + `). Four judges are asked at each sample of the same recordings:
+How good a judge of pressure is shows on workloads whose truth is known. These are recordings of real machines, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and what a good judge must say of it (` + "`e2e/labelled/testdata/*.yaml`" + `). Four judges are asked at each sample of the same recordings:
 
-- **Plimsoll**: the agent's own rules with their defaults, without the warm-up after a boot, knowing of each disk what the label says was usual for it. A level stays on for half a minute after its end: until 40 s after the load it is not counted as false.
-- **PSI > 10 %**: avg10 of ` + "`full`" + ` in ` + "`/proc/pressure/memory`" + ` or ` + "`/proc/pressure/io`" + ` is above 10, as many alerts have it. It is no product's default.
+- **Plimsoll**: the agent's own rules with their defaults, without the warm-up after a boot, with the baseline that the label gives for each disk. A level stays latched for half a minute after its pressure ends: until 40 s after the workload it is not counted as false.
+- **PSI > 10 %**: avg10 of ` + "`full`" + ` in ` + "`/proc/pressure/memory`" + ` or ` + "`/proc/pressure/io`" + ` is above 10, as in many alerts. It is not the default of any product.
 - **systemd-oomd 252** with its defaults, watching the root slice: memory ` + "`full`" + ` avg10 above 60 % for 30 s while pages are reclaimed, or more than 90 % of swap and of memory used ([oomd.conf(5)](https://www.freedesktop.org/software/systemd/man/252/oomd.conf.html)).
-- **kubelet**: ` + "`memory.available`" + ` below 100 Mi, looked at every 10 s ([node-pressure eviction](https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)). Usage is all that is not free: a recording does not tell the kernel's own pages from others', so this one may come a little early.
+- **kubelet**: ` + "`memory.available`" + ` below 100 Mi, checked every 10 s ([node-pressure eviction](https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)). Usage is everything that is not free: a recording does not separate the kernel's own pages from others, so this judge may act a little early.
 
-The others are written as simply as their documentation says, in ` + "`daemon/replay/peers_test.go`" + `. The averages of PSI are made from the recorded totals as the kernel makes them. The last two judge memory alone, and miss nothing else. What they are for is to end somebody as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that they are wrong to.
+The other judges are written as simply as their documentation says, in ` + "`daemon/replay/peers_test.go`" + `. The averages of PSI are computed from the recorded totals as the kernel computes them. The last two judge memory alone, so only memory counts as missed for them. They are made to act as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that it would be wrong.
 
-This table is written by ` + "`go test ./daemon/replay -run Labelled -update`" + `; the test fails when it differs, when one of our hard levels is false, when one is missed, or when somebody else than the label's culprit is named first. ✗ marks what is false or missed, ✓ what is not. What is said of another resource while a node stands still is not counted as false, of nobody.
+This table is written by ` + "`go test ./daemon/replay -run Labelled -update`" + `; the test fails when the table differs, when one of our hard levels is false, when one is missed, or when another workload than the label's culprit is named first. ✗ marks what is false or missed, ✓ what is not. A level of another resource while a node stands still is not counted as false, for any judge.
 
 | recording | what a good judge says | Plimsoll | PSI > 10 % | systemd-oomd | kubelet |
 |---|---|---|---|---|---|

@@ -22,29 +22,30 @@ belong to the machine and vary between machines by a factor of two.
 const documentNotes = `
 ## How it is measured
 
-- **Turn and turn about.** Each tick runs ours, the bare loop and the peers one after the other, another one first each
-  time. What counts is the CPU time of the whole process, garbage collection included: the median of the means of 15 ticks each.
-- **The bare loop** is one pread of each file, kept open, and nothing done with the bytes. Our reader reads more than the
-  five files that the goal names (cpu.stat, memory.current, memory.pressure, io.stat, io.pressure; on v1 what it has in
-  their place), and some of them not every tick. What it reads is seen by inotify, tick by tick, and
-  the loop reads exactly that: the goal of 1.3 holds against it. The number of reads is of all pods and of the cgroups
-  above them. The five files alone are shown as well.
+- **In turns.** Each tick runs ours, the bare loop and the peers one after the other, starting with another one each time.
+  The figure is the CPU time of the whole process, garbage collection included: the median of the means of 15 ticks each.
+- **The bare loop** is one pread of each file, kept open, without using the bytes. Our reader reads more than the five
+  files that the goal names (cpu.stat, memory.current, memory.pressure, io.stat, io.pressure; on v1 their counterparts),
+  and some of them not every tick. inotify records what our reader reads, tick by tick, and the loop reads exactly that:
+  the goal of 1.3 is against this loop. The number of reads covers all pods and the cgroups above them. The five files
+  alone are shown as well.
 - **busy**: all pods' counters change between two ticks. **90 % idle**: those of every tenth pod do.
-- **RECORDED**: the files of one pod on a real cgroup v2 (its kernel stands in e2e/bench/testdata/v2-pod.txtar), set up
-  many times with other numbers. A file in memory is cheaper to read than the kernel's own, for ours and for the peers.
+- **RECORDED**: the files of one pod on a real cgroup v2 (its kernel is named in e2e/bench/testdata/v2-pod.txtar),
+  copied many times with other numbers. A file in memory is cheaper to read than the kernel's own, for ours and for the peers.
 - **This host's cgroups** have a container in every pod, with a process that uses 200 µs of CPU and touches a page every
   200 ms when it is busy.
-- **The agent** is the built program with its default configuration, but for its paths and its root of workloads. CPU
-  and memory are those of a cgroup of its own, the kernel's memory for it included. Its ticks are those of the time
-  before, without the first; a p99 of less than 100 ticks is the longest of them.
+- **The agent** is the built program with its default configuration, except for its paths and its root of workloads. CPU
+  and memory are those of a cgroup of its own, with the kernel's memory for it. Its ticks are those of the time before,
+  without the first; a p99 of less than 100 ticks is the longest of them.
 - **The loop of the five files, once a second** is the bare loop over the files that the goal names, in the benchmark's own
-  process, read ten times a second apart: what the kernel takes to answer when its caches hold something else. Where that is
-  above a goal for the whole agent, no program that reads each pod's files can meet it on this machine.
-- **Who of so many loads goes on** is one decision about Velero's loads, with what is known of the nodes from the one before: a
-  twelfth of the nodes suffers, a half of the loads is bound to nodes. Beside it stand the same rules as its tests have
-  them, without any order kept; they cannot manage 50,000.
+  process, read ten times, a second apart: what the kernel needs when its caches hold other data. Where that is above a
+  goal for the whole agent, no program that reads each pod's files can meet the goal on this machine.
+- **Who of so many loads goes on** is one decision about data mover loads, with what is known of the nodes from the decision
+  before: a twelfth of the nodes is under pressure, half of the loads are bound to nodes. The peer is the same rules as in
+  the tests, which keep no order; they cannot decide 50,000.
 - **cAdvisor** is its own manager (github.com/google/cadvisor/lib) with the metrics and plugins of a kubelet, sampling each
-  second: its program is no module that can be pinned. It counts cgroups, containers' included. It is measured after the agent, not at the same time.
+  second: its program is not a module that can be pinned. Its cgroups include those of containers. It is measured after the
+  agent, not at the same time.
 - "not measured" is neither met nor missed, and says why.
 `
 
