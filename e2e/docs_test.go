@@ -82,3 +82,72 @@ func TestEveryRowOfWhoCouldDoWhatIsHeldByATest(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, rows, 40)
 }
+
+// documents are the pages of the repository, by their path, without code blocks.
+func documents(t *testing.T) map[string][]byte {
+	t.Helper()
+	pages := map[string][]byte{}
+	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/adr/*.md"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			pages[file] = regexp.MustCompile("(?s)```.*?```").ReplaceAll(text, nil)
+		}
+	}
+	return pages
+}
+
+// anchors are those that GitHub makes of a page's headings.
+func anchors(page []byte) map[string]bool {
+	all := map[string]bool{"": true}
+	dropped := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllSubmatch(page, -1) {
+		all[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(string(m[1])), ""), " ", "-")] = true
+	}
+	return all
+}
+
+func TestEachLinkOfADocumentLeadsToAFileAndAHeading(t *testing.T) {
+	pages := documents(t)
+	link := regexp.MustCompile(`\]\(([^)#\s:]*)(?:#([^)\s]*))?\)`)
+	for file, page := range pages {
+		for _, m := range link.FindAllSubmatch(page, -1) {
+			target := file
+			if len(m[1]) > 0 {
+				target = filepath.Join(filepath.Dir(file), string(m[1]))
+			}
+			_, err := os.Stat(target)
+			assert.NoError(t, err, "%s: %s", file, m[0])
+			if text, ok := pages[target]; ok {
+				assert.True(t, anchors(text)[string(m[2])], "%s: no such heading: %s", file, m[0])
+			}
+		}
+	}
+}
+
+func TestEachDecisionIsInTheIndex(t *testing.T) {
+	index, err := os.ReadFile("../docs/adr/README.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("../docs/adr/0*.md")
+	require.NoError(t, err)
+	for _, file := range files {
+		assert.True(t, strings.Contains(string(index), "]("+filepath.Base(file)+") | "), file)
+	}
+}
+
+// The files of the table "Where is ...?".
+func TestEachFileThatContributorsAreSentToExistsAndIsNamedOnce(t *testing.T) {
+	_, table, found := strings.Cut(string(documents(t)["../CONTRIBUTING.md"]), "\n## Where is ...?\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n## ")
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("`([a-z0-9_]+/[a-zA-Z0-9_/.-]+)`").FindAllStringSubmatch(table, -1) {
+		_, err := os.Stat(filepath.Join("..", m[1]))
+		require.NoError(t, err)
+		assert.False(t, named[m[1]], m[1])
+		named[m[1]] = true
+	}
+	assert.Greater(t, len(named), 20)
+}
