@@ -111,7 +111,7 @@ func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, e
 	a.triggers = a.newTriggers(c)
 	a.beat.Store(time.Now().UnixNano())
 	if a.about.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
-		log.Warn("no workloads will be seen", "error", err)
+		log.Warn("cannot find the cgroup hierarchy; workloads are not measured", "error", err)
 	}
 	a.follow(c)
 	if c.Recording.File != "" {
@@ -148,7 +148,7 @@ func (a *Agent) Join() error {
 		held := holdOn()
 		a.about.Notes = append(a.about.Notes, held...)
 		for _, note := range held {
-			a.Log.Info("the heartbeat is not shielded", "note", note)
+			a.Log.Info("the heartbeat is not fully protected from memory shortage", "note", note)
 		}
 	}
 	cl.mayEnd = func() time.Duration {
@@ -158,7 +158,7 @@ func (a *Agent) Join() error {
 	cl.asksLent = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
 	if a.memory, err = cl.store.Load(); err != nil {
 		a.memory = evict.Unknown(time.Now().UTC(), c.Eviction)
-		a.Log.Info("starts without a memory", "reason", err)
+		a.Log.Info("no saved eviction state; starting empty", "reason", err)
 	}
 	cl.granter.late = func() { poke(a.risen) }
 	if a.memory.Pending(time.Now()) == "" {
@@ -217,7 +217,7 @@ func (a *Agent) flush() {
 		err = errors.Join(err, a.cluster.writer.Flush(time.Until(until)))
 	}
 	if err != nil {
-		a.Log.Warn("the next agent may not know what was decided last: the disk of the state directory did not take it", "waited", endTimeout)
+		a.Log.Warn("state not written before exit: the disk of the state directory hangs; the next agent may miss the latest decisions", "waited", endTimeout)
 	}
 }
 
@@ -240,7 +240,7 @@ func ended(ctx context.Context, g *errgroup.Group) error {
 		if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
 			return why // it is what hangs, or what ended the others
 		}
-		return fmt.Errorf("a part did not end within %s: a read of a kernel file or a write of state hangs", endTimeout)
+		return fmt.Errorf("shutdown timed out after %s: a read of a kernel file or a write of state hangs", endTimeout)
 	}
 }
 
@@ -345,7 +345,7 @@ func closeAll(list []*web.Listener) error {
 // healthy fails when no sample ended for the watchdog's time.
 func (a *Agent) healthy() error {
 	if age := a.age(); age > a.Config.Current().Watchdog {
-		return fmt.Errorf("sample: none for %s", age.Round(time.Second))
+		return fmt.Errorf("no sample for %s", age.Round(time.Second))
 	}
 	return nil
 }
@@ -360,10 +360,10 @@ const readyTicks = 3
 
 func (a *Agent) ready() error {
 	if a.state.Load() == nil {
-		return errors.New("sample: none yet")
+		return errors.New("no sample yet")
 	}
 	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
-		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
+		return fmt.Errorf("the last sample is %s old", age.Round(100*time.Millisecond))
 	}
 	c := a.Config.Current()
 	if err := a.rounds.older(lateAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {
@@ -391,6 +391,6 @@ func (a *Agent) closeRecorder() {
 		return
 	}
 	if err := a.recorder.Close(); err != nil {
-		a.Log.Error("recording is not closed well", "error", err)
+		a.Log.Error("failed to close the recording; its end may be missing", "error", err)
 	}
 }

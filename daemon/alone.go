@@ -22,7 +22,7 @@ import (
 const agentAnnotation = "plimsoll.dev/agent"
 
 // errOtherAgent: two would each spend the whole of every limit.
-var errOtherAgent = errors.New("another agent runs on this node, and two would double every limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
+var errOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
 
 // lockState keeps other agents away from the state until it is released. Without
 // a directory that can be written there is no lock, and no pod is evicted either.
@@ -32,7 +32,7 @@ func lockState(dir string, log *slog.Logger) (*state.Lock, error) {
 	case errors.Is(err, state.ErrLocked):
 		return nil, fmt.Errorf("%w: %w", err, errOtherAgent)
 	case err != nil:
-		log.Warn("the state directory cannot be locked: pods are not evicted without it", "dir", dir, "error", err)
+		log.Warn("cannot lock the state directory; no pod will be evicted", "dir", dir, "error", err)
 		return nil, nil //nolint:nilnil // the agent measures without a state
 	}
 	return lock, nil
@@ -80,7 +80,7 @@ func judgeBeat(id string, first, is beatSeen, now time.Time, waited, interval ti
 	case is.agent == "" || is.agent == id:
 		return true, nil
 	case !is.renewed.Equal(first.renewed):
-		return false, fmt.Errorf("lease: agent %s renewed it at %s: %w", is.agent, is.renewed.UTC().Format(time.RFC3339), errOtherAgent)
+		return false, fmt.Errorf("lease: renewed by agent %s at %s: %w", is.agent, is.renewed.UTC().Format(time.RFC3339), errOtherAgent)
 	case now.Sub(is.renewed) > is.good:
 		return true, nil
 	}
@@ -106,7 +106,7 @@ func (h *heartbeat) waitUntilAlone(ctx context.Context, leases coordinationv1cli
 	for {
 		l, err := h.lookAtLease(ctx, leases)
 		if err != nil {
-			h.log.Debug("whether another agent renews the lease is not known yet", "error", err)
+			h.log.Debug("cannot read the Lease to see whether another agent renews it", "error", err)
 			return nil
 		}
 		is := seenOf(l)
@@ -148,8 +148,8 @@ func (h *heartbeat) hearOther(a lease.Attempt) {
 // meet another agent.
 func (h *heartbeat) meet(other string) error {
 	if h.id > other {
-		return fmt.Errorf("lease: agent %s renews it, too: %w", other, errOtherAgent)
+		return fmt.Errorf("lease: also renewed by agent %s: %w", other, errOtherAgent)
 	}
-	h.log.Warn("another agent renews the lease of this node, too, and is expected to end: stop one of the two", "agent", other, "self", h.id)
+	h.log.Warn("another agent also renews the Lease of this node and should exit; stop one of the two", "agent", other, "self", h.id)
 	return nil
 }

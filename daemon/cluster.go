@@ -84,7 +84,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	}
 	core, err := corev1client.NewForConfig(how)
 	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	cl := &cluster{
 		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
@@ -117,7 +117,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 // Node's.
 func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
 	if c.leases, err = coordinationv1client.NewForConfig(how); err != nil {
-		return fmt.Errorf("cluster: %w", err)
+		return fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	if c.heart, err = newHeartbeat(of, c.node, how, c.log); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (c *cluster) ready() error {
 		return errors.New("pods: not listed yet")
 	}
 	if since := c.pods.StaleSince(); !since.IsZero() && time.Since(since) > staleReady {
-		return fmt.Errorf("pods: the API server is not heard for %s", time.Since(since).Round(time.Second))
+		return fmt.Errorf("pods: no answer from the API server for %s", time.Since(since).Round(time.Second))
 	}
 	if err := c.heart.ready(); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (c *cluster) ready() error {
 }
 
 // errNoCluster: nothing says how the API server is reached.
-var errNoCluster = errors.New("no cluster: say --kubeconfig FILE, or --standalone to run without one")
+var errNoCluster = errors.New("no kubeconfig: set --kubeconfig, or --standalone to run without a cluster")
 
 // reach is the client configuration of a kubeconfig, or a pod's own.
 func reach(kubeconfig string) (*rest.Config, error) {
@@ -239,7 +239,7 @@ func (c *cluster) getNode(ctx context.Context) (*corev1.Node, error) {
 	}
 	// A kubelet writes there what the kernel says; a Node without one has none.
 	if theirs := node.Status.NodeInfo.BootID; theirs != "" && c.bootID != "" && theirs != c.bootID {
-		return nil, fmt.Errorf("node %s is another machine: its boot ID is %s, this one's %s", c.node, theirs, c.bootID)
+		return nil, fmt.Errorf("node %s is another machine: its boot ID is %s, this host's is %s", c.node, theirs, c.bootID)
 	}
 	return node, nil
 }

@@ -69,7 +69,7 @@ func (c *cnr) say(err error) {
 		words = err.Error()
 	}
 	if words != c.said && err != nil {
-		c.marker.Log.Warn("a plugin's condition is not on the CustomNodeResource", "error", err)
+		c.marker.Log.Warn("failed to mark the CustomNodeResource; retrying", "error", err)
 	}
 	c.said = words
 }

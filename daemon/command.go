@@ -56,21 +56,21 @@ func Main(args []string, stdout, stderr io.Writer) int {
 func Commands() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "plimsoll",
-		Short:         "The load line of a Kubernetes node: what presses on it, and how that is judged",
+		Short:         "Detect disk, network and memory pressure on Kubernetes nodes and act on it",
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("%s: no such command (see plimsoll --help)", args[0])}
+				return usageError{fmt.Errorf("unknown command %q; see plimsoll --help", args[0])}
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return errors.Join(c.Help(), usageError{errors.New("say what to do")})
+			return errors.Join(c.Help(), usageError{errors.New("missing subcommand; see plimsoll --help")})
 		},
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%s: %w (see %s --help)", c.Name(), err, c.CommandPath())}
+		return usageError{fmt.Errorf("%s: %w; see %s --help", c.Name(), err, c.CommandPath())}
 	})
 	root.AddCommand(agentCommand(), controllerCommand(), topCommand(), pluginsCommand(), explainCommand(), doctorCommand(), releaseCommand(), replayCommand(), adviseCommand(), configCommand(), versionCommand())
 	return root
@@ -80,7 +80,7 @@ func Commands() *cobra.Command {
 func wrongUse(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return usageError{fmt.Errorf("%s: %w", c.Name(), err)}
+			return usageError{fmt.Errorf("%s: %w; see %s --help", c.Name(), err, c.CommandPath())}
 		}
 		return nil
 	}

@@ -17,9 +17,9 @@ func adviseCommand() *cobra.Command {
 	var file, output string
 	c := &cobra.Command{
 		Use:   "advise RECORDING...",
-		Short: "Say what days of recordings tell about the thresholds",
-		Long: "Say what days of recordings (recording.file) tell about the thresholds: how often each was met, which were\n" +
-			"false alarms, and what to set. Several recordings of one machine are played in order of time; - is standard input.",
+		Short: "Recommend thresholds from days of recordings",
+		Long: "Recommend thresholds from days of recordings (recording.file): how often each threshold was met, which alarms\n" +
+			"were false, and what to set. Several recordings of one machine are replayed in order of time; - is standard input.",
 		Args: wrongUse(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := adviceWriters()[output]
@@ -46,8 +46,8 @@ func adviseCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&file, "config", "", "configuration `FILE` to judge by (default: that of a fresh install)")
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` with the rules (default: that of a fresh install)")
+	c.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return c
 }
 

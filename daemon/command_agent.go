@@ -33,23 +33,23 @@ func agentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this node",
-		Long: "Run the agent of this node: it samples the kernel, judges, and serves the status page,\n" +
-			"metrics and API. With a terminal it shows a live view, else a line per change.",
+		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, evicts pods, and serves\n" +
+			"the status page, metrics and API. On a terminal it shows a live view, otherwise a line per change.",
 		Args: wrongUse(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.config, "config", "", "configuration `FILE`; changes of it are followed")
-	fl.StringVar(&f.node, "node", "", "`NAME` of the node (default: the host's name)")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does)")
-	fl.StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "change nothing outside, whatever the configuration says")
-	fl.BoolVar(&f.standalone, "standalone", false, "no cluster: nothing is evicted")
+	fl.StringVar(&f.config, "config", "", "configuration `FILE`, reloaded when it changes")
+	fl.StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
+	fl.StringVar(&f.state, "state.dir", "", "`DIR` for the state that must survive a restart")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "decide, but evict nothing and write no condition or taint, whatever the configuration says")
+	fl.BoolVar(&f.standalone, "standalone", false, "run without a cluster; nothing is evicted")
 	fl.StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
-	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` of the page, the API and the metrics; may be repeated")
-	fl.StringVar(&f.web, "web.config.file", "", "`FILE` with TLS, client certificates and passwords, as Prometheus' exporters have it")
+	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which to serve status page, API and metrics; may be repeated")
+	fl.StringVar(&f.web, "web.config.file", "", "web configuration `FILE` of Prometheus' exporter-toolkit: TLS, client certificates, passwords")
 	f.common(c)
 	return c
 }
@@ -57,13 +57,13 @@ func agentCommand() *cobra.Command {
 // common flags of every command that reads the kernel.
 func (f *agentFlags) common(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the local socket")
-	fl.StringVar(&f.logLevel, "log.level", "", "debug, info, warn or error")
-	fl.StringVar(&f.logFormat, "log.format", "", "text or json")
-	fl.StringVar(&f.procfs, "path.procfs", "", "where the host's proc is mounted")
-	fl.StringVar(&f.sysfs, "path.sysfs", "", "where the host's sys is mounted")
-	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "where the host's cgroups are mounted (default: found)")
-	fl.StringVar(&f.rootfs, "path.rootfs", "", "where the host's root is mounted (default: found)")
+	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the agent's local socket")
+	fl.StringVar(&f.logLevel, "log.level", "", "least `LEVEL` that is logged: debug, info, warn or error")
+	fl.StringVar(&f.logFormat, "log.format", "", "`FORMAT` of the log: text or json")
+	fl.StringVar(&f.procfs, "path.procfs", "", "`PATH` of the host's /proc")
+	fl.StringVar(&f.sysfs, "path.sysfs", "", "`PATH` of the host's /sys")
+	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "`PATH` of the host's cgroup hierarchy (default: found among the mounts)")
+	fl.StringVar(&f.rootfs, "path.rootfs", "", "`PATH` of the host's root directory (default: that of pid 1)")
 }
 
 func (f *agentFlags) override(c *config.Agent) {
@@ -120,7 +120,7 @@ func absolute(path string) string {
 
 func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.standalone && f.kubeconfig != "" {
-		return usageError{errors.New("agent: --standalone looks at no cluster: leave out --kubeconfig")}
+		return usageError{errors.New("agent: --standalone and --kubeconfig exclude each other")}
 	}
 	file, err := config.Open(f.config, f.override)
 	if err != nil {

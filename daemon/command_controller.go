@@ -17,10 +17,10 @@ import (
 var errNotLooked = errors.New("backups: not listed yet")
 
 // errNotSeen: the leader does not know the agents yet.
-var errNotSeen = errors.New("fleet: nodes and leases are not listed yet")
+var errNotSeen = errors.New("agents: Nodes and Leases not listed yet")
 
 // errNoLoads: the leader does not know the loads yet.
-var errNoLoads = errors.New("vgdp: nodes, node-agents and leases are not listed yet")
+var errNoLoads = errors.New("vgdp: Nodes, node-agents and Leases not listed yet")
 
 // controllerFlags of the command line override the file; an empty one does not.
 type controllerFlags struct {
@@ -33,19 +33,19 @@ func controllerCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controller of the cluster",
-		Long: "Run the controller of the cluster: it queues Velero's Backups, so that several run at a time and\n" +
-			"none that share a namespace, and lets the loads of Velero's data movers go on as nodes and cluster can\n" +
-			"carry them. Of several replicas one is elected and acts.",
+		Long: "Run the controller of the cluster: it watches the agents' heartbeats, approves the evictions that they request,\n" +
+			"queues Velero's Backups so that several run at a time but none that share a namespace, and admits Velero's data\n" +
+			"mover loads within the capacity of nodes and cluster. Of several replicas the elected leader acts.",
 		Args: wrongUse(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), c.ErrOrStderr()) },
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.config, "config", "", "configuration `FILE`; changes of it are followed")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does)")
-	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` of the page, the API and the metrics; may be repeated")
-	fl.StringVar(&f.web, "web.config.file", "", "`FILE` with TLS, client certificates and passwords, as Prometheus' exporters have it")
-	fl.StringVar(&f.logLevel, "log.level", "", "debug, info, warn or error")
-	fl.StringVar(&f.logFormat, "log.format", "", "text or json")
+	fl.StringVar(&f.config, "config", "", "configuration `FILE`, reloaded when it changes")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
+	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which to serve status page, API and metrics; may be repeated")
+	fl.StringVar(&f.web, "web.config.file", "", "web configuration `FILE` of Prometheus' exporter-toolkit: TLS, client certificates, passwords")
+	fl.StringVar(&f.logLevel, "log.level", "", "least `LEVEL` that is logged: debug, info, warn or error")
+	fl.StringVar(&f.logFormat, "log.format", "", "`FORMAT` of the log: text or json")
 	return c
 }
 
@@ -79,7 +79,7 @@ func (f *controllerFlags) run(ctx context.Context, stderr io.Writer) error {
 	c, err := NewController(file, log)
 	switch {
 	case errors.Is(err, errNoCluster):
-		return usageError{errors.New("controller: no cluster: say --kubeconfig FILE")}
+		return usageError{errors.New("controller: no kubeconfig: set --kubeconfig")}
 	case err != nil:
 		return fmt.Errorf("controller: %w", err)
 	}

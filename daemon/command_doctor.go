@@ -21,9 +21,10 @@ func doctorCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine whether this machine can be seen and judged",
-		Long:  "Examine whether this machine can be seen and judged. It needs no running agent. Exit status 1 when a row is FAIL.",
-		Args:  wrongUse(cobra.NoArgs),
+		Short: "Check that this machine can be measured and that the agent can work",
+		Long: "Check that this machine can be measured and that the agent can work. Needs no running agent. Exit status 1 if a\n" +
+			"row is FAIL.",
+		Args: wrongUse(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
@@ -38,12 +39,12 @@ func doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to examine")
-	c.Flags().StringVar(&f.node, "node", "", "`NAME` of the node (default: the host's name)")
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the agent would reach the API server (default: as a pod does)")
-	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` of what must outlive a restart")
-	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` that the agent would listen on; may be repeated")
-	c.Flags().StringVar(&f.web, "web.config.file", "", "`FILE` with TLS, client certificates and passwords that the agent would read")
+	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to check")
+	c.Flags().StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the agent (default: the service account of the pod)")
+	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` for the state that must survive a restart")
+	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which the agent would listen; may be repeated")
+	c.Flags().StringVar(&f.web, "web.config.file", "", "web configuration `FILE` of the agent: TLS, client certificates, passwords")
 	c.Flags().StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
 	f.common(c)
 	outputFlag(c, &output)

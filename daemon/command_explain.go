@@ -21,10 +21,10 @@ import (
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain",
-		Short: "Say why something was done, or was not",
+		Short: "Explain why something was done, or was not",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("explain: %s: no such thing can be explained (see plimsoll explain)", args[0])}
+				return usageError{fmt.Errorf("explain: unknown command %q; see plimsoll explain --help", args[0])}
 			}
 			return nil
 		},
@@ -39,7 +39,7 @@ func explainCommand() *cobra.Command {
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("explain: %w (see %s --help)", err, c.CommandPath())}
+		return usageError{fmt.Errorf("explain: %w; see %s --help", err, c.CommandPath())}
 	})
 	c.AddCommand(explainEvictionCommand(), explainBackupCommand(), explainLoadCommand())
 	return c
@@ -52,13 +52,13 @@ func explainEvictionCommand() *cobra.Command {
 	var f explainFlags
 	c := &cobra.Command{
 		Use:   "eviction [NAME]",
-		Short: "Why a pod was evicted or spared, and why nobody is evicted now",
-		Long: "Why a pod was evicted or spared, and why nobody is evicted now. NAME is a pod's name, with or without\n" +
-			"NAMESPACE/, its UID, or the ID of a decision; without one the newest decisions are told. It asks the agent\n" +
-			"of this machine; with --node the API server, which keeps an agent's Events for a while.",
+		Short: "Why a pod was evicted or skipped, and why no pod is evicted now",
+		Long: "Why a pod was evicted or skipped, and why no pod is evicted now. NAME is a pod's name, with or without\n" +
+			"NAMESPACE/, its UID, or the ID of a decision; without NAME the newest decisions are printed. Asks the agent of\n" +
+			"this machine; with --node the API server, which keeps an agent's Events for a while.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("explain: eviction: want one NAME at most, not %d", len(args))}
+				return usageError{fmt.Errorf("explain: eviction: want at most one NAME, got %d", len(args))}
 			}
 			return nil
 		},
@@ -81,9 +81,9 @@ func explainEvictionCommand() *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the local socket")
-	fl.StringVar(&f.node, "node", "", "ask the API server for the Events about the Node of that `NAME`")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does); with --node")
+	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the agent's local socket")
+	fl.StringVar(&f.node, "node", "", "ask the API server for the Events of the agent on the Node `NAME`")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` for --node (default: the service account of the pod)")
 	outputFlag(c, &f.output)
 	return c
 }
@@ -91,7 +91,7 @@ func explainEvictionCommand() *cobra.Command {
 // askAgent answers from the decisions that the agent of this machine keeps.
 func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string) error {
 	if f.kubeconfig != "" {
-		return usageError{errors.New("--kubeconfig goes with --node")}
+		return usageError{errors.New("--kubeconfig needs --node")}
 	}
 	file, err := config.Open("", (&agentFlags{socket: f.socket}).override)
 	if err != nil {
@@ -120,13 +120,13 @@ func (f *explainFlags) askCluster(ctx context.Context, out io.Writer, name strin
 	how, err := reach(f.kubeconfig)
 	switch {
 	case errors.Is(err, errNoCluster):
-		return usageError{errors.New("--node: no cluster: say --kubeconfig FILE")}
+		return usageError{errors.New("--node: no kubeconfig: set --kubeconfig")}
 	case err != nil:
 		return err
 	}
 	client, err := corev1client.NewForConfig(how)
 	if err != nil {
-		return fmt.Errorf("cluster: %w", err)
+		return fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	list, err := explain.Events(ctx, client, f.node, name)
 	if err != nil {

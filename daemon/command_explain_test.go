@@ -99,12 +99,12 @@ func TestExplainWithoutAnAgentSaysWhereItLooked(t *testing.T) {
 func TestExplainIsUsedWronglyInOneLine(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for want, args := range map[string][]string{
-		"explain: weather: no such thing":        {"explain", "weather"},
-		"explain: eviction: want one NAME":       {"explain", "eviction", "a", "b"},
-		"explain: -o \"yaml\": want text or":     {"explain", "eviction", "-o", "yaml"},
-		"explain: unknown flag: --pod":           {"explain", "eviction", "--pod", "x"},
-		"explain: eviction: --kubeconfig goes":   {"explain", "eviction", "--kubeconfig", "x"},
-		"explain: eviction: --node: no cluster:": {"explain", "eviction", "--node", "x"},
+		"explain: unknown command \"weather\"":  {"explain", "weather"},
+		"explain: eviction: want at most one":   {"explain", "eviction", "a", "b"},
+		"explain: -o \"yaml\": want text or":    {"explain", "eviction", "-o", "yaml"},
+		"explain: unknown flag: --pod":          {"explain", "eviction", "--pod", "x"},
+		"explain: eviction: --kubeconfig needs": {"explain", "eviction", "--kubeconfig", "x"},
+		"explain: eviction: --node: no kubecon": {"explain", "eviction", "--node", "x"},
 	} {
 		status, stdout, stderr := told(args...)
 		assert.Equal(t, exitUsage, status, want)

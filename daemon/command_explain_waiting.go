@@ -18,9 +18,9 @@ import (
 
 func explainBackupCommand() *cobra.Command {
 	return explainWaitingCommand("backup", "NAME", &cobra.Command{
-		Short: "Why a Velero Backup waits: its place in the queue, and for whom",
-		Long: "Why a Velero Backup waits: its exact place in the queue, and for whom. It reads the API server and\n" +
-			"decides as the controller would; with --config by the controller's own settings.",
+		Short: "Why a Velero Backup waits, and its place in the queue",
+		Long: "Why a Velero Backup waits, and its exact place in the queue. Reads the API server and decides as the controller\n" +
+			"would; with --config by the controller's own settings.",
 	}, askBackup, explain.WriteBackup)
 }
 
@@ -31,10 +31,10 @@ func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clie
 
 func explainLoadCommand() *cobra.Command {
 	return explainWaitingCommand("load", "[KIND/]NAME", &cobra.Command{
-		Short: "Why a load of Velero's data movers waits: for a slot, a node or its turn",
-		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its\n" +
-			"turn. It reads the API server and decides as the controller would; with --config by the controller's\n" +
-			"own settings. KIND is one of du, dd, pvb, pvr, or the kind's name.",
+		Short: "Why a Velero data mover load waits: for a slot, a node or its turn",
+		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its turn.\n" +
+			"Reads the API server and decides as the controller would; with --config by the controller's own settings.\n" +
+			"KIND is one of du, dd, pvb, pvr, or the kind's name.",
 	}, askLoad, explain.WriteLoad)
 }
 
@@ -55,7 +55,7 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 	c.Use = what + " " + argument
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usageError{fmt.Errorf("explain: %s: want one %s, not %d", what, argument, len(args))}
+			return usageError{fmt.Errorf("explain: %s: want one %s, got %d", what, argument, len(args))}
 		}
 		return nil
 	}
@@ -66,7 +66,7 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 		now := time.Now()
 		file, clients, err := f.open()
 		if errors.Is(err, errNoCluster) {
-			return usageError{fmt.Errorf("explain: %s: no cluster: say --kubeconfig FILE", what)}
+			return usageError{fmt.Errorf("explain: %s: no kubeconfig: set --kubeconfig", what)}
 		}
 		var answer T
 		if err == nil {
@@ -85,9 +85,9 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 		return nil
 	}
 	fl := c.Flags()
-	fl.StringVarP(&f.namespace, "namespace", "n", "velero", "`NS` of the Velero")
-	fl.StringVar(&f.config, "config", "", "the controller's configuration `FILE`")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does)")
+	fl.StringVarP(&f.namespace, "namespace", "n", "velero", "`NAMESPACE` of Velero")
+	fl.StringVar(&f.config, "config", "", "configuration `FILE` of the controller")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
 	outputFlag(c, &f.output)
 	return c
 }
@@ -104,7 +104,7 @@ func (f *waitingFlags) open() (*config.FileOf[config.Controller], *clients, erro
 	}
 	clients, err := newClients(how, file.Current().Election.Duration)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cluster: %w", err)
+		return nil, nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	return file, clients, nil
 }

@@ -23,8 +23,8 @@ func topCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Show what presses on this node, live",
-		Long:  "Show what presses on this node, live. It asks the agent; when none answers it samples by itself.",
+		Short: "Show the pressure on this node, live",
+		Long:  "Show the pressure on this node, live. Asks the agent; if none answers, top samples by itself.",
 		Args:  wrongUse(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
@@ -45,13 +45,13 @@ func topCommand() *cobra.Command {
 		},
 	}
 	f.common(c)
-	c.Flags().BoolVar(&once, "once", false, "one look, then end")
+	c.Flags().BoolVar(&once, "once", false, "print one state and exit")
 	outputFlag(c, &output)
 	return c
 }
 
 func outputFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVarP(to, "output", "o", "text", "text or json")
+	c.Flags().StringVarP(to, "output", "o", "text", "output `FORMAT`: text or json")
 }
 
 func checkOutput(o string) error {
@@ -80,7 +80,7 @@ func newLook(ctx context.Context, file *config.File) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.about.Mode = "no agent answers: sampled by top itself"
+	a.about.Mode = "no agent answers; sampled by plimsoll top"
 	return &look{state: a.sampleOnce, period: c.Tick}, nil
 }
 

@@ -19,7 +19,7 @@ func pluginsCommand() *cobra.Command {
 	var f agentFlags
 	var output string
 	c := &cobra.Command{
-		Use: "plugins", Short: "List the agent's plugins and what they say", Args: wrongUse(cobra.NoArgs),
+		Use: "plugins", Short: "List the agent's plugins with their levels", Args: wrongUse(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
@@ -52,7 +52,7 @@ func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
 		fmt.Fprintln(t, pluginLine(p, now))
 	}
 	if list.Rival != "" {
-		fmt.Fprintln(t, "No outer plugin is asked: "+view.Printable(list.Rival))
+		fmt.Fprintln(t, "Outer plugins are disabled: "+view.Printable(list.Rival))
 	}
 	return t.Flush()
 }

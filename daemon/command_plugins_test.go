@@ -30,5 +30,5 @@ func TestEachPluginHasALineAndEachSocketWithoutOneToo(t *testing.T) {
 	assert.Contains(t, lines[3], "/run/p.sock")
 	assert.Contains(t, lines[3], "no")
 	assert.NotContains(t, b.String(), "\x1b", "what others write commands no terminal")
-	assert.Equal(t, "No outer plugin is asked: katalyst-agent", lines[4])
+	assert.Equal(t, "Outer plugins are disabled: katalyst-agent", lines[4])
 }

@@ -21,11 +21,11 @@ func releaseCommand() *cobra.Command {
 	var f agentFlags
 	c := &cobra.Command{
 		Use:   "release",
-		Short: "Hand back everything held, and take every mark of ours away",
-		Long: "Hand back everything held, and take every mark of ours away: Gates, hidden loads, tickets and reasons,\n" +
-			"taints and conditions, Leases. It is what an uninstaller runs, once agents and controller have ended, and\n" +
-			"may be run again. With --node it takes away what the agent of that node has left, on the Node and on this\n" +
-			"machine, and reads an agent's configuration; without, a controller's.",
+		Short: "Release everything held and remove every mark of Plimsoll",
+		Long: "Release everything held and remove every mark of Plimsoll: Gates, hidden data mover loads, tickets and reasons,\n" +
+			"taints and conditions, Leases. Uninstallers run it once agents and controller have stopped; it may be run again.\n" +
+			"With --node it removes only what the agent of that node left, on the Node and on this machine, and reads an\n" +
+			"agent's configuration; without --node it reads a controller's.",
 		Args: wrongUse(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			do := f.releaseAll
@@ -35,7 +35,7 @@ func releaseCommand() *cobra.Command {
 			err := do(c.Context(), c.OutOrStdout(), slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 			switch {
 			case errors.Is(err, errNoCluster):
-				return usageError{errors.New("release: no cluster: say --kubeconfig FILE")}
+				return usageError{errors.New("release: no kubeconfig: set --kubeconfig")}
 			case err != nil:
 				return prefixed("release: ", err)
 			}
@@ -44,13 +44,13 @@ func releaseCommand() *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE` of the controller, or with --node of the agent")
-	fl.StringVar(&f.node, "node", "", "`NAME` of the node whose agent has ended for good: nothing else is touched")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod does)")
-	fl.StringVar(&f.state, "state.dir", "", "`DIR` of what the node's agent has kept")
-	fl.StringVar(&f.procfs, "path.procfs", "", "where the host's proc is mounted")
-	fl.StringVar(&f.sysfs, "path.sysfs", "", "where the host's sys is mounted")
-	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "where the host's cgroups are mounted (default: found)")
-	fl.StringVar(&f.rootfs, "path.rootfs", "", "where the host's root is mounted (default: found)")
+	fl.StringVar(&f.node, "node", "", "`NAME` of the node whose agent was stopped for good; nothing else is touched")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
+	fl.StringVar(&f.state, "state.dir", "", "`DIR` with the state of the node's agent")
+	fl.StringVar(&f.procfs, "path.procfs", "", "`PATH` of the host's /proc")
+	fl.StringVar(&f.sysfs, "path.sysfs", "", "`PATH` of the host's /sys")
+	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "`PATH` of the host's cgroup hierarchy (default: found among the mounts)")
+	fl.StringVar(&f.rootfs, "path.rootfs", "", "`PATH` of the host's root directory (default: that of pid 1)")
 	return c
 }
 
@@ -92,7 +92,7 @@ func newRelease(kubeconfig string, election config.Election, out io.Writer, log 
 	}
 	clients, err := newClients(how, election.Duration)
 	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	return &release.Release{
 		Dynamic: clients.dynamic, Core: clients.core, Leases: clients.coordination,
@@ -108,7 +108,7 @@ func liftMovers(c *config.Agent, out io.Writer, log *slog.Logger) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("limits of data movers are not known, and stay until their pods end: %w", err)
+		return fmt.Errorf("cannot read the limits of data movers, which stay until their pods end: %w", err)
 	}
 	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
 	if err != nil {
@@ -117,10 +117,10 @@ func liftMovers(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	m := newMovers(c.State.Dir, host, log)
 	clear(m.curbs)
 	if err := errors.Join(m.book.Set(nil), m.remember()); err != nil {
-		return fmt.Errorf("limits of data movers: %w", err)
+		return fmt.Errorf("remove limits of data movers: %w", err)
 	}
 	for _, l := range kept.Limits {
-		fmt.Fprintf(out, "%s: its limit is lifted\n", l.Knob)
+		fmt.Fprintf(out, "%s: limit removed\n", l.Knob)
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ func replayCommand() *cobra.Command {
 	var warmUp bool
 	c := &cobra.Command{
 		Use:   "replay RECORDING...",
-		Short: "Say what would have been judged and decided of recorded samples",
-		Long: "Say what would have been judged and decided of recorded samples (recording.file), by the agent's own rules\n" +
-			"and any configuration. Several recordings of one machine are played in order of time; - is standard input.",
+		Short: "Replay recorded samples: what would have been decided",
+		Long: "Replay recorded samples (recording.file) through the agent's own rules, with any configuration, and show what\n" +
+			"would have been decided. Several recordings of one machine are replayed in order of time; - is standard input.",
 		Args: wrongUse(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := replayWriters()[output]
@@ -41,9 +41,9 @@ func replayCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&file, "config", "", "configuration `FILE` to judge by (default: that of a fresh install)")
-	c.Flags().BoolVar(&warmUp, "warm-up", false, "judge the beginning as an agent does that has just started (plugins.warmUp)")
-	c.Flags().StringVarP(&output, "output", "o", "table", "table, json or svg")
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` with the rules (default: that of a fresh install)")
+	c.Flags().BoolVar(&warmUp, "warm-up", false, "start like an agent that has just started (plugins.warmUp)")
+	c.Flags().StringVarP(&output, "output", "o", "table", "output `FORMAT`: table, json or svg")
 	return c
 }
 

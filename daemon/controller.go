@@ -68,7 +68,7 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 	how.Wrap(clock.Wrap)
 	clients, err := newClients(how, c.Election.Duration)
 	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	of := make([]string, 0, len(c.Velero))
 	for _, v := range c.Velero {
@@ -278,12 +278,12 @@ func (c *Controller) report(ctx context.Context, svc *service) error {
 
 // status is how this replica is, in a line.
 func (c *Controller) status() string {
-	text := "no leader is known"
+	text := "no leader known"
 	switch leader := c.election.known(); {
 	case c.election.leads.Load():
-		text = "leads"
+		text = "leader"
 	case leader != "":
-		text = "stands by: " + leader + " leads"
+		text = "standby; leader is " + leader
 	}
 	return text + badConfig(c.Config.Status())
 }

@@ -89,7 +89,7 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				e.leader.Store(&identity)
-				e.log.Info("leader", "identity", identity, "self", identity == e.identity)
+				e.log.Info("new leader", "identity", identity, "self", identity == e.identity)
 			},
 		},
 	})
@@ -124,9 +124,9 @@ func (e *election) leadUntil(ctx, elected context.Context, lead func(context.Con
 	if both.Err() != nil || ctx.Err() != nil {
 		return nil
 	}
-	e.log.Info("leads", "identity", e.identity)
+	e.log.Info("acquired leadership", "identity", e.identity)
 	err := lead(both)
-	e.log.Info("leads no more", "identity", e.identity)
+	e.log.Info("lost leadership", "identity", e.identity)
 	return err
 }
 
@@ -144,14 +144,14 @@ func (e *election) release(ctx context.Context, lock resourcelock.Interface) {
 		err = lock.Update(ctx, resourcelock.LeaderElectionRecord{LeaderTransitions: held.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now})
 	}
 	if err != nil {
-		e.log.Info("the lease is not given back", "error", err)
+		e.log.Info("failed to release the Lease; the next leader waits until it expires", "error", err)
 	}
 }
 
 // ready: a leader must be known, or nobody acts.
 func (e *election) ready() error {
 	if e.leader.Load() == nil {
-		return errors.New("election: no leader is known yet")
+		return errors.New("election: no leader known yet")
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func meaning(a lease.Answer) evict.Answer {
 	case lease.Refused:
 		out.Outcome = refusal(fleet.Code(a.Code))
 	default:
-		out.Outcome, out.Text = evict.Unanswered, fmt.Sprintf("the controller's answer %q is not known here", a.Result)
+		out.Outcome, out.Text = evict.Unanswered, fmt.Sprintf("unknown answer %q from the controller", a.Result)
 	}
 	return out
 }

@@ -18,7 +18,7 @@ import (
 func (a *Agent) guard() (*guard.Guard, error) {
 	c := a.Config.Current()
 	if c.Web.TokenReview && a.cluster == nil {
-		return nil, errors.New("web.tokenReview: an agent that runs standalone has no API server to ask")
+		return nil, errors.New("web.tokenReview: needs an API server, but the agent runs standalone")
 	}
 	return newGuard(c.Web.ConfigFile, c.Web.TokenReview, c.Kubernetes.Kubeconfig, a.Log)
 }

@@ -297,12 +297,12 @@ func (h *heartbeat) write(ctx context.Context) error {
 			switch {
 			case a.Err != nil && a.Err.Error() != said:
 				said = a.Err.Error()
-				h.log.Warn("the lease is not renewed", "namespace", h.beat.Namespace, "outcome", a.Outcome, "error", a.Err)
+				h.log.Warn("failed to renew the Lease; retrying", "namespace", h.beat.Namespace, "outcome", a.Outcome, "error", a.Err)
 			case a.Err == nil && said != "":
 				said = ""
-				h.log.Info("the lease is renewed again", "namespace", h.beat.Namespace)
+				h.log.Info("renewal of the Lease recovered", "namespace", h.beat.Namespace)
 			case a.Outcome == lease.Created:
-				h.log.Info("the lease was made", "namespace", h.beat.Namespace)
+				h.log.Info("created the Lease", "namespace", h.beat.Namespace)
 			}
 		}
 	}

@@ -21,10 +21,10 @@ func holdOn() []string {
 	var notes []string
 	// What is not used needs no memory: pages are locked when they are touched.
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
-		notes = append(notes, fmt.Sprintf("memory is not locked (mlockall: %s; CAP_IPC_LOCK allows it): where the node swaps the heartbeat may come late", err))
+		notes = append(notes, fmt.Sprintf("memory is not locked (mlockall: %s; needs CAP_IPC_LOCK): the heartbeat may be late while the node swaps", err))
 	}
 	if err := scoreOOM("/proc/self/oom_score_adj"); err != nil {
-		notes = append(notes, fmt.Sprintf("the kernel may end the agent as early as any other process (oom_score_adj: %s; CAP_SYS_RESOURCE allows it)", err))
+		notes = append(notes, fmt.Sprintf("oom_score_adj is not lowered (%s; needs CAP_SYS_RESOURCE): the OOM killer may end the agent like any other process", err))
 	}
 	return notes
 }

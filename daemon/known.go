@@ -40,7 +40,7 @@ func (c *cluster) keepKnown(ctx context.Context) error {
 	}
 }
 
-const whyNotListed = "the API server has not listed the node's pods yet"
+const whyNotListed = "pods of this node not listed yet"
 
 // know makes it anew.
 func (c *cluster) know() {

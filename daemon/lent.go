@@ -66,7 +66,7 @@ func (l *lender) look(ctx context.Context, now time.Time) {
 	case apierrors.IsNotFound(err):
 		l.last, l.why = probes.Reclaimable{}, "this Node has no CustomNodeResource of Katalyst"
 	case apierrors.IsForbidden(err):
-		l.last, l.why = probes.Reclaimable{}, "the agent may not read CustomNodeResources (deploy/rbac-katalyst.yaml lets it)"
+		l.last, l.why = probes.Reclaimable{}, "no right to read CustomNodeResources: apply deploy/rbac-katalyst.yaml"
 	case now.Sub(l.heard) >= lentKept:
 		l.last, l.why = probes.Reclaimable{}, err.Error()
 	}
@@ -103,9 +103,9 @@ func (l *lender) absent() string {
 	case l.why != "":
 		return l.why
 	case l.asked.IsZero():
-		return "nobody asks for it: plugins.reclaimedOvercommit is off"
+		return "not read: plugins.reclaimedOvercommit is off"
 	case l.last == probes.Reclaimable{}:
-		return "the Node's CustomNodeResource does not say"
+		return "the CustomNodeResource of this Node has no reclaimed resources"
 	}
 	return ""
 }

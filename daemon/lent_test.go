@@ -56,7 +56,7 @@ func TestWhatIsLentIsReadNowAndThen(t *testing.T) {
 	assert.Equal(t, probes.Reclaimable{MemoryBytes: probes.Some[uint64](0)}, l.last, "what is not said is not known")
 	s.body = `{"status":{}}`
 	l.look(t.Context(), now.Add(2*lentEvery))
-	assert.Equal(t, "the Node's CustomNodeResource does not say", l.absent())
+	assert.Equal(t, "the CustomNodeResource of this Node has no reclaimed resources", l.absent())
 }
 
 func TestWhatIsLentIsNotKnownFromAnOldAnswer(t *testing.T) {

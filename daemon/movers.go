@@ -66,7 +66,7 @@ func newMovers(dir string, host *probes.Host, log *slog.Logger) *movers {
 	m.book = curb.Book{Files: tree, Keep: func([]curb.Limit) error { return m.keep() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNone) {
-		log.Warn("what data movers were slowed down by is not known: their limits stay until their pods end", "reason", err)
+		log.Warn("cannot read saved limits of data movers; they stay until their pods end", "reason", err)
 	}
 	m.saved, m.budget, m.book.Limits = kept, kept.Budget, kept.Limits
 	for _, c := range kept.Curbs {
@@ -203,7 +203,7 @@ func reliefOf(before []evict.Relief, curbs []vgdp.Target, l *plugins.Levels, wai
 		if n == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
 			continue
 		}
-		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, How: fmt.Sprintf("%d data movers are slowed down", n)}
+		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, How: fmt.Sprintf("%d data movers are throttled", n)}
 		if i := slices.IndexFunc(before, same); i >= 0 {
 			r.Since = before[i].Since
 		}
@@ -262,8 +262,8 @@ func (m *movers) tell(err error) {
 		return
 	}
 	m.said = text
-	m.log.Info("data movers", "budget", budget, "slowed", slowed, "why", l.Why, "dryRun", l.DryRun)
+	m.log.Info("data mover limits changed", "budget", budget, "throttled", slowed, "reason", l.Why, "dryRun", l.DryRun)
 	if err != nil {
-		m.log.Warn("limits of data movers", "error", err)
+		m.log.Warn("failed to apply data mover limits; retrying", "error", err)
 	}
 }

@@ -175,7 +175,7 @@ func TestWhatCannotBeKeptIsNotWritten(t *testing.T) {
 	h.round(0, plugins.Soft)
 	assert.Equal(t, before, h.read())
 	assert.Contains(t, h.movers.shown.Load().Problem, "no mover is slowed down any further")
-	assert.Contains(t, h.log.String(), "limits of data movers")
+	assert.Contains(t, h.log.String(), "failed to apply data mover limits")
 	assert.Empty(t, h.movers.relief, "nobody waits for what was not done")
 }
 
@@ -189,7 +189,7 @@ func TestASpoiledStateIsSaidAndNothingIsTouched(t *testing.T) {
 	h.start()
 	h.movers.lift()
 	assert.Equal(t, fourOf, h.read())
-	assert.Contains(t, h.log.String(), "their limits stay until their pods end")
+	assert.Contains(t, h.log.String(), "they stay until their pods end")
 }
 
 // Whatever an agent before wrote down, one that reads it starts.

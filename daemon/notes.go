@@ -16,10 +16,10 @@ func notes(procfs string) []string {
 	if _, err := os.Readlink(filepath.Join(procfs, "1/root")); err == nil {
 		return nil
 	}
-	list := []string{"not root: what this user may not read is absent, with its reason"}
+	list := []string{"not root: values that this user may not read are absent, with the reason"}
 	f, err := os.Open(filepath.Join(procfs, "1/net/dev"))
 	if errors.Is(err, fs.ErrPermission) {
-		return append(list, "pid 1 may not be looked at: network devices are those of the agent's own network namespace")
+		return append(list, "cannot read /proc/1: network devices are those of the agent's own network namespace")
 	}
 	if err == nil {
 		_ = f.Close() // opened to see whether it can be

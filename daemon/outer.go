@@ -28,7 +28,7 @@ type asker struct {
 func (a *Agent) newAsker(c *config.Agent) *asker {
 	if len(c.Plugins.Dirs) == 0 {
 		if err := os.MkdirAll(pluginDirs(c)[0], 0o711); err != nil {
-			a.Log.Warn("no outer plugin will be found", "error", err)
+			a.Log.Warn("cannot create the plugin directory; no outer plugin can register", "error", err)
 		}
 	}
 	return &asker{host: &outer.Host{

@@ -44,7 +44,7 @@ func (p *pulses) older(than time.Duration, pauses map[string]time.Duration) erro
 	defer p.mu.Unlock()
 	for loop, last := range p.last {
 		if age := time.Since(last); age > than+pauses[loop] {
-			return fmt.Errorf("%s: its loop looked last %s ago", loop, age.Round(time.Second))
+			return fmt.Errorf("%s: last pass of its loop was %s ago", loop, age.Round(time.Second))
 		}
 	}
 	return nil
@@ -64,7 +64,7 @@ func watchLoops(ctx context.Context, healthy func() error) error {
 			return nil
 		case <-ticker.C:
 			if err := healthy(); err != nil {
-				return fmt.Errorf("a loop is stuck, and this replica ends so that another may lead: %w", err)
+				return fmt.Errorf("a loop is stuck; exiting so that another replica can lead: %w", err)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func TestAControllerWhoseLoopIsStuckIsNotReadyAndThenDead(t *testing.T) {
 			assert.Equal(t, since > lateAfter, c.ready() != nil, "after %s", since)
 			assert.Equal(t, since > stuckAfter, c.healthy() != nil, "after %s", since)
 		}
-		assert.ErrorContains(t, c.healthy(), "fleet: its loop looked last 5m59s ago")
+		assert.ErrorContains(t, c.healthy(), "fleet: last pass of its loop was 5m59s ago")
 		c.pulses.end()
 		assert.NoError(t, c.healthy(), "one that stands by has no loop")
 	})
@@ -71,7 +71,7 @@ func TestAControllerWhoseLoopIsStuckEndsAndSaysWhy(t *testing.T) {
 		g, ctx := errgroup.WithContext(t.Context())
 		g.Go(func() error { c.pulses.beat(loopLoads); <-stuck; return nil })
 		g.Go(func() error { return watchLoops(ctx, c.healthy) })
-		assert.ErrorContains(t, ended(ctx, g), "so that another may lead: vgdp: its loop looked last")
+		assert.ErrorContains(t, ended(ctx, g), "so that another replica can lead: vgdp: last pass of its loop was")
 		assert.LessOrEqual(t, time.Since(began), stuckAfter+2*watchEvery+endTimeout)
 	})
 }
@@ -101,7 +101,7 @@ func TestAnAgentWhoseRoundHangsIsNotReadyAndNotDead(t *testing.T) {
 		time.Sleep(lateAfter + file.Current().Eviction.Round + file.Current().Plugins.Deadline)
 		require.NoError(t, sampled())
 		time.Sleep(time.Second)
-		require.ErrorContains(t, sampled(), "rounds: its loop looked last 39s ago")
+		require.ErrorContains(t, sampled(), "rounds: last pass of its loop was 39s ago")
 		assert.NoError(t, a.healthy(), "its Lease says that the node lives")
 		a.rounds.beat(loopRounds)
 		assert.NoError(t, sampled())

@@ -33,10 +33,10 @@ func newRecords(c config.State) *records {
 func (r *records) load(log *slog.Logger) []evict.Decision {
 	list, spoiled, err := r.ring.Load()
 	if err != nil {
-		log.Warn("earlier decisions are not known", "reason", err)
+		log.Warn("cannot read saved decisions; starting without them", "reason", err)
 	}
 	if spoiled > 0 {
-		log.Warn("some earlier decisions cannot be read", "lost", spoiled, "read", len(list), "dir", r.ring.Dir)
+		log.Warn("dropped unreadable saved decisions", "lost", spoiled, "read", len(list), "dir", r.ring.Dir)
 	}
 	return list
 }
@@ -49,6 +49,6 @@ func (r *records) append(d evict.Decision, log *slog.Logger) {
 		err = r.writer.Do(keepWait, add)
 	}
 	if err != nil {
-		log.Warn("a decision is not kept over a restart", "id", d.ID, "reason", err)
+		log.Warn("cannot save a decision; a restart will forget it", "id", d.ID, "reason", err)
 	}
 }

@@ -40,12 +40,12 @@ func TestDecisionsOutliveTheAgentAndWhatIsSpoiledIsSaid(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, append(b, "0badc0de {\"id\":"...), 0o600))
 	next := newRecords(c)
 	assert.Equal(t, []evict.Decision{made, later}, next.load(log))
-	assert.Contains(t, said.String(), "some earlier decisions cannot be read")
+	assert.Contains(t, said.String(), "dropped unreadable saved decisions")
 	assert.Contains(t, said.String(), "lost=1 read=2")
 
 	said.Reset()
 	blocked := newRecords(config.State{Dir: file, Decisions: 1, DecisionsSize: 1 << 20})
 	assert.Empty(t, blocked.load(log))
 	blocked.append(made, log)
-	assert.Contains(t, said.String(), "a decision is not kept over a restart")
+	assert.Contains(t, said.String(), "cannot save a decision; a restart will forget it")
 }

@@ -74,7 +74,7 @@ func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evi
 	pressed := met(in.Levels) || len(in.Memory.Forced) > 0
 	if pressed {
 		if err := c.pods.Resolve(ctx, evict.Named(in)); err != nil {
-			c.log.Debug("volumes are not known", "error", err)
+			c.log.Debug("cannot resolve the volumes of pods", "error", err)
 		}
 	}
 	out := &evict.Cluster{Pods: c.pods.List(in.Config.Protect)}
@@ -125,7 +125,7 @@ func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evi
 		marks, unmarked = evict.Marks{}, errUnmarked
 	}
 	if !c.adopted { // what the agent before this one wrote is not known yet
-		in.Cluster.Marked = "the Node was not read yet"
+		in.Cluster.Marked = "the Node is not read yet"
 		return in
 	}
 	c.hand(marks)
@@ -195,7 +195,7 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			return now
 		}
 		answer := a.cluster.asks(in.Config.Via).Evict(ctx, v, d.DryRun)
-		a.Log.Info("asked for an eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,
+		a.Log.Info("requested eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,
 			"outcome", answer.Outcome, "code", answer.Code, "answer", answer.Text)
 		d.Answered(i, answer)
 		m = chosen.Answered(answer, in.Config)
@@ -260,7 +260,7 @@ func (a *Agent) save(m evict.Memory) error {
 		a.unsaved = time.Time{}
 	case a.unsaved.IsZero():
 		a.unsaved = time.Now()
-		a.Log.Warn("what was decided is not kept over a restart", "error", err)
+		a.Log.Warn("cannot save eviction state", "error", err)
 	}
 	return err
 }

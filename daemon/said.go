@@ -26,7 +26,7 @@ func (s *said) with(sample *probes.Sample) (*probes.Sample, error) {
 	}
 	text, err := json.Marshal(*newest)
 	if err != nil {
-		return nil, fmt.Errorf("what plugins said: %w", err)
+		return nil, fmt.Errorf("encode verdicts of outer plugins: %w", err)
 	}
 	if string(text) == s.kept {
 		return sample, nil

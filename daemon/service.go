@@ -39,7 +39,7 @@ func (s *service) alive(status string, watchdog time.Duration) {
 	}
 	err := systemd.Notify(said...)
 	if err != nil && !s.silent {
-		s.log.Warn("systemd does not hear how this program is", "error", err)
+		s.log.Warn("sd_notify failed", "error", err)
 	}
 	s.silent = err != nil
 	s.ready.Store(err == nil)
@@ -61,7 +61,7 @@ func (s *service) reload(do func() error) {
 		err = systemd.Notify(systemd.Ready)
 	}
 	if err != nil {
-		s.log.Warn("systemd does not hear of a reload", "error", err)
+		s.log.Warn("sd_notify of a reload failed", "error", err)
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *service) reloadOnHangup(ctx context.Context, do func() error) error {
 func (s *service) ends(ctx context.Context) error {
 	<-ctx.Done()
 	if err := systemd.Notify(systemd.Stopping); err != nil {
-		s.log.Warn("systemd does not hear that this program ends", "error", err)
+		s.log.Warn("sd_notify of the stop failed", "error", err)
 	}
 	return nil
 }
@@ -117,5 +117,5 @@ func badConfig(ok bool, _ error, _ time.Time) string {
 	if ok {
 		return ""
 	}
-	return " · the configuration is wrong: the last good one is in force"
+	return " · the configuration file has errors: the last good one is in use"
 }

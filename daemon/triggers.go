@@ -25,7 +25,7 @@ func (a *Agent) newTriggers(c *config.Agent) *probes.Triggers {
 // runTriggers until ctx is done. Without them polling goes on alone.
 func (a *Agent) runTriggers(ctx context.Context) error {
 	if err := a.triggers.Run(ctx); err != nil {
-		a.Log.Warn("pressure is seen at the next tick from now on", "error", err)
+		a.Log.Warn("PSI triggers stopped; stalls are seen at the next tick", "error", err)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (a *Agent) triggersNow(s *probes.Snapshot) (t *view.Triggers, notes []strin
 	told := append([]string{armedText(state, a.config.Triggers.Window)}, notes...)
 	for _, line := range told {
 		if line != "" && !slices.Contains(a.told, line) {
-			a.Log.Info("pressure triggers", "state", line)
+			a.Log.Info("PSI triggers", "state", line)
 		}
 	}
 	a.told = told
@@ -65,7 +65,7 @@ func armedText(s *probes.TriggerState, wanted time.Duration) string {
 	}
 	text := fmt.Sprintf("%d armed: %s", len(s.Armed), strings.Join(append([]string{"host"}, s.Cgroups()...), ", "))
 	if w := s.Armed[0].Window; w != wanted {
-		text += fmt.Sprintf("; over %s instead of %s, since CAP_SYS_RESOURCE is missing", w, wanted)
+		text += fmt.Sprintf("; over %s instead of %s: CAP_SYS_RESOURCE is missing", w, wanted)
 	}
 	return text
 }
@@ -75,7 +75,7 @@ func armedText(s *probes.TriggerState, wanted time.Duration) string {
 func triggerNotes(s *probes.TriggerState, unread probes.Absent) []string {
 	var notes []string
 	for _, without := range s.Without(unread, "nor can pressure be read") {
-		notes = append(notes, "no pressure trigger, so stall is seen at the next tick: "+without)
+		notes = append(notes, "no PSI trigger, stalls are seen at the next tick: "+without)
 	}
 	return notes
 }

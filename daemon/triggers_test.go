@@ -64,5 +64,5 @@ func TestWhatIsArmedIsSaidWithTheWindowThatItCameTo(t *testing.T) {
 		}
 	}
 	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable", armedText(s, 2*time.Second))
-	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable; over 2s instead of 1s, since CAP_SYS_RESOURCE is missing", armedText(s, time.Second))
+	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable; over 2s instead of 1s: CAP_SYS_RESOURCE is missing", armedText(s, time.Second))
 }

@@ -34,7 +34,7 @@ func newUsual(dir string) usual {
 func (u *usual) load(log *slog.Logger) plugins.Baselines {
 	learned, err := u.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNone) {
-		log.Warn("what is usual for the disks is learned anew", "reason", err)
+		log.Warn("cannot read saved disk baselines; learning them again", "reason", err)
 	}
 	return learned
 }
@@ -79,6 +79,6 @@ func (u *usual) write(log *slog.Logger) {
 		return
 	}
 	if err := u.file.Save(*learned); err != nil {
-		log.Warn("what is usual for the disks is not kept over a restart", "error", err)
+		log.Warn("cannot save disk baselines", "error", err)
 	}
 }

@@ -263,7 +263,7 @@ func TestWhatIsUsualForADiskOutlivesARestart(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, b[:len(b)/2], 0o600))
 	a = startAgent(t, "--state.dir", dir)
 	require.Zero(t, a.end(syscall.SIGTERM))
-	assert.Contains(t, a.stderr.String(), "what is usual for the disks is learned anew")
+	assert.Contains(t, a.stderr.String(), "cannot read saved disk baselines; learning them again")
 	assert.Contains(t, a.stderr.String(), path)
 }
 

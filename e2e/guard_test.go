@@ -137,7 +137,7 @@ func TestAnAgentWithoutAClusterCannotAskForTokens(t *testing.T) {
 	status, _, stderr := run(t, "agent", "--standalone", "--state.dir", t.TempDir(), "--api.socket", filepath.Join(t.TempDir(), "s"),
 		"--config", configFile(t, "web: {tokenReview: true, listenAddresses: [\"127.0.0.1:0\"]}\n"))
 	assert.Equal(t, 1, status)
-	assert.Contains(t, stderr, "web.tokenReview: an agent that runs standalone has no API server to ask")
+	assert.Contains(t, stderr, "web.tokenReview: needs an API server, but the agent runs standalone")
 }
 
 // webConfig is a web configuration with TLS and a password, in a directory with

@@ -134,7 +134,7 @@ func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
 func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "--node", "ship").ticked(2)
-	for socket, mode := range map[string]string{a.socket: "standalone", filepath.Join(t.TempDir(), "none.sock"): "no agent answers: sampled by top itself"} {
+	for socket, mode := range map[string]string{a.socket: "standalone", filepath.Join(t.TempDir(), "none.sock"): "no agent answers; sampled by plimsoll top"} {
 		status, stdout, stderr := run(t, "top", "--once", "-o", "json", "--api.socket", socket)
 		require.Zero(t, status, stderr)
 		var look struct {
@@ -378,12 +378,12 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"port in use", []string{"agent", "--standalone", "--api.socket", socket, "--web.listen-address", taken.Addr().String()}, 1, "plimsoll: agent: web: listen on " + taken.Addr().String() + ": address already in use"},
 		{"no socket", []string{"agent", "--standalone", "--api.socket", fifo}, 1, "plimsoll: agent: api: socket " + fifo + ": there is a file that is no socket"},
 		{"bad address", []string{"agent", "--standalone", "--web.listen-address", "here"}, 1, "web.listenAddresses"},
-		{"no cluster", []string{"agent", "--api.socket", socket}, 2, "plimsoll: agent: no cluster: say --kubeconfig FILE, or --standalone to run without one"},
-		{"a cluster, standalone", []string{"agent", "--standalone", "--kubeconfig", "/none/config"}, 2, "plimsoll: agent: --standalone looks at no cluster: leave out --kubeconfig"},
+		{"no cluster", []string{"agent", "--api.socket", socket}, 2, "plimsoll: agent: no kubeconfig: set --kubeconfig, or --standalone to run without a cluster"},
+		{"a cluster, standalone", []string{"agent", "--standalone", "--kubeconfig", "/none/config"}, 2, "plimsoll: agent: --standalone and --kubeconfig exclude each other"},
 		{"no kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", "/none/config"}, 1, "plimsoll: agent: kubeconfig: stat /none/config: no such file"},
 		{"bad kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", unit}, 1, "plimsoll: agent: kubeconfig: "},
-		{"unknown command", []string{"sail"}, 2, "plimsoll: sail: no such command (see plimsoll --help)"},
-		{"unknown flag", []string{"agent", "--sail"}, 2, "plimsoll: agent: unknown flag: --sail (see plimsoll agent --help)"},
+		{"unknown command", []string{"sail"}, 2, "plimsoll: unknown command \"sail\"; see plimsoll --help"},
+		{"unknown flag", []string{"agent", "--sail"}, 2, "plimsoll: agent: unknown flag: --sail; see plimsoll agent --help"},
 		{"bad output", []string{"top", "--once", "-o", "xml"}, 2, `plimsoll: -o "xml": want text or json`},
 		{"no recording is named", []string{"replay"}, 2, "plimsoll: replay: requires at least 1 arg(s), only received 0"},
 		{"bad form of a replay", []string{"replay", "-o", "xml", unit}, 2, `plimsoll: replay: -o "xml": want table, json or svg`},

@@ -10,7 +10,7 @@ import (
 // triggers arms them for a moment. None of them is needed to judge: without,
 // pressure is seen at the next tick.
 func (p Patient) triggers(s *probes.Sample) Row {
-	const check = "pressure triggers"
+	const check = "PSI triggers"
 	if !p.Triggers.Enabled {
 		return Row{Pass, check, "switched off by triggers.enabled: pressure is seen at the next tick"}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-const triggersCheck = "pressure triggers"
+const triggersCheck = "PSI triggers"
 
 func triggered(t *testing.T) Patient {
 	p := patient(t)

@@ -115,7 +115,7 @@ func EverythingAbsent() *view.State {
 		Threshold: probes.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "not judged in full: the kernel was started without psi=1",
 	}
 	st := state(s, v)
-	st.Agent.CgroupFlavour, st.Agent.Notes = "", []string{"not root: what this user may not read is absent, with its reason"}
+	st.Agent.CgroupFlavour, st.Agent.Notes = "", []string{"not root: values that this user may not read are absent, with the reason"}
 	st.Agent.ConfigFile, st.Agent.ConfigError = "/etc/plimsoll/agent.yaml", `/etc/plimsoll/agent.yaml:7: plugins.memoryStal: unknown key`
 	return st
 }
