@@ -86,7 +86,7 @@ func TestAnUnknownNameIsNotSoAndIsToldTheKnownOnes(t *testing.T) {
 	status, stdout, stderr := told("explain", "eviction", "nobody", "--api.socket", answeringAgent(t, scenes.Decisions(false)))
 	assert.Equal(t, exitNotSo, status)
 	assert.Empty(t, stdout)
-	assert.Regexp(t, `^plimsoll: explain: eviction: "nobody": .*there are: batch/report-28f7c-x2k9p, .*\n$`, stderr)
+	assert.Regexp(t, `^plimsoll: explain: eviction: "nobody": .*candidates are: batch/report-28f7c-x2k9p, .*\n$`, stderr)
 }
 
 func TestExplainWithoutAnAgentSaysWhereItLooked(t *testing.T) {

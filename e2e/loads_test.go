@@ -131,10 +131,10 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	status, said, stderr := run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "pvb/third")
 	assert.Zero(t, status, stderr)
 	assert.Contains(t, said, ": no slot of prepareQueueLength 1 is free; DataUpload "+h.namespace+"/first has had one for longest.\n")
-	assert.Contains(t, said, "The gate holds, renewed ")
+	assert.Contains(t, said, "The Gate is in force, renewed ")
 	status, _, stderr = run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "nobody")
 	assert.Equal(t, 1, status)
-	assert.Contains(t, stderr, "no such load")
+	assert.Contains(t, stderr, "no such data mover load")
 	require.NoError(t, a.cmd.Process.Kill())
 	killed := deadline.Start()
 	<-a.ended

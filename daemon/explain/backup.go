@@ -48,7 +48,7 @@ func AskBackup(ctx context.Context, backups dynamic.ResourceInterface, namespace
 	list, err := backups.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("%w: the cluster knows no Backups at all", ErrNoBackup)
+			return nil, fmt.Errorf("%w: the cluster has no Backup resource", ErrNoBackup)
 		}
 		return nil, fmt.Errorf("list backups: %w", err)
 	}
@@ -95,7 +95,7 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	if b.Place == nil {
 		t.line("%s/%s is %s: it does not wait in the queue.", b.Namespace, b.Name, b.Phase)
 		if b.Phase == backup.Ready && b.Waiting != nil {
-			t.line("It may start since %s, and Velero has not taken it up yet.", age(now, b.Waiting.Since))
+			t.line("It may start for %s now, and Velero has not started it yet.", age(now, b.Waiting.Since))
 		}
 		return t.to(w)
 	}
@@ -137,7 +137,7 @@ func writeQueue(w io.Writer, b *Backup, now time.Time) error {
 		return err
 	}
 	if skipped > 0 {
-		_, err := fmt.Fprintf(w, "  and %d before those\n", skipped)
+		_, err := fmt.Fprintf(w, "  and %d more ahead of those\n", skipped)
 		return err
 	}
 	return nil

@@ -35,7 +35,7 @@ const component = "plimsoll-agent"
 const eventsTimeout = 10 * time.Second
 
 // ErrNoEvents says that nothing is kept about a Node.
-var ErrNoEvents = errors.New("the API server keeps no Event of its agent")
+var ErrNoEvents = errors.New("the API server has no Event of its agent")
 
 // Events of the agent about its Node, newest first; with a name, those that
 // mention it. None at all is ErrNoEvents, none that mentions it an error that

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrUnknown says that no decision is about a name.
-var ErrUnknown = errors.New("no decision that is kept is about it")
+var ErrUnknown = errors.New("no stored decision names it")
 
 // namesListed in the error of a name that is not known.
 const namesListed = 12
@@ -34,15 +34,15 @@ func About(list []evict.Decision, name string) ([]evict.Decision, error) {
 	known := names(list)
 	switch {
 	case len(list) == 0:
-		return nil, fmt.Errorf("%q: %w: there is none yet", name, ErrUnknown)
+		return nil, fmt.Errorf("%q: %w: there is no decision yet", name, ErrUnknown)
 	case len(known) == 0:
-		return nil, fmt.Errorf("%q: %w: none of %d names a candidate", name, ErrUnknown, len(list))
+		return nil, fmt.Errorf("%q: %w: none of %d has a candidate", name, ErrUnknown, len(list))
 	}
 	more := ""
 	if over := len(known) - namesListed; over > 0 {
 		known, more = known[:namesListed], fmt.Sprintf(" and %d more", over)
 	}
-	return nil, fmt.Errorf("%q: %w; there are: %s%s", name, ErrUnknown, strings.Join(known, ", "), more)
+	return nil, fmt.Errorf("%q: %w; candidates are: %s%s", name, ErrUnknown, strings.Join(known, ", "), more)
 }
 
 // places of the candidates of a decision that have the name.

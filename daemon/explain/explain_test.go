@@ -75,7 +75,7 @@ func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
 	text := about(t, scenes.Decisions(false), evicted)
 	for _, want := range []string{
 		evicted + " evicted", "memory-stall hard since", "working set 3.0 GiB", "Burstable", "priority 100", "ReplicaSet cart-66b8d",
-		"rank      3 of 4", "evicted (201)", "14 s after the decision", "hard → none, 41.0 % (line at >= 25.0 %) → <0.1 % (line at >= 10.0 %)",
+		"rank        3 of 4", "evicted (201)", "14 s after the decision", "hard → none, 41.0 % (line at >= 25.0 %) → <0.1 % (line at >= 10.0 %)",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -87,7 +87,7 @@ func TestWhyItWaitsIsToldInTheApiServersOwnWords(t *testing.T) {
 	assert.Contains(t, text, "spared: budget")
 	assert.Contains(t, text, "The disruption budget report needs 1 healthy pods and has 1 currently")
 	assert.Contains(t, text, "blocked (429)")
-	assert.Contains(t, text, "decided   evicted: "+evicted, "and who went instead")
+	assert.Contains(t, text, "decision    evicted: "+evicted, "and who went instead")
 }
 
 func TestAPodIsFoundByEachOfItsNames(t *testing.T) {
@@ -114,9 +114,9 @@ func TestAnUnknownNameIsToldWhatNamesThereAre(t *testing.T) {
 
 	_, err = About(nil, "x")
 	require.ErrorIs(t, err, ErrUnknown)
-	assert.Contains(t, err.Error(), "there is none yet")
+	assert.Contains(t, err.Error(), "there is no decision yet")
 	_, err = About([]evict.Decision{{}}, "x")
-	assert.ErrorContains(t, err, "none of 1 names a candidate")
+	assert.ErrorContains(t, err, "none of 1 has a candidate")
 
 	var crowd evict.Decision
 	for i := range 40 {
@@ -141,8 +141,8 @@ func TestAnEvictionThatIsNotOverYetSaysSo(t *testing.T) {
 	list := scenes.Decisions(false)
 	list[1].GoneAt, list[1].After = time.Time{}, nil
 	text := about(t, list, evicted)
-	assert.Contains(t, text, "gone      not seen yet")
-	assert.Contains(t, text, "pressure  not known before the pod is gone")
+	assert.Contains(t, text, "terminated  not seen yet")
+	assert.Contains(t, text, "pressure    not known until the pod has terminated")
 }
 
 func TestADryRunIsNeverToldAsAnEviction(t *testing.T) {
@@ -151,7 +151,7 @@ func TestADryRunIsNeverToldAsAnEviction(t *testing.T) {
 		assert.Contains(t, text, "dry run")
 		assert.NotContains(t, text, ": evicted\n")
 		assert.NotContains(t, text, evicted+" evicted")
-		assert.NotContains(t, text, "gone  ")
+		assert.NotContains(t, text, "terminated ")
 	}
 	assert.Contains(t, about(t, list, evicted), evicted+" would be evicted")
 }
@@ -164,7 +164,7 @@ func TestManyDecisionsDoNotFloodTheScreen(t *testing.T) {
 		list = append(list, d)
 	}
 	text := newest(t, list)
-	assert.Contains(t, text, "and 44 older decisions: -o json has all")
+	assert.Contains(t, text, "and 44 older decisions; -o json prints all")
 	assert.LessOrEqual(t, strings.Count(text, "\n"), 60)
 	text = about(t, list, evicted)
 	assert.Contains(t, text, "and 46 older decisions about it")
@@ -175,15 +175,15 @@ func TestAnEvictionOfLongAgoIsStillTold(t *testing.T) {
 	all := scenes.Decisions(false)
 	list := append(slices.Repeat([]evict.Decision{all[2]}, 20), all[1])
 	text := newest(t, list)
-	assert.Contains(t, text, "and 15 older decisions: -o json has all")
+	assert.Contains(t, text, "and 15 older decisions; -o json prints all")
 	assert.Contains(t, text, "evicted (decision "+all[1].ID+")")
 }
 
 func TestCandidatesThatWereNotKeptAreCounted(t *testing.T) {
 	d := scenes.Decisions(false)[1]
 	d.Omitted = 7
-	assert.Contains(t, newest(t, []evict.Decision{d}), "1 budget, 1 daemonset, 1 not-a-pod, 7 not kept")
-	assert.Contains(t, about(t, []evict.Decision{d}, d.ID), "and 7 more, all of them spared")
+	assert.Contains(t, newest(t, []evict.Decision{d}), "1 budget, 1 daemonset, 1 not-a-pod, 7 not stored")
+	assert.Contains(t, about(t, []evict.Decision{d}, d.ID), "and 7 more, all skipped")
 	assert.Contains(t, about(t, []evict.Decision{d}, evicted), "3 of 11")
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNoLoad says that there is none of that name, or more than one.
-var ErrNoLoad = errors.New("no such load")
+var ErrNoLoad = errors.New("no such data mover load")
 
 // Load is what is known of one: as it stands, and what would become of it now.
 type Load struct {
@@ -69,7 +69,7 @@ func AskLoad(ctx context.Context, r *admission.Reconciler, namespace, name strin
 	case 1:
 		return loadOf(found[0], a), nil
 	}
-	return nil, fmt.Errorf("%s/%s: %w: there are a %s and a %s; say KIND/%s", namespace, name, ErrNoLoad, found[0].Load.Kind, found[1].Load.Kind, name)
+	return nil, fmt.Errorf("%s/%s: %w by name alone: there is a %s and a %s; use KIND/%s", namespace, name, ErrNoLoad, found[0].Load.Kind, found[1].Load.Kind, name)
 }
 
 // kindOf a name: what stands before it, else any.
@@ -144,21 +144,21 @@ func WriteLoad(w io.Writer, l *Load, now time.Time) error {
 	state += ", " + age(now, l.Created) + " old"
 	switch {
 	case l.Others != "":
-		t.line("%s. Data mover %s does it: it is neither held nor counted.", state, l.Others)
+		t.line("%s. Data mover %s handles it: Plimsoll neither holds nor counts it.", state, l.Others)
 	case l.Place != nil:
-		t.line("%s, with %d before it: %s.", state, l.Ahead, l.Place.Why)
+		t.line("%s, with %d ahead of it: %s.", state, l.Ahead, l.Place.Why)
 	case l.Ticket != nil && l.Phase == vgdp.New:
-		t.line("%s. It has its ticket, and no node-agent has accepted it yet.", state)
+		t.line("%s. It has its ticket; no node-agent has accepted it yet.", state)
 	case l.Phase == vgdp.New && l.Velero.Limited:
 		t.line("%s. It would get its ticket now.", state)
 	default:
-		t.line("%s. Nothing of ours holds it.", state)
+		t.line("%s. Plimsoll does not hold it.", state)
 	}
 	if l.Note != nil && l.Note.Reason != "" {
 		t.line("The controller wrote: %s, for %s.", l.Note.Reason, age(now, l.Note.Since))
 	}
 	if l.Note != nil && l.Note.Unused > 0 {
-		t.line("%d tickets were not used by any node-agent, the last %s ago.", l.Note.Unused, age(now, l.Note.UnusedAt))
+		t.line("%d tickets were not used by any node-agent, the last one %s ago.", l.Note.Unused, age(now, l.Note.UnusedAt))
 	}
 	if l.Odd != "" {
 		t.line("%s.", l.Odd)
@@ -175,11 +175,11 @@ func WriteLoad(w io.Writer, l *Load, now time.Time) error {
 func (t *text) gate(l *Load) {
 	switch {
 	case l.GateRenewed.IsZero():
-		t.line("There is no gate in %s: nothing is held there.", l.Namespace)
+		t.line("There is no Gate in %s: nothing is held there.", l.Namespace)
 	case l.GateHolds:
-		t.line("The gate holds, renewed %s ago, epoch %d.", age(t.now, l.GateRenewed), l.Velero.Epoch)
+		t.line("The Gate is in force, renewed %s ago, epoch %d.", age(t.now, l.GateRenewed), l.Velero.Epoch)
 	default:
-		t.line("The gate holds nothing, renewed %s ago.", age(t.now, l.GateRenewed))
+		t.line("The Gate holds nothing, renewed %s ago.", age(t.now, l.GateRenewed))
 	}
 }
 
@@ -188,10 +188,10 @@ func (t *text) velero(r *admission.Report) {
 		t.line("%d of %d slots of prepareQueueLength are taken.", r.Slots, r.PrepareLimit)
 	}
 	for _, n := range r.Nodes {
-		t.line("Node %s suffers: %s.", n.Name, n.Why)
+		t.line("Node %s is under pressure: %s.", n.Name, n.Why)
 	}
 	if r.Bad != "" {
-		t.line("The last good configuration of the node-agents is in force: %s.", r.Bad)
+		t.line("The configuration of the node-agents has errors, the last good one is in use: %s.", r.Bad)
 	}
 	for _, hint := range r.Hints {
 		t.line("In ConfigMap %s: %s.", r.ConfigMap, hint)

@@ -63,25 +63,25 @@ func TestWhatALoadWaitsForIsTold(t *testing.T) {
 		require.NoError(t, WriteLoad(&b, loadOf(a.All[i], a), now))
 		return b.String()
 	}
-	assert.Equal(t, `PodVolumeBackup velero/first is Accepted on node n1, 10m0s old. Nothing of ours holds it.
-The gate holds, renewed 3s ago, epoch 7.
+	assert.Equal(t, `PodVolumeBackup velero/first is Accepted on node n1, 10m0s old. Plimsoll does not hold it.
+The Gate is in force, renewed 3s ago, epoch 7.
 1 of 1 slots of prepareQueueLength are taken.
 
 Pod velero/first, phase Pending
 `, told(0))
-	assert.Contains(t, told(1), "second is New on node n1, 10m0s old, with 0 before it: no slot of prepareQueueLength 1 is free; PodVolumeBackup velero/first has had one for longest.\n")
-	assert.Contains(t, told(2), "with 1 before it: no node-agent used its last ticket")
+	assert.Contains(t, told(1), "second is New on node n1, 10m0s old, with 0 ahead of it: no slot of prepareQueueLength 1 is free; PodVolumeBackup velero/first has had one for longest.\n")
+	assert.Contains(t, told(2), "with 1 ahead of it: no node-agent used its last ticket")
 	a.All[2].Load.Note.Unused = 0
 	assert.Contains(t, told(2), "The controller wrote: limit, for 1m0s.\n")
-	assert.Contains(t, told(3), "Data mover theirs does it: it is neither held nor counted.\n")
-	assert.Contains(t, told(4), "It has its ticket, and no node-agent has accepted it yet.\n")
+	assert.Contains(t, told(3), "Data mover theirs handles it: Plimsoll neither holds nor counts it.\n")
+	assert.Contains(t, told(4), "It has its ticket; no node-agent has accepted it yet.\n")
 	a.Gate.Spec.LeaseDurationSeconds = 2
-	assert.Contains(t, told(1), "The gate holds nothing, renewed 3s ago.\n")
+	assert.Contains(t, told(1), "The Gate holds nothing, renewed 3s ago.\n")
 	a.Gate = nil
-	assert.Contains(t, told(1), "There is no gate in velero: nothing is held there.\n")
+	assert.Contains(t, told(1), "There is no Gate in velero: nothing is held there.\n")
 	a.Report.Bad, a.Report.Hints, a.Report.Drift, a.Report.ConfigMap = "no JSON", []string{"x: y"}, 3, "agents"
 	a.Report.Nodes = []admission.Node{{Name: "n1", Why: "disk hard"}}
-	for _, line := range []string{"in force: no JSON.\n", "In ConfigMap agents: x: y.\n", "3 node-agents started before", "Node n1 suffers: disk hard.\n"} {
+	for _, line := range []string{"in use: no JSON.\n", "In ConfigMap agents: x: y.\n", "3 node-agents started before", "Node n1 is under pressure: disk hard.\n"} {
 		assert.Contains(t, told(1), line)
 	}
 }

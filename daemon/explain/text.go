@@ -32,7 +32,7 @@ func Newest(w io.Writer, list []evict.Decision, now time.Time) error {
 	}
 	if len(names(list)) > 0 {
 		t.line("")
-		t.line("All about one of them: plimsoll explain eviction POD, NAMESPACE/POD, UID or DECISION")
+		t.line("Details: plimsoll explain eviction POD, NAMESPACE/POD, UID or DECISION")
 	}
 	return t.to(w)
 }
@@ -80,14 +80,14 @@ func (t *text) line(format string, args ...any) {
 // fact is an indented line with a name before it; nothing is no line.
 func (t *text) fact(name, fact string) {
 	if fact != "" {
-		t.line("  %-9s %s", name, fact)
+		t.line("  %-11s %s", name, fact)
 	}
 }
 
 func (t *text) more(n int, what string) {
 	if n > 0 {
 		t.line("")
-		t.line("and %d older %s: -o json has all", n, what)
+		t.line("and %d older %s; -o json prints all", n, what)
 	}
 }
 
@@ -108,10 +108,10 @@ func (t *text) causes(d *evict.Decision) {
 	for _, c := range d.Causes {
 		t.fact("cause", fmt.Sprintf("%s %s since %s: %s", view.CauseTitle(c), c.Level, view.Clock(c.Since), c.Reason))
 		for _, e := range c.Credit {
-			t.fact("ending", e.Name+": its load counts as released, until "+view.Clock(e.Until))
+			t.fact("credit", e.Name+" is terminating: its use counts as released until "+view.Clock(e.Until))
 		}
 		if c.Contention != nil {
-			t.fact("hurt", view.ContentionSentence(c.Contention, "the time"))
+			t.fact("contention", view.ContentionSentence(c.Contention, "the time"))
 		}
 	}
 }
@@ -124,18 +124,18 @@ func (t *text) parties(d *evict.Decision) {
 		}
 		on := view.ContentionTitle(c.Contention)
 		t.fact("used by", on+": "+view.CulpritsText(c.Contention))
-		t.fact("waits", on+": "+view.SufferersText(c.Contention))
+		t.fact("waiting", on+": "+view.SufferersText(c.Contention))
 	}
 }
 
 // afterwards is how the victim went and what that did.
 func (t *text) afterwards(d *evict.Decision) {
-	t.fact("gone", view.GoneText(d))
+	t.fact("terminated", view.GoneText(d))
 	for _, fell := range view.FellText(d) {
 		t.fact("pressure", fell)
 	}
 	if d.Code == evict.CodeEvicted && len(d.After) == 0 {
-		t.fact("pressure", "not known before the pod is gone and the node has settled")
+		t.fact("pressure", "not known until the pod has terminated and the node has settled")
 	}
 }
 
@@ -143,10 +143,10 @@ func (t *text) afterwards(d *evict.Decision) {
 func (t *text) overview(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
-	t.fact("decided", d.Reason)
+	t.fact("decision", d.Reason)
 	t.afterwards(d)
 	if all := len(d.Candidates) + d.Omitted; all > 0 {
-		t.fact("spared", counts(d))
+		t.fact("skipped", counts(d))
 	}
 }
 
@@ -167,7 +167,7 @@ func counts(d *evict.Decision) string {
 		parts = append(parts, fmt.Sprintf("%d %s", n[code], code))
 	}
 	if d.Omitted > 0 {
-		parts = append(parts, fmt.Sprintf("%d not kept", d.Omitted))
+		parts = append(parts, fmt.Sprintf("%d not stored", d.Omitted))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -177,12 +177,12 @@ func (t *text) whole(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
 	t.parties(d)
-	t.fact("decided", d.Reason)
+	t.fact("decision", d.Reason)
 	t.afterwards(d)
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		t.line("  %2d. %s: %s", i+1, c.Name, view.CandidateText(c))
-		t.line("      gives back %s (%s)%s", view.Quantity(c.Relief, c.Unit), c.Why, podFacts(c))
+		t.line("      relief %s (%s)%s", view.Quantity(c.Relief, c.Unit), c.Why, podFacts(c))
 		if c.Because != c.Why {
 			t.line("      %s", c.Because)
 		}
@@ -191,7 +191,7 @@ func (t *text) whole(d *evict.Decision) {
 		}
 	}
 	if d.Omitted > 0 {
-		t.line("  and %d more, all of them spared", d.Omitted)
+		t.line("  and %d more, all skipped", d.Omitted)
 	}
 }
 
@@ -207,12 +207,12 @@ func (t *text) candidate(d *evict.Decision, at int) {
 	c := &d.Candidates[at]
 	t.head(d, c.Name+" "+view.CandidateText(c))
 	if c.Because != c.Why {
-		t.fact("because", c.Because)
+		t.fact("reason", c.Because)
 	}
 	t.causes(d)
 	t.parties(d)
 	t.fact("rank", fmt.Sprintf("%d of %d, named by %s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", ")))
-	t.fact("numbers", fmt.Sprintf("gives back %s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
+	t.fact("relief", fmt.Sprintf("%s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
 	if c.Pod != nil {
 		t.fact("pod", view.PodText(c.Pod)+" · UID "+c.Pod.UID)
 	}
@@ -222,6 +222,6 @@ func (t *text) candidate(d *evict.Decision, at int) {
 	if c.Code == evict.CodeEvicted {
 		t.afterwards(d)
 	} else if c.Because != d.Reason {
-		t.fact("decided", fmt.Sprintf("%s: %s", view.DecisionText(d), d.Reason))
+		t.fact("decision", fmt.Sprintf("%s: %s", view.DecisionText(d), d.Reason))
 	}
 }
