@@ -201,9 +201,9 @@ func TestARealVeleroDrainsTheQueueOfAControllerThatIsGone(t *testing.T) {
 		r.become(map[string]string{fmt.Sprintf("waits-%d", i): fmt.Sprintf("Queued %d", i+1)})
 	}
 	r.deployed(handedOver(4)...)
-	r.examined(`PASS +backup queue +` + r.namespace + `/velero: handed over, \S+ leads; it runs at most 4 Backups at a time`)
+	r.examined(`PASS +backup queue +` + r.namespace + `/velero: the plimsoll controller starts Backups, leader \S+; it runs at most 4 Backups at a time`)
 	require.Equal(t, -1, a.end(sigkill))
-	r.examined(`FAIL +backup queue +` + r.namespace + `/velero runs with --disable-controllers=backup-queue and no plimsoll controller leads`)
+	r.examined(`FAIL +backup queue +` + r.namespace + `/velero runs with --disable-controllers=backup-queue and no plimsoll controller is leader`)
 	require.NoError(t, r.server.Store.Resume())
 	r.become(map[string]string{"runs": "Completed", "waits-0": "Queued 1"})
 	require.NoError(t, r.server.Restart(t.Context()))

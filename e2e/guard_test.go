@@ -90,7 +90,7 @@ func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 	require.NoError(t, err)
 	examined(agentsFile, `FAIL +rights +2 of \d+ missing: create tokenreviews\.authentication\.k8s\.io, create subjectaccessreviews\.authorization\.k8s\.io \(apply .*deploy/rbac-metrics\.yaml\)`)
 	may, mayNot := scrapers(t, c)
-	examined(agentsFile, `PASS +web configuration +none, but tokens of the cluster`, `PASS +rights +all `)
+	examined(agentsFile, `PASS +web configuration +none; clients need a token of the cluster`, `PASS +rights +all `)
 	require.NoError(t, c.Apply(t.Context(), []byte(customNodeResources)))
 	examined(agentsFile, `FAIL +rights +3 of \d+ missing: get customnoderesources\.node\.katalyst\.kubewharf\.io, .* \(apply .*deploy/rbac-katalyst\.yaml, `)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACKatalyst))

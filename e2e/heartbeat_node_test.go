@@ -85,7 +85,7 @@ func TestANodeWithoutAKubelet(t *testing.T) {
 	})
 	status, out, _ := run(t, "doctor", "--kubeconfig", c.Kubeconfig)
 	assert.Equal(t, 1, status)
-	assert.Regexp(t, `FAIL +heartbeat +there is no namespace plimsoll-node-lease: apply deploy/rbac.yaml`, out)
+	assert.Regexp(t, `FAIL +heartbeat +no namespace plimsoll-node-lease: apply deploy/rbac.yaml`, out)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACLeaseNode))
 	require.NoError(t, c.Apply(t.Context(), deploy.Identity))
@@ -109,7 +109,7 @@ func doctorSees(t *testing.T, c *cluster.Cluster) {
 	require.NoError(t, c.Apply(t.Context(), deploy.Heartbeats, deploy.GateCRD, deploy.Gate))
 	says(`PASS +priority level`, `WARN +gate +4 of 4 missing: MutatingAdmissionPolicy plimsoll-heal, `)
 	require.NoError(t, c.Apply(t.Context(), deploy.GateMutating))
-	says(`PASS +gate +all 11 of it`)
+	says(`PASS +gate +all 11 objects`)
 	require.NoError(t, c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), "plimsoll-admit", metav1.DeleteOptions{}))
 	says(`FAIL +gate +1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-admit: `)
 }
@@ -196,7 +196,7 @@ func leftAlone(t *testing.T, b *bare) {
 	})
 	status, out, _ := run(t, "doctor", "--config", b.config)
 	assert.Equal(t, 1, status)
-	assert.Regexp(t, `FAIL +heartbeat +kube-node-lease/taken is held by "the-kubelet", renewed \d+s ago: a kubelet beats there`, out)
+	assert.Regexp(t, `FAIL +heartbeat +kube-node-lease/taken is held by "the-kubelet", renewed \d+s ago: a kubelet renews it`, out)
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); sleep(t.Context(), 100*time.Millisecond) {
 		l, err := b.leaseOf(nodeNamespace)
 		require.NoError(t, err)

@@ -34,7 +34,7 @@ func (p Patient) cluster(ctx context.Context) []Row {
 	case p.NoCluster != nil:
 		return []Row{{Fail, "API server", p.NoCluster.Error()}}
 	case p.Cluster == nil:
-		return []Row{{Pass, "API server", "none is named: this agent could only run with --standalone"}}
+		return []Row{{Pass, "API server", "no kubeconfig: the agent can only run with --standalone"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
@@ -52,7 +52,7 @@ func (p Patient) cluster(ctx context.Context) []Row {
 
 func (p Patient) dryRun() Row {
 	if p.DryRun {
-		return Row{Warn, "dry run", "the agent observes only: no condition, no taint, no eviction (eviction.dryRun: false lets it act)"}
+		return Row{Warn, "dry run", "on: no condition, no taint, no eviction (eviction.dryRun: false turns it off)"}
 	}
 	return Row{Pass, "dry run", "off: the agent acts"}
 }
@@ -62,11 +62,11 @@ func (p Patient) loads() Row {
 	const check = "data movers"
 	switch p.Loads {
 	case 0:
-		return Row{Pass, check, "nothing is done about them (vgdp.enabled: false)"}
+		return Row{Pass, check, "not limited (vgdp.enabled: false)"}
 	case 1:
-		return Row{Warn, check, "concurrency is 1: budgets can only hold. Let Velero run 4 (loadConcurrency.globalConfig), say so to the agent (vgdp.concurrency: 4), and let Plimsoll limit"}
+		return Row{Warn, check, "vgdp.concurrency is 1: the data mover budget cannot shrink, starts can only be held. Let Velero run 4 (loadConcurrency.globalConfig), set vgdp.concurrency: 4, and let Plimsoll limit"}
 	}
-	return Row{Pass, check, fmt.Sprintf("%d loads may run at a time, fewer under pressure", p.Loads)}
+	return Row{Pass, check, fmt.Sprintf("at most %d data mover loads at a time, fewer under pressure", p.Loads)}
 }
 
 // apiServer asks for its version, which everybody may.
@@ -84,7 +84,7 @@ func apiServer(ctx context.Context, how *rest.Config) Row {
 	}
 	var v version.Info
 	if err := yaml.Unmarshal(b, &v); err != nil || v.GitVersion == "" {
-		return Row{Fail, check, how.Host + ": what answers is no Kubernetes API server"}
+		return Row{Fail, check, how.Host + ": not a Kubernetes API server"}
 	}
 	finding := fmt.Sprintf("%s: Kubernetes %s, answered in %s", how.Host, v.GitVersion, took)
 	if major, minor, ok := kernelVersion(v.Major + "." + v.Minor); ok && major == 1 && minor < oldestKubernetes {
@@ -132,7 +132,7 @@ func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return Row{Fail, check, fmt.Sprintf("whether it may %s: %s", r, oneLine(err))}
+			return Row{Fail, check, fmt.Sprintf("check the right to %s: %s", r, oneLine(err))}
 		}
 		if !may.Status.Allowed {
 			missing = append(missing, r.String())
@@ -145,7 +145,7 @@ func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 		}
 		return Row{Fail, check, fmt.Sprintf("%d of %d missing: %s (apply %s)", len(missing), len(needed), strings.Join(missing, ", "), strings.Join(apply, ", "))}
 	}
-	return Row{Pass, check, fmt.Sprintf("all %d that the agent uses", len(needed))}
+	return Row{Pass, check, fmt.Sprintf("all %d that the agent needs", len(needed))}
 }
 
 // hasKatalyst tells whether the API server has CustomNodeResources: without

@@ -84,8 +84,8 @@ func TestAnApiServerThatIsAwayFailsInOneRow(t *testing.T) {
 func TestWhatIsNoKubernetesOrTooOldFails(t *testing.T) {
 	for version, want := range map[string]string{
 		`{"major":"1","minor":"29+","gitVersion":"v1.29.9"}`: "older than 1.30",
-		`<html>welcome</html>`:                               "no Kubernetes API server",
-		`{}`:                                                 "no Kubernetes API server",
+		`<html>welcome</html>`:                               "not a Kubernetes API server",
+		`{}`:                                                 "not a Kubernetes API server",
 	} {
 		how, _ := apiServerOf(t, version)
 		r := row(t, inCluster(t, how), "API server")
@@ -134,17 +134,17 @@ func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {
 	defer s.Close()
 	r := row(t, inCluster(t, &rest.Config{Host: s.URL}), "rights")
 	assert.Equal(t, Fail, r.Result)
-	assert.Contains(t, r.Finding, "whether it may list pods")
+	assert.Contains(t, r.Finding, "check the right to list pods")
 }
 
 func TestADryRunIsAWarningAndOnlyInACluster(t *testing.T) {
 	how, _ := apiServerOf(t, good)
 	r := row(t, Patient{Cluster: how, DryRun: true}.cluster(t.Context()), "dry run")
 	assert.Equal(t, Warn, r.Result)
-	assert.Contains(t, r.Finding, "observes only")
+	assert.Contains(t, r.Finding, "no eviction")
 	assert.Equal(t, Pass, row(t, inCluster(t, how), "dry run").Result)
 	alone := Patient{DryRun: true}.cluster(t.Context())
-	assert.Equal(t, []Row{{Pass, "API server", "none is named: this agent could only run with --standalone"}}, alone)
+	assert.Equal(t, []Row{{Pass, "API server", "no kubeconfig: the agent can only run with --standalone"}}, alone)
 }
 
 func TestAKubeconfigThatCannotBeUsedFails(t *testing.T) {
@@ -158,21 +158,21 @@ func TestTheStateDirectoryMustBeWritableOrMakable(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o755))
 	for path, want := range map[string]Row{
 		dir:                          {Pass, "state directory", dir + " is writable"},
-		filepath.Join(dir, "a", "b"): {Pass, "state directory", filepath.Join(dir, "a", "b") + " can be made"},
+		filepath.Join(dir, "a", "b"): {Pass, "state directory", filepath.Join(dir, "a", "b") + " can be created"},
 	} {
 		assert.Equal(t, want, Patient{StateDir: path}.state())
 	}
 	for _, path := range []string{file, filepath.Join(file, "below")} {
 		r := Patient{StateDir: path}.state()
 		assert.Equal(t, Fail, r.Result, path)
-		assert.Contains(t, r.Finding, "nobody is evicted without it", path)
+		assert.Contains(t, r.Finding, "no pod is evicted without it", path)
 	}
 }
 
 func TestAConcurrencyOfOneIsAWarning(t *testing.T) {
-	assert.Equal(t, Row{Pass, "data movers", "nothing is done about them (vgdp.enabled: false)"}, Patient{}.loads())
+	assert.Equal(t, Row{Pass, "data movers", "not limited (vgdp.enabled: false)"}, Patient{}.loads())
 	one := Patient{Loads: 1}.loads()
 	assert.Equal(t, Warn, one.Result)
-	assert.Contains(t, one.Finding, "concurrency is 1: budgets can only hold.")
-	assert.Equal(t, Row{Pass, "data movers", "4 loads may run at a time, fewer under pressure"}, Patient{Loads: 4}.loads())
+	assert.Contains(t, one.Finding, "vgdp.concurrency is 1: the data mover budget cannot shrink")
+	assert.Equal(t, Row{Pass, "data movers", "at most 4 data mover loads at a time, fewer under pressure"}, Patient{Loads: 4}.loads())
 }

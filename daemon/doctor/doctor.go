@@ -115,10 +115,10 @@ func Failed(rows []Row) bool {
 
 func (p Patient) config() []Row {
 	if p.ConfigFile == "" {
-		return []Row{{Pass, "configuration", "defaults: no file is named"}}
+		return []Row{{Pass, "configuration", "defaults (no --config)"}}
 	}
 	if len(p.Mistakes) == 0 {
-		return []Row{{Pass, "configuration", p.ConfigFile + " is good"}}
+		return []Row{{Pass, "configuration", p.ConfigFile + " is valid"}}
 	}
 	var rows []Row
 	for _, m := range p.Mistakes {
@@ -139,7 +139,7 @@ func kernelRow() Row {
 	major, minor, ok := kernelVersion(release)
 	switch {
 	case !ok:
-		return Row{Warn, "kernel", fmt.Sprintf("%q is no version that can be read; %d.%d or newer is needed", release, oldestMajor, oldestMinor)}
+		return Row{Warn, "kernel", fmt.Sprintf("cannot parse version %q; %d.%d or later is needed", release, oldestMajor, oldestMinor)}
 	case major < oldestMajor || major == oldestMajor && minor < oldestMinor:
 		return Row{Fail, "kernel", fmt.Sprintf("%s is older than %d.%d", release, oldestMajor, oldestMinor)}
 	}
@@ -166,7 +166,7 @@ func userRow() Row {
 	if os.Geteuid() == 0 {
 		return Row{Pass, "user", "root"}
 	}
-	return Row{Warn, "user", fmt.Sprintf("uid %d: what it may not read is absent; run as root to see all", os.Geteuid())}
+	return Row{Warn, "user", fmt.Sprintf("uid %d: values that it may not read are absent; run as root to see all", os.Geteuid())}
 }
 
 // kernelFiles takes one sample and looks at what came of it.
@@ -184,7 +184,7 @@ func (p Patient) kernelFiles() []Row {
 		rows = append(rows, probeRow(probe, s))
 	}
 	if slow := unknownSpeed(s.NICs); len(slow) > 0 {
-		rows = append(rows, Row{Warn, "link speed", "unknown for " + strings.Join(slow, ", ") + ": when their links are full cannot be judged (network.devices can name it)"})
+		rows = append(rows, Row{Warn, "link speed", "unknown for " + strings.Join(slow, ", ") + ": full links are not detected (set the speed in network.devices)"})
 	}
 	if flavour, err := host.CgroupFlavour(); err == nil {
 		rows = append(rows, Row{Pass, "cgroups", fmt.Sprintf("%s, %d workloads", flavour, len(s.Workloads))})
@@ -204,7 +204,7 @@ func probeRow(p probes.Probe, s *probes.Sample) Row {
 	}
 	judged := p.Name == "memory" || p.Name == "vmstat" || p.Name == "pressure" && s.Pressure.Memory.Full.IsZero()
 	if judged {
-		return Row{Fail, name, p.Error + " (memory-stall cannot judge in full)"}
+		return Row{Fail, name, p.Error + " (memory-stall cannot be evaluated in full)"}
 	}
 	return Row{Warn, name, p.Error}
 }
@@ -227,7 +227,7 @@ func (p Patient) socket(answers error) Row {
 		return Row{Fail, "local socket", p.Socket + ": " + answers.Error()}
 	}
 	if dir, err := makable(filepath.Dir(p.Socket)); err != nil {
-		return Row{Fail, "local socket", fmt.Sprintf("%s cannot be made: %s: %v (choose another with --api.socket)", p.Socket, dir, err)}
+		return Row{Fail, "local socket", fmt.Sprintf("cannot create %s: %s: %v (choose another with --api.socket)", p.Socket, dir, err)}
 	}
 	return Row{Pass, "local socket", p.Socket + " is free"}
 }
@@ -236,10 +236,10 @@ func (p Patient) socket(answers error) Row {
 func (p Patient) state() Row {
 	const check = "state directory"
 	if dir, err := makable(p.StateDir); err != nil {
-		return Row{Fail, check, fmt.Sprintf("%s: %s: %v, and nobody is evicted without it (choose another with --state.dir)", p.StateDir, dir, err)}
+		return Row{Fail, check, fmt.Sprintf("%s: %s: %v; no pod is evicted without it (choose another with --state.dir)", p.StateDir, dir, err)}
 	}
 	if !exists(p.StateDir) {
-		return Row{Pass, check, p.StateDir + " can be made"}
+		return Row{Pass, check, p.StateDir + " can be created"}
 	}
 	return Row{Pass, check, p.StateDir + " is writable"}
 }
@@ -251,13 +251,13 @@ func (p Patient) alone(agentRuns bool) Row {
 	holder, locked, err := state.Peek(p.StateDir)
 	switch {
 	case err != nil:
-		return Row{Warn, check, err.Error() + " (run as the agent's user to see whether one uses it)"}
+		return Row{Warn, check, err.Error() + " (run as the agent's user to see whether an agent uses it)"}
 	case !locked:
 		return Row{Pass, check, "no agent uses " + p.StateDir}
 	case agentRuns || holder.How == p.How:
-		return Row{Pass, check, fmt.Sprintf("it uses %s (%s)", p.StateDir, holder)}
+		return Row{Pass, check, fmt.Sprintf("the agent uses %s (%s)", p.StateDir, holder)}
 	}
-	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), and one that is started here is refused: two would double every limit. Keep one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)", p.StateDir, holder)}
+	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), so one that is started here exits: two would double every rate limit. Keep one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)", p.StateDir, holder)}
 }
 
 // makable tells whether a directory is writable, or one above it in which it
@@ -288,7 +288,7 @@ func address(ctx context.Context, a string, agentRuns bool) Row {
 	case err == nil:
 		return Row{Pass, "web address", a + " is free"}.closing(l)
 	case errors.Is(err, unix.EADDRINUSE) && agentRuns:
-		return Row{Pass, "web address", a + " is in use while an agent runs"}
+		return Row{Pass, "web address", a + " is in use, and an agent runs"}
 	case errors.Is(err, unix.EADDRINUSE):
 		return Row{Fail, "web address", a + " is in use by another program (choose another with --web.listen-address)"}
 	}

@@ -85,7 +85,7 @@ func TestALinkWithoutASpeedIsNamedUntilItIsConfigured(t *testing.T) {
 	p.Filesystems = probes.FilesystemConfig{}
 	r := row(t, p.Examine(t.Context()), "link speed")
 	assert.Equal(t, Warn, r.Result)
-	assert.Equal(t, "unknown for eth0: when their links are full cannot be judged (network.devices can name it)", r.Finding)
+	assert.Equal(t, "unknown for eth0: full links are not detected (set the speed in network.devices)", r.Finding)
 	p.Network.Devices = []probes.NetworkDevice{{Name: "eth0", Speed: 1000}}
 	for _, r := range p.Examine(t.Context()) {
 		assert.NotEqual(t, "link speed", r.Check)

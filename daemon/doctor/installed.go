@@ -31,7 +31,7 @@ func identity(ctx context.Context, client rest.Interface) []Row {
 	case len(o.missing) > 0:
 		return []Row{{Fail, check, o.lacks("an agent's token is not bound to its node (apply deploy/identity.yaml)")}}
 	}
-	return []Row{{Pass, check, fmt.Sprintf("all %d that bind agents to their nodes, with their bindings", o.n/2)}}
+	return []Row{{Pass, check, fmt.Sprintf("all %d that bind agents to their nodes, with their bindings, are installed", o.n/2)}}
 }
 
 func level(ctx context.Context, client rest.Interface) []Row {
@@ -41,9 +41,9 @@ func level(ctx context.Context, client rest.Interface) []Row {
 	case o.hidden:
 		return nil
 	case len(o.missing) > 0:
-		return []Row{{Warn, check, o.lacks("heartbeats share a level with every service account, and wait behind each (apply deploy/heartbeats.yaml)")}}
+		return []Row{{Warn, check, o.lacks("heartbeats share a priority level with all service accounts and queue behind their requests (apply deploy/heartbeats.yaml)")}}
 	}
-	return []Row{{Pass, check, "heartbeats have one of their own"}}
+	return []Row{{Pass, check, "heartbeats have their own"}}
 }
 
 // gates are what holds Velero's loads. Who does not want that has none of it.
@@ -54,15 +54,15 @@ func gates(ctx context.Context, client rest.Interface) []Row {
 	case held.hidden || hidden.hidden:
 		return nil
 	case len(held.missing) == held.n && len(hidden.missing) == hidden.n:
-		return []Row{{Pass, check, "not installed: none of Velero's loads is held (vgdp.enabled of the controller must be false)"}}
+		return []Row{{Pass, check, "not installed: no data mover load is held (vgdp.enabled of the controller must be false)"}}
 	case len(held.missing) > 0:
-		return []Row{{Fail, check, held.lacks("Velero's loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
+		return []Row{{Fail, check, held.lacks("data mover loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
 	case len(hidden.missing) > 0 && serves(ctx, client, "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"):
-		return []Row{{Warn, check, hidden.lacks("loads that wait are not hidden from node-agents, which try each every 5 s, and the pods of movers go to nodes that take none (apply deploy/gate-mutating.yaml)")}}
+		return []Row{{Warn, check, hidden.lacks("held data mover loads are not hidden from node-agents, which try each every 5 s, and movers may be scheduled to nodes that take none (apply deploy/gate-mutating.yaml)")}}
 	case len(hidden.missing) > 0:
-		return []Row{{Pass, check, fmt.Sprintf("all %d of it but those of deploy/gate-mutating.yaml, for Kubernetes 1.36 or later", held.n)}}
+		return []Row{{Pass, check, fmt.Sprintf("all %d objects but those of deploy/gate-mutating.yaml, which need Kubernetes 1.36", held.n)}}
 	}
-	return []Row{{Pass, check, fmt.Sprintf("all %d of it: kind, policies and bindings", held.n+hidden.n)}}
+	return []Row{{Pass, check, fmt.Sprintf("all %d objects: kind, policies and bindings", held.n+hidden.n)}}
 }
 
 // objects of manifests, as far as the API server has them.

@@ -25,7 +25,7 @@ const heartbeat = "heartbeat"
 // leases has a row of each Lease that the agent would renew.
 func (p Patient) leases(ctx context.Context, how *rest.Config) []Row {
 	if p.Lease == nil {
-		return []Row{{Warn, heartbeat, "off: nobody in the cluster sees when the agent is gone (lease.enabled: true)"}}
+		return []Row{{Warn, heartbeat, "off: the cluster does not notice when the agent is gone (set lease.enabled: true)"}}
 	}
 	client, err := coordinationv1client.NewForConfig(how)
 	if err != nil {
@@ -60,10 +60,10 @@ func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesG
 	age := time.Since(renewed).Round(time.Second)
 	finding := fmt.Sprintf("%s/%s is held by %q, renewed %s ago", l.Namespace, l.Name, holder, age)
 	if exclusive && holder != w.Holder && age.Abs() < lifetime(l) {
-		return Row{Fail, heartbeat, finding + ": a kubelet beats there, so the agent will not (lease.target: agent)"}
+		return Row{Fail, heartbeat, finding + ": a kubelet renews it, so the agent will not (use lease.target: agent)"}
 	}
 	if other := l.Annotations[w.Annotation]; w.Agent != "" && other != "" && other != w.Agent && age.Abs() < lifetime(l) {
-		return Row{Fail, heartbeat, fmt.Sprintf("%s by agent %s, which has another state directory than this one's %s: two would double every limit; keep one", finding, other, w.Agent)}
+		return Row{Fail, heartbeat, fmt.Sprintf("%s by agent %s, but the agent with this state directory is %s: two would double every rate limit; keep one", finding, other, w.Agent)}
 	}
 	return Row{Pass, heartbeat, finding}
 }
@@ -81,9 +81,9 @@ func (w *Lease) none(ctx context.Context, leases coordinationv1client.LeaseInter
 	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: w.Name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case apierrors.IsNotFound(err):
-		return Row{Fail, heartbeat, fmt.Sprintf("there is no namespace %s: apply deploy/rbac.yaml", w.Namespace)}
+		return Row{Fail, heartbeat, fmt.Sprintf("no namespace %s: apply deploy/rbac.yaml", w.Namespace)}
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return Row{Fail, heartbeat, oneLine(err)}
 	}
-	return Row{Pass, heartbeat, fmt.Sprintf("there is no Lease %s/%s yet: the agent makes it when there is a Node", w.Namespace, w.Name)}
+	return Row{Pass, heartbeat, fmt.Sprintf("no Lease %s/%s yet: the agent creates it once its Node exists", w.Namespace, w.Name)}
 }

@@ -77,9 +77,9 @@ func autoscalerRow(name string, args []string) Row {
 		return slices.Contains(args, "--status-taint="+key)
 	})
 	if len(missing) > 0 {
-		return Row{Warn, check, name + ": it takes our taints for a part of every new node of a group and may not scale it up: add --status-taint=" + strings.Join(missing, " --status-taint=")}
+		return Row{Warn, check, name + ": takes Plimsoll's taints for a part of every new node of a group and may not scale it up: add --status-taint=" + strings.Join(missing, " --status-taint=")}
 	}
-	return Row{Pass, check, name + " knows our taints as status taints"}
+	return Row{Pass, check, name + " ignores Plimsoll's taints (status taints)"}
 }
 
 // deschedulerRow looks at what may be its policy: texts that name the strategy.
@@ -98,7 +98,7 @@ func deschedulerRow(name string, policies []string) Row {
 	}
 	if len(missing) > 0 {
 		list := slices.DeleteFunc(taintKeys(), func(key string) bool { return !missing[key] })
-		return Row{Warn, check, name + ": " + strategy + " evicts every pod of a node that carries our NoSchedule, past every limit: excludedTaints: [" + strings.Join(list, ", ") + "]"}
+		return Row{Warn, check, name + ": " + strategy + " evicts every pod of a node with a NoSchedule taint of Plimsoll, past every rate limit: set excludedTaints: [" + strings.Join(list, ", ") + "]"}
 	}
-	return Row{Pass, check, name + ": no strategy that evicts for our taints was found"}
+	return Row{Pass, check, name + ": no strategy found that evicts because of Plimsoll's taints"}
 }

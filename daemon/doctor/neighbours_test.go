@@ -86,9 +86,9 @@ func TestProgramsThatActOnOurTaintsAreNamed(t *testing.T) {
 func TestAPolicyBindingKindOrLevelThatIsMissingIsNamed(t *testing.T) {
 	rows := neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}"}))
 	assert.Equal(t, []Row{
-		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings"},
-		{Pass, "priority level", "heartbeats have one of their own"},
-		{Pass, "gate", "all 11 of it: kind, policies and bindings"},
+		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings, are installed"},
+		{Pass, "priority level", "heartbeats have their own"},
+		{Pass, "gate", "all 11 objects: kind, policies and bindings"},
 	}, rows)
 
 	const (
@@ -103,12 +103,12 @@ func TestAPolicyBindingKindOrLevelThatIsMissingIsNamed(t *testing.T) {
 	for gone, want := range map[string]Row{
 		validating + "plimsoll-agent-node":                       {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicy plimsoll-agent-node: an agent's token is not bound"},
 		binding + "plimsoll-lease-words":                         {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicyBinding plimsoll-lease-words: "},
-		flow + "flowschemas/plimsoll-heartbeats":                 {Warn, "priority level", "1 of 2 missing: FlowSchema plimsoll-heartbeats: heartbeats share a level"},
+		flow + "flowschemas/plimsoll-heartbeats":                 {Warn, "priority level", "1 of 2 missing: FlowSchema plimsoll-heartbeats: heartbeats share a priority level"},
 		flow + "prioritylevelconfigurations/plimsoll-heartbeats": {Warn, "priority level", "1 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats: "},
 		kind:                            {Fail, "gate", "1 of 7 missing: CustomResourceDefinition gates.plimsoll.dev: "},
 		validating + "plimsoll-admit":   {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicy plimsoll-admit: "},
 		binding + "plimsoll-load-words": {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-load-words: "},
-		mutating + "plimsoll-heal":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-heal: loads that wait are not hidden"},
+		mutating + "plimsoll-heal":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-heal: held data mover loads are not hidden"},
 		mutates + "plimsoll-steer":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
 	} {
 		r := row(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}", gone: "gone"})), want.Check)
@@ -128,7 +128,7 @@ func TestAGateThatNobodyInstalledIsNoFailure(t *testing.T) {
 	for _, of := range []string{"ies/plimsoll-heal", "ies/plimsoll-steer", "ybindings/plimsoll-heal", "ybindings/plimsoll-steer"} {
 		old[mutating+of] = "gone"
 	}
-	assert.Equal(t, Row{Pass, "gate", "all 7 of it but those of deploy/gate-mutating.yaml, for Kubernetes 1.36 or later"}, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate"))
+	assert.Equal(t, Row{Pass, "gate", "all 7 objects but those of deploy/gate-mutating.yaml, which need Kubernetes 1.36"}, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate"))
 	delete(old, mutating+"ies")
 	assert.Equal(t, Warn, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate").Result)
 }

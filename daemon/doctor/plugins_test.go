@@ -23,7 +23,7 @@ func TestWhereOuterPluginsAreLookedForIsExamined(t *testing.T) {
 	require.Len(t, rows, 4)
 	assert.Equal(t, []Result{Pass, Warn, Pass, Pass}, []Result{rows[0].Result, rows[1].Result, rows[2].Result, rows[3].Result})
 	assert.Contains(t, rows[1].Finding, "chmod go-w")
-	assert.Contains(t, rows[3].Finding, "is not there")
+	assert.Contains(t, rows[3].Finding, "does not exist yet")
 }
 
 func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {

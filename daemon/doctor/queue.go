@@ -55,12 +55,12 @@ func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.T
 	runs := fmt.Sprintf("it runs at most %s at a time with %s each (--concurrent-backups, no less than backups.limit; --item-block-worker-count)",
 		counted(flag(args, "concurrent-backups", "1"), "Backup"), counted(flag(args, "item-block-worker-count", "1"), "worker"))
 	if !slices.Contains(strings.Split(flag(args, "disable-controllers", ""), ","), "backup-queue") {
-		return Row{Pass, check, name + ": Velero's own queue is in charge, so backups.enabled must be false; " + runs}
+		return Row{Pass, check, name + ": Velero's own queue starts Backups, so backups.enabled must be false; " + runs}
 	}
 	if leader := leads(lease, now); leader != "" {
-		return Row{Pass, check, name + ": handed over, " + leader + " leads; " + runs}
+		return Row{Pass, check, name + ": the plimsoll controller starts Backups, leader " + leader + "; " + runs}
 	}
-	return Row{Fail, check, name + " runs with --disable-controllers=backup-queue and no plimsoll controller leads: no Backup starts. " +
+	return Row{Fail, check, name + " runs with --disable-controllers=backup-queue and no plimsoll controller is leader: no Backup starts. " +
 		"Start the controller, or Velero's server without that flag"}
 }
 

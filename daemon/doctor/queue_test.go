@@ -23,13 +23,13 @@ func TestWhoIsInChargeOfTheBackupQueueIsSaid(t *testing.T) {
 		want  Result
 		says  string
 	}{
-		"Velero itself":               {[]string{"server"}, nil, Pass, "Velero's own queue is in charge, so backups.enabled must be false; it runs at most 1 Backup at a time with 1 worker each"},
+		"Velero itself":               {[]string{"server"}, nil, Pass, "Velero's own queue starts Backups, so backups.enabled must be false; it runs at most 1 Backup at a time with 1 worker each"},
 		"Velero, with a controller":   {[]string{"server", "--disable-controllers=gc"}, held("one", time.Second), Pass, "Velero's own queue"},
-		"handed over":                 {[]string{"server", "--disable-controllers=gc,backup-queue", "--concurrent-backups=4", "--item-block-worker-count", "2"}, held("one", time.Second), Pass, "handed over, one leads; it runs at most 4 Backups at a time with 2 workers each"},
-		"handed over in two words":    {[]string{"server", "--disable-controllers", "backup-queue"}, held("one", time.Second), Pass, "handed over"},
+		"handed over":                 {[]string{"server", "--disable-controllers=gc,backup-queue", "--concurrent-backups=4", "--item-block-worker-count", "2"}, held("one", time.Second), Pass, "the plimsoll controller starts Backups, leader one; it runs at most 4 Backups at a time with 2 workers each"},
+		"handed over in two words":    {[]string{"server", "--disable-controllers", "backup-queue"}, held("one", time.Second), Pass, "the plimsoll controller starts Backups"},
 		"to nobody":                   {[]string{"server", "--disable-controllers=backup-queue"}, nil, Fail, "no Backup starts. Start the controller, or Velero's server without that flag"},
-		"to one that is gone":         {[]string{"server", "--disable-controllers=backup-queue"}, held("one", 16*time.Second), Fail, "no plimsoll controller leads"},
-		"to one that gave it back":    {[]string{"server", "--disable-controllers=backup-queue"}, held("", time.Second), Fail, "no plimsoll controller leads"},
+		"to one that is gone":         {[]string{"server", "--disable-controllers=backup-queue"}, held("one", 16*time.Second), Fail, "no plimsoll controller is leader"},
+		"to one that gave it back":    {[]string{"server", "--disable-controllers=backup-queue"}, held("", time.Second), Fail, "no plimsoll controller is leader"},
 		"and taken back by the later": {[]string{"--disable-controllers=backup-queue", "--disable-controllers="}, nil, Pass, "Velero's own queue"},
 	} {
 		server := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "velero"}}

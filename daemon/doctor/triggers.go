@@ -12,10 +12,10 @@ import (
 func (p Patient) triggers(s *probes.Sample) Row {
 	const check = "PSI triggers"
 	if !p.Triggers.Enabled {
-		return Row{Pass, check, "switched off by triggers.enabled: pressure is seen at the next tick"}
+		return Row{Pass, check, "off (triggers.enabled: false): stalls are seen at the next tick"}
 	}
 	state := probes.ProbeTriggers(p.Paths, p.Triggers)
-	finding := "none can be armed, pressure is seen at the next tick"
+	finding := "none can be armed: stalls are seen at the next tick"
 	if len(state.Armed) > 0 {
 		where := strings.Join(append([]string{"host"}, state.Cgroups()...), ", ")
 		finding = fmt.Sprintf("%d can be armed over %s: %s", len(state.Armed), state.Armed[0].Window, where)
@@ -24,7 +24,7 @@ func (p Patient) triggers(s *probes.Sample) Row {
 		return Row{Warn, check, finding + "; none for " + strings.Join(without, "; ")}
 	}
 	if len(state.Armed) > 0 && state.Armed[0].Window != p.Triggers.Window {
-		return Row{Warn, check, fmt.Sprintf("%s, not over the configured %s: that needs CAP_SYS_RESOURCE", finding, p.Triggers.Window)}
+		return Row{Warn, check, fmt.Sprintf("%s, not over the configured %s, which needs CAP_SYS_RESOURCE", finding, p.Triggers.Window)}
 	}
 	return Row{Pass, check, finding}
 }

@@ -32,7 +32,7 @@ func TestTheDoctorArmsTriggersForAMoment(t *testing.T) {
 	p.Triggers.Window = time.Second
 	r := row(t, p.Examine(t.Context()), triggersCheck)
 	if r.Result == Warn { // this user may not have such a window
-		assert.Equal(t, "2 can be armed over 2s: host, not over the configured 1s: that needs CAP_SYS_RESOURCE", r.Finding)
+		assert.Equal(t, "2 can be armed over 2s: host, not over the configured 1s, which needs CAP_SYS_RESOURCE", r.Finding)
 		return
 	}
 	assert.Equal(t, Row{Pass, triggersCheck, "2 can be armed over 1s: host"}, r)
@@ -59,7 +59,7 @@ func TestAMachineWithoutPSIHasNoTriggersAndSaysTheCureOnce(t *testing.T) {
 	rows := p.Examine(t.Context())
 	assert.Equal(t, Row{
 		Warn, triggersCheck,
-		"none can be armed, pressure is seen at the next tick; none for host io, host memory: see probe pressure",
+		"none can be armed: stalls are seen at the next tick; none for host io, host memory: see probe pressure",
 	}, row(t, rows, triggersCheck))
 	cures := 0
 	for _, r := range rows {

@@ -16,15 +16,15 @@ func (p Patient) webConfig(now time.Time) []Row {
 	const check = "web configuration"
 	switch {
 	case p.TokenReview && p.Cluster == nil && p.NoCluster == nil:
-		return []Row{{Fail, check, "web.tokenReview: without a cluster there is no API server to ask, and the agent does not start"}}
+		return []Row{{Fail, check, "web.tokenReview needs an API server: without a cluster the agent does not start"}}
 	case p.WebConfig == "" && !p.TokenReview:
-		return []Row{{Pass, check, "none: nobody is asked who they are"}}
+		return []Row{{Pass, check, "none: clients are not authenticated"}}
 	case p.WebConfig == "":
-		return []Row{{Pass, check, "none, but tokens of the cluster"}}
+		return []Row{{Pass, check, "none; clients need a token of the cluster"}}
 	}
 	f, err := guard.Examine(p.WebConfig)
 	if err != nil {
-		return []Row{{Fail, check, oneLine(err) + ": an agent that starts ends, one that runs lets nobody in"}}
+		return []Row{{Fail, check, oneLine(err) + ": the agent does not start, and a running one refuses every client"}}
 	}
 	rows := []Row{{Pass, check, p.WebConfig + ": " + strings.Join(p.asked(f), ", ")}}
 	if loose := loosely(f); len(loose) > 0 {
@@ -52,7 +52,7 @@ func (p Patient) asked(f guard.Facts) []string {
 		list = append(list, "tokens of the cluster")
 	}
 	if len(list) == 0 {
-		list = append(list, "nobody is asked who they are")
+		list = append(list, "clients are not authenticated")
 	}
 	return list
 }
@@ -68,10 +68,10 @@ func loosely(f guard.Facts) []string {
 		}
 		mode := info.Mode().Perm()
 		if mode&0o004 != 0 && slices.Contains(f.Secrets, file) {
-			list = append(list, fmt.Sprintf("everybody may read the secrets in %s (%s): chmod o-r", file, mode))
+			list = append(list, fmt.Sprintf("every user may read the secrets in %s (%s): chmod o-r", file, mode))
 		}
 		if mode&0o022 != 0 {
-			list = append(list, fmt.Sprintf("%s may be written by others than its owner (%s): chmod go-w", file, mode))
+			list = append(list, fmt.Sprintf("%s is writable for other users (%s): chmod go-w", file, mode))
 		}
 	}
 	return list
@@ -86,11 +86,11 @@ func lifeRow(from, until, now time.Time) Row {
 	when := until.UTC().Format(time.RFC3339)
 	switch {
 	case now.After(until):
-		return Row{Fail, check, "expired at " + when + ": no client takes it; a new one is served on the next connection"}
+		return Row{Fail, check, "expired at " + when + ": no client accepts it; a renewed one is served from the next connection on"}
 	case now.Before(from):
-		return Row{Fail, check, "good only from " + from.UTC().Format(time.RFC3339) + ": no client takes it; is this host's clock right?"}
+		return Row{Fail, check, "valid only from " + from.UTC().Format(time.RFC3339) + ": no client accepts it; check this host's clock"}
 	case until.Sub(now) < until.Sub(from)/lateRenewal:
-		return Row{Warn, check, "expires at " + when + ", in " + until.Sub(now).Round(time.Second).String() + ": who renews it?"}
+		return Row{Warn, check, "expires at " + when + ", in " + until.Sub(now).Round(time.Second).String() + ": renew it"}
 	}
-	return Row{Pass, check, "good until " + when}
+	return Row{Pass, check, "valid until " + when}
 }

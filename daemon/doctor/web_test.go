@@ -70,17 +70,17 @@ func TestWhatClientsShowToGetInIsSaid(t *testing.T) {
 		withTLS:           "TLS",
 		oneUser:           "1 password",
 		withTLS + oneUser: "TLS, 1 password",
-		"":                "nobody is asked who they are",
+		"":                "clients are not authenticated",
 		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, min_version: TLS13, cipher_suites: [TLS_AES_128_GCM_SHA256], curve_preferences: [X25519]}\n": "TLS",
 		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: ca.pem, client_auth_type: RequireAndVerifyClientCert}\n":                     "TLS, RequireAndVerifyClientCert",
 	} {
 		assert.Equal(t, Row{Pass, webCheck, web + ": " + want}, row(t, s.after(time.Hour, config), webCheck))
 	}
 	tokens := Patient{TokenReview: true, Cluster: &rest.Config{}}
-	assert.Equal(t, []Row{{Pass, webCheck, "none, but tokens of the cluster"}}, tokens.webConfig(s.from))
+	assert.Equal(t, []Row{{Pass, webCheck, "none; clients need a token of the cluster"}}, tokens.webConfig(s.from))
 	tokens.WebConfig = s.file("web.yaml", withTLS)
 	assert.Equal(t, Row{Pass, webCheck, web + ": TLS, tokens of the cluster"}, tokens.webConfig(s.from)[0])
-	assert.Equal(t, []Row{{Pass, webCheck, "none: nobody is asked who they are"}}, Patient{}.webConfig(s.from))
+	assert.Equal(t, []Row{{Pass, webCheck, "none: clients are not authenticated"}}, Patient{}.webConfig(s.from))
 }
 
 func must(b []byte, err error) []byte {
@@ -98,7 +98,7 @@ func TestAWebConfigurationThatNoAgentStartsWithFails(t *testing.T) {
 		"tls_server_config: {cert_file: cert.pem, key_file: other.pem}\n":                                                                        "private key does not match public key",
 		"tls_server_config: {cert_file: cert.pem, key_file: none.pem}\n":                                                                         "no such file",
 		"tls_server_config: {cert_file: empty.pem, key_file: key.pem}\n":                                                                         "failed to find any PEM data",
-		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: empty.pem, client_auth_type: RequireAndVerifyClientCert}\n": "client_ca has no certificate in it",
+		"tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: empty.pem, client_auth_type: RequireAndVerifyClientCert}\n": "client_ca contains no certificate",
 		"basic_auth_users: {prometheus: secret}\n":                                                                                               "bcrypt",
 		"basic_auth_user: {}\n": "field basic_auth_user not found",
 	} {
@@ -118,11 +118,11 @@ func TestACertificateIsExaminedForItsLife(t *testing.T) {
 	s := newServed(t)
 	until := s.from.Add(24 * time.Hour).UTC().Format(time.RFC3339)
 	for part, want := range map[time.Duration]Row{
-		-time.Second:     {Fail, lifeCheck, "good only from " + s.from.UTC().Format(time.RFC3339) + ": no client takes it; is this host's clock right?"},
-		0:                {Pass, lifeCheck, "good until " + until},
-		21 * time.Hour:   {Pass, lifeCheck, "good until " + until},
-		22 * time.Hour:   {Warn, lifeCheck, "expires at " + until + ", in 2h0m0s: who renews it?"},
-		24*time.Hour + 1: {Fail, lifeCheck, "expired at " + until + ": no client takes it; a new one is served on the next connection"},
+		-time.Second:     {Fail, lifeCheck, "valid only from " + s.from.UTC().Format(time.RFC3339) + ": no client accepts it; check this host's clock"},
+		0:                {Pass, lifeCheck, "valid until " + until},
+		21 * time.Hour:   {Pass, lifeCheck, "valid until " + until},
+		22 * time.Hour:   {Warn, lifeCheck, "expires at " + until + ", in 2h0m0s: renew it"},
+		24*time.Hour + 1: {Fail, lifeCheck, "expired at " + until + ": no client accepts it; a renewed one is served from the next connection on"},
 	} {
 		assert.Equal(t, want, row(t, s.after(part, withTLS), lifeCheck))
 	}
@@ -139,9 +139,9 @@ func TestWhoMayReadSecretsOrChangeTheFilesIsSaid(t *testing.T) {
 	require.NoError(t, os.Chmod(cert, 0o444))
 	assert.Equal(t, Pass, found().Result, "a certificate is no secret")
 	for file, cases := range map[string]map[os.FileMode]string{
-		key:  {0o444: "everybody may read the secrets in " + key + " (-r--r--r--): chmod o-r", 0o460: key + " may be written by others than its owner (-r--rw----): chmod go-w"},
-		web:  {0o644: "everybody may read the secrets in " + web + " (-rw-r--r--): chmod o-r"},
-		cert: {0o446: cert + " may be written by others than its owner (-r--r--rw-): chmod go-w"},
+		key:  {0o444: "every user may read the secrets in " + key + " (-r--r--r--): chmod o-r", 0o460: key + " is writable for other users (-r--rw----): chmod go-w"},
+		web:  {0o644: "every user may read the secrets in " + web + " (-rw-r--r--): chmod o-r"},
+		cert: {0o446: cert + " is writable for other users (-r--r--rw-): chmod go-w"},
 	} {
 		for mode, want := range cases {
 			require.NoError(t, os.Chmod(file, mode))

@@ -109,7 +109,7 @@ func (w *world) observe() {
 	found := w.doctor(false)
 	assert.Regexp(w.t, `WARN +user +uid 65532`, found)
 	assert.Regexp(w.t, `WARN +probe filesystems .* CAP_SYS_PTRACE`, found)
-	assert.Regexp(w.t, `WARN +pressure triggers +none can be armed`, found)
+	assert.Regexp(w.t, `WARN +PSI triggers +none can be armed`, found)
 	for _, seen := range []string{"pressure", "memory", "disks", "nics", "network", "workloads"} {
 		assert.Regexp(w.t, `PASS +probe `+seen+` `, found)
 	}

@@ -25,7 +25,7 @@ func TestAKernelWithoutPSIIsNamedWithItsCure(t *testing.T) {
 		status = failed.ExitCode()
 	}
 	assert.Equal(t, 1, status, out)
-	assert.Regexp(t, `(?m)^WARN  pressure triggers +none can be armed, .*; none for host io, host memory: see probe pressure$`, out)
+	assert.Regexp(t, `(?m)^WARN  PSI triggers +none can be armed: .*; none for host io, host memory: see probe pressure$`, out)
 
 	n.startAgent()
 	said := n.run("journalctl -q --no-pager -o cat -u plimsoll")
