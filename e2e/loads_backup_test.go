@@ -296,7 +296,7 @@ func TestABackupWhoseUploadsWereHiddenNamesTheirMover(t *testing.T) {
 	h.remove("apiextensions.k8s.io", "v1", "customresourcedefinitions", "gates.plimsoll.dev")
 	status, said, stderr := run(t, "release", "--kubeconfig", h.c.Kubeconfig)
 	require.Zero(t, status, stderr)
-	assert.Equal(t, len(disks()), strings.Count(said, ": handed back\n"), said)
+	assert.Equal(t, len(disks()), strings.Count(said, ": released\n"), said)
 	s.ends("released", "Completed")
 	s.names("released", "", string(vgdp.Completed))
 }

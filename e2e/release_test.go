@@ -54,16 +54,16 @@ func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 	h.mark()
 	_, stderr := release(1)
 	assert.Contains(t, stderr, "plimsoll: release: lease plimsoll-system/plimsoll-controller: ")
-	assert.Contains(t, stderr, "renews it, and brings back what is taken away: end that first\n")
+	assert.Contains(t, stderr, "which brings back what is removed: stop it first\n")
 	assert.True(t, yes(h.gate(gate.Main), "spec", "limited"), "nothing was done")
 	require.NoError(t, a.cmd.Process.Kill())
 	<-a.ended
 	said, _ := release(0)
 	assert.Contains(t, said, "Gate "+h.namespace+"/main: deleted\n")
-	assert.Contains(t, said, "DataUpload "+h.namespace+"/hidden: handed back\n")
+	assert.Contains(t, said, "DataUpload "+h.namespace+"/hidden: released\n")
 	h.unmarked()
 	said, _ = release(0)
-	assert.Equal(t, "nothing of ours is there\n", said)
+	assert.Equal(t, "nothing of Plimsoll found\n", said)
 
 	h.mark()
 	h.pretend("left")
@@ -72,7 +72,7 @@ func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 		h.remove("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", policy)
 	}
 	said, _ = release(0)
-	assert.Contains(t, said, "DataUpload "+h.namespace+"/left: handed back\n")
+	assert.Contains(t, said, "DataUpload "+h.namespace+"/left: released\n")
 	h.unmarked()
 
 	require.NoError(t, h.c.Apply(t.Context(), deploy.Gate))
@@ -80,7 +80,7 @@ func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 	h.pretend("without-kind")
 	h.remove("apiextensions.k8s.io", "v1", "customresourcedefinitions", "gates.plimsoll.dev")
 	said, _ = release(0)
-	assert.Contains(t, said, "DataUpload "+h.namespace+"/without-kind: handed back\n")
+	assert.Contains(t, said, "DataUpload "+h.namespace+"/without-kind: released\n")
 	h.unmarked()
 }
 
@@ -245,7 +245,7 @@ func (h *harbour) releaseOfANode() {
 		return run(t, "release", "--kubeconfig", as, "--node", node, "--state.dir", t.TempDir())
 	}
 	status, said, stderr := release(h.nodes[1])
-	assert.Equal(t, []any{0, "nothing of ours is there\n"}, []any{status, said}, "it is the other node that is marked: %s", stderr)
+	assert.Equal(t, []any{0, "nothing of Plimsoll found\n"}, []any{status, said}, "it is the other node that is marked: %s", stderr)
 	status, said, stderr = release(h.nodes[0])
 	assert.Zero(t, status, stderr)
 	node, err := h.c.Client.CoreV1().Nodes().Get(t.Context(), h.nodes[0], metav1.GetOptions{})
@@ -255,14 +255,14 @@ func (h *harbour) releaseOfANode() {
 	for _, c := range node.Status.Conditions {
 		assert.False(t, lease.Ours(c.Type), c.Type)
 	}
-	assert.Contains(t, said, "CustomNodeResource "+h.nodes[0]+": without our marks\n")
-	assert.Contains(t, said, "Lease plimsoll-node-lease/"+h.nodes[0]+": stays as long as its Node, for who asks may not delete it\n")
+	assert.Contains(t, said, "CustomNodeResource "+h.nodes[0]+": marks removed\n")
+	assert.Contains(t, said, "Lease plimsoll-node-lease/"+h.nodes[0]+": not deleted (no right to); it is deleted with its Node\n")
 
 	// A taint under our name that is on no record is somebody's who does not know.
 	h.patch(corev1.SchemeGroupVersion.WithResource("nodes"), h.nodes[0], `{"spec":{"taints":[{"key":"plimsoll.dev/Mine","effect":"NoExecute"}]}}`)
 	status, _, stderr = release(h.nodes[0])
 	assert.Equal(t, 1, status)
-	assert.Equal(t, "plimsoll: release: node "+h.nodes[0]+": taint plimsoll.dev/Mine:NoExecute is not on our record and stays: if nobody needs it, kubectl taint node "+h.nodes[0]+" plimsoll.dev/Mine:NoExecute-\n", stderr)
+	assert.Equal(t, "plimsoll: release: node "+h.nodes[0]+": taint plimsoll.dev/Mine:NoExecute is on no agent's record and stays; to remove it: kubectl taint node "+h.nodes[0]+" plimsoll.dev/Mine:NoExecute-\n", stderr)
 	h.patch(corev1.SchemeGroupVersion.WithResource("nodes"), h.nodes[0], `{"spec":{"taints":null}}`)
 	h.delete(velero.Resource(), h.namespace, "waits")
 	status, _, stderr = release("nobody")
@@ -283,7 +283,7 @@ func (h *harbour) releaseOfANode() {
 		return err
 	})
 	status, said, stderr = release(h.nodes[1])
-	assert.Equal(t, []any{0, "nothing of ours is there\n"}, []any{status, said}, stderr)
+	assert.Equal(t, []any{0, "nothing of Plimsoll found\n"}, []any{status, said}, stderr)
 }
 
 func (h *harbour) delete(of schema.GroupVersionResource, namespace, name string) {

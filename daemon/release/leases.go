@@ -104,7 +104,7 @@ func alive(beats map[types.UID]pulse, leases []coordinationv1.Lease, now time.Ti
 		l := &leases[i]
 		there[l.UID] = true
 		if p, beats0 := beats[l.UID]; beats0 && !l.Spec.RenewTime.Equal(p.renewed) && holder(l) != "" {
-			errs = append(errs, fmt.Errorf("lease %s/%s: %s renews it, and brings back what is taken away: end that first", l.Namespace, l.Name, holder(l)))
+			errs = append(errs, fmt.Errorf("lease %s/%s: still renewed by %s, which brings back what is removed: stop it first", l.Namespace, l.Name, holder(l)))
 			delete(beats, l.UID)
 		}
 	}

@@ -30,7 +30,7 @@ func TestWhoMayLiveIsWaitedForUntilHeMustHaveRenewedHisLease(t *testing.T) {
 	errs := alive(beats, []coordinationv1.Lease{of("a", "n2", 0), of("b", "n3", 29*time.Second)}, now().Add(10*time.Second))
 	assert.Len(t, beats, 1)
 	if assert.Len(t, errs, 1) {
-		assert.EqualError(t, errs[0], "lease plimsoll-node-lease/a: n2 renews it, and brings back what is taken away: end that first")
+		assert.EqualError(t, errs[0], "lease plimsoll-node-lease/a: still renewed by n2, which brings back what is removed: stop it first")
 	}
 	assert.Empty(t, alive(beats, []coordinationv1.Lease{of("b", "n3", 29*time.Second)}, now().Add(10*time.Second+time.Millisecond)))
 	assert.Empty(t, beats, "he would have")

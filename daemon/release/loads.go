@@ -45,7 +45,7 @@ func (r *Release) loads(ctx context.Context) error {
 				return err
 			}
 			if hidden {
-				r.did("%s: handed back", nameOf(u))
+				r.did("%s: released", nameOf(u))
 				return nil
 			}
 			r.done, r.cleaned = r.done+1, r.cleaned+1
@@ -66,10 +66,10 @@ func (r *Release) backups(ctx context.Context) error {
 			return err
 		}
 		if returned {
-			r.did("%s: queued again, for Velero had not taken it up", nameOf(u))
+			r.did("%s: queued again, Velero had not started it", nameOf(u))
 			return nil
 		}
-		r.did("%s: without our reason", nameOf(u))
+		r.did("%s: reason removed", nameOf(u))
 		return nil
 	})
 }

@@ -66,7 +66,7 @@ func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error 
 	conditions, some, err := lease.LiftPatch(node)
 	if err == nil && some {
 		if err = r.patch(ctx, nodeResource(), u, types.JSONPatchType, conditions, "status"); err == nil {
-			r.did("%s: without our conditions", nameOf(u))
+			r.did("%s: conditions removed", nameOf(u))
 			return nil // it is another version now: the next pass goes on
 		}
 	}
@@ -74,7 +74,7 @@ func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error 
 	if some {
 		lifted := r.patch(ctx, nodeResource(), u, types.JSONPatchType, taints)
 		if lifted == nil {
-			r.did("%s: without our taints %s", nameOf(u), words(evict.Owned(node)))
+			r.did("%s: taints removed: %s", nameOf(u), words(evict.Owned(node)))
 		}
 		err = errors.Join(err, lifted)
 	}
@@ -98,7 +98,7 @@ func (r *Release) note(node *corev1.Node) {
 	for _, t := range node.Spec.Taints {
 		ours := slices.ContainsFunc(owned, func(o evict.OwnTaint) bool { return o.Key == t.Key && o.Effect == t.Effect })
 		if strings.HasPrefix(t.Key, evict.Prefix) && !ours {
-			errs = append(errs, fmt.Errorf("node %s: taint %s:%s is not on our record and stays: if nobody needs it, kubectl taint node %[1]s %[2]s:%[3]s-", node.Name, t.Key, t.Effect))
+			errs = append(errs, fmt.Errorf("node %s: taint %s:%s is on no agent's record and stays; to remove it: kubectl taint node %[1]s %[2]s:%[3]s-", node.Name, t.Key, t.Effect))
 		}
 	}
 	r.strange[node.Name] = errors.Join(errs...)
@@ -116,7 +116,7 @@ func (r *Release) customNode(ctx context.Context, name string) error {
 	}
 	is, err := m.Apply(ctx, was, evict.Marks{})
 	if err == nil && is != was {
-		r.did("CustomNodeResource %s: without our marks", name)
+		r.did("CustomNodeResource %s: marks removed", name)
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func (r *Release) Node(ctx context.Context, name string) error {
 	})
 	kept := r.remove(ctx, look)
 	if apierrors.IsForbidden(kept) {
-		r.say("Lease %s/%s: stays as long as its Node, for who asks may not delete it", lease.Namespace, name)
+		r.say("Lease %s/%s: not deleted (no right to); it is deleted with its Node", lease.Namespace, name)
 		kept = nil
 	}
 	return r.end(err, kept)
@@ -95,20 +95,20 @@ func (r *Release) Node(ctx context.Context, name string) error {
 // end says what is left.
 func (r *Release) end(errs ...error) error {
 	if r.cleaned > 0 {
-		r.say("loads without our tickets and reasons: %d", r.cleaned)
+		r.say("%d data mover loads: tickets and reasons removed", r.cleaned)
 	}
 	for _, node := range slices.Sorted(maps.Keys(r.strange)) {
 		errs = append(errs, r.strange[node])
 	}
 	err := errors.Join(errs...)
 	if err == nil && r.done == 0 {
-		r.say("nothing of ours is there")
+		r.say("nothing of Plimsoll found")
 	}
 	return err
 }
 
 // errBack: what is taken away is there again.
-var errBack = errors.New("somebody brings back what is taken away: end all agents and controllers, and release again")
+var errBack = errors.New("what is removed comes back: stop all agents and controllers, then run release again")
 
 // sweep until nothing of ours is found. The error says what is left.
 func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) error {
@@ -155,7 +155,7 @@ func (r *Release) each(ctx context.Context, of schema.GroupVersionResource, do f
 	err := list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		u, is := o.(*unstructured.Unstructured)
 		if !is {
-			return fmt.Errorf("%T is no object of JSON", o)
+			return fmt.Errorf("unexpected type %T", o)
 		}
 		if err := do(u); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", nameOf(u), err))
