@@ -77,7 +77,7 @@ func (f *Facts) examineTLS(c *web.TLSConfig) error {
 	}
 	// The toolkit takes a file in which there is none.
 	if served.ClientCAs != nil && served.ClientCAs.Equal(x509.NewCertPool()) {
-		return errors.New("client_ca has no certificate in it, so none of a client's is good")
+		return errors.New("client_ca contains no certificate, so no client certificate is valid")
 	}
 	return nil
 }

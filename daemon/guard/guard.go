@@ -153,7 +153,7 @@ func ByAddress(next http.Handler) http.Handler {
 			host = strings.Trim(r.Host, "[]")
 		}
 		if net.ParseIP(host) == nil && !strings.EqualFold(host, "localhost") {
-			http.Error(w, "ask by address or as localhost: this one answers to no other name (web.open)", http.StatusForbidden)
+			http.Error(w, "unknown host name: use the server's address or localhost (web.open)", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -64,7 +64,7 @@ func bearer(h http.Header) (token string, ok bool) {
 func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, next http.Handler) {
 	status, err := t.judge(r.Context(), token, strings.ToLower(r.Method), nonResourceURL(r.URL.Path))
 	if err != nil {
-		t.Log.Warn("a token is not judged, and refused", "path", r.URL.Path, "error", err)
+		t.Log.Warn("cannot review a bearer token; request refused", "path", r.URL.Path, "error", err)
 		status = http.StatusServiceUnavailable
 	}
 	switch status {
@@ -76,7 +76,7 @@ func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, nex
 	case http.StatusForbidden:
 		http.Error(w, "the token's user may not "+strings.ToLower(r.Method)+" this path", status)
 	default:
-		http.Error(w, "the API server does not say whose the token is", status)
+		http.Error(w, "the API server did not answer the token review", status)
 	}
 }
 
