@@ -159,7 +159,7 @@ func (a *Agent) publish(snapshot *probes.Snapshot, levels *plugins.Levels, took 
 	s.Agent.Triggers, notes = a.triggersNow(snapshot)
 	s.Agent.Notes = append(slices.Clip(s.Agent.Notes), notes...)
 	if a.pace.now {
-		a.Log.Debug("a PSI trigger fired: sampled before the tick", "sample", snapshot.Time)
+		a.Log.Debug("a PSI trigger woke this sample", "sample", snapshot.Time)
 	}
 	a.state.Store(s)
 	a.beat.Store(time.Now().UnixNano())

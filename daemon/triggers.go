@@ -74,7 +74,7 @@ func armedText(s *probes.TriggerState, wanted time.Duration) string {
 // either is said with the pressure that is absent, and not again.
 func triggerNotes(s *probes.TriggerState, unread probes.Absent) []string {
 	var notes []string
-	for _, without := range s.Without(unread, "nor can pressure be read") {
+	for _, without := range s.Without(unread, "cannot read pressure either") {
 		notes = append(notes, "no PSI trigger, stalls are seen at the next tick: "+without)
 	}
 	return notes

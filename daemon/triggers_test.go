@@ -50,7 +50,7 @@ func TestThatThereIsNoPSIIsNotSaidAgainForTriggers(t *testing.T) {
 	s := &probes.TriggerState{Absent: probes.Absent{"host memory": why["memory"], "host io": why["io"], "/kubepods io": "off"}}
 	notes := triggerNotes(s, why)
 	require.Len(t, notes, 2)
-	assert.Contains(t, notes[0], "host io, host memory: nor can pressure be read")
+	assert.Contains(t, notes[0], "host io, host memory: cannot read pressure either")
 	assert.Contains(t, notes[1], "/kubepods io: off")
 	assert.Contains(t, strings.Join(triggerNotes(s, nil), "\n"), "psi=1")
 }

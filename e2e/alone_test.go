@@ -73,7 +73,7 @@ func TestOneAgentRunsOnANode(t *testing.T) {
 	second := prepared(pack)
 	second.launch()
 	second.refuses(otherAgent)
-	assert.Contains(t, second.stderr.String(), "lease: agent ")
+	assert.Contains(t, second.stderr.String(), "lease: renewed by agent ")
 	l := w.renewed(lease.Namespace, 2)
 	require.NotNil(t, l)
 	owner := l.Annotations["plimsoll.dev/agent"]
@@ -151,7 +151,7 @@ func TestAControllerWhoseLoopIsStuckEndsAndAnotherLeads(t *testing.T) {
 	assert.Equal(t, "0", metric(second, "plimsoll_leader"))
 	began := time.Now()
 	write(t, armed, "")
-	first.refuses("a loop is stuck, and this replica ends so that another may lead: ")
+	first.refuses("a loop is stuck; exiting so that another replica can lead: ")
 	t.Logf("it ended after %s", time.Since(began).Round(100*time.Millisecond))
 	eventually(t, "the other one leads", leads(second))
 	t.Logf("the other one leads after %s", time.Since(began).Round(100*time.Millisecond))

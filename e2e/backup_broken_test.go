@@ -224,7 +224,7 @@ func TestAnAPIServerThatIsAwayForAWhileCostsTheQueueNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	f.createRandomly(r, 0, 12)
 	require.NoError(t, f.c.APIServers[0].Kill())
-	eventually(t, "it leads no more", func() error {
+	eventually(t, "it has lost leadership", func() error {
 		if metric(a, "plimsoll_leader") != "0" {
 			return errors.New("it does")
 		}

@@ -169,7 +169,7 @@ func TestAnOrdinaryUserSeesWhatItMayAndIsToldTheRest(t *testing.T) {
 	a.start().ticked(3)
 	s := a.snapshot()
 	assert.False(t, s.Memory.TotalBytes.IsZero())
-	assert.Contains(t, a.mustGet("/api/v1/pressure"), "not root: what this user may not read is absent")
+	assert.Contains(t, a.mustGet("/api/v1/pressure"), "not root: values that this user may not read are absent")
 	for _, p := range s.Probes {
 		assert.Empty(t, p.Error, p.Name)
 	}
@@ -290,7 +290,7 @@ func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
 	assert.Equal(t, 1, a.end(syscall.SIGTERM), "it ends all the same")
 	t.Logf("ended %s after SIGTERM (bound 10s)", start.Passed().Round(time.Millisecond))
 	assert.Less(t, start.Elapsed(), 10*time.Second)
-	assert.Contains(t, a.stderr.String(), "plimsoll: agent: a part did not end within 5s")
+	assert.Contains(t, a.stderr.String(), "plimsoll: agent: shutdown timed out after 5s")
 }
 
 func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {

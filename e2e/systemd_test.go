@@ -224,7 +224,7 @@ func reloads(h host) {
 	h.becomes("WatchdogUSec", "40s")
 	h.configure("watchdog: soon")
 	h.run("systemctl reload plimsoll-agent")
-	h.becomes("StatusText", "the configuration is wrong")
+	h.becomes("StatusText", "the configuration file has errors")
 	assert.Equal(h.t, "active", h.property("ActiveState"))
 	h.configure("tick: 200ms\nwatchdog: 4s")
 	h.run("systemctl reload plimsoll-agent")

@@ -124,8 +124,8 @@ func TestWithoutTriggersTheAgentPollsAndSaysSoOnce(t *testing.T) {
 	}
 	require.Len(t, said, 1, a.stderr.String())
 	assert.Contains(t, said[0], "host io, host memory: the pressure file is none of the kernel's")
-	assert.Contains(t, a.stdout.String(), "no pressure trigger")
-	assert.Contains(t, a.mustGet("/"), "no pressure trigger")
+	assert.Contains(t, a.stdout.String(), "no PSI trigger")
+	assert.Contains(t, a.mustGet("/"), "no PSI trigger")
 	after, err := os.ReadFile(filepath.Join(proc, "pressure/memory"))
 	require.NoError(t, err)
 	assert.Equal(t, string(before), string(after), "nothing was written there")
