@@ -11,28 +11,28 @@ import (
 
 // Agent is the configuration of the agent on a node.
 type Agent struct {
-	Tick      time.Duration `yaml:"tick" why:"How often the host is sampled and the built-in rules judge; readiness and reaction are counted in ticks."`
-	Window    time.Duration `yaml:"window" why:"The sliding window over which rates and ratios are taken; shorter follows faster, longer is calmer."`
-	History   time.Duration `yaml:"history" why:"How far back samples are kept, so how far back any rule can look; memory grows with it."`
-	Watchdog  time.Duration `yaml:"watchdog" why:"Without a tick for so long the agent calls itself dead and is restarted; much longer than a tick, for a loaded node is slow and not dead."`
-	Triggers  Triggers      `yaml:"triggers" why:"The kernel wakes a sample between two ticks when tasks stall on memory or IO (PSI triggers)."`
-	Paths     Paths         `yaml:"paths" why:"Where the host's kernel file systems are mounted; a container sees them elsewhere."`
+	Tick      time.Duration `yaml:"tick" why:"How often the host is sampled and the built-in rules are evaluated. Reaction and readiness are counted in ticks."`
+	Window    time.Duration `yaml:"window" why:"The sliding window over which rates and ratios are taken. Shorter reacts faster, longer is calmer."`
+	History   time.Duration `yaml:"history" why:"How long samples are kept, so how far back a rule can look. The agent's memory use grows with it."`
+	Watchdog  time.Duration `yaml:"watchdog" why:"After so long without a tick the agent reports itself dead and is restarted. Much longer than a tick, because a loaded node is slow, not dead."`
+	Triggers  Triggers      `yaml:"triggers" why:"PSI triggers: the kernel wakes the agent for a sample between two ticks when tasks stall on memory or IO."`
+	Paths     Paths         `yaml:"paths" why:"Where the host's kernel filesystems are mounted; a container sees them elsewhere."`
 	Web       Web           `yaml:"web" why:"The HTTP server for metrics, health and the status page; everything on it is read-only."`
-	API       API           `yaml:"api" why:"The local API for plimsoll top, explain and plugins."`
-	Log       Log           `yaml:"log" why:"What is written to standard error."`
-	Workloads Workloads     `yaml:"workloads" why:"Whose pressure and share are measured besides the node's."`
+	API       API           `yaml:"api" why:"The local API of plimsoll top, explain and plugins."`
+	Log       Log           `yaml:"log" why:"The log on standard error."`
+	Workloads Workloads     `yaml:"workloads" why:"Which cgroups are measured besides the node itself."`
 	// Filesystems are what plugins.filesystem judges.
-	Filesystems probes.FilesystemConfig `yaml:"filesystems" why:"Which mounts are asked how full they are; nobody is evicted for it."`
-	Network     probes.NetworkConfig    `yaml:"network" why:"What is known of the node's network."`
-	Recording   Recording               `yaml:"recording" why:"Samples kept in a file for plimsoll replay and advise; off until a file is named."`
-	State       State                   `yaml:"state" why:"What must outlive a restart of the agent."`
+	Filesystems probes.FilesystemConfig `yaml:"filesystems" why:"Which mounts are asked how full they are; no pod is evicted for it."`
+	Network     probes.NetworkConfig    `yaml:"network" why:"What is configured about the node's network devices."`
+	Recording   Recording               `yaml:"recording" why:"The recording of samples in a file, for plimsoll replay and advise; off until a file is set."`
+	State       State                   `yaml:"state" why:"The state that must survive a restart of the agent."`
 	// Kubernetes is not looked at by an agent that runs standalone.
-	Kubernetes Kubernetes   `yaml:"kubernetes" why:"The cluster that the node belongs to; an agent that runs standalone does not look at it."`
-	Lease      Lease        `yaml:"lease" why:"The heartbeat that shows that the agent lives; bound when it starts."`
+	Kubernetes Kubernetes   `yaml:"kubernetes" why:"The cluster that the node belongs to; a standalone agent ignores it."`
+	Lease      Lease        `yaml:"lease" why:"The heartbeat: the Lease that shows that the agent is alive; read when the agent starts."`
 	Conditions Conditions   `yaml:"conditions" why:"How the Node is marked while a rule is met."`
-	Eviction   evict.Config `yaml:"eviction" why:"How the agent decides about pods."`
+	Eviction   evict.Config `yaml:"eviction" why:"How the agent chooses pods and evicts them."`
 	// VGDP is what the agent does about Velero's data movers on its node.
-	VGDP    VGDP    `yaml:"vgdp" why:"How Velero's data movers on this node give way to what it is there for."`
+	VGDP    VGDP    `yaml:"vgdp" why:"How Velero's data movers on this node are limited while the node is under pressure."`
 	Plugins Plugins `yaml:"plugins" why:"The rules that say when a threshold is met, and the plugins that are processes of their own."`
 }
 
@@ -50,9 +50,9 @@ type Outer = outer.Config
 
 // Triggers configures the kernel's.
 type Triggers struct {
-	Enabled bool          `yaml:"enabled" why:"Whether triggers are armed, for the host and the cgroups of all pods; without them a stall is seen at the next tick."`
-	Stall   time.Duration `yaml:"stall" why:"How long tasks must stall within the window for a trigger to fire: by default a share between the soft and the hard line of memory-stall, so that nothing ordinary fires it."`
-	Window  time.Duration `yaml:"window" why:"The window of a trigger, and the least time from one sample that was woken to the next. Without CAP_SYS_RESOURCE the kernel takes only multiples of 2s: the next longer one is then armed, for the same share of stall."`
+	Enabled bool          `yaml:"enabled" why:"Whether PSI triggers are armed, for the host and the cgroups of all pods. Without them a stall is seen at the next tick."`
+	Stall   time.Duration `yaml:"stall" why:"How long tasks must stall within the window for a trigger to fire. The default is between the soft and the hard threshold of memory-stall, so that ordinary stalls do not fire it."`
+	Window  time.Duration `yaml:"window" why:"The window of a trigger, and the least time from one sample that was woken to the next. Without CAP_SYS_RESOURCE the kernel accepts only multiples of 2s: the next longer one is then armed, for the same share of stall."`
 }
 
 // Paths says where the host is mounted.
@@ -65,20 +65,20 @@ type Paths struct {
 
 // Web configures the HTTP server.
 type Web struct {
-	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"Where it listens; none turns it off. Only this host can reach the default."`
+	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"The addresses to listen on; an empty list turns the server off. Only this host can reach the default."`
 	// ConfigFile is bound when the program starts; what stands in it is not.
-	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read anew for each connection; empty: none."`
-	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path, as the API server says; or a password, where configFile has some."`
-	Open        bool   `yaml:"open" why:"Whether an address that others can reach shows every page to anybody; false: to others than those who proved who they are, by password, client certificate or token, it shows metrics and health."`
-	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ answers; profiles show the inside of the process."`
+	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read again for each connection; empty: none."`
+	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path (TokenReview and SubjectAccessReview); a password does as well, where configFile has some."`
+	Open        bool   `yaml:"open" why:"Whether an address that other hosts can reach shows every page to every client. false: clients that are not authenticated, by password, client certificate or token, get metrics and health only."`
+	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ is served. Off, because profiles show the inside of the process."`
 	// PodSeries is bound when the agent starts, like all of Web.
-	PodSeries PodSeries `yaml:"podSeries" why:"Series of single pods and services in /metrics. A Prometheus pays for each that ever was, so they are off, and bounded when they are on."`
+	PodSeries PodSeries `yaml:"podSeries" why:"Series of single pods and services in /metrics. Off, and bounded when they are on, because Prometheus pays for each series that ever was."`
 }
 
 // PodSeries bounds the series of single workloads.
 type PodSeries struct {
-	Top       int `yaml:"top" unit:"workloads" why:"How many have series: those that use or suffer the most. One that is in stays until it is not among half as many again. 0: none."`
-	MaxSeries int `yaml:"maxSeries" unit:"series" why:"How many series they have together at most; a workload has about 20, and 4 more for each further disk. Who would come in must leave a third of them free."`
+	Top       int `yaml:"top" unit:"workloads" why:"How many workloads have series: those that use or wait the most. A workload that has some keeps them until it is not among half as many again (hysteresis). 0: none."`
+	MaxSeries int `yaml:"maxSeries" unit:"series" why:"How many series they have together at most; a workload has about 20, and 4 more for each further disk. A workload gets series only if a third of them stay unused."`
 }
 
 // API configures the local API.
@@ -88,8 +88,8 @@ type API struct {
 
 // Log configures the log.
 type Log struct {
-	Level  string `yaml:"level" unit:"debug, info, warn or error" why:"The least important level that is written."`
-	Format string `yaml:"format" unit:"text or json" why:"Text for people, JSON for collectors. In the journal of systemd text has a field for each fact."`
+	Level  string `yaml:"level" unit:"debug, info, warn or error" why:"The least important level that is logged."`
+	Format string `yaml:"format" unit:"text or json" why:"text for people, json for collectors. In the journal of systemd, text has a field for each fact."`
 }
 
 // Workloads configures which cgroups are measured.
@@ -100,30 +100,30 @@ type Workloads struct {
 // Recording configures the recording of samples.
 type Recording struct {
 	File    string `yaml:"file" unit:"path" why:"The file to record to; empty: no recording."`
-	MaxSize uint64 `yaml:"maxSize" unit:"bytes" why:"Where the recording ends growing, so that it never fills the disk."`
+	MaxSize uint64 `yaml:"maxSize" unit:"bytes" why:"The size at which the recording stops, so that it never fills the disk."`
 }
 
 // State configures what is kept.
 type State struct {
-	Dir string `yaml:"dir" unit:"path" why:"Its directory; empty: /var/lib/plimsoll/state as root, else below $XDG_STATE_HOME. Without it a restarted agent could choose a second victim for the same pressure."`
+	Dir string `yaml:"dir" unit:"path" why:"The state directory; empty: /var/lib/plimsoll/state as root, else below $XDG_STATE_HOME. Without state a restarted agent could evict a second pod for the same pressure."`
 	// Decisions are bound when the agent starts.
-	Decisions     int    `yaml:"decisions" why:"How many decisions are kept, in memory and over a restart: what plimsoll explain tells of."`
+	Decisions     int    `yaml:"decisions" why:"How many decisions are stored, in memory and over a restart, for plimsoll explain."`
 	DecisionsSize uint64 `yaml:"decisionsSize" unit:"bytes" why:"How large the files of decisions may grow, whatever their number."`
 }
 
 // Kubernetes says how the cluster is reached.
 type Kubernetes struct {
-	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"How to reach the API server; empty: as a pod of the cluster does."`
-	Node       string `yaml:"node" unit:"name" why:"The Node that is this host; empty: the host's name."`
-	Standalone bool   `yaml:"standalone" why:"Whether the host belongs to no cluster: it is measured and judged, and nobody is evicted."`
+	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"The kubeconfig of the API server; empty: the service account of the pod."`
+	Node       string `yaml:"node" unit:"name" why:"The name of the Node that is this host; empty: the host's name."`
+	Standalone bool   `yaml:"standalone" why:"Whether the host belongs to no cluster: it is measured and judged, and no pod is evicted."`
 }
 
 // Lease configures the heartbeat.
 type Lease struct {
-	Enabled  bool          `yaml:"enabled" why:"Whether the agent renews a Lease; without it nobody in the cluster sees that it is gone."`
-	Target   string        `yaml:"target" unit:"agent or node" why:"Whose Lease: agent is one of the agent's own, in the namespace plimsoll-node-lease; node is the Node's beside it, which keeps the Node Ready, for nodes without a kubelet alone. While somebody else renews that, the agent does not."`
-	Interval time.Duration `yaml:"interval" why:"The time between two renewals, give or take 4 %; as often as a kubelet's."`
-	Duration time.Duration `yaml:"duration" why:"For how long a renewal is good: several of them may be lost."`
+	Enabled  bool          `yaml:"enabled" why:"Whether the agent renews a Lease. Without it the cluster does not notice that the agent is gone."`
+	Target   string        `yaml:"target" unit:"agent or node" why:"Which Lease is renewed: agent is the agent's own, in the namespace plimsoll-node-lease; node is the Node's beside it, which keeps the Node Ready, only for nodes without a kubelet. While another holder renews the Node's, the agent does not."`
+	Interval time.Duration `yaml:"interval" why:"The time between two renewals, with a jitter of 4 %. As often as a kubelet's."`
+	Duration time.Duration `yaml:"duration" why:"How long a renewal is valid. Long enough that several may be lost."`
 }
 
 // The targets of the heartbeat.
@@ -134,15 +134,15 @@ const (
 
 // Conditions configures the marks on the Node.
 type Conditions struct {
-	Enabled bool `yaml:"enabled" why:"Whether conditions and taints are written; without them nobody is evicted either, for a pod would come back to the same node."`
+	Enabled bool `yaml:"enabled" why:"Whether conditions and taints are written. Without them no pod is evicted either, because it would be scheduled to the same node again."`
 }
 
 // VGDP configures what happens to data movers.
 type VGDP struct {
-	Enabled bool `yaml:"enabled" why:"Whether the node has a budget for data movers, which shrinks under pressure, and slows down those that press it."`
-	DryRun  bool `yaml:"dryRun" why:"Whether only to say what would be done: no budget is published, nobody is slowed down. True, so that a fresh install observes."`
+	Enabled bool `yaml:"enabled" why:"Whether the node has a data mover budget, which shrinks under pressure, and throttles the movers that cause it."`
+	DryRun  bool `yaml:"dryRun" why:"Whether to decide only: no data mover budget is published and no mover is throttled. true, so that a fresh install observes."`
 	// Concurrency is Velero's own.
-	Concurrency int `yaml:"concurrency" unit:"loads" why:"How many loads all Veleros together run on this node (loadConcurrency of their node-agents): so many a budget grows back to. More that run count as well."`
+	Concurrency int `yaml:"concurrency" unit:"data mover loads" why:"How many data mover loads all Veleros together run on this node (loadConcurrency of their node-agents): so many the budget grows back to. If more run, they count as well."`
 }
 
 // gapTicks is how many ticks may pass without a sample before the window is

@@ -16,35 +16,35 @@ import (
 // one.
 type Controller struct {
 	Web        ControllerWeb        `yaml:"web" why:"The HTTP server for metrics, health and the status page; everything on it is read-only."`
-	Log        Log                  `yaml:"log" why:"What is written to standard error."`
-	Kubernetes ControllerKubernetes `yaml:"kubernetes" why:"The cluster."`
-	Election   Election             `yaml:"election" why:"Which of several replicas acts."`
-	Velero     []Velero             `yaml:"velero" unit:"Veleros" why:"The Veleros of the cluster; none: each namespace that has a Backup or a node-agent in it is one."`
+	Log        Log                  `yaml:"log" why:"The log on standard error."`
+	Kubernetes ControllerKubernetes `yaml:"kubernetes" why:"How the cluster is reached."`
+	Election   Election             `yaml:"election" why:"The leader election: which of several replicas acts."`
+	Velero     []Velero             `yaml:"velero" unit:"Velero installations" why:"The Velero installations of the cluster; none: each namespace that has a Backup or a node-agent in it is one."`
 	Fleet      fleet.Settings       `yaml:"fleet" why:"The agents, as their heartbeats show them."`
-	VGDP       admission.Settings   `yaml:"vgdp" why:"The loads of Velero's data movers: in which order they go on, and how many at a time."`
-	Backups    backup.Settings      `yaml:"backups" why:"The queue of Velero's Backups: several run at a time, and none that share a namespace."`
+	VGDP       admission.Settings   `yaml:"vgdp" why:"Velero's data mover loads: in which order they are admitted, and how many at a time."`
+	Backups    backup.Settings      `yaml:"backups" why:"The queue of Velero's Backups: several run at a time, but none that share a namespace."`
 }
 
 // ControllerWeb configures the controller's HTTP server.
 type ControllerWeb struct {
-	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"Where it listens; none turns it off. Only this host can reach the default."`
+	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"The addresses to listen on; an empty list turns the server off. Only this host can reach the default."`
 	// ConfigFile is bound when the program starts; what stands in it is not.
-	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read anew for each connection; empty: none."`
-	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path, as the API server says; or a password, where configFile has some."`
-	Open        bool   `yaml:"open" why:"Whether an address that others can reach shows every page to anybody; false: to others than those who proved who they are, by password, client certificate or token, it shows metrics and health."`
-	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ answers; profiles show the inside of the process."`
+	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read again for each connection; empty: none."`
+	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path (TokenReview and SubjectAccessReview); a password does as well, where configFile has some."`
+	Open        bool   `yaml:"open" why:"Whether an address that other hosts can reach shows every page to every client. false: clients that are not authenticated, by password, client certificate or token, get metrics and health only."`
+	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ is served. Off, because profiles show the inside of the process."`
 }
 
 // ControllerKubernetes says how the cluster is reached.
 type ControllerKubernetes struct {
-	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"How to reach the API server; empty: as a pod of the cluster does."`
+	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"The kubeconfig of the API server; empty: the service account of the pod."`
 }
 
 // Election of the replica that acts.
 type Election struct {
-	Enabled   bool          `yaml:"enabled" why:"Whether replicas elect a leader; without an election there must be one replica only."`
-	Namespace string        `yaml:"namespace" unit:"name" why:"Where the Lease plimsoll-controller is."`
-	Duration  time.Duration `yaml:"duration" why:"How long a leader that says nothing counts as alive, so how long nobody acts after it was killed."`
+	Enabled   bool          `yaml:"enabled" why:"Whether replicas elect a leader. Without an election only one replica may run."`
+	Namespace string        `yaml:"namespace" unit:"name" why:"The namespace of the Lease plimsoll-controller."`
+	Duration  time.Duration `yaml:"duration" why:"How long a leader that does not renew its Lease counts as alive, so how long no replica acts after the leader was killed."`
 }
 
 // Velero is one of the cluster's.

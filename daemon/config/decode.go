@@ -72,7 +72,7 @@ type decoder struct {
 func (d *decoder) fail(line int, path, format string, args ...any) {
 	d.failed[path] = true
 	if len(d.errs) == maxErrors {
-		d.errs = append(d.errs, &Error{File: d.file, Line: line, Why: "more mistakes from here on, which are not listed"})
+		d.errs = append(d.errs, &Error{File: d.file, Line: line, Why: "too many mistakes; those from here on are not listed"})
 	}
 	if d.full() {
 		return

@@ -121,7 +121,7 @@ func TestAFileOfAnotherKindIsNotListedMistakeByMistake(t *testing.T) {
 	got := mistakes(t, file(strings.Repeat("x: 1\n", 30_000)), everything{})
 	require.Len(t, got, 101)
 	assert.Equal(t, "test.yaml:102: x: unknown key", got[99])
-	assert.Equal(t, "test.yaml:103: more mistakes from here on, which are not listed", got[100])
+	assert.Equal(t, "test.yaml:103: too many mistakes; those from here on are not listed", got[100])
 }
 
 func TestAnErrorTellsItsPartsApart(t *testing.T) {

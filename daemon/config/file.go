@@ -138,20 +138,20 @@ func (f *FileOf[T]) load(data []byte, err error) error {
 	case err == nil:
 		f.replace(old, agent)
 	case old != nil:
-		f.log().Error("configuration is not loaded, the last good one stays in force", "file", f.path, "error", err)
+		f.log().Error("failed to reload the configuration; the last good one stays in use", "file", f.path, "error", err)
 	}
 	return err
 }
 
 func (f *FileOf[T]) replace(old, agent *T) {
 	changed := Differences(*old, *agent)
-	f.log().Info("configuration loaded", "file", f.path, "changed", changed)
+	f.log().Info("configuration reloaded", "file", f.path, "changed", changed)
 	if len(changed) == 0 {
 		return
 	}
 	f.current.Store(agent)
 	if keys := RestartNeeded(*old, *agent); len(keys) > 0 {
-		f.log().Warn("configuration takes effect only after a restart", "file", f.path, "keys", keys)
+		f.log().Warn("some changed keys take effect only after a restart", "file", f.path, "keys", keys)
 	}
 }
 

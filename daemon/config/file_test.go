@@ -130,9 +130,9 @@ func TestAChangedFileIsPutInForceOnceItIsWholeAndLogged(t *testing.T) {
 		require.NotSame(t, before, f.Current())
 		assert.Equal(t, 2*time.Second, f.Current().Tick)
 		assert.Equal(t, time.Second, before.Tick, "who holds the old one keeps it as it was")
-		assert.Contains(t, log.String(), `msg="configuration loaded"`)
+		assert.Contains(t, log.String(), `msg="configuration reloaded"`)
 		assert.Contains(t, log.String(), `changed="[tick web.open]"`)
-		assert.Contains(t, log.String(), `level=WARN msg="configuration takes effect only after a restart"`)
+		assert.Contains(t, log.String(), `level=WARN msg="some changed keys take effect only after a restart"`)
 		assert.Contains(t, log.String(), `keys=[web.open]`)
 
 		log.Reset()
@@ -179,7 +179,7 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 		assert.False(t, ok)
 		require.EqualError(t, err, path+`:4: window: wrong unit: "10": write a duration like 10s`)
 		assert.True(t, at.After(loaded))
-		assert.Equal(t, 1, strings.Count(log.String(), `level=ERROR msg="configuration is not loaded, the last good one stays in force"`))
+		assert.Equal(t, 1, strings.Count(log.String(), `level=ERROR msg="failed to reload the configuration; the last good one stays in use"`))
 		require.Error(t, f.Reload())
 		_, _, again := f.Status()
 		assert.True(t, again.After(at), "a reload that was asked for is an attempt of its own")
@@ -276,5 +276,5 @@ func TestAHugeFileIsRefusedWithoutBeingReadWhole(t *testing.T) {
 	_, err := Open(path, nil)
 	var errs Errors
 	require.True(t, errors.As(err, &errs))
-	require.EqualError(t, err, path+": larger than 256Ki: this is no configuration file")
+	require.EqualError(t, err, path+": larger than 256Ki: not a configuration file")
 }

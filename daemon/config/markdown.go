@@ -33,7 +33,7 @@ The file is read again when its content changes, on SIGHUP, and on POST to ` + "
 
 This table is generated from the program.
 
-| Key | Default | Unit | Why |
+| Key | Default | Unit | Description |
 |---|---|---|---|
 `
 
@@ -71,7 +71,7 @@ backups:
 
 Changes below these keys take effect only when the controller is restarted: %s.
 
-| Key | Default | Unit | Why |
+| Key | Default | Unit | Description |
 |---|---|---|---|
 `
 

@@ -17,14 +17,14 @@ const maxFileBytes = 256 << 10
 // file. A mistake has its line and no key.
 func parse(file string, data []byte) (*yaml.Node, *Error) {
 	if len(data) > maxFileBytes {
-		return nil, &Error{File: file, Why: "larger than 256Ki: this is no configuration file"}
+		return nil, &Error{File: file, Why: "larger than 256Ki: not a configuration file"}
 	}
 	first, second, err := parseStream(data)
 	if err != nil {
 		return nil, syntaxError(file, data, err)
 	}
 	if second != nil {
-		return nil, &Error{File: file, Line: second.Line, Why: "a second document begins here: a file holds one"}
+		return nil, &Error{File: file, Line: second.Line, Why: "a second YAML document begins here: want one"}
 	}
 	if first == nil || first.Content[0].ShortTag() == "!!null" {
 		return nil, nil

@@ -28,10 +28,10 @@ func TestAFileThatIsNoYAMLNamesTheLine(t *testing.T) {
 		"control character":         {"flag: true\n\nword: \x01\n", "test.yaml:3: not YAML: control characters are not allowed"},
 		"not UTF-8":                 {"flag: true\nword: \xff\n", "test.yaml:2: not YAML: invalid leading UTF-8 octet"},
 		"last line without its end": {"flag: true\nword: \"x", "test.yaml:2: not YAML: found unexpected end of stream"},
-		"second document":           {"word: x\n---\nword: y\n", "test.yaml:2: a second document begins here: a file holds one"},
-		"empty second document":     {"word: x\n---\n", "test.yaml:2: a second document begins here: a file holds one"},
+		"second document":           {"word: x\n---\nword: y\n", "test.yaml:2: a second YAML document begins here: want one"},
+		"empty second document":     {"word: x\n---\n", "test.yaml:2: a second YAML document begins here: want one"},
 		"broken second document":    {"word: x\n---\n- [\n", "test.yaml:3: not YAML: did not find expected node content"},
-		"huge":                      {strings.Repeat("# comment\n", 30_000), "test.yaml: larger than 256Ki: this is no configuration file"},
+		"huge":                      {strings.Repeat("# comment\n", 30_000), "test.yaml: larger than 256Ki: not a configuration file"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

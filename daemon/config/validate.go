@@ -54,7 +54,7 @@ func (a Agent) Validate() []Problem {
 	number(&p, "web.podSeries.top", a.Web.PodSeries.Top, 0, maxTop)
 	number(&p, "web.podSeries.maxSeries", a.Web.PodSeries.MaxSeries, minSeries, maxSeries)
 	p.must(a.Eviction.Protect.Priority <= maxPriority,
-		fmt.Sprintf("%d would let pods be evicted that Kubernetes calls critical (from %d on)", a.Eviction.Protect.Priority, maxPriority),
+		fmt.Sprintf("%d would allow evicting pods that Kubernetes calls critical (%d and above)", a.Eviction.Protect.Priority, maxPriority),
 		"eviction.protect.priority")
 	number(&p, "state.decisions", a.State.Decisions, 1, maxDecisions)
 	p.must(a.State.DecisionsSize >= minDecisions, fmt.Sprintf("%s is less than 256Ki: too small for a few decisions of a full node", formatBytes(a.State.DecisionsSize)),
@@ -171,7 +171,7 @@ func (a Agent) validatePlaces(p *problems) {
 		fmt.Sprintf("longer than the %d bytes a Unix socket's path can have", maxSocketPath), "api.socket")
 	p.must(a.State.Dir == "" || isPlace(a.State.Dir), wantPlace(a.State.Dir), "state.dir")
 	p.must(a.Kubernetes.Kubeconfig == "" || isPlace(a.Kubernetes.Kubeconfig), wantPlace(a.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
-	p.must(!a.Kubernetes.Standalone || a.Kubernetes.Kubeconfig == "", "an agent that runs standalone looks at no cluster", "kubernetes.kubeconfig", "kubernetes.standalone")
+	p.must(!a.Kubernetes.Standalone || a.Kubernetes.Kubeconfig == "", "a standalone agent has no kubeconfig", "kubernetes.kubeconfig", "kubernetes.standalone")
 	for i, root := range a.Workloads.Roots {
 		p.must(isPlace(root), wantPlace(root), fmt.Sprintf("workloads.roots[%d]", i))
 	}
@@ -231,7 +231,7 @@ func wrongAddress(address string) string {
 }
 
 func validateMemoryStall(p *problems, key string, m plugins.MemoryStall) {
-	p.must(m.Soft.StallFull > 0, "0 would always be met: turn the rule off by enabled: false", key+".soft.stallFull")
+	p.must(m.Soft.StallFull > 0, "0 would always be met: to turn the rule off, set enabled: false", key+".soft.stallFull")
 	p.must(m.Hard.StallFull >= m.Soft.StallFull, fmt.Sprintf("hard must not be easier to reach than soft: stallFull %g is less than %g",
 		m.Hard.StallFull, m.Soft.StallFull), key+".hard.stallFull", key+".soft.stallFull")
 	p.must(m.Hard.Available <= m.Soft.Available, fmt.Sprintf("hard must not be easier to reach than soft: available %g is more than %g",

@@ -32,7 +32,7 @@ func (a Agent) validateOuter(p *problems) {
 		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("plugins.names[%d]", i))
 	}
 	p.must(o.TokenDir == "" || isPlace(o.TokenDir), wantPlace(o.TokenDir), "plugins.tokenDir")
-	p.must(!o.Strict || o.TokenDir != "", "strict needs a tokenDir: no plugin could show a token", "plugins.strict", "plugins.tokenDir")
+	p.must(!o.Strict || o.TokenDir != "", "strict needs a tokenDir: without it no plugin has a token", "plugins.strict", "plugins.tokenDir")
 	within(p, "plugins.deadline", o.Deadline, 100*time.Millisecond, time.Minute)
 	number(p, "plugins.top", o.Top, 1, maxTopPods)
 	for i, of := range o.Annotations {

@@ -25,7 +25,7 @@ func (a Agent) validateEviction(p *problems) {
 	e := a.Eviction
 	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
 	p.must(e.Via != evict.ViaController || a.Lease.Enabled,
-		"the controller is asked by the agent's Lease: want lease.enabled: true", "eviction.via", "lease.enabled")
+		"the agent's Lease carries requests to the controller: want lease.enabled: true", "eviction.via", "lease.enabled")
 	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, evict.DefaultEvictTimeout, maxDuration) // so long a round waits
 	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
 	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
@@ -57,13 +57,13 @@ func (a Agent) validateNetwork(p *problems) {
 	n := a.Plugins.NetworkContention
 	within(p, "plugins.networkContention.over", n.Over, minTick, maxDuration)
 	within(p, "plugins.networkContention.cleared", n.Cleared, minTick, maxDuration)
-	p.must(n.Utilization > 0, "0 would always be met: turn the rule off by enabled: false", "plugins.networkContention.utilization")
-	p.must(n.Retransmits > 0, "0 would always be met: turn the rule off by enabled: false", "plugins.networkContention.retransmits")
+	p.must(n.Utilization > 0, "0 would always be met: to turn the rule off, set enabled: false", "plugins.networkContention.utilization")
+	p.must(n.Retransmits > 0, "0 would always be met: to turn the rule off, set enabled: false", "plugins.networkContention.retransmits")
 }
 
 func validateFilesystem(p *problems, key string, f plugins.FilesystemRoom, probe probes.FilesystemConfig) {
-	p.must(f.Available > 0 || f.FilesFree > 0, "0 for both would never be met: turn the rule off by enabled: false", key+".available", key+".filesFree")
-	p.must(f.Available < 1, "1 would always be met: any file takes some room", key+".available")
+	p.must(f.Available > 0 || f.FilesFree > 0, "0 for both would never be met: to turn the rule off, set enabled: false", key+".available", key+".filesFree")
+	p.must(f.Available < 1, "1 would always be met: every file takes some space", key+".available")
 	p.must(f.FilesFree < 1, "1 would always be met: the root directory is one", key+".filesFree")
 	p.must(f.Available == 0 || f.Enough > 0, "0 would never be met: available: 0 turns this half of the rule off", key+".enough")
 	least := 0
@@ -94,8 +94,8 @@ const (
 )
 
 func validateCPUSuppression(p *problems, key string, c plugins.CPUSuppression) {
-	p.must(c.Supply > 0, "0 would never be met: turn the rule off by enabled: false", key+".supply")
-	p.must(c.Waiting > 0, "0 would be met by a pod that sleeps", key+".waiting")
+	p.must(c.Supply > 0, "0 would never be met: to turn the rule off, set enabled: false", key+".supply")
+	p.must(c.Waiting > 0, "0 would be met by an idle pod", key+".waiting")
 	within(p, key+".for", c.For, minTick, maxDuration)
 	within(p, key+".cleared", c.Cleared, minTick, maxDuration)
 }

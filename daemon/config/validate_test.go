@@ -43,7 +43,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"critical pods that could be evicted": {
 			func(a *Agent) { a.Eviction.Protect.Priority = 2_000_000_001 },
 			[]string{"eviction.protect.priority"},
-			"2000000001 would let pods be evicted that Kubernetes calls critical (from 2000000000 on)",
+			"2000000001 would allow evicting pods that Kubernetes calls critical (2000000000 and above)",
 		},
 		"a web configuration that is nowhere": {
 			func(a *Agent) { a.Web.ConfigFile = "web.yaml" },
@@ -78,7 +78,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"a cluster of an agent that runs standalone": {
 			func(a *Agent) { a.Kubernetes.Standalone, a.Kubernetes.Kubeconfig = true, "/etc/kubeconfig" },
 			[]string{"kubernetes.kubeconfig", "kubernetes.standalone"},
-			"an agent that runs standalone looks at no cluster",
+			"a standalone agent has no kubeconfig",
 		},
 		"rounds too often": {
 			func(a *Agent) { a.Tick, a.Eviction.Round = 100*time.Millisecond, 999*time.Millisecond },
@@ -88,7 +88,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"a controller that no Lease asks": {
 			func(a *Agent) { a.Eviction.Via, a.Lease.Enabled = evict.ViaController, false },
 			[]string{"eviction.via", "lease.enabled"},
-			"the controller is asked by the agent's Lease: want lease.enabled: true",
+			"the agent's Lease carries requests to the controller: want lease.enabled: true",
 		},
 		"somebody else evicts": {
 			func(a *Agent) { a.Eviction.Via = "nobody" },
@@ -148,7 +148,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"always met": {
 			func(a *Agent) { a.Plugins.MemoryStall.Soft.StallFull = 0 },
 			[]string{"plugins.memoryStall.soft.stallFull"},
-			"0 would always be met: turn the rule off by enabled: false",
+			"0 would always be met: to turn the rule off, set enabled: false",
 		},
 		"a disk's rule over at once": {
 			func(a *Agent) { a.Plugins.DiskContention.Cleared = 0 },
@@ -168,12 +168,12 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"a link's rule that always holds": {
 			func(a *Agent) { a.Plugins.NetworkContention.Retransmits = 0 },
 			[]string{"plugins.networkContention.retransmits"},
-			"0 would always be met: turn the rule off by enabled: false",
+			"0 would always be met: to turn the rule off, set enabled: false",
 		},
 		"any link is full": {
 			func(a *Agent) { a.Plugins.NetworkContention.Utilization = 0 },
 			[]string{"plugins.networkContention.utilization"},
-			"0 would always be met: turn the rule off by enabled: false",
+			"0 would always be met: to turn the rule off, set enabled: false",
 		},
 		"a link's rule looks back further than history": {
 			func(a *Agent) { a.Plugins.NetworkContention.Over = 111 * time.Second },
@@ -200,12 +200,12 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"a filesystem's rule that never holds": {
 			func(a *Agent) { a.Plugins.Filesystem.Available, a.Plugins.Filesystem.FilesFree = 0, 0 },
 			[]string{"plugins.filesystem.available", "plugins.filesystem.filesFree"},
-			"0 for both would never be met: turn the rule off by enabled: false",
+			"0 for both would never be met: to turn the rule off, set enabled: false",
 		},
 		"any filesystem is full": {
 			func(a *Agent) { a.Plugins.Filesystem.Available = 1 },
 			[]string{"plugins.filesystem.available"},
-			"1 would always be met: any file takes some room",
+			"1 would always be met: every file takes some space",
 		},
 		"any filesystem has too many files": {
 			func(a *Agent) { a.Plugins.Filesystem.FilesFree = 1 },
@@ -253,12 +253,12 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"a supply that nobody is below": {
 			func(a *Agent) { a.Plugins.CPUSuppression.Supply = 0 },
 			[]string{"plugins.cpuSuppression.supply"},
-			"0 would never be met: turn the rule off by enabled: false",
+			"0 would never be met: to turn the rule off, set enabled: false",
 		},
 		"who sleeps waits": {
 			func(a *Agent) { a.Plugins.CPUSuppression.Waiting = 0 },
 			[]string{"plugins.cpuSuppression.waiting"},
-			"0 would be met by a pod that sleeps",
+			"0 would be met by an idle pod",
 		},
 		"a ceiling of nothing": {
 			func(a *Agent) { a.Plugins.DiskContention.Ceilings = []plugins.DiskCeiling{{Device: "sda"}} },
