@@ -1,5 +1,5 @@
-// Plimsoll is the load line of a Kubernetes node: it reads what presses on the
-// node, judges it, and acts on it. See README.md.
+// Plimsoll detects disk, network and memory pressure on Kubernetes nodes and
+// acts on it. See README.md.
 package main
 
 import (

@@ -26,17 +26,17 @@ import (
 type Agent struct {
 	Config *config.File
 	Log    *slog.Logger
-	// Show is told of every new state, in order, by one goroutine; nil for
-	// nobody.
+	// Show receives every new state, in order, from one goroutine; nil: no
+	// display.
 	Show func(*view.State)
-	// Hide ends the showing, in the same goroutine; nil for nothing.
+	// Hide ends the display, from the same goroutine; nil: nothing to end.
 	Hide func()
-	// Listening is told each web address before anything else runs; nil for
-	// nobody.
+	// Listening is called with each web address before anything else runs; may be
+	// nil.
 	Listening func(url string)
-	// ID of the state directory that the agent has locked; empty: it has none.
+	// ID of the state directory that the agent has locked; empty: no lock.
 	ID string
-	// Level of Log follows the configuration; nil: it stays.
+	// Level of Log follows the configuration; nil: the level is fixed.
 	Level *slog.LevelVar
 
 	host      *probes.Host
@@ -46,38 +46,39 @@ type Agent struct {
 	recorder  *probes.Recorder
 	said      said
 	about     view.Agent
-	config    *config.Agent // that the sample loop works by
+	config    *config.Agent // in force in the sample loop; see reconfigure
 	triggers  *probes.Triggers
-	cluster   *cluster // nil when it runs standalone
+	cluster   *cluster // nil in standalone mode
 	outer     *asker
 	movers    *movers
 	decisions evict.Log
-	records   *records // of the round's goroutine alone, once it is loaded
+	records   *records // owned by the round's goroutine once it is loaded
 	tally     evict.Tally
 
-	// Of the round's goroutine alone.
+	// Owned by the round's goroutine.
 	memory evict.Memory
 	boot   string          // boot ID
-	judged *plugins.Levels // by the inner plugins, that the last round looked at
-	before *plugins.Levels // that the last round decided about
-	// unsaved is since when the memory cannot be kept; zero: it is kept as it is.
+	judged *plugins.Levels // verdicts of the inner plugins that the last round used
+	before *plugins.Levels // levels that the last round decided by
+	// unsaved is since when the eviction state cannot be saved; zero: it is
+	// saved.
 	unsaved time.Time
 
-	// Of the sample loop alone, but for pace.woken.
+	// Owned by the sample loop, except pace.woken.
 	pace pace
-	told []string // of triggers
+	told []string // notes about triggers that were logged last
 
 	state  atomic.Pointer[view.State]
-	beat   atomic.Int64 // when the last sample ended, Unix nanoseconds
+	beat   atomic.Int64 // when the last sample ended, in Unix nanoseconds
 	rounds pulses       // when the last round ended
 	missed atomic.Uint64
-	risen  chan struct{} // a level rose: a round at once
-	tick   chan struct{} // a state was published: for Show
-	bell   web.Bell      // the same, for those who watch the page
+	risen  chan struct{} // wakes the round loop: a level rose
+	tick   chan struct{} // wakes the display: a state was published
+	bell   web.Bell      // the same, for clients that watch the page
 }
 
-// NewAgent prepares what can fail: the kernel's files, the recording. It
-// starts nothing, and knows no cluster until Join.
+// NewAgent prepares what can fail: the kernel's files and the recording. It
+// starts nothing; the agent is standalone until Join.
 func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
 	c := file.Current()
 	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
@@ -102,7 +103,7 @@ func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, e
 		},
 	}
 	if a.boot = bootID(c.Paths.Procfs); a.boot == "" {
-		a.boot = "unknown" // then a boot shows in the time since it
+		a.boot = "unknown" // then boots are told apart by uptime alone
 	}
 	a.set = plugins.NewSet(c.Plugins.Inner, a.usual.load(log))
 	a.decisions.Restore(a.records.load(log))
@@ -122,7 +123,7 @@ func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, e
 	return a, nil
 }
 
-// nodeName is the Node's that is this host.
+// nodeName is the name of the Node that is this host.
 func nodeName(c *config.Agent) (string, error) {
 	if c.Kubernetes.Node != "" {
 		return c.Kubernetes.Node, nil
@@ -134,8 +135,8 @@ func nodeName(c *config.Agent) (string, error) {
 	return strings.ToLower(strings.TrimSpace(name)), nil // as a kubelet does
 }
 
-// Join makes the agent one of a cluster: its Node is marked and its pods may
-// be evicted, by what the agent before it remembered.
+// Join connects the agent to a cluster: it may then mark its Node and evict
+// pods. It loads the eviction state that an earlier agent saved.
 func (a *Agent) Join() error {
 	c := a.Config.Current()
 	cl, err := newCluster(c, a.about.Node, a.Log)
@@ -162,13 +163,13 @@ func (a *Agent) Join() error {
 	}
 	cl.granter.late = func() { poke(a.risen) }
 	if a.memory.Pending(time.Now()) == "" {
-		cl.granter.withdraw() // what the agent before this one asked for
+		cl.granter.withdraw() // requests that an earlier agent left in the Lease
 	}
 	return nil
 }
 
-// Run lives until ctx is done, then ends everything and returns nil; or it
-// returns why a part could not go on.
+// Run runs all parts until ctx is done, then stops them and returns nil. It
+// returns an error as soon as a part fails.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.cluster != nil {
 		if err := a.cluster.heart.waitUntilAlone(ctx, a.cluster.leases); err != nil {
@@ -204,12 +205,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.flush()
 	select {
 	case <-shown:
-	case <-time.After(showTimeout): // nobody reads the output: it is left behind
+	case <-time.After(showTimeout): // the output is not read: give up on the last frame
 	}
 	return err
 }
 
-// flush waits for a slow disk to take what the next agent must know.
+// flush waits until the state that the next agent needs is on disk, or
+// endTimeout is over.
 func (a *Agent) flush() {
 	until := time.Now().Add(endTimeout)
 	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)))
@@ -221,10 +223,10 @@ func (a *Agent) flush() {
 	}
 }
 
-// endTimeout is how long the parts have to end: one may hang in the kernel.
+// endTimeout bounds the shutdown: a part may hang in the kernel.
 const endTimeout = 5 * time.Second
 
-// ended waits for the parts, and not for ever once they were told to end.
+// ended waits for all parts; after ctx is done, no longer than endTimeout.
 func ended(ctx context.Context, g *errgroup.Group) error {
 	all := make(chan error, 1)
 	go func() { all <- g.Wait() }()
@@ -238,18 +240,17 @@ func ended(ctx context.Context, g *errgroup.Group) error {
 		return err
 	case <-time.After(endTimeout):
 		if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
-			return why // it is what hangs, or what ended the others
+			return why // the reason for the shutdown matters more than what hangs
 		}
 		return fmt.Errorf("shutdown timed out after %s: a read of a kernel file or a write of state hangs", endTimeout)
 	}
 }
 
-// showTimeout is how long the end of the agent waits for its last line to be
-// read.
+// showTimeout bounds how long the shutdown waits for the last frame to be read.
 const showTimeout = time.Second
 
-// startShow hands each state to whoever looks, outside of all else: a terminal
-// or a pipe that nobody reads delays neither a sample nor the end.
+// startShow passes each state to Show in a goroutine of its own: a terminal or
+// pipe that is not read delays neither a sample nor the shutdown.
 func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -300,15 +301,15 @@ func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	return append(list, opened...), nil
 }
 
-// webServer serves the web on addresses of its own, or on listeners that
-// somebody else has opened.
+// webServer serves on addresses of its own, or on listeners that are already
+// open.
 type webServer interface {
 	Listen(ctx context.Context, address string, x web.Exposure) (*web.Listener, error)
 	On(l net.Listener, x web.Exposure) (*web.Listener, error)
 }
 
-// openWeb takes the sockets that systemd has opened, else it opens the
-// addresses.
+// openWeb uses the sockets that systemd passed (socket activation), otherwise
+// it opens the addresses.
 func openWeb(ctx context.Context, s webServer, addresses []string, x web.Exposure) ([]*web.Listener, error) {
 	handed, err := systemd.Listeners()
 	if err != nil {
@@ -320,7 +321,7 @@ func openWeb(ctx context.Context, s webServer, addresses []string, x web.Exposur
 	return each(addresses, func(a string) (*web.Listener, error) { return s.Listen(ctx, a, x) })
 }
 
-// each opens one after the other, and leaves none open where one fails.
+// each opens all or none: if one fails, it closes those before it.
 func each[T any](list []T, open func(T) (*web.Listener, error)) (opened []*web.Listener, _ error) {
 	for _, one := range list {
 		l, err := open(one)
@@ -342,7 +343,7 @@ func closeAll(list []*web.Listener) error {
 	return errors.Join(errs...)
 }
 
-// healthy fails when no sample ended for the watchdog's time.
+// healthy fails if no sample has ended for the watchdog's time.
 func (a *Agent) healthy() error {
 	if age := a.age(); age > a.Config.Current().Watchdog {
 		return fmt.Errorf("no sample for %s", age.Round(time.Second))
@@ -350,12 +351,13 @@ func (a *Agent) healthy() error {
 	return nil
 }
 
-// loopRounds is the agent's loop that decides and acts. While it hangs, as in a
-// write to a disk that does not answer, the agent is not ready; it is not dead:
-// its Lease says that the node lives, and a new agent would hang there, too.
+// loopRounds is the loop that decides and acts. While it hangs, for example in
+// a write to a disk that does not answer, the agent is not ready. It is still
+// healthy: its Lease shows that the node is alive, and a restarted agent would
+// hang there too.
 const loopRounds = "rounds"
 
-// readyTicks is how many ticks old the last sample may be.
+// readyTicks is the greatest age of the last sample of a ready agent, in ticks.
 const readyTicks = 3
 
 func (a *Agent) ready() error {

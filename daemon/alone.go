@@ -16,16 +16,18 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-// agentAnnotation of the agent's Lease is the ID of its state directory, of
-// which the kernel lets one agent run at a time. Two agents with states of their
-// own, such as a package beside a chart, show in it.
+// agentAnnotation of the agent's Lease holds the ID of its state directory,
+// which the kernel lets one agent lock at a time. It reveals two agents with
+// separate state directories, for example one of the package beside one of the
+// chart.
 const agentAnnotation = "plimsoll.dev/agent"
 
-// errOtherAgent: two would each spend the whole of every limit.
+// errOtherAgent: two agents would each spend the whole of every rate limit.
 var errOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
 
-// lockState keeps other agents away from the state until it is released. Without
-// a directory that can be written there is no lock, and no pod is evicted either.
+// lockState keeps other agents away from the state directory until the lock is
+// released. Without a writable directory there is no lock, and no pod is
+// evicted.
 func lockState(dir string, log *slog.Logger) (*state.Lock, error) {
 	lock, err := state.Acquire(dir, time.Now(), how())
 	switch {
@@ -33,12 +35,12 @@ func lockState(dir string, log *slog.Logger) (*state.Lock, error) {
 		return nil, fmt.Errorf("%w: %w", err, errOtherAgent)
 	case err != nil:
 		log.Warn("cannot lock the state directory; no pod will be evicted", "dir", dir, "error", err)
-		return nil, nil //nolint:nilnil // the agent measures without a state
+		return nil, nil //nolint:nilnil // the agent samples and judges without state
 	}
 	return lock, nil
 }
 
-// how this program was started.
+// how returns how this program was started, in the words of package state.
 func how() string {
 	switch {
 	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
@@ -49,7 +51,7 @@ func how() string {
 	return state.ByCommand
 }
 
-// beatSeen is what a Lease says of the agent that renews it.
+// beatSeen is what a Lease shows of the agent that renews it.
 type beatSeen struct {
 	agent   string
 	renewed time.Time
@@ -67,14 +69,14 @@ func seenOf(l *coordinationv1.Lease) beatSeen {
 	return s
 }
 
-// missedBeats is for how many intervals a Lease must not be renewed for its
-// agent to be gone.
+// missedBeats is for how many renewal intervals a Lease must be unchanged
+// before its agent counts as gone.
 const missedBeats = 1.5
 
-// judgeBeat says whether the Lease is free for the agent of this ID, taken by
-// another one (an error), or whether to look again. first is what was seen so
-// long ago. That the Lease has ended by our clock says as much: its agent ran on
-// this host.
+// judgeBeat decides whether the Lease is free for the agent with this ID
+// (free), renewed by another agent (err), or to be read again (neither). first
+// is what was read at the start, waited ago. An expired Lease is free as well:
+// its agent ran on this host, so its clock is ours.
 func judgeBeat(id string, first, is beatSeen, now time.Time, waited, interval time.Duration) (free bool, err error) {
 	switch {
 	case is.agent == "" || is.agent == id:
@@ -87,16 +89,16 @@ func judgeBeat(id string, first, is beatSeen, now time.Time, waited, interval ti
 	return waited > time.Duration(missedBeats*float64(interval)), nil
 }
 
-// beatTimeout bounds one look at the Lease, and beatEvery is how often it is
-// looked at.
+// beatTimeout bounds one read of the Lease, beatEvery is the time between two.
 const (
 	beatTimeout = 2 * time.Second
 	beatEvery   = time.Second
 )
 
-// waitUntilAlone returns at once unless the node's Lease is of an agent with
-// another state: then when that is gone, or with an error when it renews its
-// Lease. An API server that is away delays nothing; the beats find out later.
+// waitUntilAlone returns at once unless the node's Lease belongs to an agent
+// with another state directory. Then it returns nil when that agent is gone,
+// and an error when it renews its Lease. If the API server does not answer, it
+// returns nil at once: hearOther detects the other agent later.
 func (h *heartbeat) waitUntilAlone(ctx context.Context, leases coordinationv1client.LeasesGetter) error {
 	if h == nil || h.id == "" {
 		return nil
@@ -131,9 +133,10 @@ func (h *heartbeat) lookAtLease(ctx context.Context, leases coordinationv1client
 	return leases.Leases(h.beat.Namespace).Get(ctx, h.beat.Node, metav1.GetOptions{})
 }
 
-// hearOther looks at the answer to a beat. The annotation is sent only when it is
-// not ours, so another one in an answer was written after ours. Of two agents
-// that started at once the one with the greater ID ends.
+// hearOther looks for another agent in the answer to a renewal. The annotation
+// is sent only when it is not ours, so a foreign ID in an answer was written
+// after ours. Of two agents that started at the same time the one with the
+// greater ID exits.
 func (h *heartbeat) hearOther(a lease.Attempt) {
 	other := a.Annotations[agentAnnotation]
 	if h.id == "" || other == "" || other == h.id {
@@ -141,11 +144,11 @@ func (h *heartbeat) hearOther(a lease.Attempt) {
 	}
 	select {
 	case h.other <- other:
-	default: // it is told already
+	default: // it is known already
 	}
 }
 
-// meet another agent.
+// meet ends this agent if its ID is the greater one.
 func (h *heartbeat) meet(other string) error {
 	if h.id > other {
 		return fmt.Errorf("lease: also renewed by agent %s: %w", other, errOtherAgent)

@@ -31,7 +31,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-// cluster is what an agent has beside one that runs standalone.
+// cluster is what an agent needs to act in a cluster; a standalone agent has
+// none.
 type cluster struct {
 	node    string
 	bootID  string
@@ -43,40 +44,40 @@ type cluster struct {
 	cnr     *cnr
 	events  *evict.Announcer
 	status  *lease.Status
-	heart   *heartbeat // of the agent's own Lease; nil: none is configured
-	keeper  *heartbeat // of the Node's; nil: that is a kubelet's
+	heart   *heartbeat // the agent's own Lease; nil: lease.enabled is false
+	keeper  *heartbeat // the Node's Lease; nil: a kubelet renews it
 	store   state.File[evict.Memory]
 	writer  state.Writer // of store
 	log     *slog.Logger
 
-	// conditions that were decided last, and marked is closed when there are
-	// some: until then nothing is written, or a restart would take away what
-	// the agent before it wrote.
+	// conditions are the ones decided last. marked is closed when there are some:
+	// until then nothing is written, or a restart would remove what an earlier
+	// agent wrote.
 	conditions atomic.Pointer[[]lease.Condition]
 	marked     chan struct{}
 
-	// known is what the sample loop takes of the cluster, and moved says that it
-	// is another by now.
+	// known is what the sample loop uses of the cluster; moved signals that it is
+	// out of date.
 	known atomic.Pointer[probes.Cluster]
 	moved chan struct{}
 	lent  *lender
-	// leases are read once, at the start.
+	// leases are read once, at startup, by waitUntilAlone.
 	leases coordinationv1client.LeasesGetter
-	// asksLent says whether a rule wants to know what is lent, and mayEnd how long a
-	// pod that was deleted counts as ending for rules.
+	// asksLent tells whether a rule needs the reclaimed resources. mayEnd is how
+	// long a deleted pod counts as terminating for the rules (credit).
 	asksLent func() bool
 	mayEnd   func() time.Duration
-	ending   endings // of who makes what is known
+	ending   endings // owned by keepKnown's goroutine
 
-	// Of the round's goroutine alone.
-	seen    *corev1.Node // the Node as this round read it, or nil
-	uid     string       // of the Node, once it was read
-	adopted bool         // the taints of an agent before this one are known
-	clean   bool         // no taint of ours is on the Node
+	// Owned by the round's goroutine.
+	seen    *corev1.Node // the Node as read in this round, or nil
+	uid     string       // of the Node, once it is read
+	adopted bool         // the taints of an earlier agent are known
+	clean   bool         // the Node has no taint of Plimsoll
 }
 
-// newCluster makes the clients. It asks the API server nothing: an agent
-// starts whether or not that is there.
+// newCluster creates the clients. It sends no request: an agent starts whether
+// or not the API server answers.
 func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error) {
 	how, err := reach(c.Kubernetes.Kubeconfig)
 	if err != nil {
@@ -113,8 +114,8 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	return cl, nil
 }
 
-// addBeats of the agent's own Lease and, where it keeps the Node ready, of the
-// Node's.
+// addBeats creates the heartbeat of the agent's own Lease and, with
+// lease.target: node, that of the Node's Lease.
 func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
 	if c.leases, err = coordinationv1client.NewForConfig(how); err != nil {
 		return fmt.Errorf("create Kubernetes client: %w", err)
@@ -133,13 +134,12 @@ func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
 	return nil
 }
 
-// beats there are.
+// beats are the heartbeats that are configured.
 func (c *cluster) beats() []*heartbeat {
 	return slices.DeleteFunc([]*heartbeat{c.heart, c.keeper}, func(h *heartbeat) bool { return h == nil })
 }
 
-// run keeps what is known of the pods and the Node's conditions up to date
-// until ctx is done.
+// run keeps the pods and the Node's conditions up to date until ctx is done.
 func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return c.pods.Run(ctx) })
 	g.Go(func() error { return c.keepKnown(ctx) })
@@ -164,7 +164,7 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	})
 }
 
-// view is what the agent shows of the cluster.
+// view is what status page, API and metrics show of the cluster.
 func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	list := c.pods.List(config.Protect)
 	v := &view.Cluster{
@@ -184,10 +184,12 @@ func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
 	return v
 }
 
-// staleReady is how long the API server may not be heard by a ready agent.
+// staleReady is how long the API server may give no answer while the agent
+// stays ready.
 const staleReady = time.Minute
 
-// ready says what is missing: the pods must have been listed once.
+// ready fails until the pods are listed once, and while a heartbeat is not
+// renewed.
 func (c *cluster) ready() error {
 	if !c.pods.Synced() {
 		return errors.New("pods: not listed yet")
@@ -204,10 +206,11 @@ func (c *cluster) ready() error {
 	return nil
 }
 
-// errNoCluster: nothing says how the API server is reached.
+// errNoCluster: there is neither a kubeconfig nor a service account of a pod.
 var errNoCluster = errors.New("no kubeconfig: set --kubeconfig, or --standalone to run without a cluster")
 
-// reach is the client configuration of a kubeconfig, or a pod's own.
+// reach is the client configuration of a kubeconfig, or of the pod's service
+// account.
 func reach(kubeconfig string) (*rest.Config, error) {
 	c, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -222,12 +225,12 @@ func reach(kubeconfig string) (*rest.Config, error) {
 	c.UserAgent = "plimsoll-agent/" + Version()
 	c.ContentType = runtime.ContentTypeProtobuf
 	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	c.QPS = -1 // a round is the limit, not a queue in the client
+	c.QPS = -1 // no rate limit in the client: rounds limit the requests
 	c.WarningHandler = rest.NoWarnings{}
 	return c, nil
 }
 
-// nodeTimeout bounds reading the Node: without it nobody is evicted.
+// nodeTimeout bounds reading the Node: without the Node no pod is evicted.
 const nodeTimeout = 2 * time.Second
 
 func (c *cluster) getNode(ctx context.Context) (*corev1.Node, error) {
@@ -237,18 +240,18 @@ func (c *cluster) getNode(ctx context.Context) (*corev1.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A kubelet writes there what the kernel says; a Node without one has none.
+	// A kubelet copies it from the kernel; a Node without kubelet has none.
 	if theirs := node.Status.NodeInfo.BootID; theirs != "" && c.bootID != "" && theirs != c.bootID {
 		return nil, fmt.Errorf("node %s is another machine: its boot ID is %s, this host's is %s", c.node, theirs, c.bootID)
 	}
 	return node, nil
 }
 
-// bootID is that of this host; empty where the kernel does not say.
+// bootID of this host; empty if the kernel has none.
 func bootID(procfs string) string {
 	b, err := os.ReadFile(filepath.Join(procfs, "sys/kernel/random/boot_id"))
 	if err != nil {
-		return "" // then it is not compared
+		return "" // then it is not compared with the Node's
 	}
 	return strings.TrimSpace(string(b))
 }

@@ -9,25 +9,25 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// cnr keeps the marks on Katalyst's CustomNodeResource. Nobody else waits for
-// it: where there is none, or the agent may not touch it, the Node is marked and
-// pods are evicted all the same. It belongs to the round's goroutine.
+// cnr writes the marks to Katalyst's CustomNodeResource. Its failures block
+// nothing: if there is none, or the agent may not write it, the Node is marked
+// and pods are evicted all the same. It is owned by the round's goroutine.
 type cnr struct {
 	marker *evict.CNRMarker
-	last   *evict.CNR // as it was read or written, nil when that failed
-	looked time.Time  // when it was last read, or that was tried
-	// adopted: the taints of an agent before this one are known. It is asked for
-	// them when a plugin first speaks of it, so that nobody asks where Katalyst is
-	// not.
+	last   *evict.CNR // as last read or written; nil if that failed
+	looked time.Time  // time of the last read or attempt
+	// adopted: the taints of an earlier agent are known. They are read when a
+	// plugin first asks for a mark there, so that clusters without Katalyst see
+	// no request.
 	adopted bool
-	marked  bool   // it may carry marks of ours
-	said    string // the last error that was logged, empty when all is well
+	marked  bool   // it may carry marks of Plimsoll
+	said    string // last error logged; empty: none
 }
 
-// cnrReread is how long what was read counts, and how soon it is tried again.
+// cnrReread is how long a read is used, and how soon a failed one is repeated.
 const cnrReread = time.Minute
 
-// adopt returns what is remembered, with what an agent before this one put on
+// adopt returns the eviction state with the taints that an earlier agent put on
 // the CustomNodeResource.
 func (c *cnr) adopt(ctx context.Context, in evict.Input) evict.Memory {
 	about := func(v plugins.Verdict) bool { return v.CNR }
@@ -43,7 +43,7 @@ func (c *cnr) adopt(ctx context.Context, in evict.Input) evict.Memory {
 	return in.Memory.Adopt(in.Time, found.Owned())
 }
 
-// mark makes it carry what is wanted, or nothing of ours.
+// mark writes the wanted marks, or removes all of Plimsoll.
 func (c *cnr) mark(ctx context.Context, now time.Time, want *evict.Marks) {
 	failed := c.last == nil && now.Sub(c.looked) < cnrReread
 	if want == nil && !c.marked || failed {
@@ -62,7 +62,7 @@ func (c *cnr) mark(ctx context.Context, now time.Time, want *evict.Marks) {
 	c.marked = err != nil || want != nil
 }
 
-// say logs an error once, until it is another or none.
+// say logs an error once until it changes.
 func (c *cnr) say(err error) {
 	words := ""
 	if err != nil {

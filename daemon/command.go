@@ -1,6 +1,6 @@
 // Package daemon is the plimsoll program: the command tree, the composition of
-// its parts, and the two loops of the agent, sample and round (loops.go), which
-// are the map of everything else.
+// its parts, and the two loops of the agent, sample and round. Start reading at
+// loops.go.
 package daemon
 
 import (
@@ -17,14 +17,14 @@ import (
 
 // Exit statuses.
 const (
-	exitNotSo = 1 // the thing asked for is not so
-	exitUsage = 2 // wrong use
+	exitNotSo = 1 // failure, or a negative answer such as doctor's
+	exitUsage = 2 // wrong usage
 )
 
-// usageError is a command line that is wrong.
+// usageError is a wrong command line.
 type usageError struct{ error }
 
-// errSaid: the answer is on stdout and is no; nothing more to say.
+// errSaid: the negative answer is on stdout already, so nothing goes to stderr.
 var errSaid = errors.New("not so")
 
 // Main runs the program with the arguments after its name and returns its exit
@@ -52,7 +52,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return exitNotSo
 }
 
-// Commands is everything that plimsoll can be told to do.
+// Commands is the whole command tree.
 func Commands() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "plimsoll",
@@ -76,7 +76,7 @@ func Commands() *cobra.Command {
 	return root
 }
 
-// wrongUse makes a complaint about arguments a wrong use.
+// wrongUse turns an error about arguments into a usageError.
 func wrongUse(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
-// agentFlags of the command line override the file; an empty one does not.
+// agentFlags override the configuration file, unless they are empty.
 type agentFlags struct {
 	config, node, socket, logLevel, logFormat string
 	procfs, sysfs, cgroupfs, rootfs           string
@@ -54,7 +54,7 @@ func agentCommand() *cobra.Command {
 	return c
 }
 
-// common flags of every command that reads the kernel.
+// common adds the flags of every command that reads the kernel.
 func (f *agentFlags) common(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the agent's local socket")
@@ -107,7 +107,8 @@ func (f *agentFlags) override(c *config.Agent) {
 	}
 }
 
-// absolute is a path of the command line as a configuration wants it.
+// absolute makes a path of the command line absolute, as a configuration
+// requires.
 func absolute(path string) string {
 	if path == "" {
 		return ""
@@ -115,7 +116,7 @@ func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
 	}
-	return path // no working directory: the check of the configuration says so
+	return path // no working directory: the validation reports the path
 }
 
 func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -129,7 +130,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var level slog.LevelVar
 	log := logger(stderr, file.Current().Log, &level)
 	file.Logger = log
-	klog.SetSlogLogger(log) // what client-go says is a part of our log
+	klog.SetSlogLogger(log) // logs of client-go become part of ours
 	lock, err := lockState(file.Current().State.Dir, log)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -159,7 +160,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// terminal is the descriptor of a writer that is one.
+// terminal returns the file descriptor if w is a terminal.
 func terminal(w io.Writer) (fd int, ok bool) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -168,15 +169,14 @@ func terminal(w io.Writer) (fd int, ok bool) {
 	return int(f.Fd()), true
 }
 
-// color is for terminals, unless NO_COLOR says otherwise (no-color.org).
+// color is on for terminals unless NO_COLOR is set (no-color.org).
 func color(w io.Writer) bool {
 	_, ok := terminal(w)
 	return ok && os.Getenv("NO_COLOR") == ""
 }
 
-// logger writes to stderr at the level that the configuration says, which a
-// reload changes through level. Where stderr is the journal, text becomes entries
-// of it.
+// logger writes to stderr at the configured level, which a reload changes
+// through level. If stderr is the journal, text logs become journal entries.
 func logger(w io.Writer, c config.Log, level *slog.LevelVar) *slog.Logger {
 	setLevel(level, c)
 	o := &slog.HandlerOptions{Level: level}
@@ -191,7 +191,7 @@ func logger(w io.Writer, c config.Log, level *slog.LevelVar) *slog.Logger {
 
 func setLevel(level *slog.LevelVar, c config.Log) {
 	var l slog.Level
-	if l.UnmarshalText([]byte(c.Level)) == nil { // the configuration was checked
+	if l.UnmarshalText([]byte(c.Level)) == nil { // the configuration is validated
 		level.Set(l)
 	}
 }

@@ -46,7 +46,7 @@ func configCommand() *cobra.Command {
 	return c
 }
 
-// openAny reads a file of either kind: of the agent's where it does not say.
+// openAny reads a file of either kind; without a kind it is the agent's.
 func openAny(path string) (config.Document, error) {
 	data, err := os.ReadFile(path)
 	if err == nil && config.KindOf(data) == (config.Controller{}).Kind() {
@@ -56,14 +56,14 @@ func openAny(path string) (config.Document, error) {
 		}
 		return *file.Current(), nil
 	}
-	file, err := config.Open(path, nil) // it says what was wrong with reading, too
+	file, err := config.Open(path, nil) // it reports a failed read as well
 	if err != nil {
 		return nil, err
 	}
 	return *file.Current(), nil
 }
 
-// prefixed puts what was tried before each line of an error.
+// prefixed prefixes each line of an error with what was tried.
 func prefixed(what string, err error) error {
 	return linesError{what + strings.ReplaceAll(err.Error(), "\n", "\n"+what), err}
 }
@@ -77,7 +77,7 @@ func (e linesError) Error() string { return e.text }
 func (e linesError) Unwrap() error { return e.err }
 
 // defaultSocket is below /run for root, else in the user's runtime directory,
-// else in a directory of the user's own among the temporary ones.
+// else in a directory of the user's below the temporary one.
 func defaultSocket() string {
 	const name = "plimsoll.sock"
 	if os.Geteuid() == 0 {

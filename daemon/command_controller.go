@@ -13,16 +13,16 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 )
 
-// errNotLooked: the leader does not know the Backups yet.
+// errNotLooked: the leader has not listed the Backups yet.
 var errNotLooked = errors.New("backups: not listed yet")
 
-// errNotSeen: the leader does not know the agents yet.
+// errNotSeen: the leader has not listed the agents yet.
 var errNotSeen = errors.New("agents: Nodes and Leases not listed yet")
 
-// errNoLoads: the leader does not know the loads yet.
+// errNoLoads: the leader has not listed the data mover loads yet.
 var errNoLoads = errors.New("vgdp: Nodes, node-agents and Leases not listed yet")
 
-// controllerFlags of the command line override the file; an empty one does not.
+// controllerFlags override the configuration file, unless they are empty.
 type controllerFlags struct {
 	config, kubeconfig, web, logLevel, logFormat string
 	addresses                                    []string
@@ -75,7 +75,7 @@ func (f *controllerFlags) run(ctx context.Context, stderr io.Writer) error {
 	var level slog.LevelVar
 	log := logger(stderr, file.Current().Log, &level)
 	file.Logger = log
-	klog.SetSlogLogger(log) // what client-go says is a part of our log
+	klog.SetSlogLogger(log) // logs of client-go become part of ours
 	c, err := NewController(file, log)
 	switch {
 	case errors.Is(err, errNoCluster):

@@ -51,7 +51,8 @@ func doctorCommand() *cobra.Command {
 	return c
 }
 
-// patient is what the configuration describes; with a bad file, the defaults.
+// patient is what the configuration describes; the defaults if the file has
+// errors.
 func (f *agentFlags) patient() doctor.Patient {
 	p := doctor.Patient{ConfigFile: f.config}
 	c := config.Default()
@@ -89,7 +90,7 @@ func (f *agentFlags) patient() doctor.Patient {
 	return p
 }
 
-// leasesOf the agent that a configuration describes.
+// leasesOf sets the Leases that an agent with this configuration renews.
 func leasesOf(c *config.Agent, p *doctor.Patient) error {
 	node, err := nodeName(c)
 	lease := func(target string) doctor.Lease {

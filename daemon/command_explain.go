@@ -45,7 +45,7 @@ func explainCommand() *cobra.Command {
 	return c
 }
 
-// explainFlags say whom to ask, and how to answer.
+// explainFlags select the source of the answer and its format.
 type explainFlags struct{ socket, node, kubeconfig, output string }
 
 func explainEvictionCommand() *cobra.Command {
@@ -88,7 +88,7 @@ func explainEvictionCommand() *cobra.Command {
 	return c
 }
 
-// askAgent answers from the decisions that the agent of this machine keeps.
+// askAgent answers from the decisions that the agent of this machine stores.
 func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string) error {
 	if f.kubeconfig != "" {
 		return usageError{errors.New("--kubeconfig needs --node")}
@@ -115,7 +115,7 @@ func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string)
 	return explain.Named(out, list, name, time.Now())
 }
 
-// askCluster answers from the Events that the API server keeps.
+// askCluster answers from the Events that the API server stores.
 func (f *explainFlags) askCluster(ctx context.Context, out io.Writer, name string) error {
 	how, err := reach(f.kubeconfig)
 	switch {

@@ -42,11 +42,11 @@ func askLoad(ctx context.Context, file *config.FileOf[config.Controller], client
 	return explain.AskLoad(ctx, newLoads(file, clients), namespace, name)
 }
 
-// waitingFlags say of which Velero, and how to answer.
+// waitingFlags select the Velero installation and the format of the answer.
 type waitingFlags struct{ config, kubeconfig, namespace, output string }
 
-// explainWaitingCommand completes the command that says why one thing of a
-// Velero's waits, by what the API server has of it.
+// explainWaitingCommand completes a command that explains, from the objects in
+// the API server, why one object of Velero waits.
 func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 	ask func(context.Context, *config.FileOf[config.Controller], *clients, string, string, time.Time) (T, error),
 	write func(io.Writer, T, time.Time) error,
@@ -92,7 +92,7 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 	return c
 }
 
-// open reads the controller's configuration and finds the API server.
+// open reads the controller's configuration and creates the clients.
 func (f *waitingFlags) open() (*config.FileOf[config.Controller], *clients, error) {
 	file, err := config.OpenOf(f.config, config.DefaultController, (&controllerFlags{kubeconfig: f.kubeconfig}).override)
 	if err != nil {

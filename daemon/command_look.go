@@ -61,13 +61,13 @@ func checkOutput(o string) error {
 	return nil
 }
 
-// look is where `plimsoll top` gets its states from.
+// look is the source of the states that plimsoll top shows.
 type look struct {
 	state  func(context.Context) (*view.State, error)
 	period time.Duration
 }
 
-// newLook asks the agent, or samples by itself when none answers.
+// newLook asks the agent, or samples in this process if no agent answers.
 func newLook(ctx context.Context, file *config.File) (*look, error) {
 	c := file.Current()
 	client := web.NewClient(c.API.Socket)
@@ -84,8 +84,8 @@ func newLook(ctx context.Context, file *config.File) (*look, error) {
 	return &look{state: a.sampleOnce, period: c.Tick}, nil
 }
 
-// sampleOnce is a state with rates: the first time it waits a tick for the
-// second sample.
+// sampleOnce takes a sample and returns a state with rates: the first time it
+// takes two samples, a tick apart.
 func (a *Agent) sampleOnce(ctx context.Context) (*view.State, error) {
 	first := a.state.Load() == nil
 	if err := a.sample(); err != nil {
@@ -117,7 +117,8 @@ func (l *look) once(ctx context.Context, out io.Writer, output string) error {
 	return nil
 }
 
-// looked is one look as JSON: what /api/v1/pressure and snapshot say.
+// looked is one state as JSON: what /api/v1/pressure and /api/v1/snapshot
+// return.
 type looked struct {
 	Pressure view.Pressure    `json:"pressure"`
 	Snapshot *probes.Snapshot `json:"snapshot"`
@@ -153,7 +154,7 @@ func (l *look) live(ctx context.Context, out io.Writer, output string) error {
 	}
 }
 
-// Size of a frame where nobody says how large it may be.
+// Size of a frame if the output is no terminal.
 const noWidth, noHeight = 120, 1000
 
 func size(w io.Writer) (width, height int) {

@@ -43,8 +43,8 @@ func pluginsCommand() *cobra.Command {
 	return c
 }
 
-// writePlugins has a line for each scope that a plugin judges, then what is to
-// be said of outer plugins' processes.
+// writePlugins writes a line for each plugin and scope, then why outer plugins
+// are disabled, if they are.
 func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tKIND\tUP\tSCOPE\tLEVEL\tCONDITION AND TAINT\tSINCE\tLAST CALL\tBREAKER\tNOT SEEN")
@@ -80,7 +80,7 @@ func pluginLine(p web.Plugin, now time.Time) string {
 	return strings.Join(words, "\t")
 }
 
-// age in whole seconds; a dash for never.
+// age in whole seconds; a dash for the zero time.
 func age(at, now time.Time) string {
 	if at.IsZero() {
 		return "-"

@@ -67,7 +67,7 @@ func (f *agentFlags) releaseAll(ctx context.Context, out io.Writer, log *slog.Lo
 	return r.All(ctx)
 }
 
-// releaseNode begins with this machine: it needs no cluster for that.
+// releaseNode begins with this machine, which needs no cluster.
 func (f *agentFlags) releaseNode(ctx context.Context, out io.Writer, log *slog.Logger) error {
 	file, err := config.Open(f.config, f.override)
 	if err != nil {
@@ -100,7 +100,8 @@ func newRelease(kubeconfig string, election config.Election, out io.Writer, log 
 	}, nil
 }
 
-// liftMovers frees the data movers that this machine's agent has slowed down.
+// liftMovers removes the cgroup limits that this machine's agent put on data
+// movers.
 func liftMovers(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	file := state.File[moversKept]{Path: filepath.Join(c.State.Dir, "movers.json")}
 	kept, err := file.Load()

@@ -51,8 +51,8 @@ const (
 	loopLoads   = "vgdp"
 )
 
-// NewController makes the clients. It asks the API server nothing: a
-// controller starts whether or not that is there.
+// NewController creates the clients. It sends no request: a controller starts
+// whether or not the API server answers.
 func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller, error) {
 	c := file.Current()
 	how, err := reach(c.Kubernetes.Kubeconfig)
@@ -77,7 +77,7 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 	events := record.NewBroadcaster(record.WithContext(klog.NewContext(context.Background(), logr.FromSlogHandler(log.Handler()))))
 	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.events.Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: backup.FieldManager}).WithLogger(logr.Discard())
-	beats := &pulses{} // each loop asks for its settings at each look
+	beats := &pulses{} // each loop reads its settings once a pass, which is its pulse
 	loads := newLoads(file, clients)
 	loads.Settings = func() admission.Settings { beats.beat(loopLoads); return file.Current().VGDP }
 	loads.Events, loads.Log = recorder, log
@@ -98,7 +98,7 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 	}, nil
 }
 
-// newLoads is load admission that says nothing.
+// newLoads is the admission of data mover loads, without logs and Events.
 func newLoads(file *config.FileOf[config.Controller], clients *clients) *admission.Reconciler {
 	r := &admission.Reconciler{
 		Dynamic: clients.dynamic, Core: clients.core, Leases: clients.coordination,
@@ -120,13 +120,13 @@ type clients struct {
 	coordination coordinationv1client.LeasesGetter
 }
 
-// eventTimeout bounds each call for an Event.
+// eventTimeout bounds each write of an Event.
 const eventTimeout = 5 * time.Second
 
-// newClients share one connection; custom resources know no protobuf.
+// newClients share one connection; custom resources are not served as protobuf.
 func newClients(how *rest.Config, lease time.Duration) (*clients, error) {
 	how = rest.CopyConfig(how)
-	how.DisableCompression = true // a watch is many small answers
+	how.DisableCompression = true // a watch is many small messages
 	plain := rest.CopyConfig(how)
 	plain.ContentType, plain.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	backups, err := dynamic.NewForConfig(plain)
@@ -137,7 +137,7 @@ func newClients(how *rest.Config, lease time.Duration) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A call for the Lease that hangs must end while there is time for another.
+	// A request for the Lease that hangs must time out early enough for a retry.
 	electing := rest.CopyConfig(how)
 	electing.Timeout = lease * renewShare / renewOf / 2
 	leases, err := coordinationv1client.NewForConfig(electing)
@@ -161,8 +161,8 @@ func newClients(how *rest.Config, lease time.Duration) (*clients, error) {
 	return &clients{dynamic: backups, metadata: namespaces, leases: leases, events: events, core: core, coordination: coordination}, nil
 }
 
-// Run lives until ctx is done, then ends everything and returns nil; or it
-// returns why a part could not go on.
+// Run runs all parts until ctx is done, then stops them and returns nil. It
+// returns an error as soon as a part fails.
 func (c *Controller) Run(ctx context.Context) error {
 	listeners, err := c.listen(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return ended(ctx, g)
 }
 
-// lead while this replica is the leader.
+// lead runs the loops of the leader until leadership is lost.
 func (c *Controller) lead(ctx context.Context) error {
 	defer c.pulses.end()
 	g, ctx := errgroup.WithContext(ctx)
@@ -210,15 +210,16 @@ func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
 	return list, nil
 }
 
-// pauses of the loops that are longer than a second or two.
+// pauses of the loops that wait longer than two seconds between passes.
 func (c *Controller) pauses() map[string]time.Duration {
 	return map[string]time.Duration{loopBackups: c.Config.Current().Backups.Resync}
 }
 
-// healthy: no loop is stuck. One that stands by has none.
+// healthy fails when a loop is stuck. A standby replica has no loops.
 func (c *Controller) healthy() error { return c.pulses.older(stuckAfter, c.pauses()) }
 
-// ready: it leads and looks, or it knows who does.
+// ready: a standby knows the leader; a leader has listed its objects and its
+// loops make progress.
 func (c *Controller) ready() error {
 	if err := c.election.ready(); err != nil {
 		return err
@@ -250,18 +251,17 @@ func (c *Controller) state() web.ControllerState {
 	return s
 }
 
-// reportEvery is how often the log's level is set as configured, and systemd
-// told.
+// reportEvery is how often the log level is applied and systemd notified.
 const reportEvery = time.Second
 
-// feed systemd's watchdog, as long as no loop is stuck.
+// feed feeds systemd's watchdog unless a loop is stuck.
 func (c *Controller) feed(svc *service) {
 	if c.healthy() == nil {
 		svc.alive(c.status(), 0)
 	}
 }
 
-// report waits for no loop.
+// report depends on no loop, so that a stuck one cannot stop it.
 func (c *Controller) report(ctx context.Context, svc *service) error {
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
@@ -276,7 +276,7 @@ func (c *Controller) report(ctx context.Context, svc *service) error {
 	}
 }
 
-// status is how this replica is, in a line.
+// status of this replica in one line.
 func (c *Controller) status() string {
 	text := "no leader known"
 	switch leader := c.election.known(); {

@@ -19,10 +19,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 )
 
-// leaseName of the controller's election.
+// leaseName is the Lease of the controller's leader election.
 const leaseName = "plimsoll-controller"
 
-// election says which replica acts.
+// election elects the replica that acts (leader election).
 type election struct {
 	config   config.Election
 	leases   coordinationv1client.LeasesGetter
@@ -30,10 +30,10 @@ type election struct {
 	log      *slog.Logger
 
 	leads  atomic.Bool
-	leader atomic.Pointer[string] // as far as it is known
+	leader atomic.Pointer[string] // identity of the last known leader
 }
 
-// newIdentity is one that no other process has, nor had.
+// newIdentity is unique among all processes, past ones included.
 func newIdentity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -42,8 +42,8 @@ func newIdentity() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), nil
 }
 
-// Run lets lead run while this replica is the leader, again and again until ctx
-// is done; lead ends when its context does. Without an election it runs at once.
+// Run calls lead each time this replica becomes leader, until ctx is done. lead
+// must return when its context is done. Without election it calls lead at once.
 func (e *election) Run(ctx context.Context, lead func(context.Context) error) error {
 	if !e.config.Enabled {
 		e.leads.Store(true)
@@ -58,16 +58,16 @@ func (e *election) Run(ctx context.Context, lead func(context.Context) error) er
 	return nil
 }
 
-// The shares of the Lease's duration, as those of Kubernetes' own controllers
-// (15 s, 10 s, 2 s): a leader gives up before another may take over.
+// Shares of the Lease's duration, the same as in Kubernetes' own controllers
+// (15 s, 10 s, 2 s): a leader gives up before another replica may take over.
 const (
 	renewShare, renewOf = 2, 3
 	retryShare          = 7
 )
 
-// term waits to be elected, and leads until it is no more or ctx is done. The
-// Lease is given back only when lead has ended; the library's own
-// ReleaseOnCancel gives it back before it says that the term is over.
+// term waits to be elected and leads until leadership is lost or ctx is done.
+// The Lease is released only after lead has returned; the library's own
+// ReleaseOnCancel would release it while lead still runs.
 func (e *election) term(ctx context.Context, lead func(context.Context) error) error {
 	electing, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -96,14 +96,14 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 	if err != nil {
 		return fmt.Errorf("election: %w", err)
 	}
-	// While it leads, the Lease is renewed until lead has ended.
+	// While this replica leads, the Lease is renewed until lead has returned.
 	defer context.AfterFunc(ctx, func() {
 		if !e.leads.Load() {
 			end()
 		}
 	})()
 	elector.Run(klog.NewContext(electing, klog.Logger{}))
-	// A term that begins only now finds its context done.
+	// A term that begins only now finds its context done and returns at once.
 	if !e.leads.Load() {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 	return led
 }
 
-// leadUntil the election or ctx ends.
+// leadUntil runs lead until the election or ctx ends.
 func (e *election) leadUntil(ctx, elected context.Context, lead func(context.Context) error) error {
 	e.leads.Store(true)
 	both, cancel := context.WithCancel(elected)
@@ -130,11 +130,11 @@ func (e *election) leadUntil(ctx, elected context.Context, lead func(context.Con
 	return err
 }
 
-// releaseTimeout bounds giving the Lease back; who comes next then waits for
-// its end.
+// releaseTimeout bounds the release of the Lease. If it fails, the next leader
+// waits until the Lease expires.
 const releaseTimeout = 2 * time.Second
 
-// release lets another lead at once.
+// release clears the holder so that another replica can lead at once.
 func (e *election) release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -148,7 +148,7 @@ func (e *election) release(ctx context.Context, lock resourcelock.Interface) {
 	}
 }
 
-// ready: a leader must be known, or nobody acts.
+// ready fails while no leader is known: then no replica acts.
 func (e *election) ready() error {
 	if e.leader.Load() == nil {
 		return errors.New("election: no leader known yet")

@@ -14,46 +14,49 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// granter asks the controller for evictions. What it is asked for stands in the
-// agent's Lease from one beat to the next, and so does the answer. It decides
-// nothing.
+// granter sends eviction requests to the controller: they are written into the
+// agent's Lease with the renewals, and the controller's answers are read from
+// it. It decides nothing.
 type granter struct {
-	// alone evicts what goes without the controller.
+	// alone evicts victims that need no approval of the controller.
 	alone evictor
-	// wake makes the Lease be renewed soon, and late is told of an answer that
-	// nobody waits for any more. Neither blocks.
+	// wake renews the Lease soon. late signals an answer that came after its
+	// round had stopped waiting. Neither blocks.
 	wake, late func()
 
-	mu    sync.Mutex // guards what follows; nothing is done under it but copying
+	mu    sync.Mutex // guards the fields below; nothing is done under it but copying
 	asked []asked
-	// known: asked is all that this node wants. Until then what stands in the
-	// Lease is left there: the agent before this one asked for it.
+	// known: asked is complete. Until then the requests in the Lease stay there:
+	// an earlier agent made them.
 	known bool
 }
 
-// asked is a request that stands.
+// asked is a pending request.
 type asked struct {
 	lease.Request
-	// since when, and after how long the Lease is looked at next.
+	// since when the request is pending; next is after how long the Lease is read
+	// again (exponential backoff).
 	since time.Time
 	next  time.Duration
-	// fresh: it was asked for since the last withdraw.
+	// fresh: the request was repeated since the last withdraw.
 	fresh bool
-	// heard is closed when there is an answer.
+	// heard is closed when the answer is there.
 	heard  chan struct{}
 	answer *lease.Answer
 }
 
-// answerTimeout is how long a round waits for the controller: as for the API
-// server. An answer that comes later is taken up in a later round.
+// answerTimeout is how long a round waits for the controller, the same as for
+// the API server. A later answer is used in a later round.
 const answerTimeout = evict.DefaultEvictTimeout
 
-// firstLook at the Lease after a request, doubled from then on: the beat that
-// carries the request comes back before the controller has seen it.
+// firstLook is when the Lease is first read again, then the interval doubles
+// (exponential backoff): the renewal that carries the request returns before
+// the controller has seen it.
 const firstLook = time.Second
 
-// Evict asks for one pod, again for one that was asked for and not answered.
-// The request stands until it is answered or withdrawn.
+// Evict requests the eviction of one pod, or waits again for a request that is
+// still pending. A request stays pending until it is answered or withdrawn. It
+// is idempotent: repeating it sends no second request.
 func (g *granter) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer {
 	if v.Alone {
 		g.drop(v.UID, dryRun)
@@ -87,15 +90,15 @@ func (g *granter) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.
 	}
 }
 
-// ask for a pod, or find the request that stands.
+// ask adds a request, or returns the pending one.
 func (g *granter) ask(v evict.Victim, dryRun bool) asked {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := g.find(v, dryRun)
 	if i < 0 {
 		i = len(g.asked)
-		// What counts, a dry run beside it, and what has become urgent since are told
-		// apart by the time: an answer to one is none to another.
+		// A real request, its dry run and its urgent form differ in their time, so
+		// that an answer to one is not taken for an answer to another.
 		if dryRun {
 			v.Since = v.Since.Add(time.Microsecond)
 		}
@@ -116,7 +119,7 @@ func (g *granter) ask(v evict.Victim, dryRun bool) asked {
 	return g.asked[i]
 }
 
-// levelOf is a level as a Lease says it; empty: none.
+// levelOf is a level as the Lease carries it; empty for none.
 func levelOf(l plugins.Level) string {
 	switch l {
 	case plugins.Soft:
@@ -132,7 +135,7 @@ func (g *granter) find(v evict.Victim, dryRun bool) int {
 	return slices.IndexFunc(g.asked, func(a asked) bool { return a.UID == v.UID && a.DryRun == dryRun && a.Urgent == v.Urgent })
 }
 
-// looked at the Lease: when to look again.
+// looked records that the Lease was read and returns when to read it next.
 func (g *granter) looked(v evict.Victim, dryRun bool, since time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,7 +146,7 @@ func (g *granter) looked(v evict.Victim, dryRun bool, since time.Duration) time.
 	return next
 }
 
-// take the answer; the request is over.
+// take removes an answered request and returns its answer.
 func (g *granter) take(v evict.Victim, dryRun bool) evict.Answer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,8 +163,8 @@ func (g *granter) drop(uid string, dryRun bool) {
 	g.asked = slices.DeleteFunc(g.asked, func(a asked) bool { return a.UID == uid && a.DryRun == dryRun })
 }
 
-// withdraw what was not asked for since the last time: a round that does not
-// ask for it again does not want it.
+// withdraw removes the requests that were not repeated since the last call: the
+// rounds no longer want them.
 func (g *granter) withdraw() {
 	g.mu.Lock()
 	before := len(g.asked)
@@ -177,8 +180,8 @@ func (g *granter) withdraw() {
 	}
 }
 
-// carry is what the Lease says is asked for; empty: nothing. It is not known
-// before the first round has decided.
+// carry is the JSON of the pending requests for the Lease; empty: none. known
+// is false until the first round has decided.
 func (g *granter) carry() (text string, known bool) {
 	if g == nil {
 		return "", false
@@ -188,19 +191,19 @@ func (g *granter) carry() (text string, known bool) {
 	if !g.known || len(g.asked) == 0 {
 		return "", g.known
 	}
-	standing := g.asked[:min(len(g.asked), lease.MaxRequests)] // the others wait for room
+	standing := g.asked[:min(len(g.asked), lease.MaxRequests)] // the others follow when these are answered
 	list := make([]lease.Request, len(standing))
 	for i, a := range standing {
 		list[i] = a.Request
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
-		return "", true // strings cannot fail
+		return "", true // cannot happen: strings always encode
 	}
 	return string(b), true
 }
 
-// hear what the Lease says that was answered.
+// hear reads the controller's answers from the Lease's annotations.
 func (g *granter) hear(annotations map[string]string) {
 	if g == nil {
 		return
@@ -212,7 +215,7 @@ func (g *granter) hear(annotations map[string]string) {
 	}
 	carried, err := lease.ReadCarried(map[string]string{lease.GrantedAnnotation: annotations[lease.GrantedAnnotation]})
 	if err != nil {
-		return // of a controller that is not ours: it stays unanswered
+		return // unreadable: another controller's; the request stays unanswered
 	}
 	for i := range g.asked {
 		a := &g.asked[i]
@@ -228,7 +231,7 @@ func (g *granter) hear(annotations map[string]string) {
 	}
 }
 
-// meaning of the controller's answer for the pod.
+// meaning converts the controller's answer.
 func meaning(a lease.Answer) evict.Answer {
 	out := evict.Answer{Text: a.Reason, Via: evict.ViaController, RetryAfter: time.Duration(a.RetryAfterSeconds) * time.Second}
 	switch a.Result {
@@ -246,9 +249,9 @@ func meaning(a lease.Answer) evict.Answer {
 	return out
 }
 
-// refusal by the controller's rules, or for good by the API server, which has
-// no code. A reason that is not known here, of a newer controller, holds for
-// all that is asked for the same.
+// refusal converts the code of a refusal by the controller's rules; the API
+// server's refusals have none. An unknown code, from a newer controller,
+// applies to all requests alike.
 func refusal(code fleet.Code) evict.Outcome {
 	switch code {
 	case "", fleet.CodeElsewhere, fleet.CodeProtected:

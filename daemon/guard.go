@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 )
 
-// guard of the agent's addresses.
+// guard authenticates clients of the agent's addresses.
 func (a *Agent) guard() (*guard.Guard, error) {
 	c := a.Config.Current()
 	if c.Web.TokenReview && a.cluster == nil {
@@ -23,13 +23,13 @@ func (a *Agent) guard() (*guard.Guard, error) {
 	return newGuard(c.Web.ConfigFile, c.Web.TokenReview, c.Kubernetes.Kubeconfig, a.Log)
 }
 
-// guard of the controller's addresses.
+// guard authenticates clients of the controller's addresses.
 func (c *Controller) guard() (*guard.Guard, error) {
 	config := c.Config.Current()
 	return newGuard(config.Web.ConfigFile, config.Web.TokenReview, config.Kubernetes.Kubeconfig, c.Log)
 }
 
-// newGuard is nil where neither a file nor tokens say who may ask.
+// newGuard returns nil if neither a file nor tokens authenticate clients.
 func newGuard(file string, tokens bool, kubeconfig string, log *slog.Logger) (*guard.Guard, error) {
 	if file == "" && !tokens {
 		return nil, nil
@@ -48,7 +48,8 @@ func newGuard(file string, tokens bool, kubeconfig string, log *slog.Logger) (*g
 	return g, nil
 }
 
-// What strangers' tokens may cost the API server, of each kind of question.
+// Rate limit (token bucket) of the token reviews and of the access reviews:
+// unknown clients must not load the API server.
 const (
 	questionsPerSecond = 5
 	questionsAtOnce    = 10

@@ -23,40 +23,40 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// nodeLeases is the namespace of the Nodes' own Leases, which a kubelet renews.
+// nodeLeases is the namespace of the Nodes' own Leases, which kubelets renew.
 const nodeLeases = "kube-node-lease"
 
-// heartbeat is a Lease that the agent renews, and what is shown of it: the
-// agent's own, or the Node's.
+// heartbeat renews one Lease, the agent's own or the Node's, and keeps what is
+// shown about it.
 type heartbeat struct {
 	beat *lease.Beat
 	log  *slog.Logger
 
-	// told is told when the Node may say something else by now: after a silence,
-	// and where the agent keeps the Node Ready, after each renewal.
+	// told is called when the Node's conditions may have changed: after a gap in
+	// the renewals and, if the agent keeps the Node Ready, after each renewal.
 	told func()
-	// ours says, where the agent keeps the Node Ready, whether it is our Lease to
-	// renew, and known is closed once that is known.
+	// ours tells, if the agent keeps the Node Ready, whether the Lease is the
+	// agent's to renew; known is closed once that is decided.
 	ours  atomic.Bool
 	known chan struct{}
 	once  sync.Once
 
-	// granter has what the controller is asked for, and is told its answers; nil
-	// beside the Node's Lease, which carries nothing.
+	// granter supplies the eviction requests and receives the answers; nil for
+	// the Node's Lease, which carries nothing.
 	granter *granter
 
-	// renewed is when it was renewed last, on the clock of Beat.Uptime; 0: never.
-	// Of the beat's goroutine alone.
+	// renewed is when the Lease was last renewed, on the clock of Beat.Uptime; 0:
+	// never. Owned by the beat's goroutine.
 	renewed time.Duration
 
-	// levels, outer and loads are what the Lease carries of the node.
+	// levels, outer and loads are what the Lease carries about the node.
 	levels atomic.Pointer[plugins.Levels]
 	outer  atomic.Pointer[map[string]string]
 	loads  atomic.Pointer[vgdp.Pressure]
-	// said are attempts that the log has not taken yet.
+	// said queues attempts for the log.
 	said chan lease.Attempt
-	// id of the agent's state directory, empty where it is not known or the Lease
-	// carries nothing; other is that of another agent that was seen.
+	// id of the agent's state directory; empty if unknown or if the Lease carries
+	// nothing. other receives the ID of another agent.
 	id    string
 	other chan string
 
@@ -64,8 +64,8 @@ type heartbeat struct {
 	shown view.Heartbeat
 }
 
-// newHeartbeat renews the agent's own Lease, which says how the node is. It
-// makes its connection ready, and opens none.
+// newHeartbeat prepares the heartbeat of the agent's own Lease, which carries a
+// report about the node. It does not connect.
 func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
 	h, err := beatOf(c, config.LeaseOfAgent, node, how, log)
 	if err != nil {
@@ -75,7 +75,8 @@ func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logge
 	return h, nil
 }
 
-// newKeeper renews the Node's own Lease, where there is no kubelet.
+// newKeeper prepares the renewal of the Node's own Lease, for nodes without a
+// kubelet.
 func newKeeper(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
 	h, err := beatOf(c, config.LeaseOfNode, node, how, log)
 	if err != nil {
@@ -104,8 +105,8 @@ func beatOf(c config.Lease, target, node string, how *rest.Config, log *slog.Log
 	return h, nil
 }
 
-// holderOf a Lease: the node, as a kubelet says it. In the Node's own Lease the
-// two must be told apart.
+// holderOf a Lease is the node's name, as with a kubelet. In the Node's own
+// Lease it must differ from a kubelet's.
 func holderOf(target, node string) string {
 	if target == config.LeaseOfNode {
 		return "plimsoll-agent/" + node
@@ -121,7 +122,7 @@ func namespaceOf(target string) string {
 	return lease.Namespace
 }
 
-// carry is what goes with each beat.
+// carry is the annotations that each renewal writes.
 func (h *heartbeat) carry() map[string]string {
 	carried := map[string]string{}
 	if levels := h.levels.Load(); levels != nil {
@@ -136,7 +137,8 @@ func (h *heartbeat) carry() map[string]string {
 	return carried
 }
 
-// tell hands over how the node is; what got worse is carried at once.
+// tell passes the inner plugins' levels on; if one rose, the Lease is renewed
+// at once.
 func (h *heartbeat) tell(levels *plugins.Levels, rose bool) {
 	before := h.levels.Swap(levels)
 	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
@@ -144,16 +146,17 @@ func (h *heartbeat) tell(levels *plugins.Levels, rose bool) {
 	}
 }
 
-// tellOuter hands over what outer plugins said. It waits for the next beat: they
-// must not make it beat more often.
+// tellOuter passes the outer plugins' verdicts on. They wait for the next
+// renewal: outer plugins must not raise its rate.
 func (h *heartbeat) tellOuter(said []plugins.Verdict) {
 	h.outer.Store(new(outerLevels(said)))
 }
 
-// mostOuter bounds the outer plugins that a Lease carries: every beat is stored.
+// mostOuter bounds the outer plugins that a Lease carries, because each renewal
+// is stored in etcd.
 const mostOuter = lease.MaxPlugins
 
-// outerLevels are the levels of those that are at one, hard before soft.
+// outerLevels are the levels above none by plugin, hard before soft.
 func outerLevels(said []plugins.Verdict) map[string]string {
 	highest := map[string]plugins.Level{}
 	for _, v := range said {
@@ -171,8 +174,8 @@ func outerLevels(said []plugins.Verdict) map[string]string {
 	return levels
 }
 
-// tellLoads hands over how many data movers the node takes, nil for no limit;
-// fewer are carried at once.
+// tellLoads passes the data mover budget on, nil for no limit; a smaller one is
+// written at once.
 func (h *heartbeat) tellLoads(p *vgdp.Pressure) {
 	before := h.loads.Swap(p)
 	if p != nil && (before == nil || p.HoldUntil.After(before.HoldUntil) || p.Budget != nil && (before.Budget == nil || *p.Budget < *before.Budget)) {
@@ -180,7 +183,7 @@ func (h *heartbeat) tellLoads(p *vgdp.Pressure) {
 	}
 }
 
-// pressureOf each resource, as the rules say.
+// pressureOf is the level of each resource, by the inner plugins.
 func pressureOf(levels *plugins.Levels) map[string]string {
 	pressure := map[string]string{}
 	for _, v := range levels.Verdicts {
@@ -191,8 +194,8 @@ func pressureOf(levels *plugins.Levels) map[string]string {
 	return pressure
 }
 
-// reportOf is what the rules say of each resource, what outer plugins say, and
-// what is left for data movers, as compact JSON.
+// reportOf is the report that the Lease carries, as compact JSON: levels of
+// resources and of outer plugins, and the data mover budget.
 func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pressure) string {
 	r := lease.NodeReport{Pressure: pressureOf(levels)}
 	if outer != nil {
@@ -206,13 +209,13 @@ func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pres
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return "{}" // strings and numbers cannot fail
+		return "{}" // cannot happen: strings and numbers always encode
 	}
 	return string(text)
 }
 
-// beaten keeps an attempt for those who look; for the log as well, unless that
-// does not come on: a log that nobody reads delays no beat.
+// beaten records an attempt. It is dropped from the log rather than wait for
+// it: a log that is not read delays no renewal.
 func (h *heartbeat) beaten(a lease.Attempt) {
 	h.mu.Lock()
 	h.shown.Add(a)
@@ -229,7 +232,8 @@ func (h *heartbeat) beaten(a lease.Attempt) {
 	}
 }
 
-// learn whose Node this is: who else renews its Lease calls it ready, too.
+// learn decides whether the Node is ours to keep Ready: another holder of its
+// Lease keeps it Ready itself.
 func (h *heartbeat) learn(o lease.Outcome) {
 	if !h.beat.Exclusive || !o.Good() && o != lease.Held {
 		return
@@ -241,11 +245,11 @@ func (h *heartbeat) learn(o lease.Outcome) {
 	}
 }
 
-// silence is after how long without a renewal a controller may have written
-// that the agent is not heard: half of its grace period (fleet.grace).
+// silence is the gap between renewals after which the controller may have set
+// the conditions to Unknown: half of its monitor grace period (fleet.grace).
 const silence = 20 * time.Second
 
-// broke a silence: the conditions may be Unknown, and are looked at anew.
+// broke calls told after such a gap, because the conditions may be Unknown.
 func (h *heartbeat) broke(now time.Duration) {
 	if h.renewed != 0 && now-h.renewed >= silence && !h.beat.Exclusive {
 		h.told()
@@ -253,7 +257,8 @@ func (h *heartbeat) broke(now time.Duration) {
 	h.renewed = now
 }
 
-// whose is closed once it is known whose Node this is; nil-safe, as beside.
+// whose is closed once it is decided whether the Node's Lease is ours; h may be
+// nil.
 func (h *heartbeat) whose() <-chan struct{} {
 	if h == nil {
 		return closed()
@@ -267,8 +272,8 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// beside are these conditions and, where the agent keeps the Node ready, Ready:
-// once it was made Unknown, renewing the Lease alone does not bring it back.
+// beside adds the condition Ready if the agent keeps the Node Ready: once it is
+// Unknown, renewing the Lease alone does not restore it. h may be nil.
 func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
 	if h == nil || !h.ours.Load() {
 		return list
@@ -278,11 +283,11 @@ func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
 	})
 }
 
-// run beats until ctx is done.
+// run renews the Lease until ctx is done.
 func (h *heartbeat) run(ctx context.Context) error { return h.beat.Run(ctx) }
 
-// write logs what changes, until ctx is done or the agent must end because of
-// another one.
+// write logs changes, until ctx is done or another agent forces this one to
+// exit.
 func (h *heartbeat) write(ctx context.Context) error {
 	said := ""
 	for {
@@ -308,10 +313,11 @@ func (h *heartbeat) write(ctx context.Context) error {
 	}
 }
 
-// errNotRenewed: the Lease was not renewed since the start.
+// errNotRenewed: the Lease has not been renewed since the start.
 var errNotRenewed = errors.New("lease: not renewed yet")
 
-// ready: others see this node's agent, or the Node, alive; nil-safe, as view.
+// ready fails while the controller or the control plane would see no heartbeat;
+// h may be nil.
 func (h *heartbeat) ready() error {
 	if h == nil {
 		return nil

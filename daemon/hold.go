@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomScore is that of pods critical to a node: whoever shows that the node lives
-// is ended last, beside the kubelet.
+// oomScore is that of pods critical to a node: the heartbeat must be among the
+// last to be killed, beside the kubelet.
 const oomScore = -997
 
-// holdOn keeps the agent beating where memory is short: what it has in memory
-// stays there, and the kernel ends others first. It returns what it may not do,
-// which is no reason not to run.
+// holdOn protects the process when memory is short: its pages stay in RAM
+// (mlockall), and the OOM killer prefers other processes (oom_score_adj). It
+// returns what it lacks the rights for; the agent runs all the same.
 func holdOn() []string {
 	var notes []string
-	// What is not used needs no memory: pages are locked when they are touched.
+	// MCL_ONFAULT: pages that are never used take no memory.
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 		notes = append(notes, fmt.Sprintf("memory is not locked (mlockall: %s; needs CAP_IPC_LOCK): the heartbeat may be late while the node swaps", err))
 	}
@@ -29,7 +29,7 @@ func holdOn() []string {
 	return notes
 }
 
-// scoreOOM lowers the score of this process, unless it is as low already.
+// scoreOOM lowers oom_score_adj unless it is as low already.
 func scoreOOM(path string) error {
 	was, err := os.ReadFile(path)
 	if err != nil {

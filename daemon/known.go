@@ -8,12 +8,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// knownEvery is how often what rules know of the cluster is made anew at most: a
-// node that starts a hundred pods tells of each of them several times.
+// knownEvery is the least interval between two updates (debounce): a node that
+// starts a hundred pods reports several changes of each.
 const knownEvery = time.Second
 
-// keepKnown makes what the sample loop takes of the cluster, when it changed.
-// What is lent is read while a rule asks for it.
+// keepKnown updates what the sample loop uses of the cluster when it changes.
+// Reclaimed resources are read only while a rule needs them.
 func (c *cluster) keepKnown(ctx context.Context) error {
 	look := time.NewTicker(knownEvery)
 	defer look.Stop()
@@ -42,7 +42,7 @@ func (c *cluster) keepKnown(ctx context.Context) error {
 
 const whyNotListed = "pods of this node not listed yet"
 
-// know makes it anew.
+// know builds it from the pods.
 func (c *cluster) know() {
 	var absent probes.Absent
 	list := c.pods.List(pods.DefaultRules())
@@ -58,13 +58,13 @@ func (c *cluster) know() {
 	c.known.Store(probes.NewCluster(known, c.lent.last, absent))
 }
 
-// endings are since when pods were seen to be deleted, by UID, while they count as
-// ending.
+// endings is when deleted pods were first seen, by UID; zero once they no
+// longer count as terminating.
 type endings map[string]time.Time
 
-// bound has a pod count as ending for so long at most: the grace period is its
-// owner's choice, and a rule would leave it alone for as long. It returns who is
-// being deleted.
+// bound limits how long a pod counts as terminating: its owner chooses the
+// termination grace, and rules leave a terminating pod alone (credit). It
+// returns the pods that are being deleted.
 func (e endings) bound(known []probes.Pod, now time.Time, most time.Duration) endings {
 	next := endings{}
 	for i := range known {
@@ -78,13 +78,13 @@ func (e endings) bound(known []probes.Pod, now time.Time, most time.Duration) en
 		}
 		p.Ending = now.Sub(since) < most
 		if next[p.UID] = since; !p.Ending {
-			next[p.UID] = time.Time{} // for good
+			next[p.UID] = time.Time{} // never again
 		}
 	}
 	return next
 }
 
-// outlasted: one of them counts as ending no more, which is not told yet.
+// outlasted tells whether a pod has just passed that limit.
 func (e endings) outlasted(now time.Time, most time.Duration) bool {
 	for _, since := range e {
 		if !since.IsZero() && now.Sub(since) >= most {
@@ -94,8 +94,8 @@ func (e endings) outlasted(now time.Time, most time.Duration) bool {
 	return false
 }
 
-// facts is what is known of the cluster now, without waiting for anybody; nil
-// where there is none.
+// facts is what is known of the cluster now, without waiting; nil in standalone
+// mode.
 func (c *cluster) facts() *probes.Cluster {
 	if c == nil {
 		return nil

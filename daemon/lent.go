@@ -13,36 +13,36 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// lender reads what of this node is lent to pods of low QoS: status.resources of
-// Katalyst's CustomNodeResource, which is named after the Node
+// lender reads the resources of this node that Katalyst reclaims for pods of
+// low QoS: status.resources of its CustomNodeResource, named after the Node
 // (pkg/apis/node/v1alpha1 of katalyst-api).
 type lender struct {
 	rest rest.Interface
 	node string
 
-	// Of keepKnown's goroutine alone.
+	// Owned by keepKnown's goroutine.
 	last  probes.Reclaimable
 	asked time.Time
 	heard time.Time // when last was read
-	why   string    // there is nothing
+	why   string    // why there is no value
 }
 
 const (
-	// lentEvery is how often it is read: Katalyst writes it about as often.
+	// lentEvery is the time between two reads; Katalyst writes about as often.
 	lentEvery = 5 * time.Second
-	// lentTimeout bounds one read, and lentKept is how long the last one counts
-	// when it cannot be read again.
+	// lentTimeout bounds one read, lentKept is how long the last value is used
+	// while reads fail.
 	lentTimeout = 2 * time.Second
 	lentKept    = time.Minute
 )
 
-// What of it is lent, as CustomNodeResources name it.
+// Names of reclaimed resources in a CustomNodeResource.
 const (
 	lentMillicpu corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
 	lentMemory   corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_memory"
 )
 
-// customNodeResource is what is read of one.
+// customNodeResource is the part that is read.
 type customNodeResource struct {
 	Status struct {
 		Resources struct {
@@ -51,7 +51,7 @@ type customNodeResource struct {
 	} `json:"status"`
 }
 
-// look reads it, if it is time to.
+// look reads it if lentEvery has passed.
 func (l *lender) look(ctx context.Context, now time.Time) {
 	if now.Sub(l.asked) < lentEvery {
 		return
@@ -85,8 +85,8 @@ func (l *lender) read(ctx context.Context) (lent probes.Reclaimable, err error) 
 	return reclaimable(found.Status.Resources.Allocatable), nil
 }
 
-// reclaimable is what a list says; a resource that is not in it is not known,
-// and one below zero is none.
+// reclaimable converts a resource list: a missing resource is unknown, a
+// negative one is none.
 func reclaimable(list corev1.ResourceList) (lent probes.Reclaimable) {
 	if cpu, there := list[lentMillicpu]; there {
 		lent.CPUMillicores = probes.Some(uint64(max(0, cpu.Value())))
@@ -97,7 +97,7 @@ func reclaimable(list corev1.ResourceList) (lent probes.Reclaimable) {
 	return lent
 }
 
-// absent is why there is nothing; empty where there is.
+// absent is why there is no value; empty if there is one.
 func (l *lender) absent() string {
 	switch {
 	case l.why != "":

@@ -13,8 +13,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// sample is one tick: it reads, derives, judges, publishes and records. It
-// waits for nothing but the kernel.
+// sample is one tick: read the kernel, derive the snapshot, evaluate the rules,
+// publish, record. It waits for the kernel alone.
 func (a *Agent) sample() error {
 	start := time.Now()
 	a.reconfigure()
@@ -32,9 +32,10 @@ func (a *Agent) sample() error {
 	return nil
 }
 
-// round is one decision, and one more of what only is a dry run: it slows down
-// data movers, asks the outer plugins, looks, marks the Node, decides, evicts, and keeps what was
-// decided with its reasons.
+// round is one pass of the coordinator (a reconcile loop): it throttles data
+// movers, asks the outer plugins, observes the cluster, marks the Node,
+// decides, evicts, and saves the decision with its reasons. A rule in dry run
+// gets a decision of its own.
 func (a *Agent) round(ctx context.Context) {
 	if !a.measured() {
 		return
@@ -61,9 +62,9 @@ func (a *Agent) round(ctx context.Context) {
 	}
 }
 
-// sampleLoop samples once per tick, and between two ticks when a trigger wakes
-// it; a tick that comes while one is still running is missed and counted, so
-// ticks never overlap.
+// sampleLoop samples once a tick, and between two ticks when a trigger wakes
+// it. Ticks never overlap: one that comes while a sample runs is missed and
+// counted.
 func (a *Agent) sampleLoop(ctx context.Context) error {
 	defer a.usual.end(a.set)
 	ticker := time.NewTicker(a.config.Tick)
@@ -84,8 +85,7 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 	}
 }
 
-// roundLoop runs a round when its period is over, or at once when a level
-// rises.
+// roundLoop runs a round each eviction.round, or at once when a level rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
 	defer a.movers.lift()
 	for {
@@ -104,9 +104,9 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 	}
 }
 
-// rest keeps rounds evict.MinRound apart. A level that has become hard since the
-// last one waits for nothing: it was soft just before, and that round would cost
-// it the time.
+// rest keeps rounds evict.MinRound apart (rate limit). A level that has become
+// hard since the last round ends the pause: it was soft just before, and that
+// round must not delay this one.
 func (a *Agent) rest(ctx context.Context) {
 	pause := time.NewTimer(evict.MinRound)
 	defer pause.Stop()
@@ -129,7 +129,7 @@ func (a *Agent) rest(ctx context.Context) {
 	}
 }
 
-// reconfigure puts a changed configuration in force, between two ticks.
+// reconfigure applies a changed configuration between two ticks.
 func (a *Agent) reconfigure() {
 	if c := a.Config.Current(); c != a.config {
 		a.follow(c)
@@ -174,7 +174,7 @@ func (a *Agent) publish(snapshot *probes.Snapshot, levels *plugins.Levels, took 
 	}
 }
 
-// poke wakes whoever waits on c; who was poked already need not be again.
+// poke signals c without blocking; signals that are not yet received merge.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -182,8 +182,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// record keeps the sample; a recording that is full or broken ends, and that
-// is said once.
+// record writes the sample; a recording that is full or fails ends, which is
+// logged once.
 func (a *Agent) record(s *probes.Sample) {
 	if a.recorder == nil {
 		return

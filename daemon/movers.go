@@ -22,9 +22,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/curb"
 )
 
-// movers is what the agent does about the data movers of its node: how many may
-// run, and what those that run may use. It is of the round's goroutine, but for
-// shown and curbed.
+// movers limits the data movers of this node under pressure: how many may run
+// (the budget) and how much IO and CPU each may use (throttling). It is owned
+// by the round's goroutine, except shown and curbed.
 type movers struct {
 	log    *slog.Logger
 	file   state.File[moversKept]
@@ -34,14 +34,14 @@ type movers struct {
 	curbs  map[vgdp.Target]vgdp.Curb
 	relief []evict.Relief
 	saved  moversKept
-	said   string // in the log last
+	said   string // what was logged last
 
 	shown atomic.Pointer[view.Loads]
-	// curbed are the cgroups that carry a limit of ours: for the sample loop.
+	// curbed are the cgroups that have a limit of Plimsoll, for the sample loop.
 	curbed atomic.Pointer[map[string]bool]
 }
 
-// moversKept is what of it outlives a restart.
+// moversKept is the part that is saved across restarts.
 type moversKept struct {
 	Budget vgdp.Budget  `json:"budget"`
 	Curbs  []keptCurb   `json:"curbs,omitempty"`
@@ -53,11 +53,11 @@ type keptCurb struct {
 	vgdp.Curb
 }
 
-// curbRenewed is how old the expiry that is kept may be: each renewal is not
+// curbRenewed is how old a saved expiry may be: saving each renewal is not
 // worth a write.
 const curbRenewed = time.Minute
 
-// newMovers takes over what an agent before this one left.
+// newMovers takes over the budget and the limits of an earlier agent.
 func newMovers(dir string, host *probes.Host, log *slog.Logger) *movers {
 	m := &movers{log: log, file: state.File[moversKept]{Path: filepath.Join(dir, "movers.json")}, curbs: map[vgdp.Target]vgdp.Curb{}}
 	var tree curb.Tree
@@ -76,7 +76,7 @@ func newMovers(dir string, host *probes.Host, log *slog.Logger) *movers {
 	return m
 }
 
-// round decides by the newest sample what movers may do, and sees to it.
+// round decides from the newest sample and applies the limits.
 func (m *movers) round(s *view.State, c *config.Agent) {
 	strain := vgdp.NewStrain(s.Levels)
 	usage := vgdp.NewUsage(s.Snapshot, s.Levels, m.curbs)
@@ -94,15 +94,15 @@ func (m *movers) round(s *view.State, c *config.Agent) {
 	m.show(s, strain, c.VGDP.DryRun, err)
 }
 
-// off undoes all, as if there had never been any.
+// off removes budget and limits.
 func (m *movers) off() {
 	m.budget, m.curbs, m.relief = vgdp.Budget{}, map[vgdp.Target]vgdp.Curb{}, nil
 	m.shown.Store(nil)
 	m.lift()
 }
 
-// lift takes every limit away. Of an agent that ends the curbs go as well: the
-// next one judges anew.
+// lift removes every limit from the kernel. It forgets the curbs too, because
+// the next agent decides from its own samples.
 func (m *movers) lift() {
 	clear(m.curbs)
 	if len(m.book.Limits) == 0 && len(m.saved.Curbs) == 0 && reflect.DeepEqual(m.saved.Budget, m.budget) {
@@ -113,7 +113,7 @@ func (m *movers) lift() {
 	m.tell(err)
 }
 
-// numbers of disks by name.
+// numbers are the device numbers of disks by name.
 func numbers(s *probes.Snapshot) map[string]string {
 	list := make(map[string]string, len(s.Disks))
 	for i := range s.Disks {
@@ -122,7 +122,7 @@ func numbers(s *probes.Snapshot) map[string]string {
 	return list
 }
 
-// mark tells the sample loop who carries a limit of ours.
+// mark publishes the cgroups that have a limit to the sample loop.
 func (m *movers) mark() {
 	cgroups := map[string]bool{}
 	for _, l := range m.book.Limits {
@@ -131,7 +131,7 @@ func (m *movers) mark() {
 	m.curbed.Store(&cgroups)
 }
 
-// now is what is to be kept.
+// now is what is to be saved.
 func (m *movers) now() moversKept {
 	k := moversKept{Budget: m.budget, Limits: slices.Clone(m.book.Limits)}
 	for _, t := range targets(m.curbs) {
@@ -146,7 +146,7 @@ func targets(curbs map[vgdp.Target]vgdp.Curb) []vgdp.Target {
 	})
 }
 
-// keep writes it.
+// keep saves it.
 func (m *movers) keep() error {
 	now := m.now()
 	save, err := m.file.Prepare(now)
@@ -160,7 +160,7 @@ func (m *movers) keep() error {
 	return nil
 }
 
-// remember writes it if it is worth it.
+// remember saves it if it has changed enough.
 func (m *movers) remember() error {
 	now := m.now()
 	if reflect.DeepEqual(now.Budget, m.saved.Budget) && slices.EqualFunc(now.Curbs, m.saved.Curbs, sameCurb) && slices.Equal(now.Limits, m.saved.Limits) {
@@ -173,7 +173,7 @@ func sameCurb(a, b keptCurb) bool {
 	return a.Target == b.Target && a.Percent == b.Percent && a.Expires.Sub(b.Expires).Abs() < curbRenewed
 }
 
-// inForce are the curbs of which a limit is in the kernel.
+// inForce are the targets whose limit is written to the kernel.
 func (m *movers) inForce() (list []vgdp.Target) {
 	for _, t := range targets(m.curbs) {
 		if slices.ContainsFunc(m.book.Limits, func(l curb.Limit) bool { return l.Written && isOf(l, t) && !l.Foreign }) {
@@ -183,14 +183,14 @@ func (m *movers) inForce() (list []vgdp.Target) {
 	return list
 }
 
-// isOf says whether a limit is for a curb, if only by the mover and whether it
-// is the CPU's.
+// isOf tells whether a limit belongs to a target, by its mover and by whether
+// it limits the CPU.
 func isOf(l curb.Limit, t vgdp.Target) bool {
 	return l.Cgroup == t.Mover && (l.Name == curb.CPU) == (t.Disk == "")
 }
 
-// reliefOf is for what movers are slowed down now. What has lasted begins at
-// its first.
+// reliefOf is the relief expected from the limits in force, by resource and
+// scope. It keeps the time at which a relief began.
 func reliefOf(before []evict.Relief, curbs []vgdp.Target, l *plugins.Levels, wait time.Duration) (list []evict.Relief) {
 	for _, v := range l.Verdicts {
 		n := 0
@@ -213,7 +213,7 @@ func reliefOf(before []evict.Relief, curbs []vgdp.Target, l *plugins.Levels, wai
 	return list
 }
 
-// pressure that others are told of; nil: none.
+// pressure is what the Lease carries for the controller; nil: no limit.
 func (m *movers) pressure(now time.Time, dryRun bool) *vgdp.Pressure {
 	if dryRun {
 		return nil
@@ -243,7 +243,7 @@ func (m *movers) show(s *view.State, strain vgdp.Strain, dryRun bool, err error)
 	m.tell(err)
 }
 
-// tell logs what changed.
+// tell logs changes.
 func (m *movers) tell(err error) {
 	l := m.shown.Load()
 	if l == nil {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// notes says once what an agent does not see that is not root. Who may look at
-// the root directory of pid 1 may look at everybody (CAP_SYS_PTRACE).
+// notes tells what an agent without root cannot read. Access to the root
+// directory of pid 1 means access to all processes (CAP_SYS_PTRACE).
 func notes(procfs string) []string {
 	if os.Geteuid() == 0 {
 		return nil
@@ -22,7 +22,7 @@ func notes(procfs string) []string {
 		return append(list, "cannot read /proc/1: network devices are those of the agent's own network namespace")
 	}
 	if err == nil {
-		_ = f.Close() // opened to see whether it can be
+		_ = f.Close() // opened only to check the permission
 	}
 	return list
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// asker asks the outer plugins, and waits for their thresholds to last.
+// asker asks the outer plugins and keeps their eviction grace periods.
 type asker struct {
 	host *outer.Host
 
@@ -23,8 +23,7 @@ type asker struct {
 	grace evict.Grace
 }
 
-// newAsker makes the directory of plugins where none is named, as only root may
-// write to it.
+// newAsker creates the default plugin directory, writable for root only.
 func (a *Agent) newAsker(c *config.Agent) *asker {
 	if len(c.Plugins.Dirs) == 0 {
 		if err := os.MkdirAll(pluginDirs(c)[0], 0o711); err != nil {
@@ -42,7 +41,7 @@ func (a *Agent) newAsker(c *config.Agent) *asker {
 	}}
 }
 
-// pluginDirs are those that are named, else one beside the state.
+// pluginDirs are the configured directories, by default one beside the state.
 func pluginDirs(c *config.Agent) []string {
 	if len(c.Plugins.Dirs) > 0 {
 		return c.Plugins.Dirs
@@ -74,26 +73,26 @@ func (s *asker) Missed(plugin string) {
 }
 
 const (
-	// messageBudget is what plugins' servers accept, 4 MiB, with room for what
-	// is asked beside the pods.
+	// messageBudget is the 4 MiB that a gRPC server accepts, less what a request
+	// carries besides the pods.
 	messageBudget = 4<<20 - 64<<10
-	// urgentWait is how long a round waits for outer plugins while an inner one
-	// says hard: what they say later counts in the next.
+	// urgentWait is how long a round waits for outer plugins while an inner
+	// plugin is at hard; later answers are used in the next round.
 	urgentWait = 200 * time.Millisecond
-	// answerRounds is for how many rounds a plugin's last answer says something,
-	// but no shorter than answerAge.
+	// answerRounds is for how many rounds a plugin's last answer is used, but no
+	// shorter than answerAge.
 	answerRounds = 3
 	answerAge    = 15 * time.Second
 )
 
-// ask asks the outer plugins. A level that rises meanwhile ends the waiting: the
-// round has it to decide about.
+// ask asks the outer plugins. A level that rises meanwhile ends the waiting, so
+// that the round can act on it.
 func (a *Agent) ask(ctx context.Context) []plugins.Verdict {
 	c := a.Config.Current()
 	r := outer.Round{Time: time.Now().UTC(), Smoother: a.outer, MaxAge: max(answerAge, answerRounds*c.Eviction.Round)}
 	if a.cluster != nil {
 		if !a.cluster.pods.Synced() {
-			return nil // without the pods nothing that they say is worth anything
+			return nil // without the pods no answer can be used
 		}
 		for _, p := range a.cluster.pods.Wired(messageBudget) {
 			r.Pods = append(r.Pods, outer.Pod{UID: p.UID, Wire: p.Bytes, Annotations: p.Annotations})
@@ -113,11 +112,11 @@ func (a *Agent) ask(ctx context.Context) []plugins.Verdict {
 			cancel()
 		}
 	}()
-	defer func() { cancel(); <-heard }() // or it would take the next rise from the loop
+	defer func() { cancel(); <-heard }() // otherwise it would take the loop's next signal
 	return a.outer.host.Ask(ctx, r)
 }
 
-// outerOf are the verdicts that are no inner plugin's.
+// outerOf are the verdicts of outer plugins.
 func outerOf(l *plugins.Levels) []plugins.Verdict {
 	inner := plugins.Names()
 	return slices.DeleteFunc(slices.Clone(l.Verdicts), func(v plugins.Verdict) bool { return slices.Contains(inner, v.Plugin) })

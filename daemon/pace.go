@@ -5,26 +5,27 @@ import (
 	"time"
 )
 
-// minApart is how long after a sample another may be woken: a tick costs a few
-// milliseconds, and a node that stalls must not be kept busy with watching it.
+// minApart is the least time from a sample to one that a trigger wakes (rate
+// limit): a tick costs a few milliseconds, and sampling must not add to the
+// load of a node that stalls.
 const minApart = 200 * time.Millisecond
 
-// pace is when the next sample is taken: with the ticker, whose rhythm it never
-// changes, or before, when a trigger fired.
+// pace decides when the next sample is taken: at the tick, whose rhythm never
+// changes, or earlier, when a trigger fired.
 type pace struct {
 	woken chan struct{} // a trigger fired
 
-	early time.Time // when the last sample was woken
-	count uint64    // of the samples that were woken
-	// now says whether the sample that is being taken was woken.
+	early time.Time // when a trigger last woke a sample
+	count uint64    // samples that triggers woke
+	// now tells whether a trigger woke the current sample.
 	now bool
 }
 
-// next waits for the tick or for a trigger, and returns false when ctx is done.
-// A stall that lasts fires triggers all the time: at most one sample in every
-// window of theirs is woken, and none sooner than minApart after this call. A
-// trigger that must wait so is not lost; a tick that comes before serves it, as
-// a sample that was woken serves the tick right after it.
+// next waits for the tick or a trigger and returns false when ctx is done. A
+// stall that lasts fires triggers all the time, so triggers wake at most one
+// sample per trigger window, and none sooner than minApart after this call. A
+// trigger that must wait is not lost, but an earlier tick serves it; likewise a
+// sample that was woken serves a tick right after it.
 func (p *pace) next(ctx context.Context, tick <-chan time.Time, window time.Duration) bool {
 	served, apart := p.now, time.Now().Add(minApart)
 	soonest := apart

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// lateAfter is the age of a loop's last look at which a replica is not ready; at
-// stuckAfter it is dead. A look over a slow API server takes a while,
-// and each of its calls has a deadline; minutes without an end are none of that.
+// lateAfter is the age of a loop's last pass from which the replica is not
+// ready; from stuckAfter it is dead. A pass with a slow API server takes long,
+// but each of its requests has a deadline: a pass of minutes is stuck.
 const lateAfter = 30 * time.Second
 
-// pulses are when the loops of a program looked last. A loop that has not begun
-// has none: it waits for the first lists of what it watches.
+// pulses are the times of the last pass of each loop (liveness). A loop that
+// has not begun has none: it waits for the first lists of what it watches.
 type pulses struct {
 	mu   sync.Mutex // guards last
 	last map[string]time.Time
 }
 
-// beat: the loop looks.
+// beat records a pass of a loop.
 func (p *pulses) beat(loop string) {
 	defer stick()
 	p.mu.Lock()
@@ -30,15 +30,15 @@ func (p *pulses) beat(loop string) {
 	p.last[loop] = time.Now()
 }
 
-// end of all loops.
+// end forgets all loops, which have stopped.
 func (p *pulses) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last = nil
 }
 
-// older says which loop looked last longer ago than it may; pauses are how long
-// each rests by itself between two looks.
+// older fails if the last pass of a loop is longer ago than this, plus the
+// loop's own pause between passes.
 func (p *pulses) older(than time.Duration, pauses map[string]time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,11 +50,11 @@ func (p *pulses) older(than time.Duration, pauses map[string]time.Duration) erro
 	return nil
 }
 
-// watchEvery is how often loops are looked at.
+// watchEvery is how often loops are checked.
 const watchEvery = time.Second
 
-// watchLoops returns an error when a loop is stuck, so that the program ends: the
-// Lease of a leader that only seems to lead is renewed no more.
+// watchLoops returns an error when a loop is stuck, so that the program exits:
+// a leader that does not work must not go on renewing its Lease.
 func watchLoops(ctx context.Context, healthy func() error) error {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()

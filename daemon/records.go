@@ -9,18 +9,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-// records keep decisions over a restart; one that changes is kept again.
+// records store decisions across restarts; a decision that changes is stored
+// again.
 type records struct {
 	ring   state.Ring[evict.Decision]
 	writer state.Writer // of ring
 }
 
-// recordsWaiting is how many decisions wait for a disk that hangs: those of some
-// minutes.
+// recordsWaiting is how many decisions are queued while the disk hangs: those
+// of some minutes.
 const recordsWaiting = 64
 
-// linesEach decision has at most, as a rule: it is made, its victims go, the node
-// settles.
+// linesEach is how often a decision is usually stored, at most: when it is
+// made, when its pods terminate, when the node settles.
 const linesEach = 4
 
 func newRecords(c config.State) *records {
@@ -29,7 +30,7 @@ func newRecords(c config.State) *records {
 	}, writer: state.Writer{Most: recordsWaiting}}
 }
 
-// load is what the agents before this one decided, oldest first.
+// load returns the decisions of earlier agents, oldest first.
 func (r *records) load(log *slog.Logger) []evict.Decision {
 	list, spoiled, err := r.ring.Load()
 	if err != nil {
@@ -41,8 +42,8 @@ func (r *records) load(log *slog.Logger) []evict.Decision {
 	return list
 }
 
-// append keeps one more. Nothing waits for it but for a moment: what cannot be
-// kept is still in the memory, the log and the Events.
+// append stores a decision. It waits no longer than keepWait: a decision that
+// is not stored is still in memory, in the log and in the Events.
 func (r *records) append(d evict.Decision, log *slog.Logger) {
 	add, err := r.ring.Prepare(d)
 	if err == nil {

@@ -13,17 +13,16 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// measured: there is something new to decide by. What the inner plugins said is
-// used once.
+// measured tells whether there are new levels. A round uses each sample once.
 func (a *Agent) measured() bool {
 	state := a.state.Load()
 	return state != nil && state.Levels != a.judged
 }
 
-// soothe has data movers give way before anybody is evicted.
+// soothe throttles data movers, before any pod is evicted.
 func (a *Agent) soothe() {
 	state, c := a.state.Load(), a.Config.Current()
-	if a.cluster == nil || !c.VGDP.Enabled { // without a cluster nobody knows which pods they are
+	if a.cluster == nil || !c.VGDP.Enabled { // standalone, it is unknown which pods they are
 		a.movers.off()
 	} else {
 		a.movers.round(state, c)
@@ -33,7 +32,7 @@ func (a *Agent) soothe() {
 	}
 }
 
-// hear hands on what outer plugins said, for the recording and the Lease.
+// hear passes verdicts of outer plugins to the recording and the Lease.
 func (a *Agent) hear(said []plugins.Verdict) {
 	a.said.hear(said)
 	if a.cluster != nil && a.cluster.heart != nil {
@@ -41,7 +40,7 @@ func (a *Agent) hear(said []plugins.Verdict) {
 	}
 }
 
-// answer tells outer plugins' side what was refused of that.
+// answer tells the outer plugins which marks were refused.
 func (a *Agent) answer(refused []evict.Refusal) {
 	why := map[string]string{}
 	for _, r := range refused {
@@ -50,8 +49,8 @@ func (a *Agent) answer(refused []evict.Refusal) {
 	a.outer.host.Unmarked(why)
 }
 
-// look gathers what a round decides by: the newest levels with what the outer
-// plugins said, and the cluster as it is now.
+// look observes: it gathers the newest levels, the outer plugins' verdicts and
+// the present state of the cluster.
 func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {
 	state := a.state.Load()
 	levels := state.Levels.Beside(said)
@@ -68,8 +67,9 @@ func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {
 	return in
 }
 
-// look reads of the cluster what this round needs: of the Node only while
-// something is met or marked, so that a calm node asks nothing.
+// look reads from the cluster what this round needs. It reads the Node only
+// while a rule is met or the Node is marked, so that calm nodes send no
+// requests.
 func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evict.Memory) {
 	pressed := met(in.Levels) || len(in.Memory.Forced) > 0
 	if pressed {
@@ -88,9 +88,9 @@ func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evi
 		return out, in.Memory
 	}
 	if c.uid != "" && c.uid != string(node.UID) {
-		c.status.Reread() // another Node of the same name: its conditions are not ours yet
+		c.status.Reread() // a new Node with the same name: it lacks our conditions
 		for _, h := range c.beats() {
-			h.beat.Reread() // nor does it own our Lease
+			h.beat.Reread() // and it does not own our Lease
 		}
 	}
 	c.seen, c.uid = node, string(node.UID)
@@ -110,11 +110,11 @@ func met(l *plugins.Levels) bool {
 	return false
 }
 
-// errUnmarked is why nobody is evicted without conditions.
+// errUnmarked: without conditions no pod is evicted.
 var errUnmarked = errors.New("conditions.enabled is false")
 
-// mark has the conditions written and writes the taints; the input that it
-// returns says whether the API server has acknowledged them.
+// mark hands over the conditions and writes the taints. The returned input
+// tells whether the API server has acknowledged them.
 func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evict.Input {
 	c := a.cluster
 	if c == nil {
@@ -124,7 +124,7 @@ func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evi
 	if !a.Config.Current().Conditions.Enabled {
 		marks, unmarked = evict.Marks{}, errUnmarked
 	}
-	if !c.adopted { // what the agent before this one wrote is not known yet
+	if !c.adopted { // what an earlier agent wrote is not known yet
 		in.Cluster.Marked = "the Node is not read yet"
 		return in
 	}
@@ -141,8 +141,7 @@ func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evi
 	return in
 }
 
-// hand gives the conditions to the status loop, which writes them; a change at
-// once.
+// hand passes the conditions to the status loop, which writes changes at once.
 func (c *cluster) hand(marks evict.Marks) {
 	list := make([]lease.Condition, 0, len(marks.Conditions))
 	for _, m := range marks.Conditions {
@@ -156,12 +155,12 @@ func (c *cluster) hand(marks evict.Marks) {
 	}
 }
 
-// evictor asks for one eviction and says what was answered.
+// evictor requests one eviction and returns the answer.
 type evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// asks is who evicts, as it is configured.
+// asks returns the evictor that is configured (eviction.via).
 func (c *cluster) asks(via string) evictor {
 	if via == evict.ViaController {
 		return c.granter
@@ -169,12 +168,12 @@ func (c *cluster) asks(via string) evictor {
 	return c.evictor
 }
 
-// asksPerRound is how many pods one round asks for, beside those that the API
-// server grants.
+// asksPerRound is how many requests of a round may be refused.
 const asksPerRound = 5
 
-// evict asks for the candidates, one after the other, until enough are granted.
-// It keeps each choice before it asks, unless the disk does not take it.
+// evict requests evictions of the candidates, one after the other, until enough
+// are accepted. It saves each choice before the request, so that a restart does
+// not evict a second pod, unless the disk hangs.
 func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m evict.Memory) evict.Memory {
 	for range asksPerRound + in.Config.Limits.PerRound - 1 {
 		i, some := d.Next()
@@ -184,14 +183,14 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 		chosen, v := m.Choose(in, d, i)
 		if err := a.save(chosen); err != nil && !d.GoesUnkept(i, time.Since(a.unsaved)) {
 			d.Unsaved(err)
-			_ = a.save(m) // or the next agent asks for a pod that this one did not
+			_ = a.save(m) // else the next agent repeats a request that this one never sent
 			return m
 		}
 		now, holds := evict.Still(a.lookAgain(in), m, d, i)
 		if !holds {
 			d.Outdated()
-			_ = a.save(now) // it was said already that it is not kept
-			poke(a.risen)   // the next round decides anew, at once
+			_ = a.save(now) // a failure is logged already
+			poke(a.risen)   // the next round decides again, at once
 			return now
 		}
 		answer := a.cluster.asks(in.Config.Via).Evict(ctx, v, d.DryRun)
@@ -205,7 +204,7 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 	return m
 }
 
-// lookAgain is the input as it is by now, without asking anybody.
+// lookAgain is the input with the newest levels and pods; it sends no request.
 func (a *Agent) lookAgain(in evict.Input) evict.Input {
 	in = in.With(a.state.Load().Levels.Beside(outerOf(in.Levels)))
 	in.Time, in.Uptime = time.Now().UTC(), uptime()
@@ -215,7 +214,7 @@ func (a *Agent) lookAgain(in evict.Input) evict.Input {
 	return in
 }
 
-// note keeps what was decided, and tells it.
+// note stores a new decision and publishes it.
 func (a *Agent) note(d evict.Decision) {
 	if a.decisions.Add(d) {
 		a.tell(d)
@@ -223,8 +222,8 @@ func (a *Agent) note(d evict.Decision) {
 	}
 }
 
-// keep records what became of earlier decisions, and remembers all for the next
-// round and the next agent.
+// keep records the outcome of earlier decisions and saves the state for the
+// next round and the next agent.
 func (a *Agent) keep(in evict.Input, m evict.Memory) {
 	m, changes := evict.Follow(in, m)
 	for _, c := range changes {
@@ -235,24 +234,24 @@ func (a *Agent) keep(in evict.Input, m evict.Memory) {
 	before := a.memory
 	a.memory = m
 	if a.cluster != nil && (!a.unsaved.IsZero() || !reflect.DeepEqual(before, m)) {
-		_ = a.save(m) // until it is
+		_ = a.save(m) // repeated each round until it succeeds
 	}
 }
 
-// uptime is CLOCK_BOOTTIME: nobody can set it, and it runs through suspend.
+// uptime is CLOCK_BOOTTIME, which cannot be set and runs through suspend.
 func uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0 // Linux has it since 2.6.39: then budgets stay as they are
+		return 0 // Linux has it since 2.6.39; without it token buckets do not refill
 	}
 	return time.Duration(t.Nano())
 }
 
-// keepWait is how long a round waits for what is to be kept: many times what a
-// disk takes that answers, and short enough that a round ends before the next.
+// keepWait bounds how long a round waits for the disk: many times what a
+// working disk takes, and less than the time to the next round.
 const keepWait = time.Second
 
-// save what the next agent must know, and since when that cannot be done.
+// save writes the eviction state, and notes since when that fails.
 func (a *Agent) save(m evict.Memory) error {
 	err := a.cluster.save(m)
 	switch {
@@ -265,7 +264,7 @@ func (a *Agent) save(m evict.Memory) error {
 	return err
 }
 
-// save waits for a disk that hangs no longer than keepWait.
+// save waits no longer than keepWait for the disk.
 func (c *cluster) save(m evict.Memory) error {
 	save, err := c.store.Prepare(m)
 	if err != nil {

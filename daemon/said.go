@@ -9,16 +9,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// said carries what outer plugins say from the rounds to the recording.
+// said passes verdicts of outer plugins from the rounds to the recording.
 type said struct {
 	newest atomic.Pointer[[]plugins.Verdict] // nil: no round since the last sample
-	kept   string                            // of the sample loop alone: what was recorded last
+	kept   string                            // what was recorded last; owned by the sample loop
 }
 
 func (s *said) hear(v []plugins.Verdict) { s.newest.Store(&v) }
 
-// with is a sample with what was said since the one before, if that is something
-// new.
+// with adds the newest verdicts to a sample if they have changed.
 func (s *said) with(sample *probes.Sample) (*probes.Sample, error) {
 	newest := s.newest.Swap(nil)
 	if newest == nil || len(*newest) == 0 && s.kept == "" {

@@ -13,19 +13,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
-// service tells systemd how this program is, where that has started it.
+// service notifies systemd (sd_notify), if systemd started this program.
 type service struct {
 	log   *slog.Logger
-	ready atomic.Bool // it was said
+	ready atomic.Bool // READY=1 was sent
 
-	// Of the caller of alive alone.
-	watchdog time.Duration // that was said
-	silent   bool          // nobody hears, and that was logged
+	// Owned by the caller of alive.
+	watchdog time.Duration // that was sent
+	silent   bool          // notifications fail, and that is logged
 }
 
-// alive says that the program lives and how it is; the first time, that it has
-// started. The watchdog's time starts anew: without another call for so long (0:
-// as long as the unit says) it is restarted.
+// alive sends the status and feeds the watchdog; the first call sends READY=1.
+// Without another call within watchdog (0: the unit's own) systemd restarts the
+// program.
 func (s *service) alive(status string, watchdog time.Duration) {
 	said := []string{systemd.Status(status)}
 	if systemd.Watched() {
@@ -45,11 +45,11 @@ func (s *service) alive(status string, watchdog time.Duration) {
 	s.ready.Store(err == nil)
 }
 
-// reload between telling that it begins and that it is done, if anybody was told
-// yet that the program runs.
+// reload runs do between RELOADING=1 and READY=1, unless READY=1 was never
+// sent.
 func (s *service) reload(do func() error) {
 	if !s.ready.Load() {
-		_ = do() // logged by the file, shown on the page and in the metrics
+		_ = do() // the file logs the error; page and metrics show it
 		return
 	}
 	begins, err := systemd.Reloading()
@@ -80,7 +80,7 @@ func (s *service) reloadOnHangup(ctx context.Context, do func() error) error {
 	}
 }
 
-// ends says that the program ends, once ctx is done.
+// ends sends STOPPING=1 once ctx is done.
 func (s *service) ends(ctx context.Context) error {
 	<-ctx.Done()
 	if err := systemd.Notify(systemd.Stopping); err != nil {
@@ -89,9 +89,8 @@ func (s *service) ends(ctx context.Context) error {
 	return nil
 }
 
-// report tells systemd of each sample: where none comes any more it hears
-// nothing, and the watchdog ends the agent as long after the last one as
-// /-/healthy calls it dead.
+// report notifies systemd of each sample. If samples stop, the watchdog ends
+// the agent after the same time from which /-/healthy fails.
 func (a *Agent) report(ctx context.Context, svc *service) error {
 	for {
 		next := a.bell.Next()
@@ -106,13 +105,13 @@ func (a *Agent) report(ctx context.Context, svc *service) error {
 	}
 }
 
-// status is how the node is and what that means for its pods, in a line.
+// status is the node's state and what it means for its pods, in one line.
 func (a *Agent) status(s *view.State) string {
 	headline, _ := s.Headline()
 	return headline + " · " + s.With(a.viewCluster(), nil).ModeText() + badConfig(a.Config.Status())
 }
 
-// badConfig says that the last good configuration is in force.
+// badConfig tells that the last good configuration is in use.
 func badConfig(ok bool, _ error, _ time.Time) string {
 	if ok {
 		return ""

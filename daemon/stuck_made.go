@@ -9,7 +9,7 @@ import (
 
 const stuckAfter = 4 * time.Second
 
-// stick for ever once the file of PLIMSOLL_STUCK is there.
+// stick hangs once the file named by PLIMSOLL_STUCK exists.
 func stick() {
 	if _, err := os.Stat(os.Getenv("PLIMSOLL_STUCK")); err == nil {
 		select {}

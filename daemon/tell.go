@@ -9,15 +9,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// The reasons of our Events.
+// Reasons of Plimsoll's Events.
 const (
 	eventEvicted    = "PressureEviction"
 	eventWouldEvict = "PressureEvictionDryRun"
 	eventDecision   = "PressureDecision"
 )
 
-// tell says a decision to whoever listens: the log, the metrics, and in a
-// cluster the Events of the pod and of the Node.
+// tell publishes a decision to the log, the metrics and, in a cluster, the
+// Events of the pod and the Node.
 func (a *Agent) tell(d evict.Decision) {
 	a.tally.Count(&d)
 	for _, c := range d.Causes {
@@ -39,7 +39,7 @@ func (a *Agent) tell(d evict.Decision) {
 	a.cluster.events.Node(a.cluster.uid, reason, eventText(d))
 }
 
-// eventText is a decision in a line: who, and for which causes.
+// eventText is a decision in one line: its reason and its causes.
 func eventText(d evict.Decision) string {
 	var text strings.Builder
 	text.WriteString(d.Reason)

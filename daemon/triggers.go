@@ -12,8 +12,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// newTriggers wake the sample loop; they follow the configuration by
-// themselves.
+// newTriggers creates the PSI triggers that wake the sample loop; they follow
+// the configuration.
 func (a *Agent) newTriggers(c *config.Agent) *probes.Triggers {
 	return &probes.Triggers{
 		Paths:    probes.Paths{Procfs: c.Paths.Procfs, Cgroupfs: c.Paths.Cgroupfs},
@@ -22,7 +22,7 @@ func (a *Agent) newTriggers(c *config.Agent) *probes.Triggers {
 	}
 }
 
-// runTriggers until ctx is done. Without them polling goes on alone.
+// runTriggers runs until ctx is done. If it fails, polling at ticks goes on.
 func (a *Agent) runTriggers(ctx context.Context) error {
 	if err := a.triggers.Run(ctx); err != nil {
 		a.Log.Warn("PSI triggers stopped; stalls are seen at the next tick", "error", err)
@@ -36,8 +36,8 @@ func triggerSettings(c *config.Agent) probes.TriggerSettings {
 	}
 }
 
-// triggersNow is what is armed, said in the log when it is not as it was at the
-// sample before, and what is not armed as notes.
+// triggersNow is the state of the triggers, with notes about those not armed.
+// Changes are logged.
 func (a *Agent) triggersNow(s *probes.Snapshot) (t *view.Triggers, notes []string) {
 	state := a.triggers.State()
 	if state == nil {
@@ -58,7 +58,7 @@ func (a *Agent) triggersNow(s *probes.Snapshot) (t *view.Triggers, notes []strin
 	return t, notes
 }
 
-// armedText is empty when nothing is armed.
+// armedText is empty if none is armed.
 func armedText(s *probes.TriggerState, wanted time.Duration) string {
 	if len(s.Armed) == 0 {
 		return ""
@@ -70,8 +70,8 @@ func armedText(s *probes.TriggerState, wanted time.Duration) string {
 	return text
 }
 
-// triggerNotes has a line for each reason. One for which pressure cannot be read
-// either is said with the pressure that is absent, and not again.
+// triggerNotes has a line for each reason. A reason that also keeps pressure
+// from being read is not repeated.
 func triggerNotes(s *probes.TriggerState, unread probes.Absent) []string {
 	var notes []string
 	for _, without := range s.Without(unread, "cannot read pressure either") {

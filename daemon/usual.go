@@ -12,25 +12,24 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-// usual keeps what the plugins have learned of the disks over a restart. It is
-// written by a goroutine of its own: the disk that it is written to may be the
-// one that is slow.
+// usual stores the disk baselines across restarts. A goroutine of its own
+// writes them, because the disk it writes to may be the slow one.
 type usual struct {
 	file    state.File[plugins.Baselines]
 	learned atomic.Pointer[plugins.Baselines]
-	taken   time.Duration // of the sample loop
-	ended   chan struct{} // it samples no more
+	taken   time.Duration // owned by the sample loop
+	ended   chan struct{} // closed when the sample loop has ended
 }
 
-// keepEvery is how often it is taken and written: what is lost with a machine is
-// twice that of an hour.
+// keepEvery is how often baselines are taken, and how often written: a crash
+// loses at most twice this.
 const keepEvery = 5 * time.Minute
 
 func newUsual(dir string) usual {
 	return usual{file: state.File[plugins.Baselines]{Path: filepath.Join(dir, "baselines.json")}, ended: make(chan struct{})}
 }
 
-// load is what an agent before this one has learned.
+// load returns the baselines of an earlier agent.
 func (u *usual) load(log *slog.Logger) plugins.Baselines {
 	learned, err := u.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNone) {
@@ -51,13 +50,13 @@ func (u *usual) put(set *plugins.Set) {
 	u.learned.Store(&learned)
 }
 
-// end is the last that the sample loop does.
+// end takes the last baselines; the sample loop calls it when it ends.
 func (u *usual) end(set *plugins.Set) {
 	u.put(set)
 	close(u.ended)
 }
 
-// keep writes what was taken, now and then and at the end.
+// keep writes the baselines periodically and at the end.
 func (u *usual) keep(ctx context.Context, log *slog.Logger) error {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()

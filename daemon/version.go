@@ -2,10 +2,10 @@ package daemon
 
 import "runtime/debug"
 
-// version is set by the linker (Makefile): -X can set nothing else.
+// version is set by the linker (Makefile), which can only set strings.
 var version string
 
-// Version of this build: what the linker was given, else the module's.
+// Version of this build: from the linker, else from the module.
 func Version() string {
 	if version != "" {
 		return version

@@ -1,5 +1,5 @@
-// Gen writes what a package has of the command tree to the directory it is
-// given: manual pages, packed, and the completions of shells. Their date is
+// Gen writes what a package contains of the command tree into a directory:
+// compressed manual pages and shell completions. Their date is
 // SOURCE_DATE_EPOCH.
 package main
 
@@ -50,7 +50,7 @@ func manual(root *cobra.Command, dir string) error {
 	return nil
 }
 
-// pack puts page.gz in the place of page. It bears neither name nor time.
+// pack replaces page by page.gz, without name and time in its header.
 func pack(page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
