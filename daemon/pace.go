@@ -7,7 +7,7 @@ import (
 
 // minApart is the least time from a sample to one that a trigger wakes (rate
 // limit): a tick costs a few milliseconds, and sampling must not add to the
-// load of a node that stalls.
+// pressure on a node that stalls.
 const minApart = 200 * time.Millisecond
 
 // pace decides when the next sample is taken: at the tick, whose rhythm never

@@ -21,22 +21,22 @@ type Agent struct {
 	API       API           `yaml:"api" why:"The local API of plimsoll top, explain and plugins."`
 	Log       Log           `yaml:"log" why:"The log on standard error."`
 	Workloads Workloads     `yaml:"workloads" why:"Which cgroups are measured besides the node itself."`
-	// Filesystems are what plugins.filesystem judges.
+	// Filesystems are what plugins.filesystem evaluates.
 	Filesystems probes.FilesystemConfig `yaml:"filesystems" why:"Which mounts are asked how full they are; no pod is evicted for it."`
 	Network     probes.NetworkConfig    `yaml:"network" why:"What is configured about the node's network devices."`
 	Recording   Recording               `yaml:"recording" why:"The recording of samples in a file, for plimsoll replay and advise; off until a file is set."`
 	State       State                   `yaml:"state" why:"The state that must survive a restart of the agent."`
-	// Kubernetes is not looked at by an agent that runs standalone.
+	// Kubernetes is ignored by a standalone agent.
 	Kubernetes Kubernetes   `yaml:"kubernetes" why:"The cluster that the node belongs to; a standalone agent ignores it."`
 	Lease      Lease        `yaml:"lease" why:"The heartbeat: the Lease that shows that the agent is alive; read when the agent starts."`
 	Conditions Conditions   `yaml:"conditions" why:"How the Node is marked while a rule is met."`
 	Eviction   evict.Config `yaml:"eviction" why:"How the agent chooses pods and evicts them."`
-	// VGDP is what the agent does about Velero's data movers on its node.
+	// VGDP is how the agent limits Velero's data movers on its node.
 	VGDP    VGDP    `yaml:"vgdp" why:"How Velero's data movers on this node are limited while the node is under pressure."`
 	Plugins Plugins `yaml:"plugins" why:"The rules that say when a threshold is met, and the plugins that are processes of their own."`
 }
 
-// Plugins configures the inner and the outer ones.
+// Plugins configures inner and outer plugins.
 type Plugins struct {
 	Inner `yaml:",inline"`
 	Outer `yaml:",inline"`
@@ -45,17 +45,17 @@ type Plugins struct {
 // Inner is the configuration of the inner plugins.
 type Inner = plugins.Config
 
-// Outer is that of the outer ones.
+// Outer is the configuration of the outer plugins.
 type Outer = outer.Config
 
-// Triggers configures the kernel's.
+// Triggers configures the kernel's PSI triggers.
 type Triggers struct {
 	Enabled bool          `yaml:"enabled" why:"Whether PSI triggers are armed, for the host and the cgroups of all pods. Without them a stall is seen at the next tick."`
 	Stall   time.Duration `yaml:"stall" why:"How long tasks must stall within the window for a trigger to fire. The default is between the soft and the hard threshold of memory-stall, so that ordinary stalls do not fire it."`
 	Window  time.Duration `yaml:"window" why:"The window of a trigger, and the least time from one sample that was woken to the next. Without CAP_SYS_RESOURCE the kernel accepts only multiples of 2s: the next longer one is then armed, for the same share of stall."`
 }
 
-// Paths says where the host is mounted.
+// Paths are where the host's filesystems are mounted.
 type Paths struct {
 	Procfs   string `yaml:"procfs" unit:"path" why:"The host's /proc."`
 	Sysfs    string `yaml:"sysfs" unit:"path" why:"The host's /sys."`
@@ -66,12 +66,12 @@ type Paths struct {
 // Web configures the HTTP server.
 type Web struct {
 	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"The addresses to listen on; an empty list turns the server off. Only this host can reach the default."`
-	// ConfigFile is bound when the program starts; what stands in it is not.
+	// ConfigFile is bound at startup; the file's content is not.
 	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read again for each connection; empty: none."`
 	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path (TokenReview and SubjectAccessReview); a password does as well, where configFile has some."`
 	Open        bool   `yaml:"open" why:"Whether an address that other hosts can reach shows every page to every client. false: clients that are not authenticated, by password, client certificate or token, get metrics and health only."`
 	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ is served. Off, because profiles show the inside of the process."`
-	// PodSeries is bound when the agent starts, like all of Web.
+	// PodSeries is bound at startup, like all of Web.
 	PodSeries PodSeries `yaml:"podSeries" why:"Series of single pods and services in /metrics. Off, and bounded when they are on, because Prometheus pays for each series that ever was."`
 }
 
@@ -103,15 +103,15 @@ type Recording struct {
 	MaxSize uint64 `yaml:"maxSize" unit:"bytes" why:"The size at which the recording stops, so that it never fills the disk."`
 }
 
-// State configures what is kept.
+// State configures the state that survives restarts.
 type State struct {
 	Dir string `yaml:"dir" unit:"path" why:"The state directory; empty: /var/lib/plimsoll/state as root, else below $XDG_STATE_HOME. Without state a restarted agent could evict a second pod for the same pressure."`
-	// Decisions are bound when the agent starts.
+	// Decisions are bound at startup.
 	Decisions     int    `yaml:"decisions" why:"How many decisions are stored, in memory and over a restart, for plimsoll explain."`
 	DecisionsSize uint64 `yaml:"decisionsSize" unit:"bytes" why:"How large the files of decisions may grow, whatever their number."`
 }
 
-// Kubernetes says how the cluster is reached.
+// Kubernetes configures how the cluster is reached.
 type Kubernetes struct {
 	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"The kubeconfig of the API server; empty: the service account of the pod."`
 	Node       string `yaml:"node" unit:"name" why:"The name of the Node that is this host; empty: the host's name."`
@@ -126,7 +126,7 @@ type Lease struct {
 	Duration time.Duration `yaml:"duration" why:"How long a renewal is valid. Long enough that several may be lost."`
 }
 
-// The targets of the heartbeat.
+// The targets of lease.target.
 const (
 	LeaseOfAgent = "agent"
 	LeaseOfNode  = "node"
@@ -137,11 +137,11 @@ type Conditions struct {
 	Enabled bool `yaml:"enabled" why:"Whether conditions and taints are written. Without them no pod is evicted either, because it would be scheduled to the same node again."`
 }
 
-// VGDP configures what happens to data movers.
+// VGDP configures how data movers are limited.
 type VGDP struct {
 	Enabled bool `yaml:"enabled" why:"Whether the node has a data mover budget, which shrinks under pressure, and throttles the movers that cause it."`
 	DryRun  bool `yaml:"dryRun" why:"Whether to decide only: no data mover budget is published and no mover is throttled. true, so that a fresh install observes."`
-	// Concurrency is Velero's own.
+	// Concurrency is Velero's setting, repeated here.
 	Concurrency int `yaml:"concurrency" unit:"data mover loads" why:"How many data mover loads all Veleros together run on this node (loadConcurrency of their node-agents): so many the budget grows back to. If more run, they count as well."`
 }
 
@@ -149,7 +149,8 @@ type VGDP struct {
 // dropped.
 const gapTicks = 3
 
-// MaxGap between two samples: beyond it nothing is judged across them.
+// MaxGap is the longest time between two samples across which rules are
+// evaluated.
 func (a *Agent) MaxGap() time.Duration { return gapTicks * a.Tick }
 
 // Kind is AgentConfiguration.

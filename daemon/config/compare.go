@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Differences lists the keys whose values differ, in the order of the
-// document. Who runs rules starts those anew whose keys are among them.
+// Differences lists the keys whose values differ, in the order of the document.
+// A changed key of a rule restarts that rule.
 func Differences(a, b Document) []string {
 	var keys []string
 	old := values(a)
@@ -32,8 +32,8 @@ func RestartNeeded(from, to Followed) []string {
 	})
 }
 
-// AtStart are sockets that are open, mounts whose files are open, and what the
-// API server is asked as.
+// AtStart lists what is bound at startup: open sockets, open files of mounts,
+// and the identity at the API server.
 func (Agent) AtStart() []string {
 	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "recording", "plugins.fullPods", "plugins.annotations"}
 }
@@ -44,7 +44,7 @@ func values(a Document) map[string]reflect.Value {
 	return all
 }
 
-// same takes an empty list and none for the same.
+// same treats a nil slice and an empty one as equal.
 func same(a, b reflect.Value) bool {
 	if a.Kind() == reflect.Slice && a.Len() == 0 && b.Len() == 0 {
 		return true

@@ -33,11 +33,11 @@ package config
 // APIVersion is what every configuration file states as its apiVersion.
 const APIVersion = "plimsoll.dev/v1alpha1"
 
-// Document is a configuration that is a file of its own.
+// Document is a configuration with a file of its own.
 type Document interface {
 	// Kind is what the file states as its kind.
 	Kind() string
-	// Validate lists what is wrong between values that are each well-formed.
+	// Validate lists what is wrong with values that are each well-formed.
 	Validate() []Problem
 }
 

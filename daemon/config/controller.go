@@ -12,8 +12,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
-// Controller is the configuration of the controller, of which a cluster has
-// one.
+// Controller is the configuration of the controller, which runs once per
+// cluster.
 type Controller struct {
 	Web        ControllerWeb        `yaml:"web" why:"The HTTP server for metrics, health and the status page; everything on it is read-only."`
 	Log        Log                  `yaml:"log" why:"The log on standard error."`
@@ -28,26 +28,26 @@ type Controller struct {
 // ControllerWeb configures the controller's HTTP server.
 type ControllerWeb struct {
 	ListenAddresses []string `yaml:"listenAddresses" unit:"host:port" why:"The addresses to listen on; an empty list turns the server off. Only this host can reach the default."`
-	// ConfigFile is bound when the program starts; what stands in it is not.
+	// ConfigFile is bound at startup; the file's content is not.
 	ConfigFile  string `yaml:"configFile" unit:"path" why:"TLS, client certificates and passwords: a web configuration of Prometheus' exporter-toolkit, read again for each connection; empty: none."`
 	TokenReview bool   `yaml:"tokenReview" why:"Whether a client needs a bearer token whose user may get the nonResourceURL /metrics, or /plimsoll and the path (TokenReview and SubjectAccessReview); a password does as well, where configFile has some."`
 	Open        bool   `yaml:"open" why:"Whether an address that other hosts can reach shows every page to every client. false: clients that are not authenticated, by password, client certificate or token, get metrics and health only."`
 	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ is served. Off, because profiles show the inside of the process."`
 }
 
-// ControllerKubernetes says how the cluster is reached.
+// ControllerKubernetes configures how the cluster is reached.
 type ControllerKubernetes struct {
 	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"The kubeconfig of the API server; empty: the service account of the pod."`
 }
 
-// Election of the replica that acts.
+// Election configures the leader election.
 type Election struct {
 	Enabled   bool          `yaml:"enabled" why:"Whether replicas elect a leader. Without an election only one replica may run."`
 	Namespace string        `yaml:"namespace" unit:"name" why:"The namespace of the Lease plimsoll-controller."`
 	Duration  time.Duration `yaml:"duration" why:"How long a leader that does not renew its Lease counts as alive, so how long no replica acts after the leader was killed."`
 }
 
-// Velero is one of the cluster's.
+// Velero is one Velero installation of the cluster.
 type Velero struct {
 	Namespace          string `yaml:"namespace" unit:"name" why:"Its namespace."`
 	NodeAgentConfigMap string `yaml:"nodeAgentConfigMap" unit:"name" why:"The ConfigMap of its node-agents; empty: the one that they name on their command lines."`
@@ -56,8 +56,8 @@ type Velero struct {
 // Kind is ControllerConfiguration.
 func (Controller) Kind() string { return "ControllerConfiguration" }
 
-// AtStart are sockets that are open, and what the API server is asked as and
-// for.
+// AtStart lists what is bound at startup: open sockets, and clients with their
+// identity.
 func (Controller) AtStart() []string {
 	return []string{"web", "log.format", "kubernetes", "election", "velero"}
 }
@@ -116,7 +116,7 @@ func (c Controller) Validate() []Problem {
 	for i, name := range c.Fleet.Evictions.ForceGraceZero {
 		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("fleet.evictions.forceGraceZero[%d]", i))
 	}
-	// A hold and its renewal are counted in seconds.
+	// A Gate's lease and its renewal are counted in seconds.
 	within(&p, "vgdp.leaseDuration", c.VGDP.LeaseDuration, minHold, maxElection)
 	p.must(c.VGDP.LeaseDuration%time.Second == 0, "want whole seconds", "vgdp.leaseDuration")
 	number(&p, "vgdp.notesPerSecond", c.VGDP.NotesPerSecond, 1, maxBackups)
@@ -133,7 +133,7 @@ func namespace(p *problems, key, name string) {
 	p.must(len(wrong) == 0, fmt.Sprintf("want the name of a namespace, got %s", quote(name)), key)
 }
 
-// KindOf is what a file says it is; empty where it does not.
+// KindOf returns the kind that a file states; empty if it states none.
 func KindOf(data []byte) string {
 	node, err := parse("", data)
 	if err != nil || node == nil {

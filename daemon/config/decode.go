@@ -8,18 +8,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The bounds of a file after aliases, which cost each time they are used what
-// they stand for and can contain themselves.
+// Bounds of a file with its aliases expanded: an alias costs what it stands for
+// each time, and may contain itself.
 const (
 	maxValues = 10_000
 	maxDepth  = 32
 )
 
-// maxErrors is how many mistakes are listed: a file with more is of another
-// kind, and the list goes into the log.
+// maxErrors is how many mistakes are listed: a file with more is not a
+// configuration, and the list is logged.
 const maxErrors = 100
 
-// header is what every file states beside the keys of its document.
+// header is what every file states besides the keys of its document.
 type header struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string `yaml:"kind"`
@@ -92,8 +92,8 @@ func (d *decoder) header(key, got, want string) {
 	}
 }
 
-// validate adds the problems that do not merely follow from a value that could
-// not be read.
+// validate adds the problems that do not just follow from a value that was not
+// read.
 func (d *decoder) validate(found []Problem) {
 	for _, p := range found {
 		if slices.ContainsFunc(p.Keys, func(key string) bool { return d.failed[key] }) {
@@ -136,7 +136,7 @@ func (d *decoder) entry(parent string, key, value *yaml.Node, known []field) {
 	}
 }
 
-// value reads n, behind an alias too, into f.
+// value reads n, also through an alias, into f.
 func (d *decoder) value(path string, line int, n *yaml.Node, f field) {
 	d.lines[path] = line
 	if n.Kind == yaml.AliasNode {
@@ -176,8 +176,8 @@ func (d *decoder) list(path string, line int, n *yaml.Node, into reflect.Value) 
 	}
 }
 
-// spend counts a value and is false when the file has used up its values or goes too deep, which
-// is an error once and ends the reading of values.
+// spend counts a value. It is false once the file exceeds maxValues or
+// maxDepth, which is reported once and stops the reading.
 func (d *decoder) spend(line int, path string) bool {
 	if d.values > maxValues {
 		return false

@@ -13,25 +13,24 @@ import (
 )
 
 // pollInterval is how often the file is read to see whether it changed. It is
-// read, not watched: a ConfigMap's file is a symlink below a symlink that is
-// swapped, and a file system of another machine reports nothing.
+// polled, not watched: a ConfigMap's file is a symlink below a symlink that is
+// swapped, and a network filesystem sends no events.
 const pollInterval = time.Second
 
 // File is the agent's configuration file.
 type File = FileOf[Agent]
 
-// Followed is a document that may change while a program runs by it.
+// Followed is a document that may change while the program runs.
 type Followed interface {
 	Document
-	// AtStart lists the keys, and the sections, whose values are bound when the
-	// program starts.
+	// AtStart lists the keys and sections whose values are bound at startup.
 	AtStart() []string
 }
 
-// FileOf is a configuration file that may change while the program runs. A bad
-// one leaves the last good one in force.
+// FileOf is a configuration file that may change while the program runs. A file
+// with mistakes leaves the last good configuration in use.
 type FileOf[T Followed] struct {
-	// Logger hears of each change; nil for none. Set it before Run or Reload.
+	// Logger logs each change; nil: no log. Set it before Run or Reload.
 	Logger *slog.Logger
 
 	path     string
@@ -40,8 +39,9 @@ type FileOf[T Followed] struct {
 	current  atomic.Pointer[T]
 	last     atomic.Pointer[outcome]
 
-	// mu lets one load run at a time, from reading to putting in force, so
-	// that an older content never replaces a newer one. It guards the two below.
+	// mu serializes loads, from reading the file to replacing the configuration,
+	// so that an older content never replaces a newer one. It guards the two
+	// fields below.
 	mu      sync.Mutex
 	seen    fingerprint // of the content loaded last, good or bad
 	pending fingerprint // of the content the last poll found, if it differed
@@ -53,16 +53,16 @@ type outcome struct {
 	at  time.Time
 }
 
-// fingerprint tells contents apart, those that cannot be read among them.
+// fingerprint tells contents apart; a failed read has one too.
 type fingerprint [sha256.Size]byte
 
 // Open reads and checks the agent's file at path: [OpenOf].
 func Open(path string, override func(*Agent)) (*File, error) { return OpenOf(path, Default, override) }
 
 // OpenOf reads and checks the file at path over the defaults; an empty path
-// stands for a file that sets nothing. override, unless nil, then changes what was read, as flags do;
-// it runs again at each reload. The error is [Errors] for a content that is
-// wrong, else that of opening or reading it.
+// stands for a file that sets nothing. override, unless nil, then changes the
+// result, as flags do; it runs again at each reload. The error is [Errors] for
+// mistakes in the content, else the error of opening or reading it.
 func OpenOf[T Followed](path string, defaults func() T, override func(*T)) (*FileOf[T], error) {
 	if override == nil {
 		override = func(*T) {}
@@ -74,18 +74,18 @@ func OpenOf[T Followed](path string, defaults func() T, override func(*T)) (*Fil
 	return f, nil
 }
 
-// Current is the configuration in force; it must not be changed. The pointer
-// changes exactly when a value does, so who keeps it can tell by comparing.
+// Current is the configuration in use; it must not be changed. The pointer
+// changes exactly when a value does, so callers can compare pointers.
 func (f *FileOf[T]) Current() *T { return f.current.Load() }
 
-// Status says how the last load ended, and when: with ok false, err says why
-// the last good configuration is still in force.
+// Status tells how the last load ended, and when: if ok is false, err is why
+// the last good configuration is still in use.
 func (f *FileOf[T]) Status() (ok bool, err error, at time.Time) { //nolint:revive,staticcheck // the error is a fact here, not the failure of this call
 	last := f.last.Load()
 	return last.err == nil, last.err, last.at
 }
 
-// Reload reads the file now and puts it in force if it is good. The error is
+// Reload reads the file now and uses it if it has no mistakes. The error is
 // that of [Open].
 func (f *FileOf[T]) Reload() error {
 	f.mu.Lock()
@@ -94,8 +94,8 @@ func (f *FileOf[T]) Reload() error {
 	return f.load(data, err)
 }
 
-// Run puts each change of the file's content in force about two seconds later,
-// until ctx is done; it returns nil.
+// Run applies each change of the file about two seconds later, until ctx is
+// done; it returns nil.
 func (f *FileOf[T]) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -109,8 +109,9 @@ func (f *FileOf[T]) Run(ctx context.Context) error {
 	}
 }
 
-// poll loads a content that is new and was the same a poll ago: a file that is
-// being written may be good YAML at every line, with half of its keys.
+// poll loads a content that is new and did not change since the last poll
+// (debounce): a file that is being written may be valid YAML at every line,
+// with half of its keys.
 func (f *FileOf[T]) poll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +126,7 @@ func (f *FileOf[T]) poll() {
 	}
 }
 
-// load puts the content in force or keeps the reason why not. f.mu is held.
+// load applies the content or keeps the reason why not. f.mu is held.
 func (f *FileOf[T]) load(data []byte, err error) error {
 	f.seen = fingerprintOf(data, err)
 	f.pending = f.seen
@@ -155,7 +156,7 @@ func (f *FileOf[T]) replace(old, agent *T) {
 	}
 }
 
-// decode is the configuration that the content and the override make together.
+// decode is the configuration of content and override together.
 func (f *FileOf[T]) decode(data []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err
@@ -174,7 +175,7 @@ func (f *FileOf[T]) decode(data []byte, err error) (*T, error) {
 	return &agent, errs.orNil()
 }
 
-// read is the content of the file, cut shortly behind what can be decoded.
+// read returns the content, up to one byte more than can be decoded.
 func (f *FileOf[T]) read() ([]byte, error) {
 	if f.path == "" {
 		return nil, nil

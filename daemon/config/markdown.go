@@ -38,8 +38,7 @@ This table is generated from the program.
 `
 
 // Markdown writes docs/configuration.md: how the file is read, and a table of
-// every key with its default, its unit and the reason it exists. The error is
-// w's.
+// every key with its default, unit and description. The error is w's.
 func Markdown(w io.Writer) error {
 	agent := Default()
 	var b strings.Builder

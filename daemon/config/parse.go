@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFileBytes bounds what is parsed at all; a configuration is a few KiB.
+// maxFileBytes bounds what is parsed; a configuration has a few KiB.
 const maxFileBytes = 256 << 10
 
 // parse reads the single YAML document of data. The node is nil for an empty
@@ -54,11 +54,11 @@ func nextDocument(decoder *yaml.Decoder) (*yaml.Node, error) {
 	return &n, nil
 }
 
-// syntaxError finds the line itself: the library names the start of the
-// surrounding block, one line too few, or none. A mistake shows in every
-// beginning of the file that reaches its line and in no shorter one, so the
-// first such beginning ends with it. (A bracket that is left open shows in
-// every beginning behind it: then the line is that of the bracket.)
+// syntaxError finds the line of a mistake, because the library names the start
+// of the surrounding block, one line too few, or none. A mistake shows in every
+// prefix of the file that reaches its line and in no shorter one, so the first
+// such prefix ends with it. (An open bracket shows in every prefix behind it:
+// then the line is the bracket's.)
 func syntaxError(file string, data []byte, err error) *Error {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	what := syntaxMessage(err)
@@ -73,7 +73,7 @@ func syntaxError(file string, data []byte, err error) *Error {
 	return &Error{File: file, Line: at + 1, Why: "not YAML: " + what}
 }
 
-// syntaxMessage is the library's message without its prefix and its line.
+// syntaxMessage is the library's message without prefix and line.
 func syntaxMessage(err error) string {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(message, "line "); ok {

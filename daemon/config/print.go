@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// commentWidth is where comments are wrapped, in letters without indentation.
+// commentWidth is where comments are wrapped, without indentation.
 const commentWidth = 90
 
-// Print writes the document as YAML with the reason of each key as a comment
-// above it. [Decode] reads the same value back. The error is w's.
+// Print writes the document as YAML with the description of each key as a
+// comment above it. [Decode] reads the same value back. The error is w's.
 func Print(w io.Writer, d Document) error {
 	p := &printer{}
 	p.line("", "apiVersion: %s", APIVersion)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// form is how a value is written, told from its Go type and unit tag.
+// form is how a value is written, by its Go type and unit tag.
 type form int
 
 const (
@@ -93,8 +93,8 @@ func readInt(n *yaml.Node) (int, error) {
 	return i, nil
 }
 
-// readString takes text only: a number or true that is meant as text needs
-// quotes, and what cannot be printed has no place in a path, name or address.
+// readString accepts text only: a number or true that is meant as text needs
+// quotes, and unprintable characters do not belong in a path, name or address.
 func readString(n *yaml.Node) (string, error) {
 	if n.ShortTag() != "!!str" {
 		return "", fmt.Errorf("want text, got %s: put it in quotes if it is meant as text", describe(n))
@@ -142,13 +142,13 @@ func readBytes(n *yaml.Node) (uint64, error) {
 	if whole < 0 || q.Cmp(*resource.NewQuantity(whole, resource.DecimalSI)) != 0 {
 		return 0, wrong
 	}
-	if whole == math.MaxInt64 { // what the parser makes of everything above
+	if whole == math.MaxInt64 { // the parser's result for everything larger
 		return 0, fmt.Errorf("larger than any memory or disk: %s", describe(n))
 	}
 	return uint64(whole), nil
 }
 
-// hugeExponent keeps the quantity parser from computing with 10^2147483647.
+// hugeExponent keeps the quantity parser from evaluating 10^2147483647.
 func hugeExponent(s string) bool {
 	at := strings.IndexAny(s, "eE")
 	return at >= 0 && len(s)-at > len("e-99")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxSchemaDepth ends the walk through a schema that contains itself.
+// maxSchemaDepth bounds the walk through a recursive schema.
 const maxSchemaDepth = 16
 
 // field is one key of a configuration struct.
@@ -17,8 +17,8 @@ type field struct {
 	value reflect.Value
 }
 
-// fieldsOf lists the keys of a struct in the order of its declaration, those
-// of inline structs among them.
+// fieldsOf lists the keys of a struct in declaration order, inlined structs
+// included.
 func fieldsOf(v reflect.Value) []field {
 	var all []field
 	for i := range v.NumField() {
@@ -47,7 +47,7 @@ func lookup(fields []field, key string) (field, bool) {
 }
 
 // walk visits every key below a struct with its dotted path, sections before
-// what they hold. The elements of a list of structs are visited once, as
+// their keys. The elements of a list of structs are visited once, as
 // path[].key, with zero values.
 func walk(v reflect.Value, visit func(path string, f field)) {
 	walkBelow("", v, maxSchemaDepth, visit)

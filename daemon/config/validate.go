@@ -13,8 +13,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// The bounds that keep a typo which parses from stopping the agent, filling
-// its memory or arming a rule that is always met.
+// Bounds that keep a valid typo from stopping the agent, filling its memory or
+// setting a threshold that is always met.
 const (
 	minInterval     = 500 * time.Millisecond
 	maxInterval     = 5 * time.Minute
@@ -28,17 +28,17 @@ const (
 	minRecording    = 1 << 20
 	minDecisions    = 256 << 10
 	maxDecisions    = 10_000
-	minTrigger      = 500 * time.Millisecond // of kernels before 6.4
-	maxTrigger      = 10 * time.Second       // of all kernels
+	minTrigger      = 500 * time.Millisecond // minimum of kernels before 6.4
+	maxTrigger      = 10 * time.Second       // maximum of all kernels
 	maxEvictionHard = 1 << 50
-	maxSocketPath   = 107 // sun_path of unix(7) without its end
+	maxSocketPath   = 107 // sun_path of unix(7) without the final zero
 	maxPort         = 65535
 	maxReliefWait   = time.Minute
-	maxLoads        = 1000          // no node runs as many
+	maxLoads        = 1000          // more than any node runs
 	maxTop          = 10_000        // more than a node has pods
-	minSeries       = 100           // of a few workloads
-	maxSeries       = 100_000       // some 10 MB of text in each scrape
-	maxPriority     = 2_000_000_000 // of system-cluster-critical, the lower of the two
+	minSeries       = 100           // enough for a few workloads
+	maxSeries       = 100_000       // some 10 MB per scrape
+	maxPriority     = 2_000_000_000 // system-cluster-critical, the lowest of the critical classes
 )
 
 // Validate lists every value that must not be used, in the order of the keys.
@@ -117,8 +117,8 @@ type period struct {
 	value time.Duration
 }
 
-// ruleWindows lists how far each rule looks back; that a rule was not met for
-// all of cleared must be seen as well.
+// ruleWindows lists how far each rule looks back. cleared counts too: that a
+// rule was not met must be visible for so long.
 func (a Agent) ruleWindows() []period {
 	list := []period{
 		{"plugins.memoryStall.soft.over", a.Plugins.MemoryStall.Soft.Over},
@@ -147,8 +147,8 @@ func (a Agent) ruleWindows() []period {
 	return list
 }
 
-// validateHistory holds that each ratio over a window that a rule looks back
-// at can still be taken: the oldest of them needs the samples before it.
+// validateHistory checks that samples are kept long enough for the ratio over a
+// rule's longest window: its oldest value needs the samples before it.
 func (a Agent) validateHistory(p *problems) {
 	longest := slices.MaxFunc(a.ruleWindows(), func(x, y period) int { return cmp.Compare(x.value, y.value) })
 	p.must(a.History >= longest.value+a.Window,
@@ -201,13 +201,13 @@ func number(p *problems, key string, value, least, most int) {
 	p.must(value >= least && value <= most, fmt.Sprintf("%d is not between %d and %d", value, least, most), key)
 }
 
-// atLeast holds that long is no shorter than times short.
+// atLeast requires that long is at least times short.
 func atLeast(p *problems, long, short period, times int) {
 	factor := ""
 	if times > 1 {
 		factor = strconv.Itoa(times) + " × "
 	}
-	// Divided, for times × short may not fit.
+	// Divided, because times × short may overflow.
 	p.must(long.value/time.Duration(times) >= short.value, fmt.Sprintf("%s (%s) must be at least %s%s (%s)",
 		long.key, formatDuration(long.value), factor, short.key, formatDuration(short.value)), long.key, short.key)
 }
@@ -239,7 +239,7 @@ func validateMemoryStall(p *problems, key string, m plugins.MemoryStall) {
 	p.must(m.KubeletEvictionHard <= maxEvictionHard, "more than 1Pi of memory", key+".kubeletEvictionHard")
 }
 
-// maxFactor of what is usual.
+// maxFactor is the largest multiple of a baseline.
 const maxFactor = 1000
 
 func validateDiskContention(p *problems, key string, d plugins.DiskContention) {

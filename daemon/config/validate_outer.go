@@ -14,10 +14,10 @@ const (
 	maxDirs     = 20 // each is walked every 10 s
 	maxTopPods  = 100
 	maxPlugName = 128
-	maxKeys     = 50 // of annotations: each costs the agent memory, per pod
+	maxKeys     = 50 // of annotations: each costs memory for every pod
 )
 
-// validateOuter checks what is said of plugins that are processes of their own.
+// validateOuter checks the keys of outer plugins.
 func (a Agent) validateOuter(p *problems) {
 	o := a.Plugins.Outer
 	for i, dir := range o.Dirs {
@@ -44,8 +44,8 @@ func (a Agent) validateOuter(p *problems) {
 	}
 }
 
-// validateAnnotations checks the keys that a plugin may see. The one that kubectl
-// writes repeats the whole pod, environment and all.
+// validateAnnotations checks the annotation keys that a plugin may see.
+// kubectl's last-applied one repeats the whole pod with its environment.
 func validateAnnotations(p *problems, key, plugin string, keys []string) {
 	p.must(plugin != "" && len(plugin) <= maxPlugName, "want a plugin's name, got "+quote(plugin), key+".plugin")
 	p.must(len(keys) > 0 && len(keys) <= maxKeys, fmt.Sprintf("want 1 to %d keys, got %d", maxKeys, len(keys)), key+".keys")
@@ -56,7 +56,8 @@ func validateAnnotations(p *problems, key, plugin string, keys []string) {
 	}
 }
 
-// cutLast parts at the last slash: a plugin's name may have some.
+// cutLast splits at the last slash, because a plugin's name may contain
+// slashes.
 func cutLast(s string) (before, after string, found bool) {
 	i := strings.LastIndexByte(s, '/')
 	if i < 0 {

@@ -15,9 +15,10 @@ const (
 	maxSpeed = 10_000_000 // Mbit/s: ten times the fastest Ethernet
 	maxFiles = 1 << 40
 	maxKills = 1000
-	// maxEvictions in any time: some once a second for an hour.
+	// maxEvictions bounds every eviction rate limit: one a second for an hour.
 	maxEvictions = 3600
-	// maxAgePeriods is how often a mount is asked before its values are too old.
+	// maxAgePeriods is how many times a mount is asked before its values are too
+	// old.
 	maxAgePeriods = 2
 )
 
@@ -26,7 +27,7 @@ func (a Agent) validateEviction(p *problems) {
 	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
 	p.must(e.Via != evict.ViaController || a.Lease.Enabled,
 		"the agent's Lease carries requests to the controller: want lease.enabled: true", "eviction.via", "lease.enabled")
-	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, evict.DefaultEvictTimeout, maxDuration) // so long a round waits
+	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, evict.DefaultEvictTimeout, maxDuration) // a round waits that long
 	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
 	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
 	within(p, "eviction.late", e.Late, 0, maxDuration)
@@ -89,8 +90,8 @@ func validateOOMStorm(p *problems, key string, o plugins.OOMStorm) {
 }
 
 const (
-	maxRate       = 10_000      // percent: a hundred times what was asked for
-	maxMillicores = 100_000_000 // of a hundred thousand CPUs
+	maxRate       = 10_000      // percent: a hundred times the request
+	maxMillicores = 100_000_000 // a hundred thousand CPUs
 )
 
 func validateCPUSuppression(p *problems, key string, c plugins.CPUSuppression) {
@@ -125,5 +126,5 @@ func validateCeilings(p *problems, key string, list []plugins.DiskCeiling) {
 	}
 }
 
-// maxIOPS is some ten times those of the fastest disks.
+// maxIOPS is some ten times that of the fastest disks.
 const maxIOPS = 100_000_000

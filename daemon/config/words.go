@@ -11,7 +11,7 @@ import (
 // maxQuoted is how much of a value a message repeats, in bytes.
 const maxQuoted = 64
 
-// describe says in a message what a node holds.
+// describe tells, for a message, what a node contains.
 func describe(n *yaml.Node) string {
 	var what string
 	switch {
@@ -34,7 +34,7 @@ func describe(n *yaml.Node) string {
 	return what
 }
 
-// quote is s in quotes on one line, cut where it is long.
+// quote puts s in quotes on one line and truncates it.
 func quote(s string) string {
 	if len(s) > maxQuoted {
 		return strconv.Quote(s[:maxQuoted]) + "…"
@@ -42,7 +42,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// word is s itself where it is a plain word, and quoted otherwise.
+// word is s itself if it is a plain word, otherwise in quotes.
 func word(s string) string {
 	odd := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+!<")
 	if s == "" || odd != "" || len(s) > maxQuoted {
@@ -51,8 +51,8 @@ func word(s string) string {
 	return s
 }
 
-// suggest ends the message about an unknown key with where it belongs, if a
-// key of that name exists elsewhere, or with the key that was probably meant.
+// suggest completes the message about an unknown key: where a key of that name
+// belongs, or which key was probably meant.
 func suggest(key string, known []field, schema reflect.Value) string {
 	var places []string
 	walk(schema, func(path string, f field) {
@@ -75,7 +75,8 @@ func suggest(key string, known []field, schema reflect.Value) string {
 	return " (did you mean " + strconv.Quote(best) + "?)"
 }
 
-// editDistance counts the letters to insert, remove or replace to make b of a.
+// editDistance is the Levenshtein distance: letters to insert, remove or
+// replace.
 func editDistance(a, b string) int {
 	if len(a) > maxQuoted {
 		return len(a)

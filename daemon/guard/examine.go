@@ -14,22 +14,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Facts of a web configuration, for whoever examines it.
+// Facts about a web configuration, for plimsoll doctor.
 type Facts struct {
-	// Certificate that clients get now; nil: no TLS.
+	// Certificate that the server presents now; nil: no TLS.
 	Certificate *x509.Certificate
-	// Clients is how certificates are asked for, in the file's words; empty: they
-	// are not.
+	// Clients is how client certificates are verified, in the file's words;
+	// empty: not at all.
 	Clients string
-	// Users who have a password.
+	// Users is the number of users with a password.
 	Users int
-	// Files that it consists of, and those of them with a private key or hashes of
-	// passwords.
+	// Files are the configuration and the files that it names. Secrets are those
+	// with a private key or password hashes.
 	Files, Secrets []string
 }
 
-// Examine reads a web configuration as a server does that starts, and fails as
-// that would, and where no client could ever get in.
+// Examine reads a web configuration as a starting server does. It fails where
+// that would fail, and where no client could ever authenticate.
 func Examine(file string) (Facts, error) {
 	srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
 	if _, err := (&Guard{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(srv); err != nil {
@@ -75,7 +75,7 @@ func (f *Facts) examineTLS(c *web.TLSConfig) error {
 	if c.TLSKeyPath != "" {
 		f.Secrets = append(f.Secrets, c.TLSKeyPath)
 	}
-	// The toolkit takes a file in which there is none.
+	// The toolkit accepts a file without a certificate.
 	if served.ClientCAs != nil && served.ClientCAs.Equal(x509.NewCertPool()) {
 		return errors.New("client_ca contains no certificate, so no client certificate is valid")
 	}

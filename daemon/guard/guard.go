@@ -1,6 +1,6 @@
-// Package guard decides who may ask an HTTP server: whoever has a password or a
+// Package guard authenticates the clients of an HTTP server: by a password or a
 // client certificate of the web configuration (the file of Prometheus'
-// exporter-toolkit), or a bearer token that the API server vouches for.
+// exporter-toolkit), or by a bearer token that the API server reviews.
 //
 // # Usage
 //
@@ -11,9 +11,10 @@
 //
 // # Concurrency
 //
-// After Protect the server may be asked by any number of clients. The file is
-// read anew for each connection and each request, so passwords, certificates and
-// authorities change while the server runs; a file that is bad lets nobody in.
+// After Protect the server may serve any number of clients. The file is read
+// again for each connection and each request, so passwords, certificates and
+// authorities can change while the server runs; with an invalid file every
+// client is refused.
 package guard
 
 import (
@@ -31,24 +32,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Guard stands before a server. The zero value lets everybody in and knows
-// nobody.
+// Guard authenticates the clients of a server. The zero value admits every
+// client, without an identity.
 type Guard struct {
 	// File is the web configuration; empty: none.
 	File string
-	// Tokens judges bearer tokens; nil: none are taken.
+	// Tokens reviews bearer tokens; nil: tokens are not accepted.
 	Tokens *Tokens
-	// Open paths are for everybody who gets a connection.
+	// Open paths are served without authentication.
 	Open []string
 	Log  *slog.Logger
 }
 
-// maxHeader bounds a request's header, which a stranger writes.
+// maxHeader bounds a request's header, which an unknown client writes.
 const maxHeader = 64 << 10
 
-// Protect puts the guard before what the server serves, and certificates into
-// the server where the file has them: then it must serve TLS. It fails when the
-// file is bad.
+// Protect puts authentication before the server's handler, and TLS into the
+// server if the file configures it: then it must serve TLS. It fails if the
+// file is invalid.
 func (g *Guard) Protect(srv *http.Server) (tls bool, err error) {
 	srv.MaxHeaderBytes = maxHeader
 	served, byFile := srv.Handler, srv.Handler
@@ -74,8 +75,8 @@ func (g *Guard) Protect(srv *http.Server) (tls bool, err error) {
 	return tls, nil
 }
 
-// byToolkit lets exporter-toolkit put its handler and its TLS into a server. It
-// exports neither, so it serves once, on a listener that is closed already.
+// byToolkit lets exporter-toolkit install its handler and its TLS. It exports
+// neither, so it is made to serve once, on a closed listener.
 func byToolkit(srv *http.Server, file string, log *slog.Logger) error {
 	err := web.Serve(closed{}, srv, &web.FlagConfig{WebConfigFile: &file}, slog.New(onlyErrors{log.Handler()}))
 	if errors.Is(err, net.ErrClosed) {
@@ -84,22 +85,22 @@ func byToolkit(srv *http.Server, file string, log *slog.Logger) error {
 	return err
 }
 
-// closed is a listener that is.
+// closed is a closed listener.
 type closed struct{}
 
 func (closed) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (closed) Close() error              { return nil }
 func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
 
-// onlyErrors is a log without what the toolkit says about its listener.
+// onlyErrors drops the toolkit's messages about its listener.
 type onlyErrors struct{ slog.Handler }
 
 func (h onlyErrors) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelError && h.Handler.Enabled(ctx, level)
 }
 
-// known notes that whoever passed the toolkit has proved who it is: it did so
-// where there are passwords, or by a certificate that was verified.
+// known marks a request as authenticated that passed the toolkit, if the
+// toolkit demands a password or verified a client certificate.
 func (g *Guard) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.hasUsers() || r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
@@ -109,7 +110,8 @@ func (g *Guard) known(next http.Handler) http.Handler {
 	})
 }
 
-// hasUsers tells whether the file asks for passwords now; a bad one does not.
+// hasUsers tells whether the file demands passwords now; an invalid file does
+// not.
 func (g *Guard) hasUsers() bool {
 	if g.File == "" {
 		return false
@@ -124,15 +126,14 @@ func (g *Guard) hasUsers() bool {
 	return yaml.Unmarshal(text, &c) == nil && len(c.Users) > 0
 }
 
-// who is the key of what a request's context says of its client.
+// who is the context key of the mark that a client is authenticated.
 type who struct{}
 
 func asKnown(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), who{}, true))
 }
 
-// ToKnown serves clients that have proved who they are; for others there is
-// nothing.
+// ToKnown serves authenticated clients; the others get 404.
 func ToKnown(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if known, _ := r.Context().Value(who{}).(bool); !known {
@@ -143,9 +144,9 @@ func ToKnown(next http.Handler) http.Handler {
 	})
 }
 
-// ByAddress serves clients that name the server by its address, or as localhost.
-// A site in a browser can point its own name at 127.0.0.1, and would else read
-// what loopback shows (DNS rebinding).
+// ByAddress serves only requests whose Host is an IP address or localhost.
+// Otherwise a website could point its name at 127.0.0.1 and read what loopback
+// serves (DNS rebinding).
 func ByAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

@@ -17,10 +17,10 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// Tokens judges bearer tokens by the API server: a TokenReview says whose a
-// token is, a SubjectAccessReview whether that user may do this to the path (see
-// nonResourceURL). An answer holds for a while, whether or not the API server is
-// there; without one nobody passes.
+// Tokens reviews bearer tokens at the API server: a TokenReview identifies the
+// user, a SubjectAccessReview tells whether the user may access the path (see
+// nonResourceURL). Answers are cached, also while the API server is away;
+// without an answer the request is refused.
 type Tokens struct {
 	Reviews  authenticationclient.TokenReviewInterface
 	Accesses authorizationclient.SubjectAccessReviewInterface
@@ -32,8 +32,8 @@ type Tokens struct {
 	answers map[question]answer
 }
 
-// How long an answer holds. A no is short: who was just given the right need not
-// wait for it.
+// How long an answer is cached. A refusal is short, so that a newly granted
+// right works soon.
 const (
 	yesHolds = time.Minute
 	noHolds  = 10 * time.Second
@@ -41,11 +41,11 @@ const (
 
 const (
 	askTimeout = 5 * time.Second
-	maxToken   = 16 << 10 // larger than any that a cluster makes
-	maxAnswers = 1000     // strangers cannot make it grow
+	maxToken   = 16 << 10 // longer than any token that a cluster issues
+	maxAnswers = 1000     // bound of the cache, which unknown clients fill
 )
 
-// question is a hash of token, verb and path: no token is kept.
+// question is a hash of token, verb and path, so that tokens are not kept.
 type question [sha256.Size]byte
 
 // answer is an HTTP status: 200, 401 or 403.
@@ -60,7 +60,7 @@ func bearer(h http.Header) (token string, ok bool) {
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer")
 }
 
-// serve next to whom the API server allows it.
+// serve calls next for clients that the API server allows.
 func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, next http.Handler) {
 	status, err := t.judge(r.Context(), token, strings.ToLower(r.Method), nonResourceURL(r.URL.Path))
 	if err != nil {
@@ -80,9 +80,10 @@ func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, nex
 	}
 }
 
-// nonResourceURL is what a path of ours is called in a role: /metrics, as with
-// every exporter, and the others below /plimsoll. By their own names Kubernetes
-// grants every token some of them: /api/* (the ClusterRole system:discovery).
+// nonResourceURL is the URL that a role grants for a path of ours: /metrics, as
+// with every exporter, the others below /plimsoll. Their own names would not
+// do: Kubernetes grants every token some of them, such as /api/* (ClusterRole
+// system:discovery).
 func nonResourceURL(path string) string {
 	if path == "/metrics" {
 		return path
@@ -90,7 +91,8 @@ func nonResourceURL(path string) string {
 	return "/plimsoll" + path
 }
 
-// judge is the status for a token; an error: the API server does not say.
+// judge is the HTTP status for a token; an error if the API server does not
+// answer.
 func (t *Tokens) judge(ctx context.Context, token, verb, path string) (int, error) {
 	if token == "" || len(token) > maxToken {
 		return http.StatusUnauthorized, nil
@@ -109,7 +111,7 @@ func (t *Tokens) judge(ctx context.Context, token, verb, path string) (int, erro
 	return status, nil
 }
 
-// ask the API server.
+// ask sends both reviews to the API server.
 func (t *Tokens) ask(ctx context.Context, token, verb, path string) (int, error) {
 	review, err := t.Reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
@@ -147,7 +149,7 @@ func (t *Tokens) now() time.Time {
 	return t.Now()
 }
 
-// known is an answer that still holds, or 0.
+// known is a cached answer that is still valid, or 0.
 func (t *Tokens) known(q question) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,8 +159,8 @@ func (t *Tokens) known(q question) int {
 	return 0
 }
 
-// keep an answer. Where there are too many those that no longer hold go, then
-// every no: only strangers get so many.
+// keep caches an answer. A full cache drops expired answers and all refusals:
+// only unknown clients cause so many.
 func (t *Tokens) keep(q question, status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
