@@ -22,13 +22,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 )
 
-// serverTimeout bounds all questions to the API server together.
+// serverTimeout bounds all requests to the API server together.
 const serverTimeout = 15 * time.Second
 
 // oldestKubernetes is the oldest minor version 1.x that is supported.
 const oldestKubernetes = 30
 
-// cluster examines the API server, where one is named.
+// cluster examines the API server, if the configuration has one.
 func (p Patient) cluster(ctx context.Context) []Row {
 	switch {
 	case p.NoCluster != nil:
@@ -57,7 +57,7 @@ func (p Patient) dryRun() Row {
 	return Row{Pass, "dry run", "off: the agent acts"}
 }
 
-// loads of Velero's data movers, and what is left to give of them.
+// loads reports how many data mover loads may run.
 func (p Patient) loads() Row {
 	const check = "data movers"
 	switch p.Loads {
@@ -69,7 +69,7 @@ func (p Patient) loads() Row {
 	return Row{Pass, check, fmt.Sprintf("at most %d data mover loads at a time, fewer under pressure", p.Loads)}
 }
 
-// apiServer asks for its version, which everybody may.
+// apiServer asks for the version, which every client may read.
 func apiServer(ctx context.Context, how *rest.Config) Row {
 	const check = "API server"
 	client, err := authorizationclient.NewForConfig(how)
@@ -93,7 +93,7 @@ func apiServer(ctx context.Context, how *rest.Config) Row {
 	return Row{Pass, check, finding}
 }
 
-// right is one verb on one kind of thing.
+// right is one verb on one resource.
 type right struct{ namespace, verb, group, resource, subresource string }
 
 func (r right) String() string {
@@ -110,9 +110,8 @@ func (r right) String() string {
 	return r.verb + " " + what
 }
 
-// rights asks for each right that the agent uses whether whoever asks has it.
-// The question itself needs none: system:basic-user, which every authenticated
-// user has, allows it.
+// rights checks by SelfSubjectAccessReviews that the caller has each right that
+// the agent uses. Every authenticated user may send those (system:basic-user).
 func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 	const check = "rights"
 	client, err := authorizationclient.NewForConfig(how)
@@ -148,15 +147,15 @@ func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
 	return Row{Pass, check, fmt.Sprintf("all %d that the agent needs", len(needed))}
 }
 
-// hasKatalyst tells whether the API server has CustomNodeResources: without
-// them the agent goes by its configuration.
+// hasKatalyst tells whether the API server has CustomNodeResources; without
+// Katalyst the agent needs no right to read them.
 func hasKatalyst(ctx context.Context, client rest.Interface) bool {
 	err := client.Get().AbsPath("/apis/node.katalyst.kubewharf.io").Do(ctx).Error()
 	return !apierrors.IsNotFound(err)
 }
 
-// neededRights are those of the roles in the manifests, and what asks about
-// tokens (system:auth-delegator).
+// neededRights are those of the roles in the manifests and, for token reviews,
+// those of system:auth-delegator.
 func (p Patient) neededRights() ([]right, error) {
 	var all []right
 	for _, m := range p.manifests() {
@@ -179,7 +178,7 @@ type manifest struct {
 	needed bool
 }
 
-// manifests that grant the rights.
+// manifests are those that grant the rights this agent needs.
 func (p Patient) manifests() []manifest {
 	return slices.DeleteFunc([]manifest{
 		{"deploy/rbac.yaml", deploy.RBAC, true},
@@ -194,7 +193,7 @@ func rightsIn(manifest []byte) ([]right, error) {
 	var all []right
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	for {
-		// A Role has its rules where a ClusterRole has them.
+		// A Role has its rules in the same field as a ClusterRole.
 		var role rbacv1.ClusterRole
 		err := documents.Decode(&role)
 		switch {
@@ -223,5 +222,5 @@ func rightsOf(namespace string, rules []rbacv1.PolicyRule) []right {
 	return all
 }
 
-// oneLine is an error as a finding.
+// oneLine is an error in one line, for a finding.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,5 +1,5 @@
-// Package doctor examines whether this machine can be seen and judged, row by
-// row. It never needs a running agent.
+// Package doctor examines whether this machine can be measured and the agent
+// can work on it, row by row. It never needs a running agent.
 package doctor
 
 import (
@@ -24,15 +24,15 @@ import (
 // Result of one row.
 type Result string
 
-// The results. FAIL: a part of the agent would not work; WARN: it would see
-// less than it could.
+// The results. FAIL: a part of the agent would not work. WARN: it would measure
+// or do less than it could.
 const (
 	Pass Result = "PASS"
 	Warn Result = "WARN"
 	Fail Result = "FAIL"
 )
 
-// Row is one thing that was examined.
+// Row is the result of one check.
 type Row struct {
 	Result Result `json:"result"`
 	Check  string `json:"check"`
@@ -40,7 +40,7 @@ type Row struct {
 	Finding string `json:"finding"`
 }
 
-// Patient is what is examined.
+// Patient is the configuration of the agent that is examined.
 type Patient struct {
 	Paths probes.Paths
 	// Roots of workloads, as configured.
@@ -54,34 +54,33 @@ type Patient struct {
 	// ConfigFile, if any, and every mistake in it.
 	ConfigFile string
 	Mistakes   []string
-	// Socket and Addresses that the agent would open.
+	// Socket and Addresses on which the agent would listen.
 	Socket    string
 	Addresses []string
-	// WebConfig is the file that says who may ask there, empty where there is
-	// none; TokenReview whether tokens of the cluster do.
+	// WebConfig is the file that authenticates clients there, empty for none;
+	// TokenReview tells whether bearer tokens do.
 	WebConfig   string
 	TokenReview bool
-	// PluginDirs are where outer plugins are looked for.
+	// PluginDirs are searched for outer plugins.
 	PluginDirs []string
-	// StateDir is where it would keep what must outlive a restart.
+	// StateDir is where the agent would save its state.
 	StateDir string
 	// How the agent would be started, in the words of package state.
 	How string
-	// Cluster is how its API server is reached, nil where none is named;
-	// NoCluster is why a kubeconfig that is named says nothing.
+	// Cluster is the client configuration, nil without a kubeconfig. NoCluster is
+	// why a kubeconfig cannot be used.
 	Cluster   *rest.Config
 	NoCluster error
-	// DryRun as configured, and whether the agent may evict without the
-	// controller.
+	// DryRun as configured. Evicts: the agent may evict without the controller.
 	DryRun bool
 	Evicts bool
-	// Katalyst is to say what is lent of the node, where it is installed.
+	// Katalyst: a rule needs the reclaimed resources of the node.
 	Katalyst bool
-	// Loads of Velero's data movers that may run at a time, as configured; 0:
-	// the agent does nothing about them.
+	// Loads is how many data mover loads may run at a time, as configured; 0: the
+	// agent does not limit them.
 	Loads int
-	// Lease of the agent, nil where it is switched off, and the Node's own, nil
-	// where that is a kubelet's.
+	// Lease of the agent, nil if it is switched off. NodeLease is the Node's own,
+	// nil if a kubelet renews it.
 	Lease, NodeLease *Lease
 }
 
@@ -103,7 +102,7 @@ func (p Patient) Examine(ctx context.Context) []Row {
 
 func client(p Patient) *web.Client { return web.NewClient(p.Socket) }
 
-// Failed says whether one of the rows is a FAIL.
+// Failed tells whether a row is a FAIL.
 func Failed(rows []Row) bool {
 	for _, r := range rows {
 		if r.Result == Fail {
@@ -127,7 +126,7 @@ func (p Patient) config() []Row {
 	return rows
 }
 
-// oldestKernel that is supported.
+// The oldest kernel that is supported.
 const oldestMajor, oldestMinor = 5, 4
 
 func kernelRow() Row {
@@ -146,7 +145,7 @@ func kernelRow() Row {
 	return Row{Pass, "kernel", release + " " + unix.ByteSliceToString(u.Machine[:])}
 }
 
-// kernelVersion reads the first two numbers of a release such as
+// kernelVersion parses the first two numbers of a release such as
 // 6.1.0-28-amd64.
 func kernelVersion(release string) (major, minor int, ok bool) {
 	first, rest, found := strings.Cut(release, ".")
@@ -169,7 +168,7 @@ func userRow() Row {
 	return Row{Warn, "user", fmt.Sprintf("uid %d: values that it may not read are absent; run as root to see all", os.Geteuid())}
 }
 
-// kernelFiles takes one sample and looks at what came of it.
+// kernelFiles takes one sample and reports on its probes.
 func (p Patient) kernelFiles() []Row {
 	host, err := probes.NewHost(p.Paths, p.Roots)
 	if err != nil {
@@ -192,7 +191,7 @@ func (p Patient) kernelFiles() []Row {
 	return append(rows, p.triggers(s))
 }
 
-// probeRow: what a verdict needs fails, what is only shown warns.
+// probeRow fails for a probe that a rule needs, and warns for the others.
 func probeRow(p probes.Probe, s *probes.Sample) Row {
 	name := "probe " + p.Name
 	took := "read in " + p.Duration.Round(time.Microsecond).String()
@@ -232,7 +231,7 @@ func (p Patient) socket(answers error) Row {
 	return Row{Pass, "local socket", p.Socket + " is free"}
 }
 
-// state: without a place for it an agent of a cluster evicts nobody.
+// state: without a writable state directory no pod is evicted.
 func (p Patient) state() Row {
 	const check = "state directory"
 	if dir, err := makable(p.StateDir); err != nil {
@@ -244,8 +243,8 @@ func (p Patient) state() Row {
 	return Row{Pass, check, p.StateDir + " is writable"}
 }
 
-// alone: of a node's agents one may use the state. One that answers here, or was
-// started as this program would be, is the one that is examined.
+// alone: one agent of a node may use the state directory. An agent that answers
+// here, or was started the way this one would be, is the one examined.
 func (p Patient) alone(agentRuns bool) Row {
 	const check = "one agent"
 	holder, locked, err := state.Peek(p.StateDir)
@@ -260,8 +259,8 @@ func (p Patient) alone(agentRuns bool) Row {
 	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), so one that is started here exits: two would double every rate limit. Keep one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)", p.StateDir, holder)}
 }
 
-// makable tells whether a directory is writable, or one above it in which it
-// can be made; dir is the one that was looked at.
+// makable tells whether a directory is writable, or can be created; dir is the
+// nearest one that exists.
 func makable(path string) (dir string, err error) {
 	dir = path
 	for !exists(dir) && dir != filepath.Dir(dir) {

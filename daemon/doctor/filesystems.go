@@ -8,12 +8,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// firstAnswer is how long beyond its timeout a filesystem is waited for: on a
-// starved machine even the mount table comes late.
+// firstAnswer is how long to wait for a filesystem beyond its timeout: on a
+// starved machine even the mount table is slow.
 const firstAnswer = 5 * time.Second
 
-// read takes a sample in which every watched filesystem has answered or is
-// said to hang: they are asked outside of the sample. What has done neither in
+// read takes samples until every watched filesystem has answered or timed out,
+// because they are asked outside of the sample. One that has done neither in
 // time is an error of its probe.
 func (p Patient) read(host *probes.Host) (*probes.Sample, error) {
 	host.FollowFilesystems(p.Filesystems)
@@ -33,7 +33,7 @@ func (p Patient) read(host *probes.Host) (*probes.Sample, error) {
 	}
 }
 
-// unsettled makes what is not known of the filesystems an error of their probe.
+// unsettled turns filesystems without an answer into an error of their probe.
 func unsettled(s *probes.Sample, waited time.Duration) {
 	what := "the mount table"
 	if i := slices.IndexFunc(s.Filesystems, func(f probes.Filesystem) bool { return f.Pending() }); i >= 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 )
 
-// installed looks for what the manifests put into the API server itself: its
-// kinds, admission policies and flow control. A policy without its binding holds
-// nothing, and the other way round.
+// installed looks for what the manifests install in the API server: kinds,
+// admission policies and flow control. A policy without its binding has no
+// effect, nor has a binding without its policy.
 func installed(ctx context.Context, client rest.Interface) []Row {
 	return append(append(identity(ctx, client), level(ctx, client)...), gates(ctx, client)...)
 }
@@ -46,7 +46,7 @@ func level(ctx context.Context, client rest.Interface) []Row {
 	return []Row{{Pass, check, "heartbeats have their own"}}
 }
 
-// gates are what holds Velero's loads. Who does not want that has none of it.
+// gates checks what holds data mover loads; it is optional.
 func gates(ctx context.Context, client rest.Interface) []Row {
 	const check = "gate"
 	held, hidden := lookFor(ctx, client, deploy.GateCRD, deploy.Gate), lookFor(ctx, client, deploy.GateMutating)
@@ -65,26 +65,26 @@ func gates(ctx context.Context, client rest.Interface) []Row {
 	return []Row{{Pass, check, fmt.Sprintf("all %d objects: kind, policies and bindings", held.n+hidden.n)}}
 }
 
-// objects of manifests, as far as the API server has them.
+// objects tells which objects of manifests the API server has.
 type objects struct {
 	n       int
 	missing []string
-	hidden  bool // the caller may not see them, or nobody answers
+	hidden  bool // the caller may not read them, or the API server does not answer
 }
 
 func (o *objects) lacks(consequence string) string {
 	return fmt.Sprintf("%d of %d missing: %s: %s", len(o.missing), o.n, strings.Join(o.missing, ", "), consequence)
 }
 
-// lookFor the objects of manifests, none of which is in a namespace.
+// lookFor looks for the objects of manifests, all of them cluster-scoped.
 func lookFor(ctx context.Context, client rest.Interface, manifests ...[]byte) (found objects) {
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(bytes.Join(manifests, []byte("\n---\n"))), 4096)
 	for {
 		var o metav1.PartialObjectMetadata
-		if documents.Decode(&o) != nil { // its end: what is embedded is tested
+		if documents.Decode(&o) != nil { // the end: a test decodes what is embedded
 			return found
 		}
-		if o.Kind == "" { // between two manifests
+		if o.Kind == "" { // the separator between two manifests
 			continue
 		}
 		found.n++
@@ -101,7 +101,7 @@ func lookFor(ctx context.Context, client rest.Interface, manifests ...[]byte) (f
 	}
 }
 
-// serves tells whether the API server has a resource at all.
+// serves tells whether the API server has a resource.
 func serves(ctx context.Context, client rest.Interface, path string) bool {
 	return !apierrors.IsNotFound(client.Get().AbsPath(path).Param("limit", "1").Do(ctx).Error())
 }

@@ -12,17 +12,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Lease is a heartbeat as configured: its Namespace and Name, and its Holder.
+// Lease is a heartbeat as configured: its Lease and the holder it would have.
 type Lease struct {
 	Namespace, Name, Holder string
-	// Annotation that names the agent, and what an agent with this state would
-	// write there; empty where no agent has used the state.
+	// Annotation names the agent that renews the Lease; Agent is the ID that this
+	// agent would write, empty if no agent has used the state directory.
 	Annotation, Agent string
 }
 
 const heartbeat = "heartbeat"
 
-// leases has a row of each Lease that the agent would renew.
+// leases has a row for each Lease that the agent would renew.
 func (p Patient) leases(ctx context.Context, how *rest.Config) []Row {
 	if p.Lease == nil {
 		return []Row{{Warn, heartbeat, "off: the cluster does not notice when the agent is gone (set lease.enabled: true)"}}
@@ -38,9 +38,8 @@ func (p Patient) leases(ctx context.Context, how *rest.Config) []Row {
 	return rows
 }
 
-// examine looks at a Lease; where it is exclusive nobody else may renew it. It
-// writes nothing: that its namespace is there shows in that a dry run of a Lease
-// is not refused.
+// examine reads a Lease; an exclusive one must have no other holder. It writes
+// nothing: a dry-run create shows whether the namespace exists.
 func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesGetter, exclusive bool) Row {
 	leases := client.Leases(w.Namespace)
 	l, err := leases.Get(ctx, w.Name, metav1.GetOptions{})
@@ -68,7 +67,7 @@ func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesG
 	return Row{Pass, heartbeat, finding}
 }
 
-// lifetime is for how long a renewal is good.
+// lifetime is how long a renewal is valid.
 func lifetime(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return 0
@@ -76,7 +75,7 @@ func lifetime(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// none is there: the agent will make it, if it can.
+// none: the Lease does not exist; the agent creates it if it can.
 func (w *Lease) none(ctx context.Context, leases coordinationv1client.LeaseInterface) Row {
 	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: w.Name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// taintKeys are those of the built-in rules. The programs that must know them
-// take no prefix.
+// taintKeys are those of the built-in rules, spelled out because the programs
+// below accept no prefix.
 func taintKeys() []string {
 	return []string{
 		"plimsoll.dev/MemoryContention", "plimsoll.dev/DiskContention", "plimsoll.dev/NetworkContention", "plimsoll.dev/FilesystemPressure",
@@ -20,12 +20,13 @@ func taintKeys() []string {
 	}
 }
 
-// neighbours looks for programs that act on our taints, and for our own objects.
-// What the caller may not see gives no row: an agent sees none of it.
+// neighbours looks for programs that act on Plimsoll's taints, and for
+// Plimsoll's own objects. What the caller may not read gives no row; an agent
+// may read none of it.
 func neighbours(ctx context.Context, how *rest.Config) []Row {
 	client, err := kubernetes.NewForConfig(how)
 	if err != nil {
-		return nil // the row of the API server says it
+		return nil // reported by the row of the API server
 	}
 	rows := installed(ctx, client.Discovery().RESTClient())
 	deployments, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -45,8 +46,7 @@ func neighbours(ctx context.Context, how *rest.Config) []Row {
 	return rows
 }
 
-// neighbour has a row where the pods of a workload are a program that acts on
-// taints.
+// neighbour has a row if a workload's pods run a program that acts on taints.
 func neighbour(ctx context.Context, client kubernetes.Interface, namespace, name string, pod *corev1.PodSpec) []Row {
 	for _, c := range pod.Containers {
 		switch {
@@ -70,7 +70,7 @@ func neighbour(ctx context.Context, client kubernetes.Interface, namespace, name
 }
 
 // autoscalerRow: a taint that cluster-autoscaler does not know becomes part of
-// the template of a node group, which then seems to fit no pod.
+// a node group's template, and no pod seems to fit the group.
 func autoscalerRow(name string, args []string) Row {
 	const check = "cluster-autoscaler"
 	missing := slices.DeleteFunc(taintKeys(), func(key string) bool {
@@ -82,7 +82,8 @@ func autoscalerRow(name string, args []string) Row {
 	return Row{Pass, check, name + " ignores Plimsoll's taints (status taints)"}
 }
 
-// deschedulerRow looks at what may be its policy: texts that name the strategy.
+// deschedulerRow searches the texts that name the strategy, which may be its
+// policy.
 func deschedulerRow(name string, policies []string) Row {
 	const check, strategy = "descheduler", "RemovePodsViolatingNodeTaints"
 	missing := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// plugins says who would be asked. The agent makes the directory that nobody
-// names.
+// plugins checks the directories that are searched. The agent creates the
+// default one.
 func (p Patient) plugins() []Row {
 	const check = "outer plugins"
 	if rival := outer.Rival(p.Paths.Procfs, p.PluginDirs); rival != "" {

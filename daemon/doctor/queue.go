@@ -14,19 +14,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The Lease by which controllers elect one, and what Velero's own command line
-// labels its server with.
+// The Lease of the controller's leader election, and the label that Velero's
+// own installer puts on its server.
 const (
 	controllerNamespace, controllerLease = "plimsoll-system", "plimsoll-controller"
 	veleroServers                        = "component=velero"
 )
 
-// queues looks at who is in charge of the backup queue of each Velero that the
-// caller may see. An agent may see none: then there is nothing to say.
+// queues checks, for each Velero that the caller may read, what starts its
+// Backups. An agent may read none, which gives no row.
 func queues(ctx context.Context, how *rest.Config) []Row {
 	client, err := kubernetes.NewForConfig(how)
 	if err != nil {
-		return nil // the row of the API server says it
+		return nil // reported by the row of the API server
 	}
 	servers, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: veleroServers})
 	if err != nil || len(servers.Items) == 0 {
@@ -43,8 +43,8 @@ func queues(ctx context.Context, how *rest.Config) []Row {
 	return rows
 }
 
-// queueRow says who lets the Backups of one Velero start. A nil Lease: no
-// controller has ever led.
+// queueRow tells what starts the Backups of one Velero. A nil Lease: no
+// controller was ever leader.
 func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.Time) Row {
 	const check = "backup queue"
 	name := server.Namespace + "/" + server.Name
@@ -71,7 +71,7 @@ func counted(n, what string) string {
 	return n + " " + what + "s"
 }
 
-// leads is who holds the Lease now; empty: nobody.
+// leads is the present holder of the Lease; empty: none.
 func leads(l *coordinationv1.Lease, now time.Time) string {
 	if l == nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > lifetime(l) {
 		return ""
@@ -79,8 +79,8 @@ func leads(l *coordinationv1.Lease, now time.Time) string {
 	return *l.Spec.HolderIdentity
 }
 
-// flag is the value of a flag in a command line, written with = or as the word
-// after it; of two the last one counts.
+// flag is the value of a flag in a command line, after = or as the next
+// argument; the last occurrence counts.
 func flag(args []string, name, absent string) string {
 	value := absent
 	for i, a := range args {

@@ -7,8 +7,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// triggers arms them for a moment. None of them is needed to judge: without,
-// pressure is seen at the next tick.
+// triggers arms the PSI triggers for a moment. No rule needs them: without them
+// a stall is seen at the next tick.
 func (p Patient) triggers(s *probes.Sample) Row {
 	const check = "PSI triggers"
 	if !p.Triggers.Enabled {

@@ -10,8 +10,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 )
 
-// webConfig examines what says who may ask over HTTP, as a server does that
-// starts. Whether the agent may ask about tokens is a question of its rights.
+// webConfig examines how clients are authenticated, as a starting server does.
+// The right to review tokens is checked with the other rights.
 func (p Patient) webConfig(now time.Time) []Row {
 	const check = "web configuration"
 	switch {
@@ -36,7 +36,7 @@ func (p Patient) webConfig(now time.Time) []Row {
 	return rows
 }
 
-// asked is what clients show to get in.
+// asked is what clients need to authenticate.
 func (p Patient) asked(f guard.Facts) []string {
 	var list []string
 	if f.Certificate != nil {
@@ -57,14 +57,14 @@ func (p Patient) asked(f guard.Facts) []string {
 	return list
 }
 
-// loosely kept files: secrets that everybody may read, and what others than the
-// owner may change.
+// loosely are warnings about files: secrets that every user may read, and files
+// that others than the owner may change.
 func loosely(f guard.Facts) []string {
 	var list []string
 	for _, file := range f.Files {
 		info, err := os.Stat(file)
 		if err != nil {
-			continue // it was read a moment ago
+			continue // it was readable a moment ago
 		}
 		mode := info.Mode().Perm()
 		if mode&0o004 != 0 && slices.Contains(f.Secrets, file) {
@@ -77,8 +77,8 @@ func loosely(f guard.Facts) []string {
 	return list
 }
 
-// lateRenewal is the part of a certificate's life that is left when whoever
-// renews it should have done so: most do with a third left.
+// lateRenewal is the last part of a certificate's life, 1/10, in which its
+// renewal is late: most are renewed with a third left.
 const lateRenewal = 10
 
 func lifeRow(from, until, now time.Time) Row {

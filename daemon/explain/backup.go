@@ -18,30 +18,30 @@ import (
 	"github.com/plimsoll-dev/plimsoll/backup"
 )
 
-// ErrNoBackup says that there is none of that name.
+// ErrNoBackup: no Backup has the name.
 var ErrNoBackup = errors.New("no such backup")
 
-// Backup is what is known of one: as it stands, and its place in the queue.
+// Backup is the state of one Backup and its place in the queue.
 type Backup struct {
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
 	Phase     backup.Phase `json:"phase"`
 	Created   time.Time    `json:"created"`
-	// Waiting is what its annotation says; absent where it has none.
+	// Waiting is the controller's annotation; nil: it has none.
 	Waiting *backup.Waiting `json:"waiting,omitempty"`
 	// Odd is what is wrong with its annotations.
 	Odd string `json:"odd,omitempty"`
-	// Place is where it waits; absent where it does not.
+	// Place in the queue; nil: it does not wait.
 	Place *backup.Place `json:"place,omitempty"`
-	// Queue is that of its Velero.
+	// Queue of its Velero.
 	Queue backup.Report `json:"queue"`
 }
 
-// backupTimeout bounds all questions to the API server together.
+// backupTimeout bounds all requests to the API server together.
 const backupTimeout = 30 * time.Second
 
 // AskBackup reads a Backup and decides about its queue as the controller with
-// these settings would now. The error is ErrNoBackup where there is none.
+// these settings would now. The error wraps ErrNoBackup if there is none.
 func AskBackup(ctx context.Context, backups dynamic.ResourceInterface, namespaces metadata.Getter, namespace, name string, c backup.Config, now time.Time) (*Backup, error) {
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func backupOf(o *backup.Object, queue backup.Report) *Backup {
 	return b
 }
 
-// WriteBackup says in plain text where a Backup stands, and who is before it.
+// WriteBackup writes where a Backup is in the queue and what is ahead of it.
 func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	t := text{now: now}
 	if b.Place == nil {
@@ -119,7 +119,7 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	return writeQueue(w, b, now)
 }
 
-// placesShown of those ahead.
+// placesShown bounds the Backups ahead that are listed.
 const placesShown = 20
 
 func writeQueue(w io.Writer, b *Backup, now time.Time) error {
@@ -143,7 +143,7 @@ func writeQueue(w io.Writer, b *Backup, now time.Time) error {
 	return nil
 }
 
-// starting is how many of a queue start now; they have no place.
+// starting is how many Backups start now; they have no place.
 func starting(list []backup.Place) (n int) {
 	for _, p := range list {
 		if p.Reason == backup.CodeStarts {
@@ -160,5 +160,5 @@ func placeText(p backup.Place) string {
 	return strconv.Itoa(p.Place)
 }
 
-// age is how long ago something was, to the second.
+// age is the time since t, in seconds.
 func age(now, t time.Time) string { return now.Sub(t).Round(time.Second).String() }

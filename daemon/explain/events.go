@@ -17,29 +17,29 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-// Event is what the API server keeps of a decision, for an hour as it is
-// usually set up.
+// Event is an Event about a decision. The API server stores it for an hour by
+// default.
 type Event struct {
 	Time time.Time `json:"time"`
 	// Reason is one word, such as PressureEviction.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// Count is how often it was said, if more than once.
+	// Count is how often it occurred, if more than once.
 	Count int32 `json:"count,omitempty"`
 }
 
-// component that writes our Events.
+// component is the source of Plimsoll's Events.
 const component = "plimsoll-agent"
 
-// eventsTimeout bounds the question to the API server.
+// eventsTimeout bounds the request to the API server.
 const eventsTimeout = 10 * time.Second
 
-// ErrNoEvents says that nothing is kept about a Node.
+// ErrNoEvents: the API server has no Event about the Node.
 var ErrNoEvents = errors.New("the API server has no Event of its agent")
 
-// Events of the agent about its Node, newest first; with a name, those that
-// mention it. None at all is ErrNoEvents, none that mentions it an error that
-// wraps ErrUnknown.
+// Events are the agent's Events about its Node, newest first; with a name,
+// those that mention it. The error wraps ErrNoEvents if there are none, and
+// ErrUnknown if none mentions the name.
 func Events(ctx context.Context, from corev1client.EventsGetter, node, name string) ([]Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()

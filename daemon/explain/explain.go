@@ -1,5 +1,5 @@
 // Package explain answers "why was this evicted, why does that wait?" from the
-// decisions that an agent keeps, in one screen of plain text.
+// decisions that an agent stores, in one screen of plain text.
 package explain
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// ErrUnknown says that no decision is about a name.
+// ErrUnknown: no stored decision is about the name.
 var ErrUnknown = errors.New("no stored decision names it")
 
-// namesListed in the error of a name that is not known.
+// namesListed bounds the names in the error about an unknown name.
 const namesListed = 12
 
-// About are the decisions in which a name is a candidate, or the one that has
-// it as its ID, in the order of the list. A name is a pod's name, with or
-// without its namespace, its UID, or what the node calls the workload. An
-// error wraps ErrUnknown and says what names there are.
+// About returns the decisions in which a name is a candidate, or the one with
+// this ID, in the order of the list. A name is a pod's name, with or without
+// its namespace, its UID, or the name of its workload on the node. The error
+// wraps ErrUnknown and lists the known names.
 func About(list []evict.Decision, name string) ([]evict.Decision, error) {
 	var found []evict.Decision
 	for i := range list {
@@ -45,7 +45,7 @@ func About(list []evict.Decision, name string) ([]evict.Decision, error) {
 	return nil, fmt.Errorf("%q: %w; candidates are: %s%s", name, ErrUnknown, strings.Join(known, ", "), more)
 }
 
-// places of the candidates of a decision that have the name.
+// places are the indexes of the candidates with this name.
 func places(d *evict.Decision, name string) []int {
 	var at []int
 	for i := range d.Candidates {
@@ -64,7 +64,7 @@ func called(c *evict.Considered, name string) bool {
 	return name != "" && slices.Contains(is, name)
 }
 
-// names of all candidates, those of the newest decision first.
+// names are those of all candidates, the newest decision first.
 func names(list []evict.Decision) []string {
 	var all []string
 	for _, d := range list {

@@ -13,10 +13,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
-// ErrNoLoad says that there is none of that name, or more than one.
+// ErrNoLoad: no data mover load has the name, or more than one has it.
 var ErrNoLoad = errors.New("no such data mover load")
 
-// Load is what is known of one: as it stands, and what would become of it now.
+// Load is the state of one data mover load, and what would be decided about it
+// now.
 type Load struct {
 	Namespace string     `json:"namespace"`
 	Kind      vgdp.Kind  `json:"kind"`
@@ -24,28 +25,29 @@ type Load struct {
 	Phase     vgdp.Phase `json:"phase"`
 	Created   time.Time  `json:"created"`
 	Node      string     `json:"node,omitempty"`
-	// Others: another data mover does it, and it is left alone.
+	// Others is the foreign data mover that handles it; Plimsoll leaves it alone.
 	Others string `json:"otherDataMover,omitempty"`
-	// Ticket that it has; absent: none.
+	// Ticket of the present epoch; nil: none.
 	Ticket *vgdp.Ticket `json:"ticket,omitempty"`
-	// Place is why it waits, were it decided now; absent: it does not. Ahead are
-	// as many that wait and come first.
+	// Place is why it would wait, decided now; nil: it does not wait. Ahead
+	// counts those that wait before it.
 	Place *admission.Place `json:"place,omitempty"`
 	Ahead int              `json:"ahead"`
-	// Note is what its annotation says, and Diagnosis what keeps it from being
-	// prepared; absent where it has none.
+	// Note is the controller's annotation, and Diagnosis what keeps the load from
+	// being prepared; empty for none.
 	Note      *vgdp.Note `json:"waiting,omitempty"`
 	Diagnosis string     `json:"diagnosis,omitempty"`
 	Odd       string     `json:"odd,omitempty"`
-	// GateRenewed is when the Gate was; absent: there is none, and nothing is held.
+	// GateRenewed is when the Gate was renewed; zero: there is no Gate, and
+	// nothing is held.
 	GateRenewed time.Time `json:"gateRenewed,omitzero"`
 	GateHolds   bool      `json:"gateHolds"`
 	// Velero of the load.
 	Velero admission.Report `json:"velero"`
 }
 
-// AskLoad reads a load, and decides about its Velero as the controller would. A
-// name may have a kind before it: du/NAME, DataUpload/NAME.
+// AskLoad reads a data mover load and decides about its Velero as the
+// controller would. A name may have a kind before it: du/NAME, DataUpload/NAME.
 func AskLoad(ctx context.Context, r *admission.Reconciler, namespace, name string) (*Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
@@ -72,7 +74,7 @@ func AskLoad(ctx context.Context, r *admission.Reconciler, namespace, name strin
 	return nil, fmt.Errorf("%s/%s: %w by name alone: there is a %s and a %s; use KIND/%s", namespace, name, ErrNoLoad, found[0].Load.Kind, found[1].Load.Kind, name)
 }
 
-// kindOf a name: what stands before it, else any.
+// kindOf is the kind before a name; without one, every kind.
 func kindOf(name string) ([]vgdp.Kind, string, error) {
 	before, rest, has := strings.Cut(name, "/")
 	if !has {
@@ -117,8 +119,8 @@ func loadOf(o *admission.Object, a *admission.Answer) *Load {
 	return out
 }
 
-// placeOf a load among those that wait, and how many are ahead; nil: it does not
-// wait.
+// placeOf is the place of a load that waits and how many are ahead of it; nil:
+// it does not wait.
 func placeOf(l *vgdp.Load, a *admission.Answer) (*admission.Place, int) {
 	ahead := 0
 	for i := range a.Decision.Waiting {
@@ -134,7 +136,7 @@ func placeOf(l *vgdp.Load, a *admission.Answer) (*admission.Place, int) {
 	return nil, 0
 }
 
-// WriteLoad says in plain text what a load waits for.
+// WriteLoad writes what a data mover load waits for.
 func WriteLoad(w io.Writer, l *Load, now time.Time) error {
 	t := text{now: now}
 	state := fmt.Sprintf("%s %s/%s is %s", l.Kind, l.Namespace, l.Name, l.Phase)

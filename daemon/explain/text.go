@@ -11,13 +11,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// decisionsShown in one screen, of all or of one name; JSON has the rest.
+// How many decisions one screen shows, of all or of one name; JSON has the
+// rest.
 const (
 	decisionsShown = 6
 	casesShown     = 4
 )
 
-// Newest writes the newest decisions of a list, newest first, as of now.
+// Newest writes the newest decisions of a list, newest first.
 func Newest(w io.Writer, list []evict.Decision, now time.Time) error {
 	t := text{now: now}
 	if len(list) == 0 {
@@ -37,8 +38,8 @@ func Newest(w io.Writer, list []evict.Decision, now time.Time) error {
 	return t.to(w)
 }
 
-// Named writes what became of a name in each of the decisions that About
-// found, or all of the one that has it as its ID.
+// Named writes what the decisions that About found meant for a name, or the
+// whole decision if the name is its ID.
 func Named(w io.Writer, found []evict.Decision, name string, now time.Time) error {
 	t := text{now: now}
 	shown := 0
@@ -59,7 +60,7 @@ func Named(w io.Writer, found []evict.Decision, name string, now time.Time) erro
 	return t.to(w)
 }
 
-// newestEviction is where the list has it; -1 for none.
+// newestEviction is the index of the newest decision that evicts; -1: none.
 func newestEviction(list []evict.Decision) int {
 	return slices.IndexFunc(list, func(d evict.Decision) bool {
 		_, some := d.Going()
@@ -67,7 +68,8 @@ func newestEviction(list []evict.Decision) int {
 	})
 }
 
-// text gathers lines; what others named is made printable in each of them.
+// text collects lines. Names chosen by others are made printable, so that they
+// cannot control the terminal.
 type text struct {
 	now time.Time
 	b   strings.Builder
@@ -77,7 +79,7 @@ func (t *text) line(format string, args ...any) {
 	t.b.WriteString(view.Printable(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// fact is an indented line with a name before it; nothing is no line.
+// fact writes an indented line with a label; an empty fact writes none.
 func (t *text) fact(name, fact string) {
 	if fact != "" {
 		t.line("  %-11s %s", name, fact)
@@ -96,7 +98,8 @@ func (t *text) to(w io.Writer) error {
 	return err
 }
 
-// head is the line that a decision begins with, apart from what is before it.
+// head writes the first line of a decision, after an empty line if there is
+// text.
 func (t *text) head(d *evict.Decision, what string) {
 	if t.b.Len() > 0 {
 		t.line("")
@@ -116,7 +119,7 @@ func (t *text) causes(d *evict.Decision) {
 	}
 }
 
-// parties are who hurt whom, in full as far as the decision has it.
+// parties are culprits and sufferers, as far as the decision has them.
 func (t *text) parties(d *evict.Decision) {
 	for _, c := range d.Causes {
 		if c.Contention == nil {
@@ -128,7 +131,7 @@ func (t *text) parties(d *evict.Decision) {
 	}
 }
 
-// afterwards is how the victim went and what that did.
+// afterwards is when the pod terminated and how the pressure changed.
 func (t *text) afterwards(d *evict.Decision) {
 	t.fact("terminated", view.GoneText(d))
 	for _, fell := range view.FellText(d) {
@@ -139,7 +142,7 @@ func (t *text) afterwards(d *evict.Decision) {
 	}
 }
 
-// overview is a decision in a few lines.
+// overview writes a decision in a few lines.
 func (t *text) overview(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
@@ -150,7 +153,7 @@ func (t *text) overview(d *evict.Decision) {
 	}
 }
 
-// counts is how many candidates were spared, by reason, most deserving first.
+// counts is how many candidates were skipped, by reason, in their order.
 func counts(d *evict.Decision) string {
 	n := map[evict.Code]int{}
 	var order []evict.Code
@@ -172,7 +175,7 @@ func counts(d *evict.Decision) string {
 	return strings.Join(parts, ", ")
 }
 
-// whole is a decision with all its candidates.
+// whole writes a decision with all its candidates.
 func (t *text) whole(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
@@ -202,7 +205,7 @@ func podFacts(c *evict.Considered) string {
 	return "; " + view.PodText(c.Pod)
 }
 
-// candidate is what one decision meant for one candidate.
+// candidate writes what a decision meant for one candidate.
 func (t *text) candidate(d *evict.Decision, at int) {
 	c := &d.Candidates[at]
 	t.head(d, c.Name+" "+view.CandidateText(c))

@@ -14,10 +14,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// look at Leases of ours.
+// look reads Leases of Plimsoll.
 type look func(context.Context) ([]coordinationv1.Lease, error)
 
-// heartbeats of all agents.
+// heartbeats are the Leases of all agents.
 func (r *Release) heartbeats(ctx context.Context) ([]coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (r *Release) heartbeats(ctx context.Context) ([]coordinationv1.Lease, error
 	return list.Items, nil
 }
 
-// leaseOf somebody: one, or none.
+// leaseOf reads one Lease, which may not exist.
 func (r *Release) leaseOf(name types.NamespacedName) look {
 	return func(ctx context.Context) ([]coordinationv1.Lease, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -44,14 +44,14 @@ func (r *Release) leaseOf(name types.NamespacedName) look {
 	}
 }
 
-// pulse of somebody who may live.
+// pulse is a valid Lease whose holder may be alive.
 type pulse struct {
 	renewed *metav1.MicroTime
-	until   time.Time // when his Lease will have been renewed if he does
+	until   time.Time // a live holder will have renewed it by then
 }
 
-// pulses of those whose Leases are fresh. Whoever renews one does so three times
-// in its duration, at least.
+// pulses are the Leases that have not expired. A live holder renews its Lease
+// at least three times in its duration.
 func pulses(leases []coordinationv1.Lease, now time.Time) map[types.UID]pulse {
 	beats := map[types.UID]pulse{}
 	for i := range leases {
@@ -74,9 +74,9 @@ func holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// between runs what is to be done, and says who lived meanwhile: whatever was
-// taken away comes back. Who has just ended is waited for, as his Lease does not
-// say that he has.
+// between runs do, and reports holders that were alive meanwhile, because they
+// bring back what do removed. A holder that has just stopped leaves a valid
+// Lease, so it waits until each Lease was renewed or should have been.
 func (r *Release) between(ctx context.Context, look look, do func() error) error {
 	leases, err := look(ctx)
 	if err != nil {
@@ -96,8 +96,8 @@ func (r *Release) between(ctx context.Context, look look, do func() error) error
 	return errors.Join(errs...)
 }
 
-// alive are those whose Leases were renewed. Of beats those stay of whom it is
-// not known yet.
+// alive reports the Leases that were renewed. It leaves in beats those still
+// undecided.
 func alive(beats map[types.UID]pulse, leases []coordinationv1.Lease, now time.Time) (errs []error) {
 	there := map[types.UID]bool{}
 	for i := range leases {

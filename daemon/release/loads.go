@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// gates are deleted: without one nothing is held any more.
+// gates deletes the Gates: without a Gate nothing is held.
 func (r *Release) gates(ctx context.Context) error {
 	return r.each(ctx, gate.Resource(), func(u *unstructured.Unstructured) error {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -31,7 +31,8 @@ func (r *Release) gates(ctx context.Context) error {
 	})
 }
 
-// loads that are hidden are handed back, and of all our words are taken away.
+// loads releases hidden data mover loads and removes tickets and reasons from
+// all.
 func (r *Release) loads(ctx context.Context) error {
 	var errs []error
 	for _, kind := range admission.Kinds() {
@@ -55,7 +56,7 @@ func (r *Release) loads(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// backups keep their place, for Velero's own queue.
+// backups removes reasons; the Backups keep their order for Velero's own queue.
 func (r *Release) backups(ctx context.Context) error {
 	return r.each(ctx, backup.Resource(), func(u *unstructured.Unstructured) error {
 		body, returned, err := backup.ReleasePatch(backup.Read(u), time.Now())

@@ -36,7 +36,7 @@ func (r *Release) customNodes(ctx context.Context) error {
 	return r.each(ctx, customResource(), func(u *unstructured.Unstructured) error { return r.customNode(ctx, u.GetName()) })
 }
 
-// node alone: what an agent's own rights suffice for.
+// node removes the marks of one Node. An agent's own rights suffice for it.
 func (r *Release) node(ctx context.Context, name string) error {
 	asked, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func (r *Release) node(ctx context.Context, name string) error {
 	return errors.Join(err, custom)
 }
 
-// lift taints and conditions off a Node.
+// lift removes taints and conditions from a Node.
 func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error {
 	node := &corev1.Node{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, node); err != nil {
@@ -67,7 +67,7 @@ func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error 
 	if err == nil && some {
 		if err = r.patch(ctx, nodeResource(), u, types.JSONPatchType, conditions, "status"); err == nil {
 			r.did("%s: conditions removed", nameOf(u))
-			return nil // it is another version now: the next pass goes on
+			return nil // the Node has changed: the next pass continues
 		}
 	}
 	taints, some := evict.LiftPatch(node)
@@ -90,8 +90,8 @@ func words(taints []evict.OwnTaint) string {
 	return strings.Join(list, " ")
 }
 
-// note taints that bear our name and are not on our record: somebody else has
-// put them there, or taken the record away.
+// note records taints with Plimsoll's prefix that no agent has recorded: they
+// were set by others, or the record was removed.
 func (r *Release) note(node *corev1.Node) {
 	owned := evict.Owned(node)
 	var errs []error
@@ -104,7 +104,7 @@ func (r *Release) note(node *corev1.Node) {
 	r.strange[node.Name] = errors.Join(errs...)
 }
 
-// customNode is a CustomNodeResource, where there is one.
+// customNode removes the marks from a CustomNodeResource, if there is one.
 func (r *Release) customNode(ctx context.Context, name string) error {
 	m := &evict.CNRMarker{REST: r.Core.RESTClient(), Node: name, Log: r.Log}
 	was, err := m.Get(ctx)

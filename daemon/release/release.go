@@ -1,15 +1,15 @@
-// Package release gives a cluster back as it is without Plimsoll: what is held
-// goes on, and every mark of ours is taken away.
+// Package release returns a cluster to the state without Plimsoll: it releases
+// what is held and removes every mark.
 //
 // # Usage
 //
 //	r := &release.Release{Dynamic: d, Core: core, Leases: leases, Election: election, Out: stdout, Log: log}
-//	err := r.All(ctx)        // a line of Out for each thing done, one of the error for each that is still there
+//	err := r.All(ctx)        // a line in Out for each change, a line in the error for each thing left
 //	err = r.Node(ctx, "n1")  // of one node alone
 //
-// Each package of ours says how its marks are lifted; here that is done, again
-// and again until nothing is left. It works whatever of the manifests is still
-// there: the Gates go first, and without one no policy is in force.
+// Each package knows how its own marks are removed; this one does it, repeatedly
+// until nothing is left. It works whichever manifests are still installed: the
+// Gates are deleted first, and without a Gate no policy is in force.
 package release
 
 import (
@@ -36,36 +36,37 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// Release is done once; its methods belong to one goroutine.
+// Release is used once, by one goroutine.
 type Release struct {
-	Dynamic dynamic.Interface // that speaks JSON
+	Dynamic dynamic.Interface // must use JSON
 	Core    corev1client.CoreV1Interface
 	Leases  coordinationv1client.LeasesGetter
-	// Election is the Lease by which controllers elect one.
+	// Election is the Lease of the controller's leader election.
 	Election types.NamespacedName
-	// Out gets a line for each thing that is done.
+	// Out receives a line for each change.
 	Out io.Writer
 	Log *slog.Logger
 
-	// done counts what was done, and cleaned the loads among it that were not
+	// done counts the changes; cleaned counts those to loads that were not
 	// hidden.
 	done, cleaned int
-	// strange are taints that bear our name and are not on our record, by node.
+	// strange are taints with Plimsoll's prefix and without a record, by node.
 	strange map[string]error
 }
 
 const (
-	// fieldManager of what is written.
+	// fieldManager of the writes.
 	fieldManager = "plimsoll-release"
 	// callTimeout bounds each call to the API server.
 	callTimeout = 10 * time.Second
-	// passes there are at most, and the pause after each: what fails is tried for
-	// 20 s. Policies that have not heard yet that the Gates are gone refuse some.
+	// passes bounds the retries and pause is the time between them: failures are
+	// retried for 20 s. Policies that have not seen the deletion of the Gates yet
+	// refuse some writes.
 	passes = 100
 	pause  = 200 * time.Millisecond
 )
 
-// All that is ours in the cluster; nothing as long as a controller runs.
+// All releases everything in the cluster, unless a controller runs.
 func (r *Release) All(ctx context.Context) error {
 	r.strange = map[string]error{}
 	controller := r.leaseOf(r.Election)
@@ -76,8 +77,8 @@ func (r *Release) All(ctx context.Context) error {
 	return r.end(err, r.remove(ctx, r.heartbeats), r.remove(ctx, controller))
 }
 
-// Node takes away the marks of one node's agent. Its own rights suffice, but for
-// its Lease: that goes with its Node.
+// Node removes the marks of one node's agent. The agent's own rights suffice,
+// except for its Lease, which is deleted with its Node.
 func (r *Release) Node(ctx context.Context, name string) error {
 	look := r.leaseOf(types.NamespacedName{Namespace: lease.Namespace, Name: name})
 	r.strange = map[string]error{}
@@ -92,7 +93,7 @@ func (r *Release) Node(ctx context.Context, name string) error {
 	return r.end(err, kept)
 }
 
-// end says what is left.
+// end reports what is left.
 func (r *Release) end(errs ...error) error {
 	if r.cleaned > 0 {
 		r.say("%d data mover loads: tickets and reasons removed", r.cleaned)
@@ -107,10 +108,10 @@ func (r *Release) end(errs ...error) error {
 	return err
 }
 
-// errBack: what is taken away is there again.
+// errBack: removed objects exist again.
 var errBack = errors.New("what is removed comes back: stop all agents and controllers, then run release again")
 
-// sweep until nothing of ours is found. The error says what is left.
+// sweep repeats pass until it changes nothing. The error tells what is left.
 func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) error {
 	for n := 1; ; n++ {
 		before := r.done
@@ -127,13 +128,12 @@ func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) e
 	}
 }
 
-// everything but Leases: as long as those are there nobody takes the agents for
-// gone.
+// everything but Leases: while those exist, the agents do not count as gone.
 func (r *Release) everything(ctx context.Context) error {
 	return errors.Join(r.gates(ctx), r.loads(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx))
 }
 
-// did one thing, which is worth a line.
+// did reports one change.
 func (r *Release) did(format string, args ...any) {
 	r.done++
 	r.say(format, args...)
@@ -143,8 +143,8 @@ func (r *Release) say(format string, args ...any) {
 	fmt.Fprintf(r.Out, format+"\n", args...)
 }
 
-// each object of a kind in all namespaces, page by page; none where the kind is
-// not served.
+// each calls do for each object of a kind in all namespaces, page by page; for
+// none if the kind is not served.
 func (r *Release) each(ctx context.Context, of schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
 	var errs []error
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -168,7 +168,7 @@ func (r *Release) each(ctx context.Context, of schema.GroupVersionResource, do f
 	return errors.Join(errs...)
 }
 
-// nameOf an object for people.
+// nameOf an object, for people.
 func nameOf(u *unstructured.Unstructured) string {
 	if u.GetNamespace() == "" {
 		return u.GetKind() + " " + u.GetName()
@@ -176,7 +176,7 @@ func nameOf(u *unstructured.Unstructured) string {
 	return u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
 }
 
-// patch an object; one that is gone took with it what it carried.
+// patch an object; one that no longer exists needs no patch.
 func (r *Release) patch(ctx context.Context, of schema.GroupVersionResource, u *unstructured.Unstructured, how types.PatchType, body []byte, sub ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
