@@ -45,7 +45,7 @@ const (
 	maxAnswers = 1000     // bound of the cache, which unknown clients fill
 )
 
-// question is a hash of token, verb and path, so that tokens are not kept.
+// question is a hash of token, verb and path, so that no token is stored.
 type question [sha256.Size]byte
 
 // answer is an HTTP status: 200, 401 or 403.
