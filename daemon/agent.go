@@ -346,7 +346,7 @@ func closeAll(list []*web.Listener) error {
 // healthy fails if no sample has ended for the watchdog's time.
 func (a *Agent) healthy() error {
 	if age := a.age(); age > a.Config.Current().Watchdog {
-		return fmt.Errorf("no sample for %s", age.Round(time.Second))
+		return fmt.Errorf("sample: none for %s", age.Round(time.Second))
 	}
 	return nil
 }
@@ -362,10 +362,10 @@ const readyTicks = 3
 
 func (a *Agent) ready() error {
 	if a.state.Load() == nil {
-		return errors.New("no sample yet")
+		return errors.New("sample: none yet")
 	}
 	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
-		return fmt.Errorf("the last sample is %s old", age.Round(100*time.Millisecond))
+		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
 	}
 	c := a.Config.Current()
 	if err := a.rounds.older(lateAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/backup"
 )
 
-// ErrNoBackup: no Backup has the name.
+// ErrNoBackup means that no Backup has the name.
 var ErrNoBackup = errors.New("no such backup")
 
 // Backup is the state of one Backup and its place in the queue.

@@ -34,7 +34,7 @@ const component = "plimsoll-agent"
 // eventsTimeout bounds the request to the API server.
 const eventsTimeout = 10 * time.Second
 
-// ErrNoEvents: the API server has no Event about the Node.
+// ErrNoEvents means that the API server has no Event about the Node.
 var ErrNoEvents = errors.New("the API server has no Event of its agent")
 
 // Events are the agent's Events about its Node, newest first; with a name,

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// ErrUnknown: no stored decision is about the name.
+// ErrUnknown means that no stored decision is about the name.
 var ErrUnknown = errors.New("no stored decision names it")
 
 // namesListed bounds the names in the error about an unknown name.

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
-// ErrNoLoad: no data mover load has the name, or more than one has it.
+// ErrNoLoad means that no data mover load has the name, or more than one has it.
 var ErrNoLoad = errors.New("no such data mover load")
 
 // Load is the state of one data mover load, and what would be decided about it
