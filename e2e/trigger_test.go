@@ -118,7 +118,7 @@ func TestWithoutTriggersTheAgentPollsAndSaysSoOnce(t *testing.T) {
 	a := startAgent(t, "--path.procfs", proc).ticked(3)
 	var said []string
 	for line := range strings.Lines(a.stderr.String()) {
-		if strings.Contains(line, "pressure trigger") {
+		if strings.Contains(line, "PSI trigger") {
 			said = append(said, line)
 		}
 	}
