@@ -45,7 +45,7 @@ func agentCommand() *cobra.Command {
 	fl.StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
 	fl.StringVar(&f.state, "state.dir", "", "`DIR` for the state that must survive a restart")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "decide, but evict nothing and write no condition or taint, whatever the configuration says")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "decide, but write nothing: no condition, taint, eviction, data mover budget or throttle, whatever the configuration says")
 	fl.BoolVar(&f.standalone, "standalone", false, "run without a cluster; nothing is evicted")
 	fl.StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
 	fl.StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which to serve status page, API and metrics; may be repeated")
@@ -83,6 +83,7 @@ func (f *agentFlags) override(c *config.Agent) {
 	set(&c.Kubernetes.Node, f.node)
 	set(&c.State.Dir, absolute(f.state))
 	c.Eviction.DryRun = c.Eviction.DryRun || f.dryRun
+	c.VGDP.DryRun = c.VGDP.DryRun || f.dryRun
 	set(&c.Web.ConfigFile, absolute(f.web))
 	set(&c.Log.Level, f.logLevel)
 	set(&c.Log.Format, f.logFormat)

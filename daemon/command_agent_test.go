@@ -35,6 +35,18 @@ func TestFlagsSayWhetherThereIsAClusterWhateverTheFileSays(t *testing.T) {
 	}
 }
 
+func TestADryRunByFlagIsOneOfEvictionsAndOfDataMovers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false}\nvgdp: {dryRun: false}\n"
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	for _, dry := range []bool{false, true} {
+		file, err := config.Open(path, (&agentFlags{dryRun: dry}).override)
+		require.NoError(t, err)
+		assert.Equal(t, dry, file.Current().Eviction.DryRun)
+		assert.Equal(t, dry, file.Current().VGDP.DryRun)
+	}
+}
+
 func TestTheDoctorLooksForNoClusterOfAnAgentThatRunsStandalone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\n"), 0o600))
