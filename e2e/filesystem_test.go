@@ -73,7 +73,7 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 	first := start.Elapsed()
 	within(t, patience, "the mount is said to hang", func() error {
 		f := filesystem(a.ticked(1).snapshot(), dead.Point)
-		if why := f.Trouble(); why != "it does not answer" {
+		if why := f.Trouble(); why != "statfs hangs" {
 			return errors.New(why)
 		}
 		return nil
@@ -86,11 +86,11 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 	assert.Less(t, gap, clock.Stretch(5*time.Second))
 	assert.Equal(t, "ok\n", a.mustGet("/-/ready"))
 	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_filesystem_up{mountpoint="`+dead.Point+`"} 0`)
-	assert.Contains(t, a.mustGet("/"), dead.Point+": it does not answer")
+	assert.Contains(t, a.mustGet("/"), dead.Point+": statfs hangs")
 	free, ok := filesystem(a.snapshot(), alive).AvailableBytes.Get()
 	assert.True(t, ok)
 	assert.EqualValues(t, 1<<20, free)
-	assert.Equal(t, 1, strings.Count(a.stdout.String(), "it does not answer"), "told once: %s", a.stdout.String())
+	assert.Equal(t, 1, strings.Count(a.stdout.String(), "statfs hangs"), "told once: %s", a.stdout.String())
 
 	start = deadline.Start()
 	assert.Zero(t, a.end(syscall.SIGTERM))
@@ -119,7 +119,7 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 		}
 		return nil
 	})
-	assert.Equal(t, "it does not answer", f.Trouble())
+	assert.Equal(t, "statfs hangs", f.Trouble())
 	assert.Equal(t, probes.Some[uint64](250*4096), f.AvailableBytes)
 	assert.LessOrEqual(t, m.Take(), 1, "one call is out, and no second one")
 	m.FreeBlocks = 10
@@ -144,7 +144,7 @@ func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
 	eventually(t, "eight hang and the others are not asked", func() error {
 		var unasked int
 		for _, f := range a.ticked(1).snapshot().Filesystems {
-			if f.Trouble() == "not asked: 8 others hang" {
+			if f.Trouble() == "not read: statfs of 8 other mounts hangs" {
 				unasked++
 			}
 		}
@@ -194,5 +194,5 @@ func TestTheDoctorNamesAHungMountAndEnds(t *testing.T) {
 	_, stdout, _ := run(t, "doctor", "--path.procfs", s.Proc, "--config", file, "--api.socket", filepath.Join(t.TempDir(), "none"), "--web.listen-address", "127.0.0.1:0")
 	t.Logf("the doctor ended in %s", time.Since(start).Round(time.Millisecond))
 	assert.Contains(t, stdout, "WARN  probe filesystems")
-	assert.Contains(t, stdout, dead.Point+": it does not answer")
+	assert.Contains(t, stdout, dead.Point+": statfs hangs")
 }

@@ -70,7 +70,7 @@ plugins: {dirs: [%q], deadline: 1s}
 		if n := len(seen.of(node)); n < 3 {
 			return fmt.Errorf("%d times", n)
 		}
-		if page := a.mustGet("/"); !strings.Contains(page, dead+": it does not answer") {
+		if page := a.mustGet("/"); !strings.Contains(page, dead+": statfs hangs") {
 			return errors.New("the mount does not hang yet")
 		}
 		return nil

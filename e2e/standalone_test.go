@@ -328,7 +328,7 @@ func TestAKernelWithoutPSIIsToldInOneLine(t *testing.T) {
 		}
 	}
 	require.Len(t, said, 1, a.stdout.String())
-	assert.Contains(t, said[0], "cpu, memory, io: this kernel has no PSI")
+	assert.Contains(t, said[0], "cpu, memory, io: no PSI (kernel built without CONFIG_PSI")
 	assert.True(t, a.snapshot().Pressure.Memory.Full.IsZero())
 	assert.Equal(t, plugins.None, a.pressure().memory(t).Level)
 	assert.Contains(t, a.pressure().memory(t).Absent, "PSI")

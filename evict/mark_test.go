@@ -105,9 +105,9 @@ func room(point string, level plugins.Level) plugins.Verdict {
 
 func TestAConditionIsNotClearWhileOneOfItsScopesCannotBeSeen(t *testing.T) {
 	hung := room("/mnt", plugins.None)
-	hung.Absent = "it does not answer"
+	hung.Absent = "statfs hangs"
 	second := room("/second", plugins.None)
-	second.Absent = "nothing is mounted here"
+	second.Absent = "not mounted"
 	for _, list := range [][]plugins.Verdict{
 		{room("/a", plugins.None), hung, room("/z", plugins.None), second},
 		{hung, room("/a", plugins.None)},

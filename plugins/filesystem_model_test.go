@@ -52,7 +52,7 @@ func TestTheFilesystemRuleAgreesWithASlowObviousOne(t *testing.T) {
 	for i := range 30_000 {
 		if rnd.IntN(25) == 0 { // somebody writes or deletes
 			bytes, files = []uint64{2, 9, 11, 12, 13, 60}[rnd.IntN(6)], []uint64{3, 49, 55, 70, 900}[rnd.IntN(5)]
-			why, gone = []string{"", "", "", "", "it does not answer"}[rnd.IntN(5)], rnd.IntN(30) == 0
+			why, gone = []string{"", "", "", "", "statfs hangs"}[rnd.IntN(5)], rnd.IntN(30) == 0
 		}
 		if rnd.IntN(400) == 0 {
 			r.sleep(10 * time.Second)
@@ -61,7 +61,7 @@ func TestTheFilesystemRuleAgreesWithASlowObviousOne(t *testing.T) {
 		r.left(bytes*gib, files*1000).trouble(why)
 		r.fs.AgeSeconds = probes.Some(2.0)
 		if gone {
-			r.trouble("not answered yet").fs.AgeSeconds = probes.Opt[float64]{}
+			r.trouble("first statfs has not returned yet").fs.AgeSeconds = probes.Opt[float64]{}
 		}
 		want := slow.judge(why == "" && !gone, bytes < 10 || files < 50, bytes*100 < 1250 || files*10 < 625, gone)
 		v := r.seconds(1)

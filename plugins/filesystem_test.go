@@ -213,7 +213,7 @@ func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
 
 func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testing.T) {
 	for why, hang := range map[string]func(*roomy){
-		"/data: it does not answer":        func(r *roomy) { r.trouble("it does not answer") },
+		"/data: statfs hangs":        func(r *roomy) { r.trouble("statfs hangs") },
 		"/data: its values are too old":    func(r *roomy) { r.fs.AgeSeconds = probes.Some(60.1) },
 		"/data: statfs: transport is dead": func(r *roomy) { r.trouble("statfs: transport is dead") },
 	} {
@@ -244,10 +244,10 @@ func TestAnotherFilesystemAtTheSamePlaceStartsAnew(t *testing.T) {
 	r := newRoomy(t).left(gib, 500_000)
 	require.Equal(t, Soft, r.seconds(31).Level)
 	full := r.fs
-	r.fs = probes.Filesystem{Mountpoint: "/data", Absent: probes.Absent{"statfs": "nothing is mounted here"}}
+	r.fs = probes.Filesystem{Mountpoint: "/data", Absent: probes.Absent{"statfs": "not mounted"}}
 	v := r.seconds(1)
 	assert.Equal(t, None, v.Level, "what was full is gone")
-	assert.Equal(t, "/data: nothing is mounted here", v.Absent)
+	assert.Equal(t, "/data: not mounted", v.Absent)
 	r.fs = full
 	assert.Equal(t, 31, r.until(Soft))
 }
@@ -266,10 +266,10 @@ func TestTheComparisonThatDecidedIsShown(t *testing.T) {
 func TestASizeThatIsNotToldIsAbsent(t *testing.T) {
 	r := newRoomy(t).left(0, 0)
 	r.fs.SizeBytes, r.fs.AvailableBytes = probes.Opt[uint64]{}, probes.Opt[uint64]{}
-	r.fs.Absent = probes.Absent{"sizeBytes": "it names no size"}
+	r.fs.Absent = probes.Absent{"sizeBytes": "statfs reports no size"}
 	v := r.seconds(60)
 	assert.Equal(t, None, v.Level)
-	assert.Equal(t, "/data: it names no size", v.Absent)
+	assert.Equal(t, "/data: statfs reports no size", v.Absent)
 	assert.Contains(t, v.Reason, "not judged in full")
 }
 

@@ -59,7 +59,7 @@ func (n *node) second(stall float64, scans uint64) Verdict {
 		s.Memory.SwapTotalBytes, s.Memory.SwapFreeBytes, s.Memory.SwapIns = probes.Some(uint64(8*gib)), probes.Some(n.swapFree), probes.Some(n.swapIns)
 	}
 	if n.noPSI {
-		s.Pressure.Absent.Because("memory", "this kernel has no PSI (CONFIG_PSI)")
+		s.Pressure.Absent.Because("memory", "no PSI (kernel built without CONFIG_PSI)")
 	} else {
 		s.Pressure.Memory.Full = probes.Some(n.full)
 	}

@@ -141,7 +141,7 @@ func TestABurstOnALinkDoesNotCount(t *testing.T) {
 func TestTheRuleDoesNotApplyToALinkOfUnknownSpeed(t *testing.T) {
 	w := newWired(t)
 	w.nic.SpeedBytesPerSecond = probes.Opt[uint64]{}
-	w.nic.Absent = probes.Absent{"speedBytesPerSecond": "speed: the driver does not know it (-1)"}
+	w.nic.Absent = probes.Absent{"speedBytesPerSecond": "speed: unknown to the driver (-1)"}
 	for range 120 {
 		require.Empty(t, w.second(func(s *probes.Sample) { w.carry(s, full()) }))
 	}

@@ -152,7 +152,7 @@ func (t *tracked) sumAll(i int, file string, value func([]byte) (Opt[uint64], er
 			total, err = sum(total, v)
 		}
 		if err != nil {
-			return Opt[uint64]{}, fmt.Errorf("a cgroup below: %w", err)
+			return Opt[uint64]{}, fmt.Errorf("child cgroup: %w", err)
 		}
 	}
 	return total, nil

@@ -221,7 +221,7 @@ func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
 
 	var w Workload
 	asNobody(t, func() { w = readOne(t, c, cgroup) })
-	assert.Equal(t, Absent{"memory": "PSI may not be read: memory.pressure: permission denied"}, w.Pressure.Absent)
+	assert.Equal(t, Absent{"memory": "no permission to read PSI: memory.pressure: permission denied"}, w.Pressure.Absent)
 	assert.Zero(t, w.Pressure.Memory)
 	must(t, w.Pressure.CPU.Some, w.Pressure.Absent)
 }

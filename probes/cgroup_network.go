@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const whyHostNetwork = "host network: its traffic is counted with the node's, and with nobody else's"
+const whyHostNetwork = "host network: its traffic is in the node's counters only"
 
 var (
 	errNoProcess   = errors.New("the pod has no process")
 	errHostNetwork = errors.New(whyHostNetwork)
-	errHostUnknown = errors.New("the host's network namespace may not be looked at: it cannot be told from the pod's")
+	errHostUnknown = errors.New("cannot read /proc/1/ns/net (needs CAP_SYS_PTRACE): the pod's network namespace cannot be told from the host's")
 	errNoDevices   = errors.New("net/dev: no device, not even lo")
 )
 

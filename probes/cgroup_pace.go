@@ -49,11 +49,11 @@ func (p *pace) note() string {
 	if !p.waited && !p.wanted || p.every() <= time.Second {
 		return ""
 	}
-	why := fmt.Sprintf("%g %% of one is the limit", 100*maxShare)
+	why := fmt.Sprintf("the limit is %g %% of a CPU", 100*maxShare)
 	if p.every() == maxWait {
-		why = fmt.Sprintf("older than %s they must not be", maxWait)
+		why = fmt.Sprintf("%s is the longest interval allowed", maxWait)
 	}
-	return fmt.Sprintf("workloads are read every %.1f s: one read takes %.0f ms of CPU, and %s",
+	return fmt.Sprintf("workloads are read every %.1f s: one read takes %.0f ms of CPU; %s",
 		p.every().Seconds(), 1000*min(p.cost, p.before).Seconds(), why)
 }
 

@@ -33,7 +33,7 @@ func TestReadsThatGoOnBeingDearComeRarerAndSaySo(t *testing.T) {
 		note = p.note()
 	}
 	assert.InDelta(t, 20, reads, 2, "a hundredth of a CPU")
-	assert.Equal(t, "workloads are read every 5.0 s: one read takes 50 ms of CPU, and 1 % of one is the limit", note)
+	assert.Equal(t, "workloads are read every 5.0 s: one read takes 50 ms of CPU; the limit is 1 % of a CPU", note)
 	assert.Equal(t, note, p.note(), "it is said as long as it is so")
 
 	for i := 100; i < 110; i++ { // they are cheap again

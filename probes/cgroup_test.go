@@ -101,7 +101,7 @@ func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
 			IO:     Stall{Some: u64(12993), Full: u64(12993)},
 		},
 	}, got[1]))
-	off := "PSI is switched off for this cgroup (cgroup.pressure is 0)"
+	off := "PSI is disabled for this cgroup (cgroup.pressure is 0)"
 	assert.Empty(t, diffWorkload(Workload{
 		Cgroup: "/plimsoll-record/cron.service", Kind: KindService, Name: "cron.service",
 		MemoryBytes: u64(331776), InactiveFileBytes: u64(0), RSSBytes: u64(110592), Charged: u64(136), SwapBytes: u64(0), LimitHits: u64(0), OOMKills: u64(0),
@@ -216,7 +216,7 @@ func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
 		},
 		"a.scope/cpu.stat": func(w *Workload) {
 			w.ThrottledMicroseconds = none
-			w.Absent = Absent{"throttledMicrosecondsTotal": "a cgroup below: cpu.stat" + eio}
+			w.Absent = Absent{"throttledMicrosecondsTotal": "child cgroup: cpu.stat" + eio}
 		},
 		"io.stat": func(w *Workload) { w.IO, w.Absent = nil, Absent{"io": "io.stat" + eio} },
 		"io.pressure": func(w *Workload) {
@@ -239,7 +239,7 @@ func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
 	}{
 		"no limit is no fault": {"memory.max", "max\n", func(w *Workload) { w.MemoryLimitBytes = none }},
 		"an odd line of io.stat leaves the other devices": {"io.stat", "(unknown) rbytes=1 wbytes=1 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *Workload) {
-			w.Absent = Absent{"io": `io.stat: line "(unknown) rbytes=1 wbytes=1 rios=1 wios=1": counters of a device without a number`}
+			w.Absent = Absent{"io": `io.stat: line "(unknown) rbytes=1 wbytes=1 rios=1 wios=1": counters without a device number`}
 		}},
 		"an odd line of cpu.stat leaves the other lines": {"cpu.stat", "core_sched.force_idle_usec -\nusage_usec 5000000\nthrottled_usec 10\n", func(w *Workload) {}},
 		"an old kernel without oom_kill": {"memory.events", "low 0\nhigh 5\nmax 2\n", func(w *Workload) {
@@ -257,7 +257,7 @@ func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
 			w.Absent = Absent{"inactiveFileBytes": why, "rssBytes": why, "reclaimedTotal": why}
 		}},
 		"an empty pressure file": {"cpu.pressure", "", func(w *Workload) {
-			w.Pressure.CPU, w.Pressure.Absent = Stall{}, Absent{"cpu": "cpu.pressure: no line of some"}
+			w.Pressure.CPU, w.Pressure.Absent = Stall{}, Absent{"cpu": "cpu.pressure: no line \"some\""}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

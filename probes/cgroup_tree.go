@@ -89,7 +89,7 @@ func (c *Cgroups) list(n *node) {
 			return
 		}
 		if err != nil && !isGone(err) {
-			n.noList = fmt.Sprintf("the cgroups below: %v", err)
+			n.noList = fmt.Sprintf("list child cgroups: %v", err)
 		}
 	}
 	slices.Sort(names)

@@ -101,7 +101,7 @@ func TestOnV1CountsOfAPodsContainersAreAddedToThePods(t *testing.T) {
 	assert.True(t, got[0].OOMKills.IsZero())
 	assert.Equal(t, "no oom_kill in memory.oom_control (kernel before 4.13)", got[0].Absent["oomKillsTotal"])
 	assert.True(t, got[0].LimitHits.IsZero())
-	assert.Equal(t, "a cgroup below: number above 2^64-1", got[0].Absent["limitHitsTotal"])
+	assert.Equal(t, "child cgroup: number above 2^64-1", got[0].Absent["limitHitsTotal"])
 	assert.Equal(t, u64(4096), got[0].MemoryLimitBytes)
 }
 
@@ -175,7 +175,7 @@ func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
 	var got []Workload
 	asNobody(t, func() { got = mustRead(t, c) })
 	require.Equal(t, []string{"/cron", madeUpPod, "/system.slice"}, cgroupPaths(got))
-	assert.Contains(t, got[2].Absent["processes"], "the cgroups below: ")
+	assert.Contains(t, got[2].Absent["processes"], "list child cgroups: ")
 	assert.Contains(t, got[2].Absent["processes"], "permission denied")
 	assert.NotContains(t, got[1].Absent, "processes")
 }
@@ -197,7 +197,7 @@ func TestOnV1AnOddLineOfBlkioIsSaidAndLeavesTheOtherDevices(t *testing.T) {
 	files["blkio/a/blkio.throttle.io_service_bytes_recursive"] = "8:0 Read 4096\n8:0 Write 8192\nTotal 12288\n"
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))
 	assert.Equal(t, []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got[0].IO)
-	assert.Equal(t, `blkio.throttle.io_serviced_recursive: line "(unknown) Read 1": counters of a device without a number`, got[0].Absent["io"])
+	assert.Equal(t, `blkio.throttle.io_serviced_recursive: line "(unknown) Read 1": counters without a device number`, got[0].Absent["io"])
 
 	delete(files, "blkio/a/blkio.throttle.io_serviced_recursive")
 	got = mustRead(t, mustFind(t, cgroupTree(t, files)))

@@ -78,7 +78,7 @@ func (c *Cluster) pod(uid string) *Pod {
 	return nil
 }
 
-const whyNoCluster = "no API server is asked: what pods ask for is not known"
+const whyNoCluster = "no API server is configured: the pods' requests are unknown"
 
 // Pods of the node as the API server knows them; why is for what they are not
 // known, and empty when they are.

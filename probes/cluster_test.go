@@ -44,9 +44,9 @@ func TestAWorkloadIsJoinedWithItsPod(t *testing.T) {
 func TestWhyPodsAreNotKnownIsSaid(t *testing.T) {
 	alone := testHistory().Add(&Sample{Monotonic: 1})
 	_, why := alone.Pods()
-	assert.Contains(t, why, "no API server is asked")
+	assert.Contains(t, why, "no API server is configured")
 	_, why = alone.Reclaimable()
-	assert.Contains(t, why, "no API server is asked")
+	assert.Contains(t, why, "no API server is configured")
 	early := testHistory().Add(&Sample{Monotonic: 1, Cluster: NewCluster(nil, Reclaimable{}, Absent{"pods": "not listed yet"})})
 	_, why = early.Pods()
 	assert.Equal(t, "not listed yet", why)

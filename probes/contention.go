@@ -247,7 +247,7 @@ func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
 	if d.bytes > 0 {
 		c.Coverage = Some(min(1, bytes/d.bytes))
 	} else {
-		c.Absent.Because("coverageRatio", "the disk moved no bytes")
+		c.Absent.Because("coverageRatio", "the disk transferred no bytes")
 	}
 	// A workload's requests are counted before the kernel merges them, and its
 	// bytes when they are asked for: they may be more than the disk did.
@@ -278,7 +278,7 @@ func (s *Snapshot) name(c *Contention, uses []use) {
 	}
 	if !seen {
 		c.State = ContentionUnknown
-		c.Absent.Because("sufferers", "the stall of no workload is known (it needs cgroup v2 with psi=1)")
+		c.Absent.Because("sufferers", "no workload's stall is known (needs cgroup v2, booted with psi=1)")
 	}
 	var top [partiesNamed]*use
 	most, more := largest(top[:0], uses, smallShare, func(u *use) float64 { return u.share })

@@ -19,9 +19,9 @@ func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (
 	uses, all := s.memoryUses(of)
 	switch {
 	case !known:
-		c.Absent.Because("coverageRatio", "the node's own share of what was taken is not known")
+		c.Absent.Because("coverageRatio", "the node's memory growth is unknown")
 	case taken <= 0:
-		c.Absent.Because("coverageRatio", "no memory was taken")
+		c.Absent.Because("coverageRatio", "memory did not grow")
 	default:
 		c.Coverage = Some(min(1, all/taken))
 	}

@@ -9,9 +9,9 @@ const (
 	// roomyLink is the share of its speed up to which a link is in nobody's way.
 	roomyLink = 0.5
 
-	whyNoWaits    = "the kernel does not tell who waits for a link"
-	whyManyLinks  = "several links are in use: which one a pod's traffic leaves by is not known"
-	whyNoneCounts = "no pod's network namespace is counted"
+	whyNoWaits    = "the kernel does not measure which workload waits for a link"
+	whyManyLinks  = "several links are in use: a pod's traffic cannot be attributed to one of them"
+	whyNoneCounts = "no pod has network counters of its own"
 )
 
 // networkContention says whose the traffic of the node's links is, unless they
@@ -47,7 +47,7 @@ func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) 
 	c.State = ContentionUnknown
 	c.Absent.Because("sufferers", whyNoWaits)
 	if len(uses) == 0 {
-		c.Absent.Because("culprits", fmt.Sprintf("%s: it is the host's own traffic, or that of pods that use the host's network", whyNoneCounts))
+		c.Absent.Because("culprits", fmt.Sprintf("%s: the traffic is the host's, or of pods with hostNetwork", whyNoneCounts))
 	}
 	return c, true
 }

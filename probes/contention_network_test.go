@@ -63,7 +63,7 @@ func TestOfOneLinkItIsSaidWhoFillsIt(t *testing.T) {
 	require.True(t, some)
 	assert.Equal(t, "eth0", c.Device, "the others carry next to nothing, or repeat it")
 	assert.Equal(t, ContentionUnknown, c.State)
-	assert.Equal(t, "the kernel does not tell who waits for a link", c.Absent["sufferers"])
+	assert.Equal(t, "the kernel does not measure which workload waits for a link", c.Absent["sufferers"])
 	assert.Empty(t, c.Sufferers)
 	coverage, known := c.Coverage.Get()
 	require.True(t, known)
@@ -99,7 +99,7 @@ func TestWhereNoPodIsCountedNobodyIsNamed(t *testing.T) {
 	require.True(t, some)
 	assert.Empty(t, c.Culprits)
 	assert.Equal(t, Some(0.0), c.Coverage)
-	assert.Contains(t, c.Absent["culprits"], "pods that use the host's network")
+	assert.Contains(t, c.Absent["culprits"], "pods with hostNetwork")
 	assert.Equal(t, ContentionUnknown, c.State)
 }
 

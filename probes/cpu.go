@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-var errNoCPU = errors.New("no sum of all CPUs, or no btime, in /proc/stat")
+var errNoCPU = errors.New("no line cpu or no line btime in /proc/stat")
 
 // readCPU reads the sums of /proc/stat.
 func (h *Host) readCPU(s *Sample) error {

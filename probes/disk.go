@@ -62,7 +62,7 @@ func (h *Host) readDisks(s *Sample) error {
 
 // A device of /sys/block without a line is no error: hidden paths of NVMe
 // multipath have none.
-var errNoDiskstats = errors.New("no line in /proc/diskstats")
+var errNoDiskstats = errors.New("/proc/diskstats is empty")
 
 // addDisk appends the disk of one line, if it is of one.
 func (h *Host) addDisk(s *Sample, line []byte) error {

@@ -12,11 +12,11 @@ import (
 
 // FilesystemConfig says which mounts are asked how full they are, and when.
 type FilesystemConfig struct {
-	Mounts  []string      `yaml:"mounts" unit:"mountpoints" why:"The mounts that are watched, as /proc/1/mountinfo names them; empty: the root and every filesystem on a block device. A network filesystem, which may hang, is watched only where it is named."`
-	Every   time.Duration `yaml:"every" why:"How often each mount is asked; room runs out more slowly than memory does."`
-	Timeout time.Duration `yaml:"timeout" why:"A mount that has not answered for so long hangs: it keeps its last values, and is not asked again until it answers."`
+	Mounts  []string      `yaml:"mounts" unit:"mountpoints" why:"Mountpoints to watch, as in /proc/1/mountinfo; empty: the root and every filesystem on a block device. A network filesystem, which may hang, is watched only if it is listed."`
+	Every   time.Duration `yaml:"every" why:"How often statfs reads each mount; a filesystem fills more slowly than memory."`
+	Timeout time.Duration `yaml:"timeout" why:"How long statfs may take before the mount counts as hung: it keeps its last values, and is not read again until that call returns."`
 
-	Kubelet  string   `yaml:"kubelet" unit:"path" why:"The kubelet's directory (its --root-dir). Where there is one, the filesystems that hold it or one of runtimes are the kubelet's to judge, and what is mounted in it is a pod's. Empty: no kubelet."`
+	Kubelet  string   `yaml:"kubelet" unit:"path" why:"The kubelet's directory (its --root-dir). If it exists, the kubelet judges the filesystems that hold it or one of runtimes, and mounts below it are volumes of pods. Empty: no kubelet."`
 	Runtimes []string `yaml:"runtimes" unit:"paths" why:"Where container runtimes keep images and containers."`
 }
 
@@ -45,9 +45,9 @@ func (h *Host) readFilesystems(s *Sample) error {
 
 // Why a mount's values are absent or old.
 const (
-	notMounted   = "nothing is mounted here"
-	notYet       = "not answered yet"
-	hangs        = "it does not answer"
+	notMounted   = "not mounted"
+	notYet       = "first statfs has not returned yet"
+	hangs        = "statfs hangs"
 	nothingOfIt  = "statfs" // the key in Absent of the mount as a whole
 	mountsInText = 3
 )
@@ -83,7 +83,7 @@ func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string
 	case w.hangs(now, timeout):
 		return hangs
 	case w.queued && hung >= maxCalls:
-		return fmt.Sprintf("not asked: %d others hang", hung)
+		return fmt.Sprintf("not read: statfs of %d other mounts hangs", hung)
 	case w.failed != nil:
 		return w.failed.Error()
 	case w.answered.IsZero():
@@ -136,4 +136,4 @@ func (f *filesystems) read(now time.Time) ([]Filesystem, error) {
 	return list, oneLine(slices.DeleteFunc([]error{f.err, troubles(list)}, func(err error) bool { return err == nil }))
 }
 
-var errTableHangs = errors.New("the mount table does not answer")
+var errTableHangs = errors.New("reading /proc/1/mountinfo hangs")

@@ -48,14 +48,14 @@ func TestAMountThatNeverAnswersIsAFactAndDelaysNothing(t *testing.T) {
 	alive := s.Mount("tmpfs", "alive", "alive", "size=1m")
 	h := s.host(dead.Point, alive)
 	s.eventually(h, "the mount is said to hang", func(list []Filesystem) bool {
-		return at(list, dead.Point).Absent["statfs"] == "it does not answer" && !at(list, alive).AgeSeconds.IsZero()
+		return at(list, dead.Point).Absent["statfs"] == "statfs hangs" && !at(list, alive).AgeSeconds.IsZero()
 	})
 	took := s.longestRead(h, time.Second)
 	t.Logf("longest read beside a hung mount: %s", took)
 	assert.Less(t, took, 500*time.Millisecond)
 
 	list, err := filesystemsOf(t, h)
-	require.EqualError(t, err, dead.Point+": it does not answer")
+	require.EqualError(t, err, dead.Point+": statfs hangs")
 	f := at(list, dead.Point)
 	assert.True(t, f.AgeSeconds.IsZero(), "what never answered has no age")
 	assert.True(t, f.SizeBytes.IsZero())
@@ -81,7 +81,7 @@ func TestAMountThatHangsNowKeepsItsLastValuesAndTheyGrowOld(t *testing.T) {
 	assert.Equal(t, Some[uint64](77), first.FilesFree)
 
 	hung := at(s.eventually(h, "it is said to hang", func(list []Filesystem) bool {
-		return at(list, m.Point).Absent["statfs"] == "it does not answer"
+		return at(list, m.Point).Absent["statfs"] == "statfs hangs"
 	}), m.Point)
 	assert.Equal(t, Some[uint64](250*4096), hung.AvailableBytes)
 	assert.GreaterOrEqual(t, age(hung), 0.1, "at least as old as the timeout")
@@ -114,9 +114,9 @@ func TestFiftyHungMountsHoldEightThreads(t *testing.T) {
 		hung, unasked := 0, 0
 		for _, f := range list {
 			switch f.Absent["statfs"] {
-			case "it does not answer":
+			case "statfs hangs":
 				hung++
-			case "not asked: 8 others hang":
+			case "not read: statfs of 8 other mounts hangs":
 				unasked++
 			}
 		}
@@ -131,8 +131,8 @@ func TestFiftyHungMountsHoldEightThreads(t *testing.T) {
 
 	_, err := filesystemsOf(t, h)
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), "and 5 more: it does not answer")
-	assert.Contains(t, err.Error(), "and 39 more: not asked: 8 others hang")
+	assert.Contains(t, err.Error(), "and 5 more: statfs hangs")
+	assert.Contains(t, err.Error(), "and 39 more: not read: statfs of 8 other mounts hangs")
 	assert.Less(t, len(err.Error()), 1000)
 }
 
@@ -147,7 +147,7 @@ func TestWhatWaitedBehindHungMountsIsAskedWhenTheyAnswer(t *testing.T) {
 	last := s.Fuse("last") // behind the others by its name, and before z
 	h := s.host(append(names, last.Point)...)
 	s.eventually(h, "z is not asked", func(list []Filesystem) bool {
-		return at(list, names[0]).Absent["statfs"] == "not asked: 8 others hang"
+		return at(list, names[0]).Absent["statfs"] == "not read: statfs of 8 other mounts hangs"
 	})
 	for _, f := range dead {
 		f.Abort()

@@ -79,7 +79,7 @@ func (t mountTable) read() (root string, all []mount, err error) {
 		return "", nil, err
 	}
 	if rootID(own) != rootID(all) {
-		return "", nil, fmt.Errorf("%w: give it CAP_SYS_PTRACE, or name where the host's root is mounted (paths.rootfs)", denied)
+		return "", nil, fmt.Errorf("%w: needs CAP_SYS_PTRACE, or paths.rootfs set to where the host's root is mounted", denied)
 	}
 	return "/", own, nil
 }
@@ -186,7 +186,7 @@ func named(all []mount, points []string) (mounts []mount, missing map[string]str
 		case at < 0:
 			missing[point] = notMounted
 		case all[at].Type == "autofs": // it would be mounted by being asked
-			missing[point] = "not mounted now: automount has not been asked for it"
+			missing[point] = "not mounted now: automount mounts it on first access"
 		case !slices.Contains(mounts, all[at]):
 			mounts = append(mounts, all[at])
 		}

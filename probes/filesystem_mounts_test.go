@@ -119,7 +119,7 @@ func TestNamedMountsAreWatchedWhateverTheyAreAndNoOthers(t *testing.T) {
 	assert.Equal(t, []string{"/nfs", "/used"}, points(c.mounts))
 	assert.Equal(t, "nfs4", c.mounts[1].Type)
 	assert.Equal(t, map[string]string{
-		"/auto": "not mounted now: automount has not been asked for it", "/var/lib": "nothing is mounted here",
+		"/auto": "not mounted now: automount mounts it on first access", "/var/lib": "not mounted",
 	}, c.missing, "a directory of another filesystem would give that one's numbers, and asking an automount would mount it")
 }
 
@@ -145,7 +145,7 @@ func TestARootThatMayNotBeEnteredIsOurOwnOrMustBeNamed(t *testing.T) {
 	own("99 98 0:50 / / rw - overlay overlay rw\n100 99 254:0 / /host rw - ext4 /dev/vda1 rw\n101 100 8:1 / /host/boot rw - ext4 /dev/sda1 rw\n102 99 0:1 / /hostile rw - tmpfs x rw\n")
 	_, _, err = table.read()
 	require.ErrorIs(t, err, os.ErrNotExist)
-	assert.ErrorContains(t, err, "name where the host's root is mounted (paths.rootfs)")
+	assert.ErrorContains(t, err, "paths.rootfs set to where the host's root is mounted")
 
 	table.paths.Rootfs = "/host"
 	root, all, err = table.read()

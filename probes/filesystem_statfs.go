@@ -18,8 +18,8 @@ type usage struct {
 }
 
 var (
-	errNoRoot = errors.New("mountinfo names no root")
-	errGone   = errors.New("it is not mounted any more")
+	errNoRoot = errors.New("no root mount in mountinfo")
+	errGone   = errors.New("no longer mounted")
 )
 
 // statfs asks m, which is found below root. It hangs as long as the
@@ -78,9 +78,9 @@ func newUsage(s *unix.Statfs_t) usage {
 	u.size, u.available = room(&u.absent, unit, s.Blocks, s.Bavail)
 	switch {
 	case s.Files == 0:
-		u.absent.Because("files", "this filesystem does not count files")
+		u.absent.Because("files", "this filesystem has no inode count")
 	case s.Ffree > s.Files:
-		u.absent.Because("files", "more are said to be free than there are")
+		u.absent.Because("files", "statfs reports more free files than files")
 	default:
 		u.files, u.filesFree = Some(s.Files), Some(s.Ffree)
 	}
@@ -92,9 +92,9 @@ func room(absent *Absent, unit, blocks, available uint64) (size, avail Opt[uint6
 	over, bytes := bits.Mul64(unit, blocks)
 	switch {
 	case bytes == 0 && over == 0:
-		absent.Because("sizeBytes", "it names no size: it has none, or does not tell it to this user")
+		absent.Because("sizeBytes", "statfs reports no size: the filesystem has none, or hides it from this user")
 	case over != 0 || available > blocks:
-		absent.Because("sizeBytes", fmt.Sprintf("%d of %d blocks of %d bytes cannot be free", available, blocks, unit))
+		absent.Because("sizeBytes", fmt.Sprintf("statfs reports an impossible size: %d of %d blocks of %d bytes available", available, blocks, unit))
 	default:
 		return Some(bytes), Some(unit * available)
 	}

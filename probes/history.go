@@ -60,13 +60,13 @@ func broken(newest *Snapshot, s *Sample, maxGap time.Duration) (why string, rela
 	last := newest.points[len(newest.points)-1]
 	switch {
 	case s.BootID != last.BootID:
-		return "the machine was booted anew", false
+		return "the machine rebooted", false
 	case s.Monotonic <= last.Monotonic, s.Boottime < last.Boottime:
-		return "the clock did not move on", false
+		return "the clock did not advance", false
 	case hostReset(last, s):
-		return "a counter of the host went back", false
+		return "a counter of the host decreased", false
 	case s.Boottime-last.Boottime > maxGap:
-		return fmt.Sprintf("%s without a sample (suspended, paused or starved)", (s.Boottime - last.Boottime).Round(100*time.Millisecond)), true
+		return fmt.Sprintf("no sample for %s (suspended, paused or starved)", (s.Boottime - last.Boottime).Round(100*time.Millisecond)), true
 	}
 	return "", true
 }

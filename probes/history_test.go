@@ -169,7 +169,7 @@ func TestSuspendDropsTheWindowAndIsCounted(t *testing.T) {
 	s := feed(h, 6, suspended)
 	assert.True(t, s.Disks[0].Rates.IsZero())
 	assert.EqualValues(t, 1, s.Gaps)
-	assert.Contains(t, s.Absent["rates"], "8h0m1s without a sample")
+	assert.Contains(t, s.Absent["rates"], "no sample for 8h0m1s")
 	_, covered := s.Over(time.Second)
 	assert.False(t, covered)
 

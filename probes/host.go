@@ -124,7 +124,7 @@ func (s *Sample) observe(name string, read func(*Sample) error) {
 func safely(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("parser gave up: %v", r)
+			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
 	return f()
@@ -138,7 +138,7 @@ func kernelClock(id int32) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-var errNoBootID = errors.New("sys/kernel/random/boot_id is empty")
+var errNoBootID = errors.New("/proc/sys/kernel/random/boot_id is empty")
 
 func (h *Host) readBootID(s *Sample) error {
 	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "sys/kernel/random/boot_id"))

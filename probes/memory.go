@@ -20,7 +20,7 @@ func (h *Host) readMemory(s *Sample) error {
 		case bytes == nil:
 			s.Memory.Absent.Because(name, "not in /proc/meminfo")
 		case *bytes != *number*1024: // the parser takes a line without kB for bytes
-			s.Memory.Absent.Because(name, "without its unit in /proc/meminfo")
+			s.Memory.Absent.Because(name, "without the unit kB in /proc/meminfo")
 		default:
 			*to = Some(*bytes)
 		}
@@ -71,7 +71,7 @@ func (h *Host) readVMStat(s *Sample) error {
 
 var (
 	errNoScans = errors.New("no pgscan_direct and no pgscan_kswapd in /proc/vmstat")
-	errCut     = errors.New("the file ends in the middle of a line")
+	errCut     = errors.New("/proc/vmstat ends in the middle of a line")
 )
 
 // vmCounts are the lines of /proc/vmstat that somebody asks for.

@@ -82,7 +82,7 @@ func TestMemoryWithoutItsUnitIsNotTakenForBytes(t *testing.T) {
 	m.edit("proc/meminfo", "23078680 kB\n", "23078680\n")
 	s := m.sample()
 	assert.Zero(t, s.Memory.AvailableBytes)
-	assert.Equal(t, "without its unit in /proc/meminfo", s.Memory.Absent["availableBytes"])
+	assert.Equal(t, "without the unit kB in /proc/meminfo", s.Memory.Absent["availableBytes"])
 }
 
 func TestNoSwapIsZeroAndNotAbsent(t *testing.T) {

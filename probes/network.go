@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	errNoTCP     = errors.New("no count of TCP's segments in /proc/1/net/snmp")
-	errNoListen  = errors.New("no count of listen drops in /proc/1/net/netstat")
+	errNoTCP     = errors.New("no TCP segment counters in /proc/1/net/snmp")
+	errNoListen  = errors.New("no ListenDrops in /proc/1/net/netstat")
 	errNoSoftnet = errors.New("no CPU in /proc/net/softnet_stat")
-	errWhichCPU  = errors.New("a CPU came or went, and this kernel does not say which")
+	errWhichCPU  = errors.New("/proc/net/softnet_stat: the set of online CPUs changed, and this kernel does not number its lines by CPU")
 )
 
 // readNetwork reads /proc/1/net/snmp and /proc/1/net/netstat.
@@ -64,7 +64,7 @@ func (n *Network) count(from *float64, name, file string) Opt[uint64] {
 		n.Absent.Because(name, "not in /proc/1/"+file)
 		return Opt[uint64]{}
 	case !(*from >= 0 && *from < 1<<64): // nor not a number
-		n.Absent.Because(name, "no count in /proc/1/"+file)
+		n.Absent.Because(name, "not a valid count in /proc/1/"+file)
 		return Opt[uint64]{}
 	}
 	return Some(uint64(*from))

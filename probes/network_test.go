@@ -118,7 +118,7 @@ func TestWhatIsNoCountIsAbsent(t *testing.T) {
 		m.edit("proc/1/net/snmp", " 41744 28 ", " 41744 "+odd+" ")
 		s := m.sample()
 		assert.Zero(t, s.Network.TCPRetransmits, odd)
-		assert.Equal(t, "no count in /proc/1/net/snmp", s.Network.Absent["tcpRetransmitsTotal"], odd)
+		assert.Equal(t, "not a valid count in /proc/1/net/snmp", s.Network.Absent["tcpRetransmitsTotal"], odd)
 	}
 }
 

@@ -26,13 +26,13 @@ type nicFacts struct {
 
 // NetworkConfig says what is known of network devices better than they say.
 type NetworkConfig struct {
-	Devices []NetworkDevice `yaml:"devices" unit:"devices" why:"Devices that do not say, or say wrongly, what their link carries, as most virtual ones."`
+	Devices []NetworkDevice `yaml:"devices" unit:"devices" why:"Devices whose driver reports no link speed or a wrong one, as most virtual ones do."`
 }
 
 // NetworkDevice is one of them.
 type NetworkDevice struct {
 	Name  string `yaml:"name" unit:"device" why:"The device, such as eth0."`
-	Speed int    `yaml:"speed" unit:"Mbit/s" why:"What its link carries in each direction, such as 10000. Without a speed nobody can tell when it is full."`
+	Speed int    `yaml:"speed" unit:"Mbit/s" why:"Speed of its link in each direction, such as 10000. Without a speed its utilization is unknown."`
 }
 
 // FollowNetwork puts what is known of devices in the place of what they say,
@@ -86,7 +86,7 @@ func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
 	if !errors.Is(err, fs.ErrPermission) {
 		return p, nil // whoever reads it will see; the other files may be there
 	}
-	s.Network.Absent.Because("hostNamespace", "pid 1 may not be read: these are the devices of the agent's own network namespace")
+	s.Network.Absent.Because("hostNamespace", "cannot read /proc/1/net/dev (needs CAP_SYS_PTRACE): these are the devices of the agent's own network namespace")
 	return h.proc.Self()
 }
 
@@ -158,7 +158,7 @@ func (h *Host) addNIC(s *Sample, line []byte) error {
 }
 
 func unlistedNIC(name string, c NICCounters) NIC {
-	const why = "not in this sysfs: is it that of the host's network namespace?"
+	const why = "not in /sys/class/net, which may show another network namespace than the host's"
 	return NIC{Name: name, NICCounters: c, Absent: Absent{"index": why, "address": why, "speedBytesPerSecond": why, "carrier": why}}
 }
 
@@ -219,9 +219,9 @@ func (l *look) speed(kind string) Opt[uint64] {
 }
 
 var (
-	errNoNIC        = errors.New("no device in /proc/1/net/dev, where lo always is")
+	errNoNIC        = errors.New("no device in /proc/1/net/dev, not even lo")
 	errEmpty        = errors.New("empty")
-	errSpeedUnknown = errors.New("the driver does not know it")
+	errSpeedUnknown = errors.New("unknown to the driver")
 )
 
 func nonEmpty(v string) (string, error) {

@@ -26,9 +26,9 @@ func TestTheSpeedOfALinkIsKnownOrAbsentAndNeverZero(t *testing.T) {
 	}{
 		"10000\n":               {speed: u64(1_250_000_000)},
 		"1\n":                   {speed: u64(125_000)},
-		"-1\n":                  {why: "speed: the driver does not know it (-1)"},
-		"4294967295\n":          {why: "speed: the driver does not know it (4294967295)"},
-		"0\n":                   {why: "speed: the driver does not know it (0)"},
+		"-1\n":                  {why: "speed: unknown to the driver (-1)"},
+		"4294967295\n":          {why: "speed: unknown to the driver (4294967295)"},
+		"0\n":                   {why: "speed: unknown to the driver (0)"},
 		"":                      {why: `speed: strconv.ParseInt: parsing "": invalid syntax`},
 		"fast\n":                {why: `speed: strconv.ParseInt: parsing "fast": invalid syntax`},
 		"99999999999999999999 ": {why: `speed: strconv.ParseInt: parsing "99999999999999999999": value out of range`},
@@ -146,8 +146,8 @@ func TestTheFactsOfANICThatWentAreForgotten(t *testing.T) {
 	s := mustSample(t, h)
 	assert.NotContains(t, h.nics.devices, "ifb1")
 	assert.Nil(t, s.nic("ifb1"))
-	assert.Contains(t, s.nic("tun0").Absent["index"], "not in this sysfs")
-	assert.Contains(t, s.nic("tun0").Absent["address"], "not in this sysfs")
+	assert.Contains(t, s.nic("tun0").Absent["index"], "not in /sys/class/net")
+	assert.Contains(t, s.nic("tun0").Absent["address"], "not in /sys/class/net")
 }
 
 func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing.T) {

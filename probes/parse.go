@@ -10,7 +10,7 @@ import (
 var (
 	errNoNumber = errors.New("not a decimal number")
 	errTooLarge = errors.New("number above 2^64-1")
-	errNoValue  = errors.New("a key without a value")
+	errNoValue  = errors.New("key without a value")
 )
 
 // parseUint reads a number as the kernel prints it: decimal digits and nothing

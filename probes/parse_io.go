@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	errNoDevice  = errors.New("counters of a device without a number")
-	errTwice     = errors.New("the same thing twice")
-	errPartial   = errors.New("only a part of the counters of a device")
-	errBlkioLine = errors.New("not of the form device, operation, number")
+	errNoDevice  = errors.New("counters without a device number")
+	errTwice     = errors.New("duplicate entry")
+	errPartial   = errors.New("incomplete counters")
+	errBlkioLine = errors.New("want device, operation, number")
 )
 
 // parseIOStat reads io.stat (kernel cgroup-v2.rst): a line a device, such as

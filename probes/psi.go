@@ -13,17 +13,17 @@ import (
 // What keeps pressure stall information away. Each needs something else done
 // about it, so each is said in its own words.
 const (
-	whyPSISwitchedOff = "PSI is compiled in but switched off: boot with psi=1"
+	whyPSISwitchedOff = "PSI is disabled (boot with psi=1)"
 	// Kernels that hide the files while PSI is off cannot be told from those
 	// that were built without it.
-	whyNoPSI        = "this kernel has no PSI (CONFIG_PSI), or hides it because it was booted without psi=1"
-	whyPSIForbidden = "PSI may not be read"
-	whyPSICgroupOff = "PSI is switched off for this cgroup (cgroup.pressure is 0)"
+	whyNoPSI        = "no PSI (kernel built without CONFIG_PSI, or booted without psi=1)"
+	whyPSIForbidden = "no permission to read PSI"
+	whyPSICgroupOff = "PSI is disabled for this cgroup (cgroup.pressure is 0)"
 )
 
 var (
-	errNoSome  = errors.New("no line of some")
-	errNoTotal = errors.New("no total")
+	errNoSome  = errors.New(`no line "some"`)
+	errNoTotal = errors.New("no total=")
 )
 
 // parsePSI reads the totals of a pressure file (kernel

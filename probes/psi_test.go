@@ -50,9 +50,9 @@ func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
 func TestEachWayOfHavingNoPSIIsSaidInItsOwnWords(t *testing.T) {
 	open := func(errno unix.Errno) error { return &fs.PathError{Op: "read", Path: "/proc/pressure/io", Err: errno} }
 	off, none, forbidden := psiReason(open(unix.EOPNOTSUPP)), psiReason(open(unix.ENOENT)), psiReason(open(unix.EACCES))
-	assert.Equal(t, "PSI is compiled in but switched off: boot with psi=1", off)
-	assert.Contains(t, none, "this kernel has no PSI (CONFIG_PSI)")
-	assert.Equal(t, "PSI may not be read: read /proc/pressure/io: permission denied", forbidden)
+	assert.Equal(t, "PSI is disabled (boot with psi=1)", off)
+	assert.Contains(t, none, "no PSI (kernel built without CONFIG_PSI")
+	assert.Equal(t, "no permission to read PSI: read /proc/pressure/io: permission denied", forbidden)
 	assert.Contains(t, psiReason(fmt.Errorf("cpu.pressure: %w", unix.EIO)), "input/output error")
 	assert.Contains(t, psiReason(errors.New("odd")), "odd")
 }

@@ -34,7 +34,7 @@ type Header struct {
 
 // ErrCutShort says that a recording has no end, as when its writer was killed.
 // All whole samples before were given.
-var ErrCutShort = errors.New("it is cut short: its writer did not close it")
+var ErrCutShort = errors.New("truncated: the writer did not close it")
 
 // Recorder writes Samples to a file: gzip over one line of JSON each, the
 // Header first. What is known of the cluster is in the lines where it changed. It belongs to one goroutine.
@@ -47,7 +47,7 @@ type Recorder struct {
 }
 
 // ErrFull says that a recording reached its bound; what is in it stays.
-var ErrFull = errors.New("the recording is full")
+var ErrFull = errors.New("size limit reached")
 
 // NewRecorder makes the file, readable by its owner only, and writes the
 // header. A file that exists is an error: it may hold what cannot be had again.
@@ -128,7 +128,7 @@ const (
 	maxSampleValues = 1 << 19
 )
 
-var errTooMuch = fmt.Errorf("a sample of more than %d bytes or %d values", maxSampleBytes, maxSampleValues)
+var errTooMuch = fmt.Errorf("sample exceeds %d bytes or %d values", maxSampleBytes, maxSampleValues)
 
 func fits(line []byte) error {
 	if len(line) >= maxSampleBytes || bytes.Count(line, []byte{','}) > maxSampleValues {
@@ -181,13 +181,13 @@ func readHeader(lines *bufio.Scanner) (Header, error) {
 	case err == nil && h.Format == RecordingFormat:
 		return h, nil
 	case err == nil && strings.HasPrefix(h.Format, recordingFormats):
-		return Header{}, fmt.Errorf("recording: header: its format is %.40q, this program reads %s: a newer one wrote it", h.Format, RecordingFormat)
+		return Header{}, fmt.Errorf("recording: header: unsupported format %.40q: a newer version wrote it, this one reads %s", h.Format, RecordingFormat)
 	}
 	return Header{}, fmt.Errorf("recording: header: %w", orCutShort(lines, errNoHeader))
 }
 
 var (
-	errNoHeader = fmt.Errorf("the first line is not one of format %s", RecordingFormat)
+	errNoHeader = fmt.Errorf("the first line is not a header of format %s", RecordingFormat)
 	errNoClock  = errors.New("no monotonicNanoseconds")
 )
 

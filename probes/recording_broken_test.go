@@ -96,11 +96,11 @@ func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
 		want    string
 	}{
 		"text":              {[]byte("disk usage was high today"), "recording: gzip: invalid header"},
-		"an empty file":     {nil, "recording: it is cut short"},
-		"an empty archive":  {zipped(), "first line is not one of format plimsoll-recording/1"},
-		"another archive":   {zipped("hello", "world"), "first line is not one of format plimsoll-recording/1"},
-		"another format":    {zipped(`{"format":"plimsoll-recording/2"}`), `recording: header: its format is "plimsoll-recording/2", this program reads plimsoll-recording/1: a newer one wrote it`},
-		"a number":          {zipped("1"), "first line is not one of format plimsoll-recording/1"},
+		"an empty file":     {nil, "recording: truncated"},
+		"an empty archive":  {zipped(), "first line is not a header of format plimsoll-recording/1"},
+		"another archive":   {zipped("hello", "world"), "first line is not a header of format plimsoll-recording/1"},
+		"another format":    {zipped(`{"format":"plimsoll-recording/2"}`), `recording: header: unsupported format "plimsoll-recording/2": a newer version wrote it, this one reads plimsoll-recording/1`},
+		"a number":          {zipped("1"), "first line is not a header of format plimsoll-recording/1"},
 		"no sample":         {zipped(someHeader, `{"monotonicNanoseconds":1}`, "hello"), "recording: sample 2: invalid character"},
 		"another object":    {zipped(someHeader, `{"kind":"Pod"}`), "recording: sample 1: no monotonicNanoseconds"},
 		"null":              {zipped(someHeader, `null`), "recording: sample 1: no monotonicNanoseconds"},

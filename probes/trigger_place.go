@@ -19,13 +19,13 @@ const maxTriggerGroups = 12
 
 // What keeps a trigger from being armed where pressure can be read.
 const (
-	whyTooManyTriggers   = "12 groups are armed already, and each costs a kernel thread"
-	whyTriggersForbidden = "not permitted: it takes CAP_SYS_RESOURCE or a newer kernel, and a file that this user may write"
-	whyTriggersReadOnly  = "the file system is mounted read-only here"
-	whyNoKernelFile      = "the pressure file is none of the kernel's"
+	whyTooManyTriggers   = "limit reached: 12 cgroups have PSI triggers, each costs a kernel thread"
+	whyTriggersForbidden = "permission denied: needs CAP_SYS_RESOURCE or a newer kernel, and write permission on the pressure file"
+	whyTriggersReadOnly  = "the file system is mounted read-only"
+	whyNoKernelFile      = "the pressure file is not on procfs or cgroup2"
 )
 
-var errNoKernelFile = errors.New("no file of the kernel's")
+var errNoKernelFile = errors.New("not on procfs or cgroup2")
 
 // triggerPlace is where a trigger can be armed.
 type triggerPlace struct {

@@ -18,7 +18,7 @@ func TestAFilesystemThatWasNotReadInTimeIsNotSaidToBeRead(t *testing.T) {
 	}{
 		"the mount table is late": {nil, "the mount table was not read within 1.3s"},
 		"a mount is late": {
-			[]probes.Filesystem{{Mountpoint: "/"}, {Mountpoint: "/data", Absent: probes.Absent{"statfs": "not answered yet"}}},
+			[]probes.Filesystem{{Mountpoint: "/"}, {Mountpoint: "/data", Absent: probes.Absent{"statfs": "first statfs has not returned yet"}}},
 			"/data was not read within 1.3s",
 		},
 	} {

@@ -114,10 +114,10 @@ func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		"empty":     {nil, "FILE: recording: it is cut short: its writer did not close it"},
+		"empty":     {nil, "FILE: recording: truncated: the writer did not close it"},
 		"text":      {[]byte("disk usage was high"), "FILE: recording: gzip: invalid header"},
-		"headless":  {zipped("hello"), "FILE: recording: header: the first line is not one of format plimsoll-recording/1"},
-		"newer":     {zipped(`{"format":"plimsoll-recording/2"}`), "FILE: recording: header: its format is \"plimsoll-recording/2\", this program reads plimsoll-recording/1: a newer one wrote it"},
+		"headless":  {zipped("hello"), "FILE: recording: header: the first line is not a header of format plimsoll-recording/1"},
+		"newer":     {zipped(`{"format":"plimsoll-recording/2"}`), "FILE: recording: header: unsupported format \"plimsoll-recording/2\": a newer version wrote it, this one reads plimsoll-recording/1"},
 		"no sample": {zipped(header), "FILE: it holds no sample"},
 		"spoiled":   {zipped(header, `{"monotonicNanoseconds":1}`, "hello"), "FILE: recording: sample 2: invalid character"},
 		"another":   {zipped(header, `{"kind":"Pod"}`), "FILE: recording: sample 1: no monotonicNanoseconds"},
@@ -165,5 +165,5 @@ func TestAClockThatStandsStillWithinARecordingIsAGap(t *testing.T) {
 	r, err := play(t, recording(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))
 	require.NoError(t, err)
 	require.Len(t, r.Gaps, 1)
-	assert.Equal(t, "the clock did not move on", r.Gaps[0].Why)
+	assert.Equal(t, "the clock did not advance", r.Gaps[0].Why)
 }

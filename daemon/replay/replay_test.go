@@ -185,7 +185,7 @@ func TestAGapIsShownAndNothingIsJudgedAcrossIt(t *testing.T) {
 	r := replayed(player(nil), n)
 	require.Len(t, r.Gaps, 1)
 	assert.Equal(t, Gap{
-		Time: n.samples[71].Time, OffsetSeconds: 130, Seconds: 60, Why: "1m0s without a sample (suspended, paused or starved)",
+		Time: n.samples[71].Time, OffsetSeconds: 130, Seconds: 60, Why: "no sample for 1m0s (suspended, paused or starved)",
 	}, r.Gaps[0])
 	s := stalls(t, r)
 	assert.InDelta(t, 60, s.UnseenSeconds, 0)

@@ -24,7 +24,7 @@ func TestATallTerminalShowsFilesystemsAndWhichOfThemHangs(t *testing.T) {
 	assert.Contains(t, lineWith(frame, "/data xfs"), "6.0 %")
 	hung := lineWith(frame, "/mnt/backup nfs4")
 	assert.Contains(t, hung, "4.0 TiB", "its last values")
-	assert.Contains(t, hung, "5 min 12 s ago  it does not answer")
+	assert.Contains(t, hung, "5 min 12 s ago  statfs hangs")
 	assert.NotContains(t, frameOf(scenes.MemoryHard(), 80, 24, false), "FILESYSTEM", "there what presses has the room")
 
 	first := frameOf(scenes.FirstTick(), 120, 40, false)

@@ -30,7 +30,7 @@ func TestWhoLooksAfterAFilesystemIsShownWhereItIsNotTheNode(t *testing.T) {
 
 func TestTheFullestFilesystemsAndThoseThatHangAreShown(t *testing.T) {
 	hung := filled("/c", 100, 100)
-	hung.Absent = probes.Absent{"statfs": "it does not answer"}
+	hung.Absent = probes.Absent{"statfs": "statfs hangs"}
 	s := &State{Snapshot: &probes.Snapshot{Filesystems: []probes.Filesystem{
 		filled("/a", 50, 100), filled("/b", 5, 100), hung, {Mountpoint: "/d"}, filled("/e", 60, 100),
 	}}}
@@ -61,11 +61,11 @@ func TestAFilesystemIsMarkedWhereAKubeletWouldEvict(t *testing.T) {
 func TestAFilesystemThatHangsIsAmongWhatIsNotMeasured(t *testing.T) {
 	s := judgedBy()
 	s.Snapshot.Filesystems = []probes.Filesystem{
-		{Mountpoint: "/a", Absent: probes.Absent{"statfs": "it does not answer"}},
-		{Mountpoint: "/b", Absent: probes.Absent{"statfs": "it does not answer"}},
-		{Mountpoint: "/pool", Absent: probes.Absent{"files": "this filesystem does not count files"}},
+		{Mountpoint: "/a", Absent: probes.Absent{"statfs": "statfs hangs"}},
+		{Mountpoint: "/b", Absent: probes.Absent{"statfs": "statfs hangs"}},
+		{Mountpoint: "/pool", Absent: probes.Absent{"files": "this filesystem has no inode count"}},
 	}
 	assert.Equal(t, []Absence{
-		{"2 filesystems", "statfs", "it does not answer"}, {"filesystem /pool", "files", "this filesystem does not count files"},
+		{"2 filesystems", "statfs", "statfs hangs"}, {"filesystem /pool", "files", "this filesystem has no inode count"},
 	}, s.Absences())
 }

@@ -58,10 +58,10 @@ func fullState() *view.State {
 				},
 				{ // it hangs now
 					Mountpoint: "/mnt/a b\n\"c\"", AgeSeconds: probes.Some(3600.5), SizeBytes: probes.Some[uint64](1 << 30), AvailableBytes: probes.Some[uint64](1 << 20),
-					Absent: probes.Absent{"statfs": "it does not answer", "files": "this filesystem does not count files"},
+					Absent: probes.Absent{"statfs": "statfs hangs", "files": "this filesystem has no inode count"},
 				},
-				{Mountpoint: "/never", Absent: probes.Absent{"statfs": "it does not answer"}},
-				{Mountpoint: "/new", Absent: probes.Absent{"statfs": "not answered yet"}},
+				{Mountpoint: "/never", Absent: probes.Absent{"statfs": "statfs hangs"}},
+				{Mountpoint: "/new", Absent: probes.Absent{"statfs": "first statfs has not returned yet"}},
 			},
 			Contention: fullContention(),
 			Probes: []probes.Probe{

@@ -17,7 +17,7 @@ func TestAHungFilesystemIsShownWithItsLastValuesAndTheirAge(t *testing.T) {
 	rows := filesystemRows(scenes.MemoryHard().Snapshot.Filesystems)
 	require.Len(t, rows, 3)
 	hung := rows[2]
-	assert.Equal(t, "it does not answer", hung.Trouble)
+	assert.Equal(t, "statfs hangs", hung.Trouble)
 	assert.Equal(t, cell{Text: "4.0 TiB"}, hung.Available)
 	assert.Equal(t, cell{Text: "5 min 12 s ago", Hot: true}, hung.Age)
 	assert.Equal(t, cell{Text: "6.0 %", Hot: true}, rows[1].Left, "little room is marked")
@@ -27,7 +27,7 @@ func TestAHungFilesystemIsShownWithItsLastValuesAndTheirAge(t *testing.T) {
 func TestAFilesystemThatNeverAnsweredShowsNoNumberAndWhy(t *testing.T) {
 	rows := filesystemRows(scenes.EverythingAbsent().Snapshot.Filesystems)
 	require.Len(t, rows, 2)
-	for i, why := range []string{"it does not answer", "nothing is mounted here"} {
+	for i, why := range []string{"statfs hangs", "not mounted"} {
 		for _, c := range []cell{rows[i].Size, rows[i].Available, rows[i].Left, rows[i].Free, rows[i].Age} {
 			assert.Equal(t, view.Unknown, c.Text)
 			assert.Equal(t, why, c.Why)

@@ -91,7 +91,7 @@ func nics(i uint64) []probes.NIC {
 // sample.
 func filesystems(i int) []probes.Filesystem {
 	if i == 0 {
-		yet := probes.Absent{"statfs": "not answered yet"}
+		yet := probes.Absent{"statfs": "first statfs has not returned yet"}
 		return []probes.Filesystem{{Mountpoint: "/", Type: "ext4", Device: "/dev/nvme0n1p2", Absent: yet}, {Mountpoint: "/data", Type: "xfs", Device: "/dev/sda1", Absent: yet}}
 	}
 	some, age := probes.Some[uint64], probes.Some(float64(i%10))

@@ -63,7 +63,7 @@ func MemoryHard() *view.State {
 	s := run(Load{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
 	// A server of a network filesystem is gone for five minutes.
 	s.Filesystems = append(s.Filesystems, probes.Filesystem{
-		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: probes.Some(312.0), Absent: probes.Absent{"statfs": "it does not answer"},
+		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: probes.Some(312.0), Absent: probes.Absent{"statfs": "statfs hangs"},
 		SizeBytes: probes.Some[uint64](20 << 40), AvailableBytes: probes.Some[uint64](4 << 40), Files: probes.Some[uint64](1 << 32), FilesFree: probes.Some[uint64](1 << 31),
 	})
 	v := memoryStall(plugins.Hard, 0.41, s.Time.Add(-12*time.Second))
@@ -100,8 +100,8 @@ func EverythingAbsent() *view.State {
 	raw.Disks = []probes.Disk{{Name: "sda", Number: "8:0", Absent: probes.Absent{"sizeBytes": "size: no such file or directory"}}}
 	raw.NICs = []probes.NIC{{Name: "eth0", Physical: true, Absent: probes.Absent{"speedBytesPerSecond": "speed: invalid argument"}}}
 	raw.Filesystems = []probes.Filesystem{
-		{Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", Absent: probes.Absent{"statfs": "it does not answer"}},
-		{Mountpoint: "/mnt/old", Absent: probes.Absent{"statfs": "nothing is mounted here"}},
+		{Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", Absent: probes.Absent{"statfs": "statfs hangs"}},
+		{Mountpoint: "/mnt/old", Absent: probes.Absent{"statfs": "not mounted"}},
 	}
 	for i := range 12 {
 		raw.Workloads = append(raw.Workloads, probes.Workload{
