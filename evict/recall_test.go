@@ -112,7 +112,7 @@ func TestASilentPluginTakesNothingBack(t *testing.T) {
 func TestARefusedPodIsNotForced(t *testing.T) {
 	r := newRounds("a")
 	v := forcing("a")
-	v.Candidates[0].Refused = "the plugin was not shown this pod"
+	v.Candidates[0].Refused = "this pod was not in the request to the plugin"
 	r.next(v)
 	assert.Empty(t, r.memory.Forced)
 }

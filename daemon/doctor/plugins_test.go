@@ -45,7 +45,7 @@ func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {
 	rows := p.plugins()
 	require.Len(t, rows, 1)
 	assert.Equal(t, Fail, rows[0].Result)
-	assert.Contains(t, rows[0].Finding, "katalyst-agent (pid 4711) asks the plugins in "+dir)
+	assert.Contains(t, rows[0].Finding, "katalyst-agent (pid 4711) watches the plugin directory "+dir)
 	p.PluginDirs = []string{t.TempDir()}
 	assert.Equal(t, Pass, p.plugins()[0].Result, "it watches elsewhere")
 }

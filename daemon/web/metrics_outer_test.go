@@ -20,7 +20,7 @@ import (
 func outers() *view.Outer {
 	met := plugins.Verdict{
 		Plugin: "vendor", Scope: "NUMA 0", Level: plugins.Hard, Pressing: plugins.Hard, Condition: "MemoryPressure",
-		Observed: probes.Some(3.0), Operator: ">", Threshold: probes.Some(2.0), Reason: "the plugin says hard met",
+		Observed: probes.Some(3.0), Operator: ">", Threshold: probes.Some(2.0), Reason: "the plugin reports hard threshold met",
 	}
 	return &view.Outer{
 		Plugins: []outer.Status{

@@ -331,7 +331,7 @@ func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
 	assert.Contains(t, v.Absent, "ThresholdMet")
 	v = verdict(t, w.Ask(t.Context(), Round{Time: time.Now().Add(time.Minute), Smoother: noGrace{}, MaxAge: 15 * time.Second}), "s")
 	assert.Equal(t, plugins.None, v.Level, "it has aged out")
-	assert.Contains(t, v.Absent, "last heard at")
+	assert.Contains(t, v.Absent, "no answer since")
 }
 
 // The page, the API and the metrics are made of Status.
@@ -367,7 +367,7 @@ func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T)
 	v = shown(16 * time.Second)
 	assert.Equal(t, plugins.None, v.Level)
 	assert.Equal(t, plugins.None, v.Pressing)
-	assert.Contains(t, v.Absent, "last heard at")
+	assert.Contains(t, v.Absent, "no answer since")
 	assert.Contains(t, v.Reason, "broken")
 }
 
@@ -418,7 +418,7 @@ func TestWhatIsNotMarkedIsCountedShownAndLoggedOnce(t *testing.T) {
 	w.end()
 	require.NoError(t, <-w.ended)
 	w.ended <- nil
-	assert.Equal(t, 1, strings.Count(log.String(), "asks for more than is marked"), log.String())
+	assert.Equal(t, 1, strings.Count(log.String(), "more conditions or effects than the agent writes"), log.String())
 }
 
 func TestMethodsThatAPluginDoesNotHaveAreNoFailure(t *testing.T) {
@@ -682,5 +682,5 @@ func TestWhileAPluginIsBusyWhatItSaidBeforeNamesNobodyAgain(t *testing.T) {
 	v := verdict(t, w.Ask(short, Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: noGrace{}, MaxAge: time.Minute}), "s")
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.Empty(t, v.Candidates)
-	assert.Contains(t, v.Absent, "still busy")
+	assert.Contains(t, v.Absent, "previous round still run")
 }

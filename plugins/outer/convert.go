@@ -83,16 +83,16 @@ func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
 	}
 	v.GraceSeconds = c.grace(r.GetGracePeriodSeconds())
 	c.condition(&v, r.GetCondition())
-	v.Reason = fmt.Sprintf("the plugin says %s: %s, observed %s, threshold %s %s",
+	v.Reason = fmt.Sprintf("the plugin reports %s: %s, observed %s, threshold %s %s",
 		says(v.Level), v.Scope, amount(v.Observed), v.Operator, amount(v.Threshold))
 	return v
 }
 
 func says(l plugins.Level) string {
 	if l == plugins.None {
-		return "not met"
+		return "threshold not met"
 	}
-	return l.String() + " met"
+	return l.String() + " threshold met"
 }
 
 func amount(o probes.Opt[float64]) string {
@@ -116,7 +116,7 @@ func (c converter) top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n
 		o.GraceSeconds = grace
 		if o.Refused == "" && taken == n {
 			c.refuse(refusedTooMany)
-			o.Refused = fmt.Sprintf("the plugin was asked for %d pods at most", n)
+			o.Refused = fmt.Sprintf("the plugin named more pods than the %d it was asked for", n)
 		}
 		if o.Refused == "" {
 			taken++
@@ -130,7 +130,7 @@ func (c converter) top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n
 // named is what GetEvictPods said: pods that are to go regardless of a
 // threshold.
 func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
-	v := plugins.Verdict{Plugin: c.plugin, Scope: plugins.ScopeNamed, Reason: "the plugin names no pod that must go"}
+	v := plugins.Verdict{Plugin: c.plugin, Scope: plugins.ScopeNamed, Reason: "the plugin named no pod to evict"}
 	forced, soft, refused := 0, 0, 0
 	for _, e := range r.GetEvictPods() {
 		o := c.candidate(e.GetPod(), c.text(e.GetReason()))
@@ -156,7 +156,7 @@ func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
 		v.Level = plugins.Soft
 	}
 	if forced+soft > 0 {
-		v.Reason = fmt.Sprintf("the plugin names %d pods that must go and %d that may", forced, soft)
+		v.Reason = fmt.Sprintf("the plugin named pods to evict: %d forced, %d optional", forced, soft)
 	}
 	v.Pressing, v.Named = v.Level, len(v.Candidates) > 0
 	c.condition(&v, r.GetCondition())
@@ -174,10 +174,10 @@ func (c converter) candidate(raw []byte, why string) plugins.Candidate {
 	switch _, there := c.shown.at[id.uid]; {
 	case err != nil || id.uid == "":
 		c.refuse(refusedPod)
-		o.Refused = "the plugin's answer names a pod without UID"
+		o.Refused = "the plugin named a pod without UID"
 	case !there:
 		c.refuse(refusedNotShown)
-		o.Refused = "the plugin was not shown this pod"
+		o.Refused = "this pod was not in the request to the plugin"
 	}
 	return o
 }

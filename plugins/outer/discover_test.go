@@ -43,7 +43,7 @@ func TestADirectoryThatIsFullHidesNoOthersSocketAndIsSaidOnce(t *testing.T) {
 	w.end()
 	require.NoError(t, <-w.ended)
 	w.ended <- nil
-	assert.Equal(t, 1, strings.Count(log.String(), "there is too much"), log.String())
+	assert.Equal(t, 1, strings.Count(log.String(), "exceed the scan limits"), log.String())
 }
 
 func TestOfDirectoriesWithoutEndSomeAreRead(t *testing.T) {

@@ -54,7 +54,7 @@ func (h *Host) Run(ctx context.Context) error {
 	var events <-chan fsnotify.Event
 	var errs <-chan error
 	if err != nil {
-		h.Log.Warn("plugins are found by walks alone", "every", walkEvery, "error", err)
+		h.Log.Warn("inotify unavailable; plugins are found by directory scans only", "every", walkEvery, "error", err)
 	} else {
 		defer watcher.Close()
 		events, errs = watcher.Events, watcher.Errors
@@ -82,7 +82,7 @@ func (h *Host) Run(ctx context.Context) error {
 		case <-events:
 			drain(events)
 		case err := <-errs: // of the queue: a walk sees what was lost
-			h.Log.Debug("inotify", "error", err)
+			h.Log.Debug("inotify failed", "error", err)
 		case <-tick.C:
 			look = true
 		}
@@ -115,8 +115,8 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	}
 	if now.left != "" && !h.crowded {
 		h.crowded = true
-		h.Log.Warn("there is too much in the directories of plugins: what is beyond is not looked at; remove what is no plugin's socket",
-			"notReadToItsEnd", now.left, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
+		h.Log.Warn("plugin directories exceed the scan limits, so some sockets are not found; remove files that are not plugin sockets",
+			"incompleteDir", now.left, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *Host) watch(watcher *fsnotify.Watcher, dirs []string) (fresh bool) {
 		}
 		fresh = true
 		if err := watcher.Add(dir); err != nil {
-			h.Log.Debug("directory is not watched", "dir", dir, "error", err)
+			h.Log.Debug("failed to watch plugin directory", "dir", dir, "error", err)
 		}
 	}
 	return fresh
@@ -197,7 +197,11 @@ func (h *Host) lookForRival() {
 	h.mu.Lock()
 	h.rival = now
 	h.mu.Unlock()
-	if now != before {
-		h.Log.Warn("who else asks plugins has changed", "rival", now)
+	switch {
+	case now == before:
+	case now == "":
+		h.Log.Warn("no other plugin host any more; outer plugins are enabled", "was", before)
+	default:
+		h.Log.Warn("found another plugin host; outer plugins are disabled until it is stopped", "rival", now)
 	}
 }

@@ -34,7 +34,7 @@ type link struct {
 	raw  *watched
 }
 
-var errGone = errors.New("the plugin has gone")
+var errGone = errors.New("the plugin closed its connection")
 
 func connect(ctx context.Context, path string) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -50,7 +50,7 @@ func connect(ctx context.Context, path string) (*link, error) {
 	raw := &watched{Conn: c, closed: make(chan struct{})}
 	peer, err := listener(c)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("who listens is not known: %w", err), raw.Close())
+		return nil, errors.Join(fmt.Errorf("identify the listener (SO_PEERCRED): %w", err), raw.Close())
 	}
 	only := make(chan net.Conn, 1)
 	only <- raw

@@ -37,19 +37,19 @@ const (
 
 // Config of the outer plugins. It stands among the inner plugins' keys.
 type Config struct {
-	Dirs     []string      `yaml:"dirs" unit:"paths" why:"The directories, with those below, where outer plugins have their sockets; none: a directory plugins beside state.dir, which the agent makes."`
-	Uids     []string      `yaml:"uids" unit:"user IDs" why:"Which users' processes may be plugins, by the owner of the socket's listening end (SO_PEERCRED)."`
-	Names    []string      `yaml:"names" unit:"names" why:"Which plugins may register, by name; none: any whose user may."`
-	Strict   bool          `yaml:"strict" why:"Whether a plugin must show its token, the text of the file of its name in tokenDir."`
-	TokenDir string        `yaml:"tokenDir" unit:"path" why:"Where the tokens are, one file for each plugin; looked at when strict is true."`
-	Deadline time.Duration `yaml:"deadline" why:"How long one round waits for a plugin, all its calls together. A late answer counts in the next round."`
-	Top      int           `yaml:"top" unit:"pods" why:"How many pods a plugin is asked to name at hard: more than go in a round, for the first of them may be protected."`
+	Dirs     []string      `yaml:"dirs" unit:"paths" why:"Directories searched for sockets of outer plugins, with their subdirectories; empty: the directory plugins beside state.dir, which the agent creates."`
+	Uids     []string      `yaml:"uids" unit:"user IDs" why:"Users whose processes may be plugins: the user that listens on the socket (SO_PEERCRED)."`
+	Names    []string      `yaml:"names" unit:"names" why:"Names of the plugins that may register; empty: any whose user is in uids."`
+	Strict   bool          `yaml:"strict" why:"Whether a plugin must present a token: the content of the file of its name in tokenDir."`
+	TokenDir string        `yaml:"tokenDir" unit:"path" why:"Directory of the tokens, one file per plugin; read only if strict is true."`
+	Deadline time.Duration `yaml:"deadline" why:"How long a round waits for a plugin, for all its calls together. A late answer counts in the next round."`
+	Top      int           `yaml:"top" unit:"pods" why:"How many candidates a plugin is asked for at hard: more than a round evicts, because the first of them may be protected."`
 	FullPods bool          `yaml:"fullPods" why:"Whether plugins see pods with environment, commands, arguments and all annotations, which may hold secrets. The agent then keeps them in memory."`
 	// Annotations are bound when the agent starts, like FullPods.
-	Annotations []Annotations `yaml:"annotations" unit:"annotations" why:"Which annotations of pods a plugin sees beside those that the agent itself goes by. A name is proved only where strict is true."`
+	Annotations []Annotations `yaml:"annotations" unit:"annotations" why:"Annotations of pods that a plugin sees beside those that the agent itself reads. A plugin's name is proved only if strict is true."`
 	// NoExecute hands eviction to the taint manager.
-	NoExecute      []string `yaml:"noExecute" unit:"plugin/condition" why:"Which plugins' conditions may carry a NoExecute taint: it makes the taint manager evict, past every limit of the agent."`
-	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Which plugins may have pods deleted without any grace: the API server forgets such a pod while it may still run."`
+	NoExecute      []string `yaml:"noExecute" unit:"plugin/condition" why:"Conditions of plugins that may carry a NoExecute taint: with it the taint manager evicts, past every limit of the agent."`
+	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Plugins that may have pods deleted with a termination grace of 0: the API server removes such a pod's object while the pod may still run."`
 }
 
 // Annotations that a plugin may see.

@@ -150,7 +150,7 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 		if topErr = e; e == nil {
 			conv.top(&v, top, c.Top)
 		} else {
-			v.Absent = "the plugin did not name pods: " + clip(e.Error())
+			v.Absent = "no candidates: " + clip(e.Error())
 		}
 	}
 	p.hear(&p.met, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
@@ -222,20 +222,20 @@ func (p *plugin) take(now time.Time, maxAge time.Duration) []plugins.Verdict {
 func (p *plugin) silence(now time.Time) string {
 	switch {
 	case p.running != nil:
-		return "it is still busy with the round before"
+		return "its calls of the previous round still run"
 	case !p.breaker.open(now).IsZero():
-		return "it failed too often and is asked again at " + p.breaker.until.UTC().Format("15:04:05 MST") + ": " + p.failure
+		return "circuit breaker open until " + p.breaker.until.UTC().Format("15:04:05 MST") + ": " + p.failure
 	case p.failure != "":
 		return p.failure
 	}
-	return "it was not asked"
+	return "not called in this round"
 }
 
 // aged is what an answer is worth that was not given again: nobody goes for it,
 // and when it is old it says nothing.
 func aged(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why string) plugins.Verdict {
 	v.Candidates = nil
-	v.Absent = "the plugin was last heard at " + at.UTC().Format("15:04:05 MST") + ": " + why
+	v.Absent = "no answer since " + at.UTC().Format("15:04:05 MST") + ": " + why
 	if now.Sub(at) > maxAge {
 		v.Level, v.Pressing, v.Reason = plugins.None, plugins.None, v.Absent
 	}

@@ -25,7 +25,7 @@ var (
 	// errRefused: it is one, and may not be registered as things are.
 	errRefused = errors.New("refused")
 	// errNoSocket: it has gone, or another one has taken its place.
-	errNoSocket = errors.New("the socket has gone")
+	errNoSocket = errors.New("the socket was removed or replaced")
 )
 
 // register is one life of a plugin: it returns why it is not registered, or
@@ -55,9 +55,9 @@ func (s *socket) register() error {
 	defer s.host.release(p)
 	s.say("")
 	tell(p.ctx, client, nil)
-	s.host.Log.Info("plugin is registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
+	s.host.Log.Info("plugin registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
 	p.live()
-	s.host.Log.Info("plugin has gone", "plugin", p.name, "socket", s.path)
+	s.host.Log.Info("plugin unregistered", "plugin", p.name, "socket", s.path)
 	return errGone
 }
 
@@ -94,7 +94,7 @@ func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) 
 	case !validName(info.GetName()):
 		return nil, fmt.Errorf("%w: name %q: want up to 128 letters, digits, and . _ - /", errRefused, clip(info.GetName()))
 	case slices.Contains(s.host.Reserved, info.GetName()):
-		return nil, fmt.Errorf("%w: name %q is a built-in plugin's", errRefused, info.GetName())
+		return nil, fmt.Errorf("%w: name %q is taken by a built-in plugin", errRefused, info.GetName())
 	}
 	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, link: l, endpoint: l}
 	if err := p.allowed(c); err != nil {
@@ -127,7 +127,7 @@ func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) 
 // while it is there.
 func (p *plugin) allowed(c Config) error {
 	if len(c.Names) > 0 && !slices.Contains(c.Names, p.name) {
-		return fmt.Errorf("%w: name %q is not among plugins.names", errRefused, p.name)
+		return fmt.Errorf("%w: name %q is not in plugins.names", errRefused, p.name)
 	}
 	if !within(c.Dirs, p.socket.path) {
 		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
@@ -137,7 +137,7 @@ func (p *plugin) allowed(c Config) error {
 
 func (l *link) allowed(c Config) error {
 	if uid := strconv.FormatUint(uint64(l.peer.Uid), 10); !slices.Contains(c.Uids, uid) {
-		return fmt.Errorf("%w: user %s is not among plugins.uids", errRefused, uid)
+		return fmt.Errorf("%w: user %s is not in plugins.uids", errRefused, uid)
 	}
 	return nil
 }
@@ -199,11 +199,11 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 		return fmt.Errorf("%w: GetToken: %w", errRefused, short(err))
 	}
 	if !filepath.IsLocal(p.name) {
-		return fmt.Errorf("%w: no token file can have its name", errRefused)
+		return fmt.Errorf("%w: its name is no valid name of a token file", errRefused)
 	}
 	want, err := os.ReadFile(filepath.Join(c.TokenDir, p.name))
 	if err != nil {
-		return fmt.Errorf("%w: its token is not known: %w", errRefused, cause(errors.Unwrap(err)))
+		return fmt.Errorf("%w: token file: %w", errRefused, cause(errors.Unwrap(err)))
 	}
 	token := strings.TrimSpace(string(want))
 	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) != 1 {
@@ -239,7 +239,7 @@ func (h *Host) take(p *plugin) (other *plugin, err error) {
 		return other, fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.socket.path)
 	}
 	if len(h.live) >= maxPlugins {
-		return nil, fmt.Errorf("%w: %d plugins are registered already", errRefused, len(h.live))
+		return nil, fmt.Errorf("%w: limit reached: %d plugins are registered", errRefused, len(h.live))
 	}
 	p.released = make(chan struct{})
 	h.live[p.name] = p

@@ -114,16 +114,16 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 		"no name":                    {func(f *fake) { f.info.Name = "" }, nil, `name ""`},
 		"a name of control codes":    {func(f *fake) { f.info.Name = "a\x1b[2Jb" }, nil, "want up to 128 letters"},
 		"an endless name":            {func(f *fake) { f.info.Name = strings.Repeat("x", 5000) }, nil, "want up to 128 letters"},
-		"the name of a built-in one": {func(f *fake) { f.info.Name = "memory-stall" }, nil, `name "memory-stall" is a built-in plugin's`},
-		"a name that is not listed":  {nil, func(c *Config) { c.Names = []string{"other"} }, "not among plugins.names"},
-		"a user that is not listed":  {nil, func(c *Config) { c.Uids = []string{"4711"} }, "user 0 is not among plugins.uids"},
+		"the name of a built-in one": {func(f *fake) { f.info.Name = "memory-stall" }, nil, `name "memory-stall" is taken by a built-in plugin`},
+		"a name that is not listed":  {nil, func(c *Config) { c.Names = []string{"other"} }, "not in plugins.names"},
+		"a user that is not listed":  {nil, func(c *Config) { c.Uids = []string{"4711"} }, "user 0 is not in plugins.uids"},
 		"an endpoint elsewhere":      {func(f *fake) { f.info.Endpoint = "/run/other.sock" }, nil, "endpoint"},
 		"an endpoint that is not absolute": {
 			func(f *fake) { f.info.Endpoint = "p.sock" }, nil, "not inside a directory of plugins.dirs",
 		},
 		"no token": {nil, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "GetToken"},
 		"a token that nobody knows": {
-			func(f *fake) { f.token = "x" }, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "its token is not known",
+			func(f *fake) { f.token = "x" }, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "token file: no such file or directory",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
 		assert.Equal(t, "refused: wrong token", fakes[name].statuses()[0].GetError())
 	}
 	eventually(t, "outside", func() bool { return len(outside.statuses()) > 0 })
-	assert.Equal(t, "refused: no token file can have its name", outside.statuses()[0].GetError())
+	assert.Equal(t, "refused: its name is no valid name of a token file", outside.statuses()[0].GetError())
 	w.round()
 	assert.Equal(t, "token", w.plugins()[0].process, "whose process it is says less")
 }
@@ -271,7 +271,7 @@ func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
 	defer s.leave()
 	p := &plugin{}
 	w.config.Uids = []string{"4711"}
-	require.ErrorContains(t, s.endpoint(t.Context(), w.config, p, w.path(".service")), "user 0 is not among plugins.uids")
+	require.ErrorContains(t, s.endpoint(t.Context(), w.config, p, w.path(".service")), "user 0 is not in plugins.uids")
 	assert.Nil(t, p.endpoint)
 	w.config.Uids = []string{"0"}
 	require.NoError(t, s.endpoint(t.Context(), w.config, p, w.path(".service")))
@@ -286,7 +286,7 @@ func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := h.take(&plugin{name: "another", socket: &socket{}})
-	require.EqualError(t, err, "refused: 64 plugins are registered already")
+	require.EqualError(t, err, "refused: limit reached: 64 plugins are registered")
 }
 
 // A plugin's last calls may end after another has come by its name.

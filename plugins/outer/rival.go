@@ -50,7 +50,7 @@ func lookForRival(procfs string, dirs []string, before string) string {
 	for until := time.Now().Add(rivalTime); len(pids) > 0 && time.Now().Before(until); pids = pids[1:] {
 		process := filepath.Join(procfs, pids[0])
 		for _, p := range watches(filepath.Join(process, "fdinfo"), reached(process, places), until) {
-			return rivalCalled(pids[0]) + "asks the plugins in " + p.dir
+			return rivalCalled(pids[0]) + "watches the plugin directory " + p.dir
 		}
 	}
 	return ""

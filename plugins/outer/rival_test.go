@@ -73,7 +73,7 @@ func TestWhoWatchesTheDirectoryIsTheRivalIfItHasItAmongItsMounts(t *testing.T) {
 			process(t, procfs, "17", c.name, c.mounts, "pos:\t0\n", c.fdinfo)
 			want := ""
 			if c.rival {
-				want = "katalyst-agent (pid 17) asks the plugins in " + dir
+				want = "katalyst-agent (pid 17) watches the plugin directory " + dir
 			}
 			assert.Equal(t, want, Rival(procfs, []string{"/nowhere", dir}))
 		})
@@ -117,7 +117,7 @@ func TestALookForARivalIsBoundedAndForgetsNoneThatIsStillThere(t *testing.T) {
 		require.NoError(t, os.Symlink(mounts, filepath.Join(dir, "mountinfo")))
 	}
 	process(t, procfs, "1000", rivalName, host, watching(t, p))
-	known := "katalyst-agent (pid 1000) asks the plugins in " + dir
+	known := "katalyst-agent (pid 1000) watches the plugin directory " + dir
 	for range 10 {
 		begun := deadline.Start()
 		assert.Equal(t, known, lookForRival(procfs, []string{dir}, known), "it is looked at first")

@@ -90,6 +90,6 @@ func (s *socket) say(problem string) {
 	s.problem = problem
 	s.host.mu.Unlock()
 	if news && problem != "" {
-		s.host.Log.Info("a socket is not registered", "socket", s.path, "reason", problem)
+		s.host.Log.Info("plugin socket not registered", "socket", s.path, "reason", problem)
 	}
 }

@@ -48,7 +48,7 @@ func (h *Host) Status(now time.Time) []Status {
 	var down []Status
 	for path, s := range h.sockets {
 		if !up[s] && !s.ended() {
-			down = append(down, Status{Socket: path, Problem: cmp.Or(s.problem, "it is being registered")})
+			down = append(down, Status{Socket: path, Problem: cmp.Or(s.problem, "registration in progress")})
 		}
 	}
 	h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *Host) Unmarked(why map[string]string) {
 			h.counts.refuse(p.name)(refusedUnmarked)
 		}
 		if news {
-			h.Log.Warn("a plugin asks for more than is marked: it must name fewer conditions or effects", "plugin", p.name, "why", why[p.name])
+			h.Log.Warn("plugin reports more conditions or effects than the agent writes; it must report fewer", "plugin", p.name, "reason", why[p.name])
 		}
 	}
 }
