@@ -70,7 +70,7 @@ func TestAnExampleIsTriedAsTheDocumentSays(t *testing.T) {
 	cmd.Stderr = said
 	require.NoError(t, cmd.Start())
 	a.lists(`open-files +outer +yes +node +soft +plimsoll.dev/OpenFilesPressure`)
-	assert.Contains(t, said.String(), "registered: the host asks this plugin from now on")
+	assert.Contains(t, said.String(), "registered with the agent")
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait(), said.String())
 	a.listsNot(`open-files`)

@@ -36,7 +36,7 @@ func encoded(pods []*corev1.Pod) ([][]byte, error) {
 
 func encode(p *corev1.Pod) ([]byte, error) {
 	if p == nil {
-		return nil, errors.New("there is none")
+		return nil, errors.New("nil pod")
 	}
 	return p.Marshal()
 }

@@ -18,11 +18,11 @@ import (
 func Main(name string, p Plugin) {
 	s := &Server{Plugin: p, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	flag.StringVar(&s.Name, "name", name, "the plugin's name")
-	flag.StringVar(&s.Dir, "plugins.dir", "/var/lib/plimsoll/plugins", "where the socket is made: a directory that the agent watches, or one below")
-	tokenFile := flag.String("token-file", "", "a file with the token that shows who this plugin is, where the agent wants one")
+	flag.StringVar(&s.Dir, "plugins.dir", "/var/lib/plimsoll/plugins", "directory of the socket: one that the agent watches, or a subdirectory of it")
+	tokenFile := flag.String("token-file", "", "file with this plugin's token, if the agent requires one")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "%s: what is %q? see --help\n", name, flag.Arg(0))
+		fmt.Fprintf(os.Stderr, "%s: unexpected argument %q; see --help\n", name, flag.Arg(0))
 		os.Exit(2)
 	}
 	if err := s.main(*tokenFile); err != nil {

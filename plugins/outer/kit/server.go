@@ -75,7 +75,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	s.Log.Info("ended", "plugin", s.Name)
+	s.Log.Info("stopped", "plugin", s.Name)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (s *Server) wonder(ctx context.Context, seen <-chan struct{}) {
 	case <-ctx.Done():
 	case <-seen:
 	case <-late.C:
-		s.Log.Warn("no host has asked yet: does an agent run, and is this directory one of its plugins.dirs?", "dir", s.Dir)
+		s.Log.Warn("no agent has connected yet; check that one runs and that its plugins.dirs have this directory", "dir", s.Dir)
 	}
 }
 
@@ -119,9 +119,9 @@ func (r *registered) GetInfo(context.Context, *registration.InfoRequest) (*regis
 // NotifyRegistrationStatus is told what came of it.
 func (r *registered) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if status.GetPluginRegistered() {
-		r.s.Log.Info("registered: the host asks this plugin from now on", "plugin", r.s.Name)
+		r.s.Log.Info("registered with the agent", "plugin", r.s.Name)
 	} else {
-		r.s.Log.Warn("the host does not take this plugin", "plugin", r.s.Name, "why", status.GetError())
+		r.s.Log.Warn("the agent refused this plugin", "plugin", r.s.Name, "reason", status.GetError())
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

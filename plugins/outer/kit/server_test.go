@@ -78,10 +78,10 @@ func TestThePluginLearnsWhetherTheHostTakesIt(t *testing.T) {
 	host := registration.NewRegistrationClient(conn)
 	_, err := host.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{Error: "version v9 is not known"})
 	require.NoError(t, err)
-	assert.Contains(t, log.String(), `level=WARN msg="the host does not take this plugin" plugin=full why="version v9 is not known"`)
+	assert.Contains(t, log.String(), `level=WARN msg="the agent refused this plugin" plugin=full reason="version v9 is not known"`)
 	_, err = host.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: true})
 	require.NoError(t, err)
-	assert.Contains(t, log.String(), `level=INFO msg="registered: the host asks this plugin from now on" plugin=full`)
+	assert.Contains(t, log.String(), `level=INFO msg="registered with the agent" plugin=full`)
 }
 
 func TestAThresholdIsOnTheWireWhatThePluginSaid(t *testing.T) {
@@ -196,9 +196,9 @@ func TestWhatCannotBeSaidIsAnErrorWithItsReason(t *testing.T) {
 	p.err, p.threshold.Level = nil, 9
 	assert.ErrorContains(t, calls["threshold"](), "level 9: want None, Soft or Hard")
 	p.threshold = kit.Threshold{Candidates: []*corev1.Pod{nil}}
-	assert.ErrorContains(t, calls["threshold"](), "pod 1 of 1: there is none")
+	assert.ErrorContains(t, calls["threshold"](), "pod 1 of 1: nil pod")
 	p.evictions.Pods = []kit.Eviction{{}}
-	assert.ErrorContains(t, calls["evict"](), "pod 1 of 1: there is none")
+	assert.ErrorContains(t, calls["evict"](), "pod 1 of 1: nil pod")
 }
 
 func TestAPodThatIsNoneIsRefused(t *testing.T) {

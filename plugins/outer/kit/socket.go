@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var errTaken = errors.New("another process listens there")
+var errTaken = errors.New("another process listens on this socket")
 
 // maxPath of a Unix socket in bytes (unix(7)), of which its hidden name takes
 // one more.
@@ -31,7 +31,7 @@ type socket struct {
 // on which somebody listens is not.
 func listen(ctx context.Context, path string) (*socket, error) {
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("%s: a socket's path may have %d bytes here, this one has %d", path, maxPath, len(path))
+		return nil, fmt.Errorf("%s: socket path too long: limit %d bytes, this one has %d", path, maxPath, len(path))
 	}
 	unlock, err := lock(filepath.Dir(path))
 	if err != nil {
@@ -87,14 +87,14 @@ func free(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	case file.Mode().Type() != os.ModeSocket:
-		return errors.New("there is something else than a socket")
+		return errors.New("the file exists and is not a socket")
 	}
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w, or so it seems: %w", errTaken, err)
+		return fmt.Errorf("%w (assumed): %w", errTaken, err)
 	}
 	return errors.Join(errTaken, c.Close())
 }

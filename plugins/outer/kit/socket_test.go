@@ -41,7 +41,7 @@ func TestAPluginEndsCleanOnSIGTERM(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(sig))
 		said := <-log
 		require.NoError(t, cmd.Wait(), said)
-		assert.Contains(t, said, "msg=ended plugin=full")
+		assert.Contains(t, said, "msg=stopped plugin=full")
 		assert.Empty(t, left(t, dir))
 	}
 }
@@ -67,12 +67,12 @@ func TestALivePluginIsNotPushedAway(t *testing.T) {
 	soon, cancel := deadline.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	require.EqualError(t, second.Run(soon),
-		"listen: "+filepath.Join(dir, "full.sock")+": another process listens there")
+		"listen: "+filepath.Join(dir, "full.sock")+": another process listens on this socket")
 	answersAt(t, filepath.Join(dir, "full.sock"))
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file.sock"), nil, 0o600))
 	other := kit.Server{Name: "file", Plugin: watcher{}, Dir: dir, Log: slog.New(slog.DiscardHandler)}
-	require.ErrorContains(t, other.Run(t.Context()), "there is something else than a socket")
+	require.ErrorContains(t, other.Run(t.Context()), "the file exists and is not a socket")
 }
 
 // Two of a name begin at the same moment, again and again: one serves, the
@@ -88,7 +88,7 @@ func TestOfTwoThatBeginAtOnceOneServes(t *testing.T) {
 				ended <- s.Run(ctx)
 			}()
 		}
-		require.ErrorContains(t, <-ended, "another process listens there")
+		require.ErrorContains(t, <-ended, "another process listens on this socket")
 		answersAt(t, filepath.Join(dir, "full.sock"))
 		cancel()
 		require.NoError(t, <-ended)
@@ -136,7 +136,7 @@ func TestAPathThatIsTooLongForASocketIsSaidToBe(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorContains(t, err, "a socket's path may have 106 bytes here, this one has 107")
+		require.ErrorContains(t, err, "socket path too long: limit 106 bytes, this one has 107")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestWrongUseIsSaidInOneLine(t *testing.T) {
 		"--plugins.dir /nowhere/at/all":            "exit status 1: full: listen: open /nowhere/at/all: no such file or directory\n",
 		"--token-file /nowhere --plugins.dir /tmp": "exit status 1: full: open /nowhere: no such file or directory\n",
 		"--name=a/b --plugins.dir " + t.TempDir():  "exit status 1: full: name \"a/b\": want letters, digits, '.', '_' and '-'\n",
-		"extra": "exit status 2: full: what is \"extra\"? see --help\n",
+		"extra": "exit status 2: full: unexpected argument \"extra\"; see --help\n",
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], strings.Fields(args)...)
 		cmd.Env = append(os.Environ(), "KIT_TEST_PLUGIN=1")

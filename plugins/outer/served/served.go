@@ -111,9 +111,9 @@ func (i *Inner) worst() (plugins.Verdict, error) {
 	case i.seen.IsZero():
 		return plugins.Verdict{}, errUnseen
 	case time.Since(i.seen) > stale:
-		return plugins.Verdict{}, fmt.Errorf("the newest snapshot is %s old", time.Since(i.seen).Round(time.Second))
+		return plugins.Verdict{}, fmt.Errorf("newest snapshot is %s old", time.Since(i.seen).Round(time.Second))
 	case len(i.verdicts) == 0:
-		return plugins.Verdict{}, errors.New("there is nothing to watch")
+		return plugins.Verdict{}, errors.New("nothing to judge")
 	}
 	worst := i.verdicts[0]
 	for _, v := range i.verdicts[1:] {

@@ -146,7 +146,7 @@ func TestOfSeveralScopesTheWorstIsSaid(t *testing.T) {
 	_, err := say(blind)
 	require.ErrorContains(t, err, "not measured")
 	_, err = say()
-	require.ErrorContains(t, err, "nothing to watch")
+	require.ErrorContains(t, err, "nothing to judge")
 }
 
 func TestNobodyGoesForALevelThatIsOnlyKept(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 
 func main() {
 	c := &conntrack{}
-	flag.StringVar(&c.procfs, "path.procfs", "/proc", "where the host's procfs is")
-	flag.Float64Var(&c.full, "full", 0.80, "the share of the table from which it counts as nearly full")
+	flag.StringVar(&c.procfs, "path.procfs", "/proc", "mountpoint of the host's procfs")
+	flag.Float64Var(&c.full, "full", 0.80, "share of the table in use from which the node is tainted")
 	kit.Main("conntrack-fill", c)
 }
 
@@ -47,7 +47,7 @@ func (c *conntrack) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, er
 		return kit.Threshold{}, err
 	}
 	if limit == 0 {
-		return kit.Threshold{}, errors.New("nf_conntrack_max is 0: the table has no bound to be near to")
+		return kit.Threshold{}, errors.New("nf_conntrack_max is 0: the table has no limit")
 	}
 	t := kit.Threshold{Observed: count / limit, Limit: c.full, Condition: &kit.Condition{Name: "ConntrackFull"}}
 	c.met = t.Observed >= c.full || c.met && t.Observed >= 0.9*c.full
@@ -60,7 +60,7 @@ func (c *conntrack) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, er
 func (c *conntrack) read(name string) (float64, error) {
 	b, err := os.ReadFile(filepath.Join(c.procfs, "sys/net/netfilter", name))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("no connections are tracked in this network namespace: %w", err)
+		return 0, fmt.Errorf("conntrack is inactive in this network namespace: %w", err)
 	}
 	if err != nil {
 		return 0, err

@@ -43,7 +43,7 @@ func TestTheConditionIsKeptUntilThereIsRoomAgain(t *testing.T) {
 func TestWithoutATableItSaysSo(t *testing.T) {
 	c := conntrack{procfs: t.TempDir(), full: 0.8}
 	_, err := c.Threshold(t.Context(), nil)
-	require.ErrorContains(t, err, "no connections are tracked in this network namespace")
+	require.ErrorContains(t, err, "conntrack is inactive in this network namespace")
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	_, err = recorded(t, "1\n", "0\n").Threshold(t.Context(), nil)

@@ -28,11 +28,11 @@ import (
 
 func main() {
 	m := &memBandwidth{now: time.Now}
-	flag.StringVar(&m.procfs, "path.procfs", "/proc", "where the host's procfs is")
-	flag.StringVar(&m.resctrl, "path.resctrl", "/sys/fs/resctrl", "where resctrl is mounted")
-	flag.Float64Var(&m.limit, "limit", 0, "bytes per second that the memory of one socket can carry, such as 100e9")
-	flag.Float64Var(&m.soft, "soft", 0.80, "the share of it from which new pods should go elsewhere")
-	flag.Float64Var(&m.hard, "hard", 0.95, "the share of it from which pods should go")
+	flag.StringVar(&m.procfs, "path.procfs", "/proc", "mountpoint of the host's procfs")
+	flag.StringVar(&m.resctrl, "path.resctrl", "/sys/fs/resctrl", "mountpoint of resctrl")
+	flag.Float64Var(&m.limit, "limit", 0, "memory bandwidth of one socket in bytes per second, such as 100e9")
+	flag.Float64Var(&m.soft, "soft", 0.80, "share of --limit from which the node is tainted")
+	flag.Float64Var(&m.hard, "hard", 0.95, "share of --limit from which pods are evicted")
 	kit.Main("memory-bandwidth", m)
 }
 
@@ -54,7 +54,7 @@ type memBandwidth struct {
 // Threshold judges the busiest domain: a socket's cache, as resctrl names it.
 func (m *memBandwidth) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Threshold, error) {
 	if m.limit <= 0 {
-		return kit.Threshold{}, errors.New("--limit says nothing of how much the memory can carry: nothing to compare with")
+		return kit.Threshold{}, errors.New("--limit is not set: the memory bandwidth is unknown")
 	}
 	if err := m.present(); err != nil {
 		return kit.Threshold{}, err
@@ -66,7 +66,7 @@ func (m *memBandwidth) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Thre
 	m.before, m.newest = m.newest, now
 	used := m.domains()
 	if len(used) == 0 {
-		return kit.Threshold{}, errors.New("a rate needs two readings of a counter that can be read")
+		return kit.Threshold{}, errors.New("no rate yet: it needs two readings of a counter")
 	}
 	busiest := slices.MaxFunc(used, func(a, b traffic) int {
 		return cmp.Or(cmp.Compare(a.rate, b.rate), strings.Compare(b.domain, a.domain))
@@ -100,9 +100,9 @@ func (m *memBandwidth) present() error {
 	case err != nil:
 		return err
 	case !slices.Contains(strings.Fields(string(known)), "resctrl"):
-		return errors.New("no resctrl here: this kernel, CPU or virtual machine does not count memory traffic")
+		return errors.New("resctrl unavailable: this kernel, CPU or virtual machine does not count memory traffic")
 	}
-	return fmt.Errorf("resctrl is not mounted on %s: the kernel knows it, and whoever owns the node can mount it", m.resctrl)
+	return fmt.Errorf("resctrl is not mounted on %s: the kernel supports it; mount it with mount -t resctrl", m.resctrl)
 }
 
 // Top names pods that have a monitoring group to themselves, by its traffic in

@@ -150,7 +150,7 @@ func TestWhatCannotBeReadIsNotZero(t *testing.T) {
 	_, err := m.second()
 	require.Error(t, err)
 	_, err = m.second()
-	require.ErrorContains(t, err, "a counter that can be read")
+	require.ErrorContains(t, err, "two readings of a counter")
 	m.bytes("", 50, "Unavailable")
 	_, err = m.second()
 	require.ErrorContains(t, err, "two readings")
@@ -165,7 +165,7 @@ func TestWithoutResctrlItSaysWhatIsMissing(t *testing.T) {
 	m := newMachine(t)
 	require.NoError(t, os.RemoveAll(m.resctrl))
 	_, err := m.second()
-	require.EqualError(t, err, "resctrl is not mounted on "+m.resctrl+": the kernel knows it, and whoever owns the node can mount it")
+	require.EqualError(t, err, "resctrl is not mounted on "+m.resctrl+": the kernel supports it; mount it with mount -t resctrl")
 	m.write("proc/filesystems", "nodev\tsysfs\n")
 	_, err = m.second()
 	require.ErrorContains(t, err, "this kernel, CPU or virtual machine does not count memory traffic")
@@ -186,7 +186,7 @@ func TestTheRunningKernelIsUnderstood(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotEmpty(t, said.Scope)
 	} else {
-		assert.Regexp(t, "no resctrl here|not mounted", first.Error())
+		assert.Regexp(t, "resctrl unavailable|not mounted", first.Error())
 	}
 	after, err := os.ReadFile("/proc/self/mounts")
 	require.NoError(t, err)

@@ -26,9 +26,9 @@ import (
 
 func main() {
 	o := &openFiles{}
-	flag.StringVar(&o.procfs, "path.procfs", "/proc", "where the host's procfs is")
-	flag.Float64Var(&o.soft, "soft", 0.80, "the share of file-max from which new pods should go elsewhere")
-	flag.Float64Var(&o.hard, "hard", 0.95, "the share of file-max from which pods should go")
+	flag.StringVar(&o.procfs, "path.procfs", "/proc", "mountpoint of the host's procfs")
+	flag.Float64Var(&o.soft, "soft", 0.80, "share of file-max in use from which the node is tainted")
+	flag.Float64Var(&o.hard, "hard", 0.95, "share of file-max in use from which pods are evicted")
 	kit.Main("open-files", o)
 }
 
@@ -70,7 +70,7 @@ func (o *openFiles) count() (open, limit float64, err error) {
 	}
 	fields := strings.Fields(string(b))
 	if len(fields) != 3 {
-		return 0, 0, fmt.Errorf("file-nr: %q has not three numbers", b)
+		return 0, 0, fmt.Errorf("file-nr: want three numbers, have %q", b)
 	}
 	var n [3]uint64
 	for i, f := range fields {
@@ -79,7 +79,7 @@ func (o *openFiles) count() (open, limit float64, err error) {
 		}
 	}
 	if n[2] == 0 {
-		return 0, 0, errors.New("file-nr: no file may be open at all")
+		return 0, 0, errors.New("file-nr: the limit is 0")
 	}
 	return float64(n[0] - min(n[0], n[1])), float64(n[2]), nil
 }

@@ -76,7 +76,7 @@ func TestWithoutTheFileItSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = o.Top(t.Context(), kit.Ask{N: 1})
 	require.ErrorIs(t, err, os.ErrNotExist)
-	for said, want := range map[string]string{"1 2\n": "has not three numbers", "1 x 3\n": "file-nr: ", "1\t0\t0\n": "no file may be open"} {
+	for said, want := range map[string]string{"1 2\n": "want three numbers", "1 x 3\n": "file-nr: ", "1\t0\t0\n": "the limit is 0"} {
 		o.open(t, said)
 		_, err := o.Threshold(t.Context(), nil)
 		assert.ErrorContains(t, err, want)
