@@ -10,39 +10,38 @@ import (
 	"time"
 )
 
-// Cgroups reads workloads from the host's cgroup hierarchies. It belongs to
-// one goroutine.
+// Cgroups reads workloads from the host's cgroup hierarchies. It belongs to one
+// goroutine.
 //
-// What it knows of a cgroup it keeps between reads: open files, of which each
-// costs one system call a read, and what they said. A cgroup in which nothing
-// moved is read no further.
+// Between reads it caches open files, each of which costs one system call per
+// read, and their last values. An idle cgroup is not read further.
 type Cgroups struct {
-	// dirs are the hierarchies' directories, without repetition; the first
-	// walked of them are looked through for workloads.
+	// dirs are the hierarchies' directories, each once; the first walked of
+	// them are searched for workloads.
 	dirs   []string
 	walked int
-	// at tells in which of dirs a controller of v1, or unified, is.
+	// at is the index in dirs of a controller of v1, or of unified.
 	at    map[string]int
 	from  sources
 	roots []string
 
-	trees    []*node // of roots; nil while there is no such cgroup
+	trees    []*node // of roots; nil if there is no such cgroup
 	tracked  []*tracked
 	unsorted bool
 
-	now     time.Duration // of the read that is going on
+	now     time.Duration // time of the running read
 	fds     fdBudget
-	buf     []byte // of the file that is being read
-	path    cPath  // of the file that is being opened
+	buf     []byte // for the file that is being read
+	path    cPath  // for the file that is being opened
 	devices names
 	reasons names
-	found   []absence // in what is being read
-	hostNS  uint64    // the host's network namespace
-	pids    []int     // of the pod that is looked at
-	proc    string    // where procfs is mounted
-	// What files of cgroup v1 said, until it is put together.
+	found   []absence // absences in the workload that is being read
+	hostNS  uint64    // inode of the host's network namespace
+	pids    []int     // of the pod that is being read
+	proc    string    // mountpoint of procfs
+	// Parsed files of cgroup v1, until they are merged.
 	operations, size []blkioDevice
-	urgent           int // how many workloads may still be read in detail before they are due
+	urgent           int // how many more workloads may be read in detail before they are due
 	pace             pace
 }
 
@@ -58,9 +57,9 @@ func (c *Cgroups) Flavour() string {
 	return "v2"
 }
 
-// Hierarchy is the directory in which the cgroups of a controller (cpu, blkio)
-// are, and whether it is of cgroup v1; empty where there is none. The io of v2
-// is the blkio of v1.
+// Hierarchy is the directory with the cgroups of a controller (cpu, blkio), and
+// whether it is of cgroup v1; empty if there is none. The io of v2 is the blkio
+// of v1.
 func (c *Cgroups) Hierarchy(controller string) (dir string, v1 bool) {
 	if i, there := c.at[controller]; there {
 		return c.dirs[i], true
@@ -71,7 +70,7 @@ func (c *Cgroups) Hierarchy(controller string) (dir string, v1 bool) {
 	return "", false
 }
 
-// IOSource is where the IO of workloads comes from.
+// IOSource is the file that the IO of workloads comes from.
 func (c *Cgroups) IOSource() IOSource {
 	if c.from.io.v1 {
 		return IOBlkio
@@ -79,16 +78,17 @@ func (c *Cgroups) IOSource() IOSource {
 	return IOStat
 }
 
-// Read returns the workloads that are there at an instant of CLOCK_MONOTONIC,
-// sorted by Cgroup. One that is removed meanwhile is not among them; what
-// cannot be read of one is absent, with the reason. The error says that there
-// is no cgroup file system at all.
+// Read returns the workloads at an instant of CLOCK_MONOTONIC, sorted by
+// Cgroup, without those removed meanwhile. A value that cannot be read is
+// absent, with the reason. An error means that no cgroup file system is
+// mounted.
 //
-// Where reading would cost more than a hundredth of a CPU it is done less
-// often: the workloads then are as of their own At, and Note says so.
+// If reads would need more than one percent of a CPU, they are made less often:
+// the workloads then are as of their own At, and Note has the reason.
 //
-// Absent has the JSON names, and these groups: memory (all of it), io,
-// network, pressure, and processes (whose cgroup could not be looked into).
+// Absent has the JSON names and these groups: memory (all of it), io, network,
+// pressure, and processes (the cgroup's processes or children could not be
+// read).
 func (c *Cgroups) Read(at time.Duration) ([]Workload, error) {
 	if err := c.mounted(); err != nil {
 		c.Close()
@@ -106,8 +106,8 @@ func (c *Cgroups) Read(at time.Duration) ([]Workload, error) {
 	}
 	c.refreshAll()
 	if c.readAll() {
-		// A cgroup was gone when its files were read. One that took its path
-		// may be there already.
+		// A cgroup was removed before its files were read. Another one may have
+		// its path already.
 		c.refreshAll()
 		c.readAll()
 	}
@@ -115,12 +115,11 @@ func (c *Cgroups) Read(at time.Duration) ([]Workload, error) {
 	return c.workloads(), nil
 }
 
-// maxUrgent is how many workloads a read may look at in detail before it is
-// their turn, because they stall on memory: all of them do in a shortage.
+// maxUrgent is how many workloads per read are read in detail ahead of schedule
+// because they stall on memory: in a shortage all of them do.
 const maxUrgent = 64
 
-// Note says what a person should know of how workloads are read; "" when it is
-// in full and at every tick.
+// Note returns a remark on reduced reading; "" if every tick reads all.
 func (c *Cgroups) Note() string {
 	slow := 0
 	for _, t := range c.tracked {
@@ -135,7 +134,7 @@ func (c *Cgroups) Note() string {
 	return note
 }
 
-// Close gives back what is kept open. A Read after it begins anew.
+// Close closes the cached files. A Read after it starts anew.
 func (c *Cgroups) Close() {
 	for i, n := range c.trees {
 		if n != nil {
@@ -146,8 +145,8 @@ func (c *Cgroups) Close() {
 	c.tracked = nil
 }
 
-// mounted says whether a hierarchy is still there. An unmounted one looks like
-// an empty directory; all of them empty must not look like an idle host.
+// mounted returns an error if no hierarchy is there any more. An unmounted one
+// looks like an empty directory, which must not pass for an idle host.
 func (c *Cgroups) mounted() error {
 	var first error
 	for _, dir := range c.dirs[:c.walked] {
@@ -183,10 +182,9 @@ func (c *Cgroups) refreshAll() {
 	c.unsorted = false
 }
 
-// readAll reads every workload that was not read at this instant, and says
-// whether one of them turned out to be gone. The cgroups above are all asked
-// before: what a workload does after it was read must not be in what they are
-// later compared with.
+// readAll reads every workload that was not read at this instant, and reports
+// whether one of them was removed. It reads all parent cgroups first: activity
+// after a workload's read must not be in its parent's counters already.
 func (c *Cgroups) readAll() (gone bool) {
 	for _, t := range c.tracked {
 		if t.above != nil {
@@ -194,7 +192,7 @@ func (c *Cgroups) readAll() (gone bool) {
 		}
 	}
 	for _, t := range c.tracked {
-		if t.gone || t.w.At == c.now { // gone: with the one above it
+		if t.gone || t.w.At == c.now { // gone: removed with its parent
 			continue
 		}
 		if !t.read() {
@@ -205,7 +203,7 @@ func (c *Cgroups) readAll() (gone bool) {
 	return gone
 }
 
-// drop forgets a cgroup that is gone and has the one above listed anew.
+// drop forgets a removed cgroup and has its parent listed again.
 func (c *Cgroups) drop(n *node) {
 	c.forget(n)
 	if n.above == nil {
@@ -216,8 +214,8 @@ func (c *Cgroups) drop(n *node) {
 	n.above.unlisted = true
 }
 
-// workloads copies what is known: a Sample never changes. It allocates twice,
-// however many there are.
+// workloads copies the current values, since a Sample never changes. It
+// allocates twice, however many workloads there are.
 func (c *Cgroups) workloads() []Workload {
 	devices := 0
 	for _, t := range c.tracked {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// where says in which of the node's directories a source's files are; without
-// one the name of what would have been measured there is absent.
+// where returns the directory (an index in node.in) of a source's files;
+// without one, the value name is absent.
 func (t *tracked) where(of fileGroup, from source, name string) (int, bool) {
 	switch {
 	case from.dir < 0:
@@ -24,13 +24,13 @@ func (t *tracked) where(of fileGroup, from source, name string) (int, bool) {
 	return 0, false
 }
 
-// absence is why something of a group is absent.
+// absence is the reason why a value of a group is absent.
 type absence struct {
 	of        fileGroup
 	what, why string
 }
 
-// begin is said before a group is read: what was absent of it may be there now.
+// begin starts the reading of a group: its earlier absences no longer hold.
 func (t *tracked) begin(of fileGroup) { t.begun |= 1 << of }
 
 func (t *tracked) because(of fileGroup, what, why string) {
@@ -40,8 +40,8 @@ func (t *tracked) because(of fileGroup, what, why string) {
 	}
 }
 
-// sayAbsent puts the reasons into the workload, whose maps are made anew only
-// when one of them changed: they are shared with Samples.
+// sayAbsent copies the reasons to the workload. It makes new maps only if a
+// reason changed, since Samples share them.
 func (t *tracked) sayAbsent() {
 	begun, found := t.begun, t.c.found
 	t.begun, t.c.found = 0, found[:0]

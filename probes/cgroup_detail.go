@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// readMemoryDetail reads what memory.stat has, which on a large cgroup can
-// take milliseconds, and what seldom changes.
+// readMemoryDetail reads memory.stat, which can take milliseconds for a large
+// cgroup, and values that seldom change.
 func (t *tracked) readMemoryDetail(urgent bool) {
 	i, v1, ok := t.memoryDir()
 	switch {
@@ -24,21 +24,21 @@ func (t *tracked) readMemoryDetail(urgent bool) {
 		t.begin(ofSeldom)
 		t.readLimitV2(i)
 	}
-	// One that had nothing swapped gets there by way of a shortage.
+	// A workload without swap uses some only in a shortage.
 	if swapped, known := t.w.SwapBytes.Get(); known && swapped == 0 && !urgent && !t.restDue {
 		return
 	}
 	t.numberOnce(ofDetail, &t.w.SwapBytes, nameSwap, i, "memory.swap.current")
 }
 
-// statLine is a line of memory.stat, the measurement's name, and where it goes.
+// statLine is a line of memory.stat, the measurement's name, and its field.
 type statLine struct {
 	key, name string
 	to        *Opt[uint64]
 }
 
-// readMemoryStat takes lines of memory.stat. Where the file is slow twice in a
-// row it is left alone for a while.
+// readMemoryStat reads lines of memory.stat. After two slow reads in a row it
+// pauses.
 func (t *tracked) readMemoryStat(i int, lines ...statLine) {
 	if t.c.now < t.statAgain {
 		return
@@ -66,23 +66,23 @@ func (t *tracked) readMemoryStat(i int, lines ...statLine) {
 	}
 }
 
-// slowStat is when a read of memory.stat counts as slow. On a host of many CPUs
-// the kernel gathers it from all of them for a cgroup and all below.
+// slowStat is the duration from which a read of memory.stat is slow. On a host
+// of many CPUs the kernel sums it over all of them, for a cgroup and all below.
 const slowStat = 10 * time.Millisecond
 
 func (t *tracked) paceStat(took time.Duration) {
 	switch {
 	case took < slowStat:
 		t.slowBefore = false
-	case !t.slowBefore: // it may be that we had to wait for a CPU
+	case !t.slowBefore: // the reader may have waited for a CPU
 		t.slowBefore = true
 	default:
 		t.statAgain = t.c.now + restEvery
 	}
 }
 
-// readLimitV2 reads memory.max, where "max" is no limit: absent, and nothing
-// is wrong.
+// readLimitV2 reads memory.max, where "max" is no limit: the value is absent
+// without a reason.
 func (t *tracked) readLimitV2(i int) {
 	b, err := t.once(i, "memory.max")
 	if err == nil && string(trimNewline(b)) == "max" {
@@ -92,15 +92,15 @@ func (t *tracked) readLimitV2(i int) {
 	t.take(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, "memory.max", b, err)
 }
 
-// readThrottling adds up the throttling of a cgroup and those below it: the
-// kernel counts it only where it happens, and a pod's containers are the ones
-// that carry quotas. Where none has run under a quota it is not asked often.
+// readThrottling sums the throttling of a cgroup and those below it: the kernel
+// counts it only where it happens, and quotas are on a pod's containers.
+// Without any quota it is read less often.
 func (t *tracked) readThrottling() {
 	from, key := t.c.from.throttling, "throttled_usec"
 	if from.v1 {
 		key = "throttled_time"
 	}
-	// A new container may have a quota, and may be the first that runs at all.
+	// A new container may have a quota, and may be the first that runs.
 	if t.unthrottled && !t.restDue && from.dir >= 0 && t.c.subtreeHolds(&t.in[from.dir]) {
 		return
 	}
@@ -129,14 +129,14 @@ func (t *tracked) readThrottling() {
 	}
 }
 
-// sumKeyed adds up one line of a file.
+// sumKeyed sums one line of a file over a cgroup and those below.
 func (t *tracked) sumKeyed(i int, file, key string) (Opt[uint64], error) {
 	return t.sumAll(i, file, func(b []byte) (Opt[uint64], error) { return firstOfKey(b, file, key) })
 }
 
-// sumAll adds to a cgroup's own counter those of the cgroups below it. A
-// cgroup below that has none has nothing to add. The sum falls when a
-// container goes; it is a reset then, as for every counter that goes back.
+// sumAll sums a counter over a cgroup and those below it; a child without a
+// value adds nothing. The sum decreases when a container is removed, which
+// counts as a reset.
 func (t *tracked) sumAll(i int, file string, value func([]byte) (Opt[uint64], error)) (Opt[uint64], error) {
 	b, err := t.once(i, file)
 	if err != nil {
@@ -158,7 +158,7 @@ func (t *tracked) sumAll(i int, file string, value func([]byte) (Opt[uint64], er
 	return total, nil
 }
 
-// belowOne reads a file of a cgroup below; one that is gone has no value.
+// belowOne reads a file of a child cgroup; a removed one has no value.
 func (t *tracked) belowOne(dir, file string, value func([]byte) (Opt[uint64], error)) (Opt[uint64], error) {
 	fd, err := t.c.path.open(dir, "/", file)
 	if err == nil {
@@ -173,16 +173,16 @@ func (t *tracked) belowOne(dir, file string, value func([]byte) (Opt[uint64], er
 	return value(t.c.buf)
 }
 
-// listed is a cgroup below a workload, or the workload itself, in one
-// hierarchy, with its number of links when what is below was listed.
+// listed is a workload's cgroup or one below, in one hierarchy, with its number
+// of links when its children were listed.
 type listed struct {
 	path  string
 	links uint64
 }
 
-// subtree returns the directories of all cgroups below one. They are listed
-// anew when a number of links changed, which of one that is gone is 0: a list
-// of sixty files is dear, and the containers of a pod seldom change.
+// subtree returns the directories of all cgroups below one. It lists again only
+// if a number of links changed (0 for a removed cgroup): listing a directory of
+// sixty files is expensive, and a pod's containers seldom change.
 func (c *Cgroups) subtree(n *node, i int) []string {
 	nd := &n.in[i]
 	if c.subtreeHolds(nd) {
@@ -196,14 +196,14 @@ func (c *Cgroups) subtree(n *node, i int) []string {
 	return nd.paths
 }
 
-// subtreeHolds says whether what was listed below a workload is what is there.
+// subtreeHolds reports whether the listed subtree is still current.
 func (c *Cgroups) subtreeHolds(nd *nodeDir) bool {
 	moved := func(l listed) bool { return c.path.links(l.path) != l.links || l.links < 2 }
 	return nd.subtree != nil && !slices.ContainsFunc(nd.subtree, moved)
 }
 
-// appendSubtree appends a directory and all below it. What cannot be listed
-// has nothing below it.
+// appendSubtree appends a directory and all below it. A directory that cannot
+// be listed counts as empty.
 func (c *Cgroups) appendSubtree(list []listed, dir string) []listed {
 	links := c.path.links(dir)
 	list = append(list, listed{dir, links})
@@ -224,7 +224,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// take keeps a file that is one number.
+// take stores the value of a file that is one number.
 func (t *tracked) take(of fileGroup, to *Opt[uint64], name, file string, b []byte, err error) {
 	var v Opt[uint64]
 	if err == nil {
@@ -243,8 +243,7 @@ func (t *tracked) numberOnce(of fileGroup, to *Opt[uint64], name string, i int, 
 	t.take(of, to, name, file, b, err)
 }
 
-// keep keeps a value under a measurement's name, or the reason why there is
-// none.
+// keep stores a value, or the reason why it is absent.
 func (t *tracked) keep(of fileGroup, to *Opt[uint64], v Opt[uint64], name, what string, err error) {
 	*to = v
 	if v.IsZero() {
@@ -252,7 +251,7 @@ func (t *tracked) keep(of fileGroup, to *Opt[uint64], v Opt[uint64], name, what 
 	}
 }
 
-// number reads a file that is one number.
+// number parses a file that is one number.
 func number(b []byte, file string) (Opt[uint64], error) {
 	n, err := parseUint(trimNewline(b))
 	if err != nil {
@@ -268,7 +267,7 @@ func trimNewline(b []byte) []byte {
 	return b
 }
 
-// keyed hands the lines of a flat-keyed file to found.
+// keyed is parseKeyed with the file's name in the error.
 func keyed(b []byte, file string, found func(key []byte, value uint64)) error {
 	if err := parseKeyed(b, found); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -276,7 +275,7 @@ func keyed(b []byte, file string, found func(key []byte, value uint64)) error {
 	return nil
 }
 
-// sum adds counters. A sum that does not fit is absent, not wrapped.
+// sum adds counters. It is absent if one is, and an error if it overflows.
 func sum(values ...Opt[uint64]) (Opt[uint64], error) {
 	var total uint64
 	for _, o := range values {

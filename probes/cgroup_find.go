@@ -12,21 +12,20 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// unified names the hierarchy of cgroup v2 among the controllers of v1.
+// unified is the name of the cgroup v2 hierarchy among the controllers of v1.
 const unified = "unified"
 
-// walkedHierarchies are looked through for workloads, and the first of them
-// that has a cgroup gives its inode. cpu is read but not looked through: a
-// process that is in no other has nothing but its throttling to be seen.
+// walkedHierarchies are searched for workloads, and the first of them that has
+// a cgroup gives its inode. cpu is read but not searched: a process in no other
+// hierarchy has no value but its throttling.
 func walkedHierarchies() []string { return []string{"memory", "cpuacct", "blkio", unified} }
 
 // FindCgroups finds the layout of the cgroup mounts: v2 (cgroup.controllers at
 // the top), v1 (a directory per controller, or per several as cpu,cpuacct) or
 // hybrid (v1 and a directory unified, which is v2 and has the pressure files).
-// It looks at the tree below root, normally /sys/fs/cgroup; with no root it
-// takes the mounts of pid 1 from procRoot, normally /proc. roots are the
-// cgroups below which workloads are looked for, everywhere when empty. The
-// error is one line for a person.
+// It searches the tree below root, normally /sys/fs/cgroup; without a root it
+// takes the mounts of pid 1 from procRoot, normally /proc. Workloads are
+// searched below the cgroups roots, everywhere if empty. The error is one line.
 func FindCgroups(procRoot, root string, roots []string) (*Cgroups, error) {
 	find, where := hierarchiesBelow, root
 	if root == "" {
@@ -56,10 +55,10 @@ func hierarchiesBelow(root string) (map[string]string, error) {
 	}
 	found := map[string]string{}
 	for _, e := range entries {
-		// cpu is a link to cpu,cpuacct where the two are one hierarchy.
+		// cpu is a link to cpu,cpuacct if the two are one hierarchy.
 		dir, err := filepath.EvalSymlinks(filepath.Join(root, e.Name()))
 		if err != nil {
-			continue // a link to nowhere is no hierarchy
+			continue // a broken link is no hierarchy
 		}
 		if e.Name() == unified && isFile(dir, "cgroup.controllers") {
 			found[unified] = dir
@@ -77,7 +76,8 @@ func isFile(dir, name string) bool {
 	return err == nil
 }
 
-// addControllers keeps those that are read; the first directory of each stays.
+// addControllers adds the controllers that are read; the first directory of
+// each stays.
 func addControllers(found map[string]string, names []string, dir string) {
 	for _, name := range names {
 		switch name {
@@ -90,7 +90,7 @@ func addControllers(found map[string]string, names []string, dir string) {
 }
 
 // mountedHierarchies returns the directory of each hierarchy that pid 1 has
-// mounted, or this process where pid 1 must not be looked at.
+// mounted, or this process if pid 1 may not be read.
 func mountedHierarchies(procRoot string) (map[string]string, error) {
 	fs, err := procfs.NewFS(procRoot)
 	if err != nil {
@@ -103,8 +103,8 @@ func mountedHierarchies(procRoot string) (map[string]string, error) {
 			return nil, fmt.Errorf("%w; %w", err, ownErr)
 		}
 	}
-	// The first whole mount is the system's; those of a part of the tree, such
-	// as the ones in containers, follow.
+	// The first whole mount is the system's. Mounts of a part of the tree, such
+	// as those in containers, come after it.
 	slices.SortStableFunc(mounts, func(a, b *procfs.MountInfo) int { return partOf(a) - partOf(b) })
 	found := map[string]string{}
 	for _, m := range mounts {
@@ -127,8 +127,8 @@ func partOf(m *procfs.MountInfo) int {
 	return 1
 }
 
-// reachable returns a path of this process for a mount point of pid 1's. In a
-// container the same path leads to its own part of the tree, or nowhere.
+// reachable returns this process's path for a mountpoint of pid 1. In a
+// container the same path shows the container's part of the tree, or nothing.
 func reachable(procRoot, mountPoint string) string {
 	theirs := filepath.Join(procRoot, "1/root", mountPoint)
 	a, err := os.Stat(theirs)
@@ -163,15 +163,15 @@ func newCgroups(found map[string]string, roots []string) *Cgroups {
 	return c
 }
 
-// source is the hierarchy that something is read from. dir is its place in
-// Cgroups.dirs, -1 when it is not mounted.
+// source is the hierarchy that a value is read from. dir is its index in
+// Cgroups.dirs, -1 if it is not mounted.
 type source struct {
 	hierarchy string
 	dir       int
 	v1        bool
 }
 
-// sources are where each controller is mounted: one of v1 hides that of v2.
+// sources are the hierarchies of the controllers: one of v1 hides that of v2.
 type sources struct{ cpu, throttling, memory, io, pressure source }
 
 func (c *Cgroups) sources() sources {
@@ -197,8 +197,8 @@ func (c *Cgroups) sources() sources {
 	return s
 }
 
-// outermost cleans the paths and leaves out those that lie below another, so
-// that no workload is met twice. No path is the whole tree.
+// outermost cleans the paths and drops those below another one, so that no
+// workload is found twice. An empty list is the whole tree.
 func outermost(roots []string) []string {
 	var clean []string
 	for _, r := range roots {

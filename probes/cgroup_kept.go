@@ -10,13 +10,13 @@ import (
 // keptFile is a file of a cgroup that is kept open.
 type keptFile struct {
 	fd      int
-	missing error  // why it could not be opened when it was tried
-	why     string // what that means
+	missing error  // error of the last attempt to open it
+	why     string // the reason derived from it
 	again   time.Duration
 }
 
-// The kept files. One may be the same as another in one of the hierarchies'
-// versions, and not be there in the other.
+// The kept files. Two of them may be one file in one cgroup version, and one
+// may not exist in the other.
 type fileID int
 
 const (
@@ -31,8 +31,8 @@ const (
 	keptFiles
 )
 
-// keptOpen reads a file that is read again and again. The descriptor is kept
-// while there is room for it.
+// keptOpen reads a file that is read again and again, and keeps the descriptor
+// if the budget allows.
 func (t *tracked) keptOpen(id fileID, i int, name string) ([]byte, error) {
 	f := &t.files[id]
 	if f.fd < 0 {
@@ -55,12 +55,12 @@ func (t *tracked) keptOpen(id fileID, i int, name string) ([]byte, error) {
 	return t.readOpen(f.fd, name)
 }
 
-// openFile opens a file of the cgroup. Where it is missing, either the kernel
-// has none of that name here, or the cgroup is gone.
+// openFile opens a file of the cgroup. If it is missing, either the kernel has
+// no such file here or the cgroup was removed.
 func (t *tracked) openFile(i int, name string) (int, error) {
 	d, mine, err := t.c.open(t.node, i)
 	if err != nil {
-		t.gone = t.gone || isGone(err) // it was there when it was listed
+		t.gone = t.gone || isGone(err) // it existed when it was listed
 		return -1, err
 	}
 	if mine {
@@ -73,9 +73,9 @@ func (t *tracked) openFile(i int, name string) (int, error) {
 	return fd, err
 }
 
-// once reads a file that is not kept open, by its path: the kept ones were read
-// a moment before, and told that the cgroup of this path is the one that is
-// known. Where none could be kept the end of the read asks for the inode.
+// once reads a file by its path, without keeping it open: the kept files were
+// read just before, which proved that this path is the known cgroup. If none
+// could be kept, the inode is checked at the end of the read.
 func (t *tracked) once(i int, name string) ([]byte, error) {
 	fd, err := t.c.path.open(t.c.dirs[i], t.cgroup, "/", name)
 	if err != nil {
@@ -86,8 +86,8 @@ func (t *tracked) once(i int, name string) ([]byte, error) {
 	return t.readOpen(fd, name)
 }
 
-// readOpen reads an open file of the cgroup. One that was removed after it was opened says
-// so when it is read.
+// readOpen reads an open file of the cgroup, and notes if the cgroup was
+// removed meanwhile.
 func (t *tracked) readOpen(fd int, name string) (text []byte, err error) {
 	t.c.buf, err = readShown(fd, name, t.c.buf)
 	t.gone = t.gone || isGone(err)

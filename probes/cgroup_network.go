@@ -21,18 +21,18 @@ var (
 	errNoDevices   = errors.New("net/dev: no device, not even lo")
 )
 
-// readNetwork reads what the pod's network namespace counted, through one of
-// its processes. Of that one the directory in /proc is kept open: it stays that
-// of this process, whoever gets its number, and leads nowhere once it has
-// ended. No file below is kept: that would keep the namespace, and its half of
-// the pod's veth, after the pod.
+// readNetwork reads the counters of the pod's network namespace through one of
+// its processes. It keeps that process's /proc directory open, which stays that
+// of this process even if the pid is reused, and becomes invalid when the
+// process ends. It keeps no file below open: that would keep the namespace, and
+// its half of the pod's veth, alive after the pod.
 func (t *tracked) readNetwork() {
 	if !t.pod {
 		return
 	}
 	t.w.Network = Opt[WorkloadNetwork]{}
 	network, err := t.c.networkOf(t.process)
-	if err != nil { // none yet, or it has ended or gone to another namespace
+	if err != nil { // no process yet, or it has ended or changed its namespace
 		t.leaveProcess()
 		if t.c.now < t.networkDue {
 			t.because(ofDetail, nameNetwork, t.whyNoNetwork)
@@ -51,9 +51,9 @@ func (t *tracked) readNetwork() {
 	t.w.Network = Some(network)
 }
 
-// findNetwork takes the first process of the pod that is not in the host's
-// network namespace. Those in it prove nothing: a container runtime may have
-// its own there, in the pod's cgroup (CRI-O's conmon_cgroup = "pod").
+// findNetwork uses the first process of the pod outside the host's network
+// namespace. Processes in the host's prove nothing: a container runtime may run
+// its own in the pod's cgroup (CRI-O's conmon_cgroup = "pod").
 func (t *tracked) findNetwork() (WorkloadNetwork, error) {
 	why := errNoProcess
 	for _, pid := range t.processes() {
@@ -62,7 +62,7 @@ func (t *tracked) findNetwork() (WorkloadNetwork, error) {
 			continue // it has ended
 		}
 		network, err := t.c.networkOf(d)
-		// Since it was listed its number may have become another's.
+		// The pid may have been reused since it was listed.
 		if err == nil && slices.Contains(t.processes(), pid) {
 			t.keepProcess(d)
 			return network, nil
@@ -93,12 +93,12 @@ func (t *tracked) leaveProcess() {
 	}
 }
 
-// maxAsked is how many processes of a pod are looked at for its namespace.
+// maxAsked is how many processes of a pod are tried.
 const maxAsked = 16
 
-// processes returns the lowest pids of the pod, in order: most likely the first
-// is the one that holds its namespaces, and did not make some of its own. The
-// first hierarchy that has any tells.
+// processes returns the lowest pids of the pod, in order: the first most likely
+// holds its namespaces and has not created others. The first hierarchy that has
+// any counts.
 func (t *tracked) processes() []int {
 	c := t.c
 	c.pids = c.pids[:0]
@@ -119,8 +119,8 @@ func (t *tracked) processes() []int {
 	return c.pids[:min(len(c.pids), maxAsked)]
 }
 
-// appendProcesses appends the pids in a cgroup. One that cannot be asked has
-// none: it is gone, or a threaded one.
+// appendProcesses appends the pids in a cgroup. A removed or threaded one has
+// none.
 func (c *Cgroups) appendProcesses(dir string) {
 	fd, err := c.path.open(dir, "/cgroup.procs")
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *Cgroups) appendProcesses(dir string) {
 	}
 }
 
-// networkOf reads net/dev of a process, and which namespace it is of.
+// networkOf reads net/dev of a process, and the inode of its network namespace.
 func (c *Cgroups) networkOf(process cgroupDir) (WorkloadNetwork, error) {
 	if process == noDir {
 		return WorkloadNetwork{}, errNoProcess
@@ -159,9 +159,9 @@ func (c *Cgroups) networkOf(process cgroupDir) (WorkloadNetwork, error) {
 	return n, err
 }
 
-// hostNamespace is the inode of the host's network namespace, which pid 1 is in;
-// 0 when that one may not be looked at and neither may a thread of the kernel:
-// kthreadd is pid 2 where pid 1 is the host's, and never leaves.
+// hostNamespace is the inode of the host's network namespace, that of pid 1. If
+// pid 1 may not be read, kthreadd serves, which is pid 2 if pid 1 is the host's
+// and never changes its namespace; 0 if neither can be read.
 func (c *Cgroups) hostNamespace() uint64 {
 	var st unix.Stat_t
 	if unix.Stat(c.proc+"/1/ns/net", &st) == nil {
@@ -173,8 +173,8 @@ func (c *Cgroups) hostNamespace() uint64 {
 	return st.Ino
 }
 
-// sumNetDev adds up a net/dev over all devices but lo. What the namespace has
-// is not known without two lines of headings and, at least, lo.
+// sumNetDev sums a net/dev over all devices but lo. A file without any device
+// is an error.
 func sumNetDev(b []byte) (WorkloadNetwork, error) {
 	var n WorkloadNetwork
 	var d adder
@@ -205,7 +205,7 @@ func sumNetDev(b []byte) (WorkloadNetwork, error) {
 	return n, nil
 }
 
-// adder adds up; a sum that does not fit makes it too large, and is none.
+// adder sums with an overflow check.
 type adder struct{ tooLarge bool }
 
 func (a *adder) add(to *uint64, n uint64) {

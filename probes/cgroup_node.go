@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// node is a cgroup that is known: one path, in all hierarchies where it is.
+// node is a known cgroup: one path, in all hierarchies that have it.
 type node struct {
 	cgroup string
-	above  *node     // nil of a root
-	in     []nodeDir // for each of Cgroups.dirs
-	below  []*node   // sorted by path; of a pod none
+	above  *node     // nil for a root
+	in     []nodeDir // one for each of Cgroups.dirs
+	below  []*node   // sorted by path; none for a pod
 	pod    bool
 
 	populated bool // it has processes of its own
-	// whyNot its processes, or the cgroups below, could not be looked at. It is
-	// a workload then: its counters have all that is below it.
+	// Errors of reading its processes, or its children. It is a workload then:
+	// its counters include all below it.
 	noProcs, noList string
-	unlisted        bool          // what is below is not what was listed
-	due             time.Duration // when to look at it again although nothing tells
-	patience        time.Duration // how long until then
+	unlisted        bool          // its children are to be listed again
+	due             time.Duration // when to look again without a sign of change
+	patience        time.Duration // the interval until then
 
-	workload *tracked // nil when it is none
+	workload *tracked // nil if it is none
 
-	tally *tally // nil while it is not worth asking
+	tally *tally // nil while it does not pay
 }
 
 // nodeDir is a cgroup in one hierarchy.
 type nodeDir struct {
-	inode uint64 // 0: it is not there, err says why
+	inode uint64 // 0: it does not exist there, for the reason err
 	links uint64 // when it was listed
 	kept  cgroupDir
 	err   error
@@ -37,7 +37,7 @@ type nodeDir struct {
 	paths   []string
 }
 
-// newNode opens a cgroup wherever it is; nil when it is nowhere.
+// newNode opens a cgroup in all hierarchies; nil if none has it.
 func (c *Cgroups) newNode(cgroup string, above *node) *node {
 	n := &node{cgroup: cgroup, above: above, in: make([]nodeDir, len(c.dirs)), pod: podUID(cgroup) != "", unlisted: true}
 	for i := range n.in {
@@ -52,14 +52,15 @@ func (c *Cgroups) newNode(cgroup string, above *node) *node {
 	return n
 }
 
-// appear looks where else a cgroup is by now, and says whether it is anywhere.
+// appear opens the cgroup in hierarchies that did not have it before, and
+// reports whether any has it.
 func (c *Cgroups) appear(n *node) (somewhere bool) {
 	for i := range n.in {
 		nd := &n.in[i]
 		if nd.inode == 0 {
 			c.openNode(n, i)
 			if nd.inode != 0 && n.workload != nil {
-				n.workload.quiet = false // there is more to read of it
+				n.workload.quiet = false // it has more values now
 			}
 		}
 		somewhere = somewhere || nd.inode != 0
@@ -86,7 +87,7 @@ func (c *Cgroups) openNode(n *node, i int) {
 	nd.kept = d
 }
 
-// letGo closes the directories that were kept of a cgroup.
+// letGo closes the kept directories of a cgroup.
 func (c *Cgroups) letGo(n *node) {
 	for i := range n.in {
 		if n.in[i].kept != noDir {
@@ -97,8 +98,8 @@ func (c *Cgroups) letGo(n *node) {
 	}
 }
 
-// open returns the cgroup's directory in a hierarchy. mine: the caller closes
-// it. One of another inode is not the cgroup that is known.
+// open returns the cgroup's directory in a hierarchy; if mine, the caller
+// closes it. A directory with another inode is not the known cgroup.
 func (c *Cgroups) open(n *node, i int) (d cgroupDir, mine bool, err error) {
 	nd := &n.in[i]
 	switch {
@@ -128,7 +129,7 @@ func (n *node) inode() uint64 {
 	return 0
 }
 
-// forget closes what was kept of a cgroup and all below it.
+// forget closes all files of a cgroup and of those below it.
 func (c *Cgroups) forget(n *node) {
 	for _, b := range n.below {
 		c.forget(b)

@@ -7,19 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxShare of a CPU that reading workloads may take, and maxWait the longest
-// that it may make a read wait.
+// maxShare is the share of a CPU that reading workloads may take, and maxWait
+// the longest interval between reads that it may lead to.
 const (
 	maxShare = 0.01
 	maxWait  = 10 * time.Second
 )
 
-// pace makes reads rarer when they cost too much.
+// pace is a rate limit by cost: it makes reads less frequent if they need too
+// much CPU.
 type pace struct {
 	cost, before time.Duration // CPU time of the last two reads
-	next         time.Duration // no read earlier
-	waited       bool          // one was wanted earlier than the last one
-	wanted       bool          // one was wanted since
+	next         time.Duration // earliest time of the next read
+	waited       bool          // a read was requested before the last one was allowed
+	wanted       bool          // a read was requested since
 }
 
 func (p *pace) tooEarly(at time.Duration) bool {
@@ -28,23 +29,23 @@ func (p *pace) tooEarly(at time.Duration) bool {
 	return early
 }
 
-// spent takes the cheaper of two reads: what one costs alone, such as the very
-// first, is no reason.
+// spent records the cost of a read. The cheaper of the last two counts, so that
+// a single expensive one, such as the first, changes nothing.
 func (p *pace) spent(at, cost time.Duration) {
 	p.cost, p.before = cost, p.cost
 	p.waited, p.wanted = p.wanted, false
 	p.next = at + p.every()
 }
 
-// every is how long after a read the next one may come. maxWait bounds it, for
-// what is decided about workloads is decided on these reads: on a machine where
-// that costs more than maxShare it is so, and said.
+// every is the interval to the next read. maxWait bounds it, since decisions
+// about workloads rest on these reads: a machine on which that costs more than
+// maxShare pays it, and the note has it.
 func (p *pace) every() time.Duration {
 	return min(maxWait, time.Duration(float64(min(p.cost, p.before))/maxShare))
 }
 
-// note is silent below a second: samples that a trigger woke come closer
-// together, and may do without.
+// note returns "" for intervals up to a second: only samples woken by a trigger
+// come more often, and may do without.
 func (p *pace) note() string {
 	if !p.waited && !p.wanted || p.every() <= time.Second {
 		return ""
@@ -57,9 +58,8 @@ func (p *pace) note() string {
 		p.every().Seconds(), 1000*min(p.cost, p.before).Seconds(), why)
 }
 
-// threadTime is the CPU time of the calling thread, with what the kernel does
-// for it. A goroutine that changes threads in between makes the difference
-// meaningless: the caller is locked to one.
+// threadTime is the CPU time of the calling thread, including the kernel's work
+// for it. The caller locks its goroutine to the thread.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {

@@ -2,24 +2,24 @@ package probes
 
 import "time"
 
-// tally is what a cgroup says of all that is below it. While one of its counters
-// stands still, so does that counter of every cgroup below, which then need not
-// be read to know it. Stall counts too: some task of a cgroup stalls when some
-// task below it does.
+// tally has the counters of a parent cgroup, which include all cgroups below.
+// While one of them is unchanged, so is that counter of every child, which then
+// need not be read. This holds for stall too: a cgroup stalls when a child of
+// it does.
 type tally struct {
 	*tracked
 	asked time.Duration
-	// moved is when each counter was last seen to have moved, before any of the
-	// cgroups below was read.
+	// moved is when each counter was last seen to change, before any of the
+	// children was read.
 	moved [tallied]time.Duration
 }
 
-// fewest workloads directly below a cgroup for which it pays to ask it.
+// fewest is the number of children from which reading the parent pays off.
 const fewest = 4
 
-// askTally asks a cgroup once a read what moved in all below it. The root is not
-// asked: on v2 its CPU time is sampled at the clock's ticks
-// (kernel/cgroup/rstat.c, root_cgroup_cputime).
+// askTally reads a parent cgroup, once per read. The root is not read: on v2
+// its CPU time is sampled at clock ticks (kernel/cgroup/rstat.c,
+// root_cgroup_cputime).
 func (c *Cgroups) askTally(n *node) {
 	if n.cgroup == "/" || len(n.below) < fewest {
 		n.closeTally()
@@ -58,7 +58,7 @@ func (s *tally) ask() {
 			s.moved[of] = s.asked
 		}
 	}
-	s.begun, s.c.found = 0, s.c.found[:0] // nobody asks why
+	s.begun, s.c.found = 0, s.c.found[:0] // the reasons are not used
 }
 
 func (n *node) closeTally() {
@@ -68,8 +68,8 @@ func (n *node) closeTally() {
 	}
 }
 
-// stands says whether a group is as it was read, because nothing of it moved in
-// all that is below the cgroup above. If not, its reading begins.
+// stands reports whether a group of values is unchanged since it was read,
+// because the parent's counter is. If not, it marks the group as being read.
 func (t *tracked) stands(of fileGroup) bool {
 	if s := t.above; s != nil && s.tally != nil && t.readAt[of] >= s.tally.moved[of] {
 		return true
@@ -79,7 +79,7 @@ func (t *tracked) stands(of fileGroup) bool {
 	return false
 }
 
-// unread is said of a group that could not be read: it is tried again.
+// unread marks a group that could not be read, to be tried again.
 func (t *tracked) unread(of fileGroup) {
 	if of <= ofMemory {
 		t.readAt[of] = 0

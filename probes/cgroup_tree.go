@@ -12,18 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAgain is how long what changes without a sign may be out of date: that
-// a cgroup got processes, or lost its last, or is another one of the same
-// name. Signs are a count of links that changed, and a file that is gone.
+// lookAgain is how long changes without a sign may go unnoticed: that a cgroup
+// got its first process, lost its last, or is another one of the same name.
+// Signs are a changed number of links, and a file that is gone.
 const lookAgain = 10 * time.Second
 
-// refresh finds what came and went below a cgroup that is no pod.
+// refresh finds the cgroups that were added or removed below a cgroup other
+// than a pod.
 func (c *Cgroups) refresh(n *node) {
 	due := c.now >= n.due
 	if due {
 		c.ask(n)
 	}
-	// A cgroup with processes and none below seldom gets one.
+	// A cgroup with processes and no child seldom gets one.
 	if due || n.unlisted || (len(n.below) > 0 || !n.populated) && c.linksMoved(n) {
 		c.list(n)
 	}
@@ -41,9 +42,9 @@ func (c *Cgroups) refresh(n *node) {
 	}
 }
 
-// linksMoved says whether the number of cgroups below has changed in some
-// hierarchy. It is the same when one came for one that went: the one that
-// went is told by its files.
+// linksMoved reports whether the number of children changed in a hierarchy. It
+// is the same if one was added and one removed; reading the removed one's files
+// shows that.
 func (c *Cgroups) linksMoved(n *node) bool {
 	for i := range n.in[:c.walked] {
 		nd := &n.in[i]
@@ -69,8 +70,8 @@ func (c *Cgroups) links(n *node, i int) (uint64, error) {
 	return links, err
 }
 
-// list takes in which cgroups are below one. Hierarchies of v1 are listed as
-// one tree, by path.
+// list reads the names of a cgroup's children. The hierarchies of v1 are merged
+// into one tree, by path.
 func (c *Cgroups) list(n *node) {
 	n.unlisted, n.noList = false, ""
 	c.appear(n)
@@ -81,7 +82,7 @@ func (c *Cgroups) list(n *node) {
 		}
 		links, err := c.links(n, i)
 		n.in[i].links = links
-		if err == nil && links != 2 { // most have none: their files need not be listed to know it
+		if err == nil && links != 2 { // most have no child, which shows without listing their files
 			names, err = appendDirs(names, c.dirs[i]+n.cgroup)
 		}
 		if isScarce(err) {
@@ -106,8 +107,7 @@ func appendDirs(names []string, dir string) ([]string, error) {
 	return names, err
 }
 
-// follow keeps those of the known cgroups that are still there, and makes the
-// others.
+// follow keeps the known children that still exist, and adds the new ones.
 func (c *Cgroups) follow(n *node, names []string) {
 	was := n.below
 	n.below = make([]*node, 0, len(names))
@@ -132,8 +132,8 @@ func (c *Cgroups) follow(n *node, names []string) {
 	}
 }
 
-// still says whether a listed cgroup is the one that was known by its path. A
-// workload is not asked: its files tell when it is read.
+// still reports whether a listed cgroup is the one known by its path. For a
+// workload, reading its files shows it.
 func (c *Cgroups) still(n *node) bool {
 	if n.workload == nil {
 		for i := range n.in {
@@ -145,9 +145,9 @@ func (c *Cgroups) still(n *node) bool {
 	return c.appear(n)
 }
 
-// ask finds whether a cgroup has processes of its own, in any hierarchy. One
-// that has none is asked again soon, for a cgroup is made before its first
-// process enters it; the longer it has none the less often.
+// ask finds out whether a cgroup has processes of its own, in any hierarchy.
+// One without is asked again soon, since a cgroup is created before its first
+// process enters it, with exponential backoff.
 func (c *Cgroups) ask(n *node) {
 	wasPopulated, wasWhy := n.populated, n.noProcs
 	n.populated, n.noProcs = false, ""
@@ -172,9 +172,9 @@ func (c *Cgroups) ask(n *node) {
 	n.due = c.now + n.patience
 }
 
-// hasProcesses says whether a cgroup has processes in a hierarchy, or why that
-// cannot be known. A threaded cgroup has threads; their process is counted
-// where its threads are rooted, and asking gives EOPNOTSUPP.
+// hasProcesses reports whether a cgroup has processes in a hierarchy. A
+// threaded cgroup has threads: their process is counted at the root of the
+// threaded subtree, and reading gives EOPNOTSUPP.
 func (c *Cgroups) hasProcesses(n *node, i int) (has bool, err error) {
 	d, mine, err := c.open(n, i)
 	if err == nil {
@@ -192,8 +192,8 @@ func (c *Cgroups) hasProcesses(n *node, i int) (has bool, err error) {
 	return false, err
 }
 
-// track makes a cgroup a workload. From then on its files tell that it is
-// there: a directory is opened again for the few times it is needed.
+// track makes a cgroup a workload. From then on reading its files shows whether
+// it exists, and its directory is opened only when needed.
 func (c *Cgroups) track(n *node) {
 	c.letGo(n)
 	n.workload = newTracked(c, n)

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// noLimitV1 is above what any limit of v1 is: the kernel shows "none" as the
+// noLimitV1 is above any real limit of v1: the kernel prints "none" as the
 // largest multiple of a page below 2^63.
 const noLimitV1 = 1 << 62
 
 const whyBlkioInactive = "blkio inactive: the kernel counts only devices that ever had a throttle rule"
 
-// readCPUV1 reads cpuacct.usage, nanoseconds.
+// readCPUV1 reads cpuacct.usage, in nanoseconds.
 func (t *tracked) readCPUV1(i int) {
 	t.number(ofCPU, &t.w.CPUMicroseconds, nameCPU, fileCPU, i, "cpuacct.usage")
 	t.w.CPUMicroseconds = microseconds(t.w.CPUMicroseconds)
@@ -25,13 +25,13 @@ func microseconds(nanoseconds Opt[uint64]) Opt[uint64] {
 	return Some(n / 1000)
 }
 
-// readIOV1 reads what blk-throttle counted for the cgroup and all below it.
+// readIOV1 reads blk-throttle's counters of the cgroup and all below it.
 func (t *tracked) readIOV1(i int) {
 	const bytesFile, operationsFile = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
 	b, err := t.keptOpen(fileIOBytes, i, bytesFile)
 	if err == nil && t.blkio != nil && bytes.Equal(b, t.blkio) {
-		// No operation without a byte but flushes: the other file need not be
-		// read to know it.
+		// Every operation but a flush transfers bytes: if the bytes are
+		// unchanged, the other file need not be read.
 		t.w.IO = append(t.w.IO, t.io...)
 		t.sayNoIO()
 		return
@@ -54,12 +54,13 @@ func (t *tracked) readIOV1(i int) {
 		t.whyNoIO = whyBlkioInactive
 	}
 	if t.whyNoIO != "" && t.whyNoIO != whyBlkioInactive {
-		t.blkio = nil // the other file may be read next time
+		t.blkio = nil // the other file may be readable next time
 	}
 	t.sayNoIO()
 }
 
-// sayNoIO: devices that the kernel does not count stay as they are.
+// sayNoIO records the reason for absent IO. Devices that the kernel does not
+// count stay as they are.
 func (t *tracked) sayNoIO() {
 	read := t.readAt[ofIO]
 	t.because(ofIO, nameIO, t.whyNoIO)
@@ -79,8 +80,8 @@ func blkioDevices(b []byte, err error, devices []blkioDevice, known names, file 
 }
 
 // readMemoryDetailV1 reads the memory hierarchy (kernel cgroup-v1/memory.rst).
-// total_inactive_file and total_swap have all that is below; hits and kills
-// are counted only where they happen, and are added up.
+// total_inactive_file and total_swap include all cgroups below; limit hits and
+// kills are counted only where they happen, and are summed.
 func (t *tracked) readMemoryDetailV1(i int) {
 	t.readMemoryStat(i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"total_rss", nameRSS, &t.w.RSSBytes}, statLine{"total_swap", nameSwap, &t.w.SwapBytes}, statLine{"total_pgpgin", nameCharged, &t.w.Charged})
@@ -92,11 +93,11 @@ func (t *tracked) readMemoryDetailV1(i int) {
 	}
 }
 
-// readSeldomV1 reads the limit, and the kills: nobody is killed for a limit
-// that was not met.
+// readSeldomV1 reads the limit, and the OOM kills, which do not change while
+// the limit is not reached.
 func (t *tracked) readSeldomV1(i int) {
 	t.begin(ofSeldom)
-	// The cgroup's own limit, as hits are of its own, and as with v2; the
+	// The cgroup's own limit, as its hits are its own, and as with v2; the
 	// hierarchical one of memory.stat would be that of kubepods for most pods.
 	t.numberOnce(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, i, "memory.limit_in_bytes")
 	if limit, _ := t.w.MemoryLimitBytes.Get(); limit >= noLimitV1 {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// The measurements' names in Absent.
+// Names of the measurements in Absent.
 const (
 	nameMemory       = "memory"
 	nameMemoryBytes  = "memoryBytes"
@@ -26,7 +26,7 @@ const (
 	namePressure     = "pressure"
 )
 
-// readMemory reads how much is in use.
+// readMemory reads the memory in use.
 func (t *tracked) readMemory() (moved bool) {
 	t.begin(ofMemory)
 	t.readAt[ofMemory] = t.c.now
@@ -49,15 +49,16 @@ func (t *tracked) readMemory() (moved bool) {
 	return t.w.MemoryBytes != was
 }
 
-// memoryDir is where the memory controller's other files are, if it is on.
+// memoryDir returns the directory of the memory controller's other files, if it
+// is enabled.
 func (t *tracked) memoryDir() (i int, v1, ok bool) {
 	from := t.c.from.memory
 	ok = from.dir >= 0 && t.in[from.dir].inode != 0
 	return from.dir, from.v1, ok && (from.v1 || !errors.Is(t.files[fileMemory].missing, fs.ErrNotExist))
 }
 
-// readEvents reads how often the cgroup, or one below, met its limit and was
-// killed for it. On v1 that is dear, and read in detail.
+// readEvents reads how often the cgroup, or one below, reached its limit and
+// was OOM-killed. On v1 that is expensive, and part of the detail.
 func (t *tracked) readEvents() {
 	i, v1, ok := t.memoryDir()
 	if v1 || !ok || t.stands(ofEvents) {
@@ -156,8 +157,8 @@ func (t *tracked) readStall(of fileGroup, i int, to *Stall, id fileID, resource,
 	}
 }
 
-// whyNoStall tells a pressure file that is switched off from one that no cgroup
-// has. It is found out once each time that the file is looked for.
+// whyNoStall distinguishes PSI disabled for this cgroup from PSI missing in the
+// kernel. The result is cached until the file is tried again.
 func (t *tracked) whyNoStall(i int, f *keptFile, err error) string {
 	if f.missing != nil && f.why != "" {
 		return f.why
@@ -169,14 +170,15 @@ func (t *tracked) whyNoStall(i int, f *keptFile, err error) string {
 	return f.why
 }
 
-// pressureIsOff reads cgroup.pressure (since kernel 6.1): 0 hides the files.
+// pressureIsOff reads cgroup.pressure (since kernel 6.1): 0 hides the pressure
+// files.
 func (t *tracked) pressureIsOff(i int) bool {
 	b, err := t.once(i, "cgroup.pressure")
 	return err == nil && string(trimNewline(b)) == "0"
 }
 
-// whyNotV2 says that a file of a controller is missing because the cgroup
-// above does not hand the controller down (cgroup.subtree_control).
+// whyNotV2 maps a missing file of a controller to its cause: the parent cgroup
+// does not enable the controller (cgroup.subtree_control).
 func whyNotV2(controller string, err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return notEnabled(controller)
@@ -186,7 +188,7 @@ func whyNotV2(controller string, err error) string {
 
 func notEnabled(controller string) string {
 	const why = " controller is not enabled for this cgroup"
-	switch controller { // constants, for it may be said at every read
+	switch controller { // constants, since it may be needed at every read
 	case "memory":
 		return "the memory" + why
 	case "io":

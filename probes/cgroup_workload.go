@@ -6,41 +6,42 @@ import (
 	"time"
 )
 
-// tracked is a workload and what is kept of it between reads.
+// tracked is a workload and its state between reads.
 type tracked struct {
 	*node
 	c *Cgroups
-	w Workload // as it was read last; IO is written over by the next read
+	w Workload // as of the last read; the next one overwrites IO
 	// files are those that are read again and again.
 	files  [keptFiles]keptFile
-	io     []WorkloadIO                // of the read before; the two change places
-	readAt [ofMemory + 1]time.Duration // of each group; 0: not, or not well
+	io     []WorkloadIO                // of the previous read; the two are swapped
+	readAt [ofMemory + 1]time.Duration // when each group was read; 0: not, or with an error
 
-	// quiet: at the last read nothing moved. While CPU time and IO do not move
-	// either, nothing else is read until fullDue.
+	// quiet: nothing changed at the last read. While CPU time and IO are
+	// unchanged too, nothing else is read until fullDue.
 	quiet    bool
 	gone     bool
-	detailed bool // since something moved last
+	detailed bool // the detail was read since the last change
 	restDue  bool
 	fullDue  time.Duration
-	spread   time.Duration // so that not all are due at once
+	spread   time.Duration // spreads the schedules of the workloads
 	absent   []absence
 	begun    uint32 // the groups that are being read, a bit each
 
-	seldomAt    time.Duration // when what seldom changes was read; restDue: it is due
-	unthrottled bool          // nothing of it ran under a CPU quota
-	// memory.stat was slow and is not read before; slowBefore: the last time.
+	seldomAt    time.Duration // when the seldom group was read; restDue: it is due
+	unthrottled bool          // no process of it ran under a CPU quota
+	// memory.stat was slow and is not read before statAgain; slowBefore: the
+	// last read was slow.
 	statAgain  time.Duration
 	slowBefore bool
-	blkio      []byte    // of cgroup v1, as it was read last,
-	whyNoIO    string    // and what was wrong with it
-	process    cgroupDir // of /proc, of one in the pod's network namespace
-	// Where no such process was found it is looked for less and less often.
+	blkio      []byte    // of cgroup v1, as last read,
+	whyNoIO    string    // and the reason if IO is absent
+	process    cgroupDir // /proc directory of a process in the pod's network namespace
+	// Without such a process, the search is repeated with exponential backoff.
 	networkDue, networkPatience time.Duration
 	whyNoNetwork                string
 }
 
-// A fileGroup of a workload is what is read, and so found absent, together.
+// A fileGroup is the values of a workload that are read, or absent, together.
 type fileGroup int
 
 const (
@@ -50,26 +51,27 @@ const (
 	ofCPUStall
 	ofMemoryStall
 	ofIOStall
-	tallied // how many groups above are sums over what is below
+	tallied // number of the groups above, which are sums over the children
 )
 
 const (
 	ofMemory   = tallied + iota // memory in use
 	ofPressure                  // all of it
-	ofDetail                    // what is dear
+	ofDetail                    // what is expensive to read
 	ofSeldom                    // what hardly ever changes
 	ofStat                      // memory.stat
 	ofThrottling
 )
 
-// isStall tells pressure, whose reasons have a place of their own.
+// isStall reports whether the group is pressure, whose reasons are kept
+// separately.
 func (p fileGroup) isStall() bool { return p >= ofCPUStall && p <= ofIOStall }
 
-// fullEvery is how long a workload in which nothing seems to move is believed,
-// and memoryEvery its memory, which may be reclaimed from one that sleeps.
-// detailEvery is how old what is dear may be, and restEvery how old where
-// nothing moved since. They are a little shorter for some, so that not all fall
-// on one tick.
+// fullEvery is how often an idle workload is read in full nevertheless, and
+// memoryEvery how often its memory, which may be reclaimed while it is idle.
+// detailEvery is the interval of the expensive values, restEvery the same while
+// idle. The intervals are slightly shortened per workload, so that not all are
+// due at one tick.
 const (
 	fullEvery   = 30 * time.Second
 	memoryEvery = 5 * time.Second
@@ -80,9 +82,9 @@ const (
 func newTracked(c *Cgroups, n *node) *tracked {
 	t := &tracked{node: n, c: c, w: newWorkload(n.cgroup), process: noDir}
 	t.w.Inode = n.inode()
-	// Inodes of cgroups are a number of files apart, which is mostly even: their
-	// last digits tell few of them apart, those of a multiple (Fibonacci
-	// hashing) all.
+	// Inodes of cgroups differ by a number of files, which is mostly even, so
+	// their last digits distinguish few of them. Fibonacci hashing spreads
+	// them.
 	t.spread = time.Duration(t.w.Inode*0x9E3779B97F4A7C15>>61) * detailEvery / 16
 	for i := range t.files {
 		t.files[i].fd = -1
@@ -97,17 +99,16 @@ func (t *tracked) close() {
 	t.leaveProcess()
 }
 
-// read brings the workload up to date, and is false when it is not there any
-// more.
+// read updates the workload, and returns false if it was removed.
 //
-// A task that stalls, or takes memory, ran before, and IO that is done for a
-// cgroup later, such as the writing back of its pages, is IO of it: where
-// neither CPU time nor IO moved the rest did not either.
+// A task that stalls or takes memory has run before, and IO done later for a
+// cgroup, such as writeback of its pages, counts as its IO: if neither CPU time
+// nor IO changed, nothing else did.
 func (t *tracked) read() bool {
 	now := t.c.now
 	first, due := t.w.At == 0, now >= t.fullDue
 	if due {
-		t.readAt = [ofMemory + 1]time.Duration{} // nothing is believed
+		t.readAt = [ofMemory + 1]time.Duration{} // discards all cached values
 		t.fullDue = now + fullEvery - t.spread
 	}
 	moved := t.readCPU()
@@ -135,12 +136,12 @@ func (t *tracked) read() bool {
 	return !t.gone && t.here()
 }
 
-// worthDetail is how much a workload must have stalled on memory since it was
-// read last to be looked at in detail before its turn, in µs.
+// worthDetail is the stall on memory since the last read, in µs, from which a
+// workload is read in detail ahead of schedule.
 const worthDetail = 1000
 
-// here says whether the cgroup is still there. A file that was kept open and
-// could be read is proof of it.
+// here reports whether the cgroup still exists. A kept file that could be read
+// proves it.
 func (t *tracked) here() bool {
 	if t.files[fileCPU].fd >= 0 || t.files[fileMemory].fd >= 0 {
 		return true
@@ -149,8 +150,8 @@ func (t *tracked) here() bool {
 	return i >= 0 && t.c.alive(t.node, i)
 }
 
-// readMoving reads the rest of what moves, and returns by how much the stall on
-// memory did, or 1 when only another stall did.
+// readMoving reads the remaining changing values, and returns the increase of
+// the memory stall in µs, or 1 if only another stall increased.
 func (t *tracked) readMoving() (stalled uint64) {
 	was := t.w.Pressure
 	t.readEvents()
@@ -166,7 +167,7 @@ func (t *tracked) readMoving() (stalled uint64) {
 	return stalled
 }
 
-// readDetail reads what is dear, and what it costs several files.
+// readDetail reads the expensive values, and those that take several files.
 func (t *tracked) readDetail(urgent bool) {
 	t.begin(ofDetail)
 	t.restDue = t.w.DetailAt == 0 || t.c.now >= t.seldomAt+restEvery-t.spread
@@ -181,8 +182,7 @@ func (t *tracked) readDetail(urgent bool) {
 	t.detailed = t.quiet
 }
 
-// detailDue is when the dear files are to be read again: late when nothing
-// moved since they were.
+// detailDue is when to read the detail again: later if nothing changed since.
 func (t *tracked) detailDue() time.Duration {
 	if t.detailed {
 		return t.w.DetailAt + restEvery - t.spread

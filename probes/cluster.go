@@ -1,23 +1,23 @@
 package probes
 
-// Cluster is what the API server says of this node that rules need beside what
-// the kernel says. It is no measurement: whoever knows it hands it in with a
-// Sample. It never changes, so that samples share it.
+// Cluster has what rules need from the API server about this node. It is not
+// measured: the agent adds it to a Sample. It never changes, so samples share
+// it.
 type Cluster struct {
-	// Pods that run here or will, and have not ended; each UID once.
+	// Pods that are bound to this node and have not terminated; each UID once.
 	Pods []Pod `json:"pods,omitempty"`
-	// Reclaimable is what pods of low QoS may ask for together.
+	// Reclaimable is what pods of low QoS may request together.
 	Reclaimable Reclaimable `json:"reclaimable,omitzero"`
-	// Absent tells why the "pods", or what is "reclaimable", are not known.
+	// Absent has the reason why "pods" or "reclaimable" are unknown.
 	Absent Absent `json:"absent,omitempty"`
 
-	places map[string]int // of UIDs in Pods
+	places map[string]int // index in Pods by UID
 }
 
 // Pod is what rules need to know of a pod.
 type Pod struct {
-	// UID is the one in the name of its cgroup: of a static pod the hash of its
-	// manifest.
+	// UID is the one in the name of its cgroup: for a static pod the hash of
+	// its manifest.
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -26,34 +26,32 @@ type Pod struct {
 	// LowQoS: BestEffort, or Katalyst's reclaimed_cores.
 	LowQoS   bool  `json:"lowQos,omitempty"`
 	Priority int32 `json:"priority,omitempty"`
-	// CPURequestMillicores and MemoryRequestBytes are what it was promised: what
-	// the scheduler sets aside for it, and what it asks for of Katalyst's
-	// reclaimed resources. 0 where it asks for none.
+	// CPURequestMillicores and MemoryRequestBytes are its requests, including
+	// those for Katalyst's reclaimed resources; 0 if it has none.
 	CPURequestMillicores uint64 `json:"cpuRequestMillicores,omitempty"`
 	MemoryRequestBytes   uint64 `json:"memoryRequestBytes,omitempty"`
-	// CPULimitMillicores and MemoryLimitBytes are 0 where there is none, as for
-	// a pod of which one container has none.
+	// CPULimitMillicores and MemoryLimitBytes are 0 without a limit, also if
+	// only one container has none.
 	CPULimitMillicores uint64 `json:"cpuLimitMillicores,omitempty"`
 	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`
-	// Mover: it moves data for Velero, and waits for nobody's sake but its own.
+	// Mover: it is a data mover pod of Velero, whose waiting is no contention.
 	Mover bool `json:"mover,omitempty"`
-	// Ending: it was deleted, and may still take its time, of which its grace period
-	// counts as far as the agent would have given it.
+	// Ending: it was deleted and may still be terminating. Its grace period
+	// counts only as far as the agent would have given it.
 	Ending bool `json:"ending,omitempty"`
-	// RSSOveruse is how many times its memory request its RSS may be; 0 where
-	// it does not say so itself.
+	// RSSOveruse is the RSS allowed as a multiple of its memory request, by its
+	// own annotation; 0 without one.
 	RSSOveruse float64 `json:"rssOveruseRatio,omitempty"`
 }
 
-// Reclaimable is what of this node is lent to pods of low QoS; absent where
-// nobody says.
+// Reclaimable is what of this node is reclaimed for pods of low QoS; absent if
+// unknown.
 type Reclaimable struct {
 	CPUMillicores Opt[uint64] `json:"cpuMillicores,omitzero"`
 	MemoryBytes   Opt[uint64] `json:"memoryBytes,omitzero"`
 }
 
-// NewCluster is what is known of a cluster: pods of which each UID is there
-// once, what is reclaimable, and why some of it is not known.
+// NewCluster indexes the pods, of which each UID occurs once.
 func NewCluster(pods []Pod, reclaimable Reclaimable, absent Absent) *Cluster {
 	c := &Cluster{Pods: pods, Reclaimable: reclaimable, Absent: absent}
 	c.index()
@@ -67,7 +65,7 @@ func (c *Cluster) index() {
 	}
 }
 
-// pod that a cgroup is of; nil when it is not known.
+// pod returns the pod of a cgroup; nil if unknown.
 func (c *Cluster) pod(uid string) *Pod {
 	if c == nil || uid == "" {
 		return nil
@@ -80,8 +78,8 @@ func (c *Cluster) pod(uid string) *Pod {
 
 const whyNoCluster = "no API server is configured: the pods' requests are unknown"
 
-// Pods of the node as the API server knows them; why is for what they are not
-// known, and empty when they are.
+// Pods returns the node's pods as the API server lists them, or the reason why
+// they are unknown.
 func (s *Snapshot) Pods() (pods []Pod, why string) {
 	if s.Cluster == nil {
 		return nil, whyNoCluster
@@ -89,19 +87,19 @@ func (s *Snapshot) Pods() (pods []Pod, why string) {
 	return s.Cluster.Pods, s.Cluster.Absent["pods"]
 }
 
-// Reclaimable is what of the node is lent to pods of low QoS; why is for what
-// the API server does not say, and empty where there is something.
-func (s *Snapshot) Reclaimable() (lent Reclaimable, why string) {
+// Reclaimable returns what of the node is reclaimed for pods of low QoS, or the
+// reason why it is unknown.
+func (s *Snapshot) Reclaimable() (reclaimable Reclaimable, why string) {
 	if s.Cluster == nil {
-		return lent, whyNoCluster
+		return reclaimable, whyNoCluster
 	}
 	return s.Cluster.Reclaimable, s.Cluster.Absent["reclaimable"]
 }
 
-// Lowest says whether nothing is done for a workload's sake: pods of low QoS,
-// and those that move data for Velero, also where they ask for memory, and
-// whoever waits because of a limit of ours. Of a pod that the API server does
-// not tell of, its cgroup says whether it is BestEffort.
+// Lowest reports whether a workload is of the lowest class, whose waiting is no
+// contention: pods of low QoS, data mover pods even with memory requests, and
+// workloads that the agent throttles. For a pod that the API server does not
+// list, its cgroup shows whether it is BestEffort.
 func (w *WorkloadState) Lowest() bool {
 	if w.Pod != nil {
 		return w.Pod.LowQoS || w.Pod.Mover || w.Curbed
@@ -109,15 +107,14 @@ func (w *WorkloadState) Lowest() bool {
 	return w.BestEffort() || w.Curbed
 }
 
-// Curb marks the workloads that carry a limit of the agent's own, before
-// anybody sees the sample.
+// Curb marks the workloads that the agent throttles, before the sample is used.
 func (s *Sample) Curb(cgroups map[string]bool) {
 	for i := range s.Workloads {
 		s.Workloads[i].Curbed = cgroups[s.Workloads[i].Cgroup]
 	}
 }
 
-// Title is the name of a workload for people: of a pod the API server's.
+// Title is the workload's display name: for a pod its namespace and name.
 func (w *WorkloadState) Title() string {
 	if w.Pod != nil {
 		return w.Pod.Namespace + "/" + w.Pod.Name

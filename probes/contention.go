@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Contention is who uses a resource that all share, and who waits for it, in
-// one window: culprits and sufferers.
+// Contention has the workloads that use a shared resource (culprits) and those
+// that wait for it (sufferers) in one window.
 type Contention struct {
 	Resource SharedResource `json:"resource"`
-	// Device is a disk of the leaf layer, or the one link that is in use; empty
-	// for memory, and where several links are in use for all together.
+	// Device is a disk of the leaf layer, or the only link in use; empty for
+	// memory, and for several links together.
 	Device string          `json:"device,omitempty"`
 	State  ContentionState `json:"state"`
-	// Coverage is the part of the traffic that workloads explain, 0 to 1: the
-	// rest is the kernel's own, of processes outside any workload, or of those
-	// whose traffic is not counted. Absent where the traffic is.
+	// Coverage is the share of the traffic that workloads account for, 0 to 1.
+	// The rest is the kernel's, of processes outside any workload, or of
+	// workloads that are not counted. Absent if the traffic is.
 	Coverage Opt[float64] `json:"coverageRatio,omitzero"`
-	// Culprits have the largest shares first, Sufferers those who wait most; at
-	// most ten each, and how many more there are.
+	// Culprits are ordered by their share, Sufferers by how long they wait,
+	// both descending; at most ten each, with the number of the others.
 	Culprits      []Culprit  `json:"culprits,omitempty"`
 	Sufferers     []Sufferer `json:"sufferers,omitempty"`
 	MoreCulprits  int        `json:"moreCulprits,omitempty"`
@@ -38,18 +38,18 @@ const (
 	SharedNetwork SharedResource = "network"
 )
 
-// ContentionState is whether somebody is hurt.
+// ContentionState is whether a workload waits because of others.
 type ContentionState string
 
 // The states.
 const (
-	// ContentionBusy: it is used, and nobody waits for another's sake but
-	// workloads of the lowest class (pods of low QoS, and Velero's movers): a
-	// nightly backup alone on a disk, however fast it runs.
+	// ContentionBusy: the resource is in use, and no workload waits because of
+	// others except those of the lowest class (pods of low QoS, and Velero's
+	// movers), such as a nightly backup alone on a disk.
 	ContentionBusy ContentionState = "busy"
-	// ContentionSuffers: some workload waits for what others do.
+	// ContentionSuffers: a workload waits because of others.
 	ContentionSuffers ContentionState = "contention"
-	// ContentionUnknown: the kernel does not tell who waits.
+	// ContentionUnknown: the kernel does not report which workloads wait.
 	ContentionUnknown ContentionState = "unknown"
 )
 
@@ -64,12 +64,12 @@ type Party struct {
 // Culprit is a workload that uses the resource.
 type Culprit struct {
 	Party
-	// Share of the traffic, 0 to 1; of a link in the direction in which it
-	// carries more. Of a disk it is the mean of the shares of
-	// its bytes and its requests: which of the two fills it depends on the disk.
+	// Share of the traffic, 0 to 1; for a link in the busier direction. For a
+	// disk it is the mean of the shares of bytes and of requests: which of the
+	// two saturates it depends on the disk.
 	Share float64 `json:"shareRatio"`
-	// BytesPerSecond that it moved, or of memory that it took: what it grew by
-	// and what reclaim took back from it meanwhile.
+	// BytesPerSecond that it transferred, or of memory that it took: its growth
+	// plus what reclaim freed from it.
 	BytesPerSecond    float64 `json:"bytesPerSecond"`
 	RequestsPerSecond float64 `json:"requestsPerSecond,omitempty"`
 }
@@ -77,42 +77,43 @@ type Culprit struct {
 // Sufferer is a workload that waits for the resource because of others.
 type Sufferer struct {
 	Party
-	// Waited is the share of the window in which some task of it waited here
-	// for others, 0 to 1: its stall, less its own share of the traffic, since
-	// nobody is a sufferer of himself. A stall on IO is split between disks by
-	// the time that its requests took on each.
+	// Waited is the share of the window in which a task of it waited here for
+	// others, 0 to 1: its stall, reduced by its own share of the traffic. A
+	// stall on IO is split between disks by the time that its requests took on
+	// each.
 	Waited float64 `json:"waitedRatio"`
 	// Share of the traffic that is its own.
 	Share float64 `json:"shareRatio"`
-	// Lowest: of the lowest class, for whose sake nothing is done.
+	// Lowest: it is of the lowest class, whose waiting is no contention.
 	Lowest bool `json:"lowest,omitempty"`
 }
 
-// Counts says whether it waits enough, and is of a class, for whose sake this is
-// a contention.
+// Counts reports whether its waiting makes this a contention: it waits at least
+// SuffersAt and is not of the lowest class.
 func (s Sufferer) Counts() bool { return s.Waited >= SuffersAt && !s.Lowest }
 
 const (
-	// partiesNamed of each kind.
+	// partiesNamed is how many culprits, and how many sufferers, are listed.
 	partiesNamed = 10
-	// smallShare and smallWait: below them a workload is not named at all.
+	// smallShare and smallWait: a workload below them is not listed.
 	smallShare, smallWait = 0.01, 0.01
-	// SuffersAt is how much somebody must wait for it to be a contention.
+	// SuffersAt is the share of the window that a workload must wait to make it
+	// a contention.
 	SuffersAt = 0.05
 )
 
-// use is what one workload does on one device, or with memory.
+// use is the traffic of one workload on one device, or the memory it takes.
 type use struct {
 	workload, device int
 	bytes, requests  float64 // per second
-	inFlight         float64 // requests, on average
+	inFlight         float64 // mean number of requests
 	waited           float64 // share of the window
-	blind            bool    // what it waited is not known
+	blind            bool    // its stall is unknown
 	share            float64
 }
 
-// ContentionIn is the same over another window than the snapshot's own. It costs a pass
-// over all workloads.
+// ContentionIn computes the contention over another window than the snapshot's
+// own. It costs a pass over all workloads.
 func (s *Snapshot) ContentionIn(w Window) []Contention {
 	rates := make([]Opt[WorkloadRates], len(s.Workloads))
 	var io []WorkloadIORates
@@ -140,7 +141,7 @@ func (s *Snapshot) contention(w Window, of func(workload int) Opt[WorkloadRates]
 	return list
 }
 
-// busyDisk is a disk of the leaf layer with something to do.
+// busyDisk is a disk of the leaf layer that did IO in the window.
 type busyDisk struct {
 	index           int // in Snapshot.Disks
 	rates           DiskRates
@@ -174,8 +175,8 @@ func (s *Snapshot) diskContention(of func(int) Opt[WorkloadRates], on func(int) 
 	return list
 }
 
-// diskUses are sorted by disk. Of a workload that holds others they are what
-// its own processes do.
+// diskUses returns the uses sorted by disk. A workload that contains others
+// counts only its own processes.
 func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) []use {
 	most := 0
 	for i := range s.Workloads {
@@ -186,7 +187,7 @@ func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Op
 	nested := s.nesting()
 	for i := range s.Workloads {
 		if s.Workloads[i].Cgroup == "/" {
-			continue // it has the disk's own counters: all that nobody else explains
+			continue // the root has the disk's own counters
 		}
 		r, _ := of(i).Get()
 		first := len(uses)
@@ -205,14 +206,14 @@ func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Op
 func (s *Snapshot) diskUse(workload int, io WorkloadIORates, disk int, rates *DiskRates) use {
 	u := use{workload: workload, device: disk, inFlight: io.inFlight(rates)}
 	u.bytes, u.requests = io.ReadBytesPerSecond, io.ReadsPerSecond
-	if s.IOSource != IOBlkio { // there writes of the page cache are counted for nobody
+	if s.IOSource != IOBlkio { // blkio attributes no writes of the page cache
 		u.bytes, u.requests = u.bytes+io.WrittenBytesPerSecond, u.requests+io.WritesPerSecond
 	}
 	return u
 }
 
-// splitStall says how long a workload waited for each disk that it uses: by
-// Little's law its stall is made of the time that its requests took on each.
+// splitStall splits a workload's IO stall between the disks it uses, in
+// proportion to the time its requests took on each (Little's law).
 func splitStall(uses []use, stall Opt[float64]) {
 	all := 0.0
 	for _, u := range uses {
@@ -228,15 +229,15 @@ func splitStall(uses []use, stall Opt[float64]) {
 	}
 }
 
-// inFlight is how many requests a workload has in flight on a disk, if each
-// takes as long as the disk's do on average.
+// inFlight estimates the requests that a workload has in flight on a disk, if
+// each takes as long as the disk's do on average.
 func (io WorkloadIORates) inFlight(d *DiskRates) float64 {
 	read, _ := d.ReadAwaitSeconds.Get()
 	write, _ := d.WriteAwaitSeconds.Get()
 	return io.ReadsPerSecond*read + io.WritesPerSecond*write
 }
 
-// onDisk says who uses a disk and who waits for it.
+// onDisk returns the contention on one disk.
 func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
 	c := Contention{Resource: SharedDisk, Device: s.Disks[d.index].Name}
 	var bytes, requests float64
@@ -250,7 +251,7 @@ func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
 		c.Absent.Because("coverageRatio", "the disk transferred no bytes")
 	}
 	// A workload's requests are counted before the kernel merges them, and its
-	// bytes when they are asked for: they may be more than the disk did.
+	// bytes when they are submitted: they may exceed the disk's.
 	bytes, requests = max(bytes, d.bytes), max(requests, d.requests)
 	for i := range uses {
 		uses[i].share = (portion(uses[i].bytes, bytes) + portion(uses[i].requests, requests)) / 2
@@ -266,8 +267,7 @@ func portion(of, all float64) float64 {
 	return min(1, of/all)
 }
 
-// name takes the workloads that are worth it from their uses, and what follows
-// from it.
+// name lists the workloads above the smallest shares and sets the state.
 func (s *Snapshot) name(c *Contention, uses []use) {
 	c.State = ContentionBusy
 	seen := len(uses) == 0
@@ -286,24 +286,26 @@ func (s *Snapshot) name(c *Contention, uses []use) {
 	for _, u := range most {
 		c.Culprits = append(c.Culprits, Culprit{s.party(u), u.share, u.bytes, u.requests})
 	}
-	suffers := func(u *use) Sufferer {
+	sufferer := func(u *use) Sufferer {
 		return Sufferer{s.party(u), u.waited, u.share, s.Workloads[u.workload].Lowest()}
 	}
 	most, c.MoreSufferers = largest(top[:0], uses, smallWait, func(u *use) float64 { return u.waited })
 	for _, u := range most {
-		c.Sufferers = append(c.Sufferers, suffers(u))
+		c.Sufferers = append(c.Sufferers, sufferer(u))
 	}
-	if slices.ContainsFunc(uses, func(u use) bool { return u.waited >= SuffersAt && suffers(&u).Counts() }) {
+	if slices.ContainsFunc(uses, func(u use) bool { return u.waited >= SuffersAt && sufferer(&u).Counts() }) {
 		c.State = ContentionSuffers
 	}
 }
 
-// nearlyAll: the little that workloads leave of the traffic is nobody's doing,
-// for they and the device are not read at the same moment. Else a workload that
-// is alone there would seem to wait for others.
+// nearlyAll is the share of the traffic above which the rest is taken for
+// measurement error, since workloads and device are not read at the same
+// instant. Otherwise a workload alone on a device would seem to wait for
+// others.
 const nearlyAll = 0.85
 
-// explained is what of the traffic workloads or others whom nobody sees do.
+// explained is the share of the traffic of known and unknown workloads: the sum
+// of shares if that is nearly all, otherwise 1.
 func explained(uses []use) float64 {
 	sum := 0.0
 	for i := range uses {
@@ -320,7 +322,8 @@ func (s *Snapshot) party(u *use) Party {
 	return Party{w.Cgroup, w.Kind, w.Title(), w.PodUID}
 }
 
-// BestEffort says whether the kubelet put a pod into the lowest class.
+// BestEffort reports whether the kubelet put a pod into the BestEffort class,
+// by its cgroup.
 func (w *Workload) BestEffort() bool {
 	return w.Kind == KindPod && strings.Contains(w.Cgroup, "besteffort")
 }

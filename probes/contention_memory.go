@@ -5,9 +5,9 @@ import "os"
 // pageBytes is the unit in which the kernel counts reclaim.
 func pageBytes() float64 { return float64(os.Getpagesize()) }
 
-// memoryContention says who takes memory and who waits for it, while global
-// reclaim goes on or somebody stalls: without either nobody is in anybody's
-// way.
+// memoryContention returns the workloads that take memory and that wait for it,
+// while global reclaim runs or tasks stall on memory. Otherwise there is no
+// contention.
 func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
 	scans, _ := w.Memory().ScansPerSecond.Get()
 	host, _ := w.Pressure().Memory.Some.Get()
@@ -32,8 +32,8 @@ func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (
 	return c, true
 }
 
-// memoryTaken is what the node's memory in use grew by, and what global reclaim
-// took back meanwhile, in bytes per second.
+// memoryTaken is the growth of the node's memory in use plus what global
+// reclaim freed, in bytes per second.
 func (w Window) memoryTaken() Opt[float64] {
 	now, was := w.to.Memory, w.points[w.from].Memory
 	free, ok1 := now.FreeBytes.Get()
@@ -45,8 +45,8 @@ func (w Window) memoryTaken() Opt[float64] {
 	return Some((float64(before)-float64(free))/w.Seconds() + reclaimed*pageBytes())
 }
 
-// memoryUses of workloads, and the sum of what they took. A workload that met
-// its own limit is left out: it takes from itself, and waits for itself.
+// memoryUses returns the uses and the sum of what they took. A workload at its
+// own limit counts zero: it reclaims from itself and waits for itself.
 func (s *Snapshot) memoryUses(of func(int) Opt[WorkloadRates]) (uses []use, all float64) {
 	uses = make([]use, 0, len(s.Workloads))
 	nested := s.nesting()

@@ -3,10 +3,10 @@ package probes
 import "fmt"
 
 const (
-	// quietLink is what the links carry together, in bytes per second, below
-	// which nobody is in anybody's way: 1 Mbit/s.
+	// quietLink is the traffic of all links together, in bytes per second,
+	// below which there is no contention: 1 Mbit/s.
 	quietLink = 125_000
-	// roomyLink is the share of its speed up to which a link is in nobody's way.
+	// roomyLink is the utilization below which a link is not contended.
 	roomyLink = 0.5
 
 	whyNoWaits    = "the kernel does not measure which workload waits for a link"
@@ -14,13 +14,13 @@ const (
 	whyNoneCounts = "no pod has network counters of its own"
 )
 
-// networkContention says whose the traffic of the node's links is, unless they
-// are known to have room, in the direction in which they carry more. It is of the
-// one link that is in use, or of all together where several are: which way a
-// pod's traffic takes is not known. Only pods with a network namespace of their
-// own are counted, and what they send to each other is counted too though it
-// leaves by no link: a share is rather too large than too small. Who waits the
-// kernel does not tell.
+// networkContention returns the workloads that use the node's links, in the
+// busier direction, unless the links are known to have available bandwidth. It
+// is about the only link in use, or about all links together, since the link
+// that a pod's traffic takes is unknown. Only pods with a network namespace of
+// their own are counted, including what they send to each other, which uses no
+// link: a share is rather too large than too small. The kernel does not report
+// which workloads wait.
 func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
 	l := s.links(w)
 	receives := l.received > l.sent
@@ -52,12 +52,12 @@ func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) 
 	return c, true
 }
 
-// links are those of the leaf layer that carried something in a window.
+// links sums the leaf-layer links that carried traffic in a window.
 type links struct {
 	count          int
 	name           string // of one of them
 	received, sent float64
-	roomy          bool // all of them are known to have room
+	roomy          bool // all of them are known to be below roomyLink
 }
 
 func (s *Snapshot) links(w Window) links {
@@ -80,7 +80,7 @@ func (s *Snapshot) links(w Window) links {
 	return l
 }
 
-// networkUses of pods in one direction, and their sum.
+// networkUses returns the uses of pods in one direction, and their sum.
 func (s *Snapshot) networkUses(of func(int) Opt[WorkloadRates], receives bool) (uses []use, all float64) {
 	uses = make([]use, 0, len(s.Workloads))
 	for i := range s.Workloads {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// largest puts those with the most of something, and at least so much, into top
-// in order, as many as fit, and counts the others.
+// largest inserts the uses with the largest values of at least least into top,
+// in descending order and up to its capacity, and counts the others.
 func largest(top []*use, uses []use, least float64, of func(*use) float64) (_ []*use, more int) {
 	for i := range uses {
 		u := &uses[i]
@@ -29,12 +29,12 @@ func largest(top []*use, uses []use, least float64, of func(*use) float64) (_ []
 	return top, more
 }
 
-// nesting takes what a workload does out of the workload that holds it, whose
-// counters have it too.
+// nesting subtracts a workload's use from the workload that contains it, whose
+// counters include it.
 type nesting struct {
 	s *Snapshot
-	// holders are the workloads that hold others, and where their uses are: of
-	// pods none, and mostly none at all.
+	// holders are the workloads that contain others, and the index of their
+	// uses. Pods are none, and mostly there are none at all.
 	holders []holder
 }
 
@@ -50,7 +50,8 @@ func (s *Snapshot) nesting() nesting {
 	return n
 }
 
-// holdsAny: those below come after, though not always at once: /a, /a-b, /a/b.
+// holdsAny reports whether another workload is below this one. In path order it
+// follows, though not always at once: /a, /a-b, /a/b.
 func (s *Snapshot) holdsAny(i int) bool {
 	of := s.Workloads[i].Cgroup
 	for _, w := range s.Workloads[i+1:] {
@@ -64,13 +65,13 @@ func (s *Snapshot) holdsAny(i int) bool {
 	return false
 }
 
-// isBelow says whether a cgroup is below another. The root is not asked.
+// isBelow reports whether a cgroup is below another one, which is not the root.
 func isBelow(cgroup, of string) bool {
 	return len(cgroup) > len(of) && cgroup[len(of)] == '/' && cgroup[:len(of)] == of
 }
 
-// leave is told of a workload's uses, which are the last ones. Those of the one
-// that holds it came before: its path is shorter.
+// leave subtracts a workload's uses, the last in the list, from those of the
+// workload that contains it. Those come earlier, since its path is shorter.
 func (n nesting) leave(workload int, uses []use, first int) {
 	nearest := -1
 	for i := range n.holders {
@@ -79,7 +80,7 @@ func (n nesting) leave(workload int, uses []use, first int) {
 		case h.workload == workload:
 			h.first, h.count = first, len(uses)-first
 		case isBelow(n.s.Workloads[workload].Cgroup, of):
-			nearest = i // later ones are longer
+			nearest = i // a later one has a longer path
 		}
 	}
 	if nearest < 0 {

@@ -8,14 +8,14 @@ import (
 
 var errNoCPU = errors.New("no line cpu or no line btime in /proc/stat")
 
-// readCPU reads the sums of /proc/stat.
+// readCPU reads the totals of /proc/stat.
 func (h *Host) readCPU(s *Sample) error {
 	st, err := h.proc.Stat()
 	if err != nil {
 		return err
 	}
-	// The parser reads what is missing as zero: a sum of nothing, or a file
-	// that ends before its later lines, was not read.
+	// The parser returns zero for a missing line. A total of zero, or a file
+	// that ends before btime, was not read.
 	t := st.CPUTotal
 	if st.BootTime == 0 || t == (procfs.CPUStat{}) {
 		return errNoCPU
@@ -30,7 +30,8 @@ func (h *Host) readCPU(s *Sample) error {
 	return nil
 }
 
-// busySeconds is what CPUs were used for: the modes that never go back.
+// busySeconds is the time in the modes that never decrease, without idle and
+// iowait.
 func (c CPU) busySeconds() float64 {
 	sum := 0.0
 	for _, mode := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {

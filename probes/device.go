@@ -9,39 +9,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// factsEvery is how many reads the facts of a device are kept. Reading them
-// all each time would cost more than all else that is read: the speed of a
-// link takes the kernel's rtnl lock and asks the driver.
+// factsEvery is how many reads the facts of a device are cached. Reading them
+// each time would cost more than all other probes: the speed of a link takes
+// the kernel's rtnl lock and asks the driver.
 const factsEvery = 30
 
-// registry knows the devices of one class of sysfs from read to read, by the
-// inodes of their links. Such an inode belongs to one object and is not given
-// again (kernfs counts 64 bits up, 31 bits before kernel 5.5), so that one
-// listing tells exactly what came, went, or was made anew under its old name,
-// for the price of one open directory. diskseq and ifindex would tell too, but
-// cost a file for each device.
+// registry caches the devices of one class of sysfs, identified by the inodes
+// of their links. An inode belongs to one object and is not reused (kernfs
+// counts 64 bits up, 31 bits before kernel 5.5), so one listing shows which
+// devices were added, removed or re-created under the same name, at the cost of
+// one open directory. diskseq and ifindex would show it too, but cost a file
+// per device.
 type registry[F any] struct {
 	dir     string
 	devices map[string]*device[F]
-	// forget is told of facts that are no longer needed; may be nil.
+	// forget releases facts that are no longer needed; may be nil.
 	forget func(*F)
 
 	buf   []byte
 	round int // listings so far
 	reads int // samples so far
 	met   int // devices so far
-	// moved: the set of devices changed, or a fact that their layers depend on.
+	// moved: devices were added or removed, or a fact that layers depend on
+	// changed.
 	moved bool
 }
 
 type device[F any] struct {
 	name   string
 	inode  uint64
-	listed int  // the round that saw it last
-	since  int  // the round in which it came
-	born   int  // the read in which it came
-	place  int  // its number among all that came, which spreads the looks
-	looked bool // its facts are its own; else none, or those of one that had its name
+	listed int  // the last round that listed it
+	since  int  // the round that listed it first
+	born   int  // the read that listed it first
+	place  int  // counts devices in the order they appeared, which spreads the looks
+	looked bool // its facts are its own; false: none, or those of an earlier device of its name
 	facts  F
 }
 
@@ -49,12 +50,12 @@ func newRegistry[F any](dir string) *registry[F] {
 	return &registry[F]{dir: dir, devices: map[string]*device[F]{}, buf: make([]byte, 32<<10)}
 }
 
-// steady takes counters with read, and afterwards lists the devices. A device
-// that the listing before knew too was there all the time between: the counters
-// are its own. When one has come meanwhile they are read again, since they may
-// be those of one that had its name. unlisted is why sysfs could not be listed.
+// steady reads counters with read and then lists the devices. Counters belong
+// to a device that the previous listing had too. If a device appeared
+// meanwhile, the counters are read again, since they may be those of an earlier
+// device of its name. unlisted is the error of listing sysfs.
 func (r *registry[F]) steady(read func() error) (err, unlisted error) {
-	const tries = 3 // what still comes then is left out of this sample: see settled
+	const tries = 3 // a device that appears in the last one is left out: see settled
 	r.reads++
 	for range tries {
 		if err := read(); err != nil {
@@ -70,7 +71,7 @@ func (r *registry[F]) steady(read func() error) (err, unlisted error) {
 
 func (r *registry[F]) settled(d *device[F]) bool { return d.since != r.round }
 
-// list looks at what is there now and says whether a device has come.
+// list reads the directory and reports whether a device was added.
 func (r *registry[F]) list() (come bool, err error) {
 	fd, err := openSysfs(unix.AT_FDCWD, r.dir, unix.O_DIRECTORY)
 	if err != nil {
@@ -93,9 +94,9 @@ func (r *registry[F]) list() (come bool, err error) {
 	return come, nil
 }
 
-// see says whether the device is not the one that it knew by that name.
+// see records an entry and reports whether its device is a new one.
 func (r *registry[F]) see(name []byte, inode uint64) (come bool) {
-	// A slash in a device's name is an exclamation mark in sysfs.
+	// sysfs shows a slash in a device's name as an exclamation mark.
 	if i := bytes.IndexByte(name, '!'); i >= 0 {
 		name = bytes.ReplaceAll(name, []byte{'!'}, []byte{'/'})
 	}
@@ -126,9 +127,10 @@ func (r *registry[F]) sweep() {
 	}
 }
 
-// due says whether the facts of a device are to be read: at once when it came,
-// then each in its turn once in so many reads. One that came while we were
-// looking is still being set up, and is looked at after 1, 2, 4, 8 and 16.
+// due reports whether to read the facts of a device: at once when it is new,
+// then once every so many reads, spread over the devices. A device that
+// appeared while the agent runs is still being set up, and is read again after
+// 1, 2, 4, 8 and 16 reads.
 func (r *registry[F]) due(d *device[F], every int) bool {
 	age := r.reads - d.born
 	young := d.born > 1 && age > 0 && age < factsEvery && age&(age-1) == 0

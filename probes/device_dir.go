@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openSysfs opens a file or directory; dir is an open directory or
-// unix.AT_FDCWD. os.Open would add a stat, and os.ReadFile two calls more.
+// openSysfs opens a file or directory below dir, an open directory or
+// unix.AT_FDCWD. os.Open would add a stat, os.ReadFile two more calls.
 func openSysfs(dir int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC|flags, 0)
@@ -34,7 +34,7 @@ func readWhole(dir int, name string, buf []byte) ([]byte, error) {
 	if err != nil {
 		return buf, err
 	}
-	defer func() { _ = unix.Close(fd) }() // only read: nothing can be lost
+	defer func() { _ = unix.Close(fd) }() // opened for reading: nothing can be lost
 	for {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
@@ -52,9 +52,9 @@ func readWhole(dir int, name string, buf []byte) ([]byte, error) {
 	}
 }
 
-// eachEntry calls visit with the name of each entry of an open directory and
-// the inode behind it, of a link the link's own; name is only good until visit
-// returns. buf must hold the longest entry.
+// eachEntry calls visit with the name and inode of each entry of an open
+// directory (the inode of a link itself, not of its target); name is valid
+// until visit returns. buf must hold the longest entry.
 func eachEntry(dir int, buf []byte, visit func(name []byte, inode uint64)) error {
 	for {
 		n, err := unix.Getdents(dir, buf)
@@ -68,9 +68,9 @@ func eachEntry(dir int, buf []byte, visit func(name []byte, inode uint64)) error
 	}
 }
 
-// visitEntries goes through what getdents64(2) wrote.
+// visitEntries parses the buffer of getdents64(2).
 func visitEntries(b []byte, visit func(name []byte, inode uint64)) {
-	const inode, length, name = 0, 16, 19 // where they stand in struct linux_dirent64
+	const inode, length, name = 0, 16, 19 // offsets in struct linux_dirent64
 	for len(b) > name {
 		size := int(binary.NativeEndian.Uint16(b[length:]))
 		entry, _, _ := bytes.Cut(b[name:size], []byte{0})
@@ -89,8 +89,8 @@ type look struct {
 	absent Absent
 }
 
-// lookAt opens a device's directory. One that is not there makes every fact
-// absent with that reason.
+// lookAt opens a device's directory. If it does not exist, every fact is absent
+// for that reason.
 func lookAt(dir string, buf []byte) *look {
 	fd, err := openSysfs(unix.AT_FDCWD, dir, unix.O_DIRECTORY)
 	return &look{fd: fd, err: err, buf: buf}
@@ -102,7 +102,7 @@ func (l *look) close() {
 	}
 }
 
-// text is a small file's content without the space around it.
+// text returns a small file's content without surrounding space.
 func (l *look) text(name string) (string, error) {
 	if l.err != nil {
 		return "", &fs.PathError{Op: "open", Path: name, Err: errors.Unwrap(l.err)}
@@ -112,12 +112,12 @@ func (l *look) text(name string) (string, error) {
 	return strings.TrimSpace(string(l.buf)), err
 }
 
-// has says whether there is a file of that name, however deep.
+// has reports whether a path below the directory exists.
 func (l *look) has(name string) bool {
 	return l.err == nil && unix.Faccessat(l.fd, name, unix.F_OK, 0) == nil
 }
 
-// link is where a link leads, as it is written; empty when there is none.
+// link returns the target of a link as it is stored; empty if there is none.
 func (l *look) link(name string) string {
 	if l.err != nil {
 		return ""
@@ -130,7 +130,7 @@ func (l *look) link(name string) string {
 	return string(to[:n])
 }
 
-// entries are the names in a directory below, or in the device's own (".").
+// entries returns the names in a subdirectory, or in the device's own (".").
 func (l *look) entries(name string) []string {
 	if l.err != nil {
 		return nil
@@ -141,14 +141,15 @@ func (l *look) entries(name string) []string {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	var names []string
-	// What goes meanwhile ends the list early; the next look has all of it.
+	// An entry that is removed meanwhile ends the list early; the next look
+	// sees the rest.
 	_ = eachEntry(fd, l.buf[:cap(l.buf)], func(name []byte, _ uint64) { names = append(names, string(name)) })
 	slices.Sort(names)
 	return names
 }
 
-// fact reads a file of one value; a failure is kept as the reason of its
-// absence.
+// fact reads a file with one value. On failure the value is absent and the
+// error is the reason.
 func fact[T any](l *look, name, file string, parse func(string) (T, error)) Opt[T] {
 	text, err := l.text(file)
 	if err != nil {
@@ -163,7 +164,7 @@ func fact[T any](l *look, name, file string, parse func(string) (T, error)) Opt[
 	return Some(v)
 }
 
-// reason is a file error without the path of it, which would differ per device.
+// reason returns a file error without the directory, which differs per device.
 func reason(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return filepath.Base(pe.Path) + ": " + pe.Err.Error()

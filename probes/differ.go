@@ -2,8 +2,8 @@ package probes
 
 import "strings"
 
-// differ subtracts counters; a counter that went back makes it broken, and
-// the differences of a broken one mean nothing.
+// differ subtracts counters. After a counter that decreased it is broken, and
+// its differences mean nothing.
 type differ struct{ broken bool }
 
 func (d *differ) u64(now, was uint64) uint64 {
@@ -14,11 +14,11 @@ func (d *differ) u64(now, was uint64) uint64 {
 	return now - was
 }
 
-// ms32 subtracts milliseconds that may have wrapped at 32 bits: on unwrapped
+// ms32 subtracts milliseconds that may have wrapped at 32 bits. On unwrapped
 // values it is a plain difference, as long as that is below 2³² ms.
 func (d *differ) ms32(now, was uint64) uint64 { return uint64(uint32(now) - uint32(was)) }
 
-// opt is absent when one of the two is.
+// opt is absent if one of the two is.
 func (d *differ) opt(now, was Opt[uint64]) Opt[uint64] {
 	n, ok := now.Get()
 	w, was2 := was.Get()

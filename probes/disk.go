@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFacts is a disk as it was read last.
+// diskFacts is a disk as it was last read.
 type diskFacts struct {
 	// Disk has the counters of the last read and the facts of the last look.
 	Disk
 	major, minor uint64
 	removable    bool
-	// medium is diskseq, kept open where the medium may change under the same
-	// device: loop devices and removable disks.
+	// medium is the open file diskseq, for devices whose medium may change:
+	// loop devices and removable disks.
 	medium *os.File
-	// hidden is the read that the disk is left out of.
+	// hidden is the number of the read that leaves the disk out.
 	hidden int
 }
 
@@ -32,8 +32,8 @@ func newDisks(sysfs string) *registry[diskFacts] {
 	return r
 }
 
-// readDisks reads /proc/diskstats: whole disks only (what stands in
-// /sys/block), and no loop, ram or zram device that never did anything.
+// readDisks reads /proc/diskstats: whole disks only (those listed in
+// /sys/block), without loop, ram and zram devices that have done no IO.
 func (h *Host) readDisks(s *Sample) error {
 	path := filepath.Join(h.paths.Procfs, "diskstats")
 	err, unlisted := h.disks.steady(func() (err error) {
@@ -41,7 +41,7 @@ func (h *Host) readDisks(s *Sample) error {
 		return err
 	})
 	if err = firstOf(err, unlisted); err != nil {
-		return err // without the listing a partition cannot be told from a disk
+		return err // without the listing partitions look like disks
 	}
 	if len(h.buf) == 0 && len(h.disks.devices) > 0 {
 		return errNoDiskstats
@@ -64,7 +64,7 @@ func (h *Host) readDisks(s *Sample) error {
 // multipath have none.
 var errNoDiskstats = errors.New("/proc/diskstats is empty")
 
-// addDisk appends the disk of one line, if it is of one.
+// addDisk appends the disk of one line, unless the line is of a partition.
 func (h *Host) addDisk(s *Sample, line []byte) error {
 	l, err := parseDiskLine(line)
 	if err != nil {
@@ -93,13 +93,13 @@ func (h *Host) addDisk(s *Sample, line []byte) error {
 	return nil
 }
 
-// premade tells the loop, ram and zram devices, dozens of which a kernel makes
-// beforehand: only those that somebody uses count.
+// premade reports whether a device is one of the dozens of loop, ram and zram
+// devices that a kernel creates in advance. They count only once they are used.
 func premade(name string) bool {
 	return strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram")
 }
 
-// lookAtDisk reads the facts anew.
+// lookAtDisk reads the disk's facts again.
 func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
 	l := h.disks.lookAt(d)
 	defer l.close()
@@ -117,8 +117,8 @@ func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
 	f.removable = err == nil && removable == "1"
 	made := was.Name != "" && !d.looked
 	if made && f.Number == was.Number && f.Sequence == was.Sequence {
-		// It was made anew, and nothing that a Sample has tells (no diskseq
-		// before kernel 5.15): left out once, it starts a new series.
+		// It was re-created, and no field of a Sample shows it (no diskseq
+		// before kernel 5.15): leaving it out once starts a new series.
 		f.hidden = h.disks.reads
 	}
 	f.keepMedium(&was, d, h.disks.dir)
@@ -126,8 +126,8 @@ func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
 	d.facts, d.looked = f, true
 }
 
-// keepMedium keeps diskseq open, or the file that was: that of another device
-// only gives ENODEV.
+// keepMedium opens diskseq, or keeps the open file if the device is the same:
+// reading that of a removed device gives ENODEV.
 func (f *diskFacts) keepMedium(was *diskFacts, d *device[diskFacts], dir string) {
 	if d.looked && was.medium != nil {
 		f.medium = was.medium
@@ -142,21 +142,21 @@ func (f *diskFacts) keepMedium(was *diskFacts, d *device[diskFacts], dir string)
 	}
 }
 
-// mediumChanged asks for one number: a loop device that is set up for another
-// file stays the same device, and the kernel counts on.
+// mediumChanged reads diskseq: a loop device that is attached to another file
+// remains the same device, and its counters go on.
 func (f *diskFacts) mediumChanged() bool {
 	if f.medium == nil {
 		return false
 	}
 	var b [32]byte
-	n, _ := f.medium.ReadAt(b[:], 0) // io.EOF behind the number; any error is a device that went
+	n, _ := f.medium.ReadAt(b[:], 0) // io.EOF after the number; any other error means the device was removed
 	now, err := decimal(strings.TrimSpace(string(b[:n])))
 	return err == nil && Some(now) != f.Sequence
 }
 
 func (f *diskFacts) closeMedium() {
 	if f.medium != nil {
-		_ = f.medium.Close() // only read: nothing can be lost
+		_ = f.medium.Close() // opened for reading: nothing can be lost
 	}
 	f.medium = nil
 }

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// diskKind is what drives a disk. A device-mapper target says in its uuid who
-// made it (dm/uuid: LVM-…, CRYPT-…, mpath-…); all else has a name of its own.
+// diskKind returns what drives a disk. The uuid of a device-mapper target names
+// its creator (dm/uuid: LVM-…, CRYPT-…, mpath-…); all others are recognized by
+// their name.
 func (l *look) diskKind(name string) string {
 	if !strings.HasPrefix(name, "dm-") {
 		return kindByName(name)
 	}
-	uuid, _ := l.text("dm/uuid") // none: made without one
+	uuid, _ := l.text("dm/uuid") // empty if it was created without one
 	for _, of := range [][2]string{{"LVM-", "lvm"}, {"CRYPT-", "crypt"}, {"mpath-", "multipath"}} {
 		if strings.HasPrefix(uuid, of[0]) {
 			return of[1]
@@ -41,8 +42,8 @@ func kindByName(name string) string {
 	return "disk"
 }
 
-// slaves are the whole disks below: of a partition, the disk that it is of. A
-// loop device has none in sysfs, but may be set up for a block device.
+// slaves returns the whole disks below; for a partition, its disk. sysfs lists
+// none for a loop device, which may be attached to a block device.
 func (l *look) slaves(disks map[string]*device[diskFacts]) []string {
 	var names []string
 	for _, name := range l.entries("slaves") {
@@ -57,7 +58,7 @@ func (l *look) slaves(disks map[string]*device[diskFacts]) []string {
 	return slices.Compact(names)
 }
 
-// wholeDisk finds the disk of a partition: the directory around it.
+// wholeDisk returns a partition's disk, which is its parent directory.
 func wholeDisk(name, link string, disks map[string]*device[diskFacts]) string {
 	if disks[name] != nil {
 		return name
@@ -68,8 +69,8 @@ func wholeDisk(name, link string, disks map[string]*device[diskFacts]) string {
 	return name
 }
 
-// wwid is the name of the medium, which NVMe has beside the device and SCSI
-// below it. Devices that other devices are made of have none.
+// wwid identifies the medium. NVMe has it beside the device, SCSI below it;
+// devices that are made of other devices have none.
 func (l *look) wwid(kind string) Opt[string] {
 	switch {
 	case l.has("wwid"):
@@ -80,18 +81,19 @@ func (l *look) wwid(kind string) Opt[string] {
 	return Opt[string]{}
 }
 
-// sameGraph says whether layers that were told by was still hold.
+// sameGraph reports whether the layers that were derived from was are still
+// valid.
 func (f *diskFacts) sameGraph(was *diskFacts) bool {
 	return f.Kind == was.Kind && slices.Equal(f.Slaves, was.Slaves)
 }
 
-// layerDisks tells each disk's layer, so that no IO is counted by two leaves:
-//   - the head of a multipath is a leaf and the disks below it are its paths.
+// layerDisks sets each disk's layer, so that no two leaves count the same IO:
+//   - The head of a multipath is a leaf and the disks below it are its paths.
 //     Native multipath of NVMe needs no rule: its paths have no line in
 //     diskstats.
-//   - what stands on other devices is stacked: LVM, md, crypt, a loop device
-//     on a file, which some disk holds.
-//   - all else is a leaf: also RAM disks, which stand on no disk.
+//   - A device on other devices is stacked: LVM, md, crypt, a loop device on a
+//     file, which lies on some disk.
+//   - All others are leaves, also RAM disks.
 func layerDisks(disks map[string]*device[diskFacts]) {
 	paths := map[string]bool{}
 	heads := map[string]bool{}
@@ -117,8 +119,8 @@ func layerDisks(disks map[string]*device[diskFacts]) {
 	}
 }
 
-// stacked says whether a disk stands on others, heads of multipaths aside. One
-// that was not looked at yet is told by its name.
+// stacked reports whether a disk lies on other disks, heads of multipaths
+// aside. Before its first look its name decides.
 func stacked(name string, disks map[string]*device[diskFacts]) bool {
 	kind := kindByName(name)
 	if d := disks[name]; d != nil && d.looked {

@@ -11,14 +11,13 @@ const sectorBytes = 512
 
 var errShortLine = errors.New("too few columns")
 
-// diskLine is one line of /proc/diskstats; name and rest are only good as long
-// as what was read.
+// diskLine is one line of /proc/diskstats; name and rest point into the buffer.
 type diskLine struct {
 	major, minor uint64
 	name, rest   []byte
 }
 
-// parseDiskLine reads the device's number and name.
+// parseDiskLine parses the device's number and name.
 func parseDiskLine(line []byte) (l diskLine, err error) {
 	var major, minor []byte
 	major, line = cutField(line)
@@ -36,9 +35,9 @@ func parseDiskLine(line []byte) (l diskLine, err error) {
 	return l, nil
 }
 
-// counters are the first eleven columns after the name, which every kernel
+// counters parses the first eleven columns after the name, which every kernel
 // since 2.6 has (Documentation/admin-guide/iostats.rst): reads, merged,
-// sectors, ms; the same of writes; in flight, ms busy, ms weighted.
+// sectors, ms; the same for writes; in flight, ms busy, ms weighted.
 func (l diskLine) counters() (c DiskCounters, err error) {
 	var columns [11]uint64
 	rest := l.rest
@@ -61,8 +60,8 @@ func (l diskLine) counters() (c DiskCounters, err error) {
 	}, nil
 }
 
-// cutField cuts the first of what spaces separate. The general functions of
-// bytes would double what 250 lines of 16 columns cost.
+// cutField cuts off the first field; spaces separate fields. The functions of
+// package bytes would double the cost of 250 lines of 16 columns.
 func cutField(b []byte) (field, rest []byte) {
 	start := 0
 	for start < len(b) && b[start] == ' ' {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// FilesystemConfig says which mounts are asked how full they are, and when.
+// FilesystemConfig configures which mounts are watched, and how often they are
+// read.
 type FilesystemConfig struct {
 	Mounts  []string      `yaml:"mounts" unit:"mountpoints" why:"Mountpoints to watch, as in /proc/1/mountinfo; empty: the root and every filesystem on a block device. A network filesystem, which may hang, is watched only if it is listed."`
 	Every   time.Duration `yaml:"every" why:"How often statfs reads each mount; a filesystem fills more slowly than memory."`
@@ -20,7 +21,7 @@ type FilesystemConfig struct {
 	Runtimes []string `yaml:"runtimes" unit:"paths" why:"Where container runtimes keep images and containers."`
 }
 
-// DefaultFilesystemConfig is that of an agent without a file.
+// DefaultFilesystemConfig returns the defaults.
 func DefaultFilesystemConfig() FilesystemConfig {
 	return FilesystemConfig{
 		Every: 10 * time.Second, Timeout: 2 * time.Second,
@@ -32,35 +33,36 @@ func DefaultFilesystemConfig() FilesystemConfig {
 	}
 }
 
-// FollowFilesystems watches the mounts that c names from the next Read on.
-// Without a period none is watched, as before the first call.
+// FollowFilesystems watches the mounts that c selects from the next Read on.
+// Without a period, as before the first call, none is watched.
 func (h *Host) FollowFilesystems(c FilesystemConfig) { h.filesystems.follow(c) }
 
-// readFilesystems takes what is known by now, and never waits for a mount.
+// readFilesystems takes the latest values, and never waits for a mount.
 func (h *Host) readFilesystems(s *Sample) error {
 	var err error
 	s.Filesystems, err = h.filesystems.read(time.Now())
 	return err
 }
 
-// Why a mount's values are absent or old.
+// Reasons why a mount's values are absent or old.
 const (
 	notMounted   = "not mounted"
 	notYet       = "first statfs has not returned yet"
 	hangs        = "statfs hangs"
-	nothingOfIt  = "statfs" // the key in Absent of the mount as a whole
+	nothingOfIt  = "statfs" // the key in Absent for the mount as a whole
 	mountsInText = 3
 )
 
-// Trouble is why the values are not those of the last time the mount was to be
-// asked: it hangs, fails, is not mounted, is not asked, or has not answered
-// yet; empty when they are.
+// Trouble returns the reason why the values are older than the last scheduled
+// statfs: the mount hangs, fails, is not mounted, is not read, or has not
+// answered yet; empty if they are current.
 func (f *Filesystem) Trouble() string { return f.Absent[nothingOfIt] }
 
-// Pending says that the mount is being asked for the first time.
+// Pending reports whether the first statfs has not returned yet.
 func (f *Filesystem) Pending() bool { return f.Trouble() == notYet }
 
-// state is a watched mount as of now; hung is how many calls hang.
+// state returns a watched mount as of now; hung is the number of calls that
+// hang.
 func (w *watched) state(now time.Time, timeout time.Duration, hung int) Filesystem {
 	f := Filesystem{
 		Mountpoint: w.Point, Type: w.Type, Device: w.Source,
@@ -76,8 +78,7 @@ func (w *watched) state(now time.Time, timeout time.Duration, hung int) Filesyst
 	return f
 }
 
-// trouble is why the values are not those of the last time it was due; empty
-// when they are.
+// trouble returns Filesystem.Trouble.
 func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string {
 	switch {
 	case w.hangs(now, timeout):
@@ -92,8 +93,8 @@ func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string
 	return ""
 }
 
-// troubles joins what is wrong with the mounts into one line, the mounts with
-// one reason together.
+// troubles joins the mounts' reasons into one line, the mounts with the same
+// reason together.
 func troubles(list []Filesystem) error {
 	points := map[string][]string{}
 	for i := range list {
@@ -113,8 +114,8 @@ func troubles(list []Filesystem) error {
 	return oneLine(errs)
 }
 
-// read returns what is known of each mount, by mountpoint, and starts what is
-// due.
+// read returns the latest values of each mount, by mountpoint, and starts a
+// survey if one is due.
 func (f *filesystems) read(now time.Time) ([]Filesystem, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

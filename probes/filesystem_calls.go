@@ -7,48 +7,47 @@ import (
 	"time"
 )
 
-// maxCalls is how many mounts are asked at once. A call that hangs holds a
-// thread that only the kernel can give back, so it bounds the threads as well.
+// maxCalls is how many statfs calls run at once. A call that hangs holds a
+// thread until the kernel returns, so it bounds those threads as well.
 const maxCalls = 8
 
-// filesystems asks the watched mounts how full they are, outside the tick,
-// which takes what is known by then. A goroutine lives while mounts are due
-// and then ends; one whose call hangs lives until the kernel answers, and its
-// mount is asked by no other.
+// filesystems calls statfs on the watched mounts outside the tick, which takes
+// the latest values. Workers live while mounts are due. A worker whose call
+// hangs lives until the kernel returns, and no other worker reads its mount.
 type filesystems struct {
-	// survey reads the mount table and chooses; ask is statfs of one mount.
+	// survey reads the mount table and selects; ask is statfs of one mount.
 	survey func(FilesystemConfig) (choice, error)
 	ask    func(root string, m mount) (usage, error)
-	// find looks for the kubelet's directories, where survey found mounts.
+	// find searches the kubelet's directories on the mounts of survey.
 	find func(choice, FilesystemConfig) kubeletPlaces
 
 	running sync.WaitGroup // every goroutine
 
-	mu        sync.Mutex // guards all below; never held over a call
+	mu        sync.Mutex // guards all below; never held during a call
 	config    FilesystemConfig
-	due       bool           // a survey before its time: the configuration changed
-	surveying bool           // one is out: there is never a second
-	surveyed  time.Time      // when the last one began
-	err       error          // why the mount table is not known
-	root      string         // below which the mounts are asked
-	finding   bool           // one looks for the directories: there is never a second
+	due       bool           // a survey out of schedule: the configuration changed
+	surveying bool           // one runs: there is never a second
+	surveyed  time.Time      // start of the last one
+	err       error          // error of reading the mount table
+	root      string         // directory below which the mounts are reached
+	finding   bool           // one search for the directories runs: there is never a second
 	places    *kubeletPlaces // as found last; nil: not yet
 	watched   []*watched
-	missing   map[string]string // why a mount that is named is not watched
+	missing   map[string]string // reason why a configured mount is not watched
 	queue     []*watched        // due, the longest waiting first
-	out       map[*watched]bool // asked and not answered, watched still or not
+	out       map[*watched]bool // calls that have not returned, also of mounts no longer watched
 	workers   int
 	closed    bool
 }
 
-// watched is a mount, and what it answered last.
+// watched is a mount and its last answer.
 type watched struct {
 	mount
 	queued   bool
-	asked    time.Time // of the call that is out; zero: there is none
+	asked    time.Time // start of the running call; zero: none
 	usage    usage
-	answered time.Time // when usage was; zero: never
-	failed   error     // of the last call
+	answered time.Time // when usage was read; zero: never
+	failed   error     // error of the last call
 }
 
 func (w *watched) hangs(now time.Time, timeout time.Duration) bool {
@@ -59,7 +58,7 @@ func newFilesystems(t mountTable) *filesystems {
 	return &filesystems{survey: t.survey, ask: statfs, find: findKubelet, out: map[*watched]bool{}}
 }
 
-// same takes an empty list and none for the same.
+// same treats an empty list and nil alike.
 func (c FilesystemConfig) same(o FilesystemConfig) bool {
 	return c.Every == o.Every && c.Timeout == o.Timeout && slices.Equal(c.Mounts, o.Mounts) &&
 		c.Kubelet == o.Kubelet && slices.Equal(c.Runtimes, o.Runtimes)
@@ -73,7 +72,7 @@ func (f *filesystems) follow(c FilesystemConfig) {
 	}
 }
 
-// hung is how many calls do not come back.
+// hung counts the calls that run longer than the timeout.
 func (f *filesystems) hung(now time.Time) int {
 	n := 0
 	for w := range f.out {
@@ -96,8 +95,9 @@ func (f *filesystems) startSurvey(now time.Time) {
 	}
 }
 
-// look reads the mount table and has every mount of it asked. When it cannot
-// be read nobody is: what is at a mountpoint by now is not known.
+// look reads the mount table and queues every watched mount. If the table
+// cannot be read, no mount is queued: another filesystem may be at a mountpoint
+// by now.
 func (f *filesystems) look(config FilesystemConfig) {
 	var c choice
 	err := safely(func() (err error) {
@@ -118,7 +118,7 @@ func (f *filesystems) look(config FilesystemConfig) {
 	f.watched = f.watched[:0:0]
 	for _, m := range c.mounts {
 		w := was[m]
-		if w == nil { // also another filesystem at the same place: it starts without values
+		if w == nil { // also for another filesystem at the same place: it starts without values
 			w = &watched{mount: m}
 		}
 		f.watched = append(f.watched, w)
@@ -130,8 +130,8 @@ func (f *filesystems) look(config FilesystemConfig) {
 	}
 }
 
-// findPlaces is apart from the survey, because it may hang. Then what was found
-// before stays.
+// findPlaces is separate from the survey, because it may hang. Then the
+// previous result stays.
 func (f *filesystems) findPlaces(c choice, config FilesystemConfig) {
 	var p kubeletPlaces
 	err := safely(func() error {
@@ -146,8 +146,8 @@ func (f *filesystems) findPlaces(c choice, config FilesystemConfig) {
 	}
 }
 
-// enqueue has each watched mount asked that is not being asked, and forgets
-// those that are watched no more.
+// enqueue queues each watched mount without a running call, and drops those no
+// longer watched.
 func (f *filesystems) enqueue() {
 	f.queue = slices.DeleteFunc(f.queue, func(w *watched) bool { return !slices.Contains(f.watched, w) })
 	for _, w := range f.watched {
@@ -162,7 +162,7 @@ func (f *filesystems) enqueue() {
 	}
 }
 
-// work asks one mount after the other while there are some.
+// work reads queued mounts one after the other.
 func (f *filesystems) work() {
 	for {
 		w, root := f.next()
@@ -203,11 +203,11 @@ func (f *filesystems) answer(w *watched, u usage, err error) {
 	w.usage, w.answered, w.failed = u, time.Now(), nil
 }
 
-// maxClose is how long the end waits for answers that may still come.
+// maxClose is how long Close waits for running calls.
 const maxClose = time.Second
 
-// Close asks no mount any more and waits for those that will answer. A call
-// that hangs is left behind: nothing but the kernel can end it.
+// Close starts no further call and waits for running ones, except those that
+// hang, which only the kernel can end.
 func (h *Host) Close() { h.filesystems.close() }
 
 func (f *filesystems) close() {
@@ -219,7 +219,7 @@ func (f *filesystems) close() {
 	}
 	f.mu.Unlock()
 	done := make(chan struct{})
-	go func() { // left behind with those it waits for
+	go func() { // lives as long as the calls that hang
 		f.running.Wait()
 		close(done)
 	}()

@@ -9,28 +9,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FilesystemUse is who looks after the room of a filesystem.
+// FilesystemUse is who manages the available space of a filesystem.
 type FilesystemUse string
 
 // The uses; empty is not known, or not yet.
 const (
-	// UseNode: nobody but those who run the node.
+	// UseNode: only the node's administrator.
 	UseNode FilesystemUse = "node"
 	// UseKubelet: it holds files of the kubelet or of its container runtime, so
 	// it is the kubelet's nodefs, imagefs or containerfs.
 	UseKubelet FilesystemUse = "kubelet"
-	// UseVolume: it is mounted in the kubelet's directory alone, for pods.
+	// UseVolume: it is mounted in the kubelet's directory only, for pods.
 	UseVolume FilesystemUse = "volume"
 )
 
-// kubeletPlaces is where a kubelet and its container runtime keep their files.
+// kubeletPlaces has the locations of the kubelet's and its container runtime's
+// files.
 type kubeletPlaces struct {
-	dir     string          // the kubelet's own, as mountpoints begin; empty: there is no kubelet
-	numbers map[string]bool // of the filesystems that hold one of the directories
-	unknown bool            // of one of them it could not be found out
+	dir     string          // the kubelet's directory, as in mountpoints; empty: no kubelet
+	numbers map[string]bool // numbers of the filesystems that hold one of the directories
+	unknown bool            // one of them could not be examined
 }
 
-// use of a mount; places that are not known yet are nil.
+// use of a mount; p is nil until it is known.
 func (p *kubeletPlaces) use(m mount) FilesystemUse {
 	switch {
 	case p == nil:
@@ -45,8 +46,8 @@ func (p *kubeletPlaces) use(m mount) FilesystemUse {
 	return UseNode
 }
 
-// findKubelet looks for the directories that config names. Where there is none
-// of a kubelet there is no kubelet, whatever else runs containers.
+// findKubelet searches the configured directories. Without a kubelet's
+// directory there is no kubelet, even if other software runs containers.
 func findKubelet(c choice, config FilesystemConfig) kubeletPlaces {
 	p := kubeletPlaces{numbers: map[string]bool{}}
 	if config.Kubelet == "" {
@@ -77,9 +78,8 @@ func findKubelet(c choice, config FilesystemConfig) kubeletPlaces {
 	return p
 }
 
-// locate finds a directory below root, where its symbolic links lead to there:
-// its path without them, and the mount that it is on. It may hang where a
-// filesystem on the way does not answer.
+// locate returns a directory below root with its symbolic links resolved inside
+// root, and the mount it is on. It may hang if a filesystem on the way does.
 func locate(root, dir string) (path string, mount int, err error) {
 	fd, err := again(func() (int, error) { return openBelow(root, dir) })
 	if err != nil {
@@ -96,9 +96,9 @@ func locate(root, dir string) (path string, mount int, err error) {
 	return path, mount, err
 }
 
-// openBelow follows links as a process does whose root is root. Before kernel
-// 5.6, or where openat2 is forbidden, it follows them as we do: then a link
-// that leads elsewhere for us ends on a mount that is not the host's.
+// openBelow resolves links as a process with that root does. Before kernel 5.6,
+// or if openat2 is forbidden, it resolves them from the agent's root: a link
+// that then leads elsewhere ends on a mount that is not the host's.
 func openBelow(root, dir string) (int, error) {
 	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

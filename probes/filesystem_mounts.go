@@ -14,22 +14,22 @@ import (
 )
 
 // mount is one line of mountinfo (kernel Documentation/filesystems/proc.rst,
-// 3.5). All of it is its identity: another one at the same place differs.
+// 3.5). All fields together are its identity.
 type mount struct {
 	ID, Parent int
 	Number     string // "major:minor" of the filesystem
-	Root       string // what of the filesystem is mounted: / is all of it
+	Root       string // the part of the filesystem that is mounted: / is all of it
 	Point      string
 	Type       string
 	Source     string
 }
 
-// choice is the mounts that are to be watched, and where they are found.
+// choice has the mounts to watch, and where they are reached.
 type choice struct {
 	root    string
-	all     []mount           // that can be reached
-	mounts  []mount           // of them, by mountpoint
-	missing map[string]string // by mountpoint, why it is not watched
+	all     []mount           // all reachable ones
+	mounts  []mount           // the watched ones, by mountpoint
+	missing map[string]string // reason why a mountpoint is not watched
 }
 
 // mountTable reads the mounts of pid 1.
@@ -38,8 +38,8 @@ type mountTable struct {
 	proc  procfs.FS
 }
 
-// survey reads the table and chooses from it what config names, or by default
-// the root and what is on block devices.
+// survey reads the table and selects the configured mounts, or by default the
+// root and those on block devices.
 func (t mountTable) survey(config FilesystemConfig) (choice, error) {
 	root, all, err := t.read()
 	if err != nil {
@@ -56,20 +56,20 @@ func (t mountTable) survey(config FilesystemConfig) (choice, error) {
 	return choice{root: root, all: all, mounts: onBlockDevices(all, block)}, nil
 }
 
-// read returns the mounts that can be reached, and the directory under which
-// their mountpoints are found.
+// read returns the reachable mounts, and the directory that their mountpoints
+// are relative to.
 //
-// Pid 1's own root is best: it is the host's, also seen from a container, and
-// what is mounted later is there as well. Who may not enter it (that takes
-// CAP_SYS_PTRACE) can use its own root where that is the same one. A root that
-// is named is one in our own table.
+// Pid 1's root is preferred: it is the host's, also from inside a container,
+// and includes later mounts. Entering it needs CAP_SYS_PTRACE; without that the
+// agent's own root serves if it is the same mount. A configured root is in the
+// agent's own mount table.
 func (t mountTable) read() (root string, all []mount, err error) {
 	if named := t.paths.Rootfs; named != "" {
 		own, err := uncovered(t.proc.GetMounts())
 		return named, below(own, named), err
 	}
 	root = filepath.Join(t.paths.Procfs, "1/root")
-	_, denied := os.Readlink(root) // asks no filesystem, as stat of it would
+	_, denied := os.Readlink(root) // unlike stat it calls no filesystem
 	all, err = uncovered(t.proc.GetProcMounts(1))
 	if denied == nil || err != nil {
 		return root, all, err
@@ -84,7 +84,7 @@ func (t mountTable) read() (root string, all []mount, err error) {
 	return "/", own, nil
 }
 
-// rootID is the ID of what is mounted on /; 0 is none's.
+// rootID is the ID of the mount on /; 0 if there is none.
 func rootID(all []mount) int {
 	for _, m := range all {
 		if m.Point == "/" {
@@ -94,7 +94,7 @@ func rootID(all []mount) int {
 	return 0
 }
 
-// below is the mounts in a directory, with their mountpoints as seen from it.
+// below returns the mounts in a directory, with mountpoints relative to it.
 func below(all []mount, dir string) []mount {
 	var list []mount
 	for _, m := range all {
@@ -106,14 +106,14 @@ func below(all []mount, dir string) []mount {
 	return list
 }
 
-// mountPlace is where a mount lies on another one.
+// mountPlace is a mountpoint on another mount.
 type mountPlace struct {
 	on    int
 	point string
 }
 
-// uncovered leaves out the mounts that others cover: their mountpoints lead to
-// something else.
+// uncovered leaves out the mounts that others cover, whose mountpoints lead
+// elsewhere.
 func uncovered(infos []*procfs.MountInfo, err error) ([]mount, error) {
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func uncovered(infos []*procfs.MountInfo, err error) ([]mount, error) {
 	return slices.DeleteFunc(all, func(m mount) bool { return resolve(byPlace, root, m.Point).ID != m.ID }), nil
 }
 
-// resolve walks a path over the mounts as the kernel does.
+// resolve follows a path across mounts as the kernel does.
 func resolve(byPlace map[mountPlace]mount, from mount, path string) mount {
 	at := from
 	cross := func(path string) {
@@ -157,7 +157,7 @@ func resolve(byPlace map[mountPlace]mount, from mount, path string) mount {
 	return at
 }
 
-// unescapeMount undoes the \ooo that mountinfo writes for spaces, tabs, line
+// unescapeMount decodes \ooo, which mountinfo prints for spaces, tabs, line
 // breaks, backslashes and hashes.
 func unescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
@@ -177,7 +177,7 @@ func unescapeMount(s string) string {
 	return b.String()
 }
 
-// named finds the mounts that a configuration names, each once.
+// named returns the mounts that the configuration lists, each once.
 func named(all []mount, points []string) (mounts []mount, missing map[string]string) {
 	missing = map[string]string{}
 	for _, point := range points {
@@ -185,7 +185,7 @@ func named(all []mount, points []string) (mounts []mount, missing map[string]str
 		switch {
 		case at < 0:
 			missing[point] = notMounted
-		case all[at].Type == "autofs": // it would be mounted by being asked
+		case all[at].Type == "autofs": // statfs would mount it
 			missing[point] = "not mounted now: automount mounts it on first access"
 		case !slices.Contains(mounts, all[at]):
 			mounts = append(mounts, all[at])
@@ -195,9 +195,9 @@ func named(all []mount, points []string) (mounts []mount, missing map[string]str
 	return mounts, missing
 }
 
-// onBlockDevices is the root, whatever it is on, and one mount of each
-// filesystem that needs a block device and can be written: an image that is
-// always full says nothing.
+// onBlockDevices returns the root, whatever it is on, and one mount of each
+// writable filesystem that needs a block device. Read-only images are always
+// full.
 func onBlockDevices(all []mount, block map[string]bool) []mount {
 	best := map[string]mount{}
 	for _, m := range all {
@@ -217,8 +217,8 @@ func onBlockDevices(all []mount, block map[string]bool) []mount {
 
 func byPoint(a, b mount) int { return cmp.Compare(a.Point, b.Point) }
 
-// better prefers the root, then all of a filesystem to a part that is bound
-// elsewhere, then the shorter path.
+// better prefers the root, then the whole filesystem to a bind mount of a part,
+// then the shorter path.
 func better(a, b mount) bool {
 	if a.Point == "/" || b.Point == "/" {
 		return a.Point == "/"
@@ -233,15 +233,15 @@ func image(kind string) bool {
 	return slices.Contains([]string{"squashfs", "erofs", "iso9660", "udf", "cramfs", "romfs"}, kind)
 }
 
-// ofContainer tells the root filesystems of containers, which some runtimes
-// keep on block devices of their own.
+// ofContainer reports whether a mountpoint is the root filesystem of a
+// container, which some runtimes keep on block devices of their own.
 func ofContainer(point string) bool {
 	return slices.ContainsFunc([]string{"/run/containerd/", "/run/docker/", "/var/lib/docker/", "/var/lib/containers/storage/"},
 		func(dir string) bool { return strings.HasPrefix(point, dir) })
 }
 
-// blockTypes are the filesystems that need a block device: those without
-// "nodev" in /proc/filesystems.
+// blockTypes returns the filesystem types that need a block device: those
+// without "nodev" in /proc/filesystems.
 func (t mountTable) blockTypes() (map[string]bool, error) {
 	f, err := os.Open(filepath.Join(t.paths.Procfs, "filesystems"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what a filesystem says of its room (statfs(2)).
+// usage has the size and the available space of a filesystem (statfs(2)).
 type usage struct {
 	size, available, files, filesFree Opt[uint64]
 	absent                            Absent
@@ -22,8 +22,8 @@ var (
 	errGone   = errors.New("no longer mounted")
 )
 
-// statfs asks m, which is found below root. It hangs as long as the
-// filesystem does not answer, and no signal ends that.
+// statfs reads m, which is below root. It blocks while the filesystem hangs,
+// and no signal ends that.
 func statfs(root string, m mount) (usage, error) {
 	fd, err := again(func() (int, error) {
 		return unix.Open(strings.TrimSuffix(root, "/")+m.Point, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -32,8 +32,8 @@ func statfs(root string, m mount) (usage, error) {
 		return usage{}, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
-	// What was unmounted meanwhile leaves its directory, which would answer
-	// for the filesystem below.
+	// An unmounted filesystem leaves its directory, which would report the
+	// filesystem below.
 	if id, err := mountID(fd); err != nil || id != m.ID {
 		return usage{}, errors.Join(err, errGone)
 	}
@@ -54,8 +54,8 @@ func again(call func() (int, error)) (int, error) {
 	}
 }
 
-// mountID is of the mount that a descriptor is on, in the numbers of
-// mountinfo (proc_pid_fdinfo(5)).
+// mountID returns the mount of a descriptor, in the numbering of mountinfo
+// (proc_pid_fdinfo(5)).
 func mountID(fd int) (int, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {
@@ -87,7 +87,7 @@ func newUsage(s *unix.Statfs_t) usage {
 	return u
 }
 
-// room is blocks in bytes.
+// room converts blocks to bytes.
 func room(absent *Absent, unit, blocks, available uint64) (size, avail Opt[uint64]) {
 	over, bytes := bits.Mul64(unit, blocks)
 	switch {

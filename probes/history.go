@@ -8,27 +8,26 @@ import (
 
 // History turns Samples into Snapshots. It belongs to one goroutine.
 type History struct {
-	// Window is how far back the rates of a Snapshot reach.
+	// Window is the length of the sliding window of a Snapshot's rates.
 	Window time.Duration
 	// Keep is how far back Snapshot.Over can reach.
 	Keep time.Duration
-	// MaxGap between two Samples, by a clock that runs through suspend: beyond
-	// it the window is dropped and nothing is judged on it.
+	// MaxGap is the longest time between two Samples, on CLOCK_BOOTTIME, which
+	// includes suspend. After a longer gap the window starts again.
 	MaxGap time.Duration
 
 	points []*point // contiguous, oldest first
 	newest *Snapshot
 	seq    uint64 // of the newest
 	gaps   uint64
-	gap    string // why the window was dropped last
+	gap    string // reason of the last dropped window
 
 	disks, nics, workloads slots
 }
 
-// Add takes the next Sample and derives the Snapshot at it. The Sample itself
-// is not changed: the Snapshot has its disk times unwrapped, and of each
-// device and workload the number of the sample at which its unbroken series
-// began.
+// Add takes the next Sample and returns its Snapshot. It does not change the
+// Sample: the Snapshot has the disk times unwrapped, and for each device and
+// workload the number of the sample at which its series began.
 func (h *History) Add(raw *Sample) *Snapshot {
 	h.seq++
 	why, related := broken(h.newest, raw, h.MaxGap)
@@ -50,9 +49,9 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	return s
 }
 
-// broken says why no window may reach from s back to last. The two are still
-// related, so that a device's wrapping times go on, unless the counters began
-// anew.
+// broken returns the reason why no window may reach from s back to newest.
+// related is true if devices continue from the old counters, so that 32-bit
+// times are unwrapped across the gap.
 func broken(newest *Snapshot, s *Sample, maxGap time.Duration) (why string, related bool) {
 	if newest == nil {
 		return "", false
@@ -71,8 +70,8 @@ func broken(newest *Snapshot, s *Sample, maxGap time.Duration) (why string, rela
 	return "", true
 }
 
-// hostReset says whether a counter of the host went back, which none does while
-// it runs.
+// hostReset reports whether a PSI total of the host decreased, which never
+// happens while it runs.
 func hostReset(last *point, s *Sample) bool {
 	var d differ
 	for _, of := range []func(Pressure) Stall{
@@ -86,8 +85,8 @@ func hostReset(last *point, s *Sample) bool {
 	return d.broken
 }
 
-// trimmed drops the points that no window can reach from now. It copies, since
-// Snapshots share the old slice.
+// trimmed drops the points older than Keep. It copies, since Snapshots share
+// the old slice.
 func (h *History) trimmed(now time.Duration) []*point {
 	first := 0
 	for first < len(h.points) && h.points[first].Monotonic < now-h.Keep {
@@ -97,9 +96,9 @@ func (h *History) trimmed(now time.Duration) []*point {
 	return append(kept, h.points[first:]...)
 }
 
-// link joins each object of s with itself in the snapshot before: same
-// identity and no counter that went back continue the series, all else starts
-// one.
+// link continues the series of each object that has the same identity in the
+// previous snapshot and no decreased counter, and starts a series for all
+// others.
 func (h *History) link(s, last *Snapshot) {
 	link(s.Disks, last.Disks, &h.disks, s.Sequence, func(d *DiskState) (string, *series) { return d.Name, &d.series },
 		func(d, was *DiskState) bool { return d.follow(&was.Disk) })
@@ -109,7 +108,7 @@ func (h *History) link(s, last *Snapshot) {
 		func(w, was *WorkloadState) bool { return w.follows(&was.Workload) })
 }
 
-// link goes through two lists that are sorted by name side by side.
+// link merges two lists that are sorted by name.
 func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *series), follows func(now, was *T) bool) {
 	var begin []*series
 	for i := range now {
@@ -124,15 +123,15 @@ func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *s
 		begin = append(begin, to)
 	}
 	endBefore("", last, free, of)
-	// Only now: no slot is given back and taken in one sample before all that
-	// ended is known.
+	// After all ended series are known, so that a slot is not freed and reused
+	// while an old object still has it.
 	for _, to := range begin {
 		*to = series{began: seq, slot: free.take()}
 	}
 }
 
-// endBefore gives back the slots of those that stand before a name, of all
-// when it is "", and returns the others.
+// endBefore frees the slots of the objects sorted before name, or of all if
+// name is "", and returns the rest.
 func endBefore[T any](name string, last []T, free *slots, of func(*T) (string, *series)) []T {
 	for len(last) > 0 {
 		was, ended := of(&last[0])
@@ -146,8 +145,8 @@ func endBefore[T any](name string, last []T, free *slots, of func(*T) (string, *
 }
 
 // follow continues the series of was, and unwraps the times that the kernel
-// keeps in 32 bits: the difference modulo 2³² is right as long as less than
-// 2³² ms were added between two samples.
+// keeps in 32 bits: the difference modulo 2³² is right as long as less than 2³²
+// ms were added between two samples.
 func (d *Disk) follow(was *Disk) bool {
 	if d.Number != was.Number || d.Sequence != was.Sequence {
 		return false
@@ -182,8 +181,8 @@ func (w *Workload) follows(was *Workload) bool {
 	return !d.broken
 }
 
-// sort puts the lists in the order that finding relies on; what was read from
-// a kernel is, what was read from a file need not be.
+// sort orders the lists as link needs them; a kernel's are ordered, those of a
+// recording may not be.
 func (s *Sample) sort() {
 	slices.SortFunc(s.Disks, func(a, b Disk) int { return compare(a.Name, b.Name) })
 	slices.SortFunc(s.NICs, func(a, b NIC) int { return compare(a.Name, b.Name) })

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Paths says where the host's kernel file systems are mounted.
+// Paths are the mountpoints of the host's kernel file systems.
 type Paths struct {
 	// Procfs is normally /proc, Sysfs /sys. Cgroupfs is found through Procfs
 	// when empty.
 	Procfs, Sysfs, Cgroupfs string
-	// Rootfs is where the host's root directory is mounted; empty: found, as
-	// pid 1's through Procfs.
+	// Rootfs is where the host's root directory is mounted; empty: pid 1's
+	// root, through Procfs.
 	Rootfs string
 }
 
@@ -32,8 +32,8 @@ type Host struct {
 	noGroup  error
 	disks    *registry[diskFacts]
 	nics     *registry[nicFacts]
-	speeds   map[string]uint64 // of NICs by name, bytes per second, as configured
-	buf      []byte            // of what is read and parsed in one go
+	speeds   map[string]uint64 // configured speeds of NICs by name, in bytes per second
+	buf      []byte            // reused for each file
 	squeezes squeezes
 	reads    int
 	clock    func(id int32) (time.Duration, error)
@@ -41,10 +41,10 @@ type Host struct {
 	filesystems *filesystems
 }
 
-// NewHost looks at the paths and finds the cgroup layout; roots are the cgroup
-// paths below which workloads are looked for, everywhere when empty. A missing
-// procfs or sysfs is an error; a missing cgroupfs is not: the workloads are
-// then absent, and the probe says why.
+// NewHost checks the paths and finds the cgroup layout; roots are the cgroup
+// paths below which workloads are searched, everywhere if empty. A missing
+// procfs or sysfs is an error. Without cgroupfs the workloads are absent and
+// their probe has the reason.
 func NewHost(paths Paths, roots []string) (*Host, error) {
 	h := &Host{paths: paths, disks: newDisks(paths.Sysfs), nics: newNICs(paths.Sysfs), clock: kernelClock}
 	var err error
@@ -62,7 +62,8 @@ func NewHost(paths Paths, roots []string) (*Host, error) {
 	return h, nil
 }
 
-// CgroupFlavour is v1, v2 or hybrid, or the error that no layout was found.
+// CgroupFlavour returns v1, v2 or hybrid, or the error that no layout was
+// found.
 func (h *Host) CgroupFlavour() (string, error) {
 	if h.noGroup != nil {
 		return "", h.noGroup
@@ -70,7 +71,7 @@ func (h *Host) CgroupFlavour() (string, error) {
 	return h.cgroups.Flavour(), nil
 }
 
-// CgroupHierarchy is as of Cgroups.Hierarchy; empty where there is no layout.
+// CgroupHierarchy is Cgroups.Hierarchy; empty if there is no layout.
 func (h *Host) CgroupHierarchy(controller string) (dir string, v1 bool) {
 	if h.noGroup != nil {
 		return "", false
@@ -78,9 +79,9 @@ func (h *Host) CgroupHierarchy(controller string) (dir string, v1 bool) {
 	return h.cgroups.Hierarchy(controller)
 }
 
-// Read takes one Sample. A probe that fails costs only its own part: what it
-// would have measured is absent and Sample.Probes says why. The error is for
-// a kernel without clocks.
+// Read takes one Sample. A probe that fails costs its own part only: those
+// values are absent and Sample.Probes has the error. Read returns an error only
+// if the clocks cannot be read.
 func (h *Host) Read() (*Sample, error) {
 	s := &Sample{Time: time.Now().Round(0)}
 	var err error
@@ -109,8 +110,8 @@ func (h *Host) Read() (*Sample, error) {
 	return s, nil
 }
 
-// observe runs one reader and records how it went. A panic is one too: a
-// parser of a library must not take the agent with it.
+// observe runs one reader and records its duration and error. It recovers a
+// panic: a bug in a library's parser must not end the agent.
 func (s *Sample) observe(name string, read func(*Sample) error) {
 	start := time.Now()
 	p := Probe{Name: name}
@@ -150,7 +151,7 @@ func (h *Host) readBootID(s *Sample) error {
 }
 
 func (h *Host) readPressure(s *Sample) error {
-	absent := map[string][]string{} // resources by reason, so that one reason is one line
+	absent := map[string][]string{} // resources by reason, to print each reason once
 	read := func(resource string, full bool) Stall {
 		st, why := readStall(filepath.Join(h.paths.Procfs, "pressure", resource), full)
 		if why != "" {
@@ -191,8 +192,8 @@ func oneLine(errs []error) error {
 	return errors.New(strings.Join(words, "; "))
 }
 
-// Follow looks for the cgroup layout anew, and for workloads below other roots
-// from the next Read on.
+// Follow finds the cgroup layout again, and searches workloads below roots from
+// the next Read on.
 func (h *Host) Follow(roots []string) {
 	if h.cgroups != nil {
 		h.cgroups.Close()

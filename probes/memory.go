@@ -37,7 +37,7 @@ func (h *Host) readMemory(s *Sample) error {
 	return nil
 }
 
-// readVMStat reads /proc/vmstat. Names come and go with kernel versions.
+// readVMStat reads /proc/vmstat. Its names differ between kernel versions.
 func (h *Host) readVMStat(s *Sample) error {
 	m := &s.Memory
 	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "vmstat"))
@@ -74,7 +74,7 @@ var (
 	errCut     = errors.New("/proc/vmstat ends in the middle of a line")
 )
 
-// vmCounts are the lines of /proc/vmstat that somebody asks for.
+// vmCounts has the lines of /proc/vmstat that are used.
 type vmCounts map[string]Opt[uint64]
 
 func vmCounters(b []byte) (vmCounts, error) {
@@ -94,8 +94,8 @@ func vmCounters(b []byte) (vmCounts, error) {
 	return found, err
 }
 
-// sum of counters that are all there: with one missing for a tick, a sum of
-// the others would go down and up again, which looks like work.
+// sum is absent if one counter is missing: without it for a tick, the sum of
+// the others would decrease and increase again, which looks like activity.
 func (c vmCounts) sum(keys ...string) Opt[uint64] {
 	sum := uint64(0)
 	for _, key := range keys {

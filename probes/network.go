@@ -57,21 +57,21 @@ func (n *Network) readListen(p procfs.Proc) error {
 	return nil
 }
 
-// count is a counter that the library has parsed as any number.
+// count converts a counter that the library parsed as any number.
 func (n *Network) count(from *float64, name, file string) Opt[uint64] {
 	switch {
 	case from == nil:
 		n.Absent.Because(name, "not in /proc/1/"+file)
 		return Opt[uint64]{}
-	case !(*from >= 0 && *from < 1<<64): // nor not a number
+	case !(*from >= 0 && *from < 1<<64): // excludes NaN
 		n.Absent.Because(name, "not a valid count in /proc/1/"+file)
 		return Opt[uint64]{}
 	}
 	return Some(uint64(*from))
 }
 
-// readSoftnet reads /proc/net/softnet_stat, which is of the whole host in any
-// namespace.
+// readSoftnet reads /proc/net/softnet_stat, which is for the whole host in
+// every network namespace.
 func (h *Host) readSoftnet(s *Sample) error {
 	cpus, err := h.proc.NetSoftnetStat()
 	if err == nil && len(cpus) == 0 {
@@ -86,20 +86,20 @@ func (h *Host) readSoftnet(s *Sample) error {
 	return err
 }
 
-// squeezes adds up what CPUs counted, of which the kernel lists those that are
-// online. A sum over the list would fall when a CPU goes offline, and jump when
-// it is back with all that it ever counted: both look like something that
-// happened in the window. So each CPU's last count is kept.
+// squeezes adds up the counts of the CPUs, of which the kernel lists those that
+// are online. A sum over the list would decrease when a CPU goes offline, and
+// jump by all it ever counted when it is back, as if that had happened in the
+// window. So each CPU's last count is kept.
 type squeezes struct {
 	last  map[uint32]uint32
 	total uint64
 }
 
-// cpuColumns are those of kernels that number the rows by CPU.
+// cpuColumns is the number of columns in kernels that number the lines by CPU.
 const cpuColumns = 13
 
-// add returns the total: what the CPUs that were there first had counted since
-// boot, and what was counted since, by any.
+// add returns the total: what the CPUs at the first call had counted since
+// boot, and what all CPUs counted since.
 func (q *squeezes) add(cpus []procfs.SoftnetStat) (Opt[uint64], error) {
 	if q.last == nil {
 		q.last = map[uint32]uint32{}
@@ -117,7 +117,8 @@ func (q *squeezes) add(cpus []procfs.SoftnetStat) (Opt[uint64], error) {
 		return Opt[uint64]{}, errWhichCPU
 	}
 	for _, c := range cpus {
-		// A wrap at 32 bits adds little; what goes far back is another CPU's.
+		// A wrap at 32 bits adds little; a large decrease means another CPU's
+		// line.
 		more := c.TimeSqueezed - q.last[c.Index]
 		if _, known := q.last[c.Index]; known && int32(more) >= 0 {
 			q.total += uint64(more)

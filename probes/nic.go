@@ -15,28 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nicFacts is a NIC as it was read last.
+// nicFacts is a NIC as it was last read.
 type nicFacts struct {
 	// NIC has the counters of the last read and the facts of the last look.
 	NIC
-	// hidden is the read that the NIC is left out of, counted the one that it
-	// was read in.
+	// hidden is the number of the read that leaves the NIC out, counted that of
+	// the last read that has it.
 	hidden, counted int
 }
 
-// NetworkConfig says what is known of network devices better than they say.
+// NetworkConfig overrides what network devices report about themselves.
 type NetworkConfig struct {
 	Devices []NetworkDevice `yaml:"devices" unit:"devices" why:"Devices whose driver reports no link speed or a wrong one, as most virtual ones do."`
 }
 
-// NetworkDevice is one of them.
+// NetworkDevice overrides what one device reports.
 type NetworkDevice struct {
 	Name  string `yaml:"name" unit:"device" why:"The device, such as eth0."`
 	Speed int    `yaml:"speed" unit:"Mbit/s" why:"Speed of its link in each direction, such as 10000. Without a speed its utilization is unknown."`
 }
 
-// FollowNetwork puts what is known of devices in the place of what they say,
-// from the next Read on.
+// FollowNetwork applies c from the next Read on.
 func (h *Host) FollowNetwork(c NetworkConfig) {
 	h.speeds = map[string]uint64{}
 	for _, d := range c.Devices {
@@ -44,13 +43,13 @@ func (h *Host) FollowNetwork(c NetworkConfig) {
 	}
 }
 
-// knownSpeed is that of the configuration.
+// knownSpeed sets the configured speeds.
 func (h *Host) knownSpeed(nics []NIC) {
 	for i := range nics {
 		n := &nics[i]
 		if speed, known := h.speeds[n.Name]; known {
 			n.SpeedBytesPerSecond = Some(speed)
-			n.Absent = maps.Clone(n.Absent) // it is shared with later samples
+			n.Absent = maps.Clone(n.Absent) // later samples share it
 			delete(n.Absent, "speedBytesPerSecond")
 		}
 	}
@@ -58,9 +57,9 @@ func (h *Host) knownSpeed(nics []NIC) {
 
 const bytesPerMbit = 1_000_000 / 8
 
-// every is how often its facts are read. Of veths there is one for each pod and
-// nothing is judged by them: that their carrier and their master may be some
-// minutes old halves the cost of all NICs.
+// every is how many reads its facts are cached. There is one veth per pod and
+// no rule judges them: reading their carrier and master once in some minutes
+// halves the cost of all NICs.
 func (f *nicFacts) every() int {
 	if f.Kind == "veth" {
 		return 10 * factsEvery
@@ -72,8 +71,9 @@ func newNICs(sysfs string) *registry[nicFacts] {
 	return newRegistry[nicFacts](filepath.Join(sysfs, "class/net"))
 }
 
-// hostNetwork returns the process whose network namespace is the host's: pid
-// 1. Where an ordinary user may not look at it our own serves, and it is said.
+// hostNetwork returns pid 1, whose network namespace is the host's. If an
+// unprivileged user may not read it, the agent's own process serves instead,
+// and an Absent has the reason.
 func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
 	p, err := h.proc.Proc(1)
 	if err != nil {
@@ -84,16 +84,16 @@ func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
 		return p, f.Close()
 	}
 	if !errors.Is(err, fs.ErrPermission) {
-		return p, nil // whoever reads it will see; the other files may be there
+		return p, nil // the reader of that file reports the error; other files may exist
 	}
 	s.Network.Absent.Because("hostNamespace", "cannot read /proc/1/net/dev (needs CAP_SYS_PTRACE): these are the devices of the agent's own network namespace")
 	return h.proc.Self()
 }
 
 // readNICs reads /proc/1/net/dev: in a pod with hostPID but without
-// hostNetwork /proc/net would be the pod's own. It is opened each time, which
-// is a hundredth of what the kernel takes to write 250 lines; kept open it
-// would hold the network namespace of whichever process it was opened for.
+// hostNetwork, /proc/net is the pod's own. It is opened each time, which costs
+// a hundredth of what the kernel needs to print 250 lines; an open descriptor
+// would pin a network namespace.
 func (h *Host) readNICs(s *Sample) error {
 	p, err := h.hostNetwork(s)
 	if err != nil {
@@ -130,8 +130,8 @@ func (h *Host) readNICs(s *Sample) error {
 	return oneLine([]error{err, unlisted})
 }
 
-// addNIC appends the NIC of one line. One without facts is appended too: sysfs
-// may be that of another network namespace.
+// addNIC appends the NIC of one line, also one without facts: sysfs may belong
+// to another network namespace.
 func (h *Host) addNIC(s *Sample, line []byte) error {
 	name, c, err := parseNetDevLine(line)
 	if err != nil {
@@ -162,7 +162,7 @@ func unlistedNIC(name string, c NICCounters) NIC {
 	return NIC{Name: name, NICCounters: c, Absent: Absent{"index": why, "address": why, "speedBytesPerSecond": why, "carrier": why}}
 }
 
-// takeLayers copies what the graph says, which is known after all were read.
+// takeLayers copies the layers, which are known once all NICs are read.
 func (h *Host) takeLayers(nics []NIC) {
 	for i := range nics {
 		if d := h.nics.devices[nics[i].Name]; d != nil {
@@ -171,7 +171,7 @@ func (h *Host) takeLayers(nics []NIC) {
 	}
 }
 
-// lookAtNIC reads the facts anew.
+// lookAtNIC reads the NIC's facts again.
 func (h *Host) lookAtNIC(d *device[nicFacts]) {
 	l := h.nics.lookAt(d)
 	defer l.close()
@@ -195,16 +195,16 @@ func (h *Host) lookAtNIC(d *device[nicFacts]) {
 	f.Absent = l.absent
 	made := was.Name != "" && !d.looked
 	if made && f.Index == was.Index && f.Address == was.Address {
-		// It was made anew with the index and the address of the old one, which
-		// is possible: left out once, it starts a new series.
+		// It was re-created with the index and the address of the old one,
+		// which is possible: leaving it out once starts a new series.
 		f.hidden = h.nics.reads
 	}
 	h.nics.moved = h.nics.moved || !d.looked || !f.sameGraph(was)
 	d.facts, d.looked = f, true
 }
 
-// speed of the link. What veth and tun give is a constant of their drivers,
-// and no limit.
+// speed of the link. veth and tun report a constant of their driver, which is
+// no limit.
 func (l *look) speed(kind string) Opt[uint64] {
 	const name = "speedBytesPerSecond"
 	if kind == "veth" || kind == "tun" {
@@ -231,8 +231,8 @@ func nonEmpty(v string) (string, error) {
 	return v, nil
 }
 
-// parseSpeed turns Mbit/s into bytes per second. -1, and 4294967295 which is
-// the same read as unsigned, mean unknown; 0 is a link that is down.
+// parseSpeed converts Mbit/s to bytes per second. -1, and 4294967295 which is
+// -1 read as unsigned, mean unknown; 0 is a link that is down.
 func parseSpeed(v string) (uint64, error) {
 	mbit, err := strconv.ParseInt(v, 10, 64)
 	switch {

@@ -2,12 +2,12 @@ package probes
 
 import "bytes"
 
-// parseNetDevLine reads one line of /proc/net/dev (proc_pid_net(5)): a name and
-// a colon, eight columns of what was received and eight of what was sent. Of
-// each eight the first four are bytes, packets, errors and drops. The name is
-// only good as long as the line.
+// parseNetDevLine parses one line of /proc/net/dev (proc_pid_net(5)): a name
+// and a colon, eight columns for receive and eight for transmit. The first four
+// of each eight are bytes, packets, errors and drops. The name points into the
+// line.
 func parseNetDevLine(line []byte) (name []byte, c NICCounters, err error) {
-	name, rest, found := bytes.Cut(line, []byte{':'}) // which no name may have (dev_valid_name)
+	name, rest, found := bytes.Cut(line, []byte{':'}) // no device name has one (dev_valid_name)
 	name = bytes.TrimLeft(name, " ")
 	if !found || len(name) == 0 {
 		return nil, c, errShortLine

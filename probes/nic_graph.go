@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// nicParts is what the directory of a NIC in sysfs has, as far as it tells
-// what the NIC is.
+// nicParts has the entries of a NIC's directory in sysfs that show its kind.
 type nicParts struct {
 	device, bonding, bridge, tun, portName bool
 	lower                                  []string
@@ -34,7 +33,7 @@ func nicEntries(l *look) nicParts {
 	return p
 }
 
-// nicKind is what drives a NIC.
+// nicKind returns what drives a NIC.
 func (l *look) nicKind(name string, there *nicParts, index Opt[int]) string {
 	switch {
 	case name == "lo":
@@ -55,9 +54,9 @@ func (l *look) nicKind(name string, there *nicParts, index Opt[int]) string {
 	if kind := l.deviceType(); kind != "" {
 		return kind
 	}
-	// A veth has no type of its own: it is Ethernet linked to another index
-	// without standing on a device of ours. Where its peer, in another
-	// namespace, has the same index it passes for virtual.
+	// A veth has no DEVTYPE: it is Ethernet, linked to another index, with no
+	// lower device. If its peer in another namespace has the same index, it is
+	// taken for virtual.
 	own, known := index.Get()
 	peer := fact(l, "", "iflink", decimal)
 	delete(l.absent, "")
@@ -67,7 +66,7 @@ func (l *look) nicKind(name string, there *nicParts, index Opt[int]) string {
 	return "virtual"
 }
 
-// deviceType is DEVTYPE of uevent, such as vlan, vxlan or wireguard.
+// deviceType returns DEVTYPE of uevent, such as vlan, vxlan or wireguard.
 func (l *look) deviceType() string {
 	text, err := l.text("uevent")
 	if err != nil {
@@ -81,37 +80,39 @@ func (l *look) deviceType() string {
 	return ""
 }
 
-// ethernet: tunnels have other types.
+// ethernet reports whether the NIC has an Ethernet header; tunnels have other
+// types.
 func (l *look) ethernet() bool {
 	v, err := l.text("type")
 	return err == nil && v == "1"
 }
 
-// representsVF: the port of a NIC's built-in switch that a VF or SF is plugged
-// into (kernel Documentation/networking/switchdev.rst: pf0vf1), which counts
-// again what the function counts.
+// representsVF reports whether the NIC is the port of a built-in switch that a
+// VF or SF is attached to (kernel Documentation/networking/switchdev.rst:
+// pf0vf1). It counts the function's traffic again.
 func (l *look) representsVF() bool {
 	name, err := l.text("phys_port_name")
 	return err == nil && strings.Contains(name, "pf") && (strings.Contains(name, "vf") || strings.Contains(name, "sf"))
 }
 
-// sameGraph says whether layers that were told by was still hold.
+// sameGraph reports whether the layers that were derived from was are still
+// valid.
 func (f *nicFacts) sameGraph(was *nicFacts) bool {
 	return f.Kind == was.Kind && f.Master == was.Master && slices.Equal(f.Lower, was.Lower)
 }
 
-// layerNICs tells each NIC's layer, so that no byte is counted by two leaves:
-//   - a bond, a team or another device that makes one link of physical ports
+// layerNICs sets each NIC's layer, so that no two leaves count the same byte:
+//   - A bond, a team or another device that makes one link of physical ports
 //     is a leaf, and its ports are its paths.
-//   - any other physical NIC is a leaf, also as the port of a bridge, which
-//     carries what does not leave the node too.
-//   - a virtual function of SR-IOV is a leaf of its own: its physical function
-//     does not count its bytes. Both share one link, so that neither's
-//     utilization says how full that is.
-//   - all else is stacked: VLANs, bridges, veths, tunnels, and lo, since
-//     nothing on lo loads a NIC.
+//   - Any other physical NIC is a leaf, also as the port of a bridge, whose
+//     traffic includes what does not leave the node.
+//   - A virtual function of SR-IOV is a leaf of its own: its physical function
+//     does not count its bytes. Both share one link, so the utilization of
+//     neither shows how full that is.
+//   - All others are stacked: VLANs, bridges, veths, tunnels, and lo, whose
+//     traffic uses no NIC.
 //
-// A port that leaves its bond while both stay is told by their next looks.
+// A port that leaves its bond while both exist is seen by their next looks.
 func layerNICs(nics map[string]*device[nicFacts]) {
 	claimPorts(nics)
 	links := map[string]bool{}
@@ -133,8 +134,8 @@ func layerNICs(nics map[string]*device[nicFacts]) {
 	}
 }
 
-// claimPorts tells ports of a bond their master, which they may have got since
-// they were looked at, and those of a master that went that they have none.
+// claimPorts sets the master of a bond's ports, which may have joined it since
+// their last look, and clears a master that no longer exists.
 func claimPorts(nics map[string]*device[nicFacts]) {
 	for name, d := range nics {
 		if nics[d.facts.Master] == nil {
@@ -151,7 +152,7 @@ func claimPorts(nics map[string]*device[nicFacts]) {
 	}
 }
 
-// joins says whether a device makes one link of its ports: all of them are
+// joins reports whether a device makes one link of its ports: all of them are
 // physical, and it neither switches nor routes between them.
 func joins(nics map[string]*device[nicFacts], master string) bool {
 	d := nics[master]
@@ -161,7 +162,7 @@ func joins(nics map[string]*device[nicFacts], master string) bool {
 	return len(d.facts.Lower) > 0 && !slices.ContainsFunc(d.facts.Lower, func(port string) bool { return !bare(nics, port) })
 }
 
-// bare: hardware that stands on no other device.
+// bare reports whether a NIC is hardware without a lower device.
 func bare(nics map[string]*device[nicFacts], name string) bool {
 	d := nics[name]
 	return d != nil && (d.facts.Kind == "physical" || d.facts.Kind == "vf") && len(d.facts.Lower) == 0

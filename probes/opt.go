@@ -2,26 +2,26 @@ package probes
 
 import "encoding/json"
 
-// Opt is a measurement that may be absent. Absent is not zero: the only way
-// to the value is Get, which also says whether there is one. The zero Opt is
-// absent. In JSON an absent Opt is left out (tag its field omitzero); the
-// reason stands in the Absent of the struct that holds it.
+// Opt is a measurement that may be absent, which is not zero: Get is the only
+// way to the value and reports whether there is one. The zero Opt is absent.
+// JSON leaves out an absent Opt (tag its field omitzero); the Absent of the
+// struct that holds it has the reason.
 type Opt[T any] struct {
 	value T
 	ok    bool
 }
 
-// Some is a measurement that was made.
+// Some returns an Opt with a value.
 func Some[T any](v T) Opt[T] { return Opt[T]{value: v, ok: true} }
 
 // Get returns the value and whether there is one.
 func (o Opt[T]) Get() (T, bool) { return o.value, o.ok }
 
-// IsZero reports whether the measurement is absent; encoding/json asks it for
+// IsZero reports whether the measurement is absent; encoding/json calls it for
 // fields tagged omitzero.
 func (o Opt[T]) IsZero() bool { return !o.ok }
 
-// MarshalJSON writes the bare value, and null where there is none.
+// MarshalJSON writes the bare value, or null if there is none.
 func (o Opt[T]) MarshalJSON() ([]byte, error) {
 	if !o.ok {
 		return []byte("null"), nil
@@ -42,12 +42,12 @@ func (o *Opt[T]) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Absent keeps, for each measurement that is not there, the reason why: the
-// key is the measurement's JSON name (or a group of them, such as "rates").
-// A nil Absent has no entries; Because makes the map.
+// Absent has the reason for each measurement without a value: the key is the
+// measurement's JSON name, or a group of them such as "rates". Because may be
+// called on a nil Absent and makes the map.
 type Absent map[string]string
 
-// Because records why what is absent.
+// Because records the reason why a measurement is absent.
 func (a *Absent) Because(what, why string) {
 	if *a == nil {
 		*a = Absent{}

@@ -13,8 +13,8 @@ var (
 	errNoValue  = errors.New("key without a value")
 )
 
-// parseUint reads a number as the kernel prints it: decimal digits and nothing
-// else. A number that does not fit is an error, never a wrapped one.
+// parseUint parses a number as the kernel prints it: decimal digits and nothing
+// else. A number that does not fit is an error and never wraps.
 func parseUint(b []byte) (uint64, error) {
 	if len(b) == 0 {
 		return 0, errNoNumber
@@ -33,10 +33,9 @@ func parseUint(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// parseKeyed reads a flat-keyed file (kernel cgroup-v2.rst, "Format"), one
-// "key value" a line, and hands each pair to found; key is only good until
-// found returns. A line that cannot be read costs itself alone: the others are
-// handed over, and the error is about the first such line.
+// parseKeyed parses a flat-keyed file (kernel cgroup-v2.rst, "Format"), one
+// "key value" per line, and calls found for each pair; key is valid until found
+// returns. A malformed line is skipped; the error is about the first one.
 func parseKeyed(b []byte, found func(key []byte, value uint64)) error {
 	var first error
 	for len(b) > 0 {
@@ -55,8 +54,8 @@ func parseKeyed(b []byte, found func(key []byte, value uint64)) error {
 	return first
 }
 
-// firstOfKey is the value of one key of a flat-keyed file, absent when it is
-// not there. Lines of other keys are not looked at.
+// firstOfKey returns the value of one key of a flat-keyed file, absent if the
+// key is missing. It does not parse the other lines.
 func firstOfKey(b []byte, file, wanted string) (Opt[uint64], error) {
 	for len(b) > 0 {
 		var line []byte
@@ -82,8 +81,8 @@ func splitKeyed(line []byte) (key []byte, value uint64, err error) {
 	return key, value, err
 }
 
-// oddLine says which line could not be read. Lines of the kernel are short;
-// one that is not is cut, since the reason is shown to people.
+// oddLine adds the malformed line to an error, cut to 60 bytes because the
+// error is shown to people.
 func oddLine(line []byte, err error) error {
 	const most = 60
 	if len(line) > most {
@@ -99,8 +98,8 @@ func firstOf(first, next error) error {
 	return next
 }
 
-// names keeps one string of each name that was met, so that reading the same
-// ones again allocates nothing. Devices come and go: too many start anew.
+// names interns strings, so that reading the same names again allocates
+// nothing. It is emptied when it grows too large, since devices come and go.
 type names map[string]string
 
 func (n names) of(b []byte) string {
@@ -116,10 +115,10 @@ func (n names) of(b []byte) string {
 	return s
 }
 
-// join is of for a name in parts.
+// join is of for a name in several parts.
 func (n names) join(parts ...string) string {
-	var room [96]byte
-	b := room[:0]
+	var array [96]byte
+	b := array[:0]
 	for _, p := range parts {
 		b = append(b, p...)
 	}

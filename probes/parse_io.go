@@ -13,12 +13,12 @@ var (
 	errBlkioLine = errors.New("want device, operation, number")
 )
 
-// parseIOStat reads io.stat (kernel cgroup-v2.rst): a line a device, such as
-// "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0". Two odd forms are the
-// kernel's own and no error: a device without counters, and several such
-// devices in front of one that has them ("7:1 7:0 rbytes=…"). Any other line
-// that cannot be read costs its device alone, and the error is about the
-// first. It appends to devices.
+// parseIOStat parses io.stat (kernel cgroup-v2.rst): one line per device, such
+// as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0", and appends to
+// devices. The kernel itself prints two odd forms, which are no errors: a
+// device without counters, and several such devices before one with counters
+// ("7:1 7:0 rbytes=…"). A device whose line is otherwise malformed is left out;
+// the error is about the first one.
 func parseIOStat(b []byte, devices []WorkloadIO, known names) ([]WorkloadIO, error) {
 	var first error
 	for len(b) > 0 {
@@ -38,7 +38,7 @@ func parseIOStat(b []byte, devices []WorkloadIO, known names) ([]WorkloadIO, err
 	return devices, first
 }
 
-// parseIOLine says by counted whether the line has counters at all.
+// parseIOLine parses one line; counted reports whether it has counters.
 func parseIOLine(line []byte, known names) (d WorkloadIO, counted bool, err error) {
 	var number []byte
 	var seen uint
@@ -48,7 +48,7 @@ func parseIOLine(line []byte, known names) (d WorkloadIO, counted bool, err erro
 		switch {
 		case value != nil:
 			err = countIO(&d, &seen, key, value)
-		case len(key) == 0: // of two spaces
+		case len(key) == 0: // two spaces in a row
 		case seen != 0:
 			err = errTwice
 		default:
@@ -62,7 +62,7 @@ func parseIOLine(line []byte, known names) (d WorkloadIO, counted bool, err erro
 	case seen == 0:
 		return d, false, nil
 	case !isDeviceNumber(number):
-		// Paths of a multipath device are "(unknown)".
+		// The kernel prints "(unknown)" for paths of a multipath device.
 		return d, false, errNoDevice
 	case seen != 0b1111:
 		return d, false, errPartial
@@ -71,8 +71,8 @@ func parseIOLine(line []byte, known names) (d WorkloadIO, counted bool, err erro
 	return d, true, nil
 }
 
-// nextWord takes a word off a line: a key and its value, which is nil of a word
-// without an equals sign.
+// nextWord cuts the first word off a line: a key and its value, which is nil
+// for a word without an equals sign.
 func nextWord(line []byte) (key, value, rest []byte) {
 	for i, c := range line {
 		switch c {
@@ -86,8 +86,8 @@ func nextWord(line []byte) (key, value, rest []byte) {
 	return line, nil, nil
 }
 
-// countIO puts a value where its key says; seen are the keys that were there.
-// Discards, the cost model's own and what is yet to come are passed over.
+// countIO stores a value in the field of its key; seen has a bit for each key
+// so far. Discards, the counters of io.cost and unknown keys are ignored.
 func countIO(d *WorkloadIO, seen *uint, key, value []byte) error {
 	to, bit := ioCounter(d, key)
 	switch {
@@ -116,7 +116,7 @@ func ioCounter(d *WorkloadIO, key []byte) (to *uint64, bit uint) {
 	return nil, 0
 }
 
-// isDeviceNumber tells "major:minor" as the kernel prints it.
+// isDeviceNumber reports whether b is "major:minor" as the kernel prints it.
 func isDeviceNumber(b []byte) bool {
 	major, minor, ok := bytes.Cut(b, []byte{':'})
 	return ok && isPlainNumber(major) && isPlainNumber(minor)
@@ -130,17 +130,16 @@ func isPlainNumber(b []byte) bool {
 	return err == nil && n < 1<<32
 }
 
-// blkioDevice is one device of a blkio file of cgroup v1.
+// blkioDevice is one device in a blkio file of cgroup v1.
 type blkioDevice struct {
 	number      string
 	read, write Opt[uint64]
 }
 
-// parseBlkio reads blkio.throttle.io_serviced_recursive or
+// parseBlkio parses blkio.throttle.io_serviced_recursive or
 // io_service_bytes_recursive (kernel cgroup-v1/blkio-controller.rst): lines
-// such as "8:0 Read 123", and "Total 123" at the end. A line that cannot be
-// read costs itself alone, and the error is about the first. It appends to
-// devices.
+// such as "8:0 Read 123", with "Total 123" at the end. It appends to devices. A
+// malformed line is skipped; the error is about the first one.
 func parseBlkio(b []byte, devices []blkioDevice, known names) ([]blkioDevice, error) {
 	var first error
 	for len(b) > 0 {
@@ -164,7 +163,7 @@ func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevic
 	}
 	isWrite := string(words[1]) == "Write"
 	if !isWrite && string(words[1]) != "Read" {
-		return devices, nil // sync, async and discard are other views of the same
+		return devices, nil // sync, async and discard count the same requests again
 	}
 	if !isDeviceNumber(words[0]) {
 		return devices, errNoDevice
@@ -190,8 +189,8 @@ func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevic
 	return devices, nil
 }
 
-// split cuts a line into words and says how many there are; 4 stands for more
-// than there is room for.
+// split cuts a line into words and returns their number, or 4 if there are more
+// than three.
 func split(line []byte, words *[3][]byte) int {
 	n := 0
 	for word := range bytes.FieldsSeq(line) {
@@ -204,9 +203,9 @@ func split(line []byte, words *[3][]byte) int {
 	return n
 }
 
-// joinBlkio puts operations and bytes together. A device that lacks one of the
-// four numbers (it came between the two reads) is left out, which the error says.
-// It appends to devices.
+// joinBlkio merges operations and bytes per device and appends to devices. A
+// device that lacks one of the four numbers (it appeared between the two reads)
+// is left out; the error is about the first one.
 func joinBlkio(operations, size []blkioDevice, devices []WorkloadIO) ([]WorkloadIO, error) {
 	var first error
 	for _, o := range operations {

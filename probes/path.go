@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cPath is put together in the same memory each time and handed to the kernel
-// from there. As a string it would be copied twice: for each of the files that
-// are opened by turns, of hundreds of pods, that is most of what a reader would
-// leave to the garbage collector.
+// cPath builds paths in one reused buffer and hands that to the kernel. As
+// strings they would be copied twice: for hundreds of pods, whose files are
+// opened again at each read, most of the garbage of a read.
 type cPath struct{ buf []byte }
 
 func (p *cPath) join(parts ...string) *byte {
@@ -36,7 +35,7 @@ func (p *cPath) open(parts ...string) (fd int, err error) {
 	}
 }
 
-// links a directory has; 0 when it is gone.
+// links returns a directory's number of links, or 0 if it does not exist.
 func (p *cPath) links(parts ...string) uint64 {
 	var st unix.Statx_t
 	name, here := p.join(parts...), unix.AT_FDCWD

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// series is the unbroken life of one object in a history.
+// series is a time in which an object's identity was the same and no counter
+// decreased.
 type series struct {
-	began uint64 // the number of its first sample
-	slot  int    // where points keep its counters
+	began uint64 // sequence number of its first sample
+	slot  int    // index of its counters in each point
 }
 
-// slots hands out places in the points' lists. One that is given back is taken
-// again: what older points have there is of a series that ended, and no window
-// of a new one reaches back to them.
+// slots hands out indexes into the points' lists, and reuses those that are
+// given back. An older point may have another object's counters in a reused
+// slot; no window of the new series reaches back to it.
 type slots struct {
 	free []int
 	next int
@@ -31,9 +32,9 @@ func (s *slots) take() int {
 
 func (s *slots) give(slot int) { s.free = append(s.free, slot) }
 
-// point is what is kept of a sample, to take differences from later: its
-// counters, and nothing that a Snapshot has once. A day's busy node has some
-// hundred workloads, and a hundred points.
+// point has the counters of a sample, from which later samples take
+// differences, and nothing else: a busy node has some hundred workloads, and a
+// window a hundred points.
 type point struct {
 	Monotonic, Boottime time.Duration
 	BootID              string
@@ -41,12 +42,12 @@ type point struct {
 	Memory              Memory
 	Pressure            Pressure
 	Network             Network
-	disks               []DiskCounters // by slot, as are the others
+	disks               []DiskCounters // by slot, as the others
 	nics                []NICCounters
 	workloads           []pastWorkload
 }
 
-// pastWorkload is the counters of a workload; noCount is one that was absent.
+// pastWorkload has the counters of a workload; noCount marks an absent one.
 type pastWorkload struct {
 	at, throttledAt, detailAt time.Duration
 	cpu, throttled            uint64
@@ -54,7 +55,7 @@ type pastWorkload struct {
 	memory, reclaimed         uint64
 	charged                   uint64
 	pressure                  [3]struct{ some, full uint64 } // cpu, memory, io
-	network                   WorkloadNetwork                // At is 0 when it was absent
+	network                   WorkloadNetwork                // At is 0 if it was absent
 	io                        []WorkloadIO
 }
 
@@ -78,7 +79,7 @@ func pastStall(s Stall) struct{ some, full uint64 } {
 	return struct{ some, full uint64 }{counted(s.Some), counted(s.Full)}
 }
 
-// newPoint keeps the counters of a snapshot whose objects have their slots.
+// newPoint copies the counters of a snapshot whose objects have their slots.
 func newPoint(raw *Sample, s *Snapshot) *point {
 	p := &point{
 		Monotonic: raw.Monotonic, Boottime: raw.Boottime, BootID: raw.BootID,
@@ -97,8 +98,7 @@ func newPoint(raw *Sample, s *Snapshot) *point {
 	return p
 }
 
-// put keeps something in its slot. Most lists have no empty slots, and grow
-// once.
+// put stores v in its slot. Most lists have no empty slots, and grow once.
 func put[T any](list *[]T, about int, at series, v T) {
 	for len(*list) <= at.slot {
 		if *list == nil {

@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What keeps pressure stall information away. Each needs something else done
-// about it, so each is said in its own words.
+// Reasons why PSI is absent, one for each remedy.
 const (
 	whyPSISwitchedOff = "PSI is disabled (boot with psi=1)"
-	// Kernels that hide the files while PSI is off cannot be told from those
-	// that were built without it.
+	// A kernel that hides the files while PSI is off looks like one without
+	// PSI.
 	whyNoPSI        = "no PSI (kernel built without CONFIG_PSI, or booted without psi=1)"
 	whyPSIForbidden = "no permission to read PSI"
 	whyPSICgroupOff = "PSI is disabled for this cgroup (cgroup.pressure is 0)"
@@ -26,10 +25,10 @@ var (
 	errNoTotal = errors.New("no total=")
 )
 
-// parsePSI reads the totals of a pressure file (kernel
-// Documentation/accounting/psi.rst): lines such as
-// "some avg10=0.00 avg60=0.00 avg300=0.00 total=49250015".
-// The full line may be missing, as it is for cpu before kernel 5.13.
+// parsePSI parses the totals of a pressure file (kernel
+// Documentation/accounting/psi.rst): lines such as "some avg10=0.00 avg60=0.00
+// avg300=0.00 total=49250015". The line full may be missing, as for cpu before
+// kernel 5.13.
 func parsePSI(b []byte) (Stall, error) {
 	var st Stall
 	for len(b) > 0 {
@@ -61,7 +60,7 @@ func parsePSI(b []byte) (Stall, error) {
 }
 
 func psiTotal(words []byte) (uint64, error) {
-	// The kernel writes it last.
+	// The kernel prints it last.
 	if i := bytes.LastIndexByte(words, '=') + 1; i >= len(" total=") && string(words[i-len(" total="):i]) == " total=" {
 		return parseUint(words[i:])
 	}
@@ -75,8 +74,9 @@ func psiTotal(words []byte) (uint64, error) {
 	return 0, errNoTotal
 }
 
-// readStall reads a file of /proc/pressure. Without a stall the second result
-// says why. withFull is false for cpu, whose full means nothing on a whole node.
+// readStall reads a file of /proc/pressure, or returns the reason why there is
+// no stall. withFull is false for cpu, whose full means nothing on a whole
+// node.
 func readStall(path string, withFull bool) (Stall, string) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -92,7 +92,7 @@ func readStall(path string, withFull bool) (Stall, string) {
 	return st, ""
 }
 
-// psiReason says what a failed read of a pressure file means.
+// psiReason maps the error of reading a pressure file to a reason.
 func psiReason(err error) string {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):

@@ -21,36 +21,38 @@ const RecordingFormat = recordingFormats + "1"
 
 const recordingFormats = "plimsoll-recording/"
 
-// Header opens a recording: which machine, and what made it.
+// Header is the first line of a recording: the machine, and what made it.
 type Header struct {
 	Format string `json:"format"`
 	// Kernel is uname -rm.
 	Kernel  string `json:"kernel"`
 	Version string `json:"version"`
-	// Command is the command line that made the recording. What load was on is
-	// for its file name.
+	// Command is the command line that made the recording. The file name should
+	// say which workload ran.
 	Command string `json:"command"`
 }
 
-// ErrCutShort says that a recording has no end, as when its writer was killed.
-// All whole samples before were given.
+// ErrCutShort reports a recording without an end, as after its writer was
+// killed. All complete samples were delivered before it.
 var ErrCutShort = errors.New("truncated: the writer did not close it")
 
-// Recorder writes Samples to a file: gzip over one line of JSON each, the
-// Header first. What is known of the cluster is in the lines where it changed. It belongs to one goroutine.
+// Recorder writes Samples to a file: gzip over one line of JSON each, after the
+// Header. The state of the cluster is only in the lines where it changed. It
+// belongs to one goroutine.
 type Recorder struct {
 	file *os.File
 	gz   *gzip.Writer
 	max  int64
-	// cluster is what was written of it last: it changes seldom.
+	// cluster was written last; it seldom changes.
 	cluster *Cluster
 }
 
-// ErrFull says that a recording reached its bound; what is in it stays.
+// ErrFull reports a recording that reached its size limit; its content stays.
 var ErrFull = errors.New("size limit reached")
 
-// NewRecorder makes the file, readable by its owner only, and writes the
-// header. A file that exists is an error: it may hold what cannot be had again.
+// NewRecorder creates the file, readable by its owner only, and writes the
+// header. An existing file is an error: it may hold a recording that cannot be
+// repeated.
 func NewRecorder(path, version string, maxBytes uint64) (*Recorder, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -72,8 +74,8 @@ func kernel() string {
 	return unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
 }
 
-// Add appends a sample and hands it to the kernel, so that a killed agent
-// loses nothing that was added. ErrFull when there is no room.
+// Add appends a sample and passes it to the kernel, so that a killed agent
+// loses no sample that was added. It returns ErrFull at the size limit.
 func (r *Recorder) Add(s *Sample) error {
 	size, err := r.file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -85,8 +87,8 @@ func (r *Recorder) Add(s *Sample) error {
 	return r.write(r.short(s))
 }
 
-// short is a sample without what the line before it that had it says as well:
-// what is known of the cluster changes seldom.
+// short returns the sample without the cluster's state if the previous line
+// that had one has the same.
 func (r *Recorder) short(s *Sample) *Sample {
 	if s.Cluster == nil || s.Cluster != r.cluster && !reflect.DeepEqual(s.Cluster, r.cluster) {
 		r.cluster = s.Cluster
@@ -115,14 +117,14 @@ func (r *Recorder) write(v any) error {
 	return nil
 }
 
-// Close ends the archive.
+// Close writes the end of the gzip stream and closes the file.
 func (r *Recorder) Close() error {
 	return errors.Join(r.gz.Close(), r.file.Close())
 }
 
-// What a line of a recording may hold, so that one made to exhaust memory does
-// not: 10,000 workloads have about 1 KiB and 50 values each. A value that
-// takes three bytes in a line may take half a KiB in memory.
+// Limits of one line, against a recording made to exhaust memory: 10,000
+// workloads have about 1 KiB and 50 values each. A value of three bytes in a
+// line may need half a KiB in memory.
 const (
 	maxSampleBytes  = 16 << 20
 	maxSampleValues = 1 << 19
@@ -137,9 +139,9 @@ func fits(line []byte) error {
 	return nil
 }
 
-// Play reads a recording and hands each sample to f, in order. It ends with
-// the error of f, ErrCutShort, or what is wrong with the recording and at
-// which sample.
+// Play reads a recording and calls f for each sample, in order. It returns the
+// error of f, ErrCutShort, or what is wrong with the recording and at which
+// sample.
 func Play(r io.Reader, f func(*Sample) error) (Header, error) {
 	gz, err := gzip.NewReader(r)
 	if err != nil {
@@ -148,7 +150,7 @@ func Play(r io.Reader, f func(*Sample) error) (Header, error) {
 	return playLines(gz, f)
 }
 
-// playLines is Play of what was unpacked.
+// playLines is Play of uncompressed lines.
 func playLines(r io.Reader, f func(*Sample) error) (Header, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxSampleBytes)
@@ -156,7 +158,7 @@ func playLines(r io.Reader, f func(*Sample) error) (Header, error) {
 	if err != nil {
 		return h, err
 	}
-	var cluster *Cluster // as it was said last
+	var cluster *Cluster // the last one in the recording
 	for n := 1; lines.Scan(); n++ {
 		s, err := decodeSample(lines.Bytes())
 		if err != nil {
@@ -199,7 +201,7 @@ func decodeSample(line []byte) (*Sample, error) {
 	if err := json.Unmarshal(line, &s); err != nil {
 		return nil, err
 	}
-	if s.Monotonic <= 0 { // valid JSON, of something else
+	if s.Monotonic <= 0 { // valid JSON, but no sample
 		return nil, errNoClock
 	}
 	s.sort()
@@ -209,8 +211,8 @@ func decodeSample(line []byte) (*Sample, error) {
 	return &s, nil
 }
 
-// orCutShort is ErrCutShort when the line that gave err was the last one of a
-// file that ends too early, else err.
+// orCutShort returns ErrCutShort if the line that gave err was the last one of
+// a truncated file, else err.
 func orCutShort(lines *bufio.Scanner, err error) error {
 	if !lines.Scan() && errors.Is(lines.Err(), io.ErrUnexpectedEOF) {
 		return ErrCutShort
@@ -222,7 +224,7 @@ func inRecording(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // EOF: not even gzip's header
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // EOF: not even a gzip header
 		return fmt.Errorf("recording: %w", ErrCutShort)
 	case errors.Is(err, bufio.ErrTooLong):
 		return fmt.Errorf("recording: %w", errTooMuch)

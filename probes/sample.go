@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// Sample is what the kernel said at one instant: counters and gauges as read,
-// nothing derived. It is what a recording keeps and what History derives
-// Snapshots from.
+// Sample has the counters and gauges of one instant as the kernel prints them,
+// nothing derived. Recordings store Samples, and History derives Snapshots from
+// them.
 type Sample struct {
-	// Time is the wall clock, for people; nothing is computed from it.
+	// Time is the wall clock, for display; nothing is computed from it.
 	Time time.Time `json:"time"`
-	// Monotonic is CLOCK_MONOTONIC, which stops in suspend: rates divide by it.
+	// Monotonic is CLOCK_MONOTONIC, which stops in suspend: rates are divided
+	// by it.
 	Monotonic time.Duration `json:"monotonicNanoseconds"`
-	// Boottime is CLOCK_BOOTTIME, which does not: gaps are noticed by it. It
-	// is also the node's uptime.
+	// Boottime is CLOCK_BOOTTIME, which includes suspend: it shows gaps. It is
+	// also the node's uptime.
 	Boottime time.Duration `json:"boottimeNanoseconds"`
 	// BootID is /proc/sys/kernel/random/boot_id: counters of two boots are
 	// never compared.
@@ -27,21 +28,20 @@ type Sample struct {
 	Disks     []Disk     `json:"disks"`
 	NICs      []NIC      `json:"nics"`
 	Workloads []Workload `json:"workloads"`
-	// IOSource is where the IO of workloads comes from.
+	// IOSource is the file that the IO of workloads comes from.
 	IOSource IOSource `json:"workloadIoSource,omitempty"`
-	// Filesystems are the mounts that are watched.
+	// Filesystems are the watched mounts.
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 
-	// Cluster is what the API server says of this node; nil where none is asked.
-	// It is not read here but handed in, and is part of the sample so that a
-	// recording has it.
+	// Cluster is what the API server reports about this node; nil without an
+	// API server. The agent sets it after Read, so that a recording has it.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	// Said is what plugins of other processes said since the sample before, as
-	// JSON; absent where that is what they said before. It is handed in as well:
-	// whoever plays a recording cannot ask them.
+	// Said has the answers of outer plugins since the previous sample, as JSON;
+	// absent if they did not change. The agent sets it after Read: a replay
+	// cannot ask the plugins.
 	Said json.RawMessage `json:"said,omitempty"`
 
-	// Probes says of each reader how long it took and why it failed, if it did.
+	// Probes has the duration and error of each reader.
 	Probes []Probe `json:"probes"`
 }
 
@@ -51,16 +51,16 @@ type Probe struct {
 	Duration time.Duration `json:"durationNanoseconds"`
 	// Error is empty when the probe succeeded.
 	Error string `json:"error,omitempty"`
-	// Note is what a person should know of a probe that succeeded, such as
-	// that it reads less often than every tick.
+	// Note is a remark about a probe that succeeded, such as that it reads less
+	// often than every tick.
 	Note string `json:"note,omitempty"`
 }
 
 // CPU is /proc/stat, cumulative seconds since boot, summed over CPUs.
 type CPU struct {
 	// Seconds by mode: user, nice, system, irq, softirq, steal never decrease;
-	// idle and iowait may (proc(5)), so nothing is derived from those two.
-	// Nil when /proc/stat could not be read.
+	// idle and iowait may (proc(5)), so nothing is derived from those two. Nil
+	// if /proc/stat could not be read.
 	Seconds map[string]float64 `json:"secondsTotal,omitempty"`
 	// Online CPUs.
 	Online Opt[int] `json:"onlineCpus,omitzero"`
@@ -73,18 +73,20 @@ type Memory struct {
 	FreeBytes      Opt[uint64] `json:"freeBytes,omitzero"`
 	SwapTotalBytes Opt[uint64] `json:"swapTotalBytes,omitzero"`
 	SwapFreeBytes  Opt[uint64] `json:"swapFreeBytes,omitzero"`
-	// InactiveFileBytes are pages of files that nobody asked for lately; a
-	// kubelet leaves them out of what it calls the node's working set.
+	// InactiveFileBytes are pages of files that were not used lately; the
+	// kubelet does not count them in the node's working set.
 	InactiveFileBytes Opt[uint64] `json:"inactiveFileBytes,omitzero"`
 
 	// ScansDirect and ScansKswapd are pages scanned by global reclaim
-	// (pgscan_direct, pgscan_kswapd). A cgroup at its own limit moves neither.
+	// (pgscan_direct, pgscan_kswapd). A cgroup at its own limit increases
+	// neither.
 	ScansDirect Opt[uint64] `json:"scansDirectTotal,omitzero"`
 	ScansKswapd Opt[uint64] `json:"scansKswapdTotal,omitzero"`
-	// Refaults are pages that came back soon after reclaim
-	// (workingset_refault_anon + _file); a cgroup at its own limit moves it too.
+	// Refaults are pages that were read back soon after reclaim
+	// (workingset_refault_anon + _file); a cgroup at its own limit increases it
+	// too.
 	Refaults Opt[uint64] `json:"refaultsTotal,omitzero"`
-	// Reclaimed are pages that global reclaim took back (pgsteal_direct,
+	// Reclaimed are pages that global reclaim freed (pgsteal_direct,
 	// pgsteal_kswapd).
 	Reclaimed Opt[uint64] `json:"reclaimedTotal,omitzero"`
 	OOMKills  Opt[uint64] `json:"oomKillsTotal,omitzero"`
@@ -94,14 +96,15 @@ type Memory struct {
 	Absent Absent `json:"absent,omitempty"`
 }
 
-// Stall is the total of one PSI file, in µs since boot (kernel
-// Documentation/accounting/psi.rst). Averages are not read: a difference of
-// totals over one's own window has no lag.
+// Stall has the totals of one PSI file, in µs since boot (kernel
+// Documentation/accounting/psi.rst). The kernel's averages are not read: a
+// difference of totals over one's own window has no lag.
 type Stall struct {
-	// Some: at least one task waited for the resource.
+	// Some is the time in which at least one task waited for the resource.
 	Some Opt[uint64] `json:"someTotalMicroseconds,omitzero"`
-	// Full: no task could run because all waited. Absent for cpu, where it
-	// means nothing on a whole node, and before kernel 5.13 in cgroups.
+	// Full is the time in which no task ran because all waited. Absent for cpu,
+	// where it means nothing on a whole node, and before kernel 5.13 in
+	// cgroups.
 	Full Opt[uint64] `json:"fullTotalMicroseconds,omitzero"`
 }
 
@@ -110,30 +113,30 @@ type Pressure struct {
 	CPU    Stall `json:"cpu,omitzero"`
 	Memory Stall `json:"memory,omitzero"`
 	IO     Stall `json:"io,omitzero"`
-	// Absent tells for cpu, memory, io why there is no stall.
+	// Absent has the reason why cpu, memory or io has no stall.
 	Absent Absent `json:"absent,omitempty"`
 }
 
-// Network is what the protocol stack counts for the whole host, since boot.
+// Network has the protocol stack's counters for the whole host, since boot.
 type Network struct {
 	TCPSegmentsSent Opt[uint64] `json:"tcpSegmentsSentTotal,omitzero"`
 	TCPRetransmits  Opt[uint64] `json:"tcpRetransmitsTotal,omitzero"`
 	ListenDrops     Opt[uint64] `json:"listenDropsTotal,omitzero"`
-	// SoftnetSqueezed: receive processing ran out of budget (time_squeeze),
-	// which healthy busy nodes do as well.
+	// SoftnetSqueezed counts how often receive processing used up its time or
+	// packet budget (time_squeeze), which also happens on healthy busy nodes.
 	SoftnetSqueezed Opt[uint64] `json:"softnetSqueezedTotal,omitzero"`
 
 	Absent Absent `json:"absent,omitempty"`
 }
 
-// Layer is where a device stands in a stack of devices that repeat the same
-// IO. What is judged or added up is of LayerLeaf alone.
+// Layer is a device's place in a stack of devices that repeat the same IO.
+// Rules and sums use LayerLeaf alone.
 type Layer string
 
 // The layers.
 const (
-	// LayerLeaf is where IO is counted once: disks and physical NICs, the head
-	// of a multipath instead of its paths, a bond instead of its ports.
+	// LayerLeaf counts IO once: disks and physical NICs, the head of a
+	// multipath instead of its paths, a bond instead of its ports.
 	LayerLeaf Layer = "leaf"
 	// LayerStacked repeats the IO of leaves: LVM, md, crypt, loop on a file;
 	// VLANs, bridges, veths.
@@ -142,25 +145,26 @@ const (
 	LayerPath Layer = "path"
 )
 
-// Disk is a whole block device, no partition: one line of /proc/diskstats
+// Disk is a whole block device, not a partition: one line of /proc/diskstats
 // (kernel Documentation/admin-guide/iostats.rst).
 type Disk struct {
 	Name string `json:"device"`
-	// Number is "major:minor". A device is the same one only while Name,
-	// Number and Sequence are.
+	// Number is "major:minor". Name, Number and Sequence together are a
+	// device's identity.
 	Number string `json:"number"`
 	// Sequence is /sys/block/X/diskseq (kernel ≥ 5.15): a re-created device
 	// gets a new one.
 	Sequence   Opt[uint64] `json:"sequence,omitzero"`
 	Rotational Opt[bool]   `json:"rotational,omitzero"`
 	SizeBytes  Opt[uint64] `json:"sizeBytes,omitzero"`
-	// WWID names the medium across reboots (/sys/block/X/{wwid,device/wwid}).
+	// WWID identifies the medium across reboots
+	// (/sys/block/X/{wwid,device/wwid}).
 	WWID Opt[string] `json:"wwid,omitzero"`
 	// Kind is what drives the device: disk, nvme, lvm, crypt, multipath, dm
 	// (any other target), md, loop, zram, ram, rom.
 	Kind string `json:"kind,omitempty"`
-	// Slaves are the devices directly below (/sys/block/X/slaves), by name: a
-	// stacked device's IO is done again by them.
+	// Slaves are the names of the devices directly below (/sys/block/X/slaves),
+	// which repeat a stacked device's IO.
 	Slaves []string `json:"slaves,omitempty"`
 	Layer  Layer    `json:"layer,omitempty"`
 
@@ -179,7 +183,8 @@ type DiskCounters struct {
 	WrittenBytes uint64 `json:"writtenBytesTotal"`
 	ReadMs       uint64 `json:"readMillisecondsTotal"`
 	WriteMs      uint64 `json:"writeMillisecondsTotal"`
-	// BusyMs: something was in flight. WeightedMs: times the number in flight.
+	// BusyMs is the time with a request in flight, WeightedMs that time
+	// multiplied by the number in flight.
 	BusyMs     uint64 `json:"busyMillisecondsTotal"`
 	WeightedMs uint64 `json:"weightedMillisecondsTotal"`
 }
@@ -189,20 +194,20 @@ type NIC struct {
 	Name    string      `json:"device"`
 	Index   Opt[int]    `json:"index,omitzero"`
 	Address Opt[string] `json:"address,omitzero"`
-	// Physical: a device of a bus stands behind it (/sys/class/net/X/device).
+	// Physical: the NIC has a bus device (/sys/class/net/X/device).
 	Physical bool `json:"physical"`
-	// SpeedBytesPerSecond of the link per direction; absent when the driver
-	// does not know it (-1) or the link is down.
+	// SpeedBytesPerSecond of the link per direction; absent if the driver does
+	// not know it (-1) or the link is down.
 	SpeedBytesPerSecond Opt[uint64] `json:"speedBytesPerSecond,omitzero"`
 	// Carrier: the link is up (/sys/class/net/X/carrier).
 	Carrier Opt[bool] `json:"carrier,omitzero"`
 	// Kind is what drives the device: physical, vf (an SR-IOV function), bond,
-	// vlan, bridge, veth, tun, loopback, or as sysfs calls it (DEVTYPE), virtual
-	// else.
+	// vlan, bridge, veth, tun, loopback, a DEVTYPE of sysfs, or virtual.
 	Kind string `json:"kind,omitempty"`
 	// Master is the device that this one is a port of (/sys/class/net/X/master).
 	Master string `json:"master,omitempty"`
-	// Lower are the devices directly below (/sys/class/net/X/lower_*), by name.
+	// Lower are the names of the devices directly below
+	// (/sys/class/net/X/lower_*).
 	Lower []string `json:"lower,omitempty"`
 	Layer Layer    `json:"layer,omitempty"`
 
@@ -224,10 +229,10 @@ type NICCounters struct {
 	TransmitDrops   uint64 `json:"transmitDropsTotal"`
 }
 
-// Kind of a workload, told from its cgroup's path.
+// Kind of a workload, derived from its cgroup's path.
 type Kind string
 
-// The kinds. A pod is one workload: its containers' cgroups are part of it.
+// The kinds. A pod is one workload, which includes its containers' cgroups.
 const (
 	KindPod     Kind = "pod"
 	KindService Kind = "service" // systemd .service or .scope
@@ -235,8 +240,8 @@ const (
 	KindOther   Kind = "other"
 )
 
-// Workload is a cgroup that is looked at as one: a pod, or, outside pods, any
-// cgroup that has processes of its own. Its counters include all below it.
+// Workload is a cgroup that is accounted as one: a pod or, outside pods, any
+// cgroup with processes of its own. Its counters include all cgroups below it.
 type Workload struct {
 	// Cgroup is the path below the cgroup mount, such as
 	// /system.slice/cron.service; with Inode it is the workload's identity.
@@ -244,52 +249,53 @@ type Workload struct {
 	Inode  uint64 `json:"inode"`
 	Kind   Kind   `json:"kind"`
 	Name   string `json:"name"`
-	// PodUID as the API server writes it, of pods only.
+	// PodUID as the API server writes it; pods only.
 	PodUID string `json:"podUid,omitempty"`
-	// Curbed: it carries a limit of the agent's own, so that its stall is our
-	// doing and nobody's pressure. It is handed in (Sample.Curb).
+	// Curbed: the agent throttles it, so its stall is the throttle's effect and
+	// no pressure. The agent sets it (Sample.Curb).
 	Curbed bool `json:"curbed,omitempty"`
 
-	// At is when the counters were read, on CLOCK_MONOTONIC: rates divide by
-	// it, since not every workload is read in every sample. One that did
-	// nothing since is as of the sample.
+	// At is when the counters were read, on CLOCK_MONOTONIC; rates are divided
+	// by it, since not every sample reads every workload. For an idle workload
+	// it is the sample's time.
 	At time.Duration `json:"monotonicNanoseconds,omitempty"`
-	// DetailAt is when the dearer files were read, which is done less often:
-	// InactiveFileBytes, SwapBytes, RSSBytes, Reclaimed, Charged, and on v1 LimitHits and OOMKills.
+	// DetailAt is when the more expensive files were read, which happens less
+	// often: InactiveFileBytes, SwapBytes, RSSBytes, Reclaimed, Charged, and on
+	// v1 LimitHits and OOMKills.
 	DetailAt time.Duration `json:"detailMonotonicNanoseconds,omitempty"`
 	// ThrottledAt is when ThrottledMicroseconds was read.
 	ThrottledAt time.Duration `json:"throttledMonotonicNanoseconds,omitempty"`
 
-	// MemoryBytes is memory.current, or v1 memory.usage_in_bytes. Of a workload
-	// that sleeps it is up to 5 s old: reclaim may have taken some since.
+	// MemoryBytes is memory.current, or v1 memory.usage_in_bytes. For an idle
+	// workload it is up to 5 s old: reclaim may have freed some since.
 	MemoryBytes       Opt[uint64] `json:"memoryBytes,omitzero"`
 	InactiveFileBytes Opt[uint64] `json:"inactiveFileBytes,omitzero"`
 	// SwapBytes is memory.swap.current, or v1 total_swap of memory.stat.
 	SwapBytes Opt[uint64] `json:"swapBytes,omitzero"`
 	// RSSBytes is memory that no file backs and that is not swapped (anon of
-	// memory.stat, v1 total_rss): reclaim gives back none of it but by swap.
+	// memory.stat, v1 total_rss): reclaim can free it only by swapping.
 	RSSBytes Opt[uint64] `json:"rssBytes,omitzero"`
-	// Reclaimed are pages that were taken back from it (pgsteal of memory.stat,
-	// v2), Charged those that it took (total_pgpgin, v1): one of the two, as of
-	// DetailAt.
+	// Reclaimed are pages that reclaim freed from it (pgsteal of memory.stat,
+	// v2), Charged pages that were charged to it (total_pgpgin, v1): one of the
+	// two, as of DetailAt.
 	Reclaimed Opt[uint64] `json:"reclaimedTotal,omitzero"`
 	Charged   Opt[uint64] `json:"chargedTotal,omitzero"`
-	// MemoryLimitBytes is absent where there is no limit.
+	// MemoryLimitBytes is absent if there is no limit.
 	MemoryLimitBytes Opt[uint64] `json:"memoryLimitBytes,omitzero"`
-	// LimitHits counts how often the cgroup met its own limit: memory.events
-	// high + max, or v1 memory.failcnt.
+	// LimitHits counts how often the cgroup reached its own limit:
+	// memory.events high + max, or v1 memory.failcnt.
 	LimitHits Opt[uint64] `json:"limitHitsTotal,omitzero"`
 	OOMKills  Opt[uint64] `json:"oomKillsTotal,omitzero"`
 
 	CPUMicroseconds       Opt[uint64] `json:"cpuMicrosecondsTotal,omitzero"`
 	ThrottledMicroseconds Opt[uint64] `json:"throttledMicrosecondsTotal,omitzero"`
 
-	// IO by device; a device without a line did nothing for this cgroup, or
-	// is not counted: then Absent says so under "io".
+	// IO by device. A device without a line did no IO for this cgroup, or is
+	// not counted: then Absent has the reason under "io".
 	IO []WorkloadIO `json:"io,omitempty"`
 
-	// Network is what the pod's network namespace counted; of pods only, and
-	// absent where the pod uses the host's: Absent says so under "network".
+	// Network has the counters of the pod's network namespace; pods only. For a
+	// pod in the host's it is absent, with the reason under "network".
 	Network Opt[WorkloadNetwork] `json:"network,omitzero"`
 
 	Pressure Pressure `json:"pressure,omitzero"`
@@ -301,14 +307,14 @@ type Workload struct {
 // IOSource is the kernel's file that counts the IO of cgroups.
 type IOSource string
 
-// The sources. Of IOBlkio only the reads tell whose they are: what is written
-// back from the page cache is counted for no cgroup but the root.
+// The sources. IOBlkio attributes reads only: writeback from the page cache is
+// counted for the root cgroup.
 const (
 	IOStat  IOSource = "io.stat"
 	IOBlkio IOSource = "blkio.throttle"
 )
 
-// WorkloadIO is what one cgroup did on one device: io.stat, or v1 blkio
+// WorkloadIO has the counters of one cgroup on one device: io.stat, or v1 blkio
 // throttle.io_service_bytes_recursive and io_serviced_recursive.
 type WorkloadIO struct {
 	// Number is the device's "major:minor".
@@ -319,13 +325,13 @@ type WorkloadIO struct {
 	WrittenBytes uint64 `json:"writtenBytesTotal"`
 }
 
-// WorkloadNetwork is what all devices but lo counted in the network namespace
-// of a workload (/proc/<pid>/net/dev of one of its processes).
+// WorkloadNetwork has the counters of all devices but lo in the network
+// namespace of a workload (/proc/<pid>/net/dev of one of its processes).
 type WorkloadNetwork struct {
-	// At is when it was read, on CLOCK_MONOTONIC: not every sample reads it.
+	// At is when it was read, on CLOCK_MONOTONIC; not every sample reads it.
 	At time.Duration `json:"monotonicNanoseconds"`
-	// Namespace is the inode of the network namespace; counters of two are
-	// never compared.
+	// Namespace is the inode of the network namespace; counters of two
+	// namespaces are never compared.
 	Namespace uint64 `json:"namespace"`
 
 	ReceiveBytes    uint64 `json:"receiveBytesTotal"`
@@ -334,22 +340,22 @@ type WorkloadNetwork struct {
 	TransmitPackets uint64 `json:"transmitPacketsTotal"`
 }
 
-// Filesystem is one mount that is watched, as statfs(2) tells it.
+// Filesystem is one watched mount, as statfs(2) reports it.
 type Filesystem struct {
 	Mountpoint string `json:"mountpoint"`
-	// Type as in /proc/1/mountinfo, such as ext4; Device its source.
+	// Type is as in /proc/1/mountinfo, such as ext4; Device is its source.
 	Type   string `json:"type,omitempty"`
 	Device string `json:"device,omitempty"`
-	// Use is who looks after its room; empty: not known, or not yet.
+	// Use is who manages its available space; empty: not known, or not yet.
 	Use FilesystemUse `json:"use,omitempty"`
 
 	SizeBytes Opt[uint64] `json:"sizeBytes,omitzero"`
-	// AvailableBytes to those who are not root.
+	// AvailableBytes to users other than root.
 	AvailableBytes Opt[uint64] `json:"availableBytes,omitzero"`
 	Files          Opt[uint64] `json:"files,omitzero"`
 	FilesFree      Opt[uint64] `json:"filesFree,omitzero"`
 	// AgeSeconds since the values were read: a mount that hangs keeps its last
-	// ones and grows old. Absent: never read.
+	// values. Absent: never read.
 	AgeSeconds Opt[float64] `json:"ageSeconds,omitzero"`
 
 	Absent Absent `json:"absent,omitempty"`

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Snapshot is the node at one tick: the newest Sample, its disk times
-// unwrapped, with the rates and ratios over the sliding window before it. It
-// is built once and never changes.
+// Snapshot is the node at one tick: the newest Sample with its disk times
+// unwrapped, and the rates and ratios over the sliding window before it. It
+// never changes.
 type Snapshot struct {
 	Time time.Time `json:"time"`
 	// Sequence counts samples since the agent started, from 1.
 	Sequence      uint64  `json:"sequence"`
 	UptimeSeconds float64 `json:"uptimeSeconds"`
-	// WindowSeconds is how long the window of the rates really is; 0, and no
-	// rates, at the first sample and after a gap.
+	// WindowSeconds is the real length of the window; 0, without rates, at the
+	// first sample and after a gap.
 	WindowSeconds float64 `json:"windowSeconds"`
 	// Gaps counts how often the window was dropped.
 	Gaps uint64 `json:"gaps"`
@@ -26,29 +26,29 @@ type Snapshot struct {
 	Disks     []DiskState     `json:"disks"`
 	NICs      []NICState      `json:"nics"`
 	Workloads []WorkloadState `json:"workloads"`
-	// Contention says of memory and of each disk in use who uses it and who
-	// waits for it.
+	// Contention has, for memory and each resource in use, the workloads that
+	// use it and those that wait for it.
 	Contention []Contention `json:"contention,omitempty"`
 	IOSource   IOSource     `json:"workloadIoSource,omitempty"`
-	// Filesystems are as in the Sample.
+	// Filesystems are those of the Sample.
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 	Probes      []Probe      `json:"probes"`
-	// Cluster is as in the Sample. In JSON each workload has its pod instead.
+	// Cluster is that of the Sample. JSON has each workload's pod instead.
 	Cluster *Cluster `json:"-"`
 
 	Absent Absent `json:"absent,omitempty"`
 
-	points []*point // what Over looks back on; the newest is the last
+	points []*point // the history that Over reaches; the newest is the last
 }
 
-// CPUState is the CPUs and what they did in the window.
+// CPUState is the CPUs' counters and their rates in the window.
 type CPUState struct {
 	CPU
 	// BusyRatio of all CPUs together, 0 to 1.
 	BusyRatio Opt[float64] `json:"busyRatio,omitzero"`
 }
 
-// MemoryState is the memory and what happened to it in the window.
+// MemoryState is the node's memory and its rates in the window.
 type MemoryState struct {
 	Memory
 	AvailableRatio Opt[float64] `json:"availableRatio,omitzero"`
@@ -85,11 +85,11 @@ type StallRatio struct {
 	Full Opt[float64] `json:"fullRatio,omitzero"`
 }
 
-// NetworkState is the protocol stack and what it did in the window.
+// NetworkState is the protocol stack's counters and their rates in the window.
 type NetworkState struct {
 	Network
-	// TCPRetransmitRatio is retransmitted over sent segments; absent when
-	// nothing was sent.
+	// TCPRetransmitRatio is retransmitted over sent segments; absent if none
+	// was sent.
 	TCPRetransmitRatio       Opt[float64] `json:"tcpRetransmitRatio,omitzero"`
 	ListenDropsPerSecond     Opt[float64] `json:"listenDropsPerSecond,omitzero"`
 	SoftnetSqueezedPerSecond Opt[float64] `json:"softnetSqueezedPerSecond,omitzero"`
@@ -101,22 +101,22 @@ type DiskState struct {
 	Rates Opt[DiskRates] `json:"rates,omitzero"`
 }
 
-// DiskRates over a window (that of the snapshot, or shorter for a disk that
-// appeared within it).
+// DiskRates over a window: that of the snapshot, or a shorter one for a disk
+// that appeared within it.
 type DiskRates struct {
 	WindowSeconds         float64 `json:"windowSeconds"`
 	ReadsPerSecond        float64 `json:"readsPerSecond"`
 	WritesPerSecond       float64 `json:"writesPerSecond"`
 	ReadBytesPerSecond    float64 `json:"readBytesPerSecond"`
 	WrittenBytesPerSecond float64 `json:"writtenBytesPerSecond"`
-	// Await is the mean time of a request that completed, queue included;
-	// absent when none completed.
+	// Await is the mean time of a completed request, queue included; absent if
+	// none completed.
 	ReadAwaitSeconds  Opt[float64] `json:"readAwaitSeconds,omitzero"`
 	WriteAwaitSeconds Opt[float64] `json:"writeAwaitSeconds,omitzero"`
 	// QueueLength is the mean number of requests in flight.
 	QueueLength float64 `json:"queueLength"`
-	// BusyRatio is the share of time with something in flight: on NVMe and
-	// RAID no sign of saturation.
+	// BusyRatio is the share of time with a request in flight: no sign of
+	// saturation on NVMe and RAID.
 	BusyRatio float64 `json:"busyRatio"`
 }
 
@@ -135,7 +135,7 @@ type NICRates struct {
 	TransmitPacketsPerSecond float64 `json:"transmitPacketsPerSecond"`
 	ErrorsPerSecond          float64 `json:"errorsPerSecond"`
 	DropsPerSecond           float64 `json:"dropsPerSecond"`
-	// Utilization of each direction; absent when the speed is.
+	// Utilization of each direction; absent if the speed is.
 	ReceiveUtilizationRatio  Opt[float64] `json:"receiveUtilizationRatio,omitzero"`
 	TransmitUtilizationRatio Opt[float64] `json:"transmitUtilizationRatio,omitzero"`
 }
@@ -144,34 +144,34 @@ type NICRates struct {
 type WorkloadState struct {
 	Workload
 	// WorkingSetBytes is memory without inactive file pages, which reclaim
-	// gives back for nothing.
+	// frees at no cost.
 	WorkingSetBytes Opt[uint64]        `json:"workingSetBytes,omitzero"`
 	Rates           Opt[WorkloadRates] `json:"rates,omitzero"`
-	// Pod is what the API server says of the pod; nil where it does not.
+	// Pod is the pod as the API server reports it; nil if it does not.
 	Pod *Pod `json:"pod,omitempty"`
 }
 
-// WorkloadRates over a window; each part is absent when its counter is.
+// WorkloadRates over a window; each part is absent if its counter is.
 type WorkloadRates struct {
 	WindowSeconds float64      `json:"windowSeconds"`
 	CPUCores      Opt[float64] `json:"cpuCores,omitzero"`
-	// MemoryTakenPerSecond is what it grew by and what reclaim took back from
-	// it meanwhile, in bytes; below zero for one that gave more back.
+	// MemoryTakenPerSecond is its growth plus what reclaim freed from it, in
+	// bytes; negative if it freed more than it took.
 	MemoryTakenPerSecond Opt[float64] `json:"memoryTakenBytesPerSecond,omitzero"`
-	// ThrottledRatio is the time its CPU quota held it back, per second; more
-	// than one CPU may be held at once.
+	// ThrottledRatio is the time its CPU quota throttled it, per second; above
+	// 1 if it throttled several CPUs at once.
 	ThrottledRatio Opt[float64] `json:"throttledRatio,omitzero"`
 	Pressure       Ratios       `json:"pressure,omitzero"`
-	// LimitHits in the window: above zero, the memory stall of this workload
-	// may be its own limit's and not the node's.
+	// LimitHits in the window: if above zero, the memory stall of this workload
+	// may be caused by its own limit and not by the node.
 	LimitHits Opt[uint64]       `json:"limitHits,omitzero"`
 	IO        []WorkloadIORates `json:"io,omitempty"`
 	// Network of a pod's own namespace, over a window of its own.
 	Network Opt[WorkloadNetworkRates] `json:"network,omitzero"`
 }
 
-// WorkloadNetworkRates is what the devices of a workload's network namespace
-// did.
+// WorkloadNetworkRates are the rates of all devices but lo in a workload's
+// network namespace.
 type WorkloadNetworkRates struct {
 	WindowSeconds            float64 `json:"windowSeconds"`
 	ReceiveBytesPerSecond    float64 `json:"receiveBytesPerSecond"`
@@ -180,7 +180,7 @@ type WorkloadNetworkRates struct {
 	TransmitPacketsPerSecond float64 `json:"transmitPacketsPerSecond"`
 }
 
-// WorkloadIORates is what a workload did on one device.
+// WorkloadIORates are a workload's rates on one device.
 type WorkloadIORates struct {
 	Number                string  `json:"number"`
 	ReadsPerSecond        float64 `json:"readsPerSecond"`
@@ -189,7 +189,7 @@ type WorkloadIORates struct {
 	WrittenBytesPerSecond float64 `json:"writtenBytesPerSecond"`
 }
 
-// emptySnapshot has what a sample says, and no rates.
+// emptySnapshot returns the snapshot of a sample without rates.
 func emptySnapshot(now *Sample, seq uint64) *Snapshot {
 	s := &Snapshot{
 		Time: now.Time, Sequence: seq, UptimeSeconds: now.Boottime.Seconds(),
@@ -208,14 +208,15 @@ func emptySnapshot(now *Sample, seq uint64) *Snapshot {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		w.Workload, w.Pod = now.Workloads[i], now.Cluster.pod(now.Workloads[i].PodUID)
-		if w.At == 0 { // of a recording from before each had its own
+		if w.At == 0 { // an old recording, without times per workload
 			w.At, w.DetailAt, w.ThrottledAt = now.Monotonic, now.Monotonic, now.Monotonic
 		}
 	}
 	return s
 }
 
-// derive takes the rates over a window. gap is why it was dropped last.
+// derive computes the rates over a window. gap is the reason of the last
+// dropped window.
 func (s *Snapshot) derive(window time.Duration, gap string) {
 	w, _ := s.Over(window)
 	s.WindowSeconds = w.Seconds()
@@ -244,7 +245,7 @@ func (s *Snapshot) deriveWorkloads(w Window) {
 	for i := range s.Workloads {
 		devices += len(s.Workloads[i].IO)
 	}
-	io := make([]WorkloadIORates, 0, devices) // of all of them
+	io := make([]WorkloadIORates, 0, devices) // shared by all workloads
 	for i := range s.Workloads {
 		l := &s.Workloads[i]
 		l.WorkingSetBytes, l.Rates = l.workingSet(), w.workload(&l.Workload, &io)

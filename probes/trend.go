@@ -1,15 +1,16 @@
 package probes
 
-// TrendPoint is what the step from one sample to the next shows.
+// TrendPoint has the rates between two consecutive samples.
 type TrendPoint struct {
-	// AgoSeconds before the snapshot.
+	// AgoSeconds is the time before the snapshot.
 	AgoSeconds float64
 	Stall      Ratios
 	CPUBusy    Opt[float64]
 }
 
-// Trend is the history that the snapshot can see, sample by sample, oldest
-// first: for plots. It is empty on a Snapshot that came from JSON.
+// Trend returns the rates from sample to sample over all that the snapshot can
+// look back on, oldest first, for plots. It is empty for a Snapshot that was
+// decoded from JSON.
 func (s *Snapshot) Trend() []TrendPoint {
 	var trend []TrendPoint
 	for i := 1; i < len(s.points); i++ {

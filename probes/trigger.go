@@ -14,32 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TriggerSettings say when the kernel is to wake us.
+// TriggerSettings configure the PSI triggers.
 type TriggerSettings struct {
 	Enabled bool
 	// Stall is how long at least one task must have waited within Window.
 	Stall, Window time.Duration
-	// Roots of workloads, as configured; none: where a kubelet puts its pods.
+	// Roots of workloads, as configured; empty: the kubelet's cgroups of pods.
 	Roots []string
 }
 
-// Triggers wakes somebody as soon as tasks of the node stall on memory or IO,
-// by the kernel's PSI triggers (kernel Documentation/accounting/psi.rst). They
-// are armed for the host and, in the hierarchy of cgroup v2, for the cgroup of
-// all pods and those of the two lower QoS classes: each of these costs a kernel
-// thread, so there are never more than 12. What comes later than this process,
-// or goes and comes back, is found again within seconds.
+// Triggers calls Wake as soon as tasks of the node stall on memory or IO, by
+// the kernel's PSI triggers (kernel Documentation/accounting/psi.rst). They are
+// armed for the host and, with cgroup v2, for the cgroup of all pods and those
+// of the two lower QoS classes. Each of these costs a kernel thread, so there
+// are at most 12. A cgroup that appears later, or is re-created, is found
+// within seconds.
 type Triggers struct {
 	Paths Paths
-	// Settings are asked for every few seconds; a change arms everything anew.
+	// Settings is called every few seconds; a change re-arms everything.
 	Settings func() TriggerSettings
-	// Wake is called in Run's goroutine after triggers fired: it must not wait.
+	// Wake is called in Run's goroutine after triggers fired; it must not
+	// block.
 	Wake func()
 
-	resources []string      // of which there are pressure files; nil: memory and io
-	every     time.Duration // between two looks for what is not armed; 0: recheck
+	resources []string      // names of the pressure files; nil: memory and io
+	every     time.Duration // how often to try what is not armed; 0: recheck
 
-	// Of Run's goroutine alone.
+	// Used by Run's goroutine only.
 	have  TriggerSettings
 	dir   string // of the unified hierarchy
 	armed []armed
@@ -48,28 +49,28 @@ type Triggers struct {
 	state atomic.Pointer[TriggerState]
 }
 
-// armed is a trigger and its file, on which the kernel keeps it.
+// armed is a trigger and the open file that keeps it alive in the kernel.
 type armed struct {
 	Trigger
 	fd int
 }
 
-// recheck is how often it is looked whether what is not armed can be. A look
-// at what is not there costs some twelve system calls.
+// recheck is how often unarmed triggers are tried again. One attempt costs some
+// twelve system calls.
 const recheck = 5 * time.Second
 
-// ProbeTriggers arms what can be armed, says what came of it, and lets go.
+// ProbeTriggers arms what can be armed, returns the result, and disarms.
 func ProbeTriggers(paths Paths, s TriggerSettings) *TriggerState {
 	t := &Triggers{Paths: paths, Settings: func() TriggerSettings { return s }}
 	defer t.disarm()
 	return t.Arm()
 }
 
-// State as of now; nil before Arm. It never changes.
+// State returns the current state; nil before Arm. It never changes.
 func (t *Triggers) State() *TriggerState { return t.state.Load() }
 
-// Arm arms what can be armed and is not yet. Called before Run, the state is
-// known when that starts.
+// Arm arms the triggers that can be armed and are not yet. Called before Run,
+// it makes the state known when Run starts.
 func (t *Triggers) Arm() *TriggerState {
 	if s := t.Settings(); !reflect.DeepEqual(s, t.have) {
 		t.disarm()
@@ -114,13 +115,13 @@ func (t *Triggers) Run(ctx context.Context) error {
 	return nil
 }
 
-// signalEnd makes fd readable when ctx is done, until the function it returns
-// is called.
+// signalEnd makes fd readable when ctx is done. release stops that and waits
+// for the write.
 func signalEnd(ctx context.Context, fd int) (release func()) {
 	signalled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(signalled)
-		_, _ = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1)) // a counter of 0 takes 1
+		_, _ = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1)) // an eventfd counter of 0 accepts 1
 	})
 	return func() {
 		if !stop() {
@@ -129,7 +130,7 @@ func signalEnd(ctx context.Context, fd int) (release func()) {
 	}
 }
 
-// wait for triggers, the end, or as long as it is told to.
+// wait blocks until a trigger fires, the end, or the timeout.
 func (t *Triggers) wait(end int, most time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(end), Events: unix.POLLIN}}
 	for _, a := range t.armed {
@@ -142,9 +143,9 @@ func (t *Triggers) wait(end int, most time.Duration) error {
 	return nil
 }
 
-// take looks at what poll said of each trigger. A cgroup that is gone, or whose
-// PSI was switched off, is said to be in error and to have fired: it is let go,
-// and armed anew when it is back.
+// take handles the result of poll for each trigger. The kernel reports a cgroup
+// that is removed, or whose PSI is switched off, as an error and as fired: its
+// trigger is dropped, and armed again when it is back.
 func (t *Triggers) take(fds []unix.PollFd) {
 	fired, lost := 0, 0
 	var kept []armed
@@ -186,7 +187,7 @@ func (t *Triggers) publish(absent Absent) *TriggerState {
 	return s
 }
 
-// disarm closes everything: the kernel forgets a trigger with its file.
+// disarm closes all files; the kernel removes a trigger with its file.
 func (t *Triggers) disarm() {
 	for _, a := range t.armed {
 		_ = unix.Close(a.fd) // nothing was written that could be lost
@@ -194,7 +195,8 @@ func (t *Triggers) disarm() {
 	t.armed, t.dir = nil, ""
 }
 
-// armMissing returns why something still is not armed.
+// armMissing arms what is not armed, and returns the reasons for what still is
+// not.
 func (t *Triggers) armMissing() Absent {
 	var absent Absent
 	groups := map[string]bool{}

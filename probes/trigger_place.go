@@ -14,10 +14,10 @@ import (
 )
 
 // maxTriggerGroups is how many pressure groups, the host and cgroups, may have
-// triggers: for each of them the kernel starts a real-time thread, psimon.
+// triggers: the kernel starts a real-time thread for each, psimon.
 const maxTriggerGroups = 12
 
-// What keeps a trigger from being armed where pressure can be read.
+// Reasons why a trigger cannot be armed although pressure can be read.
 const (
 	whyTooManyTriggers   = "limit reached: 12 cgroups have PSI triggers, each costs a kernel thread"
 	whyTriggersForbidden = "permission denied: needs CAP_SYS_RESOURCE or a newer kernel, and write permission on the pressure file"
@@ -27,11 +27,11 @@ const (
 
 var errNoKernelFile = errors.New("not on procfs or cgroup2")
 
-// triggerPlace is where a trigger can be armed.
+// triggerPlace is a pressure file that a trigger can be armed on.
 type triggerPlace struct {
 	cgroup, resource string // of Trigger
 	file             string
-	magic            int64 // of the file system that file must be in
+	magic            int64 // of the file system that file must be on
 }
 
 // String is the place's name in TriggerState.Absent.
@@ -44,9 +44,10 @@ func (p triggerPlace) String() string {
 
 func (p triggerPlace) holds(a armed) bool { return a.Cgroup == p.cgroup && a.Resource == p.resource }
 
-// places are all there are now, the host's first. Nobody stalls on memory or IO
-// fully without stalling some, so a trigger on full would never come first; and
-// for cpu one that is held back by its own quota stalls like one that is not.
+// places returns all pressure files that exist now, the host's first. Triggers
+// are on some only: full stall implies some, so a trigger on full never fires
+// first. For cpu a task that its own quota throttles stalls like any other, so
+// there are no triggers on cpu.
 func (t *Triggers) places() []triggerPlace {
 	resources := t.resources
 	if resources == nil {
@@ -68,19 +69,20 @@ func (t *Triggers) places() []triggerPlace {
 	return list
 }
 
-// unifiedDir is found once; it may be mounted later than this process starts.
+// unifiedDir is searched until it is found; it may be mounted after this
+// process starts.
 func (t *Triggers) unifiedDir() string {
 	if t.dir == "" {
-		if c, err := FindCgroups(t.Paths.Procfs, t.Paths.Cgroupfs, nil); err == nil { // else the workloads' probe says why
+		if c, err := FindCgroups(t.Paths.Procfs, t.Paths.Cgroupfs, nil); err == nil { // the workloads' probe reports the error
 			t.dir = c.UnifiedDir()
 		}
 	}
 	return t.dir
 }
 
-// triggerCgroups are the cgroups of all pods and of the QoS classes burstable
-// and besteffort below them, those that exist. Both drivers of the kubelet are
-// known: systemd (kubepods.slice/kubepods-burstable.slice) and cgroupfs
+// triggerCgroups returns the existing cgroups of all pods and of the QoS
+// classes burstable and besteffort, for both cgroup drivers of the kubelet:
+// systemd (kubepods.slice/kubepods-burstable.slice) and cgroupfs
 // (kubepods/burstable).
 func triggerCgroups(dir string, roots []string) []string {
 	if len(roots) == 0 {
@@ -89,7 +91,7 @@ func triggerCgroups(dir string, roots []string) []string {
 	var list []string
 	for _, root := range outermost(roots) {
 		if root == "/" {
-			continue // is the host
+			continue // the host's own file covers it
 		}
 		prefix := root + "/"
 		slice, systemd := strings.CutSuffix(path.Base(root), ".slice")
@@ -111,14 +113,14 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// unprivilegedWindow is what windows are multiples of for who lacks
-// CAP_SYS_RESOURCE (kernel/sched/psi.c): they are looked at when the averages
-// are, which is every 2 s, and cost no thread.
+// unprivilegedWindow: without CAP_SYS_RESOURCE, windows must be multiples of it
+// (kernel/sched/psi.c). The kernel then checks them with its averages, every 2
+// s, and starts no thread.
 const unprivilegedWindow = 2 * time.Second
 
-// arm returns the file that the kernel keeps the trigger on. When it refuses
-// the window the next one that needs no privilege is tried, with as large a
-// share of it stalled.
+// arm returns the open file that keeps the trigger. If the kernel refuses the
+// window, arm tries the next one that needs no privilege, with the same share
+// of it stalled.
 func (p triggerPlace) arm(s TriggerSettings) (fd int, t Trigger, err error) {
 	t = Trigger{Cgroup: p.cgroup, Resource: p.resource, Stall: s.Stall, Window: s.Window}
 	if fd, err = p.open(); err != nil {
@@ -136,7 +138,7 @@ func (p triggerPlace) arm(s TriggerSettings) (fd int, t Trigger, err error) {
 	return fd, t, nil
 }
 
-// open opens only what is the kernel's: any other file would be overwritten.
+// open refuses files of other file systems, which the write would overwrite.
 func (p triggerPlace) open() (int, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.file, &st); err != nil {
@@ -155,18 +157,18 @@ func (t Trigger) unprivileged() Trigger {
 	return t
 }
 
-// spec is the trigger as the kernel reads it, in µs.
+// spec is the trigger in the kernel's format, in µs.
 func (t Trigger) spec() string {
 	return fmt.Sprintf("some %d %d", t.Stall.Microseconds(), t.Window.Microseconds())
 }
 
 func (t Trigger) write(fd int) error {
-	_, err := unix.Write(fd, append([]byte(t.spec()), 0)) // the kernel takes the last byte for the end
+	_, err := unix.Write(fd, append([]byte(t.spec()), 0)) // the kernel expects a terminating zero
 	return err
 }
 
-// reason says what an error of arm means; empty: the cgroup is gone, or not
-// there yet.
+// reason maps an error of arm to a reason; empty if the cgroup was removed or
+// does not exist yet.
 func (p triggerPlace) reason(err error) string {
 	switch {
 	case errors.Is(err, unix.ENODEV):
@@ -183,7 +185,8 @@ func (p triggerPlace) reason(err error) string {
 	return psiReason(err)
 }
 
-// reasonNoFile of a cgroup: the kernel hides the files where PSI is off.
+// reasonNoFile is the reason for a cgroup without pressure file: the kernel
+// hides the file while PSI is off.
 func (p triggerPlace) reasonNoFile() string {
 	dir := filepath.Dir(p.file)
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.pressure"))

@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// Trigger is one that is armed.
+// Trigger is an armed PSI trigger.
 type Trigger struct {
 	// Cgroup is empty for the whole host.
 	Cgroup   string
 	Resource string // memory or io
-	// Stall and Window as the kernel took them: without CAP_SYS_RESOURCE it
-	// knows no windows but multiples of 2 s.
+	// Stall and Window as the kernel accepted them: without CAP_SYS_RESOURCE
+	// windows are multiples of 2 s.
 	Stall, Window time.Duration
 }
 
-// TriggerState is what is armed, and what came of it.
+// TriggerState has the armed triggers and how often they fired.
 type TriggerState struct {
 	Armed []Trigger
-	// Fired counts by resource since the start, whatever was armed anew since.
+	// Fired counts by resource since the start, also across re-arming.
 	Fired map[string]uint64
-	// Absent tells for places such as "host memory" or "/kubepods.slice io" why
-	// nothing is armed there. A cgroup that does not exist is no such place.
+	// Absent has the reason why nothing is armed, by places such as "host
+	// memory" or "/kubepods.slice io". A cgroup that does not exist has no
+	// entry.
 	Absent Absent
 }
 
@@ -37,9 +38,8 @@ func (s *TriggerState) Cgroups() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// Without has a line for each reason why something is not armed, after the
-// places that it keeps from it. In the place of a reason that is among those
-// told elsewhere, it says instead.
+// Without returns a line for each reason why triggers are not armed, with the
+// places it applies to. It replaces a reason that is among told with instead.
 func (s *TriggerState) Without(told Absent, instead string) []string {
 	where := map[string][]string{}
 	for _, place := range slices.Sorted(maps.Keys(s.Absent)) {

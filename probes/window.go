@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Window is the time between two samples of one unbroken history. What is
-// derived from it is absent where a counter is, and where it went back.
+// Window is the time between two samples of one unbroken history. A derived
+// value is absent if a counter is absent or decreased.
 type Window struct {
-	points []*point // all that is kept, contiguous; the newest is to
-	from   int      // index of the older end
+	points []*point // all that are kept, contiguous; to is the newest
+	from   int      // index of the oldest sample in the window
 	to     *point
-	seq    uint64 // of to
+	seq    uint64 // sequence number of to
 }
 
-// Over is the window that reaches d back from the snapshot, or as far as there
-// is history; covered says whether that is all of d, to within half a tick's
-// jitter of one sample.
+// Over returns the window that reaches d back from the snapshot, or as far as
+// the history goes; covered reports whether it is all of d, to within jitter.
 func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
 	last := len(s.points) - 1
 	w = Window{points: s.points, from: last, to: s.points[last], seq: s.Sequence}
@@ -27,14 +26,14 @@ func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
 	return w, w.Elapsed() >= d-jitter
 }
 
-// Step is the window since the sample before.
+// Step is the window since the previous sample.
 func (s *Snapshot) Step() Window {
 	last := len(s.points) - 1
 	return Window{points: s.points, from: max(0, last-1), to: s.points[last], seq: s.Sequence}
 }
 
-// jitter of a tick that came late or early within which a window still counts
-// as covered.
+// jitter is how much shorter than asked for a window may be and still count as
+// covered, since ticks are early or late.
 const jitter = 50 * time.Millisecond
 
 // Elapsed is the window's length on the monotonic clock.
@@ -43,9 +42,9 @@ func (w Window) Elapsed() time.Duration { return w.to.Monotonic - w.points[w.fro
 // Seconds is Elapsed in seconds.
 func (w Window) Seconds() float64 { return w.Elapsed().Seconds() }
 
-// base is the sample against which an object of the given series is
-// differenced: the window's older end, or where the series began if that was
-// later. Nil when that is the newest sample itself.
+// base returns the sample to subtract from for a series: the start of the
+// window, or of the series if that is later. Nil if that is the newest sample
+// itself.
 func (w Window) base(of series) *point {
 	oldest := w.seq - uint64(len(w.points)-1)
 	i := w.from
@@ -58,7 +57,7 @@ func (w Window) base(of series) *point {
 	return w.points[i]
 }
 
-// CPUBusy is the share of all CPUs' time that was used.
+// CPUBusy is the used share of the time of all CPUs.
 func (w Window) CPUBusy() Opt[float64] {
 	b := w.points[w.from]
 	cpus, ok := w.to.CPU.Online.Get()
@@ -66,13 +65,13 @@ func (w Window) CPUBusy() Opt[float64] {
 		return Opt[float64]{}
 	}
 	used := w.to.CPU.busySeconds() - b.CPU.busySeconds()
-	if used < 0 || math.IsNaN(used) { // infinite sums, of a recording
+	if used < 0 || math.IsNaN(used) { // a recording may have infinite sums
 		return Opt[float64]{}
 	}
 	return Some(min(1, used/(w.Seconds()*float64(cpus))))
 }
 
-// Memory is what reclaim did.
+// Memory returns the rates of reclaim.
 func (w Window) Memory() MemoryRates {
 	b := w.points[w.from].Memory
 	m := w.to.Memory
@@ -86,8 +85,8 @@ func (w Window) Memory() MemoryRates {
 	return r
 }
 
-// MaxAvailable is the most memory that was available at any sample of the
-// window, in bytes; absent when one of them lacks it.
+// MaxAvailable is the largest available memory in any sample of the window, in
+// bytes; absent if a sample lacks it.
 func (w Window) MaxAvailable() Opt[uint64] {
 	most := uint64(0)
 	for _, p := range w.points[w.from:] {
@@ -126,8 +125,9 @@ func (w Window) network() NetworkState {
 	return s
 }
 
-// TCP is how many segments the host's own network namespace sent in the window,
-// and how many of them again. Both are absent in a window of no length.
+// TCP returns how many segments the host's own network namespace sent in the
+// window, and how many it retransmitted. Both are absent in a window of no
+// length.
 func (w Window) TCP() (sent, again Opt[uint64]) {
 	if w.Elapsed() <= 0 {
 		return sent, again
@@ -136,7 +136,7 @@ func (w Window) TCP() (sent, again Opt[uint64]) {
 	return moved(n.TCPSegmentsSent, b.TCPSegmentsSent), moved(n.TCPRetransmits, b.TCPRetransmits)
 }
 
-// Disk is what a disk of the snapshot did in the window.
+// Disk returns the rates of a disk of the snapshot.
 func (w Window) Disk(d *Disk) Opt[DiskRates] {
 	b := w.base(d.series)
 	if b == nil {
@@ -167,7 +167,7 @@ func await(ms, requests uint64) Opt[float64] {
 	return Some(float64(ms) / 1000 / float64(requests))
 }
 
-// NIC is what a NIC of the snapshot did in the window.
+// NIC returns the rates of a NIC of the snapshot.
 func (w Window) NIC(n *NIC) Opt[NICRates] {
 	b := w.base(n.series)
 	if b == nil {
@@ -194,15 +194,14 @@ func (w Window) NIC(n *NIC) Opt[NICRates] {
 	return Some(r)
 }
 
-// Workload is what a workload of the snapshot did in the window. Its parts are
-// divided by the time between their own two readings; one that was not read
-// twice has no rate.
+// Workload returns the rates of a workload of the snapshot, each divided by the
+// time between its own two readings; a value that was read once has no rate.
 func (w Window) Workload(l *Workload) Opt[WorkloadRates] {
 	var io []WorkloadIORates
 	return w.workload(l, &io)
 }
 
-// workload appends the rates of IO to a list that others share.
+// workload appends the rates of IO to a list that all workloads share.
 func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] {
 	was := w.past(l)
 	if was == nil {
@@ -231,9 +230,9 @@ func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] 
 	return Some(r)
 }
 
-// MemoryStall is the share of the window in which tasks of a workload stalled
-// on memory, and how often it met its own limit: what Workload has, for those
-// who ask that of every workload at every tick.
+// MemoryStall returns the memory part of Workload, for rules that need it of
+// every workload at every tick: the share of the window in which its tasks
+// stalled on memory, and how often it reached its own limit.
 func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64]) {
 	was := w.past(l)
 	if was == nil {
@@ -242,10 +241,10 @@ func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64
 	return was.stall(1, l.Pressure.Memory, (l.At - was.at).Seconds()), moved(l.LimitHits, past(was.hits))
 }
 
-// CPUSupply is how many CPUs a workload had on average in the window, and the
-// share of it in which some task of it waited for one, without the time that its
-// own quota held tasks back, which the kernel counts as waiting too. That time
-// is added up over CPUs, so rather more is taken off than less.
+// CPUSupply returns how many CPUs a workload used on average, and the share of
+// the window in which a task of it waited for one, less the time that its own
+// quota throttled it, which the kernel counts as waiting too. That time is
+// summed over CPUs, so the result is rather too small than too large.
 func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
 	was := w.past(l)
 	if was == nil {
@@ -261,8 +260,8 @@ func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
 	return cores, Some(max(0, some-float64(held)/(seconds*1e6)))
 }
 
-// OOMKills is how many processes of a workload the kernel ended in the window
-// for want of memory.
+// OOMKills returns how many processes of a workload the kernel killed in the
+// window because memory ran out.
 func (w Window) OOMKills(l *Workload) Opt[uint64] {
 	was := w.past(l)
 	if was == nil {
@@ -271,8 +270,8 @@ func (w Window) OOMKills(l *Workload) Opt[uint64] {
 	return moved(l.OOMKills, past(was.kills))
 }
 
-// past is what a workload had counted at the window's older end; nil when it
-// was not there before.
+// past returns the counters of a workload at the start of the window; nil if it
+// did not exist before.
 func (w Window) past(l *Workload) *pastWorkload {
 	b := w.base(l.series)
 	if b == nil {
@@ -285,9 +284,9 @@ func (p *pastWorkload) stall(of int, now Stall, seconds float64) StallRatio {
 	return StallRatio{Some: share(now.Some, past(p.pressure[of].some), seconds), Full: share(now.Full, past(p.pressure[of].full), seconds)}
 }
 
-// memoryTaken is what a workload took: on v1 what it was charged for, which is
-// known as of DetailAt; on v2 what it grew by and what was taken back, which is
-// left out when it was not read again.
+// memoryTaken is how fast a workload took memory: on v1 what it was charged, as
+// of DetailAt; on v2 its growth plus what was reclaimed from it. The latter is
+// left out if it was not read again.
 func (p *pastWorkload) memoryTaken(l *Workload) Opt[float64] {
 	seconds, detail := (l.At - p.at).Seconds(), (l.DetailAt - p.detailAt).Seconds()
 	if charged := per(l.Charged, past(p.charged), detail/pageBytes()); !charged.IsZero() {
@@ -302,7 +301,8 @@ func (p *pastWorkload) memoryTaken(l *Workload) Opt[float64] {
 	return Some((float64(now)-float64(was))/seconds + back)
 }
 
-// networkRates are absent when it was not read anew, or is another namespace.
+// networkRates are absent if the counters were not read again, or are of
+// another namespace.
 func networkRates(o Opt[WorkloadNetwork], was WorkloadNetwork) Opt[WorkloadNetworkRates] {
 	now, ok := o.Get()
 	seconds := (now.At - was.At).Seconds()
@@ -323,8 +323,7 @@ func networkRates(o Opt[WorkloadNetwork], was WorkloadNetwork) Opt[WorkloadNetwo
 	return Some(r)
 }
 
-// appendIORates leaves out a device that was not there before or whose counters
-// went back.
+// appendIORates leaves out a device that is new or whose counters decreased.
 func appendIORates(rates []WorkloadIORates, now, was []WorkloadIO, seconds float64) []WorkloadIORates {
 	for _, n := range now {
 		i := slices.IndexFunc(was, func(io WorkloadIO) bool { return io.Number == n.Number })
@@ -347,7 +346,8 @@ func appendIORates(rates []WorkloadIORates, now, was []WorkloadIO, seconds float
 	return rates
 }
 
-// moved is the difference of a counter, absent when it is or went back.
+// moved is the difference of a counter, absent if one value is absent or the
+// counter decreased.
 func moved(now, was Opt[uint64]) Opt[uint64] {
 	var d differ
 	v := d.opt(now, was)
@@ -367,8 +367,8 @@ func per(now, was Opt[uint64], unit float64) Opt[float64] {
 
 func (w Window) rate(now, was Opt[uint64]) Opt[float64] { return per(now, was, w.Seconds()) }
 
-// share is a difference of µs as a part of the window. The file and the clock
-// are not read at one instant, so it may come out a little above one.
+// share is a difference in µs as a share of the window. The file and the clock
+// are not read at one instant, so it is limited to one.
 func share(now, was Opt[uint64], seconds float64) Opt[float64] {
 	v, ok := per(now, was, seconds*1e6).Get()
 	if !ok {
@@ -377,7 +377,7 @@ func share(now, was Opt[uint64], seconds float64) Opt[float64] {
 	return Some(min(1, v))
 }
 
-// plus is the sum of those that are there.
+// plus adds the values that are present.
 func plus(a, b Opt[float64]) Opt[float64] {
 	x, ok1 := a.Get()
 	y, ok2 := b.Get()

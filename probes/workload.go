@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// newWorkload tells kind, name and pod from the path of a cgroup.
+// newWorkload derives kind, name and pod from a cgroup's path.
 func newWorkload(cgroup string) Workload {
 	w := Workload{Cgroup: cgroup, Kind: KindOther, Name: cgroup}
 	if uid := podUID(cgroup); uid != "" {
@@ -22,9 +22,9 @@ func newWorkload(cgroup string) Workload {
 	return w
 }
 
-// podUID returns the UID of the pod that a cgroup is of, as the API server
-// writes it (of a static pod the kubelet uses a hash of its manifest), and ""
-// when it is none. The kubelet names the cgroup in one of two ways:
+// podUID returns the UID of a pod's cgroup as the API server writes it (for a
+// static pod the kubelet uses a hash of its manifest), and "" for any other
+// cgroup. The kubelet's two cgroup drivers name it:
 //
 //	systemd   …kubepods[-burstable|-besteffort]-pod<UID, - as _>.slice
 //	cgroupfs  …/kubepods[/burstable|/besteffort]/pod<UID>
@@ -42,8 +42,8 @@ func podUID(cgroup string) string {
 	return uid
 }
 
-// systemdPodUID takes a slice apart whose name repeats its parents', as
-// systemd wants it: the kubelet may live below slices of any name.
+// systemdPodUID parses a slice whose name repeats its parents', as systemd
+// requires: the kubelet may be below slices of any name.
 func systemdPodUID(unit string) string {
 	i := strings.LastIndex(unit, "-pod")
 	if i < 0 {
@@ -64,9 +64,9 @@ func isKubepods(parent string) bool {
 	return path.Base(parent) == "kubepods"
 }
 
-// unescapeUnit turns \x2d and its like into what they stand for
-// (systemd.unit(5), "String Escaping"), for people. What would not print stays
-// escaped: a unit's name must not steer a terminal.
+// unescapeUnit decodes \x2d and the like (systemd.unit(5), "String Escaping")
+// for display. Unprintable characters stay escaped, so that a unit's name
+// cannot send control sequences to a terminal.
 func unescapeUnit(name string) string {
 	if !strings.Contains(name, `\x`) {
 		return name

@@ -1,5 +1,5 @@
-// Package filesystemtest makes mounts for tests, among them some that hang, where
-// nobody else sees them: in a mount namespace that is gone with the test.
+// Package filesystemtest makes mounts for tests, also mounts that hang, in a
+// mount namespace that other processes do not see and that ends with the test.
 //
 // # Concurrency
 //
@@ -21,21 +21,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is a mount namespace, as the host's is one to a container.
+// Space is a mount namespace, related to the test's as the host's is to a
+// container's.
 type Space struct {
 	testing.TB
-	// Dir is where the mountpoints are made.
+	// Dir is the directory of the mountpoints.
 	Dir string
-	// Proc is a procfs whose pid 1 lives in the namespace.
+	// Proc is a procfs whose pid 1 is in the namespace.
 	Proc string
 
 	do   chan func() error
 	done chan error
 }
 
-// New makes a namespace of one thread's own, and skips the test where only
-// root may. What was mounted before is there as well, and stays as it is
-// outside.
+// New makes a namespace on a thread of its own, and skips the test without
+// root. It inherits the existing mounts, without changing them outside.
 func New(t testing.TB) *Space {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,25 +60,25 @@ func New(t testing.TB) *Space {
 	return s
 }
 
-// onThreadOfItsOwn runs f on a thread that ends with it, and its namespaces with
-// the thread. The first one of the process is none: it never ends, and what
-// /proc/self shows is its.
+// onThreadOfItsOwn runs f on a thread that ends afterwards, and its namespaces
+// with it. The process's first thread cannot serve: it never ends, and
+// /proc/self shows its namespaces.
 func onThreadOfItsOwn(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
-		f() // never unlocked: that is what ends the thread
+		f() // never unlocked, which ends the thread
 		return
 	}
 	defer runtime.UnlockOSThread()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		onThreadOfItsOwn(f) // while we hold the first thread it is another one
+		onThreadOfItsOwn(f) // the first thread is taken, so this is another one
 	}()
 	<-done
 }
 
-// makeProc links to the real procfs, but that pid 1 is the thread.
+// makeProc links to the real procfs, except that pid 1 is the thread.
 func (s *Space) makeProc(tid int) {
 	s.Helper()
 	list, err := os.ReadDir("/proc")
@@ -91,7 +91,8 @@ func (s *Space) makeProc(tid int) {
 	require.NoError(s, os.Symlink(fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), tid), filepath.Join(s.Proc, "1")))
 }
 
-// Enter is how the test itself sees a path of the namespace.
+// Enter returns the path by which the test itself reaches a path of the
+// namespace.
 func (s *Space) Enter(path string) string { return filepath.Join(s.Proc, "1/root", path) }
 
 func (s *Space) inside(f func() error) {
@@ -109,7 +110,7 @@ func (s *Space) Mount(kind, source, name, data string) (point string) {
 	return point
 }
 
-// Bind makes a directory of the namespace appear at another place.
+// Bind makes a bind mount of a directory of the namespace.
 func (s *Space) Bind(from, to string) {
 	s.Helper()
 	require.NoError(s, os.MkdirAll(to, 0o755))
@@ -122,19 +123,20 @@ func (s *Space) Unmount(point string) {
 	s.inside(func() error { return unix.Unmount(point, unix.MNT_DETACH) })
 }
 
-// Fuse is a filesystem whose server is the test: as long as it does not answer,
-// every call into it hangs, as on a network filesystem whose server is gone.
+// Fuse is a filesystem whose server is the test: until it answers, every call
+// into it hangs, as on a network filesystem without its server.
 type Fuse struct {
 	testing.TB
 	Point string
-	// FreeBlocks of 4 KiB, of 1000: what Answer tells.
+	// FreeBlocks is how many of its 1000 blocks of 4 KiB Answer reports as
+	// available.
 	FreeBlocks uint64
 
-	fd    int      // no os.File: the runtime would put it among what it polls
-	calls [][]byte // the IDs of the calls of statfs that were taken and not answered
+	fd    int      // not an os.File, which the runtime would poll
+	calls [][]byte // IDs of the statfs calls that were read and not answered
 }
 
-// Fuse mounts one that answers nothing.
+// Fuse mounts a Fuse that answers nothing.
 func (s *Space) Fuse(name string) *Fuse {
 	s.Helper()
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -147,7 +149,7 @@ func (s *Space) Fuse(name string) *Fuse {
 	return f
 }
 
-// Abort ends every call that still waits with an error.
+// Abort fails every waiting call.
 func (f *Fuse) Abort() {
 	if f.fd >= 0 {
 		require.NoError(f, unix.Close(f.fd))
@@ -161,8 +163,8 @@ const (
 	fuseInit   = 26
 )
 
-// Take takes what has been asked by now, and returns how many calls of statfs
-// wait for an answer. The first time it tells the kernel that it may ask.
+// Take reads the pending requests, and returns how many statfs calls wait for
+// an answer. The first Take answers the kernel's init request.
 func (f *Fuse) Take() (calls int) {
 	f.Helper()
 	buf := make([]byte, 1<<17)
@@ -191,7 +193,7 @@ func (f *Fuse) Take() (calls int) {
 	}
 }
 
-// Answer answers all that has been asked by now.
+// Answer answers all pending requests.
 func (f *Fuse) Answer() {
 	f.Helper()
 	f.Take()

@@ -24,9 +24,9 @@ func cgroupNames() []string {
 	}
 }
 
-// cgroupFiles are the files of the cgroups that were asked for, of those below
-// and above them, in each hierarchy, and of the network of those that have
-// processes. Where no cgroup was asked for there are none.
+// cgroupFiles are the files of the requested cgroups and of those below and
+// above them, in each hierarchy, and the network files of those with processes.
+// Without a request there are none.
 func (r recorder) cgroupFiles() ([]string, error) {
 	if len(r.cgroups) == 0 {
 		return nil, nil
@@ -43,7 +43,7 @@ func (r recorder) cgroupFiles() ([]string, error) {
 					files = append(files, f)
 				}
 			}
-			if dir != top { // whose processes are none of those asked for
+			if dir != top { // the top's processes are not those requested
 				files = append(files, r.networkFiles(dir)...)
 			}
 		}
@@ -52,7 +52,8 @@ func (r recorder) cgroupFiles() ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// hierarchies are the tops below the root: one with v2, with v1 one a controller.
+// hierarchies are the top directories below the root: one with v2, one per
+// controller with v1.
 func (r recorder) hierarchies() ([]string, error) {
 	if r.has(path.Join(cgroupfs, "cgroup.controllers")) {
 		return []string{cgroupfs}, nil
@@ -63,7 +64,7 @@ func (r recorder) hierarchies() ([]string, error) {
 	}
 	var tops []string
 	for _, e := range entries {
-		// Where cpu and cpuacct are one hierarchy each is a link to it.
+		// If cpu and cpuacct are one hierarchy, each is a link to it.
 		if top := path.Join(cgroupfs, e.Name()); e.IsDir() && r.has(path.Join(top, "cgroup.procs")) {
 			tops = append(tops, top)
 		}
@@ -82,7 +83,7 @@ func (r recorder) directories(top string) []string {
 		}
 		_ = filepath.WalkDir(filepath.Join(r.root, top, cgroup), func(dir string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
-				return nil //nolint:nilerr // a cgroup that went is not recorded
+				return nil //nolint:nilerr // a removed cgroup is not recorded
 			}
 			if rel, err := filepath.Rel(r.root, dir); err == nil {
 				dirs = append(dirs, rel)
@@ -94,8 +95,8 @@ func (r recorder) directories(top string) []string {
 	return slices.Compact(dirs)
 }
 
-// networkFiles are those of the first process of a cgroup: what its network
-// namespace counted, and which one it is.
+// networkFiles are the network counters and the network namespace of the first
+// process of a cgroup.
 func (r recorder) networkFiles(dir string) []string {
 	b, err := os.ReadFile(filepath.Join(r.root, dir, "cgroup.procs"))
 	pid, _, some := strings.Cut(string(b), "\n")

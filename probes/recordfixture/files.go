@@ -29,8 +29,8 @@ func globs() []string {
 	}
 }
 
-// sample reads all files that are there: content by path below the root. Of
-// those that cannot be read failed has the reason instead.
+// sample reads all existing files: content by path below the root. For
+// unreadable files failed has the reason.
 func (r recorder) sample() (files, failed map[string]string, err error) {
 	paths, err := r.paths()
 	if err != nil {
@@ -41,7 +41,7 @@ func (r recorder) sample() (files, failed map[string]string, err error) {
 		name, data, err := r.read(path)
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH):
-			continue // it went while we were looking
+			continue // it was removed meanwhile
 		case err != nil:
 			failed[path] = err.Error()
 			continue
@@ -51,7 +51,7 @@ func (r recorder) sample() (files, failed map[string]string, err error) {
 	return files, failed, nil
 }
 
-// paths are the files that are there, below the root, sorted.
+// paths are the existing files below the root, sorted.
 func (r recorder) paths() ([]string, error) {
 	paths, err := r.cgroupFiles()
 	if err != nil {
@@ -74,8 +74,8 @@ func (r recorder) paths() ([]string, error) {
 	return paths, nil
 }
 
-// read gives a file's name in the archive and its content made neutral. Of a
-// NIC's device it only counts that there is one, so that link is a file.
+// read returns a file's name in the archive and its anonymized content. A NIC's
+// device link is recorded as a file, since only its existence counts.
 func (r recorder) read(path string) (name, data string, err error) {
 	full := filepath.Join(r.root, path)
 	target, err := os.Readlink(full)
@@ -96,7 +96,7 @@ func (r recorder) read(path string) (name, data string, err error) {
 	return path, data, err
 }
 
-// neutral is a file's content without what names the machine.
+// neutral returns a file's content without identifiers of the machine.
 func (r recorder) neutral(full, data string) (string, error) {
 	switch filepath.Base(full) {
 	case "boot_id":
@@ -111,7 +111,7 @@ func (r recorder) neutral(full, data string) (string, error) {
 	return data, nil
 }
 
-// address is a locally administered one made of the device's index.
+// address is a locally administered one, derived from the device's index.
 func (r recorder) address(dir string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "ifindex"))
 	index := 0
@@ -121,8 +121,8 @@ func (r recorder) address(dir string) (string, error) {
 	return fmt.Sprintf("02:00:00:00:%02x:%02x\n", index>>8&0xff, index&0xff), err
 }
 
-// medium is the same for the same medium within one recording alone: it is
-// salted with the boot id, which is not recorded.
+// medium hashes a medium's name, salted with the boot id, which is not
+// recorded: it is stable within one recording only.
 func (r recorder) medium(wwid string) (string, error) {
 	salt, err := os.ReadFile(filepath.Join(r.root, "proc/sys/kernel/random/boot_id"))
 	if err != nil && !errors.Is(err, unix.ENOENT) {

@@ -10,15 +10,15 @@
 //
 // # Format
 //
-// Below N/ stand the files as the kernel printed them, and:
+// Below N/ are the files as the kernel printed them, and:
 //
-//	N/monotonic   CLOCK_MONOTONIC when the sample was begun, in nanoseconds
-//	N/removed     the files that sample N-1 had and N has not, one a line
-//	N/unreadable  the files that can no longer, or not from the start, be read: PATH: why
-//	N/PATH@       a symbolic link PATH, and where it leads
+//	N/monotonic   CLOCK_MONOTONIC at the start of the sample, in nanoseconds
+//	N/removed     the files of sample N-1 that N lacks, one per line
+//	N/unreadable  the files that became unreadable, one per line: PATH: reason
+//	N/PATH@       the target of the symbolic link PATH
 //
-// Hardware addresses, the boot id and the names of media are made neutral;
-// cgroups are recorded only where they were asked for.
+// Hardware addresses, the boot id and the names of media are anonymized;
+// cgroups are recorded only on request.
 package main
 
 import (
@@ -75,7 +75,7 @@ func start(ctx context.Context, load string) (stop func() error, err error) {
 	}
 	return func() error {
 		err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-		_ = cmd.Wait() // it was killed, which is no news
+		_ = cmd.Wait() // it was killed, as intended
 		return err
 	}, nil
 }

@@ -28,7 +28,7 @@ func (r recorder) record(w io.Writer) error {
 	last, lastFailed := map[string]string{}, map[string]string{}
 	started := time.Now()
 	for n := range r.samples {
-		// By the clock: what the reading takes must not add up.
+		// By the clock, so that the time of the reads does not add up.
 		time.Sleep(time.Until(started.Add(time.Duration(n) * r.every)))
 		at, err := monotonic()
 		if err != nil {
@@ -62,7 +62,7 @@ func monotonic() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// changes are the archive's files of sample n, which leave out what is as it was.
+// changes returns the archive's files of sample n, without unchanged ones.
 func changes(n int, at time.Duration, last, now map[string]string) []txtar.File {
 	files := []txtar.File{{Name: fmt.Sprintf("%d/monotonic", n), Data: fmt.Appendf(nil, "%d\n", at)}}
 	for _, path := range slices.Sorted(maps.Keys(now)) {
@@ -82,7 +82,7 @@ func changes(n int, at time.Duration, last, now map[string]string) []txtar.File 
 	return files
 }
 
-// unreadable lists the files that became so, each with the reason.
+// unreadable lists the files that became unreadable, each with the reason.
 func unreadable(last, now map[string]string) string {
 	var list strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(now)) {
