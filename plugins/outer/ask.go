@@ -11,7 +11,7 @@ import (
 
 type callOption = grpc.CallOption
 
-// callError is a call that failed, in few words.
+// callError is the error of one method, cut to maxText.
 type callError struct {
 	method string
 	err    error
@@ -21,10 +21,9 @@ func (e *callError) Error() string { return e.method + ": " + short(e.err).Error
 
 func (e *callError) Unwrap() error { return e.err }
 
-// Ask asks every plugin that is free, all at the same time, waits for them
-// until ctx is done, and returns what they say. What comes too late, a plugin
-// that is asked by another call included, is taken by the next Ask: nothing is
-// asked for twice, and no answer is lost.
+// Ask calls every plugin that is idle, all at the same time, waits for them
+// until ctx is done, and returns their verdicts. A late answer is taken by the
+// next Ask: no request is repeated and no answer is lost.
 func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	c := h.Settings()
 	list := h.plugins()
@@ -60,16 +59,17 @@ func newShown(pods []Pod, annotations []string) shown {
 	return s
 }
 
-// with these annotations, as far as the pod has them.
+// with appends the annotations that the pod has.
 func (p Pod) with(annotations []string) []byte {
-	b := slices.Clip(p.Wire) // it is every plugin's
+	b := slices.Clip(p.Wire) // all plugins share it
 	for _, key := range annotations {
 		b = append(b, p.Annotations[key]...)
 	}
 	return b
 }
 
-// own are our encodings of the pods that a plugin named and was shown.
+// own returns the host's encodings of the pods that a plugin named, as far as
+// they were in the request.
 func (s shown) own(named [][]byte) [][]byte {
 	var list [][]byte
 	seen := map[string]bool{}

@@ -3,21 +3,23 @@ package outer
 import "time"
 
 const (
-	// failuresToOpen a breaker: one may be chance, and each costs the round its
-	// whole deadline.
+	// failuresToOpen is how many failed rounds in a row open the circuit
+	// breaker: a single one may be chance, and each costs the round its whole
+	// deadline.
 	failuresToOpen = 3
 	firstOpen      = 30 * time.Second
 	maxOpen        = 5 * time.Minute
 )
 
-// breaker keeps a plugin that fails again and again from being asked, but for a
-// probe now and then. The zero breaker is closed.
+// breaker is a circuit breaker: a plugin that fails repeatedly is called only
+// for a probe now and then, with exponential backoff. The zero breaker is
+// closed.
 type breaker struct {
 	failures int       // in a row
-	until    time.Time // when the next probe may be made
+	until    time.Time // time of the next probe
 }
 
-// open says until when the plugin is not asked; zero: it is.
+// open returns until when the plugin is not called; zero if it may be.
 func (b breaker) open(now time.Time) time.Time {
 	if now.Before(b.until) {
 		return b.until
@@ -25,7 +27,8 @@ func (b breaker) open(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// after a round with the plugin. A probe that fails opens it for twice as long.
+// after returns the breaker after a round. A failed probe doubles the time it
+// stays open.
 func (b breaker) after(failed bool, now time.Time) breaker {
 	if !failed {
 		return breaker{}
@@ -37,7 +40,7 @@ func (b breaker) after(failed bool, now time.Time) breaker {
 	return b
 }
 
-// State is closed, open, or half-open when the next call is a probe.
+// state is closed, open, or half-open if the next call is a probe.
 func (b breaker) state(now time.Time) string {
 	switch {
 	case b.failures < failuresToOpen:

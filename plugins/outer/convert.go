@@ -17,18 +17,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// conditionPrefix that a plugin's condition gets, whatever its name: the
-// kubelet's own MemoryPressure is another condition.
+// conditionPrefix is added to every condition of a plugin: the kubelet's own
+// MemoryPressure is another condition.
 const conditionPrefix = "plimsoll.dev/"
 
 const (
 	maxGrace = 24 * time.Hour // of a threshold
-	// maxRefused candidates are kept for the record; a liar may name thousands.
+	// maxRefused is how many refused candidates are recorded; a hostile plugin
+	// may name thousands.
 	maxRefused = 10
 	maxEffects = 8
 )
 
-// What is refused or clipped of an answer, and counted.
+// Kinds of refused or clipped parts of an answer, for the counts.
 const (
 	refusedNumber    = "number"
 	refusedEnum      = "enum"
@@ -43,7 +44,7 @@ const (
 	refusedUnmarked  = "too-many-conditions"
 )
 
-// Refusals are all words that Counts.Refused may have.
+// Refusals returns all words that Counts.Refused may have.
 func Refusals() []string {
 	return []string{
 		refusedNumber, refusedEnum, refusedText, refusedCondition, refusedEffect, refusedNoExecute, refusedNotShown, refusedTooMany,
@@ -51,8 +52,8 @@ func Refusals() []string {
 	}
 }
 
-// converter turns one plugin's answers into verdicts; it is the one place that
-// does. What it does not let through it refuses, by a word that is counted.
+// converter converts one plugin's answers to verdicts; nothing else does. It
+// refuses and counts what is not valid.
 type converter struct {
 	plugin string
 	config Config
@@ -61,14 +62,14 @@ type converter struct {
 	now    time.Time
 }
 
-// threshold is what ThresholdMet said, without pods. Observed and threshold are
-// for people: plugins swap them, or send 1 and 1.
+// threshold converts the answer of ThresholdMet, without pods. Observed and
+// threshold are for display only: plugins swap them, or send 1 and 1.
 func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
 	v := plugins.Verdict{Plugin: c.plugin, Scope: c.text(r.GetEvictionScope()), Level: c.level(r.GetMetType())}
 	switch v.Scope {
 	case "":
 		v.Scope = "node"
-	case plugins.ScopeNamed: // the other answer's
+	case plugins.ScopeNamed: // reserved for GetEvictPods
 		v.Scope += " (threshold)"
 	}
 	v.Pressing = v.Level
@@ -103,8 +104,7 @@ func amount(o probes.Opt[float64]) string {
 	return strconv.FormatFloat(f, 'g', 6, 64)
 }
 
-// top adds the pods that were named for a threshold: at most n of them, and
-// none at soft.
+// top adds the pods named for a threshold: at most n of them, and none at soft.
 func (c converter) top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n int) {
 	if v.Level < plugins.Hard {
 		n = 0
@@ -127,7 +127,7 @@ func (c converter) top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n
 	}
 }
 
-// named is what GetEvictPods said: pods that are to go regardless of a
+// named converts the answer of GetEvictPods: pods to evict whatever the
 // threshold.
 func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
 	v := plugins.Verdict{Plugin: c.plugin, Scope: plugins.ScopeNamed, Reason: "the plugin named no pod to evict"}
@@ -163,8 +163,8 @@ func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
 	return v
 }
 
-// candidate is a pod that was named. Of the pod itself nothing but its identity
-// is read: the host has its own copy.
+// candidate converts a named pod. It reads the pod's identity only: the host
+// has its own copy.
 func (c converter) candidate(raw []byte, why string) plugins.Candidate {
 	id, err := identifyPod(raw)
 	o := plugins.Candidate{PodUID: c.text(id.uid), Name: c.text(id.namespace + "/" + id.name), Why: why}
@@ -182,9 +182,9 @@ func (c converter) candidate(raw []byte, why string) plugins.Candidate {
 	return o
 }
 
-// condition maps the plugin's condition to ours. One that is not met at a level
-// that is on marks nothing; at none it is shown as clear, whatever it says of
-// itself.
+// condition maps the plugin's condition to the Node's. A condition that is not
+// met marks nothing while the level is soft or hard; at none it is shown as
+// clear, whatever its own state.
 func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
 	if o.GetConditionName() == "" || v.Level > plugins.None && !o.GetMetCondition() {
 		return
@@ -214,7 +214,7 @@ func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
 	}
 }
 
-// effect says whether a plugin may ask for an effect.
+// effect reports whether a plugin may set an effect.
 func (c converter) effect(v *plugins.Verdict, effect string) bool {
 	name := effect
 	if v.CNR {
@@ -252,7 +252,7 @@ func (c converter) level(t wire.ThresholdMetType) plugins.Level {
 	return plugins.None
 }
 
-// number is absent where it is none.
+// number is absent for NaN and infinities.
 func (c converter) number(f float64) probes.Opt[float64] {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		c.refuse(refusedNumber)
@@ -269,8 +269,8 @@ func (c converter) grace(seconds int64) int64 {
 	return seconds
 }
 
-// deletionGrace is absent without options. 0 would have the API server forget
-// the pod while it may still run.
+// deletionGrace is absent without options. With 0 the API server removes the
+// object while the pod may still run, so it needs permission.
 func (c converter) deletionGrace(o *wire.DeletionOptions) probes.Opt[int64] {
 	seconds := o.GetGracePeriodSeconds()
 	switch {

@@ -7,38 +7,39 @@ import (
 	"time"
 )
 
-// counts of calls and refusals since the agent started. A plugin that has gone
-// keeps its own for a while, so that others see that it has gone; then they are
-// forgotten with it. Plugins that come and go under ever new names take the place
-// of such as have gone, never of one that is there.
+// counts has the calls and refusals since the agent started. Those of an
+// unregistered plugin stay for a while, so that its end is visible. Plugins
+// under ever new names replace unregistered ones only.
 type counts struct {
 	mu   sync.Mutex // guards both
 	of   map[string]*Counts
-	gone map[string]time.Time // since when, by name
+	gone map[string]time.Time // when it was unregistered, by name
 }
 
-// forgetAfter is how long a plugin that has gone is remembered: longer than an
-// upgrade of it, and than an alert waits.
+// forgetAfter is how long the counts of an unregistered plugin are kept: longer
+// than its upgrade takes, and than an alert waits.
 const forgetAfter = time.Hour
 
 // Counts of one plugin.
 type Counts struct {
 	// Calls by method and gRPC status.
 	Calls map[Call]uint64
-	// Seconds that calls took, and how many were within each of Buckets.
+	// Seconds is the total duration of the calls, and Within the number of
+	// calls within each of Buckets.
 	Seconds float64
 	Within  []uint64
-	// Refused counts what was refused or clipped of its answers, by a word.
+	// Refused counts refused or clipped parts of its answers, by a word of
+	// Refusals.
 	Refused map[string]uint64
 }
 
-// Call is what a call was and how it ended.
+// Call is a method and its gRPC status.
 type Call struct{ Method, Result string }
 
-// Buckets are the bounds in seconds of the histogram of calls.
+// Buckets returns the bounds in seconds of the histogram of calls.
 func Buckets() []float64 { return []float64{0.005, 0.025, 0.1, 0.5, 1, 3} }
 
-// keep makes room for a plugin that has come.
+// keep starts the counts of a registered plugin, or continues them.
 func (c *counts) keep(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +47,7 @@ func (c *counts) keep(name string) {
 	delete(c.gone, name)
 }
 
-// leave: the plugin has gone.
+// leave notes that the plugin was unregistered.
 func (c *counts) leave(name string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +57,7 @@ func (c *counts) leave(name string, now time.Time) {
 	c.gone[name] = now
 }
 
-// forget those that went before a time.
+// forget removes the plugins unregistered before a time.
 func (c *counts) forget(before time.Time) {
 	for name, since := range c.gone {
 		if since.Before(before) {
@@ -66,7 +67,8 @@ func (c *counts) forget(before time.Time) {
 	}
 }
 
-// longestGone is empty where none has gone.
+// longestGone is the plugin that was unregistered first; empty if there is
+// none.
 func (c *counts) longestGone() (name string) {
 	for other, since := range c.gone {
 		if name == "" || since.Before(c.gone[name]) {
@@ -83,7 +85,7 @@ func (c *counts) get(name string) *Counts {
 	if o := c.of[name]; o != nil {
 		return o
 	}
-	if len(c.of) >= maxPlugins { // of which no more are there at a time
+	if len(c.of) >= maxPlugins { // so many can be registered at a time
 		name := c.longestGone()
 		delete(c.of, name)
 		delete(c.gone, name)
@@ -114,7 +116,7 @@ func (c *counts) refuse(name string) func(what string) {
 	}
 }
 
-// all are copies.
+// all returns copies.
 func (c *counts) all(now time.Time) map[string]Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a walk: whoever may write in a directory could make it endless.
+// Limits of a scan: a user who may write to a directory could make it endless.
 const (
 	maxDepth   = 5
 	maxEntries = 4096
 	maxDirs    = 256
 	maxSockets = 4 * maxPlugins
-	// batch is how many entries of one branch are read in a turn.
+	// batch is how many entries of one branch are read at a time.
 	batch = 64
 )
 
-// identity tells a socket from the one that was there before under its name:
-// each listener has a file of its own. Its inode may be another's by now, so when
-// it was made tells too.
+// identity distinguishes a socket from an earlier one of its name: each
+// listener has a file of its own. The inode may be reused, so it includes when
+// the file was made.
 type identity struct {
 	dev, inode uint64
 	made       time.Time
@@ -30,35 +30,35 @@ type identity struct {
 
 func (i identity) String() string { return fmt.Sprintf("%x:%x:%x", i.dev, i.inode, i.made.UnixNano()) }
 
-// found is what a walk saw: sockets by path, and directories.
+// found is the result of a scan: sockets by path, and directories.
 type found struct {
 	sockets map[string]identity
 	dirs    []string
 	entries int
-	// left is a directory that was not read to its end, because there is too much;
-	// empty: all was seen.
+	// left is a directory that was not read completely, because a limit was
+	// reached; empty if everything was read.
 	left string
 	// branches are read in turn.
 	branches []*branch
 }
 
-// branch is a directory that configuration names, or one directly below such a
-// one with all below it. Each vendor has one, and what it fills is its own.
+// branch is a configured directory, or a subdirectory of one with all below it.
+// Each vendor has one, and fills only its own.
 type branch struct {
 	queue []place
-	open  *os.File // of the first in the queue; nil: not yet
+	open  *os.File // the first of the queue; nil: not opened yet
 }
 
-// place is a directory, so many levels below one that configuration names.
+// place is a directory, depth levels below a configured one.
 type place struct {
 	dir   string
 	depth int
 }
 
-// discover walks the directories for sockets, a batch of each branch in turn, so
-// that one that is full hides no other's. What begins with a dot is left alone:
-// plugins make their sockets so and rename them. One that cannot be read is
-// looked at again at the next walk.
+// discover scans the directories for sockets, a batch of each branch in turn,
+// so that a full one does not hide the sockets of others. It ignores names that
+// begin with a dot: plugins create their sockets so and rename them. An
+// unreadable directory is tried again at the next scan.
 func discover(dirs []string) found {
 	f := found{sockets: map[string]identity{}}
 	for _, dir := range dirs {
@@ -76,7 +76,7 @@ func discover(dirs []string) found {
 	return f
 }
 
-// turn reads a batch of a branch, and says whether there is more of it.
+// turn reads a batch of a branch, and reports whether there is more of it.
 func (f *found) turn(b *branch) (more bool) {
 	if len(b.queue) == 0 {
 		return false
@@ -100,7 +100,7 @@ func (f *found) turn(b *branch) (more bool) {
 	for _, e := range entries {
 		f.see(b, at, e)
 	}
-	if err != nil { // its end, most of the time
+	if err != nil { // mostly io.EOF
 		b.close()
 		b.queue = b.queue[1:]
 	}
@@ -109,7 +109,7 @@ func (f *found) turn(b *branch) (more bool) {
 
 func (b *branch) close() {
 	if b.open != nil {
-		_ = b.open.Close() // only read
+		_ = b.open.Close() // opened for reading
 		b.open = nil
 	}
 }
@@ -130,8 +130,8 @@ func (f *found) see(b *branch, at place, e os.DirEntry) {
 	}
 }
 
-// identify a socket by when its file was born, which nobody can set, or where
-// the filesystem does not know by its mtime.
+// identify uses the file's birth time, which nothing can change, or its mtime
+// if the filesystem has no birth time.
 func identify(path string) (identity, bool) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// walkEvery finds what inotify did not tell: a directory that was not there
-	// yet, a queue that overflowed.
+	// walkEvery is the interval of the scans that find what inotify missed: a
+	// directory that did not exist before, a queue that overflowed.
 	walkEvery = 10 * time.Second
-	// walkApart and walkShare bound what a storm of files costs: a walk, and then so
-	// many times as long none. newPerWalk bounds what a storm of sockets costs: those
-	// that are left have their turn in the next walk.
+	// walkApart and walkShare limit the cost of a storm of files: after a scan
+	// follows a pause of walkShare times its duration. newPerWalk limits the
+	// cost of a storm of sockets: the remaining ones are left to the next scan.
 	walkApart  = 20 * time.Millisecond
 	walkShare  = 9
 	newPerWalk = 16
-	// maxPlugins bounds what is kept of plugins that come and go under ever
-	// new names.
+	// maxPlugins bounds the state kept for plugins that register under ever new
+	// names.
 	maxPlugins = 64
 )
 
 // Host is the agent's side of all outer plugins.
 type Host struct {
-	// Settings in force; Dirs must be absolute.
+	// Settings returns the current configuration; Dirs must be absolute.
 	Settings func() Config
-	// Reserved are the names of inner plugins, which no other may take.
+	// Reserved are the names of the inner plugins.
 	Reserved []string
-	// Procfs is the host's /proc, to see who else asks plugins.
+	// Procfs is the host's /proc, in which another plugin host is found.
 	Procfs string
 	Log    *slog.Logger
 
 	counts  counts
-	crowded bool // of Run alone: that there is too much was said
+	crowded bool // used by Run only: the scan limits were exceeded and logged
 
 	mu      sync.Mutex         // guards all below
 	live    map[string]*plugin // by name
@@ -45,8 +45,8 @@ type Host struct {
 	rival   string
 }
 
-// Run finds plugins and registers them until ctx is done; then all connections
-// are closed. Without inotify the walks alone find them.
+// Run discovers plugins and registers them until ctx is done; then it closes
+// all connections. Without inotify, scans alone discover them.
 func (h *Host) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -81,7 +81,7 @@ func (h *Host) Run(ctx context.Context) error {
 			return nil
 		case <-events:
 			drain(events)
-		case err := <-errs: // of the queue: a walk sees what was lost
+		case err := <-errs: // queue overflow: the next scan finds what was lost
 			h.Log.Debug("inotify failed", "error", err)
 		case <-tick.C:
 			look = true
@@ -102,15 +102,15 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-// walk starts what has come, ends what has gone or may not be asked any more,
-// and says whether something is left to be started.
+// walk scans the directories, starts new sockets, ends those that were removed
+// or are no longer allowed, and reports whether some are left to start.
 func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest bool) {
 	c := h.Settings()
 	if h.Rival() != "" {
 		c.Dirs = nil
 	}
 	now := discover(c.Dirs)
-	if h.watch(watcher, now.dirs) { // what came between the walk and the watch
+	if h.watch(watcher, now.dirs) { // a socket may appear between the scan and the watch
 		now = discover(c.Dirs)
 	}
 	if now.left != "" && !h.crowded {
@@ -122,7 +122,7 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	defer h.mu.Unlock()
 	h.end(c, now.sockets)
 	begun := 0
-	for path, file := range now.sockets { // in any order, so that none is always the last
+	for path, file := range now.sockets { // in random order, so that none is always the last
 		if h.sockets[path] != nil {
 			continue
 		}
@@ -136,7 +136,8 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	return false
 }
 
-// end what has gone or may not be asked any more. The caller holds mu.
+// end ends plugins and sockets that were removed or are no longer allowed. The
+// caller holds mu.
 func (h *Host) end(c Config, now map[string]identity) {
 	if h.sockets == nil {
 		h.sockets, h.live = map[string]*socket{}, map[string]*plugin{}
@@ -154,8 +155,8 @@ func (h *Host) end(c Config, now map[string]identity) {
 	}
 }
 
-// watch watches directories that it does not yet, and says whether there were
-// any. watcher may be nil.
+// watch adds inotify watches for new directories, and reports whether there
+// were any. watcher may be nil.
 func (h *Host) watch(watcher *fsnotify.Watcher, dirs []string) (fresh bool) {
 	if watcher == nil {
 		return false
@@ -172,7 +173,7 @@ func (h *Host) watch(watcher *fsnotify.Watcher, dirs []string) (fresh bool) {
 	return fresh
 }
 
-// plugins that are registered, by name.
+// plugins returns the registered plugins, by name.
 func (h *Host) plugins() []*plugin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,8 +184,8 @@ func (h *Host) plugins() []*plugin {
 	return list
 }
 
-// Rival is who else asks the plugins of these directories, so that we do not;
-// empty for nobody.
+// Rival is another plugin host of these directories, because of which no plugin
+// is called; empty if there is none.
 func (h *Host) Rival() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

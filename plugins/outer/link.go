@@ -18,17 +18,17 @@ import (
 const (
 	// callTimeout bounds each call of a registration, and connecting.
 	callTimeout = time.Second
-	// maxAnswer bounds one answer in bytes: a plugin that names every pod of a
-	// dense node stays below, one that floods does not.
+	// maxAnswer bounds one answer in bytes: enough to name every pod of a dense
+	// node.
 	maxAnswer = 8 << 20
 )
 
-// link is one connection to a socket. It is never made anew: whoever comes back
-// after it has gone may be somebody else.
+// link is one connection to a socket. It never reconnects: the listener may be
+// another process then.
 type link struct {
 	*grpc.ClientConn
-	// peer is who listened at the other end when the connection was made, and
-	// file the socket that was connected to.
+	// peer is the process that listened when the connection was made, and file
+	// its socket.
 	peer *unix.Ucred
 	file identity
 	raw  *watched
@@ -56,7 +56,7 @@ func connect(ctx context.Context, path string) (*link, error) {
 	only <- raw
 	conn, err := grpc.NewClient("passthrough:///plugin",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), // what gRPC says on a Unix socket
+		grpc.WithAuthority("localhost"), // gRPC's own default on a Unix socket
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			select {
 			case c := <-only:
@@ -73,8 +73,8 @@ func connect(ctx context.Context, path string) (*link, error) {
 	return &link{ClientConn: conn, peer: peer, file: file, raw: raw}, nil
 }
 
-// who listens, as far as the kernel proves it: a plugin that was started anew is
-// another, one that the agent has connected to anew is not.
+// who identifies the listener by what the kernel proves: it changes when a
+// plugin restarts, and stays when the agent reconnects.
 func (l *link) who() string { return fmt.Sprintf("%d/%d/%s", l.peer.Uid, l.peer.Pid, l.file) }
 
 // gone is closed when either side has ended the connection.
@@ -85,7 +85,7 @@ func (l *link) Close() error {
 	return errors.Join(l.ClientConn.Close(), l.raw.Close())
 }
 
-// watched tells when it is closed; gRPC closes it as soon as it reads its end.
+// watched signals when it is closed; gRPC closes it as soon as it reads EOF.
 type watched struct {
 	net.Conn
 	once   sync.Once
@@ -102,7 +102,8 @@ func (w *watched) Close() error {
 	return w.err
 }
 
-// listener is who called listen at the other end (SO_PEERCRED, unix(7)).
+// listener returns the process that called listen at the other end
+// (SO_PEERCRED, unix(7)).
 func listener(c net.Conn) (*unix.Ucred, error) {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -122,7 +123,8 @@ func listener(c net.Conn) (*unix.Ucred, error) {
 	return cred, credErr
 }
 
-// cause is the end of the chain: the path is named once, by us.
+// cause drops the wrapping of net and os, since our error names the path
+// already.
 func cause(err error) error {
 	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
 		return sys.Err

@@ -1,7 +1,7 @@
-// Package outer asks plugins that are processes of their own: it finds their
-// sockets, registers them as the kubelet registers its plugins, asks each of
-// them once a round, and turns what they answer into the same Verdicts that the
-// inner plugins give. It is the facade of the wire version v1alpha1.
+// Package outer is the host of plugins that run as processes of their own: it
+// discovers their sockets, registers them as the kubelet registers its plugins,
+// calls each of them once per round, and converts their answers to the Verdicts
+// that inner plugins return. It is the facade of the wire version v1alpha1.
 //
 // # Usage
 //
@@ -11,14 +11,15 @@
 //
 // # Trust
 //
-// A plugin may hang, crash, lie, flood or vanish: only its own voice is lost.
-// Nothing that it says is compared, executed or believed beyond what convert.go
-// lets through; who may be evicted is judged elsewhere, on the host's own copy.
+// A plugin may hang, crash, lie, flood or vanish: only its own verdict is lost.
+// Nothing in its answers is compared, executed or trusted beyond what
+// convert.go lets through. Which pods may be evicted is decided elsewhere, on
+// the host's own copy of them.
 //
 // # Concurrency
 //
-// Run and each socket have a goroutine of their own, and each plugin has one
-// while it is asked. Ask belongs to one goroutine; Status may be called from any.
+// Run and each socket have a goroutine, and each plugin has one during its
+// calls. Ask belongs to one goroutine; Status may be called from any.
 package outer
 
 import (
@@ -28,14 +29,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// What a plugin must be to be asked: the kubelet's plugin registration knows
-// many types.
+// The type and version that a plugin must have: the kubelet's plugin
+// registration knows many types.
 const (
 	pluginType    = "EvictionPlugin"
 	pluginVersion = "v1alpha1"
 )
 
-// Config of the outer plugins. It stands among the inner plugins' keys.
+// Config of the outer plugins. Its keys are among those of the inner plugins.
 type Config struct {
 	Dirs     []string      `yaml:"dirs" unit:"paths" why:"Directories searched for sockets of outer plugins, with their subdirectories; empty: the directory plugins beside state.dir, which the agent creates."`
 	Uids     []string      `yaml:"uids" unit:"user IDs" why:"Users whose processes may be plugins: the user that listens on the socket (SO_PEERCRED)."`
@@ -45,21 +46,21 @@ type Config struct {
 	Deadline time.Duration `yaml:"deadline" why:"How long a round waits for a plugin, for all its calls together. A late answer counts in the next round."`
 	Top      int           `yaml:"top" unit:"pods" why:"How many candidates a plugin is asked for at hard: more than a round evicts, because the first of them may be protected."`
 	FullPods bool          `yaml:"fullPods" why:"Whether plugins see pods with environment, commands, arguments and all annotations, which may hold secrets. The agent then keeps them in memory."`
-	// Annotations are bound when the agent starts, like FullPods.
+	// Annotations are read when the agent starts, like FullPods.
 	Annotations []Annotations `yaml:"annotations" unit:"annotations" why:"Annotations of pods that a plugin sees beside those that the agent itself reads. A plugin's name is proved only if strict is true."`
-	// NoExecute hands eviction to the taint manager.
+	// NoExecute leaves the eviction to the taint manager.
 	NoExecute      []string `yaml:"noExecute" unit:"plugin/condition" why:"Conditions of plugins that may carry a NoExecute taint: with it the taint manager evicts, past every limit of the agent."`
 	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Plugins that may have pods deleted with a termination grace of 0: the API server removes such a pod's object while the pod may still run."`
 }
 
-// Annotations that a plugin may see.
+// Annotations are those that one plugin may see.
 type Annotations struct {
 	Plugin string   `yaml:"plugin" unit:"name" why:"The plugin."`
 	Keys   []string `yaml:"keys" unit:"keys" why:"The annotations' keys, such as katalyst.kubewharf.io/memory_enhancement."`
 }
 
-// AnnotationKeys are those that the plugin may see; of an empty name those that
-// any may.
+// AnnotationKeys returns the keys that the plugin may see, or for an empty name
+// those that any plugin may see.
 func (c Config) AnnotationKeys(plugin string) []string {
 	var keys []string
 	for _, a := range c.Annotations {
@@ -71,7 +72,7 @@ func (c Config) AnnotationKeys(plugin string) []string {
 	return slices.Compact(keys)
 }
 
-// DefaultConfig trusts root's plugins.
+// DefaultConfig trusts plugins that run as root.
 func DefaultConfig() Config {
 	return Config{Uids: []string{"0"}, Deadline: 3 * time.Second, Top: 5}
 }
@@ -81,29 +82,31 @@ type Pod struct {
 	UID string
 	// Wire is its encoding as k8s.io.api.core.v1.Pod.
 	Wire []byte
-	// Annotations are by key what is appended to Wire for a plugin that may see
-	// them.
+	// Annotations are encoded parts by key, appended to Wire for a plugin that
+	// may see them.
 	Annotations map[string][]byte
 }
 
-// Round is what all plugins are asked with at one time.
+// Round is the input of all plugins in one round.
 type Round struct {
 	Time time.Time
-	// Pods of the node; none where there is no cluster.
+	// Pods of the node; none without a cluster.
 	Pods []Pod
-	// Smoother is told each threshold that was heard or missed.
+	// Smoother receives each reported or missed threshold.
 	Smoother Smoother
-	// MaxAge of a last answer that still says something.
+	// MaxAge is how old the last answer may be and still count.
 	MaxAge time.Duration
 }
 
-// Smoother waits for thresholds to last. It may be asked by several goroutines.
+// Smoother applies the eviction grace period: a threshold must be met for that
+// long. It may be called by several goroutines.
 type Smoother interface {
-	// Came: who has this name has just been registered, and has said nothing yet.
+	// Came: a plugin of this name has just been registered and has not answered
+	// yet.
 	Came(plugin string)
-	// Heard says when the verdict's grace is over; not before that are its pods
-	// asked for.
+	// Heard takes a verdict and returns when its grace period ends; the plugin
+	// is not asked for pods before.
 	Heard(v plugins.Verdict, at time.Time) (due time.Time)
-	// Missed: the plugin could not say.
+	// Missed: the plugin did not answer.
 	Missed(plugin string)
 }

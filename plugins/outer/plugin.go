@@ -13,8 +13,8 @@ import (
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
-// plugin is one that is registered. Its connection is one process: when that
-// has gone the plugin has, and who comes back is another one.
+// plugin is a registered plugin. Its connection is one process: it ends with
+// the connection, and a process that connects later is another plugin.
 type plugin struct {
 	host           *Host
 	socket         *socket
@@ -26,33 +26,33 @@ type plugin struct {
 	client         wire.EvictionPluginClient
 	ctx            context.Context // ends with the plugin
 	cancel         context.CancelFunc
-	released       chan struct{} // closed when its name is free
+	released       chan struct{} // closed when its name is available
 	calls          sync.WaitGroup
 
 	mu       sync.Mutex // guards all below
 	breaker  breaker
-	running  chan struct{} // closed at the end of the round that is asked; nil: none
-	late     bool          // an answer came that no round has taken
-	asked    time.Time     // when the last round with it began
-	took     time.Duration // how long that was
-	failure  string        // why its last round failed; empty: it did not
+	running  chan struct{} // closed at the end of the running round; nil: none
+	late     bool          // an answer is ready that no round has taken
+	asked    time.Time     // start of its last round
+	took     time.Duration // duration of that round
+	failure  string        // error of its last round; empty: none
 	named    said          // by GetEvictPods
 	met      said          // by ThresholdMet
-	mapped   string        // the condition that it named last
-	maxAge   time.Duration // of what it said, in the last round
+	mapped   string        // the last condition that it reported
+	maxAge   time.Duration // Round.MaxAge of the last round
 	unmarked string        // Status.Unmarked
 	warned   bool          // of unmarked
 }
 
-// said is one answer, and when.
+// said is one answer and its time.
 type said struct {
 	verdict plugins.Verdict
 	at      time.Time
-	fresh   bool // of the last round with the plugin
+	fresh   bool // from its last round
 }
 
-// live waits for the plugin's end: of its connection, of the host, or by
-// configuration.
+// live waits until its connection or the host ends, or the configuration
+// excludes it.
 func (p *plugin) live() {
 	defer p.cancel()
 	select {
@@ -62,9 +62,9 @@ func (p *plugin) live() {
 	}
 }
 
-// dead says whether another may have its name: its connection has ended, or it
-// answers nothing. One that was too slow once, on a node under pressure, is
-// neither: its rounds must have failed as well.
+// dead reports whether another plugin may take its name: its connection has
+// ended, or it fails in three rounds and does not answer now. A plugin that is
+// slow once, on a node under pressure, keeps its name.
 func (p *plugin) dead(ctx context.Context) bool {
 	select {
 	case <-p.ctx.Done():
@@ -88,13 +88,13 @@ func (p *plugin) dead(ctx context.Context) bool {
 func (p *plugin) closeEndpoint() {
 	p.cancel()
 	if p.endpoint != p.link {
-		_ = p.endpoint.Close() // it has gone, or is of no use
+		_ = p.endpoint.Close() // its result does not matter any more
 	}
 }
 
-// ask begins a round with the plugin, unless it is still busy with the one
-// before, has an answer of it that was not taken yet, or its breaker is open.
-// The channel is closed when there is nothing to wait for.
+// ask starts a round with the plugin, unless its previous one still runs or has
+// an answer that was not taken, or its circuit breaker is open. The channel is
+// closed when there is nothing to wait for.
 func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +129,8 @@ func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 	return done
 }
 
-// round asks the plugin's questions in the order that plugins rely on. A call
-// that fails costs its own answer alone, if there is time for the next.
+// round makes the calls in the order that plugins rely on. A failed call costs
+// its own answer only, if time for the next one is left.
 func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 	shown := newShown(r.Pods, c.AnnotationKeys(p.name))
 	conv := converter{plugin: p.name, config: c, shown: shown, refuse: p.host.counts.refuse(p.name), now: r.Time}
@@ -160,8 +160,8 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 	return err
 }
 
-// top asks for the pods that should go: at soft for none, which tells the
-// plugin that its soft threshold was heard.
+// top asks for the pods to evict: at soft for none, which tells the plugin that
+// its soft threshold was received.
 func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown shown, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
 	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.wire, EvictionScope: of.GetEvictionScope()}
 	if candidates := shown.own(of.GetCandidatePods()); len(candidates) > 0 {
@@ -173,7 +173,7 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown s
 	return call(ctx, p, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
 }
 
-// hear keeps an answer, or that there was none.
+// hear stores an answer, or that there was none.
 func (p *plugin) hear(to *said, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *plugin) hear(to *said, answered bool, of func(was plugins.Verdict) plug
 	}
 }
 
-// since sets since when a verdict's level is what it is.
+// since sets the time from which a verdict has had its level.
 func since(v, was plugins.Verdict, now time.Time) plugins.Verdict {
 	v.Since = now
 	if was.Plugin != "" && was.Scope == v.Scope && was.Level == v.Level {
@@ -196,8 +196,8 @@ func since(v, was plugins.Verdict, now time.Time) plugins.Verdict {
 	return v
 }
 
-// take returns what the plugin says in this round. An answer is news once: its
-// candidates count in the round that takes it.
+// take returns the plugin's verdicts for this round. The candidates of an
+// answer count once, in the round that takes it.
 func (p *plugin) take(now time.Time, maxAge time.Duration) []plugins.Verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +218,7 @@ func (p *plugin) take(now time.Time, maxAge time.Duration) []plugins.Verdict {
 	return list
 }
 
-// silence is why the plugin has no fresh answer.
+// silence is the reason why the plugin has no new answer.
 func (p *plugin) silence(now time.Time) string {
 	switch {
 	case p.running != nil:
@@ -231,8 +231,8 @@ func (p *plugin) silence(now time.Time) string {
 	return "not called in this round"
 }
 
-// aged is what an answer is worth that was not given again: nobody goes for it,
-// and when it is old it says nothing.
+// aged turns an old answer into a verdict without candidates, and without a
+// level once it is older than maxAge.
 func aged(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why string) plugins.Verdict {
 	v.Candidates = nil
 	v.Absent = "no answer since " + at.UTC().Format("15:04:05 MST") + ": " + why
@@ -242,8 +242,8 @@ func aged(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why string
 	return v
 }
 
-// call makes one call and counts it. A plugin that does not have the method
-// answers nothing, which is no failure.
+// call makes one call and counts it. A method that the plugin does not
+// implement returns an empty answer, which is no failure.
 func call[Request, Answer any](ctx context.Context, p *plugin, method string,
 	do func(context.Context, *Request, ...callOption) (*Answer, error), request *Request,
 ) (*Answer, error) {

@@ -20,16 +20,18 @@ import (
 )
 
 var (
-	// errOtherKind: the socket is no eviction plugin's; it is told once.
+	// errOtherKind: the socket belongs to another kind of plugin; it is logged
+	// once.
 	errOtherKind = errors.New("not an eviction plugin")
-	// errRefused: it is one, and may not be registered as things are.
+	// errRefused: it is an eviction plugin that may not be registered at
+	// present.
 	errRefused = errors.New("refused")
-	// errNoSocket: it has gone, or another one has taken its place.
+	// errNoSocket: the file was removed, or replaced by another socket.
 	errNoSocket = errors.New("the socket was removed or replaced")
 )
 
-// register is one life of a plugin: it returns why it is not registered, or
-// errGone once it was and is not any more.
+// register connects and registers a plugin, and serves it until it ends. It
+// returns the reason why it was not registered, or errGone after it was.
 func (s *socket) register() error {
 	l, err := connect(s.there, s.path)
 	if err != nil {
@@ -38,7 +40,7 @@ func (s *socket) register() error {
 	}
 	defer l.Close()
 	if l.file != s.file {
-		return errNoSocket // another one has come meanwhile
+		return errNoSocket // another one has replaced it
 	}
 	client := registration.NewRegistrationClient(l)
 	info, err := getInfo(s.there, client)
@@ -71,8 +73,8 @@ func getInfo(ctx context.Context, client registration.RegistrationClient) (*regi
 	return info, nil
 }
 
-// tell a plugin what became of it. One that does not want to know is
-// registered all the same.
+// tell notifies a plugin of the result of its registration, and ignores an
+// error.
 func tell(ctx context.Context, client registration.RegistrationClient, why error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -83,7 +85,7 @@ func tell(ctx context.Context, client registration.RegistrationClient, why error
 	_, _ = client.NotifyRegistrationStatus(ctx, status)
 }
 
-// admit checks who it is and claims its name.
+// admit checks the plugin's identity and claims its name.
 func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) {
 	ctx, c := s.there, s.host.Settings()
 	switch {
@@ -123,8 +125,8 @@ func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) 
 	return p, nil
 }
 
-// allowed says whether configuration lets a plugin be asked: when it comes, and
-// while it is there.
+// allowed checks a plugin against the configuration, at registration and after
+// each change.
 func (p *plugin) allowed(c Config) error {
 	if len(c.Names) > 0 && !slices.Contains(c.Names, p.name) {
 		return fmt.Errorf("%w: name %q is not in plugins.names", errRefused, p.name)
@@ -144,7 +146,8 @@ func (l *link) allowed(c Config) error {
 
 var errOutside = errors.New("not inside a directory of plugins.dirs")
 
-// endpoint connects to another socket than the one that was found.
+// endpoint connects to the socket that the plugin gives in its PluginInfo, if
+// it is another one.
 func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint string) error {
 	path, err := inside(c.Dirs, endpoint)
 	if err != nil {
@@ -161,7 +164,8 @@ func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint str
 	return nil
 }
 
-// inside resolves a path, links and all, which must then lie in one of dirs.
+// inside resolves a path with its links, and requires the result to be in one
+// of dirs.
 func inside(dirs []string, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errOutside
@@ -176,7 +180,7 @@ func inside(dirs []string, path string) (string, error) {
 	return resolved, nil
 }
 
-// within says whether a path that has no links lies in one of dirs.
+// within reports whether a path without links is in one of dirs.
 func within(dirs []string, path string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool {
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
@@ -186,8 +190,7 @@ func within(dirs []string, path string) bool {
 	})
 }
 
-// authenticate asks for the token. A plugin without one is as good, unless
-// tokens must be shown.
+// authenticate checks the plugin's token if tokens are required.
 func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -209,11 +212,12 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) != 1 {
 		return fmt.Errorf("%w: wrong token", errRefused)
 	}
-	p.process = "token" // which proves more
+	p.process = "token" // which proves more than the socket
 	return nil
 }
 
-// claim takes a name that nobody has, or whose plugin does not answer any more.
+// claim takes the plugin's name if it is available, or if the plugin that holds
+// it no longer answers.
 func (h *Host) claim(ctx context.Context, p *plugin) error {
 	for {
 		other, err := h.take(p)
@@ -229,7 +233,7 @@ func (h *Host) claim(ctx context.Context, p *plugin) error {
 	}
 }
 
-// take a name, unless there is another plugin that has it.
+// take registers the plugin under its name, unless another one holds it.
 func (h *Host) take(p *plugin) (other *plugin, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,8 +251,8 @@ func (h *Host) take(p *plugin) (other *plugin, err error) {
 	return nil, nil
 }
 
-// release ends a plugin: its name is free, who wants it is woken, and nobody
-// asks it any more.
+// release ends a plugin: it frees the name, wakes the sockets that need it, and
+// waits for running calls.
 func (h *Host) release(p *plugin) {
 	h.mu.Lock()
 	delete(h.live, p.name)
@@ -266,7 +270,7 @@ func (h *Host) release(p *plugin) {
 	p.calls.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.live[p.name] == nil { // no other has come by this name meanwhile
+	if h.live[p.name] == nil { // no other plugin has taken the name meanwhile
 		h.counts.leave(p.name, time.Now())
 	}
 }
@@ -275,16 +279,16 @@ func validName(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
 }
 
-// maxText of what a plugin says, in bytes.
+// maxText is the longest text of a plugin that is kept, in bytes.
 const maxText = 256
 
-// clip cuts a text of somebody else's.
+// clip cuts a text that came from a plugin.
 func clip(text string) string {
 	if len(text) > maxText {
-		text = strings.Clone(text[:maxText]) // the rest of a liar's text is not kept
+		text = strings.Clone(text[:maxText]) // do not keep the rest in memory
 	}
 	return strings.ToValidUTF8(text, "")
 }
 
-// short is an error of a plugin's in few words.
+// short is a plugin's error, cut to maxText.
 func short(err error) error { return errors.New(clip(err.Error())) }

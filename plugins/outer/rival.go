@@ -19,24 +19,26 @@ import (
 // rivalName is the process name of Katalyst's agent.
 const rivalName = "katalyst-agent"
 
-// Bounds of one look: anybody may call a process so.
+// Limits of one search: any user may start processes of that name.
 const (
 	rivalTime     = 100 * time.Millisecond
 	maxRivalFds   = 4096
 	maxRivalBytes = 1 << 20 // of each file below /proc/PID
 )
 
-// Rival says who else asks the plugins in these directories: some of their
-// answers come once only, and two coordinators would each get a half. It is a
-// process named katalyst-agent that has one of the directories among its mounts,
-// and an inotify watch on it, as its /proc/PID/mountinfo and fdinfo show
-// (proc_pid_fdinfo(5)); empty for none. A pod has only those directories of the
-// host that it was given, so whatever a process of another is called and watches,
-// it is none. Where the host's processes cannot be seen there is no sign of it.
+// Rival finds another host of the plugins in these directories. With two hosts
+// each would get a part of the answers, some of which are given once only. It
+// is a process named katalyst-agent that has one of the directories among its
+// mounts, and an inotify watch on it, as its /proc/PID/mountinfo and fdinfo
+// show (proc_pid_fdinfo(5)); empty if there is none. A pod has only those
+// directories of the host that it mounts, so a process in it cannot pretend to
+// be a host of the others. If the host's processes are hidden, no host is
+// found.
 func Rival(procfs string, dirs []string) string { return lookForRival(procfs, dirs, "") }
 
-// lookForRival looks at the process first that was one before, then at others in
-// any order, until its time is over: many of that name cannot hide one for ever.
+// lookForRival examines the process found before first, then the others in
+// random order until the time limit, so that many processes of that name cannot
+// hide one for ever.
 func lookForRival(procfs string, dirs []string, before string) string {
 	places := placesOf(dirs)
 	if len(places) == 0 {
@@ -58,7 +60,7 @@ func lookForRival(procfs string, dirs []string, before string) string {
 
 func rivalCalled(pid string) string { return fmt.Sprintf("%s (pid %s) ", rivalName, pid) }
 
-// called are the processes of a name.
+// called returns the processes of a name.
 func called(procfs, name string) (pids []string) {
 	entries, err := os.ReadDir(procfs)
 	if err != nil {
@@ -76,8 +78,8 @@ func called(procfs, name string) (pids []string) {
 	return pids
 }
 
-// location is a directory as the kernel tells it from others: its filesystem's
-// device and its inode, and where in that filesystem it is.
+// location identifies a directory as the kernel does: by its filesystem's
+// device, its inode, and its path in that filesystem.
 type location struct {
 	dir    string
 	device string // "major:minor", of the filesystem
@@ -85,7 +87,8 @@ type location struct {
 	within string
 }
 
-// placesOf directories that are there, by this process's own mounts.
+// placesOf returns the locations of the existing directories, by this process's
+// mounts.
 func placesOf(dirs []string) (list []location) {
 	mounts := mountsOf("/proc/self")
 	for _, dir := range dirs {
@@ -107,7 +110,7 @@ func placesOf(dirs []string) (list []location) {
 	return list
 }
 
-// reached are the directories that a process has among its mounts.
+// reached returns the directories that a process has among its mounts.
 func reached(process string, places []location) (list []location) {
 	mounts := mountsOf(process)
 	for _, p := range places {
@@ -123,10 +126,12 @@ func below(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// mount is a line of mountinfo: which part of which filesystem is where.
+// mount is a line of mountinfo: which part of which filesystem is mounted
+// where.
 type mount struct{ device, root, point string }
 
-// mountsOf a process (proc_pid_mountinfo(5)); none where they cannot be read.
+// mountsOf returns the mounts of a process (proc_pid_mountinfo(5)); none if
+// they cannot be read.
 func mountsOf(process string) (list []mount) {
 	text := begin(filepath.Join(process, "mountinfo"))
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
@@ -138,7 +143,7 @@ func mountsOf(process string) (list []mount) {
 	return list
 }
 
-// begin is a file as far as it is looked at.
+// begin reads the first maxRivalBytes of a file.
 func begin(path string) []byte {
 	f, err := os.Open(path)
 	if err != nil {
@@ -152,8 +157,7 @@ func begin(path string) []byte {
 	return text
 }
 
-// watches are those of the directories that a process watches, as far as there
-// is time.
+// watches returns the directories that a process watches, until the time limit.
 func watches(fdinfo string, places []location, until time.Time) (list []location) {
 	if len(places) == 0 {
 		return nil
@@ -181,9 +185,9 @@ func watches(fdinfo string, places []location, until time.Time) (list []location
 	return list
 }
 
-// hasWatch says whether an inotify descriptor watches a directory. Its lines are
-// "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal, the device as the kernel
-// has it: twenty bits of minor.
+// hasWatch reports whether an inotify descriptor watches a directory. Its lines
+// are "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal, the device with 20
+// bits of minor.
 func hasWatch(text []byte, p location) bool {
 	var major, minor uint64
 	if _, err := fmt.Sscanf(p.device, "%d:%d", &major, &minor); err != nil {

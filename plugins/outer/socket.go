@@ -12,24 +12,24 @@ const (
 	maxRetry   = 5 * time.Minute
 )
 
-// socket is one file at which a plugin may be. Its goroutine registers what
-// listens there, again and again while the file is there. What is registered
-// lives as long as its connection: whoever may write in the directory may take
-// the file away.
+// socket is a socket file of a plugin. Its goroutine registers the plugin that
+// listens there, and again after it ended, while the file exists. A registered
+// plugin lives as long as its connection, since any user who may write to the
+// directory may delete the file.
 type socket struct {
 	host *Host
 	path string
 	file identity
-	// ctx ends with the host, there when the file has gone, too.
+	// ctx ends with the host, there also when the file is removed.
 	ctx, there context.Context
 	leave      context.CancelFunc // ends there
-	// freed wakes it when the name that it wants may be free.
+	// freed wakes it when the name it needs may be available.
 	freed chan struct{}
 	done  chan struct{}
 
 	// guarded by the host's mu
-	problem string // why nothing is registered there
-	wants   string // the name that another plugin had
+	problem string // reason why no plugin is registered
+	wants   string // the name that another plugin holds
 }
 
 func (h *Host) newSocket(ctx context.Context, path string, file identity) *socket {
@@ -47,7 +47,7 @@ func (s *socket) ended() bool {
 	}
 }
 
-// run registers what is there, again and again while the file is.
+// run registers the plugin, with exponential backoff, while the file exists.
 func (s *socket) run() {
 	defer close(s.done)
 	defer s.leave()
@@ -65,8 +65,8 @@ func (s *socket) run() {
 	}
 }
 
-// sleep until the next attempt, and for ever after another kind of socket.
-// False: the file has gone.
+// sleep waits until the next attempt, or for the end if the socket is of
+// another kind. It returns false once the file is removed.
 func (s *socket) sleep(err error, wait time.Duration) bool {
 	again := time.NewTimer(wait)
 	defer again.Stop()
@@ -83,7 +83,7 @@ func (s *socket) sleep(err error, wait time.Duration) bool {
 	return s.there.Err() == nil
 }
 
-// say keeps why nothing is registered, and logs it when it is news.
+// say stores the reason why no plugin is registered, and logs a new one.
 func (s *socket) say(problem string) {
 	s.host.mu.Lock()
 	news := problem != s.problem

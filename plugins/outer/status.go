@@ -8,35 +8,37 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Status is what is known of one plugin, or of a socket where none is.
+// Status is the state of one plugin, or of a socket without one.
 type Status struct {
-	// Name is empty where no plugin is registered.
+	// Name is empty if no plugin is registered.
 	Name   string `json:"name,omitempty"`
 	Socket string `json:"socket"`
 	Up     bool   `json:"up"`
-	// Problem is why it is not up.
+	// Problem is the reason why it is not up.
 	Problem string `json:"problem,omitempty"`
-	// Since it is registered.
+	// Since is when it was registered.
 	Since time.Time `json:"since,omitzero"`
 	UID   uint32    `json:"uid"`
-	// Breaker is closed, open or half-open; empty where nothing is registered.
+	// Breaker is closed, open or half-open; empty if no plugin is registered.
 	Breaker string `json:"breaker,omitempty"`
-	// LastCall is when its last round began, TookSeconds how long that was, and
-	// Failure why it failed.
+	// LastCall is the start of its last round, TookSeconds that round's
+	// duration, and Failure its error.
 	LastCall    time.Time `json:"lastCall,omitzero"`
 	TookSeconds float64   `json:"tookSeconds,omitempty"`
 	Failure     string    `json:"failure,omitempty"`
-	// Unmarked is why not all that it asks for is on the Node.
+	// Unmarked is the reason why some of its conditions or effects are not on
+	// the Node.
 	Unmarked string `json:"unmarked,omitempty"`
-	// Plugins' and our name of the condition that it named last.
+	// Condition is the plugin's name of its last condition, MapsTo the name on
+	// the Node.
 	Condition string `json:"condition,omitempty"`
 	MapsTo    string `json:"mapsTo,omitempty"`
-	// Verdicts that it gave last, as old as they are; of GetEvictPods only if it
-	// says something.
+	// Verdicts are its last ones, however old; that of GetEvictPods only if it
+	// names something.
 	Verdicts []plugins.Verdict `json:"-"`
 }
 
-// Status of all plugins by name, then of the sockets without one by path.
+// Status returns all plugins by name, then the sockets without one by path.
 func (h *Host) Status(now time.Time) []Status {
 	var list []Status
 	up := map[*socket]bool{}
@@ -56,9 +58,9 @@ func (h *Host) Status(now time.Time) []Status {
 	return append(list, down...)
 }
 
-// Unmarked takes in, by plugin, why not all that it asked for in this round is
-// marked. It is counted in each round and logged once for each plugin that
-// registers.
+// Unmarked takes, by plugin, the reason why some of its conditions or effects
+// were not written in this round. It is counted in each round and logged once
+// per registration.
 func (h *Host) Unmarked(why map[string]string) {
 	for _, p := range h.plugins() {
 		p.mu.Lock()
@@ -75,7 +77,8 @@ func (h *Host) Unmarked(why map[string]string) {
 	}
 }
 
-// Counts since the agent started, by plugin; of one that has gone for an hour.
+// Counts returns the counts since the agent started, by plugin; for an hour
+// after a plugin unregistered.
 func (h *Host) Counts() map[string]Counts { return h.counts.all(time.Now()) }
 
 func (p *plugin) status(now time.Time) Status {
