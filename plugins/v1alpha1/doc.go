@@ -3,10 +3,10 @@
 //
 // # Usage
 //
-// evictionplugin.proto is the contract; the Go files beside it are made from it
-// by `make generate`. A plugin in another language needs the .proto alone.
+// evictionplugin.proto is the contract; `make generate` generates the Go files
+// beside it. A plugin in another language needs only the .proto.
 //
-// Fields that hold pods are bytes: what the Marshal method of corev1.Pod makes.
+// Fields that hold pods are bytes: the result of corev1.Pod's Marshal method.
 package v1alpha1
 
 //go:generate go -C ../../e2e/tools/proto run . ../../../plugins/v1alpha1 evictionplugin.proto

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
-// decoded is pods as they came.
+// decoded decodes pods.
 func decoded(wire [][]byte) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, len(wire))
 	for i, b := range wire {

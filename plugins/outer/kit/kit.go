@@ -1,5 +1,5 @@
-// Package kit makes an outer plugin: a process that tells the agent of a
-// pressure which the agent does not know, and if it likes which pods should go.
+// Package kit builds an outer plugin: a process that reports a pressure which
+// the agent does not measure, and optionally the pods to evict for it.
 //
 // # Usage
 //
@@ -7,17 +7,17 @@
 //		kit.Main("conntrack-fill", conntrack{})
 //	}
 //
-// The plugin is a value with one method, Threshold. One that also has Top, Evict
-// or Run (Topper, Evicter, Runner) is asked more. A test of it calls these methods:
-// they take and return plain values, and know nothing of sockets.
+// The plugin is a value with one method, Threshold. It may also have Top, Evict
+// or Run (Topper, Evicter, Runner). A test calls these methods directly: they
+// take and return plain values, without sockets.
 //
-// Main serves it on a socket in the agent's directory, says in its log whether
-// the agent takes it, and ends clean on SIGTERM. Server does the same below a
-// program that has a main of its own.
+// Main serves it on a socket in the agent's directory, logs whether the agent
+// registered it, and ends cleanly on SIGTERM. Server does the same in a program
+// that has a main of its own.
 //
 // # Concurrency
 //
-// Of Threshold, Top and Evict one runs at a time. Run runs beside them.
+// Only one of Threshold, Top and Evict runs at a time. Run runs beside them.
 package kit
 
 import (
@@ -27,40 +27,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Plugin says whether its threshold is met. It is asked about once every 5 s,
-// and each answer counts: one that is asked for only once is not lost.
+// Plugin reports whether its threshold is met. It is called about once every 5
+// s, and no answer is lost: an answer that is given only once counts too.
 type Plugin interface {
-	// Threshold is told the pods of the node; none on a host without a cluster.
-	// An error says that nothing can be said now, and why: not measured is not
-	// zero. After some errors in a row the plugin is asked less often. The
-	// context ends when nobody waits for the answer any more.
+	// Threshold gets the pods of the node; none on a host without a cluster. An
+	// error means that the value cannot be measured now, which is not zero;
+	// after some errors in a row the plugin is called less often (a circuit
+	// breaker). The context ends when the agent stops waiting for the answer.
 	Threshold(ctx context.Context, pods []*corev1.Pod) (Threshold, error)
 }
 
-// Topper is a Plugin that can say whose pressure it is.
+// Topper is a Plugin that can name the pods that cause the pressure.
 type Topper interface {
-	// Top is asked while the threshold is met, and past its grace.
+	// Top is called while the threshold is met and its grace period is over.
 	Top(context.Context, Ask) (Named, error)
 }
 
-// Evicter is a Plugin that wants pods to go whatever the threshold is.
+// Evicter is a Plugin that names pods to evict whatever the threshold.
 type Evicter interface {
-	// Evict is asked before Threshold.
+	// Evict is called before Threshold.
 	Evict(ctx context.Context, pods []*corev1.Pod) (Evictions, error)
 }
 
-// Runner is a Plugin that has work of its own beside the answers, such as to
-// look once a second.
+// Runner is a Plugin with work of its own beside the answers, such as sampling
+// once a second.
 type Runner interface {
-	// Run lives until the context is done. Its error ends the plugin.
+	// Run returns when the context is done. Its error ends the plugin.
 	Run(context.Context) error
 }
 
-// Level says how hard a threshold is met.
+// Level is how severely a threshold is met.
 type Level int
 
-// The levels. Soft is a condition and a taint: new pods go elsewhere. Hard is
-// evictions too.
+// The levels. Soft marks the node with a condition and a taint, so that new
+// pods are scheduled elsewhere. Hard also evicts pods.
 const (
 	None Level = iota
 	Soft
@@ -70,19 +70,19 @@ const (
 // Threshold is a plugin's answer.
 type Threshold struct {
 	Level Level
-	// Observed stands above Limit, or below it where less is worse. They are
-	// for people: nobody compares them again, and Level alone counts.
+	// Observed is above Limit, or below it if Below is set. They are for
+	// display: only Level is evaluated.
 	Observed, Limit float64
 	Below           bool
-	// Scope is what it is about where a plugin watches several things, such as
-	// a device. Ask.Scope is it again.
+	// Scope is what the threshold is about if a plugin watches several things,
+	// such as a device. Ask.Scope repeats it.
 	Scope string
-	// Grace is how long the threshold must stay met before pods are asked for,
-	// in whole seconds, rounded up.
+	// Grace is how long the threshold must be met before pods are asked for, in
+	// whole seconds, rounded up.
 	Grace time.Duration
 	// Condition on the node while Level is Soft or Hard; nil: none.
 	Condition *Condition
-	// Candidates, if any, are the only pods that Ask shows.
+	// Candidates, if any, limit the pods in Ask.
 	Candidates []*corev1.Pod
 }
 
@@ -91,51 +91,52 @@ type Condition struct {
 	// Name is a qualified name without its prefix: "ConntrackFull" becomes
 	// plimsoll.dev/ConntrackFull.
 	Name string
-	// Effects of the taint. None: what the agent has for the level.
-	// NoExecute is refused unless the agent's configuration allows it.
+	// Effects of the taint; empty: the agent's default for the level. NoExecute
+	// is refused unless the agent's configuration allows it.
 	Effects []corev1.TaintEffect
-	// CNR puts it on the node's Katalyst CustomNodeResource; its effects are
+	// CNR sets it on the node's Katalyst CustomNodeResource; its effects are
 	// <QoS level>/<effect>.
 	CNR bool
 }
 
-// Ask is the question which pods should go.
+// Ask is the request for pods to evict.
 type Ask struct {
 	Pods []*corev1.Pod
-	// N is how many at most. 0 when the level is Soft: nobody is evicted then.
+	// N is the most pods that may be named; 0 at level Soft, at which no pod is
+	// evicted.
 	N int
 	// Scope is that of the Threshold.
 	Scope string
-	// Records by pod UID are what is known of disruption budgets.
+	// Records has the PodDisruptionBudgets by pod UID.
 	Records map[string]Record
 }
 
-// Named is which pods should go, the most deserving first.
+// Named has the pods to evict, the best candidate first.
 type Named struct {
 	Pods []*corev1.Pod
-	// Grace to end by themselves, in seconds; nil: what each pod asks for. The
-	// agent keeps it within its limits.
+	// Grace is the termination grace in seconds; nil: that of each pod. The
+	// agent limits it.
 	Grace *int64
 }
 
-// Evictions are pods that should go whatever the threshold is.
+// Evictions are pods to evict whatever the threshold.
 type Evictions struct {
 	Pods []Eviction
-	// Condition that holds now; nil: none.
+	// Condition that is met now; nil: none.
 	Condition *Condition
 }
 
-// Eviction is one of them.
+// Eviction is one pod to evict.
 type Eviction struct {
 	Pod    *corev1.Pod
 	Reason string
-	// Force: it must go. Without it, it may, one of them in a round.
+	// Force: it must be evicted. Otherwise it may be, one such pod per round.
 	Force bool
 	// Grace is as in Named.
 	Grace *int64
 }
 
-// Record is what is known of a pod's disruption budget.
+// Record is the state of a pod's PodDisruptionBudget.
 type Record struct {
 	HasPDB                                                           bool
 	DisruptionsAllowed, CurrentHealthy, DesiredHealthy, ExpectedPods int

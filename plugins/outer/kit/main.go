@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// Main is a plugin's whole program. It knows three flags (--plugins.dir,
-// --token-file and --name) beside those that the plugin has added to flag's own
-// set, logs to stderr, ends on SIGINT or SIGTERM with status 0, with 1 after an
-// error, and with 2 after wrong use.
+// Main is the whole program of a plugin. It has three flags (--plugins.dir,
+// --token-file and --name) beside those that the plugin added to package flag's
+// set, logs to stderr, and ends on SIGINT or SIGTERM with status 0, after an
+// error with 1, and after wrong usage with 2.
 func Main(name string, p Plugin) {
 	s := &Server{Plugin: p, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	flag.StringVar(&s.Name, "name", name, "the plugin's name")

@@ -17,30 +17,30 @@ import (
 )
 
 const (
-	// maxQuestion bounds one question in bytes: far above the 4 MiB that hosts
+	// maxQuestion bounds one request in bytes, far above the 4 MiB that hosts
 	// keep to.
 	maxQuestion = 64 << 20
-	// lastAnswers is how long calls that run when the plugin is ended may take.
+	// lastAnswers is how long running calls may take when the plugin ends.
 	lastAnswers = 2 * time.Second
-	// quiet is how long no host at all is no reason to speak of it.
+	// quiet is how long the plugin waits for a host before it logs a warning.
 	quiet = 15 * time.Second
 )
 
 // Server serves one plugin on one socket.
 type Server struct {
-	// Name of the plugin: letters, digits, '.', '_' and '-'. No other plugin
-	// of the node has it.
+	// Name of the plugin, unique on the node: letters, digits, '.', '_' and
+	// '-'.
 	Name   string
 	Plugin Plugin
-	// Dir is where its socket <Name>.sock is made; it must exist.
+	// Dir is the directory of its socket <Name>.sock; it must exist.
 	Dir string
-	// Token shows who it is to a host that asks for that; "" elsewhere.
+	// Token authenticates the plugin to a host that requires one.
 	Token string
 	Log   *slog.Logger
 }
 
-// Run serves until the context is done, and then removes the socket, lets calls
-// that run end, and returns nil.
+// Run serves until the context is done; then it removes the socket, lets
+// running calls finish, and returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`).MatchString(s.Name) {
 		return fmt.Errorf("name %q: want letters, digits, '.', '_' and '-'", s.Name)
@@ -57,7 +57,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		if err := served.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) { // ended before it began
+		if err := served.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it started
 			return err
 		}
 		return nil
@@ -79,15 +79,15 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// end lets calls that run have their answers, for a while.
+// end waits for running calls, for at most lastAnswers.
 func end(served *grpc.Server) {
 	force := time.AfterFunc(lastAnswers, served.Stop)
 	defer force.Stop()
 	served.GracefulStop()
 }
 
-// wonder says that nobody came, which is what a wrong directory looks like from
-// here.
+// wonder warns if no host has connected for a while, as happens with a wrong
+// directory.
 func (s *Server) wonder(ctx context.Context, seen <-chan struct{}) {
 	late := time.NewTimer(quiet)
 	defer late.Stop()
@@ -99,15 +99,15 @@ func (s *Server) wonder(ctx context.Context, seen <-chan struct{}) {
 	}
 }
 
-// registered is the service by which a host takes the plugin in.
+// registered implements the kubelet's registration service.
 type registered struct {
 	registration.UnimplementedRegistrationServer
 	s    *Server
 	seen chan<- struct{}
 }
 
-// GetInfo says what the plugin is. The endpoint is left empty, for the path of
-// the socket may be another one to the host than to a container.
+// GetInfo describes the plugin. The endpoint is empty, since the host may see
+// the socket under another path than a container does.
 func (r *registered) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	select {
 	case r.seen <- struct{}{}:
@@ -116,7 +116,7 @@ func (r *registered) GetInfo(context.Context, *registration.InfoRequest) (*regis
 	return &registration.PluginInfo{Type: "EvictionPlugin", Name: r.s.Name, SupportedVersions: []string{"v1alpha1"}}, nil
 }
 
-// NotifyRegistrationStatus is told what came of it.
+// NotifyRegistrationStatus receives the result of the registration.
 func (r *registered) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if status.GetPluginRegistered() {
 		r.s.Log.Info("registered with the agent", "plugin", r.s.Name)
@@ -126,11 +126,11 @@ func (r *registered) NotifyRegistrationStatus(_ context.Context, status *registr
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// answers is the service by which a host asks.
+// answers implements the plugin service.
 type answers struct {
 	v1alpha1.UnimplementedEvictionPluginServer
 	s *Server
-	// turn is held by the call that runs.
+	// turn is held by the running call.
 	turn chan struct{}
 }
 
@@ -188,8 +188,8 @@ func (a *answers) GetEvictPods(ctx context.Context, r *v1alpha1.GetEvictPodsRequ
 	})
 }
 
-// answer waits for the plugin's turn. One that nobody waits for any more is not
-// begun.
+// answer waits until no other call runs, and does not start a call that the
+// host has given up.
 func answer[T any](ctx context.Context, a *answers, ask func() (*T, error)) (*T, error) {
 	select {
 	case a.turn <- struct{}{}:

@@ -14,21 +14,20 @@ import (
 
 var errTaken = errors.New("another process listens on this socket")
 
-// maxPath of a Unix socket in bytes (unix(7)), of which its hidden name takes
-// one more.
+// maxPath is the longest path of a Unix socket in bytes (unix(7)), less one for
+// its hidden name.
 const maxPath = 107 - 1
 
-// socket is a listening one and its name in a directory.
+// socket is a listening socket and its path.
 type socket struct {
 	*net.UnixListener
 	path string
 	file os.FileInfo
 }
 
-// listen makes a socket that appears under its name when it can be connected
-// to, and not before: it is bound to a name that hosts ignore, then renamed. What
-// a process that was killed has left under the name is replaced by that; a socket
-// on which somebody listens is not.
+// listen creates a socket whose name appears once it accepts connections: it is
+// bound to a hidden name, which hosts ignore, and renamed. It replaces the
+// socket that a killed process left; a socket with a listener is an error.
 func listen(ctx context.Context, path string) (*socket, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("%s: socket path too long: limit %d bytes, this one has %d", path, maxPath, len(path))
@@ -49,7 +48,7 @@ func listen(ctx context.Context, path string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // it would go for the hidden name
+	l.SetUnlinkOnClose(false) // it would remove the hidden name
 	s := &socket{UnixListener: l, path: path}
 	if s.file, err = os.Lstat(hidden); err == nil {
 		err = os.Rename(hidden, path)
@@ -60,7 +59,7 @@ func listen(ctx context.Context, path string) (*socket, error) {
 	return s, nil
 }
 
-// remove takes the name away, unless it is somebody else's by now. The socket
+// remove deletes the name, unless another process has replaced it. The socket
 // goes on listening.
 func (s *socket) remove() error {
 	unlock, err := lock(filepath.Dir(s.path))
@@ -78,7 +77,8 @@ func (s *socket) remove() error {
 	return os.Remove(s.path)
 }
 
-// free says whether nobody listens on a path.
+// free returns an error if a process listens on a path, or if it is not a
+// socket.
 func free(ctx context.Context, path string) error {
 	file, err := os.Lstat(path)
 	switch {
@@ -99,8 +99,8 @@ func free(ctx context.Context, path string) error {
 	return errors.Join(errTaken, c.Close())
 }
 
-// lock keeps other plugins of this kit out of a directory for the moment in
-// which names change. It leaves nothing behind.
+// lock excludes other plugins of this kit while names in the directory change.
+// It leaves no file behind.
 func lock(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {

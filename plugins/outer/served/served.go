@@ -1,6 +1,6 @@
-// Package served makes an outer plugin of an inner one, so that a rule can run
-// in a process of its own: to try it beside the agent's, or on another version
-// of it.
+// Package served runs an inner plugin as an outer one, so that a rule can run
+// in a process of its own: to try it beside the agent's rule, or another
+// version of it.
 //
 // # Usage
 //
@@ -10,15 +10,14 @@
 //		Inner: served.Inner{Set: plugins.SetOf(plugins.DefaultMemoryStall(), nil)}, Host: host,
 //	})
 //
-// The name must be another one than the inner plugin's where the agent runs
-// that too.
+// The name must differ from the inner plugin's if the agent runs that too.
 //
-// The wire has room for less than a Verdict: one scope, of several the one that is
-// worst; no evidence and no reason; of the workloads it names those that are pods.
+// The wire holds less than a Verdict: of several scopes the worst one only; no
+// evidence and no reason; of the named workloads only pods.
 //
 // # Concurrency
 //
-// See and the answers may run beside each other.
+// See and the answers may run concurrently.
 package served
 
 import (
@@ -40,18 +39,18 @@ const stale = 10 * time.Second
 
 var errUnseen = errors.New("no snapshot yet")
 
-// Inner is an inner plugin as a kit.Plugin and kit.Topper that is handed its
-// Snapshots.
+// Inner is an inner plugin as a kit.Plugin and kit.Topper. Its caller supplies
+// the Snapshots.
 type Inner struct {
-	// Set of that one plugin (plugins.SetOf). It belongs to See.
+	// Set has that one plugin (plugins.SetOf). It belongs to See.
 	Set *plugins.Set
 
-	mu       sync.Mutex // of those below
+	mu       sync.Mutex // guards all below
 	verdicts []plugins.Verdict
 	seen     time.Time
 }
 
-// See is handed each Snapshot, one a second, and judges it.
+// See judges a Snapshot; it is called once a second.
 func (i *Inner) See(s *probes.Snapshot) {
 	verdicts := i.Set.Judge(s).Verdicts
 	i.mu.Lock()
@@ -59,7 +58,7 @@ func (i *Inner) See(s *probes.Snapshot) {
 	i.verdicts, i.seen = verdicts, time.Now()
 }
 
-// Threshold is the worst verdict of the newest Snapshot.
+// Threshold returns the worst verdict of the newest Snapshot.
 func (i *Inner) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
 	v, err := i.worst()
 	if err != nil {
@@ -79,8 +78,8 @@ func (i *Inner) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error)
 	return t, nil
 }
 
-// Top is the pods that the verdict of a scope names, as far as they were shown.
-// Nobody goes for a level that is only kept.
+// Top returns the pods that the verdict of a scope names, as far as they are in
+// the request; none for a level that is only latched.
 func (i *Inner) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -102,8 +101,9 @@ func (i *Inner) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	return named, nil
 }
 
-// worst is the verdict of the highest level; of those the one that presses
-// hardest, and then the first, unless another can be judged and it cannot.
+// worst returns the verdict with the highest level; among equals the one whose
+// current pressure is highest, then the first, preferring one that could be
+// judged.
 func (i *Inner) worst() (plugins.Verdict, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

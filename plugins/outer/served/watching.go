@@ -7,7 +7,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// The windows are the agent's own defaults.
+// The agent's defaults.
 const (
 	tick   = time.Second
 	window = 10 * time.Second
@@ -15,7 +15,7 @@ const (
 	maxGap = 5 * time.Second
 )
 
-// Watching is an Inner that reads the host by itself, once a second.
+// Watching is an Inner that reads the host itself, once a second.
 type Watching struct {
 	Inner
 	Host *probes.Host

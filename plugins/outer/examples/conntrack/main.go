@@ -1,10 +1,10 @@
-// Command conntrack is an outer plugin: a condition and a taint while the
-// node's table of tracked connections is nearly full, for then the kernel drops
-// the packets of every new connection, whoever's it is.
+// Command conntrack is an outer plugin: it sets a condition and a taint while
+// the node's table of tracked connections is nearly full. A full table makes
+// the kernel drop the packets of every new connection.
 //
-// It names nobody: who filled the table is in neither of the two files that it
-// reads. Both are of the network namespace of whoever reads them, so in a pod it
-// needs hostNetwork.
+// It names no pod: neither of the two files that it reads shows which pod
+// filled the table. Both files belong to the reader's network namespace, so in
+// a pod it needs hostNetwork.
 package main
 
 import (
@@ -29,14 +29,15 @@ func main() {
 	kit.Main("conntrack-fill", c)
 }
 
-// conntrack is the plugin: its configuration, and whether it was met last.
+// conntrack is the plugin's configuration and last state.
 type conntrack struct {
 	procfs string
 	full   float64
 	met    bool
 }
 
-// Threshold is met from full on, and until a tenth of that is free again.
+// Threshold is met from full on, and latched until the share is below 0.9 of it
+// (hysteresis).
 func (c *conntrack) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
 	count, err := c.read("nf_conntrack_count")
 	if err != nil {

@@ -1,12 +1,12 @@
-// Command membandwidth is an outer plugin: it says when the traffic between a
-// socket's last-level cache and memory is near to what the memory can carry, and
-// names the pods whose monitoring groups have most of it. The kernel counts that
-// where the CPU does (Intel RDT, AMD QoS): resctrl.
+// Command membandwidth is an outer plugin: it reports when the traffic between
+// a socket's last-level cache and memory nears the memory's bandwidth, and
+// names the pods whose monitoring groups cause most of it. The kernel counts
+// this on CPUs that support it (Intel RDT, AMD QoS): resctrl.
 //
-// It reads /sys/fs/resctrl if it is mounted, and mounts nothing: whoever owns the
-// node decides that, and makes the groups (a container runtime or the kubelet can
-// give each pod one). How much the memory can carry nobody can ask: --limit says
-// it, of one socket, and without it there is nothing to compare with.
+// It reads /sys/fs/resctrl if that is mounted, and mounts nothing: the
+// administrator mounts it and creates the groups (a container runtime or the
+// kubelet can give each pod one). The bandwidth cannot be read: --limit sets
+// it, for one socket, and is required.
 package main
 
 import (
@@ -36,11 +36,11 @@ func main() {
 	kit.Main("memory-bandwidth", m)
 }
 
-// worthIt is the share of a socket's traffic that a pod must have to be named.
+// worthIt is the share of a socket's traffic from which a pod is named.
 const worthIt = 0.20
 
-// memBandwidth is its configuration, and what it read last: rates need two
-// readings, and it has one at each question.
+// memBandwidth is the plugin's configuration and its last two readings, from
+// which it takes rates.
 type memBandwidth struct {
 	procfs, resctrl string
 	limit           float64
@@ -77,8 +77,8 @@ func (m *memBandwidth) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Thre
 func (m *memBandwidth) judge(t traffic) kit.Threshold {
 	share := t.rate / m.limit
 	said := kit.Threshold{Observed: share, Limit: m.soft, Scope: t.domain, Condition: &kit.Condition{Name: "MemoryBandwidthPressure"}}
-	over := func(level kit.Level, line float64) bool {
-		return share >= line || m.levels[t.domain] >= level && share >= 0.9*line
+	over := func(level kit.Level, threshold float64) bool {
+		return share >= threshold || m.levels[t.domain] >= level && share >= 0.9*threshold
 	}
 	switch {
 	case over(kit.Hard, m.hard):
@@ -90,7 +90,7 @@ func (m *memBandwidth) judge(t traffic) kit.Threshold {
 	return said
 }
 
-// present says why there is nothing to read.
+// present returns an error if resctrl cannot be read.
 func (m *memBandwidth) present() error {
 	if _, err := os.Stat(filepath.Join(m.resctrl, "info")); err == nil {
 		return nil
@@ -105,7 +105,7 @@ func (m *memBandwidth) present() error {
 	return fmt.Errorf("resctrl is not mounted on %s: the kernel supports it; mount it with mount -t resctrl", m.resctrl)
 }
 
-// Top names pods that have a monitoring group to themselves, by its traffic in
+// Top names pods that have a monitoring group of their own, by its traffic in
 // the domain.
 func (m *memBandwidth) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	if ask.N == 0 {
@@ -133,7 +133,7 @@ func (m *memBandwidth) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	return kit.Named{Pods: list[:min(ask.N, len(list))]}, nil
 }
 
-// rates of the pods in a domain.
+// rates returns the pods' traffic in a domain.
 func (m *memBandwidth) rates(ask kit.Ask) (map[*corev1.Pod]float64, error) {
 	rates := map[*corev1.Pod]float64{}
 	for g := range m.newest.groups {

@@ -12,18 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// group is a directory of resctrl. A control group's counters hold those of its
-// monitoring groups too (Documentation/filesystems/resctrl.rst), so the control
-// groups together are all there is.
+// group is a directory of resctrl. A control group's counters include those of
+// its monitoring groups (Documentation/filesystems/resctrl.rst), so the control
+// groups together are the total.
 type group struct {
 	dir     string
 	monitor bool
 }
 
-// reading is all counters at one time.
+// reading has all counters at one time.
 type reading struct {
 	at     time.Time
-	groups map[group]map[string]uint64 // bytes by domain, since the group was made
+	groups map[group]map[string]uint64 // bytes by domain, since the group was created
 }
 
 // traffic of a domain in bytes per second.
@@ -44,7 +44,8 @@ func (m *memBandwidth) read(ctx context.Context) (reading, error) {
 	return r, err
 }
 
-// groups are all control groups, the root first, each with its monitoring ones.
+// groups returns all control groups, the root first, each with its monitoring
+// groups.
 func (m *memBandwidth) groups() ([]group, error) {
 	entries, err := os.ReadDir(m.resctrl)
 	if err != nil {
@@ -60,7 +61,7 @@ func (m *memBandwidth) groups() ([]group, error) {
 	for _, dir := range control {
 		list = append(list, group{dir: dir})
 		monitors, err := os.ReadDir(filepath.Join(dir, "mon_groups"))
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // or it has gone
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // or it was removed
 			return nil, err
 		}
 		for _, e := range monitors {
@@ -70,8 +71,8 @@ func (m *memBandwidth) groups() ([]group, error) {
 	return list, nil
 }
 
-// counters of a group by domain. One that says Unavailable or Error, as they do
-// while the hardware has no counter to spare, is none.
+// counters returns a group's counters by domain, without those that read
+// Unavailable or Error, as they do while the hardware has no counter available.
 func counters(dir string) map[string]uint64 {
 	files, err := filepath.Glob(filepath.Join(dir, "mon_data/mon_L3_*/mbm_total_bytes"))
 	if err != nil {
@@ -90,19 +91,19 @@ func counters(dir string) map[string]uint64 {
 	return list
 }
 
-// rate of a group in a domain between the last two readings.
+// rate returns a group's rate in a domain between the last two readings.
 func (m *memBandwidth) rate(g group, domain string) (float64, bool) {
 	was, before := m.before.groups[g][domain]
 	now, after := m.newest.groups[g][domain]
 	seconds := m.newest.at.Sub(m.before.at).Seconds()
-	if !before || !after || now < was || seconds <= 0 { // a counter that went back is another group's
+	if !before || !after || now < was || seconds <= 0 { // a decreased counter is another group's
 		return 0, false
 	}
 	return float64(now-was) / seconds, true
 }
 
-// domains are the rates of all control groups together. A group that was not
-// read twice leaves its traffic out.
+// domains returns the rates of all control groups together, without groups that
+// were read only once.
 func (m *memBandwidth) domains() []traffic {
 	sum := map[string]float64{}
 	for g, in := range m.newest.groups {
@@ -119,11 +120,12 @@ func (m *memBandwidth) domains() []traffic {
 	return list
 }
 
-// owner is the pod that all processes of a group are of.
+// owner returns the pod of all processes of a group; nil if they are of
+// several.
 func (m *memBandwidth) owner(g group, pods []*corev1.Pod) (*corev1.Pod, error) {
 	tasks, err := os.ReadFile(filepath.Join(g.dir, "tasks"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // the group has gone
+		return nil, nil // the group was removed
 	}
 	if err != nil {
 		return nil, err
@@ -132,18 +134,18 @@ func (m *memBandwidth) owner(g group, pods []*corev1.Pod) (*corev1.Pod, error) {
 	for task := range strings.FieldsSeq(string(tasks)) {
 		cgroup, err := os.ReadFile(filepath.Join(m.procfs, task, "cgroup"))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		p := named(string(cgroup), pods)
 		if p == nil || of != nil && of != p {
-			return nil, nil // a group that others share says nothing of one
+			return nil, nil // a shared group shows the traffic of no single pod
 		}
 		of = p
 	}
 	return of, nil
 }
 
-// named is the pod whose UID is in a cgroup's name.
+// named returns the pod whose UID is in a cgroup's name.
 func named(cgroup string, pods []*corev1.Pod) *corev1.Pod {
 	for _, p := range pods {
 		uid := string(p.UID)

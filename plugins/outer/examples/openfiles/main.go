@@ -1,10 +1,10 @@
-// Command openfiles is an outer plugin: it says when the node runs out of open
-// files (fs.file-max), which every process then meets as ENFILE, and names the
-// pods that hold most of them.
+// Command openfiles is an outer plugin: it reports when the node runs out of
+// open files (fs.file-max), which every process then sees as ENFILE, and names
+// the pods that hold most of them.
 //
-// Where systemd has set fs.file-max to 2⁶³−1 the node does not run out, and this
-// never says so. It reads /proc/PID/fd of all processes, as root and in the
-// host's PID namespace.
+// If systemd has set fs.file-max to 2⁶³−1 the node never runs out, and the
+// threshold is never met. It reads /proc/PID/fd of all processes, as root and
+// in the host's PID namespace.
 package main
 
 import (
@@ -32,8 +32,8 @@ func main() {
 	kit.Main("open-files", o)
 }
 
-// worthIt is the share of all open files that a pod must hold: whose going
-// helps less is let alone.
+// worthIt is the share of all open files from which a pod is named: evicting a
+// smaller one helps little.
 const worthIt = 0.20
 
 type openFiles struct {
@@ -42,15 +42,16 @@ type openFiles struct {
 	last       kit.Level
 }
 
-// Threshold reads one file. A level is left below 0.9 of its line.
+// Threshold reads one file. A level is latched until the share is below 0.9 of
+// its threshold (hysteresis).
 func (o *openFiles) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
 	open, limit, err := o.count()
 	if err != nil {
 		return kit.Threshold{}, err
 	}
 	t := kit.Threshold{Observed: open / limit, Limit: o.soft, Condition: &kit.Condition{Name: "OpenFilesPressure"}}
-	over := func(level kit.Level, line float64) bool {
-		return t.Observed >= line || o.last >= level && t.Observed >= 0.9*line
+	over := func(level kit.Level, threshold float64) bool {
+		return t.Observed >= threshold || o.last >= level && t.Observed >= 0.9*threshold
 	}
 	switch {
 	case over(kit.Hard, o.hard):
@@ -62,7 +63,7 @@ func (o *openFiles) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, er
 	return t, nil
 }
 
-// count is how many files are open and how many can be (proc_sys_fs(5)).
+// count returns how many files are open and how many can be (proc_sys_fs(5)).
 func (o *openFiles) count() (open, limit float64, err error) {
 	b, err := os.ReadFile(filepath.Join(o.procfs, "sys/fs/file-nr"))
 	if err != nil {
@@ -85,9 +86,9 @@ func (o *openFiles) count() (open, limit float64, err error) {
 }
 
 // Top counts the file descriptors of each pod, which takes a walk over all
-// processes: only while pods are wanted. Descriptors that a process shares with
-// its children are counted for each, so this is who holds most, not how much
-// would be given back.
+// processes. Descriptors shared with child processes count for each, so the
+// result orders the pods but is not the number of files that an eviction would
+// close.
 func (o *openFiles) Top(ctx context.Context, ask kit.Ask) (kit.Named, error) {
 	if ask.N == 0 {
 		return kit.Named{}, nil
@@ -112,8 +113,8 @@ func (o *openFiles) Top(ctx context.Context, ask kit.Ask) (kit.Named, error) {
 	return kit.Named{Pods: list[:min(ask.N, len(list))]}, nil
 }
 
-// held is how many descriptors the processes of each pod have. A process that
-// ends meanwhile holds none.
+// held returns how many descriptors the processes of each pod have. A process
+// that ends meanwhile has none.
 func (o *openFiles) held(ctx context.Context, pods []*corev1.Pod) (map[*corev1.Pod]int, error) {
 	processes, err := filepath.Glob(filepath.Join(o.procfs, "[0-9]*"))
 	if err != nil {
@@ -139,7 +140,7 @@ func (o *openFiles) held(ctx context.Context, pods []*corev1.Pod) (map[*corev1.P
 	return held, nil
 }
 
-// owner is the pod that a cgroup is of: both of the kubelet's drivers have the
+// owner returns the pod of a cgroup: both cgroup drivers of the kubelet put the
 // pod's UID in its name.
 func owner(cgroup string, pods []*corev1.Pod) *corev1.Pod {
 	if !strings.Contains(cgroup, "pod") {
