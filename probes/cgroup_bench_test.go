@@ -43,8 +43,8 @@ func podTree(tb testing.TB, n int) (top string) {
 	return top
 }
 
-// BenchmarkRead is of pods in all of which something moves, and of pods that
-// all rest but must each be asked.
+// BenchmarkRead reads pods that are all active, and pods that are all idle but
+// must each be checked.
 func BenchmarkRead(b *testing.B) {
 	for _, n := range []int{1, 250, 1000} {
 		top := podTree(b, n)

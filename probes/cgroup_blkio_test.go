@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOnV1IOIsCountedOnceItsDeviceHadARule switches the kernel's counting on as
-// an operator would: by a rule that limits nothing. The device is a new one,
-// since counting stays on until a device goes.
+// TestOnV1IOIsCountedOnceItsDeviceHadARule enables the kernel's counting as an
+// operator would: by a rule that limits nothing. The device is a new one, since
+// counting stays enabled until a device is removed.
 func TestOnV1IOIsCountedOnceItsDeviceHadARule(t *testing.T) {
 	c := hostCgroups(t)
 	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee", "blkio", "memory")

@@ -49,8 +49,8 @@ func makeCgroup(t *testing.T, c *Cgroups, below string, hierarchies ...string) s
 	return cgroup
 }
 
-// pollUntil asks again and again, in the test's own goroutine: what asks may
-// fail the test, and reads with what belongs to one goroutine.
+// pollUntil polls in the test's own goroutine, since the condition may fail the
+// test and use values of one goroutine.
 func pollUntil(t *testing.T, met func() bool) {
 	t.Helper()
 	deadline.Eventually(t, met, patience, time.Millisecond)
@@ -92,7 +92,7 @@ func removeCgroups(t *testing.T, top string) {
 	}, patience, 10*time.Millisecond, "remove %s", top)
 }
 
-// child is this test binary again, doing as it is told, one order a line; it
+// child is this test binary as another process. It takes one order per line and
 // answers each with a line.
 type child struct {
 	cmd *exec.Cmd
@@ -145,7 +145,8 @@ func (c *child) enter(t *testing.T, cgroups *Cgroups, cgroup string, hierarchies
 	}
 }
 
-// actAsChild says whether this process is a child; it then has done its work.
+// actAsChild reports whether this process is a child that has finished its
+// work.
 func actAsChild() bool {
 	if os.Getenv(childEnv) == "" {
 		return false
@@ -171,7 +172,7 @@ func actAsChild() bool {
 	return true
 }
 
-// burn computes for so much CPU time, however long that takes.
+// burn uses that much CPU time, however long it takes.
 func burn(cpu time.Duration) {
 	for start := usedCPU(); usedCPU()-start < cpu; {
 		runtime.Gosched()

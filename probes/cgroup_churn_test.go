@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// podChurn makes and removes pods of this host's cgroups, all of them under the
-// same names again and again, while a process that computes goes through them.
+// podChurn repeatedly creates and removes pods of this host's cgroups under the
+// same names, while a busy process moves through them.
 type podChurn struct {
 	dirs   []string
 	top    string
@@ -30,7 +30,7 @@ type podChurn struct {
 
 func (c *podChurn) pod(i int) string { return fmt.Sprintf("%s/pod%04d", c.top, i) }
 
-// run makes all pods, lets the process into every fourth, and removes all.
+// run creates all pods, moves the process into every fourth, and removes all.
 func (c *podChurn) run() error {
 	for n := 0; n < c.rounds && !c.stop.Load(); n++ {
 		if err := c.each(c.make); err != nil {
@@ -112,8 +112,8 @@ func openFiles(t *testing.T) int {
 	return len(names)
 }
 
-// Nothing that is read of a cgroup may be another's that had its path, and
-// nothing that is kept of one may outlive it.
+// A value of a cgroup must never be of another one with the same path, and no
+// open file of it may outlive it.
 func TestHundredsOfCgroupsThatChurnGiveNoErrorNoWrongNumberAndLeakNoFile(t *testing.T) {
 	c := hostCgroups(t)
 	before := openFiles(t)
@@ -154,7 +154,7 @@ func TestHundredsOfCgroupsThatChurnGiveNoErrorNoWrongNumberAndLeakNoFile(t *test
 	assert.LessOrEqual(t, openFiles(t), before+10)
 }
 
-// checkChurned holds what was read of the pods against what can be.
+// checkChurned compares the values of the pods with what is possible.
 func checkChurned(t *testing.T, workloads []Workload, top string, elapsed time.Duration, sums map[string]*uint64) {
 	t.Helper()
 	met := map[string]bool{}

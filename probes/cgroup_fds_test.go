@@ -50,7 +50,7 @@ func TestWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
 	}
 }
 
-// The same of this host's own kernel, with processes that rest.
+// The same with this host's kernel and idle processes.
 func TestOnThisHostTooWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
 	if actAsChild() {
 		return
@@ -133,7 +133,7 @@ func TestFilesOfARemovedCgroupAreClosedAtTheFirstError(t *testing.T) {
 	assert.NotEmpty(t, heldFiles(t, kubepods+"/pod1"))
 }
 
-// Where nothing is kept open, the inode tells one cgroup from the next.
+// Without open files, the inode distinguishes one cgroup from the next.
 func TestACgroupMadeAnewIsToldAlsoWhereNothingIsKeptOpen(t *testing.T) {
 	for _, budget := range budgets() {
 		c, kubepods, k := hostPods(t)
@@ -170,8 +170,7 @@ func TestAKeptFileThatGrowsIsReadWhole(t *testing.T) {
 	}
 }
 
-// A file that gives an error is no reason to forget the others, nor to take
-// its last value for the present one.
+// An error of one file neither drops the others nor repeats its last value.
 func TestAnErrorOfAKeptFileIsSaidAndPasses(t *testing.T) {
 	g := newGateTree(t, 1)
 	file := filepath.Join(g.top, g.pods[0], "memory.current")
@@ -193,8 +192,8 @@ func TestAnErrorOfAKeptFileIsSaidAndPasses(t *testing.T) {
 	assert.NotContains(t, w.Absent, nameMemoryBytes)
 }
 
-// On v1 the counts of bytes tell that those of operations are as they were,
-// but not that what was wrong with these still is.
+// On v1 unchanged bytes prove that the operations are unchanged, but not that
+// an earlier error of their file persists.
 func TestOnV1AnErrorOfBlkioPassesThoughNoByteMoved(t *testing.T) {
 	files := madeUpV1()
 	const operations = "blkio/a/blkio.throttle.io_serviced_recursive"
@@ -214,7 +213,7 @@ func TestOnV1AnErrorOfBlkioPassesThoughNoByteMoved(t *testing.T) {
 	}
 }
 
-// A whole hierarchy may go while the others stay.
+// A whole hierarchy may be unmounted while the others stay.
 func TestAHierarchyThatGoesTakesItsMeasurementsAlone(t *testing.T) {
 	files := madeUpV1()
 	for _, h := range []string{"memory", "cpu,cpuacct", "blkio"} {

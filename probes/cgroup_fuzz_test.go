@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzCgroupFiles reads pods of v1 and v2 whose files have any content, three
-// times over while it changes: nothing panics, nothing is read of one pod that
-// is another's, and it is the same whatever is kept open and believed.
+// FuzzCgroupFiles reads pods of v1 and v2 with files of any content, three
+// times while they change: there is no panic, no value of one pod is another's,
+// and the result does not depend on open files or caches.
 func FuzzCgroupFiles(f *testing.F) {
 	v2 := restingPod()
 	f.Add(v2["cpu.stat"], v2["memory.current"], v2["memory.events"], v2["io.stat"], v2["io.pressure"], v2["memory.stat"], "12\n")

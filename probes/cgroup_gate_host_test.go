@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// obvious reads the same workloads with a reader that believes nothing and
-// reads everything each time.
+// obvious reads the same workloads without any cache.
 func obvious(k *ticks) []Workload {
 	k.t.Helper()
 	for _, tr := range k.c.tracked {
@@ -22,8 +21,8 @@ func obvious(k *ticks) []Workload {
 	return k.after(time.Microsecond)
 }
 
-// gatedPods are pods on this host's kernel, of which some compute, take memory
-// or sleep, as ordered; and two readers of them.
+// gatedPods are pods on this host's kernel that compute, take memory or sleep
+// as ordered, with two readers.
 type gatedPods struct {
 	*testing.T
 	children      []*child
@@ -50,16 +49,16 @@ func newGatedPods(t *testing.T, n int) *gatedPods {
 	return g
 }
 
-// gateCounters are what both readers read at the same instants: not the dear
-// files, not At, and not memory, of which the kernel takes back what a cgroup
-// had for each CPU whenever another one uses that CPU.
+// gateCounters are the values that both readers read at the same instants:
+// without the expensive files, At, and memory, which the kernel uncharges when
+// another cgroup uses the CPU.
 func gateCounters(w *Workload) Workload {
 	return Workload{Cgroup: w.Cgroup, Inode: w.Inode, CPUMicroseconds: w.CPUMicroseconds, IO: w.IO, Pressure: w.Pressure}
 }
 
-// holds reads with the gated reader, between two readings of the other, and
-// says whether they are equal. CPU time, which a cgroup cannot move without,
-// must be between the two at once.
+// holds reads with the caching reader between two reads of the other, and
+// reports whether they are equal. CPU time, without which nothing changes, must
+// be between the two at once.
 func (g *gatedPods) holds() bool {
 	g.Helper()
 	before, got, after := obvious(g.always), g.gated.after(time.Microsecond), obvious(g.always)
@@ -83,10 +82,9 @@ func (g *gatedPods) holds() bool {
 	return same
 }
 
-// A reader that reads on only where something moved has what one has that reads
-// everything: whatever the pods did before a read is in it, and once they rest
-// it has the very same. Nothing is due within the test, so that only what was
-// seen to move was read.
+// A reader that skips idle workloads returns the same values as one that reads
+// everything: all activity before a read is in it. Nothing is due within the
+// test, so it reads only what it saw change.
 func TestReadingOnlyWhatMovedGivesWhatReadingAllGives(t *testing.T) {
 	if actAsChild() {
 		return

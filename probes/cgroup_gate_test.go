@@ -79,7 +79,7 @@ func (g *gateTree) stall(cgroup, resource string, microseconds int) {
 	g.set(cgroup, resource+".pressure", fmt.Sprintf("some avg10=0.00 avg60=0.00 avg300=0.00 total=%d\n", microseconds))
 }
 
-// after lets time pass and reads; the first pod comes first.
+// after advances the time and reads; the first pod is first.
 func (g *gateTree) after(d time.Duration) []Workload {
 	g.t.Helper()
 	g.at += d
@@ -98,7 +98,7 @@ func (g *gateTree) tick() []Workload {
 	return g.after(time.Second)
 }
 
-// settle reads until the pods are known to rest.
+// settle reads until the pods are known to be idle.
 func (g *gateTree) settle() {
 	g.t.Helper()
 	for range 3 {
@@ -111,7 +111,7 @@ func TestAPodInWhichNothingMovedIsReadNoFurtherForAWhile(t *testing.T) {
 	g.settle()
 	g.stall(g.pods[0], "io", 999)
 	for range 20 {
-		require.NotEqual(t, u64(999), g.tick()[0].Pressure.IO.Some, "only its file of pressure moved, and nobody looked: %s", g.at)
+		require.NotEqual(t, u64(999), g.tick()[0].Pressure.IO.Some, "only its pressure file changed, and it was not read: %s", g.at)
 	}
 	assert.Equal(t, u64(999), g.after(fullEvery)[0].Pressure.IO.Some, "nothing is believed for longer than that")
 }

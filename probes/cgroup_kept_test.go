@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A cgroup may be removed between the opening of one of its files and its
-// reading: then it is gone, and not one that lacks a measurement.
+// A cgroup that is removed between opening and reading one of its files is
+// reported as removed, not as one without the value.
 func TestACgroupThatIsRemovedWhileAFileOfItIsOpenIsGone(t *testing.T) {
 	c := hostCgroups(t)
 	dir := c.dirs[0] + makeCgroup(t, c, "/kubepods")

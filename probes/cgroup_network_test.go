@@ -68,7 +68,7 @@ func (v *veth) there() bool {
 	return err == nil
 }
 
-// send sends frames of a kind that nobody answers.
+// send sends frames of a protocol without receiver.
 func (v *veth) send(frames, size int) {
 	v.t.Helper()
 	index := int(rawNumber(v.t, "/sys/class/net/"+v.name+"/ifindex"))
@@ -82,7 +82,7 @@ func (v *veth) send(frames, size int) {
 	}
 }
 
-// counted4 reads net/dev of a process as a person would.
+// counted4 parses net/dev of a process independently.
 func counted4(t *testing.T, p *child) (receivedBytes, receivedPackets, sentBytes, sentPackets uint64) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + p.pid() + "/net/dev")
@@ -215,7 +215,7 @@ func TestAnotherProcessOfThePodTakesOverWhenTheOneThatWasAskedEnds(t *testing.T)
 	assert.Equal(t, "the pod has no process", w.Absent[nameNetwork])
 }
 
-// A pod's network is gone with its last process, though it is being read.
+// A pod's network ends with its last process, even while it is being read.
 func TestReadingAPodsNetworkDoesNotKeepIt(t *testing.T) {
 	if actAsChild() {
 		return
@@ -232,8 +232,8 @@ func TestReadingAPodsNetworkDoesNotKeepIt(t *testing.T) {
 	pollUntil(t, func() bool { return !v.there() })
 }
 
-// A number of a process that has ended is given to another one some day. Links
-// stand for the numbers here: the kernel gives them as it likes.
+// A pid is reused some day. Links replace the pids here, since the kernel
+// chooses those.
 func TestAStrangerWithTheNumberOfAPodsProcessIsNotTakenForIt(t *testing.T) {
 	if actAsChild() {
 		return
@@ -293,7 +293,7 @@ func TestLoIsNoNetworkAndWhatIsNoListOfDevicesIsNotZero(t *testing.T) {
 	}
 }
 
-// FuzzSumNetDev holds the sums against ones that cannot wrap.
+// FuzzSumNetDev compares the sums with ones that cannot overflow.
 func FuzzSumNetDev(f *testing.F) {
 	f.Add([]byte(netDevHead + "lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n"))
 	f.Add([]byte(netDevHead + "eth0: 18446744073709551615 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\neth1: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n"))

@@ -34,7 +34,7 @@ func TestReadsThatGoOnBeingDearComeRarerAndSaySo(t *testing.T) {
 	}
 	assert.InDelta(t, 20, reads, 2, "a hundredth of a CPU")
 	assert.Equal(t, "workloads are read every 5.0 s: one read takes 50 ms of CPU; the limit is 1 % of a CPU", note)
-	assert.Equal(t, note, p.note(), "it is said as long as it is so")
+	assert.Equal(t, note, p.note(), "the note stays as long as reads are reduced")
 
 	for i := 100; i < 110; i++ { // they are cheap again
 		if at := time.Duration(i) * time.Second; !p.tooEarly(at) {
@@ -44,7 +44,8 @@ func TestReadsThatGoOnBeingDearComeRarerAndSaySo(t *testing.T) {
 	assert.Empty(t, p.note())
 }
 
-// Ticks come four times as often as what reading costs on this machine allows.
+// Ticks are four times as frequent as the cost of reading on this machine
+// allows.
 func TestOnABusyNodeReadingKeepsToItsShareOfACPU(t *testing.T) {
 	g := newGateTree(t, 300)
 	g.c.fds.left = 0
@@ -75,8 +76,8 @@ func TestOnABusyNodeReadingKeepsToItsShareOfACPU(t *testing.T) {
 	assert.Less(t, len(reads), ticks*3/4)
 }
 
-// A workload that is read every third second only has the rates that it has,
-// of the time between its own readings, and no burst when it is read again.
+// A workload that is read every third second has rates over the time between
+// its own readings, and no burst when it is read again.
 func TestWhatIsReadLessOftenHasItsTrueRateOrNone(t *testing.T) {
 	g := newGateTree(t, 1)
 	h := &History{Window: 5 * time.Second, Keep: time.Minute, MaxGap: 4 * time.Second}
@@ -243,8 +244,8 @@ func TestDearFilesOfAPodThatStallsOnMemoryAreReadAtOnceButNotOfAllPods(t *testin
 	assert.NotEqual(t, g.at, g.tick()[0].DetailAt, "a little is no shortage")
 }
 
-// A pod is there before its containers, and a container may be the first under
-// a quota.
+// A pod exists before its containers, and its first container may be the first
+// with a quota.
 func TestThrottlingOfAContainerThatComesLaterIsAddedToItsPods(t *testing.T) {
 	g := newGateTree(t, 1)
 	pod := g.pods[0]

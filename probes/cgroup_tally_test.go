@@ -49,7 +49,7 @@ func TestWhateverMovesInTheSliceHasEveryPodAsked(t *testing.T) {
 	}
 }
 
-// Each counter of a slice answers for its own of the pods, and for no other.
+// Each counter of a slice covers the same counter of its pods, and no other.
 func TestACounterThatStandsInTheSliceIsNotReadInItsPods(t *testing.T) {
 	stall := func(resource string) func(g *gateTree, cgroup string, n int) {
 		return func(g *gateTree, cgroup string, n int) { g.stall(cgroup, resource, n) }
@@ -132,7 +132,7 @@ func TestAPodThatStallsIsReadAlsoWhereItsSliceRests(t *testing.T) {
 	assert.Equal(t, u64(4), g.tick()[0].Pressure.IO.Some)
 }
 
-// A slice of a slice is not believed on what the one above said before.
+// A nested slice is not skipped because of its parent's earlier values.
 func TestWhatMovesInASliceOfASliceIsSeenAtTheVeryNextRead(t *testing.T) {
 	g := newGateTree(t, fewest)
 	above := filepath.Dir(gateSlice)
@@ -155,9 +155,8 @@ func TestWhatMovesInASliceOfASliceIsSeenAtTheVeryNextRead(t *testing.T) {
 	}
 }
 
-// What a pod does after it was read must not be in what its slice is later
-// compared with: nobody would look for it again. So the slice is asked before
-// any of its pods is.
+// Activity of a pod after its read must not be in its slice's counters already,
+// or it would be missed. So the slice is read before any of its pods.
 func TestTheSliceIsAskedBeforeItsPods(t *testing.T) {
 	g := newGateTree(t, fewest)
 	g.settle()
@@ -170,8 +169,8 @@ func TestTheSliceIsAskedBeforeItsPods(t *testing.T) {
 	}
 }
 
-// watchAccesses returns a function that says in which order cpu.stat of
-// cgroups was read since it was called last.
+// watchAccesses returns a function that lists the order in which cpu.stat of
+// cgroups was read since its last call.
 func watchAccesses(t *testing.T, g *gateTree, cgroups ...string) func() []string {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -195,8 +194,8 @@ func watchAccesses(t *testing.T, g *gateTree, cgroups ...string) func() []string
 	}
 }
 
-// The root of v2 counts CPU time by samples at the clock's ticks, and no
-// memory at all: it may seem to rest while something below moved.
+// The root of v2 samples CPU time at clock ticks, and counts no memory: it may
+// seem idle while a child was active.
 func TestTheRootIsNotAskedWhetherAllRest(t *testing.T) {
 	files := map[string]string{"cgroup.controllers": "", "cgroup.procs": "1\n", "cpu.stat": "usage_usec 5\n", "io.stat": ""}
 	for i := range 2 * fewest {

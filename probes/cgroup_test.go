@@ -181,8 +181,8 @@ func TestACgroupWithoutControllersSaysSoAndMeasuresNoZero(t *testing.T) {
 	}, got[0]))
 }
 
-// spoil replaces one file of the made-up pod by what gives a real read error
-// (EIO), or by content that is not the kernel's.
+// spoil replaces one file of the made-up pod by one with a real read error
+// (EIO), or by malformed content.
 func spoil(t *testing.T, file, content string) Workload {
 	t.Helper()
 	top := cgroupTree(t, madeUpV2())

@@ -22,7 +22,7 @@ type ticks struct {
 	at time.Duration
 }
 
-// ticksOf looks through one root of a tree; of this host's when it has no name.
+// ticksOf reads one root of a tree; without a name, of this host.
 func ticksOf(t *testing.T, tree string, roots ...string) *ticks {
 	t.Helper()
 	return &ticks{t, mustFind(t, tree, roots...), time.Hour}
@@ -47,8 +47,8 @@ func one(workloads []Workload, cgroup string) *Workload {
 	return find(workloads, func(w *Workload) bool { return w.Cgroup == cgroup })
 }
 
-// hostPods makes a place for pods of this host's kernel, and a reader that
-// looks nowhere else.
+// hostPods makes a parent cgroup for pods of this host's kernel, and a reader
+// for it alone.
 func hostPods(t *testing.T, hierarchies ...string) (c *Cgroups, kubepods string, k *ticks) {
 	t.Helper()
 	c = hostCgroups(t)
@@ -84,7 +84,7 @@ func TestAPodIsSeenAtTheNextReadAndMissedAtTheNextRead(t *testing.T) {
 	}
 }
 
-// One that goes for one that comes leaves the count of links as it was.
+// Removing one cgroup and adding another leaves the number of links unchanged.
 func TestAPodThatTookAnothersPlaceIsSeenAtTheNextReadAndTheOtherMissed(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	mkdirs(t, c, kubepods+"/pod0")
@@ -119,9 +119,8 @@ func TestAPodMadeAnewUnderItsNameIsAnotherOneAndHasNoRates(t *testing.T) {
 	assert.False(t, add().Workloads[0].Rates.IsZero())
 }
 
-// What goes after it was looked for is told by its files, and what is below it
-// goes with it: nothing that was kept open of them may be used, or given back,
-// twice.
+// A cgroup that is removed after it was listed is detected by its files, with
+// all below it: none of their descriptors may be used or closed twice.
 func TestWorkloadsBelowOneAnotherThatGoTogetherGiveBackWhatTheyHadOnce(t *testing.T) {
 	if actAsChild() {
 		return
@@ -184,8 +183,8 @@ func TestACgroupThatWaitsForItsFirstProcessIsAskedSoon(t *testing.T) {
 	assert.Equal(t, []string{cgroup}, cgroupPaths(k.tick()))
 }
 
-// Writing 0 to cgroup.pressure takes files away that are open: reading them
-// fails as of a cgroup that was removed.
+// Writing 0 to cgroup.pressure removes open files: reading them fails as for a
+// removed cgroup.
 func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
 	if actAsChild() {
 		return
@@ -296,7 +295,7 @@ func TestThousandsOfEmptyCgroupsAreNoWorkloadsAndSeldomLookedAt(t *testing.T) {
 	assert.Len(t, root.below, 1)
 }
 
-// What can be opened no more for want of descriptors is still there.
+// A cgroup that cannot be opened for want of descriptors still exists.
 func TestAProcessWithoutDescriptorsLosesMeasurementsAndNoPods(t *testing.T) {
 	for _, budget := range []int{0, 1000} {
 		g := newGateTree(t, 3)
@@ -322,7 +321,7 @@ func TestAProcessWithoutDescriptorsLosesMeasurementsAndNoPods(t *testing.T) {
 	}
 }
 
-// without runs something while this process can open nothing more.
+// without runs something while this process cannot open another file.
 func without(t *testing.T, do func()) {
 	t.Helper()
 	var was unix.Rlimit
@@ -334,9 +333,8 @@ func without(t *testing.T, do func()) {
 	do()
 }
 
-// heldFiles are those of this process that have part in their path. Of cgroups
-// it names the test's own: other tests' readers may keep what is made elsewhere
-// on this machine meanwhile.
+// heldFiles are this process's open files with part in their path. For cgroups
+// it is the test's own: other tests' readers may keep others open meanwhile.
 func heldFiles(t *testing.T, part string) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -166,7 +166,7 @@ func TestWhatIsReadStaysWithTheCgroupThatWasOpened(t *testing.T) {
 
 func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to read as somebody else")
+		t.Skip("needs root to read as another user")
 	}
 	top := cgroupTree(t, madeUpV2())
 	require.NoError(t, filepath.WalkDir(filepath.Dir(top), func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) }))
@@ -180,8 +180,8 @@ func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
 	assert.NotContains(t, got[1].Absent, "processes")
 }
 
-// asNobody does something with a file system user of its own: root may read
-// what nobody may. It is so of this thread alone.
+// asNobody runs do with an unprivileged file system user, on this thread only:
+// root may read everything.
 func asNobody(t *testing.T, do func()) {
 	t.Helper()
 	runtime.LockOSThread()

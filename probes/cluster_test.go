@@ -57,14 +57,14 @@ func TestNothingIsDoneForTheSakeOfLowQoSAndMovers(t *testing.T) {
 		w    WorkloadState
 		want bool
 	}{
-		"a service":                         {WorkloadState{Workload: Workload{Kind: KindService, Cgroup: "/system.slice/besteffort.service"}}, false},
-		"BestEffort, by its cgroup":         {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/besteffort/podu1"}}, true},
-		"Burstable, by its cgroup":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}}, false},
-		"Burstable, by the API server":      {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable"}}, false},
-		"Burstable, and lent its resources": {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", LowQoS: true}}, true},
-		"Burstable, and moves data":         {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Mover: true}}, true},
-		"Burstable, and limited by us":      {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}, Pod: &Pod{QoS: "Burstable"}}, true},
-		"unknown, and limited by us":        {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}}, true},
+		"a service":                          {WorkloadState{Workload: Workload{Kind: KindService, Cgroup: "/system.slice/besteffort.service"}}, false},
+		"BestEffort, by its cgroup":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/besteffort/podu1"}}, true},
+		"Burstable, by its cgroup":           {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}}, false},
+		"Burstable, by the API server":       {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable"}}, false},
+		"Burstable with reclaimed resources": {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", LowQoS: true}}, true},
+		"Burstable, and moves data":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Mover: true}}, true},
+		"Burstable, and limited by us":       {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}, Pod: &Pod{QoS: "Burstable"}}, true},
+		"unknown, and limited by us":         {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}}, true},
 	} {
 		assert.Equal(t, row.want, row.w.Lowest(), what)
 	}

@@ -23,7 +23,7 @@ type netOf struct{ received, sent uint64 }
 
 const gigabit = 125_000_000
 
-// networkOf is what is said of the network after two seconds.
+// networkOf returns the contention on the network after two seconds.
 func networkOf(links []linkOf, pods map[string]*netOf) (c Contention, some bool) {
 	h := testHistory()
 	var s *Snapshot

@@ -113,7 +113,7 @@ const (
 	web      = "/kubepods/burstable/pod33333333-3333-3333-3333-333333333333"
 )
 
-// A service and a presser on two disks at once, each named on its own.
+// A service and a culprit on two disks at once, each named on its own.
 func TestWhoUsesEachDiskAndWhoWaitsForIt(t *testing.T) {
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20), leafDisk("sdb", "8:16", 50, 1<<20)},
@@ -125,7 +125,7 @@ func TestWhoUsesEachDiskAndWhoWaitsForIt(t *testing.T) {
 	}.after(10)
 	sda, sdb := onDevice(t, s, "sda"), onDevice(t, s, "sdb")
 	assert.Equal(t, []string{backup + " 90 %", database + " 5 %"}, culprits(sda))
-	assert.Equal(t, []string{database + " 47 %", backup + " 5 %"}, sufferers(sda), "nobody is a sufferer of himself")
+	assert.Equal(t, []string{database + " 47 %", backup + " 5 %"}, sufferers(sda), "a workload does not wait for itself")
 	assert.Equal(t, ContentionSuffers, sda.State)
 	coverage, _ := sda.Coverage.Get()
 	assert.InDelta(t, (180+20.0/128)/200, coverage, 1e-9)
@@ -153,7 +153,7 @@ func TestALoneBackupIsBusyAndNobodySuffers(t *testing.T) {
 	}
 }
 
-// Who does a quarter of the traffic may well be whom it waits for.
+// A workload that does a quarter of the traffic may well wait for itself.
 func TestWhatIsNotExplainedMayBeWhatAWorkloadWaitsFor(t *testing.T) {
 	s := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: database, reads: map[string]uint64{"8:0": 75}, writes: map[string]uint64{"8:0": 75}, bytes: 1 << 20, ioStall: 1},
@@ -163,7 +163,7 @@ func TestWhatIsNotExplainedMayBeWhatAWorkloadWaitsFor(t *testing.T) {
 	assert.Equal(t, []string{database + " 25 %"}, sufferers(c))
 }
 
-// For the sake of the lowest class nothing is done, but it is shown.
+// The lowest class causes no contention by waiting, but is shown.
 func TestWhoeverIsOfTheLowestClassMakesNoContention(t *testing.T) {
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: backup, reads: map[string]uint64{"8:0": 5}, bytes: 4096, ioStall: 0.8},
@@ -177,8 +177,8 @@ func TestWhoeverIsOfTheLowestClassMakesNoContention(t *testing.T) {
 	assert.Equal(t, ContentionSuffers, onDevice(t, n.after(10), "sda").State)
 }
 
-// A workload that uses two disks waits for the one where its requests take long.
-// By the cgroups alone the movers would be services that wait.
+// A workload on two disks waits for the one on which its requests take long. By
+// the cgroups alone the movers would be services that wait.
 func TestTwoMoversOnOneDiskAreBusyAlsoWhenTheyAreBurstable(t *testing.T) {
 	const one, two = "11111111-1111-1111-1111-111111111111", "33333333-3333-3333-3333-333333333333"
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 500, 50<<20)}, users: []user{
@@ -195,7 +195,7 @@ func TestTwoMoversOnOneDiskAreBusyAlsoWhenTheyAreBurstable(t *testing.T) {
 	assert.Equal(t, "velero/du-1", c.Sufferers[0].Name)
 	movers[1].Mover = false
 	n.cluster = NewCluster(movers, Reclaimable{}, nil)
-	assert.Equal(t, ContentionSuffers, onDevice(t, n.after(5), "sda").State, "a service that waits for a mover suffers")
+	assert.Equal(t, ContentionSuffers, onDevice(t, n.after(5), "sda").State, "a service that waits for a mover is a sufferer")
 }
 
 func TestAStallIsSplitBetweenDisksByTheTimeOfTheRequests(t *testing.T) {
@@ -209,8 +209,7 @@ func TestAStallIsSplitBetweenDisksByTheTimeOfTheRequests(t *testing.T) {
 	assert.Empty(t, onDevice(t, s, "sda").Sufferers)
 }
 
-// On v1 what is written back is counted for no workload: that it is not known
-// whose it is shows as low coverage.
+// On v1 writeback is attributed to no workload, which shows as low coverage.
 func TestOnV1WritesAreNobodys(t *testing.T) {
 	s := sharing{
 		source: IOBlkio, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
@@ -226,7 +225,7 @@ func TestOnV1WritesAreNobodys(t *testing.T) {
 	assert.Equal(t, ContentionSuffers, c.State)
 }
 
-// The root has the counters of the disk itself: it explains nothing.
+// The root has the disk's own counters: it accounts for nothing.
 func TestTheRootExplainsNothing(t *testing.T) {
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
@@ -254,7 +253,7 @@ func TestAWorkloadThatHoldsOthersCountsForWhatIsItsOwn(t *testing.T) {
 	assert.Equal(t, []string{"/a-b 30 %", "/a/b/c 30 %", "/a 15 %", "/a/b 5 %"}, culprits(c))
 	coverage, _ := c.Coverage.Get()
 	assert.InDelta(t, 0.8, coverage, 1e-9)
-	assert.Equal(t, []string{"/a/b/c 56 %", "/a 8 %"}, sufferers(c), "whoever waits above them waits with them")
+	assert.Equal(t, []string{"/a/b/c 56 %", "/a 8 %"}, sufferers(c), "a parent waits with its children")
 }
 
 func TestWithoutStallOfWorkloadsNobodyKnowsWhoSuffers(t *testing.T) {
@@ -314,11 +313,11 @@ func TestWhoTakesMemoryAndWhoWaitsForIt(t *testing.T) {
 	assert.InDelta(t, (9*(1<<20)+910*pageBytes())/taken, coverage, 1e-9)
 
 	n.scans, n.stall = 0, 0
-	assert.Empty(t, n.after(10).Contention, "nobody is in anybody's way")
+	assert.Empty(t, n.after(10).Contention, "no contention")
 }
 
-// Whatever the node does, shares and waits are shares, the named ones are in
-// order, and what workloads do is never more than there is.
+// For any load, shares and waits are between 0 and 1, the named workloads are
+// ordered, and they do not exceed the total.
 func TestAnyNodesSharesAreShares(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

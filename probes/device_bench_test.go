@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The library is what our parsers are checked against, on what kernels wrote.
+// Our parsers are compared with the library on files of real kernels.
 func TestOurParsersReadOfDiskstatsAndNetDevWhatTheLibraryReads(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
@@ -73,8 +73,8 @@ func largeMachine(tb testing.TB) (*Host, string) {
 	return h, m.dir
 }
 
-// The counters of devices cost no allocation each, however many there are: what
-// is left is the list, and the looks whose turn it is.
+// The counters of devices cost no allocation each: only the list allocates, and
+// the looks that are due.
 func TestReadingManyDevicesAllocatesLittle(t *testing.T) {
 	h, _ := largeMachine(t)
 	read := func(read func(*Sample) error) float64 {

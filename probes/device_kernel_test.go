@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespaces runs the calling test once more in a process with network,
-// mount and process namespaces of its own, and says whether this is that one:
-// there pid 1 is the test, and proc and sys are mounted in the directory that
-// it returns. What it makes is gone with it.
+// inNamespaces runs the calling test again in a process with network, mount and
+// process namespaces of its own, and reports whether this is that process:
+// there pid 1 is the test, and proc and sys are mounted in the returned
+// directory. Everything it creates ends with it.
 func inNamespaces(t *testing.T) (dir string, inside bool) {
 	t.Helper()
 	const mark = "PLIMSOLL_TEST_NAMESPACES"
@@ -102,8 +102,8 @@ func mustIndex(t *testing.T, name string) int {
 	return i.Index
 }
 
-// On the real kernel, between two reads: the veth of a pod is made anew under
-// its name, with the same index and address, and does more than the old one.
+// With the real kernel, between two reads: a pod's veth is re-created with the
+// same name, index and address, and carries more than the old one.
 func TestAVethMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 	dir, inside := inNamespaces(t)
 	if !inside {
@@ -140,8 +140,8 @@ func TestAVethMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 	}
 }
 
-// broadcast sends datagrams that nobody need answer, until the kernel has
-// counted so many: before it has seen the carrier it drops them.
+// broadcast sends datagrams until the kernel has counted so many: it drops them
+// before it has seen the carrier.
 func broadcast(t *testing.T, dir string, packets uint64) {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 9, 9, 1)})
@@ -160,8 +160,8 @@ func broadcast(t *testing.T, dir string, packets uint64) {
 	})
 }
 
-// Pods come and go while the list is read: nothing is told twice, nothing that
-// stays is missed, and no rate is odd.
+// Pods are added and removed while the list is read: no NIC is listed twice,
+// none that stays is missed, and no rate is wrong.
 func TestNICsThatComeAndGoWhileReadingDisturbNoOther(t *testing.T) {
 	dir, inside := inNamespaces(t)
 	if !inside {
@@ -194,7 +194,7 @@ func TestNICsThatComeAndGoWhileReadingDisturbNoOther(t *testing.T) {
 	assert.LessOrEqual(t, len(h.nics.devices), 2*40+1+4, "what went is forgotten")
 }
 
-// soundNICs: none is told twice, no rate is odd.
+// soundNICs checks that no NIC is listed twice and no rate is wrong.
 func soundNICs(t *testing.T, s *Snapshot) {
 	t.Helper()
 	seen := map[string]bool{}

@@ -106,7 +106,7 @@ func TestCountersAreReadAgainWhenADeviceCameMeanwhile(t *testing.T) {
 	assert.Equal(t, 3, steadily(t, m, r, anew, anew, anew), "not for ever")
 	assert.False(t, r.settled(r.devices["eth0"]), "it is left out of the sample")
 	assert.True(t, r.settled(r.devices["lo"]))
-	assert.Equal(t, 1, steadily(t, m, r, func() { m.remove("sys/class/net/eth0") }), "what went takes nobody's counters")
+	assert.Equal(t, 1, steadily(t, m, r, func() { m.remove("sys/class/net/eth0") }), "a removed device takes no other device's counters")
 	assert.NotContains(t, r.devices, "eth0")
 }
 
@@ -133,12 +133,12 @@ func TestADeviceThatCameBetweenTheReadsIsLeftOutUntilItsCountersAreItsOwn(t *tes
 	assert.Empty(t, probeError(t, s, "disks"))
 }
 
-// feedFIFO gives each reader one line of diskstats, and does meanwhile first.
+// feedFIFO gives each reader one line of diskstats, and calls meanwhile before.
 func feedFIFO(ctx context.Context, path string, meanwhile func() error) error {
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if errors.Is(err, unix.ENXIO) {
-			continue // nobody reads
+			continue // no read in this step
 		}
 		if err != nil {
 			return err
@@ -183,7 +183,7 @@ func TestAListingLongerThanItsBufferIsWhole(t *testing.T) {
 	}
 }
 
-// One read never takes the facts of all devices: the ticks are alike.
+// No read takes the facts of all devices, so the ticks cost alike.
 func TestLooksAreSpreadEvenlyAndReachEveryDeviceInItsTurn(t *testing.T) {
 	r := newDisks(t.TempDir())
 	const n = 100

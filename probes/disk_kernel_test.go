@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopDevice is a loop device of the test's own, of a high number that nobody
-// else uses.
+// loopDevice is a loop device of the test's own, of a number too high for other
+// users.
 type loopDevice struct {
 	*testing.T
 	control *os.File
@@ -53,8 +53,7 @@ func (l *loopDevice) add() {
 	require.NoError(l, unix.Mknod(l.node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))))
 }
 
-// remove waits for those who hold it still, such as whoever looks at new
-// devices.
+// remove waits for processes that still hold it, such as udev.
 func (l *loopDevice) remove() {
 	l.Helper()
 	pollUntil(l.T, func() bool { return unix.IoctlSetInt(int(l.control.Fd()), unix.LOOP_CTL_REMOVE, l.number) == nil })
@@ -98,7 +97,7 @@ func (l *loopDevice) here() *Host {
 func TestALoopDeviceOfThisKernelComesAndGoes(t *testing.T) {
 	l := newLoop(t)
 	h := l.here()
-	assert.Nil(t, mustSample(t, h).disk(l.name()), "nobody uses it yet")
+	assert.Nil(t, mustSample(t, h).disk(l.name()), "it is not used yet")
 	var sequence Opt[uint64]
 	l.use(3)(func() {
 		d := mustSample(t, h).disk(l.name())

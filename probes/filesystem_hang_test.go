@@ -47,7 +47,7 @@ func TestAMountThatNeverAnswersIsAFactAndDelaysNothing(t *testing.T) {
 	dead := s.Fuse("dead")
 	alive := s.Mount("tmpfs", "alive", "alive", "size=1m")
 	h := s.host(dead.Point, alive)
-	s.eventually(h, "the mount is said to hang", func(list []Filesystem) bool {
+	s.eventually(h, "the mount is reported as hanging", func(list []Filesystem) bool {
 		return at(list, dead.Point).Absent["statfs"] == "statfs hangs" && !at(list, alive).AgeSeconds.IsZero()
 	})
 	took := s.longestRead(h, time.Second)
@@ -76,11 +76,11 @@ func TestAMountThatHangsNowKeepsItsLastValuesAndTheyGrowOld(t *testing.T) {
 		return !at(list, m.Point).AgeSeconds.IsZero()
 	}), m.Point)
 	assert.Equal(t, Some[uint64](1000*4096), first.SizeBytes)
-	assert.Equal(t, Some[uint64](250*4096), first.AvailableBytes, "of those who are not root")
+	assert.Equal(t, Some[uint64](250*4096), first.AvailableBytes, "available to users other than root")
 	assert.Equal(t, Some[uint64](500), first.Files)
 	assert.Equal(t, Some[uint64](77), first.FilesFree)
 
-	hung := at(s.eventually(h, "it is said to hang", func(list []Filesystem) bool {
+	hung := at(s.eventually(h, "it is reported as hanging", func(list []Filesystem) bool {
 		return at(list, m.Point).Absent["statfs"] == "statfs hangs"
 	}), m.Point)
 	assert.Equal(t, Some[uint64](250*4096), hung.AvailableBytes)

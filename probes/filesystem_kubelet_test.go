@@ -14,7 +14,7 @@ import (
 )
 
 // kubeletSpace is a host with a kubelet on a filesystem of its own, images on
-// another one, a volume of a pod, and a filesystem that is nobody's.
+// another one, a volume of a pod, and a filesystem that neither uses.
 type kubeletSpace struct {
 	*mountSpace
 	kubelet, images, volume, data string
@@ -117,7 +117,7 @@ func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing
 	assert.Equal(t, []FilesystemUse{""}, found(s.kubelet))
 }
 
-// A directory on a filesystem that does not answer hangs whoever looks for it.
+// Searching a directory on a filesystem that hangs, hangs.
 func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
 	s := newKubeletSpace(t)
 	h := s.host()
@@ -138,8 +138,8 @@ func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
 	h.FollowFilesystems(s.config(""))
 	list, err := filesystemsOf(t, h)
 	require.NoError(t, err)
-	assert.Empty(t, at(list, s.kubelet).Use, "by another configuration it may be somebody else's")
-	s.eventually(h, "it is nobody's", func(list []Filesystem) bool { return at(list, s.kubelet).Use == UseNode })
+	assert.Empty(t, at(list, s.kubelet).Use, "by another configuration its use may differ")
+	s.eventually(h, "no kubelet uses it", func(list []Filesystem) bool { return at(list, s.kubelet).Use == UseNode })
 }
 
 func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
@@ -172,7 +172,7 @@ func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
 	f.close()
 }
 
-// By default it is looked for where it usually is; this machine has none.
+// By default the usual directory is used, which this machine does not have.
 func TestAMachineWithoutAKubeletLooksAfterItsOwnRoot(t *testing.T) {
 	if _, err := os.Stat(DefaultFilesystemConfig().Kubelet); err == nil {
 		t.Skip("this machine has a kubelet's directory")

@@ -191,7 +191,7 @@ func FuzzUnescapeMount(f *testing.F) {
 	})
 }
 
-// This machine's own table: its root is found whoever runs the test.
+// This machine's own table has a root for every user.
 func TestTheMountTableOfThisMachineHasItsRoot(t *testing.T) {
 	proc, err := procfs.NewFS("/proc")
 	require.NoError(t, err)

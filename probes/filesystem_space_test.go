@@ -18,8 +18,8 @@ func newMountSpace(t *testing.T) *mountSpace {
 	return &mountSpace{filesystemtest.New(t)}
 }
 
-// host sees the namespace as the host's; its mounts are asked at every read
-// that follows 10 ms on the one before.
+// host reads the namespace as the host's; its mounts are read at every Read at
+// least 10 ms after the previous one.
 func (s *mountSpace) host(mounts ...string) *Host {
 	s.Helper()
 	h, err := NewHost(Paths{Procfs: s.Proc, Sysfs: "/sys"}, nil)

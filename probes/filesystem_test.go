@@ -87,7 +87,7 @@ func TestMountsThatComeAndGoAreFollowed(t *testing.T) {
 	assert.Equal(t, Some[uint64](2<<20), at(list, point).SizeBytes)
 }
 
-// The directory below would answer for the filesystem that it is on.
+// The directory below would report the filesystem that it is on.
 func TestWhatWasUnmountedAfterTheTableWasReadIsNotAnsweredByItsDirectory(t *testing.T) {
 	s := newMountSpace(t)
 	point := s.Mount("tmpfs", "one", "gone", "size=1m")

@@ -94,14 +94,14 @@ func (m *machineTree) renew(path string) {
 	require.NoError(m, madeAnew(m.path(path)))
 }
 
-// madeAnew makes a directory anew: its files are the same, its inode is not.
+// madeAnew re-creates a directory: its files are the same, its inode is not.
 func madeAnew(dir string) error {
 	old := dir + ".old"
 	return errors.Join(os.Rename(dir, old), os.CopyFS(dir, os.DirFS(old)), os.RemoveAll(old))
 }
 
-// unreadable makes a file that exists and whose read is an invalid argument,
-// which only a kernel's file can be: the speed of every machine's lo.
+// unreadable creates a file that exists and fails to be read with EINVAL, which
+// only a kernel file can: the speed of every machine's lo.
 func (m *machineTree) unreadable(path string) {
 	m.Helper()
 	const lo = "/sys/class/net/lo/speed"
@@ -143,7 +143,7 @@ func mustSample(t *testing.T, h *Host) *Sample {
 	return s
 }
 
-// probeError is why a probe failed, empty when it did not.
+// probeError is a probe's error, empty if it succeeded.
 func probeError(t *testing.T, s *Sample, name string) string {
 	t.Helper()
 	for _, p := range s.Probes {
@@ -155,8 +155,8 @@ func probeError(t *testing.T, s *Sample, name string) string {
 	return ""
 }
 
-// sameSamples compares Samples and Snapshots by all they tell, the private
-// links of a History aside.
+// sameSamples compares Samples and Snapshots without the private links of a
+// History.
 func sameSamples() cmp.Options {
 	return cmp.Options{
 		cmp.Exporter(func(t reflect.Type) bool { return strings.HasPrefix(t.Name(), "Opt[") }),

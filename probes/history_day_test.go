@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// machine is a made-up kernel whose truth is known in full width.
+// machine is a made-up kernel whose counters are known in full width.
 type machine struct {
 	rnd              *rand.Rand
 	mono, boot       time.Duration
@@ -25,8 +25,8 @@ type machine struct {
 	wraps, accidents int
 }
 
-// step lets one tick pass; now and then something happens that a naive
-// difference gets wrong.
+// step advances one tick, sometimes with an event that a naive difference gets
+// wrong.
 func (m *machine) step() {
 	m.fresh, m.gap = map[string]bool{}, false
 	d := time.Duration(900+m.rnd.IntN(200)) * time.Millisecond
@@ -64,7 +64,7 @@ func (m *machine) step() {
 		m.gap = true
 	case 5: // the driver reset its counters, same device
 		if readsBefore == 0 {
-			return // from 0 to 0: nobody can see that
+			return // a reset from 0 to 0 is invisible
 		}
 		m.reads = 0
 		m.fresh["disk"] = true
@@ -86,7 +86,7 @@ func (m *machine) sample() *Sample {
 	}
 }
 
-// truth keeps, per object, the states since its series began.
+// truth has, per object, the states since its series began.
 type truth struct {
 	at    []time.Duration
 	value []uint64
@@ -102,8 +102,8 @@ func (tr *truth) add(fresh bool, at time.Duration, v uint64) {
 	}
 }
 
-// rate is the slow obvious answer: the oldest state no more than one sample
-// older than the window.
+// rate is the slow reference: from the oldest state at most one sample older
+// than the window.
 func (tr *truth) rate(window time.Duration) (float64, bool) {
 	last := len(tr.at) - 1
 	from := last
@@ -116,8 +116,8 @@ func (tr *truth) rate(window time.Duration) (float64, bool) {
 	return float64(tr.value[last]-tr.value[from]) / (tr.at[last] - tr.at[from]).Seconds(), true
 }
 
-// A day of virtual time: every rate equals the truth of a machine that wraps,
-// resets, suspends, boots and makes its devices anew; none is ever guessed.
+// A day of virtual time: every rate equals that of a machine that wraps,
+// resets, suspends, boots and re-creates its devices; none is guessed.
 func TestADayOfWrapsResetsAndSuspend(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

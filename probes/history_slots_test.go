@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd is a made-up node on which disks, NICs and workloads come, go, change
-// places and begin anew at every sample. Those of a kind count in steps of
-// their own, so that what is mixed up shows.
+// crowd is a made-up node on which disks, NICs and workloads are added,
+// removed, renamed and restarted at every sample. Each kind counts in its own
+// steps, so that mixing them up shows.
 type crowd struct {
 	rnd     *rand.Rand
 	at      time.Duration
@@ -65,7 +65,7 @@ func (c *crowd) happen(name string) {
 	}
 }
 
-// rename lets two change places, or one take another name.
+// rename swaps two members, or gives one another name.
 func (c *crowd) rename(a, b string) {
 	was, other := c.members[a], c.members[b]
 	delete(c.members, a)
@@ -78,7 +78,7 @@ func (c *crowd) rename(a, b string) {
 	}
 }
 
-// count lets one do something; not each is read at each sample.
+// count advances one member; not each is read at each sample.
 func (c *crowd) count(m *member) {
 	if m.readAt != 0 && c.rnd.IntN(3) == 0 {
 		return
@@ -111,8 +111,8 @@ func (c *crowd) sample() *Sample {
 	return s
 }
 
-// slowHistory keeps every member of every sample, and looks back through all
-// of them for each rate.
+// slowHistory keeps every member of every sample, and searches all of them for
+// each rate.
 type slowHistory struct {
 	at   []time.Duration
 	seen []map[string]member
@@ -126,9 +126,8 @@ func (h *slowHistory) add(c *crowd) {
 	h.at, h.seen = append(h.at, c.at), append(h.seen, now)
 }
 
-// base is the member as it was at the older end of a window, or as far back as
-// it has been the same one and counted on, and when that was; nil when that is
-// now.
+// base is the member at the start of a window, or as far back as it is the same
+// one without a reset, and when that was; nil if that is now.
 func (h *slowHistory) base(name string, window time.Duration) (*member, time.Duration) {
 	last := len(h.at) - 1
 	i := last
@@ -164,8 +163,8 @@ func rateOf(now, was uint64, d time.Duration) Opt[float64] {
 	return Some(float64(now-was) / d.Seconds())
 }
 
-// Hundreds of samples of a crowd in which nothing stays: no counter of one is
-// ever in the rate of another, and no rate that can be had is missing.
+// Hundreds of samples in which everything changes: no counter of one member is
+// in the rate of another, and no possible rate is missing.
 func TestNothingOfOneIsEverInTheRateOfAnother(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

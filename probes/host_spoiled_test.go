@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ownerOf is the probe that reads a file; the facts of sysfs beside a device's
-// counters belong to no probe and have their reason with the device.
+// ownerOf is the probe that reads a file; facts of sysfs beside a device's
+// counters belong to no probe, and the device has their reasons.
 func ownerOf(path string) string {
 	for prefix, probe := range map[string]string{
 		"proc/stat": "cpu", "proc/meminfo": "memory", "proc/vmstat": "vmstat", "proc/diskstats": "disks",
@@ -26,9 +26,9 @@ func ownerOf(path string) string {
 	return ""
 }
 
-// Peers give 0 on any read error. Here each file in turn is missing, empty,
-// cut or garbage: there is no panic, its own probe alone says so in one line,
-// and what is still given is what the whole file says.
+// Peers return 0 on any read error. Here each file in turn is missing, empty,
+// truncated or garbage: there is no panic, only its own probe reports an error
+// in one line, and all other values are those of the whole files.
 func TestABadFileCostsItsOwnProbeAloneAndIsNeverZero(t *testing.T) {
 	whole := flatten(t, recordedMachine(t).sample())
 	for _, path := range recordedMachine(t).files() {
@@ -53,8 +53,8 @@ func TestABadFileCostsItsOwnProbeAloneAndIsNeverZero(t *testing.T) {
 	}
 }
 
-// onlyFails: that probe says what is wrong, and no other. There are no cgroups
-// in the tree.
+// onlyFails checks that only that probe reports an error. The tree has no
+// cgroups.
 func onlyFails(t *testing.T, s *Sample, name string) {
 	t.Helper()
 	for _, p := range s.Probes {

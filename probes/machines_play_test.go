@@ -119,9 +119,9 @@ func (p *player) remove(path string) {
 	}
 }
 
-// unreadable makes a file whose read is an invalid argument, which only a
-// kernel's file can be: the speed of every machine's lo. One that may not be
-// read, is not supported, or went while it was read, is left out.
+// unreadable creates a file that fails to be read with EINVAL, which only a
+// kernel file can: the speed of every machine's lo. Files with other errors are
+// left out.
 func (p *player) unreadable(line string) {
 	p.Helper()
 	const lo = "/sys/class/net/lo/speed"
@@ -162,7 +162,8 @@ func history() *History {
 	return &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
 }
 
-// median of what all snapshots with a whole window say, and how many do.
+// median is the median over all snapshots with a whole window, and their
+// number.
 func median(all []*Snapshot, of func(*Snapshot) Opt[float64]) (value float64, said int) {
 	var values []float64
 	for _, s := range all {
@@ -177,7 +178,7 @@ func median(all []*Snapshot, of func(*Snapshot) Opt[float64]) (value float64, sa
 	return values[len(values)/2], len(values)
 }
 
-// wantSteady holds a rate against the load that the machine had.
+// wantSteady compares a rate with the machine's load.
 func wantSteady(t *testing.T, all []*Snapshot, what string, want, tolerance float64, of func(*Snapshot) Opt[float64]) {
 	t.Helper()
 	v, said := median(all, of)

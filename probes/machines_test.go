@@ -13,8 +13,8 @@ import (
 )
 
 // These tests play machines that were recorded under a load, see `make
-// recordings`, and hold what is read against that load. A machine that shares
-// its processors does not always do its work on time, hence the tolerances.
+// recordings`, and compare the values with that load. A machine that shares its
+// processors is not always on time, hence the tolerances.
 
 // TestARecordedHostWithCgroupV1IsReadAsItWas: pods of the cgroupfs driver, the
 // controllers of v1, and v2 beside them for pressure.
@@ -90,7 +90,8 @@ func TestARecordedNodeOfAKubeletIsReadAsItWas(t *testing.T) {
 	wantSinceItCame(t, all, last[i].PodUID)
 }
 
-// wantSinceItCame has no rates of a pod that reach back before it was there.
+// wantSinceItCame checks that no rate of a pod reaches back before the pod
+// existed.
 func wantSinceItCame(t *testing.T, all []*Snapshot, uid string) {
 	t.Helper()
 	met := -1
@@ -138,8 +139,7 @@ func TestARecordedKernelWithoutPSISaysSoOfHostAndPods(t *testing.T) {
 	assert.Equal(t, whyHostNetwork, pods[0].Absent["network"])
 }
 
-// TestRecordedStacksOfDisksRepeatTheIOOfTheirLeaves: whoever adds up all
-// devices counts it twice or three times.
+// Adding up all devices would count the IO of a stack twice or three times.
 func TestRecordedStacksOfDisksRepeatTheIOOfTheirLeaves(t *testing.T) {
 	all := playMachine(t, "vm-v2-many-disks").play(nil)
 	require.Len(t, all, 61)
@@ -201,8 +201,8 @@ func wantPluggedIn(t *testing.T, all []*Snapshot) {
 	assert.Greater(t, nic, 10)
 }
 
-// A recording of samples, as the agent makes it, is made of a machine by
-// playing it; what is derived from either is the same.
+// Samples recorded while playing a machine give the same snapshots as the
+// machine itself.
 func TestAPlayedMachineGivesTheSameAsItsRecordedSamples(t *testing.T) {
 	for _, name := range machineNames(t) {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestBefore59RefaultsHaveOneName(t *testing.T) {
 	assert.Empty(t, s.Memory.Absent)
 }
 
-// A sum of which one part is missing for a tick would go down and up again by
+// A sum with one part missing for a tick would decrease and increase again by
 // millions, which looks like a storm of refaults.
 func TestHalfASumIsAbsent(t *testing.T) {
 	m := recordedMachine(t)
@@ -76,7 +76,7 @@ func TestAMeasurementThatIsNotInMeminfoIsAbsentWithAReason(t *testing.T) {
 	assert.Empty(t, probeError(t, s, "memory"))
 }
 
-// A thousandth of the memory available would have pods go.
+// A thousandth of the available memory would evict pods.
 func TestMemoryWithoutItsUnitIsNotTakenForBytes(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/meminfo", "23078680 kB\n", "23078680\n")

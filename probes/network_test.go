@@ -34,8 +34,8 @@ func softnet(numbered bool, cpus ...[2]uint32) string {
 	return b.String()
 }
 
-// The kernel lists the CPUs that are online: the sum over them falls by all
-// that one ever counted, and jumps when it is back.
+// The kernel lists the online CPUs: their sum decreases by all that one ever
+// counted, and jumps when it is back.
 func TestACPUThatGoesOfflineTakesNoSqueezesWithItAndBringsNone(t *testing.T) {
 	m := recordedMachine(t)
 	h, history := m.host(), testHistory()

@@ -156,7 +156,7 @@ func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing
 	s := m.sample()
 	require.NotNil(t, s.nic("eth0"))
 	assert.EqualValues(t, 510291486, s.nic("eth0").ReceiveBytes)
-	assert.Empty(t, s.nic("eth0").Layer, "nobody knows what it stands on")
+	assert.Empty(t, s.nic("eth0").Layer, "its lower devices are unknown")
 	assert.Contains(t, probeError(t, s, "nics"), "no such file")
 
 	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+" odd: 1\n")

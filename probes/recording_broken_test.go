@@ -133,8 +133,8 @@ func TestPlayEndsWithTheErrorOfItsReader(t *testing.T) {
 	assert.Equal(t, RecordingFormat, h.Format)
 }
 
-// A few KiB that unpack to gigabytes, or a line whose values take a hundred
-// times its length in memory, must not take the machine.
+// A few KiB that unpack to gigabytes, or a line whose values need a hundred
+// times its length, must not exhaust memory.
 func TestARecordingMadeToExhaustMemoryIsRefused(t *testing.T) {
 	zeros := make([]byte, 1<<20)
 	var long bytes.Buffer
@@ -159,8 +159,7 @@ func TestARecordingMadeToExhaustMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// playable feeds what a recording gives to a History; whatever it was, what
-// comes of it can be shown.
+// playable passes a recording to a History; any result must be printable.
 func playable(t *testing.T, b []byte, play func(io.Reader, func(*Sample) error) (Header, error)) {
 	history := testHistory()
 	n := 0

@@ -132,8 +132,8 @@ func TestEachThingThatKeepsTriggersAwayIsSaidInItsOwnWords(t *testing.T) {
 	assert.Empty(t, of(off).reason(unix.ENODEV), "removed between open and write")
 }
 
-// A procfs of plain files, such as a copy, is not written to, and nobody waits
-// at a pipe.
+// A procfs of plain files, such as a copy, is not written to, and a pipe does
+// not block.
 func TestOnlyTheKernelsFilesAreWrittenTo(t *testing.T) {
 	proc := t.TempDir()
 	require.NoError(t, os.Mkdir(proc+"/pressure", 0o755))

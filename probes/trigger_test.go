@@ -24,7 +24,7 @@ import (
 func TestTheKernelWakesWhoeverWaitsWhenTasksOfAPodsCgroupStall(t *testing.T) {
 	w, cgroup := watchCgroup(t, "/burstable")
 	assert.Equal(t, []string{cgroup, cgroup + "/burstable"}, w.State().Cgroups())
-	assert.Zero(t, w.woken.Load(), "nobody is there who could stall")
+	assert.Zero(t, w.woken.Load(), "the cgroup has no process that could stall")
 	w.stall(cgroup + "/burstable")
 	pollUntil(t, func() bool { return w.woken.Load() > 0 && w.State().Fired["cpu"] > 0 })
 }
@@ -91,9 +91,9 @@ func TestTheEndClosesEveryTrigger(t *testing.T) {
 	assert.Empty(t, w.State().Armed)
 }
 
-// watch is a Triggers that runs, for stall on a CPU, which a test can make
-// without harm. Its procfs has no pressure: the host's triggers would fire for
-// whoever else is at work.
+// watch is running Triggers on CPU stall, which a test can cause without harm.
+// Its procfs has no pressure: other work on the machine would fire the host's
+// triggers.
 type watch struct {
 	*Triggers
 	t       *testing.T
@@ -155,7 +155,7 @@ func settingsFor(cgroup string) TriggerSettings {
 	return TriggerSettings{Enabled: true, Stall: 100 * time.Millisecond, Window: 2 * time.Second, Roots: []string{cgroup}}
 }
 
-// stall has two processes of the cgroup want the same CPU until the test ends.
+// stall runs two processes of the cgroup on the same CPU until the test ends.
 func (w *watch) stall(cgroup string) {
 	w.t.Helper()
 	var mine, one unix.CPUSet
@@ -178,8 +178,8 @@ func (w *watch) stall(cgroup string) {
 	}
 }
 
-// openPressureFiles are those that this process has open to write to: a trigger
-// is written, a reading is not.
+// openPressureFiles are this process's pressure files open for writing: those
+// of triggers, not of readers.
 func openPressureFiles(t *testing.T) []string {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")

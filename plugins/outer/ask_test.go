@@ -143,7 +143,7 @@ func TestAThresholdThatIsNotDueIsNotAskedForPodsAndIsWaitedForAnewOfAnotherProce
 	assert.Equal(t, later, v.Due)
 	assert.EqualValues(t, 30, v.GraceSeconds)
 	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet"}, f.calls())
-	assert.Equal(t, []string{"came p", "heard p s hard"}, smoother.all())
+	assert.Equal(t, []string{"registered p", "reported p s hard"}, smoother.all())
 	first := v.Process
 	require.NotEmpty(t, first)
 	ask := func() plugins.Verdict {
@@ -155,7 +155,7 @@ func TestAThresholdThatIsNotDueIsNotAskedForPodsAndIsWaitedForAnewOfAnotherProce
 	f.serve(t, w.path("p.sock"))
 	w.waitFor("p")
 	assert.NotEqual(t, first, ask().Process, "it is another by the name")
-	assert.Equal(t, []string{"came p", "heard p s hard", "heard p s hard", "came p", "heard p s hard"}, smoother.all(), "whose waiting starts anew")
+	assert.Equal(t, []string{"registered p", "reported p s hard", "reported p s hard", "registered p", "reported p s hard"}, smoother.all(), "the grace period starts again")
 }
 
 type recorder struct {
@@ -167,14 +167,14 @@ type recorder struct {
 func (r *recorder) Heard(v plugins.Verdict, _ time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(r.list, "heard "+v.Plugin+" "+v.Scope+" "+v.Level.String())
+	r.list = append(r.list, "reported "+v.Plugin+" "+v.Scope+" "+v.Level.String())
 	return r.due
 }
 
 func (r *recorder) Came(plugin string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(r.list, "came "+plugin)
+	r.list = append(r.list, "registered "+plugin)
 }
 
 func (r *recorder) Missed(plugin string) {
@@ -334,7 +334,7 @@ func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
 	assert.Contains(t, v.Absent, "no answer since")
 }
 
-// The page, the API and the metrics are made of Status.
+// The page, the API and the metrics show Status.
 func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -371,8 +371,8 @@ func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T)
 	assert.Contains(t, v.Reason, "broken")
 }
 
-// Two verdicts of one plugin and scope would be one series twice, and what a
-// plugin forces would be taken back by its own threshold.
+// Two verdicts of one plugin and scope would be one metric series twice, and a
+// plugin's threshold would withdraw its own forced candidates.
 func TestNoTwoVerdictsOfAPluginHaveOneScope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -476,7 +476,7 @@ func TestWhatAPluginSaysIsClippedOrRefusedAndCounted(t *testing.T) {
 			assert.Empty(t, v.Condition)
 		}, nil},
 		"values the wrong way round": {func(r *wire.ThresholdMetResponse) { r.ObservedValue, r.ThresholdValue = 1, 5 }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, plugins.Hard, v.Level, "nobody compares them")
+			assert.Equal(t, plugins.Hard, v.Level, "observed and threshold are not compared")
 		}, nil},
 		"no number": {func(r *wire.ThresholdMetResponse) { r.ObservedValue, r.ThresholdValue = math.NaN(), math.Inf(-1) }, nil, func(t *testing.T, v plugins.Verdict) {
 			assert.True(t, v.Observed.IsZero() && v.Threshold.IsZero())

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fill makes what somebody may who may write in a directory of its own.
+// fill fills a directory as a user may who owns it.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	for i := range 10_000 {

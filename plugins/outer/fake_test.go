@@ -111,7 +111,7 @@ func (f *fake) statuses() []*registration.RegistrationStatus {
 	return append([]*registration.RegistrationStatus(nil), f.told...)
 }
 
-// registered: that is the last that it was told.
+// registered reports whether that is the last status it received.
 func (f *fake) registered() bool {
 	all := f.statuses()
 	return len(all) > 0 && all[len(all)-1].GetPluginRegistered()
@@ -249,7 +249,7 @@ func equal(a, b []string) bool {
 	return true
 }
 
-// noGrace has every threshold due at once.
+// noGrace makes every threshold due at once.
 type noGrace struct{}
 
 func (noGrace) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }

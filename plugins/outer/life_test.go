@@ -25,7 +25,7 @@ import (
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
-// TestMain is also the programs that the tests start: this one again.
+// TestMain also runs as the programs that the tests start.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PLIMSOLL_TEST_PROGRAM") {
 	case "plugin":
@@ -39,20 +39,20 @@ func TestMain(m *testing.M) {
 
 // runPlugin serves at a path until it is killed.
 func runPlugin(path string) {
-	t := &nobody{}
+	t := &standaloneTB{}
 	newFake("child").serve(t, path)
 	fmt.Println("serving")
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
 }
 
-// nobody stands for a test in a program that is none.
-type nobody struct{ testing.TB }
+// standaloneTB replaces testing.TB in a program that is no test.
+type standaloneTB struct{ testing.TB }
 
-func (*nobody) Helper()                  {}
-func (*nobody) Cleanup(func())           {}
-func (*nobody) Context() context.Context { return context.Background() }
-func (*nobody) FailNow()                 { os.Exit(1) }
-func (*nobody) Errorf(f string, a ...any) {
+func (*standaloneTB) Helper()                  {}
+func (*standaloneTB) Cleanup(func())           {}
+func (*standaloneTB) Context() context.Context { return context.Background() }
+func (*standaloneTB) FailNow()                 { os.Exit(1) }
+func (*standaloneTB) Errorf(f string, a ...any) {
 	fmt.Fprintf(os.Stderr, f, a...)
 }
 
@@ -170,7 +170,7 @@ func TestEveryConnectionEndsWithTheHost(t *testing.T) {
 	assert.Empty(t, w.names())
 }
 
-// Who may write in the directory may take a socket's name away; the plugin
+// A user who may write to the directory may delete a socket's name; the plugin
 // behind it goes on.
 func TestAPluginLivesAsLongAsItsConnectionNotAsItsSocketsName(t *testing.T) {
 	t.Parallel()
@@ -213,8 +213,8 @@ func TestWhoTakesALivePluginsPlaceIsRefusedUntilThatHasGone(t *testing.T) {
 	w.waitFor("p")
 }
 
-// A node under pressure makes plugins slow: that alone is no reason to give a
-// plugin's name away.
+// A node under pressure makes plugins slow: that alone does not give a plugin's
+// name to another.
 func TestAPluginThatAnswersNothingForThreeRoundsLosesItsNameAndOneThatFailsDoesNot(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()

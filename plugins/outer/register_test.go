@@ -122,7 +122,7 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 			func(f *fake) { f.info.Endpoint = "p.sock" }, nil, "not inside a directory of plugins.dirs",
 		},
 		"no token": {nil, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "GetToken"},
-		"a token that nobody knows": {
+		"a token without a file": {
 			func(f *fake) { f.token = "x" }, func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" }, "token file: no such file or directory",
 		},
 	} {
@@ -245,7 +245,7 @@ func TestASocketThatSaysNothingCostsNobodyElse(t *testing.T) {
 	})
 }
 
-// What a walk saw may be another's when it is connected to.
+// A socket may be replaced between scan and connection.
 func TestASocketThatWasReplacedBeforeItIsConnectedToIsAskedNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -260,8 +260,7 @@ func TestASocketThatWasReplacedBeforeItIsConnectedToIsAskedNothing(t *testing.T)
 	assert.Empty(t, second.calls())
 }
 
-// The user of the socket that is asked counts as well as that of the one that
-// was found.
+// The user of the endpoint is checked as well as that of the discovered socket.
 func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -289,7 +288,7 @@ func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
 	require.EqualError(t, err, "refused: limit reached: 64 plugins are registered")
 }
 
-// A plugin's last calls may end after another has come by its name.
+// A plugin's last calls may end after another one took its name.
 func TestAPluginThatEndsLateTakesNothingFromTheNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
-// process makes one of a /proc that is made up: with mounts, and what its file
-// descriptors are.
+// process adds a process to a made-up /proc, with its mounts and file
+// descriptors.
 func process(t *testing.T, procfs, pid, name, mountinfo string, fdinfo ...string) {
 	t.Helper()
 	dir := filepath.Join(procfs, pid)
@@ -29,7 +29,7 @@ func process(t *testing.T, procfs, pid, name, mountinfo string, fdinfo ...string
 	}
 }
 
-// watching is what the kernel says of a watch on a directory.
+// watching is the fdinfo of a watch on a directory.
 func watching(t *testing.T, p location) string {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
@@ -80,7 +80,7 @@ func TestWhoWatchesTheDirectoryIsTheRivalIfItHasItAmongItsMounts(t *testing.T) {
 	}
 }
 
-// Descriptors that are never read cost nothing: to read one of these would never
+// Descriptors beyond the limit are not read: reading one of these would never
 // end.
 func TestAProcessOfAPodThatIsCalledKatalystsAgentIsNotLookedInto(t *testing.T) {
 	t.Parallel()

@@ -217,7 +217,7 @@ func renumbered(t *testing.T, b []byte, n protowire.Number) []byte {
 	return out
 }
 
-// The document for those who write a plugin has the same table.
+// The document for plugin authors has the same table.
 func TestTheDocumentsTableIsTheWire(t *testing.T) {
 	document, err := os.ReadFile("../../docs/write-a-plugin.md")
 	require.NoError(t, err)

@@ -113,7 +113,7 @@ func TestAFileThatCannotBeReadIsNamedWithItsError(t *testing.T) {
 	assert.Equal(t, "sys/class/net/lo/speed: is a directory\n", string(a.Files[2].Data))
 }
 
-// The recorded machine, extracted and recorded again, gives itself.
+// Recording an extracted recording gives the same archive.
 func TestARecordingOfARecordingIsTheSame(t *testing.T) {
 	a, err := txtar.ParseFile("../testdata/machines/vm-linux-6.18-direct-io.txtar")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever copies the plugin of the document has one.
+// The plugin in the document compiles and serves as it is.
 func TestTheDocumentsPluginCompilesAndServes(t *testing.T) {
 	document, err := os.ReadFile("../../../docs/write-a-plugin.md")
 	require.NoError(t, err)

@@ -28,7 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
-// plugin answers with what a test puts into it, and keeps what it was asked.
+// plugin answers as a test sets it, and records its requests.
 type plugin struct {
 	threshold kit.Threshold
 	err       error
@@ -62,7 +62,7 @@ func (watcher) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) 
 }
 
 func TestBothServicesAreOnOneSocket(t *testing.T) {
-	_, conn := serve(t, &kit.Server{Name: "full", Plugin: watcher{}, Token: "who I am"})
+	_, conn := serve(t, &kit.Server{Name: "full", Plugin: watcher{}, Token: "secret"})
 	info, err := registration.NewRegistrationClient(conn).GetInfo(t.Context(), &registration.InfoRequest{})
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(&registration.PluginInfo{
@@ -70,7 +70,7 @@ func TestBothServicesAreOnOneSocket(t *testing.T) {
 	}, info, protocmp.Transform()))
 	token, err := v1alpha1.NewEvictionPluginClient(conn).GetToken(t.Context(), &v1alpha1.Empty{})
 	require.NoError(t, err)
-	assert.Equal(t, "who I am", token.GetToken())
+	assert.Equal(t, "secret", token.GetToken())
 }
 
 func TestThePluginLearnsWhetherTheHostTakesIt(t *testing.T) {
@@ -229,7 +229,7 @@ func TestAQuestionMayBeLargerThanHostsMakeIt(t *testing.T) {
 	assert.Len(t, p.shown, 250)
 }
 
-// counter says how many ask it at once.
+// counter counts concurrent calls.
 type counter struct {
 	begun, go1 chan struct{}
 }
@@ -254,7 +254,7 @@ func TestAPluginIsAskedOneThingAtATime(t *testing.T) {
 	defer cancel()
 	_, err := host.ThresholdMet(short, &v1alpha1.GetThresholdMetRequest{})
 	require.ErrorContains(t, err, "DeadlineExceeded")
-	assert.Empty(t, c.begun, "the second question waits for the first, and is dropped when nobody waits for it")
+	assert.Empty(t, c.begun, "the second call waits for the first, and is dropped when its caller gives up")
 	close(c.go1)
 	require.NoError(t, <-first)
 }

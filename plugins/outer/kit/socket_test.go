@@ -75,8 +75,8 @@ func TestALivePluginIsNotPushedAway(t *testing.T) {
 	require.ErrorContains(t, other.Run(t.Context()), "the file exists and is not a socket")
 }
 
-// Two of a name begin at the same moment, again and again: one serves, the
-// other says why not.
+// Two plugins of one name start at the same moment, repeatedly: one serves, the
+// other reports why not.
 func TestOfTwoThatBeginAtOnceOneServes(t *testing.T) {
 	dir := t.TempDir()
 	for range 20 {
@@ -96,8 +96,8 @@ func TestOfTwoThatBeginAtOnceOneServes(t *testing.T) {
 	}
 }
 
-// A host that sees the name can connect: there is no moment in which the name
-// is there and nobody listens.
+// A host that sees the name can connect: the name never exists without a
+// listener.
 func TestTheSocketAppearsWhenItCanBeConnectedTo(t *testing.T) {
 	dir := t.TempDir()
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
@@ -114,7 +114,7 @@ func TestTheSocketAppearsWhenItCanBeConnectedTo(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(strings.ReplaceAll(events, ".full.sock", ""), "full.sock"), "%q", events)
 }
 
-// What a plugin that was killed while it began has left behind.
+// Leftovers of a plugin that was killed while it started.
 func TestAHiddenSocketThatWasLeftIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	abandoned(t, filepath.Join(dir, ".full.sock"))
@@ -193,7 +193,7 @@ func start(t *testing.T, dir string) (*exec.Cmd, <-chan string) {
 	return cmd, log
 }
 
-// answersAt waits until the plugin behind a socket says who it is.
+// answersAt waits until the plugin behind a socket answers GetInfo.
 func answersAt(t *testing.T, path string) {
 	t.Helper()
 	deadline.Eventually(t, func() bool {
@@ -202,7 +202,7 @@ func answersAt(t *testing.T, path string) {
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
-// abandoned is a socket that nobody listens on.
+// abandoned is a socket without a listener.
 func abandoned(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})

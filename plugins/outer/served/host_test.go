@@ -19,8 +19,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// The agent's own side converts the answers back: to it each inner plugin says
-// through a socket what it says directly, as far as the wire has room.
+// The host converts the answers back: each inner plugin gives the same verdicts
+// through a socket as directly, as far as the wire can hold them.
 func TestEveryInnerPluginIsTheSameToTheAgentThroughASocket(t *testing.T) {
 	for _, inner := range plugins.Inners(sensitive()) {
 		t.Run(inner.Name(), func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestEveryInnerPluginIsTheSameToTheAgentThroughASocket(t *testing.T) {
 	}
 }
 
-// same says what the wire has room for. Nobody goes at soft, and nobody for a
-// level that is only kept.
+// same compares what the wire can hold. No pod is evicted at soft, nor for a
+// level that is only latched.
 func same(t *testing.T, want, got plugins.Verdict) {
 	t.Helper()
 	require.Equal(t, want.Level, got.Level)
@@ -86,7 +86,7 @@ func of(t *testing.T, list []plugins.Verdict, scope string) plugins.Verdict {
 	return plugins.Verdict{}
 }
 
-// asked is what the plugin's threshold is to the agent.
+// asked returns the plugin's threshold as the agent receives it.
 func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 	t.Helper()
 	r := outer.Round{Time: time.Now(), Smoother: hasty{}, MaxAge: time.Minute}
@@ -100,11 +100,11 @@ func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 			return v
 		}
 	}
-	t.Fatal("the agent heard nothing")
+	t.Fatal("the agent got no answer")
 	return plugins.Verdict{}
 }
 
-// hasty waits for no grace.
+// hasty applies no grace period.
 type hasty struct{}
 
 func (hasty) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }

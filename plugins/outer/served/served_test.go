@@ -41,8 +41,8 @@ func sensitive() plugins.Config {
 	return c
 }
 
-// Each inner plugin judges 400 s of a made-up node by itself and in a process'
-// clothes, behind a socket: both say the same at every second.
+// Each inner plugin judges 400 s of a made-up node directly and as an outer
+// plugin behind a socket: both agree at every second.
 func TestEveryInnerPluginSaysTheSameDirectlyAndThroughASocket(t *testing.T) {
 	for _, inner := range plugins.Inners(sensitive()) {
 		t.Run(inner.Name(), func(t *testing.T) {
@@ -91,8 +91,8 @@ func compare(t *testing.T, want []plugins.Verdict, ask v1alpha1.EvictionPluginCl
 	return v.Level
 }
 
-// verdict is the one that an answer is of: none is worse, and all is said as it
-// is.
+// verdict returns the verdict that an answer is of, and checks that none is
+// worse and that all fields agree.
 func verdict(t *testing.T, want []plugins.Verdict, got *v1alpha1.ThresholdMetResponse) plugins.Verdict {
 	t.Helper()
 	var of plugins.Verdict
@@ -113,7 +113,7 @@ func verdict(t *testing.T, want []plugins.Verdict, got *v1alpha1.ThresholdMetRes
 	return of
 }
 
-// scripted says what a test wants.
+// scripted returns the verdicts of a test.
 type scripted struct{ verdicts []plugins.Verdict }
 
 func (scripted) Name() string { return "scripted" }
@@ -132,18 +132,18 @@ func TestOfSeveralScopesTheWorstIsSaid(t *testing.T) {
 		return i.Threshold(t.Context(), nil)
 	}
 	calm := plugins.Verdict{Scope: "sda", Observed: one}
-	blind := plugins.Verdict{Scope: "sdb", Absent: "no such file"}
+	absent := plugins.Verdict{Scope: "sdb", Absent: "no such file"}
 	kept := plugins.Verdict{Scope: "sdc", Level: plugins.Soft, Observed: one}
 	soft := plugins.Verdict{Scope: "sdd", Level: plugins.Soft, Pressing: plugins.Soft, Observed: one}
 	hard := plugins.Verdict{Scope: "sde", Level: plugins.Hard, Observed: one}
 	for want, list := range map[string][]plugins.Verdict{
-		"sda": {blind, calm}, "sdc": {calm, kept, blind}, "sdd": {kept, soft}, "sde": {soft, hard, kept},
+		"sda": {absent, calm}, "sdc": {calm, kept, absent}, "sdd": {kept, soft}, "sde": {soft, hard, kept},
 	} {
 		got, err := say(list...)
 		require.NoError(t, err)
 		assert.Equal(t, want, got.Scope)
 	}
-	_, err := say(blind)
+	_, err := say(absent)
 	require.ErrorContains(t, err, "not measured")
 	_, err = say()
 	require.ErrorContains(t, err, "nothing to judge")
@@ -164,9 +164,9 @@ func TestNobodyGoesForALevelThatIsOnlyKept(t *testing.T) {
 		}
 		return names
 	}
-	assert.Equal(t, []types.UID{"uid-a", "uid-b"}, named(plugins.Hard, 5), "in the plugin's order, and only who was shown")
+	assert.Equal(t, []types.UID{"uid-a", "uid-b"}, named(plugins.Hard, 5), "in the plugin's order, and only pods of the request")
 	assert.Equal(t, []types.UID{"uid-a"}, named(plugins.Hard, 1))
-	assert.Empty(t, named(plugins.Hard, 0), "soft asks for nobody")
+	assert.Empty(t, named(plugins.Hard, 0), "soft asks for no pod")
 	assert.Empty(t, named(plugins.Soft, 5))
 }
 
@@ -192,7 +192,8 @@ func TestAServedPluginReadsTheHostByItself(t *testing.T) {
 	}, 30*time.Second, 50*time.Millisecond)
 }
 
-// node is a made-up node of three pods that goes from calm to pressed and back.
+// node is a made-up node of three pods that goes from calm to under pressure
+// and back.
 type node struct {
 	random  *rand.Rand
 	history probes.History
