@@ -101,7 +101,7 @@ func TestAfterAGapTheTimeOfAStarvedPodStartsAnew(t *testing.T) {
 func TestWithoutWhatItNeedsCPUSuppressionNamesNobodyAndSaysWhy(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":         func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
 		"no cpu.pressure (v1)": func(w *ward) {
 			w.list[0].Pressure = probes.Pressure{Absent: probes.Absent{"cpu": "no cpu.pressure (v1)"}}
 		},

@@ -213,7 +213,7 @@ func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
 
 func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testing.T) {
 	for why, hang := range map[string]func(*roomy){
-		"/data: statfs hangs":        func(r *roomy) { r.trouble("statfs hangs") },
+		"/data: statfs hangs":              func(r *roomy) { r.trouble("statfs hangs") },
 		"/data: its values are too old":    func(r *roomy) { r.fs.AgeSeconds = probes.Some(60.1) },
 		"/data: statfs: transport is dead": func(r *roomy) { r.trouble("statfs: transport is dead") },
 	} {

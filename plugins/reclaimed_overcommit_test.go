@@ -107,7 +107,7 @@ func TestTheConfigurationSaysWhatIsLentWhereNobodyElseDoes(t *testing.T) {
 func TestWithoutPodsOrWhatIsLentNobodyIsNamed(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":         func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
 		"this Node has no such object": func(w *ward) {
 			w.reclaimable, w.absent = probes.Reclaimable{}, probes.Absent{"reclaimable": "this Node has no such object"}
 		},

@@ -88,7 +88,7 @@ func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
 func TestWithoutWhatItNeedsRSSOveruseNamesNobodyAndSaysWhy(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":         func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
 		"no anon": func(w *ward) {
 			w.list[0].RSSBytes, w.list[0].Absent = probes.Opt[uint64]{}, probes.Absent{"rssBytes": "no anon"}
 		},

@@ -80,7 +80,7 @@ func TestWhoWatchesTheDirectoryIsTheRivalIfItHasItAmongItsMounts(t *testing.T) {
 	}
 }
 
-// Descriptors beyond the limit are not read: reading one of these would never
+// Descriptors of a process in a pod are not read: reading this one would never
 // end.
 func TestAProcessOfAPodThatIsCalledKatalystsAgentIsNotLookedInto(t *testing.T) {
 	t.Parallel()
