@@ -28,7 +28,7 @@ func (d *differ) opt(now, was Opt[uint64]) Opt[uint64] {
 	return Some(d.u64(n, w))
 }
 
-// minus is what was counted since p; not ok when a counter went back.
+// minus returns the increase since p, and false if a counter decreased.
 func (c DiskCounters) minus(p DiskCounters) (DiskCounters, bool) {
 	var d differ
 	return DiskCounters{
@@ -39,7 +39,7 @@ func (c DiskCounters) minus(p DiskCounters) (DiskCounters, bool) {
 	}, !d.broken
 }
 
-// minus is what was counted since p; not ok when a counter went back.
+// minus returns the increase since p, and false if a counter decreased.
 func (c NICCounters) minus(p NICCounters) (NICCounters, bool) {
 	var d differ
 	return NICCounters{
