@@ -33,15 +33,15 @@ func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
 	uncounted := nvme(probes.ContentionSuffers, probes.Opt[float64]{}, nil, db)
 	uncounted.Absent.Because("coverageRatio", "the disk transferred no bytes")
 	for want, c := range map[string]*probes.Contention{
-		"web/db waited 38.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                 nvme(probes.ContentionSuffers, known, du, backup, db),
-		"velero/backup waited 60.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                          nvme(probes.ContentionBusy, known, du, backup),
-		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; only 69.9 % of the traffic is accounted for: too little to blame anybody":       nvme(probes.ContentionSuffers, probes.Some(0.699), nil, db),
-		"nobody waited on nvme0n1; no workload is seen to use it; 69.9 % of the traffic is accounted for":                                                                 nvme(probes.ContentionBusy, probes.Some(0.699), nil),
-		"nobody knows who waited on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                               unknown,
-		"web/db waited 38.0 % of the last 10 s for memory; 71.0 % of what was taken is batch/du-abc; 94.0 % of what was taken is accounted for":                           memory,
+		"web/db waited 38.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                       nvme(probes.ContentionSuffers, known, du, backup, db),
+		"velero/backup waited 60.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                nvme(probes.ContentionBusy, known, du, backup),
+		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; only 69.9 % of the traffic is accounted for: too little to blame anybody":             nvme(probes.ContentionSuffers, probes.Some(0.699), nil, db),
+		"nobody waited on nvme0n1; no workload is seen to use it; 69.9 % of the traffic is accounted for":                                                                       nvme(probes.ContentionBusy, probes.Some(0.699), nil),
+		"nobody knows who waited on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                                     unknown,
+		"web/db waited 38.0 % of the last 10 s for memory; 71.0 % of what was taken is batch/du-abc; 94.0 % of what was taken is accounted for":                                 memory,
 		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; how much of the traffic is accounted for is not known: the disk transferred no bytes": uncounted,
-		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own, 20.0 % is web/db; 94.0 % of the traffic is accounted for":              nvme(probes.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
-		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own; 94.0 % of the traffic is accounted for":                                nvme(probes.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own, 20.0 % is web/db; 94.0 % of the traffic is accounted for":                    nvme(probes.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own; 94.0 % of the traffic is accounted for":                                      nvme(probes.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
 	} {
 		assert.Equal(t, want, view.ContentionSentence(c, "the last 10 s"))
 	}
