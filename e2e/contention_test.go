@@ -166,7 +166,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 		assert.Equal(t, top+presserPod, c.Culprits[0].Cgroup)
 		assert.Equal(t, top+victimPod, c.Sufferers[0].Cgroup)
 		coverage, _ := c.Coverage.Get()
-		assert.Contains(t, v.Reason, "of the traffic is "+c.Culprits[0].Name)
+		assert.Contains(t, v.Reason, c.Culprits[0].Name+" accounts for ")
 		assert.Empty(t, v.Candidates, "what is usual for this disk is not known yet")
 		assert.Contains(t, v.Absent, "not learned yet")
 		t.Logf("judged after %s: the service waits %.0f %% of the time, %.0f %% of the traffic is the presser's, coverage %.0f %%",

@@ -91,7 +91,7 @@ func TestAFilesystemThatFillsIsSoftUntilItHasRoomAgain(t *testing.T) {
 	for i := range 960 { // beside the root directory there are 999
 		write(t, fmt.Sprintf("%s/%d", s.Enter(full), i), "")
 	}
-	assert.Contains(t, a.judges(full, plugins.Soft).Reason, "files that can be made on "+full+" 3.9 % (< 5 %)")
+	assert.Contains(t, a.judges(full, plugins.Soft).Reason, "inodes available on "+full+" 3.9 % (< 5 %)")
 }
 
 func TestWhatHoldsAKubeletsFilesIsLeftToIt(t *testing.T) {

@@ -189,7 +189,7 @@ func leftAlone(t *testing.T, b *bare) {
 	b.begin()
 	eventually(t, "the agent is not ready, and says why", func() error {
 		status, body, err := b.agent.get("/-/ready")
-		if err == nil && (status != 503 || !strings.Contains(body, "the-kubelet holds it")) {
+		if err == nil && (status != 503 || !strings.Contains(body, "held by the-kubelet")) {
 			err = fmt.Errorf("%d %s", status, body)
 		}
 		return err
@@ -226,7 +226,7 @@ func leftAlone(t *testing.T, b *bare) {
 	}()
 	eventually(t, "a kubelet that comes is made way for", func() error {
 		status, body, err := b.agent.get("/-/ready")
-		if err == nil && !strings.Contains(body, "the-kubelet holds it") {
+		if err == nil && !strings.Contains(body, "held by the-kubelet") {
 			err = fmt.Errorf("%d %s", status, body)
 		}
 		return err

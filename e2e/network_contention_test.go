@@ -92,7 +92,7 @@ func TestALinkThatIsFullIsJudgedOnceItsSpeedIsKnown(t *testing.T) {
 	v := w.until(a, "soft", 1, 0.05, func(v plugins.Verdict) bool { return v.Level == plugins.Soft })
 	assert.Equal(t, "eth0", v.Scope)
 	assert.Equal(t, "NetworkContention", v.Condition)
-	assert.Contains(t, v.Reason, "eth0 sent of its speed")
+	assert.Contains(t, v.Reason, "eth0 transmit utilization")
 	assert.Empty(t, v.Candidates)
 	assert.Equal(t, "soft", a.pressure().Levels["network"])
 	w.until(a, "busy", 1, 0, func(v plugins.Verdict) bool { return v.Level == plugins.None && v.Absent == "" })

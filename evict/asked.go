@@ -84,7 +84,7 @@ func (r *sitting) ask(m Memory, c *Considered, counts func(plugins.Verdict) bool
 	if !r.refuses(m, c.Asked, c) || m.Pending(r.Time) == c.Pod.UID { // that request stands
 		return "", ""
 	}
-	return CodeBrake, fmt.Sprintf("not asked again for %s until %s: the controller: %s", c.Asked, clock(w.Until), w.Text)
+	return CodeBrake, fmt.Sprintf("the controller refused evictions for %s; not requested again until %s: %s", c.Asked, clock(w.Until), w.Text)
 }
 
 // refuses: the controller lets nobody go for this now, unless the pod is the one

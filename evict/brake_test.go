@@ -45,7 +45,7 @@ func TestARefusalOfAllHoldsWhatWasAskedForWithWaitsThatGrow(t *testing.T) {
 		before := len(a.asked)
 		d, m := play(in, &a)
 		require.Equal(t, CodeBrake, d.Code)
-		require.Contains(t, d.Reason, "the controller: 3 of 5 nodes")
+		require.Contains(t, d.Reason, ": 3 of 5 nodes")
 		if len(a.asked) > before {
 			when = append(when, second)
 		}
@@ -77,7 +77,7 @@ func TestARefusalOfWhatOnePluginAsksForHoldsUpNoOther(t *testing.T) {
 	in.Time = at(1)
 	d, _ = play(in, &a)
 	assert.Equal(t, []string{"a", "c", "c"}, a.uids(), "nor is it asked again soon")
-	assert.Equal(t, "not asked again for files at hard until 2026-03-01 12:00:10 UTC: the controller: 3 of 5 nodes", d.Candidates[0].Because)
+	assert.Equal(t, "the controller refused evictions for files at hard; not requested again until 2026-03-01 12:00:10 UTC: 3 of 5 nodes", d.Candidates[0].Because)
 }
 
 func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {

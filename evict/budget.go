@@ -11,9 +11,9 @@ import (
 
 // Limits are how many evictions there may be, whatever presses.
 type Limits struct {
-	PerRound     int `yaml:"perRound" unit:"pods" why:"How many pods go in one round at most, forced ones included; fewer where fewer give back what is missing."`
-	PerMinute    int `yaml:"perMinute" unit:"pods" why:"How many pods of the node go in a minute, forced ones included: a plugin that lies must not empty a node. One that nothing is known of (no state) begins with none."`
-	PerOwnerHour int `yaml:"perOwnerHour" unit:"pods" why:"How many pods of one owner (Deployment, StatefulSet, …) go from this node in an hour: whoever is evicted again and again is helped by nobody."`
+	PerRound     int `yaml:"perRound" unit:"pods" why:"The most evictions in one round, forced ones included; fewer where fewer release enough."`
+	PerMinute    int `yaml:"perMinute" unit:"pods" why:"Eviction rate limit of the node (a token bucket), forced evictions included: a faulty plugin must not empty a node. Without saved state the bucket starts empty."`
+	PerOwnerHour int `yaml:"perOwnerHour" unit:"pods" why:"Eviction rate limit of one owner (Deployment, StatefulSet, …) on this node: evicting the same workload again and again does not help."`
 }
 
 // Budgets are token buckets of the evictions that are left. Their clock is
@@ -126,7 +126,7 @@ func (in Input) rate(m Memory) (Code, string) {
 	if k.left(m.Budgets.Node, in.Uptime) > 0 {
 		return "", ""
 	}
-	return CodeRate, fmt.Sprintf("%d evictions a minute is the limit of this node: the next one is free at %s",
+	return CodeRate, fmt.Sprintf("eviction rate limit of this node reached (%d per minute); next eviction possible at %s",
 		k.size, in.clockIn(k.next(m.Budgets.Node, in.Uptime)))
 }
 
@@ -136,8 +136,8 @@ func (in Input) ownerRate(m Memory, p *pods.Pod) (Code, string) {
 	if k.left(empty, in.Uptime) > 0 {
 		return "", ""
 	}
-	return CodeRate, fmt.Sprintf("%d evictions an hour is the limit of %s here: the next one is free at %s",
-		k.size, ownerOf(p), in.clockIn(k.next(empty, in.Uptime)))
+	return CodeRate, fmt.Sprintf("eviction rate limit of %s on this node reached (%d per hour); next eviction possible at %s",
+		ownerOf(p), k.size, in.clockIn(k.next(empty, in.Uptime)))
 }
 
 func (in Input) clockIn(d time.Duration) string { return clock(in.Time.Add(d)) }

@@ -47,7 +47,7 @@ func TestARoundTakesAsManyAsAreMissingAndNoMoreThanItsLimit(t *testing.T) {
 				assert.Equal(t, CodeEvicted, c.Code)
 			case target > 120:
 				assert.Equal(t, CodeLimit, c.Code)
-				assert.Equal(t, "4 evictions are the limit of a round: in a later one, if it is still needed", c.Because)
+				assert.Equal(t, "limit of 4 evictions per round reached; left for a later round, if still needed", c.Because)
 			default:
 				assert.Equal(t, CodeNotNeeded, c.Code)
 			}
@@ -123,7 +123,7 @@ func TestANodeGivesUpNoMorePodsInAMinuteThanItsLimit(t *testing.T) {
 	d, _ = play(in, &api{})
 	assert.Len(t, d.Goers(), 2)
 	assert.Equal(t, CodeRate, d.Candidates[2].Code)
-	assert.Equal(t, "2 evictions a minute is the limit of this node: the next one is free at 2026-03-01 12:00:30 UTC", d.Candidates[2].Because)
+	assert.Equal(t, "eviction rate limit of this node reached (2 per minute); next eviction possible at 2026-03-01 12:00:30 UTC", d.Candidates[2].Because)
 }
 
 func TestAnOwnerLosesNoMorePodsInAnHourThanItsLimitAndOthersGoInstead(t *testing.T) {
@@ -133,10 +133,10 @@ func TestAnOwnerLosesNoMorePodsInAnHourThanItsLimitAndOthersGoInstead(t *testing
 	d, m := play(in, &a)
 	assert.Equal(t, []string{"p00", "p01", "p06", "p07"}, a.uids(), "the ReplicaSets of one rollout are one owner, and there are no two buckets for it")
 	assert.Equal(t, CodeRate, d.Candidates[3].Code)
-	assert.Equal(t, "2 evictions an hour is the limit of shop/ReplicaSet/web here: the next one is free at 2026-03-01 12:30:00 UTC", d.Candidates[3].Because)
+	assert.Equal(t, "eviction rate limit of shop/ReplicaSet/web on this node reached (2 per hour); next eviction possible at 2026-03-01 12:30:00 UTC", d.Candidates[3].Because)
 	d, _ = play(then(in, 1799, restarted(t, m)), &a)
 	assert.Equal(t, CodeNobody, d.Code)
-	assert.Contains(t, d.Reason, "2 evictions an hour is the limit of")
+	assert.Contains(t, d.Reason, "eviction rate limit of shop/ReplicaSet/web on this node reached (2 per hour)")
 	_, m = play(then(in, 1800, restarted(t, m)), &a)
 	assert.Len(t, a.asked, 6)
 	assert.Len(t, m.Budgets.Owners, 2)

@@ -25,10 +25,10 @@ func causeOf(v plugins.Verdict) Cause {
 }
 
 // SwitchedOff is why a level ended whose plugin is asked no more.
-const SwitchedOff = "the plugin was switched off"
+const SwitchedOff = "the plugin was disabled"
 
 // Unjudged is why a level ended whose plugin no longer judges that scope.
-const Unjudged = "no longer judged by its plugin, such as a device that is gone"
+const Unjudged = "its plugin no longer judges this scope, for example because the device was removed"
 
 // ended is what was met and is not judged any more.
 func ended(before, now *plugins.Levels) []Cause {

@@ -71,10 +71,10 @@ func (m Memory) take(v *plugins.Verdict) (refused string) {
 	switch {
 	case has >= conditionsPerPlugin:
 		v.Condition, v.Effects = "", nil
-		return fmt.Sprintf("a condition is not marked: the plugin has %d already, which are forgotten some time after they have ended", has)
+		return fmt.Sprintf("condition not written: the plugin already has %d, which is the limit; each is released some time after it ended", has)
 	case len(m.Claims) >= conditionsOfPlugins:
 		v.Condition, v.Effects = "", nil
-		return fmt.Sprintf("a condition is not marked: outer plugins have %d already", len(m.Claims))
+		return fmt.Sprintf("condition not written: outer plugins already have %d, which is the limit", len(m.Claims))
 	}
 	m.Claims[v.Condition] = v.Plugin
 	return ""
@@ -93,13 +93,13 @@ func (m Memory) fit(v *plugins.Verdict, asked map[string][]string) (refused stri
 	}
 	room, whose := effectsPerCondition, ""
 	if m.Claims[v.Condition] != v.Plugin {
-		room, whose = effectsOfOthers, ", and further ones are for the plugin that named it first"
+		room, whose = effectsOfOthers, "; more are reserved for the plugin that named it first"
 	}
 	var fitting []string
 	for _, e := range v.Effects {
 		if !slices.Contains(list, e) {
 			if len(list) >= room {
-				refused = fmt.Sprintf("an effect is not marked: the condition %s has %d already%s", v.Condition, len(list), whose)
+				refused = fmt.Sprintf("taint effect not written: condition %s already has %d%s", v.Condition, len(list), whose)
 				continue
 			}
 			list = append(list, e)

@@ -105,7 +105,7 @@ func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {
 	in = then(in, 5, m)
 	in.Levels.Verdicts = append(say(conditionsPerPlugin+1), naming("q", "C0", plugins.Hard))
 	marks, _ = Mark(in)
-	assert.Equal(t, []Refusal{{"p", "a condition is not marked: the plugin has 4 already, which are forgotten some time after they have ended"}}, marks.Refused)
+	assert.Equal(t, []Refusal{{"p", "condition not written: the plugin already has 4, which is the limit; each is released some time after it ended"}}, marks.Refused)
 	assert.Len(t, marks.Conditions, conditionsPerPlugin)
 	assert.Len(t, marks.Taints, conditionsPerPlugin)
 	assert.Equal(t, "Hard", about(t, marks, Prefix+"C0").Reason, "two plugins may have one")
@@ -117,7 +117,7 @@ func TestAllOuterPluginsTogetherHaveSoManyConditionsAndInnerOnesTheirOwn(t *test
 		list = append(list, naming(fmt.Sprint("p", i), fmt.Sprint("C", i), plugins.Soft))
 	}
 	marks, _ := Mark(round(0, nil, append(list, memoryAt(plugins.Hard))...))
-	assert.Equal(t, []Refusal{{"p32", "a condition is not marked: outer plugins have 32 already"}}, marks.Refused)
+	assert.Equal(t, []Refusal{{"p32", "condition not written: outer plugins already have 32, which is the limit"}}, marks.Refused)
 	assert.Len(t, marks.Conditions, conditionsOfPlugins+1)
 	assert.Equal(t, "Hard", about(t, marks, memoryKey).Reason)
 	record, err := json.Marshal(marks.Taints)
@@ -137,7 +137,7 @@ func TestAConditionHasSoManyEffectsAtATime(t *testing.T) {
 	in := round(0, nil, say(0, 5), say(5, 5))
 	marks, m := Mark(in)
 	require.Len(t, marks.CNR.Taints, effectsPerCondition)
-	assert.Equal(t, []Refusal{{"p", "an effect is not marked: the condition cnr/C has 8 already"}}, marks.Refused)
+	assert.Equal(t, []Refusal{{"p", "taint effect not written: condition cnr/C already has 8"}}, marks.Refused)
 	for range 10 {
 		in = then(in, 5, m)
 		in.Levels.Verdicts = []plugins.Verdict{say(20, 8)}

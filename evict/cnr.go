@@ -144,12 +144,12 @@ func parseCNR(body []byte) (*CNR, error) {
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(body, &o); err != nil {
-		return nil, fmt.Errorf("what the API server says of it: %w", err)
+		return nil, fmt.Errorf("decode the API server's answer: %w", err)
 	}
 	c := &CNR{node: corev1.Node{ObjectMeta: o.Metadata}, taints: o.Spec.Taints, conditions: o.Status.Conditions}
 	taints, err := read[cnrTaint](c.taints)
 	if err != nil {
-		return nil, fmt.Errorf("its taints: %w", err)
+		return nil, fmt.Errorf("decode spec.taints: %w", err)
 	}
 	for _, t := range taints {
 		t.Effect = corev1.TaintEffect(t.QoSLevel) + "/" + t.Effect
@@ -191,7 +191,7 @@ const cnrBeat = 5 * time.Minute
 func (c *CNR) conditionPatch(want []Condition, now time.Time) (patch []byte, changed bool, err error) {
 	have, err := read[cnrCondition](c.conditions)
 	if err != nil {
-		return nil, false, fmt.Errorf("its conditions: %w", err)
+		return nil, false, fmt.Errorf("decode status.conditions: %w", err)
 	}
 	all, ours := []any{}, map[string]cnrCondition{}
 	for i, o := range have {

@@ -134,12 +134,12 @@ func (in Input) covers(v plugins.Verdict, credits []Credit) bool {
 // sayCredits is who is ending and counts, for people.
 func sayCredits(v plugins.Verdict, credits []Credit) string {
 	c := credits[0]
-	text := fmt.Sprintf("%s is ending until %s: its load counts as released", c.Name, clock(c.Until))
+	text := fmt.Sprintf("%s is terminating until %s; its usage counts as released", c.Name, clock(c.Until))
 	if len(credits) > 1 {
-		text = fmt.Sprintf("%s and %d more are ending: their load counts as released", c.Name, len(credits)-1)
+		text = fmt.Sprintf("%s and %d more are terminating; their usage counts as released", c.Name, len(credits)-1)
 	}
 	if target, known := v.Target.Get(); known && target > 0 {
-		text += ", and that is all that is missing"
+		text += ", which is all that must be released"
 	}
 	return text
 }

@@ -39,7 +39,7 @@ func TestOneThatIsLateCountsNoMoreAndThatIsSaid(t *testing.T) {
 	d, _ = play(then(in, 50, m), &api{})
 	require.Equal(t, CodeEvicted, d.Code)
 	assert.Equal(t, CodeLate, codes(d)["x"])
-	assert.Equal(t, "it should have ended by 2026-03-01 12:00:20 UTC: its load counts as released no more", d.Candidates[0].Because)
+	assert.Equal(t, "it should have terminated by 2026-03-01 12:00:20 UTC; its usage no longer counts as released", d.Candidates[0].Because)
 	in.Config.Late = 5 * time.Second
 	d, _ = play(then(in, 25, m), &api{})
 	assert.Equal(t, CodeEvicted, d.Code)

@@ -35,7 +35,7 @@ func Decide(in Input) (Decision, Memory) {
 	d.Code, d.Reason = r.hold(d.Candidates)
 	m = r.settling(d.Candidates)
 	if d.Code == "" {
-		d.Code, d.Reason = CodeNext, "goes, unless one before it does"
+		d.Code, d.Reason = CodeNext, "evict if no earlier candidate is evicted"
 	}
 	d.rest("", d.Code, d.Reason)
 	if _, some := d.Next(); d.Code == CodeNext && !some {
@@ -94,7 +94,7 @@ func (d *Decision) grant(i int) {
 	c.Code, c.Because = code, c.Why
 	d.Code = code
 	d.Reason += fmt.Sprintf("%s/%s: %s", c.Pod.Namespace, c.Pod.Name, c.Why)
-	d.rest(CodeNext, CodeNotNeeded, "one before it goes: its relief is seen first")
+	d.rest(CodeNext, CodeNotNeeded, "waiting for the effect of an earlier eviction")
 }
 
 // granted is how many go.
@@ -132,14 +132,14 @@ func (d *Decision) Answered(i int, a Answer) {
 			d.end(CodeBrake, a.says())
 		}
 	case Gone:
-		c.Code, c.Because = CodeGone, "it had ended already: its load counts as released"
-		reason := name + " had ended already: its load counts as released"
+		c.Code, c.Because = CodeGone, "it had already terminated; its usage counts as released"
+		reason := name + " had already terminated; its usage counts as released"
 		if d.granted() == 0 {
 			d.Code, d.Reason = CodeGone, reason
 		}
 		d.rest(CodeNext, CodeNotNeeded, reason)
 	case Unanswered:
-		reason := "nobody knows whether " + name + " is evicted: " + a.Text
+		reason := "eviction of " + name + ": outcome unknown: " + a.Text
 		c.Code, c.Because = CodeUnanswered, reason
 		d.end(CodeUnanswered, reason)
 	}
@@ -148,7 +148,7 @@ func (d *Decision) Answered(i int, a Answer) {
 // Postpone ends a round, granted or not: whom it did not ask for it leaves to
 // later ones.
 func (d *Decision) Postpone() {
-	d.rest(CodeNext, CodeNext, "asked for in a later round, if it is still needed")
+	d.rest(CodeNext, CodeNext, "left for a later round, if still needed")
 	if d.Code == CodeNext {
 		d.Code, d.Reason = CodeNobody, nobody(d.Candidates)
 	}
@@ -157,13 +157,13 @@ func (d *Decision) Postpone() {
 // Unsaved ends a round whose choice could not be kept: nobody is evicted who
 // would be forgotten.
 func (d *Decision) Unsaved(err error) {
-	d.end(CodeState, "the choice cannot be kept, so nobody is evicted: "+err.Error())
+	d.end(CodeState, "cannot save the eviction state, so no pod is evicted: "+err.Error())
 }
 
 // nobody says why no candidate goes, by the reason that most of them have.
 func nobody(list []Considered) string {
 	if len(list) == 0 {
-		return "no workload causes this: the plugin names none"
+		return "the plugin named no pod"
 	}
 	count := map[Code]int{}
 	for _, c := range list {
@@ -175,5 +175,5 @@ func nobody(list []Considered) string {
 			most = c
 		}
 	}
-	return fmt.Sprintf("none of %d candidates goes; of %d: %s", len(list), count[most.Code], most.Because)
+	return fmt.Sprintf("none of %d candidates is evicted; for %d of them: %s", len(list), count[most.Code], most.Because)
 }

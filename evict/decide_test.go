@@ -58,22 +58,22 @@ func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
 	d, m := play(three(0), &a)
 	assert.Equal(t, []string{"a", "b", "c"}, a.uids())
 	assert.Equal(t, CodeNobody, d.Code)
-	assert.Equal(t, "none of 3 candidates goes; of 3: the API server: so it says", d.Reason)
+	assert.Equal(t, "none of 3 candidates is evicted; for 3 of them: the API server: so it says", d.Reason)
 	assert.Empty(t, m.Victims)
 	assert.Zero(t, m.Quiet)
 
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 1), named("x", 30), named("y", 30)))
 	d, _ = play(in, &a)
-	assert.Equal(t, "none of 3 candidates goes; of 2: the API server lists no such pod on this node", d.Reason)
+	assert.Equal(t, "none of 3 candidates is evicted; for 2 of them: the API server lists no such pod on this node", d.Reason)
 	static, mover := protected(pods.Protection{Code: pods.Static, Why: "static"}), protected(pods.Protection{Code: pods.Mover, Why: "mover"})
 	list := pressing(named("a", 30), named("b", 30), named("c", 30))
 	d, _ = play(round(0, []pods.Pod{pod("a", static), pod("b", static), pod("c", mover)}, list), &a)
-	assert.Equal(t, "none of 3 candidates goes; of 2: never evicted: static", d.Reason)
+	assert.Equal(t, "none of 3 candidates is evicted; for 2 of them: protected: static", d.Reason)
 	d, _ = play(round(0, []pods.Pod{pod("a", mover), pod("b", static)}, pressing(list.Candidates[:2]...)), &a)
-	assert.Equal(t, "none of 2 candidates goes; of 1: never evicted: mover", d.Reason, "of equals the first")
+	assert.Equal(t, "none of 2 candidates is evicted; for 1 of them: protected: mover", d.Reason, "of equals the first")
 	d, _ = play(round(0, nil, pressing()), &a)
 	assert.Equal(t, CodeNobody, d.Code)
-	assert.Equal(t, "no workload causes this: the plugin names none", d.Reason)
+	assert.Equal(t, "the plugin named no pod", d.Reason)
 }
 
 func TestARoundEndsWhereNobodyKnowsOrAPodHadEnded(t *testing.T) {
@@ -109,7 +109,7 @@ func TestWhomARoundDidNotAskForWaitsForALaterOne(t *testing.T) {
 	assert.Equal(t, []string{"p0", "p1", "p2", "p3", "p4"}, a.uids())
 	assert.Equal(t, CodeNobody, d.Code)
 	assert.Equal(t, CodeNext, codes(d)["p7"])
-	assert.Equal(t, "asked for in a later round, if it is still needed", d.Candidates[7].Because)
+	assert.Equal(t, "left for a later round, if still needed", d.Candidates[7].Because)
 	a.asked = nil
 	play(then(in, 5, m), &a)
 	assert.Equal(t, []string{"p5", "p6", "p7"}, a.uids())

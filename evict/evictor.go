@@ -108,7 +108,7 @@ func (e *Evictor) Evict(ctx context.Context, v Victim, dryRun bool) Answer {
 	outcome, after := Meaning(err)
 	a := Answer{Outcome: outcome, Code: code, RetryAfter: after, Text: answerText(err), DryRun: dryRun}
 	if errors.Is(err, context.DeadlineExceeded) && e.isAway(ctx, v) {
-		a.Outcome, a.Text = Gone, "no answer in time, but no pod with that UID is there"
+		a.Outcome, a.Text = Gone, "the request timed out, but no pod with that UID exists"
 	}
 	a.Time = e.now()
 	return a

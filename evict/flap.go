@@ -8,8 +8,8 @@ import (
 
 // Flapping calms a taint that comes and goes: each move of it moves pods.
 type Flapping struct {
-	Minimum time.Duration `yaml:"minimum" why:"How long a taint stays on, and a soft one off, at the least; doubled each time that it comes back. A hard one comes at once, for without it nobody could be evicted."`
-	Maximum time.Duration `yaml:"maximum" why:"Where doubling ends. A taint that was off for so long starts anew."`
+	Minimum time.Duration `yaml:"minimum" why:"The shortest time that a taint stays on, and a soft one off; doubled each time that the taint comes back (exponential backoff). A hard taint is set at once, because an eviction needs it."`
+	Maximum time.Duration `yaml:"maximum" why:"The upper bound of the doubling. After this time without the taint the backoff is reset."`
 }
 
 // least is how long a taint stays as it is that came back so many times.

@@ -33,7 +33,7 @@ func (r *sitting) hold(list []Considered) (Code, string) {
 	case waiting != "":
 		return CodeInFlight, waiting
 	case r.Time.Before(r.memory.Quiet):
-		return CodeSettle, "a pod has gone: the node settles until " + clock(r.memory.Quiet)
+		return CodeSettle, "a pod terminated; cooldown until " + clock(r.memory.Quiet)
 	case r.memory.Pending(r.Time) != "": // its token is taken already
 		return "", ""
 	}
@@ -46,7 +46,7 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST"
 func (in Input) holdByLevel() (Code, string) {
 	switch {
 	case !slices.ContainsFunc(in.Levels.Verdicts, calls):
-		return CodeEnded, "no pressure any more"
+		return CodeEnded, "the pressure has ended"
 	case in.Cluster == nil:
 		return CodeStandalone, Standalone
 	case !in.Config.Enabled:
@@ -58,7 +58,7 @@ func (in Input) holdByLevel() (Code, string) {
 func hard(v plugins.Verdict) bool { return v.Level == plugins.Hard }
 
 // Standalone is why an agent without a cluster evicts nobody.
-const Standalone = "standalone: without a cluster nothing is evicted"
+const Standalone = "standalone mode: evictions are disabled"
 
 // holdByAge: a program that was frozen or starved wakes up with what it saw
 // last, and a clock that was set makes what was measured then of unknown age.
@@ -66,9 +66,9 @@ func (in Input) holdByAge() (Code, string) {
 	limit := max(in.Config.MaxAge, 3*in.Config.Round)
 	switch age := in.Time.Sub(in.Levels.Time); {
 	case age > limit:
-		return CodeStale, "nothing was measured since " + clock(in.Levels.Time)
+		return CodeStale, "no measurement since " + clock(in.Levels.Time)
 	case age < -limit:
-		return CodeStale, "the clock was set: what was measured is of " + clock(in.Levels.Time)
+		return CodeStale, "the clock was set back: the last measurement is dated " + clock(in.Levels.Time)
 	}
 	return "", ""
 }
@@ -86,11 +86,11 @@ func (in Input) holdByCluster() (Code, string) {
 	l := in.Cluster.Pods
 	switch {
 	case !l.Synced:
-		return CodeStale, "the node's pods were not listed yet" + because(l.StaleBecause)
+		return CodeStale, "the pods of this node have not been listed yet" + because(l.StaleBecause)
 	case !l.StaleSince.IsZero():
-		return CodeStale, "the API server is not heard since " + clock(l.StaleSince) + because(l.StaleBecause)
+		return CodeStale, "no connection to the API server since " + clock(l.StaleSince) + because(l.StaleBecause)
 	case in.Cluster.Node.Unknown != "":
-		return CodeStale, "the Node is not known: " + in.Cluster.Node.Unknown
+		return CodeStale, "cannot read the Node: " + in.Cluster.Node.Unknown
 	}
 	return "", ""
 }
@@ -99,7 +99,7 @@ func (in Input) holdByTaint() (Code, string) {
 	if in.Config.DryRun || in.Cluster.Marked == "" { // a dry run wants no taint
 		return "", ""
 	}
-	return CodeTaint, "waits for the taint, or the pod would come back here: " + in.Cluster.Marked
+	return CodeTaint, "waiting for the taint, so that the pod is not scheduled here again: " + in.Cluster.Marked
 }
 
 func because(why string) string {
@@ -121,5 +121,5 @@ func (r *sitting) unconfirmed(list []Considered) string {
 		return ""
 	}
 	l := r.memory.last()
-	return fmt.Sprintf("nobody knows yet whether %s/%s is evicted, which was chosen at %s", l.Namespace, l.Name, clock(l.Time))
+	return fmt.Sprintf("waiting: the outcome of the eviction of %s/%s, chosen at %s, is not known yet", l.Namespace, l.Name, clock(l.Time))
 }

@@ -33,26 +33,26 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 		just, justNot func(*Input)
 		reason        string
 	}{
-		"nothing is met":             {CodeEnded, level(plugins.None, plugins.None), nothing, "no pressure any more"},
-		"there is no cluster":        {CodeStandalone, func(in *Input) { in.Cluster = nil }, nothing, "without a cluster"},
+		"nothing is met":             {CodeEnded, level(plugins.None, plugins.None), nothing, "the pressure has ended"},
+		"there is no cluster":        {CodeStandalone, func(in *Input) { in.Cluster = nil }, nothing, "standalone mode"},
 		"eviction is off":            {CodeOff, func(in *Input) { in.Config.Enabled = false }, nothing, "eviction.enabled"},
-		"it is soft":                 {CodeSoft, level(plugins.Soft, plugins.Soft), nothing, "nobody has to go"},
-		"hard is kept, soft presses": {CodeHeld, level(plugins.Hard, plugins.Soft), nothing, "its pressure is gone"},
-		"hard is kept, none presses": {CodeHeld, level(plugins.Hard, plugins.None), nothing, "its pressure is gone"},
+		"it is soft":                 {CodeSoft, level(plugins.Soft, plugins.Soft), nothing, "no pod is evicted"},
+		"hard is kept, soft presses": {CodeHeld, level(plugins.Hard, plugins.Soft), nothing, "the pressure is gone"},
+		"hard is kept, none presses": {CodeHeld, level(plugins.Hard, plugins.None), nothing, "the pressure is gone"},
 		"a measurement is absent":    {CodeUnnamed, func(in *Input) { in.Levels.Verdicts[0].Absent = "no PSI" }, nothing, "no PSI"},
-		"the pods were never listed": {CodeStale, func(in *Input) { in.Cluster.Pods.Synced = false }, nothing, "not listed yet"},
+		"the pods were never listed": {CodeStale, func(in *Input) { in.Cluster.Pods.Synced = false }, nothing, "have not been listed yet"},
 		"the API server is away": {CodeStale, func(in *Input) {
 			in.Cluster.Pods.StaleSince, in.Cluster.Pods.StaleBecause = at(-2), "refused"
-		}, nothing, "not heard since 2026-03-01 11:59:58 UTC: refused"},
+		}, nothing, "no connection to the API server since 2026-03-01 11:59:58 UTC: refused"},
 		"the Node is not known":      {CodeStale, func(in *Input) { in.Cluster.Node.Unknown = "timeout" }, nothing, "timeout"},
-		"the measurements are old":   {CodeStale, func(in *Input) { in.Levels.Time = at(0).Add(-15*time.Second - 1) }, func(in *Input) { in.Levels.Time = at(-15) }, "nothing was measured since 2026-03-01 11:59:44"},
-		"rounds are long, all older": {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-181) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-180) }, "measured"},
-		"rounds are short, all old":  {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-16) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-15) }, "measured"},
+		"the measurements are old":   {CodeStale, func(in *Input) { in.Levels.Time = at(0).Add(-15*time.Second - 1) }, func(in *Input) { in.Levels.Time = at(-15) }, "no measurement since 2026-03-01 11:59:44"},
+		"rounds are long, all older": {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-181) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-180) }, "no measurement since"},
+		"rounds are short, all old":  {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-16) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-15) }, "no measurement since"},
 		"the kubelet relieves":       {CodeKubelet, kubelet("PIDPressure", "MemoryPressure"), kubelet("PIDPressure", "DiskPressure"), "MemoryPressure"},
 		"the taint is not there":     {CodeTaint, func(in *Input) { in.Cluster.Marked = "conflict" }, func(in *Input) { in.Cluster.Marked, in.Config.DryRun = "conflict", true }, "conflict"},
 		"our last one is ending": {
 			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b", GraceSeconds: 20}, Time: at(-49), Outcome: Evicted}),
-			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is ending until 2026-03-01 12:00:01 UTC: its load counts as released",
+			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is terminating until 2026-03-01 12:00:01 UTC; its usage counts as released",
 		},
 		"our last one got longer": {CodeInFlight, func(in *Input) {
 			in.Cluster.Pods.Pods[1].GoneBy = at(-29)
@@ -60,20 +60,20 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 		}, func(in *Input) {
 			in.Cluster.Pods.Pods[1].GoneBy = at(-30)
 			in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
-		}, "ending"},
+		}, "is terminating until"},
 		"nobody knows of our last one": {
 			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b"}, Time: at(-59), Outcome: Unanswered}),
-			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: Unanswered}), "nobody knows yet whether /web-b",
+			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: Unanswered}), "the outcome of the eviction of /web-b",
 		},
 		"it was granted in a dry run":  {CodeInFlight, dry("memory-stall/node"), dry("memory-stall/numa1"), "dry run"},
-		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is ending until 2026-03-01 12:00:01 UTC"},
-		"somebody small is not enough": {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].GoneBy = at(9) }, "ending"},
+		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is terminating until 2026-03-01 12:00:01 UTC"},
+		"somebody small is not enough": {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].GoneBy = at(9) }, "is terminating until"},
 		"one has just gone":            {CodeSettle, quiet(at(0).Add(1)), quiet(at(0)), "2026-03-01 12:00:00 UTC"},
 		"the kubelet evicted one": {CodeKubelet, func(in *Input) {
 			pressedOut("memory")(&in.Cluster.Pods.Pods[1])
 		}, func(in *Input) {
 			in.Cluster.Pods.Pods[1].Phase, in.Cluster.Pods.Pods[1].StatusReason = "Failed", "OOMKilled"
-		}, "evicted a pod at 2026-03-01 12:00:00 UTC: its relief is seen first, until 2026-03-01 12:01:00 UTC"},
+		}, "evicted a pod at 2026-03-01 12:00:00 UTC; cooldown until 2026-03-01 12:01:00 UTC"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			made := func() Input {
@@ -103,10 +103,10 @@ func TestAReasonThatIsNotKnownIsLeftOut(t *testing.T) {
 	in := round(0, nil, pressing())
 	in.Cluster.Pods.Synced = false
 	d, _ := Decide(in)
-	assert.Equal(t, "the node's pods were not listed yet", d.Reason)
+	assert.Equal(t, "the pods of this node have not been listed yet", d.Reason)
 	in.Cluster.Pods.StaleBecause = "forbidden"
 	d, _ = Decide(in)
-	assert.Equal(t, "the node's pods were not listed yet: forbidden", d.Reason)
+	assert.Equal(t, "the pods of this node have not been listed yet: forbidden", d.Reason)
 }
 
 func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
@@ -135,7 +135,7 @@ func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
 	in := round(0, nil, pressing(), kubelet)
 	in.Cluster.Node.KubeletPressure = []string{"DiskPressure", "MemoryPressure"}
 	d, _ := Decide(in)
-	assert.Equal(t, "the kubelet reports MemoryPressure and evicts by itself", d.Reason, "the first of equals")
+	assert.Equal(t, "the kubelet reports MemoryPressure and evicts pods itself", d.Reason, "the first of equals")
 }
 
 func TestAPodThatEndsHoldsOnlyWhomItsReliefHelps(t *testing.T) {

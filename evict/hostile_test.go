@@ -53,7 +53,7 @@ func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.
 	for in.Time.Before(at(60)) { // maxGrace and late
 		d, m = play(in, &a)
 		require.Equal(t, CodeInFlight, d.Code)
-		require.Contains(t, d.Reason, "shop/web-stays is ending until 2026-03-01 12:01:00 UTC")
+		require.Contains(t, d.Reason, "shop/web-stays is terminating until 2026-03-01 12:01:00 UTC")
 		in = then(in, 5, restarted(t, m))
 	}
 	for len(a.asked) == 0 && in.Time.Before(at(200)) {

@@ -15,30 +15,30 @@ const MinRound = time.Second
 
 // Config of the coordinator.
 type Config struct {
-	Enabled    bool          `yaml:"enabled" why:"Whether pods are evicted at all; conditions and taints are another switch."`
-	DryRun     bool          `yaml:"dryRun" why:"Whether only to say what would be done: no condition, no taint, no eviction. True, so that a fresh install observes."`
-	Round      time.Duration `yaml:"round" why:"How often plugins are asked and evictions decided when nothing presses; a rule that becomes met starts a round at once."`
-	Settle     time.Duration `yaml:"settle" why:"How long after a pod has gone nobody is chosen, so that its relief is seen first; longer than the rules' windows."`
-	Transition time.Duration `yaml:"transition" why:"How long a condition and its taint stay after the level was last met, so that neither flaps."`
-	MaxGrace   time.Duration `yaml:"maxGrace" why:"The longest that an evicted pod gets to end by itself; a pod that asks for less gets what it asks for."`
-	Via        string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which grants under the budgets of the whole cluster what the agent's Lease asks for. Then a stolen token evicts nobody elsewhere, and without a controller nobody goes."`
+	Enabled    bool          `yaml:"enabled" why:"Whether pods are evicted at all. It does not affect conditions and taints."`
+	DryRun     bool          `yaml:"dryRun" why:"Only log and record what would be done: no condition, no taint, no eviction. True, so that a fresh install only observes."`
+	Round      time.Duration `yaml:"round" why:"How often plugins are asked and evictions are decided; a rule that becomes met starts a round at once."`
+	Settle     time.Duration `yaml:"settle" why:"Cooldown: how long after a pod terminated no further pod is chosen, so that its effect is measured first. Longer than the rules' windows."`
+	Transition time.Duration `yaml:"transition" why:"How long a condition and its taint stay after the level was last met, so that they do not flap."`
+	MaxGrace   time.Duration `yaml:"maxGrace" why:"Upper bound of an evicted pod's termination grace period; a shorter period of the pod is kept."`
+	Via        string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which approves the agent's eviction requests within the cluster eviction limit. With controller, a stolen agent token evicts no pod of another node, and without a running controller no pod is evicted."`
 	// ViaFallback matters with Via controller alone.
-	ViaFallback      bool          `yaml:"viaFallback" why:"Whether the agent itself evicts for memory at hard when the controller does not answer: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
-	ViaFallbackAfter time.Duration `yaml:"viaFallbackAfter" why:"How long the controller must have left a request without an answer before that: twice what a new leader takes (its election.duration)."`
+	ViaFallback      bool          `yaml:"viaFallback" why:"Whether the agent itself evicts for hard memory pressure when the controller does not answer: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
+	ViaFallbackAfter time.Duration `yaml:"viaFallbackAfter" why:"How long the controller must not have answered a request before the agent evicts itself: twice the time in which a new leader is elected (election.duration)."`
 	// Limits hold beside what a round finds needed.
-	Limits        Limits        `yaml:"limits" why:"How many evictions there may be, whatever presses."`
-	DryRunPlugins []string      `yaml:"dryRunPlugins" unit:"names" why:"Whose verdicts are decided as a dry run beside those that count: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
-	ReportFirst   time.Duration `yaml:"reportFirst" why:"How long a rule that is new or was changed only reports, or as long as it takes to be met where that is longer: a typo that parses must not arm a fleet."`
-	MaxAge        time.Duration `yaml:"maxAge" why:"How old what was measured may be for anybody to be evicted by it: an agent that was frozen wakes up with what it saw last. Three rounds where these are longer."`
-	ReliefWait    time.Duration `yaml:"reliefWait" why:"How long nobody is evicted for a pressure for which data movers have just been slowed down; not where a plugin forces it, nor where memory is below its floor. 0s: not at all."`
-	Late          time.Duration `yaml:"late" why:"How long after the end of its grace period, of which maxGrace counts at most, a pod that is still there counts as released; then others may go in its place."`
-	UrgentWait    time.Duration `yaml:"urgentWait" why:"How long a pod that is ending counts as released where memory is below its floor, whatever its grace period: what it has not given back by then others must."`
-	KubeletTurn   time.Duration `yaml:"kubeletTurn" why:"How long after an eviction by the kubelet because the node was short of a resource nobody is chosen for that resource: its relief is seen first. Evictions for a limit of the pod's own do not count."`
-	Taints        Flapping      `yaml:"taints" why:"How a taint that comes and goes is calmed."`
-	MinRelief     float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if its going gives back this share of the resource, or all that is missing; evicting small pods helps nobody."`
-	Protect       pods.Rules    `yaml:"protect" why:"Who is never evicted, beside static, DaemonSet and mover pods, those without a controller and those that can run on this node only."`
+	Limits        Limits        `yaml:"limits" why:"Eviction rate limits; they hold for every pressure."`
+	DryRunPlugins []string      `yaml:"dryRunPlugins" unit:"names" why:"Plugins whose verdicts are decided as a dry run beside the others: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
+	ReportFirst   time.Duration `yaml:"reportFirst" why:"How long a new or changed rule is report-only, or its own window where that is longer: a typo that parses must not evict pods on every node."`
+	MaxAge        time.Duration `yaml:"maxAge" why:"The oldest measurement by which a pod is evicted: an agent that was frozen wakes up with old values. Three rounds where these are longer."`
+	ReliefWait    time.Duration `yaml:"reliefWait" why:"How long no pod is evicted for a pressure for which data movers were just throttled. Forced evictions, and memory below its floor, do not wait. 0s: no wait."`
+	Late          time.Duration `yaml:"late" why:"How long after the end of its termination grace period (at most maxGrace) the usage of a terminating pod still counts as released; then other pods may be evicted in its place."`
+	UrgentWait    time.Duration `yaml:"urgentWait" why:"The same where memory is below its floor: how long the usage of a terminating pod counts as released, whatever its termination grace period."`
+	KubeletTurn   time.Duration `yaml:"kubeletTurn" why:"Cooldown after an eviction by the kubelet for node pressure: no pod is chosen for the same resource. Evictions for a pod's own limit do not count."`
+	Taints        Flapping      `yaml:"taints" why:"Flap backoff of taints."`
+	MinRelief     float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if that releases this share of the resource, or all that must be released: evicting small pods does not help."`
+	Protect       pods.Rules    `yaml:"protect" why:"Pods that are never evicted, beside static, DaemonSet and data mover pods, pods without a controller and pods that can run on this node only."`
 	// OptOutHard are the namespaces whose opt-out holds at hard too.
-	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Where plimsoll.dev/skip-eviction holds at hard too; elsewhere only at soft, else anybody could make himself untouchable."`
+	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Namespaces in which plimsoll.dev/skip-eviction holds at hard too. Elsewhere it holds at soft only, or every tenant could make its pods immune."`
 }
 
 // Who evicts.

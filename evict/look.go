@@ -102,7 +102,7 @@ func (m Memory) lookAtVictims(in Input) Memory {
 			m.settle(&l, in.Time.Add(in.Config.Settle))
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Asked)) >= unclear:
 			// It is still there: whoever does not answer for it keeps no other from going.
-			m.Waiting[p.UID] = m.Waiting[p.UID].again(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer for " + unclear.String()})
+			m.Waiting[p.UID] = m.Waiting[p.UID].again(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer within " + unclear.String()})
 			continue
 		}
 		kept = append(kept, l)
@@ -157,7 +157,7 @@ func (in Input) kubelets(m Memory, of plugins.Resource) string {
 	own, known := kubeletCondition(of)
 	for _, c := range in.Cluster.Node.KubeletPressure {
 		if c == own || !known {
-			return "the kubelet reports " + c + " and evicts by itself"
+			return "the kubelet reports " + c + " and evicts pods itself"
 		}
 	}
 	var last time.Time
@@ -167,7 +167,7 @@ func (in Input) kubelets(m Memory, of plugins.Resource) string {
 		}
 	}
 	if until := last.Add(in.Config.KubeletTurn); in.Time.Before(until) {
-		return fmt.Sprintf("the kubelet evicted a pod at %s: its relief is seen first, until %s", clock(last), clock(until))
+		return fmt.Sprintf("the kubelet evicted a pod at %s; cooldown until %s", clock(last), clock(until))
 	}
 	return ""
 }

@@ -142,7 +142,7 @@ func TestAPluginThatNamesNobodyMarksTheNodeAndNobodyGoes(t *testing.T) {
 	assert.Empty(t, a.asked)
 	assert.Empty(t, d.Candidates)
 	assert.Equal(t, CodeSoft, d.Code)
-	assert.Equal(t, "soft: the node is marked, nobody has to go", d.Reason)
+	assert.Equal(t, "soft level: the node is marked, no pod is evicted", d.Reason)
 	require.Len(t, d.Causes, 1)
 	assert.Equal(t, "/data", d.Causes[0].Scope)
 

@@ -26,7 +26,7 @@ func waits(t *testing.T, answer Answer, seconds int) []int {
 			when = append(when, second)
 		} else {
 			require.Equal(t, CodeNobody, d.Code)
-			require.Contains(t, d.Reason, "not asked for again until")
+			require.Contains(t, d.Reason, "not requested again until")
 		}
 		in = then(in, 1, restarted(t, m))
 	}

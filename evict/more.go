@@ -21,7 +21,7 @@ func (d *Decision) More(in Input, m Memory) {
 			continue
 		}
 		if c.Code, c.Because = r.oneMore(d, m, c); c.Code == "" {
-			c.Code, c.Because = CodeNext, "goes too, unless one before it gives back enough"
+			c.Code, c.Because = CodeNext, "evict too if earlier evictions do not release enough"
 		}
 	}
 }
@@ -35,7 +35,7 @@ func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
 		return code, why
 	}
 	if n := r.Config.Limits.PerRound; d.granted() >= n {
-		return CodeLimit, fmt.Sprintf("%d evictions are the limit of a round: in a later one, if it is still needed", n)
+		return CodeLimit, fmt.Sprintf("limit of %d evictions per round reached; left for a later round, if still needed", n)
 	}
 	if code, why := r.rate(m); code != "" {
 		return code, why
@@ -67,9 +67,9 @@ func (r *sitting) needed(d *Decision, c *Considered) (Code, string) {
 	case plugins.Hard:
 		return "", ""
 	case plugins.Soft:
-		return CodeLimit, "soft: one goes in a round"
+		return CodeLimit, "soft level: at most one eviction per round"
 	}
-	return CodeNotNeeded, "those before it give back what is missing: their relief is seen first"
+	return CodeNotNeeded, "not needed: earlier evictions release enough; waiting for their effect"
 }
 
 // creditsWith adds who was granted in this round, in a dry run too.

@@ -114,7 +114,7 @@ func (in Input) forced(list []Forced) *plugins.Levels {
 			continue
 		}
 		if v.Level < plugins.Hard {
-			v.Reason = fmt.Sprintf("the plugin forced %s at %s, and it is still there", f.Name, clock(f.At))
+			v.Reason = fmt.Sprintf("the plugin forced the eviction of %s at %s, and the pod still exists", f.Name, clock(f.At))
 		}
 		if v.Level == plugins.None {
 			v.Condition = "" // it is not met

@@ -78,7 +78,7 @@ func TestAPodThatIsRecalledIsAskedForAsItWas(t *testing.T) {
 	assert.Equal(t, forcing("a").Candidates, v.Candidates)
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.True(t, v.Named)
-	assert.Contains(t, v.Reason, "the plugin forced ns/a at")
+	assert.Contains(t, v.Reason, "the plugin forced the eviction of ns/a at")
 	assert.Empty(t, in.Levels.Verdicts[0].Candidates, "what came in is not changed")
 }
 

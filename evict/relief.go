@@ -27,7 +27,7 @@ func (r *Relief) of(v plugins.Verdict) bool {
 }
 
 func (r *Relief) say() string {
-	return "since " + clock(r.Since) + " " + r.How + ": waits until " + clock(r.Until) + " for what that gives back"
+	return "since " + clock(r.Since) + " " + r.How + "; waiting for its effect until " + clock(r.Until)
 }
 
 // relief that a verdict waits for, the one that lasts longest. Memory below its

@@ -23,7 +23,7 @@ func TestNobodyIsEvictedBeforeReliefHasHadItsTime(t *testing.T) {
 	var a api
 	d, _ := play(relieved(9), &a)
 	assert.Equal(t, CodeRelief, d.Code)
-	assert.Equal(t, "since 2026-03-01 11:59:51 UTC 2 data movers are slowed down: waits until 2026-03-01 12:00:01 UTC for what that gives back", d.Reason)
+	assert.Equal(t, "since 2026-03-01 11:59:51 UTC 2 data movers are slowed down; waiting for its effect until 2026-03-01 12:00:01 UTC", d.Reason)
 	assert.Equal(t, map[string]Code{"a": CodeRelief, "b": CodeRelief}, codes(d))
 	assert.Empty(t, a.asked)
 	d, _ = play(relieved(10), &a)

@@ -77,6 +77,6 @@ func (in Input) reporting(m Memory, v plugins.Verdict) (Code, string) {
 	if r.Armed {
 		return "", ""
 	}
-	return CodeReporting, fmt.Sprintf("%s is new or was changed: it only reports until %s", v.Plugin,
+	return CodeReporting, fmt.Sprintf("rule %s is new or was changed: report-only until %s", v.Plugin,
 		in.clockIn(r.Since+in.reports(v.Plugin)-in.Uptime))
 }

@@ -43,7 +43,7 @@ func TestANewRuleOnlyReportsAtFirstAndThenEvicts(t *testing.T) {
 	assert.Zero(t, reportsFor(t, newRule(0, 0)))
 	in := newRule(10*time.Minute, 0)
 	d, _ := play(in, &api{})
-	assert.Equal(t, "memory-stall is new or was changed: it only reports until 2026-03-01 12:10:00 UTC", d.Reason)
+	assert.Equal(t, "rule memory-stall is new or was changed: report-only until 2026-03-01 12:10:00 UTC", d.Reason)
 	marks, _ := Mark(in)
 	assert.Len(t, marks.Taints, 1, "conditions and taints are reports")
 }

@@ -54,11 +54,11 @@ func (r *sitting) free(v plugins.Verdict) bool { return calls(v) && r.muted[scop
 func (r *sitting) mute(v plugins.Verdict) mute {
 	switch {
 	case v.Level < plugins.Hard && !v.Named:
-		return mute{code: CodeSoft, why: "soft: the node is marked, nobody has to go"}
+		return mute{code: CodeSoft, why: "soft level: the node is marked, no pod is evicted"}
 	case v.Pressing < v.Level:
-		return mute{code: CodeHeld, why: "the level lasts until it was clear for long enough; its pressure is gone"}
+		return mute{code: CodeHeld, why: "the pressure is gone; the level stays on until it was clear for long enough"}
 	case v.Absent != "":
-		return mute{code: CodeUnnamed, why: "a measurement is absent, so nobody is named: " + v.Absent}
+		return mute{code: CodeUnnamed, why: "a measurement is missing, so the plugin names no pod: " + v.Absent}
 	}
 	if r.Cluster != nil {
 		if why := r.kubelets(r.memory, v.Resource); why != "" {
@@ -81,14 +81,14 @@ func (r *sitting) waits(v plugins.Verdict) mute {
 	case relieved:
 		return mute{code: CodeRelief, why: relief.say()}
 	case r.Time.Before(v.Due):
-		return mute{code: CodeGrace, why: "met since " + clock(v.Since) + ", and nobody goes for it before " + clock(v.Due)}
+		return mute{code: CodeGrace, why: "met since " + clock(v.Since) + "; eviction grace period until " + clock(v.Due)}
 	case r.Config.DryRun && pretends:
 		return mute{code: CodeInFlight, why: fmt.Sprintf("dry run: %s/%s counts as evicted since %s",
 			pretended.Namespace, pretended.Name, clock(pretended.Time))}
 	case r.covers(v, credits):
 		return mute{code: CodeInFlight, why: sayCredits(v, credits)}
 	case !v.Urgent && r.Time.Before(settled):
-		return mute{code: CodeSettle, why: "a pod has gone: the node settles until " + clock(settled)}
+		return mute{code: CodeSettle, why: "a pod terminated; cooldown until " + clock(settled)}
 	}
 	return mute{}
 }

@@ -15,7 +15,7 @@ import (
 // may. It is judged on the host's own copy of the pod.
 func (r *sitting) spare(c *Considered) (Code, string) {
 	if c.Refused != "" {
-		return CodeNotShown, "the plugin's word is not taken for it: " + c.Refused
+		return CodeNotShown, "the plugin may not name it: " + c.Refused
 	}
 	if r.Cluster == nil {
 		return "", ""
@@ -30,14 +30,14 @@ func (r *sitting) spare(c *Considered) (Code, string) {
 	})
 	switch {
 	case ours >= 0: // its end is not seen in it yet
-		return CodeInFlight, "it was evicted at " + clock(r.memory.Victims[ours].Time)
+		return CodeInFlight, "already evicted at " + clock(r.memory.Victims[ours].Time)
 	case waiting && r.Time.Before(w.Until):
-		return w.Code, fmt.Sprintf("not asked for again until %s: %s", clock(w.Until), w.Text)
+		return w.Code, fmt.Sprintf("not requested again until %s: %s", clock(w.Until), w.Text)
 	case c.Pod.OptedOut && (r.softly(c) || slices.Contains(r.Config.OptOutHard, c.Pod.Namespace)):
 		return CodeOptedOut, "plimsoll.dev/skip-eviction is true"
 	}
 	if key := r.tolerated(c.Pod); key != "" && r.softly(c) {
-		return CodeTolerates, "it tolerates the taint " + key + " and would come back here"
+		return CodeTolerates, "it tolerates the taint " + key + ", so it could be scheduled here again"
 	}
 	if code, why := r.spareByVerdicts(c); code != "" {
 		return code, why
@@ -77,13 +77,13 @@ func (r *sitting) spareByPod(c *Considered) (Code, string) {
 	case len(c.Pod.Protections) > 0:
 		return protection(c.Pod)
 	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
-		return CodeFinished, "it has ended: " + c.Pod.Phase
+		return CodeFinished, "it has terminated: phase " + c.Pod.Phase
 	case c.Pod.GoneBy.IsZero():
 		return "", ""
 	case r.Time.Before(r.endsBy(r.memory, c.Pod)):
-		return CodeInFlight, "it is ending until " + clock(c.Pod.GoneBy)
+		return CodeInFlight, "it is terminating until " + clock(c.Pod.GoneBy)
 	case r.late(c.Pod.GoneBy):
-		return CodeLate, fmt.Sprintf("it should have ended by %s: its load counts as released no more", clock(c.Pod.GoneBy))
+		return CodeLate, fmt.Sprintf("it should have terminated by %s; its usage no longer counts as released", clock(c.Pod.GoneBy))
 	}
 	return "", "" // its owner gave it longer than it may have: its eviction shortens that
 }
@@ -93,7 +93,7 @@ func protection(p *pods.Pod) (Code, string) {
 	for _, o := range p.Protections {
 		whys = append(whys, o.Why)
 	}
-	return Code(p.Protections[0].Code), "never evicted: " + strings.Join(whys, "; ")
+	return Code(p.Protections[0].Code), "protected: " + strings.Join(whys, "; ")
 }
 
 // spareByVerdicts: a candidate goes for a verdict that names it and for which
@@ -111,7 +111,7 @@ func (r *sitting) spareByVerdicts(c *Considered) (Code, string) {
 	if m := r.mutes(naming, false); m.code != "" {
 		return m.code, m.why
 	}
-	return CodeTooSmall, "its going would not end this: " + c.Why
+	return CodeTooSmall, "evicting it would release too little: " + c.Why
 }
 
 // reliefBy is what a verdict says that a candidate's going would give back;

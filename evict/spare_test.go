@@ -98,7 +98,7 @@ func TestEveryProtectionSparesAndAllOfThemAreTold(t *testing.T) {
 		a := api{}
 		d, m := play(round(0, []pods.Pod{pod("a", protected(why...))}, pressing(named("a", 99))), &a)
 		assert.Equal(t, map[string]Code{"a": Code(code)}, codes(d))
-		assert.Equal(t, "never evicted: since it is "+code+"; and for more", d.Candidates[0].Because)
+		assert.Equal(t, "protected: since it is "+code+"; and for more", d.Candidates[0].Because)
 		assert.Equal(t, CodeNobody, d.Code)
 		assert.Empty(t, a.asked)
 		assert.Empty(t, m.Victims)
@@ -168,6 +168,6 @@ func TestTheSpareReasonsNameTheirFacts(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", phase("Failed")), pod("b", ending)}, pressing(named("a", 30), named("b", 5)))
 	d, _ := Decide(in)
 	require.Len(t, d.Candidates, 2)
-	assert.Equal(t, "it has ended: Failed", d.Candidates[0].Because)
-	assert.Equal(t, "it is ending until 2026-03-01 12:00:10 UTC", d.Candidates[1].Because)
+	assert.Equal(t, "it has terminated: phase Failed", d.Candidates[0].Because)
+	assert.Equal(t, "it is terminating until 2026-03-01 12:00:10 UTC", d.Candidates[1].Because)
 }

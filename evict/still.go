@@ -39,5 +39,5 @@ func Still(in Input, m Memory, d *Decision, i int) (Memory, bool) {
 
 // Outdated ends a round whose choice does not hold any more.
 func (d *Decision) Outdated() {
-	d.end(CodeStale, "what was decided by has changed meanwhile: the next round decides anew")
+	d.end(CodeStale, "pods or levels changed since the decision; the next round decides again")
 }

@@ -102,8 +102,8 @@ func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.
 		"one that is everywhere":              {[]string{"everywhere"}, lease.Accepted, "", "", 2, false},
 		"one that was deleted in use":         {[]string{"gone"}, lease.Accepted, "", "", 1, false},
 		"one that is not bound":               {[]string{"unbound"}, lease.Accepted, "", "", 1, false},
-		"one that its pod waits for":          {[]string{"unbound"}, lease.Blocked, CodeUnresolved, "where the volume of claim unbound is, is not known", 1, true},
-		"one that cannot be read now":         {[]string{"broken"}, lease.Blocked, CodeUnresolved, "where the volume of claim broken is, is not known", 1, false},
+		"one that its pod waits for":          {[]string{"unbound"}, lease.Blocked, CodeUnresolved, "unknown where the volume of claim unbound can be used", 1, true},
+		"one that cannot be read now":         {[]string{"broken"}, lease.Blocked, CodeUnresolved, "unknown where the volume of claim broken can be used", 1, false},
 		"nor one, and another is a disk":      {[]string{"broken", "local"}, lease.Refused, CodeProtected, "its volume local is a disk of this node", 3, false},
 		"of a thousand so many are looked up": {many("local"), lease.Accepted, "", "", 2 * 32, false},
 	} {

@@ -293,5 +293,5 @@ func TestALineIsSaidToNeedWhatItNeeds(t *testing.T) {
 	c := *cluster.Shared(t, cluster.Options{Audit: true}).Admin
 	c.Host = "http://127.0.0.1:1"
 	_, err := NewLine(&c)
-	require.ErrorContains(t, err, "over https")
+	require.ErrorContains(t, err, "want an https URL")
 }

@@ -90,7 +90,7 @@ func ReadCarried(annotations map[string]string) (Carried, error) {
 func (c *Carried) read(n note, value string) error {
 	var err error
 	if len(value) > n.most {
-		err = fmt.Errorf("it has more than %d bytes", n.most)
+		err = fmt.Errorf("longer than %d bytes", n.most)
 	} else {
 		err = json.Unmarshal([]byte(value), n.into)
 	}
@@ -119,10 +119,10 @@ func (r *NodeReport) bound() error {
 	maps.DeleteFunc(r.Pressure, func(resource, level string) bool { return !isResource(resource) || !isLevel(level) })
 	maps.DeleteFunc(r.Plugins, func(plugin, level string) bool { return !isPlugin(plugin) || !isLevel(level) })
 	if len(r.Plugins) > MaxPlugins {
-		return fmt.Errorf("it names more than %d plugins", MaxPlugins)
+		return fmt.Errorf("more than %d plugins", MaxPlugins)
 	}
 	if r.Budget != nil && *r.Budget < 0 {
-		return errors.New("a budget below 0")
+		return errors.New("negative data mover budget")
 	}
 	return nil
 }
@@ -140,14 +140,14 @@ func isPlugin(name string) bool {
 
 func checkRequests(list []Request) error {
 	if len(list) > MaxRequests {
-		return fmt.Errorf("%d requests are more than %d", len(list), MaxRequests)
+		return fmt.Errorf("%d requests, at most %d are allowed", len(list), MaxRequests)
 	}
 	for i := range list {
 		if why := list[i].wrong(); why != "" {
 			return fmt.Errorf("request %d: %s", i, why)
 		}
 		if slices.ContainsFunc(list[:i], func(o Request) bool { return o.UID == list[i].UID && o.Since.Equal(&list[i].Since) }) {
-			return fmt.Errorf("request %d stands there twice", i)
+			return fmt.Errorf("request %d is a duplicate", i)
 		}
 	}
 	return nil
@@ -158,21 +158,21 @@ func checkRequests(list []Request) error {
 func (r *Request) wrong() string {
 	switch {
 	case r.UID == "" || len(r.UID) > maxUID || strings.ContainsFunc(r.UID, func(c rune) bool { return c <= ' ' || c > '~' }):
-		return "no UID"
+		return "invalid UID"
 	case len(validation.IsDNS1123Label(r.Namespace)) > 0:
-		return "no namespace's name"
+		return "invalid namespace"
 	case len(validation.IsDNS1123Subdomain(r.Name)) > 0:
-		return "no pod's name"
+		return "invalid pod name"
 	case r.Plugin != "" && !isPlugin(r.Plugin):
-		return "no plugin's name"
+		return "invalid plugin name"
 	case len(r.Reason) > MaxReason:
-		return fmt.Sprintf("a reason of more than %d bytes", MaxReason)
+		return fmt.Sprintf("reason longer than %d bytes", MaxReason)
 	case r.Resource != "" && !isResource(r.Resource):
-		return "no resource"
+		return "unknown resource"
 	case r.Level != "" && !isLevel(r.Level):
-		return "no level"
+		return "unknown level"
 	case r.Since.IsZero(): // of the controller's own notes
-		return "no moment at which it was chosen"
+		return "missing time of choice (since)"
 	}
 	return ""
 }

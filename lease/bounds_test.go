@@ -45,23 +45,23 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 	}{
 		"one of ours":                 {asked(), ""},
 		"as many as there may be":     {many(lease.MaxRequests), ""},
-		"one more":                    {many(lease.MaxRequests + 1), "17 requests are more than 16"},
-		"2,000":                       {many(2000), "more than 49152 bytes"},
-		"no UID":                      {asked(func(r *lease.Request) { r.UID = "" }), "no UID"},
-		"a long UID":                  {asked(func(r *lease.Request) { r.UID = strings.Repeat("u", 65) }), "no UID"},
-		"a UID with a line break":     {asked(func(r *lease.Request) { r.UID = "u\nlevel=ERROR" }), "no UID"},
-		"a name that is a path":       {asked(func(r *lease.Request) { r.Name = "../../nodes" }), "no pod's name"},
-		"no name":                     {asked(func(r *lease.Request) { r.Name = "" }), "no pod's name"},
-		"a namespace that is one":     {asked(func(r *lease.Request) { r.Namespace = "a/b" }), "no namespace's name"},
-		"no namespace":                {asked(func(r *lease.Request) { r.Namespace = "" }), "no namespace's name"},
-		"a plugin with a quote":       {asked(func(r *lease.Request) { r.Plugin = `a"b` }), "no plugin's name"},
+		"one more":                    {many(lease.MaxRequests + 1), "17 requests, at most 16 are allowed"},
+		"2,000":                       {many(2000), "longer than 49152 bytes"},
+		"no UID":                      {asked(func(r *lease.Request) { r.UID = "" }), "invalid UID"},
+		"a long UID":                  {asked(func(r *lease.Request) { r.UID = strings.Repeat("u", 65) }), "invalid UID"},
+		"a UID with a line break":     {asked(func(r *lease.Request) { r.UID = "u\nlevel=ERROR" }), "invalid UID"},
+		"a name that is a path":       {asked(func(r *lease.Request) { r.Name = "../../nodes" }), "invalid pod name"},
+		"no name":                     {asked(func(r *lease.Request) { r.Name = "" }), "invalid pod name"},
+		"a namespace that is one":     {asked(func(r *lease.Request) { r.Namespace = "a/b" }), "invalid namespace"},
+		"no namespace":                {asked(func(r *lease.Request) { r.Namespace = "" }), "invalid namespace"},
+		"a plugin with a quote":       {asked(func(r *lease.Request) { r.Plugin = `a"b` }), "invalid plugin name"},
 		"of no plugin":                {asked(func(r *lease.Request) { r.Plugin = "" }), ""},
-		"a long reason":               {asked(func(r *lease.Request) { r.Reason = strings.Repeat("x", 257) }), "a reason of more than 256 bytes"},
-		"a resource that is none":     {asked(func(r *lease.Request) { r.Resource = "disc" }), "no resource"},
-		"a level that is none":        {asked(func(r *lease.Request) { r.Level = "extreme" }), "no level"},
+		"a long reason":               {asked(func(r *lease.Request) { r.Reason = strings.Repeat("x", 257) }), "reason longer than 256 bytes"},
+		"a resource that is none":     {asked(func(r *lease.Request) { r.Resource = "disc" }), "unknown resource"},
+		"a level that is none":        {asked(func(r *lease.Request) { r.Level = "extreme" }), "unknown level"},
 		"one that says neither":       {asked(func(r *lease.Request) { r.Resource, r.Level = "", "" }), ""},
-		"a moment that is none":       {asked(func(r *lease.Request) { r.Since = lease.Micro(time.Time{}) }), "no moment"},
-		"one that stands there twice": {append(asked(), asked()...), "request 1 stands there twice"},
+		"a moment that is none":       {asked(func(r *lease.Request) { r.Since = lease.Micro(time.Time{}) }), "missing time of choice"},
+		"one that stands there twice": {append(asked(), asked()...), "request 1 is a duplicate"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := lease.ReadCarried(map[string]string{lease.EvictionsAnnotation: text(t, row.list), lease.GrantedAnnotation: `[{"uid":"u1"}]`})
@@ -95,8 +95,8 @@ func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
 		why    string
 	}{
 		"nine plugins":   {lease.NodeReport{Plugins: plugins}, "more than 8 plugins"},
-		"less than none": {lease.NodeReport{Budget: new(-1)}, "a budget below 0"},
-		"a long one":     {lease.NodeReport{Pressure: map[string]string{"disk": strings.Repeat("x", 4<<10)}}, "more than 4096 bytes"},
+		"less than none": {lease.NodeReport{Budget: new(-1)}, "negative data mover budget"},
+		"a long one":     {lease.NodeReport{Pressure: map[string]string{"disk": strings.Repeat("x", 4<<10)}}, "longer than 4096 bytes"},
 	} {
 		got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: text(t, row.report)})
 		require.ErrorContains(t, err, row.why, what)

@@ -52,7 +52,7 @@ func (b *Beat) renew(ctx context.Context) (Outcome, error) {
 func (b *Beat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
 	var lease coordinationv1.Lease
 	if err := b.call(ctx, b.lease(b.Line.leases.Get()).Name(b.Node), &lease); err != nil {
-		return nil, fmt.Errorf("read the lease: %w", err)
+		return nil, fmt.Errorf("get lease: %w", err)
 	}
 	node, err := b.node(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (b *Beat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
 	}
 	s := storedOf(&lease)
 	if b.Exclusive && b.rival.renews(s, b.Holder, b.Uptime(), b.Duration) {
-		return nil, &failure{outcome: Held, err: fmt.Errorf("%s holds it", s.holder)}
+		return nil, &failure{outcome: Held, err: fmt.Errorf("held by %s", s.holder)}
 	}
 	b.stored = &s
 	if s.owner == string(node.UID) {
@@ -73,10 +73,10 @@ func (b *Beat) node(ctx context.Context) (*corev1.Node, error) {
 	var node corev1.Node
 	err := b.call(ctx, b.Line.nodes.Get().Resource("nodes").Name(b.Node), &node)
 	if apierrors.IsNotFound(err) {
-		return nil, &failure{outcome: NoNode, err: fmt.Errorf("there is no node %s", b.Node)}
+		return nil, &failure{outcome: NoNode, err: fmt.Errorf("node %s not found", b.Node)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the node: %w", err)
+		return nil, fmt.Errorf("get node: %w", err)
 	}
 	return &node, nil
 }
@@ -102,7 +102,7 @@ func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
 		if b.stored != nil {
 			b.stored.unsure = true
 		}
-		return fmt.Errorf("renew: %w", err)
+		return fmt.Errorf("renew lease: %w", err)
 	}
 	s := storedOf(&lease)
 	b.stored = &s
@@ -121,7 +121,7 @@ func (b *Beat) create(ctx context.Context) (Outcome, error) {
 		VersionedParams(&metav1.CreateOptions{FieldManager: fieldManager}, scheme.ParameterCodec).
 		Body(create(node, b.Holder, b.Duration, b.stamp(), b.carried())), &lease)
 	if err != nil {
-		return "", fmt.Errorf("create: %w", err)
+		return "", fmt.Errorf("create lease: %w", err)
 	}
 	s := storedOf(&lease)
 	b.stored = &s

@@ -90,7 +90,7 @@ func NewLine(how *rest.Config) (*Line, error) {
 
 func addressOf(u *url.URL) (string, error) {
 	if u.Scheme != "https" {
-		return "", fmt.Errorf("heartbeat: %s: an API server is spoken to over https", u)
+		return "", fmt.Errorf("heartbeat: %s: want an https URL", u)
 	}
 	if u.Port() == "" {
 		return net.JoinHostPort(u.Hostname(), "443"), nil
@@ -143,7 +143,7 @@ func (l *Line) connect(ctx context.Context) (*conn, error) {
 		return nil, errors.Join(fmt.Errorf("tls %s: %w", l.address, err), raw.Close())
 	}
 	if secure.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
-		return nil, errors.Join(fmt.Errorf("%s speaks no HTTP/2", l.address), raw.Close())
+		return nil, errors.Join(fmt.Errorf("%s does not support HTTP/2", l.address), raw.Close())
 	}
 	h2, err := (&http2.Transport{}).NewClientConn(secure) //nolint:staticcheck // see conn
 	if err != nil {

@@ -116,7 +116,7 @@ func (s stored) renew(holder string, duration time.Duration, at time.Time, carri
 func (r renewal) body() ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, fmt.Errorf("renewal: %w", err)
+		return nil, fmt.Errorf("encode renewal: %w", err)
 	}
 	return body, nil
 }

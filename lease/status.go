@@ -140,7 +140,7 @@ func (s *Status) look(ctx context.Context) {
 	if s.known == nil {
 		node, err := s.read(ctx)
 		if err != nil {
-			s.say(ctx, fmt.Errorf("read the node: %w", err))
+			s.say(ctx, fmt.Errorf("get node: %w", err))
 			return
 		}
 		s.known = knownOf(node)
@@ -156,7 +156,7 @@ func (s *Status) look(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.count(Failed)
 		}
-		s.say(ctx, fmt.Errorf("write the status: %w", err))
+		s.say(ctx, fmt.Errorf("apply node status: %w", err))
 		return
 	}
 	s.known = knownOf(node)
@@ -170,11 +170,11 @@ func (s *Status) say(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err == nil && s.said != "":
 		s.said = ""
-		s.Log.Info("node status is written again", "node", s.Node)
+		s.Log.Info("node status update recovered", "node", s.Node)
 	case err == nil:
 	case err.Error() != s.said:
 		s.said = err.Error()
-		s.Log.Warn("node status is not written", "node", s.Node, "err", err, "missing", apierrors.IsNotFound(err))
+		s.Log.Warn("failed to update node status; retrying", "node", s.Node, "err", err, "missing", apierrors.IsNotFound(err))
 	}
 }
 

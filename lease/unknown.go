@@ -49,7 +49,7 @@ func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *core
 	_, err := nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(node.Name).WithResourceVersion(node.ResourceVersion).WithStatus(statusOf(conditions)),
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
-		return fmt.Errorf("conditions of node %s: %w", node.Name, err)
+		return fmt.Errorf("set conditions of node %s to Unknown: %w", node.Name, err)
 	}
 	return nil
 }

@@ -153,6 +153,6 @@ func (b Baseline) progress(write bool, bytes float64) string {
 		of = b.Write
 	}
 	u := of[sizeClass(bytes)]
-	return fmt.Sprintf("not learned yet: %s and %.0f requests of this size seen, needs %s and %d",
+	return fmt.Sprintf("not learned yet: %s and %.0f requests of this size seen, need %s and %d",
 		time.Duration(u.Seconds)*time.Second, u.Requests, time.Duration(learnedSeconds)*time.Second, learnedRequests)
 }

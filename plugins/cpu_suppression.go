@@ -16,11 +16,11 @@ import (
 // would run better elsewhere, so it is named; it is off, since whoever takes
 // what is left over may well have agreed to wait.
 type CPUSuppression struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	Supply  float64       `yaml:"supply" unit:"ratio" why:"A pod that has less than this share of the CPUs that it asks for may be starved."`
-	Waiting float64       `yaml:"waiting" unit:"ratio" why:"And it is if its tasks waited for a CPU for this share of the time, without what its own quota held back."`
-	For     time.Duration `yaml:"for" why:"How long both must last without a break before the pod goes: starting anew elsewhere costs it more than a few minutes of waiting."`
-	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been starved before the level is left; shorter lets a taint flap."`
+	Enabled bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Supply  float64       `yaml:"supply" unit:"ratio" why:"A pod may be starved if it gets less than this share of its CPU request."`
+	Waiting float64       `yaml:"waiting" unit:"ratio" why:"It is starved if its tasks also waited for a CPU for this share of the time, throttling by its own quota excluded."`
+	For     time.Duration `yaml:"for" why:"How long both must be met without a break before the pod is evicted: a restart elsewhere costs it more than a few minutes of waiting."`
+	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been starved before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultCPUSuppression has the thresholds of a fresh install.
@@ -98,7 +98,7 @@ func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why str
 	}
 	slices.SortStableFunc(list, func(a, b starved) int { return cmp.Compare(a.supply(), b.supply()) })
 	if worst == nil && unseen != "" {
-		return nil, nil, "the CPUs that pods have are not known: " + unseen
+		return nil, nil, "the CPU use of pods is unknown: " + unseen
 	}
 	return list, worst, ""
 }
@@ -119,22 +119,22 @@ func supplyOf(w probes.Window, l *probes.WorkloadState) (s starved, why string) 
 
 // say puts it into one sentence.
 func (c CPUSuppression) say(v View, out *Verdict, list []starved, worst *starved) string {
-	needs := fmt.Sprintf("(needs < %.3g %% and ≥ %.3g %% for %s)", 100*c.Supply, 100*c.Waiting, c.For)
+	needs := fmt.Sprintf("(needs < %.3g %% of its request and ≥ %.3g %% waiting, for %s)", 100*c.Supply, 100*c.Waiting, c.For)
 	switch {
 	case out.Absent != "":
-		return "not judged in full: " + out.Absent
+		return "incomplete data: " + out.Absent
 	case len(list) > 0 && !v.WarmingUp:
 		return list[0].Title() + " " + c.why(v, out, list[0])
 	case worst == nil:
-		return "no pod of low QoS asks for CPUs"
+		return "no low-QoS pod requests CPU"
 	case out.Level > None:
-		return "kept until clear for the whole of " + c.Cleared.String() + ": " + worst.Title() + " " + c.why(v, out, *worst)
+		return "level stays on until clear for " + c.Cleared.String() + ": " + worst.Title() + " " + c.why(v, out, *worst)
 	}
 	return worst.Title() + " " + c.why(v, out, *worst) + " " + needs
 }
 
 func (c CPUSuppression) why(v View, out *Verdict, s starved) string {
-	text := fmt.Sprintf("has %.2f of the %.4g CPUs that it asks for (%.0f %%) and waits %.0f %% of the time", s.cores, s.asks, 100*s.supply(), 100*s.waited)
+	text := fmt.Sprintf("gets %.2f of the %.4g CPUs that it requests (%.0f %%) and waits for CPU %.0f %% of the time", s.cores, s.asks, 100*s.supply(), 100*s.waited)
 	if since, met := out.Lasting[s.Cgroup]; met {
 		text += ", for " + (v.Monotonic - since).Round(time.Second).String()
 	}

@@ -29,7 +29,7 @@ func TestAPodThatIsStarvedOfCPUForLongIsNamed(t *testing.T) {
 	starve := func() { w.runs(0, 0.4, 0.9, 0); w.runs(1, 0.2, 0.8, 0) }
 	v := w.repeat(301*time.Second, starve)
 	require.Equal(t, None, v.Level, v.Reason)
-	assert.Contains(t, v.Reason, "ns/b has 0.20 of the 2 CPUs that it asks for (10 %) and waits 80 % of the time, for 4m59s (needs < 50 % and ≥ 50 % for 5m0s)")
+	assert.Contains(t, v.Reason, "ns/b gets 0.20 of the 2 CPUs that it requests (10 %) and waits for CPU 80 % of the time, for 4m59s (needs < 50 % of its request and ≥ 50 % waiting, for 5m0s)")
 	v = w.repeat(time.Second, starve)
 	require.Equal(t, Hard, v.Level, v.Reason)
 	assert.Equal(t, Hard, v.Pressing)
@@ -43,7 +43,7 @@ func TestAPodThatIsStarvedOfCPUForLongIsNamed(t *testing.T) {
 	assert.Equal(t, "ns/b", v.Candidates[0].Name, "the one with the least first")
 	assert.InDelta(t, 0.2, v.Candidates[0].Relief, 1e-6)
 	assert.Equal(t, "cores", v.Candidates[0].Unit)
-	assert.Equal(t, "has 0.20 of the 2 CPUs that it asks for (10 %) and waits 80 % of the time, for 5m0s", v.Candidates[0].Why)
+	assert.Equal(t, "gets 0.20 of the 2 CPUs that it requests (10 %) and waits for CPU 80 % of the time, for 5m0s", v.Candidates[0].Why)
 }
 
 func TestAPodThatMissesNothingIsNotStarved(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAMomentOfPlentyStartsTheTimeOfAStarvedPodAnew(t *testing.T) {
 	v = w.repeat(25*time.Second, func() { w.runs(0, 2, 0.1, 0) })
 	assert.Equal(t, None, v.Pressing)
 	assert.Equal(t, Hard, v.Level, "kept until clear for half a minute")
-	assert.Contains(t, v.Reason, "kept until clear")
+	assert.Contains(t, v.Reason, "level stays on until clear")
 	assert.Empty(t, v.Candidates)
 	assert.Equal(t, None, w.repeat(30*time.Second, func() { w.runs(0, 2, 0.1, 0) }).Level)
 }

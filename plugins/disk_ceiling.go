@@ -10,8 +10,8 @@ import (
 // others all the same: a disk at its ceiling on which nobody waits is busy.
 type DiskCeiling struct {
 	Device         string `yaml:"device" unit:"device" why:"The disk, such as nvme0n1."`
-	IOPS           int    `yaml:"iops" unit:"requests per second" why:"What it carries of requests, reads and writes together, such as a cloud volume's provisioned ones. 0: not judged."`
-	BytesPerSecond uint64 `yaml:"bytesPerSecond" unit:"bytes" why:"What it carries of bytes per second, both directions together. 0: not judged."`
+	IOPS           int    `yaml:"iops" unit:"requests per second" why:"The most requests per second that it can serve, reads and writes together, such as the provisioned IOPS of a cloud volume. 0: not judged."`
+	BytesPerSecond uint64 `yaml:"bytesPerSecond" unit:"bytes" why:"The most bytes per second that it can transfer, reads and writes together. 0: not judged."`
 }
 
 func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {
@@ -47,9 +47,9 @@ func (s slowness) carries() string {
 	carried, ok := s.await.Get()
 	switch {
 	case !ok:
-		return "what it carries is not known: a rate needs two samples"
+		return "throughput unknown: a rate needs two samples"
 	case s.unit == "bytes/s":
-		return fmt.Sprintf("it carries %.1f MiB/s (needs ≥ %.1f MiB/s, its ceiling)", carried/(1<<20), s.threshold/(1<<20))
+		return fmt.Sprintf("throughput %.1f MiB/s (needs ≥ %.1f MiB/s, its ceiling)", carried/(1<<20), s.threshold/(1<<20))
 	}
-	return fmt.Sprintf("it carries %.0f requests/s (needs ≥ %.0f, its ceiling)", carried, s.threshold)
+	return fmt.Sprintf("throughput %.0f requests/s (needs ≥ %.0f, its ceiling)", carried, s.threshold)
 }

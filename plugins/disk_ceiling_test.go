@@ -28,8 +28,8 @@ func TestADiskAtItsCeilingIsJudgedThoughItIsFastAndNothingIsLearned(t *testing.T
 		ceiling DiskCeiling
 		says    string
 	}{
-		"requests/s": {DiskCeiling{Device: "sda", IOPS: 400}, "it carries 400 requests/s (needs ≥ 400, its ceiling)"},
-		"bytes/s":    {DiskCeiling{Device: "sda", BytesPerSecond: 300 << 20}, "it carries 400.0 MiB/s (needs ≥ 300.0 MiB/s, its ceiling)"},
+		"requests/s": {DiskCeiling{Device: "sda", IOPS: 400}, "throughput 400 requests/s (needs ≥ 400, its ceiling)"},
+		"bytes/s":    {DiskCeiling{Device: "sda", BytesPerSecond: 300 << 20}, "throughput 400.0 MiB/s (needs ≥ 300.0 MiB/s, its ceiling)"},
 	} {
 		t.Run(unit, func(t *testing.T) {
 			n := below(t, row.ceiling)
@@ -58,7 +58,7 @@ func TestADiskAtItsCeilingOnWhichNobodyWaitsIsBusy(t *testing.T) {
 	alone.backup, alone.waits = 1, 0
 	n := below(t, DiskCeiling{Device: "sda", IOPS: 400})
 	n.never(200, alone)
-	assert.Contains(t, n.levels.Verdicts[0].Reason, "busy, and nobody waits for another's sake")
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "busy, but no workload waits because of others")
 	n = below(t, DiskCeiling{Device: "sda", IOPS: 401})
 	n.never(200, busier())
 }

@@ -17,14 +17,14 @@ import (
 // fast as ever is that service. It has no hard level: a disk that is slow is no
 // reason to end anybody at once.
 type DiskContention struct {
-	Enabled         bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	Await           time.Duration `yaml:"await" why:"The least mean time of a request, queue included, that counts as slow on a disk without moving parts."`
+	Enabled         bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Await           time.Duration `yaml:"await" why:"The least await (mean time of a request, queue included) that counts as slow on a disk without moving parts."`
 	AwaitRotational time.Duration `yaml:"awaitRotational" why:"The same on a rotational disk, where a seek alone takes ten milliseconds."`
-	Factor          int           `yaml:"factor" unit:"times" why:"How many times longer than usual a request must take. What is usual is learned of each disk, for reads and writes and by size, and never taken for more than the times above."`
-	Over            time.Duration `yaml:"over" why:"How long all that must last without a break: writing back and image pulls come in bursts."`
-	Coverage        float64       `yaml:"coverage" unit:"ratio" why:"Nobody is named unless workloads account for so much of the disk's traffic."`
-	Cleared         time.Duration `yaml:"cleared" why:"How long the level must not have been worth keeping before it is left; shorter lets a taint flap."`
-	Ceilings        []DiskCeiling `yaml:"ceilings" unit:"ceilings" why:"Disks that are judged by what they are to carry at most in the place of how long their requests take: nothing needs to be learned of them. Nobody is named all the same unless somebody waits for others."`
+	Factor          int           `yaml:"factor" unit:"times" why:"How many times its baseline the await must be. The baseline is learned per disk, for reads and writes and by request size, and never taken as more than the times above."`
+	Over            time.Duration `yaml:"over" why:"How long the rule must be met without a break: writeback and image pulls come in bursts."`
+	Coverage        float64       `yaml:"coverage" unit:"ratio" why:"No culprit is named unless workloads account for this share of the disk's traffic."`
+	Cleared         time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
+	Ceilings        []DiskCeiling `yaml:"ceilings" unit:"ceilings" why:"Disks that are judged by their throughput against a ceiling instead of their await; they need no baseline. As on other disks the rule is met only while a workload waits because of others."`
 }
 
 // DefaultDiskContention has the thresholds of a fresh install.
@@ -114,11 +114,11 @@ func (p DiskContention) judge(v View, d *probes.Disk, w probes.Window, covered b
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.Over
 	switch {
 	case met && v.WarmingUp:
-		out.Reason = "warming up, only hard is judged: " + out.Reason
+		out.Reason = "warming up, only the hard level is judged: " + out.Reason
 	case met && !lasted:
 		out.Reason += fmt.Sprintf("; for %s, needs %s", (v.Monotonic - out.Begun).Round(time.Second), p.Over)
 	case out.Level > None && !met:
-		out.Reason = "kept until clear for the whole of " + p.Cleared.String() + ": " + out.Reason
+		out.Reason = "level stays on until clear for " + p.Cleared.String() + ": " + out.Reason
 	}
 	if out.Level > None {
 		out.Absent = cmp.Or(out.Absent, unnamed)
@@ -133,9 +133,9 @@ func (p DiskContention) unnamed(c *probes.Contention, slow slowness) string {
 	case !known:
 		return c.Absent["coverageRatio"]
 	case coverage < p.Coverage:
-		return fmt.Sprintf("workloads account for %.0f %% of the traffic, %.0f %% are needed to name somebody", 100*coverage, 100*p.Coverage)
+		return fmt.Sprintf("workloads account for %.0f %% of the traffic; to name a culprit %.0f %% are needed", 100*coverage, 100*p.Coverage)
 	case slow.why != "":
-		return "what is usual for this disk is " + slow.why
+		return "the baseline of this disk is " + slow.why
 	}
 	return ""
 }
@@ -187,11 +187,11 @@ func (s slowness) ratio() float64 {
 
 func (s slowness) evidence() Evidence {
 	e := Evidence{
-		Rule: Soft, What: "mean time of " + s.direction + ", queue included, over " + diskWindow.String(),
+		Rule: Soft, What: "await of " + s.direction + " over " + diskWindow.String(),
 		Observed: s.await, Operator: ">=", Threshold: s.threshold, Unit: "seconds",
 	}
 	if s.unit != "" {
-		e.What, e.Unit = "what the disk carries, over "+diskWindow.String(), s.unit
+		e.What, e.Unit = "throughput over "+diskWindow.String(), s.unit
 	}
 	if await, ok := s.await.Get(); ok {
 		e.Met = await >= s.threshold
@@ -211,9 +211,9 @@ func (s slowness) say() string {
 	if !ok {
 		return fmt.Sprintf("fewer than %d requests in %s", diskRequests, diskWindow)
 	}
-	text := fmt.Sprintf("%s take %.1f ms (needs ≥ %.0f ms", s.direction, 1000*await, 1000*s.threshold)
+	text := fmt.Sprintf("await of %s %.1f ms (needs ≥ %.0f ms", s.direction, 1000*await, 1000*s.threshold)
 	if usual, learned := s.usual.Get(); learned {
-		return text + fmt.Sprintf("; usually %.1f ms)", 1000*usual)
+		return text + fmt.Sprintf("; baseline %.1f ms)", 1000*usual)
 	}
 	return text + ")"
 }
@@ -221,7 +221,7 @@ func (s slowness) say() string {
 // sufferersEvidence is the longest that a workload waited for others.
 func sufferersEvidence(c *probes.Contention) Evidence {
 	e := Evidence{
-		Rule: Soft, What: "a workload waits for what others do", Operator: ">=", Threshold: probes.SuffersAt, Unit: "ratio",
+		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: probes.SuffersAt, Unit: "ratio",
 		Met: c.State == probes.ContentionSuffers, Absent: c.Absent["sufferers"],
 	}
 	if e.Absent == "" {
@@ -236,10 +236,10 @@ func sufferersEvidence(c *probes.Contention) Evidence {
 // sayWho tells who waits for whom.
 func sayWho(c *probes.Contention) string {
 	if why := c.Absent["sufferers"]; why != "" {
-		return "who waits is not known: " + why
+		return "unknown which workloads wait: " + why
 	}
 	if c.State != probes.ContentionSuffers {
-		return "busy, and nobody waits for another's sake"
+		return "busy, but no workload waits because of others"
 	}
 	var parts []string
 	for _, s := range c.Sufferers[:min(2, len(c.Sufferers))] {
@@ -248,7 +248,7 @@ func sayWho(c *probes.Contention) string {
 		}
 	}
 	for _, u := range c.Culprits[:min(2, len(c.Culprits))] {
-		parts = append(parts, fmt.Sprintf("%.0f %% of the traffic is %s", 100*u.Share, u.Name))
+		parts = append(parts, fmt.Sprintf("%s accounts for %.0f %% of the traffic", u.Name, 100*u.Share))
 	}
 	return strings.Join(parts, "; ")
 }

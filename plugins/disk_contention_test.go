@@ -128,8 +128,8 @@ func TestWhoeverHurtsOthersOnADiskIsNamed(t *testing.T) {
 	assert.Equal(t, "sda", v.Scope)
 	assert.Equal(t, "DiskContention", v.Condition)
 	assert.Contains(t, v.Reason, "database waits 6")
-	assert.Contains(t, v.Reason, "90 % of the traffic is backup")
-	assert.Contains(t, v.Reason, "reads take 80.0 ms (needs ≥ 20 ms; usually 1.0 ms)")
+	assert.Contains(t, v.Reason, "backup accounts for 90 % of the traffic")
+	assert.Contains(t, v.Reason, "await of reads 80.0 ms (needs ≥ 20 ms; baseline 1.0 ms)")
 	require.NotEmpty(t, v.Candidates, v.Absent)
 	require.Len(t, v.Candidates, 1, "who is hurt is not named")
 	assert.Equal(t, "backup", v.Candidates[0].Name)
@@ -173,7 +173,7 @@ func TestADisksLevelClearsOnlyAfterTheClearedWindow(t *testing.T) {
 		require.Equal(t, Soft, v.Level, v.Reason)
 	}
 	assert.Equal(t, Soft, n.seconds(29, calm()).Level)
-	assert.Contains(t, n.levels.Verdicts[0].Reason, "kept until clear")
+	assert.Contains(t, n.levels.Verdicts[0].Reason, "level stays on until clear")
 	assert.Equal(t, None, n.seconds(20, calm()).Level)
 }
 
@@ -193,7 +193,7 @@ func TestWhereTrafficIsNobodysNobodyIsNamed(t *testing.T) {
 	v := n.seconds(90, d)
 	require.Equal(t, Soft, v.Level, v.Reason)
 	assert.Empty(t, v.Candidates)
-	assert.Equal(t, "workloads account for 60 % of the traffic, 70 % are needed to name somebody", v.Absent)
+	assert.Equal(t, "workloads account for 60 % of the traffic; to name a culprit 70 % are needed", v.Absent)
 }
 
 func TestWhereNoStallIsKnownADiskIsNotJudged(t *testing.T) {

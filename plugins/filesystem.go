@@ -15,16 +15,16 @@ import (
 // kubelet and its container runtime, and volumes of pods, which when full are
 // the pods' trouble and not the node's.
 type FilesystemRoom struct {
-	Enabled     bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	Available   float64       `yaml:"available" unit:"ratio" why:"Soft from where less than this share is available to those who are not root, as a kubelet takes it for its own (nodefs.available). 0: room is not judged."`
-	Enough      uint64        `yaml:"enough" unit:"bytes" why:"With so much available the share does not matter: a tenth of a large filesystem is plenty."`
-	FilesFree   float64       `yaml:"filesFree" unit:"ratio" why:"Soft from where less than this share of its files can still be made, as a kubelet takes it for its own (nodefs.inodesFree). 0: files are not judged."`
-	EnoughFiles int           `yaml:"enoughFiles" unit:"files" why:"With so many that can still be made the share does not matter."`
-	MinSize     uint64        `yaml:"minSize" unit:"bytes" why:"Smaller filesystems are not judged: those that a machine boots from are filled on purpose. 0 judges all, for a mount that is small and matters."`
-	Over        time.Duration `yaml:"over" why:"How long it must be so: files that come and go, as of a build, are no shortage."`
-	Cleared     time.Duration `yaml:"cleared" why:"How long there must be clearly more again before the level is left; shorter lets a taint flap."`
-	Margin      float64       `yaml:"margin" unit:"ratio" why:"How much more than the line is clearly more: 0.25 is a quarter more."`
-	MaxAge      time.Duration `yaml:"maxAge" why:"Older values are not judged, and a level that is on is kept; longer than filesystems.every."`
+	Enabled     bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Available   float64       `yaml:"available" unit:"ratio" why:"Soft if less than this share is available to users other than root, as in the kubelet's nodefs.available. 0: available space is not judged."`
+	Enough      uint64        `yaml:"enough" unit:"bytes" why:"With this much available the share does not matter: a tenth of a large filesystem is plenty."`
+	FilesFree   float64       `yaml:"filesFree" unit:"ratio" why:"Soft if less than this share of the inodes is available, as in the kubelet's nodefs.inodesFree. 0: inodes are not judged."`
+	EnoughFiles int           `yaml:"enoughFiles" unit:"files" why:"With this many inodes available the share does not matter."`
+	MinSize     uint64        `yaml:"minSize" unit:"bytes" why:"Smaller filesystems are not judged: boot filesystems are nearly full on purpose. 0 judges all."`
+	Over        time.Duration `yaml:"over" why:"How long the rule must be met without a break: the temporary files of a build are no shortage."`
+	Cleared     time.Duration `yaml:"cleared" why:"How long the threshold plus margin must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
+	Margin      float64       `yaml:"margin" unit:"ratio" why:"How far above the threshold the level ends: 0.25 is a quarter more."`
+	MaxAge      time.Duration `yaml:"maxAge" why:"Older values are not judged, and a level that is on stays on. Longer than filesystems.every."`
 }
 
 // DefaultFilesystemRoom has the lines of a fresh install.
@@ -65,11 +65,11 @@ func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
 	}
 	j := judgement{absent: f.unseen(fs)}
 	room := j.short(line{
-		what: "available on " + fs.Mountpoint, left: fs.AvailableBytes, all: fs.SizeBytes, why: fs.Absent["sizeBytes"],
+		what: "space available on " + fs.Mountpoint, left: fs.AvailableBytes, all: fs.SizeBytes, why: fs.Absent["sizeBytes"],
 		share: f.Available, enough: float64(f.Enough), margin: f.Margin,
 	})
 	files := j.short(line{
-		what: "files that can be made on " + fs.Mountpoint, left: fs.FilesFree, all: fs.Files, why: fs.Absent["files"],
+		what: "inodes available on " + fs.Mountpoint, left: fs.FilesFree, all: fs.Files, why: fs.Absent["files"],
 		share: f.FilesFree, enough: float64(f.EnoughFiles), margin: f.Margin,
 	})
 	shown := room
@@ -92,11 +92,11 @@ func (f FilesystemRoom) unseen(fs *probes.Filesystem) string {
 	case fs.Trouble() != "":
 		why = fs.Trouble()
 	case !read || age > f.MaxAge.Seconds():
-		why = "its values are too old"
+		why = "values are too old"
 	case fs.Use == "":
-		why = "not known yet whether a kubelet judges it"
+		why = "unknown yet whether a kubelet monitors it"
 	case fs.SizeBytes.IsZero() || fs.AvailableBytes.IsZero():
-		why = cmp.Or(fs.Absent["sizeBytes"], "it tells no size")
+		why = cmp.Or(fs.Absent["sizeBytes"], "it reports no size")
 	default:
 		return ""
 	}

@@ -79,9 +79,9 @@ func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
 		says         string
 		share, line  float64
 	}{
-		"bytes":                        {7 * gib, 500_000, "available on /data 7.0 % (< 10 %); so for ", 0.07, 0.10},
-		"files":                        {50 * gib, 30_000, "files that can be made on /data 3.0 % (< 5 %)", 0.03, 0.05},
-		"both, the worse one is shown": {9 * gib, 10_000, "files that can be made on /data 1.0 % (< 5 %)", 0.01, 0.05},
+		"bytes":                        {7 * gib, 500_000, "space available on /data 7.0 % (< 10 %); met without a break for ", 0.07, 0.10},
+		"files":                        {50 * gib, 30_000, "inodes available on /data 3.0 % (< 5 %)", 0.03, 0.05},
+		"both, the worse one is shown": {9 * gib, 10_000, "inodes available on /data 1.0 % (< 5 %)", 0.01, 0.05},
 		"nothing at all":               {0, 0, "available on /data 0.0 % (< 10 %)", 0, 0.10},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestWhoseAFilesystemIsMustBeKnown(t *testing.T) {
 	r.fs.Use = ""
 	v := r.seconds(60)
 	assert.Equal(t, None, v.Level)
-	assert.Equal(t, "/data: not known yet whether a kubelet judges it", v.Absent)
+	assert.Equal(t, "/data: unknown yet whether a kubelet monitors it", v.Absent)
 	r.fs.Use = probes.UseNode
 	assert.Equal(t, 31, r.until(Soft))
 }
@@ -185,7 +185,7 @@ func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
 			v := r.seconds(150)
 			assert.Equal(t, Soft, v.Level)
 			assert.Equal(t, None, v.Pressing)
-			assert.Contains(t, v.Reason, "kept until clear")
+			assert.Contains(t, v.Reason, "level stays on until clear")
 		})
 	}
 	large := newRoomy(t)
@@ -201,7 +201,7 @@ func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
 	for range 10 {
 		v := r.left(gib, 500_000).seconds(30)
 		require.Equal(t, None, v.Level)
-		require.Contains(t, v.Reason, "so for 29 s (needs ≥ 30 s)")
+		require.Contains(t, v.Reason, "met without a break for 29 s (needs ≥ 30 s)")
 		require.Equal(t, None, r.left(50*gib, 500_000).seconds(1).Level)
 	}
 	r.left(gib, 500_000).seconds(31)
@@ -214,7 +214,7 @@ func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
 func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testing.T) {
 	for why, hang := range map[string]func(*roomy){
 		"/data: statfs hangs":              func(r *roomy) { r.trouble("statfs hangs") },
-		"/data: its values are too old":    func(r *roomy) { r.fs.AgeSeconds = probes.Some(60.1) },
+		"/data: values are too old":        func(r *roomy) { r.fs.AgeSeconds = probes.Some(60.1) },
 		"/data: statfs: transport is dead": func(r *roomy) { r.trouble("statfs: transport is dead") },
 	} {
 		t.Run(why, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestTheComparisonThatDecidedIsShown(t *testing.T) {
 	v := r.left(1<<40, 40_000).seconds(31) // 1 % of the room, which is enough all the same
 	require.Equal(t, Soft, v.Level)
 	assert.Equal(t, probes.Some(0.04), v.Observed)
-	assert.NotContains(t, v.Reason, "available on")
+	assert.NotContains(t, v.Reason, "space available on")
 	line := v.Evidence[0].Threshold
 	assert.InDelta(t, 100.0/(100<<10), line, 1e-12, "100 GiB of 100 TiB")
 }
@@ -270,7 +270,7 @@ func TestASizeThatIsNotToldIsAbsent(t *testing.T) {
 	v := r.seconds(60)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, "/data: statfs reports no size", v.Absent)
-	assert.Contains(t, v.Reason, "not judged in full")
+	assert.Contains(t, v.Reason, "incomplete data: ")
 }
 
 func TestEachFilesystemHasItsOwnVerdict(t *testing.T) {
@@ -333,7 +333,7 @@ func TestHalfOfTheFilesystemRuleCanBeSwitchedOff(t *testing.T) {
 	v := r.left(0, 500_000).seconds(60)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, probes.Some(0.5), v.Observed, "the line that is there")
-	assert.NotContains(t, v.Reason, "available")
+	assert.NotContains(t, v.Reason, "space available")
 	assert.Equal(t, Soft, r.left(0, 0).seconds(31).Level)
 
 	r = newRoomy(t, func(f *FilesystemRoom) { f.FilesFree = 0 })

@@ -102,18 +102,18 @@ func every(c Config) []switched {
 
 // Config is the configuration of all inner plugins.
 type Config struct {
-	WarmUp      time.Duration `yaml:"warmUp" why:"How long after boot or start soft levels do not count: a starting node is busy, and nothing is known of its usual day."`
-	MemoryStall MemoryStall   `yaml:"memoryStall" why:"Whether the whole node stands still for memory while little is available."`
+	WarmUp      time.Duration `yaml:"warmUp" why:"How long after boot or start of the agent only hard memory pressure is judged: a starting node is busy."`
+	MemoryStall MemoryStall   `yaml:"memoryStall" why:"Whether tasks of the whole node stall on memory while little is available."`
 
-	DiskContention DiskContention `yaml:"diskContention" why:"Whether some workload waits for a disk because of others, and the disk is much slower than it usually is."`
+	DiskContention DiskContention `yaml:"diskContention" why:"Whether a workload waits for a disk because of others, and the disk is much slower than its baseline."`
 
-	NetworkContention NetworkContention `yaml:"networkContention" why:"Whether a link of the node is full, and TCP has to send again."`
-	Filesystem        FilesystemRoom    `yaml:"filesystem" why:"Whether a filesystem that is watched, and that no kubelet judges, runs out of room or of files."`
-	OOMStorm          OOMStorm          `yaml:"oomStorm" why:"Whether processes of one workload are killed again and again for want of memory."`
+	NetworkContention NetworkContention `yaml:"networkContention" why:"Whether a link of the node is full and TCP retransmits."`
+	Filesystem        FilesystemRoom    `yaml:"filesystem" why:"Whether a watched filesystem that no kubelet monitors runs out of space or inodes."`
+	OOMStorm          OOMStorm          `yaml:"oomStorm" why:"Whether the kernel OOM-kills processes of one workload again and again."`
 
-	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a pod of low QoS has far less CPU than it asks for, for long, so that it would run better elsewhere."`
-	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the pods of low QoS together ask for more than what is lent to them on this node."`
-	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod holds much more memory than it asked for."`
+	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a low-QoS pod gets far less CPU than it requests, for long, so that it would run better elsewhere."`
+	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the low-QoS pods together request more than the reclaimed resources of this node."`
+	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod uses much more memory than it requests."`
 }
 
 // Default is the configuration of a fresh install.

@@ -51,11 +51,11 @@ func (j *judgement) say(level Level, warmingUp bool) string {
 	case level > None && j.met:
 		return strings.Join(met, "; ")
 	case level > None:
-		return "kept until clear for the whole window: " + strings.Join(not, "; ")
+		return "level stays on until clear for the whole window: " + strings.Join(not, "; ")
 	case j.absent != "":
-		return "not judged in full: " + j.absent
+		return "incomplete data: " + j.absent
 	case warmingUp:
-		return "warming up, only hard is judged: " + strings.Join(not, "; ")
+		return "warming up, only the hard level is judged: " + strings.Join(not, "; ")
 	}
 	return strings.Join(not, "; ")
 }
@@ -148,5 +148,5 @@ func (v *Verdict) lasts(view View, j *judgement, so bool, d time.Duration) bool 
 		v.Begun = view.Monotonic
 	}
 	lasted := probes.Some((view.Monotonic - v.Begun).Seconds())
-	return j.compare(Soft, "so for", lasted, ">=", d.Seconds(), "seconds", "")
+	return j.compare(Soft, "met without a break for", lasted, ">=", d.Seconds(), "seconds", "")
 }

@@ -14,20 +14,20 @@ import (
 // each alone is ordinary: a pod that thrashes inside its own limit stalls and
 // refaults on an idle node, a node full of page cache reclaims without pain.
 type MemoryStall struct {
-	Enabled bool      `yaml:"enabled" why:"Whether the rule judges at all."`
-	Soft    StallRule `yaml:"soft" why:"From here the node is marked; nobody is evicted."`
-	Hard    StallRule `yaml:"hard" why:"From here pods go at once; it must not be easier to reach than soft."`
+	Enabled bool      `yaml:"enabled" why:"Whether the rule is on."`
+	Soft    StallRule `yaml:"soft" why:"From here the node is marked; no pod is evicted."`
+	Hard    StallRule `yaml:"hard" why:"From here pods are evicted at once; it must not be easier to reach than soft."`
 	// KubeletEvictionHard gives the floors: soft 4 times, hard 2 times.
-	KubeletEvictionHard uint64        `yaml:"kubeletEvictionHard" unit:"bytes" why:"The kubelet's own evictionHard memory.available: the floors derive from it, soft at 4 times and hard at 2 times, so that this rule comes before the kubelet's. A floor counts only while global reclaim moves."`
-	Cleared             time.Duration `yaml:"cleared" why:"How long a level must not have been worth keeping before it is left; shorter lets a taint flap."`
+	KubeletEvictionHard uint64        `yaml:"kubeletEvictionHard" unit:"bytes" why:"The kubelet's evictionHard memory.available. The floors derive from it, soft at 4 times and hard at 2 times, so that this rule is met before the kubelet's. A floor counts only during global reclaim."`
+	Cleared             time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before a level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // StallRule is met when tasks stalled for at least StallFull of the last Over
 // while less than Available of the memory is available.
 type StallRule struct {
-	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which every task of the node waited for memory (PSI full); stall is what hurts, use of memory alone is not."`
-	Over      time.Duration `yaml:"over" why:"The window that the stall is averaged over, so that a moment's reclaim does not count."`
-	Available float64       `yaml:"available" unit:"ratio" why:"The level needs less available memory than this share of all memory; with more, the stall has another cause."`
+	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which all tasks of the node stalled on memory (PSI full). Use of memory alone is no pressure."`
+	Over      time.Duration `yaml:"over" why:"The window over which the stall is averaged, so that a short reclaim does not count."`
+	Available float64       `yaml:"available" unit:"ratio" why:"Less than this share of all memory must be available; with more, the stall has another cause."`
 }
 
 // DefaultMemoryStall has the thresholds of a fresh install.

@@ -21,11 +21,11 @@ import (
 // the node's own TCP is sent again, and seen so. Received drops and time_squeeze
 // rise on healthy nodes.
 type NetworkContention struct {
-	Enabled     bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	Utilization float64       `yaml:"utilization" unit:"ratio" why:"Soft from where a link carries this share of its speed in one direction; a device of unknown speed is not judged (network.devices can name it)."`
-	Retransmits float64       `yaml:"retransmits" unit:"ratio" why:"And TCP sends this share of its segments again: without loss a full link is only busy."`
-	Over        time.Duration `yaml:"over" why:"The window that both are averaged over, so that a burst does not count."`
-	Cleared     time.Duration `yaml:"cleared" why:"How long the level must not have been worth keeping before it is left; shorter lets a taint flap."`
+	Enabled     bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Utilization float64       `yaml:"utilization" unit:"ratio" why:"Soft if a link carries this share of its speed in one direction. A device of unknown speed is not judged (set it in network.devices)."`
+	Retransmits float64       `yaml:"retransmits" unit:"ratio" why:"And TCP retransmits this share of its segments: without loss a full link is only busy."`
+	Over        time.Duration `yaml:"over" why:"The window over which both are averaged, so that a burst does not count."`
+	Cleared     time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultNetworkContention has the thresholds of a fresh install.
@@ -75,10 +75,10 @@ func (n NetworkContention) judge(v View, nic *probes.NIC) Verdict {
 	l := linkOver(w, nic)
 	j := judgement{absent: n.unseen(v, nic, l)}
 	ratio, why := sentAgain(v.Snapshot, w)
-	over := ", over " + n.Over.String() + ","
-	received := j.compare(Soft, nic.Name+" received of its speed"+over, l.received, ">=", n.Utilization, "ratio", j.absent)
-	sent := j.compare(Soft, nic.Name+" sent of its speed"+over, l.sent, ">=", n.Utilization, "ratio", j.absent)
-	again := j.compare(Soft, "TCP segments sent again"+over, ratio, ">=", n.Retransmits, "ratio", why)
+	over := " over " + n.Over.String()
+	received := j.compare(Soft, nic.Name+" receive utilization"+over, l.received, ">=", n.Utilization, "ratio", j.absent)
+	sent := j.compare(Soft, nic.Name+" transmit utilization"+over, l.sent, ">=", n.Utilization, "ratio", j.absent)
+	again := j.compare(Soft, "TCP segments retransmitted"+over, ratio, ">=", n.Retransmits, "ratio", why)
 	full := received || sent
 	if full && ratio.IsZero() {
 		j.absent = cmp.Or(j.absent, nic.Name+": "+why)
@@ -111,7 +111,7 @@ func (n NetworkContention) unseen(v View, nic *probes.NIC, l link) string {
 	case !known || seen < n.Over-tickLate:
 		return fmt.Sprintf("%s: %s of the last %s seen so far", nic.Name, seen.Round(time.Second), n.Over)
 	case used > believed:
-		return nic.Name + ": it carries more than the speed that it states, which is not believed (network.devices can name it)"
+		return nic.Name + ": it carries more than its reported speed, so that speed is wrong (set it in network.devices)"
 	}
 	return ""
 }
@@ -151,7 +151,7 @@ func sentAgain(s *probes.Snapshot, w probes.Window) (ratio probes.Opt[float64], 
 		absent := s.Network.Absent
 		return ratio, cmp.Or(absent["tcp"], absent["tcpSegmentsSentTotal"], absent["tcpRetransmitsTotal"], "a ratio needs two samples")
 	case all < fewSegments:
-		return ratio, "TCP of the host's own network namespace sends too little to tell"
+		return ratio, "too few TCP segments sent in the host's network namespace"
 	}
 	return probes.Some(float64(n) / float64(all)), ""
 }
@@ -172,7 +172,7 @@ func whoseTraffic(s *probes.Snapshot, nic string) string {
 	}
 	var text strings.Builder
 	for _, u := range c.Culprits[:min(2, len(c.Culprits))] {
-		fmt.Fprintf(&text, "; %.0f %% of %s is %s", 100*u.Share, traffic, u.Name)
+		fmt.Fprintf(&text, "; %s accounts for %.0f %% of %s", u.Name, 100*u.Share, traffic)
 	}
 	if coverage, known := c.Coverage.Get(); known {
 		fmt.Fprintf(&text, "; pods account for %.0f %% of it", 100*coverage)

@@ -78,8 +78,8 @@ func full() traffic  { return traffic{received: 0.1, sent: 0.97, segments: 60_00
 
 func TestALinkThatIsFullAndHurtsIsSoftInEitherDirection(t *testing.T) {
 	for what, change := range map[string]func(*traffic){
-		"eth0 sent of its speed, over 30s, 97.0 % (≥ 90 %)":     func(*traffic) {},
-		"eth0 received of its speed, over 30s, 97.0 % (≥ 90 %)": func(f *traffic) { f.received, f.sent = f.sent, f.received },
+		"eth0 transmit utilization over 30s 97.0 % (≥ 90 %)": func(*traffic) {},
+		"eth0 receive utilization over 30s 97.0 % (≥ 90 %)":  func(f *traffic) { f.received, f.sent = f.sent, f.received },
 	} {
 		t.Run(what, func(t *testing.T) {
 			w, of := newWired(t), full()
@@ -90,7 +90,7 @@ func TestALinkThatIsFullAndHurtsIsSoftInEitherDirection(t *testing.T) {
 			assert.Equal(t, Soft, v.Level)
 			assert.Equal(t, Soft, v.Pressing)
 			assert.Contains(t, v.Reason, what)
-			assert.Contains(t, v.Reason, "TCP segments sent again, over 30s, 3.0 % (≥ 1 %)")
+			assert.Contains(t, v.Reason, "TCP segments retransmitted over 30s 3.0 % (≥ 1 %)")
 			assert.Equal(t, "network-contention", v.Plugin)
 			assert.Equal(t, "eth0", v.Scope)
 			assert.Equal(t, "NetworkContention", v.Condition)
@@ -155,7 +155,7 @@ func TestASpeedThatALinkExceedsIsNotBelieved(t *testing.T) {
 	of.sent = 1.2
 	v := w.seconds(120, of)
 	assert.Equal(t, None, v.Level)
-	assert.Contains(t, v.Absent, "eth0: it carries more than the speed that it states, which is not believed")
+	assert.Contains(t, v.Absent, "eth0: it carries more than its reported speed, so that speed is wrong")
 	of.sent = 1.05 // counters that a driver updates late
 	assert.Equal(t, Soft, w.seconds(60, of).Level)
 }
@@ -194,7 +194,7 @@ func TestWhatTCPSendsAgainMustBeKnownOnlyOfAFullLink(t *testing.T) {
 	of.segments, of.again = 30, 0.5 // pods with namespaces of their own send all that
 	v = w.seconds(60, of)
 	assert.Equal(t, None, v.Level)
-	assert.Contains(t, v.Absent, "TCP of the host's own network namespace sends too little to tell")
+	assert.Contains(t, v.Absent, "too few TCP segments sent in the host's network namespace")
 	of.segments = 34
 	assert.Equal(t, Soft, w.seconds(60, of).Level, "a thousand in half a minute")
 }
@@ -286,6 +286,6 @@ func TestWhoFillsALinkIsTold(t *testing.T) {
 		})[0]
 	}
 	assert.Equal(t, Soft, v.Level)
-	assert.Contains(t, v.Reason, "; 53 % of the traffic is batch/du; pods account for 53 % of it")
+	assert.Contains(t, v.Reason, "; batch/du accounts for 53 % of the traffic; pods account for 53 % of it")
 	assert.Empty(t, v.Candidates, "nobody is named: who waits is not known")
 }

@@ -14,11 +14,11 @@ import (
 // costs the node more than the one that runs, and helps nobody. It is off: most
 // of them met a limit of their own, which is their owner's to raise.
 type OOMStorm struct {
-	Enabled   bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	Kills     int           `yaml:"kills" unit:"kills" why:"Soft from so many in one workload within the window; one or two are an accident."`
-	HardKills int           `yaml:"hardKills" unit:"kills" why:"Hard from so many: the workload is to go. 0: never."`
-	Over      time.Duration `yaml:"over" why:"The window that kills are counted in. A kubelet waits 10s, 20s, 40s and so on between starts; to see more of them lengthen history as well."`
-	Cleared   time.Duration `yaml:"cleared" why:"How long there must have been less than half of the kills before the level is left; shorter lets a taint flap."`
+	Enabled   bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Kills     int           `yaml:"kills" unit:"kills" why:"Soft from this many OOM kills in one workload within the window; one or two are an accident."`
+	HardKills int           `yaml:"hardKills" unit:"kills" why:"Hard from this many: the workload is a candidate for eviction. 0: never."`
+	Over      time.Duration `yaml:"over" why:"The window in which kills are counted. The kubelet waits 10s, 20s, 40s and so on between restarts; a longer window needs a longer history."`
+	Cleared   time.Duration `yaml:"cleared" why:"How long there must be less than half of the kills before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultOOMStorm has the thresholds of a fresh install.
@@ -74,7 +74,7 @@ type victim struct {
 // one counts the other's kills.
 func (o OOMStorm) killed(v View) (list []victim, why string) {
 	w, _ := v.Over(min(o.Over, v.Monotonic-v.Since))
-	why = "no workload is seen"
+	why = "no workload found"
 	with := map[string]bool{}
 	for i := range v.Workloads {
 		l := &v.Workloads[i]

@@ -170,7 +170,7 @@ func TestKillsThatAreNotCountedAreAbsent(t *testing.T) {
 	assert.Contains(t, v.Absent, "kernel before 4.13")
 	assert.True(t, v.Observed.IsZero())
 	c.list = nil
-	assert.Equal(t, "no workload is seen", c.seconds(10).Absent)
+	assert.Equal(t, "no workload found", c.seconds(10).Absent)
 
 	c = newCrowd(t)
 	c.list[0].OOMKills, c.list[2].MemoryBytes = probes.Opt[uint64]{}, probes.Opt[uint64]{}

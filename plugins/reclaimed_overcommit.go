@@ -14,13 +14,13 @@ import (
 // own it want it back, and the pods that were placed by it stay. It is off: only
 // where resources are lent by number does it mean anything.
 type ReclaimedOvercommit struct {
-	Enabled    bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	CPURate    int           `yaml:"cpuRate" unit:"percent" why:"Hard from where pods of low QoS ask for more than so much of the CPUs that are lent; above 100, for what is lent comes and goes."`
-	MemoryRate int           `yaml:"memoryRate" unit:"percent" why:"The same of memory."`
-	CPU        int           `yaml:"cpu" unit:"millicores" why:"What CPUs are lent where no CustomNodeResource of Katalyst says so. 0: not known, and not judged."`
-	Memory     uint64        `yaml:"memory" unit:"bytes" why:"What memory is lent where no CustomNodeResource says so. 0: not known, and not judged."`
-	For        time.Duration `yaml:"for" why:"How long it must last without a break: what is lent is counted anew every few seconds."`
-	Cleared    time.Duration `yaml:"cleared" why:"How long it must have been over before the level is left; shorter lets a taint flap."`
+	Enabled    bool          `yaml:"enabled" why:"Whether the rule is on."`
+	CPURate    int           `yaml:"cpuRate" unit:"percent" why:"Hard if low-QoS pods request more than this percentage of the reclaimed CPUs; above 100, because the amount varies."`
+	MemoryRate int           `yaml:"memoryRate" unit:"percent" why:"The same for memory."`
+	CPU        int           `yaml:"cpu" unit:"millicores" why:"The reclaimed CPUs where no CustomNodeResource of Katalyst reports them. 0: unknown, not judged."`
+	Memory     uint64        `yaml:"memory" unit:"bytes" why:"The reclaimed memory where no CustomNodeResource reports it. 0: unknown, not judged."`
+	For        time.Duration `yaml:"for" why:"How long the rule must be met without a break: the reclaimed amount is recomputed every few seconds."`
+	Cleared    time.Duration `yaml:"cleared" why:"How long the rule must not be met before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultReclaimedOvercommit has the thresholds of a fresh install.
@@ -80,7 +80,7 @@ func (r ReclaimedOvercommit) judge(v View, of lent) Verdict {
 		asked = probes.Some(of.asked(pods))
 		out.Threshold, out.Whole = probes.Some(line), asked
 	}
-	what := fmt.Sprintf("%s that pods of low QoS ask for, of %s that is lent (%d %%),", of.what(), of.amount(all), of.rate)
+	what := fmt.Sprintf("%s requested by low-QoS pods (%s reclaimed, limit %d %%)", of.what(), of.amount(all), of.rate)
 	over := j.compare(Hard, what, asked, ">", line, of.unit, why)
 	j.met = out.lasts(v, &j, over, r.For) && !v.WarmingUp
 	out.latch(v, Hard, j.met, j.met, r.Cleared)
@@ -115,7 +115,7 @@ func (l lent) available(v View) (all float64, why string) {
 		return float64(l.configured) / l.per, ""
 	}
 	_, why = v.Reclaimable()
-	return 0, "how much is lent is not known: " + cmp.Or(why, "nobody says") + ", and the configuration names none"
+	return 0, "the reclaimed amount is unknown: " + cmp.Or(why, "not reported") + ", and none is configured"
 }
 
 // asked for by all pods of low QoS that stay.
@@ -147,7 +147,7 @@ func (r ReclaimedOvercommit) Top(v View, of Verdict, n int) []Candidate {
 		asks := float64(about.asks(l.Pod)) / about.per
 		list = append(list, Candidate{
 			Cgroup: l.Cgroup, Name: l.Title(), PodUID: l.PodUID, Relief: asks, Unit: about.unit,
-			Why: fmt.Sprintf("asks for %s %s, priority %d", about.amount(asks), about.what(), l.Pod.Priority),
+			Why: fmt.Sprintf("requests %s %s, priority %d", about.amount(asks), about.what(), l.Pod.Priority),
 		})
 	}
 	return list[:min(n, len(list))]

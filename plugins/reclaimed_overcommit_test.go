@@ -39,7 +39,7 @@ func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
 	cpu, memory := list[0], list[1]
 	assert.Equal(t, "reclaimed cpu", cpu.Scope)
 	assert.Equal(t, Hard, cpu.Level, cpu.Reason)
-	assert.Contains(t, cpu.Reason, "CPUs that pods of low QoS ask for, of 5 that is lent (120 %), 9 (> 6)")
+	assert.Contains(t, cpu.Reason, "CPUs requested by low-QoS pods (5 reclaimed, limit 120 %) 9 (> 6)")
 	assert.Equal(t, probes.Some(9.0), cpu.Observed)
 	assert.Equal(t, probes.Some(6.0), cpu.Threshold)
 	assert.Equal(t, probes.Some(3.0), cpu.Target)
@@ -50,7 +50,7 @@ func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	assert.Equal(t, []string{"ns/c", "ns/b", "ns/a"}, names, "the lowest priority first, and of these the largest")
-	assert.Equal(t, Candidate{Cgroup: "/kubepods/burstable/podc", Name: "ns/c", PodUID: "c", Relief: 3, Unit: "cores", Why: "asks for 3 CPUs, priority 0"}, cpu.Candidates[0])
+	assert.Equal(t, Candidate{Cgroup: "/kubepods/burstable/podc", Name: "ns/c", PodUID: "c", Relief: 3, Unit: "cores", Why: "requests 3 CPUs, priority 0"}, cpu.Candidates[0])
 	assert.Equal(t, None, memory.Level, memory.Reason)
 	assert.Equal(t, "reclaimed memory", memory.Scope)
 
@@ -97,7 +97,7 @@ func TestTheConfigurationSaysWhatIsLentWhereNobodyElseDoes(t *testing.T) {
 	list := w.pass()
 	assert.Equal(t, Hard, list[0].Level, list[0].Reason)
 	assert.Equal(t, None, list[1].Level)
-	assert.Contains(t, list[1].Absent, "how much is lent is not known: nobody says, and the configuration names none")
+	assert.Contains(t, list[1].Absent, "the reclaimed amount is unknown: not reported, and none is configured")
 	list = w.lends(4000, gib).pass()
 	assert.Equal(t, None, list[0].Pressing, "the node's own word is the better one")
 	list = w.lends(0, gib).pass()

@@ -15,10 +15,10 @@ import (
 // what it does itself, so it marks no node. It is off: a pod with a limit above
 // its request was allowed to.
 type RSSOveruse struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the rule judges at all."`
-	Rate    int           `yaml:"rate" unit:"percent" why:"A pod may hold so much of its memory request as RSS. A pod can say otherwise: annotation katalyst.kubewharf.io/memory_enhancement, {\"rss_overuse_threshold\":\"1.2\"}. 0: only pods that say so are judged."`
-	For     time.Duration `yaml:"for" why:"How long it must be above without a break: a job that is about to end may be."`
-	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been above before the level is left."`
+	Enabled bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Rate    int           `yaml:"rate" unit:"percent" why:"The RSS that a pod may have, in percent of its memory request. A pod can override it: annotation katalyst.kubewharf.io/memory_enhancement, {\"rss_overuse_threshold\":\"1.2\"}. 0: only pods with the annotation are judged."`
+	For     time.Duration `yaml:"for" why:"How long the RSS must be above that without a break: a job that is about to end may exceed it."`
+	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been above that before the level ends (hysteresis)."`
 }
 
 // DefaultRSSOveruse has the thresholds of a fresh install.
@@ -65,15 +65,15 @@ func (r RSSOveruse) Threshold(v View) []Verdict {
 	}
 	switch {
 	case why != "":
-		out.Reason = "not judged in full: " + why
+		out.Reason = "incomplete data: " + why
 	case len(list) == 0:
-		out.Reason = "no pod that is judged asks for memory"
+		out.Reason = "no judged pod requests memory"
 	case on:
 		out.Reason = list[shown].Title() + " " + r.why(v, &out, list[shown])
 	case out.Level > None:
-		out.Reason = "kept until clear for the whole of " + r.Cleared.String() + ": " + list[0].Title() + " " + r.why(v, &out, list[0])
+		out.Reason = "level stays on until clear for " + r.Cleared.String() + ": " + list[0].Title() + " " + r.why(v, &out, list[0])
 	default:
-		out.Reason = fmt.Sprintf("%s %s (needs more, for %s)", list[0].Title(), r.why(v, &out, list[0]), r.For)
+		out.Reason = fmt.Sprintf("%s %s (needs more than the limit, for %s)", list[0].Title(), r.why(v, &out, list[0]), r.For)
 	}
 	return []Verdict{out}
 }
@@ -102,7 +102,7 @@ func (r RSSOveruse) overusers(v View) (list []overuser, why string) {
 	if len(list) > 0 {
 		why = ""
 	} else if why != "" {
-		why = "the RSS of pods is not known: " + why
+		why = "the RSS of pods is unknown: " + why
 	}
 	slices.SortStableFunc(list, func(a, b overuser) int { return cmp.Compare(b.beyond(), a.beyond()) })
 	return list, why
@@ -111,12 +111,12 @@ func (r RSSOveruse) overusers(v View) (list []overuser, why string) {
 func (r RSSOveruse) why(v View, out *Verdict, o overuser) string {
 	whose := ""
 	if o.Pod.RSSOveruse > 0 {
-		whose = ", by its own annotation"
+		whose = " (its annotation)"
 	}
-	text := fmt.Sprintf("holds %.0f MiB of RSS, %.0f %% of the %.0f MiB that it asks for, and may hold %.0f %%%s",
+	text := fmt.Sprintf("has %.0f MiB of RSS, %.0f %% of the %.0f MiB that it requests, limit %.0f %%%s",
 		o.rss/(1<<20), 100*o.rss/o.request, o.request/(1<<20), 100*o.rate, whose)
 	if since, met := out.Lasting[o.Cgroup]; met {
-		text += ", for " + (v.Monotonic - since).Round(time.Second).String()
+		text += ", exceeded for " + (v.Monotonic - since).Round(time.Second).String()
 	}
 	return text
 }

@@ -33,14 +33,14 @@ func TestAPodFarAboveItsRequestForLongIsNamed(t *testing.T) {
 	w.rss(0, 1600*mib).rss(1, 2*gib)
 	v := w.repeat(60*time.Second, nil)
 	require.Equal(t, None, v.Level, v.Reason)
-	assert.Contains(t, v.Reason, "ns/b holds 2048 MiB of RSS, 200 % of the 1024 MiB that it asks for, and may hold 150 %, for 59s (needs more, for 1m0s)")
+	assert.Contains(t, v.Reason, "ns/b has 2048 MiB of RSS, 200 % of the 1024 MiB that it requests, limit 150 %, exceeded for 59s (needs more than the limit, for 1m0s)")
 	v = w.repeat(time.Second, nil)
 	require.Equal(t, Hard, v.Level)
 	assert.Equal(t, "rss-overuse", v.Plugin)
 	assert.Empty(t, v.Condition, "the node is not to blame")
 	assert.Equal(t, []Candidate{
-		{Cgroup: "/kubepods/burstable/podb", Name: "ns/b", PodUID: "b", Relief: 2 * gib, Unit: "bytes", Why: "holds 2048 MiB of RSS, 200 % of the 1024 MiB that it asks for, and may hold 150 %, for 1m0s"},
-		{Cgroup: "/kubepods/burstable/poda", Name: "ns/a", PodUID: "a", Relief: 1600 * mib, Unit: "bytes", Why: "holds 1600 MiB of RSS, 156 % of the 1024 MiB that it asks for, and may hold 150 %, for 1m0s"},
+		{Cgroup: "/kubepods/burstable/podb", Name: "ns/b", PodUID: "b", Relief: 2 * gib, Unit: "bytes", Why: "has 2048 MiB of RSS, 200 % of the 1024 MiB that it requests, limit 150 %, exceeded for 1m0s"},
+		{Cgroup: "/kubepods/burstable/poda", Name: "ns/a", PodUID: "a", Relief: 1600 * mib, Unit: "bytes", Why: "has 1600 MiB of RSS, 156 % of the 1024 MiB that it requests, limit 150 %, exceeded for 1m0s"},
 	}, v.Candidates)
 	w.rss(0, gib).rss(1, gib)
 	assert.Equal(t, Hard, w.repeat(29*time.Second, nil).Level)
@@ -55,13 +55,13 @@ func TestAPodsOwnWordCountsForItself(t *testing.T) {
 	require.Equal(t, Hard, v.Level)
 	require.Len(t, v.Candidates, 1)
 	assert.Equal(t, "ns/strict", v.Candidates[0].Name)
-	assert.Contains(t, v.Candidates[0].Why, "may hold 110 %, by its own annotation")
+	assert.Contains(t, v.Candidates[0].Why, "limit 110 % (its annotation)")
 
 	w = overuse(t, func(r *RSSOveruse) { r.For, r.Rate = 0, 0 })
 	w.pod("silent", probes.Pod{MemoryRequestBytes: gib}).rss(0, 20*gib)
 	v = w.repeat(time.Second, nil)
 	assert.Equal(t, None, v.Level)
-	assert.Equal(t, "no pod that is judged asks for memory", v.Reason)
+	assert.Equal(t, "no judged pod requests memory", v.Reason)
 }
 
 func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {

@@ -118,7 +118,7 @@ func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	w.keepClaims(open, found)
 	for _, claim := range found {
 		if claim.why != nil && !errors.Is(claim.why, errNotBound) {
-			return fmt.Errorf("find the volumes of node %s's pods: %w", w.Node, claim.why)
+			return fmt.Errorf("look up the volumes of pods on node %s: %w", w.Node, claim.why)
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ func (w *Watcher) keepClaims(open []openClaim, found []claim) {
 	}
 }
 
-var errNotBound = errors.New("it is not bound")
+var errNotBound = errors.New("claim is not bound")
 
 // lookUpAll asks for claims, so many at a time. What went wrong is in each.
 func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) []claim {
@@ -207,7 +207,7 @@ func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) [
 // lookUp asks for a claim and then for its volume.
 func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {
 	if ctx.Err() != nil {
-		return claim{started: o.started, why: fmt.Errorf("no time was left to ask: %w", ctx.Err()), asked: o.asked}
+		return claim{started: o.started, why: fmt.Errorf("no time left to look it up: %w", ctx.Err()), asked: o.asked}
 	}
 	c := claim{started: o.started, asked: time.Now()}
 	found, err := w.Claims.PersistentVolumeClaims(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
@@ -221,7 +221,7 @@ func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {
 	}
 	if found.Spec.VolumeName == "" || found.Status.Phase != corev1.ClaimBound {
 		if c.none = o.started; !c.none {
-			c.why = fmt.Errorf("%w, its phase is %q", errNotBound, found.Status.Phase)
+			c.why = fmt.Errorf("%w (phase %q)", errNotBound, found.Status.Phase)
 		}
 		return c
 	}

@@ -123,7 +123,7 @@ func TestAClaimThatWaitsDoesNotHideOneThatMayNotBeRead(t *testing.T) {
 		require.NoError(t, w.Resolve(t.Context(), everyPod(w)), "a claim that is not bound yet is no error")
 		claims.refuse = "ns0002"
 		time.Sleep(resolveAgain)
-		require.EqualError(t, w.Resolve(t.Context(), everyPod(w)), "find the volumes of node n1's pods: get claim ns0002/data: refused")
+		require.EqualError(t, w.Resolve(t.Context(), everyPod(w)), "look up the volumes of pods on node n1: get claim ns0002/data: refused")
 	})
 }
 

@@ -29,7 +29,7 @@ const silence = 150 * time.Second
 const listTime = 30 * time.Second
 
 // errSilent ends a watch that brings nothing.
-var errSilent = errors.New("the watch brought nothing, not even a bookmark")
+var errSilent = errors.New("the watch timed out: no event, not even a bookmark")
 
 // retries is when an API server that is away is asked again: after 1 s to 2 s
 // at first, then up to between 8 s and 16 s, so that the list is right again

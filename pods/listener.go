@@ -88,7 +88,7 @@ func (l *listener) watch(ctx context.Context, options metav1.ListOptions) (watch
 const gap = time.Second
 
 // errListAnew makes the reflector list.
-var errListAnew = errors.New("too much was missed to go on with a watch")
+var errListAnew = errors.New("the watch was down for too long; listing again")
 
 // missed tells whether the mark is older than gap.
 func (l *listener) missed() bool {
@@ -97,7 +97,7 @@ func (l *listener) missed() bool {
 }
 
 // errNoAnswer is a connection that ended or timed out before an answer.
-var errNoAnswer = errors.New("no answer came")
+var errNoAnswer = errors.New("the connection ended before an answer")
 
 // over tells a watch that client-go made up, closed from its beginning, where
 // the connection ended or timed out before the API server answered.
@@ -117,7 +117,7 @@ func (l *listener) lost(ctx context.Context, err error) error {
 	}
 	l.watcher.hearing.lost(err)
 	if l.watcher.hearing.tell() {
-		l.watcher.Log.Warn("the API server is not heard, the list of pods grows old", slog.String("node", l.watcher.Node), slog.Any("err", err))
+		l.watcher.Log.Warn("lost the API server, the pod list is stale; retrying", slog.String("node", l.watcher.Node), slog.Any("err", err))
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (l *listener) lost(ctx context.Context, err error) error {
 // again logs the end of a loss that was logged.
 func (l *listener) again(before heard) {
 	if before.told {
-		l.watcher.Log.Info("the API server is heard again", slog.String("node", l.watcher.Node), slog.Duration("after", time.Since(before.since)))
+		l.watcher.Log.Info("connection to the API server recovered", slog.String("node", l.watcher.Node), slog.Duration("after", time.Since(before.since)))
 	}
 }
 
@@ -140,7 +140,7 @@ type forward struct {
 }
 
 // errEnded is a watch's regular end: the API server closes each after minutes.
-var errEnded = errors.New("the watch ended and was not made again")
+var errEnded = errors.New("the watch ended and was not reopened")
 
 func (f *forward) run() {
 	defer close(f.out)

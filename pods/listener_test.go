@@ -90,7 +90,7 @@ func TestTheMarkLastsUntilTheWholeListIsInAgain(t *testing.T) {
 		}
 		assert.Zero(t, list.StaleSince, "an API server that is back is asked within 16 s")
 		assert.Empty(t, list.StaleBecause)
-		assert.Contains(t, log.String(), "heard again")
+		assert.Contains(t, log.String(), "connection to the API server recovered")
 	})
 }
 

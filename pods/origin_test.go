@@ -29,7 +29,7 @@ func TestTheAPIServersRecordTellsWhoChoseANode(t *testing.T) {
 	_, err = l.client.CoreV1().Pods(l.namespace).Patch(t.Context(), "bound", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"a","image":"y"}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	for name, want := range map[string]string{
-		"scheduled": "", "bound": "", "applied": "named node", "named": "named node", "erased": "",
+		"scheduled": "", "bound": "", "applied": "set spec.nodeName", "named": "set spec.nodeName", "erased": "",
 	} {
 		var why []string
 		l.eventually(name, func() bool {

@@ -97,8 +97,8 @@ const (
 
 // Rules are the protections that configuration can change.
 type Rules struct {
-	Namespaces []string `yaml:"namespaces" unit:"names" why:"Whose pods are never evicted: the cluster's own, Velero's and Plimsoll's."`
-	Priority   int      `yaml:"priority" why:"From this priority on a pod is critical and never evicted; system-node-critical and system-cluster-critical are above the default."`
+	Namespaces []string `yaml:"namespaces" unit:"names" why:"Namespaces whose pods are never evicted: the cluster's own, Velero's and Plimsoll's."`
+	Priority   int      `yaml:"priority" why:"Pods of this priority or higher are never evicted; system-node-critical and system-cluster-critical are above the default."`
 }
 
 // DefaultRules are those of a fresh install.

@@ -20,22 +20,22 @@ func Protected(pod *corev1.Pod, rules Rules) []Protection {
 func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
 	var why reasons
 	if isStatic(pod) {
-		why.add(Static, "it is the API server's picture of a static pod (annotation %s, controlled by Node %s)", configMirror, pod.Spec.NodeName)
+		why.add(Static, "it is the mirror pod of a static pod (annotation %s, controlled by Node %s)", configMirror, pod.Spec.NodeName)
 	}
 	if label, load := moves(pod); label != "" {
-		why.add(Mover, "it moves data for Velero (label %s is %q), which would not see it go", label, load)
+		why.add(Mover, "it is a data mover pod of Velero (label %s is %q), which would not notice its eviction", label, load)
 	}
 	if int(priority(pod)) >= rules.Priority {
-		why.add(Critical, "its priority %d (class %q) is not below %d", priority(pod), pod.Spec.PriorityClassName, rules.Priority)
+		why.add(Critical, "its priority %d (class %q) is at or above %d", priority(pod), pod.Spec.PriorityClassName, rules.Priority)
 	}
 	owner := controller(pod)
 	// One of a version that there is not is made up, and the garbage collector, which
 	// cannot look for it, leaves its pod alone.
 	if owner.Kind == "DaemonSet" && owner.APIVersion == "apps/v1" {
-		why.add(DaemonSet, "DaemonSet %s would make it again on this node", owner.Name)
+		why.add(DaemonSet, "DaemonSet %s would recreate it on this node", owner.Name)
 	}
 	if owner.Kind == "" {
-		why.add(NoController, "none of its %d ownerReferences is a controller that would make it again", len(pod.OwnerReferences))
+		why.add(NoController, "none of its %d ownerReferences is a controller that would recreate it", len(pod.OwnerReferences))
 	}
 	why.onlyHere(pod, claims)
 	if slices.Contains(rules.Namespaces, pod.Namespace) {
@@ -54,10 +54,10 @@ func (r *reasons) add(code, why string, facts ...any) {
 // onlyHere adds what binds a pod to this node: its own wish, or its volumes.
 func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
 	if pod.Spec.NodeName != "" && namesNode(pod.ManagedFields) {
-		r.add(OnlyHere, "its creator named node %s (spec.nodeName), no scheduler would place it elsewhere", pod.Spec.NodeName)
+		r.add(OnlyHere, "its creator set spec.nodeName to %s, so no scheduler would place it elsewhere", pod.Spec.NodeName)
 	}
 	if host, there := pod.Spec.NodeSelector[corev1.LabelHostname]; there {
-		r.add(OnlyHere, "its nodeSelector asks for %s %s", corev1.LabelHostname, host)
+		r.add(OnlyHere, "its nodeSelector requires %s=%s", corev1.LabelHostname, host)
 	}
 	if required := requiredOfNode(pod.Spec.Affinity); required != nil {
 		if node, one := onlyNode(required); one {
@@ -70,7 +70,7 @@ func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
 			r.add(OnlyHere, "%s", claim.onlyHere)
 		}
 		if !claim.known && !claim.none {
-			r.add(Unresolved, "where the volume of claim %s is, is not known: %s", name, claim.reason())
+			r.add(Unresolved, "unknown where the volume of claim %s can be used: %s", name, claim.reason())
 		}
 	}
 }

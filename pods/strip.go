@@ -57,7 +57,7 @@ func (w Wiring) transform(object any) (any, error) {
 		}
 		return s, nil
 	}
-	return nil, fmt.Errorf("strip a pod: it is a %T", object)
+	return nil, fmt.Errorf("strip pod: unexpected type %T", object)
 }
 
 // strip returns a pod that has what decisions need and nothing else: it names

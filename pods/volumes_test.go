@@ -144,7 +144,7 @@ func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
 	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
 	found := l.ofVolumes(w, "db")
 	require.Equal(t, []string{Unresolved}, codes(found), "a claim that is not there binds it to no node")
-	assert.Contains(t, found[0].Why, `it is not bound, its phase is "Pending"`)
+	assert.Contains(t, found[0].Why, `claim is not bound (phase "Pending")`)
 
 	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
 	l.offered(l.volumeFor("data", "later", nfs))

@@ -104,7 +104,7 @@ func TestAMoverIsAliveAsLongAsItsCgroupUntilItsPodIsKnown(t *testing.T) {
 
 func TestALevelCountsAlsoWhereNobodyCanBeNamed(t *testing.T) {
 	unnamed := judged(plugins.Disk, "sda", plugins.Soft)
-	unnamed.Absent = "what is usual for this disk is not learned yet"
+	unnamed.Absent = "the baseline of this disk is not learned yet"
 	s := NewStrain(said(unnamed))
 	assert.Equal(t, plugins.Soft, s.Level)
 	assert.Empty(t, s.Absent)

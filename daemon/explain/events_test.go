@@ -60,7 +60,7 @@ func TestOnlyTheAgentsEventsAboutThatNodeAreAskedFor(t *testing.T) {
 }
 
 func TestEventsComeNewestFirst(t *testing.T) {
-	often := event(5, "PressureDecision", "soft: nobody has to go")
+	often := event(5, "PressureDecision", "soft level: no pod is evicted")
 	often.Count = 3
 	undated := event(0, "PressureEvictionDryRun", "dry run: shop/cart: working set")
 	undated.LastTimestamp, undated.CreationTimestamp = metav1.Time{}, metav1.NewTime(at(3))
@@ -69,13 +69,13 @@ func TestEventsComeNewestFirst(t *testing.T) {
 	require.NoError(t, err)
 	var b bytes.Buffer
 	require.NoError(t, WriteEvents(&b, list, at(65)))
-	assert.Equal(t, "2026-03-01 12:00:05 UTC, 1 min ago: PressureDecision, 3 times\n  soft: nobody has to go\n"+
+	assert.Equal(t, "2026-03-01 12:00:05 UTC, 1 min ago: PressureDecision, 3 times\n  soft level: no pod is evicted\n"+
 		"2026-03-01 12:00:03 UTC, 1 min 2 s ago: PressureEvictionDryRun\n  dry run: shop/cart: working set\n"+
 		"2026-03-01 12:00:01 UTC, 1 min 4 s ago: PressureEviction\n  shop/cart: working set\n", b.String())
 }
 
 func TestANameChoosesTheEventsThatMentionIt(t *testing.T) {
-	client, _ := apiServer(t, http.StatusOK, event(1, "PressureEviction", "shop/cart: x (decision d1)"), event(2, "PressureDecision", "no pressure any more (decision d2)"))
+	client, _ := apiServer(t, http.StatusOK, event(1, "PressureEviction", "shop/cart: x (decision d1)"), event(2, "PressureDecision", "the pressure has ended (decision d2)"))
 	for _, name := range []string{"shop/cart", "d1"} {
 		list, err := Events(t.Context(), client, "node-a", name)
 		require.NoError(t, err)

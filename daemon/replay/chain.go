@@ -147,7 +147,7 @@ func recordedPod(w *probes.WorkloadState) pods.Pod {
 	p.Namespace, p.Name, p.QoS, p.LowQoS, p.Priority = known.Namespace, known.Name, known.QoS, known.LowQoS, known.Priority
 	p.MemoryRequestBytes, p.CPURequestMillicores = known.MemoryRequestBytes, known.CPURequestMillicores
 	if known.Mover {
-		p.Protections = []pods.Protection{{Code: pods.Mover, Why: "it moves data for Velero, which would not see it go"}}
+		p.Protections = []pods.Protection{{Code: pods.Mover, Why: "it is a data mover pod of Velero, which would not notice its eviction"}}
 	}
 	return p
 }

@@ -74,10 +74,10 @@ func TestThePageTellsOfTheLastBeats(t *testing.T) {
 	p = newPageCluster(s)
 	assert.Equal(t, "no renewal yet", p.Facts[len(p.Facts)-1].Text)
 	assert.True(t, p.Facts[len(p.Facts)-1].Hot)
-	s.Cluster.NodeLease = &view.Heartbeat{Error: "the-kubelet holds it"}
+	s.Cluster.NodeLease = &view.Heartbeat{Error: "held by the-kubelet"}
 	f = newPageCluster(s).Facts[len(p.Facts)]
 	assert.Equal(t, "The Node's Lease", f.Name)
-	assert.Contains(t, f.Of, "the-kubelet holds it")
+	assert.Contains(t, f.Of, "held by the-kubelet")
 }
 
 func TestOnlyTheLastBeatsAreKept(t *testing.T) {

@@ -52,7 +52,7 @@ func TestAnEvictionShowsItsVictimItsAnswersAndWhatItDid(t *testing.T) {
 		"UID 41aa9e07-0000-4000-8000-00000000000a", "3.0 GiB (working set 3.0 GiB)", "12:00:55 UTC evicted (201)",
 		"12:01:09 UTC, 14 s after the decision", "memory-stall: hard → none, 41.0 % (line at &gt;= 25.0 %) → &lt;0.1 % (line at &gt;= 10.0 %)",
 		"Other candidates, and why each was spared: 3", "needs 1 healthy pods and has 1 currently", "blocked (429)",
-		"never evicted: DaemonSet collector would make it again on this node",
+		"protected: DaemonSet collector would recreate it on this node",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}

@@ -151,7 +151,7 @@ func (n *node) backsUpAlone() {
 	n.t.Helper()
 	n.press("backup", "-p IOAccounting=yes", "vdh")
 	n.until(30*time.Second, "the backup fills the disk", func() bool { return named(n.contention("vdh"), "backup.service") > 0.9 })
-	n.until(30*time.Second, "who waits is asked", func() bool { return strings.HasPrefix(n.onDisk("vdh").Reason, "busy, and nobody waits") })
+	n.until(30*time.Second, "who waits is asked", func() bool { return strings.HasPrefix(n.onDisk("vdh").Reason, "busy, but no workload waits") })
 	known := 0
 	n.throughout(2*time.Second, func() {
 		c, v := n.contention("vdh"), n.onDisk("vdh")
@@ -163,7 +163,7 @@ func (n *node) backsUpAlone() {
 	})
 	assert.Positive(n.t, known)
 	v := n.onDisk("vdh")
-	assert.Contains(n.t, v.Reason, "busy, and nobody waits")
+	assert.Contains(n.t, v.Reason, "busy, but no workload waits")
 	n.t.Logf("alone: %s", v.Reason)
 	await, _ := v.Observed.Get()
 	assert.Greater(n.t, await, 0.1, "slow as it is, it is its own")

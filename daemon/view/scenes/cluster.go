@@ -152,6 +152,6 @@ func nodePods() []pods.Pod {
 	cart := pod("41aa9e07-0000-4000-8000-00000000000a", "shop", "cart-66b8d-mm4qz", "ReplicaSet", "cart-66b8d")
 	cart.Priority, cart.MemoryRequestBytes = 100, 1<<30
 	logs := pod("77c0ffee-0000-4000-8000-00000000000d", "logging", "collector-9xw2l", "DaemonSet", "collector")
-	logs.Protections = []pods.Protection{{Code: pods.DaemonSet, Why: "DaemonSet collector would make it again on this node"}}
+	logs.Protections = []pods.Protection{{Code: pods.DaemonSet, Why: "DaemonSet collector would recreate it on this node"}}
 	return []pods.Pod{report, cart, logs}
 }

@@ -42,7 +42,7 @@ func FirstTick() *view.State {
 	h := history()
 	s := h.Add(sample(0, Calmly(), &totals{}))
 	v := memoryStall(plugins.None, 0, s.Time)
-	v.Observed, v.Absent, v.Reason = probes.Opt[float64]{}, "a ratio needs two samples", "not judged in full: a ratio needs two samples"
+	v.Observed, v.Absent, v.Reason = probes.Opt[float64]{}, "a ratio needs two samples", "incomplete data: a ratio needs two samples"
 	v.Evidence[0].Observed, v.Evidence[0].Absent = probes.Opt[float64]{}, "a ratio needs two samples"
 	return state(s, v)
 }
@@ -112,7 +112,7 @@ func EverythingAbsent() *view.State {
 	s := h.Add(raw)
 	v := plugins.Verdict{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Condition: "MemoryContention", Since: s.Time, Operator: ">=", Unit: "ratio",
-		Threshold: probes.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "not judged in full: the kernel was started without psi=1",
+		Threshold: probes.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "incomplete data: the kernel was started without psi=1",
 	}
 	st := state(s, v)
 	st.Agent.CgroupFlavour, st.Agent.Notes = "", []string{"not root: values that this user may not read are absent, with the reason"}
