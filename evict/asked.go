@@ -7,9 +7,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Asked is what a candidate goes for: of the verdicts for which it may go now
-// the one that weighs most. The controller is told it, so that it must never be
-// one for which nobody may go: memory below its floor goes past a brake.
+// Asked is the verdict that a candidate is evicted for: of those that allow its
+// eviction now the one that weighs most. The controller is told it, so it must
+// never be a verdict that allows no eviction: memory below its floor passes a
+// brake.
 type Asked struct {
 	Plugin   string
 	Level    plugins.Level
@@ -17,8 +18,8 @@ type Asked struct {
 	Urgent   bool
 }
 
-// String is what the controller is asked for, as Memory.Brakes has it. A refusal
-// that holds whichever pod it is holds for that.
+// String is the key of Memory.Brakes: a refusal by the controller that does not
+// depend on the pod holds for this verdict.
 func (a Asked) String() string {
 	text := a.Plugin + " at " + a.Level.String()
 	if a.Urgent {
@@ -27,11 +28,11 @@ func (a Asked) String() string {
 	return text
 }
 
-// forMemory: it is what is hard about memory.
+// forMemory reports whether it is a hard verdict about memory.
 func (a Asked) forMemory() bool { return a.Level == plugins.Hard && a.Resource == plugins.Memory }
 
-// before orders what one pod may be asked for, totally, whatever the order of
-// the verdicts. The controller lets memory at hard go where others wait.
+// before is a total order of the verdicts that one pod may be evicted for. Hard
+// memory comes first, because the controller approves it where others wait.
 func (a Asked) before(b Asked) int {
 	return cmp.Or(
 		first(a.Urgent, b.Urgent), cmp.Compare(b.Level, a.Level), first(a.Resource == plugins.Memory, b.Resource == plugins.Memory),
@@ -39,20 +40,21 @@ func (a Asked) before(b Asked) int {
 	)
 }
 
-// goesFor: somebody may go for a verdict, and it asks for this candidate, which
-// does not stay at its level, and whose going would help.
+// goesFor reports whether a verdict allows evictions now, names this candidate,
+// and the candidate's eviction would release enough.
 func (r *sitting) goesFor(v plugins.Verdict, c *Considered) bool {
 	relief, named := reliefBy(v, c)
 	return named && r.free(v) && !r.stays(v, c) && r.enough(v, relief) || r.forcedBy(v, c)
 }
 
-// stays: whoever opted out, or tolerates our taint, goes for nothing soft, though
-// something hard names it too.
+// stays reports whether the candidate opted out, or tolerates our taint, and the
+// verdict is not hard. A hard verdict beside it does not change that.
 func (r *sitting) stays(v plugins.Verdict, c *Considered) bool {
 	return !hard(v) && c.Pod != nil && (c.Pod.OptedOut || r.tolerated(c.Pod) != "")
 }
 
-// forcedBy: a verdict wants the candidate gone regardless of what passes.
+// forcedBy reports whether a verdict forces the candidate's eviction, whatever
+// temporary reasons there are to wait.
 func (r *sitting) forcedBy(v plugins.Verdict, c *Considered) bool {
 	if !calls(v) || r.muted[scopeOf(v)].firm {
 		return false
@@ -65,10 +67,10 @@ func (r *sitting) forcedBy(v plugins.Verdict, c *Considered) bool {
 	return false
 }
 
-// ask says what the candidate is asked for, of the verdicts that count, and why
-// it is not asked for now: the controller lets nobody go for any of them. What it
-// refuses comes after all else, so that a plugin that is refused keeps no pod
-// from going for another. m has the refusals until now.
+// ask chooses the verdict for which the eviction is requested, and returns why it
+// is not requested now: the controller refuses every one of them. A refused
+// verdict is chosen last, so that the refusal of one plugin does not block
+// another. m has the refusals of this round, too.
 func (r *sitting) ask(m Memory, c *Considered, counts func(plugins.Verdict) bool) (Code, string) {
 	none := true
 	for _, v := range r.Levels.Verdicts {
@@ -81,14 +83,14 @@ func (r *sitting) ask(m Memory, c *Considered, counts func(plugins.Verdict) bool
 		}
 	}
 	w := m.Brakes[c.Asked.String()]
-	if !r.refuses(m, c.Asked, c) || m.Pending(r.Time) == c.Pod.UID { // that request stands
+	if !r.refuses(m, c.Asked, c) || m.Pending(r.Time) == c.Pod.UID { // this request is already pending
 		return "", ""
 	}
 	return CodeBrake, fmt.Sprintf("the controller refused evictions for %s; not requested again until %s: %s", c.Asked, clock(w.Until), w.Text)
 }
 
-// refuses: the controller lets nobody go for this now, unless the pod is the one
-// that it is asked for with these words already.
+// refuses reports whether a refusal by the controller holds for this verdict. It
+// does not hold for the pod whose request for it is pending.
 func (r *sitting) refuses(m Memory, a Asked, c *Considered) bool {
 	if r.Config.Via != ViaController || c.Pod == nil || !r.Time.Before(m.Brakes[a.String()].Until) {
 		return false

@@ -9,31 +9,30 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Limits are how many evictions there may be, whatever presses.
+// Limits are the eviction rate limits; they hold whatever the pressure.
 type Limits struct {
 	PerRound     int `yaml:"perRound" unit:"pods" why:"The most evictions in one round, forced ones included; fewer where fewer release enough."`
 	PerMinute    int `yaml:"perMinute" unit:"pods" why:"Eviction rate limit of the node (a token bucket), forced evictions included: a faulty plugin must not empty a node. Without saved state the bucket starts empty."`
 	PerOwnerHour int `yaml:"perOwnerHour" unit:"pods" why:"Eviction rate limit of one owner (Deployment, StatefulSet, …) on this node: evicting the same workload again and again does not help."`
 }
 
-// Budgets are token buckets of the evictions that are left. Their clock is
-// CLOCK_BOOTTIME, which nobody can set. The zero value is unknown: empty.
+// Budgets are the token buckets of the eviction rate limits. Times are of
+// CLOCK_BOOTTIME, which cannot be set. The zero value is unknown, that is empty.
 type Budgets struct {
-	// Boot is the boot ID of the times; another boot's say nothing of now, but
-	// that they were before it.
+	// Boot is the boot ID of the times. Times of another boot mean only that
+	// they were before this one.
 	Boot string `json:"boot,omitempty"`
-	// Since is when every bucket that is not kept was empty.
+	// Since is when every bucket that is not stored was empty.
 	Since time.Duration `json:"since"`
-	// Node and Owners are when each bucket was empty, or will have been had
-	// nothing been taken out of it.
+	// Node and Owners are the time at which each bucket was empty. A bucket is
+	// this one number: its tokens are the steps that have passed since.
 	Node   time.Duration            `json:"node"`
 	Owners map[string]time.Duration `json:"owners,omitempty"`
-	// Alone is the same of the bucket of those that go without the controller.
+	// Alone is the bucket of evictions without the controller.
 	Alone time.Duration `json:"alone,omitzero"`
 }
 
-// at brings the buckets to this boot. What cannot be so, and what is not
-// known, is empty.
+// at converts the buckets to this boot. An impossible or unknown bucket is empty.
 func (b Budgets) at(boot string, now time.Duration) Budgets {
 	b.Owners = maps.Clone(b.Owners)
 	switch {
@@ -49,7 +48,7 @@ func (b Budgets) at(boot string, now time.Duration) Budgets {
 	return b
 }
 
-// bucket holds size tokens at most, a new one every step.
+// bucket is a token bucket: at most size tokens, a new one every step.
 type bucket struct {
 	size int
 	step time.Duration
@@ -63,15 +62,15 @@ func (l Limits) owner() bucket {
 	return bucket{l.PerOwnerHour, time.Hour / time.Duration(max(1, l.PerOwnerHour))}
 }
 
-// left is how many tokens there are.
+// left is the number of tokens.
 func (k bucket) left(empty, now time.Duration) int { return min(k.size, int((now-empty)/k.step)) }
 
-// take one out: when the bucket was empty then.
+// take removes a token and returns the new time at which the bucket was empty.
 func (k bucket) take(empty, now time.Duration) time.Duration {
 	return max(empty, now-time.Duration(k.size)*k.step) + k.step
 }
 
-// next is in how long there is one.
+// next is the time until the next token.
 func (k bucket) next(empty, now time.Duration) time.Duration { return empty + k.step - now }
 
 func (b Budgets) owned(owner string) time.Duration {
@@ -81,8 +80,8 @@ func (b Budgets) owned(owner string) time.Duration {
 	return b.Since
 }
 
-// spend takes a token for a pod out of both buckets. Buckets that are full
-// again are forgotten.
+// spend takes a token for a pod from the node's and the owner's bucket. Full
+// owner buckets are dropped.
 func (b Budgets) spend(l Limits, p *pods.Pod, now time.Duration) Budgets {
 	b.Owners = maps.Clone(b.Owners)
 	maps.DeleteFunc(b.Owners, func(_ string, empty time.Duration) bool {
@@ -96,7 +95,7 @@ func (b Budgets) spend(l Limits, p *pods.Pod, now time.Duration) Budgets {
 	return b
 }
 
-// refund gives a token back that was not used.
+// refund returns an unused token.
 func (b Budgets) refund(l Limits, owner string) Budgets {
 	b.Owners = maps.Clone(b.Owners)
 	if _, kept := b.Owners[owner]; kept {
@@ -108,9 +107,9 @@ func (b Budgets) refund(l Limits, owner string) Budgets {
 
 func ownerOf(p *pods.Pod) string { return Owner(p.Namespace, p.Owner.Kind, p.Owner.Name) }
 
-// Owner names the workload that a pod belongs to, by its controller. What is
-// made anew under another name or UID by the same workload (the ReplicaSet of a
-// rollout, the Job of a CronJob) is the same one.
+// Owner names the workload that a pod belongs to, by its controller. Objects that
+// one workload recreates under new names (the ReplicaSets of a Deployment, the
+// Jobs of a CronJob) give the same name.
 func Owner(namespace, kind, name string) string {
 	if kind == "ReplicaSet" || kind == "Job" {
 		if cut := strings.LastIndex(name, "-"); cut > 0 {
@@ -120,7 +119,8 @@ func Owner(namespace, kind, name string) string {
 	return namespace + "/" + kind + "/" + name
 }
 
-// rate is why the budgets let no pod of the node go now; empty when one may.
+// rate is why the node's eviction rate limit allows no eviction now; empty when
+// it allows one.
 func (in Input) rate(m Memory) (Code, string) {
 	k := in.Config.Limits.node()
 	if k.left(m.Budgets.Node, in.Uptime) > 0 {
@@ -130,7 +130,7 @@ func (in Input) rate(m Memory) (Code, string) {
 		k.size, in.clockIn(k.next(m.Budgets.Node, in.Uptime)))
 }
 
-// ownerRate is the same of the pods of one owner.
+// ownerRate is the same for the pods of one owner.
 func (in Input) ownerRate(m Memory, p *pods.Pod) (Code, string) {
 	k, empty := in.Config.Limits.owner(), m.Budgets.owned(ownerOf(p))
 	if k.left(empty, in.Uptime) > 0 {

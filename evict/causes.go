@@ -6,7 +6,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// causesOf are the verdicts that are met, and those that ended since before.
+// causesOf returns the verdicts that are met, and those that ended since the
+// round before.
 func causesOf(before, now *plugins.Levels) []Cause {
 	list := ended(before, now)
 	for _, v := range now.Verdicts {
@@ -24,13 +25,13 @@ func causeOf(v plugins.Verdict) Cause {
 	}
 }
 
-// SwitchedOff is why a level ended whose plugin is asked no more.
+// SwitchedOff is why a level ended: its plugin is no longer asked.
 const SwitchedOff = "the plugin was disabled"
 
-// Unjudged is why a level ended whose plugin no longer judges that scope.
+// Unjudged is why a level ended: its plugin no longer judges that scope.
 const Unjudged = "its plugin no longer judges this scope, for example because the device was removed"
 
-// ended is what was met and is not judged any more.
+// ended returns the verdicts that were met and are no longer judged.
 func ended(before, now *plugins.Levels) []Cause {
 	if before == nil {
 		return nil
@@ -59,7 +60,7 @@ func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
 	return plugins.None
 }
 
-// sameAs tells the verdicts of the same plugin about the same scope.
+// sameAs matches verdicts of the same plugin about the same scope.
 func sameAs(v plugins.Verdict) func(plugins.Verdict) bool {
 	return func(o plugins.Verdict) bool { return o.Plugin == v.Plugin && o.Scope == v.Scope }
 }

@@ -7,26 +7,26 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// How many conditions plugins in processes of their own may have at a time, and
-// how many effects each: a Node's record has room for no more than 256 KiB. A
-// plugin names two in a round; with four a new version of it may call both
-// otherwise while the old ones settle.
+// Limits on the conditions of outer plugins and on the taint effects of each: all
+// annotations of a Node together may have 256 KiB. A plugin names two conditions
+// in a round; with four a new version may rename both while the old ones end.
 const (
 	conditionsPerPlugin = 4
 	conditionsOfPlugins = 32
 	effectsPerCondition = 8
-	// effectsOfOthers is how many a condition has at which only the plugin that
-	// holds it adds another: who names it too takes no more than half.
+	// effectsOfOthers is the number of effects from which only the plugin that
+	// owns the condition adds more: another plugin takes half at most.
 	effectsOfOthers = 4
 )
 
-// Refusal is why something that a plugin asks for is not marked.
+// Refusal is why a condition or taint effect that a plugin asks for is not
+// written.
 type Refusal struct{ Plugin, Why string }
 
-// claim gives each condition that a plugin of another process names to the one
-// that named it first, and takes out of the levels what is beyond the limits. A
-// plugin that goes on naming its condition, met or not, keeps it; one that is
-// neither named nor remembered is nobody's again.
+// claim makes the outer plugin that first names a condition its owner, and
+// removes from the levels what is beyond the limits. A plugin keeps a condition
+// as long as it names it, met or not. A condition that is neither named nor in the
+// state has no owner again.
 func (m Memory) claim(in Input) (*plugins.Levels, []Refusal) {
 	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
 	own := plugins.Names()
@@ -57,7 +57,8 @@ func (m Memory) claim(in Input) (*plugins.Levels, []Refusal) {
 	return l, refused
 }
 
-// take a verdict's condition, or leave it without one and say why.
+// take makes the verdict's plugin own its condition, or removes the condition
+// from the verdict and returns why.
 func (m Memory) take(v *plugins.Verdict) (refused string) {
 	if _, taken := m.Claims[v.Condition]; taken {
 		return ""
@@ -80,8 +81,8 @@ func (m Memory) take(v *plugins.Verdict) (refused string) {
 	return ""
 }
 
-// fit leaves out effects of a verdict for which its condition has no room beside
-// those that are remembered and those of the verdicts before.
+// fit removes a verdict's effects beyond the limit of its condition. Effects in
+// the state, and those of earlier verdicts, count.
 func (m Memory) fit(v *plugins.Verdict, asked map[string][]string) (refused string) {
 	list, known := asked[v.Condition]
 	if !known {

@@ -15,12 +15,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cnrPath is where the API server keeps Katalyst's CustomNodeResources, each
-// named after its Node (pkg/apis/node/v1alpha1 of katalyst-api).
+// cnrPath is the path of Katalyst's CustomNodeResources, each named after its
+// Node (pkg/apis/node/v1alpha1 of katalyst-api).
 const cnrPath = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources"
 
-// A CNRMarker writes conditions and taints of one node's CustomNodeResource, and
-// touches only ours. It decides nothing. It belongs to one goroutine.
+// A CNRMarker writes our conditions and taints of one node's CustomNodeResource
+// and leaves all others alone. It decides nothing. It belongs to one goroutine.
 type CNRMarker struct {
 	REST rest.Interface
 	// Node is the name of the Node, and so of its CustomNodeResource.
@@ -30,14 +30,14 @@ type CNRMarker struct {
 	Log *slog.Logger
 }
 
-// A CNR is a CustomNodeResource as far as it is marked.
+// A CNR is the part of a CustomNodeResource that holds marks.
 type CNR struct {
 	node corev1.Node // its annotations, and its taints with effects "<QoS level>/<effect>"
-	// As they were read: what others wrote is kept, whatever is in it.
+	// As they were read, so that fields of others that we do not know are kept.
 	taints, conditions list
 }
 
-// list is one of a CustomNodeResource.
+// list is a JSON list with its elements undecoded.
 type list struct {
 	whole any // nil where there is none
 	each  []json.RawMessage
@@ -48,7 +48,7 @@ func (l *list) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &l.each)
 }
 
-// read is each of a list, as far as it is known.
+// read decodes the elements of a list; unknown fields are dropped.
 func read[T any](l list) ([]T, error) {
 	known := make([]T, len(l.each))
 	for i, raw := range l.each {
@@ -59,7 +59,7 @@ func read[T any](l list) ([]T, error) {
 	return known, nil
 }
 
-// Owned are the taints of it that are ours, as its own record says.
+// Owned returns the taints that are ours, as its annotation records them.
 func (c *CNR) Owned() []OwnTaint { return Owned(&c.node) }
 
 // cnrTaint is one of spec.taints.
@@ -82,9 +82,9 @@ func (m *CNRMarker) Get(ctx context.Context) (*CNR, error) {
 	return m.call(ctx, m.REST.Get().AbsPath(cnrPath, m.Node))
 }
 
-// Apply makes a CustomNodeResource carry the wanted marks and no other of ours,
-// and returns it as it is then. What was read may be old, or nil: then it is
-// read.
+// Apply writes the wanted marks, removes all others of ours, and returns the
+// result. c may be out of date (optimistic concurrency: a conflict reads it
+// again), or nil.
 func (m *CNRMarker) Apply(ctx context.Context, c *CNR, want Marks) (*CNR, error) {
 	var err error
 	for range taintAttempts {
@@ -181,13 +181,12 @@ func (c *CNR) is(taints []corev1.Taint) any {
 	return all
 }
 
-// cnrBeat is how often a condition that does not change is written: as the
-// kubelet does with those of the Node.
+// cnrBeat is how often an unchanged condition is written, as the kubelet does on
+// the Node.
 const cnrBeat = 5 * time.Minute
 
-// conditionPatch replaces our conditions, which our prefix tells, and whether
-// there is anything to write: a status or reason that changed, one that came or
-// went, or that was written long ago.
+// conditionPatch replaces the conditions with our prefix. changed is false when
+// status, reason and set of conditions are the same and were written recently.
 func (c *CNR) conditionPatch(want []Condition, now time.Time) (patch []byte, changed bool, err error) {
 	have, err := read[cnrCondition](c.conditions)
 	if err != nil {

@@ -9,33 +9,33 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Credit is what a pod that is ending, whoever ended it, counts as having given
-// back already.
+// Credit is the usage of a terminating pod that counts as already released,
+// whether we evicted the pod or not.
 type Credit struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
-	// Relief is in the unit of the verdict; absent: not known, it counts as all
-	// that is missing.
+	// Relief is in the unit of the verdict. Absent: not known; it counts as all
+	// that must be released.
 	Relief *float64 `json:"relief,omitempty"`
-	// Until is when it counts no more, gone or not.
+	// Until is when the credit ends, even if the pod still exists.
 	Until time.Time `json:"until"`
 }
 
-// scopeOf names what a verdict judges: the plugin and its scope.
+// scopeOf is the key of a verdict: its plugin and scope.
 func scopeOf(v plugins.Verdict) string { return v.Plugin + "/" + v.Scope }
 
-// late tells of a pod that should have ended by a time.
+// late reports whether a pod that should have terminated by goneBy is overdue.
 func (in Input) late(goneBy time.Time) bool { return !in.Time.Before(goneBy.Add(in.Config.Late)) }
 
-// endsBy is until when a pod that is being deleted counts as ending. Its own
-// grace period is its owner's choice, of 30 days too, and counts no further than
-// the one that we would have given it from when it was seen to end.
+// endsBy is until when a terminating pod counts as such. Its owner may choose a
+// termination grace period of 30 days; it counts only up to MaxGrace after the
+// deletion was seen.
 func (in Input) endsBy(m Memory, p *pods.Pod) time.Time {
 	return earlier(p.GoneBy, m.Ending[p.UID].Add(in.Config.MaxGrace)).Add(in.Config.Late)
 }
 
-// creditUntil is until when one that ends since then counts for a verdict:
-// memory below its floor waits for no grace period.
+// creditUntil is until when a pod that terminates since then is credited to a
+// verdict: memory below its floor does not wait for a termination grace period.
 func (in Input) creditUntil(v plugins.Verdict, since, ends time.Time) time.Time {
 	if v.Urgent {
 		return earlier(ends, since.Add(in.Config.UrgentWait))
@@ -43,8 +43,9 @@ func (in Input) creditUntil(v plugins.Verdict, since, ends time.Time) time.Time 
 	return ends
 }
 
-// credits of a verdict: pods that it names and that are ending or have just gone,
-// and victims of ours, also before their end is seen in the pod.
+// credits returns the credits of a verdict: pods that it names and that are
+// terminating or have just terminated, and evicted pods whose deletion is not yet
+// in the watch.
 func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit {
 	var all []Credit
 	add := func(c Credit, since time.Time) {
@@ -76,7 +77,7 @@ func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit
 	return all
 }
 
-// victimEnds says until when a victim of ours counts as ending, if it does.
+// victimEnds is until when a pod that we evicted counts as terminating.
 func (in Input) victimEnds(m Memory, l *Chosen) (until time.Time, ending bool) {
 	if l.DryRun || l.Outcome != Evicted || !l.GoneAt.IsZero() || !in.known() {
 		return until, false
@@ -88,9 +89,10 @@ func (in Input) victimEnds(m Memory, l *Chosen) (until time.Time, ending bool) {
 	return until, in.Time.Before(until)
 }
 
-// outlasted: what is ending has been all that a verdict misses for as long as one
-// pod may take, and the pressure is still there. What has not fallen by then does
-// not count: one pod after the other that is deleted would else hold it for ever.
+// outlasted reports whether credits have covered a verdict's release target for
+// as long as one pod may take to terminate, and the pressure is still there. Then
+// credits no longer count: pods that are deleted one after the other would block
+// evictions for ever.
 func (in Input) outlasted(m Memory, v plugins.Verdict) bool {
 	since, covered := m.Covered[scopeOf(v)]
 	bound := in.Config.MaxGrace + in.Config.Late
@@ -100,8 +102,8 @@ func (in Input) outlasted(m Memory, v plugins.Verdict) bool {
 	return covered && in.Time.Sub(since) >= bound
 }
 
-// relief that a verdict may still expect of a victim: by what it says of it now,
-// else by what it said when it was chosen. nil: not known.
+// relief is what a verdict may still expect from an evicted pod: its value of now,
+// else that of the choice. nil: not known.
 func (l *Chosen) relief(v plugins.Verdict, list []Considered) (relief *float64, expects bool) {
 	for i := range list {
 		if list[i].PodUID == l.UID || list[i].Pod != nil && list[i].Pod.UID == l.UID {
@@ -117,8 +119,8 @@ func (l *Chosen) relief(v plugins.Verdict, list []Considered) (relief *float64, 
 	return &was, of
 }
 
-// covers says whether what counts as released is all that a verdict misses:
-// by amount where that is known, else one that helps at all is.
+// covers reports whether the credits are all that a verdict must release: by
+// amount where the target is known, else one pod that releases enough is.
 func (in Input) covers(v plugins.Verdict, credits []Credit) bool {
 	target, known := v.Target.Get()
 	sum := 0.0
@@ -131,7 +133,7 @@ func (in Input) covers(v plugins.Verdict, credits []Credit) bool {
 	return known && len(credits) > 0 && sum >= target
 }
 
-// sayCredits is who is ending and counts, for people.
+// sayCredits names the terminating pods that count, for people.
 func sayCredits(v plugins.Verdict, credits []Credit) string {
 	c := credits[0]
 	text := fmt.Sprintf("%s is terminating until %s; its usage counts as released", c.Name, clock(c.Until))

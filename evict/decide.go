@@ -9,11 +9,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Decide says who should go, and why each of the others is spared. Candidates
-// with CodeNext may go: the actor asks for the first of them, takes in the
-// answer (Decision.Answered), and lets Decision.More say who may go beside one
-// that was granted. In a dry run it asks the API server to only say what it
-// would. The Memory is what the next round must know, but for the answers to
+// Decide returns which candidates may be evicted, and why each other one is
+// skipped. Candidates with CodeNext may be evicted: the actor requests the
+// eviction of the first, records the answer (Decision.Answered), and calls
+// Decision.More for evictions beside an accepted one. In a dry run the request is
+// a dry run of the API server, too. The returned state lacks only the answers to
 // come.
 func Decide(in Input) (Decision, Memory) {
 	m := in.Memory.look(in)
@@ -21,7 +21,7 @@ func Decide(in Input) (Decision, Memory) {
 		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun, Candidates: in.rank(m),
 	}
 	if in.Config.DryRun && in.leave != nil {
-		d.ID += "-dry" // beside it one that counts is decided
+		d.ID += "-dry" // the part that is no dry run has the same time
 	}
 	r := sit(in, m, d.Candidates)
 	d.Causes = r.causes()
@@ -47,7 +47,7 @@ func Decide(in Input) (Decision, Memory) {
 	return d, m
 }
 
-// rest gives all candidates of one code another, and its reason.
+// rest replaces one code of candidates by another, with its reason.
 func (d *Decision) rest(from, to Code, because string) {
 	for i := range d.Candidates {
 		if c := &d.Candidates[i]; c.Code == from {
@@ -56,16 +56,16 @@ func (d *Decision) rest(from, to Code, because string) {
 	}
 }
 
-// Next is the candidate to ask for now; false when nobody is left.
+// Next is the candidate to request now; false when none is left.
 func (d *Decision) Next() (int, bool) {
 	i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Code == CodeNext })
 	return i, i >= 0
 }
 
-// Victim is a candidate as the Evictor wants it: with the grace period that its
-// plugin or else the pod asks for, within bounds. It is 0 only where a plugin
-// asks for that and may: the API server forgets such a pod while it may still
-// run.
+// Victim is a candidate as the Evictor wants it: with the termination grace
+// period of its plugin, else of the pod, within bounds. It is 0 only where a
+// plugin asks for 0 and may: the API server deletes such a pod from its store
+// while it may still run.
 func (d *Decision) Victim(i int, maxGrace time.Duration) Victim {
 	c := &d.Candidates[i]
 	grace, asked := c.GraceSeconds.Get()
@@ -78,8 +78,8 @@ func (d *Decision) Victim(i int, maxGrace time.Duration) Victim {
 	return Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, GraceSeconds: grace}
 }
 
-// grant lets a candidate go, which spares those after it, unless More finds
-// that they are needed too.
+// grant records an accepted eviction. Later candidates are skipped, unless More
+// finds that they are needed too.
 func (d *Decision) grant(i int) {
 	c := &d.Candidates[i]
 	code, prefix := CodeEvicted, ""
@@ -97,11 +97,11 @@ func (d *Decision) grant(i int) {
 	d.rest(CodeNext, CodeNotNeeded, "waiting for the effect of an earlier eviction")
 }
 
-// granted is how many go.
+// granted is the number of accepted evictions.
 func (d *Decision) granted() int { return len(d.Goers()) }
 
-// end ends the round for those who were not asked for. It is the whole round's
-// outcome where nobody goes.
+// end skips the candidates that were not requested. Code and reason become the
+// round's outcome if no pod is evicted.
 func (d *Decision) end(code Code, reason string) {
 	if d.granted() == 0 {
 		d.Code, d.Reason = code, reason
@@ -109,7 +109,8 @@ func (d *Decision) end(code Code, reason string) {
 	d.rest(CodeNext, code, reason)
 }
 
-// Answered takes in what the API server said to candidate i.
+// Answered records the answer of the API server, or of the controller, for
+// candidate i.
 func (d *Decision) Answered(i int, a Answer) {
 	c := &d.Candidates[i]
 	c.Answers = append(c.Answers, a)
@@ -123,7 +124,7 @@ func (d *Decision) Answered(i int, a Answer) {
 		c.Code, c.Because = CodeRefused, a.says()
 	case Braked:
 		c.Code, c.Because = CodeBrake, a.says()
-		for j := range d.Candidates { // what is asked for something else is asked for still
+		for j := range d.Candidates { // candidates for another verdict are still requested
 			if o := &d.Candidates[j]; o.Code == CodeNext && o.Asked.String() == c.Asked.String() {
 				o.Code, o.Because = CodeBrake, a.says()
 			}
@@ -145,8 +146,8 @@ func (d *Decision) Answered(i int, a Answer) {
 	}
 }
 
-// Postpone ends a round, granted or not: whom it did not ask for it leaves to
-// later ones.
+// Postpone ends a round: candidates that were not requested are left for later
+// rounds.
 func (d *Decision) Postpone() {
 	d.rest(CodeNext, CodeNext, "left for a later round, if still needed")
 	if d.Code == CodeNext {
@@ -154,13 +155,13 @@ func (d *Decision) Postpone() {
 	}
 }
 
-// Unsaved ends a round whose choice could not be kept: nobody is evicted who
-// would be forgotten.
+// Unsaved ends a round whose state could not be saved: an agent that restarts
+// would not know of the eviction and would evict another pod.
 func (d *Decision) Unsaved(err error) {
 	d.end(CodeState, "cannot save the eviction state, so no pod is evicted: "+err.Error())
 }
 
-// nobody says why no candidate goes, by the reason that most of them have.
+// nobody is why no candidate is evicted: the most frequent reason.
 func nobody(list []Considered) string {
 	if len(list) == 0 {
 		return "the plugin named no pod"

@@ -3,16 +3,17 @@
 //
 // # Usage
 //
-// A round is Mark, then Decide for each part that Split finds (what counts, and
-// what is a dry run), then the actors: Mark says which conditions and taints
-// the verdicts call for, Decide who goes and why each of the others is spared,
-// the Tainter and the Evictor carry it out, Decision.Answered takes in what the
-// API server said and Decision.More who is needed besides.
+// A round (a reconcile pass) is Mark, then Decide for each part that Split finds
+// (in force, and dry run), then the actors: Mark returns the conditions and taints
+// that the verdicts call for, Decide which candidates are evicted and why each
+// other one is skipped, the Tainter and the Evictor carry it out,
+// Decision.Answered records the API server's answers, and Decision.More finds
+// further evictions that are needed.
 //
 // # Concurrency
 //
-// Mark and Decide are pure functions of their input. A Log belongs to one
-// goroutine that writes; List may be called from any.
+// Mark and Decide are pure functions of their input. A Log is written by one
+// goroutine; List may be called from any.
 package evict
 
 import (
@@ -31,21 +32,20 @@ type Decision struct {
 	// Causes are the verdicts that were met, and those that ended since the
 	// round before.
 	Causes []Cause `json:"causes"`
-	// Code is the round's outcome in one word: who goes (evicted, or
-	// would-evict in a dry run), or else why nobody does.
+	// Code is the round's outcome in one word: evicted (would-evict in a dry
+	// run), or why no pod is evicted.
 	Code Code `json:"code"`
 	// Reason is the same in one sentence.
 	Reason string `json:"reason"`
-	// DryRun: nothing outside was changed.
+	// DryRun: nothing was written to the cluster.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Candidates in the order in which they would go, each with its outcome.
+	// Candidates in eviction order, each with its outcome.
 	Candidates []Considered `json:"candidates,omitempty"`
-	// Omitted counts further candidates, all of them spared.
+	// Omitted counts further candidates, all of them skipped.
 	Omitted int `json:"omitted,omitempty"`
-	// GoneAt is when the last of the evicted pods was seen to be gone.
+	// GoneAt is when the last evicted pod was seen to have terminated.
 	GoneAt time.Time `json:"goneAt,omitzero"`
-	// After is the causes again, once the node had time to settle: how far the
-	// pressure fell.
+	// After is the causes again after the cooldown: how far the pressure fell.
 	After []Cause `json:"after,omitempty"`
 }
 
@@ -60,82 +60,81 @@ type Cause struct {
 	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
 	Unit      string              `json:"unit,omitempty"`
 	Reason    string              `json:"reason"`
-	// Target is what must be given back for the pressure to end, and Credit who
-	// was ending and counted as having given it back.
+	// Target is what must be released for the pressure to end, and Credit the
+	// terminating pods whose usage counted as released.
 	Target probes.Opt[float64] `json:"releaseTarget,omitzero"`
 	Credit []Credit            `json:"credit,omitempty"`
-	// Contention is who hurt whom on what the verdict is about, the first three
-	// of each kind; nil where that was not known, or the level had ended.
+	// Contention is the first three culprits and sufferers of the verdict's
+	// resource; nil where they were not known, or the level had ended.
 	Contention *probes.Contention `json:"contention,omitempty"`
 }
 
-// Considered is a candidate and what became of it.
+// Considered is a candidate with its outcome.
 type Considered struct {
 	plugins.Candidate
-	// Pod is what the host knows of it; nil for what is no pod of the API
-	// server's.
+	// Pod is the agent's own copy; nil for what is not a pod in the API server.
 	Pod *pods.Pod `json:"pod,omitempty"`
 	// Plugins that named it.
 	Plugins []string `json:"plugins"`
-	// Code is evicted, would-evict, or why it was spared.
+	// Code is evicted, would-evict, or why it was skipped.
 	Code Code `json:"code"`
 	// Because is the same in one sentence.
 	Because string `json:"because"`
 	// Answers of the API server, in order.
 	Answers []Answer `json:"answers,omitempty"`
-	// GoneAt is when the pod was seen to be gone, of one that was evicted.
+	// GoneAt is when the evicted pod was seen to have terminated.
 	GoneAt time.Time `json:"goneAt,omitzero"`
-	// Asked is what it goes for, of one that may go; zero of others. It is no part
-	// of the record.
+	// Asked is the verdict for which it is evicted; zero for skipped ones. It is
+	// not recorded.
 	Asked Asked `json:"-"`
 }
 
-// Code is one word for an outcome or a reason, for metrics and tests. Beside
-// those below there are the codes of pods.Protection.
+// Code is one word for an outcome or a reason, for metrics and tests: one of
+// those below, or a code of pods.Protection.
 type Code string
 
 // The codes.
 const (
 	CodeEvicted    Code = "evicted"     // the API server accepted its eviction
-	CodeWouldEvict Code = "would-evict" // it would have been evicted, but for the dry run
-	CodeEnded      Code = "ended"       // no pressure any more
+	CodeWouldEvict Code = "would-evict" // dry run: it would have been evicted
+	CodeEnded      Code = "ended"       // the pressure has ended
 
-	CodeStandalone Code = "standalone" // no cluster
-	CodeOff        Code = "off"        // eviction is switched off
-	CodeSoft       Code = "soft"       // marked, and nobody has to go
-	CodeHeld       Code = "held"       // the level lasts, its pressure is gone
-	CodeUnnamed    Code = "unnamed"    // the plugin lacks a measurement and names nobody
-	CodeStale      Code = "stale"      // the pods or the Node are not known as they are now
-	CodeKubelet    Code = "kubelet"    // the kubelet relieves the node itself
-	CodeReporting  Code = "reporting"  // the rule is new or was changed
-	CodeGrace      Code = "grace"      // not met for long enough
-	CodeRelief     Code = "relief"     // what presses was slowed down: it is seen first
-	CodeTaint      Code = "taint"      // the taint is not acknowledged
-	CodeInFlight   Code = "in-flight"  // a pod that is ending counts as released
-	CodeSettle     Code = "settle"     // one has just gone: the node settles
-	CodeBrake      Code = "brake"      // the controller lets nobody go for this now
-	CodeRate       Code = "rate-limit" // the budget of the node, or of an owner, is used up
-	CodeState      Code = "state"      // what was decided cannot be kept
-	CodeNobody     Code = "nobody"     // no candidate may or need go
+	CodeStandalone Code = "standalone" // standalone mode, no cluster
+	CodeOff        Code = "off"        // eviction.enabled is false
+	CodeSoft       Code = "soft"       // soft level: the node is marked, no pod is evicted
+	CodeHeld       Code = "held"       // the level is latched, its pressure is gone
+	CodeUnnamed    Code = "unnamed"    // the plugin lacks a measurement and names no pod
+	CodeStale      Code = "stale"      // the pods, the Node or the measurements are out of date
+	CodeKubelet    Code = "kubelet"    // the kubelet evicts pods itself, or has just done so
+	CodeReporting  Code = "reporting"  // the rule is new or was changed: report-only
+	CodeGrace      Code = "grace"      // eviction grace period of the plugin
+	CodeRelief     Code = "relief"     // data movers were throttled: waiting for the effect
+	CodeTaint      Code = "taint"      // the taint is not yet acknowledged
+	CodeInFlight   Code = "in-flight"  // the usage of a terminating pod counts as released
+	CodeSettle     Code = "settle"     // cooldown after an eviction
+	CodeBrake      Code = "brake"      // the controller refuses evictions for this verdict
+	CodeRate       Code = "rate-limit" // the eviction rate limit of the node or owner is reached
+	CodeState      Code = "state"      // the eviction state cannot be saved
+	CodeNobody     Code = "nobody"     // no candidate may or needs to be evicted
 
 	CodeNotAPod    Code = "not-a-pod"   // a service or other cgroup
 	CodeUnknownPod Code = "unknown-pod" // the API server does not list it
-	CodeNotShown   Code = "not-shown"   // the plugin's word is not taken for it
-	CodeLate       Code = "late"        // it should have ended long ago
-	CodeFinished   Code = "finished"    // it ran to its end
+	CodeNotShown   Code = "not-shown"   // the plugin may not name it
+	CodeLate       Code = "late"        // it should have terminated, and still exists
+	CodeFinished   Code = "finished"    // it has terminated by itself
 	CodeOptedOut   Code = "opted-out"   // plimsoll.dev/skip-eviction
-	CodeTolerates  Code = "tolerates"   // our taint would not keep it from coming back
-	CodeTooSmall   Code = "too-small"   // its going would not end the pressure
-	CodeBudget     Code = "budget"      // a disruption budget forbids it
-	CodeRefused    Code = "refused"     // the API server refused
-	CodeGone       Code = "gone"        // it had ended already
-	CodeUnanswered Code = "unanswered"  // nobody knows whether it was accepted
-	CodeNext       Code = "next"        // if those before it may not go
-	CodeLimit      Code = "round-limit" // as many as a round allows go before it
-	CodeNotNeeded  Code = "not-needed"  // those before it go
+	CodeTolerates  Code = "tolerates"   // it tolerates our taint
+	CodeTooSmall   Code = "too-small"   // its eviction would release too little
+	CodeBudget     Code = "budget"      // a PodDisruptionBudget forbids it
+	CodeRefused    Code = "refused"     // the API server, or the controller, refused
+	CodeGone       Code = "gone"        // it had already terminated
+	CodeUnanswered Code = "unanswered"  // no answer: the outcome is unknown
+	CodeNext       Code = "next"        // evicted if no earlier candidate is
+	CodeLimit      Code = "round-limit" // the limit of evictions per round is reached
+	CodeNotNeeded  Code = "not-needed"  // earlier evictions release enough
 )
 
-// Going is the first candidate that goes; false where nobody does.
+// Going is the first evicted candidate; false if there is none.
 func (d *Decision) Going() (Considered, bool) {
 	for _, c := range d.Candidates {
 		if c.goes() {
@@ -145,7 +144,7 @@ func (d *Decision) Going() (Considered, bool) {
 	return Considered{}, false
 }
 
-// Goers are all candidates that go.
+// Goers are all evicted candidates.
 func (d *Decision) Goers() []Considered {
 	var list []Considered
 	for _, c := range d.Candidates {

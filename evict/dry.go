@@ -6,10 +6,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Split parts a round in the plugins that count and those in a dry run, which
-// are decided after and beside them: what they say neither marks nor evicts,
-// and holds back nobody. A part without verdicts is left out, unless it had
-// some in the round before.
+// Split divides a round into the plugins in force and those in a dry run, whose
+// verdicts neither mark nor evict and do not delay an eviction. A part without
+// verdicts is left out, unless it had some in the round before.
 func Split(in Input) []Input {
 	if in.Config.DryRun {
 		return []Input{in}
@@ -37,8 +36,7 @@ func (in Input) With(l *plugins.Levels) Input {
 	return in
 }
 
-// Dry says whether a list of "*", "name" and "-name" has a plugin: by its own
-// name where it stands there, else by the star.
+// Dry reports whether a list of "*", "name" and "-name" includes a plugin.
 func Dry(list []string, plugin string) bool {
 	return slices.Contains(list, plugin) || slices.Contains(list, "*") && !slices.Contains(list, "-"+plugin)
 }

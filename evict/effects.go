@@ -10,15 +10,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// ownEffect stands for the effect of the level among those that plugins ask for.
+// ownEffect is the key of the level's own effect among those that plugins ask for.
 const ownEffect = ""
 
-// onCNR begins the name of a condition of the CustomNodeResource. A condition's
-// own name has no slash.
+// onCNR is the prefix of conditions of the CustomNodeResource in the state. A
+// condition's own name has no slash.
 const onCNR = "cnr/"
 
-// byPlace are the levels in which a condition of the CustomNodeResource is not
-// that of the Node with the same name.
+// byPlace prefixes the conditions that belong on the CustomNodeResource, so that
+// they differ from conditions of the Node with the same name.
 func byPlace(l *plugins.Levels) *plugins.Levels {
 	if !slices.ContainsFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.CNR }) {
 		return l
@@ -32,8 +32,8 @@ func byPlace(l *plugins.Levels) *plugins.Levels {
 	return &plugins.Levels{Time: l.Time, Verdicts: list}
 }
 
-// ask takes in which effects a verdict that is met asks for. As long as no
-// plugin asks for any, there is nothing to remember.
+// ask records the effects that a met verdict asks for. As long as no plugin asks
+// for any, Asked stays nil.
 func (s Seen) ask(v plugins.Verdict, in Input) Seen {
 	if s.Asked == nil && len(v.Effects) == 0 {
 		return s
@@ -41,7 +41,7 @@ func (s Seen) ask(v plugins.Verdict, in Input) Seen {
 	first := s.Asked == nil
 	s.Asked = cloned(s.Asked)
 	if last := later(s.Met[0], s.Met[1]); first && in.Time.Sub(last) < in.Config.Transition {
-		s.Asked[ownEffect] = last // of a plugin that asks for none
+		s.Asked[ownEffect] = last // by a plugin that names no effects
 	}
 	effects := v.Effects
 	if len(effects) == 0 {
@@ -55,8 +55,8 @@ func (s Seen) ask(v plugins.Verdict, in Input) Seen {
 	return s
 }
 
-// forget drops effects that nobody has asked for within the transition period,
-// while the condition itself goes on.
+// forget drops effects that no plugin has asked for within the transition period,
+// while the condition itself lasts.
 func (s Seen) forget(in Input) Seen {
 	if s.Asked == nil {
 		return s
@@ -71,7 +71,7 @@ func (s Seen) forget(in Input) Seen {
 	return s
 }
 
-// effects of the taints that are on.
+// effects returns the effects of the taints that are on.
 func (s Seen) effects() []corev1.TaintEffect {
 	own := effectOf(s.Worn)
 	if own == "" {

@@ -23,13 +23,12 @@ const (
 )
 
 // An Announcer writes Kubernetes Events about pods and about its Node. Its
-// methods never block: what does not fit into the queue of 1000, or into the
-// limit for one object (25 at once, then one in 5 minutes), is dropped. They
-// may be called from several goroutines.
+// methods never block: Events beyond the queue of 1000, or beyond the rate limit
+// of one object (25 at once, then one in 5 minutes), are dropped. They may be
+// called from several goroutines.
 //
-// It stands on client-go's record, not on its events: that one joins Events
-// of one reason into a series and keeps the first text only, and the text is
-// what an Event of ours is for.
+// It uses client-go's tools/record, not tools/events, which merges Events of one
+// reason into a series and keeps only the first message.
 type Announcer struct {
 	node        string
 	broadcaster record.EventBroadcaster
@@ -60,21 +59,21 @@ func (a *Announcer) Pod(v Victim, kind, reason, message string) {
 	}, kind, reason, message)
 }
 
-// Node writes a Normal Event about the Node. It lands in namespace default,
-// where Events about what has no namespace live. `kubectl describe node` shows
-// those whose uid is the Node's, and those whose uid is its name.
+// Node writes a Normal Event about the Node, in namespace default, where Events
+// of cluster-scoped objects are. `kubectl describe node` shows those whose uid is
+// the Node's, and those whose uid is its name.
 func (a *Announcer) Node(uid, reason, message string) {
 	a.recorder.Event(&corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Node", Name: a.node, UID: types.UID(uid),
 	}, corev1.EventTypeNormal, reason, message)
 }
 
-// Close writes what is still queued, for a second at most, and ends the
-// Announcer. What is said afterwards is dropped.
+// Close writes what is still queued, for a second at most, and stops the
+// Announcer. Later Events are dropped.
 func (a *Announcer) Close() {
 	a.close.Do(func() {
-		// The library shuts down without a look at its queue. A last Event, which
-		// goes nowhere, comes out of the queue when all before it are written.
+		// The library drops its queue at shutdown. A last Event that is not written
+		// comes out of the queue when all before it are written.
 		a.recorder.Event(&corev1.ObjectReference{Kind: flushKind}, corev1.EventTypeNormal, flushKind, "")
 		select {
 		case <-a.sink.flushed:
@@ -85,12 +84,12 @@ func (a *Announcer) Close() {
 	})
 }
 
-// flushKind marks the last Event, which is not written.
+// flushKind is the kind of the last Event, which is not written.
 const flushKind = "Flush"
 
 // eventSink writes Events; its methods belong to the broadcaster's goroutine.
 type eventSink struct {
-	ctx     context.Context // ends with the Announcer: the library hands over none
+	ctx     context.Context // ends with the Announcer: the library passes no context
 	events  corev1client.EventsGetter
 	flushed chan struct{}
 }

@@ -19,57 +19,57 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Victim is a pod that was chosen to go.
+// Victim is a pod that was chosen for eviction.
 type Victim struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// GraceSeconds it gets to end by itself.
+	// GraceSeconds is its termination grace period.
 	GraceSeconds int64 `json:"graceSeconds"`
 
-	// Since when it is chosen, and by which plugin for what reason, at which level
-	// of which resource, and whether memory is below its floor: what the controller
-	// is told beside.
+	// Since when it is chosen, by which plugin and why, at which level of which
+	// resource, and whether memory is below its floor. Only the controller's
+	// eviction request has these.
 	Since    time.Time        `json:"-"`
 	Plugin   string           `json:"-"`
 	Why      string           `json:"-"`
 	Level    plugins.Level    `json:"-"`
 	Resource plugins.Resource `json:"-"`
 	Urgent   bool             `json:"-"`
-	// Alone: the controller did not answer, and this one goes without it.
+	// Alone: the controller did not answer, and the agent evicts the pod itself.
 	Alone bool `json:"-"`
 }
 
-// Outcome is what an answer of the API server means for a victim.
+// Outcome is what an answer of the API server, or of the controller, means.
 type Outcome string
 
 // The outcomes.
 const (
-	Evicted    Outcome = "evicted"    // accepted: the pod is being ended
-	Gone       Outcome = "gone"       // the pod with that UID is not there any more
-	Blocked    Outcome = "blocked"    // a disruption budget forbids it for now
-	Refused    Outcome = "refused"    // it will not be granted however often it is asked
-	Braked     Outcome = "braked"     // the controller lets nobody go now for what it was asked for, whoever it is
-	Unanswered Outcome = "unanswered" // nobody knows whether it was accepted
+	Evicted    Outcome = "evicted"    // accepted: the pod terminates
+	Gone       Outcome = "gone"       // no pod with that UID exists any more
+	Blocked    Outcome = "blocked"    // a PodDisruptionBudget forbids it for now
+	Refused    Outcome = "refused"    // a retry would be refused, too
+	Braked     Outcome = "braked"     // the controller refuses every pod for this verdict now
+	Unanswered Outcome = "unanswered" // it may have been accepted or not
 )
 
-// Answer is what the API server said to one eviction.
+// Answer is the answer to one eviction request.
 type Answer struct {
 	Time    time.Time `json:"time"`
 	Outcome Outcome   `json:"outcome"`
 	// Code is the HTTP status; 0 without an answer.
 	Code int `json:"code,omitempty"`
-	// RetryAfter is how long the API server asked to wait; 0 where it did not.
+	// RetryAfter is the API server's Retry-After; 0 without one.
 	RetryAfter time.Duration `json:"-"`
 	// Text is the API server's own, or the error's.
 	Text string `json:"text,omitempty"`
-	// DryRun: the API server judged it and ended nothing.
+	// DryRun: the API server checked it and deleted nothing.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Via is ViaController where the controller asked, and answered.
+	// Via is ViaController for an answer of the controller.
 	Via string `json:"via,omitempty"`
 }
 
-// says who answered, and what.
+// says is the answer's text after the name of its author.
 func (a *Answer) says() string {
 	if a.Via == ViaController {
 		return "the controller: " + a.Text
@@ -77,17 +77,17 @@ func (a *Answer) says() string {
 	return "the API server: " + a.Text
 }
 
-// DefaultEvictTimeout bounds one eviction with all that belongs to it: less
-// than a round, and long enough for an API server that is merely busy.
+// DefaultEvictTimeout bounds one Evict: no longer than a round, and long enough
+// for an API server that is merely busy.
 const DefaultEvictTimeout = 5 * time.Second
 
-// maxAnswerText bounds the text of an Answer in bytes: it is kept in every
-// decision record, and an admission webhook may say what it likes.
+// maxAnswerText bounds the text of an Answer in bytes: it is stored in every
+// decision, and an admission webhook may return any text.
 const maxAnswerText = 1024
 
-// An Evictor asks the API server to evict pods. It decides nothing: whom to
-// ask for, and what to do with the answer, is the caller's. Evict may be
-// called from several goroutines.
+// An Evictor requests evictions from the API server. It decides nothing: the
+// caller chooses the pod and acts on the answer. Evict may be called from several
+// goroutines.
 type Evictor struct {
 	// REST is a client of core/v1. Its rate limiter, if any, delays evictions.
 	REST rest.Interface
@@ -97,10 +97,10 @@ type Evictor struct {
 	Now func() time.Time
 }
 
-// Evict asks for the eviction of one pod, under the precondition that the pod
-// of that name still has the victim's UID. It always answers within Timeout,
-// asks once, and follows no Retry-After: when to ask again is the caller's. In
-// a dry run the API server judges the eviction and ends nothing.
+// Evict requests the eviction of one pod, with its UID as precondition. It returns
+// within Timeout, sends one request, and does not wait for a Retry-After: retries
+// are the caller's. In a dry run the API server checks the eviction and deletes
+// nothing.
 func (e *Evictor) Evict(ctx context.Context, v Victim, dryRun bool) Answer {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.Timeout, DefaultEvictTimeout))
 	defer cancel()
@@ -114,11 +114,10 @@ func (e *Evictor) Evict(ctx context.Context, v Victim, dryRun bool) Answer {
 	return a
 }
 
-// post sends the eviction; code is the HTTP status, 0 without an answer. The
-// result of a request tells it for a success only, an error tells its own.
+// post sends the eviction; code is the HTTP status, 0 without an answer.
 func (e *Evictor) post(ctx context.Context, v Victim, dryRun bool) (code int, err error) {
 	deadline, _ := ctx.Deadline()
-	// A part of the time is kept for isAway.
+	// A part of the time is reserved for isAway.
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)*4/5)
 	defer cancel()
 	uid := types.UID(v.UID)
@@ -129,11 +128,11 @@ func (e *Evictor) post(ctx context.Context, v Victim, dryRun bool) (code int, er
 			Preconditions:      &metav1.Preconditions{UID: &uid},
 		},
 	}
-	// MaxRetries: client-go would sleep through a Retry-After without a word.
+	// MaxRetries: client-go would sleep for a Retry-After.
 	request := e.REST.Post().Namespace(v.Namespace).Resource("pods").Name(v.Name).SubResource("eviction").MaxRetries(0)
 	if dryRun {
-		// In the body it stops the deletion, in the URL the side effects of
-		// admission webhooks. The API server wants both alike.
+		// In the body it prevents the deletion, in the URL the side effects of
+		// admission webhooks. The API server requires both to be equal.
 		eviction.DeleteOptions.DryRun = []string{metav1.DryRunAll}
 		request = request.Param("dryRun", metav1.DryRunAll)
 	}
@@ -145,10 +144,10 @@ func (e *Evictor) post(ctx context.Context, v Victim, dryRun bool) (code int, er
 	return cmp.Or(code, int(s.Code)), err
 }
 
-// isAway tells whether no pod has the victim's name and UID. For a pod that is
-// Pending the API server answers a wrong UID only after it has tried for ten
-// seconds (EvictionsRetry in eviction.go of its pkg/registry/core/pod/storage),
-// and the pod of a StatefulSet is Pending just when it is back under its name.
+// isAway reports whether no pod has the victim's name and UID. For a Pending pod
+// the API server answers a wrong UID only after retrying for ten seconds
+// (EvictionsRetry in eviction.go of its pkg/registry/core/pod/storage), and a
+// recreated pod of a StatefulSet is Pending under the same name.
 func (e *Evictor) isAway(ctx context.Context, v Victim) bool {
 	var list corev1.PodList
 	err := e.REST.Get().Namespace(v.Namespace).Resource("pods").MaxRetries(0).
@@ -163,10 +162,10 @@ func (e *Evictor) now() time.Time {
 	return e.Now()
 }
 
-// Meaning tells what the error of an eviction request means for the victim,
-// and how long the API server asked to wait, 0 where it did not. No error is
-// Evicted. The answers of the API server are those of eviction.go in
-// kubernetes/pkg/registry/core/pod/storage, of its admission and its filters.
+// Meaning returns the outcome that the error of an eviction request stands for,
+// and its Retry-After, 0 without one. No error is Evicted. The answers are those
+// of eviction.go in kubernetes/pkg/registry/core/pod/storage, of admission and of
+// the API server's filters.
 func Meaning(err error) (Outcome, time.Duration) {
 	if err == nil {
 		return Evicted, 0
@@ -177,7 +176,7 @@ func Meaning(err error) (Outcome, time.Duration) {
 	}
 	after := retryAfter(s)
 	if s.Code == http.StatusUnauthorized || s.Code == http.StatusRequestTimeout {
-		return Unanswered, after // nobody has judged it
+		return Unanswered, after // the request was not processed
 	}
 	switch {
 	case isGone(s):
@@ -185,8 +184,8 @@ func Meaning(err error) (Outcome, time.Duration) {
 	case isBlocked(s):
 		return Blocked, after
 	case s.Code == http.StatusNotFound, s.Code == http.StatusTooManyRequests:
-		// A 404 that does not speak of the pod comes from something in between.
-		// A 429 without a budget is flow control: others would fare no better.
+		// A 404 that does not name the pod comes from a proxy. A 429 without a
+		// PodDisruptionBudget is flow control, which would reject others, too.
 		return Unanswered, after
 	case s.Code >= 400 && s.Code < 500:
 		return Refused, 0
@@ -194,15 +193,15 @@ func Meaning(err error) (Outcome, time.Duration) {
 	return Unanswered, after
 }
 
-// isGone: there is no such pod, or it has another UID.
+// isGone reports whether the pod does not exist, or has another UID.
 func isGone(s metav1.Status) bool {
 	switch s.Code {
 	case http.StatusNotFound:
 		return s.Details != nil && (s.Details.Kind == "pods" || s.Details.Kind == "namespaces") &&
 			!hasCause(s, metav1.CauseTypeUnexpectedServerResponse)
 	case http.StatusConflict:
-		// The text is all there is: neither reason nor cause tells a wrong UID
-		// from a wrong resourceVersion. Two places write it (apiserver,
+		// Only the text distinguishes a wrong UID from a wrong resourceVersion;
+		// reason and cause do not. Two places write it (apiserver,
 		// registry/rest/delete.go and storage/interfaces.go).
 		return strings.Contains(s.Message, "the UID in the precondition") ||
 			strings.Contains(s.Message, "UID in precondition:")
@@ -210,24 +209,24 @@ func isGone(s metav1.Status) bool {
 	return false
 }
 
-// manyBudgets is the fixed text of the 500 for a pod under two budgets; it has
-// neither reason nor cause.
+// manyBudgets is part of the fixed text of the 500 for a pod under two
+// PodDisruptionBudgets, which has neither reason nor cause.
 const manyBudgets = "more than one PodDisruptionBudget"
 
-// isBlocked: it may be granted later.
+// isBlocked reports whether the eviction may succeed later.
 func isBlocked(s metav1.Status) bool {
 	switch s.Code {
 	case http.StatusConflict:
-		return true // somebody changed the pod or its budget at that moment
+		return true // the pod or its PodDisruptionBudget changed concurrently
 	case http.StatusNotFound:
-		// The budget was deleted while it was charged.
+		// The PodDisruptionBudget was deleted concurrently.
 		return s.Details != nil && s.Details.Kind == "poddisruptionbudgets"
 	case http.StatusForbidden:
-		// A budget may forbid with a 403 too; in a namespace that is being
-		// deleted no eviction is granted, but its pods go by themselves.
+		// A PodDisruptionBudget may answer 403, too. In a terminating namespace no
+		// eviction is allowed, but its pods are deleted anyway.
 		return hasCause(s, policyv1.DisruptionBudgetCause) || hasCause(s, corev1.NamespaceTerminatingCause)
 	case http.StatusTooManyRequests:
-		// Webhooks that move a workload elsewhere first say "not yet" this way.
+		// Webhooks that first migrate a workload answer "not yet" this way.
 		return hasCause(s, policyv1.DisruptionBudgetCause) || strings.HasPrefix(s.Message, "admission webhook ")
 	case http.StatusInternalServerError:
 		return strings.Contains(s.Message, manyBudgets)
@@ -235,7 +234,7 @@ func isBlocked(s metav1.Status) bool {
 	return false
 }
 
-// statusOf is the API server's own answer, false where none came.
+// statusOf is the API server's answer; false without one.
 func statusOf(err error) (metav1.Status, bool) {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -262,8 +261,8 @@ func retryAfter(s metav1.Status) time.Duration {
 	return time.Duration(s.Details.RetryAfterSeconds) * time.Second
 }
 
-// answerText is the error in one bounded line, with the causes that a Status
-// keeps beside its message: only they name the budget.
+// answerText is the error in one bounded line, with the causes of the Status: only
+// they name the PodDisruptionBudget.
 func answerText(err error) string {
 	if err == nil {
 		return ""

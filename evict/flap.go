@@ -6,19 +6,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Flapping calms a taint that comes and goes: each move of it moves pods.
+// Flapping is the flap backoff (exponential backoff) of a taint that comes and
+// goes: each change moves pods.
 type Flapping struct {
 	Minimum time.Duration `yaml:"minimum" why:"The shortest time that a taint stays on, and a soft one off; doubled each time that the taint comes back (exponential backoff). A hard taint is set at once, because an eviction needs it."`
 	Maximum time.Duration `yaml:"maximum" why:"The upper bound of the doubling. After this time without the taint the backoff is reset."`
 }
 
-// least is how long a taint stays as it is that came back so many times.
+// least is how long a taint that came back so many times stays on, or off.
 func (f Flapping) least(flaps int) time.Duration {
 	return min(f.Maximum, f.Minimum<<min(flaps, 10))
 }
 
-// wear says whether a condition's taint is on, at which level, when its level
-// with the transition period is this one.
+// wear updates the taint of a condition. level includes the transition period.
 func (s Seen) wear(level plugins.Level, now time.Time, f Flapping) Seen {
 	s.On, s.Off = earlier(s.On, now), earlier(s.Off, now) // a clock that was set back
 	least := f.least(s.Flaps)
@@ -40,7 +40,7 @@ func (s Seen) wear(level plugins.Level, now time.Time, f Flapping) Seen {
 	return s
 }
 
-// forgotten: nothing of a condition matters any more.
+// forgotten reports whether the condition's state can be dropped.
 func (s Seen) forgotten(level plugins.Level, now time.Time, f Flapping) bool {
 	return level == plugins.None && s.Worn == plugins.None && now.Sub(s.Off) >= f.Maximum
 }

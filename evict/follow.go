@@ -8,16 +8,16 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Change is what has become of the victims of an earlier decision.
+// Change updates an earlier decision with the fate of its evicted pods.
 type Change struct {
 	// Decision is its ID.
 	Decision string
 	Make     func(*Decision)
 }
 
-// Follow says what has become of the victims of earlier rounds: when each was
-// gone, and once the node had time to settle, how far the pressure fell; then
-// they are forgotten.
+// Follow returns what became of the pods that earlier rounds evicted: when each
+// terminated and, after the cooldown, how far the pressure fell. Then they are
+// removed from the state.
 func Follow(in Input, m Memory) (Memory, []Change) {
 	if !in.known() {
 		return m, nil
@@ -43,7 +43,8 @@ func Follow(in Input, m Memory) (Memory, []Change) {
 	return m, changes
 }
 
-// of a decision: its victims, how many are gone, and when the last of them was.
+// of returns the victims of a decision, how many have terminated, and when the
+// last one did.
 func (m Memory) of(id string) (victims []Chosen, gone int, last time.Time) {
 	for _, l := range m.Victims {
 		if l.Decision != id {
@@ -81,8 +82,8 @@ func (d *Decision) follow(in Input, victims []Chosen, settled bool) {
 
 func (c Cause) isOf(v plugins.Verdict) bool { return c.Plugin == v.Plugin && c.Scope == v.Scope }
 
-// after is what the same comparison of the same rule says now: a verdict shows
-// its softer rule once the harder one is over.
+// after is the same comparison of the same rule now: a verdict shows its soft rule
+// once the hard one has ended.
 func (c Cause) after(v plugins.Verdict) Cause {
 	now := causeOf(v)
 	if c.Threshold == now.Threshold && c.Operator == now.Operator {

@@ -7,26 +7,25 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Grace is since when each threshold has been met that must be met for some
-// time before anybody is asked for: pressure is smoothed by it. A plugin owns
-// its grace, the coordinator the waiting. It is not kept over a restart, which
-// starts the waiting anew.
+// Grace holds, for each threshold of an outer plugin, since when it has been met
+// (debounce): no pod is evicted before the eviction grace period has passed. The
+// plugin sets the period, the coordinator waits. Grace is not saved: a restart
+// starts the period again.
 type Grace map[Threshold]Waited
 
-// Threshold is what a timer is of: a plugin that changes its scope speaks of
-// something else.
+// Threshold is the key of a timer. A plugin that changes its scope starts another
+// one.
 type Threshold struct{ Plugin, Scope string }
 
-// Waited is since when a threshold has been met. Missed: the plugin's last word
-// about it was none.
+// Waited is since when a threshold has been met. Missed: the plugin did not answer
+// the last time.
 type Waited struct {
 	Since  time.Time
 	Missed bool
 }
 
-// Heard takes in what a plugin said of a threshold, and says when the grace is
-// over; zero for a threshold that is not met. Soft and hard share one timer:
-// which it is, the plugin says.
+// Heard records a plugin's verdict and returns when the grace period ends; zero
+// for a threshold that is not met. Soft and hard share one timer.
 func (g Grace) Heard(v plugins.Verdict, now time.Time) (Grace, time.Time) {
 	next := maps.Clone(g)
 	if next == nil {
@@ -45,14 +44,15 @@ func (g Grace) Heard(v plugins.Verdict, now time.Time) (Grace, time.Time) {
 	return next, was.Since.Add(time.Duration(v.GraceSeconds) * time.Second)
 }
 
-// Without a plugin's timers: who has its name now may be another.
+// Without removes a plugin's timers: its name may now be another process's.
 func (g Grace) Without(plugin string) Grace {
 	next := maps.Clone(g)
 	maps.DeleteFunc(next, func(t Threshold, _ Waited) bool { return t.Plugin == plugin })
 	return next
 }
 
-// Missed takes in that a plugin did not say: once that changes nothing.
+// Missed records that a plugin did not answer. Once changes nothing; the second
+// time removes its timers.
 func (g Grace) Missed(plugin string) Grace {
 	next := maps.Clone(g)
 	for t, w := range next {

@@ -8,8 +8,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// hold is why nobody goes in this round, whoever is a candidate; empty when
-// somebody may.
+// hold is why no pod is evicted in this round, whatever the candidates; empty if
+// one may be.
 func (r *sitting) hold(list []Considered) (Code, string) {
 	forced := slices.ContainsFunc(list, func(c Considered) bool { return c.Forced && c.Code == "" })
 	muted := r.mutes(r.Levels.Verdicts, forced)
@@ -34,13 +34,13 @@ func (r *sitting) hold(list []Considered) (Code, string) {
 		return CodeInFlight, waiting
 	case r.Time.Before(r.memory.Quiet):
 		return CodeSettle, "a pod terminated; cooldown until " + clock(r.memory.Quiet)
-	case r.memory.Pending(r.Time) != "": // its token is taken already
+	case r.memory.Pending(r.Time) != "": // its token was taken already
 		return "", ""
 	}
 	return r.rate(r.memory)
 }
 
-// clock is a time for people, with its date: some are set by others, and far away.
+// clock is a time for people, with its date: some are set by others and far away.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
 func (in Input) holdByLevel() (Code, string) {
@@ -57,11 +57,11 @@ func (in Input) holdByLevel() (Code, string) {
 
 func hard(v plugins.Verdict) bool { return v.Level == plugins.Hard }
 
-// Standalone is why an agent without a cluster evicts nobody.
+// Standalone is why an agent without a cluster evicts no pod.
 const Standalone = "standalone mode: evictions are disabled"
 
-// holdByAge: a program that was frozen or starved wakes up with what it saw
-// last, and a clock that was set makes what was measured then of unknown age.
+// holdByAge is why the measurements are too old: an agent that was frozen or
+// starved wakes up with old ones, and a changed clock makes their age unknown.
 func (in Input) holdByAge() (Code, string) {
 	limit := max(in.Config.MaxAge, 3*in.Config.Round)
 	switch age := in.Time.Sub(in.Levels.Time); {
@@ -73,7 +73,7 @@ func (in Input) holdByAge() (Code, string) {
 	return "", ""
 }
 
-// known: the pods and the Node are known as they are now.
+// known reports whether pods and Node are up to date.
 func (in Input) known() bool {
 	if in.Cluster == nil {
 		return false
@@ -96,7 +96,7 @@ func (in Input) holdByCluster() (Code, string) {
 }
 
 func (in Input) holdByTaint() (Code, string) {
-	if in.Config.DryRun || in.Cluster.Marked == "" { // a dry run wants no taint
+	if in.Config.DryRun || in.Cluster.Marked == "" { // a dry run sets no taint
 		return "", ""
 	}
 	return CodeTaint, "waiting for the taint, so that the pod is not scheduled here again: " + in.Cluster.Marked
@@ -109,9 +109,9 @@ func because(why string) string {
 	return ": " + why
 }
 
-// unconfirmed is the pod that was chosen last while nobody knows whether its
-// eviction came through: where it cannot be asked for again, no other goes in
-// its place.
+// unconfirmed is the reason to wait for the last chosen pod while the outcome of
+// its eviction is unknown: unless its eviction is requested again, no other pod is
+// evicted in its place. Empty: no need to wait.
 func (r *sitting) unconfirmed(list []Considered) string {
 	uid := r.memory.Pending(r.Time)
 	open := func(c Considered) bool {

@@ -7,10 +7,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// partiesKept of each kind in a decision: those that matter most.
+// partiesKept is the number of culprits, and of sufferers, in a decision.
 const partiesKept = 3
 
-// causes are the verdicts that a decision rests on, with who hurt whom.
+// causes are the verdicts that a decision rests on, with their contention.
 func (r *sitting) causes() []Cause {
 	list := causesOf(r.Before, r.Levels)
 	for i := range list {
@@ -23,8 +23,8 @@ func (r *sitting) causes() []Cause {
 	return list
 }
 
-// hurt is the contention that a verdict is about, in short and with the names
-// that the API server has; nil where there is none.
+// hurt is the contention that a verdict is about, shortened and with pod names
+// from the API server; nil where there is none.
 func (in Input) hurt(v plugins.Verdict) *probes.Contention {
 	about := func(c probes.Contention) bool {
 		return string(c.Resource) == string(v.Resource) && (c.Device == "" || c.Device == v.Scope)
@@ -45,7 +45,7 @@ func (in Input) hurt(v plugins.Verdict) *probes.Contention {
 	return &c
 }
 
-// short is a copy of the first of a list, and how many more there are.
+// short is a copy of the first elements of a list, and how many more there are.
 func short[T any](list []T, more int) ([]T, int) {
 	n := min(partiesKept, len(list))
 	return slices.Clone(list[:n]), more + len(list) - n

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// MinRound is how close rounds may follow one another.
+// MinRound is the minimum time between two rounds.
 const MinRound = time.Second
 
 // Config of the coordinator.
@@ -25,7 +25,7 @@ type Config struct {
 	// ViaFallback matters with Via controller alone.
 	ViaFallback      bool          `yaml:"viaFallback" why:"Whether the agent itself evicts for hard memory pressure when the controller does not answer: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
 	ViaFallbackAfter time.Duration `yaml:"viaFallbackAfter" why:"How long the controller must not have answered a request before the agent evicts itself: twice the time in which a new leader is elected (election.duration)."`
-	// Limits hold beside what a round finds needed.
+	// Limits are upper bounds: a round evicts no more than needed.
 	Limits        Limits        `yaml:"limits" why:"Eviction rate limits; they hold for every pressure."`
 	DryRunPlugins []string      `yaml:"dryRunPlugins" unit:"names" why:"Plugins whose verdicts are decided as a dry run beside the others: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
 	ReportFirst   time.Duration `yaml:"reportFirst" why:"How long a new or changed rule is report-only, or its own window where that is longer: a typo that parses must not evict pods on every node."`
@@ -47,7 +47,7 @@ const (
 	ViaController = "controller"
 )
 
-// DefaultConfig is that of a fresh install: it observes.
+// DefaultConfig is that of a fresh install: a dry run.
 func DefaultConfig() Config {
 	return Config{
 		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
@@ -60,31 +60,31 @@ func DefaultConfig() Config {
 // Input is all that a round decides by.
 type Input struct {
 	Time time.Time
-	// Uptime is CLOCK_BOOTTIME, which nobody can set, and Boot the boot ID.
+	// Uptime is CLOCK_BOOTTIME, which cannot be set, and Boot the boot ID.
 	Uptime time.Duration
 	Boot   string
-	// Rules by the name of their plugin. One that is not among them is the same
-	// as long as it has its name.
+	// Rules by plugin name. A plugin without one counts as unchanged as long as
+	// its name is the same.
 	Rules map[string]plugins.Rule
 	// Levels of now, and those of the round before; nil in the first.
 	Levels, Before *plugins.Levels
 	Config         Config
 	// Cluster is nil for an agent that runs without one.
 	Cluster *Cluster
-	// Contention is who hurts whom at the time of Levels.
+	// Contention has the culprits and sufferers at the time of Levels.
 	Contention []probes.Contention
-	// Relief is what is done about the pressure before anybody is evicted for it.
+	// Relief is the throttling that is tried before an eviction.
 	Relief []Relief
-	// Memory is what the rounds before left.
+	// Memory is the state that the round before left.
 	Memory Memory
 
-	// leave tells the verdicts that are not of this part of the round; nil: none.
+	// leave matches verdicts that are not in this part of the round; nil: none.
 	leave func(plugins.Verdict) bool
-	// gone are candidates of this round that are not there any more.
+	// gone are candidates of this round that no longer exist.
 	gone []Considered
 }
 
-// Cluster is what is known of the cluster in this round.
+// Cluster is the state of the cluster in this round.
 type Cluster struct {
 	Pods pods.List
 	Node Node
@@ -102,8 +102,8 @@ type Node struct {
 	KubeletPressure []string
 }
 
-// Named are the pods of which somebody says that they should go, by the UIDs of
-// their cgroups, in the order in which that is said.
+// Named returns the pods that plugins name as candidates, or forced before, by the
+// UIDs of their cgroups, in that order.
 func Named(in Input) (uids []string) {
 	for _, v := range in.Levels.Verdicts {
 		for _, c := range v.Candidates {
@@ -118,7 +118,8 @@ func Named(in Input) (uids []string) {
 	return uids
 }
 
-// ReadNode takes the facts from a Node object, or from why there is none.
+// ReadNode extracts what a round needs from a Node object, or from the error of
+// reading it.
 func ReadNode(n *corev1.Node, err error) Node {
 	if err != nil {
 		return Node{Unknown: err.Error()}
@@ -135,8 +136,8 @@ func ReadNode(n *corev1.Node, err error) Node {
 	return out
 }
 
-// kubeletCondition is the kubelet's own pressure for a resource, empty for none.
-// Of a resource that is not known it may be any.
+// kubeletCondition is the kubelet's pressure condition for a resource; known is
+// false for an unknown resource, for which any may apply.
 func kubeletCondition(r plugins.Resource) (condition string, known bool) {
 	switch r {
 	case plugins.Memory:

@@ -14,15 +14,15 @@ type Log struct {
 
 	mu   sync.Mutex // guards list
 	list []Decision
-	last map[bool]string // signature of the round before, by whether it was a dry run
+	last map[bool]string // signature of the round before, keyed by DryRun
 }
 
-// candidatesKept of a decision; of hundreds the rest says nothing more.
+// candidatesKept bounds the candidates of a stored decision.
 const candidatesKept = 30
 
-// Add keeps a decision, unless it says what the round before said: the same
-// causes at the same levels, the same outcome, nobody asked. It tells whether
-// it was kept.
+// Add stores a decision, unless it repeats that of the round before: the same
+// causes at the same levels, the same outcome, no request. It reports whether it
+// was stored.
 func (l *Log) Add(d Decision) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,8 +43,8 @@ func (l *Log) Add(d Decision) bool {
 	return true
 }
 
-// Update changes the decision with that ID, if it is still kept, and returns it
-// when that made a difference.
+// Update changes the decision with that ID, if it is still stored, and reports
+// whether it differs.
 func (l *Log) Update(id string, change func(*Decision)) (Decision, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *Log) Update(id string, change func(*Decision)) (Decision, bool) {
 			continue
 		}
 		now := l.list[i]
-		now.Candidates = slices.Clone(now.Candidates) // others may look at the old ones
+		now.Candidates = slices.Clone(now.Candidates) // List may have returned the old ones
 		change(&now)
 		changed := !reflect.DeepEqual(l.list[i], now)
 		l.list[i] = now
@@ -62,7 +62,7 @@ func (l *Log) Update(id string, change func(*Decision)) (Decision, bool) {
 	return Decision{}, false
 }
 
-// Restore takes over what an agent before this one kept, oldest first; of two
+// Restore loads the decisions of the agent before this one, oldest first; of two
 // with one ID the later one counts.
 func (l *Log) Restore(list []Decision) {
 	l.mu.Lock()
@@ -81,8 +81,8 @@ func (l *Log) Restore(list []Decision) {
 	}
 }
 
-// List returns the decisions, newest first. They are the caller's own, but for
-// what they point at, which never changes.
+// List returns the decisions, newest first. They are copies, but for what they
+// point at, which never changes.
 func (l *Log) List() []Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Log) List() []Decision {
 	return out
 }
 
-// signature is what makes a decision worth telling again when it changes.
+// signature is the part of a decision whose change makes it worth storing.
 func (d *Decision) signature() string {
 	words := []string{string(d.Code)}
 	for _, c := range d.Causes {
@@ -111,11 +111,12 @@ func (d *Decision) asked() bool {
 	return slices.ContainsFunc(d.Candidates, func(c Considered) bool { return len(c.Answers) > 0 })
 }
 
-// omit drops candidates beyond those kept for whom nobody asked.
+// omit drops the candidates beyond candidatesKept whose eviction was not
+// requested.
 func (d *Decision) omit() {
 	var kept []Considered
 	for i, c := range d.Candidates {
-		if i < candidatesKept || len(c.Answers) > 0 { // who goes was asked for
+		if i < candidatesKept || len(c.Answers) > 0 { // requested, so also every evicted one
 			kept = append(kept, c)
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// look brings the memory up to date with the clocks, the rules and the pods as
-// they are now.
+// look updates the state by the clocks, the rules and the pods as they are now.
 func (m Memory) look(in Input) Memory {
 	boot := m.Budgets.Boot
 	m = m.clone()
@@ -28,7 +27,7 @@ func (m Memory) look(in Input) Memory {
 	maps.DeleteFunc(m.Kubelet, func(_ string, at time.Time) bool { return in.Time.Sub(at) >= in.Config.KubeletTurn })
 	levels := levelsOf(in)
 	maps.DeleteFunc(m.Pretended, func(scope string, _ Chosen) bool {
-		level, judged := levels[scope] // what is not, belongs to the other part of the round
+		level, judged := levels[scope] // others belong to the other part of the round
 		return in.Config.DryRun && level < plugins.Hard || !in.Config.DryRun && judged
 	})
 	maps.DeleteFunc(m.Covered, func(scope string, since time.Time) bool {
@@ -41,11 +40,11 @@ func (m Memory) look(in Input) Memory {
 	return m
 }
 
-// coverKept bounds for how long verdicts that are judged no more are remembered;
-// there are no more of them than rules, however many names a plugin takes.
+// coverKept bounds how long the state has verdicts that are no longer judged.
+// Their number is bounded as that of rules, however many names a plugin uses.
 const coverKept = time.Hour
 
-// lookAtEnding sees which pods are being deleted.
+// lookAtEnding records which pods are terminating.
 func (m Memory) lookAtEnding(in Input) Memory {
 	ending := map[string]time.Time{}
 	for _, p := range in.Cluster.Pods.Pods {
@@ -61,8 +60,8 @@ func (m Memory) lookAtEnding(in Input) Memory {
 	return m
 }
 
-// bound keeps what is remembered from reaching further ahead than it ever is
-// set, or a clock that was set back would make it last for as long as that.
+// bound limits how far times in the state lie ahead. Otherwise they would stay in
+// force after the clock was set back.
 func (m Memory) bound(in Input) Memory {
 	for _, waits := range []map[string]Waiting{m.Waiting, m.Brakes} {
 		for of, w := range waits {
@@ -85,23 +84,23 @@ func (m Memory) bound(in Input) Memory {
 	return m
 }
 
-// lookAtVictims sees what has become of them.
+// lookAtVictims updates the victims by the pods as they are now.
 func (m Memory) lookAtVictims(in Input) Memory {
 	var kept []Chosen
 	for _, l := range m.Victims {
 		p, there := byUID(in.Cluster.Pods, l.UID)
 		switch {
-		case l.DryRun: // of an agent that was killed while it asked
+		case l.DryRun: // of an agent that was killed during the request
 			continue
 		case !l.GoneAt.IsZero():
-		case !there || p.Phase == "Succeeded" || p.Phase == "Failed": // or a finalizer keeps what is left of it
+		case !there || p.Phase == "Succeeded" || p.Phase == "Failed": // a finalizer may keep the terminated pod
 			l.GoneAt = in.Time
 			m.settle(&l, in.Time.Add(in.Config.Settle))
 		case !p.GoneBy.Equal(l.GoneBy) && l.Outcome != Evicted: // the answer was lost
 			l.Outcome = Evicted
 			m.settle(&l, in.Time.Add(in.Config.Settle))
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Asked)) >= unclear:
-			// It is still there: whoever does not answer for it keeps no other from going.
+			// The pod still exists: a missing answer must not block other evictions.
 			m.Waiting[p.UID] = m.Waiting[p.UID].again(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer within " + unclear.String()})
 			continue
 		}
@@ -111,9 +110,9 @@ func (m Memory) lookAtVictims(in Input) Memory {
 	return m
 }
 
-// lookAtFailed sees whom the kubelet evicted for want of something: such a pod
-// is not ending, it fails and stays listed. It was the kubelet's turn, and is
-// for a while.
+// lookAtFailed records which pods the kubelet evicted for node pressure; such a
+// pod does not terminate, it becomes Failed and stays listed. It starts the
+// kubelet's cooldown.
 func (m Memory) lookAtFailed(in Input) Memory {
 	var failed []string
 	for _, p := range in.Cluster.Pods.Pods {
@@ -131,11 +130,10 @@ func (m Memory) lookAtFailed(in Input) Memory {
 	return m
 }
 
-// evictedFor is the condition that the kubelet reports for what it evicted a
-// pod for; empty of one that it did not evict because the node was short of
-// something. The words, and those of evictions for a limit of the pod's own, are
-// in kubernetes/pkg/kubelet/eviction/helpers.go. After the resource its message
-// names what an owner has named: only its beginning is read.
+// evictedFor is the kubelet's pressure condition for which it evicted a pod; empty
+// for other pods. The messages, and those of evictions for a limit of the pod's
+// own, are in kubernetes/pkg/kubelet/eviction/helpers.go. Only the beginning is
+// read: after the resource there are names that the pod's owner chose.
 func evictedFor(p pods.Pod) string {
 	of, low := strings.CutPrefix(p.StatusMessage, "The node was low on resource: ")
 	if p.StatusReason != "Evicted" || !low {
@@ -152,7 +150,8 @@ func evictedFor(p pods.Pod) string {
 	return ""
 }
 
-// kubelets is why it is the kubelet's turn for a resource; empty when it is not.
+// kubelets is why the kubelet's own evictions for a resource come first; empty if
+// they do not.
 func (in Input) kubelets(m Memory, of plugins.Resource) string {
 	own, known := kubeletCondition(of)
 	for _, c := range in.Cluster.Node.KubeletPressure {

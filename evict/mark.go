@@ -14,17 +14,17 @@ import (
 // Prefix of the types of our conditions and of the keys of our taints.
 const Prefix = "plimsoll.dev/"
 
-// Marks are the conditions and taints that the Node should carry.
+// Marks are the wanted conditions and taints.
 type Marks struct {
 	// Conditions has every condition that a plugin judges, met or not.
 	Conditions []Condition
-	// Taints has those that are wanted; no other of ours should be there.
+	// Taints has those that are wanted; others of ours are removed.
 	Taints []corev1.Taint
-	// CNR are those that the node's CustomNodeResource should carry, where a
-	// plugin wants that. The effects of its taints are "<QoS level>/<effect>";
-	// without a plugin that names one there is a condition alone.
+	// CNR are those of the node's CustomNodeResource, if a plugin asks for that.
+	// The effects of its taints are "<QoS level>/<effect>"; without a plugin that
+	// names one there is only a condition.
 	CNR *Marks
-	// Refused is what plugins ask for beyond what there is room for.
+	// Refused is what plugins ask for beyond the limits.
 	Refused []Refusal
 }
 
@@ -38,15 +38,15 @@ type Condition struct {
 	Message string `json:"message"`
 }
 
-// remembered is how exactly it is remembered when a level was last met, so a
-// mark may end that much sooner: it is written to disk, which may be the one
-// under pressure.
+// remembered is the resolution of the times at which a level was last met, so a
+// mark may end that much sooner. The state is written to a disk, which may be the
+// one under pressure, so it must not change each round.
 func remembered(transition time.Duration) time.Duration { return min(15*time.Second, transition/20) }
 
-// Mark says which conditions and taints a round calls for, and what the next
-// round must remember of it. A level that ended keeps its mark for the
-// transition period, and a taint that flaps for longer. With no cluster, or in a
-// dry run, nothing is wanted.
+// Mark returns the wanted conditions and taints of a round, and the state for the
+// next. A level that ended keeps its mark for the transition period (hysteresis),
+// and a taint that flaps longer. Without a cluster, or in a dry run, nothing is
+// wanted.
 func Mark(in Input) (Marks, Memory) {
 	m := in.Memory.clone()
 	in.Levels = byPlace(in.Levels)
@@ -66,7 +66,7 @@ func Mark(in Input) (Marks, Memory) {
 	return out, m
 }
 
-// meet remembers when each level was last met.
+// meet records when each level was last met.
 func (m Memory) meet(in Input) {
 	for _, v := range in.Levels.Verdicts {
 		if v.Condition == "" || v.Level == plugins.None {
@@ -92,7 +92,8 @@ func (m Memory) meet(in Input) {
 	}
 }
 
-// wear puts taints on and lifts them, and forgets what is long over.
+// wear sets and removes taints, and drops the state of conditions that ended long
+// ago.
 func (m Memory) wear(in Input) {
 	for name, seen := range m.Marks {
 		level := seen.level(in.Time, in.Config.Transition)
@@ -116,7 +117,7 @@ func (m Memory) wear(in Input) {
 	}
 }
 
-// unmark takes away at once what only plugins in a dry run judge.
+// unmark removes at once the marks that only plugins in a dry run judge.
 func (m Memory) unmark(forReal Input, dry []Input) {
 	for _, in := range dry {
 		for _, v := range in.Levels.Verdicts {
@@ -136,7 +137,7 @@ func marks(in Input, m Memory) Marks {
 			names[v.Condition] = v
 		}
 	}
-	for name, seen := range m.Marks { // of a plugin that judges no more
+	for name, seen := range m.Marks { // of a plugin that was disabled
 		if _, judged := names[name]; !judged && seen.Worn > plugins.None {
 			names[name] = plugins.Verdict{Reason: SwitchedOff}
 		}
@@ -150,7 +151,8 @@ func marks(in Input, m Memory) Marks {
 	return out
 }
 
-// add puts a condition and the effects of its taint where its name says.
+// add adds a condition and its taints to the Node's marks, or to those of the
+// CustomNodeResource, by the prefix of its name.
 func (m *Marks) add(name string, c Condition, effects []corev1.TaintEffect) {
 	name, cnr := strings.CutPrefix(name, onCNR)
 	if cnr {
@@ -168,8 +170,9 @@ func (m *Marks) add(name string, c Condition, effects []corev1.TaintEffect) {
 	}
 }
 
-// saysMore: of a condition that is judged in several places the highest level is
-// told, and where there is none, what could not be seen: it may not be clear.
+// saysMore reports whether v is shown rather than was, of verdicts with one
+// condition: the highest level, and at none the one that lacks a measurement,
+// since the condition may not be clear.
 func saysMore(v, was plugins.Verdict) bool {
 	return v.Level > was.Level || v.Level == plugins.None && was.Level == plugins.None && was.Absent == "" && v.Absent != ""
 }
@@ -194,9 +197,9 @@ func condition(v plugins.Verdict, level plugins.Level) Condition {
 	return c
 }
 
-// effectOf a level: soft steers new pods away, hard keeps them away. No level
-// ever asks for NoExecute, which would hand eviction to others, past
-// every limit of ours.
+// effectOf is the taint effect of a level: soft prefers other nodes, hard excludes
+// new pods. NoExecute is never used: it would let Kubernetes evict beyond our
+// limits.
 func effectOf(l plugins.Level) corev1.TaintEffect {
 	switch l {
 	case plugins.Soft:
@@ -207,22 +210,22 @@ func effectOf(l plugins.Level) corev1.TaintEffect {
 	return ""
 }
 
-// Seen is when a condition was last met at soft and at hard, and how its taint
-// came and went.
+// Seen is when a condition was last met at soft and at hard, and the history of its
+// taint.
 type Seen struct {
 	Met [2]time.Time `json:"met"`
-	// Worn is the level of the taint that is on; On and Off are when it last
-	// came and went, Flaps how often it came back soon.
+	// Worn is the level of the taint that is on. On and Off are when it was last
+	// set and removed; Flaps counts how often it came back soon.
 	Worn  plugins.Level `json:"worn,omitempty"`
 	On    time.Time     `json:"on,omitzero"`
 	Off   time.Time     `json:"off,omitzero"`
 	Flaps int           `json:"flaps,omitempty"`
-	// Asked are the effects that plugins asked for, and when they did last; the
-	// empty one is that of the level. nil: none but that.
+	// Asked has the time at which a plugin last asked for each effect; the empty
+	// one is that of the level. nil: only that.
 	Asked map[string]time.Time `json:"asked,omitempty"`
 }
 
-// kept does not grow older while nobody can say whether it is over.
+// kept refreshes a level while a missing measurement hides whether it has ended.
 func (s Seen) kept(now time.Time, transition time.Duration) Seen {
 	if i := s.level(now, transition) - plugins.Soft; now.Sub(s.Met[i]) >= remembered(transition) {
 		s.Met[i] = now
@@ -230,7 +233,7 @@ func (s Seen) kept(now time.Time, transition time.Duration) Seen {
 	return s
 }
 
-// level that the condition still has, the transition period included.
+// level is the condition's level, the transition period included.
 func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
 	for _, l := range []plugins.Level{plugins.Hard, plugins.Soft} {
 		if now.Sub(s.Met[l-plugins.Soft]) < transition {
@@ -240,9 +243,9 @@ func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
 	return plugins.None
 }
 
-// Adopt takes over what an agent before this one marked, as its record on the
-// Node, or on its CustomNodeResource, says: as if it had just been met, so that
-// a restart lifts nothing early, however long it took.
+// Adopt takes over the taints of the agent before this one, as recorded on the
+// Node or its CustomNodeResource. They count as just met, so that a restart
+// removes no mark early, however long it took.
 func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
 	m = m.clone()
 	for _, t := range owned {
@@ -260,7 +263,7 @@ func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
 		if effect != string(corev1.TaintEffectPreferNoSchedule) {
 			level = plugins.Hard
 		}
-		seen := m.Marks[name] // of its other effect
+		seen := m.Marks[name] // it may have another effect already
 		seen.Met[level-plugins.Soft] = now
 		if seen.Worn == plugins.None {
 			seen.On = t.Since.Time

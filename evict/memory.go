@@ -8,90 +8,89 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// MemoryVersion is raised when an older program would misread a Memory.
+// MemoryVersion is increased when an older program would misread a Memory.
 const MemoryVersion = 2
 
-// Memory is what a round must know of those before it; it outlives the agent.
-// The zero value is that of nothing known: its budgets are empty.
+// Memory is the state that a round needs of those before it. It is saved, and
+// survives a restart of the agent. In the zero value all token buckets are empty.
 type Memory struct {
 	// Marks by condition, without Prefix.
 	Marks map[string]Seen `json:"marks,omitempty"`
-	// Claims are which plugin of another process has a condition, by condition.
+	// Claims are the outer plugins that own conditions, by condition.
 	Claims map[string]string `json:"claims,omitempty"`
-	// Victims are the pods that were chosen, the newest last, until what they
-	// left behind is recorded. Each is kept before the API server is asked, so
-	// that an agent that was killed in between chooses nobody in its place.
+	// Victims are the chosen pods, the newest last, until the effect of their
+	// eviction is recorded. Each is saved before the request, so that an agent
+	// that is killed in between chooses no other pod in its place.
 	Victims []Chosen `json:"victims,omitempty"`
-	// Quiet is until when nobody is chosen, and Settle until when nobody is for
-	// a verdict, by its plugin and scope.
+	// Quiet is the end of the cooldown of all verdicts, and Settle that of single
+	// ones, by plugin and scope.
 	Quiet  time.Time            `json:"quiet,omitzero"`
 	Settle map[string]time.Time `json:"settle,omitempty"`
-	// Ending is since when pods that are being deleted were seen to be, by UID,
-	// and Covered since when what is ending has been all that a verdict misses.
+	// Ending is when each terminating pod was first seen as such, by UID. Covered
+	// is since when credits have covered a verdict's release target.
 	Ending  map[string]time.Time `json:"ending,omitempty"`
 	Covered map[string]time.Time `json:"covered,omitempty"`
-	// Pretended are the pods that a dry run counts as evicted, by the verdict
-	// that they went for, while it lasts.
+	// Pretended are the pods that a dry run counts as evicted, by verdict, while
+	// the verdict lasts.
 	Pretended map[string]Chosen `json:"pretended,omitempty"`
-	// Waiting are pods whose eviction was not granted, by UID.
+	// Waiting are pods whose eviction was refused, by UID.
 	Waiting map[string]Waiting `json:"waiting,omitempty"`
-	// Brakes are until when the controller is not asked again, and why, by what it
-	// was asked for: whichever pod it is.
+	// Brakes are the refusals of the controller that hold for every pod, by
+	// verdict (Asked.String).
 	Brakes map[string]Waiting `json:"brakes,omitempty"`
-	// Failed are the UIDs of pods that the kubelet evicted because the node was
-	// short of something; they stay listed.
+	// Failed are the UIDs of pods that the kubelet evicted for node pressure; they
+	// stay listed.
 	Failed []string `json:"failed,omitempty"`
-	// Forced are the pods that plugins want gone whatever the levels, by plugin.
+	// Forced are the pods whose eviction plugins force whatever the levels.
 	Forced []Forced `json:"forced,omitempty"`
-	// Kubelet is when it was last seen to evict, by the condition that it
-	// reports then.
+	// Kubelet is when the kubelet was last seen to evict, by its pressure
+	// condition.
 	Kubelet map[string]time.Time `json:"kubelet,omitempty"`
 	Budgets Budgets              `json:"budgets,omitzero"`
 	Rules   map[string]Rule      `json:"rules,omitempty"`
 
-	// Last is the one victim that version 1 knew.
+	// Last is the only victim in version 1.
 	Last *Chosen `json:"last,omitempty"`
 }
 
-// Chosen is a pod that was chosen to go.
+// Chosen is a pod that was chosen for eviction.
 type Chosen struct {
 	Victim
-	// Owner is whose budget it is charged to.
+	// Owner is the workload whose rate limit it counts for.
 	Owner string `json:"owner,omitempty"`
-	// Relief that each verdict expects of it, by plugin and scope. nil: not
-	// known, it counts for all as all that is missing.
+	// Relief that each verdict expects of it, by plugin and scope. nil: not known;
+	// it counts for each verdict as all that must be released.
 	Relief map[string]float64 `json:"relief,omitempty"`
 	// Decision is the ID of the Decision that chose it.
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
-	// Asked is when the controller was asked for it last: it is pending as long
-	// as the request stands. For is what it was asked for.
+	// Asked is when it was last requested from the controller; it is pending as
+	// long as the request is. For is the verdict (Asked.String).
 	Asked time.Time `json:"asked,omitzero"`
 	For   string    `json:"for,omitempty"`
 	// Outcome is empty until the API server has answered.
 	Outcome Outcome `json:"outcome,omitempty"`
 	DryRun  bool    `json:"dryRun,omitempty"`
-	// GoneBy is when its grace period was to end, of one that was being deleted
+	// GoneBy is the end of its termination grace period, if it was terminating
 	// when it was chosen.
 	GoneBy time.Time `json:"goneBy,omitzero"`
-	// GoneAt is when it was seen to be gone.
+	// GoneAt is when it was seen to have terminated.
 	GoneAt time.Time `json:"goneAt,omitzero"`
 }
 
-// How long a pod that was not granted waits, where the API server did not say:
-// doubled each time.
+// The exponential backoff after a refused eviction without Retry-After.
 const (
 	firstWait = 10 * time.Second
 	maxWait   = 5 * time.Minute
-	// unclear is how long a request without an answer may still come through:
-	// after that time the API server has given it up (its --request-timeout).
+	// unclear is how long an unanswered request may still take effect: then the
+	// API server has timed it out (its --request-timeout).
 	unclear = time.Minute
-	// victimsKept bounds what is remembered of victims.
+	// victimsKept bounds the victims in the state.
 	victimsKept = 100
 )
 
-// Waiting is a pod whose eviction was not granted, and until when it is not
-// asked for again.
+// Waiting is a refused eviction: its reason, and until when it is not requested
+// again.
 type Waiting struct {
 	Until time.Time `json:"until"`
 	Times int       `json:"times"`
@@ -99,8 +98,8 @@ type Waiting struct {
 	Text  string    `json:"text"`
 }
 
-// Unknown is the memory of an agent that finds none: as if somebody had just
-// gone, and all budgets were used up.
+// Unknown is the state of an agent that finds none saved: as if a pod had just
+// been evicted and all rate limits were reached.
 func Unknown(now time.Time, c Config) Memory { return Memory{Quiet: now.Add(c.Settle)} }
 
 func (m Memory) clone() Memory {
@@ -130,8 +129,8 @@ func (m *Memory) last() *Chosen {
 	return &m.Victims[len(m.Victims)-1]
 }
 
-// Choose remembers that candidate i is about to be evicted, and takes it out of
-// the budgets.
+// Choose records that candidate i is about to be evicted, and takes its tokens
+// from the rate limits.
 func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	m = m.clone()
 	c := &d.Candidates[i]
@@ -143,7 +142,7 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 		}
 	}
 	pending := m.Pending(d.Time) == v.UID
-	if pending { // asked for again: nothing is clear since then
+	if pending { // requested again: the outcome has been unknown since then
 		chosen.Time = m.last().Time
 	}
 	if in.Config.Via == ViaController {
@@ -164,7 +163,7 @@ func (m Memory) Choose(in Input, d *Decision, i int) (Memory, Victim) {
 	return m, v
 }
 
-// Answered remembers what the API server said to the newest victim.
+// Answered records the answer for the newest victim.
 func (m Memory) Answered(a Answer, c Config) Memory {
 	m = m.clone()
 	l := m.last()
@@ -176,7 +175,7 @@ func (m Memory) Answered(a Answer, c Config) Memory {
 	case Evicted:
 		delete(m.Brakes, l.For)
 		m.settle(l, a.Time.Add(c.Settle))
-	case Gone: // somebody else ended it: its load is released all the same
+	case Gone: // it terminated otherwise: its usage is released all the same
 		l.GoneAt = a.Time
 		m.settle(l, a.Time.Add(c.Settle))
 		m.Budgets = m.Budgets.refund(c.Limits, l.Owner)
@@ -189,7 +188,7 @@ func (m Memory) Answered(a Answer, c Config) Memory {
 	return m
 }
 
-// pretend takes a dry run's victim out of those that are for real.
+// pretend moves a dry run's victim from Victims to Pretended.
 func (m Memory) pretend(a Answer) Memory {
 	l := *m.last()
 	m.Victims = m.Victims[:len(m.Victims)-1]
@@ -205,7 +204,8 @@ func (m Memory) pretend(a Answer) Memory {
 	return m
 }
 
-// wait before this pod is asked for again, or any is for the same.
+// wait records how long this pod, or every pod for the same verdict, is not
+// requested again.
 func (m *Memory) wait(l *Chosen, a Answer) {
 	if a.Outcome == Braked {
 		m.Brakes[l.For] = m.Brakes[l.For].again(a)
@@ -214,8 +214,8 @@ func (m *Memory) wait(l *Chosen, a Answer) {
 	m.Waiting[l.UID] = m.Waiting[l.UID].again(a)
 }
 
-// settle gives what a victim was to relieve time until then: from here what is
-// ending counts anew.
+// settle starts the cooldown of the verdicts that a victim relieves, and resets
+// Covered for them.
 func (m *Memory) settle(l *Chosen, until time.Time) {
 	if l.Relief == nil {
 		m.Quiet = later(m.Quiet, until)
@@ -238,8 +238,9 @@ func (w Waiting) again(a Answer) Waiting {
 	return w
 }
 
-// Pending is the UID of a pod that was just chosen and whose eviction nobody
-// confirmed: it goes first, and no other instead. Later the pod itself tells.
+// Pending is the UID of the last chosen pod while the outcome of its eviction is
+// unknown: it is evicted first, and no other in its place. Empty: none, or chosen
+// so long ago that the pod itself shows the outcome.
 func (m Memory) Pending(now time.Time) string {
 	l := m.last()
 	if l == nil || l.DryRun || !l.GoneAt.IsZero() || now.Sub(later(l.Time, l.Asked)) >= unclear {

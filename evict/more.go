@@ -7,9 +7,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// More lets further candidates go beside those that were granted in this round,
-// where these do not give back what is missing and the limits allow it. m has
-// the choices of this round, in the memory of those before.
+// More selects further candidates beside the accepted evictions of this round, if
+// these do not release enough and the limits allow it. m is the state with the
+// choices of this round.
 func (d *Decision) More(in Input, m Memory) {
 	if d.granted() == 0 || slices.ContainsFunc(d.Candidates, endsRound) {
 		return
@@ -26,10 +26,11 @@ func (d *Decision) More(in Input, m Memory) {
 	}
 }
 
-// endsRound: after such an answer nothing is clear.
+// endsRound reports whether an answer makes the node's state unclear, so that no
+// further eviction follows in this round.
 func endsRound(c Considered) bool { return c.Code == CodeGone || c.Code == CodeUnanswered }
 
-// oneMore is why a candidate does not go beside those of this round.
+// oneMore is why a candidate is not evicted beside those of this round.
 func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
 	if code, why := r.needed(d, c); code != "" {
 		return code, why
@@ -46,13 +47,14 @@ func (r *sitting) oneMore(d *Decision, m Memory, c *Considered) (Code, string) {
 	return r.ask(m, c, func(v plugins.Verdict) bool { return r.misses(d, v, c) })
 }
 
-// misses: a verdict asks for the candidate beside those of this round.
+// misses reports whether a verdict needs the candidate beside the evictions of
+// this round.
 func (r *sitting) misses(d *Decision, v plugins.Verdict, c *Considered) bool {
 	return r.forcedBy(v, c) || r.goesFor(v, c) && !r.covers(v, r.creditsWith(d, v))
 }
 
-// needed is why a candidate need not go beside those of this round: some
-// verdict that asks for it must still miss something.
+// needed is why a candidate is not needed beside the evictions of this round; empty
+// if a verdict that names it still lacks relief.
 func (r *sitting) needed(d *Decision, c *Considered) (Code, string) {
 	misses := plugins.None
 	for _, v := range r.Levels.Verdicts {
@@ -72,7 +74,7 @@ func (r *sitting) needed(d *Decision, c *Considered) (Code, string) {
 	return CodeNotNeeded, "not needed: earlier evictions release enough; waiting for their effect"
 }
 
-// creditsWith adds who was granted in this round, in a dry run too.
+// creditsWith adds the accepted evictions of this round, in a dry run too.
 func (r *sitting) creditsWith(d *Decision, v plugins.Verdict) []Credit {
 	all := slices.Clone(r.credited[scopeOf(v)])
 	for _, g := range d.Goers() {

@@ -8,8 +8,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// rank joins what the met verdicts name, one candidate for each workload, in
-// the order in which they would go.
+// rank joins the candidates of the met verdicts, one for each workload, in eviction
+// order.
 func (in Input) rank(m Memory) []Considered {
 	joined := map[string]*ranked{}
 	for _, v := range in.Levels.Verdicts {
@@ -20,7 +20,7 @@ func (in Input) rank(m Memory) []Considered {
 			r := joined[identity(c)]
 			if r == nil {
 				r = &ranked{Considered: Considered{Candidate: c}, rank: i}
-				r.Forced = false // join says it
+				r.Forced = false // join sets it
 				joined[identity(c)] = r
 				in.identify(r)
 			}
@@ -40,11 +40,11 @@ func (in Input) rank(m Memory) []Considered {
 	return out
 }
 
-// identity of a workload: of a pod its UID, or two of its cgroups would be two
-// candidates.
+// identity is the key of a workload: a pod's UID, or its cgroup. By UID two cgroups
+// of a pod are one candidate.
 func identity(c plugins.Candidate) string { return cmp.Or(c.PodUID, c.Cgroup) }
 
-// ranked is a candidate with what orders it.
+// ranked is a candidate with its sort keys.
 type ranked struct {
 	Considered
 	pending  bool
@@ -63,7 +63,7 @@ func (in Input) identify(r *ranked) {
 	}
 }
 
-// join adds what one more verdict says of the same workload.
+// join merges another verdict's candidate for the same workload.
 func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
 	if !strings.Contains(r.Why, c.Why) {
 		r.Why += "; " + c.Why
@@ -72,15 +72,15 @@ func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
 		r.Plugins = append(r.Plugins, v.Plugin)
 	}
 	if c.Refused != "" {
-		return // one whose word is not taken adds nothing to another's
+		return // the plugin may not name it, so it adds nothing
 	}
 	r.Refused, r.Forced = "", r.Forced || c.Forced
-	if was, _ := r.GraceSeconds.Get(); asksFor(c) > was { // who asks for more time has a reason
+	if was, _ := r.GraceSeconds.Get(); asksFor(c) > was { // the longest one wins
 		r.GraceSeconds = c.GraceSeconds
 	}
 	r.severity = max(r.severity, v.Pressing)
 	r.rank = min(r.rank, rank)
-	if c.Unit == r.Unit { // what is measured in another unit does not compare
+	if c.Unit == r.Unit { // other units do not compare
 		r.Relief = max(r.Relief, c.Relief)
 	}
 }
@@ -90,9 +90,9 @@ func asksFor(c plugins.Candidate) int64 {
 	return seconds
 }
 
-// before orders candidates, totally: one that was already chosen and not
-// confirmed, then those that are forced, low QoS, lower priority, severity, the plugin's own order,
-// larger relief, name. What is no pod comes last.
+// before is a total order of candidates: the pending one, forced ones, low QoS,
+// lower priority, severity, the plugin's own order, larger relief, name. What is
+// not a pod comes last.
 func (r *ranked) before(o *ranked) int {
 	return cmp.Or(
 		first(r.pending, o.pending), first(r.Forced, o.Forced), first(r.Pod != nil, o.Pod != nil), r.beforeByPod(o),
@@ -108,7 +108,7 @@ func (r *ranked) beforeByPod(o *ranked) int {
 	return cmp.Or(first(r.Pod.LowQoS, o.Pod.LowQoS), cmp.Compare(r.Pod.Priority, o.Pod.Priority))
 }
 
-// first puts what is so before what is not.
+// first sorts true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -9,14 +9,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// forcedFor is how long a pod stays asked for that a plugin named as forced and
-// does not name again: shorter than an outage after which nothing stale may
-// happen.
+// forcedFor is how long a forced eviction stays wanted that the plugin does not
+// repeat: short, so that an old wish is not carried out after an outage.
 const forcedFor = 5 * time.Minute
 
-// Forced is a pod that a plugin wants gone whatever the levels are. Some plugins
-// say it once only, so it stays asked for until it is gone, expired, or taken
-// back.
+// Forced is a pod whose eviction a plugin forces whatever the levels. Some plugins
+// name it only once, so it stays forced until it has terminated, or the wish
+// expired or was withdrawn.
 type Forced struct {
 	Plugin string `json:"plugin"`
 	UID    string `json:"uid"`
@@ -26,15 +25,15 @@ type Forced struct {
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 	// At is when it was named last, to a minute.
 	At time.Time `json:"at"`
-	// Again: the plugin repeats itself, so one that it leaves out it takes back.
+	// Again: the plugin repeats its wishes, so leaving one out withdraws it.
 	Again bool `json:"again,omitempty"`
-	// Pressed: the plugin's threshold or condition was met, so the end of that
-	// takes it back.
+	// Pressed: the plugin's threshold or condition was met, so its end withdraws
+	// the wish.
 	Pressed bool `json:"pressed,omitempty"`
 }
 
-// Recall adds to what plugins force in this round what they forced before, and
-// returns the memory of both.
+// Recall adds the evictions that plugins forced in earlier rounds to those of this
+// one, and returns the state with both.
 func Recall(in Input) (*plugins.Levels, Memory) {
 	m := in.Memory.clone()
 	m.Forced = slices.DeleteFunc(slices.Clone(m.Forced), func(f Forced) bool { return in.over(f) })
@@ -58,7 +57,7 @@ func Recall(in Input) (*plugins.Levels, Memory) {
 	return in.forced(m.Forced), m
 }
 
-// over: it is gone, or was named too long ago.
+// over reports whether the pod no longer exists, or the wish has expired.
 func (in Input) over(f Forced) bool {
 	if in.Time.Sub(f.At) >= forcedFor || f.At.After(in.Time.Add(forcedFor)) {
 		return true
@@ -70,8 +69,8 @@ func (in Input) over(f Forced) bool {
 	return !there
 }
 
-// presses: the plugin says that a threshold or condition of its own is met,
-// beside what it forces.
+// presses reports whether a threshold or condition of the plugin is met, beside
+// what it forces.
 func (in Input) presses(plugin string) bool {
 	return slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
 		return v.Plugin == plugin && v.Level > plugins.None && (v.Scope != plugins.ScopeNamed || v.Condition != "")
@@ -82,7 +81,7 @@ func forces(v plugins.Verdict, uid string) bool {
 	return slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.Forced && c.PodUID == uid })
 }
 
-// force remembers that a pod is forced, again or for the first time.
+// force records that a plugin forces a pod's eviction, again or for the first time.
 func (in Input) force(list []Forced, plugin string, c plugins.Candidate, pressed bool) []Forced {
 	i := slices.IndexFunc(list, func(f Forced) bool { return f.Plugin == plugin && f.UID == c.PodUID })
 	if i < 0 {
@@ -100,7 +99,7 @@ func (in Input) force(list []Forced, plugin string, c plugins.Candidate, pressed
 	return list
 }
 
-// forced are the levels of the round with all pods that are forced.
+// forced returns the levels of the round with all forced pods.
 func (in Input) forced(list []Forced) *plugins.Levels {
 	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
 	for _, f := range list {

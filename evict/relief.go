@@ -6,12 +6,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Relief is something milder that has begun: data movers that press were slowed
-// down. Nobody is evicted for the same until it has had its time.
+// Relief is a milder measure that has begun: data movers were throttled. No pod is
+// evicted for the same resource until it has had time to work.
 type Relief struct {
 	Resource plugins.Resource `json:"resource"`
-	// Scope is that of the verdicts; those about the whole node have their part
-	// in every scope of their resource.
+	// Scope as in verdicts; wholeNode matches every scope of the resource.
 	Scope string    `json:"scope"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -21,7 +20,7 @@ type Relief struct {
 
 const wholeNode = "node"
 
-// of says whether it is about what a verdict is about.
+// of reports whether it relieves what a verdict is about.
 func (r *Relief) of(v plugins.Verdict) bool {
 	return r.Resource == v.Resource && (r.Scope == v.Scope || r.Scope == wholeNode || v.Scope == wholeNode)
 }
@@ -30,8 +29,8 @@ func (r *Relief) say() string {
 	return "since " + clock(r.Since) + " " + r.How + "; waiting for its effect until " + clock(r.Until)
 }
 
-// relief that a verdict waits for, the one that lasts longest. Memory below its
-// floor waits for nothing.
+// relief is the longest relief that a verdict waits for. Memory below its floor
+// does not wait.
 func (in Input) relief(v plugins.Verdict) (longest Relief, waits bool) {
 	if v.Urgent {
 		return longest, false

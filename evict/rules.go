@@ -9,26 +9,25 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Rule is how long a plugin's rule has been what it is. A rule that is new or
-// was changed only reports at first: a typo that parses must not arm a fleet.
-// The rules of a fresh install hold no typo of anybody's: they count from the
-// first moment where no other was in force before. Of a plugin in a process of
-// its own another process is another rule, whatever name it has.
+// Rule is since when a plugin's rule has been unchanged. A new or changed rule is
+// report-only at first: a typo that parses must not evict pods on every node. The
+// default rules are in force at once, unless others were in force before. For an
+// outer plugin another process is another rule, whatever its name.
 type Rule struct {
 	// Hash of its configuration, or which process it is.
 	Hash string `json:"hash"`
 	// Since is when it was seen first, on the clock of Budgets.
 	Since time.Duration `json:"since"`
-	// Armed: it has reported for long enough, and a restart or another boot
-	// changes nothing of that.
+	// Armed: the report-only time is over; a restart or reboot does not change
+	// that.
 	Armed bool `json:"armed,omitempty"`
 }
 
-// rulesKept bounds what is remembered of plugins that are asked no more.
+// rulesKept bounds the number of rules in the state once plugins are removed.
 const rulesKept = 64
 
-// lookAtRules sees which rules are new or were changed, and which have reported
-// for long enough.
+// lookAtRules records which rules are new or were changed, and for which the
+// report-only time is over.
 func (m Memory) lookAtRules(in Input, boot string) Memory {
 	m.Rules = maps.Clone(m.Rules)
 	if m.Rules == nil {
@@ -55,9 +54,8 @@ func (m Memory) lookAtRules(in Input, boot string) Memory {
 	return m
 }
 
-// hashes of the rules that judge in this round, by plugin; empty where nothing
-// says that it is another than before, as of pods that a plugin forced which has
-// gone.
+// hashes of the rules that judge in this round, by plugin. An empty hash counts as
+// unchanged, as for pods that a removed plugin forced.
 func (in Input) hashes() map[string]string {
 	judging := map[string]string{}
 	for _, v := range in.Levels.Verdicts {
@@ -66,12 +64,12 @@ func (in Input) hashes() map[string]string {
 	return judging
 }
 
-// reports is how long a plugin only reports at first.
+// reports is the report-only time of a plugin.
 func (in Input) reports(plugin string) time.Duration {
 	return max(in.Rules[plugin].Lasts, in.Config.ReportFirst)
 }
 
-// reporting is why a verdict evicts nobody yet.
+// reporting is why a verdict is report-only; empty if it is in force.
 func (in Input) reporting(m Memory, v plugins.Verdict) (Code, string) {
 	r := m.Rules[v.Plugin]
 	if r.Armed {

@@ -7,27 +7,27 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// sitting is a round while it decides: what it decides by, with what follows
-// from that for each verdict.
+// sitting is the evaluation of a round: its input, with what follows from that for
+// each verdict.
 type sitting struct {
 	Input
 	memory Memory
-	// credited is who is ending and counts, by scopeOf a verdict; covered are
-	// those of which it is all that is missing, counted or not.
+	// credited are the credits that count, by scopeOf a verdict. covered are the
+	// verdicts whose release target the credits cover, counted or not.
 	credited map[string][]Credit
 	covered  map[string]bool
 	muted    map[string]mute
 }
 
-// mute is why nobody goes for a verdict; its zero value: somebody may.
+// mute is why a verdict allows no eviction; the zero value: it allows one.
 type mute struct {
 	code Code
 	why  string
-	// firm holds for forced candidates too.
+	// firm: it holds for forced candidates, too.
 	firm bool
 }
 
-// sit looks at each verdict. m is up to date.
+// sit evaluates each verdict. m must be up to date (look).
 func sit(in Input, m Memory, list []Considered) *sitting {
 	r := &sitting{Input: in, memory: m, credited: map[string][]Credit{}, covered: map[string]bool{}, muted: map[string]mute{}}
 	for _, v := range in.Levels.Verdicts {
@@ -46,7 +46,7 @@ func sit(in Input, m Memory, list []Considered) *sitting {
 	return r
 }
 
-// calls: a verdict has something to say of who should go.
+// calls reports whether a verdict is met, or names pods without a threshold.
 func calls(v plugins.Verdict) bool { return v.Level > plugins.None || v.Named }
 
 func (r *sitting) free(v plugins.Verdict) bool { return calls(v) && r.muted[scopeOf(v)].code == "" }
@@ -71,7 +71,7 @@ func (r *sitting) mute(v plugins.Verdict) mute {
 	return r.waits(v)
 }
 
-// waits is what passes by itself.
+// waits is why a verdict allows no eviction for a limited time.
 func (r *sitting) waits(v plugins.Verdict) mute {
 	credits := r.credited[scopeOf(v)]
 	pretended, pretends := r.memory.Pretended[scopeOf(v)]
@@ -93,8 +93,8 @@ func (r *sitting) waits(v plugins.Verdict) mute {
 	return mute{}
 }
 
-// mutes is why nobody goes for any of these verdicts, by the first of those
-// that come nearest to it; zero when somebody may go for one of them.
+// mutes is why none of these verdicts allows an eviction: the reason of the one
+// that is nearest to an eviction; zero if one allows it.
 func (r *sitting) mutes(list []plugins.Verdict, forced bool) (nearest mute) {
 	order := []Code{"", CodeSoft, CodeHeld, CodeUnnamed, CodeKubelet, CodeReporting, CodeGrace, CodeRelief, CodeInFlight, CodeSettle}
 	for _, v := range list {
@@ -112,7 +112,7 @@ func (r *sitting) mutes(list []plugins.Verdict, forced bool) (nearest mute) {
 	return nearest
 }
 
-// settling is the memory with what this round saw.
+// settling is the state with what this round observed.
 func (r *sitting) settling(list []Considered) Memory {
 	m := r.settled(r.memory)
 	if r.unconfirmed(list) != "" {
@@ -121,11 +121,10 @@ func (r *sitting) settling(list []Considered) Memory {
 	return m
 }
 
-// settled is a memory with what is ending now: while what is missing counts as
-// released, and for a while after, nobody is chosen for it. Who deletes pods one
-// after the other may leave gaps, so that the time that all of them have together
-// runs on until the node has settled once, or the level is over. Whether it has
-// settled is not seen while the pods are not known.
+// settled updates the state by the credits of now: while they cover a verdict's
+// release target, and for the cooldown after, no pod is chosen for it. Pods may be
+// deleted one after the other with gaps, so Covered runs on until one cooldown has
+// ended, or the level has. While the pods are not known, its end is not either.
 func (r *sitting) settled(m Memory) Memory {
 	m = m.clone()
 	for _, v := range r.Levels.Verdicts {

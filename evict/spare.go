@@ -11,8 +11,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// spare is why one candidate does not go, whatever the round; empty when it
-// may. It is judged on the host's own copy of the pod.
+// spare is why a candidate is skipped, whatever holds for the round; empty if it
+// may be evicted. It uses the agent's own copy of the pod, not the plugin's.
 func (r *sitting) spare(c *Considered) (Code, string) {
 	if c.Refused != "" {
 		return CodeNotShown, "the plugin may not name it: " + c.Refused
@@ -29,7 +29,7 @@ func (r *sitting) spare(c *Considered) (Code, string) {
 		return l.UID == c.Pod.UID && ending
 	})
 	switch {
-	case ours >= 0: // its end is not seen in it yet
+	case ours >= 0: // its deletion is not in the watch yet
 		return CodeInFlight, "already evicted at " + clock(r.memory.Victims[ours].Time)
 	case waiting && r.Time.Before(w.Until):
 		return w.Code, fmt.Sprintf("not requested again until %s: %s", clock(w.Until), w.Text)
@@ -42,13 +42,13 @@ func (r *sitting) spare(c *Considered) (Code, string) {
 	if code, why := r.spareByVerdicts(c); code != "" {
 		return code, why
 	}
-	if r.memory.Pending(r.Time) == c.Pod.UID { // its token is taken already
+	if r.memory.Pending(r.Time) == c.Pod.UID { // its token was taken already
 		return "", ""
 	}
 	return r.ownerRate(r.memory, c.Pod)
 }
 
-// softly: no verdict names it that is hard, and nobody forces it.
+// softly reports whether only soft verdicts name the candidate and none forces it.
 func (r *sitting) softly(c *Considered) bool {
 	return !c.Forced && !slices.ContainsFunc(r.Levels.Verdicts, func(v plugins.Verdict) bool {
 		_, named := reliefBy(v, c)
@@ -56,8 +56,8 @@ func (r *sitting) softly(c *Considered) bool {
 	})
 }
 
-// tolerated is the key of a taint that is there, or will be, and does not keep
-// the pod away. Its owner writes that, as the opt-out, and it counts as much.
+// tolerated is the key of a taint of ours, present or about to be set, that the pod
+// tolerates. The pod's owner controls that, so it counts as an opt-out.
 func (in Input) tolerated(p *pods.Pod) string {
 	for _, v := range in.Levels.Verdicts {
 		key := Prefix + v.Condition
@@ -85,7 +85,7 @@ func (r *sitting) spareByPod(c *Considered) (Code, string) {
 	case r.late(c.Pod.GoneBy):
 		return CodeLate, fmt.Sprintf("it should have terminated by %s; its usage no longer counts as released", clock(c.Pod.GoneBy))
 	}
-	return "", "" // its owner gave it longer than it may have: its eviction shortens that
+	return "", "" // its termination grace period exceeds MaxGrace: evicting it shortens that
 }
 
 func protection(p *pods.Pod) (Code, string) {
@@ -96,8 +96,7 @@ func protection(p *pods.Pod) (Code, string) {
 	return Code(p.Protections[0].Code), "protected: " + strings.Join(whys, "; ")
 }
 
-// spareByVerdicts: a candidate goes for a verdict that names it and for which
-// somebody may go, not for another one.
+// spareByVerdicts is why no verdict that names the candidate allows its eviction.
 func (r *sitting) spareByVerdicts(c *Considered) (Code, string) {
 	var naming []plugins.Verdict
 	for _, v := range r.Levels.Verdicts {
@@ -114,8 +113,8 @@ func (r *sitting) spareByVerdicts(c *Considered) (Code, string) {
 	return CodeTooSmall, "evicting it would release too little: " + c.Why
 }
 
-// reliefBy is what a verdict says that a candidate's going would give back;
-// false where it does not name it.
+// reliefBy is the relief that a verdict expects of a candidate's eviction; named is
+// false if it does not name it.
 func reliefBy(v plugins.Verdict, c *Considered) (relief float64, named bool) {
 	for _, o := range v.Candidates {
 		if o.Refused == "" && identity(o) == identity(c.Candidate) {

@@ -1,13 +1,12 @@
 package evict
 
-// Still says whether a round's choice holds at a later moment, just before it
-// is carried out: in has the levels and pods as they are by then. Between the
-// two lie calls that may be slow, a disk among them, and nobody is evicted for
-// what was so before.
+// Still rechecks a round's choice just before it is carried out: in has the levels
+// and pods of that moment. Calls in between, such as saving the state to a disk,
+// may be slow, and no pod is evicted for an old state.
 //
-// Who has ended meanwhile, or begun to, counts as released by its amount. Where
-// that is all that is missing the choice does not hold, and the Memory is m with
-// that: it counts for no longer than what ends between two rounds.
+// Pods that terminated meanwhile, or began to, are credited. If they cover the
+// release target, the choice no longer holds, and the returned state is m with
+// these credits.
 func Still(in Input, m Memory, d *Decision, i int) (Memory, bool) {
 	if !in.known() {
 		return m, false
@@ -31,13 +30,13 @@ func Still(in Input, m Memory, d *Decision, i int) (Memory, bool) {
 		}
 	}
 	r := sit(in, in.Memory.look(in), in.rank(in.Memory))
-	if code, _ := r.spareByVerdicts(&chosen); code != "" { // by now it is not asked for
+	if code, _ := r.spareByVerdicts(&chosen); code != "" { // no verdict asks for it any more
 		return r.settled(m), false
 	}
 	return m, true
 }
 
-// Outdated ends a round whose choice does not hold any more.
+// Outdated ends a round whose choice no longer holds.
 func (d *Decision) Outdated() {
 	d.end(CodeStale, "pods or levels changed since the decision; the next round decides again")
 }

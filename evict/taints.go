@@ -17,16 +17,16 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// TaintsAnnotation on a Node records which of its taints are ours. It is
-// written in one patch with the taints, so the two never disagree, and it is
-// all that a restarted agent, or whoever cleans up after one, needs.
+// TaintsAnnotation on a Node records which of its taints are ours. It is written
+// in one patch with the taints, so the two never disagree. It is all that a
+// restarted agent, or the uninstaller, needs.
 const TaintsAnnotation = "plimsoll.dev/taints"
 
 const (
 	// taintCallTimeout bounds each call to the API server.
 	taintCallTimeout = 2 * time.Second
-	// taintAttempts is how often a patch is made anew from a fresh Node when
-	// somebody else changed the taints at the same moment.
+	// taintAttempts bounds the retries with a fresh Node after a conflict
+	// (optimistic concurrency).
 	taintAttempts = 5
 )
 
@@ -34,12 +34,12 @@ const (
 type OwnTaint struct {
 	Key    string             `json:"key"`
 	Effect corev1.TaintEffect `json:"effect"`
-	// Since is when it was first put there, to the second.
+	// Since is when it was first set, to the second.
 	Since metav1.Time `json:"since"`
 }
 
-// A Tainter writes the taints of one Node and touches only those it put there
-// itself. It decides nothing. Apply belongs to one goroutine.
+// A Tainter writes our taints of one Node and leaves all others alone. It decides
+// nothing. Apply belongs to one goroutine.
 type Tainter struct {
 	Nodes corev1client.NodesGetter
 	// Node is the name of the Node.
@@ -49,10 +49,10 @@ type Tainter struct {
 	Log *slog.Logger
 }
 
-// Apply makes the Node carry the wanted taints and no other taint of ours, and
-// returns the Node as it is then. The node given may be old, or nil: then it
-// is fetched. A taint of somebody else with a wanted key and effect serves as
-// well and stays theirs. The TimeAdded of a taint that is there is left alone.
+// Apply sets the wanted taints, removes all others of ours, and returns the
+// resulting Node. The given node may be out of date, or nil: then it is read. A
+// foreign taint with a wanted key and effect is enough, and stays foreign. The
+// TimeAdded of an existing taint is kept.
 func (t *Tainter) Apply(ctx context.Context, node *corev1.Node, want []corev1.Taint) (*corev1.Node, error) {
 	var err error
 	for range taintAttempts {
@@ -91,12 +91,13 @@ func (t *Tainter) patch(ctx context.Context, patch []byte) (*corev1.Node, error)
 		metav1.PatchOptions{FieldManager: fieldManager})
 }
 
-// fieldManager is the name under which the API server records what we wrote.
+// fieldManager is our name in the API server's managed fields.
 const fieldManager = "plimsoll-agent"
 
-// IsStale tells whether a patch failed because the Node is not as it says it was. The API server answers a
-// failed test with a 422 that has no reason (handlers/patch.go), and a refused
-// value with one whose reason is Invalid.
+// IsStale reports whether a patch failed because the Node has changed since it was
+// read. The API server answers a failed test of a JSON patch with a 422 without a
+// reason (handlers/patch.go), and an invalid value with one whose reason is
+// Invalid.
 func IsStale(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true
@@ -124,11 +125,11 @@ func (t *Tainter) now() time.Time {
 	return t.Now()
 }
 
-// Owned returns the taints that the Node's own record says are ours, also
-// those that somebody removed since: they are still wanted. None without a
-// record, or with one that cannot be read. The record is the agent's word: of a
-// key without our Prefix it says nothing, or a stolen token could have the
-// controller, which may, take another's taint off its node.
+// Owned returns the taints that TaintsAnnotation records as ours, also those that
+// were removed by others since: they are still wanted. None without a readable
+// record. Keys without our Prefix are ignored: the agent writes the record, and
+// with a stolen agent token the controller could be made to remove a foreign
+// taint.
 func Owned(node *corev1.Node) []OwnTaint {
 	var all, list []OwnTaint
 	if json.Unmarshal([]byte(node.Annotations[TaintsAnnotation]), &all) != nil {
@@ -142,12 +143,12 @@ func Owned(node *corev1.Node) []OwnTaint {
 	return list
 }
 
-// same compares what makes a taint one and the same for Kubernetes.
+// same compares key and effect, which identify a taint.
 func (o OwnTaint) same(p OwnTaint) bool { return o.Key == p.Key && o.Effect == p.Effect }
 
 func (o OwnTaint) is(t corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }
 
-// wire is how an object writes its taints.
+// wire encodes the taints of a kind of object.
 type wire interface {
 	// was is the list as it was read, nil where there is none.
 	was(node *corev1.Node) any
@@ -155,7 +156,7 @@ type wire interface {
 	is(taints []corev1.Taint) any
 }
 
-// nodeTaints are written as they are.
+// nodeTaints encodes the taints of a Node.
 type nodeTaints struct{}
 
 func (nodeTaints) was(node *corev1.Node) any {
@@ -167,9 +168,9 @@ func (nodeTaints) was(node *corev1.Node) any {
 
 func (nodeTaints) is(taints []corev1.Taint) any { return taints }
 
-// taintPatch is the JSON patch that makes a Node carry the wanted taints, and
-// whether there is anything to change. It tests that the taints and the record
-// are still as in node, so no change of anybody else is lost.
+// taintPatch is the JSON patch that sets the wanted taints; changed is false if
+// there is nothing to change. It tests that taints and record are still as in node
+// (optimistic concurrency), so no concurrent change is lost.
 func taintPatch(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) (patch []byte, changed bool) {
 	ops, changed := taintOps(node, as, want, now)
 	if !changed {
@@ -198,8 +199,8 @@ func encodeOps(list []op) (patch []byte, some bool) {
 	return patch, true
 }
 
-// mergeTaints returns the taints as they should be and the record of ours. The
-// order of those that stay is kept; new ones follow in the order of want.
+// mergeTaints returns the wanted list of taints and the record of ours. Taints
+// that stay keep their order; new ones follow in the order of want.
 func mergeTaints(have []corev1.Taint, own []OwnTaint, want []corev1.Taint, now time.Time) ([]corev1.Taint, []OwnTaint) {
 	taints, record := []corev1.Taint{}, []OwnTaint{}
 	for _, t := range have {
@@ -225,7 +226,8 @@ func mergeTaints(have []corev1.Taint, own []OwnTaint, want []corev1.Taint, now t
 	return taints, record
 }
 
-// recordOf keeps the time of a taint that is put back.
+// recordOf is the record of a taint that is set; one that is set again keeps its
+// time.
 func recordOf(own []OwnTaint, t corev1.Taint, now time.Time) OwnTaint {
 	if i := slices.IndexFunc(own, func(o OwnTaint) bool { return o.is(t) }); i >= 0 {
 		return own[i]
@@ -281,9 +283,9 @@ func equalTaints(a, b corev1.Taint) bool {
 	return a.MatchTaint(&b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
 }
 
-// LiftPatch is the JSON patch that takes the taints of ours off a Node, for
-// whoever cleans up after an agent, and whether there are any. It fails when the
-// Node changed since: what was decided by may be another.
+// LiftPatch is the JSON patch that removes our taints from a Node, for the
+// controller and the uninstaller; some is false if there are none. It fails if the
+// Node has changed since it was read.
 func LiftPatch(node *corev1.Node) (patch []byte, some bool) {
 	ops, some := taintOps(node, nodeTaints{}, nil, time.Time{})
 	if !some {

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// Tally counts, since the agent started, what became of candidates.
+// Tally counts the outcomes of candidates since the agent started.
 type Tally struct {
 	mu         sync.Mutex // guards both
 	evictions  map[Result]uint64
 	suppressed map[Code]uint64
 }
 
-// Result is what the API server said of a pod that a plugin named.
+// Result is the outcome of an eviction request.
 type Result struct {
 	// Plugin that named it first.
 	Plugin string
 	Code   Code
 }
 
-// Count takes in a decision that is kept.
+// Count adds a decision that is stored.
 func (t *Tally) Count(d *Decision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,8 +35,8 @@ func (t *Tally) Count(d *Decision) {
 	}
 }
 
-// Counts are copies of the counters: pods that the API server was asked for,
-// and candidates that were spared without asking, by reason.
+// Counts returns copies of the counters: requested evictions, and candidates that
+// were skipped without a request, by reason.
 func (t *Tally) Counts() (evictions map[Result]uint64, suppressed map[Code]uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,15 +2,15 @@ package evict
 
 import "time"
 
-// keptWithin is how long nobody goes because a choice cannot be kept. Whoever
-// presses a disk, or fills it, may keep it from taking the choice, and must not
-// stay for that.
+// keptWithin is how long no pod is evicted while the state cannot be saved. A
+// workload that stalls or fills the disk may prevent that, and must not escape
+// eviction by it.
 const keptWithin = time.Minute
 
-// GoesUnkept says whether candidate i goes though its choice could not be kept,
-// which has been so for as long as unkept says. What that costs is one pod more,
-// where the agent is killed before the API server has answered. Memory below its
-// floor waits for no disk that has not taken it by then.
+// GoesUnkept reports whether candidate i is evicted although the state could not be
+// saved, for the time unkept so far. The cost is one pod too many if the agent is
+// killed before the API server has answered. Memory below its floor does not wait
+// for the disk.
 func (d *Decision) GoesUnkept(i int, unkept time.Duration) bool {
 	return unkept >= keptWithin || d.Candidates[i].Asked.Urgent
 }
