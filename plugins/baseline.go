@@ -8,11 +8,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Baselines is what is usual for each disk, by what tells the disk from all
-// others, across restarts where the kernel knows that (Key).
+// Baselines has the baseline of each disk, by Key, which identifies the disk across
+// restarts of the agent.
 type Baselines map[string]Baseline
 
-// Baseline is how long requests of a disk usually take, by direction and size.
+// Baseline is the usual await of a disk, by direction and request size.
 type Baseline struct {
 	Device string             `json:"device"`
 	Read   [sizeClasses]Usual `json:"read"`
@@ -21,16 +21,16 @@ type Baseline struct {
 	Seen time.Time `json:"seen"`
 }
 
-// Usual is what was seen of requests of one size: how many, in how many seconds
-// in which there were some, and how long they took together, in seconds.
+// Usual sums up requests of one size class: their number, the seconds in which
+// there were any, and the time that they took together, in seconds.
 type Usual struct {
 	Requests float64 `json:"requests"`
 	Seconds  float64 `json:"seconds"`
 	Waited   float64 `json:"waitedSeconds"`
 }
 
-// sizeClasses of requests: up to 16 KiB, 128 KiB, 512 KiB, and larger. A large
-// one takes longer, which is no sign of anything.
+// sizeClasses of requests: up to 16 KiB, 128 KiB, 512 KiB, and larger. Large
+// requests take longer without any contention.
 const sizeClasses = 4
 
 func sizeClass(bytes float64) int {
@@ -43,21 +43,20 @@ func sizeClass(bytes float64) int {
 }
 
 const (
-	// learnedSeconds and learnedRequests are what must have been seen of a size
-	// before it counts as usual.
+	// learnedSeconds and learnedRequests must have been seen of a size class
+	// before it has a baseline.
 	learnedSeconds, learnedRequests = 3600, 10_000
-	// remembered is how many seconds are remembered in full: from then on what
-	// is older counts half, and half again.
+	// remembered is how many seconds have full weight. Older ones are halved again
+	// and again (exponential decay).
 	remembered = 24 * 3600
-	// A tick is learned from while the disk is at most so busy and tasks of the
-	// node wait for IO at most so much of it.
+	// A tick is learned from only if the disk is busy, and tasks of the node stall
+	// on IO, for at most these shares of it.
 	learnBusy, learnStall = 0.5, 0.1
-	// forgotten is after how long a disk that is seen no more is forgotten.
+	// forgotten is how long the baseline of a removed disk is stored.
 	forgotten = 30 * 24 * time.Hour
 )
 
-// Await is how long a request usually takes, in seconds; absent until enough
-// was seen.
+// Await is the usual await in seconds; absent until it is learned.
 func (u Usual) Await() probes.Opt[float64] {
 	if u.Seconds < learnedSeconds || u.Requests < learnedRequests {
 		return probes.Opt[float64]{}
@@ -65,8 +64,8 @@ func (u Usual) Await() probes.Opt[float64] {
 	return probes.Some(u.Waited / u.Requests)
 }
 
-// Key tells a disk from all others: by its medium, or else by the kernel's
-// count of devices, which lasts until the next boot.
+// Key identifies a disk: by its WWID, or else by the kernel's diskseq, which is
+// valid until the next boot.
 func Key(d *probes.Disk, bootID string) string {
 	if wwid, ok := d.WWID.Get(); ok {
 		return "wwid:" + wwid
@@ -75,7 +74,7 @@ func Key(d *probes.Disk, bootID string) string {
 	return fmt.Sprintf("boot:%s:%s:%s:%d", bootID, d.Name, d.Number, sequence)
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a deep copy.
 func (b Baselines) Clone() Baselines {
 	if b == nil {
 		return Baselines{}
@@ -83,7 +82,7 @@ func (b Baselines) Clone() Baselines {
 	return maps.Clone(b)
 }
 
-// learn takes in the newest tick of each disk that is not under pressure.
+// learn adds the newest tick of each disk that is not under pressure.
 func (b Baselines) learn(s *probes.Snapshot, l *Levels) {
 	step := s.Step()
 	stall, known := step.Pressure().IO.Some.Get()
@@ -106,7 +105,7 @@ func (b Baselines) learn(s *probes.Snapshot, l *Levels) {
 	maps.DeleteFunc(b, func(_ string, was Baseline) bool { return s.Time.Sub(was.Seen) > forgotten })
 }
 
-// pressed says whether a disk's rule is met or was, not long ago.
+// pressed reports whether a disk's level is on, or its threshold is met.
 func pressed(l *Levels, device string) bool {
 	for _, v := range l.Verdicts {
 		if v.Resource == Disk && v.Scope == device && (v.Level > None || v.Begun > 0) {
@@ -129,7 +128,7 @@ func (u *Usual) add(seconds, perSecond float64, await probes.Opt[float64]) {
 	}
 }
 
-// per is what one request has on average; 0 where there is none.
+// per is the mean per request; 0 without requests.
 func per(perSecond, requests float64) float64 {
 	if requests <= 0 {
 		return 0
@@ -137,7 +136,7 @@ func per(perSecond, requests float64) float64 {
 	return perSecond / requests
 }
 
-// usual await of requests of this direction and mean size.
+// usual is the await of requests of this direction and mean size.
 func (b Baseline) usual(write bool, bytes float64) probes.Opt[float64] {
 	of := b.Read
 	if write {
@@ -146,7 +145,7 @@ func (b Baseline) usual(write bool, bytes float64) probes.Opt[float64] {
 	return of[sizeClass(bytes)].Await()
 }
 
-// progress tells a person how far a size has been learned.
+// progress says, for people, how much of a size class has been learned.
 func (b Baseline) progress(write bool, bytes float64) string {
 	of := b.Read
 	if write {

@@ -9,12 +9,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// CPUSuppression judges whether a pod of low QoS is starved of CPU: it has had
-// far less than it asks for, for long, while its tasks waited for a CPU most of
-// the time. Both, because a pod that sleeps has little and misses nothing. What
-// its own quota held back counts for nothing: that would be so on any node. It
-// would run better elsewhere, so it is named; it is off, since whoever takes
-// what is left over may well have agreed to wait.
+// CPUSuppression judges whether a low-QoS pod is starved of CPU: for a long time it
+// got far less than its request while its tasks waited for a CPU most of the time.
+// Both, because an idle pod gets little and lacks nothing. Throttling by its own
+// quota is excluded: it would be the same on any node. A starved pod would run
+// better elsewhere, so it is a candidate. The rule is off by default, since a pod
+// on reclaimed resources may have agreed to wait.
 type CPUSuppression struct {
 	Enabled bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Supply  float64       `yaml:"supply" unit:"ratio" why:"A pod may be starved if it gets less than this share of its CPU request."`
@@ -28,7 +28,7 @@ func DefaultCPUSuppression() CPUSuppression {
 	return CPUSuppression{Supply: 0.5, Waiting: 0.5, For: 5 * time.Minute, Cleared: 30 * time.Second}
 }
 
-// supplyWindow is what supply and waiting are averaged over at each tick.
+// supplyWindow is the window over which supply and waiting are averaged.
 const supplyWindow = 30 * time.Second
 
 // Name of the plugin.
@@ -42,7 +42,7 @@ type starved struct {
 
 func (s starved) supply() float64 { return s.cores / s.asks }
 
-// Threshold judges the pod with the least of what it asks for.
+// Threshold judges the pod that gets the least share of its request.
 func (c CPUSuppression) Threshold(v View) []Verdict {
 	out := Verdict{
 		Resource: CPU, Scope: "node", Condition: "CPUSuppression", Unit: "ratio", Operator: "<", Threshold: probes.Some(c.Supply),
@@ -70,9 +70,9 @@ func (c CPUSuppression) Threshold(v View) []Verdict {
 	return []Verdict{out}
 }
 
-// starved is the pods that are starved now, those with the least first; worst is
-// the one with the least whether it is or not, nil without any. why is for none
-// of those in question being judged.
+// starved returns the pods that are starved now, those with the least share first.
+// worst is the pod with the least share, starved or not; nil without any. why is
+// why none of the low-QoS pods could be judged.
 func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why string) {
 	if _, why := v.Pods(); why != "" {
 		return nil, nil, why
@@ -103,7 +103,7 @@ func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why str
 	return list, worst, ""
 }
 
-// supplyOf a pod; why is for what is not known of it.
+// supplyOf is the supply of a pod; why is why it is unknown.
 func supplyOf(w probes.Window, l *probes.WorkloadState) (s starved, why string) {
 	cores, waited := w.CPUSupply(&l.Workload)
 	s = starved{WorkloadState: l, asks: float64(l.Pod.CPURequestMillicores) / 1000}
@@ -117,7 +117,7 @@ func supplyOf(w probes.Window, l *probes.WorkloadState) (s starved, why string) 
 	return s, why
 }
 
-// say puts it into one sentence.
+// say is the verdict in one sentence.
 func (c CPUSuppression) say(v View, out *Verdict, list []starved, worst *starved) string {
 	needs := fmt.Sprintf("(needs < %.3g %% of its request and ≥ %.3g %% waiting, for %s)", 100*c.Supply, 100*c.Waiting, c.For)
 	switch {
@@ -141,8 +141,8 @@ func (c CPUSuppression) why(v View, out *Verdict, s starved) string {
 	return text
 }
 
-// Top names the pods that have been starved for long, those with the least of
-// what they ask for first.
+// Top names the pods that have been starved for c.For, those with the least share
+// of their request first.
 func (c CPUSuppression) Top(v View, of Verdict, n int) []Candidate {
 	starved, _, _ := c.starved(v)
 	var list []Candidate

@@ -6,8 +6,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// DiskCeiling is what one disk is to carry at most. Somebody must wait for
-// others all the same: a disk at its ceiling on which nobody waits is busy.
+// DiskCeiling is the most that one disk can serve. A disk at its ceiling is only
+// busy: the rule is met if a workload also waits because of others.
 type DiskCeiling struct {
 	Device         string `yaml:"device" unit:"device" why:"The disk, such as nvme0n1."`
 	IOPS           int    `yaml:"iops" unit:"requests per second" why:"The most requests per second that it can serve, reads and writes together, such as the provisioned IOPS of a cloud volume. 0: not judged."`
@@ -23,8 +23,8 @@ func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {
 	return DiskCeiling{}, false
 }
 
-// nearest of the two ceilings, or the one that is exceeded most, with what is
-// carried in the place of an await.
+// nearest is the nearer of the two ceilings, or the one that is exceeded most, with
+// the throughput in the place of an await.
 func (c DiskCeiling) nearest(d *probes.Disk, w probes.Window) slowness {
 	r, ok := w.Disk(d).Get()
 	of := func(unit string, carried, line float64) slowness {
@@ -42,7 +42,7 @@ func (c DiskCeiling) nearest(d *probes.Disk, w probes.Window) slowness {
 	return requests
 }
 
-// carries says a disk's traffic against its ceiling.
+// carries is the throughput beside its ceiling, for people.
 func (s slowness) carries() string {
 	carried, ok := s.await.Get()
 	switch {

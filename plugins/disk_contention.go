@@ -10,12 +10,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// DiskContention judges each disk: whether some workload waits for it because
-// of others, and its requests take much longer than they usually do. Both,
-// because each alone is ordinary: a backup at full speed on a disk that nobody
-// else uses is slow for itself, and a service that waits for a disk which is as
-// fast as ever is that service. It has no hard level: a disk that is slow is no
-// reason to end anybody at once.
+// DiskContention judges each disk: whether a workload waits for it because of
+// others, and its await is far above its baseline. Both, because each alone is
+// ordinary: a backup at full speed on a disk of its own delays only itself, and a
+// service may wait for a disk that is as fast as ever. It has no hard level: a slow
+// disk is no reason to evict a pod at once.
 type DiskContention struct {
 	Enabled         bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Await           time.Duration `yaml:"await" why:"The least await (mean time of a request, queue included) that counts as slow on a disk without moving parts."`
@@ -36,21 +35,21 @@ func DefaultDiskContention() DiskContention {
 }
 
 const (
-	// diskWindow is what a request's mean time is taken over at each tick, and
-	// diskRequests are so few that they have no mean.
+	// diskWindow is the window of await and throughput. With fewer than
+	// diskRequests in it there is no await.
 	diskWindow   = 10 * time.Second
 	diskRequests = 10
-	// heldAwait of the threshold keeps a level.
+	// heldAwait is the lower threshold (hysteresis), as a share of the threshold.
 	heldAwait = 0.7
 )
 
 // Name of the plugin.
 func (DiskContention) Name() string { return "disk-contention" }
 
-// Threshold judges every disk of the leaf layer that was ever used.
+// Threshold judges every disk of the leaf layer that has served a request.
 func (p DiskContention) Threshold(v View) []Verdict {
 	w, covered := v.Over(diskWindow)
-	var contention []probes.Contention // made when first asked for
+	var contention []probes.Contention // computed when first needed
 	who := func(device string) *probes.Contention {
 		if contention == nil {
 			contention = v.ContentionIn(w)
@@ -67,8 +66,8 @@ func (p DiskContention) Threshold(v View) []Verdict {
 	return list
 }
 
-// judged says whether a disk is one of its own. What stands on others repeats
-// their IO, and memory is no disk.
+// judged reports whether a disk is judged: stacked devices repeat the IO of those
+// below, and RAM disks are no disks.
 func judged(d *probes.Disk) bool {
 	return d.Layer == probes.LayerLeaf && d.Kind != "zram" && d.Kind != "ram"
 }
@@ -126,7 +125,7 @@ func (p DiskContention) judge(v View, d *probes.Disk, w probes.Window, covered b
 	return out
 }
 
-// unnamed is why nobody is named, if so.
+// unnamed is why no culprit is named; empty if one may be.
 func (p DiskContention) unnamed(c *probes.Contention, slow slowness) string {
 	coverage, known := c.Coverage.Get()
 	switch {
@@ -140,18 +139,18 @@ func (p DiskContention) unnamed(c *probes.Contention, slow slowness) string {
 	return ""
 }
 
-// slowness of one direction of a disk.
+// slowness is the await of one direction of a disk beside its threshold.
 type slowness struct {
 	direction string
 	await     probes.Opt[float64] // seconds
 	usual     probes.Opt[float64]
 	threshold float64
-	why       string // there is no usual
-	// unit of await and threshold where they are of a ceiling; empty: seconds.
+	why       string // why there is no baseline
+	// unit of await and threshold if they are of a ceiling; empty: seconds.
 	unit string
 }
 
-// slowest is the direction that is nearest to its threshold, or beyond it most.
+// slowest is the direction that is nearest to its threshold, or furthest beyond it.
 func (p DiskContention) slowest(v View, d *probes.Disk, w probes.Window) slowness {
 	r, ok := w.Disk(d).Get()
 	least := p.Await.Seconds()
@@ -218,7 +217,7 @@ func (s slowness) say() string {
 	return text + ")"
 }
 
-// sufferersEvidence is the longest that a workload waited for others.
+// sufferersEvidence is the longest time that a workload waited because of others.
 func sufferersEvidence(c *probes.Contention) Evidence {
 	e := Evidence{
 		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: probes.SuffersAt, Unit: "ratio",
@@ -233,7 +232,7 @@ func sufferersEvidence(c *probes.Contention) Evidence {
 	return e
 }
 
-// sayWho tells who waits for whom.
+// sayWho names sufferers and culprits, for people.
 func sayWho(c *probes.Contention) string {
 	if why := c.Absent["sufferers"]; why != "" {
 		return "unknown which workloads wait: " + why
@@ -253,9 +252,9 @@ func sayWho(c *probes.Contention) string {
 	return strings.Join(parts, "; ")
 }
 
-// Top names those with the largest shares of the disk's traffic. Whoever waits
-// for others is not named, unless it has a large share itself: two that hurt
-// each other are both named.
+// Top names the workloads with the largest shares of the disk's traffic. A sufferer
+// is named only if its own share is large: two workloads may be culprits for each
+// other.
 func (DiskContention) Top(v View, of Verdict, n int) []Candidate {
 	w, _ := v.Over(diskWindow)
 	c := find(v.ContentionIn(w), of.Scope)

@@ -7,13 +7,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// FilesystemRoom judges whether a filesystem that is watched runs out of bytes
-// or of files. It marks the node and names nobody: who wrote what is on a disk
-// is not known, and a pod that ends gives back only what is its own.
+// FilesystemRoom judges whether a watched filesystem runs out of space or inodes.
+// It marks the node and names no pod: which workload wrote the data is not known,
+// and an eviction releases only the pod's own.
 //
-// It leaves out what others judge (probes.FilesystemUse): the filesystems of a
-// kubelet and its container runtime, and volumes of pods, which when full are
-// the pods' trouble and not the node's.
+// It leaves out (probes.FilesystemUse) the filesystems of a kubelet and its
+// container runtime, which the kubelet monitors, and volumes of pods, which are no
+// pressure on the node.
 type FilesystemRoom struct {
 	Enabled     bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Available   float64       `yaml:"available" unit:"ratio" why:"Soft if less than this share is available to users other than root, as in the kubelet's nodefs.available. 0: available space is not judged."`
@@ -27,7 +27,7 @@ type FilesystemRoom struct {
 	MaxAge      time.Duration `yaml:"maxAge" why:"Older values are not judged, and a level that is on stays on. Longer than filesystems.every."`
 }
 
-// DefaultFilesystemRoom has the lines of a fresh install.
+// DefaultFilesystemRoom has the thresholds of a fresh install.
 func DefaultFilesystemRoom() FilesystemRoom {
 	return FilesystemRoom{
 		Enabled: true, Available: 0.10, Enough: 100 << 30, FilesFree: 0.05, EnoughFiles: 1_000_000, MinSize: 2 << 30,
@@ -38,7 +38,7 @@ func DefaultFilesystemRoom() FilesystemRoom {
 // Name of the plugin.
 func (FilesystemRoom) Name() string { return "filesystem" }
 
-// Threshold judges each mount that is watched and nobody else judges.
+// Threshold judges each watched mount that the kubelet does not monitor.
 func (f FilesystemRoom) Threshold(v View) []Verdict {
 	var list []Verdict
 	for i := range v.Filesystems {
@@ -59,7 +59,7 @@ func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
 		Resource: Filesystem, Scope: fs.Mountpoint, Condition: "FilesystemPressure", Unit: "ratio", Operator: "<",
 		Partial: v.WarmingUp || v.Monotonic-v.Since < f.Over,
 	}
-	if !fs.AgeSeconds.IsZero() { // else it is another one than before, or none
+	if !fs.AgeSeconds.IsZero() { // else another filesystem is mounted there, or none
 		was := v.Was(out.Scope)
 		out.Met, out.Held, out.Begun = was.Met, was.Held, was.Begun
 	}
@@ -84,7 +84,7 @@ func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
 	return out
 }
 
-// unseen is why a filesystem cannot be judged now; empty when it can.
+// unseen is why a filesystem cannot be judged now; empty if it can.
 func (f FilesystemRoom) unseen(fs *probes.Filesystem) string {
 	age, read := fs.AgeSeconds.Get()
 	why := ""
@@ -103,8 +103,8 @@ func (f FilesystemRoom) unseen(fs *probes.Filesystem) string {
 	return fs.Mountpoint + ": " + why
 }
 
-// line is what must be left of something: a share of all, or less than that
-// where it is enough.
+// line is the threshold of what must be available: a share of all, or the amount
+// enough if that is less.
 type line struct {
 	what, why     string
 	left, all     probes.Opt[uint64]
@@ -112,14 +112,14 @@ type line struct {
 	margin        float64
 }
 
-// shortage is what a line says of what is left, as shares of all.
+// shortage is the result of a threshold, as shares of all.
 type shortage struct {
 	met, held bool
 	left      probes.Opt[float64]
 	below     float64
 }
 
-// short holds what is left against its line; a share of 0 is none.
+// short compares what is left with its threshold; a share of 0 turns it off.
 func (j *judgement) short(l line) shortage {
 	s := shortage{below: l.share}
 	if l.share == 0 {
@@ -135,7 +135,7 @@ func (j *judgement) short(l line) shortage {
 	return s
 }
 
-// worse: nearer to its line, or further beyond it.
+// worse reports whether s is nearer to its threshold, or further beyond it, than o.
 func (s shortage) worse(o shortage) bool {
 	a, known := s.left.Get()
 	b, other := o.left.Get()
@@ -145,5 +145,5 @@ func (s shortage) worse(o shortage) bool {
 	return a/s.below < b/o.below
 }
 
-// Top names nobody.
+// Top names no workload.
 func (FilesystemRoom) Top(View, Verdict, int) []Candidate { return nil }

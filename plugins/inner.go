@@ -11,25 +11,23 @@ import (
 //
 //  1. Write a file named after it with a struct whose exported fields are its
 //     configuration (tags yaml, unit, why) and these three methods. The
-//     methods are pure: they read the View, do no I/O, keep nothing and never
-//     wait. What they must remember stands in the Verdicts, which come back
-//     with the next View.
-//  2. Name its configuration in Config and list it in every, both below.
-//     Documentation and `config print` follow from the tags.
-//  3. Test it by a table over hand-made Samples, and show that it says nothing
-//     on a healthy busy node.
+//     methods are pure: they read the View, do no I/O, keep no state and never
+//     wait. Their state is in the Verdicts, which come back with the next View.
+//  2. Add its configuration to Config and list it in every, both below.
+//     Documentation and `config print` are generated from the tags.
+//  3. Test it by a table of hand-made Samples, and show that it is not met on a
+//     healthy busy node.
 //
-// A plugin that lacks a measurement says so in Verdict.Absent and names
-// nobody: absent is not zero.
+// A plugin that lacks a measurement reports it in Verdict.Absent and names no
+// workload: absent is not zero.
 type Inner interface {
 	// Name is the plugin's name, in kebab case.
 	Name() string
-	// Threshold says whether and how hard the threshold is met, once for each
-	// scope that it watches (the node, or each device), always in one order. A
-	// scope that is there no more is left out.
+	// Threshold returns one Verdict for each scope (the node, or each device),
+	// always in the same order. A scope that no longer exists is left out.
 	Threshold(View) []Verdict
-	// Top names at most n workloads that should go for one of these verdicts,
-	// the most deserving first. It is asked only while its threshold is met.
+	// Top names at most n workloads as candidates for eviction, the best first. It
+	// is called only while the threshold is met.
 	Top(v View, of Verdict, n int) []Candidate
 }
 
@@ -39,19 +37,19 @@ type View struct {
 	// Previous are the plugin's own last verdicts; none at the first tick and
 	// after its configuration changed.
 	Previous []Verdict
-	// Monotonic now, on the snapshot's clock.
+	// Monotonic is now, on the snapshot's clock.
 	Monotonic time.Duration
-	// Since is when the plugin began to watch, on the same clock: what is
-	// older does not count, so a new rule starts its windows anew.
+	// Since is when this configuration came into force, on the same clock. Older
+	// samples do not count, so a changed rule starts its windows again.
 	Since time.Duration
-	// WarmingUp: the node booted or the agent started a short while ago, and
-	// only memory-hard is judged.
+	// WarmingUp: the node booted or the agent started a short time ago, and only
+	// hard memory pressure is judged.
 	WarmingUp bool
-	// Usual is how long requests usually take, of each disk.
+	// Usual has the baseline of each disk.
 	Usual Baselines
 }
 
-// Was is the plugin's own last verdict about a scope; zero when there was none.
+// Was is the plugin's own last verdict about a scope; zero without one.
 func (v View) Was(scope string) Verdict {
 	i := slices.IndexFunc(v.Previous, func(w Verdict) bool { return w.Scope == scope })
 	if i < 0 {
@@ -71,7 +69,8 @@ func Inners(c Config) []Inner {
 	return list
 }
 
-// Names of all inner plugins, in use or not: no other plugin may take one.
+// Names of all inner plugins, enabled or not. They are reserved: no outer plugin may
+// register one.
 func Names() []string {
 	var names []string
 	for _, p := range every(Config{}) {
@@ -80,13 +79,13 @@ func Names() []string {
 	return names
 }
 
-// switched is a plugin that can be switched off.
+// switched is a plugin with its switch.
 type switched struct {
 	Inner
 	enabled bool
 }
 
-// every inner plugin there is.
+// every lists all inner plugins.
 func every(c Config) []switched {
 	return []switched{
 		{c.MemoryStall, c.MemoryStall.Enabled},

@@ -9,17 +9,17 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// judgement is one rule against one snapshot: whether it is met, whether a
-// level that is on is worth keeping, every comparison that was made, and why
-// some could not be.
+// judgement is the result of one rule for one snapshot: whether its threshold is
+// met, whether its lower threshold is (held, hysteresis), every comparison, and why
+// some were not possible.
 type judgement struct {
 	met, held bool
 	evidence  []Evidence
 	absent    string
 }
 
-// compare makes one comparison and keeps it as evidence; what is absent is
-// not met.
+// compare makes one comparison and adds it to the evidence. An absent value does
+// not meet the threshold.
 func (j *judgement) compare(level Level, what string, observed probes.Opt[float64], op string, threshold float64, unit, why string) bool {
 	e := Evidence{Rule: level, What: what, Observed: observed, Operator: op, Threshold: threshold, Unit: unit}
 	o, ok := observed.Get()
@@ -37,7 +37,7 @@ func (j *judgement) compare(level Level, what string, observed probes.Opt[float6
 	return e.Met
 }
 
-// say puts the judgement into one sentence.
+// say is the judgement in one sentence.
 func (j *judgement) say(level Level, warmingUp bool) string {
 	var met, not []string
 	for _, e := range j.evidence {
@@ -93,8 +93,8 @@ func float(o probes.Opt[uint64]) probes.Opt[float64] {
 	return probes.Some(float64(v))
 }
 
-// latch applies hysteresis to one level: it comes on when met, and goes off
-// when it was not worth keeping for the whole of cleared, all of it seen.
+// latch applies hysteresis to one level: it turns on when met, and off when neither
+// met nor held for all of cleared, without a gap in the samples.
 func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Duration) {
 	i := level - Soft
 	if met || held {
@@ -115,8 +115,8 @@ func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Dur
 	}
 }
 
-// last keeps since when each of these workloads has met the rule without a
-// break; after a gap it starts anew.
+// last records since when each of these workloads has met the rule without a break
+// (debounce); a gap in the samples starts it again.
 func (v *Verdict) last(view View, was Verdict, met []string) {
 	if len(met) == 0 {
 		return
@@ -131,14 +131,14 @@ func (v *Verdict) last(view View, was Verdict, met []string) {
 	}
 }
 
-// lasted says whether a workload has met the rule for d.
+// lasted reports whether a workload has met the rule for d without a break.
 func (v *Verdict) lasted(view View, cgroup string, d time.Duration) bool {
 	since, met := v.Lasting[cgroup]
 	return met && view.Monotonic-since >= d
 }
 
-// lasts says whether something has been so at every sample for d. It is asked at
-// each tick: the verdict remembers since when, and starts anew after a gap.
+// lasts reports whether so was true at every sample for d (debounce). It must be
+// called at each tick; a gap in the samples starts the time again.
 func (v *Verdict) lasts(view View, j *judgement, so bool, d time.Duration) bool {
 	if !so {
 		v.Begun = 0

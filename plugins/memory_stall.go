@@ -9,10 +9,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// MemoryStall judges whether the node is short of memory: tasks stall on it,
-// little is available, and global reclaim really moves. All three, because
-// each alone is ordinary: a pod that thrashes inside its own limit stalls and
-// refaults on an idle node, a node full of page cache reclaims without pain.
+// MemoryStall judges whether the node is short of memory: tasks stall on it, little
+// is available, and global reclaim scans pages. All three, because each alone is
+// ordinary: a pod that thrashes inside its own limit stalls and refaults on an idle
+// node, and a node full of page cache reclaims without stalls.
 type MemoryStall struct {
 	Enabled bool      `yaml:"enabled" why:"Whether the rule is on."`
 	Soft    StallRule `yaml:"soft" why:"From here the node is marked; no pod is evicted."`
@@ -22,7 +22,7 @@ type MemoryStall struct {
 	Cleared             time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before a level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
-// StallRule is met when tasks stalled for at least StallFull of the last Over
+// StallRule is met if all tasks stalled for at least StallFull of the last Over
 // while less than Available of the memory is available.
 type StallRule struct {
 	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which all tasks of the node stalled on memory (PSI full). Use of memory alone is no pressure."`
@@ -43,8 +43,8 @@ func DefaultMemoryStall() MemoryStall {
 
 const (
 	softFloor, hardFloor = 4, 2 // times KubeletEvictionHard
-	// A level is kept while half its stall remains and little more than its
-	// share is available, seen over the last heldOver.
+	// The lower thresholds (hysteresis): half the stall, and little more than the
+	// share available, over the last heldOver.
 	heldStall, heldAvailable = 0.5, 1.25
 	heldOver                 = 5 * time.Second
 )
@@ -67,7 +67,7 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	out.latch(v, Hard, hard.met, hard.held, m.Cleared)
 	shown, rule := soft, m.Soft
 	out.Absent = cmp.Or(hard.absent, soft.absent)
-	if out.Level == Hard { // then what soft lacks, such as half a minute, does not matter
+	if out.Level == Hard { // what soft lacks, such as samples of half a minute, does not matter
 		shown, rule, out.Absent = hard, m.Hard, hard.absent
 	}
 	out.Observed, out.Threshold = shown.stall, probes.Some(rule.StallFull)
@@ -78,8 +78,8 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	return []Verdict{out}
 }
 
-// release is what must be given back for the node to be out of reach of soft
-// again, stall and floor, and all memory there is.
+// release is the memory that must be released so that neither soft's share nor its
+// floor is met, and all memory of the node.
 func (m MemoryStall) release(v View) (target, whole probes.Opt[float64]) {
 	total, ok1 := v.Memory.TotalBytes.Get()
 	available, ok2 := v.Memory.AvailableBytes.Get()
@@ -90,11 +90,11 @@ func (m MemoryStall) release(v View) (target, whole probes.Opt[float64]) {
 	return probes.Some(max(0, enough-float64(available))), probes.Some(float64(total))
 }
 
-// stallJudgement is one of the two rules against one snapshot.
+// stallJudgement is the result of one of the two rules for one snapshot.
 type stallJudgement struct {
 	judgement
 	stall probes.Opt[float64]
-	// under: below the floor all the time, whoever stalls.
+	// under: below the floor for the whole window, whatever the stall.
 	under bool
 }
 
@@ -103,7 +103,7 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	covered = covered && v.Monotonic-v.Since >= rule.Over
 	full, own, why := nodeStall(v.Snapshot, w)
 	j := stallJudgement{judgement: judgement{absent: why}, stall: full}
-	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // else it never will be
+	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // without a total it never will be covered
 		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Over)
 	}
 	scans := w.Memory().ScansPerSecond
@@ -121,12 +121,11 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	return j
 }
 
-// swapFree is the share of the swap below which it is as good as full.
+// swapFree is the share of free swap below which it counts as full.
 const swapFree = 0.10
 
-// swapEnds says whether a node that swaps has hardly any swap left and brings
-// pages back: what it reclaims next has nowhere to go, however much looks
-// available.
+// swapEnds reports whether the swap is nearly full and pages are swapped in: pages
+// that are reclaimed next cannot be swapped out, however much seems available.
 func (j *stallJudgement) swapEnds(s *probes.Snapshot, w probes.Window) bool {
 	total, ok1 := s.Memory.SwapTotalBytes.Get()
 	free, ok2 := s.Memory.SwapFreeBytes.Get()
@@ -138,7 +137,7 @@ func (j *stallJudgement) swapEnds(s *probes.Snapshot, w probes.Window) bool {
 	return full && back
 }
 
-// worthKeeping is the rule again, easier to meet and over the last seconds.
+// worthKeeping is the rule with its lower thresholds (hysteresis), over heldOver.
 func (m MemoryStall) worthKeeping(v View, level Level, rule StallRule, floor uint64) bool {
 	w, _ := v.Over(heldOver)
 	full, _, _ := nodeStall(v.Snapshot, w)
@@ -152,10 +151,10 @@ func (m MemoryStall) worthKeeping(v View, level Level, rule StallRule, floor uin
 	return scans > 0 && (stalls || under)
 }
 
-// nodeStall is PSI memory full of the host without the stall of cgroups that
-// met their own limit: that is their pressure, not the node's. What a
-// workload at no limit suffers stays, so that a real shortage is seen beside
-// a pod that thrashes by itself. own is the stall of those at their limit.
+// nodeStall is PSI memory full of the host without the stall of cgroups at their
+// own limit: that is their pressure, not the node's. The stall of a workload
+// without a limit is kept, so that a real shortage is seen beside a pod that
+// thrashes by itself. own is the stall of cgroups at their limit.
 func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], own float64, why string) {
 	host, ok := w.Pressure().Memory.Full.Get()
 	if !ok {
@@ -165,7 +164,7 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], o
 		}
 		return full, 0, why
 	}
-	if host == 0 { // then nobody stalled, and most of the time it is so
+	if host == 0 { // the usual case: no task stalled
 		return probes.Some(host), 0, ""
 	}
 	others := 0.0
@@ -183,8 +182,8 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], o
 	return probes.Some(min(host, max(others, host-own))), own, ""
 }
 
-// atOwnLimit is the cgroups that met their own limit in the window, and those
-// that the agent itself limits.
+// atOwnLimit returns the cgroups that hit their own limit in the window, and those
+// that the agent throttles.
 func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
 	limited := map[string]bool{}
 	for i := range s.Workloads {
@@ -197,16 +196,17 @@ func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
 	return limited
 }
 
-// workloadStall is the share of the window in which the whole workload
-// stalled; zero when that is not known, since it is only ever subtracted from
-// or compared with the host's.
+// workloadStall is the share of the window in which the whole workload stalled. An
+// unknown one is zero, since it is only subtracted from the host's or compared with
+// it.
 func workloadStall(w probes.Window, l *probes.Workload) float64 {
 	stall, _ := w.MemoryStall(l)
 	full, _ := stall.Full.Get()
 	return full
 }
 
-// holdsAny: a parent's stall contains that of the cgroups below it.
+// holdsAny reports whether parent contains one of the cgroups: its stall then
+// includes theirs.
 func holdsAny(parent string, limited map[string]bool) bool {
 	for child := range limited {
 		if strings.HasPrefix(child, strings.TrimSuffix(parent, "/")+"/") {

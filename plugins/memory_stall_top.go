@@ -9,18 +9,18 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// taker is a workload with what it has of the memory.
+// taker is a workload with its memory.
 type taker struct {
 	*probes.WorkloadState
-	// held is its working set, swap included, in bytes; above is what of that is
-	// above its request, where requests are known.
+	// held is its working set, swap included, in bytes; above is the part above
+	// its request, if requests are known.
 	held, above uint64
-	stall       float64 // share of the last seconds, unless it met its own limit
+	stall       float64 // share of the last seconds, unless it hit its own limit
 }
 
-// before: whoever has more above its request goes first. Of those that have
-// about as much (within a factor of two) the one that stalls most: its going
-// ends most of the waiting.
+// before orders takers: more memory above the request first. Of those with about as
+// much (within a factor of two) the one that stalls most, since its eviction ends
+// most of the stall.
 func (t taker) before(o taker) int {
 	return cmp.Or(
 		cmp.Compare(bits.Len64(o.above), bits.Len64(t.above)), cmp.Compare(o.stall, t.stall),
@@ -28,10 +28,9 @@ func (t taker) before(o taker) int {
 	)
 }
 
-// Top names the workloads that have most above what they asked for, swap
-// included, for what is within it was promised to them. Where no requests are
-// known, those with the largest working sets come first. Relief is all that a
-// workload's going would give back.
+// Top names the workloads with the most memory above their request, swap included:
+// the request itself was promised to them. Without known requests the largest
+// working sets come first. Relief is all memory of the workload.
 func (MemoryStall) Top(v View, _ Verdict, n int) []Candidate {
 	_, unknown := v.Pods()
 	list := takers(v, unknown == "")
@@ -72,8 +71,8 @@ func takers(v View, requests bool) []taker {
 	return list
 }
 
-// request is what was promised to a workload: nothing to one that is no pod, or
-// that the API server does not tell of.
+// request is the memory request of a workload; 0 for what is no pod, or not in the
+// API server.
 func (t taker) request() uint64 {
 	if t.Pod == nil {
 		return 0
@@ -96,5 +95,5 @@ func (t taker) why(requests bool) string {
 	return text
 }
 
-// shownStall is how much a stall must be to be told.
+// shownStall is the least stall that is shown.
 const shownStall = 0.01

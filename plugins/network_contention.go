@@ -10,16 +10,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// NetworkContention judges whether a link of the node is full and hurts: in
-// one direction it carries nearly its speed, and TCP has to send again. Both,
-// because a full link is what a backup is for, and a lossy path far away is
-// not the node's. It marks the node and names nobody.
+// NetworkContention judges whether a link of the node is full and loses packets: in
+// one direction it carries nearly its speed, and TCP retransmits. Both, because a
+// backup may well fill a link, and a lossy path elsewhere is not the node's. It
+// marks the node and names no pod.
 //
-// What queues drop is not counted here: the kernel keeps that with the queues
-// alone and not with the device (Linux 6.18: a tbf queue of a veth dropped 19,948
-// packets, its device's transmit drops stayed 0). What a link's queue drops of
-// the node's own TCP is sent again, and seen so. Received drops and time_squeeze
-// rise on healthy nodes.
+// Drops of queueing disciplines are not used: the kernel counts them per queue and
+// not per device (Linux 6.18: a tbf queue of a veth dropped 19,948 packets, its
+// device's transmit drops stayed 0). Dropped segments of the node's own TCP show as
+// retransmits. Received drops and time_squeeze rise on healthy nodes.
 type NetworkContention struct {
 	Enabled     bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Utilization float64       `yaml:"utilization" unit:"ratio" why:"Soft if a link carries this share of its speed in one direction. A device of unknown speed is not judged (set it in network.devices)."`
@@ -34,25 +33,24 @@ func DefaultNetworkContention() NetworkContention {
 }
 
 const (
-	// A level is kept while this part of its utilization, and of its
-	// retransmits (heldStall), is seen over the last heldOver.
+	// heldUtilization is the lower threshold (hysteresis), as a share of the
+	// utilization; that of the retransmits is heldStall, both over heldOver.
 	heldUtilization = 0.9
-	// believed is how much of its stated speed a link can carry: of more, over
-	// half a minute, it is the speed that is wrong, as virtual NICs' may be.
+	// believed is the most of its reported speed that a link can carry: with more
+	// over half a minute the speed is wrong, as it may be for virtual NICs.
 	believed = 1.1
-	// fewSegments is how many TCP must have sent for a share of them to say
-	// something: ten of them sent again are the 1 % of the default.
+	// fewSegments is the least number of TCP segments for a retransmit ratio: ten
+	// retransmits are then the default's 1 %.
 	fewSegments = 1000
-	// tickLate is by how much a window may be short.
+	// tickLate is how much shorter a window may be.
 	tickLate = 100 * time.Millisecond
 )
 
 // Name of the plugin.
 func (NetworkContention) Name() string { return "network-contention" }
 
-// Threshold judges each NIC of the leaf layer whose link is up and of which the
-// speed is known. Of another nobody can say when it is full: the rule does not
-// apply to it, and the doctor says so.
+// Threshold judges each NIC of the leaf layer whose link is up and whose speed is
+// known. Without a speed the rule does not apply; the doctor reports that.
 func (n NetworkContention) Threshold(v View) []Verdict {
 	var list []Verdict
 	for i := range v.NICs {
@@ -103,7 +101,7 @@ func (n NetworkContention) worthKeeping(v View, nic *probes.NIC) bool {
 	return ok1 && ok2 && used >= n.Utilization*heldUtilization && again >= n.Retransmits*heldStall
 }
 
-// unseen is why a link cannot be judged; empty when it can.
+// unseen is why a link cannot be judged; empty if it can.
 func (n NetworkContention) unseen(v View, nic *probes.NIC, l link) string {
 	used, known := l.most().Get()
 	seen := min(l.over, v.Monotonic-v.Since)
@@ -116,7 +114,7 @@ func (n NetworkContention) unseen(v View, nic *probes.NIC, l link) string {
 	return ""
 }
 
-// link is the shares of its speed that a NIC carried in a window.
+// link is the utilization of a NIC in a window, as shares of its speed.
 type link struct {
 	received, sent probes.Opt[float64]
 	over           time.Duration
@@ -130,7 +128,7 @@ func linkOver(w probes.Window, nic *probes.NIC) link {
 	return link{r.ReceiveUtilizationRatio, r.TransmitUtilizationRatio, time.Duration(r.WindowSeconds * float64(time.Second))}
 }
 
-// most of the two directions.
+// most is the higher utilization of the two directions.
 func (l link) most() probes.Opt[float64] {
 	a, ok1 := l.received.Get()
 	b, ok2 := l.sent.Get()
@@ -140,8 +138,8 @@ func (l link) most() probes.Opt[float64] {
 	return probes.Some(max(a, b))
 }
 
-// sentAgain is the share of its segments that TCP sent again, of the host's
-// own network namespace: pods that have one of their own count there.
+// sentAgain is the retransmit ratio of TCP in the host's network namespace. Pods
+// with a namespace of their own are not included.
 func sentAgain(s *probes.Snapshot, w probes.Window) (ratio probes.Opt[float64], why string) {
 	sent, again := w.TCP()
 	all, ok1 := sent.Get()
@@ -156,8 +154,8 @@ func sentAgain(s *probes.Snapshot, w probes.Window) (ratio probes.Opt[float64], 
 	return probes.Some(float64(n) / float64(all)), ""
 }
 
-// whoseTraffic tells for people who fills a link, as far as pods' own namespaces
-// count it; empty where that is not known.
+// whoseTraffic names the workloads that fill a link, for people, as far as pods'
+// network namespaces count it; empty if not known.
 func whoseTraffic(s *probes.Snapshot, nic string) string {
 	i := slices.IndexFunc(s.Contention, func(c probes.Contention) bool {
 		return c.Resource == probes.SharedNetwork && (c.Device == nic || c.Device == "")
@@ -180,5 +178,5 @@ func whoseTraffic(s *probes.Snapshot, nic string) string {
 	return text.String()
 }
 
-// Top names nobody.
+// Top names no workload.
 func (NetworkContention) Top(View, Verdict, int) []Candidate { return nil }

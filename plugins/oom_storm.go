@@ -9,10 +9,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// OOMStorm judges whether the kernel kills processes of one workload again and
-// again for want of memory: a container that is started, killed and started
-// costs the node more than the one that runs, and helps nobody. It is off: most
-// of them met a limit of their own, which is their owner's to raise.
+// OOMStorm judges whether the kernel OOM-kills processes of one workload again and
+// again: a container that is restarted all the time costs the node more than a
+// running one. The rule is off by default: most such workloads hit a limit of their
+// own, which their owner has to raise.
 type OOMStorm struct {
 	Enabled   bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Kills     int           `yaml:"kills" unit:"kills" why:"Soft from this many OOM kills in one workload within the window; one or two are an accident."`
@@ -69,9 +69,9 @@ type victim struct {
 	kills uint64
 }
 
-// killed is the workloads with kills within the window, those with the most
-// first; why is for none of them being counted. A group that only holds another
-// one counts the other's kills.
+// killed returns the workloads with OOM kills within the window, those with the most
+// first; why is why none could be counted. A parent cgroup counts its children's
+// kills and is left out.
 func (o OOMStorm) killed(v View) (list []victim, why string) {
 	w, _ := v.Over(min(o.Over, v.Monotonic-v.Since))
 	why = "no workload found"
@@ -95,7 +95,7 @@ func (o OOMStorm) killed(v View) (list []victim, why string) {
 	return list, why
 }
 
-// Top names the workloads that are in a storm.
+// Top names the workloads with enough kills for the verdict's level.
 func (o OOMStorm) Top(v View, of Verdict, n int) []Candidate {
 	least := o.Kills
 	if of.Level == Hard {

@@ -1,11 +1,10 @@
-// Package plugins judges Snapshots: which pressure is on, how hard, since
-// when, and which workloads deserve to go.
+// Package plugins judges Snapshots: which pressure there is, at which level, since
+// when, and which workloads are candidates for eviction.
 //
 // # Usage
 //
-// A Set holds the inner plugins and is asked once per tick; its answer,
-// Levels, is what everything else reads. How to add a plugin is told in
-// inner.go.
+// A Set holds the inner plugins and is called once per tick; its result, Levels, is
+// what everything else reads. inner.go explains how to add a plugin.
 //
 // # Concurrency
 //
@@ -21,17 +20,17 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Level says how hard a threshold is met.
+// Level is what a rule concludes.
 type Level int
 
-// The levels. Soft leads to a condition and a taint, Hard to evictions too.
+// The levels. Soft marks the node (condition and taint), Hard also evicts pods.
 const (
 	None Level = iota
 	Soft
 	Hard
 )
 
-// String is the level as people and JSON read it.
+// String is the level's name, as in JSON.
 func (l Level) String() string {
 	switch l {
 	case None:
@@ -70,90 +69,85 @@ const (
 	CPU        Resource = "cpu"
 )
 
-// ScopeNamed is the scope of what a plugin of another process names regardless
-// of a threshold; it has none of its own.
+// ScopeNamed is the scope of pods that an outer plugin names without a threshold.
 const ScopeNamed = "pods"
 
-// Verdict is a plugin's answer to "is your threshold met?". The next question
-// to the plugin carries it, so it is all the state a plugin has.
+// Verdict is what one plugin concludes of one scope at one time. The plugin gets it
+// back with the next View, so it is also all the state a plugin has.
 type Verdict struct {
 	Plugin   string   `json:"plugin"`
 	Resource Resource `json:"resource"`
-	// Scope is "node", or the device it is about.
+	// Scope is "node", or the device, mount or resource it is about.
 	Scope string `json:"scope"`
 	Level Level  `json:"level"`
-	// Since the level is what it is.
+	// Since is when the level changed last.
 	Since time.Time `json:"since"`
-	// Pressing is the level whose rule is met at this very tick; Level stays
-	// above it until the pressure has been gone for a while. Nobody is evicted
-	// for a pressure that is gone.
+	// Pressing is the level whose threshold is met at this tick. Level may stay
+	// above it (latched, hysteresis). No pod is evicted for a pressure that is
+	// gone.
 	Pressing Level `json:"pressing"`
-	// Urgent: it is about to be the kernel's turn. What is tried before anybody is
-	// evicted is not waited for.
+	// Urgent: memory is below its floor, and the kernel's OOM killer is next.
+	// Evictions do not wait for milder measures.
 	Urgent bool `json:"urgent,omitempty"`
-	// Target is what must be given back for the pressure to end, and Whole all
-	// there is of the resource, both in the candidates' unit: they say which
-	// candidate's going would help at all. Absent: not known.
+	// Target is what must be released for the pressure to end, and Whole all of
+	// the resource, both in the candidates' unit: they tell which evictions would
+	// release enough. Absent: not known.
 	Target probes.Opt[float64] `json:"releaseTarget,omitzero"`
 	Whole  probes.Opt[float64] `json:"whole,omitzero"`
-	// Observed, Operator and Threshold are the one comparison that decided, or
-	// came nearest to it, and Unit is its unit (ratio, bytes, seconds). They
-	// are for people: nobody compares them again.
+	// Observed, Operator and Threshold are the comparison that decided, or came
+	// nearest to it, and Unit is its unit (ratio, bytes, seconds). They are for
+	// people only.
 	Observed  probes.Opt[float64] `json:"observed,omitzero"`
 	Operator  string              `json:"operator,omitempty"`
 	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
 	Unit      string              `json:"unit,omitempty"`
-	// Condition on the Node and taint key, "plimsoll.dev/" + its name.
+	// Condition of the Node, and key of its taint, without the prefix
+	// "plimsoll.dev/".
 	Condition string `json:"condition,omitempty"`
-	// Reason is one sentence: why this level.
+	// Reason is why the level is what it is, in one sentence.
 	Reason string `json:"reason"`
-	// Evidence is every comparison that was made, met or not.
+	// Evidence is every comparison, met or not.
 	Evidence []Evidence `json:"evidence,omitempty"`
-	// Absent is what the plugin could not see, and why; nobody is named then.
+	// Absent is which measurement is missing, and why; then no workload is named.
 	Absent string `json:"absent,omitempty"`
-	// Candidates are the workloads that should go, the most deserving first;
-	// only while the threshold is met.
+	// Candidates for eviction, the best first; only while the threshold is met.
 	Candidates []Candidate `json:"candidates,omitempty"`
-	// GraceSeconds is how long the threshold must have been met before anybody
-	// is chosen for it: the coordinator waits, the plugin only says how long. 0:
-	// not at all.
+	// GraceSeconds is the eviction grace period: how long the threshold must be
+	// met before a pod is evicted for it. The coordinator waits. 0: no wait.
 	GraceSeconds int64 `json:"graceSeconds,omitzero"`
-	// Due is when the grace is over, zero where there is none to wait for: until
-	// then nobody is chosen.
+	// Due is the end of the eviction grace period; zero without one.
 	Due time.Time `json:"due,omitzero"`
-	// Named: the candidates are to go regardless of a threshold, those of a
-	// soft verdict too.
+	// Named: the candidates are to be evicted without a threshold, also at soft.
 	Named bool `json:"named,omitempty"`
-	// Effects of the taint that the plugin asks for, as Kubernetes writes them;
-	// none: those of the level.
+	// Effects of the taint that the plugin asks for, such as NoSchedule; none:
+	// that of the level.
 	Effects []string `json:"effects,omitempty"`
-	// CNR: the condition and the taint belong on the node's
-	// CustomNodeResource, not on its Node.
+	// CNR: condition and taint belong on the node's CustomNodeResource, not on its
+	// Node.
 	CNR bool `json:"cnr,omitempty"`
 
-	// Process is which one said it, of a plugin in a process of its own: what the
-	// rule of its name has earned is that process's. Empty: of the agent itself, or
-	// not known.
+	// Process identifies the process of an outer plugin: the report-only time of
+	// its rule is that process's. Empty: the agent itself, or not known.
 	Process string `json:"-"`
-	// Partial: not all that could be met was judged, because the agent or the
-	// node has just started. What was met before may still be.
+	// Partial: not everything could be judged, because the agent or the node has
+	// just started. Marks set before stay.
 	Partial bool `json:"-"`
-	// Held is, for each level from Soft on, when it was last worth keeping:
-	// what hysteresis remembers.
+	// Held is, for each level from Soft on, when its lower threshold was last met:
+	// the state of the hysteresis.
 	Held [2]time.Duration `json:"-"`
-	// Met is, for each level from Soft on, whether it is on.
+	// Met is, for each level from Soft on, whether it is on (latched).
 	Met [2]bool `json:"-"`
-	// Lasting is, of a rule about single workloads that must be met for some
-	// time, since when it has been met at every tick, by cgroup.
+	// Lasting is, for a rule about single workloads that must be met for some time
+	// (debounce), since when each has met it at every tick, by cgroup.
 	Lasting map[string]time.Duration `json:"-"`
-	// Begun is since when the rule has been met at every tick, for a rule that
-	// must be met for some time; 0: it is not.
+	// Begun is since when the rule has been met at every tick, for a rule that must
+	// be met for some time (debounce); 0: it is not met.
 	Begun time.Duration `json:"-"`
 }
 
 // Evidence is one comparison of a rule.
 type Evidence struct {
-	// Rule is the level that the comparison is part of.
+	// Rule is the level whose rule has this comparison.
 	Rule      Level               `json:"rule"`
 	What      string              `json:"what"`
 	Observed  probes.Opt[float64] `json:"observed,omitzero"`
@@ -165,35 +159,34 @@ type Evidence struct {
 	Absent string `json:"absent,omitempty"`
 }
 
-// Candidate is a workload that a plugin names, the most deserving first.
+// Candidate is a workload that a plugin names for eviction.
 type Candidate struct {
 	Cgroup string `json:"cgroup"`
 	Name   string `json:"name"`
 	PodUID string `json:"podUid,omitempty"`
-	// Relief is what its going would give back, in Unit.
+	// Relief is what its eviction would release, in Unit.
 	Relief float64 `json:"relief"`
 	Unit   string  `json:"unit"`
 	// Why it is named, with its numbers.
 	Why string `json:"why"`
-	// Forced: it has to go whatever the levels are. What protects a pod, and
-	// how many may go, holds all the same.
+	// Forced: it is to be evicted whatever the levels. Protections and rate limits
+	// hold all the same.
 	Forced bool `json:"forced,omitempty"`
-	// Refused is why the agent does not take the plugin's word for it, such as a
-	// pod that it was not shown. It is kept for the record alone.
+	// Refused is why the plugin may not name it, such as a pod that it was not
+	// shown. The candidate is then only recorded.
 	Refused string `json:"refused,omitempty"`
-	// GraceSeconds that the plugin asks for to let the pod end by itself.
-	// Absent: what the pod asks for.
+	// GraceSeconds is the termination grace period that the plugin asks for.
+	// Absent: the pod's own.
 	GraceSeconds probes.Opt[int64] `json:"graceSeconds,omitzero"`
 }
 
-// Levels is what all inner plugins said at one tick.
+// Levels has the verdicts of all inner plugins of one tick.
 type Levels struct {
 	Time     time.Time `json:"time"`
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// Beside are these levels and further verdicts, of plugins that are asked at
-// another pace.
+// Beside adds verdicts, of outer plugins, which are asked at another interval.
 func (l *Levels) Beside(more []Verdict) *Levels {
 	if len(more) == 0 {
 		return l
@@ -201,8 +194,8 @@ func (l *Levels) Beside(more []Verdict) *Levels {
 	return &Levels{Time: l.Time, Verdicts: append(slices.Clip(l.Verdicts), more...)}
 }
 
-// Rose says whether some verdict is at a higher level than it was before, and at
-// this one or above.
+// Rose reports whether a verdict is at a higher level than before, and at to or
+// above.
 func (l *Levels) Rose(before *Levels, to Level) bool {
 	for _, v := range l.Verdicts {
 		for _, was := range before.Verdicts {
@@ -214,7 +207,7 @@ func (l *Levels) Rose(before *Levels, to Level) bool {
 	return false
 }
 
-// Of is the highest level of a resource.
+// Of returns the highest level of a resource.
 func (l *Levels) Of(r Resource) Level {
 	highest := None
 	for _, v := range l.Verdicts {

@@ -9,10 +9,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// ReclaimedOvercommit judges whether the pods of low QoS together ask for more
-// than what is lent to them on this node. What is lent shrinks when those who
-// own it want it back, and the pods that were placed by it stay. It is off: only
-// where resources are lent by number does it mean anything.
+// ReclaimedOvercommit judges whether the low-QoS pods together request more than
+// the reclaimed resources of this node. These shrink when other pods use their
+// requests, and the pods that were scheduled by them stay. The rule is off by
+// default: it needs a system that reports reclaimed resources.
 type ReclaimedOvercommit struct {
 	Enabled    bool          `yaml:"enabled" why:"Whether the rule is on."`
 	CPURate    int           `yaml:"cpuRate" unit:"percent" why:"Hard if low-QoS pods request more than this percentage of the reclaimed CPUs; above 100, because the amount varies."`
@@ -31,15 +31,15 @@ func DefaultReclaimedOvercommit() ReclaimedOvercommit {
 // Name of the plugin.
 func (ReclaimedOvercommit) Name() string { return "reclaimed-overcommit" }
 
-// lent is one of the resources.
+// lent is one of the reclaimed resources.
 type lent struct {
 	scope    string
 	resource Resource
 	unit     string
-	per      float64 // of what is counted in a unit
+	per      float64 // counted amounts per unit
 	rate     int
 	reported probes.Opt[uint64]
-	// configured is used where nothing is reported; 0 is none.
+	// configured is used if nothing is reported; 0: none.
 	configured uint64
 	asks       func(*probes.Pod) uint64
 }
@@ -52,7 +52,7 @@ func (r ReclaimedOvercommit) resources(v View) []lent {
 	}
 }
 
-// Threshold judges CPUs and memory, each by itself.
+// Threshold judges CPUs and memory separately.
 func (r ReclaimedOvercommit) Threshold(v View) []Verdict {
 	var list []Verdict
 	for _, of := range r.resources(v) {
@@ -106,7 +106,8 @@ func (l lent) amount(n float64) string {
 	return fmt.Sprintf("%.0f MiB", n/(1<<20))
 }
 
-// available is what is lent, by whom that knows; why is for nobody.
+// available is the reclaimed amount, reported or else configured; why is why it is
+// unknown.
 func (l lent) available(v View) (all float64, why string) {
 	if n, ok := l.reported.Get(); ok {
 		return float64(n) / l.per, ""
@@ -118,7 +119,7 @@ func (l lent) available(v View) (all float64, why string) {
 	return 0, "the reclaimed amount is unknown: " + cmp.Or(why, "not reported") + ", and none is configured"
 }
 
-// asked for by all pods of low QoS that stay.
+// asked is the total request of all low-QoS pods that are not terminating.
 func (l lent) asked(pods []probes.Pod) (all float64) {
 	for i := range pods {
 		if pods[i].LowQoS && !pods[i].Ending {
@@ -128,8 +129,8 @@ func (l lent) asked(pods []probes.Pod) (all float64) {
 	return all
 }
 
-// Top names the pods of low QoS that ask for some of it: those of the lowest
-// priority first, and of these the largest.
+// Top names the low-QoS pods that request the resource: lowest priority first, and
+// of these the largest request.
 func (r ReclaimedOvercommit) Top(v View, of Verdict, n int) []Candidate {
 	resources := r.resources(v)
 	about := resources[slices.IndexFunc(resources, func(l lent) bool { return l.scope == of.Scope })]

@@ -9,11 +9,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// RSSOveruse judges whether a pod holds much more memory than it asked for, of
-// the kind that reclaim does not give back: what the scheduler promised to
-// others is then only there as long as they do not want it. It names the pod for
-// what it does itself, so it marks no node. It is off: a pod with a limit above
-// its request was allowed to.
+// RSSOveruse judges whether a pod's RSS, which reclaim does not release, is far
+// above its memory request: memory that the scheduler promised to other pods is
+// then missing as soon as they use it. The pod's own use is the cause, so the node
+// is not marked. The rule is off by default: a limit above the request allows such
+// use.
 type RSSOveruse struct {
 	Enabled bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Rate    int           `yaml:"rate" unit:"percent" why:"The RSS that a pod may have, in percent of its memory request. A pod can override it: annotation katalyst.kubewharf.io/memory_enhancement, {\"rss_overuse_threshold\":\"1.2\"}. 0: only pods with the annotation are judged."`
@@ -29,17 +29,17 @@ func DefaultRSSOveruse() RSSOveruse {
 // Name of the plugin.
 func (RSSOveruse) Name() string { return "rss-overuse" }
 
-// overuser is a pod with its RSS, its request in bytes, and how many times the
-// request the RSS may be.
+// overuser is a pod with its RSS and request in bytes, and its limit as a multiple
+// of the request.
 type overuser struct {
 	*probes.WorkloadState
 	rss, request, rate float64
 }
 
-// beyond is the RSS as a part of what it may be.
+// beyond is the RSS as a share of its limit.
 func (o overuser) beyond() float64 { return o.rss / (o.request * o.rate) }
 
-// Threshold judges the pod that is furthest above what it may hold.
+// Threshold judges the pod that is furthest above its limit.
 func (r RSSOveruse) Threshold(v View) []Verdict {
 	out := Verdict{
 		Resource: Memory, Scope: "node", Unit: "ratio", Operator: ">",
@@ -78,8 +78,8 @@ func (r RSSOveruse) Threshold(v View) []Verdict {
 	return []Verdict{out}
 }
 
-// overusers is the pods that are judged, those furthest above what they may hold
-// first; why is for none of those in question being known.
+// overusers returns the judged pods, those furthest above their limit first; why is
+// why the RSS of none of them is known.
 func (r RSSOveruse) overusers(v View) (list []overuser, why string) {
 	if _, why := v.Pods(); why != "" {
 		return nil, why
@@ -121,7 +121,8 @@ func (r RSSOveruse) why(v View, out *Verdict, o overuser) string {
 	return text
 }
 
-// Top names the pods that have been above for long, those furthest above first.
+// Top names the pods that have been above their limit for r.For, those furthest
+// above first.
 func (r RSSOveruse) Top(v View, of Verdict, n int) []Candidate {
 	all, _ := r.overusers(v)
 	var list []Candidate

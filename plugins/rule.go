@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Rule is the configuration of a plugin as far as a change of it matters.
+// Rule identifies the configuration of a plugin, to notice changes.
 type Rule struct {
-	// Hash differs where the configuration does.
+	// Hash of the configuration.
 	Hash string
-	// Lasts is the longest time for which any part of the rule must be met.
+	// Lasts is the longest window of the rule.
 	Lasts time.Duration
-	// Default: it is the rule of a fresh install.
+	// Default: it is the default configuration.
 	Default bool
 }
 
-// Rules of the inner plugins of a configuration, by name.
+// Rules returns the rules of the inner plugins of a configuration, by name.
 func Rules(c Config) map[string]Rule {
 	fresh := map[string]string{}
 	for _, p := range Inners(Default()) {
@@ -37,7 +37,7 @@ func hash(p Inner) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// lasts is the longest field of the name over, in a struct and in those in it.
+// lasts is the longest field with the key over, in a struct and its nested structs.
 func lasts(v reflect.Value) time.Duration {
 	longest := time.Duration(0)
 	for i := range v.NumField() {

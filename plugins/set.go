@@ -7,34 +7,33 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Set asks the inner plugins, once per tick, and remembers their verdicts.
+// Set runs the inner plugins once per tick and stores their verdicts for the next.
 type Set struct {
 	config   Config
 	inners   []Inner
 	started  time.Duration // monotonic, of the first snapshot
-	since    time.Duration // monotonic, since this configuration is in force
+	since    time.Duration // monotonic, when this configuration came into force
 	previous map[string][]Verdict
 	usual    Baselines
 	begun    bool
-	warm     bool // from the start
+	warm     bool // no warm-up after the start of the agent
 }
 
-// NewSet is a Set for a configuration that goes on with what another has
-// learned.
+// NewSet is a Set for a configuration, with the baselines that were learned before.
 func NewSet(c Config, usual Baselines) *Set {
 	return &Set{config: c, inners: Inners(c), previous: map[string][]Verdict{}, usual: usual.Clone()}
 }
 
-// SetOf is a Set of one plugin, whatever it is; Configure is not for it.
+// SetOf is a Set of one plugin; Configure must not be called.
 func SetOf(p Inner, usual Baselines) *Set {
 	return &Set{inners: []Inner{p}, previous: map[string][]Verdict{}, usual: usual.Clone()}
 }
 
-// Usual is what has been learned of the disks, to be given to the next Set.
+// Usual returns the learned baselines, for the next Set.
 func (s *Set) Usual() Baselines { return s.usual.Clone() }
 
-// Configure puts a changed configuration in force: all timers start anew, as
-// if the rules had never been met.
+// Configure applies a changed configuration: all timers and latched levels are
+// reset.
 func (s *Set) Configure(c Config) {
 	if reflect.DeepEqual(c, s.config) {
 		return
@@ -44,11 +43,11 @@ func (s *Set) Configure(c Config) {
 	s.since = -1
 }
 
-// MaxCandidates a plugin may name: as many as a node has workloads, for those
-// named first may all be protected.
+// MaxCandidates bounds the candidates of a verdict. It is as large as the number of
+// workloads of a node, since the first ones may all be protected.
 const MaxCandidates = 1000
 
-// Judge asks every plugin about a snapshot.
+// Judge runs every plugin on a snapshot.
 func (s *Set) Judge(snap *probes.Snapshot) *Levels {
 	now := snap.Monotonic()
 	if !s.begun {
@@ -80,8 +79,8 @@ func (s *Set) Judge(snap *probes.Snapshot) *Levels {
 	return l
 }
 
-// Warm tells that the agent has run for long when the first snapshot comes: of
-// the warm-up only that of a node that has just booted is left.
+// Warm skips the warm-up after the start of the agent; that after the boot of the
+// node remains.
 func (s *Set) Warm() { s.warm = true }
 
 func (s *Set) warmingUp(snap *probes.Snapshot, now time.Duration) bool {
