@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// requiredOfNode is what an affinity requires of a node; nil for nothing.
+// requiredOfNode is the required part of a node affinity; nil without one.
 func requiredOfNode(affinity *corev1.Affinity) *corev1.NodeSelector {
 	if affinity == nil || affinity.NodeAffinity == nil {
 		return nil
@@ -16,11 +16,10 @@ func requiredOfNode(affinity *corev1.Affinity) *corev1.NodeSelector {
 	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// onlyNode tells whether a requirement leaves a single node, and how it calls
-// it. One of the terms let the pod run here, so a single node is this one; its
-// own names are not needed, and a hostname label that differs from the node's
-// name does not matter. Terms that name one node each by different keys count
-// as one node too: they may mean the same one, and here that is assumed.
+// onlyNode reports whether a requirement allows a single node, and its name there.
+// One of the terms let the pod run here, so a single node is this one, also if its
+// hostname label differs from its name. Terms that name one node each by different
+// keys count as one node: they may mean the same one.
 func onlyNode(required *corev1.NodeSelector) (node string, one bool) {
 	names := map[string]string{} // key → the one value
 	for _, term := range required.NodeSelectorTerms {
@@ -32,7 +31,7 @@ func onlyNode(required *corev1.NodeSelector) (node string, one bool) {
 			return "", false
 		}
 		if value == "" {
-			continue // what it asks for excludes itself
+			continue // it matches no node
 		}
 		if before, there := names[key]; there && before != value {
 			return "", false
@@ -43,8 +42,8 @@ func onlyNode(required *corev1.NodeSelector) (node string, one bool) {
 	return node, true
 }
 
-// onlyNodeOfTerm looks for one value of the hostname label or the node's name
-// that a term leaves; none left counts as one.
+// onlyNodeOfTerm reports whether a term allows at most one value of the hostname
+// label or the node's name.
 func onlyNodeOfTerm(term corev1.NodeSelectorTerm) (key, value string, one bool) {
 	if value, one := onlyValue(term.MatchFields, "metadata.name"); one {
 		return "metadata.name", value, true
@@ -53,8 +52,8 @@ func onlyNodeOfTerm(term corev1.NodeSelectorTerm) (key, value string, one bool) 
 	return corev1.LabelHostname, value, one
 }
 
-// onlyValue tells whether the requirements, which must all hold, leave a key
-// one value at most, and which.
+// onlyValue reports whether the requirements, which must all hold, allow at most
+// one value of a key, and which.
 func onlyValue(all []corev1.NodeSelectorRequirement, key string) (string, bool) {
 	var left []string
 	asked := false
@@ -79,8 +78,8 @@ func onlyValue(all []corev1.NodeSelectorRequirement, key string) (string, bool) 
 	return strings.Join(left, ""), true
 }
 
-// volumeOnlyHere says why a volume can be used on few nodes only, so that a
-// pod that needs it comes back to this one or waits; empty where it does not.
+// volumeOnlyHere is why a volume can be used on few nodes only, so that its pod
+// would be scheduled here again or stay Pending; empty if it can be used elsewhere.
 func volumeOnlyHere(volume *corev1.PersistentVolume) string {
 	switch {
 	case volume.Spec.Local != nil:
@@ -101,17 +100,17 @@ func requiredOnlyHere(volume string, required *corev1.NodeSelector) string {
 		}
 		asks, few := asksForFewNodes(term)
 		if !few {
-			return "" // this term is a way to other nodes
+			return "" // this term allows other nodes
 		}
 		why = fmt.Sprintf("its volume %s can be used only where %s is one of %q", volume, asks.Key, asks.Values)
 	}
 	return short(why)
 }
 
-// asksForFewNodes finds a requirement that may leave this node alone: the
-// hostname, and every key that is not known to be shared by many nodes,
-// because drivers of local disks call their nodes as they like
-// (topology.topolvm.io/node, openebs.io/nodename).
+// asksForFewNodes finds a requirement that may allow this node only: the hostname,
+// and every key that is not known to be shared by many nodes, because drivers of
+// local disks use keys of their own (topology.topolvm.io/node,
+// openebs.io/nodename).
 func asksForFewNodes(term corev1.NodeSelectorTerm) (corev1.NodeSelectorRequirement, bool) {
 	for _, r := range slices.Concat(term.MatchFields, term.MatchExpressions) {
 		if r.Operator == corev1.NodeSelectorOpIn && !manyNodesShare(r.Key) {
@@ -121,8 +120,8 @@ func asksForFewNodes(term corev1.NodeSelectorTerm) (corev1.NodeSelectorRequireme
 	return corev1.NodeSelectorRequirement{}, false
 }
 
-// manyNodesShare knows the keys of places and of kinds of nodes by how they
-// end, because each storage driver puts its own name before them
+// manyNodesShare recognizes the keys of zones, regions and kinds of nodes by their
+// end, because each storage driver has its own prefix
 // (topology.ebs.csi.aws.com/zone, topology.csi.vmware.com/k8s-region).
 func manyNodesShare(key string) bool {
 	name := key[strings.LastIndexByte(key, '/')+1:]

@@ -15,34 +15,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How much one Resolve may ask the API server for, and for how long. A pod's owner
-// chooses how many claims it names, and whether there are such.
+// Bounds on the requests of one Resolve. A pod's owner chooses how many claims it
+// names, and whether they exist.
 const (
 	resolveTime   = 2 * time.Second
 	resolveClaims = 32
-	// resolveAtOnce is how many claims are asked for at the same time.
+	// resolveAtOnce is how many claims are looked up concurrently.
 	resolveAtOnce = 4
-	// resolveAgain is when a claim that was not there, or not bound, is asked for
-	// again.
+	// resolveAgain is after what time a claim that did not exist, or was not bound,
+	// is looked up again.
 	resolveAgain = time.Minute
 )
 
-// claim is where the volume of a claim is.
+// claim is what is known of a PersistentVolumeClaim and its volume.
 type claim struct {
 	// known: the claim is bound and its volume was read.
 	known bool
-	// none: there is no such claim, or it is not bound and the pod had started, so
-	// it binds the pod to no node. A pod cannot start without its claims, bound:
-	// whoever deleted one that is in use took its finalizer off, and may have put
-	// another in its place. It would else protect the pod for ever.
+	// none: the claim does not exist, or is not bound although the pod had started,
+	// so it binds the pod to no node. A pod starts only with bound claims: a
+	// missing one was deleted by removing its finalizer, and may have been
+	// replaced. Otherwise it would protect the pod for ever.
 	none bool
-	// started: the pod had started when it was asked for.
+	// started: the pod had started when the claim was looked up.
 	started bool
-	// onlyHere is why the volume binds a pod to this node; empty if it does not.
+	// onlyHere is why the volume binds the pod to this node; empty if it does not.
 	onlyHere string
-	// why it is not known; nil also where it was not asked yet.
+	// why it is not known; nil also if it was not looked up yet.
 	why error
-	// asked is when it was looked up last.
+	// asked is when it was last looked up.
 	asked time.Time
 }
 
@@ -54,8 +54,8 @@ func (c claim) reason() string {
 	return short(c.why.Error())
 }
 
-// of a pod as it is now: that there was none before it started says nothing of
-// what it has started with.
+// of is the claim for a pod as it is now: a claim that was missing before the pod
+// started is looked up again.
 func (c claim) of(pod *corev1.Pod) claim {
 	if !c.known && !c.started && started(pod) {
 		return claim{}
@@ -63,14 +63,14 @@ func (c claim) of(pod *corev1.Pod) claim {
 	return c
 }
 
-// rests says whether it is not asked for now.
+// rests reports whether the claim need not be looked up now.
 func (c claim) rests(now time.Time) bool {
 	answered := c.none || errors.Is(c.why, errNotBound)
 	return c.known || answered && now.Sub(c.asked) < resolveAgain
 }
 
-// started says whether a container of the pod was ever made, for which its
-// volumes must have been there. Only kubelets write that.
+// started reports whether a container of the pod was ever created, for which its
+// volumes must have been mounted. Only kubelets write that.
 func started(pod *corev1.Pod) bool {
 	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || len(stripStarted(&pod.Status)) > 0
 }
@@ -78,16 +78,15 @@ func started(pod *corev1.Pod) bool {
 // claimsOf are a pod's claims by name.
 type claimsOf map[string]claim
 
-// claimKey is a claim as one pod uses it. A claim cannot go while a pod uses
-// it, and a bound one never changes; under the same name the next pod may find
-// another one.
+// claimKey is a claim as used by one pod. A bound claim never changes and is not
+// deleted while a pod uses it; another pod may find another claim under that name.
 type claimKey struct {
 	pod             types.UID
 	namespace, name string
 }
 
-// claimNames are the claims that a pod uses, those of its generic ephemeral
-// volumes too.
+// claimNames are the claims that a pod uses, including those of its generic
+// ephemeral volumes.
 func claimNames(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
@@ -102,13 +101,12 @@ func claimNames(pod *corev1.Pod) []string {
 	return slices.Compact(names)
 }
 
-// Resolve looks up where the volumes of some of the node's pods are, which it is
-// given by the UIDs of their cgroups, those that matter most first, for at most
-// two seconds and some claims at a time: of each namespace one before another's
-// second, and of these those first that were not asked for the longest time. What
-// is known is not asked again; a claim that cannot be read leaves its pod protected
-// as Unresolved. The error is one of those that the API server gave; a claim that
-// is not bound yet is none.
+// Resolve looks up the volumes of some of the node's pods, given by the UIDs of
+// their cgroups, the most important first. It takes at most two seconds and
+// resolveClaims claims, fairly: the first claim of each namespace before the second
+// of any, least recently looked up first. Known claims are not looked up again; a
+// claim that cannot be read leaves its pod protected as Unresolved. The error is one
+// of those of the API server; an unbound claim is no error.
 func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	ctx, stop := context.WithTimeout(ctx, resolveTime)
 	defer stop()
@@ -124,21 +122,21 @@ func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	return nil
 }
 
-// openClaim is one that is to be asked for.
+// openClaim is a claim to be looked up.
 type openClaim struct {
 	claimKey
 	started bool
-	// asked is when it was last, place that of its pod among those that were named,
-	// and turn how many of its namespace come before it.
+	// asked is when it was last looked up, place the position of its pod in uids,
+	// and turn the number of claims of its namespace before it.
 	asked       time.Time
 	place, turn int
 }
 
-// openClaims are the claims of some pods that are not known, in the order in
-// which they are asked for; it forgets those of pods that are gone.
+// openClaims returns the unknown claims of some pods in lookup order, and drops the
+// claims of pods that no longer exist.
 func (w *Watcher) openClaims(uids []string) []openClaim {
 	pods, now, places := w.stored(), time.Now(), map[string]int{}
-	for i, uid := range slices.Backward(uids) { // who is named twice, by the first
+	for i, uid := range slices.Backward(uids) { // the first position of a duplicate counts
 		places[uid] = i
 	}
 	w.mu.Lock()
@@ -160,7 +158,7 @@ func (w *Watcher) openClaims(uids []string) []openClaim {
 	return inTurn(open)
 }
 
-// inTurn orders claims: the first of each namespace, then the second of each.
+// inTurn orders claims round-robin over namespaces.
 func inTurn(open []openClaim) []openClaim {
 	slices.SortStableFunc(open, func(a, b openClaim) int {
 		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.place, b.place))
@@ -176,7 +174,7 @@ func inTurn(open []openClaim) []openClaim {
 	return open
 }
 
-// keepClaims keeps what was found; an older answer never replaces a known one.
+// keepClaims stores lookups; a known claim is never replaced.
 func (w *Watcher) keepClaims(open []openClaim, found []claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +187,7 @@ func (w *Watcher) keepClaims(open []openClaim, found []claim) {
 
 var errNotBound = errors.New("claim is not bound")
 
-// lookUpAll asks for claims, so many at a time. What went wrong is in each.
+// lookUpAll looks up claims concurrently. Errors are in each claim.
 func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) []claim {
 	found := make([]claim, len(open))
 	var group errgroup.Group
@@ -204,7 +202,7 @@ func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) [
 	return found
 }
 
-// lookUp asks for a claim and then for its volume.
+// lookUp gets a claim and then its volume.
 func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {
 	if ctx.Err() != nil {
 		return claim{started: o.started, why: fmt.Errorf("no time left to look it up: %w", ctx.Err()), asked: o.asked}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// describe says what is known of a pod.
+// describe extracts the facts of a pod that decisions need.
 func describe(pod *corev1.Pod, claims claimsOf, rules Rules) Pod {
 	owner := controller(pod)
 	of := Pod{
@@ -38,12 +38,12 @@ func describe(pod *corev1.Pod, claims claimsOf, rules Rules) Pod {
 	return of
 }
 
-// Tolerates says whether a taint would not keep the pod off a node.
+// Tolerates reports whether the pod tolerates a taint.
 func (p *Pod) Tolerates(taint corev1.Taint) bool {
 	return slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, &taint, false) })
 }
 
-// grace is how long a pod asks for; the API server fills in what is left out.
+// grace is the termination grace period of a pod, in seconds.
 func grace(spec *corev1.PodSpec) int64 {
 	if spec.TerminationGracePeriodSeconds == nil {
 		return corev1.DefaultTerminationGracePeriodSeconds
@@ -51,8 +51,8 @@ func grace(spec *corev1.PodSpec) int64 {
 	return *spec.TerminationGracePeriodSeconds
 }
 
-// cgroupUID is the UID in the name of a pod's cgroup. The hash is believed of
-// static pods alone.
+// cgroupUID is the UID in the name of a pod's cgroup. The hash is used for static
+// pods only: on others the annotation proves nothing.
 func cgroupUID(pod *corev1.Pod) string {
 	if hash := pod.Annotations[configHash]; hash != "" && isStatic(pod) {
 		return hash

@@ -9,48 +9,48 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// What notices an API server that is silent:
+// How a lost API server is noticed:
 //
 //   - it closes its connections (killed, restarted): at once;
-//   - it hangs, or the network swallows everything: client-go's HTTP/2 ping,
-//     sent after 30 s without a byte and waited for 15 s, so 45 s at most;
-//   - something between answers the pings, or the connection is HTTP/1.1: the
-//     API server sends a bookmark about once a minute to a watch on which
-//     nothing happens, so a watch that brings none for silence is given up.
+//   - it hangs, or the network drops everything: by client-go's HTTP/2 ping, sent
+//     after 30 s without a byte with a timeout of 15 s, so after 45 s at most;
+//   - a proxy answers the pings, or the connection is HTTP/1.1: the API server
+//     sends a bookmark about once a minute on an idle watch, so a watch without
+//     one for silence is closed.
 //
-// An eviction in the meantime is no danger: it goes to the same API server,
-// and its UID precondition fails for a pod that is not the one that was seen.
+// An eviction in the meantime does no harm: it goes to the same API server, and its
+// UID precondition fails for any other pod.
 
-// silence is how long a watch may bring nothing, not even a bookmark, and how
-// long its first answer may take.
+// silence is how long a watch may be without an event or bookmark, and how long its
+// first answer may take.
 const silence = 150 * time.Second
 
 // listTime is how long a list may take.
 const listTime = 30 * time.Second
 
-// errSilent ends a watch that brings nothing.
+// errSilent closes a watch after silence.
 var errSilent = errors.New("the watch timed out: no event, not even a bookmark")
 
-// retries is when an API server that is away is asked again: after 1 s to 2 s
-// at first, then up to between 8 s and 16 s, so that the list is right again
-// soon after it is back and a fleet does not come at the same moment.
+// retries is the exponential backoff with jitter of the reflector: from 1 s to 2 s
+// up to between 8 s and 16 s, so that the list is complete soon after an outage and
+// the agents do not all reconnect at the same moment.
 func retries() *wait.Backoff {
 	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: 8 * time.Second}
 }
 
-// heard is what is known of the connection with the API server.
+// heard is the state of the connection to the API server.
 type heard struct {
-	// synced: a whole list came in at least once.
+	// synced: a complete list was received at least once.
 	synced bool
-	// since when nothing is heard; zero while it is.
+	// since is when the connection was lost; zero while it is up.
 	since time.Time
-	// because is the error that it was last heard by.
+	// because is the last error.
 	because string
 	// told: the loss was logged.
 	told bool
 }
 
-// hearing keeps heard.
+// hearing guards heard.
 type hearing struct {
 	// mu guards now.
 	mu  sync.Mutex
@@ -63,7 +63,7 @@ func (h *hearing) state() heard {
 	return h.now
 }
 
-// lost marks the list as stale, from the first loss on.
+// lost marks the list as stale since the first error.
 func (h *hearing) lost(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *hearing) lost(err error) {
 	h.now.because = short(err.Error())
 }
 
-// tell tells whether a loss is still to be logged.
+// tell reports whether the loss is still to be logged, and marks it as logged.
 func (h *hearing) tell() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,7 +82,7 @@ func (h *hearing) tell() bool {
 	return first
 }
 
-// again ends the mark, and returns what it was.
+// again removes the stale mark and returns the state before.
 func (h *hearing) again() heard {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +91,7 @@ func (h *hearing) again() heard {
 	return before
 }
 
-// complete is again after a whole list.
+// complete removes the stale mark after a complete list.
 func (h *hearing) complete() heard {
 	h.mu.Lock()
 	h.now.synced = true

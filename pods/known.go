@@ -2,8 +2,8 @@ package pods
 
 import "github.com/plimsoll-dev/plimsoll/probes"
 
-// Known is the pods as rules see them: those that have not ended, each cgroup's
-// once. Whoever asks for a list that was never whole knows nothing (Synced).
+// Known returns the pods as rules see them: those that have not terminated, one for
+// each cgroup. It is meaningful only if Synced.
 func (l List) Known() []probes.Pod {
 	byCgroup := l.byCgroup
 	if byCgroup == nil {

@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listener lists and watches for the reflector and notes what is heard.
+// listener lists and watches for the reflector (the informer's source) and tracks
+// the connection.
 type listener struct {
 	watcher *Watcher
 	// forwards are the goroutines of the watches.
@@ -27,13 +28,13 @@ func (l *listener) listWatch() *cache.ListWatch {
 	return &cache.ListWatch{ListWithContextFunc: l.list, WatchFuncWithContext: l.watch}
 }
 
-// ours narrows a request to the node's pods.
+// ours restricts a request to the node's pods.
 func (l *listener) ours(options metav1.ListOptions) metav1.ListOptions {
 	options.FieldSelector = "spec.nodeName=" + l.watcher.Node
 	return options
 }
 
-// list does not end the stale mark: that is for who keeps what it brings.
+// list does not remove the stale mark: Replace does, when the list is in the store.
 func (l *listener) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	ctx, stop := context.WithTimeout(ctx, listTime)
 	defer stop()
@@ -44,10 +45,10 @@ func (l *listener) list(ctx context.Context, options metav1.ListOptions) (runtim
 	return found, nil
 }
 
-// watch ends the stale mark unless it first brings a whole list, which the
-// store then takes over. Such a list is asked for as etcd has it now: an API
-// server that went on after a pause, or another one, may have an old copy,
-// which the reflector would take as long as it is not older than its own.
+// watch removes the stale mark unless it starts with a complete list (WatchList),
+// for which Replace does. Such a list is requested as etcd has it now: an API server
+// that resumes after a pause, or another one, may have an old cache, which the
+// reflector would accept if it is not older than its own store.
 func (l *listener) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	goesOn := options.SendInitialEvents == nil
 	if goesOn && l.missed() {
@@ -81,31 +82,31 @@ func (l *listener) watch(ctx context.Context, options metav1.ListOptions) (watch
 	return f, nil
 }
 
-// gap is how long after the end of a watch the next one may go on where it
-// was. It would bring what happened meanwhile a moment after its beginning:
-// nothing where the API server has just ended the old one in turn, much after
-// an outage. Then a list comes first, and the mark ends when that is in.
+// gap is how long after its end a watch may be resumed. A resumed watch delivers
+// the missed events some time after its start: few after a regular end, many after
+// an outage. After a longer time a list is required, and the stale mark is removed
+// when that is stored.
 const gap = time.Second
 
 // errListAnew makes the reflector list.
 var errListAnew = errors.New("the watch was down for too long; listing again")
 
-// missed tells whether the mark is older than gap.
+// missed reports whether the stale mark is older than gap.
 func (l *listener) missed() bool {
 	since := l.watcher.hearing.state().since
 	return !since.IsZero() && time.Since(since) > gap
 }
 
-// errNoAnswer is a connection that ended or timed out before an answer.
+// errNoAnswer is for a connection that ended or timed out before an answer.
 var errNoAnswer = errors.New("the connection ended before an answer")
 
-// over tells a watch that client-go made up, closed from its beginning, where
-// the connection ended or timed out before the API server answered.
+// over recognizes the empty, closed watch that client-go returns when the
+// connection ended or timed out before the API server answered.
 func over(w watch.Interface) bool {
 	return reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch())
 }
 
-// lost notes an error, and logs the first one. It returns the error for the
+// lost records an error, logs the first one, and returns the error for the
 // reflector.
 func (l *listener) lost(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
@@ -113,7 +114,7 @@ func (l *listener) lost(ctx context.Context, err error) error {
 	case errors.Is(cause, errSilent):
 		err = errSilent
 	case errors.Is(cause, context.Canceled):
-		return err // we are asked to stop
+		return err // the watcher is stopped
 	}
 	l.watcher.hearing.lost(err)
 	if l.watcher.hearing.tell() {
@@ -122,14 +123,14 @@ func (l *listener) lost(ctx context.Context, err error) error {
 	return err
 }
 
-// again logs the end of a loss that was logged.
+// again logs the recovery from a logged loss.
 func (l *listener) again(before heard) {
 	if before.told {
 		l.watcher.Log.Info("connection to the API server recovered", slog.String("node", l.watcher.Node), slog.Duration("after", time.Since(before.since)))
 	}
 }
 
-// forward hands a watch's events on and notes its end.
+// forward passes on a watch's events and records its end.
 type forward struct {
 	listener *listener
 	inner    watch.Interface
@@ -139,7 +140,7 @@ type forward struct {
 	idle     *time.Timer
 }
 
-// errEnded is a watch's regular end: the API server closes each after minutes.
+// errEnded is for a watch's regular end: the API server closes each after minutes.
 var errEnded = errors.New("the watch ended and was not reopened")
 
 func (f *forward) run() {
@@ -158,8 +159,8 @@ func (f *forward) run() {
 	f.ended()
 }
 
-// ended marks the list as stale until the watch is made again, which takes
-// milliseconds if all is well and is then not worth a line in the log.
+// ended marks the list as stale until the watch is resumed. That usually takes
+// milliseconds, so it is not logged.
 func (f *forward) ended() {
 	cause := context.Cause(f.ctx)
 	switch {
@@ -170,7 +171,7 @@ func (f *forward) ended() {
 	}
 }
 
-// ResultChan is the watch's events.
+// ResultChan returns the watch's events.
 func (f *forward) ResultChan() <-chan watch.Event { return f.out }
 
 // Stop ends the watch.

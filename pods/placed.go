@@ -7,21 +7,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// namesNode says whether a pod's creator named its node, by the API server's
-// record of who set which field: a creator who names a node owns
-// f:spec/f:nodeName from then on, while the binding that a scheduler makes owns
-// nothing. A record that was erased (managedFields: [{}]) says that of nobody:
-// who may change a pod may erase it, and what is missing protects no pod.
+// namesNode reports whether a pod's creator set spec.nodeName, by the managed
+// fields: such a creator owns f:spec/f:nodeName, while a scheduler's binding owns
+// nothing. Erased managed fields ([{}]) protect no pod: any client that may change
+// the pod can erase them.
 func namesNode(fields []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(fields, ownsNode)
 }
 
-// ownsNode: an entry owns the node's name. One that cannot be read does not.
+// ownsNode reports whether an entry owns spec.nodeName. An unreadable one does not.
 func ownsNode(entry metav1.ManagedFieldsEntry) bool {
 	if entry.FieldsV1 == nil || entry.Subresource != "" {
 		return false
 	}
-	if entry.FieldsV1.GetRawString() == strippedNamed { // as below, without the work
+	if entry.FieldsV1.GetRawString() == strippedNamed { // the stripped form, without decoding
 		return true
 	}
 	var owned struct {
@@ -33,7 +32,7 @@ func ownsNode(entry metav1.ManagedFieldsEntry) bool {
 	return err == nil && owned.Spec.NodeName != nil
 }
 
-// strippedNamed is the record as strip leaves it, in the record's own form.
+// strippedNamed is the entry as strip leaves it.
 const strippedNamed = `{"f:spec":{"f:nodeName":{}}}`
 
 func stripManagedFields(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {

@@ -1,12 +1,12 @@
-// Package pods knows the pods of one node: it watches them, joins them with
-// the workloads that the probes see, and says of each why it must not be
-// evicted, judged on the host's own copy whatever anybody else says.
+// Package pods knows the pods of one node: it watches them (an informer that stores
+// stripped pods), joins them with the workloads that the probes see, and tells for
+// each why it is protected, by the API server's copy and not by what plugins say.
 //
 // # Usage
 //
-// A Watcher runs for the agent's life. List gives what is known now and asks
-// nobody; Resolve, before a decision, looks up what a pod itself does not tell:
-// where its volumes are. Until then a pod with claims is protected.
+// A Watcher runs for the agent's life. List returns its store without a request;
+// Resolve, before a decision, looks up where the volumes of pods can be used. Until
+// then a pod with claims is protected.
 //
 // # Concurrency
 //
@@ -19,8 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pod is what is known of a pod: facts that a decision needs. Its environment,
-// its annotations and its commands are not kept.
+// Pod has the facts of a pod that a decision needs. Environment, annotations and
+// commands are not stored.
 type Pod struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -28,41 +28,40 @@ type Pod struct {
 	// CgroupUID is the UID in the name of its cgroup: of a static pod the hash
 	// of its manifest (annotation kubernetes.io/config.hash), else UID.
 	CgroupUID string `json:"cgroupUid"`
-	// Owner is its controller, such as a ReplicaSet; empty without one.
+	// Owner is its controller, such as a ReplicaSet; zero without one.
 	Owner Owner `json:"owner,omitzero"`
 	// QoS is the pod's class: Guaranteed, Burstable or BestEffort.
 	QoS string `json:"qos"`
-	// LowQoS goes first: BestEffort, or Katalyst's reclaimed_cores.
+	// LowQoS is evicted first: BestEffort, or Katalyst's reclaimed_cores.
 	LowQoS   bool  `json:"lowQos"`
 	Priority int32 `json:"priority"`
-	// MemoryRequestBytes and CPURequestMillicores of its containers together; 0
-	// where none asks. What they ask for of Katalyst's reclaimed resources is
-	// part of it.
+	// MemoryRequestBytes and CPURequestMillicores of all containers, requests for
+	// Katalyst's reclaimed resources included; 0 without a request.
 	MemoryRequestBytes   uint64 `json:"memoryRequestBytes"`
 	CPURequestMillicores uint64 `json:"cpuRequestMillicores,omitempty"`
-	// MemoryLimitBytes and CPULimitMillicores are 0 where there is none, as for
-	// a pod of which one container has none.
+	// MemoryLimitBytes and CPULimitMillicores are 0 without a limit, also if only
+	// one container has none.
 	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`
 	CPULimitMillicores uint64 `json:"cpuLimitMillicores,omitempty"`
-	// RSSOveruse is how many times its memory request its RSS may be, by
-	// Katalyst's annotation; 0 where it does not say.
+	// RSSOveruse is the RSS limit as a multiple of the memory request, from
+	// Katalyst's annotation; 0 without one.
 	RSSOveruse float64   `json:"rssOveruseRatio,omitempty"`
 	Created    time.Time `json:"created"`
-	// GraceSeconds is how long it asks for to end by itself.
+	// GraceSeconds is its termination grace period.
 	GraceSeconds int64 `json:"graceSeconds"`
 	// Phase is Pending, Running, Succeeded, Failed or Unknown.
 	Phase string `json:"phase"`
 	// StatusReason is why it is in its phase, such as Evicted by the kubelet.
 	StatusReason string `json:"statusReason,omitempty"`
-	// StatusMessage of one that the kubelet evicted because the node was short of
-	// something says of what; empty for one at a limit of its own.
+	// StatusMessage is the kubelet's message for a pod that it evicted for node
+	// pressure; empty for others, also for evictions at a limit of the pod's own.
 	StatusMessage string `json:"statusMessage,omitempty"`
-	// GoneBy is, of a pod that was deleted, when its grace period ends; zero
-	// of one that was not.
+	// GoneBy is when the termination grace period of a terminating pod ends
+	// (deletionTimestamp); zero for others.
 	GoneBy time.Time `json:"goneBy,omitzero"`
-	// Protections are all reasons why it is never evicted, even forced.
+	// Protections are all reasons why it is never evicted, even if forced.
 	Protections []Protection `json:"protections,omitempty"`
-	// Tolerations say which taints would not keep it away.
+	// Tolerations of taints.
 	Tolerations []corev1.Toleration `json:"-"`
 	// OptedOut: plimsoll.dev/skip-eviction is "true" as annotation or label.
 	OptedOut bool `json:"optedOut,omitempty"`
@@ -79,20 +78,20 @@ type Owner struct {
 type Protection struct {
 	// Code is one word, for metrics and tests.
 	Code string `json:"code"`
-	// Why is the reason for a person, with the fact that decided.
+	// Why is the reason for people, with the deciding fact.
 	Why string `json:"why"`
 }
 
 // The protections' codes.
 const (
-	Static       = "static"        // the API server's picture of what a kubelet made from a file or URL
-	Critical     = "critical"      // its priority is the system's
-	DaemonSet    = "daemonset"     // it would come back to this node at once
-	NoController = "no-controller" // nobody would make it again
+	Static       = "static"        // mirror pod of a static pod
+	Critical     = "critical"      // its priority is at or above the limit
+	DaemonSet    = "daemonset"     // its DaemonSet would recreate it on this node
+	NoController = "no-controller" // no controller would recreate it
 	OnlyHere     = "only-here"     // it can run on this node only
 	Namespace    = "namespace"     // its namespace is protected
-	Mover        = "mover"         // it moves data for Velero, which would wait for hours
-	Unresolved   = "unresolved"    // where its volumes are is not known
+	Mover        = "mover"         // a data mover pod: Velero would wait for it for hours
+	Unresolved   = "unresolved"    // unknown where its volumes can be used
 )
 
 // Rules are the protections that configuration can change.
@@ -109,23 +108,23 @@ func DefaultRules() Rules {
 // List is the pods of the node at one moment.
 type List struct {
 	Pods []Pod
-	// Synced: all pods of the node were seen at least once.
+	// Synced: a complete list was received at least once.
 	Synced bool
-	// StaleSince is since when the API server was not heard; zero while it is.
-	// One that hangs is missed after 45 s at most, one that is gone at once. A
-	// watch that ends in turn, every few minutes, sets it for milliseconds.
+	// StaleSince is when the connection to the API server was lost; zero while it
+	// is up. A hanging API server is noticed after 45 s at most, a closed
+	// connection at once. The regular end of a watch, every few minutes, sets it
+	// for milliseconds.
 	StaleSince time.Time
-	// StaleBecause is the error that the API server was last heard by.
+	// StaleBecause is the last error.
 	StaleBecause string
 
-	// byCgroup maps cgroup UIDs to places in Pods; nil where List did not
-	// come from a Watcher.
+	// byCgroup maps cgroup UIDs to indices in Pods; nil if List did not come from
+	// a Watcher.
 	byCgroup map[string]int
 }
 
-// ByCgroupUID finds the pod of a workload. A UID that is no pod's own is looked
-// for among the static pods' hashes. A pod that the API server does not list
-// is not found: nothing is known of it, and nothing protects it here.
+// ByCgroupUID finds the pod of a workload, by its UID or, for a static pod, by its
+// hash. A pod that the API server does not list is not found.
 func (l List) ByCgroupUID(uid string) (Pod, bool) {
 	byCgroup := l.byCgroup
 	if byCgroup == nil {
@@ -137,9 +136,9 @@ func (l List) ByCgroupUID(uid string) (Pod, bool) {
 	return Pod{}, false
 }
 
-// indexByCgroup maps cgroup UIDs to places. A pod's own UID wins over a hash,
-// which is an annotation and may be anybody's claim; of static pods with one
-// hash the newest wins, which replaces those that are on their way out.
+// indexByCgroup maps cgroup UIDs to indices. A pod's own UID wins over a hash,
+// which is only an annotation; of static pods with one hash the newest wins, which
+// replaces terminating ones.
 func indexByCgroup(all []Pod) map[string]int {
 	byCgroup := make(map[string]int, len(all))
 	for i, p := range all {
@@ -151,7 +150,7 @@ func indexByCgroup(all []Pod) map[string]int {
 	return byCgroup
 }
 
-// joinsBefore tells which of two pods of one cgroup UID it is.
+// joinsBefore reports whether a wins over b for their common cgroup UID.
 func joinsBefore(a, b Pod) bool {
 	if ownA, ownB := a.UID == a.CgroupUID, b.UID == b.CgroupUID; ownA != ownB {
 		return ownA

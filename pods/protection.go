@@ -8,15 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Protected are the reasons why a pod must never be evicted, as far as the pod
-// itself shows them: where its volumes are is not looked at.
+// Protected returns the reasons why a pod is protected, as far as the pod itself
+// shows them, without its volumes.
 func Protected(pod *corev1.Pod, rules Rules) []Protection {
 	return slices.DeleteFunc(protections(pod, nil, rules), func(p Protection) bool { return p.Code == Unresolved })
 }
 
-// protections are all reasons why a pod must never be evicted, even forced.
-// It is a function of what is kept of a pod: strip takes nothing away that
-// decides here.
+// protections returns all reasons why a pod is never evicted, even if forced. It
+// must use only fields that strip keeps.
 func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
 	var why reasons
 	if isStatic(pod) {
@@ -29,8 +28,8 @@ func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
 		why.add(Critical, "its priority %d (class %q) is at or above %d", priority(pod), pod.Spec.PriorityClassName, rules.Priority)
 	}
 	owner := controller(pod)
-	// One of a version that there is not is made up, and the garbage collector, which
-	// cannot look for it, leaves its pod alone.
+	// An owner of another API version is made up: the garbage collector cannot find
+	// it and leaves the pod alone, but nothing would recreate it.
 	if owner.Kind == "DaemonSet" && owner.APIVersion == "apps/v1" {
 		why.add(DaemonSet, "DaemonSet %s would recreate it on this node", owner.Name)
 	}
@@ -51,7 +50,7 @@ func (r *reasons) add(code, why string, facts ...any) {
 	r.all = append(r.all, Protection{Code: code, Why: fmt.Sprintf(why, facts...)})
 }
 
-// onlyHere adds what binds a pod to this node: its own wish, or its volumes.
+// onlyHere adds what binds a pod to this node: its spec, or its volumes.
 func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
 	if pod.Spec.NodeName != "" && namesNode(pod.ManagedFields) {
 		r.add(OnlyHere, "its creator set spec.nodeName to %s, so no scheduler would place it elsewhere", pod.Spec.NodeName)
@@ -82,8 +81,8 @@ func priority(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// controller is who would make the pod again; zero for nobody. A Node is none:
-// the kubelet makes itself the controller of the pictures of its static pods.
+// controller is the owner that would recreate the pod; zero without one. A Node is
+// none: the kubelet makes it the controller of mirror pods.
 func controller(pod *corev1.Pod) metav1.OwnerReference {
 	for _, o := range pod.OwnerReferences {
 		if o.Controller != nil && *o.Controller && !isNode(o) {
@@ -93,10 +92,10 @@ func controller(pod *corev1.Pod) metav1.OwnerReference {
 	return metav1.OwnerReference{}
 }
 
-// isStatic: the pod is what a kubelet shows of a static pod. The annotations
-// alone prove nothing, for controllers copy those of a template into each pod.
-// What a template cannot say is the controller, which of such a pod is its Node:
-// the API server's NodeRestriction lets kubelets make no other pods.
+// isStatic reports whether the pod is the mirror pod of a static pod. Annotations
+// alone prove nothing: controllers copy those of a template into each pod. A
+// template cannot set the controller, which is the Node for a mirror pod; the API
+// server's NodeRestriction lets kubelets create no other pods.
 func isStatic(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[configMirror]
 	return mirror && slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool {
@@ -104,10 +103,10 @@ func isStatic(pod *corev1.Pod) bool {
 	})
 }
 
-// moves is the label by which a pod moves data for Velero, and its load; empty
-// for a pod that does not. Velero's node-agent makes movers itself and has the
-// load control them, so that one which another controller makes is none,
-// whatever its labels: those are copied from a template too.
+// moves is the label that makes a pod a data mover of Velero, and the name of its
+// data mover load; empty for other pods. Velero's node-agent creates movers itself,
+// with the load as controller, so a pod of another controller is none, whatever
+// labels its template has.
 func moves(pod *corev1.Pod) (label, load string) {
 	if owner := controller(pod); owner.Kind != "" && group(owner) != "velero.io" {
 		return "", ""

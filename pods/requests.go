@@ -8,42 +8,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What Katalyst lends to pods of low QoS, which ask for it in the place of cpu
+// Katalyst's reclaimed resources, which low-QoS pods request in the place of cpu
 // and memory: pkg/consts/resource.go of katalyst-api.
 const (
 	reclaimedMillicpu corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
 	reclaimedMemory   corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_memory"
 )
 
-// amount is what a list says of a resource; false where it says nothing.
+// amount is the quantity of a resource in a list; false if it is not in it.
 type amount func(corev1.ResourceList) (uint64, bool)
 
 // memory in bytes, reclaimed memory too.
 func memory(list corev1.ResourceList) (uint64, bool) {
 	own, asks := list[corev1.ResourceMemory]
-	lent, borrows := list[reclaimedMemory]
-	return uint64(max(0, own.Value())) + uint64(max(0, lent.Value())), asks || borrows
+	reclaimed, reclaims := list[reclaimedMemory]
+	return uint64(max(0, own.Value())) + uint64(max(0, reclaimed.Value())), asks || reclaims
 }
 
-// cpu in thousandths of a core. Reclaimed ones are counted in such.
+// cpu in millicores, the unit of reclaimed CPUs, too.
 func cpu(list corev1.ResourceList) (uint64, bool) {
 	own, asks := list[corev1.ResourceCPU]
-	lent, borrows := list[reclaimedMillicpu]
-	return uint64(max(0, own.MilliValue())) + uint64(max(0, lent.Value())), asks || borrows
+	reclaimed, reclaims := list[reclaimedMillicpu]
+	return uint64(max(0, own.MilliValue())) + uint64(max(0, reclaimed.Value())), asks || reclaims
 }
 
-// memoryRequest is the memory in bytes that the scheduler sets aside for a pod.
+// memoryRequest is the memory in bytes that the scheduler reserves for a pod.
 func memoryRequest(spec *corev1.PodSpec) uint64 { return request(spec, memory) }
 
-// cpuRequest is the same of CPUs, in thousandths of a core.
+// cpuRequest is the same for CPUs, in millicores.
 func cpuRequest(spec *corev1.PodSpec) uint64 { return request(spec, cpu) }
 
-// request is what the scheduler sets aside for a pod. Containers run together;
-// before them init containers run one by one, each beside the restartable ones
-// (sidecars) that started before it. What the pod asks for as a whole replaces
-// that; the overhead of its runtime is on top. The arithmetic is that of
-// k8s.io/component-helpers/resource.PodRequests, by what the pod wants: while a
-// resize is under way the scheduler may count more.
+// request is what the scheduler reserves for a pod. Containers run together; before
+// them init containers run one by one, each beside the sidecars (restartable init
+// containers) that started before it. Requests at pod level replace that; the
+// runtime's overhead is added. The arithmetic is that of
+// k8s.io/component-helpers/resource.PodRequests on the spec; during a resize the
+// scheduler may reserve more.
 func request(spec *corev1.PodSpec, of amount) uint64 {
 	var together, sidecars, most uint64
 	for _, c := range spec.Containers {
@@ -68,8 +68,8 @@ func request(spec *corev1.PodSpec, of amount) uint64 {
 	return all + overhead
 }
 
-// limit of a pod: of all containers that run together, if each has one, or of
-// the pod as a whole; 0 is none. Init containers come before and do not count.
+// limit of a pod: that at pod level, or the sum of all containers that run together
+// if each has one; 0 is none. Init containers run before them and do not count.
 func limit(spec *corev1.PodSpec, of amount) uint64 {
 	overhead, _ := of(spec.Overhead)
 	if spec.Resources != nil {
@@ -100,9 +100,9 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// rssThreshold is what Katalyst's annotation of memory says of RSS, as it is
-// written there; empty where it says nothing that can be read. The annotation is
-// JSON of texts: {"rss_overuse_threshold":"1.2"}.
+// rssThreshold is the RSS threshold of Katalyst's memory annotation, as written;
+// empty without a readable one. The annotation is a JSON object of strings:
+// {"rss_overuse_threshold":"1.2"}.
 func rssThreshold(annotations map[string]string) string {
 	var says struct {
 		RSSOveruse string `json:"rss_overuse_threshold"`
@@ -114,16 +114,16 @@ func rssThreshold(annotations map[string]string) string {
 	return says.RSSOveruse
 }
 
-// maxNumber is how long a number is at most that somebody wrote.
+// maxNumber bounds the length of that number.
 const maxNumber = 20
 
-// rssEnhancement is the annotation that says that and nothing else.
+// rssEnhancement is the annotation with that threshold alone.
 func rssEnhancement(threshold string) string {
 	return `{"rss_overuse_threshold":` + strconv.Quote(threshold) + `}`
 }
 
-// rssOveruse is how many times its request a pod's RSS may be; 0 where it does
-// not say, or says no number above it.
+// rssOveruse is a pod's RSS limit as a multiple of its request; 0 without a
+// positive number.
 func rssOveruse(pod *corev1.Pod) float64 {
 	times, err := strconv.ParseFloat(rssThreshold(pod.Annotations), 64)
 	if err != nil || math.IsNaN(times) || math.IsInf(times, 0) || times <= 0 {

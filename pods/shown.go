@@ -7,17 +7,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lastApplied repeats the whole pod, environment and all.
+// lastApplied contains the whole pod, environment included.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// configSource says of a static pod where it is from; plugins find such by it.
+// configSource is the source of a static pod; plugins recognize static pods by it.
 const configSource = "kubernetes.io/config.source"
 
-// forPlugins is a pod as plugins see it. Like strip it names what is kept: who a
-// pod is, whose, what it asks for and holds, how much it matters and how far it
-// is. What an owner or a process writes as it likes stays behind: environment,
-// commands, arguments, probes, termination messages, attributes of volumes, and
-// most annotations. full keeps all but records of what was written.
+// forPlugins is a pod as outer plugins see it. Like strip it is an allowlist:
+// identity, owner, requests, volumes, priority and status. Free text of an owner or
+// a process is dropped: environment, commands, arguments, probes, termination
+// messages, attributes of volumes, and most annotations. full keeps everything but
+// managed fields and the last-applied annotation.
 func forPlugins(pod *corev1.Pod, full bool) *corev1.Pod {
 	if full {
 		p := *pod
@@ -85,9 +85,8 @@ func shownContainers(containers []corev1.Container) []corev1.Container {
 	return list
 }
 
-// shownVolumes are those that hold room or a disk of the node, or a claim.
-// Without its source a volume would be an emptyDir to whoever reads it, so others
-// are left out.
+// shownVolumes are those that use space or a disk of the node, or a claim. Others
+// are left out, because a volume without a source would read as an emptyDir.
 func shownVolumes(volumes []corev1.Volume) []corev1.Volume {
 	var list []corev1.Volume
 	for _, v := range volumes {
@@ -130,7 +129,7 @@ func shownStatus(status *corev1.PodStatus) corev1.PodStatus {
 	}
 }
 
-// shownConditions are without their texts.
+// shownConditions are without their messages.
 func shownConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	var list []corev1.PodCondition
 	for _, c := range conditions {
@@ -154,7 +153,7 @@ func shownStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return list
 }
 
-// shownState is without what a process left as its last words.
+// shownState is without the termination message, which the process writes.
 func shownState(state corev1.ContainerState) corev1.ContainerState {
 	out := corev1.ContainerState{Running: state.Running}
 	if w := state.Waiting; w != nil {

@@ -9,14 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The annotations and labels that decide. All others are dropped unread.
+// The annotations and labels that decisions depend on. All others are dropped
+// unread.
 const (
-	configMirror = "kubernetes.io/config.mirror"     // on the API server's picture of a static pod
+	configMirror = "kubernetes.io/config.mirror"     // on the mirror pod of a static pod
 	configHash   = "kubernetes.io/config.hash"       // the static pod's UID as its cgroup has it
 	skipEviction = "plimsoll.dev/skip-eviction"      // "true": the owner opts out
 	qosLevel     = "katalyst.kubewharf.io/qos_level" // Katalyst's own class
 
-	memoryEnhancement = "katalyst.kubewharf.io/memory_enhancement" // JSON; of it the RSS threshold alone
+	memoryEnhancement = "katalyst.kubewharf.io/memory_enhancement" // JSON; only its RSS threshold is kept
 )
 
 // annotationsThatDecide are kept of a pod's annotations.
@@ -27,8 +28,8 @@ func annotationsThatDecide() []string {
 // labelsThatDecide are kept of a pod's labels.
 func labelsThatDecide() []string { return append(moverLabels(), skipEviction) }
 
-// moverLabels are what Velero's node-agent puts on the pods that move its
-// data, with the name of the load: pkg/apis/velero/v1/labels_annotations.go of
+// moverLabels are the labels that Velero's node-agent puts on data mover pods, with
+// the name of the data mover load: pkg/apis/velero/v1/labels_annotations.go of
 // Velero.
 func moverLabels() []string {
 	return []string{
@@ -37,11 +38,11 @@ func moverLabels() []string {
 	}
 }
 
-// maxValue is how much of a kept annotation's or label's value is kept. What
-// decides is shorter; what is longer is somebody's text.
+// maxValue bounds the stored value of an annotation or label in bytes. Values that
+// decide are shorter.
 const maxValue = 253
 
-// transform is strip as client-go asks for it. It may see a pod twice.
+// transform is strip as a client-go TransformFunc, which must be idempotent.
 func (w Wiring) transform(object any) (any, error) {
 	switch pod := object.(type) {
 	case *shelved:
@@ -60,10 +61,10 @@ func (w Wiring) transform(object any) (any, error) {
 	return nil, fmt.Errorf("strip pod: unexpected type %T", object)
 }
 
-// strip returns a pod that has what decisions need and nothing else: it names
-// what is kept, so that a field which Kubernetes gets tomorrow is dropped too.
-// Environment, commands and arguments, images, probes, and all annotations and
-// labels but those that decide stay behind. A stripped pod stays as it is.
+// strip returns a pod with only the fields that decisions need. It is an allowlist,
+// so that new fields of Kubernetes are dropped, too. Environment, commands,
+// arguments, images, probes, and all annotations and labels but those that decide
+// are dropped. It is idempotent.
 func strip(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -93,8 +94,8 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// stripAnnotations keeps those that decide, and of one that holds several things
-// the one that does.
+// stripAnnotations keeps the annotations that decide; of Katalyst's memory
+// annotation only the RSS threshold.
 func stripAnnotations(all map[string]string) map[string]string {
 	kept := pick(all, annotationsThatDecide())
 	threshold := rssThreshold(all)
@@ -127,11 +128,10 @@ func stripSpec(pod *corev1.Pod) corev1.PodSpec {
 	}
 }
 
-// evictedBecause is what the kubelet says of a pod that it evicted because the
-// node was short of something; others' messages are dropped. Only such an
-// eviction has the condition: one for a limit of the pod's own has not, nor has
-// a pod that was never let in (evictPod and Admit in eviction_manager.go of
-// kubernetes/pkg/kubelet/eviction).
+// evictedBecause is the kubelet's message for a pod that it evicted for node
+// pressure; other messages are dropped. Only such a pod has the condition: an
+// eviction for a limit of the pod's own has not, nor has a pod that was not admitted
+// (evictPod and Admit in eviction_manager.go of kubernetes/pkg/kubelet/eviction).
 func evictedBecause(pod *corev1.Pod) string {
 	if pod.Status.Reason != "Evicted" || !slices.ContainsFunc(pod.Status.Conditions, endedByKubelet) {
 		return ""
@@ -143,7 +143,7 @@ func endedByKubelet(c corev1.PodCondition) bool {
 	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
 }
 
-// stripConditions keeps the one that decides, without its text.
+// stripConditions keeps the one that decides, without its message.
 func stripConditions(all []corev1.PodCondition) []corev1.PodCondition {
 	i := slices.IndexFunc(all, endedByKubelet)
 	if i < 0 {
@@ -152,8 +152,8 @@ func stripConditions(all []corev1.PodCondition) []corev1.PodCondition {
 	return []corev1.PodCondition{{Type: all[i].Type, Status: all[i].Status, Reason: all[i].Reason}}
 }
 
-// stripStarted says whether a container of a pod was ever made, in the form of a
-// container's status: its phase is Pending while an init container runs.
+// stripStarted records, as one container status, that a container of the pod was
+// ever created. The phase does not tell: it is Pending while an init container runs.
 func stripStarted(status *corev1.PodStatus) []corev1.ContainerStatus {
 	made := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
 	if !slices.ContainsFunc(status.ContainerStatuses, made) && !slices.ContainsFunc(status.InitContainerStatuses, made) {
@@ -170,7 +170,7 @@ func stripOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	return kept
 }
 
-// stripAffinity keeps what a pod requires of its node.
+// stripAffinity keeps the required node affinity.
 func stripAffinity(affinity *corev1.Affinity) *corev1.Affinity {
 	required := requiredOfNode(affinity)
 	if required == nil {
@@ -181,7 +181,7 @@ func stripAffinity(affinity *corev1.Affinity) *corev1.Affinity {
 	}}
 }
 
-// stripVolumes keeps the volumes that are claims, and of these the name.
+// stripVolumes keeps the names of volumes that are claims.
 func stripVolumes(volumes []corev1.Volume) []corev1.Volume {
 	var kept []corev1.Volume
 	for _, v := range volumes {
@@ -225,8 +225,8 @@ func stripPodResources(r *corev1.ResourceRequirements, allocated corev1.Resource
 	return &corev1.ResourceRequirements{Requests: granted(r.Requests, allocated), Limits: r.Limits.DeepCopy()}
 }
 
-// granted is what is asked for, and no more of it than the kubelet has granted:
-// a resize may ask for anything, and what is within a request was promised.
+// granted is the request, bounded by what the kubelet has allocated: a resize may
+// request anything, and pods within their request are evicted last.
 func granted(asked, allocated corev1.ResourceList) corev1.ResourceList {
 	kept := asked.DeepCopy()
 	for name, most := range allocated {
@@ -237,7 +237,7 @@ func granted(asked, allocated corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// pick returns the entries of all that have one of the keys; nil for none.
+// pick returns the entries with these keys; nil for none.
 func pick(all map[string]string, keys []string) map[string]string {
 	var kept map[string]string
 	for _, key := range keys {
@@ -253,7 +253,7 @@ func pick(all map[string]string, keys []string) map[string]string {
 	return kept
 }
 
-// short cuts a text that somebody else wrote.
+// short truncates a text from outside to maxValue bytes.
 func short(text string) string {
 	if len(text) > maxValue {
 		return strings.ToValidUTF8(text[:maxValue], "")

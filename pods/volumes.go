@@ -8,35 +8,34 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Volumes tells where the volumes of a single pod are, as the API server says: for
-// one who judges a pod now and then, and watches none. It is used by one goroutine
-// at a time.
+// Volumes looks up where the volumes of single pods can be used, for the
+// controller, which checks a pod now and then and watches none. It is used by one
+// goroutine at a time.
 type Volumes struct {
 	Claims  corev1client.PersistentVolumeClaimsGetter
 	Volumes corev1client.PersistentVolumesGetter
 
-	// found of the pods that were judged, so that whoever has many claims is known
-	// after some times of asking, also where the API server is slow.
+	// found has earlier lookups, so that a pod with many claims is known after some
+	// attempts, also if the API server is slow.
 	found map[claimKey]claim
 }
 
 const (
-	// maxClaims of a pod are looked up: a pod may name thousands, each of which is
-	// two calls.
+	// maxClaims of a pod are looked up: it may name thousands, of two calls each.
 	maxClaims = 32
-	// volumesTime bounds all of them together. It is less than what one look at all
-	// requests may take, so that another is judged after it.
+	// volumesTime bounds all lookups for a pod. It is less than one pass over all
+	// eviction requests may take, so that others are judged after it.
 	volumesTime = 400 * time.Millisecond
-	// volumesAtOnce is how many claims are asked for at the same time.
+	// volumesAtOnce is how many claims are looked up concurrently.
 	volumesAtOnce = 8
-	// maxFound bounds the claims that are remembered; then all are forgotten.
+	// maxFound bounds the stored claims; beyond it all are dropped.
 	maxFound = 4096
 )
 
-// Protect returns all reasons why a pod must never be evicted: those that Protected
-// knows, and those that lie in its volumes. A claim that could not be read in time
-// is one of them, Unresolved. Nothing is asked of a pod without claims, nor what is
-// known: as in Resolve, a bound claim for good and all else for a minute.
+// Protect returns all reasons why a pod is protected: those of Protected, and those
+// of its volumes. A claim that could not be read in time gives Unresolved. Known
+// claims are not looked up again: as in Resolve, a bound claim is known for good,
+// and others for a minute.
 func (v *Volumes) Protect(ctx context.Context, pod *corev1.Pod, rules Rules) []Protection {
 	ctx, cancel := context.WithTimeout(ctx, volumesTime)
 	defer cancel()
@@ -44,7 +43,7 @@ func (v *Volumes) Protect(ctx context.Context, pod *corev1.Pod, rules Rules) []P
 	var open []openClaim
 	for i, name := range claimNames(pod) {
 		key := claimKey{pod.UID, pod.Namespace, name}
-		if i >= maxClaims { // the agent that asks has looked at all of them
+		if i >= maxClaims { // the agent that requests the eviction has checked all of them
 			claims[name] = claim{none: true}
 		} else if c := v.found[key].of(pod); c.rests(now) {
 			claims[name] = c

@@ -14,10 +14,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Watcher watches the pods of one node. It needs list and watch of pods, and
-// get of persistentvolumeclaims and persistentvolumes, in all namespaces. The
-// client of Pods should speak HTTP/2 and must have no timeout of its own:
-// hearing.go says what notices a silent API server.
+// Watcher watches the pods of one node: an informer with a store of stripped pods.
+// It needs list and watch of pods, and get of persistentvolumeclaims and
+// persistentvolumes, in all namespaces. The client of Pods should use HTTP/2 and
+// must have no timeout of its own: hearing.go explains how a lost API server is
+// noticed.
 type Watcher struct {
 	// Node is the node's name as the API server has it.
 	Node    string
@@ -25,10 +26,10 @@ type Watcher struct {
 	Claims  corev1client.PersistentVolumeClaimsGetter
 	Volumes corev1client.PersistentVolumesGetter
 	Log     *slog.Logger
-	// Changed is told after each change of what List knows of the pods, and must
-	// not wait; nil for nobody.
+	// Changed is called after each change of the store, and must not block. Nil:
+	// not called.
 	Changed func()
-	// Wiring says whether pods are kept for plugins too.
+	// Wiring is whether and how pods are also stored for outer plugins.
 	Wiring Wiring
 
 	hearing hearing
@@ -38,15 +39,15 @@ type Watcher struct {
 	claims map[claimKey]claim
 }
 
-// Run watches until ctx is done. An API server that is away is asked again and
-// again; List says since when.
+// Run watches until ctx is done. It retries with exponential backoff; List tells
+// since when the connection has been lost.
 func (w *Watcher) Run(ctx context.Context) error {
 	store := w.newStore()
 	w.mu.Lock()
 	w.pods = store
 	w.mu.Unlock()
 	server := &listener{watcher: w}
-	// The reflector's own lines say nothing that List and the log do not.
+	// The reflector's own log lines repeat those of listener.
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	reflector := cache.NewReflectorWithOptions(server.listWatch(), &corev1.Pod{}, shelf{store, server}, cache.ReflectorOptions{
 		Name: "pods of " + w.Node, Backoff: retries(),
@@ -56,22 +57,22 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// newStore is a store that strips what comes in.
+// newStore is a store that strips pods as they are added.
 func (w *Watcher) newStore() cache.Store {
 	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.Wiring.transform))
 }
 
-// shelf is the store as the reflector fills it: stripped, and complete from
-// the first Replace on.
+// shelf is the store as the reflector fills it; it is complete from the first
+// Replace on.
 type shelf struct {
 	cache.Store
 	listener *listener
 }
 
-// Transformer strips pods also while a first list is still coming in.
+// Transformer strips pods also while a first list is still being received.
 func (s shelf) Transformer() cache.TransformFunc { return s.listener.watcher.Wiring.transform }
 
-// Replace takes over a whole list. Only now is what was missed known.
+// Replace stores a complete list. Only then the store is up to date again.
 func (s shelf) Replace(pods []any, version string) error {
 	if err := s.Store.Replace(pods, version); err != nil {
 		return err
@@ -80,13 +81,13 @@ func (s shelf) Replace(pods []any, version string) error {
 	return s.changed(nil)
 }
 
-// Add keeps a pod that is new.
+// Add stores a new pod.
 func (s shelf) Add(pod any) error { return s.changed(s.Store.Add(pod)) }
 
-// Update keeps a pod as it is now.
+// Update stores a changed pod.
 func (s shelf) Update(pod any) error { return s.changed(s.Store.Update(pod)) }
 
-// Delete forgets a pod.
+// Delete removes a pod.
 func (s shelf) Delete(pod any) error { return s.changed(s.Store.Delete(pod)) }
 
 func (s shelf) changed(err error) error {
@@ -96,15 +97,16 @@ func (s shelf) changed(err error) error {
 	return err
 }
 
-// Synced tells whether all pods of the node were seen at least once.
+// Synced reports whether a complete list was received at least once.
 func (w *Watcher) Synced() bool { return w.hearing.state().synced }
 
-// StaleSince is since when the API server is not heard; zero while it is.
+// StaleSince is when the connection to the API server was lost; zero while it is
+// up.
 func (w *Watcher) StaleSince() time.Time { return w.hearing.state().since }
 
-// List is what is known now, by namespace and name. It asks nobody.
+// List returns the stored pods, by namespace and name, without a request.
 func (w *Watcher) List(rules Rules) List {
-	// The state is read first: a list may be newer than it says, never older.
+	// The state is read first, so the pods may be newer than it, never older.
 	state := w.hearing.state()
 	stored := w.stored()
 	claims := w.claimsByPod(stored)
@@ -117,7 +119,7 @@ func (w *Watcher) List(rules Rules) List {
 	return list
 }
 
-// stored are the stripped pods in order; they are never changed.
+// stored returns the stripped pods in order; they must not be changed.
 func (w *Watcher) stored() []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, s := range w.all() {
@@ -126,7 +128,7 @@ func (w *Watcher) stored() []*corev1.Pod {
 	return all
 }
 
-// all is what the store has, in order.
+// all returns the content of the store, in order.
 func (w *Watcher) all() []*shelved {
 	w.mu.Lock()
 	store := w.pods
@@ -146,7 +148,7 @@ func (w *Watcher) all() []*shelved {
 	return all
 }
 
-// claimsByPod are what is known of the pods' claims, in the pods' order.
+// claimsByPod returns the known claims of each pod, in the pods' order.
 func (w *Watcher) claimsByPod(pods []*corev1.Pod) []claimsOf {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,50 +9,48 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Wire is a pod as plugins that are processes of their own see it.
+// Wire is a pod as outer plugins see it.
 type Wire struct {
 	UID string
 	// Bytes are its encoding as k8s.io.api.core.v1.Pod.
 	Bytes []byte
-	// Annotations are encodings of one annotation each, by key. One that is
-	// appended to Bytes adds its annotation to the pod: protobuf merges a message
-	// that comes twice.
+	// Annotations are encodings of one annotation each, by key. Appended to Bytes
+	// they add the annotation to the pod: protobuf merges repeated messages.
 	Annotations map[string][]byte
 }
 
-// Wiring says whether pods are kept for plugins, and how.
+// Wiring is whether and how pods are stored for outer plugins.
 type Wiring struct {
 	Enabled bool
-	// Full keeps all of them, environment, commands, arguments, annotations and
-	// messages too, which may hold secrets.
+	// Full stores them whole, with environment, commands, arguments, annotations
+	// and messages, which may hold secrets.
 	Full bool
-	// Annotations are the keys of those that some plugin may see, beside those
-	// that decide.
+	// Annotations are the keys of further annotations that some plugin may see.
 	Annotations []string
 }
 
-// shelved is a stripped pod, and what plugins see of the whole one: encoded as
-// it came in, once however many ask how often.
+// shelved is a stripped pod, and what plugins see of the whole one, encoded once
+// when it was received.
 type shelved struct {
 	*corev1.Pod
 	wire []byte
 	// extra are Wire.Annotations, as far as maxWire goes.
 	extra map[string][]byte
-	// fitted is wire made as small as the last round wanted it; the watcher's
-	// mu guards it.
+	// fitted is wire shrunk to the limit of the last round; the watcher's mu
+	// guards it.
 	fitted []byte
 	limit  int
 }
 
-// maxWire is how much is kept of one pod, whose annotations may have 256 KiB.
+// maxWire bounds the encoding of one pod, whose annotations may have 256 KiB.
 const maxWire = 64 << 10
 
 // overhead of a pod in a message: its tag and its length.
 const overhead = 6
 
-// Wired are the pods that run or are to run, in order, encoded in so many bytes
-// together. On a dense node the largest are made smaller; whatever a pod loses,
-// it keeps its name, its UID and what it asks for.
+// Wired returns the pods that are neither terminating nor terminated, in order, in
+// at most budget bytes together. If they do not fit, the largest are shrunk; a pod
+// always keeps its name, UID and requests.
 func (w *Watcher) Wired(budget int) []Wire {
 	stored := w.shelves()
 	sizes := make([]int, 0, len(stored))
@@ -70,7 +68,7 @@ func (w *Watcher) Wired(budget int) []Wire {
 	return list
 }
 
-// shelves are the active pods, in order.
+// shelves returns the active pods, in order.
 func (w *Watcher) shelves() []*shelved {
 	var list []*shelved
 	for _, s := range w.all() {
@@ -81,12 +79,12 @@ func (w *Watcher) shelves() []*shelved {
 	return list
 }
 
-// limitStep keeps a limit from changing, and pods from being encoded anew, with
-// every byte that some other pod grows.
+// limitStep rounds the limit, so that pods are not encoded again with every byte
+// that another pod grows.
 const limitStep = 512
 
-// share is how large one may be so that all together fit: the small ones leave
-// to the large ones what they do not need.
+// share is the size limit of one pod so that all fit into budget: what small ones do
+// not need is left to large ones (max-min fairness).
 func share(sizes []int, budget int) int {
 	sorted := slices.Sorted(slices.Values(sizes))
 	for i, size := range sorted {
@@ -98,7 +96,7 @@ func share(sizes []int, budget int) int {
 	return 1 << 30
 }
 
-// within is the pod in at most so many bytes.
+// within is the pod in at most limit bytes.
 func (s *shelved) within(limit int) []byte {
 	switch {
 	case len(s.wire) <= limit:
@@ -108,7 +106,7 @@ func (s *shelved) within(limit int) []byte {
 		return s.fitted
 	}
 	var pod corev1.Pod
-	if pod.Unmarshal(s.wire) != nil { // we wrote it
+	if pod.Unmarshal(s.wire) != nil { // impossible: it was encoded here
 		return nil
 	}
 	s.fitted, s.limit = encode(shrink(&pod, limit)), limit
@@ -122,7 +120,7 @@ func total(entries map[string][]byte) (size int) {
 	return size
 }
 
-// fitting are the entries that fit into so many bytes, the smallest first.
+// fitting returns the entries that fit into room bytes, the smallest first.
 func fitting(entries map[string][]byte, room int) map[string][]byte {
 	if total(entries) <= room {
 		return entries
@@ -140,8 +138,8 @@ func fitting(entries map[string][]byte, room int) map[string][]byte {
 	return kept
 }
 
-// The numbers of the fields, as generated.proto of k8s.io/api and apimachinery
-// has them, and those of an entry of every protobuf map.
+// Field numbers of generated.proto of k8s.io/api and apimachinery, and of the
+// entries of protobuf maps.
 const (
 	metadataOfPod         = 1
 	annotationsOfMetadata = 12
@@ -149,9 +147,9 @@ const (
 	valueOfEntry          = 2
 )
 
-// encodeAnnotations encodes each annotation of these keys that the pod has as a
-// pod that has nothing else. It is written by hand: Kubernetes' own encoding has
-// the fields that are empty, too, and merged these would overwrite the pod's.
+// encodeAnnotations encodes each of the pod's annotations with these keys as a pod
+// that has nothing else. It is written by hand: Kubernetes' own encoding includes
+// empty fields, which would overwrite the pod's when merged.
 func encodeAnnotations(pod *corev1.Pod, keys []string) map[string][]byte {
 	var list map[string][]byte
 	for _, key := range keys {
@@ -174,13 +172,13 @@ func lengthDelimited(b []byte, number protowire.Number, value []byte) []byte {
 
 func encode(pod *corev1.Pod) []byte {
 	raw, err := pod.Marshal()
-	if err != nil { // it came from the API server in the same form
+	if err != nil { // impossible: it came from the API server in this form
 		return nil
 	}
 	return raw
 }
 
-// shrink takes from a pod what plugins miss least, until it fits.
+// shrink removes fields from a pod, the least important first, until it fits.
 func shrink(pod *corev1.Pod, limit int) *corev1.Pod {
 	for _, step := range []func(*corev1.Pod, int){
 		func(p *corev1.Pod, limit int) { drop(p, p.Annotations, limit) },
@@ -199,7 +197,7 @@ func shrink(pod *corev1.Pod, limit int) *corev1.Pod {
 	return pod
 }
 
-// drop leaves out the largest entries first.
+// drop removes entries, the largest first, until the pod fits.
 func drop(pod *corev1.Pod, entries map[string]string, limit int) {
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(entries[b]), len(entries[a])), cmp.Compare(a, b))
@@ -220,12 +218,12 @@ func eachContainer(p *corev1.Pod, do func(*corev1.Container)) {
 	}
 }
 
-// bare is what a container is called and asks for.
+// bare is a container's name, image and resources.
 func bare(c *corev1.Container) corev1.Container {
 	return corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
 }
 
-// least is who the pod is, and how much it asks for and matters.
+// least is the pod's identity, requests, priority and QoS.
 func least(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
