@@ -13,31 +13,31 @@ import (
 )
 
 // Beat renews a node's Lease. It shares nothing with the rest of the agent that
-// could delay it: its connection is its own, and what it is given to call must
-// not block.
+// could delay it: it has its own connection, and its callbacks must not block.
 type Beat struct {
 	// Node is the name of the Node, and of the Lease.
 	Node string
 	// Namespace of the Lease.
 	Namespace string
-	// Holder is who renews it.
+	// Holder is the Lease's holderIdentity.
 	Holder string
-	// Line is the connection. Nobody else may use it.
+	// Line is the connection; it must not be shared.
 	Line *Line
-	// Interval between two renewals, and the Duration that each is good for.
+	// Interval between two renewals, and Duration of the Lease
+	// (leaseDurationSeconds).
 	Interval, Duration time.Duration
-	// Exclusive: nobody else may write this Lease. While another holder renews
-	// it, the Beat does not.
+	// Exclusive: the Lease has one holder. While another holder renews it, the Beat
+	// does not.
 	Exclusive bool
-	// Uptime is a clock that nobody sets and that runs through suspend. Timers
-	// do not; so it is looked at once a second.
+	// Uptime is a clock that cannot be set and that runs during suspend
+	// (CLOCK_BOOTTIME). Timers stop during suspend, so it is read once a second.
 	Uptime func() time.Duration
-	// Now is the clock that is written; nil for time.Now.
+	// Now is the clock of renewTime; time.Now when nil.
 	Now func() time.Time
-	// Carry returns the annotations to carry; an empty one is removed. Nil for
-	// none. It must not block.
+	// Carry returns the annotations to write; an empty one is removed. Nil: none.
+	// It must not block.
 	Carry func() map[string]string
-	// Beaten is told of every attempt, in order; nil for nobody. It must not
+	// Beaten is called after every attempt, in order. Nil: not called. It must not
 	// block, and must not keep the annotations.
 	Beaten func(Attempt)
 
@@ -49,7 +49,7 @@ type Beat struct {
 	rhythm  rhythm
 	pulse   pulse
 	stored  *stored   // nil: it must be read
-	stamped time.Time // the last time that was written
+	stamped time.Time // the last renewTime that was written
 	rival   rival
 }
 
@@ -59,16 +59,16 @@ type Attempt struct {
 	Time    time.Time
 	Took    time.Duration
 	Outcome Outcome
-	// Err says why it was none of Renewed and Created.
+	// Err is why it was neither Renewed nor Created.
 	Err error
-	// Annotations of the Lease, as the API server answered.
+	// Annotations of the Lease, from the API server's answer.
 	Annotations map[string]string
 }
 
-// Run beats until ctx is done.
+// Run renews the Lease until ctx is done.
 func (b *Beat) Run(ctx context.Context) error {
 	defer b.Line.Close()
-	ctx = klog.NewContext(ctx, logr.Discard()) // a log that nobody reads would stop the client that writes to it
+	ctx = klog.NewContext(ctx, logr.Discard()) // a blocked log must not block the client
 	b.rhythm = rhythm{interval: b.Interval, duration: b.Duration, phase: phaseOf(b.Node, b.Interval), random: rand.Float64}
 	b.pulse = b.rhythm.first(b.Uptime())
 	for b.wait(ctx) {
@@ -77,17 +77,17 @@ func (b *Beat) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wake makes Run renew at once, but not more often than once a second, nor
-// earlier than a retry that is waited for. It never blocks.
+// Wake makes Run renew at once, but at most once a second (rate limit), and not
+// before a pending retry. It never blocks.
 func (b *Beat) Wake() {
 	select {
 	case b.wakeups() <- struct{}{}:
-	default: // it is awake
+	default: // a wake-up is pending
 	}
 }
 
-// Reread makes Run look at the Node and the Lease before the next renewal:
-// there is another Node of this name.
+// Reread makes Run read the Node and the Lease before the next renewal: the Node was
+// recreated.
 func (b *Beat) Reread() {
 	b.reread.Store(true)
 	b.Wake()
@@ -98,10 +98,10 @@ func (b *Beat) wakeups() chan struct{} {
 	return b.woken
 }
 
-// look is how often the time is looked at.
+// look is how often Uptime is read.
 const look = time.Second
 
-// wait until it is time; false when ctx is done.
+// wait until the next attempt is due; false when ctx is done.
 func (b *Beat) wait(ctx context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -121,7 +121,7 @@ func (b *Beat) wait(ctx context.Context) bool {
 	}
 }
 
-// beat makes one attempt, and plans the next.
+// beat makes one attempt and schedules the next.
 func (b *Beat) beat(ctx context.Context) {
 	start, began := time.Now(), b.Uptime()
 	up := b.Line.up()

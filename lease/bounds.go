@@ -12,19 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Whoever has the token of an agent writes into that node's Lease what it likes.
-// These are the bounds of what is read of it; an agent keeps within them.
+// A stolen agent token can write anything into that node's Lease. These bounds hold
+// for what is read from it; an agent keeps within them.
 const (
-	// MaxRequests that stand in a Lease at a time. An agent chooses three pods in
-	// a round by default, and asks for one after the other.
+	// MaxRequests in a Lease at a time. By default an agent chooses at most three
+	// pods in a round.
 	MaxRequests = 16
 	// MaxReason of a Request, in bytes.
 	MaxReason = 256
 	// MaxPlugins that a NodeReport names.
 	MaxPlugins = 8
 
-	// maxReport, maxRequested and maxAnswered are bytes of the annotations: of as
-	// many of the longest as there may be, each byte of a reason written as six.
+	// maxReport, maxRequested and maxAnswered bound the annotations in bytes: the
+	// largest number of entries of the largest size, each byte of a reason escaped
+	// as six.
 	maxReport    = 4 << 10
 	maxRequested = 48 << 10
 	maxAnswered  = 128 << 10
@@ -37,7 +38,8 @@ const (
 	LevelHard = "hard"
 )
 
-// note is one annotation of a Lease: how long it may be, and where it is read to.
+// note is one annotation of a Lease: its maximum length, and what it is decoded
+// into.
 type note struct {
 	key  string
 	most int
@@ -52,8 +54,9 @@ func (c *Carried) notes() []note {
 	}
 }
 
-// Carry keeps of a Lease's annotations those that a heartbeat carries, and of one
-// that is too long no more than what says so.
+// Carry returns those annotations of a Lease that a heartbeat carries. One that is
+// too long is truncated to one byte more than allowed, so that reading it still
+// fails.
 func Carry(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	for _, n := range (&Carried{}).notes() {
@@ -69,9 +72,9 @@ func Carry(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// ReadCarried returns what the annotations of a Lease say. An absent one is
-// empty; one that cannot be read, or is beyond the bounds, is empty too and an
-// error that names it, and the others are read all the same.
+// ReadCarried decodes the annotations of a Lease. An absent one is empty. One that
+// cannot be decoded, or is beyond the bounds, is empty and gives an error that names
+// it; the others are decoded all the same.
 func ReadCarried(annotations map[string]string) (Carried, error) {
 	var c Carried
 	var bad error
@@ -113,8 +116,8 @@ func (c *Carried) read(n note, value string) error {
 	return err
 }
 
-// bound drops words that are none of ours, as of a newer agent: what is left is
-// shown as labels of metrics.
+// bound drops unknown names, as of a newer agent: the others become label values of
+// metrics.
 func (r *NodeReport) bound() error {
 	maps.DeleteFunc(r.Pressure, func(resource, level string) bool { return !isResource(resource) || !isLevel(level) })
 	maps.DeleteFunc(r.Plugins, func(plugin, level string) bool { return !isPlugin(plugin) || !isLevel(level) })
@@ -133,7 +136,8 @@ func isResource(name string) bool {
 
 func isLevel(level string) bool { return level == LevelSoft || level == LevelHard }
 
-// isPlugin: a name that an outer plugin may register, or one of ours.
+// isPlugin reports whether an outer plugin may register the name, or an inner one
+// has it.
 func isPlugin(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
 }
@@ -153,8 +157,8 @@ func checkRequests(list []Request) error {
 	return nil
 }
 
-// wrong says why no agent of ours made the request; empty: it may have. What
-// becomes part of a path or of the answer is checked most closely.
+// wrong is why a request is invalid; empty if it is valid. Fields that become part
+// of a path or of the answer are checked most strictly.
 func (r *Request) wrong() string {
 	switch {
 	case r.UID == "" || len(r.UID) > maxUID || strings.ContainsFunc(r.UID, func(c rune) bool { return c <= ' ' || c > '~' }):
@@ -171,13 +175,13 @@ func (r *Request) wrong() string {
 		return "unknown resource"
 	case r.Level != "" && !isLevel(r.Level):
 		return "unknown level"
-	case r.Since.IsZero(): // of the controller's own notes
+	case r.Since.IsZero(): // zero marks the controller's own notes (Answer.Since)
 		return "missing time of choice (since)"
 	}
 	return ""
 }
 
-// Clip a text to so many bytes.
+// Clip truncates a text to at most most bytes.
 func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -16,8 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// failure is why an attempt was none, and for how long the API server wants to
-// be left alone.
+// failure is why an attempt failed; after is the API server's Retry-After.
 type failure struct {
 	outcome Outcome
 	after   time.Duration
@@ -27,7 +26,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// renew the Lease: one patch, once it is known that there is one.
+// renew renews the Lease: one patch, once it is known to exist.
 func (b *Beat) renew(ctx context.Context) (Outcome, error) {
 	var owner []metav1.OwnerReference
 	if b.stored == nil {
@@ -47,8 +46,8 @@ func (b *Beat) renew(ctx context.Context) (Outcome, error) {
 	return Renewed, err
 }
 
-// read the Lease that there is, and the Node. It returns the owner that the
-// Lease must be given, if it must, and the error of a Lease that is not there.
+// read gets the Lease and the Node. It returns the owner reference that the Lease
+// lacks, if any. The error is NotFound if there is no Lease.
 func (b *Beat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
 	var lease coordinationv1.Lease
 	if err := b.call(ctx, b.lease(b.Line.leases.Get()).Name(b.Node), &lease); err != nil {
@@ -96,7 +95,7 @@ func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
 	err = b.call(ctx, b.lease(b.Line.leases.Patch(types.MergePatchType)).Name(b.Node).
 		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, scheme.ParameterCodec).Body(body), &lease)
 	if apierrors.IsConflict(err) || owner != nil && err != nil {
-		b.stored = nil // somebody else wrote it, or its owner is not known to be right: read it again
+		b.stored = nil // conflict, or the owner reference is not known to be written: read it again
 	}
 	if err != nil {
 		if b.stored != nil {
@@ -109,7 +108,7 @@ func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
 	return nil
 }
 
-// create the Lease, where there is a Node.
+// create creates the Lease, if there is a Node.
 func (b *Beat) create(ctx context.Context) (Outcome, error) {
 	b.stored = nil
 	node, err := b.node(ctx)
@@ -148,8 +147,8 @@ func (b *Beat) lease(r *rest.Request) *rest.Request {
 	return r.Namespace(b.Namespace).Resource("leases")
 }
 
-// call sends one request and waits for its answer. A client that tries again by
-// itself would sleep where nobody knows.
+// call sends one request and waits for its answer. The client must not retry by
+// itself: it would sleep without the Beat's knowledge.
 func (b *Beat) call(ctx context.Context, r *rest.Request, into runtime.Object) error {
 	wait, began := b.pulse.wait, b.Uptime()
 	timed, cancel := context.WithTimeout(ctx, wait)
@@ -176,16 +175,16 @@ func (b *Beat) call(ctx context.Context, r *rest.Request, into runtime.Object) e
 	return &failure{outcome: Slow, err: fmt.Errorf("no answer within %s", wait)}
 }
 
-// rival is another holder, as it was seen.
+// rival is another holder of the Lease, and when its last renewal was seen.
 type rival struct {
 	holder  string
 	renewed time.Time
 	since   time.Duration
 }
 
-// renews says whether a Lease is to be left to whoever holds it: another, of
-// whom a renewal was seen less than duration ago. A renewal is seen when the time
-// in it changes; whose clock says it does not matter.
+// renews reports whether another holder renews the Lease: a renewal was seen less
+// than duration ago. As in leader election a renewal is a change of renewTime, so
+// the other's clock does not matter.
 func (r *rival) renews(s stored, us string, now, duration time.Duration) bool {
 	if s.holder == us || s.holder == "" {
 		return false

@@ -6,80 +6,79 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Namespace of the agents' heartbeats: apart from the kubelets', which would
-// otherwise seem to live where only an agent does.
+// Namespace of the agents' heartbeats. It is not that of the kubelets', since a
+// kubelet would otherwise seem alive while only the agent is.
 const Namespace = "plimsoll-node-lease"
 
 // Annotations that a heartbeat carries, in the same write as the renewal.
 const (
-	// NodeAnnotation is a NodeReport: how the node is.
+	// NodeAnnotation is a NodeReport.
 	NodeAnnotation = "plimsoll.dev/node"
-	// EvictionsAnnotation is a list of Request: what the agent asks the
-	// controller to evict. The controller reads it, the agent alone writes it.
+	// EvictionsAnnotation is a list of Request: the agent's eviction requests. Only
+	// the agent writes it.
 	EvictionsAnnotation = "plimsoll.dev/evictions"
-	// GrantedAnnotation is a list of Answer. The controller alone writes it.
+	// GrantedAnnotation is a list of Answer. Only the controller writes it.
 	GrantedAnnotation = "plimsoll.dev/granted"
 )
 
-// NodeReport is what a node says of itself with each beat, as compact JSON.
+// NodeReport is the state of a node in each heartbeat, as compact JSON.
 type NodeReport struct {
 	// Pressure is the level, soft or hard, by resource: memory, disk, network,
 	// filesystem. A resource without pressure is left out.
 	Pressure map[string]string `json:"pressure,omitempty"`
-	// Plugins is the level that outer plugins are at, by name; those without
-	// pressure are left out, and where it is many at once the rest.
+	// Plugins is the level of outer plugins, by name. Those without pressure are
+	// left out, and those beyond MaxPlugins.
 	Plugins map[string]string `json:"plugins,omitempty"`
-	// Budget is how many data movers this node may run at a time; absent when
-	// nothing limits them but Velero's own configuration.
+	// Budget is the data mover budget: how many data mover loads this node may run;
+	// absent if only Velero's own configuration limits them.
 	Budget *int `json:"budget,omitempty"`
-	// HoldUntil is when the node takes new data movers again; absent when it
-	// takes them now.
+	// HoldUntil is the end of the node's start hold; absent without one.
 	HoldUntil *metav1.MicroTime `json:"holdUntil,omitempty"`
 }
 
-// Request asks the controller for one eviction.
+// Request is an eviction request to the controller.
 type Request struct {
 	// UID of the pod. The controller evicts no other pod of this name.
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Plugin that names the pod, and why, as the decision record tells it.
+	// Plugin that names the pod, and why, as in the decision.
 	Plugin string `json:"plugin"`
 	Reason string `json:"reason"`
-	// Resource that the plugin is about, and the level, soft or hard, that it is
-	// at; empty: not said, as by outer plugins of a resource.
+	// Resource of the verdict, and its level, soft or hard; empty: not known, as
+	// the resource of outer plugins.
 	Resource string `json:"resource,omitempty"`
 	Level    string `json:"level,omitempty"`
-	// Urgent: memory is below its floor, and the kernel's turn is next.
+	// Urgent: memory is below its floor, and the kernel's OOM killer is next.
 	Urgent bool `json:"urgent,omitempty"`
-	// GraceSeconds of the eviction; absent for the pod's own.
+	// GraceSeconds is the termination grace period; absent: the pod's own.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 	// Since is when the agent chose the pod, by the node's clock.
 	Since metav1.MicroTime `json:"since"`
-	// DryRun: it is judged, also by the API server, and nobody goes.
+	// DryRun: it is checked, also by the API server, and no pod is evicted.
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// Answer is what became of a Request.
+// Answer is the controller's answer to a Request.
 type Answer struct {
 	UID string `json:"uid"`
-	// Since of the Request: a pod may be asked for again. Zero: it answers none,
-	// and notes that the pod may go; it is written before the API server is asked.
+	// Since of the Request, which may be repeated for a pod. Zero: not an answer but
+	// the controller's note that it is about to evict the pod, written before the
+	// API server is asked.
 	Since metav1.MicroTime `json:"since"`
-	// Owner of the pod where it was accepted: whoever leads next counts by it
-	// who went.
+	// Owner of an evicted pod: the next leader counts evictions by owner.
 	Owner string `json:"owner,omitempty"`
 	// Result is one of Accepted, Blocked, Refused and Gone.
 	Result Result `json:"result"`
 	// Code is the reason in one word, where the controller refused.
 	Code string `json:"code,omitempty"`
-	// Reason is empty where Result says all.
+	// Reason in one sentence; empty if Result says all.
 	Reason string `json:"reason,omitempty"`
-	// RetryAfterSeconds is how long after the answer it may be asked for again;
-	// absent: nobody knows.
+	// RetryAfterSeconds is how long after the answer it may be requested again;
+	// absent: not known.
 	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
-	// Past is the brake that stood and let this one go all the same; it is counted
-	// by that.
+	// Past is the brake that was on and allowed this eviction all the same; the
+	// eviction counts for that brake's own limit.
 	Past string `json:"past,omitempty"`
 	// At is when the controller answered, by the API server's clock.
 	At metav1.MicroTime `json:"at"`
@@ -90,20 +89,20 @@ type Result string
 
 // The results.
 const (
-	Accepted Result = "accepted" // the API server took the eviction
-	Blocked  Result = "blocked"  // this pod may not go now: a disruption budget forbids it, or its volumes are not known
-	Refused  Result = "refused"  // a cluster budget or the brake is against it
-	Gone     Result = "gone"     // there is no such pod any more
+	Accepted Result = "accepted" // the API server accepted the eviction
+	Blocked  Result = "blocked"  // not now: a PodDisruptionBudget forbids it, or the pod's volumes are not known
+	Refused  Result = "refused"  // the cluster eviction limit or the brake forbids it
+	Gone     Result = "gone"     // the pod no longer exists
 )
 
-// Carried is what a heartbeat carries in its annotations.
+// Carried is the decoded content of a heartbeat's annotations.
 type Carried struct {
 	Report   NodeReport
 	Requests []Request
 	Answers  []Answer
 }
 
-// Micro is t as a heartbeat carries it.
+// Micro is t in microseconds, the resolution of a heartbeat.
 func Micro(t time.Time) metav1.MicroTime {
 	return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
 }

@@ -1,8 +1,8 @@
-// Package lease shows the API server that the agent of a node lives, and how
-// the node is: the status loop writes the agent's conditions to the Node and
-// is the only writer of Node.status.conditions in Plimsoll; the heartbeat renews
-// a Lease, and nothing else on the node can delay it. The package knows nothing
-// of the rest of Plimsoll: what to write is handed in.
+// Package lease reports the agent of a node to the API server: the status loop
+// writes the agent's conditions to the Node and is the only writer of
+// Node.status.conditions in Plimsoll; the heartbeat renews a Lease, and nothing else
+// on the node can delay it. The package does not depend on the rest of Plimsoll: what
+// to write is passed in.
 //
 // # Usage
 //

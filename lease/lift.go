@@ -4,10 +4,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// LiftPatch is the JSON patch of a Node's status that takes the conditions of an
-// agent away, for whoever cleans up after one, and whether there are any. It
-// fails when they stand elsewhere by then. Ready is not among them: where an
-// agent kept it, it is the node lifecycle controller's to judge.
+// LiftPatch is the JSON patch of a Node's status that removes the conditions of an
+// agent, for the controller and the uninstaller; some is false if there are none. It
+// fails if their positions have changed. Ready is not removed: where an agent wrote
+// it, Kubernetes' node lifecycle controller takes it over.
 func LiftPatch(node *corev1.Node) (patch []byte, some bool, err error) {
 	return removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool { return Ours(c.Type) })
 }

@@ -24,21 +24,20 @@ import (
 const (
 	// connectTime bounds making a TCP connection.
 	connectTime = 2 * time.Second
-	// handshakeTime bounds TLS on it: where a loaded API server is slow at it, a
-	// second try would only add to its load.
+	// handshakeTime bounds the TLS handshake. It is long: a busy API server is slow
+	// at it, and a retry would make it busier.
 	handshakeTime = longestWait
-	// userTimeout ends a connection of which the kernel hears nothing.
+	// userTimeout is TCP_USER_TIMEOUT: how long sent data may be unacknowledged.
 	userTimeout = 3 * time.Second
-	// silence of the kernel of the other side about what was sent means that the
-	// connection is dead.
+	// silence is how long sent data may be unacknowledged before the connection
+	// counts as dead.
 	silence = 2 * time.Second
 )
 
-// Line is a heartbeat's own connection to the API server: one at a time, shared
-// with nothing. It is made and given up by whoever holds the line, never by the
-// way.
+// Line is a heartbeat's own connection to the API server: one at a time, not shared.
+// It is opened and closed only by dial and Close, never implicitly by a request.
 type Line struct {
-	// Dials is how often a connection was asked for since the start.
+	// Dials counts the attempts to connect since the start.
 	Dials atomic.Uint64
 
 	how     *rest.Config
@@ -47,22 +46,22 @@ type Line struct {
 	nodes   rest.Interface
 
 	mu   sync.Mutex // guards conn
-	conn *conn      // nil: there is none
+	conn *conn      // nil: not connected
 }
 
 // conn is one connection.
 type conn struct {
 	tcp *net.TCPConn
-	h2  *http2.ClientConn //nolint:staticcheck // net/http's own cannot be asked for a sign of life
+	h2  *http2.ClientConn //nolint:staticcheck // net/http's own has no Ping
 }
 
-// NewLine prepares a connection to the API server that how names; it makes
-// none.
+// NewLine prepares a connection to the API server of the configuration how; it does
+// not connect.
 func NewLine(how *rest.Config) (*Line, error) {
 	l := &Line{how: rest.CopyConfig(how)}
 	l.how.ContentType = runtime.ContentTypeProtobuf
 	l.how.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	l.how.QPS = -1 // the rhythm is the limit, not a queue in the client
+	l.how.QPS = -1 // the rhythm limits the rate, not a queue in the client
 	l.how.WarningHandler = rest.NoWarnings{}
 	at, _, err := rest.DefaultServerUrlFor(l.how)
 	if err != nil {
@@ -98,14 +97,14 @@ func addressOf(u *url.URL) (string, error) {
 	return u.Host, nil
 }
 
-// up says whether there is a connection that may be used.
+// up reports whether there is a usable connection.
 func (l *Line) up() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conn != nil && l.conn.h2.CanTakeNewRequest()
 }
 
-// dial makes a connection, and gives up the one there was.
+// dial opens a connection and closes the one before.
 func (l *Line) dial(ctx context.Context) error {
 	l.Close()
 	l.Dials.Add(1)
@@ -120,16 +119,16 @@ func (l *Line) dial(ctx context.Context) error {
 }
 
 func (l *Line) connect(ctx context.Context) (*conn, error) {
-	config, err := rest.TLSConfigFor(l.how) // anew: certificates may have been renewed
+	config, err := rest.TLSConfigFor(l.how) // each time: certificates may have been rotated
 	if err != nil {
 		return nil, err
 	}
-	if config == nil { // nothing is asked of TLS but that the system trusts it
+	if config == nil { // no TLS options: the system's CAs
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	config.NextProtos = []string{http2.NextProtoTLS}
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(l.address) // it was joined here
+		config.ServerName, _, _ = net.SplitHostPort(l.address) // joined by addressOf
 	}
 	dialer := net.Dialer{Timeout: connectTime, Control: setUserTimeout}
 	raw, err := dialer.DialContext(ctx, "tcp", l.address)
@@ -160,20 +159,20 @@ func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// Close gives up the connection, if there is one.
+// Close closes the connection, if there is one.
 func (l *Line) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == nil {
 		return
 	}
-	_ = l.conn.tcp.SetLinger(0) // nothing that it still holds is to be sent
+	_ = l.conn.tcp.SetLinger(0) // discard unsent data
 	_ = l.conn.tcp.Close()      // first: closing TLS would wait for a write
 	_ = l.conn.h2.Close()
 	l.conn = nil
 }
 
-// errNoLine: nobody has dialled.
+// errNoLine is for a request without a connection.
 var errNoLine = errors.New("no connection")
 
 // RoundTrip sends a request on the connection, and never dials.
@@ -187,8 +186,8 @@ func (l *Line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.h2.RoundTrip(r)
 }
 
-// watch asks the other side for a sign of life when half of wait is over. The
-// function that it returns ends that, and says what is known of the connection.
+// watch sends an HTTP/2 ping when half of wait is over. The returned function stops
+// that and returns the health of the connection.
 func (l *Line) watch(ctx context.Context, wait time.Duration) (end func() health) {
 	l.mu.Lock()
 	c := l.conn
@@ -214,18 +213,18 @@ func (l *Line) watch(ctx context.Context, wait time.Duration) (end func() health
 	}
 }
 
-// health is what is known of a connection on which an answer did not come.
+// health is the state of a connection whose answer is late.
 type health struct {
 	open bool
-	// ponged: it answered a ping since the request was sent.
+	// ponged: a ping was answered since the request was sent.
 	ponged bool
-	// unacked: something was sent that the other side's kernel has not
-	// acknowledged; acked is how long ago it acknowledged anything.
+	// unacked: there is unacknowledged data (TCP_INFO); acked is the time since the
+	// last acknowledgement.
 	unacked bool
 	acked   time.Duration
 }
 
-// dead after a request that was sent so long ago.
+// dead reports whether the connection counts as dead, sent after its request.
 func (h health) dead(sent time.Duration) bool {
 	return !h.open || !h.ponged || h.unacked && min(h.acked, sent) >= silence
 }

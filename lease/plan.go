@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// known is what the Node said when it was last read or written.
+// known is the Node's conditions when it was last read or written.
 type known struct {
 	// conditions of the Node, ours and others'.
 	conditions []corev1.NodeCondition
@@ -18,10 +18,9 @@ type known struct {
 	owned []string
 }
 
-// ours are conditions by their name, whoever is recorded to own them: anybody
-// who may write the Node can clear the record, and the API server then takes
-// what is there for somebody else's. Others are ours that we applied, such as
-// Ready.
+// ours reports whether a condition is ours: by its prefix, whatever the managed
+// fields, which any client that may write the Node can clear; and those that we
+// applied, such as Ready.
 func (k *known) ours(t corev1.NodeConditionType) bool {
 	return Ours(t) || slices.Contains(k.owned, string(t))
 }
@@ -30,9 +29,9 @@ func knownOf(node *corev1.Node) *known {
 	return &known{conditions: node.Status.Conditions, owned: ownedTypes(node.ManagedFields)}
 }
 
-// plan returns the conditions to apply, and why; no reason when there is
-// nothing to write. A condition's time of transition moves only with its
-// status, its heartbeat with every write.
+// plan returns the conditions to apply, and why; why is empty if there is nothing to
+// write. A condition's lastTransitionTime changes only with its status, its
+// lastHeartbeatTime with every write.
 func plan(k *known, want []Condition, now time.Time, reportEvery time.Duration) ([]corev1.NodeCondition, Write) {
 	stamp := metav1.NewTime(now.UTC().Truncate(time.Second))
 	conditions := []corev1.NodeCondition{}
@@ -67,8 +66,8 @@ func plan(k *known, want []Condition, now time.Time, reportEvery time.Duration) 
 	return nil, ""
 }
 
-// overdue: a heartbeat ahead of our clock is as good as none, or a clock that
-// was set back would keep the status from being written.
+// overdue reports whether a heartbeat is old. One ahead of our clock counts as old,
+// or no status would be written after the clock was set back.
 func overdue(last, now time.Time, reportEvery time.Duration) bool {
 	return now.Sub(last) >= reportEvery || last.Sub(now) > time.Second
 }
@@ -81,10 +80,10 @@ func (k *known) find(conditionType string) *corev1.NodeCondition {
 	return &k.conditions[i]
 }
 
-// ownedTypes reads from a Node's managed fields which conditions we applied,
-// in the form of structured-merge-diff's fieldpath: a member "f:name", an
-// element of a keyed list `k:{"type":"Ready"}`. client-go's extraction would
-// hold the schema of the whole API in memory for it.
+// ownedTypes returns the conditions that we applied, from a Node's managed fields, in
+// the form of structured-merge-diff's fieldpath: a member "f:name", an element of a
+// keyed list `k:{"type":"Ready"}`. client-go's extraction would need the schema of
+// the whole API in RAM.
 func ownedTypes(entries []metav1.ManagedFieldsEntry) []string {
 	var types []string
 	for _, e := range entries {

@@ -10,18 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stored is what the API server said of the Lease last.
+// stored is the Lease in the API server's last answer.
 type stored struct {
-	renewed     time.Time // zero: it says none
+	renewed     time.Time // renewTime; zero: none
 	transitions int32
 	holder      string
 	owner       string // UID of the Node that owns it
 	version     string // resourceVersion
 	annotations map[string]string
-	// unsure: a renewal has failed since, and may have been written all the same.
+	// unsure: a renewal failed since then, and may have been written all the same.
 	unsure bool
-	// tracked: the API server keeps who wrote which field, which is half of what
-	// is stored for a Lease.
+	// tracked: the Lease has managed fields, which are half of its stored size.
 	tracked bool
 }
 
@@ -44,9 +43,8 @@ func storedOf(l *coordinationv1.Lease) stored {
 	return s
 }
 
-// stamp is the time of a renewal. It always moves on, whatever the clock does:
-// who judges by whether it changed must see a change, and who judges by whether
-// it grew must see it grow.
+// stamp is the renewTime of a renewal. It always increases, whatever the clock does:
+// some observers look for a change, others for an increase.
 func stamp(now, last, stored time.Time) time.Time {
 	now = now.UTC().Truncate(time.Microsecond)
 	for _, before := range []time.Time{last, stored} {
@@ -57,7 +55,7 @@ func stamp(now, last, stored time.Time) time.Time {
 	return now
 }
 
-// owner of the Lease: who deletes the Node deletes the Lease.
+// ownerOf is the owner reference of the Lease: it is deleted with the Node.
 func ownerOf(node *corev1.Node) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }
@@ -86,10 +84,8 @@ type renewalSpec struct {
 // seconds of a Lease's duration.
 func seconds(d time.Duration) int32 { return int32(max(1, d.Round(time.Second)/time.Second)) }
 
-// renew is the patch that renews what is stored; a Lease of another holder is
-// taken over. An annotation that is carried empty is removed, and one that is
-// stored already is not sent: what another writes there since then is in the
-// answer.
+// renew is the patch that renews the stored Lease; that of another holder is taken
+// over. An empty annotation is removed, and an unchanged one is not sent.
 func (s stored) renew(holder string, duration time.Duration, at time.Time, carried map[string]string) renewal {
 	r := renewal{Spec: renewalSpec{HolderIdentity: holder, LeaseDurationSeconds: seconds(duration), RenewTime: Micro(at)}}
 	if s.holder != holder {
@@ -97,7 +93,7 @@ func (s stored) renew(holder string, duration time.Duration, at time.Time, carri
 		r.Spec.AcquireTime, r.Spec.LeaseTransitions = &acquired, &transitions
 	}
 	if s.tracked {
-		r.Metadata.ManagedFields = make([]struct{}, 1) // an empty one ends it
+		r.Metadata.ManagedFields = make([]struct{}, 1) // an empty entry clears them
 	}
 	if len(carried) > 0 {
 		r.Metadata.Annotations = make(map[string]*string, len(carried))
@@ -121,7 +117,7 @@ func (r renewal) body() ([]byte, error) {
 	return body, nil
 }
 
-// create is a Lease where there is none.
+// create is a new Lease.
 func create(node *corev1.Node, holder string, duration time.Duration, at time.Time, carried map[string]string) *coordinationv1.Lease {
 	length, transitions, when := seconds(duration), int32(0), Micro(at)
 	l := &coordinationv1.Lease{

@@ -5,31 +5,32 @@ import (
 	"time"
 )
 
-// The rhythm of a heartbeat. What is not said otherwise is of
-// docs/heartbeat.md; times are of a clock that nobody sets and that runs
-// through suspend.
+// The rhythm of a heartbeat, as docs/heartbeat.md describes it. Times are of
+// Beat.Uptime.
 const (
-	// jitter of each beat: two that follow each other are an interval ± 4 %
-	// apart.
+	// jitter of each beat, as a share of the interval: consecutive beats are an
+	// interval ± 4 % apart.
 	jitter = 0.02
-	// firstRetry bounds the wait before the first retry, which costs nothing: a
-	// request that was lost is made good before anybody sees it.
+	// firstRetry bounds the wait before the first retry: a lost request is repeated
+	// before its absence is noticed.
 	firstRetry = 100 * time.Millisecond
-	// longestRetry bounds it from there on.
+	// longestRetry bounds the exponential backoff of further retries.
 	longestRetry = 2 * time.Second
-	// budget of retries, full at first; one comes back in each of so many parts
-	// of the interval. An API server that refuses everybody must not be asked
-	// much more often than one that does not.
+	// budget is the size of the token bucket of retries, which is full at first and
+	// refills completely in one interval. An API server that refuses all agents must
+	// not get many more requests than otherwise.
 	budget = 5
-	// shortestWait for an answer, and longestWait: a slow answer is waited for
-	// longer the next time, for a new connection would not make it quicker.
+	// shortestWait and longestWait bound the timeout of a request: twice the time of
+	// the last answer, and doubled after a timeout on a live connection, since a new
+	// connection would not be quicker.
 	shortestWait, longestWait = 2 * time.Second, 8 * time.Second
-	// firstDial bounds the wait before the second dial in a row, doubled with
-	// each up to longestDial: thousands of agents must not dial together.
+	// firstDial bounds the wait before the second dial in a row; it is doubled up to
+	// longestDial (exponential backoff with jitter), so that thousands of agents do
+	// not dial at once.
 	firstDial, longestDial = 5 * time.Second, 30 * time.Second
 	// urgentDial bounds it in the last interval before the Lease expires.
 	urgentDial = 2 * time.Second
-	// wakeEvery bounds how often an urgent change is carried at once.
+	// wakeEvery is the minimum time between renewals for urgent changes.
 	wakeEvery = time.Second
 )
 
@@ -38,29 +39,29 @@ type Outcome string
 
 // The outcomes.
 const (
-	Renewed     Outcome = "renewed"     // the API server took the renewal
-	Created     Outcome = "created"     // there was no Lease: it was made
-	Throttled   Outcome = "throttled"   // the API server has too much to do (429)
-	Rejected    Outcome = "rejected"    // it answered anything else
-	Slow        Outcome = "slow"        // no answer in time on a connection that lives
+	Renewed     Outcome = "renewed"     // the API server accepted the renewal
+	Created     Outcome = "created"     // there was no Lease: it was created
+	Throttled   Outcome = "throttled"   // the API server is overloaded (429)
+	Rejected    Outcome = "rejected"    // any other answer
+	Slow        Outcome = "slow"        // no answer in time on a live connection
 	Lost        Outcome = "lost"        // the connection is dead
-	Unreachable Outcome = "unreachable" // no connection was made
-	NoNode      Outcome = "no_node"     // there is no Node, and so no Lease
-	Held        Outcome = "held"        // somebody else renews this Lease
+	Unreachable Outcome = "unreachable" // connecting failed
+	NoNode      Outcome = "no_node"     // there is no Node, so no Lease is created
+	Held        Outcome = "held"        // another holder renews this Lease
 )
 
-// Outcomes are all there are.
+// Outcomes returns all outcomes.
 func Outcomes() []Outcome {
 	return []Outcome{Renewed, Created, Throttled, Rejected, Slow, Lost, Unreachable, NoNode, Held}
 }
 
-// Good says that the Lease was renewed.
+// Good reports whether the Lease was renewed.
 func (o Outcome) Good() bool { return o == Renewed || o == Created }
 
-// connected: the connection can be used again.
+// connected reports whether the connection can be used again.
 func (o Outcome) connected() bool { return o != Lost && o != Unreachable }
 
-// rhythm is what decides when a node's agent beats.
+// rhythm decides when a node's agent renews its Lease.
 type rhythm struct {
 	interval, duration time.Duration
 	// phase of the node within the interval.
@@ -69,42 +70,42 @@ type rhythm struct {
 	random func() float64
 }
 
-// phaseOf spreads nodes over the interval, so that agents that start together do
-// not beat together.
+// phaseOf spreads nodes over the interval, so that agents that start at the same time
+// do not renew at the same time.
 func phaseOf(node string, interval time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(node)) // it never fails
 	x := h.Sum64()
-	x ^= x >> 33 // names that differ in a digit must lie apart
+	x ^= x >> 33 // spread names that differ in one digit
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	return time.Duration(x % uint64(interval))
 }
 
-// pulse is what the next attempt depends on.
+// pulse is the state that the next attempt depends on.
 type pulse struct {
-	// due is when it is, and wait for how long an answer is waited for.
+	// due is when the next attempt is due, and wait its timeout.
 	due, wait time.Duration
-	// began is when the last one did.
+	// began is when the last attempt began.
 	began time.Duration
-	// expires is when the Lease does; 0 before it was renewed once.
+	// expires is when the Lease expires; 0 before the first renewal.
 	expires time.Duration
-	// failed attempts and dials in a row, since the last renewal.
+	// failed attempts, and dials, since the last renewal.
 	failed, dials int
-	// spent is how much of the budget is, as of began.
+	// spent is the number of retry tokens in use, as of began.
 	spent float64
 }
 
-// first attempt of an agent that starts at now.
+// first schedules the first attempt of an agent that starts at now.
 func (r rhythm) first(now time.Duration) pulse {
 	return pulse{due: now + r.phase/firstShare, wait: shortestWait, began: now}
 }
 
-// firstShare of the interval is what the first beats of agents that start
-// together are spread over.
+// firstShare: the first beats of agents that start at the same time are spread over
+// this fraction (1/firstShare) of the interval.
 const firstShare = 5
 
-// begin an attempt.
+// begin records the start of an attempt.
 func (r rhythm) begin(p pulse, now time.Duration, dials bool) pulse {
 	p.spent = max(0, p.spent-budget*float64(now-p.began)/float64(r.interval))
 	p.began = now
@@ -117,7 +118,8 @@ func (r rhythm) begin(p pulse, now time.Duration, dials bool) pulse {
 	return p
 }
 
-// end it: after is what the API server wants to be left alone for.
+// end records the end of an attempt and schedules the next. after is the API
+// server's Retry-After.
 func (r rhythm) end(p pulse, now time.Duration, outcome Outcome, after time.Duration) pulse {
 	if outcome.Good() {
 		return pulse{
@@ -144,8 +146,7 @@ func (r rhythm) end(p pulse, now time.Duration, outcome Outcome, after time.Dura
 	return p
 }
 
-// woken by a change that should be known at once. What waits for a retry waits
-// on.
+// woken schedules an attempt for an urgent change. A pending retry is not moved.
 func (r rhythm) woken(p pulse, now time.Duration) pulse {
 	if p.failed == 0 && p.expires > 0 {
 		p.due = min(p.due, max(now, p.began+wakeEvery))
@@ -153,10 +154,10 @@ func (r rhythm) woken(p pulse, now time.Duration) pulse {
 	return p
 }
 
-// beat is the next of the node's own times that is not right now.
+// beat is the node's next regular slot that is not the current one.
 func (r rhythm) beat(now time.Duration) time.Duration {
 	slot := now - (now-r.phase+r.interval)%r.interval + r.interval
-	if slot-now < 2*time.Duration(jitter*float64(r.interval)) { // it is the one that was just beaten
+	if slot-now < 2*time.Duration(jitter*float64(r.interval)) { // the slot of the beat that just ended
 		slot += r.interval
 	}
 	return slot + time.Duration((2*r.random()-1)*jitter*float64(r.interval))
@@ -170,7 +171,7 @@ func (r rhythm) retry(failed int) time.Duration {
 	return firstRetry + time.Duration(r.random()*float64(most-firstRetry))
 }
 
-// dial: the first is made at once.
+// dial is the backoff before a dial; the first is made at once.
 func (r rhythm) dial(p pulse, now time.Duration) time.Duration {
 	if p.dials == 0 {
 		return 0

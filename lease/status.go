@@ -26,8 +26,9 @@ const (
 	// kubelet computes its own.
 	DefaultEvery = 10 * time.Second
 	// reportLeast and reportSpread give each node its own period, so that agents
-	// which started together do not write together. With the wait for the next
-	// look it stays below 5 min, the kubelet's nodeStatusReportFrequency.
+	// that started at the same time do not write at the same time. With the wait
+	// for the next pass it stays below 5 min, the kubelet's
+	// nodeStatusReportFrequency.
 	reportLeast, reportSpread = 4 * time.Minute, 45 * time.Second
 	// statusCallTimeout bounds each call to the API server.
 	statusCallTimeout = 5 * time.Second
@@ -45,42 +46,43 @@ type Condition struct {
 	Reason, Message string
 }
 
-// Status keeps the agent's conditions on its Node. It writes them by
-// server-side apply, so those of others stay, and one that is given no more is
-// removed; when status or reason changed, else every ReportEvery.
+// Status keeps the agent's conditions on its Node up to date (a reconcile loop). It
+// writes them by server-side apply, so foreign ones stay and those no longer wanted
+// are removed. It writes when a status or reason has changed, else every
+// ReportEvery.
 type Status struct {
-	// Node is the name of the Node. Without one, nothing is written.
+	// Node is the name of the Node. If it does not exist, nothing is written.
 	Node  string
 	Nodes corev1client.NodesGetter
 	// Conditions returns all conditions as they should be. It must not block.
 	Conditions func() []Condition
-	// Every is the time between two looks; DefaultEvery when 0.
+	// Every is the time between two passes; DefaultEvery when 0.
 	Every time.Duration
 	// ReportEvery is the time after which an unchanged status is written; when
 	// 0, between 4 and 5 minutes, by the Node's name.
 	ReportEvery time.Duration
 	Log         *slog.Logger
 
-	woken  chan struct{} // holds at most one wish to look at once
-	once   sync.Once     // guards the making of woken
+	woken  chan struct{} // holds at most one wake-up
+	once   sync.Once     // guards the creation of woken
 	known  *known        // nil until the Node was read, and after a failed write
-	reread atomic.Bool   // known is not to be relied on
-	said   string        // the last error that was logged, empty when all is well
+	reread atomic.Bool   // known is out of date
+	said   string        // the last logged error; empty after a success
 	mu     sync.Mutex    // guards writes
 	writes map[Write]uint64
 }
 
-// Write is why the status was written, or that it could not be.
+// Write is why the status was written, or that writing failed.
 type Write string
 
 // The writes, as Writes counts them.
 const (
 	Changed Write = "changed" // a status or reason changed, or a condition came or went
 	Report  Write = "report"  // nothing changed for ReportEvery
-	Failed  Write = "failed"  // the API server did not take it, or did not answer
+	Failed  Write = "failed"  // the API server refused it, or did not answer
 )
 
-// Run looks, and writes where there is reason to, until ctx is done.
+// Run computes the conditions, and writes them if needed, until ctx is done.
 func (s *Status) Run(ctx context.Context) error {
 	tick := time.NewTicker(cmp.Or(s.Every, DefaultEvery))
 	defer tick.Stop()
@@ -95,16 +97,16 @@ func (s *Status) Run(ctx context.Context) error {
 	}
 }
 
-// Wake makes Run look at once. It never blocks.
+// Wake makes Run do a pass at once. It never blocks.
 func (s *Status) Wake() {
 	select {
 	case s.wakeups() <- struct{}{}:
-	default: // it will look anyway
+	default: // a wake-up is pending
 	}
 }
 
-// Reread makes Run look at once, and at the Node itself before: somebody else
-// changed it.
+// Reread makes Run read the Node and do a pass at once, because the Node was changed
+// by another client.
 func (s *Status) Reread() {
 	s.reread.Store(true)
 	s.Wake()
@@ -115,8 +117,8 @@ func (s *Status) wakeups() chan struct{} {
 	return s.woken
 }
 
-// Writes returns how often the status was written since the start, by why, and
-// how often that failed.
+// Writes returns how often the status was written since the start, by reason, and
+// how often writing failed.
 func (s *Status) Writes() map[Write]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +134,7 @@ func (s *Status) count(w Write) {
 	s.writes[w]++
 }
 
-// look writes the status where there is reason to.
+// look is one pass: it writes the status if needed.
 func (s *Status) look(ctx context.Context) {
 	if s.reread.Swap(false) {
 		s.known = nil
@@ -152,7 +154,7 @@ func (s *Status) look(ctx context.Context) {
 	}
 	node, err := s.write(ctx, conditions)
 	if err != nil {
-		s.known = nil // nobody knows what was written: read it again
+		s.known = nil // it may have been written or not: read it again
 		if ctx.Err() == nil {
 			s.count(Failed)
 		}
@@ -164,7 +166,7 @@ func (s *Status) look(ctx context.Context) {
 	s.say(ctx, nil)
 }
 
-// say logs an error once, until another comes or it is over.
+// say logs an error once, until it changes or a pass succeeds.
 func (s *Status) say(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -187,14 +189,14 @@ func (s *Status) read(ctx context.Context) (*corev1.Node, error) {
 func (s *Status) apply(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
 	defer cancel()
-	// Force: a condition of ours that somebody else wrote to is ours still.
+	// Force: take back conditions of ours that another client wrote.
 	return s.Nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(s.Node).WithStatus(statusOf(conditions)),
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 }
 
-// write these conditions, and take away what else is ours. Where they are none
-// they are not applied: that would take away those that nobody is recorded to
-// own as well, such as a kubelet's where somebody has cleared the record.
+// write applies these conditions and removes all others of ours. An empty list is
+// not applied: that would also remove conditions without an owner in the managed
+// fields, such as the kubelet's after these were cleared.
 func (s *Status) write(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
 	first := s.read
 	if len(conditions) > 0 {
@@ -217,7 +219,7 @@ func (s *Status) write(ctx context.Context, conditions []corev1.NodeCondition) (
 	return s.Nodes.Nodes().Patch(ctx, s.Node, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
 }
 
-// removalOf takes conditions away where they stand, the last first.
+// removalOf is the JSON patch that removes conditions by index, the last first.
 func removalOf(conditions []corev1.NodeCondition, which func(corev1.NodeCondition) bool) (patch []byte, some bool, err error) {
 	type op struct {
 		Op    string `json:"op"`
@@ -249,6 +251,6 @@ func (s *Status) reportEvery() time.Duration {
 	if s.ReportEvery > 0 {
 		return s.ReportEvery
 	}
-	sum := sha256.Sum256([]byte(s.Node)) // names that differ in a digit must lie apart
+	sum := sha256.Sum256([]byte(s.Node)) // spread names that differ in one digit
 	return reportLeast + time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(reportSpread))
 }

@@ -12,17 +12,18 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Prefix of the types of an agent's conditions.
+// Prefix of the condition types of an agent.
 const Prefix = "plimsoll.dev/"
 
-// Ours tells whether a condition is an agent's.
+// Ours reports whether a condition is an agent's.
 func Ours(t corev1.NodeConditionType) bool { return strings.HasPrefix(string(t), Prefix) }
 
-// ReasonSilent is the reason of a condition whose agent is not heard.
+// ReasonSilent is the reason of a condition whose agent is silent: its heartbeat has
+// stopped.
 const ReasonSilent = "AgentSilent"
 
-// LastHeartbeat is when an agent last wrote its conditions to the Node, by the
-// node's clock; zero where it has none there.
+// LastHeartbeat is when an agent last wrote its conditions to the Node, by the node's
+// clock; zero without one.
 func LastHeartbeat(conditions []corev1.NodeCondition) time.Time {
 	var last time.Time
 	for _, c := range conditions {
@@ -33,12 +34,11 @@ func LastHeartbeat(conditions []corev1.NodeCondition) time.Time {
 	return last
 }
 
-// MakeUnknown says for an agent that is not heard that its conditions are not
-// known. It writes as that agent, so that they are the agent's still: its next
-// write says all anew, and takes away what it has no more. Their heartbeats
-// stay as they are, for nothing was heard. The Node must be as the API server
-// has it, with its managed fields: when it is another by then, nothing is
-// written and the error is a conflict.
+// MakeUnknown sets the conditions of a silent agent to Unknown. It writes with the
+// agent's field manager, so that the agent still owns them: its next write replaces
+// them all. Their lastHeartbeatTime is kept. The Node must be current, with its
+// managed fields: if it has changed, nothing is written and the error is a conflict
+// (optimistic concurrency).
 func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *corev1.Node, message string) error {
 	conditions := unknown(knownOf(node), message, time.Now())
 	if len(conditions) == 0 {
@@ -54,8 +54,8 @@ func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *core
 	return nil
 }
 
-// unknown are the agent's conditions, as nobody knows them. None
-// when all are so already.
+// unknown returns the agent's conditions with status Unknown; none if all are
+// Unknown already.
 func unknown(k *known, message string, now time.Time) []corev1.NodeCondition {
 	var list []corev1.NodeCondition
 	changed := false
