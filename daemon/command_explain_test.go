@@ -93,7 +93,7 @@ func TestExplainWithoutAnAgentSaysWhereItLooked(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	status, _, stderr := told("explain", "eviction", "--api.socket", socket)
 	assert.Equal(t, exitNotSo, status)
-	assert.Equal(t, "plimsoll: explain: eviction: no agent answers on "+socket+"\n", stderr)
+	assert.Equal(t, "plimsoll: explain: eviction: no agent is listening on "+socket+"\n", stderr)
 }
 
 func TestExplainIsUsedWronglyInOneLine(t *testing.T) {

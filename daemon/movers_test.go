@@ -115,7 +115,7 @@ func TestAMoverIsSlowedDownAndFreedWhenItIsCalm(t *testing.T) {
 	assert.True(t, (*h.movers.curbed.Load())[moverPod], "its stall is our doing")
 	shown := h.movers.shown.Load()
 	require.Len(t, shown.Throttled, 1)
-	assert.Equal(t, "velero/du-1: sda at 839 MB/s read, 839 MB/s written, 80 % of what it used", shown.Throttled[0].Text())
+	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use", shown.Throttled[0].Text())
 	assert.Equal(t, 1, *shown.Budget)
 	assert.Contains(t, h.log.String(), "velero/du-1")
 	for range 20 {

@@ -57,7 +57,7 @@ func TestDisjointBackupsRunTogetherAndOverlappingOnesWait(t *testing.T) {
 	assert.Equal(t, 1, status)
 	assert.Equal(t, "plimsoll: explain: backup: "+f.namespace+"/nobody: no such backup\n", errs)
 	page := a.mustGet("/")
-	assert.Contains(t, page, "2 of 2 run, 3 wait")
+	assert.Contains(t, page, "2 of 2 Backups running, 3 queued")
 	assert.Contains(t, page, "with second, which waits ahead of it")
 	close(hold)
 	f.allEnd(patience)

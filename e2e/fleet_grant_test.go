@@ -233,7 +233,7 @@ func aZoneIsTainted(b *beats, a *agent, namespace string) {
 	assert.False(b.t, b.there(right))
 	assert.Equal(b.t, "1", metric(a, `plimsoll_fleet_refusals_total{reason="zone"}`))
 	assert.Equal(b.t, []string{why}, shown(a).Budget.Full)
-	assert.Contains(b.t, a.mustGet("/"), "Evictions in a zone are held back: "+html.EscapeString(why))
+	assert.Contains(b.t, a.mustGet("/"), "Evictions in a zone are braked: "+html.EscapeString(why))
 	assert.Contains(b.t, a.stderr.String(), strconv.Quote(why))
 
 	_, err := b.tainter(here[0]).Apply(b.t.Context(), nil, nil)

@@ -260,10 +260,10 @@ func (q *quay) shown() {
 	q.t.Helper()
 	text, err := exec.CommandContext(q.t.Context(), binary, "top", "--once", "--api.socket", q.agent.socket).CombinedOutput()
 	require.NoError(q.t, err, string(text))
-	assert.Contains(q.t, string(text), "data movers  1 run, 1 may")
-	assert.Contains(q.t, string(text), "slowed down: "+q.namespace+"/du-1")
+	assert.Contains(q.t, string(text), "data movers  1 running, budget 1")
+	assert.Contains(q.t, string(text), "throttled: "+q.namespace+"/du-1")
 	assert.Contains(q.t, q.agent.mustGet("/metrics"), "plimsoll_vgdp_throttled{disk=\""+q.disk+"\"} 1\n")
-	assert.Contains(q.t, q.agent.mustGet("/"), "Slowed down: "+q.namespace+"/du-1")
+	assert.Contains(q.t, q.agent.mustGet("/"), "Throttled: "+q.namespace+"/du-1")
 }
 
 // A data mover that presses a disk beside a service: who waits for whom before

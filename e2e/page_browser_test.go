@@ -168,7 +168,7 @@ func TestABrowserWithoutScriptsLoadsThePageAnew(t *testing.T) {
 	}
 	first := ""
 	eventually(t, "it is there again", func() error {
-		if first = text(); !strings.Contains(first, "every 2 s") || !strings.Contains(first, "Who hurts whom") {
+		if first = text(); !strings.Contains(first, "every 2 s") || !strings.Contains(first, "Contention") {
 			return fmt.Errorf("%q", first)
 		}
 		return nil

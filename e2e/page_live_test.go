@@ -47,7 +47,7 @@ func TestThePageFollowsEachSampleAndDelaysNoEnd(t *testing.T) {
 	_ = a.watch() // which nobody reads
 	lines := a.watch()
 	first := event(t, lines)
-	assert.Contains(t, first, "Who hurts whom")
+	assert.Contains(t, first, "Contention")
 	start := deadline.Start()
 	for range 4 {
 		next := event(t, lines)

@@ -125,7 +125,7 @@ func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
 	a := startAgent(t).ticked(1)
 	status, _, stderr := run(t, "agent", "--standalone", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0")
 	assert.Equal(t, 1, status)
-	assert.Equal(t, "plimsoll: agent: api: socket "+a.socket+": another agent answers on it\n", stderr)
+	assert.Equal(t, "plimsoll: agent: api: socket "+a.socket+": another agent is listening on it\n", stderr)
 	status, _, err := a.local(http.MethodGet, "/api/v1/snapshot")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, status)
@@ -376,7 +376,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"no proc", []string{"agent", "--standalone", "--path.procfs", "/none"}, 1, "plimsoll: agent: procfs /none: "},
 		{"not mounted proc", []string{"agent", "--standalone", "--path.procfs", t.TempDir()}, 1, "(is it mounted?)"},
 		{"port in use", []string{"agent", "--standalone", "--api.socket", socket, "--web.listen-address", taken.Addr().String()}, 1, "plimsoll: agent: web: listen on " + taken.Addr().String() + ": address already in use"},
-		{"no socket", []string{"agent", "--standalone", "--api.socket", fifo}, 1, "plimsoll: agent: api: socket " + fifo + ": there is a file that is no socket"},
+		{"no socket", []string{"agent", "--standalone", "--api.socket", fifo}, 1, "plimsoll: agent: api: socket " + fifo + ": it exists and is not a socket"},
 		{"bad address", []string{"agent", "--standalone", "--web.listen-address", "here"}, 1, "web.listenAddresses"},
 		{"no cluster", []string{"agent", "--api.socket", socket}, 2, "plimsoll: agent: no kubeconfig: set --kubeconfig, or --standalone to run without a cluster"},
 		{"a cluster, standalone", []string{"agent", "--standalone", "--kubeconfig", "/none/config"}, 2, "plimsoll: agent: --standalone and --kubeconfig exclude each other"},

@@ -205,7 +205,7 @@ func readyWithTheFirstSample(h host) {
 	assert.Equal(h.t, "activating", h.property("ActiveState"))
 	h.answer()
 	h.becomes("ActiveState", "active")
-	h.becomes("StatusText", "standalone: nothing is evicted")
+	h.becomes("StatusText", "standalone mode: evictions disabled")
 	assert.Equal(h.t, "1min", h.property("WatchdogUSec"))
 }
 

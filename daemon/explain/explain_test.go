@@ -75,7 +75,7 @@ func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
 	text := about(t, scenes.Decisions(false), evicted)
 	for _, want := range []string{
 		evicted + " evicted", "memory-stall hard since", "working set 3.0 GiB", "Burstable", "priority 100", "ReplicaSet cart-66b8d",
-		"rank        3 of 4", "evicted (201)", "14 s after the decision", "hard → none, 41.0 % (line at >= 25.0 %) → <0.1 % (line at >= 10.0 %)",
+		"rank        3 of 4", "evicted (201)", "14 s after the decision", "hard → none, 41.0 % (threshold >= 25.0 %) → <0.1 % (threshold >= 10.0 %)",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -84,7 +84,7 @@ func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
 
 func TestWhyItWaitsIsToldInTheApiServersOwnWords(t *testing.T) {
 	text := about(t, scenes.Decisions(false), blocked)
-	assert.Contains(t, text, "spared: budget")
+	assert.Contains(t, text, "skipped: budget")
 	assert.Contains(t, text, "The disruption budget report needs 1 healthy pods and has 1 currently")
 	assert.Contains(t, text, "blocked (429)")
 	assert.Contains(t, text, "decision    evicted: "+evicted, "and who went instead")

@@ -21,9 +21,12 @@ func (f *frame) contention(s *view.State, room int) {
 	if len(list) == 0 {
 		return
 	}
-	head := "WHO HURTS WHOM"
+	head := "CONTENTION"
 	if w := s.Snapshot.WindowSeconds; w > 0 {
 		head += " " + view.Seconds(w)
+	}
+	if f.roomy && list[0].State == probes.ContentionSuffers { // these come first
+		head += "  culprits by share, sufferers by time waited"
 	}
 	list, quiet := f.worth(list, room)
 	f.add(line{{head, dim}, {quiet, plain}})
@@ -150,7 +153,7 @@ func culprit(c *probes.Contention, i, width int) line {
 			{"", plain},
 		}
 	case i == 0:
-		text = "no workload is seen to use it"
+		text = "no workload found using it"
 	}
 	return line{{"  " + text, dim}}
 }

@@ -52,7 +52,7 @@ func after(t *testing.T, frame, words string) []string {
 func TestWhoHurtsWhomStandsFirstBelowTheHeader(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {120, 40}} {
 		frame := frameOf(scenes.Contended(), size[0], size[1], false)
-		hurt, judged := strings.Index(frame, "WHO HURTS WHOM 10.0 s"), strings.Index(frame, "memory-stall")
+		hurt, judged := strings.Index(frame, "CONTENTION 10.0 s"), strings.Index(frame, "memory-stall")
 		assert.Positive(t, hurt)
 		assert.Less(t, hurt, judged)
 		lines := after(t, frame, "nvme0n1  contention  coverage 94.3 %")
@@ -64,15 +64,15 @@ func TestWhoHurtsWhomStandsFirstBelowTheHeader(t *testing.T) {
 func TestADeviceOnWhichNobodyWaitsIsOneShortLine(t *testing.T) {
 	busy := onDisk("nvme0n1", probes.ContentionBusy)
 	busy.Culprits = []probes.Culprit{culpritNamed("backup.service", 0.97)}
-	lines := after(t, frameOf(contending(busy), 120, 40, false), "WHO HURTS WHOM")
-	assert.Equal(t, []string{"nvme0n1  busy, nobody waits  97.0 % backup.service", ""}, lines[1:3])
-	lines = after(t, frameOf(contending(busy, onDisk("sda", probes.ContentionBusy)), 80, 24, false), "WHO HURTS WHOM")
-	assert.Equal(t, "WHO HURTS WHOM 10.0 s  busy without contention: nvme0n1, sda", lines[0], "where it is tight it costs no line")
+	lines := after(t, frameOf(contending(busy), 120, 40, false), "CONTENTION")
+	assert.Equal(t, []string{"nvme0n1  busy, no contention  97.0 % backup.service", ""}, lines[1:3])
+	lines = after(t, frameOf(contending(busy, onDisk("sda", probes.ContentionBusy)), 80, 24, false), "CONTENTION")
+	assert.Equal(t, "CONTENTION 10.0 s  busy without contention: nvme0n1, sda", lines[0], "where it is tight it costs no line")
 	assert.True(t, strings.HasPrefix(lines[1], "memory-stall"))
 }
 
 func TestWhereNothingIsInUseNothingIsSaid(t *testing.T) {
-	assert.NotContains(t, frameOf(contending(), 80, 24, false), "WHO HURTS WHOM")
+	assert.NotContains(t, frameOf(contending(), 80, 24, false), "CONTENTION")
 }
 
 func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
@@ -80,14 +80,14 @@ func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
 	c.Absent.Because("sufferers", "no PSI")
 	c.Culprits = []probes.Culprit{culpritNamed("backup.service", 0.97)}
 	frame := frameOf(contending(c), 80, 24, false)
-	assert.Contains(t, frame, "sda  not known who waits  coverage 94.0 %")
-	assert.NotContains(t, frame, "nobody waits")
+	assert.Contains(t, frame, "sda  sufferers unknown  coverage 94.0 %")
+	assert.NotContains(t, frame, "no contention")
 }
 
 func TestOneSideThatIsEmptySaysSo(t *testing.T) {
 	c := onDisk("sda", probes.ContentionSuffers)
 	c.Sufferers = []probes.Sufferer{suffererNamed("web/db", 0.4)}
-	assert.Regexp(t, `^ +no workload is seen to use it +40\.0 % +web/db$`, after(t, frameOf(contending(c), 80, 24, false), "sda  contention")[1])
+	assert.Regexp(t, `^ +no workload found using it +40\.0 % +web/db$`, after(t, frameOf(contending(c), 80, 24, false), "sda  contention")[1])
 }
 
 func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {

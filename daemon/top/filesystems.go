@@ -10,7 +10,7 @@ const filesystemsShown = 4
 
 // filesystemTable has no rows where none is watched.
 func filesystemTable(shown []probes.Filesystem, all int) table {
-	t := table{head: []string{some("FILESYSTEM", len(shown), all), "available", "of", "left", "files free", "answered"}}
+	t := table{head: []string{some("FILESYSTEM", len(shown), all), "available", "of", "left", "inodes left", "answered"}}
 	for _, f := range shown {
 		row := line{
 			{f.Mountpoint + " " + view.FilesystemKind(f), plain},

@@ -20,9 +20,9 @@ func (f *frame) header(s *view.State) {
 	if space := f.width - used - len(clock); space > 1 {
 		left = append(left, span{strings.Repeat(" ", space) + clock, dim})
 	}
-	facts := " · up " + view.Age(s.Age(s.Agent.Started)) + " · a sample takes " + view.Seconds(s.Agent.TickDurationSeconds)
+	facts := " · up " + view.Age(s.Age(s.Agent.Started)) + " · last sample took " + view.Seconds(s.Agent.TickDurationSeconds)
 	if s.Agent.TicksMissed > 0 {
-		facts += " · " + view.Count(s.Agent.TicksMissed) + " samples left out"
+		facts += " · " + view.Count(s.Agent.TicksMissed) + " samples missed"
 	}
 	f.add(left, line{{s.ModeText(), modeStyle(s)}, {facts, dim}})
 	f.gap()
@@ -68,10 +68,10 @@ func (f *frame) verdicts(s *view.State) {
 			{"  " + view.Optional(v.Observed, func(o float64) string { return view.Quantity(o, v.Unit) }), plain},
 		}
 		if t, ok := v.Threshold.Get(); ok {
-			head = append(head, span{"  " + gauge(v, 20) + "  ", verdictStyle(v)}, span{"line at " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
+			head = append(head, span{"  " + gauge(v, 20) + "  ", verdictStyle(v)}, span{"threshold " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
 		}
 		f.add(head, line{{"  " + v.Reason, plain}})
-		f.candidates(v.Candidates, named(s))
+		f.candidates(v.Candidates)
 	}
 	f.calm(calm)
 	if e := s.LastEviction; e != nil {
@@ -113,8 +113,8 @@ func (f *frame) calm(list []plugins.Verdict) {
 	}
 }
 
-func (f *frame) candidates(list []plugins.Candidate, named string) {
-	lead := "  " + fit(named+":", 13, false)
+func (f *frame) candidates(list []plugins.Candidate) {
+	lead := "  candidates:  "
 	for _, c := range list[:min(candidatesShown, len(list))] {
 		f.add(line{{lead, dim}, {c.Name, bold}, {"  " + c.Why, plain}})
 		lead = "               "

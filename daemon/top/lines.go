@@ -20,7 +20,7 @@ func Lines(prev, now *view.State) []string {
 		}
 		prev = &view.State{Snapshot: &probes.Snapshot{}, Levels: &plugins.Levels{}}
 	}
-	list = append(list, levelLines(prev.Levels, now.Levels, named(now))...)
+	list = append(list, levelLines(prev.Levels, now.Levels)...)
 	list = append(list, evictionLines(prev.LastEviction, now.LastEviction)...)
 	list = append(list, ownLimitLines(prev, now)...)
 	list = append(list, probeLines(prev, now)...)
@@ -33,16 +33,7 @@ func Lines(prev, now *view.State) []string {
 	return list
 }
 
-// named is what a plugin's candidates are called: in a cluster it is the round
-// that ranks and spares.
-func named(s *view.State) string {
-	if s.Cluster != nil {
-		return "named"
-	}
-	return "would go"
-}
-
-func levelLines(prev, now *plugins.Levels, named string) []string {
+func levelLines(prev, now *plugins.Levels) []string {
 	var list []string
 	for _, v := range now.Verdicts {
 		was := levelOf(prev, v)
@@ -51,12 +42,12 @@ func levelLines(prev, now *plugins.Levels, named string) []string {
 		}
 		list = append(list, view.Title(v)+": "+was.String()+" → "+v.Level.String()+" ("+v.Plugin+"): "+v.Reason)
 		for _, c := range v.Candidates[:min(candidatesShown, len(v.Candidates))] {
-			list = append(list, view.Title(v)+": "+named+": "+c.Name+", "+c.Why)
+			list = append(list, view.Title(v)+": candidate: "+c.Name+", "+c.Why)
 		}
 	}
 	for _, v := range prev.Verdicts {
 		if v.Level > plugins.None && !judged(now, v) {
-			list = append(list, view.Title(v)+": "+v.Level.String()+" → not judged any more ("+v.Plugin+")")
+			list = append(list, view.Title(v)+": "+v.Level.String()+" → no longer judged ("+v.Plugin+")")
 		}
 	}
 	return list
@@ -70,7 +61,7 @@ func evictionLines(was, is *view.Eviction) []string {
 	case was == nil || was.Decision != is.Decision:
 		return []string{is.Text() + " (decision " + is.Decision + ")"}
 	case was.GoneAt.IsZero() && !is.GoneAt.IsZero():
-		return []string{is.Name + " is gone, " + view.Age(is.GoneAt.Sub(is.Time)) + " after its eviction"}
+		return []string{is.Name + " terminated " + view.Age(is.GoneAt.Sub(is.Time)) + " after its eviction"}
 	}
 	return nil
 }
@@ -101,7 +92,7 @@ func ownLimitLines(prev, now *view.State) []string {
 		switch {
 		case is[w.Cgroup] && !was[w.Cgroup]:
 			r, _ := w.Rates.Get() // there are rates where AtOwnLimit holds
-			list = append(list, w.Name+" is "+view.OwnLimitText+" (memory stall "+view.Ratio(view.Stall(r.Pressure.Memory))+", limit met "+view.Optional(r.LimitHits, view.Count)+" times)")
+			list = append(list, w.Name+" is "+view.OwnLimitText+" (memory stall "+view.Ratio(view.Stall(r.Pressure.Memory))+", limit hit "+view.Optional(r.LimitHits, view.Count)+" times)")
 		case was[w.Cgroup] && !is[w.Cgroup]:
 			list = append(list, w.Name+" no longer stalls at its own limit")
 		}
@@ -109,7 +100,7 @@ func ownLimitLines(prev, now *view.State) []string {
 	}
 	for i := range prev.Snapshot.Workloads {
 		if w := &prev.Snapshot.Workloads[i]; was[w.Cgroup] {
-			list = append(list, w.Name+", which stalled at its own limit, is gone")
+			list = append(list, w.Name+", which stalled at its own limit, no longer exists")
 		}
 	}
 	return list
@@ -134,9 +125,9 @@ func probeLines(prev, now *view.State) []string {
 	for _, p := range now.Snapshot.Probes {
 		switch {
 		case p.Error != "" && !failed[p.Name]:
-			list = append(list, "probe "+p.Name+" fails: "+p.Error)
+			list = append(list, "probe "+p.Name+" failed: "+p.Error)
 		case p.Error == "" && failed[p.Name]:
-			list = append(list, "probe "+p.Name+" works again")
+			list = append(list, "probe "+p.Name+" recovered")
 		}
 	}
 	return list
@@ -155,7 +146,7 @@ func noteLines(prev, now *view.State) []string {
 		case p.Note != "" && !noted[p.Name]:
 			list = append(list, "probe "+p.Name+": "+p.Note)
 		case p.Note == "" && noted[p.Name]:
-			list = append(list, "probe "+p.Name+" reads as usual again")
+			list = append(list, "probe "+p.Name+" is read at its usual rate again")
 		}
 	}
 	return list
@@ -166,7 +157,7 @@ func configLines(was, is string) []string {
 	case is == was:
 		return nil
 	case is == "":
-		return []string{"configuration: the file is good again and in force"}
+		return []string{"configuration: the file is valid again and in force"}
 	}
-	return []string{"configuration: reload did not work, the last good one is in force: " + is}
+	return []string{"configuration: reload failed, the previous one stays in force: " + is}
 }

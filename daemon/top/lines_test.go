@@ -15,13 +15,13 @@ import (
 const stamp = "2026-03-01T12:02:05Z "
 
 func TestTheFirstLineIsASummary(t *testing.T) {
-	assert.Equal(t, []string{stamp + "node-a: No pressure; standalone: nothing is evicted"}, Lines(nil, scenes.Calm()))
+	assert.Equal(t, []string{stamp + "node-a: No pressure; standalone mode: evictions disabled"}, Lines(nil, scenes.Calm()))
 }
 
 func TestWhatIsWrongFromTheStartIsSaidAtOnce(t *testing.T) {
 	lines := Lines(nil, scenes.EverythingAbsent())
 	assert.Len(t, lines, 1+1+6+1, "summary, note, six probes, configuration")
-	assert.Equal(t, "2026-03-01T12:00:00Z node-a: No pressure seen, but not all could be judged; standalone: nothing is evicted", lines[0])
+	assert.Equal(t, "2026-03-01T12:00:00Z node-a: No pressure found; some measurements are missing; standalone mode: evictions disabled", lines[0])
 	assert.Contains(t, lines[8], "unknown key")
 }
 
@@ -38,7 +38,7 @@ func TestALevelThatChangesIsALineWithItsReason(t *testing.T) {
 	up := Lines(calm, hard)
 	assert.Len(t, up, 4)
 	assert.Contains(t, up[0], stamp+"Memory: none → hard (memory-stall): memory stall, full, over 5s 41.0 %")
-	assert.Equal(t, stamp+"Memory: would go: pod 8d1c2f6e, working set 5.0 GiB", up[1])
+	assert.Equal(t, stamp+"Memory: candidate: pod 8d1c2f6e, working set 5.0 GiB", up[1])
 	down := Lines(hard, calm)
 	assert.Len(t, down, 1)
 	assert.Contains(t, down[0], "Memory: hard → none (memory-stall)")
@@ -47,17 +47,17 @@ func TestALevelThatChangesIsALineWithItsReason(t *testing.T) {
 func TestAPluginThatIsSwitchedOffUnderPressureIsSaidToBe(t *testing.T) {
 	off := scenes.MemoryHard()
 	off.Levels = &plugins.Levels{}
-	assert.Equal(t, []string{stamp + "Memory: hard → not judged any more (memory-stall)"}, Lines(scenes.MemoryHard(), off))
+	assert.Equal(t, []string{stamp + "Memory: hard → no longer judged (memory-stall)"}, Lines(scenes.MemoryHard(), off))
 	assert.Empty(t, Lines(scenes.Calm(), off), "without pressure nothing is lost")
 }
 
 func TestAWorkloadThatThrashesAtItsOwnLimitIsALineWhenItBeginsAndEnds(t *testing.T) {
 	calm, own := scenes.Calm(), scenes.OwnLimit()
-	assert.Equal(t, []string{stamp + "cache.service is at its own limit: its pressure, not the node's (memory stall 83.0 %, limit met 1200 times)"}, Lines(calm, own))
+	assert.Equal(t, []string{stamp + "cache.service is at its own memory limit: its own pressure, not the node's (memory stall 83.0 %, limit hit 1200 times)"}, Lines(calm, own))
 	assert.Equal(t, []string{stamp + "cache.service no longer stalls at its own limit"}, Lines(own, calm))
 	gone := scenes.Calm()
 	gone.Snapshot.Workloads = gone.Snapshot.Workloads[:2]
-	assert.Equal(t, []string{stamp + "cache.service, which stalled at its own limit, is gone"}, Lines(own, gone))
+	assert.Equal(t, []string{stamp + "cache.service, which stalled at its own limit, no longer exists"}, Lines(own, gone))
 }
 
 func TestAProbeThatFailsIsALineWhenItBeginsAndEnds(t *testing.T) {
@@ -66,9 +66,9 @@ func TestAProbeThatFailsIsALineWhenItBeginsAndEnds(t *testing.T) {
 		s.Snapshot.Probes = []probes.Probe{{Name: "cpu"}, {Name: "disks", Error: err}}
 		return s
 	}
-	assert.Equal(t, []string{stamp + "probe disks fails: permission denied"}, Lines(with(""), with("permission denied")))
+	assert.Equal(t, []string{stamp + "probe disks failed: permission denied"}, Lines(with(""), with("permission denied")))
 	assert.Empty(t, Lines(with("permission denied"), with("no such file")), "it still fails")
-	assert.Equal(t, []string{stamp + "probe disks works again"}, Lines(with("permission denied"), with("")))
+	assert.Equal(t, []string{stamp + "probe disks recovered"}, Lines(with("permission denied"), with("")))
 }
 
 func TestAReloadThatDidNotWorkIsALine(t *testing.T) {
@@ -77,9 +77,9 @@ func TestAReloadThatDidNotWorkIsALine(t *testing.T) {
 		s.Agent.ConfigError = err
 		return s
 	}
-	assert.Equal(t, []string{stamp + "configuration: reload did not work, the last good one is in force: line 7"}, Lines(with(""), with("line 7")))
-	assert.Equal(t, []string{stamp + "configuration: reload did not work, the last good one is in force: line 8"}, Lines(with("line 7"), with("line 8")))
-	assert.Equal(t, []string{stamp + "configuration: the file is good again and in force"}, Lines(with("line 7"), with("")))
+	assert.Equal(t, []string{stamp + "configuration: reload failed, the previous one stays in force: line 7"}, Lines(with(""), with("line 7")))
+	assert.Equal(t, []string{stamp + "configuration: reload failed, the previous one stays in force: line 8"}, Lines(with("line 7"), with("line 8")))
+	assert.Equal(t, []string{stamp + "configuration: the file is valid again and in force"}, Lines(with("line 7"), with("")))
 }
 
 func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
@@ -91,8 +91,8 @@ func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
 	first := &view.Eviction{Decision: "d1", Time: scenes.Start(), Name: "shop/cart", Why: "working set 3.0 GiB"}
 	gone := *first
 	gone.GoneAt = scenes.Start().Add(14 * time.Second)
-	assert.Equal(t, []string{stamp + "evicted shop/cart: working set 3.0 GiB; not gone yet (decision d1)"}, Lines(with(nil), with(first)))
-	assert.Equal(t, []string{stamp + "shop/cart is gone, 14 s after its eviction"}, Lines(with(first), with(&gone)))
+	assert.Equal(t, []string{stamp + "evicted shop/cart: working set 3.0 GiB; still terminating (decision d1)"}, Lines(with(nil), with(first)))
+	assert.Equal(t, []string{stamp + "shop/cart terminated 14 s after its eviction"}, Lines(with(first), with(&gone)))
 	assert.Empty(t, Lines(with(&gone), with(&gone)))
 	dry := &view.Eviction{Decision: "d2", Time: scenes.Start(), Name: "shop/cart", Why: "working set 3.0 GiB", DryRun: true}
 	assert.Equal(t, []string{stamp + "dry run: would evict shop/cart: working set 3.0 GiB (decision d2)"}, Lines(with(&gone), with(dry)))
@@ -101,9 +101,9 @@ func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
 
 func TestInAClusterAPluginOnlyNames(t *testing.T) {
 	up := Lines(scenes.Evicted(), scenes.DryRun())
-	assert.Contains(t, up, stamp+"Memory: named: pod 8d1c2f6e, working set 5.0 GiB")
+	assert.Contains(t, up, stamp+"Memory: candidate: pod 8d1c2f6e, working set 5.0 GiB")
 	assert.Contains(t, up[len(up)-1], "dry run: would evict shop/cart-66b8d-mm4qz")
-	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN: it only says what it would do")
+	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN: decides, but writes nothing")
 }
 
 func TestANoteOfAProbeIsALineWhenItComesAndWhenItGoes(t *testing.T) {
@@ -114,5 +114,5 @@ func TestANoteOfAProbeIsALineWhenItComesAndWhenItGoes(t *testing.T) {
 	}
 	assert.Equal(t, []string{stamp + "probe workloads: read every 3rd tick: it costs 3 % of a core"}, Lines(with(""), with("read every 3rd tick: it costs 3 % of a core")))
 	assert.Empty(t, Lines(with("read every 3rd tick"), with("read every 4th tick")), "not one line per tick")
-	assert.Equal(t, []string{stamp + "probe workloads reads as usual again"}, Lines(with("read every 3rd tick"), with("")))
+	assert.Equal(t, []string{stamp + "probe workloads is read at its usual rate again"}, Lines(with("read every 3rd tick"), with("")))
 }

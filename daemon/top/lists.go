@@ -141,10 +141,10 @@ const troublesShown = 2
 func troubles(s *view.State, roomy bool) []line {
 	var list []line
 	if e := s.Agent.ConfigError; e != "" {
-		list = append(list, line{{"configuration: ", yellow}, {"reload did not work, the last good one is in force: " + e, plain}})
+		list = append(list, line{{"configuration: ", yellow}, {"reload failed, the previous one stays in force: " + e, plain}})
 	}
 	for _, p := range s.FailedProbes() {
-		list = append(list, line{{"probe " + p.Name + " fails: ", yellow}, {p.Error, plain}})
+		list = append(list, line{{"probe " + p.Name + " failed: ", yellow}, {p.Error, plain}})
 	}
 	for _, n := range s.Agent.Notes {
 		list = append(list, line{{"note: ", dim}, {n, plain}})
@@ -158,7 +158,7 @@ func troubles(s *view.State, roomy bool) []line {
 	}
 	if len(list) > most {
 		more := len(list) - most + 1
-		list = append(list[:most-1], line{{fmt.Sprintf("and %d more that fail: the status page has all", more), yellow}})
+		list = append(list[:most-1], line{{fmt.Sprintf("and %d more: see the status page", more), yellow}})
 	}
 	return append(list, absences(s.Absences(), roomy)...)
 }
@@ -173,7 +173,7 @@ func absences(all []view.Absence, roomy bool) []line {
 	if roomy {
 		most = troublesShown * 2
 	}
-	lead := fmt.Sprintf("not measured (%d): ", len(all))
+	lead := fmt.Sprintf("unavailable (%d): ", len(all))
 	var list []line
 	for _, a := range all[:min(most, len(all))] {
 		list = append(list, line{{lead, dim}, {a.Where + " " + a.What + ": " + a.Why, plain}})

@@ -84,9 +84,9 @@ func (l *Live) draw(s *view.State) {
 	b.WriteString(home + clearLine)
 	b.WriteString(strings.ReplaceAll(f.String(), "\n", "\r\n"+clearLine))
 	b.WriteString(clearBelow)
-	last := line{{"Ctrl-C ends", dim}}
+	last := line{{"Ctrl-C quits", dim}}
 	if l.Page != "" {
-		last = line{{"all of it: ", dim}, {l.Page, bold}, {"  ·  Ctrl-C ends", dim}}
+		last = line{{"status page: ", dim}, {l.Page, bold}, {"  ·  Ctrl-C quits", dim}}
 	}
 	fmt.Fprintf(&b, "\x1b[%d;1H", height)
 	last.write(&b, width, l.Color)

@@ -27,8 +27,8 @@ func TestWithoutATerminalOnlyChangesAreWritten(t *testing.T) {
 	l.Show(scenes.Calm())
 	l.Show(scenes.OwnLimit())
 	l.Close()
-	assert.Equal(t, stamp+"node-a: No pressure; standalone: nothing is evicted; status page "+address+"\n"+
-		stamp+"cache.service is at its own limit: its pressure, not the node's (memory stall 83.0 %, limit met 1200 times)\n", out.String())
+	assert.Equal(t, stamp+"node-a: No pressure; standalone mode: evictions disabled; status page "+address+"\n"+
+		stamp+"cache.service is at its own memory limit: its own pressure, not the node's (memory stall 83.0 %, limit hit 1200 times)\n", out.String())
 }
 
 // terminal is as much of one as a Live uses.
@@ -119,7 +119,7 @@ func TestATerminalShowsTheNewestFrameAndNothingOfTheOneBefore(t *testing.T) {
 			want[i] = strings.TrimRight(line, " ")
 		}
 		var last strings.Builder
-		line{{"all of it: " + address + "  ·  Ctrl-C ends", plain}}.write(&last, width, false)
+		line{{"status page: " + address + "  ·  Ctrl-C quits", plain}}.write(&last, width, false)
 		want[23] = last.String()
 		assert.Equal(t, want, screen(t, out.String(), width, 24).lines())
 	}

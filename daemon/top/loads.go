@@ -20,7 +20,7 @@ func (f *frame) loads(s *view.State) {
 	}
 	f.add(line{{"data movers", bold}, {"  " + l.Text(), levelStyle(max(l.Level, plugins.None))}})
 	for _, t := range l.Throttled[:min(throttledShown, len(l.Throttled))] {
-		f.add(line{{"  slowed down: ", dim}, {t.Text(), plain}})
+		f.add(line{{"  throttled: ", dim}, {t.Text(), plain}})
 	}
 	if l.Problem != "" {
 		f.add(line{{"  " + view.Printable(l.Problem), yellow}})

@@ -23,7 +23,7 @@ func TestTopTellsWhatDataMoversMayDoWhereThereAreAny(t *testing.T) {
 	assert.NotContains(t, with(nil), "data movers")
 	assert.NotContains(t, with(&view.Loads{}), "data movers")
 	text := with(&view.Loads{Running: 2, Budget: new(1), Throttled: make([]view.Throttled, 5), Problem: "read-only\x1b file system"})
-	assert.Contains(t, text, "data movers  2 run, 1 may, 5 slowed down\n")
-	assert.Equal(t, throttledShown, strings.Count(text, "  slowed down: "))
+	assert.Contains(t, text, "data movers  2 running, budget 1, 5 throttled\n")
+	assert.Equal(t, throttledShown, strings.Count(text, "  throttled: "))
 	assert.Contains(t, text, `read-only\x1b file system`)
 }

@@ -65,7 +65,7 @@ func TestAFrameNeverLeavesItsTerminal(t *testing.T) {
 
 func TestAUsualTerminalShowsWhatMatters(t *testing.T) {
 	frame := frameOf(scenes.MemoryHard(), 80, 24, false)
-	for _, want := range []string{"node-a", "Memory: hard since 12 s", "nothing is evicted", "line at >= 25.0 %", "would go:", "pod 8d1c2f6e", "nvme0n1", "containerd.service", "cache.service"} {
+	for _, want := range []string{"node-a", "Memory: hard since 12 s", "evictions disabled", "threshold >= 25.0 %", "candidates:", "pod 8d1c2f6e", "nvme0n1", "containerd.service", "cache.service"} {
 		assert.Contains(t, frame, want)
 	}
 	assert.Contains(t, frameOf(scenes.OwnLimit(), 80, 24, false), "own limit: cache.service")
@@ -108,7 +108,7 @@ func TestNoNameReachesTheTerminalRaw(t *testing.T) {
 
 func TestNothingIsCalledWellThatWasNotJudged(t *testing.T) {
 	frame := frameOf(scenes.EverythingAbsent(), 80, 24, true)
-	assert.Contains(t, frame, "not all could be judged")
+	assert.Contains(t, frame, "some measurements are missing")
 	assert.NotContains(t, frame, "\x1b[32m", "nothing is green")
 	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, true), "\x1b[32m")
 }
@@ -116,7 +116,7 @@ func TestNothingIsCalledWellThatWasNotJudged(t *testing.T) {
 func TestWhatIsAbsentIsNoNumber(t *testing.T) {
 	frame := frameOf(scenes.EverythingAbsent(), 80, 24, false)
 	assert.NotRegexp(t, `\s0 (%|kB/s|kbit/s)|\s0/s`, frame)
-	assert.Contains(t, frame, "not measured (")
+	assert.Contains(t, frame, "unavailable (")
 }
 
 func TestAStateThatCameOverTheSocketHasNoPlot(t *testing.T) {
@@ -161,10 +161,10 @@ func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
 		state *view.State
 		want  string
 	}{
-		{scenes.Calm(), "standalone: nothing is evicted"},
-		{scenes.DryRun(), "DRY RUN: it only says what it would do"},
-		{scenes.Evicted(), "cluster: 2 pods of this node known"},
-		{scenes.Deaf(), "cluster: API server silent since 12:00:30, nobody is evicted"},
+		{scenes.Calm(), "standalone mode: evictions disabled"},
+		{scenes.DryRun(), "DRY RUN: decides, but writes nothing"},
+		{scenes.Evicted(), "cluster: 2 pods on this node"},
+		{scenes.Deaf(), "cluster: no connection to the API server since 12:00:30 UTC, evictions paused"},
 	} {
 		second := strings.Split(frameOf(c.state, 80, 24, false), "\n")[1]
 		assert.True(t, strings.HasPrefix(second, c.want), second)
@@ -175,7 +175,7 @@ func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
 }
 
 func TestTheNewestEvictionIsALine(t *testing.T) {
-	assert.Contains(t, frameOf(scenes.Evicted(), 120, 40, false), "last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; gone after 14 s\n")
+	assert.Contains(t, frameOf(scenes.Evicted(), 120, 40, false), "last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; terminated after 14 s\n")
 	assert.NotContains(t, frameOf(scenes.Calm(), 120, 40, false), "last eviction")
 }
 

@@ -21,7 +21,7 @@ type Cluster struct {
 	// StaleSince is since when the API server is not heard.
 	StaleSince   time.Time `json:"staleSince,omitzero"`
 	StaleBecause string    `json:"staleBecause,omitempty"`
-	// Conditions that the Node should carry.
+	// Node conditions.
 	Conditions []evict.Condition `json:"conditions"`
 	// StatusWrites counts, by reason, how often conditions were written.
 	StatusWrites map[string]uint64 `json:"statusWrites"`

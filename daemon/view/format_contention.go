@@ -52,13 +52,13 @@ func ContentionText(c *probes.Contention) string {
 	case c.State == probes.ContentionSuffers:
 		return "contention"
 	case c.State != probes.ContentionBusy:
-		return "not known who waits"
+		return "sufferers unknown"
 	case len(c.Sufferers) == 0:
-		return "busy, nobody waits"
+		return "busy, no contention"
 	case slices.ContainsFunc(c.Sufferers, func(s probes.Sufferer) bool { return !s.Lowest }):
-		return "busy, nobody waits for long"
+		return "busy, short waits only"
 	}
-	return "busy, only pods of the lowest class wait"
+	return "busy, only the lowest class waits"
 }
 
 // ContentionSentence says the most of a contention in one sentence, with the
@@ -66,16 +66,16 @@ func ContentionText(c *probes.Contention) string {
 // nvme0n1; 71.0 % of the traffic is batch/du; 94.0 % of the traffic is
 // accounted for".
 func ContentionSentence(c *probes.Contention, when string) string {
-	where := " on " + Printable(c.Device)
+	waited, of := "waited on "+Printable(c.Device), "on "+Printable(c.Device)
 	if c.Resource == probes.SharedMemory {
-		where = " for memory"
+		waited, of = "stalled on memory", "of memory pressure"
 	}
-	text := "nobody waited" + where
+	text := "no workload " + waited
 	switch s, some := Sufferer(c); {
 	case some:
-		text = Printable(s.Name) + " waited " + Ratio(s.Waited) + " of " + when + where
+		text = Printable(s.Name) + " " + waited + " for " + Ratio(s.Waited) + " of " + when
 	case c.State != probes.ContentionBusy:
-		text = "nobody knows who waited" + where
+		text = "sufferers " + of + " unknown"
 	}
 	return text + "; " + UseText(c)
 }
@@ -84,13 +84,13 @@ func ContentionSentence(c *probes.Contention, when string) string {
 func UseText(c *probes.Contention) string {
 	traffic := "the traffic"
 	if c.Resource == probes.SharedMemory {
-		traffic = "what was taken"
+		traffic = "memory growth"
 	}
-	text := "no workload is seen to use it"
+	text := "no workload found using it"
 	if len(c.Culprits) > 0 {
 		text = culpritText(c, traffic)
 	}
-	return text + "; " + coverageText(c, traffic)
+	return text + "; " + coverageText(c)
 }
 
 // culpritText names who uses it most beside the one who waits.
@@ -98,11 +98,11 @@ func culpritText(c *probes.Contention, traffic string) string {
 	first := c.Culprits[0]
 	s, _ := Sufferer(c)
 	if s.Party != first.Party {
-		return Ratio(first.Share) + " of " + traffic + " is " + Printable(first.Name)
+		return Printable(first.Name) + " accounts for " + Ratio(first.Share) + " of " + traffic
 	}
-	text := Ratio(first.Share) + " of " + traffic + " is its own"
+	text := "it accounts for " + Ratio(first.Share) + " of " + traffic + " itself"
 	if len(c.Culprits) > 1 {
-		text += ", " + Ratio(c.Culprits[1].Share) + " is " + Printable(c.Culprits[1].Name)
+		text += ", " + Printable(c.Culprits[1].Name) + " for " + Ratio(c.Culprits[1].Share)
 	}
 	return text
 }
@@ -124,7 +124,7 @@ func CulpritsText(c *probes.Contention) string {
 	for _, p := range c.Culprits {
 		list = append(list, Ratio(p.Share)+" "+Printable(p.Name)+" ("+ByteRate(p.BytesPerSecond)+")")
 	}
-	return listed(list, c.MoreCulprits, "no workload is seen to use it")
+	return listed(list, c.MoreCulprits, "no workload found using it")
 }
 
 // SufferersText is who waits for it, in one line.
@@ -137,11 +137,11 @@ func SufferersText(c *probes.Contention) string {
 		}
 		list = append(list, text)
 	}
-	nobody := "nobody"
+	none := "none"
 	if c.State == probes.ContentionUnknown {
-		nobody = "not known: " + Reason(c.Absent, "sufferers")
+		none = "unknown: " + Reason(c.Absent, "sufferers")
 	}
-	return listed(list, c.MoreSufferers, nobody)
+	return listed(list, c.MoreSufferers, none)
 }
 
 func listed(list []string, more int, none string) string {
@@ -154,15 +154,15 @@ func listed(list []string, more int, none string) string {
 	return strings.Join(list, ", ")
 }
 
-func coverageText(c *probes.Contention, traffic string) string {
+func coverageText(c *probes.Contention) string {
 	r, known := c.Coverage.Get()
 	switch {
 	case !known:
-		return "how much of " + traffic + " is accounted for is not known: " + Reason(c.Absent, "coverageRatio")
+		return "coverage unknown: " + Reason(c.Absent, "coverageRatio")
 	case r < plugins.DefaultDiskContention().Coverage && c.State != probes.ContentionBusy:
-		return "only " + Ratio(r) + " of " + traffic + " is accounted for: too little to blame anybody"
+		return "coverage " + Ratio(r) + ", too low to choose candidates"
 	}
-	return Ratio(r) + " of " + traffic + " is accounted for"
+	return "coverage " + Ratio(r)
 }
 
 // Waits is how much of the time the one who matters waits: what orders

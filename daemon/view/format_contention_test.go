@@ -33,15 +33,15 @@ func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
 	uncounted := nvme(probes.ContentionSuffers, probes.Opt[float64]{}, nil, db)
 	uncounted.Absent.Because("coverageRatio", "the disk transferred no bytes")
 	for want, c := range map[string]*probes.Contention{
-		"web/db waited 38.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                       nvme(probes.ContentionSuffers, known, du, backup, db),
-		"velero/backup waited 60.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                nvme(probes.ContentionBusy, known, du, backup),
-		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; only 69.9 % of the traffic is accounted for: too little to blame anybody":             nvme(probes.ContentionSuffers, probes.Some(0.699), nil, db),
-		"nobody waited on nvme0n1; no workload is seen to use it; 69.9 % of the traffic is accounted for":                                                                       nvme(probes.ContentionBusy, probes.Some(0.699), nil),
-		"nobody knows who waited on nvme0n1; 71.0 % of the traffic is batch/du-abc; 94.0 % of the traffic is accounted for":                                                     unknown,
-		"web/db waited 38.0 % of the last 10 s for memory; 71.0 % of what was taken is batch/du-abc; 94.0 % of what was taken is accounted for":                                 memory,
-		"web/db waited 38.0 % of the last 10 s on nvme0n1; no workload is seen to use it; how much of the traffic is accounted for is not known: the disk transferred no bytes": uncounted,
-		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own, 20.0 % is web/db; 94.0 % of the traffic is accounted for":                    nvme(probes.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
-		"batch/du-abc waited 30.0 % of the last 10 s on nvme0n1; 71.0 % of the traffic is its own; 94.0 % of the traffic is accounted for":                                      nvme(probes.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(probes.ContentionSuffers, known, du, backup, db),
+		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                nvme(probes.ContentionBusy, known, du, backup),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(probes.ContentionSuffers, probes.Some(0.699), nil, db),
+		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                   nvme(probes.ContentionBusy, probes.Some(0.699), nil),
+		"sufferers on nvme0n1 unknown; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                                               unknown,
+		"web/db stalled on memory for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of memory growth; coverage 94.0 %":                     memory,
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage unknown: the disk transferred no bytes":                  uncounted,
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %": nvme(probes.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                    nvme(probes.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
 	} {
 		assert.Equal(t, want, view.ContentionSentence(c, "the last 10 s"))
 	}
@@ -50,15 +50,15 @@ func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
 func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
 	known := probes.Some(1.0)
 	for want, c := range map[string]*probes.Contention{
-		"contention":                               nvme(probes.ContentionSuffers, known, nil, sufferer("a", 0.3, false)),
-		"busy, nobody waits":                       nvme(probes.ContentionBusy, known, nil),
-		"busy, nobody waits for long":              nvme(probes.ContentionBusy, known, nil, sufferer("b", 0.5, true), sufferer("a", 0.03, false)),
-		"busy, only pods of the lowest class wait": nvme(probes.ContentionBusy, known, nil, sufferer("a", 0.5, true)),
-		"not known who waits":                      nvme(probes.ContentionUnknown, known, nil),
+		"contention":                        nvme(probes.ContentionSuffers, known, nil, sufferer("a", 0.3, false)),
+		"busy, no contention":               nvme(probes.ContentionBusy, known, nil),
+		"busy, short waits only":            nvme(probes.ContentionBusy, known, nil, sufferer("b", 0.5, true), sufferer("a", 0.03, false)),
+		"busy, only the lowest class waits": nvme(probes.ContentionBusy, known, nil, sufferer("a", 0.5, true)),
+		"sufferers unknown":                 nvme(probes.ContentionUnknown, known, nil),
 	} {
 		assert.Equal(t, want, view.ContentionText(c))
 	}
-	assert.Equal(t, "not known who waits", view.ContentionText(nvme("made-up", known, nil)), "a state of a newer agent")
+	assert.Equal(t, "sufferers unknown", view.ContentionText(nvme("made-up", known, nil)), "a state of a newer agent")
 }
 
 func TestWhereSomebodyIsHurtComesFirst(t *testing.T) {

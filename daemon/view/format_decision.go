@@ -36,9 +36,9 @@ func (e *Eviction) Text() string {
 	case e.DryRun:
 		return text
 	case e.GoneAt.IsZero():
-		return text + "; not gone yet"
+		return text + "; still terminating"
 	}
-	return text + "; gone after " + Age(e.GoneAt.Sub(e.Time))
+	return text + "; terminated after " + Age(e.GoneAt.Sub(e.Time))
 }
 
 // newestEviction is nil where nobody went.
@@ -62,11 +62,11 @@ func DecisionText(d *evict.Decision) string {
 	case evict.CodeEnded:
 		return "pressure ended"
 	case evict.CodeUnanswered:
-		return "eviction not confirmed"
+		return "eviction outcome unknown"
 	case evict.CodeSoft:
-		return "nobody has to go"
+		return "no eviction needed"
 	}
-	return "nobody evicted"
+	return "no pod evicted"
 }
 
 // CandidateText is what became of a candidate in a few words.
@@ -77,15 +77,15 @@ func CandidateText(c *evict.Considered) string {
 	case evict.CodeWouldEvict:
 		return "would be evicted"
 	case evict.CodeUnanswered:
-		return "not confirmed"
+		return "outcome unknown"
 	case evict.CodeGone:
-		return "gone already"
+		return "already deleted"
 	case evict.CodeInFlight:
 		if c.Pod != nil && !c.Pod.GoneBy.IsZero() {
-			return "ending already"
+			return "already terminating"
 		}
 	}
-	return "spared: " + Printable(string(c.Code))
+	return "skipped: " + Printable(string(c.Code))
 }
 
 // CauseTitle names a cause: "memory-stall", or with its device
@@ -101,11 +101,11 @@ func CauseTitle(c evict.Cause) string {
 func PodText(p *pods.Pod) string {
 	qos := Printable(p.QoS)
 	if p.LowQoS {
-		qos += " (low QoS: goes first)"
+		qos += " (low QoS: evicted first)"
 	}
-	request := "asks for no memory"
+	request := "requests no memory"
 	if p.MemoryRequestBytes > 0 {
-		request = "asks for " + Bytes(float64(p.MemoryRequestBytes)) + " of memory"
+		request = "requests " + Bytes(float64(p.MemoryRequestBytes)) + " of memory"
 	}
 	if p.CPURequestMillicores > 0 {
 		request += fmt.Sprintf(" and %.4g CPUs", float64(p.CPURequestMillicores)/1000)
@@ -130,7 +130,7 @@ func Answerer(a evict.Answer) string {
 func AnswerText(a evict.Answer, said string) string {
 	text := string(a.Outcome)
 	if a.DryRun {
-		text += ", in a dry run"
+		text += ", dry run"
 	}
 	if a.Code != 0 {
 		text += fmt.Sprintf(" (%d)", a.Code)
@@ -148,7 +148,7 @@ func GoneText(d *evict.Decision) string {
 	case !d.GoneAt.IsZero():
 		return Clock(d.GoneAt) + " UTC, " + Age(d.GoneAt.Sub(d.Time)) + " after the decision"
 	case d.Code == evict.CodeEvicted:
-		return "not seen yet"
+		return "not yet"
 	}
 	return ""
 }
@@ -188,7 +188,7 @@ func lineText(c evict.Cause) string {
 	if !known {
 		return ""
 	}
-	return " (line at " + Printable(c.Operator) + " " + Quantity(t, c.Unit) + ")"
+	return " (threshold " + Printable(c.Operator) + " " + Quantity(t, c.Unit) + ")"
 }
 
 func levelChange(was, is plugins.Level) string {

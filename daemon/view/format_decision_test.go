@@ -43,32 +43,32 @@ func TestTheNewestEvictionIsTheOneThatHappenedLast(t *testing.T) {
 	assert.Equal(t, &view.Eviction{
 		Decision: list[1].ID, Time: list[1].Time, Name: "shop/cart-66b8d-mm4qz", Why: "working set 3.0 GiB", GoneAt: list[1].Time.Add(14 * time.Second),
 	}, got)
-	assert.Nil(t, scenes.Calm().With(nil, list[2:]).LastEviction, "nobody went")
+	assert.Nil(t, scenes.Calm().With(nil, list[2:]).LastEviction, "no pod evicted")
 }
 
 func TestEachOutcomeHasWordsOfItsOwn(t *testing.T) {
 	for code, want := range map[evict.Code]string{
 		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "dry run: would evict", evict.CodeEnded: "pressure ended",
-		evict.CodeUnanswered: "eviction not confirmed", evict.CodeSoft: "nobody has to go",
-		evict.CodeSettle: "nobody evicted", evict.CodeNobody: "nobody evicted", "made-up": "nobody evicted",
+		evict.CodeUnanswered: "eviction outcome unknown", evict.CodeSoft: "no eviction needed",
+		evict.CodeSettle: "no pod evicted", evict.CodeNobody: "no pod evicted", "made-up": "no pod evicted",
 	} {
 		assert.Equal(t, want, view.DecisionText(&evict.Decision{Code: code}))
 	}
 	for code, want := range map[evict.Code]string{
-		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "would be evicted", evict.CodeGone: "gone already",
-		evict.CodeUnanswered: "not confirmed", evict.CodeBudget: "spared: budget", pods.DaemonSet: "spared: daemonset",
+		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "would be evicted", evict.CodeGone: "already deleted",
+		evict.CodeUnanswered: "outcome unknown", evict.CodeBudget: "skipped: budget", pods.DaemonSet: "skipped: daemonset",
 	} {
 		assert.Equal(t, want, view.CandidateText(&evict.Considered{Code: code}))
 	}
 	ending, other := &pods.Pod{GoneBy: scenes.Start()}, &pods.Pod{}
-	assert.Equal(t, "ending already", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: ending}))
-	assert.Equal(t, "spared: in-flight", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: other}), "another one is ending")
+	assert.Equal(t, "already terminating", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: ending}))
+	assert.Equal(t, "skipped: in-flight", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: other}), "another one is ending")
 }
 
 func TestWhatIsNotKnownOfAPodIsNotMadeUp(t *testing.T) {
-	assert.Equal(t, "BestEffort (low QoS: goes first) · priority 0 · no owner · asks for no memory", view.PodText(&pods.Pod{QoS: "BestEffort", LowQoS: true}))
-	assert.Equal(t, " · priority 0 · no owner · asks for no memory and 1.5 CPUs", view.PodText(&pods.Pod{CPURequestMillicores: 1500}))
-	assert.Equal(t, "Guaranteed · priority -5 · StatefulSet db · asks for 2.0 GiB of memory",
+	assert.Equal(t, "BestEffort (low QoS: evicted first) · priority 0 · no owner · requests no memory", view.PodText(&pods.Pod{QoS: "BestEffort", LowQoS: true}))
+	assert.Equal(t, " · priority 0 · no owner · requests no memory and 1.5 CPUs", view.PodText(&pods.Pod{CPURequestMillicores: 1500}))
+	assert.Equal(t, "Guaranteed · priority -5 · StatefulSet db · requests 2.0 GiB of memory",
 		view.PodText(&pods.Pod{QoS: "Guaranteed", Priority: -5, Owner: pods.Owner{Kind: "StatefulSet", Name: "db"}, MemoryRequestBytes: 2 << 30}))
 }
 
@@ -76,7 +76,7 @@ func TestTheApiServersWordsAreSaidOnce(t *testing.T) {
 	a := evict.Answer{Outcome: evict.Blocked, Code: http.StatusTooManyRequests, Text: "not now"}
 	assert.Equal(t, "blocked (429): not now", view.AnswerText(a, ""))
 	assert.Equal(t, "blocked (429)", view.AnswerText(a, "the API server: not now"))
-	assert.Equal(t, "evicted, in a dry run (201)", view.AnswerText(evict.Answer{Outcome: evict.Evicted, Code: http.StatusCreated, DryRun: true}, ""))
+	assert.Equal(t, "evicted, dry run (201)", view.AnswerText(evict.Answer{Outcome: evict.Evicted, Code: http.StatusCreated, DryRun: true}, ""))
 	assert.Equal(t, `unanswered: \x1b[2J`, view.AnswerText(evict.Answer{Outcome: evict.Unanswered, Text: "\x1b[2J"}, ""), "no answer has no status")
 }
 
@@ -93,7 +93,7 @@ func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
 		After: []evict.Cause{cause("sdb", plugins.Soft, probes.Some(0.09), 0.05), cause("sda", plugins.None, probes.Opt[float64]{}, 0.1)},
 	}
 	assert.Equal(t, []string{
-		"disk-contention sda: hard → none, 250 ms (line at >= 200 ms) → – (line at >= 100 ms); now as it is",
+		"disk-contention sda: hard → none, 250 ms (threshold >= 200 ms) → – (threshold >= 100 ms); now as it is",
 		"disk-contention sdb: still soft, 100 ms → 90.0 ms; now as it is",
 	}, view.FellText(d), "sdc is gone, what was not measured is not 0, and values of two rules are told apart")
 	assert.Empty(t, view.FellText(&evict.Decision{Causes: d.Causes}), "before the node has settled nothing is said")
@@ -101,23 +101,23 @@ func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
 
 func TestWhenTheVictimIsGone(t *testing.T) {
 	d := &evict.Decision{Code: evict.CodeEvicted, Time: scenes.Start()}
-	assert.Equal(t, "not seen yet", view.GoneText(d))
+	assert.Equal(t, "not yet", view.GoneText(d))
 	d.GoneAt = scenes.Start().Add(75 * time.Second)
 	assert.Equal(t, "12:01:15 UTC, 1 min 15 s after the decision", view.GoneText(d))
-	assert.Empty(t, view.GoneText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "nobody went")
+	assert.Empty(t, view.GoneText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "no pod evicted")
 }
 
 func TestTheModeSaysWhetherPodsCanBeEvicted(t *testing.T) {
 	state := func(c *view.Cluster) *view.State { return &view.State{Agent: view.Agent{Mode: "cluster"}, Cluster: c} }
 	since := scenes.Start()
-	const dry = "DRY RUN: it only says what it would do"
+	const dry = "DRY RUN: decides, but writes nothing"
 	assert.Equal(t, "cluster", state(nil).ModeText())
-	assert.Equal(t, "cluster: 1 pod of this node known", state(&view.Cluster{Pods: 1, PodsSynced: true}).ModeText())
-	assert.Equal(t, "cluster: 0 pods of this node known", state(&view.Cluster{PodsSynced: true}).ModeText())
-	assert.Equal(t, "cluster: pods not listed yet, nobody is evicted", state(&view.Cluster{}).ModeText())
-	assert.Equal(t, "cluster: API server silent since 12:00:00, nobody is evicted", state(&view.Cluster{PodsSynced: true, StaleSince: since}).ModeText())
+	assert.Equal(t, "cluster: 1 pod on this node", state(&view.Cluster{Pods: 1, PodsSynced: true}).ModeText())
+	assert.Equal(t, "cluster: 0 pods on this node", state(&view.Cluster{PodsSynced: true}).ModeText())
+	assert.Equal(t, "cluster: pods not listed yet, evictions paused", state(&view.Cluster{}).ModeText())
+	assert.Equal(t, "cluster: no connection to the API server since 12:00:00 UTC, evictions paused", state(&view.Cluster{PodsSynced: true, StaleSince: since}).ModeText())
 	assert.Equal(t, dry, state(&view.Cluster{PodsSynced: true, DryRun: true}).ModeText())
-	assert.Equal(t, dry+" · pods not listed yet, nobody is evicted", state(&view.Cluster{DryRun: true}).ModeText())
+	assert.Equal(t, dry+" · pods not listed yet, evictions paused", state(&view.Cluster{DryRun: true}).ModeText())
 }
 
 func TestThePressureCarriesTheClusterThereAndBack(t *testing.T) {

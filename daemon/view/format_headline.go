@@ -29,9 +29,9 @@ func (s *State) Headline() (text string, level plugins.Level) {
 	case len(pressed) > 0:
 		return strings.Join(pressed, " · "), level
 	case len(s.Levels.Verdicts) == 0:
-		return "Not judged: no plugin is switched on", level
+		return "Not judged: no plugin is enabled", level
 	case s.Unjudged():
-		return "No pressure seen, but not all could be judged", level
+		return "No pressure found; some measurements are missing", level
 	}
 	return "No pressure", level
 }
@@ -49,7 +49,7 @@ func LevelText(v plugins.Verdict) string {
 	case v.Level > plugins.None:
 		return v.Level.String() + ": threshold met"
 	case v.Absent != "":
-		return "none seen, not judged in full"
+		return "none found, measurements missing"
 	}
 	return v.Level.String()
 }
@@ -77,7 +77,7 @@ func (s *State) ModeText() string {
 	c := s.Cluster
 	switch {
 	case s.Agent.Mode == "standalone":
-		return "standalone: nothing is evicted"
+		return "standalone mode: evictions disabled"
 	case c == nil:
 		return Printable(s.Agent.Mode)
 	}
@@ -90,20 +90,20 @@ func (s *State) ModeText() string {
 	case blind != "":
 		return "cluster: " + blind
 	case c.Pods == 1:
-		return "cluster: 1 pod of this node known"
+		return "cluster: 1 pod on this node"
 	}
-	return "cluster: " + Count(uint64(c.Pods)) + " pods of this node known"
+	return "cluster: " + Count(uint64(c.Pods)) + " pods on this node"
 }
 
-const dryRunText = "DRY RUN: it only says what it would do"
+const dryRunText = "DRY RUN: decides, but writes nothing"
 
 // blind says why nobody can be evicted now; empty when the pods are known.
 func (c *Cluster) blind() string {
 	switch {
 	case !c.PodsSynced:
-		return "pods not listed yet, nobody is evicted"
+		return "pods not listed yet, evictions paused"
 	case !c.StaleSince.IsZero():
-		return "API server silent since " + Clock(c.StaleSince) + ", nobody is evicted"
+		return "no connection to the API server since " + Clock(c.StaleSince) + " UTC, evictions paused"
 	}
 	return ""
 }

@@ -91,20 +91,20 @@ func TestTheHeadlineIsTheWholeVerdictInOneLine(t *testing.T) {
 	assert.Equal(t, "No pressure", say(plugins.None, plugins.None, ""))
 	assert.Equal(t, "Memory: soft since 12 s", say(plugins.Soft, plugins.None, ""))
 	assert.Equal(t, "Memory: hard since 12 s · Disk sda: soft since 1 min", say(plugins.Hard, plugins.Soft, ""))
-	assert.Equal(t, "No pressure seen, but not all could be judged", say(plugins.None, plugins.None, "no baseline yet"))
+	assert.Equal(t, "No pressure found; some measurements are missing", say(plugins.None, plugins.None, "no baseline yet"))
 	nothing, _ := judgedBy().Headline()
-	assert.Equal(t, "Not judged: no plugin is switched on", nothing)
+	assert.Equal(t, "Not judged: no plugin is enabled", nothing)
 	waiting, _ := (*State)(nil).Headline()
 	assert.Equal(t, Waiting, waiting)
 }
 
 func TestALevelThatWasNotJudgedInFullSaysSo(t *testing.T) {
 	assert.Equal(t, "none", LevelText(plugins.Verdict{}))
-	assert.Equal(t, "none seen, not judged in full", LevelText(plugins.Verdict{Absent: "no PSI"}))
+	assert.Equal(t, "none found, measurements missing", LevelText(plugins.Verdict{Absent: "no PSI"}))
 	assert.Equal(t, "hard: threshold met", LevelText(plugins.Verdict{Level: plugins.Hard, Absent: "no PSI"}))
 }
 
 func TestTheModeSaysWhatItMeans(t *testing.T) {
-	assert.Equal(t, "standalone: nothing is evicted", (&State{Agent: Agent{Mode: "standalone"}}).ModeText())
+	assert.Equal(t, "standalone mode: evictions disabled", (&State{Agent: Agent{Mode: "standalone"}}).ModeText())
 	assert.Equal(t, "something else", (&State{Agent: Agent{Mode: "something else"}}).ModeText())
 }

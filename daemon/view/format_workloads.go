@@ -15,7 +15,7 @@ import (
 const thrashing = 0.05
 
 // OwnLimitText is what is said of a workload for which AtOwnLimit holds.
-const OwnLimitText = "at its own limit: its pressure, not the node's"
+const OwnLimitText = "at its own memory limit: its own pressure, not the node's"
 
 // AtOwnLimit reports whether a workload thrashes at its own memory limit.
 func AtOwnLimit(w *probes.WorkloadState) bool {

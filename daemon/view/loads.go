@@ -47,31 +47,31 @@ type Throttled struct {
 
 // Text is a mover that is slowed down, in a line.
 func (t Throttled) Text() string {
-	may := "CPU at " + Number(t.May.CPU) + " cores"
+	may := "CPU limited to " + Number(t.May.CPU) + " cores"
 	if t.Disk != "" {
-		may = Printable(t.Disk) + " at " + ByteRate(t.May.Read) + " read, " + ByteRate(t.May.Write) + " written"
+		may = Printable(t.Disk) + " limited to " + ByteRate(t.May.Read) + " read, " + ByteRate(t.May.Write) + " write"
 	}
-	text := Printable(t.Name) + ": " + may + ", " + Count(uint64(t.Percent)) + " % of what it used"
+	text := Printable(t.Name) + ": " + may + ", " + Count(uint64(t.Percent)) + " % of its previous use"
 	if t.Foreign {
-		text += "; somebody else has set a limit there since, which is left alone"
+		text += "; another program changed this limit since, it is left unchanged"
 	}
 	return text
 }
 
 // Text is the budget in a line.
 func (l *Loads) Text() string {
-	text := Count(uint64(l.Running)) + " run"
+	text := Count(uint64(l.Running)) + " running"
 	if l.Budget != nil {
-		text += ", " + Count(uint64(*l.Budget)) + " may"
+		text += ", budget " + Count(uint64(*l.Budget))
 	}
 	if !l.HoldUntil.IsZero() {
-		text += ", none starts before " + Clock(l.HoldUntil) + " UTC"
+		text += ", start hold until " + Clock(l.HoldUntil) + " UTC"
 	}
 	if n := len(l.Throttled); n > 0 {
-		text += ", " + Count(uint64(n)) + " slowed down"
+		text += ", " + Count(uint64(n)) + " throttled"
 	}
 	if l.DryRun {
-		text += " (dry run: nothing is published, nobody is slowed down)"
+		text += " (dry run: budget not published, no mover throttled)"
 	}
 	return text
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // ErrNoAgent says that nobody listens on the socket.
-var ErrNoAgent = errors.New("no agent answers")
+var ErrNoAgent = errors.New("no agent is listening")
 
 // errNoSampleYet: the agent is there and has not ended its first tick.
 var errNoSampleYet = errors.New("the agent has no sample yet")

@@ -101,7 +101,7 @@ func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {
 func (c *Controller) fleet(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
 	if s.Fleet == nil {
-		http.Error(w, "fleet: not seen here; the leader is "+cmp.Or(s.Leader, "not known"), http.StatusServiceUnavailable)
+		http.Error(w, "agents: this replica is not the leader; the leader is "+cmp.Or(s.Leader, "unknown"), http.StatusServiceUnavailable)
 		return
 	}
 	writeJSON(w, s.Fleet)

@@ -36,7 +36,7 @@ func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, http.StatusOK, status)
 	for _, text := range []string{
-		"4875 alive 5 late 120 silent", "n049", "and 70 more", "Ready is False", "disk: <b>1</b> nodes", "plugin files&lt;: <b>3</b> nodes", "disk hard files&lt; soft", "hot", "3 of 90 in 5m0s",
+		"4875 alive 5 late 120 silent", "n049", "and 70 more", "Ready is False", "disk: <b>1</b> nodes", "plugin files&lt;: <b>3</b> nodes", "disk hard files&lt; soft", "hot", "3 of 90 in the last 5m0s",
 		"&lt;b&gt;stall", "refused (dry run)", "a pod of shop/web went",
 	} {
 		assert.Contains(t, page, text)
@@ -54,17 +54,17 @@ func TestThePageSaysThatItIsBlindAndThatTheBrakeHolds(t *testing.T) {
 	s := watching()
 	s.Fleet.Blind, s.Fleet.Late, s.Fleet.Of, s.Fleet.Budget.Common = true, 60, 100, []string{"disk"}
 	_, page := fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
-	assert.Contains(t, page, "60 of 100 agents are not heard")
-	assert.Contains(t, page, "Evictions for disk are held back: so many nodes have that pressure that it has a common cause")
-	assert.NotContains(t, page, "say plugins")
+	assert.Contains(t, page, "60 of 100 agents are late or silent")
+	assert.Contains(t, page, "Common cause: too many nodes have disk pressure. Evictions for it are braked")
+	assert.NotContains(t, page, "by these plugins")
 	assert.NotContains(t, page, "in a zone")
 	s.Fleet.Unread = []fleet.Unread{{Node: "odd", Reason: "annotation <b>"}}
 	s.Fleet.Budget.CommonPlugins, s.Fleet.Budget.Full = []string{"files"}, []string{`6 of 50 nodes of zone "a" are tainted, 5 may be`}
 	_, page = fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
-	assert.Contains(t, page, "For memory at hard single pods go all the same")
-	assert.Contains(t, page, "Nothing is granted that these ask for: files")
-	assert.Contains(t, page, "Nothing is granted to node odd: what its Lease carries cannot be read: annotation &lt;b&gt;.")
-	assert.Contains(t, page, "Evictions in a zone are held back: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
+	assert.Contains(t, page, "Single pods are still evicted for hard memory pressure")
+	assert.Contains(t, page, "whose eviction requests are refused: files")
+	assert.Contains(t, page, "Eviction requests of node odd are refused: its Lease cannot be parsed: annotation &lt;b&gt;.")
+	assert.Contains(t, page, "Evictions in a zone are braked: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
 	status, why := fetched(t, served(t, ControllerState{Leader: "b_2"}, "127.0.0.1:0", Exposure{}, nil)+"/api/v1/fleet")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, why, "the leader is b_2")

@@ -61,8 +61,8 @@ func TestTheControllersPageAndAPIShowLoads(t *testing.T) {
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, 200, status)
 	for _, want := range []string{
-		"velero: loads need a ticket, 3 of 4 slots are taken", "3 Accepted 1 New", "&lt;b&gt;du", "node n1 suffers", "hidden", "Node <b>n1</b> suffers: disk hard; it runs 1 loads at most; nothing new until 02:00:00",
-		"2 node-agents started before ConfigMap agents changed", "the last good one is in force: line 3", "prepareQueueLength: not here", "Nothing is decided: gate main: forbidden",
+		"velero: data mover loads need a ticket, 3 of 4 slots in use", "3 Accepted 1 New", "&lt;b&gt;du", "node n1 suffers", "hidden", "Node <b>n1</b> is under pressure: disk hard; data mover budget 1; start hold until 02:00:00 UTC",
+		"2 node-agents started before ConfigMap agents changed", "its last valid content stays in force: line 3", "prepareQueueLength: not here", "No decisions: gate main: forbidden",
 	} {
 		assert.Contains(t, page, want)
 	}

@@ -76,7 +76,7 @@ func TestThePageTellsOfTheLastBeats(t *testing.T) {
 	assert.True(t, p.Facts[len(p.Facts)-1].Hot)
 	s.Cluster.NodeLease = &view.Heartbeat{Error: "held by the-kubelet"}
 	f = newPageCluster(s).Facts[len(p.Facts)]
-	assert.Equal(t, "The Node's Lease", f.Name)
+	assert.Equal(t, "Node Lease", f.Name)
 	assert.Contains(t, f.Of, "held by the-kubelet")
 }
 

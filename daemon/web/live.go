@@ -43,7 +43,7 @@ const (
 func (s *Server) watch(p *page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.live.enter() {
-			http.Error(w, "too many watch the page: it is fetched anew instead", http.StatusServiceUnavailable)
+			http.Error(w, "too many clients follow the page live; it reloads instead", http.StatusServiceUnavailable)
 			return
 		}
 		defer s.live.leave()
@@ -69,7 +69,7 @@ func (s *Server) sendEvent(ctx context.Context, w http.ResponseWriter, c *http.R
 	next := s.published() // before the state is looked at: none is missed
 	text, err := s.live.draw(s.State(), p)
 	if err != nil {
-		s.Log.Error("the status page is not drawn", "error", err)
+		s.Log.Error("failed to render the status page", "error", err)
 		return false
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(cmp.Or(s.live.patience, eventPatience)))

@@ -14,7 +14,7 @@ func appendLoads(b []byte, s *view.State) []byte {
 			func(b []byte, l *view.Loads) []byte { return appendCount(b, uint64(l.Running)) },
 		},
 		{
-			"plimsoll_vgdp_budget", gauge, "How many loads the node may run; absent while Velero's own configuration alone limits them. In a dry run it is not published.",
+			"plimsoll_vgdp_budget", gauge, "How many loads the node may run; absent while limited by Velero's configuration only. In a dry run it is not published.",
 			func(b []byte, l *view.Loads) []byte {
 				if l.Budget == nil {
 					return b

@@ -15,7 +15,7 @@
     const seconds = Math.round((Date.now() - heard) / 1000);
     lost = seconds > 10;
     sign.className = lost ? 'hot' : '';
-    sign.textContent = lost ? 'NOT LIVE: nothing heard from the agent for ' + seconds + ' s' : 'live';
+    sign.textContent = lost ? 'NOT LIVE: no update from the agent for ' + seconds + ' s' : 'live';
   };
   const source = new EventSource('live');
   source.onmessage = (e) => {

@@ -24,7 +24,7 @@ func newPageCluster(s *view.State) *pageCluster {
 	if c == nil {
 		return nil
 	}
-	p := &pageCluster{Facts: []fact{podsKnown(c), serverHeard(s, c)}, None: "None yet: the first round decides."}
+	p := &pageCluster{Facts: []fact{podsKnown(c), serverHeard(s, c)}, None: "None yet: waiting for the first round."}
 	if c.Loads != nil {
 		p.Facts = append(p.Facts, loads(c.Loads))
 		for _, t := range c.Loads.Throttled {
@@ -35,7 +35,7 @@ func newPageCluster(s *view.State) *pageCluster {
 		p.Facts, p.Beats = append(p.Facts, heartbeat(s, "Heartbeat", c.Heartbeat)), beatRows(c.Heartbeat)
 	}
 	if c.NodeLease != nil {
-		p.Facts = append(p.Facts, heartbeat(s, "The Node's Lease", c.NodeLease))
+		p.Facts = append(p.Facts, heartbeat(s, "Node Lease", c.NodeLease))
 	}
 	if c.DryRun {
 		p.None = "None in a dry run."
@@ -76,29 +76,29 @@ func heartbeat(s *view.State, name string, h *view.Heartbeat) fact {
 
 // loads is what data movers may do here, and why no more.
 func loads(l *view.Loads) fact {
-	of := "Velero's own configuration alone limits them"
+	of := "limited by Velero's configuration only"
 	switch {
 	case l.Why != "":
 		of = view.Printable(l.Why)
 	case l.Absent != "":
-		of = "whether they press this node is not known: " + view.Printable(l.Absent)
+		of = "pressure on this node unknown: " + view.Printable(l.Absent)
 	}
 	return fact{"Data movers", hot(cell{Text: l.Text()}, l.Budget != nil || l.Problem != ""), of + because(l.Problem)}
 }
 
 func podsKnown(c *view.Cluster) fact {
 	if !c.PodsSynced {
-		why := "they were not listed yet" + because(c.StaleBecause)
-		return fact{"Pods of this node", known(probes.Opt[uint64]{}, view.Count, probes.Absent{"pods": why}, "pods"), "not listed yet: nobody is evicted"}
+		why := "not listed yet" + because(c.StaleBecause)
+		return fact{"Pods of this node", known(probes.Opt[uint64]{}, view.Count, probes.Absent{"pods": why}, "pods"), "not listed yet: evictions paused"}
 	}
-	return fact{"Pods of this node", cell{Text: view.Count(uint64(c.Pods))}, "known from the API server"}
+	return fact{"Pods of this node", cell{Text: view.Count(uint64(c.Pods))}, "listed by the API server"}
 }
 
 func serverHeard(s *view.State, c *view.Cluster) fact {
 	if c.StaleSince.IsZero() {
-		return fact{"API server", cell{Text: "heard"}, "what is known of the pods is as of now"}
+		return fact{"API server", cell{Text: "connected"}, "the list of pods is up to date"}
 	}
-	return fact{"API server", hot(cell{Text: "silent for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + because(c.StaleBecause)}
+	return fact{"API server", hot(cell{Text: "no connection for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + because(c.StaleBecause)}
 }
 
 // conditionClass is the colour of a condition; the words say it as well.

@@ -49,7 +49,7 @@ const (
 func newHurt(s *view.State, open bool) pageHurt {
 	window := s.Snapshot.WindowSeconds
 	if window == 0 {
-		return pageHurt{Nothing: "Not known yet: shares and waits need two samples."}
+		return pageHurt{Nothing: "Not available yet: rates need two samples."}
 	}
 	when := "the last " + view.Seconds(window)
 	p := pageHurt{Open: open}
@@ -70,7 +70,7 @@ func newHurt(s *view.State, open bool) pageHurt {
 		}
 	}
 	if len(list) == 0 {
-		p.Nothing = "No disk is seen in use, and nobody is seen to wait for memory."
+		p.Nothing = "No disk is in use, and no workload stalls on memory."
 	}
 	return p
 }
@@ -78,16 +78,16 @@ func newHurt(s *view.State, open bool) pageHurt {
 func newHurtRow(c *probes.Contention, when string, open bool) hurtRow {
 	r := hurtRow{
 		Title: view.ContentionTitle(c), Says: view.ContentionText(c), Class: hurtClass(c.State), Sentence: view.ContentionSentence(c, when),
-		Of: "of the traffic", Nobody: "nobody is seen to", Open: open,
+		Of: "of the traffic", Nobody: "none", Open: open,
 	}
 	if c.Resource == probes.SharedMemory {
-		r.Of = "of what was taken"
+		r.Of = "of memory growth"
 	}
 	if c.State == probes.ContentionBusy && len(c.Sufferers) == 0 {
 		r.Sentence = view.UseText(c) // that nobody waits is said already
 	}
 	if c.State == probes.ContentionUnknown {
-		r.Nobody = "not known: " + view.Reason(c.Absent, "sufferers")
+		r.Nobody = "unknown: " + view.Reason(c.Absent, "sufferers")
 	}
 	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, culpritRow)
 	r.Sufferers = newPartyRows(c.Sufferers, c.MoreSufferers, suffererRow)
@@ -128,9 +128,9 @@ func culpritRow(p *probes.Culprit) partyRow {
 }
 
 func suffererRow(p *probes.Sufferer) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Says: "uses " + view.Ratio(p.Share) + " itself"}
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Says: "own share " + view.Ratio(p.Share)}
 	if p.Lowest {
-		r.Says += " · lowest class: nothing is done for its sake"
+		r.Says += " · lowest class (low QoS or mover): triggers no eviction"
 	}
 	return r
 }

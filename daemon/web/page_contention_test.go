@@ -45,13 +45,13 @@ func folded(t *testing.T, text, from, fold string) (shown, hidden string) {
 
 func TestWhoHurtsWhomIsTheFirstPlotOfThePage(t *testing.T) {
 	text, _ := getPage(t, scenes.Contended(), "", 0)
-	hurt := strings.Index(text, "<h2>Who hurts whom")
-	for _, later := range []string{"<h2>How it is judged", "<h2>Latest decisions", "<h2>Pressure"} {
+	hurt := strings.Index(text, "<h2>Contention")
+	for _, later := range []string{"<h2>Verdicts", "<h2>Latest decisions", "<h2>Pressure"} {
 		assert.Less(t, hurt, strings.Index(text, later))
 	}
 	for _, want := range []string{
-		"waited 33.9 % of the last 10.0 s on nvme0n1; 66.0 % of the traffic is batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p; 94.3 % of the traffic is accounted for",
-		"380 MB/s · 7920 requests/s", "lowest class: nothing is done for its sake", "too little to blame anybody", "Smaller shares: 6, and 6 that are not named",
+		"waited on nvme0n1 for 33.9 % of the last 10.0 s; batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p accounts for 66.0 % of the traffic; coverage 94.3 %",
+		"380 MB/s · 7920 requests/s", "lowest class (low QoS or mover): triggers no eviction", "too low to choose candidates", "Smaller shares: 6, and 6 more",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}
@@ -62,14 +62,14 @@ func TestManyDisksAreFolded(t *testing.T) {
 	s.Snapshot.Contention[17].Sufferers = []probes.Sufferer{{Party: probes.Party{Name: "web/db"}, Waited: 0.99}}
 	text, _ := getPage(t, s, "", 0)
 	assert.Empty(t, unbalanced(text))
-	shown, hidden := folded(t, text, "<h2>Who hurts whom", "More of them with shorter waits: 16")
+	shown, hidden := folded(t, text, "<h2>Contention", "Contention with shorter waits: 16")
 	assert.Equal(t, contentionsShown, strings.Count(shown, "<article"))
 	assert.True(t, strings.Contains(shown, "<h3>Disk sd017</h3>"), "the longest wait is shown")
 	assert.True(t, strings.Contains(hidden, "<h3>Disk sd016</h3>"), "sd016")
 	busy, rest := folded(t, hidden, "</details>\n<div", "Also in use: 24")
-	assert.Equal(t, busyShown, strings.Count(busy, "busy, nobody waits"))
-	assert.Equal(t, 24, strings.Count(rest, "busy, nobody waits"))
-	judged, calm := folded(t, text, "<h2>How it is judged", "Devices below their lines: 52")
+	assert.Equal(t, busyShown, strings.Count(busy, "busy, no contention"))
+	assert.Equal(t, 24, strings.Count(rest, "busy, no contention"))
+	judged, calm := folded(t, text, "<h2>Verdicts", "Devices below their thresholds: 52")
 	assert.Equal(t, 2, strings.Count(judged, "<article"), "the node and what is met")
 	assert.Equal(t, 52, strings.Count(calm, "<small>plugin disk-contention</small>"))
 	assert.Less(t, len(text), 500<<10)
@@ -91,18 +91,18 @@ func TestWhatIsNotJudgedInFullIsNotFolded(t *testing.T) {
 
 func TestThePageDoesNotCallCalmWhatNobodyMeasured(t *testing.T) {
 	first, _ := getPage(t, scenes.FirstTick(), "", 0)
-	assert.True(t, strings.Contains(first, "Not known yet: shares and waits need two samples."), "Not known yet")
+	assert.True(t, strings.Contains(first, "Not available yet: rates need two samples."), "rates need two samples")
 	s := manyDisks(1, 1)
 	c := &s.Snapshot.Contention[0]
 	c.State, c.Sufferers, c.Absent = probes.ContentionUnknown, nil, probes.Absent{"sufferers": "this kernel has no PSI"}
 	text, _ := getPage(t, s, "", 0)
-	for _, want := range []string{"not known who waits", "not known: this kernel has no PSI", "nobody knows who waited on sd000"} {
+	for _, want := range []string{"sufferers unknown", "unknown: this kernel has no PSI", "sufferers on sd000 unknown"} {
 		assert.True(t, strings.Contains(text, want), want)
 	}
-	assert.False(t, strings.Contains(text, "nobody waits"), "nobody waits")
+	assert.False(t, strings.Contains(text, "no contention"), "no contention")
 	s.Snapshot.Contention = nil
 	none, _ := getPage(t, s, "", 0)
-	assert.True(t, strings.Contains(none, "No disk is seen in use, and nobody is seen to wait for memory."), "No disk is seen in use")
+	assert.True(t, strings.Contains(none, "No disk is in use, and no workload stalls on memory."), "No disk is in use")
 }
 
 func TestABarIsAsLongAsItsShare(t *testing.T) {

@@ -159,7 +159,7 @@ func agentFacts(s *view.State) []string {
 	if a.ConfigFile != "" {
 		config = view.Printable(a.ConfigFile)
 	}
-	return append(facts, config, "a sample every "+view.Seconds(a.TickSeconds)+", the last one took "+view.Seconds(a.TickDurationSeconds))
+	return append(facts, config, "samples every "+view.Seconds(a.TickSeconds)+", the last one took "+view.Seconds(a.TickDurationSeconds))
 }
 
 // alarms are what an on-call engineer must know before believing the rest.
@@ -167,16 +167,16 @@ func alarms(s *view.State, now time.Time) []string {
 	var list []string
 	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
 	if age := now.Sub(s.Snapshot.Time); age > stale*max(period, time.Second) {
-		list = append(list, "The newest sample is "+view.Age(age)+" old: everything below is from then.")
+		list = append(list, "The newest sample is "+view.Age(age)+" old: all values below are stale.")
 	}
 	if e := s.Agent.ConfigError; e != "" {
-		list = append(list, "The last reload of the configuration did not work, the one before it is in force: "+view.Printable(e))
+		list = append(list, "Configuration reload failed; the previous configuration stays in force: "+view.Printable(e))
 	}
 	if c := s.Cluster; c != nil && !c.StaleSince.IsZero() && s.Age(c.StaleSince) > silent {
-		list = append(list, "The API server has not been heard for "+view.Age(s.Age(c.StaleSince))+because(c.StaleBecause)+": nobody is evicted until it is.")
+		list = append(list, "No connection to the API server for "+view.Age(s.Age(c.StaleSince))+because(c.StaleBecause)+": evictions are paused.")
 	}
 	if s.Agent.TicksMissed > 0 {
-		list = append(list, view.Count(s.Agent.TicksMissed)+" samples were left out since the start: the one before took too long.")
+		list = append(list, view.Count(s.Agent.TicksMissed)+" samples missed since the start: the previous sample took too long.")
 	}
 	return list
 }

@@ -69,7 +69,7 @@ func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
 		if c.Contention != nil {
 			on := view.ContentionTitle(c.Contention)
 			p.Because = append(p.Because, view.ContentionSentence(c.Contention, "the time"),
-				on+" used by: "+view.CulpritsText(c.Contention), on+" waited for by: "+view.SufferersText(c.Contention))
+				on+" culprits: "+view.CulpritsText(c.Contention), on+" sufferers: "+view.SufferersText(c.Contention))
 		}
 	}
 	_, gone := d.Going()
@@ -119,9 +119,9 @@ func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
 	}
 	switch {
 	case d.DryRun:
-		v.Gone = "never: this was a dry run"
+		v.Gone = "no: dry run"
 	case len(v.Fell) == 0:
-		v.Waits = "not known before the pod is gone and the node has settled"
+		v.Waits = "unknown until the pod has terminated and the cooldown is over"
 	}
 	return v
 }

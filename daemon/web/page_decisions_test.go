@@ -41,17 +41,17 @@ func TestWhatTheClusterSaysIsOnlyTextToo(t *testing.T) {
 
 func TestADecisionShowsWhomItSparedAndWhy(t *testing.T) {
 	text, _ := getPage(t, scenes.MemoryHard(), "", 0)
-	assert.True(t, strings.Contains(text, "Candidates, and why each was spared: 3"), "Candidates, and why each was spared: 3")
+	assert.True(t, strings.Contains(text, "Candidates, with the reason each was skipped: 3"), "Candidates, with the reason each was skipped: 3")
 	assert.True(t, strings.Contains(text, evict.Standalone), evict.Standalone)
 }
 
 func TestAnEvictionShowsItsVictimItsAnswersAndWhatItDid(t *testing.T) {
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	for _, want := range []string{
-		`<span class="badge hard">evicted</span>`, "<b>shop/cart-66b8d-mm4qz</b> · Burstable · priority 100 · ReplicaSet cart-66b8d · asks for 1.0 GiB of memory",
+		`<span class="badge hard">evicted</span>`, "<b>shop/cart-66b8d-mm4qz</b> · Burstable · priority 100 · ReplicaSet cart-66b8d · requests 1.0 GiB of memory",
 		"UID 41aa9e07-0000-4000-8000-00000000000a", "3.0 GiB (working set 3.0 GiB)", "12:00:55 UTC evicted (201)",
-		"12:01:09 UTC, 14 s after the decision", "memory-stall: hard → none, 41.0 % (line at &gt;= 25.0 %) → &lt;0.1 % (line at &gt;= 10.0 %)",
-		"Other candidates, and why each was spared: 3", "needs 1 healthy pods and has 1 currently", "blocked (429)",
+		"12:01:09 UTC, 14 s after the decision", "memory-stall: hard → none, 41.0 % (threshold &gt;= 25.0 %) → &lt;0.1 % (threshold &gt;= 10.0 %)",
+		"Other candidates, with the reason each was skipped: 3", "needs 1 healthy pods and has 1 currently", "blocked (429)",
 		"protected: DaemonSet collector would recreate it on this node",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
@@ -62,26 +62,26 @@ func TestAnEvictionShowsItsVictimItsAnswersAndWhatItDid(t *testing.T) {
 
 func TestADryRunIsSaidLoudlyBeforeAnythingElse(t *testing.T) {
 	text, _ := getPage(t, scenes.DryRun(), "", 0)
-	loud, judged := strings.Index(text, "<strong>DRY RUN</strong>"), strings.Index(text, "How it is judged")
+	loud, judged := strings.Index(text, "<strong>DRY RUN</strong>"), strings.Index(text, "<h2>Verdicts")
 	assert.Positive(t, loud)
 	assert.Less(t, loud, judged)
 	assert.True(t, strings.Contains(text, "dry run: would evict</span>"), "dry run: would evict")
-	assert.True(t, strings.Contains(text, "never: this was a dry run"), "never: this was a dry run")
+	assert.True(t, strings.Contains(text, "no: dry run"), "no: dry run")
 	assert.False(t, strings.Contains(text, `hard">evicted</span>`), "nothing says that a pod was evicted")
 }
 
 func TestAnAgentThatDoesNotHearTheClusterSaysSinceWhen(t *testing.T) {
 	text, _ := getPage(t, scenes.Deaf(), "", 0)
-	assert.True(t, strings.Contains(text, "The API server has not been heard for 1 min 35 s (dial tcp 10.0.0.1:6443: connect: connection refused)"), "alarm")
-	assert.True(t, strings.Contains(text, "silent for 1 min 35 s"), "silent for 1 min 35 s")
+	assert.True(t, strings.Contains(text, "No connection to the API server for 1 min 35 s (dial tcp 10.0.0.1:6443: connect: connection refused)"), "alarm")
+	assert.True(t, strings.Contains(text, "no connection for 1 min 35 s"), "no connection for 1 min 35 s")
 	s := scenes.Deaf()
 	s.Cluster.StaleSince = s.Snapshot.Time.Add(-4 * time.Second)
 	text, _ = getPage(t, s, "", 0)
-	assert.False(t, strings.Contains(text, "has not been heard"), "a watch that begins again is no alarm")
+	assert.False(t, strings.Contains(text, "No connection to the API server"), "a watch that begins again is no alarm")
 	s.Cluster.PodsSynced, s.Cluster.StaleSince = false, time.Time{}
 	text, _ = getPage(t, s, "", 0)
-	assert.True(t, strings.Contains(text, "pods not listed yet, nobody is evicted"), "pods not listed yet")
-	assert.True(t, strings.Contains(text, `title="they were not listed yet`), "what is not known is no number")
+	assert.True(t, strings.Contains(text, "pods not listed yet, evictions paused"), "pods not listed yet")
+	assert.True(t, strings.Contains(text, `title="not listed yet`), "what is not known is no number")
 }
 
 func TestTheConditionsOfTheNodeAreShownWithTheirReasons(t *testing.T) {
@@ -110,7 +110,7 @@ func TestDecisionsOfLongAgoAreFolded(t *testing.T) {
 	text := w.Body.String()
 	assert.Empty(t, unbalanced(text))
 	assert.True(t, strings.Contains(text, "Earlier decisions: 17"), "Earlier decisions: 17")
-	assert.True(t, strings.Contains(text, "why each was spared: 10 and 38 more"), "why each was spared: 10 and 38 more")
+	assert.True(t, strings.Contains(text, "the reason each was skipped: 10 and 38 more"), "the reason each was skipped: 10 and 38 more")
 	assert.Less(t, len(text), 200<<10)
 }
 
@@ -122,5 +122,5 @@ func TestTheNewestEvictionIsNotFolded(t *testing.T) {
 		assert.Equal(t, unfolded, unfoldedOf(pageDecisions(list, scenes.Start())), "%d decisions before it", before)
 	}
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
-	assert.True(t, strings.Contains(text, "<p>Last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; gone after 14 s</p>"), "and in a line at the top")
+	assert.True(t, strings.Contains(text, "<p>Last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; terminated after 14 s</p>"), "and in a line at the top")
 }

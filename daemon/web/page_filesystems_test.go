@@ -50,9 +50,9 @@ func TestManyFilesystemsAreFolded(t *testing.T) {
 		})
 	}
 	text, _ := getPage(t, s, "", 0)
-	assert.True(t, strings.Contains(text, "Filesystems with more room: 90"), "Filesystems with more room: 90")
-	assert.Less(t, strings.Index(text, "/v000"), strings.Index(text, "Filesystems with more room"))
-	assert.Greater(t, strings.Index(text, "/v050"), strings.Index(text, "Filesystems with more room"))
+	assert.True(t, strings.Contains(text, "Filesystems with more available space: 90"), "Filesystems with more available space: 90")
+	assert.Less(t, strings.Index(text, "/v000"), strings.Index(text, "Filesystems with more available space"))
+	assert.Greater(t, strings.Index(text, "/v050"), strings.Index(text, "Filesystems with more available space"))
 }
 
 func TestAFilesystemsSeriesSayHowOldTheyAre(t *testing.T) {

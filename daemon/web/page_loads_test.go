@@ -13,16 +13,16 @@ func TestThePageTellsWhatDataMoversMayDo(t *testing.T) {
 	s := fullState()
 	p := newPageCluster(s)
 	require.Len(t, p.Slowed, 3)
-	assert.Contains(t, p.Slowed[0], "velero/du-1: sda at ")
+	assert.Contains(t, p.Slowed[0], "velero/du-1: sda limited to ")
 	f := p.Facts[2]
 	assert.Equal(t, "Data movers", f.Name)
-	assert.Contains(t, f.Text, "3 run, 2 may")
+	assert.Contains(t, f.Text, "3 running, budget 2")
 	assert.True(t, f.Hot)
 	assert.Equal(t, "disk soft on sda (limit /du-1 read 8:0: input/output error)", f.Of)
 
 	for of, l := range map[string]*view.Loads{
-		"Velero's own configuration alone limits them":      {},
-		"whether they press this node is not known: no PSI": {Absent: "no PSI"},
+		"limited by Velero's configuration only": {},
+		"pressure on this node unknown: no PSI":  {Absent: "no PSI"},
 	} {
 		c := *s.Cluster
 		c.Loads = l

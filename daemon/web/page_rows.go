@@ -22,7 +22,7 @@ func pagePressures(s *view.State) []pagePressure {
 			Full: known(r.Full, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"), Spark: newSparkline(trend, of),
 		}
 		if key == "cpu" {
-			p.Full = cell{Text: view.Unknown, Why: "means nothing for the CPU of a whole node"}
+			p.Full = cell{Text: view.Unknown, Why: "the kernel defines no PSI full for the CPU of a whole node"}
 		}
 		return p
 	}
@@ -57,8 +57,8 @@ func memoryFacts(n *probes.Snapshot) []fact {
 			"Available", known(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
 			"of " + view.Optional(m.TotalBytes, wholeNumber(view.Bytes)) + " (" + view.Optional(m.AvailableRatio, view.Ratio) + ")",
 		},
-		{"Reclaim scans", hot(known(m.ScansPerSecond, perSecond, absent, "vmstat", "rates"), scans > 0), "pages, by the node, not by a cgroup's limit"},
-		{"Refaults", known(m.RefaultsPerSecond, perSecond, absent, "vmstat", "rates"), "pages that came back soon"},
+		{"Reclaim scans", hot(known(m.ScansPerSecond, perSecond, absent, "vmstat", "rates"), scans > 0), "pages, global reclaim only"},
+		{"Refaults", known(m.RefaultsPerSecond, perSecond, absent, "vmstat", "rates"), "reclaimed pages read again"},
 		{
 			"OOM kills", hot(known(m.MemoryRates.OOMKills, view.Count, absent, "vmstat", "rates"), kills > 0),
 			"in the window, " + view.Optional(m.Memory.OOMKills, view.Count) + " since boot",
@@ -81,9 +81,9 @@ func networkFacts(n *probes.Snapshot) []fact {
 	absent.Because("idle", "no segment was sent")
 	perSecond := func(v float64) string { return view.Number(v) + "/s" }
 	return []fact{
-		{"TCP retransmits", known(w.TCPRetransmitRatio, view.Ratio, absent, "tcp", "tcpRetransmitsTotal", "rates", "idle"), "of the segments sent"},
-		{"Listen drops", known(w.ListenDropsPerSecond, perSecond, absent, "listenDropsTotal", "rates"), "connections refused by full queues"},
-		{"Receive squeezed", known(w.SoftnetSqueezedPerSecond, perSecond, absent, "softnetSqueezedTotal", "rates"), "also on healthy busy nodes"},
+		{"TCP retransmits", known(w.TCPRetransmitRatio, view.Ratio, absent, "tcp", "tcpRetransmitsTotal", "rates", "idle"), "of segments sent"},
+		{"Listen drops", known(w.ListenDropsPerSecond, perSecond, absent, "listenDropsTotal", "rates"), "connections dropped at full listen queues"},
+		{"Receive squeezed", known(w.SoftnetSqueezedPerSecond, perSecond, absent, "softnetSqueezedTotal", "rates"), "softirq budget used up; normal on busy nodes"},
 	}
 }
 
@@ -97,7 +97,7 @@ func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
 		absent := merged(d.Absent, s.Snapshot.Absent)
-		absent.Because("idle", "none completed")
+		absent.Because("idle", "no request completed")
 		rate := rateCell(ok, absent)
 		rows = append(rows, diskRow{
 			Name: view.Printable(d.Name), Kind: diskKind(&d.Disk),
@@ -126,7 +126,7 @@ func diskKind(d *probes.Disk) string {
 func rateCell(ok bool, absent probes.Absent) func(float64, func(float64) string) cell {
 	return func(v float64, format func(float64) string) cell {
 		if !ok {
-			return known(probes.Opt[float64]{}, format, merged(absent, probes.Absent{"new": "it appeared just now, or its counters went back"}), "rates", "new")
+			return known(probes.Opt[float64]{}, format, merged(absent, probes.Absent{"new": "it is new, or its counters were reset"}), "rates", "new")
 		}
 		return cell{Text: format(v)}
 	}
@@ -161,7 +161,7 @@ type workloadRow struct {
 	CPU, Memory, Limit, MemoryStall, IOStall, LimitHits cell
 }
 
-// workloadsShown, those with the most pressure of their own first.
+// workloadsShown, highest pressure first.
 const workloadsShown = 15
 
 func workloadRows(s *view.State) (rows []workloadRow, hidden int) {
@@ -177,7 +177,7 @@ func newWorkload(s *view.State, w *probes.WorkloadState) workloadRow {
 	r, _ := w.Rates.Get() // each part is absent without rates
 	rest := probes.Absent{"none": "no limit is set"}
 	if w.Rates.IsZero() {
-		rest.Because("rates", "it appeared just now, or its counters went back")
+		rest.Because("rates", "it is new, or its counters were reset")
 	}
 	absent, stalls := merged(w.Absent, s.Snapshot.Absent, rest), merged(w.Pressure.Absent, s.Snapshot.Absent, rest)
 	if why, ok := w.Absent["pressure"]; ok {

@@ -213,7 +213,7 @@ func TestWhatIsAbsentIsShownWithItsReasonAndNeverAsZero(t *testing.T) {
 func TestAWorkloadAtItsOwnLimitIsToldFromTheNodesPressure(t *testing.T) {
 	text, _ := getPage(t, scenes.OwnLimit(), "", 0)
 	assert.True(t, strings.Contains(text, "<h1>No pressure</h1>"), "<h1>No pressure</h1>")
-	assert.Equal(t, 1, strings.Count(text, "at its own limit: its pressure, not the node&#39;s"))
+	assert.Equal(t, 1, strings.Count(text, "at its own memory limit: its own pressure, not the node&#39;s"))
 }
 
 func TestTheBarPutsTheMarkAtTheThreshold(t *testing.T) {
@@ -254,7 +254,7 @@ func crowd() *view.State {
 func TestAFullNodeDoesNotFloodThePage(t *testing.T) {
 	text, _ := getPage(t, crowd(), "", 0)
 	assert.True(t, strings.Contains(text, "and 240 more with less pressure"), "and 240 more with less pressure")
-	assert.True(t, strings.Contains(text, "lo and quieter virtual devices"), "lo and quieter virtual devices")
+	assert.True(t, strings.Contains(text, "lo and less busy virtual devices"), "lo and less busy virtual devices")
 	assert.Less(t, bytes.Count([]byte(text), []byte("\n")), 1500)
 }
 
@@ -264,7 +264,7 @@ func TestANoteOfAProbeStandsWithWhatIsNotMeasured(t *testing.T) {
 	assert.False(t, strings.Contains(none, "How it is read"), "no heading without a note")
 	s.Snapshot.Probes = append(s.Snapshot.Probes, probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
 	text, _ := getPage(t, s, "", 0)
-	_, below, found := strings.Cut(text, "<h2>Not measured</h2>")
+	_, below, found := strings.Cut(text, "<h2>Missing measurements</h2>")
 	assert.True(t, found && strings.Contains(below, "<li><b>probe workloads</b>: read every 3rd tick: it costs 3 % of a core</li>"), "<li>")
 	assert.False(t, strings.Contains(text, "probes failed"), "it did not fail")
 }

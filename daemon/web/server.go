@@ -182,7 +182,7 @@ func cause(err error) error {
 	return err
 }
 
-var errAnswers = errors.New("another agent answers on it")
+var errAnswers = errors.New("another agent is listening on it")
 
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
@@ -193,7 +193,7 @@ func removeStale(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return errors.New("there is a file that is no socket")
+		return errors.New("it exists and is not a socket")
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
