@@ -17,36 +17,36 @@ type labelled struct {
 // appendAdmission appends what the leader knows of loads; where another replica
 // leads, only the counters of what this one did.
 func appendAdmission(b []byte, s *ControllerState) []byte {
-	b = appendLabelled(b, "plimsoll_vgdp_loads", gauge, "Loads of data movers that have not ended, by kind and phase.", loadPhases(s.Loads))
-	b = appendLabelled(b, "plimsoll_vgdp_held", gauge, "Loads that wait, by why.", loadReasons(s.Loads))
+	b = appendLabelled(b, "plimsoll_vgdp_loads", gauge, "Data mover loads that have not ended, by kind and phase.", loadPhases(s.Loads))
+	b = appendLabelled(b, "plimsoll_vgdp_held", gauge, "Held data mover loads, by reason.", loadReasons(s.Loads))
 	b = appendFamilies(b, s.Loads, func(b []byte, r *admission.Report) []byte { return appendLabel(b, "velero", r.Namespace) }, []family[admission.Report]{
 		{
-			"plimsoll_vgdp_limited", gauge, "1 while loads need a ticket, else 0.",
+			"plimsoll_vgdp_limited", gauge, "1 while data mover loads need a ticket, else 0.",
 			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Limited) },
 		},
 		{
-			"plimsoll_vgdp_slots", gauge, "Loads that are accepted, prepared, or may be accepted at any moment.",
+			"plimsoll_vgdp_slots", gauge, "Data mover loads that are accepted, prepared, or have a ticket: slots of the prepare queue in use.",
 			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(r.Slots)) },
 		},
 		{
-			"plimsoll_vgdp_prepare_limit", gauge, "How many of those there may be: prepareQueueLength; 0: as many as come.",
+			"plimsoll_vgdp_prepare_limit", gauge, "Slots of the prepare queue (prepareQueueLength); 0: no limit.",
 			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(r.PrepareLimit)) },
 		},
 		{
-			"plimsoll_vgdp_gate_problem", gauge, "1 while nothing is decided about a Velero's loads, or they go on without the tickets that they need, else 0.",
+			"plimsoll_vgdp_gate_problem", gauge, "1 while no decision is made about a Velero's data mover loads, or the Gate is open although they need tickets, else 0.",
 			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.Open != "") },
 		},
 	})
-	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "How many loads a node that suffers may run, of all Veleros together.", loadBudgets(s.Loads))
+	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "Data mover budget of a node under pressure: how many data mover loads it may run, for all Veleros together.", loadBudgets(s.Loads))
 	var bypassed []labelled
 	for _, r := range s.Loads {
 		bypassed = append(bypassed, labelled{[]string{"velero", r.Namespace}, float64(s.LoadCounts.Bypassed[r.Namespace])})
 	}
-	b = appendLabelled(b, "plimsoll_vgdp_gate_bypassed_total", counter, "Loads that were accepted without a ticket while they needed one.", bypassed)
-	b = appendLabelled(b, "plimsoll_vgdp_overdue_total", counter, "Loads that were let go although a node suffered, as their time was up.", []labelled{{nil, float64(s.LoadCounts.Overdue)}})
+	b = appendLabelled(b, "plimsoll_vgdp_gate_bypassed_total", counter, "Data mover loads accepted without the ticket that they needed.", bypassed)
+	b = appendLabelled(b, "plimsoll_vgdp_overdue_total", counter, "Overdue data mover loads: tickets given in spite of pressure.", []labelled{{nil, float64(s.LoadCounts.Overdue)}})
 	b = appendLoadWaits(b, s.LoadCounts.Waits)
 	return appendCounted(b, loadWrites(s.LoadCounts), "result", family[counted]{
-		"plimsoll_vgdp_writes_total", counter, "Writes of loads by what they were for; conflict: somebody else was first, failed: the API server did not do it.", appendCounter,
+		"plimsoll_vgdp_writes_total", counter, "Writes of data mover loads by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
 	})
 }
 
@@ -119,7 +119,7 @@ func appendLoadWaits(b []byte, of map[vgdp.Kind]admission.Waits) []byte {
 		return b
 	}
 	bounds := admission.Buckets()
-	b = appendHeader(b, name, "histogram", "From a load's creation to its ticket, of those that this replica let go.")
+	b = appendHeader(b, name, "histogram", "Time from the creation of a data mover load to its ticket, for tickets of this replica.")
 	for _, kind := range slices.Sorted(maps.Keys(of)) {
 		w := of[kind]
 		b = appendHistogram(b, name, bounds[:], histogram{[]string{"kind", string(kind)}, w.Within[:], w.Count, w.Sum.Seconds()})

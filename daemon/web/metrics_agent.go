@@ -17,14 +17,14 @@ func appendAgent(b []byte, agent *view.Agent) []byte {
 		return appendLabels(b, "version", a.Version, "goversion", runtime.Version())
 	}, []family[view.Agent]{
 		{
-			"plimsoll_build_info", gauge, "Always 1; the labels say what is running.",
+			"plimsoll_build_info", gauge, "Always 1; the labels name the version.",
 			func(b []byte, _ *view.Agent) []byte { return append(b, '1') },
 		},
 	})
 	return appendFamilies(b, one, noLabels, []family[view.Agent]{
 		{"plimsoll_start_time_seconds", gauge, "When the agent started, in seconds since 1970.", appendStart},
 		{
-			"plimsoll_config_last_reload_successful", gauge, "1 when the configuration file read last is in force, 0 when it was bad and the last good one is.",
+			"plimsoll_config_last_reload_successful", gauge, "1 when the configuration file read last is in force, 0 when it was invalid and the last valid one stays in force.",
 			func(b []byte, a *view.Agent) []byte { return appendBool(b, a.ConfigError == "") },
 		},
 	})
@@ -45,11 +45,11 @@ func appendTick(b []byte, state *view.State) []byte {
 			func(b []byte, s *view.State) []byte { return appendFloat(b, s.Agent.TickDurationSeconds) },
 		},
 		{
-			"plimsoll_ticks_missed_total", counter, "Ticks left out because one before took too long.",
+			"plimsoll_ticks_missed_total", counter, "Ticks skipped because the one before took too long.",
 			func(b []byte, s *view.State) []byte { return appendCount(b, s.Agent.TicksMissed) },
 		},
 		{
-			"plimsoll_history_gaps_total", counter, "How often the window of rates was dropped: suspend, starvation or a counter that went back.",
+			"plimsoll_history_gaps_total", counter, "How often the window of rates was dropped, after a suspend, starvation or a counter that went back.",
 			func(b []byte, s *view.State) []byte { return appendCount(b, s.Snapshot.Gaps) },
 		},
 	})
@@ -62,18 +62,18 @@ func appendTriggers(b []byte, t *view.Triggers) []byte {
 	}
 	b = appendFamilies(b, []view.Triggers{*t}, noLabels, []family[view.Triggers]{
 		{
-			"plimsoll_pressure_triggers_armed", gauge, "How many of the kernel's pressure triggers are armed.",
+			"plimsoll_pressure_triggers_armed", gauge, "Armed PSI triggers of the kernel.",
 			func(b []byte, t *view.Triggers) []byte { return appendCount(b, uint64(t.Armed)) },
 		},
 		{
-			"plimsoll_samples_woken_total", counter, "Samples taken before their tick because a trigger fired.",
+			"plimsoll_samples_woken_total", counter, "Samples taken before their tick because a PSI trigger fired.",
 			func(b []byte, t *view.Triggers) []byte { return appendCount(b, t.WokenTotal) },
 		},
 	})
 	label := func(b []byte, resource *string) []byte { return appendLabel(b, "resource", *resource) }
 	return appendFamilies(b, slices.Sorted(maps.Keys(t.FiredTotal)), label, []family[string]{
 		{
-			"plimsoll_pressure_triggers_fired_total", counter, "How often the kernel said that tasks stall.",
+			"plimsoll_pressure_triggers_fired_total", counter, "How often PSI triggers fired.",
 			func(b []byte, resource *string) []byte { return appendCount(b, t.FiredTotal[*resource]) },
 		},
 	})
@@ -100,13 +100,13 @@ func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.Outer) []byte 
 	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
 		return appendLabels(b, "plugin", v.Plugin, "scope", v.Scope)
 	}, []family[plugins.Verdict]{
-		{"plimsoll_threshold_met", gauge, "Level that the plugin's verdict is at: 0 none, 1 soft, 2 hard; absent while the plugin cannot tell.", appendLevel},
+		{"plimsoll_threshold_met", gauge, "Level of the plugin's verdict: 0 none, 1 soft, 2 hard; absent while a measurement is missing.", appendLevel},
 	})
 	return appendFamilies(b, up, func(b []byte, u *upness) []byte {
 		return appendLabel(b, "plugin", u.plugin)
 	}, []family[upness]{
 		{
-			"plimsoll_plugin_up", gauge, "1 when the plugin answered last; those inside the agent always do.",
+			"plimsoll_plugin_up", gauge, "1 when the plugin's last call was answered, else 0; always 1 for inner plugins.",
 			func(b []byte, u *upness) []byte { return appendBool(b, u.up) },
 		},
 	})

@@ -22,11 +22,11 @@ func appendController(s *ControllerState) []byte {
 	b := appendAgent(nil, &view.Agent{Version: s.Version, Started: s.Started, ConfigError: s.ConfigError})
 	b = appendFamilies(b, []ControllerState{*s}, noLabels, []family[ControllerState]{
 		{
-			"plimsoll_leader", gauge, "1 when this replica of the controller acts, else 0.",
+			"plimsoll_leader", gauge, "1 when this replica of the controller is the leader, else 0.",
 			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.Leads) },
 		},
 		{
-			"plimsoll_backup_queue_enabled", gauge, "1 when this queue lets backups start, 0 when it is left to Velero.",
+			"plimsoll_backup_queue_enabled", gauge, "1 when the controller starts Backups in order, 0 when Velero does.",
 			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.Enabled) },
 		},
 	})
@@ -35,14 +35,14 @@ func appendController(s *ControllerState) []byte {
 	b = appendQueues(b, s.Queues)
 	b = appendWaits(b, s.Counts.Waits)
 	return appendCounted(b, backupWrites(s.Counts), "result", family[counted]{
-		"plimsoll_backup_writes_total", counter, "Writes of backups by what they were for; conflict: somebody else was first, failed: the API server did not do it.", appendCounter,
+		"plimsoll_backup_writes_total", counter, "Writes of Backups by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
 	})
 }
 
 func appendQueues(b []byte, queues []backup.Report) []byte {
 	return appendFamilies(b, queues, func(b []byte, r *backup.Report) []byte { return appendLabel(b, "velero", r.Namespace) }, []family[backup.Report]{
 		{
-			"plimsoll_backup_queue_length", gauge, "Backups that wait, by the namespace of their Velero.",
+			"plimsoll_backup_queue_length", gauge, "Queued Backups, by the namespace of their Velero.",
 			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(len(r.Waiting))) },
 		},
 		{
@@ -50,11 +50,11 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(r.Running)) },
 		},
 		{
-			"plimsoll_backup_limit", gauge, "How many backups run at once at most.",
+			"plimsoll_backup_limit", gauge, "How many Backups may run at once.",
 			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(r.Limit)) },
 		},
 		{
-			"plimsoll_backup_stuck", gauge, "Backups that are ReadyToStart and that Velero does not take up; they hold no slot.",
+			"plimsoll_backup_stuck", gauge, "Stuck Backups: ReadyToStart, but not started by Velero; they hold no slot.",
 			func(b []byte, r *backup.Report) []byte {
 				n := uint64(0)
 				for _, a := range r.Active {
@@ -66,7 +66,7 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 			},
 		},
 		{
-			"plimsoll_backup_oldest_wait_seconds", gauge, "How long the backup that waits for longest has waited; 0 when none does.",
+			"plimsoll_backup_oldest_wait_seconds", gauge, "How long the oldest queued Backup has waited; 0 without one.",
 			func(b []byte, r *backup.Report) []byte {
 				longest := 0.0
 				for _, p := range r.Waiting {
@@ -84,7 +84,7 @@ func appendWaits(b []byte, of map[string]backup.Waits) []byte {
 		return b
 	}
 	bounds := backup.Buckets()
-	b = appendHeader(b, name, "histogram", "From a backup's creation to ReadyToStart, of those that this replica let start.")
+	b = appendHeader(b, name, "histogram", "Time from a Backup's creation to ReadyToStart, for Backups started by this replica.")
 	for _, velero := range slices.Sorted(maps.Keys(of)) {
 		w := of[velero]
 		b = appendHistogram(b, name, bounds[:], histogram{[]string{"velero", velero}, w.Within[:], w.Count, w.Sum.Seconds()})

@@ -22,7 +22,7 @@ func appendCluster(b []byte, s *view.State) []byte {
 	b = appendKnown(b, s)
 	b = appendConditions(b, s.Cluster.Conditions)
 	b = appendCounted(b, writes(s.Cluster.StatusWrites), "reason", family[counted]{
-		"plimsoll_node_status_writes_total", counter, "Writes of the Node's conditions by reason, and those that failed.", appendCounter,
+		"plimsoll_node_status_writes_total", counter, "Writes of the Node's conditions by reason; failed: the API server did not accept the write.", appendCounter,
 	})
 	b = appendHeartbeat(b, s.Cluster.Heartbeat)
 	b = appendNodeLease(b, s.Cluster.NodeLease)
@@ -30,7 +30,7 @@ func appendCluster(b []byte, s *view.State) []byte {
 	b = appendEvictions(b, results(s))
 	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[counted]{
 		"plimsoll_evictions_suppressed_total", counter,
-		"Candidates that were spared without asking the API server, by reason, once for each decision that is kept.", appendCounter,
+		"Candidates skipped without an eviction request, by reason, counted once for each stored decision.", appendCounter,
 	})
 }
 
@@ -38,7 +38,7 @@ func appendCluster(b []byte, s *view.State) []byte {
 func appendKnown(b []byte, s *view.State) []byte {
 	return appendFamilies(b, []view.State{*s}, noLabels, []family[view.State]{
 		{
-			"plimsoll_pods", gauge, "Pods of this node that are known; absent before they were listed once.",
+			"plimsoll_pods", gauge, "Pods of this node; absent before they were listed for the first time.",
 			func(b []byte, s *view.State) []byte {
 				if !s.Cluster.PodsSynced {
 					return b
@@ -47,15 +47,15 @@ func appendKnown(b []byte, s *view.State) []byte {
 			},
 		},
 		{
-			"plimsoll_pods_synced", gauge, "1 when the pods of this node were listed at least once; nobody is evicted before.",
+			"plimsoll_pods_synced", gauge, "1 when the pods of this node were listed at least once, else 0; no pod is evicted before.",
 			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.PodsSynced) },
 		},
 		{
-			"plimsoll_api_server_stale_seconds", gauge, "For how long the API server has not been heard, at the last tick; 0 while it is. Nobody is evicted meanwhile.",
+			"plimsoll_api_server_stale_seconds", gauge, "How long the API server has been unreachable, at the last tick; 0 while it is reachable. No pod is evicted meanwhile.",
 			appendStale,
 		},
 		{
-			"plimsoll_eviction_dry_run", gauge, "1 when the agent changes nothing outside and only says what it would do, else 0.",
+			"plimsoll_eviction_dry_run", gauge, "1 in a dry run: the agent decides and writes nothing, else 0.",
 			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.DryRun) },
 		},
 	})
@@ -79,7 +79,7 @@ func appendConditions(b []byte, list []evict.Condition) []byte {
 		return appendLabel(b, "condition", c.Type)
 	}, []family[evict.Condition]{
 		{
-			"plimsoll_node_condition", gauge, "Condition that the Node should carry: 1 True, 0 False; absent while it is Unknown, and in a dry run.",
+			"plimsoll_node_condition", gauge, "Desired condition of the Node: 1 True, 0 False; absent while it is Unknown, and in a dry run.",
 			func(b []byte, c *evict.Condition) []byte {
 				switch c.Status {
 				case corev1.ConditionTrue, corev1.ConditionFalse:
@@ -115,7 +115,7 @@ func appendEvictions(b []byte, list []outcomes) []byte {
 		return appendLabels(b, "plugin", o.Plugin, "result", string(o.Code))
 	}, []family[outcomes]{
 		{
-			"plimsoll_evictions_total", counter, "Pods that the API server was asked to evict, by the plugin that ranked them first and by what became of it.",
+			"plimsoll_evictions_total", counter, "Eviction requests, by the plugin that ranked the pod first and by result.",
 			func(b []byte, o *outcomes) []byte { return appendCount(b, o.n) },
 		},
 	})

@@ -19,20 +19,20 @@ func appendContention(b []byte, s *view.State) []byte {
 	}
 	b = appendFamilies(b, []uint64{uint64(len(all))}, noLabels, []family[uint64]{
 		{
-			"plimsoll_contention_resources", gauge, "Disks and links in use, and the memory while it is short; the first 16 have series, those first on which somebody waits.",
+			"plimsoll_contention_resources", gauge, "Disks and links in use, and memory while it is under pressure; the first 16 have series, those with contention first.",
 			func(b []byte, n *uint64) []byte { return appendCount(b, *n) },
 		},
 	})
 	list := all[:min(contentionSeries, len(all))]
 	b = appendFamilies(b, list, func(b []byte, c *probes.Contention) []byte { return append(appendShared(append(b, '{'), c), '}') }, []family[probes.Contention]{
 		{
-			"plimsoll_contention_state", gauge, "1 while some workload waits for what others do, 0 while nobody does but pods of the lowest class; absent while the kernel does not tell.",
+			"plimsoll_contention_state", gauge, "1 while a workload waits for what others do, 0 while none does but pods of the lowest class (low QoS or mover); absent while the kernel does not tell.",
 			func(b []byte, c *probes.Contention) []byte {
 				return appendHurt(b, c.State)
 			},
 		},
 		{
-			"plimsoll_contention_coverage_ratio", gauge, "Share of the traffic that workloads explain.",
+			"plimsoll_contention_coverage_ratio", gauge, "Share of the traffic that workloads account for.",
 			func(b []byte, c *probes.Contention) []byte { return appendOptFloat(b, c.Coverage) },
 		},
 	})
@@ -87,10 +87,10 @@ func appendParties(b []byte, s *view.State, list []probes.Contention) []byte {
 	label := func(b []byte, p *partySeries) []byte { return p.append(b) }
 	value := func(b []byte, p *partySeries) []byte { return appendFloat(b, p.value) }
 	b = appendFamilies(b, culprits, label, []family[partySeries]{
-		{"plimsoll_contention_culprit_share_ratio", gauge, "Share of the traffic in the window that is a workload's, while some workload waits, and of links at any time; at most 10 of each device.", value},
+		{"plimsoll_contention_culprit_share_ratio", gauge, "A workload's share of the traffic in the window, during contention, on links at any time; at most 10 for each device.", value},
 	})
 	return appendFamilies(b, sufferers, label, []family[partySeries]{
-		{"plimsoll_contention_sufferer_waited_ratio", gauge, "Share of the window in which a workload waited for what others do; at most 10 of each device.", value},
+		{"plimsoll_contention_sufferer_waited_ratio", gauge, "Share of the window in which a workload waited for what others do; at most 10 for each device.", value},
 	})
 }
 

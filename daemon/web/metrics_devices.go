@@ -41,7 +41,7 @@ func appendDisks(b []byte, disks []probes.DiskState) []byte {
 			func(b []byte, d *probes.DiskState) []byte { return appendScaled(b, d.WriteMs, 1e3) },
 		},
 		{
-			"plimsoll_disk_io_time_seconds_total", counter, "Time in which something was in flight (/proc/diskstats).",
+			"plimsoll_disk_io_time_seconds_total", counter, "Time in which a request was in flight (/proc/diskstats).",
 			func(b []byte, d *probes.DiskState) []byte { return appendScaled(b, d.BusyMs, 1e3) },
 		},
 	})
@@ -53,7 +53,7 @@ func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
 	label := func(b []byte, d *probes.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
 	return appendFamilies(b, disks, label, []family[probes.DiskState]{
 		{
-			"plimsoll_disk_await_seconds", gauge, "Mean time of a request completed in the window, queue included; absent when none was (/proc/diskstats).",
+			"plimsoll_disk_await_seconds", gauge, "Mean time of the requests completed in the window, queue included; absent without one (/proc/diskstats).",
 			func(b []byte, d *probes.DiskState) []byte { return appendOptFloat(b, await(d.Rates)) },
 		},
 		{
@@ -64,7 +64,7 @@ func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
 			},
 		},
 		{
-			"plimsoll_disk_utilization_ratio", gauge, "Share of the window with something in flight, on NVMe and RAID no sign of saturation (/proc/diskstats).",
+			"plimsoll_disk_utilization_ratio", gauge, "Share of the window with a request in flight; on NVMe and RAID no sign of saturation (/proc/diskstats).",
 			func(b []byte, d *probes.DiskState) []byte {
 				r, ok := d.Rates.Get()
 				return appendIf(b, ok, r.BusyRatio)
@@ -129,19 +129,19 @@ func nicCounters() []family[probes.NICState] {
 			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitPackets) },
 		},
 		{
-			"plimsoll_network_receive_errors_total", counter, "Packets received that were bad (/proc/net/dev errs).",
+			"plimsoll_network_receive_errors_total", counter, "Receive errors (/proc/net/dev errs).",
 			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.ReceiveErrors) },
 		},
 		{
-			"plimsoll_network_transmit_errors_total", counter, "Packets that could not be sent (/proc/net/dev errs).",
+			"plimsoll_network_transmit_errors_total", counter, "Transmit errors (/proc/net/dev errs).",
 			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitErrors) },
 		},
 		{
-			"plimsoll_network_receive_drops_total", counter, "Packets dropped on receipt (/proc/net/dev drop).",
+			"plimsoll_network_receive_drops_total", counter, "Packets dropped on receive (/proc/net/dev drop).",
 			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.ReceiveDrops) },
 		},
 		{
-			"plimsoll_network_transmit_drops_total", counter, "Packets dropped instead of sent (/proc/net/dev drop).",
+			"plimsoll_network_transmit_drops_total", counter, "Packets dropped on transmit (/proc/net/dev drop).",
 			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitDrops) },
 		},
 	}

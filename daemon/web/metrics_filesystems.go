@@ -8,7 +8,7 @@ func appendFilesystems(b []byte, list []probes.Filesystem) []byte {
 	label := func(b []byte, f *probes.Filesystem) []byte { return appendLabel(b, "mountpoint", f.Mountpoint) }
 	return appendFamilies(b, list, label, []family[probes.Filesystem]{
 		{
-			"plimsoll_filesystem_up", gauge, "Whether the mount answered when it was asked last (statfs); 0 while it hangs, fails, is not mounted or not asked.",
+			"plimsoll_filesystem_up", gauge, "1 when the mount answered the last statfs, 0 while it hangs, fails, is not mounted or is not read.",
 			func(b []byte, f *probes.Filesystem) []byte {
 				switch {
 				case f.Pending():
@@ -20,7 +20,7 @@ func appendFilesystems(b []byte, list []probes.Filesystem) []byte {
 			},
 		},
 		{
-			"plimsoll_filesystem_probe_age_seconds", gauge, "How old the values of the mount are: it grows while the mount does not answer; absent when it never did (statfs).",
+			"plimsoll_filesystem_probe_age_seconds", gauge, "Age of the mount's values; it grows while the mount does not answer; absent before the first answer (statfs).",
 			func(b []byte, f *probes.Filesystem) []byte { return appendOptFloat(b, f.AgeSeconds) },
 		},
 		{
@@ -28,15 +28,15 @@ func appendFilesystems(b []byte, list []probes.Filesystem) []byte {
 			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.SizeBytes) },
 		},
 		{
-			"plimsoll_filesystem_avail_bytes", gauge, "Room in the filesystem for those who are not root (statfs f_bavail).",
+			"plimsoll_filesystem_avail_bytes", gauge, "Space available to unprivileged users (statfs f_bavail).",
 			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.AvailableBytes) },
 		},
 		{
-			"plimsoll_filesystem_files", gauge, "Files that the filesystem can hold; absent when it does not count them (statfs f_files).",
+			"plimsoll_filesystem_files", gauge, "Inodes of the filesystem; absent when it does not count them (statfs f_files).",
 			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.Files) },
 		},
 		{
-			"plimsoll_filesystem_files_free", gauge, "Files that can still be made; absent when the filesystem does not count them (statfs f_ffree).",
+			"plimsoll_filesystem_files_free", gauge, "Free inodes of the filesystem; absent when it does not count them (statfs f_ffree).",
 			func(b []byte, f *probes.Filesystem) []byte { return appendOptCount(b, f.FilesFree) },
 		},
 	})

@@ -11,13 +11,13 @@ func appendFleet(b []byte, s *ControllerState) []byte {
 		b = appendSeen(b, s.Fleet)
 	}
 	b = appendCounted(b, sorted(s.FleetCounts.Acts), "act", family[counted]{
-		"plimsoll_fleet_acts_total", counter, "What was done about silent agents: mark their conditions Unknown, lift their taints; failed: the API server did not do it.", appendCounter,
+		"plimsoll_fleet_acts_total", counter, "Actions for silent agents: conditions marked Unknown, taints removed; failed: the API server did not accept the write.", appendCounter,
 	})
 	b = appendCounted(b, sorted(s.FleetCounts.Evictions), "result", family[counted]{
-		"plimsoll_fleet_evictions_total", counter, "Evictions that were granted to agents, by what the API server made of them.", appendCounter,
+		"plimsoll_fleet_evictions_total", counter, "Approved eviction requests of agents, by result.", appendCounter,
 	})
 	return appendCounted(b, sorted(s.FleetCounts.Refusals), "reason", family[counted]{
-		"plimsoll_fleet_refusals_total", counter, "Evictions that agents asked for and the controller refused, by why.", appendCounter,
+		"plimsoll_fleet_refusals_total", counter, "Refused eviction requests of agents, by reason.", appendCounter,
 	})
 }
 
@@ -35,29 +35,29 @@ func appendSeen(b []byte, r *fleet.Report) []byte {
 		}
 	}
 	b = appendCounted(b, sorted(agents), "state", family[counted]{
-		"plimsoll_fleet_agents", gauge, "Agents by what is heard of them: alive, late for half the grace period, silent for all of it.", appendCounter,
+		"plimsoll_fleet_agents", gauge, "Agents by heartbeat: alive, late (missing for half the monitor grace period), silent (missing for all of it).", appendCounter,
 	})
 	b = appendCounted(b, sorted(pressed), "resource", family[counted]{
 		"plimsoll_fleet_pressed_nodes", gauge, "Nodes whose agent reports pressure, by resource.", appendCounter,
 	})
 	b = appendCounted(b, sorted(plugins), "plugin", family[counted]{
-		"plimsoll_fleet_plugin_pressed_nodes", gauge, "Nodes where an outer plugin is at a level, by plugin; where three nodes or more say so.", appendCounter,
+		"plimsoll_fleet_plugin_pressed_nodes", gauge, "Nodes where an outer plugin is at a level, by plugin; absent for fewer than three nodes.", appendCounter,
 	})
 	return appendFamilies(b, []fleet.Report{*r}, noLabels, []family[fleet.Report]{
 		{
-			"plimsoll_fleet_blind", gauge, "1 while so many agents seem silent that nothing is done about it, else 0.",
+			"plimsoll_fleet_blind", gauge, "1 during full disruption: so many agents are late or silent that the controller acts on none, else 0.",
 			func(b []byte, r *fleet.Report) []byte { return appendBool(b, r.Blind) },
 		},
 		{
-			"plimsoll_fleet_common_cause", gauge, "1 while one pressure is on so many nodes that evictions for it are held back, else 0.",
+			"plimsoll_fleet_common_cause", gauge, "1 while one pressure is on so many nodes that evictions for it are braked (common cause), else 0.",
 			func(b []byte, r *fleet.Report) []byte { return appendBool(b, len(r.Budget.Common) > 0) },
 		},
 		{
-			"plimsoll_fleet_eviction_limit", gauge, "How many pods of the cluster may go in a period.",
+			"plimsoll_fleet_eviction_limit", gauge, "Cluster eviction limit: how many pods of the cluster may be evicted in a period.",
 			func(b []byte, r *fleet.Report) []byte { return appendCount(b, uint64(r.Budget.Limit)) },
 		},
 		{
-			"plimsoll_fleet_evictions_spent", gauge, "How many went in the last period.",
+			"plimsoll_fleet_evictions_spent", gauge, "Pods of the cluster evicted in the last period.",
 			func(b []byte, r *fleet.Report) []byte { return appendCount(b, uint64(r.Budget.Spent)) },
 		},
 	})

@@ -12,11 +12,11 @@ func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 		return b
 	}
 	b = appendCounted(b, renewals(h), "result", family[counted]{
-		"plimsoll_lease_renewals_total", counter, "Attempts to renew the agent's Lease, by what came of them.", appendCounter,
+		"plimsoll_lease_renewals_total", counter, "Attempts to renew the agent's Lease, by result.", appendCounter,
 	})
 	b = appendFamilies(b, []view.Heartbeat{*h}, noLabels, []family[view.Heartbeat]{
 		{
-			"plimsoll_lease_last_renewal_timestamp_seconds", gauge, "When the API server acknowledged a renewal of the Lease last; absent before the first.",
+			"plimsoll_lease_last_renewal_timestamp_seconds", gauge, "Time of the last acknowledged renewal of the Lease; absent before the first.",
 			func(b []byte, h *view.Heartbeat) []byte {
 				if h.Renewed.IsZero() {
 					return b
@@ -25,7 +25,7 @@ func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 			},
 		},
 		{
-			"plimsoll_lease_dials_total", counter, "Connections for the heartbeat that were asked for.",
+			"plimsoll_lease_dials_total", counter, "Attempts to connect to the API server for the heartbeat.",
 			func(b []byte, h *view.Heartbeat) []byte { return appendCount(b, h.Dials) },
 		},
 	})
@@ -39,7 +39,7 @@ func appendNodeLease(b []byte, h *view.Heartbeat) []byte {
 		return b
 	}
 	return appendCounted(b, renewals(h), "result", family[counted]{
-		"plimsoll_node_lease_renewals_total", counter, "Attempts to renew the Node's own Lease (lease.target: node), by what came of them.", appendCounter,
+		"plimsoll_node_lease_renewals_total", counter, "Attempts to renew the Node's own Lease (lease.target: node), by result.", appendCounter,
 	})
 }
 
@@ -53,7 +53,7 @@ func renewals(h *view.Heartbeat) []counted {
 
 func appendRenewDurations(b []byte, d view.Durations) []byte {
 	const name = "plimsoll_lease_renew_duration_seconds"
-	b = appendHeader(b, name, "histogram", "How long renewals of the Lease took that were good.")
+	b = appendHeader(b, name, "histogram", "How long successful renewals of the Lease took.")
 	bounds := view.RenewBuckets()
 	return appendHistogram(b, name, bounds[:], histogram{nil, d.Within[:], d.Count, d.Seconds})
 }

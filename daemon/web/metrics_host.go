@@ -11,19 +11,19 @@ func appendHost(b []byte, snapshot *probes.Snapshot) []byte {
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.TotalBytes) },
 		},
 		{
-			"plimsoll_memory_available_bytes", gauge, "Memory that can be had without swapping (/proc/meminfo MemAvailable).",
+			"plimsoll_memory_available_bytes", gauge, "Memory available without swapping (/proc/meminfo MemAvailable).",
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.AvailableBytes) },
 		},
 		{
-			"plimsoll_memory_refaults_total", counter, "Pages that came back soon after reclaim (/proc/vmstat workingset_refault).",
+			"plimsoll_memory_refaults_total", counter, "Pages read again soon after reclaim (/proc/vmstat workingset_refault).",
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.Refaults) },
 		},
 		{
-			"plimsoll_oom_kills_total", counter, "Processes killed for lack of memory, in cgroups too (/proc/vmstat oom_kill).",
+			"plimsoll_oom_kills_total", counter, "Processes killed by the OOM killer, in cgroups too (/proc/vmstat oom_kill).",
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.Memory.OOMKills) },
 		},
 		{
-			"plimsoll_network_tcp_retransmits_total", counter, "TCP segments sent again (/proc/net/snmp RetransSegs).",
+			"plimsoll_network_tcp_retransmits_total", counter, "TCP segments retransmitted (/proc/net/snmp RetransSegs).",
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.TCPRetransmits) },
 		},
 		{
@@ -31,7 +31,7 @@ func appendHost(b []byte, snapshot *probes.Snapshot) []byte {
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.ListenDrops) },
 		},
 		{
-			"plimsoll_softnet_squeezed_total", counter, "Receive rounds that ran out of budget, all CPUs (/proc/net/softnet_stat time_squeeze).",
+			"plimsoll_softnet_squeezed_total", counter, "Receive polls that ended with packets left because the softirq budget or time was used up, all CPUs (/proc/net/softnet_stat time_squeeze).",
 			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.SoftnetSqueezed) },
 		},
 	})
@@ -55,7 +55,7 @@ func appendCPU(b []byte, c probes.CPU) []byte {
 	label := func(b []byte, m *cpuMode) []byte { return appendLabel(b, "mode", m.name) }
 	return appendFamilies(b, modes, label, []family[cpuMode]{
 		{
-			"plimsoll_cpu_seconds_total", counter, "Time all CPUs spent working, by mode; idle and iowait may go back and are left out (/proc/stat).",
+			"plimsoll_cpu_seconds_total", counter, "Busy time of all CPUs, by mode; without idle and iowait, which may decrease (/proc/stat).",
 			func(b []byte, m *cpuMode) []byte { return appendOptFloat(b, m.seconds) },
 		},
 	})
@@ -83,11 +83,11 @@ func appendPressure(b []byte, p *probes.PressureState) []byte {
 	label := func(b []byte, s *stalls) []byte { return appendLabel(b, "resource", s.resource) }
 	b = appendFamilies(b, all, label, []family[stalls]{
 		{
-			"plimsoll_pressure_waiting_seconds_total", counter, "Time in which some task waited for the resource (/proc/pressure some).",
+			"plimsoll_pressure_waiting_seconds_total", counter, "Time in which at least one task waited for the resource (/proc/pressure, some).",
 			func(b []byte, s *stalls) []byte { return appendOptScaled(b, s.total.Some, 1e6) },
 		},
 		{
-			"plimsoll_pressure_stalled_seconds_total", counter, "Time in which no task could run because all waited for the resource (/proc/pressure full).",
+			"plimsoll_pressure_stalled_seconds_total", counter, "Time in which all tasks waited for the resource and none ran (/proc/pressure, full).",
 			func(b []byte, s *stalls) []byte { return appendOptScaled(b, s.total.Full, 1e6) },
 		},
 	})
@@ -101,7 +101,7 @@ func appendPressure(b []byte, p *probes.PressureState) []byte {
 	}
 	return appendFamilies(b, ratios, labels, []family[stallRatio]{
 		{
-			"plimsoll_pressure_ratio", gauge, "Share of the window in which some task, or all, waited for the resource (/proc/pressure).",
+			"plimsoll_pressure_ratio", gauge, "Share of the window in which at least one task (some) or all tasks (full) waited for the resource (/proc/pressure).",
 			func(b []byte, r *stallRatio) []byte { return appendOptFloat(b, r.ratio) },
 		},
 	})

@@ -14,7 +14,7 @@ func appendLoads(b []byte, s *view.State) []byte {
 			func(b []byte, l *view.Loads) []byte { return appendCount(b, uint64(l.Running)) },
 		},
 		{
-			"plimsoll_vgdp_budget", gauge, "How many loads the node may run; absent while limited by Velero's configuration only. In a dry run it is not published.",
+			"plimsoll_vgdp_budget", gauge, "Data mover budget: how many data mover loads the node may run; absent while only Velero's configuration limits them. Not published in a dry run.",
 			func(b []byte, l *view.Loads) []byte {
 				if l.Budget == nil {
 					return b
@@ -23,7 +23,7 @@ func appendLoads(b []byte, s *view.State) []byte {
 			},
 		},
 		{
-			"plimsoll_vgdp_hold_until_timestamp_seconds", gauge, "Before when no load starts on this node; absent while one may.",
+			"plimsoll_vgdp_hold_until_timestamp_seconds", gauge, "End of the start hold, before which no data mover load starts on this node; absent without one.",
 			func(b []byte, l *view.Loads) []byte {
 				if l.HoldUntil.IsZero() {
 					return b
@@ -32,11 +32,11 @@ func appendLoads(b []byte, s *view.State) []byte {
 			},
 		},
 		{
-			"plimsoll_vgdp_dry_run", gauge, "1 when no budget is published and no mover is slowed down, else 0.",
+			"plimsoll_vgdp_dry_run", gauge, "1 in a dry run: no data mover budget is published and no mover is throttled, else 0.",
 			func(b []byte, l *view.Loads) []byte { return appendBool(b, l.DryRun) },
 		},
 		{
-			"plimsoll_vgdp_limits_failed", gauge, "1 when the last change of a mover's limits did not come through in full, else 0.",
+			"plimsoll_vgdp_limits_failed", gauge, "1 when the last change of a mover's limits failed, also in part, else 0.",
 			func(b []byte, l *view.Loads) []byte { return appendBool(b, l.Problem != "") },
 		},
 	})
@@ -45,6 +45,6 @@ func appendLoads(b []byte, s *view.State) []byte {
 		slowed[t.Disk]++
 	}
 	return appendCounted(b, sorted(slowed), "disk", family[counted]{
-		"plimsoll_vgdp_throttled", gauge, "Movers that may use less of a disk, or of the CPU where none is named; none are not listed. In a dry run those that would.", appendCounter,
+		"plimsoll_vgdp_throttled", gauge, "Throttled movers by disk, or on CPU where the label is empty; absent where none is throttled. In a dry run: movers that would be.", appendCounter,
 	})
 }

@@ -74,7 +74,7 @@ func appendOuter(b []byte, o *view.Outer) []byte {
 	}, []family[plugged]{{"plimsoll_plugin_calls_total", counter, "Calls of outer plugins, by method and gRPC status.", value}})
 	b = appendFamilies(b, refused, func(b []byte, p *plugged) []byte {
 		return appendLabels(b, "plugin", p.plugin, "reason", p.what)
-	}, []family[plugged]{{"plimsoll_plugin_refused_total", counter, "What was refused or clipped of the answers of outer plugins, by reason.", value}})
+	}, []family[plugged]{{"plimsoll_plugin_refused_total", counter, "Parts of outer plugins' answers that were refused or clipped, by reason.", value}})
 	return appendDurations(b, names, o.Counts)
 }
 

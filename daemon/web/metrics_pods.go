@@ -57,7 +57,7 @@ func (p *PodSeries) append(b []byte, s *view.State, room []podRow) ([]byte, []po
 	return appendFamilies(b, []uint64{dropped}, noLabels, []family[uint64]{
 		{
 			"plimsoll_pod_series_dropped_total", counter,
-			"Series of workloads for which web.podSeries has no room: each sample that is scraped adds once those it leaves out.",
+			"Series of workloads left out because of web.podSeries: each scraped sample adds those it omits once.",
 			func(b []byte, n *uint64) []byte { return appendCount(b, *n) },
 		},
 	}), rows[:0]

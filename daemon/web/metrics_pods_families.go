@@ -30,14 +30,14 @@ func podFamilies() []podFamily {
 	type value = probes.Opt[uint64]
 	list := []podFamily{
 		{"plimsoll_pod_cpu_seconds_total", counter, "CPU time used (cpu.stat usage_usec, v1 cpuacct.usage).", microseconds, one(func(w *workload) value { return w.CPUMicroseconds })},
-		{"plimsoll_pod_cpu_throttled_seconds_total", counter, "Time in which its CPU quota held it back (cpu.stat throttled_usec, v1 throttled_time).", microseconds, one(func(w *workload) value { return w.ThrottledMicroseconds })},
+		{"plimsoll_pod_cpu_throttled_seconds_total", counter, "Time throttled by its CPU quota (cpu.stat throttled_usec, v1 throttled_time).", microseconds, one(func(w *workload) value { return w.ThrottledMicroseconds })},
 		{"plimsoll_pod_memory_bytes", gauge, "Memory charged to it, page cache included (memory.current, v1 memory.usage_in_bytes).", 1, one(func(w *workload) value { return w.MemoryBytes })},
-		{"plimsoll_pod_memory_working_set_bytes", gauge, "Memory without inactive file pages, which reclaim gives back for nothing (memory.stat inactive_file).", 1, one(func(w *workload) value { return w.WorkingSetBytes })},
-		{"plimsoll_pod_swap_bytes", gauge, "Swap that it uses (memory.swap.current, v1 memory.stat total_swap).", 1, one(func(w *workload) value { return w.SwapBytes })},
-		{"plimsoll_pod_oom_kills_total", counter, "Processes of it that were killed for lack of memory (memory.events oom_kill, v1 memory.oom_control).", 1, one(func(w *workload) value { return w.OOMKills })},
-		{"plimsoll_pod_memory_limit_hits_total", counter, "How often it met its own memory limit (memory.events high and max, v1 memory.failcnt).", 1, one(func(w *workload) value { return w.LimitHits })},
-		{"plimsoll_pod_pressure_waiting_seconds_total", counter, "Time in which some task of it waited for the resource (cgroup pressure files, some).", microseconds, stallsOf(func(s probes.Stall) value { return s.Some })},
-		{"plimsoll_pod_pressure_stalled_seconds_total", counter, "Time in which no task of it could run because all waited for the resource (cgroup pressure files, full).", microseconds, stallsOf(func(s probes.Stall) value { return s.Full })},
+		{"plimsoll_pod_memory_working_set_bytes", gauge, "Memory charged to it without inactive file pages (memory.stat inactive_file).", 1, one(func(w *workload) value { return w.WorkingSetBytes })},
+		{"plimsoll_pod_swap_bytes", gauge, "Swap used (memory.swap.current, v1 memory.stat total_swap).", 1, one(func(w *workload) value { return w.SwapBytes })},
+		{"plimsoll_pod_oom_kills_total", counter, "Its processes killed by the OOM killer (memory.events oom_kill, v1 memory.oom_control).", 1, one(func(w *workload) value { return w.OOMKills })},
+		{"plimsoll_pod_memory_limit_hits_total", counter, "How often it hit its own memory limit (memory.events high and max, v1 memory.failcnt).", 1, one(func(w *workload) value { return w.LimitHits })},
+		{"plimsoll_pod_pressure_waiting_seconds_total", counter, "Time in which at least one of its tasks waited for the resource (cgroup PSI, some).", microseconds, stallsOf(func(s probes.Stall) value { return s.Some })},
+		{"plimsoll_pod_pressure_stalled_seconds_total", counter, "Time in which all its tasks waited for the resource and none ran (cgroup PSI, full).", microseconds, stallsOf(func(s probes.Stall) value { return s.Full })},
 	}
 	return append(list, podNetworkFamilies()...)
 }
