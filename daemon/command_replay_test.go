@@ -36,7 +36,7 @@ func TestAReplayIsWrittenAsAskedFor(t *testing.T) {
 		assert.True(t, strings.HasPrefix(stdout, begins), "%s: %.200s", output, stdout)
 	}
 	_, byDefault, _ := told("replay", file)
-	assert.Contains(t, byDefault, "judged by the default configuration, as by an agent that has run for long")
+	assert.Contains(t, byDefault, "judged with the default configuration, as by an agent that has been running for a long time")
 	_, warm, _ := told("replay", "--warm-up", file)
 	assert.Contains(t, warm, "as by an agent that has just started")
 }
@@ -46,7 +46,7 @@ func TestAReplayIsJudgedByTheConfigurationThatIsNamed(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nplugins: {memoryStall: {enabled: false}}\n"), 0o600))
 	status, stdout, stderr := told("replay", "--config", config, recorded(t))
 	assert.Zero(t, status, stderr)
-	assert.Contains(t, stdout, "judged by "+config)
+	assert.Contains(t, stdout, "judged with "+config)
 	assert.NotContains(t, stdout, "memory-stall")
 }
 
@@ -63,7 +63,7 @@ func TestAReplayIsUsedWronglyInOneLine(t *testing.T) {
 		{exitNotSo, "config: stat /none.yaml: no such file", []string{"replay", "--config", "/none.yaml", file}},
 		{exitNotSo, "replay: open /none: no such file or directory", []string{"replay", "/none"}},
 		{exitNotSo, "replay: stat /none: no such file or directory", []string{"replay", file, "/none"}},
-		{exitNotSo, "replay: -: standard input is played alone", []string{"replay", "-", file}},
+		{exitNotSo, "replay: -: standard input cannot be combined", []string{"replay", "-", file}},
 	} {
 		status, stdout, stderr := told(c.args...)
 		assert.Equal(t, c.status, status, c.want)
@@ -77,7 +77,7 @@ func TestWhereAReplayCannotGoOnItsReportEndsThere(t *testing.T) {
 	file := recorded(t)
 	status, stdout, stderr := told("replay", file, file)
 	assert.Equal(t, exitNotSo, status)
-	assert.Contains(t, stdout, "it could not go on: "+file+": sample 1: it is not later")
+	assert.Contains(t, stdout, "replay stopped: "+file+": sample 1: it overlaps")
 	assert.Contains(t, stdout, file+": 5 samples")
 	assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 }

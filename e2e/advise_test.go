@@ -24,8 +24,8 @@ func TestAdviceOfAShortRecordingProposesNothingAndSaysHowMuchIsMissing(t *testin
 	path := killedRecording(t)
 	status, text, stderr := run(t, "advise", path)
 	require.Zero(t, status, stderr)
-	assert.Contains(t, text, "memoryStall.soft.stallFull: not enough: ")
-	assert.Contains(t, text, "Not known:")
+	assert.Contains(t, text, "memoryStall.soft.stallFull: not enough data: ")
+	assert.Contains(t, text, "Limits:")
 
 	status, stdout, stderr := run(t, "advise", "-o", "json", path)
 	require.Zero(t, status, stderr)

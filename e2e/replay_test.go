@@ -187,7 +187,7 @@ func TestARecordingOfAKilledAgentIsReplayedInEveryForm(t *testing.T) {
 	require.Zero(t, status, stderr)
 	assert.Contains(t, table, path+": ")
 	assert.Contains(t, table, "memory-stall")
-	assert.Contains(t, table, "Not known in a replay:")
+	assert.Contains(t, table, "Limits of a replay:")
 
 	status, svg, stderr := run(t, "replay", "-o", "svg", path)
 	require.Zero(t, status, stderr)
@@ -208,7 +208,7 @@ func TestAReplayGoesAsFarAsItCanAndSaysWhereItEnded(t *testing.T) {
 	path := killedRecording(t)
 	status, table, stderr := run(t, "replay", path, path)
 	assert.Equal(t, 1, status)
-	assert.Equal(t, "plimsoll: replay: "+path+": sample 1: it is not later than what was played before: two recordings of one machine overlap\n", stderr)
-	assert.Contains(t, table, "it could not go on: "+path)
+	assert.Equal(t, "plimsoll: replay: "+path+": sample 1: it overlaps with the recording before it\n", stderr)
+	assert.Contains(t, table, "replay stopped: "+path)
 	assert.Contains(t, table, "memory-stall")
 }

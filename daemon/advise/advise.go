@@ -90,9 +90,9 @@ func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, erro
 
 func notKnown() []string {
 	return []string{
-		"Whether anybody was really hurt: nobody told a recording. An alarm is called false when nobody waited for another's sake, when its rule was met for less than ten seconds, or when it passed its line by less than a tenth; one that is counted as hurt may have been for nothing too.",
-		"What did not happen while it was recorded: a week without a backup says nothing about backups.",
-		"What a lower line would have caught: no line is ever proposed below the one in force.",
+		"Whether an application was really affected: a recording does not tell. An alarm counts as false without contention, when its rule was met for less than ten seconds, or when it exceeded its threshold by less than a tenth. An alarm that counts as real may be false too.",
+		"What did not happen during the recording: a week without a backup tells nothing about backups.",
+		"What a lower threshold would have caught: no threshold is lowered.",
 	}
 }
 

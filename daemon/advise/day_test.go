@@ -116,7 +116,7 @@ func TestADiskThatIsSlowOnCalmDaysGetsALineWithAMargin(t *testing.T) {
 	p := of(t, a, "diskContention.await")
 	assert.Equal(t, Change, p.Outcome)
 	assert.InDelta(t, 0.050, p.Value, 1e-9)
-	assert.Equal(t, "sda's p99.9 of calm minutes was 34.0 ms (1499 of them): 20.0 ms would leave a margin of 0.6 × only: propose 50.0 ms", p.Reason)
+	assert.Equal(t, "p99.9 await of sda in calm minutes was 34.0 ms (1499 minutes): 20.0 ms would leave a margin of only 0.6 ×: propose 50.0 ms", p.Reason)
 	assert.Equal(t, 50*time.Millisecond, accepted(t, a).Plugins.DiskContention.Await)
 }
 
@@ -136,7 +136,7 @@ func TestNoLineIsProposedBeyondWhatIsSafe(t *testing.T) {
 	a := d.pass(25*time.Hour, 0).advice(t, nil)
 	p := of(t, a, "diskContention.await")
 	assert.InDelta(t, mostAwait.Seconds(), p.Value, 1e-9)
-	assert.Contains(t, p.Reason, "propose 100 ms, the most that is safe")
+	assert.Contains(t, p.Reason, "propose 100 ms, the highest safe value")
 	assert.InDelta(t, mostRetransmits, of(t, a, "networkContention.retransmits").Value, 1e-9)
 	assert.InDelta(t, mostRetransmits, accepted(t, a).Plugins.NetworkContention.Retransmits, 1e-9)
 }
@@ -149,9 +149,9 @@ func TestHalfADayIsNotEnoughAndItIsSaidHowMuchThereWas(t *testing.T) {
 		assert.Equal(t, NotEnough, p.Outcome, p.Key)
 		assert.InDelta(t, p.Now, p.Value, 0, p.Key)
 	}
-	assert.Contains(t, of(t, a, "memoryStall.soft.stallFull").Reason, "not enough: 11 h 59 min seen, needs 1 d")
-	assert.Contains(t, of(t, a, "diskContention.await").Reason, "719 calm minutes of sda seen, needs 1000")
-	assert.Contains(t, a.Configuration, "nothing is to be changed")
+	assert.Contains(t, of(t, a, "memoryStall.soft.stallFull").Reason, "not enough data: 11 h 59 min observed, needs 1 d")
+	assert.Contains(t, of(t, a, "diskContention.await").Reason, "719 calm minutes of sda observed, needs 1000")
+	assert.Contains(t, a.Configuration, "no changes proposed")
 	assert.Equal(t, config.Default(), *accepted(t, a))
 }
 
@@ -159,21 +159,21 @@ func TestALineThatHealthyDaysKeepAwayFromStays(t *testing.T) {
 	a := newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.06).advice(t, nil)
 	p := of(t, a, "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)
-	assert.Contains(t, p.Reason, "the highest stall over 30s that this node had without harm while memory was scarce was 6.0 %")
+	assert.Contains(t, p.Reason, "the highest harmless stall over 30s while memory was scarce was 6.0 %")
 	assert.Contains(t, p.Reason, "10.0 % leaves a margin of 1.7 ×: keep")
 }
 
 func TestStallWhileThereIsPlentyOfMemorySaysNothingOfTheLine(t *testing.T) {
 	p := of(t, newDay().pass(25*time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)
-	assert.Contains(t, p.Reason, "memory was never scarce without harm")
+	assert.Contains(t, p.Reason, "memory was never scarce while the node was healthy")
 }
 
 // A node that stalls for half of the time serves nobody, killed or not.
 func TestStallBeyondTheBoundIsHarmAndRaisesNoLine(t *testing.T) {
 	p := of(t, newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)
-	assert.Contains(t, p.Reason, "memory was never scarce without harm")
+	assert.Contains(t, p.Reason, "memory was never scarce while the node was healthy")
 }
 
 func TestHarmlessStallNearTheLineRaisesItButNotAboveHard(t *testing.T) {

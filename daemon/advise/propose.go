@@ -87,13 +87,13 @@ func (l line) judge() Proposal {
 	case l.seen*margin <= l.now:
 		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of %.1f ×: keep", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen)
 	case l.now >= l.most:
-		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of %.1f × only, but beyond %s a real pressure is seen too late: keep",
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of only %.1f ×, but above %s real pressure would be detected too late: keep",
 			l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(l.most))
 	default:
 		p.Value, p.Outcome = tidy(min(wanted, l.most)), Change
-		p.Reason = fmt.Sprintf("%s was %s (%s): %s would leave a margin of %.1f × only: propose %s", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(p.Value))
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s would leave a margin of only %.1f ×: propose %s", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(p.Value))
 		if wanted > l.most {
-			p.Reason += ", the most that is safe"
+			p.Reason += ", the highest safe value"
 		}
 	}
 	return p
@@ -106,12 +106,12 @@ func (w *Watcher) stall(name string, rule plugins.StallRule, h highest, most flo
 	l := line{key: "plugins.memoryStall." + name + ".stallFull", unit: "ratio", now: rule.StallFull, most: most, step: 0.01, seen: h.value}
 	l.lacks = w.lacks()
 	l.enough = view.Age(seconds(w.memory.scarce)) + " of scarce memory in " + view.Age(seconds(w.seconds))
-	l.what = fmt.Sprintf("the highest stall over %s that this node had without harm while memory was scarce", rule.Over)
+	l.what = fmt.Sprintf("the highest harmless stall over %s while memory was scarce", rule.Over)
 	switch {
 	case w.memory.scarce == 0:
-		l.what = "memory was never scarce without harm"
+		l.what = "memory was never scarce while the node was healthy"
 	case h.value == 0:
-		l.what = "the node never stalled without harm while memory was scarce"
+		l.what = "the healthy node never stalled while memory was scarce"
 	default:
 		l.enough += ", at " + view.Stamp(h.at)
 	}
@@ -122,22 +122,22 @@ func (w *Watcher) lacks() string {
 	if w.seconds >= enoughSeconds {
 		return ""
 	}
-	return fmt.Sprintf("not enough: %s seen, needs %s", view.Age(seconds(w.seconds)), view.Age(enoughSeconds*time.Second))
+	return fmt.Sprintf("not enough data: %s observed, needs %s", view.Age(seconds(w.seconds)), view.Age(enoughSeconds*time.Second))
 }
 
 func (w *Watcher) await(name string, now time.Duration, rotational bool, most time.Duration) Proposal {
 	l := line{key: "plugins.diskContention." + name, unit: "seconds", now: now.Seconds(), most: most.Seconds(), step: 0.005}
 	disks := w.byAwait(rotational)
 	if len(disks) == 0 {
-		l.lacks = "not enough: no disk of this kind did anything in a calm minute"
+		l.lacks = "not enough data: no disk of this kind was used in a calm minute"
 		return l.judge()
 	}
-	l.lacks = fmt.Sprintf("not enough: %d calm minutes of %s seen, needs %d", disks[0].minutes, disks[0].name, enoughMinutes)
+	l.lacks = fmt.Sprintf("not enough data: %d calm minutes of %s observed, needs %d", disks[0].minutes, disks[0].name, enoughMinutes)
 	for _, d := range disks {
 		if d.minutes >= enoughMinutes {
 			l.lacks, l.seen = w.lacks(), d.awaits.quantile(calmest)
-			l.what = d.name + "'s p99.9 of calm minutes"
-			l.enough = fmt.Sprintf("%d of them", d.minutes)
+			l.what = "p99.9 await of " + d.name + " in calm minutes"
+			l.enough = fmt.Sprintf("%d minutes", d.minutes)
 			break
 		}
 	}
@@ -148,12 +148,12 @@ func (w *Watcher) retransmits(now float64) Proposal {
 	h := &w.network.again
 	l := line{key: "plugins.networkContention.retransmits", unit: "ratio", now: now, most: mostRetransmits, step: 0.005}
 	l.lacks, l.seen = w.lacks(), h.quantile(calmest)
-	l.what, l.enough = "the p99.9 of what TCP sent again in a calm minute", fmt.Sprintf("%d minutes", h.n)
+	l.what, l.enough = "the p99.9 of TCP retransmits in calm minutes", fmt.Sprintf("%d minutes", h.n)
 	if h.max == 0 {
-		l.what = "TCP sent nothing again in any calm minute"
+		l.what = "TCP retransmitted nothing in any calm minute"
 	}
 	if h.n < enoughMinutes {
-		l.lacks = fmt.Sprintf("not enough: %d calm minutes in which TCP sent something, needs %d", h.n, enoughMinutes)
+		l.lacks = fmt.Sprintf("not enough data: %d calm minutes with TCP traffic, needs %d", h.n, enoughMinutes)
 	}
 	return l.judge()
 }

@@ -16,9 +16,9 @@ func WriteText(w io.Writer, a *Advice) error {
 		fmt.Fprintf(&b, "%s: %d samples\n", view.Printable(r.File), r.Samples)
 	}
 	if a.Failed != "" {
-		fmt.Fprintf(&b, "it could not go on: %s\n", view.Printable(a.Failed))
+		fmt.Fprintf(&b, "replay stopped: %s\n", view.Printable(a.Failed))
 	}
-	fmt.Fprintf(&b, "%s to %s UTC, %s of which %s were seen\n\n", view.Stamp(a.Start), view.Stamp(a.End), view.Age(seconds(a.Seconds)), view.Age(seconds(a.SeenSeconds)))
+	fmt.Fprintf(&b, "%s to %s UTC, %s, of which %s were observed\n\n", view.Stamp(a.Start), view.Stamp(a.End), view.Age(seconds(a.Seconds)), view.Age(seconds(a.SeenSeconds)))
 	if err := table(&b, a.rows()); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func WriteText(w io.Writer, a *Advice) error {
 	for line := range strings.Lines(a.Configuration) {
 		b.WriteString("  " + line)
 	}
-	b.WriteString("\nNot known:\n")
+	b.WriteString("\nLimits:\n")
 	for _, n := range a.NotKnown {
 		b.WriteString("  " + n + "\n")
 	}
@@ -43,7 +43,7 @@ func WriteText(w io.Writer, a *Advice) error {
 
 // rows is a line for each scope and level that was ever on, and one for how many never were.
 func (a *Advice) rows() [][]string {
-	rows := [][]string{{"PLUGIN", "SCOPE", "SEEN", "LEVEL", "TIMES", "TOGETHER", "LONGEST", "KILLED", "HURT", "FALSE", "WHY FALSE"}}
+	rows := [][]string{{"PLUGIN", "SCOPE", "OBSERVED", "LEVEL", "TIMES", "TOTAL", "LONGEST", "OOM KILL", "REAL", "FALSE", "WHY FALSE"}}
 	quiet := 0
 	for _, s := range a.Scopes {
 		if s.Soft.Times+s.Hard.Times == 0 {
@@ -62,7 +62,7 @@ func (a *Advice) rows() [][]string {
 		}
 	}
 	if quiet > 0 {
-		rows = append(rows, []string{fmt.Sprintf("and %d scopes of which no level was ever reached", quiet)})
+		rows = append(rows, []string{fmt.Sprintf("and %d scopes that never reached a level", quiet)})
 	}
 	return rows
 }
@@ -73,7 +73,7 @@ func (a Alarms) why() string {
 	for _, c := range []struct {
 		n    uint64
 		what string
-	}{{a.NobodyWaited, "nobody waited"}, {a.Brief, "brief"}, {a.Grazed, "grazed"}} {
+	}{{a.NobodyWaited, "no contention"}, {a.Brief, "brief"}, {a.Grazed, "marginal"}} {
 		if c.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
 		}

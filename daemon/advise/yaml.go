@@ -21,7 +21,7 @@ func configuration(proposals []Proposal) (string, error) {
 	}
 	head := fmt.Sprintf("apiVersion: %s\nkind: %s\n", config.APIVersion, config.Agent{}.Kind())
 	if len(root) == 0 {
-		return head + "# nothing is to be changed\n", nil
+		return head + "# no changes proposed\n", nil
 	}
 	text, err := yaml.Marshal(root)
 	if err != nil {

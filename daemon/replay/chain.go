@@ -70,7 +70,7 @@ func (c *chain) hear(s *probes.Sample) {
 	}
 	c.said = nil
 	if err := json.Unmarshal(s.Said, &c.said); err != nil {
-		c.said = []plugins.Verdict{{Plugin: unread, Scope: "node", Since: s.Time, Absent: "what they said cannot be read: " + err.Error()}}
+		c.said = []plugins.Verdict{{Plugin: unread, Scope: "node", Since: s.Time, Absent: "cannot decode recorded verdicts: " + err.Error()}}
 	}
 }
 

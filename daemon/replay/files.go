@@ -85,10 +85,10 @@ func (p *Player) file(ctx context.Context, name string, stdin io.Reader) error {
 }
 
 var (
-	errNoSample = errors.New("it holds no sample")
+	errNoSample = errors.New("no samples in it")
 	errStopped  = errors.New("stopped by a signal")
-	errOverlap  = errors.New("it is not later than what was played before: two recordings of one machine overlap")
-	errMachine  = errors.New("it is of another boot and not later than what was played before: another machine, or a clock that was set back")
+	errOverlap  = errors.New("it overlaps with the recording before it")
+	errMachine  = errors.New("it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 )
 
 // after checks that the first sample of a recording follows what was played.
@@ -145,14 +145,14 @@ func ordered(names []string) ([]string, error) {
 
 func startOf(name string) (start, error) {
 	if name == Stdin {
-		return start{}, errors.New("-: standard input is played alone: its place among other recordings is not known")
+		return start{}, errors.New("-: standard input cannot be combined with other recordings: its start time is not known in advance")
 	}
 	info, err := os.Stat(name)
 	if err != nil {
 		return start{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return start{}, fmt.Errorf("%s: it is no regular file, which is read twice when there are several", name)
+		return start{}, fmt.Errorf("%s: not a regular file; each of several recordings is read twice", name)
 	}
 	f, err := os.Open(name)
 	if err != nil {

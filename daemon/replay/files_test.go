@@ -72,18 +72,18 @@ func TestWhatDoesNotFollowIsRefusedByNameAndPlace(t *testing.T) {
 	n := newNode().seconds(30, 0)
 	a, b := recording(t, "a.rec", n.samples[:20]), recording(t, "b.rec", n.samples[10:])
 	r, err := play(t, b, a)
-	require.EqualError(t, err, b+": sample 1: it is not later than what was played before: two recordings of one machine overlap")
+	require.EqualError(t, err, b+": sample 1: it overlaps with the recording before it")
 	assert.Equal(t, err.Error(), r.Failed)
 	assert.Equal(t, uint64(20), r.Samples, "what could be played is in the report")
 	_, err = play(t, a, a)
-	require.ErrorContains(t, err, a+": sample 1: it is not later")
+	require.ErrorContains(t, err, a+": sample 1: it overlaps")
 
 	other := newNode()
 	other.boot, other.clock = "another", other.clock.Add(-5e9)
 	other.seconds(30, 0)
 	o := recording(t, "other.rec", other.samples)
 	_, err = play(t, a, o)
-	require.ErrorContains(t, err, "sample 1: it is of another boot and not later than what was played before: another machine, or a clock that was set back")
+	require.ErrorContains(t, err, "sample 1: it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 }
 
 func TestARecordingWithoutItsEndGivesWhatIsInIt(t *testing.T) {
@@ -118,7 +118,7 @@ func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
 		"text":      {[]byte("disk usage was high"), "FILE: recording: gzip: invalid header"},
 		"headless":  {zipped("hello"), "FILE: recording: header: the first line is not a header of format plimsoll-recording/1"},
 		"newer":     {zipped(`{"format":"plimsoll-recording/2"}`), "FILE: recording: header: unsupported format \"plimsoll-recording/2\": a newer version wrote it, this one reads plimsoll-recording/1"},
-		"no sample": {zipped(header), "FILE: it holds no sample"},
+		"no sample": {zipped(header), "FILE: no samples in it"},
 		"spoiled":   {zipped(header, `{"monotonicNanoseconds":1}`, "hello"), "FILE: recording: sample 2: invalid character"},
 		"another":   {zipped(header, `{"kind":"Pod"}`), "FILE: recording: sample 1: no monotonicNanoseconds"},
 	} {
@@ -134,7 +134,7 @@ func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
 	fifo := filepath.Join(dir, "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	_, err := play(t, fifo, fifo) // reading its beginning would take it away, and wait for a writer
-	require.EqualError(t, err, fifo+": it is no regular file, which is read twice when there are several")
+	require.EqualError(t, err, fifo+": not a regular file; each of several recordings is read twice")
 	for _, bad := range [][]string{{filepath.Join(dir, "none")}, {dir}, {dir, dir}} {
 		_, err := play(t, bad...)
 		require.ErrorContains(t, err, bad[0])
@@ -148,7 +148,7 @@ func TestStandardInputIsPlayedAlone(t *testing.T) {
 	require.NoError(t, p.Files(t.Context(), []string{Stdin}, bytes.NewReader(b)))
 	assert.Equal(t, uint64(5), p.Report().Samples)
 	_, err = play(t, Stdin, Stdin)
-	require.ErrorContains(t, err, "-: standard input is played alone")
+	require.ErrorContains(t, err, "-: standard input cannot be combined")
 }
 
 func TestAReplayEndsWhenItIsToldTo(t *testing.T) {

@@ -12,18 +12,18 @@ import (
 
 const documentHead = `# How well pressure is judged
 
-How good a judge of pressure is shows on workloads whose truth is known. These are recordings of real machines, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and what a good judge must say of it (` + "`e2e/labelled/testdata/*.yaml`" + `). Four judges are asked at each sample of the same recordings:
+Whether pressure is detected correctly shows on workloads with a known cause. These are recordings of real machines, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and the expected verdict (` + "`e2e/labelled/testdata/*.yaml`" + `). Four detectors judge each sample of the same recordings:
 
-- **Plimsoll**: the agent's own rules with their defaults, without the warm-up after a boot, with the baseline that the label gives for each disk. A level stays latched for half a minute after its pressure ends: until 40 s after the workload it is not counted as false.
-- **PSI > 10 %**: avg10 of ` + "`full`" + ` in ` + "`/proc/pressure/memory`" + ` or ` + "`/proc/pressure/io`" + ` is above 10, as in many alerts. It is not the default of any product.
+- **Plimsoll**: the agent's own rules with their defaults, without the warm-up after a boot, with the baseline of each disk from the label. A level stays latched for half a minute after the pressure ends: until 40 s after the workload it does not count as false.
+- **PSI > 10 %**: avg10 of ` + "`full`" + ` in ` + "`/proc/pressure/memory`" + ` or ` + "`/proc/pressure/io`" + ` is above 10, as in many alerts. It is no product's default.
 - **systemd-oomd 252** with its defaults, watching the root slice: memory ` + "`full`" + ` avg10 above 60 % for 30 s while pages are reclaimed, or more than 90 % of swap and of memory used ([oomd.conf(5)](https://www.freedesktop.org/software/systemd/man/252/oomd.conf.html)).
-- **kubelet**: ` + "`memory.available`" + ` below 100 Mi, checked every 10 s ([node-pressure eviction](https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)). Usage is everything that is not free: a recording does not separate the kernel's own pages from others, so this judge may act a little early.
+- **kubelet**: ` + "`memory.available`" + ` below 100 Mi, checked every 10 s ([node-pressure eviction](https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)). Usage is all memory that is not free: a recording does not separate the kernel's own pages, so this detector may trigger a little early.
 
-The other judges are written as simply as their documentation says, in ` + "`daemon/replay/peers_test.go`" + `. The averages of PSI are computed from the recorded totals as the kernel computes them. The last two judge memory alone, so only memory counts as missed for them. They are made to act as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that it would be wrong.
+The other three are implemented from their documentation in ` + "`daemon/replay/peers_test.go`" + `. The PSI averages are computed from the recorded totals as the kernel does. The last two judge memory only, and cannot miss anything else. They are meant to kill or evict as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that they are wrong.
 
-This table is written by ` + "`go test ./daemon/replay -run Labelled -update`" + `; the test fails when the table differs, when one of our hard levels is false, when one is missed, or when another workload than the label's culprit is named first. ✗ marks what is false or missed, ✓ what is not. A level of another resource while a node stands still is not counted as false, for any judge.
+This table is written by ` + "`go test ./daemon/replay -run Labelled -update`" + `. The test fails when the table differs, when a hard level of Plimsoll is false or missed, or when a workload other than the label's culprit is named first. ✗ marks false and missed levels, ✓ correct ones. A level of another resource while the whole node stalls does not count as false for any detector.
 
-| recording | what a good judge says | Plimsoll | PSI > 10 % | systemd-oomd | kubelet |
+| recording | expected | Plimsoll | PSI > 10 % | systemd-oomd | kubelet |
 |---|---|---|---|---|---|
 `
 
@@ -38,7 +38,7 @@ func document(rows []row) string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\nTimes are seconds from the first sample.\n\n" + counts(rows) + "\n## What was done\n\n| recording | load | done | why a good judge says so |\n|---|---|---|---|\n")
+	b.WriteString("\nTimes are seconds from the first sample.\n\n" + counts(rows) + "\n## What was done\n\n| recording | workload ran | what it did | reason for the expected verdict |\n|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %.0f–%.0f s of %.0f | %s | %s |\n", r.label.Name, r.label.Load.From, r.label.Load.To, r.seconds, r.label.Did, r.label.Why)
 	}
@@ -67,11 +67,11 @@ func wantText(l labelled.Label) string {
 		text := fmt.Sprintf("%s %s %.0f–%.0f s", strings.TrimSpace(string(w.Resource)+" "+w.Scope), w.Level, w.From, w.To)
 		switch {
 		case w.AtMost && w.Nobody:
-			text += " at most, naming nobody"
+			text += " at most, no culprit named"
 		case w.Nobody:
-			text += ", naming nobody"
+			text += ", no culprit named"
 		case w.Culprit != "":
-			text += ", naming the presser"
+			text += ", presser named"
 		}
 		parts = append(parts, text)
 	}
@@ -91,7 +91,7 @@ func (s said) text() string {
 		}
 	}
 	for _, w := range s.missed {
-		text := fmt.Sprintf("✗ %s is missed", strings.TrimSpace(string(w.Resource)+" "+w.Scope))
+		text := fmt.Sprintf("✗ %s missed", strings.TrimSpace(string(w.Resource)+" "+w.Scope))
 		if s.near != "" {
 			text += ": " + s.near
 		}
@@ -133,10 +133,10 @@ func counts(rows []row) string {
 		what string
 		of   func(said) bool
 	}{
-		{"a false hard level: somebody would go for nothing", func(s said) bool { return len(s.falseHard) > 0 }},
+		{"a false hard level (a pod evicted in vain)", func(s said) bool { return len(s.falseHard) > 0 }},
 		{"a false soft level or alarm", func(s said) bool { return len(s.falseSoft) > 0 }},
-		{"a hard level that was missed", func(s said) bool { return missed(s, plugins.Hard) }},
-		{"a soft level that was missed", func(s said) bool { return missed(s, plugins.Soft) }},
+		{"a missed hard level", func(s said) bool { return missed(s, plugins.Hard) }},
+		{"a missed soft level", func(s said) bool { return missed(s, plugins.Soft) }},
 	} {
 		fmt.Fprintf(&b, "| %s |", c.what)
 		for i := range rows[0].by {

@@ -142,7 +142,7 @@ func (p *Player) step(s *probes.Sample) time.Duration {
 }
 
 // Booted is why there is a gap, and why a level ended that was on before it.
-const Booted = "the machine was booted anew"
+const Booted = "the machine rebooted"
 
 // reboot begins the chain anew: no agent lives through it. What it has learned
 // of the disks it keeps.

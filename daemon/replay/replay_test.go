@@ -88,7 +88,7 @@ func TestWhereThereIsNoPodNobodyGoesAndTheFirstNamedIsTold(t *testing.T) {
 	}
 	d := replayed(player(nil), n).Decisions[0]
 	assert.Equal(t, evict.CodeNobody, d.Code)
-	assert.Equal(t, "no pod evicted: none of 1 candidates is evicted; for 1 of them: not a pod; named first of 1: backup.service, working set 1024 MiB", d.text())
+	assert.Equal(t, "no pod evicted: none of 1 candidates is evicted; for 1 of them: not a pod; first of 1 candidates: backup.service, working set 1024 MiB", d.text())
 }
 
 func TestAConfigurationThatEvictsNobodyDecidesSo(t *testing.T) {

@@ -195,15 +195,15 @@ func (r *Report) about(p *Player) {
 	r.Recordings, r.Changes = append([]Recording{}, r.Recordings...), append([]Change{}, r.Changes...)
 	r.Decisions, r.Gaps = append([]Decision{}, r.Decisions...), append([]Gap{}, r.Gaps...)
 	r.NotKnown = []string{
-		"Pods of the API server: a recording has none. Each pod counts as unprotected, of equal priority and free to go, " +
-			"only BestEffort is told from the cgroup's name. Whoever is named here may be protected, have a disruption budget or come back here.",
-		"What an eviction would have changed: the recording goes on as it was, so nobody else is named until the level has ended.",
-		"What the agent knew before the first sample: every level begins at none, baselines are learned anew.",
-		"The kubelet's own conditions: it is taken to have reported no pressure.",
+		"Pods: a recording has none from the API server. Each pod counts as unprotected and of equal priority, " +
+			"only BestEffort is known, from the cgroup's name. A pod named here may in fact be protected, covered by a PodDisruptionBudget or recreated on this node.",
+		"The effect of an eviction: the recording continues unchanged, so no other pod is chosen until the level has ended.",
+		"State from before the first sample: every level begins at none, and baselines are learned again.",
+		"The kubelet's conditions: assumed to report no pressure.",
 	}
 	if p.WarmUp {
-		r.NotKnown = append(r.NotKnown, "The first "+p.Config.Plugins.WarmUp.String()+" are judged as after a start of the agent: hard levels of memory alone.")
+		r.NotKnown = append(r.NotKnown, "The first "+p.Config.Plugins.WarmUp.String()+" are judged as after a start of the agent: only the hard level of memory.")
 	} else {
-		r.NotKnown = append(r.NotKnown, "When the agent had started: it is taken to have run long before (--warm-up judges as after a start). The warm-up after a boot counts.")
+		r.NotKnown = append(r.NotKnown, "The start of the agent: assumed to be long before (--warm-up judges as after a start). The warm-up after a boot applies.")
 	}
 }

@@ -53,6 +53,6 @@ func TestWhatPluginsSaidThatCannotBeReadIsTold(t *testing.T) {
 	require.NoError(t, err)
 	i := slices.IndexFunc(r.Scopes, func(s Scope) bool { return s.Plugin == unread })
 	require.GreaterOrEqual(t, i, 0)
-	assert.Contains(t, r.Scopes[i].Absent, "what they said cannot be read")
+	assert.Contains(t, r.Scopes[i].Absent, "cannot decode recorded verdicts")
 	assert.InDelta(t, 17, r.Scopes[i].UnjudgedSeconds, 1)
 }

@@ -90,21 +90,21 @@ func draw(r *Report) *plot {
 		desc = append(desc, view.Printable(t))
 	}
 	p.legend()
-	p.text("quiet", "Drawn is what a rule is named by; a level needs all of", "its comparisons, which -o table has.")
+	p.text("quiet", "Each strip shows the main value of a rule. A level", "needs all its comparisons: see -o table.")
 	shown, more := r.nearest()
 	for _, s := range shown {
 		p.strip(r, s)
 		desc = append(desc, view.Printable(s.text()))
 	}
 	if more > 0 {
-		p.text("quiet", fmt.Sprintf("and %d more, none of them nearer to a line", more))
+		p.text("quiet", fmt.Sprintf("and %d more, none closer to a threshold", more))
 	}
 	p.decisions(r)
 	p.stalls(r)
 	p.axis(r)
 	p.list(r)
 	p.Height += lineHeight
-	p.text("name", "Not known in a replay")
+	p.text("name", "Limits of a replay")
 	for _, n := range r.NotKnown {
 		p.text("quiet", wrap(n)...)
 	}
@@ -127,13 +127,13 @@ func (p *plot) text(class string, lines ...string) {
 func (p *plot) legend() {
 	p.Height += 6
 	for i, k := range []plotKey{
-		{Line: true, Class: "thick", Text: "hard rule · all"},
-		{Line: true, Class: "at-hard", Text: "line of hard"},
+		{Line: true, Class: "thick", Text: "hard rule · full"},
+		{Line: true, Class: "at-hard", Text: "hard threshold"},
 		{Class: "hard", Text: "level hard"},
 		{Line: true, Class: "thin", Text: "soft rule · some"},
-		{Line: true, Class: "at-soft", Text: "line of soft"},
+		{Line: true, Class: "at-soft", Text: "soft threshold"},
 		{Class: "soft", Text: "level soft"},
-		{Class: "gap", Text: "not seen"},
+		{Class: "gap", Text: "not observed"},
 	} {
 		k.X, k.Y = []string{"2%", "37%", "69%"}[i%3], p.Height+i/3*18
 		p.Keys = append(p.Keys, k)

@@ -52,7 +52,7 @@ func (p *plot) list(r *Report) {
 		p.text("", wrap(fmt.Sprintf("%d · %s %s", i+1, view.Clock(d.Time), d.text()))...)
 	}
 	if more := len(list) - decisionsListed; more > 0 {
-		p.text("quiet", fmt.Sprintf("and %d more: -o table has all", more))
+		p.text("quiet", fmt.Sprintf("and %d more: see -o table", more))
 	}
 }
 
@@ -72,10 +72,10 @@ func (p *plot) stalls(r *Report) {
 			highest = larger(highest, l.some(point.Value))
 		}
 		p.Height += 8
-		text := l.name + " stall of the node: "
+		text := l.name + " stall of the node (some): "
 		h, ok := highest.Get()
 		if ok {
-			text += "some waited up to " + view.Ratio(h) + " of " + view.Age(seconds(r.WindowSeconds))
+			text += "up to " + view.Ratio(h) + " of " + view.Age(seconds(r.WindowSeconds))
 		} else {
 			text += "not measured"
 		}

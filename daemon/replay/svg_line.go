@@ -33,7 +33,7 @@ func newBand(class string, from, to float64, y, h int, title string) band {
 // gaps are drawn in every area, over all its height.
 func (a *area) gaps(r *Report) {
 	for _, g := range r.Gaps[:min(marksShown, len(r.Gaps))] {
-		a.Bands = append(a.Bands, newBand("gap", r.x(g.OffsetSeconds-g.Seconds), r.x(g.OffsetSeconds), 0, a.H, view.Age(seconds(g.Seconds))+" not seen: "+g.Why))
+		a.Bands = append(a.Bands, newBand("gap", r.x(g.OffsetSeconds-g.Seconds), r.x(g.OffsetSeconds), 0, a.H, view.Age(seconds(g.Seconds))+" not observed: "+g.Why))
 	}
 }
 

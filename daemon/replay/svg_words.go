@@ -25,7 +25,7 @@ func (r *Report) headline() string {
 		return strings.Join(parts, "; ")
 	}
 	if slices.ContainsFunc(r.Scopes, func(s Scope) bool { return s.UnjudgedSeconds > s.NoneSeconds/2 }) || len(r.Scopes) == 0 {
-		return "No level was reached, but not all was judged"
+		return "No level was reached; some measurements are missing"
 	}
 	return "No level was reached"
 }
@@ -78,7 +78,7 @@ func (r *Report) played() []string {
 		lines = append(lines, fmt.Sprintf("and %d more recordings", more))
 	}
 	if r.Failed != "" {
-		lines = append(lines, "It could not go on: "+r.Failed)
+		lines = append(lines, "Replay stopped: "+r.Failed)
 	}
 	return append(lines, view.Stamp(r.Start)+" to "+end+" UTC", view.Age(seconds(r.Seconds))+", "+view.Count(r.Samples)+" samples")
 }

@@ -20,7 +20,7 @@ func WriteTable(w io.Writer, r *Report) error {
 		b.WriteString(view.Printable(line) + "\n")
 	}
 	b.WriteString("\n")
-	if err := columns(&b, append([][]string{{"TIME (UTC)", "AFTER", "PLUGIN", "SCOPE", "LEVEL", "OBSERVED", "WHY"}}, r.lines()...)); err != nil {
+	if err := columns(&b, append([][]string{{"TIME (UTC)", "OFFSET", "PLUGIN", "SCOPE", "LEVEL", "OBSERVED", "REASON"}}, r.lines()...)); err != nil {
 		return err
 	}
 	if text := r.Omitted.text(); text != "" {
@@ -35,7 +35,7 @@ func WriteTable(w io.Writer, r *Report) error {
 			b.WriteString(view.Printable(r.Scopes[i].title()+": "+text) + "\n")
 		}
 	}
-	b.WriteString("\nNot known in a replay:\n")
+	b.WriteString("\nLimits of a replay:\n")
 	for _, n := range r.NotKnown {
 		b.WriteString("  " + n + "\n")
 	}
@@ -52,12 +52,12 @@ func (r *Report) head() []string {
 			text += fmt.Sprintf(", %s to %s UTC, Linux %s, %s", view.Stamp(f.Start), view.Stamp(f.End), f.Kernel, f.Command)
 		}
 		if f.CutShort {
-			text += "; cut short: its writer was killed or still writes"
+			text += "; truncated: its writer was killed or is still writing"
 		}
 		lines = append(lines, text)
 	}
 	if r.Failed != "" {
-		lines = append(lines, "it could not go on: "+r.Failed)
+		lines = append(lines, "replay stopped: "+r.Failed)
 	}
 	return append(lines, r.judgedBy())
 }
@@ -67,11 +67,11 @@ func (r *Report) judgedBy() string {
 	if config == "" {
 		config = "the default configuration"
 	}
-	warm := "as by an agent that has run for long"
+	warm := "as by an agent that has been running for a long time"
 	if r.WarmUp {
 		warm = "as by an agent that has just started"
 	}
-	return "judged by " + config + ", " + warm
+	return "judged with " + config + ", " + warm
 }
 
 // line of the table, at its place in time.
@@ -84,7 +84,7 @@ type line struct {
 func (r *Report) lines() [][]string {
 	var all []line
 	for _, g := range r.Gaps {
-		all = append(all, line{g.OffsetSeconds, 0, cells(g.Time, g.OffsetSeconds, "", "", "gap", "", view.Age(seconds(g.Seconds))+" not seen: "+g.Why)})
+		all = append(all, line{g.OffsetSeconds, 0, cells(g.Time, g.OffsetSeconds, "", "", "gap", "", view.Age(seconds(g.Seconds))+" not observed: "+g.Why)})
 	}
 	for i := range r.Changes {
 		c := &r.Changes[i]
@@ -109,7 +109,7 @@ func (r *Report) lines() [][]string {
 		rows = append(rows, l.cells)
 	}
 	if len(rows) == 0 {
-		rows = append(rows, []string{"no level has changed, and nothing was decided"})
+		rows = append(rows, []string{"no level changed and no decision was made"})
 	}
 	return rows
 }
@@ -144,7 +144,7 @@ func (d *Decision) text() string {
 		text = view.DecisionText(&d.Decision) + ": " + text
 	}
 	if len(d.Candidates) > 0 && d.Code == evict.CodeNobody {
-		text += fmt.Sprintf("; named first of %d: %s, %s", len(d.Candidates)+d.Omitted, d.Candidates[0].Name, d.Candidates[0].Why)
+		text += fmt.Sprintf("; first of %d candidates: %s, %s", len(d.Candidates)+d.Omitted, d.Candidates[0].Name, d.Candidates[0].Why)
 	}
 	return text
 }
@@ -154,12 +154,12 @@ func (o Omitted) text() string {
 	if o == (Omitted{}) {
 		return ""
 	}
-	return fmt.Sprintf("and %d changes, %d decisions, %d gaps and %d verdicts about further scopes that are not listed", o.Changes, o.Decisions, o.Gaps, o.Scopes)
+	return fmt.Sprintf("not listed: %d changes, %d decisions, %d gaps and %d verdicts about more scopes", o.Changes, o.Decisions, o.Gaps, o.Scopes)
 }
 
 // summary is a row for each plugin and scope.
 func (r *Report) summary() [][]string {
-	rows := [][]string{{"PLUGIN", "SCOPE", "NONE", "SOFT", "HARD", "NOT SEEN", "TO SOFT", "TO HARD", "WORST FOR SOFT", "WORST FOR HARD"}}
+	rows := [][]string{{"PLUGIN", "SCOPE", "NONE", "SOFT", "HARD", "NOT OBSERVED", "TO SOFT", "TO HARD", "WORST FOR SOFT", "WORST FOR HARD"}}
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
 		rows = append(rows, []string{
@@ -175,7 +175,7 @@ func (s *Scope) unjudged() string {
 	if s.UnjudgedSeconds == 0 {
 		return ""
 	}
-	return "not judged in full for " + view.Age(seconds(s.UnjudgedSeconds)) + ", last: " + s.Absent
+	return "measurements missing for " + view.Age(seconds(s.UnjudgedSeconds)) + ", last: " + s.Absent
 }
 
 // extreme is the worst that was observed for a rule, and when.

@@ -72,18 +72,18 @@ func TestTheTableHasALineForEachChangeDecisionAndGapAndASummary(t *testing.T) {
 
 func TestTheTableSaysWhenNothingHappened(t *testing.T) {
 	table := written(t, WriteTable, replayed(player(nil), newNode().seconds(61, 0)))
-	assert.Contains(t, table, "no level has changed, and nothing was decided")
-	assert.Contains(t, table, "judged by the default configuration, as by an agent that has run for long")
-	assert.Contains(t, table, "Pods of the API server: a recording has none.")
+	assert.Contains(t, table, "no level changed and no decision was made")
+	assert.Contains(t, table, "judged with the default configuration, as by an agent that has been running for a long time")
+	assert.Contains(t, table, "Pods: a recording has none from the API server.")
 }
 
 func TestTheTableSaysWhereItCouldNotGoOnAndWhatIsLeftOut(t *testing.T) {
 	r := eventful(t)
 	r.Failed, r.Config, r.WarmUp, r.Omitted.Changes = "b.rec: sample 7: spoiled", "agent.yaml", true, 12
 	table := written(t, WriteTable, r)
-	assert.Contains(t, table, "it could not go on: b.rec: sample 7: spoiled")
-	assert.Contains(t, table, "judged by agent.yaml, as by an agent that has just started")
-	assert.Contains(t, table, "and 12 changes, 0 decisions")
+	assert.Contains(t, table, "replay stopped: b.rec: sample 7: spoiled")
+	assert.Contains(t, table, "judged with agent.yaml, as by an agent that has just started")
+	assert.Contains(t, table, "not listed: 12 changes, 0 decisions")
 }
 
 // hostile is a report whose names were chosen by somebody who means ill.
@@ -112,17 +112,17 @@ func TestWhatWasNotJudgedIsNotCalledCalm(t *testing.T) {
 	n := newNode().seconds(61, 0)
 	r := replayed(player(nil), n)
 	assert.Equal(t, "No level was reached", r.headline())
-	assert.Contains(t, written(t, WriteTable, r), "memory-stall: not judged in full for 30 s, last: 29s of the last 30s seen so far\n")
+	assert.Contains(t, written(t, WriteTable, r), "memory-stall: measurements missing for 30 s, last: 29s of the last 30s seen so far\n")
 
 	for _, s := range n.samples {
 		s.Pressure = probes.Pressure{Absent: probes.Absent{"memory": "this kernel has no PSI"}}
 	}
 	r = replayed(player(nil), n)
-	assert.Equal(t, "No level was reached, but not all was judged", r.headline())
+	assert.Equal(t, "No level was reached; some measurements are missing", r.headline())
 	for _, write := range []func(io.Writer, *Report) error{WriteTable, WriteSVG} {
-		assert.Contains(t, written(t, write, r), "not judged in full for 1 min")
+		assert.Contains(t, written(t, write, r), "measurements missing for 1 min")
 	}
-	assert.Equal(t, "No level was reached, but not all was judged", (&Report{}).headline(), "no plugin is switched on")
+	assert.Equal(t, "No level was reached; some measurements are missing", (&Report{}).headline(), "no plugin is switched on")
 }
 
 func TestNamesOfOthersAreOnlyEverText(t *testing.T) {
@@ -172,7 +172,7 @@ func TestThePlotSaysInWordsWhatItDraws(t *testing.T) {
 	svg := written(t, WriteSVG, eventful(t))
 	for _, words := range []string{
 		"memory-stall: hard 47 s, soft 1 min 15 s", "soft ≥ 10.0 %", "hard ≥ 25.0 %", "a.rec (Linux 6.1.0 x86_64)",
-		"Memory stall of the node: some waited up to", "would evict pod/" + largeUID, "the machine was booted anew", "Not known in a replay",
+		"Memory stall of the node (some): up to", "would evict pod/" + largeUID, "the machine rebooted", "Limits of a replay",
 		`class="hard"`, `class="soft"`, `class="gap"`, `class="at-hard"`, `class="at-soft"`, `class="mark"`,
 	} {
 		assert.Contains(t, svg, words)

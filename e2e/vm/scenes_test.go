@@ -32,14 +32,14 @@ func healthyScenes() []scene {
 		{
 			name: "calm-service", run: 40 * time.Second,
 			did:   "a service writes and reads 1 MiB/s of vdh, a disk of 100 requests a second; nothing else",
-			why:   "nobody presses",
+			why:   "no workload causes pressure",
 			begin: func(n *node) { n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh"+fewReads) },
 			end:   units("shop"), usual: usualOf("vdh"),
 		},
 		{
 			name: "lone-backup", run: 75 * time.Second,
 			did: "a backup reads vdh, a disk of 100 requests a second, with 24 requests of 256 KiB in flight; a service works on vdi",
-			why: "the disk is full and its requests are slow, but nobody else uses it: a backup may run at full speed",
+			why: "the disk is full and its requests are slow, but no other workload uses it: a backup may run at full speed",
 			begin: func(n *node) {
 				n.work("mail", inPodOf("burstable", mailUID), "-file /dev/vdi"+fewReads)
 				n.press("backup", "-p IOAccounting=yes", "vdh")
@@ -60,7 +60,7 @@ func healthyScenes() []scene {
 		{
 			name: "fstrim", run: 40 * time.Second,
 			did: "fstrim of vdf over and over; a service writes and reads 1 MiB/s of the same disk",
-			why: "trimming is slow for itself and moves no data",
+			why: "trimming itself is slow and moves no data",
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
 				n.unit("trim", "", "while :; do fstrim /vdf; done")
@@ -70,7 +70,7 @@ func healthyScenes() []scene {
 		{
 			name: "md-scrub", run: 75 * time.Second,
 			did: "the mirror of vdc and vdd is checked over and over; a service works on vdf",
-			why: "the kernel reads both disks in full, for nobody's harm",
+			why: "the kernel reads both disks in full, without harm to any workload",
 			begin: func(n *node) {
 				n.throttle(200, "vd2", "vd3")
 				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
@@ -85,7 +85,7 @@ func healthyScenes() []scene {
 		{
 			name: "boot-storm", run: 40 * time.Second,
 			did: "ten programs at a time read what a start reads, with the page cache dropped before; a service works on vdf",
-			why: "many pods start at once; it is over soon and nobody is short of anything",
+			why: "many pods start at once; it is over soon and nothing is short",
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
 				n.unit("storm", "", "while :; do echo 3 >/proc/sys/vm/drop_caches; for i in {1..10}; do cat /usr/lib/systemd/* >/dev/null & done; wait; done")
@@ -95,7 +95,7 @@ func healthyScenes() []scene {
 		{
 			name: "all-cores-busy", run: 40 * time.Second,
 			did: "four programs compute on two CPUs; a service works on vdf",
-			why: "what computes waits for a CPU and for nothing else",
+			why: "the programs wait for a CPU and for nothing else",
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
 				for i := range 4 {
@@ -107,7 +107,7 @@ func healthyScenes() []scene {
 		{
 			name: "page-cache-full", run: 45 * time.Second,
 			did: "a program reads vdg from end to end over and over: 2 GiB of file pages in a memory of 2 GiB",
-			why: "little memory is free, nearly all of it is available: pages that nobody needs are dropped without pain",
+			why: "little memory is free, but nearly all of it is available: unused pages are dropped at no cost",
 			begin: func(n *node) {
 				n.unit("reader", "-p MemoryAccounting=yes", "while :; do cat /dev/vdg >/dev/null; done")
 				n.until(3*time.Minute, "memory is full of pages", func() bool {
@@ -119,7 +119,7 @@ func healthyScenes() []scene {
 		{
 			name: "own-limit-v2", run: 45 * time.Second,
 			did: "a pod with a limit of 160 MiB holds 60 and reads 150 MiB of file pages at random, on a disk of 1000 requests a second",
-			why: "it thrashes at its own limit, and all wait for it that there are; the node has plenty",
+			why: "it thrashes at its own limit and is the only workload that waits; the node has memory available",
 			begin: func(n *node) {
 				n.startHogOn("/vdb/pages", "-p MemoryMax=160M", "-fill 60")
 			},
@@ -128,7 +128,7 @@ func healthyScenes() []scene {
 		{
 			name: "delayed-disk", run: 75 * time.Second,
 			did: "a service reads 1 MiB/s and a program as fast as it goes of a dm-delay device of 50 ms over vdg, a fast disk",
-			why: "every request takes 50 ms whoever else is there: a slow disk, and nobody's doing",
+			why: "every request takes 50 ms, with or without other users: a slow disk, caused by no workload",
 			begin: func(n *node) {
 				n.delayed("vdg", 50)
 				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/mapper/slow -read 1")
@@ -184,8 +184,8 @@ func networkScenes() []scene {
 	return []scene{
 		of("network-busy", "rate 2500kbit", "twelve streams of TCP through eth1 at 2.5 Mbit/s, of 4", "a link may be used"),
 		of("network-full", "rate 4mbit", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, without loss", "a full link is what a backup is for: nothing is lost"),
-		of("network-lossy", "rate 2mbit loss 5%", "twelve streams of TCP through eth1 at 2 Mbit/s, of 4, of which 5 % are lost", "what is lost on the way is not for want of room on this link"),
-		of("network-full-and-lossy", "rate 4mbit loss 4%", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, and 4 % are lost", "the link is full and TCP sends again: the node is marked, nobody is named",
+		of("network-lossy", "rate 2mbit loss 5%", "twelve streams of TCP through eth1 at 2 Mbit/s, of 4, of which 5 % are lost", "the loss is not caused by a lack of bandwidth on this link"),
+		of("network-full-and-lossy", "rate 4mbit loss 4%", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, and 4 % are lost", "the link is full and TCP retransmits: the node is marked, no pod is named",
 			labelled.Want{Resource: plugins.NetworkIO, Scope: "eth1", Level: plugins.Soft, Nobody: true}),
 	}
 }
@@ -213,19 +213,19 @@ func badScenes() []scene {
 		{
 			name: "hog", run: 45 * time.Second, want: hardMemory(), from: filled,
 			did:   "a program takes all memory but 50 MiB as fast as it can, and reads 150 MiB of file pages at random on a disk of 1000 requests a second",
-			why:   "every page that is read drives out another that is needed soon: the node stands still",
+			why:   "every page read evicts another that is needed soon: the node stalls",
 			begin: func(n *node) { n.fill("-available 50") }, end: units("hog"),
 		},
 		{
 			name: "leak", run: 45 * time.Second, want: hardMemory(), from: filled,
 			did:   "a program takes 40 MiB a second until 50 MiB are available, and reads 150 MiB of file pages at random on a disk of 1000 requests a second",
-			why:   "slowly or fast, in the end the node stands still",
+			why:   "sooner or later the node stalls",
 			begin: func(n *node) { n.fill("-available 50 -pace 40") }, end: units("hog"),
 		},
 		{
 			name: "hog-with-swap", run: 45 * time.Second, want: hardMemory(), from: filled,
 			did: "a program takes all memory but 50 MiB as fast as it can, after 256 MiB of swap on vde, and reads 150 MiB of file pages at random, on disks of 1000 requests a second each",
-			why: "swap only puts it off: then the node stands still",
+			why: "swap only delays it: then the node stalls",
 			begin: func(n *node) {
 				n.throttle(1000, "vd4")
 				n.run("mkswap /dev/vde 262144 >/dev/null && swapon /dev/vde")
@@ -235,7 +235,7 @@ func badScenes() []scene {
 		},
 		{
 			name: "presser-on-a-disk", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
-			did: "a service reads 1 MiB/s of vdh, a disk of 100 requests a second; a pod of best effort reads it with 24 requests of 256 KiB in flight",
+			did: "a service reads 1 MiB/s of vdh, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser",
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh -read 1")
@@ -246,7 +246,7 @@ func badScenes() []scene {
 		{
 			name: "pressers-on-two-disks", run: 90 * time.Second, want: two, usual: usualOf("vdh", "vdi"),
 			did: "a service and a presser on vdh, and others on vdi, disks of 100 requests a second each",
-			why: "each service waits for the presser on its own disk, and for nobody on the other's",
+			why: "each service waits for the presser on its own disk, and for none on the other disk",
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh -read 1")
 				n.work("mail", inPodOf("burstable", mailUID), "-file /dev/vdi -read 1")
@@ -257,7 +257,7 @@ func badScenes() []scene {
 		},
 		{
 			name: "presser-behind-dm-delay", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
-			did: "a service reads 1 MiB/s of a dm-delay device of 20 ms over vdh, a disk of 100 requests a second; a pod of best effort reads it with 24 requests of 256 KiB in flight",
+			did: "a service reads 1 MiB/s of a dm-delay device of 20 ms over vdh, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser, on the disk beneath; the same IO on the device above is not counted again",
 			begin: func(n *node) {
 				n.delayed("vdh", 20)
@@ -277,14 +277,14 @@ func scenesOfV1() []scene {
 		{
 			name: "own-limit-v1", run: 45 * time.Second,
 			did:   "on cgroup v1 a pod with a limit of 160 MiB holds 60 and reads 150 MiB of file pages at random",
-			why:   "it thrashes at its own limit; the node has plenty",
+			why:   "it thrashes at its own limit; the node has memory available",
 			begin: func(n *node) { n.startHogOn("/vdb/pages", "-p MemoryMax=160M", "-fill 60") }, end: units("hog"),
 		},
 		{
 			name: "buffered-writes-v1", run: 90 * time.Second, usual: usualOf("vdc"),
 			want: []labelled.Want{{Resource: plugins.Disk, Scope: "vdc", Level: plugins.Soft, AtMost: true, Nobody: true}},
-			did:  "on cgroup v1 a pod of best effort writes vdc, a disk of 100 requests a second, through the page cache; a service reads 1 MiB/s of it past the page cache",
-			why:  "the service waits; that the pod wrote what the kernel writes back is counted for nobody, so nobody may be named",
+			did:  "on cgroup v1 a BestEffort pod writes vdc, a disk of 100 requests a second, through the page cache; a service reads 1 MiB/s of it past the page cache",
+			why:  "the service waits; writeback by the kernel is not charged to the pod, so no pod may be named",
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID)+counted, "-file /vdc/data -read 1")
 				n.unit("writer", inPodOf("besteffort", copyUID)+counted, "while :; do dd if=/dev/zero of=/vdc/written bs=1M count=64 conv=notrunc status=none; sync -f /vdc; done")
