@@ -7,31 +7,30 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Cluster is what the agent says of the cluster; none when it runs standalone.
+// Cluster is the agent's state in its cluster; nil for a standalone agent.
 type Cluster struct {
-	// DryRun: nothing outside is changed.
+	// DryRun: no condition, taint or eviction is written.
 	DryRun bool `json:"dryRun"`
-	// Pods of this node that are known; nothing is evicted before they were
-	// listed once.
+	// Pods of this node; no pod is evicted before they were listed once.
 	Pods       int  `json:"pods"`
 	PodsSynced bool `json:"podsSynced"`
-	// PodOf finds the pod of a workload by the UID of its cgroup; nil: none is
-	// known.
+	// PodOf finds the pod of a workload by the UID of its cgroup; may be nil.
 	PodOf func(cgroupUID string) (pods.Pod, bool) `json:"-"`
-	// StaleSince is since when the API server is not heard.
+	// StaleSince is when the connection to the API server was lost; zero while
+	// the list of pods is current.
 	StaleSince   time.Time `json:"staleSince,omitzero"`
 	StaleBecause string    `json:"staleBecause,omitempty"`
-	// Node conditions.
+	// Conditions are the desired ones of the Node.
 	Conditions []evict.Condition `json:"conditions"`
 	// StatusWrites counts, by reason, how often conditions were written.
 	StatusWrites map[string]uint64 `json:"statusWrites"`
-	// Heartbeat is nil when none is configured.
+	// Heartbeat is the agent's Lease, nil when none is configured.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 	// NodeLease is the Node's own, nil when the agent does not renew that.
 	NodeLease *Heartbeat `json:"nodeLease,omitempty"`
-	// Loads is nil where nothing is done about data movers.
+	// Loads is nil where data movers are not managed.
 	Loads *Loads `json:"loads,omitempty"`
-	// Evictions and Suppressed count what became of candidates.
+	// Evictions counts requested, Suppressed skipped candidates.
 	Evictions  map[evict.Result]uint64 `json:"-"`
 	Suppressed map[evict.Code]uint64   `json:"-"`
 }

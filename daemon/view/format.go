@@ -55,8 +55,7 @@ func scaled(n, base float64, units ...string) string {
 	return digits(n) + " " + units[i]
 }
 
-// digits has one digit after the point below 100, and none from there on or
-// where there is nothing to tell.
+// digits has one decimal below 100, and none from 100 on and for 0.
 func digits(n float64) string {
 	if n == 0 || n >= 99.95 {
 		return strconv.FormatFloat(n, 'f', 0, 64)
@@ -67,7 +66,7 @@ func digits(n float64) string {
 	return strconv.FormatFloat(n, 'f', 1, 64)
 }
 
-// Ratio as a percentage: 12.3 %. What is not nothing is not shown as 0.
+// Ratio as a percentage: 12.3 %. A small ratio is <0.1 %, never 0.
 func Ratio(r float64) string { return digits(100*r) + " %" }
 
 // Number is a count or a number of things per second: 0.4, 1234, 12.3 k.
@@ -89,7 +88,7 @@ func Seconds(s float64) string {
 	return scaled(s*1e6, 1000, "µs", "ms", "s")
 }
 
-// Age is how long something lasts, in its two largest units: 3 min 20 s.
+// Age is a duration in its two largest units: 3 min 20 s.
 func Age(d time.Duration) string {
 	s := int64(max(0, d) / time.Second)
 	switch {
@@ -131,9 +130,9 @@ func Quantity(v float64, unit string) string {
 	return Number(v) + " " + Printable(unit)
 }
 
-// Printable is s with everything written out that a terminal or a reader could
-// take for something else: control characters, direction marks, bytes that
-// are no UTF-8. Names of devices and cgroups are chosen by others.
+// Printable escapes what a terminal or a reader could misinterpret: control
+// characters, direction marks, invalid UTF-8. Names of devices and cgroups are
+// untrusted input.
 func Printable(s string) string {
 	if strings.IndexFunc(s, odd) < 0 && utf8.ValidString(s) {
 		return s

@@ -8,17 +8,17 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Absence is something that was not measured, and why.
+// Absence is a missing measurement, with the reason.
 type Absence struct {
-	// Where it was missed: "node", or a plugin, a device, a workload; or, where
-	// several miss it for one reason, "12 workloads".
+	// Where it is missing: "node", a plugin, a device, a workload; or, where
+	// several lack it for the same reason, "12 workloads".
 	Where string
-	// What is its name in the JSON of the snapshot.
+	// What is the measurement's name in the JSON of the snapshot.
 	What string
 	Why  string
 }
 
-// Absences is all that the state lacks, with its reasons: of the node first.
+// Absences are all missing measurements with their reasons, the node's first.
 func (s *State) Absences() []Absence {
 	var list absences
 	n := s.Snapshot
@@ -44,7 +44,7 @@ func (s *State) Absences() []Absence {
 	return list.all()
 }
 
-// ofPressure says of what cpu, memory and io are missed.
+// ofPressure prefixes the keys cpu, memory and io with "pressure.".
 func ofPressure(absent probes.Absent) probes.Absent {
 	var out probes.Absent
 	for what, why := range absent {
@@ -53,8 +53,8 @@ func ofPressure(absent probes.Absent) probes.Absent {
 	return out
 }
 
-// absences in the order they were added, those of one kind with one reason
-// joined: 250 pods on an old kernel lack the same thing.
+// absences in the order they were added. Those of one kind and reason are
+// joined: on an old kernel 250 pods lack the same measurement.
 type absences struct {
 	list   []Absence
 	counts []int
@@ -88,7 +88,7 @@ func (a *absences) all() []Absence {
 	return a.list
 }
 
-// FailedProbes are the readers that failed in the newest sample.
+// FailedProbes are the probes that failed in the newest sample.
 func (s *State) FailedProbes() []probes.Probe {
 	var list []probes.Probe
 	for _, p := range s.Snapshot.Probes {
@@ -99,8 +99,8 @@ func (s *State) FailedProbes() []probes.Probe {
 	return list
 }
 
-// NotedProbes are the readers of the newest sample of which there is something
-// to know, such as that they read less often than every tick.
+// NotedProbes are the probes of the newest sample that have a note, such as
+// that they read less often than every tick.
 func (s *State) NotedProbes() []probes.Probe {
 	var list []probes.Probe
 	for _, p := range s.Snapshot.Probes {
@@ -111,7 +111,7 @@ func (s *State) NotedProbes() []probes.Probe {
 	return list
 }
 
-// Reason is why a measurement is absent: that of the first key that has one.
+// Reason is why a measurement is absent, from the first key that has a reason.
 func Reason(absent probes.Absent, keys ...string) string {
 	for _, k := range keys {
 		if why, ok := absent[k]; ok {

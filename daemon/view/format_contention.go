@@ -9,9 +9,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Contention is who hurts whom on each device in use and about memory: first
-// where somebody is hurt, then where that is not known, then where nobody is.
-// Pods have the names that the API server has for them.
+// Contention of each device in use and of memory, with the pods' names from the
+// API server. Contention comes first, then unknown, then busy.
 func (s *State) Contention() []probes.Contention {
 	list := slices.Clone(s.Snapshot.Contention)
 	for i := range list {
@@ -46,7 +45,7 @@ func ContentionTitle(c *probes.Contention) string {
 	return Title(plugins.Verdict{Resource: plugins.Resource(c.Resource), Scope: c.Device})
 }
 
-// ContentionText is the state of one in a few words.
+// ContentionText is the state of a contention in a few words.
 func ContentionText(c *probes.Contention) string {
 	switch {
 	case c.State == probes.ContentionSuffers:
@@ -61,10 +60,9 @@ func ContentionText(c *probes.Contention) string {
 	return "busy, only the lowest class waits"
 }
 
-// ContentionSentence says the most of a contention in one sentence, with the
-// words of when its window was: "web/db waited 38.0 % of the last 10 s on
-// nvme0n1; 71.0 % of the traffic is batch/du; 94.0 % of the traffic is
-// accounted for".
+// ContentionSentence is the main sufferer, the main culprit and the coverage in
+// one sentence. when names the window: "web/db waited on nvme0n1 for 38.0 % of
+// the last 10 s; batch/du accounts for 71.0 % of the traffic; coverage 94.0 %".
 func ContentionSentence(c *probes.Contention, when string) string {
 	waited, of := "waited on "+Printable(c.Device), "on "+Printable(c.Device)
 	if c.Resource == probes.SharedMemory {
@@ -80,7 +78,7 @@ func ContentionSentence(c *probes.Contention, when string) string {
 	return text + "; " + UseText(c)
 }
 
-// UseText is the part of the sentence on who uses it.
+// UseText is the part of ContentionSentence about culprit and coverage.
 func UseText(c *probes.Contention) string {
 	traffic := "the traffic"
 	if c.Resource == probes.SharedMemory {
@@ -93,7 +91,7 @@ func UseText(c *probes.Contention) string {
 	return text + "; " + coverageText(c)
 }
 
-// culpritText names who uses it most beside the one who waits.
+// culpritText names the largest culprit other than the main sufferer.
 func culpritText(c *probes.Contention, traffic string) string {
 	first := c.Culprits[0]
 	s, _ := Sufferer(c)
@@ -107,8 +105,8 @@ func culpritText(c *probes.Contention, traffic string) string {
 	return text
 }
 
-// Sufferer is who waits most among those for whom something is done, or else
-// among all; false where nobody waits.
+// Sufferer is the workload that waits most, of the lowest class only if no other
+// waits; false if none waits.
 func Sufferer(c *probes.Contention) (probes.Sufferer, bool) {
 	if len(c.Sufferers) == 0 {
 		return probes.Sufferer{}, false
@@ -117,7 +115,7 @@ func Sufferer(c *probes.Contention) (probes.Sufferer, bool) {
 	return c.Sufferers[max(0, i)], true
 }
 
-// CulpritsText is who uses it, in one line: "66.0 % batch/du (380 MB/s), 6.0 %
+// CulpritsText is the culprits in one line: "66.0 % batch/du (380 MB/s), 6.0 %
 // web/db (34.6 MB/s), and 13 more".
 func CulpritsText(c *probes.Contention) string {
 	list := make([]string, 0, len(c.Culprits)+1)
@@ -127,7 +125,7 @@ func CulpritsText(c *probes.Contention) string {
 	return listed(list, c.MoreCulprits, "no workload found using it")
 }
 
-// SufferersText is who waits for it, in one line.
+// SufferersText is the sufferers in one line.
 func SufferersText(c *probes.Contention) string {
 	list := make([]string, 0, len(c.Sufferers)+1)
 	for _, p := range c.Sufferers {
@@ -165,8 +163,8 @@ func coverageText(c *probes.Contention) string {
 	return "coverage " + Ratio(r)
 }
 
-// Waits is how much of the time the one who matters waits: what orders
-// contentions where there is no room for all.
+// Waits is the share of the window that the main sufferer waits. It orders
+// contentions where not all can be shown.
 func Waits(c probes.Contention) float64 {
 	s, _ := Sufferer(&c)
 	if c.State == probes.ContentionSuffers {

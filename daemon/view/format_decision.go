@@ -10,22 +10,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Eviction is one in short, as the live view shows it; its Decision has all.
+// Eviction is the summary of an eviction; its Decision has the details.
 type Eviction struct {
 	// Decision is the ID of the Decision.
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
-	// DryRun: it would have been evicted.
+	// DryRun: the pod was not evicted.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Name is the pod's, with its namespace.
 	Name string `json:"name"`
 	Why  string `json:"why"`
-	// GoneAt is when the pod was seen to be gone.
+	// GoneAt is when the pod was found to be terminated.
 	GoneAt time.Time `json:"goneAt,omitzero"`
 }
 
 // Text is the eviction in a few words, without its time: "evicted web/a: why;
-// gone after 12 s".
+// terminated after 12 s".
 func (e *Eviction) Text() string {
 	verb := "evicted "
 	if e.DryRun {
@@ -41,7 +41,7 @@ func (e *Eviction) Text() string {
 	return text + "; terminated after " + Age(e.GoneAt.Sub(e.Time))
 }
 
-// newestEviction is nil where nobody went.
+// newestEviction is nil if no decision evicts a pod.
 func newestEviction(decisions []evict.Decision) *Eviction {
 	for i := range decisions {
 		d := &decisions[i]
@@ -69,7 +69,7 @@ func DecisionText(d *evict.Decision) string {
 	return "no pod evicted"
 }
 
-// CandidateText is what became of a candidate in a few words.
+// CandidateText is a candidate's outcome in a few words.
 func CandidateText(c *evict.Considered) string {
 	switch c.Code {
 	case evict.CodeEvicted:
@@ -97,7 +97,8 @@ func CauseTitle(c evict.Cause) string {
 	return Printable(c.Plugin) + " " + Printable(c.Scope)
 }
 
-// PodText is what the host knows of a pod that decides about it.
+// PodText is what the eviction order of a pod depends on: QoS, priority, owner
+// and requests.
 func PodText(p *pods.Pod) string {
 	qos := Printable(p.QoS)
 	if p.LowQoS {
@@ -117,7 +118,7 @@ func PodText(p *pods.Pod) string {
 	return fmt.Sprintf("%s · priority %d · %s · %s", qos, p.Priority, owner, request)
 }
 
-// Answerer is who gave an answer.
+// Answerer is the API server, or the controller where the request went there.
 func Answerer(a evict.Answer) string {
 	if a.Via == evict.ViaController {
 		return "controller"
@@ -125,8 +126,8 @@ func Answerer(a evict.Answer) string {
 	return "API server"
 }
 
-// AnswerText is what the API server said: "evicted (201)". Its own words are
-// left out where they were said already.
+// AnswerText is an answer with its status code: "evicted (201)". The server's
+// message is left out if said contains it already.
 func AnswerText(a evict.Answer, said string) string {
 	text := string(a.Outcome)
 	if a.DryRun {
@@ -141,8 +142,7 @@ func AnswerText(a evict.Answer, said string) string {
 	return Printable(text)
 }
 
-// GoneText says when the victim was seen to be gone; empty where nobody was
-// evicted.
+// GoneText is when the evicted pod terminated; empty where no pod was evicted.
 func GoneText(d *evict.Decision) string {
 	switch {
 	case !d.GoneAt.IsZero():
@@ -153,8 +153,8 @@ func GoneText(d *evict.Decision) string {
 	return ""
 }
 
-// FellText says how far the pressure fell: a line for each cause. It has none
-// before the node has settled.
+// FellText is how far the pressure fell, a line for each cause. It is empty
+// until the cooldown is over.
 func FellText(d *evict.Decision) []string {
 	var list []string
 	for _, was := range d.Causes {
@@ -167,8 +167,8 @@ func FellText(d *evict.Decision) []string {
 	return list
 }
 
-// fellText names the lines where they differ: then the two values are those of
-// two rules, and over two windows.
+// fellText adds the thresholds where they differ: then the two values belong to
+// two rules with different windows.
 func fellText(was, is evict.Cause) string {
 	from, to := observedText(was), observedText(is)
 	if was.Threshold != is.Threshold {
@@ -177,8 +177,7 @@ func fellText(was, is evict.Cause) string {
 	return CauseTitle(was) + ": " + levelChange(was.Level, is.Level) + ", " + from + " → " + to + "; now " + Printable(is.Reason)
 }
 
-// observedText is the value of a cause; one that is absent is said to be
-// unknown.
+// observedText is the value of a cause, or Unknown.
 func observedText(c evict.Cause) string {
 	return Optional(c.Observed, func(v float64) string { return Quantity(v, c.Unit) })
 }

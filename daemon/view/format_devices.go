@@ -16,8 +16,7 @@ const maxVirtual = 8
 // idleNIC is the traffic below which a virtual NIC is idle, in bytes/s.
 const idleNIC = 1000
 
-// Disks of the state, leaves first: those worth a line, and apart from them the
-// loop and RAM disks that do nothing.
+// Disks of the state, leaves first, and separately the idle loop and RAM disks.
 func (s *State) Disks() (shown, idle []probes.DiskState) {
 	for _, d := range s.Snapshot.Disks {
 		if minor(d.Name) && DiskLoad(d) <= 0 {
@@ -30,23 +29,22 @@ func (s *State) Disks() (shown, idle []probes.DiskState) {
 	return shown, idle
 }
 
-// leavesFirst sorts by layer, so that what repeats the IO of another device
-// stands below it.
+// leavesFirst sorts by layer: a device that repeats the IO of others comes after
+// them.
 func leavesFirst[T any](list []T, layer func(T) probes.Layer) {
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(depth(layer(a)), depth(layer(b))) })
 }
 
-// depth of a layer in a list. Of one that is not known nothing says that it
-// repeats another.
+// depth of a layer in a list. An unknown layer counts as a leaf.
 func depth(l probes.Layer) int {
 	return slices.Index([]probes.Layer{probes.LayerLeaf, "", probes.LayerPath, probes.LayerStacked}, l)
 }
 
-// DiskKind says what drives a disk and what it stands on: "lvm on nvme0n1".
+// DiskKind is the kind of a disk and what it is stacked on: "lvm on nvme0n1".
 func DiskKind(d *probes.Disk) string { return kind(d.Kind, d.Slaves, d.Layer) }
 
-// NICKind says what drives a NIC, what it stands on and whose port it is:
-// "physical, port of bond0".
+// NICKind is the kind of a NIC, what it is stacked on and the master it is a port
+// of: "physical, port of bond0".
 func NICKind(n *probes.NIC) string {
 	k := n.Kind
 	if k == "" {
@@ -62,7 +60,7 @@ func NICKind(n *probes.NIC) string {
 	return text
 }
 
-// kind says at most three names: an array may stand on dozens of disks.
+// kind names at most three devices: an array may consist of dozens of disks.
 func kind(kind string, on []string, layer probes.Layer) string {
 	const most = 3
 	text := Printable(kind)
@@ -86,7 +84,7 @@ func minor(name string) bool {
 	})
 }
 
-// DiskLoad orders disks by what they do: requests per second, -1 when unknown.
+// DiskLoad orders disks by requests per second; -1 when unknown.
 func DiskLoad(d probes.DiskState) float64 {
 	r, ok := d.Rates.Get()
 	if !ok {
@@ -95,8 +93,8 @@ func DiskLoad(d probes.DiskState) float64 {
 	return r.ReadsPerSecond + r.WritesPerSecond
 }
 
-// NICs of the state, leaves first: those that are or drive hardware, then the
-// busiest of the others; and apart from them lo and what is idle.
+// NICs of the state, leaves first: hardware, then the busiest virtual ones; and
+// separately lo and idle ones.
 func (s *State) NICs() (shown, rest []probes.NICState) {
 	var virtual []probes.NICState
 	for _, n := range s.Snapshot.NICs {
@@ -120,8 +118,7 @@ func (s *State) NICs() (shown, rest []probes.NICState) {
 	return shown, rest
 }
 
-// NICLoad orders NICs by what they do: bytes per second of both directions, -1
-// when unknown.
+// NICLoad orders NICs by bytes per second of both directions; -1 when unknown.
 func NICLoad(n probes.NICState) float64 {
 	r, ok := n.Rates.Get()
 	if !ok {
@@ -130,18 +127,18 @@ func NICLoad(n probes.NICState) float64 {
 	return r.ReceiveBytesPerSecond + r.TransmitBytesPerSecond
 }
 
-// BusiestDisks is the n disks worth a line: the leaves, the busiest of them
-// first chosen, and then the others, in the order they came in.
+// BusiestDisks chooses n disks, leaves before stacked ones and busy before idle
+// ones, and keeps their order.
 func BusiestDisks(list []probes.DiskState, n int) []probes.DiskState {
 	return Busiest(list, n, func(d probes.DiskState) float64 { return worth(d.Layer, DiskLoad(d)) })
 }
 
-// BusiestNICs is the same of NICs.
+// BusiestNICs chooses n NICs as BusiestDisks does.
 func BusiestNICs(list []probes.NICState, n int) []probes.NICState {
 	return Busiest(list, n, func(d probes.NICState) float64 { return worth(d.Layer, NICLoad(d)) })
 }
 
-// worth puts any leaf above what repeats it: no load is near 10¹².
+// worth ranks each leaf above all stacked devices: no load is near 10¹².
 func worth(l probes.Layer, load float64) float64 {
 	if depth(l) > depth("") {
 		return load - 1e12
@@ -149,8 +146,8 @@ func worth(l probes.Layer, load float64) float64 {
 	return load
 }
 
-// Busiest is the n devices with the highest load, in the order they came in:
-// a line should not jump about while it is read.
+// Busiest is the n devices with the highest load, in their given order, so that
+// lines do not move while they are read.
 func Busiest[T any](list []T, n int, load func(T) float64) []T {
 	if len(list) <= n {
 		return list

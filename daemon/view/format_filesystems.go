@@ -7,8 +7,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Filesystems of the state: at most n that do not answer or are the fullest,
-// by mountpoint, and the rest.
+// Filesystems of the state: at most n that fail or are the fullest, by
+// mountpoint, and the rest.
 func (s *State) Filesystems(n int) (shown, rest []probes.Filesystem) {
 	all := s.Snapshot.Filesystems
 	shown = Busiest(all, n, fullness)
@@ -20,8 +20,8 @@ func (s *State) Filesystems(n int) (shown, rest []probes.Filesystem) {
 	return shown, rest
 }
 
-// fullness orders filesystems by how much each deserves a line: 0 to 1, what
-// is in trouble above that, what is not known below.
+// fullness orders filesystems: 0 to 1, above that those that fail, below that
+// those that are unknown.
 func fullness(f probes.Filesystem) float64 {
 	if f.Trouble() != "" {
 		return 2
@@ -33,8 +33,7 @@ func fullness(f probes.Filesystem) float64 {
 	return 1 - left
 }
 
-// RoomLeft is the share of a filesystem that those who are not root can still
-// use.
+// RoomLeft is the share of a filesystem available to unprivileged users.
 func RoomLeft(f probes.Filesystem) probes.Opt[float64] {
 	return part(f.AvailableBytes, f.SizeBytes)
 }
@@ -48,17 +47,17 @@ func part(of, all probes.Opt[uint64]) probes.Opt[float64] {
 	return probes.Some(float64(n) / float64(total))
 }
 
-// What is left of a filesystem below which it is marked: where a kubelet
-// evicts by default (nodefs.available, nodefs.inodesFree).
+// Below these shares a filesystem is highlighted: the kubelet's default eviction
+// thresholds (nodefs.available, nodefs.inodesFree).
 const (
 	scarceRoom  = 0.10
 	scarceFiles = 0.05
 )
 
-// ScarceRoom and ScarceFiles say whether a filesystem has little left.
+// ScarceRoom reports whether little space is available.
 func ScarceRoom(f probes.Filesystem) bool { return below(RoomLeft(f), scarceRoom) }
 
-// ScarceFiles is about the number of files that can still be made.
+// ScarceFiles reports whether few inodes are available.
 func ScarceFiles(f probes.Filesystem) bool { return below(part(f.FilesFree, f.Files), scarceFiles) }
 
 func below(o probes.Opt[float64], limit float64) bool {
@@ -66,8 +65,8 @@ func below(o probes.Opt[float64], limit float64) bool {
 	return ok && v < limit
 }
 
-// FilesystemKind is what a filesystem is, and who looks after it where that is
-// not the node: "ext4, the kubelet's".
+// FilesystemKind is the type of a filesystem, and its manager if that is not the
+// node: "ext4, the kubelet's".
 func FilesystemKind(f probes.Filesystem) string {
 	switch f.Use {
 	case probes.UseKubelet:

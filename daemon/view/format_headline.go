@@ -13,7 +13,7 @@ import (
 const Waiting = "Waiting for the first sample"
 
 // Headline is the overall verdict in words, such as "Memory: soft since 12 s".
-// A nil State has none yet. What could not be judged is never called healthy.
+// The State may be nil. A node with missing measurements is never called healthy.
 func (s *State) Headline() (text string, level plugins.Level) {
 	if s == nil {
 		return Waiting, plugins.None
@@ -36,8 +36,8 @@ func (s *State) Headline() (text string, level plugins.Level) {
 	return "No pressure", level
 }
 
-// Unjudged says that there is nothing that judges, or that some plugin could
-// not see all it needs.
+// Unjudged reports that no plugin is enabled, or that a plugin lacks a
+// measurement.
 func (s *State) Unjudged() bool {
 	unseen := func(v plugins.Verdict) bool { return v.Absent != "" }
 	return len(s.Levels.Verdicts) == 0 || slices.ContainsFunc(s.Levels.Verdicts, unseen)
@@ -54,7 +54,7 @@ func LevelText(v plugins.Verdict) string {
 	return v.Level.String()
 }
 
-// Age of an instant at the tick that the state shows.
+// Age of an instant as of the state's tick.
 func (s *State) Age(t time.Time) time.Duration { return s.Snapshot.Time.Sub(t) }
 
 // Title is a verdict's resource and scope as a heading: "Disk nvme0n1".
@@ -72,7 +72,7 @@ func Title(v plugins.Verdict) string {
 	return name + " " + Printable(v.Scope)
 }
 
-// ModeText says what the mode of the agent means for the pods.
+// ModeText is the agent's mode in words, and why evictions are paused.
 func (s *State) ModeText() string {
 	c := s.Cluster
 	switch {
@@ -97,7 +97,7 @@ func (s *State) ModeText() string {
 
 const dryRunText = "DRY RUN: decides, but writes nothing"
 
-// blind says why nobody can be evicted now; empty when the pods are known.
+// blind is why evictions are paused; empty while the list of pods is current.
 func (c *Cluster) blind() string {
 	switch {
 	case !c.PodsSynced:

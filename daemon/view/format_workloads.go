@@ -9,12 +9,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// thrashing is the own memory stall from which a workload that meets its own
-// limit is said to suffer from it: a file reader touches its limit all the
-// time and loses next to nothing.
+// thrashing is the memory stall from which a workload counts as under pressure
+// of its own memory limit: a file reader hits its limit all the time at almost
+// no cost.
 const thrashing = 0.05
 
-// OwnLimitText is what is said of a workload for which AtOwnLimit holds.
+// OwnLimitText describes a workload for which AtOwnLimit holds.
 const OwnLimitText = "at its own memory limit: its own pressure, not the node's"
 
 // AtOwnLimit reports whether a workload thrashes at its own memory limit.
@@ -23,12 +23,12 @@ func AtOwnLimit(w *probes.WorkloadState) bool {
 	if !ok {
 		return false
 	}
-	hits, _ := r.LimitHits.Get() // absent: no limit was seen to be met
+	hits, _ := r.LimitHits.Get() // absent counts as none
 	return hits > 0 && Stall(r.Pressure.Memory) >= thrashing
 }
 
-// Stall is how hard a workload stalls, for sorting and thresholds of display:
-// full, or some where the kernel does not tell full; -1 when it tells neither.
+// Stall is a workload's PSI for sorting and highlighting: full, or some where the
+// kernel has no full; -1 without both.
 func Stall(r probes.StallRatio) float64 {
 	if full, ok := r.Full.Get(); ok {
 		return full
@@ -39,9 +39,9 @@ func Stall(r probes.StallRatio) float64 {
 	return -1
 }
 
-// ByPressure is the workloads in the order in which a search for trouble goes:
-// own memory stall, io stall, then cpu, then memory. Stalls are compared by
-// whole tenths of a percent, so that noise does not shuffle the rest.
+// ByPressure sorts workloads by their memory stall, io stall, CPU and memory.
+// Stalls are compared in tenths of a percent, so that noise does not change the
+// order.
 func (s *State) ByPressure() []*probes.WorkloadState {
 	type ranked struct {
 		w   *probes.WorkloadState

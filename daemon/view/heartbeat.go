@@ -8,24 +8,24 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// Heartbeat is what the agent's Lease is like, and how its renewals went.
+// Heartbeat is the state of a Lease and of its renewals.
 type Heartbeat struct {
-	// Target is whose Lease it is: agent or node.
+	// Target is the owner of the Lease: agent or node.
 	Target   string        `json:"target"`
 	Interval time.Duration `json:"-"`
 	Duration time.Duration `json:"-"`
-	// Renewed is when the API server acknowledged a renewal last.
+	// Renewed is when the API server last acknowledged a renewal.
 	Renewed time.Time `json:"renewed,omitzero"`
-	// Error of the last attempt, empty when it was good.
+	// Error of the last attempt, empty when it succeeded.
 	Error string `json:"error,omitempty"`
-	// Outcomes counts attempts, Dials connections that were asked for.
+	// Outcomes counts attempts to renew, Dials attempts to connect.
 	Outcomes map[lease.Outcome]uint64 `json:"outcomes"`
 	Dials    uint64                   `json:"dials"`
 	// Last are the last attempts, newest first.
 	Last []Beat `json:"last"`
-	// LongestGapSeconds is the longest time from one good attempt to the next.
+	// LongestGapSeconds is the longest time between two successful attempts.
 	LongestGapSeconds float64 `json:"longestGapSeconds"`
-	// Took is how long good attempts took.
+	// Took is how long successful attempts took.
 	Took Durations `json:"-"`
 }
 
@@ -37,8 +37,7 @@ type Beat struct {
 	Error           string        `json:"error,omitempty"`
 }
 
-// Durations of attempts: how many took no longer than each of RenewBuckets, and
-// all together.
+// Durations of attempts: cumulative counts by RenewBuckets, their number and sum.
 type Durations struct {
 	Within  [9]uint64
 	Count   uint64
@@ -60,10 +59,10 @@ func (d *Durations) add(seconds float64) {
 	d.Seconds += seconds
 }
 
-// lastBeats are how many are kept.
+// lastBeats is the capacity of Heartbeat.Last.
 const lastBeats = 12
 
-// Add an attempt.
+// Add records an attempt.
 func (h *Heartbeat) Add(a lease.Attempt) {
 	h.Outcomes[a.Outcome]++
 	b := Beat{Time: a.Time.UTC(), DurationSeconds: a.Took.Seconds(), Outcome: a.Outcome}
@@ -83,7 +82,7 @@ func (h *Heartbeat) Add(a lease.Attempt) {
 	h.Took.add(a.Took.Seconds())
 }
 
-// Clone is one of its own.
+// Clone is a deep copy.
 func (h *Heartbeat) Clone() Heartbeat {
 	c := *h
 	c.Outcomes, c.Last = maps.Clone(h.Outcomes), slices.Clone(h.Last)

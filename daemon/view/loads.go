@@ -7,45 +7,46 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// Loads is what the agent does about Velero's data movers on its node.
+// Loads is the state of Velero's data movers on the agent's node.
 type Loads struct {
-	// DryRun: no budget is published, and nobody is slowed down.
+	// DryRun: the data mover budget is not published, and no mover is throttled.
 	DryRun bool `json:"dryRun"`
-	// Running movers: their pods are here.
+	// Running counts the movers whose pods are on this node.
 	Running int `json:"running"`
-	// Level of what they press: disks, network, memory. Absent is why it is not
-	// known.
+	// Level of the resources that movers use: disks, network, memory. Absent is
+	// why it is unknown.
 	Level  plugins.Level `json:"level"`
 	Absent string        `json:"absent,omitempty"`
-	// Budget is how many may run; absent where only Velero's own configuration
-	// limits them. None starts before HoldUntil. Why, in words.
+	// Budget is the data mover budget; absent where only Velero's configuration
+	// limits them. HoldUntil is the end of the start hold. Why is the reason for
+	// both.
 	Budget    *int      `json:"budget,omitempty"`
 	HoldUntil time.Time `json:"holdUntil,omitzero"`
 	Why       string    `json:"why,omitempty"`
 	// Throttled movers, by cgroup and disk; nil: none.
 	Throttled []Throttled `json:"throttled,omitempty"`
-	// Problem is why the last change of limits did not come through in full.
+	// Problem is why the last change of limits failed, also in part.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Throttled is a mover that is slowed down, or in a dry run would be.
+// Throttled is a mover with a limit, which a dry run does not apply.
 type Throttled struct {
 	Cgroup string `json:"cgroup"`
 	Name   string `json:"name"`
-	// Disk that it may use less of; empty: of the CPU.
+	// Disk whose use is limited; empty: the CPU's.
 	Disk string `json:"disk,omitempty"`
-	// Percent of what it used before, and what that is: bytes per second of a
+	// Percent of its previous use, and May is the limit: bytes per second of a
 	// disk, or cores.
 	Percent int        `json:"percent"`
 	May     vgdp.Rates `json:"may"`
-	// Expires: whoever finds it later takes it away.
+	// Expires: an agent that finds the limit later removes it.
 	Expires time.Time `json:"expires"`
-	// Foreign: somebody else has set one of its limits since, which is left as it
-	// is.
+	// Foreign: another program changed one of the limits since; that one is left
+	// unchanged.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
-// Text is a mover that is slowed down, in a line.
+// Text is a throttled mover in one line.
 func (t Throttled) Text() string {
 	may := "CPU limited to " + Number(t.May.CPU) + " cores"
 	if t.Disk != "" {
@@ -58,7 +59,7 @@ func (t Throttled) Text() string {
 	return text
 }
 
-// Text is the budget in a line.
+// Text is running movers, budget, start hold and throttled movers in one line.
 func (l *Loads) Text() string {
 	text := Count(uint64(l.Running)) + " running"
 	if l.Budget != nil {

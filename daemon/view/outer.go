@@ -5,16 +5,18 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// Outer is what the agent says of plugins that are processes of their own.
+// Outer is the state of the outer plugins.
 type Outer struct {
-	// Plugins that are registered, then the sockets where none is.
+	// Plugins that are registered, then the sockets without one.
 	Plugins []outer.Status
 	Counts  map[string]outer.Counts
-	// Rival is who else asks the plugins, so that this agent does not.
+	// Rival is another plugin host, because of which this agent does not call the
+	// plugins; empty: none.
 	Rival string
 }
 
-// Is says whether a plugin is an outer one, there or gone. A nil Outer has none.
+// Is reports whether a plugin is an outer one, registered now or earlier. A nil
+// Outer has none.
 func (o *Outer) Is(plugin string) bool {
 	if o == nil {
 		return false

@@ -1,6 +1,6 @@
-// Package view holds what the agent shows: one State, published whole once
-// per tick, that the page, the API, the metrics and `plimsoll top` all read.
-// A State never changes and may be shared.
+// Package view holds the State that the agent publishes once per tick, and
+// how its values are written. The status page, the API, the metrics and
+// `plimsoll top` all read it. A State is immutable and may be shared.
 package view
 
 import (
@@ -20,14 +20,13 @@ type State struct {
 	Levels   *plugins.Levels
 	// Cluster is nil for an agent that runs standalone.
 	Cluster *Cluster
-	// Outer plugins; nil where none are asked.
+	// Outer plugins; nil where outer plugins are disabled.
 	Outer *Outer
-	// LastEviction is the newest one that is kept, nil for none.
+	// LastEviction is the newest stored one, nil for none.
 	LastEviction *Eviction
 }
 
-// Beside is the same state with what is known of outer plugins, and what they
-// said last.
+// Beside is a copy of the state with the outer plugins and their last verdicts.
 func (s *State) Beside(o *Outer) *State {
 	if s == nil || o == nil {
 		return s
@@ -40,8 +39,8 @@ func (s *State) Beside(o *Outer) *State {
 	return &with
 }
 
-// With is the same state with what the cluster is like now and the newest
-// eviction among the decisions, which come newest first.
+// With is a copy of the state with the cluster's current state and the newest
+// eviction among the decisions, which are sorted newest first.
 func (s *State) With(c *Cluster, decisions []evict.Decision) *State {
 	if s == nil {
 		return nil
@@ -51,50 +50,50 @@ func (s *State) With(c *Cluster, decisions []evict.Decision) *State {
 	return &with
 }
 
-// Agent is what the agent says of itself.
+// Agent is the agent's own state.
 type Agent struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Mode is "cluster", or why nothing is evicted: "standalone".
+	// Mode is "cluster", or "standalone", in which evictions are disabled.
 	Mode string `json:"mode"`
 	// CgroupFlavour is v1, v2 or hybrid; empty when none was found.
 	CgroupFlavour string `json:"cgroupFlavour,omitempty"`
 
-	// TickSeconds is the period that is wanted, TickDurationSeconds what the
-	// last one cost, TicksMissed how many were left out because one before
+	// TickSeconds is the configured period, TickDurationSeconds how long the
+	// last tick took, TicksMissed how many were skipped because the one before
 	// took too long.
 	TickSeconds         float64 `json:"tickSeconds"`
 	TickDurationSeconds float64 `json:"tickDurationSeconds"`
 	TicksMissed         uint64  `json:"ticksMissed"`
-	// Triggers wake samples between the ticks; absent where nothing samples in
-	// a rhythm.
+	// Triggers are the PSI triggers that wake samples between two ticks; absent
+	// where samples are not periodic.
 	Triggers *Triggers `json:"triggers,omitempty"`
 
-	// ConfigFile is empty when the defaults are in force. ConfigError is why
-	// the last reload left the last good configuration in force.
+	// ConfigFile is empty when the defaults are in force. ConfigError is why the
+	// last reload failed; the previous configuration then stays in force.
 	ConfigFile  string `json:"configFile,omitempty"`
 	ConfigError string `json:"configError,omitempty"`
 
-	// Notes are said once: what this agent may not read or do, and why.
+	// Notes are permanent restrictions: what this agent cannot read or do, and why.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Triggers is what the kernel was asked to wake the agent for.
+// Triggers are the PSI triggers by which the kernel wakes the agent.
 type Triggers struct {
 	// Armed is how many, each over a window of WindowSeconds.
 	Armed         int     `json:"armed"`
 	WindowSeconds float64 `json:"windowSeconds,omitempty"`
-	// FiredTotal counts by resource, WokenTotal the samples that were taken
-	// before their tick for it; Woken says whether this one was.
+	// FiredTotal counts by resource. WokenTotal counts the samples taken before
+	// their tick because a trigger fired; Woken: this sample was.
 	FiredTotal map[string]uint64 `json:"firedTotal,omitempty"`
 	WokenTotal uint64            `json:"samplesWokenTotal"`
 	Woken      bool              `json:"woken"`
-	// Absent tells for a place and resource why none is armed there.
+	// Absent is, by place and resource, why no trigger is armed there.
 	Absent probes.Absent `json:"absent,omitempty"`
 }
 
-// Pressure is /api/v1/pressure: how this node is judged, and on what.
+// Pressure is /api/v1/pressure: the verdicts about this node and their evidence.
 type Pressure struct {
 	Time  time.Time `json:"time"`
 	Agent Agent     `json:"agent"`
@@ -104,8 +103,8 @@ type Pressure struct {
 	WindowSeconds float64           `json:"windowSeconds"`
 	Stall         probes.Ratios     `json:"stall"`
 	Verdicts      []plugins.Verdict `json:"verdicts"`
-	// Contention is who hurts whom, as in the snapshot, but for its order and
-	// the names of pods, which are those of the API server.
+	// Contention as in the snapshot, but sorted by concern and with the pods'
+	// names from the API server.
 	Contention []probes.Contention `json:"contention,omitempty"`
 	// Cluster is absent for an agent that runs standalone.
 	Cluster      *Cluster  `json:"cluster,omitempty"`
@@ -120,14 +119,14 @@ func (s *State) Pressure() Pressure {
 		Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
 	for _, v := range s.Levels.Verdicts {
-		if v.Resource != "" { // an outer plugin's may be about anything
+		if v.Resource != "" { // outer plugins need not name one
 			p.Levels[v.Resource] = s.Levels.Of(v.Resource)
 		}
 	}
 	return p
 }
 
-// State of the agent that sent the snapshot and the pressure.
+// State rebuilds the agent's state from its answers.
 func (p Pressure) State(s *probes.Snapshot) *State {
 	named := *s
 	named.Contention = p.Contention
@@ -137,8 +136,7 @@ func (p Pressure) State(s *probes.Snapshot) *State {
 	}
 }
 
-// WriteJSON is how everything of ours writes JSON: indented, and with < and >
-// as they are, for the eyes of people.
+// WriteJSON writes indented JSON, with < and > unescaped for human readers.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -42,7 +42,7 @@ func Evicted() *view.State {
 	}, decisions)
 }
 
-// Deaf is the node of Evicted while the API server is not heard.
+// Deaf is the node of Evicted without a connection to the API server.
 func Deaf() *view.State {
 	s := *Evicted()
 	c := *s.Cluster
@@ -56,9 +56,9 @@ func inCluster(s *view.State) *view.State {
 	return s
 }
 
-// Decisions are what rounds about the made-up pods decided, newest first: a
-// budget forbids the first candidate's eviction, the second one goes, and the
-// pressure ends. A dry run decides the same about pressure that stays.
+// Decisions of rounds about the made-up pods, newest first: a
+// PodDisruptionBudget forbids the first candidate's eviction, the second one is
+// evicted, and the pressure ends. In a dry run the pressure stays.
 func Decisions(dryRun bool) []evict.Decision {
 	hard := pressed()
 	if !dryRun {
@@ -107,7 +107,7 @@ func answer(d *evict.Decision) {
 	}
 }
 
-// hurting is the input with who hurts whom in a state.
+// hurting is the input with the contention of a state.
 func hurting(s *view.State, in evict.Input) evict.Input {
 	in.Contention = s.Snapshot.Contention
 	return in
@@ -117,7 +117,7 @@ func hurting(s *view.State, in evict.Input) evict.Input {
 const sceneBoot = "scene"
 
 func input(now, before *plugins.Levels, config evict.Config, m evict.Memory) evict.Input {
-	if m.Budgets.Boot == "" { // the agent has run for long, and evicted nobody
+	if m.Budgets.Boot == "" { // the agent has been running for long, without an eviction
 		m.Budgets.Boot = sceneBoot
 	}
 	config.ReportFirst = 0

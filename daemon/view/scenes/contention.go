@@ -14,9 +14,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// neighbour is a pod on a node where pods are in each other's way: its shares
-// of the traffic of each disk and of the memory that is taken, and of the time
-// that it waits.
+// neighbour is a pod on a node with contention: its shares of the traffic of each
+// disk, of memory growth, and of the time that it waits.
 type neighbour struct {
 	namespace, name, class string
 	nvme, sda, sdb, memory float64
@@ -42,8 +41,8 @@ func neighbours() []neighbour {
 	return list
 }
 
-// Contended is a node of a cluster where pods hurt each other on two disks and
-// for memory, a third disk is busy without hurting anybody, and names are long.
+// Contended is a node of a cluster with contention on two disks and memory, a
+// third disk that is only busy, and long names.
 func Contended() *view.State {
 	s := runWith(Load{CPU: 0.4, MemorySome: 0.3, MemoryFull: 0.04, IO: 0.48, Available: 2 << 30, Scans: 260_000}, contend)
 	disk := func(name string, l plugins.Level, await float64, since time.Duration) plugins.Verdict {

@@ -1,6 +1,6 @@
-// Package scenes makes up the states of a node that the tests of the status
-// page and of the terminal view look at. Each goes through a real History, so
-// that the rates, windows and trends are those of real samples.
+// Package scenes makes the states of a node for the tests of the status page and
+// of the terminal view. Each goes through a real History, so that its rates,
+// windows and trends are those of real samples.
 package scenes
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Load is what presses on a made-up node: shares of the time, 0 to 1.
+// Load is the pressure on a made-up node: shares of the time, 0 to 1.
 type Load struct {
 	CPU, MemorySome, MemoryFull, IO float64
 	// Available memory of 16 GiB, in bytes.
@@ -61,7 +61,7 @@ func Calm() *view.State {
 // MemoryHard is a node that is short of memory, with candidates.
 func MemoryHard() *view.State {
 	s := run(Load{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
-	// A server of a network filesystem is gone for five minutes.
+	// A server of a network filesystem has not answered for five minutes.
 	s.Filesystems = append(s.Filesystems, probes.Filesystem{
 		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: probes.Some(312.0), Absent: probes.Absent{"statfs": "statfs hangs"},
 		SizeBytes: probes.Some[uint64](20 << 40), AvailableBytes: probes.Some[uint64](4 << 40), Files: probes.Some[uint64](1 << 32), FilesFree: probes.Some[uint64](1 << 31),
@@ -120,7 +120,7 @@ func EverythingAbsent() *view.State {
 	return st
 }
 
-// Hostile is a calm node whose names were chosen to do harm.
+// Hostile is a calm node with malicious names.
 func Hostile() *view.State {
 	const evil = "\x1b]0;owned\x07\x1b[2J<script>alert(1)</script>\u202egnp.exe\r\n\xff"
 	s := run(Calmly())
