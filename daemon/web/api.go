@@ -11,18 +11,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// Plugin is one entry of /api/v1/plugins: one for each scope that it judges.
+// Plugin is one entry of /api/v1/plugins: a plugin and one scope that it
+// judges.
 type Plugin struct {
 	Name string `json:"name"`
-	// Kind is inner, in the agent's own process, or outer, in one of its own.
+	// Kind is inner, part of the agent, or outer, a process of its own.
 	Kind string `json:"kind"`
-	// Up: it is asked.
+	// Up: the plugin is called.
 	Up bool `json:"up"`
-	// Outer is what is known of an outer plugin's process.
+	// Outer is the state of an outer plugin's process.
 	Outer *outer.Status `json:"outer,omitempty"`
-	// Scope is "node", or the device that is judged.
+	// Scope is "node", or the device that the verdict is about.
 	Scope string `json:"scope"`
-	// Condition on the Node, and key of its taint.
+	// Condition of the Node, also the key of its taint.
 	Condition string        `json:"condition,omitempty"`
 	Level     plugins.Level `json:"level"`
 	Absent    string        `json:"absent,omitempty"`
@@ -31,7 +32,8 @@ type Plugin struct {
 // Plugins is /api/v1/plugins.
 type Plugins struct {
 	Plugins []Plugin `json:"plugins"`
-	// Rival is who else asks the outer plugins, so that this agent does not.
+	// Rival is another plugin host, because of which this agent does not call
+	// the outer plugins; empty: none.
 	Rival string `json:"rival,omitempty"`
 }
 
@@ -50,8 +52,8 @@ func pluginOf(kind string, v plugins.Verdict) Plugin {
 	return p
 }
 
-// outerPlugins has an entry for each verdict of a plugin, and one for what has
-// said nothing.
+// outerPlugins has an entry for each verdict of a plugin, and one for a plugin
+// without a verdict.
 func outerPlugins(all []outer.Status) []Plugin {
 	var list []Plugin
 	for _, s := range all {
@@ -68,7 +70,7 @@ func outerPlugins(all []outer.Status) []Plugin {
 	return list
 }
 
-// conditionPrefix of every condition and taint that is ours.
+// conditionPrefix of all Plimsoll's conditions and taints.
 const conditionPrefix = "plimsoll.dev/"
 
 func (s *Server) snapshot(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +100,7 @@ func (s *Server) decisions(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, func(*view.State) any { return Decisions{append([]evict.Decision{}, s.Decisions()...)} })
 }
 
-// Decisions is /api/v1/decisions: the newest first.
+// Decisions is /api/v1/decisions, newest first.
 type Decisions struct {
 	Decisions []evict.Decision `json:"decisions"`
 }
@@ -113,7 +115,7 @@ func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
 	}{true})
 }
 
-// answer writes what of makes of the newest state.
+// answer writes of(newest state), or 503 before the first sample.
 func (s *Server) answer(w http.ResponseWriter, of func(*view.State) any) {
 	st := s.whole()
 	if st == nil {

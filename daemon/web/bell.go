@@ -2,14 +2,14 @@ package web
 
 import "sync"
 
-// Bell tells any number of waiters that a new state is there. Who rings waits
-// for nobody, and who was busy meanwhile hears it once.
+// Bell notifies any number of waiters of a new state. Ring never blocks; a
+// waiter that misses several rings is notified once.
 type Bell struct {
 	mu   sync.Mutex // guards next
 	next chan struct{}
 }
 
-// Next is closed when the bell rings next.
+// Next returns a channel that the next Ring closes.
 func (b *Bell) Next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -19,7 +19,7 @@ func (b *Bell) Next() <-chan struct{} {
 	return b.next
 }
 
-// Ring wakes all who wait.
+// Ring wakes all waiters.
 func (b *Bell) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

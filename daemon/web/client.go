@@ -18,22 +18,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// ErrNoAgent says that nobody listens on the socket.
+// ErrNoAgent means that no agent listens on the socket.
 var ErrNoAgent = errors.New("no agent is listening")
 
-// errNoSampleYet: the agent is there and has not ended its first tick.
+// errNoSampleYet: the agent is running and its first tick has not ended.
 var errNoSampleYet = errors.New("the agent has no sample yet")
 
-// askTimeout of one question to the agent on this machine.
+// askTimeout of one request to the agent on this machine.
 const askTimeout = 5 * time.Second
 
-// Client asks the agent on its local socket.
+// Client calls the agent's API on its local socket.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// NewClient asks on the socket at path.
+// NewClient uses the socket at path.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -41,7 +41,7 @@ func NewClient(path string) *Client {
 	return &Client{socket: path, http: http.Client{Timeout: askTimeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// State is what the agent shows now. ErrNoAgent when nobody listens.
+// State is the agent's current state. ErrNoAgent if no agent listens.
 func (c *Client) State(ctx context.Context) (*view.State, error) {
 	var p view.Pressure
 	if err := c.get(ctx, "/api/v1/pressure", &p); err != nil {
@@ -54,7 +54,7 @@ func (c *Client) State(ctx context.Context) (*view.State, error) {
 	return p.State(&s), nil
 }
 
-// Answers is nil when an agent is there, ErrNoAgent when nobody listens.
+// Answers returns nil if an agent is running, ErrNoAgent if no agent listens.
 func (c *Client) Answers(ctx context.Context) error {
 	var ok json.RawMessage
 	err := c.get(ctx, "/api/v1/decisions", &ok)
@@ -64,15 +64,14 @@ func (c *Client) Answers(ctx context.Context) error {
 	return err
 }
 
-// Plugins of the agent. ErrNoAgent when nobody listens.
+// Plugins of the agent. ErrNoAgent if no agent listens.
 func (c *Client) Plugins(ctx context.Context) (Plugins, error) {
 	var list Plugins
 	err := c.get(ctx, "/api/v1/plugins", &list)
 	return list, err
 }
 
-// Decisions that the agent keeps, newest first. ErrNoAgent when nobody
-// listens.
+// Decisions stored by the agent, newest first. ErrNoAgent if no agent listens.
 func (c *Client) Decisions(ctx context.Context) ([]evict.Decision, error) {
 	var body Decisions
 	err := c.get(ctx, "/api/v1/decisions", &body)

@@ -13,35 +13,37 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
-// Controller serves what the controller shows. Its functions must not block.
+// Controller serves the controller's page, API and metrics. Its functions must
+// not block.
 type Controller struct {
-	// State is what is shown; it is called for each request.
+	// State is called for each request.
 	State func() ControllerState
-	// Healthy and Ready say what is wrong, naming the part, or nil.
+	// Healthy and Ready return an error that names the failed part, or nil.
 	Healthy, Ready func() error
 	Log            *slog.Logger
 }
 
-// ControllerState is what the controller is like now.
+// ControllerState is the current state of the controller.
 type ControllerState struct {
 	Version string
 	Started time.Time
-	// ConfigError is why the last good configuration is still in force.
+	// ConfigError is why the last reload failed; the previous configuration
+	// then stays in force.
 	ConfigError string
-	// Identity of this replica; Leads: it is the one that acts. Leader is who
-	// is, as far as this one knows.
+	// Identity of this replica. Leads: it is the leader. Leader is the identity
+	// of the current leader, empty while unknown.
 	Identity, Leader string
 	Leads            bool
-	// Enabled: this queue lets Backups start.
+	// Enabled: the controller starts Backups (the backup queue).
 	Enabled bool
-	// Queues of the Veleros; none where another replica leads.
+	// Queues, one for each Velero; empty on a standby replica.
 	Queues []backup.Report
 	Counts backup.Counts
-	// Fleet as the leader sees it; nil where another replica leads.
+	// Fleet is the report about the agents; nil on a standby replica.
 	Fleet       *fleet.Report
 	FleetCounts fleet.Counts
-	// LoadsEnabled: loads of data movers are held and let go. Loads of each
-	// Velero; none where another replica leads.
+	// LoadsEnabled: the admission of data mover loads. Loads has a report for
+	// each Velero; empty on a standby replica.
 	LoadsEnabled bool
 	Loads        []admission.Report
 	LoadCounts   admission.Counts
@@ -49,7 +51,7 @@ type ControllerState struct {
 
 // Loads is /api/v1/loads.
 type Loads struct {
-	// Leader is who acts; only its own answer has Veleros.
+	// Leader is the current leader; only its own answer has Veleros.
 	Leader  string             `json:"leader,omitempty"`
 	Leads   bool               `json:"leads"`
 	Enabled bool               `json:"enabled"`
@@ -58,20 +60,20 @@ type Loads struct {
 
 // Backups is /api/v1/backups.
 type Backups struct {
-	// Leader is who acts; only its own answer has queues.
+	// Leader is the current leader; only its own answer has queues.
 	Leader  string          `json:"leader,omitempty"`
 	Leads   bool            `json:"leads"`
 	Enabled bool            `json:"enabled"`
 	Queues  []backup.Report `json:"queues"`
 }
 
-// Listen opens a TCP address. One that others can reach shows only /metrics
-// and /-/* to whoever has not proved who it is, unless the exposure is open.
+// Listen opens a TCP address. On a non-loopback address unauthenticated clients
+// get only /metrics and /-/*, unless the exposure is open.
 func (c *Controller) Listen(ctx context.Context, address string, x Exposure) (*Listener, error) {
 	return listen(ctx, address, x, c, c.Log)
 }
 
-// On serves on a listener that somebody else has opened, as Listen does.
+// On serves on an open listener, as Listen does.
 func (c *Controller) On(l net.Listener, x Exposure) (*Listener, error) { return on(l, x, c, c.Log) }
 
 func (c *Controller) public(mux *http.ServeMux) {
@@ -97,7 +99,7 @@ func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, Loads{Leader: s.Leader, Leads: s.Leads, Enabled: s.LoadsEnabled, Veleros: append([]admission.Report{}, s.Loads...)})
 }
 
-// fleet is what the leader sees; another replica has no answer.
+// fleet is /api/v1/fleet; a standby replica answers 503.
 func (c *Controller) fleet(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
 	if s.Fleet == nil {

@@ -16,13 +16,13 @@ import (
 //go:embed controller.html
 var controllerHTML string
 
-// controllerPage is what the page shows: rendered here, whole without a script.
+// controllerPage is the data of the page, which needs no script.
 type controllerPage struct {
 	ControllerState
 	Now time.Time
 }
 
-// page is the status page of the controller. It is fetched anew by itself.
+// page is the status page of the controller. It reloads itself.
 func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	t := template.Must(template.New("controller").Funcs(template.FuncMap{
 		"since": since, "wait": waitText, "names": namesText,
@@ -40,25 +40,24 @@ func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; "+restOfPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	_, _ = w.Write(b.Bytes()) // whoever asked is gone: nobody is left to tell
+	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
 
-// maxRows of a table: thousands of nodes must not make a page that no browser
-// shows.
+// maxRows of a table: a browser cannot show thousands of nodes.
 const maxRows = 50
 
 func first[T any](list []T) []T { return list[:min(len(list), maxRows)] }
 
-// more than are shown.
+// more is how many are not shown.
 func more[T any](list []T) int { return max(0, len(list)-maxRows) }
 
-// since is how long ago something was.
+// since is the time from t to now.
 func since(now, t time.Time) string { return waitText(now.Sub(t).Seconds()) }
 
-// waitText is a duration to the second.
+// waitText is a duration, rounded to seconds.
 func waitText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// namesText says in words why one waits.
+// namesText is why a Backup waits.
 func namesText(p backup.Place) string { return p.Why() }

@@ -12,34 +12,35 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-// live is what all who watch the status page have in common. Each of them is a
-// goroutine of its own that takes the newest state when it has sent the one
-// before, and is cut off when it does not read: nobody waits for it.
+// live is shared by all clients that follow the status page. Each has its own
+// goroutine, which sends the newest state and is cut off when the client does
+// not read: a slow client delays no other.
 type live struct {
 	watchers atomic.Int32
-	// patience with a watcher that does not read; 0: eventPatience.
+	// patience is the write timeout for a client that does not read; 0:
+	// eventPatience.
 	patience time.Duration
 
 	mu   sync.Mutex // guards all below
 	of   *view.State
 	at   time.Time
-	text []byte // of an event, drawn once for all; it is never changed
+	text []byte // of an event, rendered once for all clients; immutable
 }
 
 const (
-	// maxWatchers of all addresses together.
+	// maxWatchers is the limit of concurrent clients over all addresses.
 	maxWatchers = 32
-	// eventPatience is what a slow line gets for one event.
+	// eventPatience is the write timeout of one event.
 	eventPatience = 10 * time.Second
-	// eventPeriod is after how long without a new state the page is sent all
-	// the same: it says then how old it is.
+	// eventPeriod is after how long without a new state the page is sent again,
+	// with the age of its values.
 	eventPeriod = 5 * time.Second
-	// redrawn is how old a drawing of the same state may be.
+	// redrawn is how old a rendering of the same state may be.
 	redrawn = time.Second
 )
 
-// watch is GET /live: the main part of the page, as a server-sent event for
-// each state that is published, until the client goes or the server ends.
+// watch is GET /live: the main part of the page as a server-sent event for each
+// published state, until the client disconnects or the server ends.
 func (s *Server) watch(p *page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.live.enter() {
@@ -55,7 +56,7 @@ func (s *Server) watch(p *page) http.HandlerFunc {
 			return
 		}
 		c := http.NewResponseController(w)
-		// A write that nobody reads must not outlive the server.
+		// A write that blocks must not outlive the server.
 		ended := context.AfterFunc(r.Context(), func() { _ = c.SetWriteDeadline(time.Now()) })
 		defer ended()
 		for s.sendEvent(r.Context(), w, c, p) {
@@ -64,16 +65,16 @@ func (s *Server) watch(p *page) http.HandlerFunc {
 }
 
 // sendEvent sends the newest state and waits for the next one; false: the
-// client is gone or does not read, or the server ends.
+// client disconnected or does not read, or the server ends.
 func (s *Server) sendEvent(ctx context.Context, w http.ResponseWriter, c *http.ResponseController, p *page) bool {
-	next := s.published() // before the state is looked at: none is missed
+	next := s.published() // before reading the state, so that none is missed
 	text, err := s.live.draw(s.State(), p)
 	if err != nil {
 		s.Log.Error("failed to render the status page", "error", err)
 		return false
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(cmp.Or(s.live.patience, eventPatience)))
-	if ctx.Err() != nil { // looked at after the deadline was set: who ends it sets another
+	if ctx.Err() != nil { // checked after the deadline is set: the end of the context sets another one
 		return false
 	}
 	if _, err := w.Write(text); err != nil || c.Flush() != nil {
@@ -103,7 +104,7 @@ func (l *live) enter() bool {
 	return true
 }
 
-// leave lets go of the drawing when nobody is left to see it.
+// leave drops the rendering when the last client leaves.
 func (l *live) leave() {
 	if l.watchers.Add(-1) > 0 {
 		return
@@ -113,7 +114,7 @@ func (l *live) leave() {
 	l.of, l.text = nil, nil
 }
 
-// draw is the event of a state, drawn once however many watch.
+// draw renders the event of a state once for all clients.
 func (l *live) draw(of *view.State, p *page) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,23 +20,22 @@ func (s *Server) metrics() http.Handler {
 }
 
 // metricsHandler answers in the Prometheus text format 0.0.4. A scrape reads
-// the State that was published last and nothing else: it never touches the
-// kernel and never waits for a tick. Scrapes may run at the same time.
+// only the last published State: it never touches the kernel and never waits
+// for a tick. Scrapes may run concurrently.
 //
-// A measurement that is absent has no series, and a family without series is
-// left out whole.
+// An absent measurement has no series, and a family without series is omitted.
 type metricsHandler struct {
-	// agent is what is said before the first tick.
+	// agent is used before the first tick.
 	agent view.Agent
-	// state is the State published last; nil before the first tick.
+	// state is the last published State; nil before the first tick.
 	state func() *view.State
-	// pods is nil where single workloads have no series.
+	// pods is nil where series of workloads are disabled.
 	pods *PodSeries
 
 	scratch sync.Pool // of *scrape
 }
 
-// scrape is what one answer needs; its parts are dear to make anew.
+// scrape is the reusable buffers of one answer.
 type scrape struct {
 	text []byte
 	rows []podRow
@@ -59,7 +58,7 @@ func (m *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	h.Set("Vary", "Accept-Encoding")
-	// A write fails when the client is gone: nobody is left to tell.
+	// A write fails when the client is gone.
 	if acceptsGzip(r.Header) {
 		h.Set("Content-Encoding", "gzip")
 		_ = c.writeGzip(w)
@@ -78,15 +77,15 @@ func (c *scrape) writeGzip(w io.Writer) error {
 		c.zip = zip
 	}
 	c.zip.Reset(w)
-	defer c.zip.Reset(io.Discard) // lets go of the connection
+	defer c.zip.Reset(io.Discard) // releases the connection
 	if _, err := c.zip.Write(c.text); err != nil {
 		return err
 	}
 	return c.zip.Close()
 }
 
-// acceptsGzip tells whether the client names gzip (RFC 9110, 12.5.3) and does
-// not weigh it 0. A wildcard names nothing.
+// acceptsGzip reports whether the client accepts gzip by name and not with
+// weight 0 (RFC 9110, 12.5.3). A wildcard is ignored.
 func acceptsGzip(h http.Header) bool {
 	for _, line := range h.Values("Accept-Encoding") {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -99,7 +98,7 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// isZeroWeight knows q=0, q=0.0 and so on.
+// isZeroWeight recognizes q=0, q=0.0 and so on.
 func isZeroWeight(weight string) bool {
 	name, value, found := strings.Cut(weight, "=")
 	if !found || !strings.EqualFold(strings.TrimSpace(name), "q") {
@@ -109,8 +108,8 @@ func isZeroWeight(weight string) bool {
 	return err == nil && q == 0
 }
 
-// appendMetrics appends all series of a State to b. A State without Snapshot
-// or Levels has only what the agent says of itself.
+// appendMetrics appends all series of a State to b. A State without Snapshot or
+// Levels has only those of the agent itself.
 func appendMetrics(b []byte, s *view.State) []byte {
 	b = appendAgent(b, &s.Agent)
 	if s.Snapshot != nil {

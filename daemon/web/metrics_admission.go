@@ -14,8 +14,8 @@ type labelled struct {
 	value  float64
 }
 
-// appendAdmission appends what the leader knows of loads; where another replica
-// leads, only the counters of what this one did.
+// appendAdmission appends the leader's series of data mover loads; a standby
+// replica has only its own counters.
 func appendAdmission(b []byte, s *ControllerState) []byte {
 	b = appendLabelled(b, "plimsoll_vgdp_loads", gauge, "Data mover loads that have not ended, by kind and phase.", loadPhases(s.Loads))
 	b = appendLabelled(b, "plimsoll_vgdp_held", gauge, "Held data mover loads, by reason.", loadReasons(s.Loads))
@@ -50,7 +50,7 @@ func appendAdmission(b []byte, s *ControllerState) []byte {
 	})
 }
 
-// appendLabelled appends one family; without values nothing.
+// appendLabelled appends one family; nothing without values.
 func appendLabelled(b []byte, name, kind, help string, values []labelled) []byte {
 	if len(values) == 0 {
 		return b
@@ -63,7 +63,7 @@ func appendLabelled(b []byte, name, kind, help string, values []labelled) []byte
 	return b
 }
 
-// appendAll labels; none: nothing.
+// appendAll appends the labels; nothing for none.
 func appendAll(b []byte, labels []string) []byte {
 	open := byte('{')
 	for i := 0; i < len(labels); i += 2 {
@@ -96,8 +96,8 @@ func loadReasons(list []admission.Report) (values []labelled) {
 	return values
 }
 
-// loadBudgets of the nodes that have one; a node that several Veleros share is
-// told once.
+// loadBudgets of the nodes that have one. A node that several Veleros share
+// appears once.
 func loadBudgets(list []admission.Report) (values []labelled) {
 	budgets := map[string]int{}
 	for _, r := range list {
@@ -127,7 +127,7 @@ func appendLoadWaits(b []byte, of map[vgdp.Kind]admission.Waits) []byte {
 	return b
 }
 
-// loadWrites has every kind, those that never came with 0.
+// loadWrites has every kind, with 0 for those that never occurred.
 func loadWrites(c admission.Counts) []counted {
 	all := map[string]uint64{"conflict": c.Conflicts, "failed": c.Failures}
 	for _, kind := range admission.EditKinds() {

@@ -10,7 +10,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// appendAgent appends what the agent says of itself, before a tick as well.
+// appendAgent appends the agent's own series, which exist before the first tick
+// as well.
 func appendAgent(b []byte, agent *view.Agent) []byte {
 	one := []view.Agent{*agent}
 	b = appendFamilies(b, one, func(b []byte, a *view.Agent) []byte {
@@ -37,7 +38,7 @@ func appendStart(b []byte, a *view.Agent) []byte {
 	return appendFloat(b, float64(a.Started.UnixMilli())/1000)
 }
 
-// appendTick appends how the sampling itself goes.
+// appendTick appends the series of the sampling loop.
 func appendTick(b []byte, state *view.State) []byte {
 	return appendFamilies(b, []view.State{*state}, noLabels, []family[view.State]{
 		{
@@ -55,7 +56,7 @@ func appendTick(b []byte, state *view.State) []byte {
 	})
 }
 
-// appendTriggers appends what the kernel was asked to wake the agent for.
+// appendTriggers appends the series of PSI triggers.
 func appendTriggers(b []byte, t *view.Triggers) []byte {
 	if t == nil {
 		return b
@@ -79,7 +80,7 @@ func appendTriggers(b []byte, t *view.Triggers) []byte {
 	})
 }
 
-// appendProbes appends how each reader did in the last sample.
+// appendProbes appends the result of each probe in the last sample.
 func appendProbes(b []byte, list []probes.Probe) []byte {
 	label := func(b []byte, p *probes.Probe) []byte { return appendLabel(b, "probe", p.Name) }
 	return appendFamilies(b, list, label, []family[probes.Probe]{
@@ -94,7 +95,7 @@ func appendProbes(b []byte, list []probes.Probe) []byte {
 	})
 }
 
-// appendVerdicts appends the plugins, inner and outer, and their levels.
+// appendVerdicts appends inner and outer plugins and their levels.
 func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.Outer) []byte {
 	up := upOf(pluginNames(verdicts), o)
 	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
@@ -112,8 +113,9 @@ func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.Outer) []byte 
 	})
 }
 
-// appendLevel appends no 0 for a plugin that lacks a measurement: it does not
-// know that nothing is on. A level that is on stays on until it can tell.
+// appendLevel appends no 0 for a plugin that lacks a measurement: the absence
+// of pressure is unknown. A level above none stays latched until the plugin can
+// judge again.
 func appendLevel(b []byte, v *plugins.Verdict) []byte {
 	if v.Level == plugins.None && v.Absent != "" {
 		return b

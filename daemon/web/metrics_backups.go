@@ -16,8 +16,8 @@ func (c *Controller) metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(appendController(&s)) // the client may be gone
 }
 
-// appendController is all series of a controller. Those of a queue are
-// absent where another replica leads: it has them.
+// appendController is all series of a controller. Those of queues are only on
+// the leader.
 func appendController(s *ControllerState) []byte {
 	b := appendAgent(nil, &view.Agent{Version: s.Version, Started: s.Started, ConfigError: s.ConfigError})
 	b = appendFamilies(b, []ControllerState{*s}, noLabels, []family[ControllerState]{
@@ -92,7 +92,7 @@ func appendWaits(b []byte, of map[string]backup.Waits) []byte {
 	return b
 }
 
-// backupWrites has every kind, those that never came with 0.
+// backupWrites has every kind, with 0 for those that never occurred.
 func backupWrites(c backup.Counts) []counted {
 	all := map[string]uint64{"conflict": c.Conflicts, "failed": c.Failures}
 	for _, kind := range backup.Kinds() {

@@ -13,8 +13,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// appendCluster appends what an agent of a cluster knows and does there, and
-// nothing for one that runs standalone.
+// appendCluster appends the series of an agent in a cluster; nothing for a
+// standalone one.
 func appendCluster(b []byte, s *view.State) []byte {
 	if s.Cluster == nil {
 		return b
@@ -34,7 +34,7 @@ func appendCluster(b []byte, s *view.State) []byte {
 	})
 }
 
-// appendKnown appends how much is known of the pods.
+// appendKnown appends the series about the list of pods.
 func appendKnown(b []byte, s *view.State) []byte {
 	return appendFamilies(b, []view.State{*s}, noLabels, []family[view.State]{
 		{
@@ -72,8 +72,8 @@ func appendStale(b []byte, s *view.State) []byte {
 	return appendFloat(b, max(0, s.Age(since).Seconds()))
 }
 
-// appendConditions appends no value for Unknown: nobody knows that there is no
-// pressure.
+// appendConditions appends no value for Unknown: the absence of pressure is
+// unknown.
 func appendConditions(b []byte, list []evict.Condition) []byte {
 	return appendFamilies(b, list, func(b []byte, c *evict.Condition) []byte {
 		return appendLabel(b, "condition", c.Type)
@@ -91,7 +91,7 @@ func appendConditions(b []byte, list []evict.Condition) []byte {
 	})
 }
 
-// counted is how often something happened for one reason.
+// counted is a counter and the reason it is counted for.
 type counted struct {
 	why string
 	n   uint64
@@ -99,12 +99,12 @@ type counted struct {
 
 func appendCounter(b []byte, c *counted) []byte { return appendCount(b, c.n) }
 
-// appendCounted appends one family of counters, which differ by one label.
+// appendCounted appends one family of counters that differ in one label.
 func appendCounted(b []byte, list []counted, label string, f family[counted]) []byte {
 	return appendFamilies(b, list, func(b []byte, c *counted) []byte { return appendLabel(b, label, c.why) }, []family[counted]{f})
 }
 
-// outcomes is how often a plugin's candidates got an answer of one kind.
+// outcomes is how many candidates of a plugin had one result.
 type outcomes struct {
 	evict.Result
 	n uint64
@@ -121,7 +121,8 @@ func appendEvictions(b []byte, list []outcomes) []byte {
 	})
 }
 
-// results has every result of every plugin, those that never came with 0.
+// results has every result of every plugin, with 0 for those that never
+// occurred.
 func results(s *view.State) []outcomes {
 	counts := map[evict.Result]uint64{}
 	if s.Levels != nil {
@@ -142,14 +143,14 @@ func results(s *view.State) []outcomes {
 	return list
 }
 
-// answered are the codes of candidates that the API server was asked for.
+// answered are the codes of candidates for which an eviction was requested.
 func answered() []evict.Code {
 	return []evict.Code{
 		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodeBudget, evict.CodeRefused, evict.CodeGone, evict.CodeUnanswered, evict.CodeBrake,
 	}
 }
 
-// spared are the codes of candidates that it was not asked for.
+// spared are the codes of candidates that were skipped.
 func spared() []evict.Code {
 	codes := []evict.Code{
 		evict.CodeOff, evict.CodeSoft, evict.CodeHeld, evict.CodeUnnamed, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint, evict.CodeRelief,

@@ -5,13 +5,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// contentionSeries is how many devices have series: first those on which
-// somebody is hurt. A node with more disks says how many there are.
+// contentionSeries is how many devices have series, those with contention
+// first. plimsoll_contention_resources has the total.
 const contentionSeries = 16
 
-// appendContention appends who hurts whom. Workloads have series only where
-// somebody is hurt, and those alone that are named: at most ten that use a
-// device and ten that wait for it.
+// appendContention appends the series of contention. Workloads have series only
+// during contention: at most ten culprits and ten sufferers of each device.
 func appendContention(b []byte, s *view.State) []byte {
 	all := s.Contention()
 	if len(all) == 0 {
@@ -39,7 +38,7 @@ func appendContention(b []byte, s *view.State) []byte {
 	return appendParties(b, s, list)
 }
 
-// appendHurt appends no 0 where it is not known.
+// appendHurt appends no 0 for an unknown state.
 func appendHurt(b []byte, s probes.ContentionState) []byte {
 	if s == probes.ContentionUnknown {
 		return b
@@ -47,8 +46,8 @@ func appendHurt(b []byte, s probes.ContentionState) []byte {
 	return appendBool(b, s == probes.ContentionSuffers)
 }
 
-// appendShared appends what is contended for, as labels of which none follows.
-// Memory has no device.
+// appendShared appends the contended resource as the last labels. Memory has no
+// device.
 func appendShared(b []byte, c *probes.Contention) []byte {
 	b = appendPair(b, "resource", string(c.Resource))
 	if c.Device == "" {
@@ -59,7 +58,7 @@ func appendShared(b []byte, c *probes.Contention) []byte {
 
 // partySeries is a workload on one device.
 type partySeries struct {
-	labels string // of the workload, not closed
+	labels string // of the workload, without the closing brace
 	on     *probes.Contention
 	value  float64
 }
@@ -73,7 +72,7 @@ func appendParties(b []byte, s *view.State, list []probes.Contention) []byte {
 	var culprits, sufferers []partySeries
 	for i := range list {
 		c := &list[i]
-		// Who waits for a link is never known, and whose the traffic is all the same.
+		// Sufferers of a link are never known, but its culprits are.
 		if c.State != probes.ContentionSuffers && c.Resource != probes.SharedNetwork {
 			continue
 		}
@@ -94,8 +93,9 @@ func appendParties(b []byte, s *view.State, list []probes.Contention) []byte {
 	})
 }
 
-// partyLabels are those of the workloads by their cgroups, as in the series of
-// single pods: where two cgroups are one pod's, both have their cgroup as well.
+// partyLabels are the labels of the workloads by cgroup, as in the series of
+// single pods. Where two cgroups belong to one pod, both have their cgroup as
+// well.
 func partyLabels(s *view.State, list []probes.Contention) map[string]string {
 	names, owners := map[string]podName{}, map[podName]int{}
 	add := func(p probes.Party) {

@@ -7,7 +7,7 @@ import (
 )
 
 // appendDevice appends the labels of a device. Devices of two layers repeat the
-// same IO: a sum is over those of the layer leaf.
+// same IO: sum over the layer leaf only.
 func appendDevice(b []byte, name string, layer probes.Layer) []byte {
 	return appendLabels(b, "device", name, "layer", cmp.Or(string(layer), "unknown"))
 }
@@ -48,7 +48,7 @@ func appendDisks(b []byte, disks []probes.DiskState) []byte {
 	return appendDiskRates(b, disks)
 }
 
-// appendDiskRates appends what decisions look at.
+// appendDiskRates appends the rates that rules judge.
 func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
 	label := func(b []byte, d *probes.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
 	return appendFamilies(b, disks, label, []family[probes.DiskState]{
@@ -73,7 +73,7 @@ func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
 	})
 }
 
-// await is the mean over reads and writes, each by its number.
+// await is the mean over reads and writes, weighted by their numbers.
 func await(rates probes.Opt[probes.DiskRates]) probes.Opt[float64] {
 	r, ok := rates.Get()
 	if !ok {
@@ -147,8 +147,7 @@ func nicCounters() []family[probes.NICState] {
 	}
 }
 
-// utilization is the higher of the two directions, which a link carries each
-// at its full speed.
+// utilization is the higher of the two directions; a link is full duplex.
 func utilization(rates probes.Opt[probes.NICRates]) probes.Opt[float64] {
 	r, _ := rates.Get() // without rates there is no direction either
 	in, ok1 := r.ReceiveUtilizationRatio.Get()
@@ -159,7 +158,7 @@ func utilization(rates probes.Opt[probes.NICRates]) probes.Opt[float64] {
 	return probes.Some(max(in, out))
 }
 
-// appendIf appends the value when there is one.
+// appendIf appends the value if ok.
 func appendIf(b []byte, ok bool, v float64) []byte {
 	if !ok {
 		return b

@@ -2,8 +2,8 @@ package web
 
 import "github.com/plimsoll-dev/plimsoll/probes"
 
-// appendFilesystems appends the mounts that are watched. One that hangs keeps
-// its last values, and the age says how old they are.
+// appendFilesystems appends the monitored mounts. One that hangs keeps its last
+// values, with their age.
 func appendFilesystems(b []byte, list []probes.Filesystem) []byte {
 	label := func(b []byte, f *probes.Filesystem) []byte { return appendLabel(b, "mountpoint", f.Mountpoint) }
 	return appendFamilies(b, list, label, []family[probes.Filesystem]{

@@ -4,8 +4,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/fleet"
 )
 
-// appendFleet appends what the leader sees of the agents; where another replica
-// leads, only the counters of what this one did.
+// appendFleet appends the leader's series of the agents; a standby replica has
+// only its own counters.
 func appendFleet(b []byte, s *ControllerState) []byte {
 	if s.Fleet != nil {
 		b = appendSeen(b, s.Fleet)
@@ -30,7 +30,7 @@ func appendSeen(b []byte, r *fleet.Report) []byte {
 		pressed[resource] = uint64(n)
 	}
 	for plugin, n := range r.Budget.PluginNodes {
-		if n >= fleet.CommonLeast { // one token makes no series
+		if n >= fleet.CommonLeast { // a single agent cannot create series
 			plugins[plugin] = uint64(n)
 		}
 	}

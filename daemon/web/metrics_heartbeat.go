@@ -5,8 +5,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// appendHeartbeat appends how the renewals of the agent's Lease went, and
-// nothing where it has none.
+// appendHeartbeat appends the renewals of the agent's Lease; nothing without
+// one.
 func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 	if h == nil {
 		return b
@@ -32,8 +32,8 @@ func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 	return appendRenewDurations(b, h.Took)
 }
 
-// appendNodeLease appends how the renewals of the Node's own Lease went, and
-// nothing where a kubelet renews that.
+// appendNodeLease appends the renewals of the Node's own Lease; nothing where a
+// kubelet renews it.
 func appendNodeLease(b []byte, h *view.Heartbeat) []byte {
 	if h == nil {
 		return b

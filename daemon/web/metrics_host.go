@@ -2,7 +2,7 @@ package web
 
 import "github.com/plimsoll-dev/plimsoll/probes"
 
-// appendHost appends what is counted for the host as a whole.
+// appendHost appends the counters of the whole host.
 func appendHost(b []byte, snapshot *probes.Snapshot) []byte {
 	b = appendCPU(b, snapshot.CPU.CPU)
 	return appendFamilies(b, []probes.Snapshot{*snapshot}, noLabels, []family[probes.Snapshot]{
@@ -43,8 +43,8 @@ type cpuMode struct {
 	seconds probes.Opt[float64]
 }
 
-// appendCPU leaves out idle and iowait: they may go back a little (proc(5)),
-// and each time would look like a reset of the counter.
+// appendCPU omits idle and iowait: they may decrease a little (proc(5)), which
+// would look like a counter reset.
 func appendCPU(b []byte, c probes.CPU) []byte {
 	var modes []cpuMode
 	for _, name := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
@@ -61,7 +61,7 @@ func appendCPU(b []byte, c probes.CPU) []byte {
 	})
 }
 
-// stalls is PSI of one resource; ratio is one kind of it.
+// stalls is PSI of one resource.
 type stalls struct {
 	resource string
 	total    probes.Stall

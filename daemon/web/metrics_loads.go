@@ -2,8 +2,8 @@ package web
 
 import "github.com/plimsoll-dev/plimsoll/daemon/view"
 
-// appendLoads appends what data movers may do on this node, and nothing where
-// nobody looks after them.
+// appendLoads appends the series of data movers on this node; nothing where
+// they are not managed.
 func appendLoads(b []byte, s *view.State) []byte {
 	if s.Cluster.Loads == nil {
 		return b

@@ -8,14 +8,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// upness of a plugin.
+// upness is whether a plugin is up.
 type upness struct {
 	plugin string
 	up     bool
 }
 
-// upOf has the inner plugins, the outer ones that are there, and those that
-// were.
+// upOf has the inner plugins, the registered outer ones, and those that were
+// registered earlier.
 func upOf(judging []string, o *view.Outer) []upness {
 	list := make([]upness, 0, len(judging))
 	for _, name := range judging {
@@ -47,7 +47,7 @@ type plugged struct {
 	n                 uint64
 }
 
-// appendOuter appends the calls of outer plugins, and what was refused of their
+// appendOuter appends the calls of outer plugins and the refused parts of their
 // answers.
 func appendOuter(b []byte, o *view.Outer) []byte {
 	if o == nil {
@@ -78,7 +78,7 @@ func appendOuter(b []byte, o *view.Outer) []byte {
 	return appendDurations(b, names, o.Counts)
 }
 
-// appendDurations appends how long calls took, as a histogram.
+// appendDurations appends the duration of calls as a histogram.
 func appendDurations(b []byte, names []string, counts map[string]outer.Counts) []byte {
 	const name = "plimsoll_plugin_call_duration_seconds"
 	if len(names) == 0 {

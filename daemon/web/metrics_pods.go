@@ -7,27 +7,27 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// PodSeries is the series of single workloads, those that use or suffer the
-// most. What is dear to make is kept between scrapes: who is in, and the text
-// before each value. A nil one has no series.
+// PodSeries is the series of single workloads, those with the highest use or
+// pressure. What is expensive is cached between scrapes: the chosen workloads,
+// and the text before each value. A nil one has no series.
 type PodSeries struct {
 	top, max int
 	families []podFamily
 	disks    []podDiskFamily
 
-	mu       sync.Mutex // guards all below; never held while text is made or sent
-	sequence uint64     // of the sample that was chosen from last
+	mu       sync.Mutex // guards all below; not held while text is written or sent
+	sequence uint64     // of the sample of the last choice
 	kept     map[workloadKey]*podEntry
 	owners   map[podName]workloadKey
 	dropped  uint64
-	ranks    []podRank                    // of one choice alone
-	devices  map[string]*probes.DiskState // of one scrape alone, by number
+	ranks    []podRank                    // scratch of one choice
+	devices  map[string]*probes.DiskState // of one scrape, by number
 }
 
 // NewPodSeries is for top workloads with maxSeries series together; nil for a
-// top of 0. One that is in stays in while it is among the first top and half
-// as many, so at most that many have series at once, and one that is not in
-// yet must leave a third of the series free.
+// top of 0. Hysteresis: a chosen workload stays while it is among the first 1.5
+// × top, so at most that many have series at once, and a new one must leave a
+// third of the series free.
 func NewPodSeries(top, maxSeries int) *PodSeries {
 	if top <= 0 {
 		return nil
@@ -38,8 +38,8 @@ func NewPodSeries(top, maxSeries int) *PodSeries {
 	}
 }
 
-// append appends the series of the workloads that are in, in the order of the
-// Snapshot. rows is room for them, which is given back empty.
+// append appends the series of the chosen workloads, in the order of the
+// Snapshot. room is a buffer for rows, which is returned empty.
 func (p *PodSeries) append(b []byte, s *view.State, room []podRow) ([]byte, []podRow) {
 	if p == nil || s.Snapshot == nil {
 		return b, room
@@ -53,7 +53,7 @@ func (p *PodSeries) append(b []byte, s *view.State, room []podRow) ([]byte, []po
 	for i := range p.disks {
 		b = p.disks[i].append(b, rows, i)
 	}
-	clear(rows) // what is kept for the next scrape must not hold the Snapshot
+	clear(rows) // the reused buffer must not retain the Snapshot
 	return appendFamilies(b, []uint64{dropped}, noLabels, []family[uint64]{
 		{
 			"plimsoll_pod_series_dropped_total", counter,
@@ -63,8 +63,8 @@ func (p *PodSeries) append(b []byte, s *view.State, room []podRow) ([]byte, []po
 	}), rows[:0]
 }
 
-// rows are the workloads of a State that are in, with the text before their
-// values. A sample that is newer than the last one decides anew who is in.
+// rows are the chosen workloads of a State, with the text before their values.
+// A newer sample than the last one causes a new choice.
 func (p *PodSeries) rows(rows []podRow, s *view.State) ([]podRow, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,11 +91,11 @@ type podRow struct {
 	workload *probes.WorkloadState
 	// prefixes are the text before the value of each podValue.
 	prefixes []string
-	// devices are those of workload.IO, in its order.
+	// devices are in the order of workload.IO.
 	devices []podDevice
 }
 
-// append leaves the family out when nobody has a value.
+// append omits the family if no workload has a value.
 func (f *podFamily) append(b []byte, rows []podRow, slot int) []byte {
 	start := len(b)
 	b = appendHeader(b, f.name, f.kind, f.help)

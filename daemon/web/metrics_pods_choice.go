@@ -8,15 +8,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// podRank is a workload in the order in which room is given.
+// podRank is a workload in the order of choice.
 type podRank struct {
 	key    workloadKey
 	load   float64
 	series int
 }
 
-// choose decides who is in, from the newest sample alone and who was in
-// before. Who is out loses what was kept of it. The caller holds mu.
+// choose chooses the workloads by the newest sample and the last choice. The
+// cache of the others is dropped. The caller holds mu.
 func (p *PodSeries) choose(s *probes.Snapshot) {
 	p.rank(s)
 	in := make(map[workloadKey]*podEntry, min(len(p.ranks), p.stay()))
@@ -41,13 +41,13 @@ func (p *PodSeries) choose(s *probes.Snapshot) {
 	p.kept = in
 }
 
-// stay is how many workloads have series at most.
+// stay is the most workloads that have series.
 func (p *PodSeries) stay() int { return p.top + p.top/2 }
 
-// room tells whether the workload in a place, from 0, is in when all before it
-// and it have so many series. Who was in has more room than who was not: two
-// of about the same load would else take turns, and each turn begins new
-// series.
+// room reports whether the workload at a place, from 0, is chosen when it and
+// all before it have so many series. A chosen one has more room (hysteresis):
+// two of about the same load would otherwise alternate, and each change begins
+// new series.
 func (p *PodSeries) room(was bool, place, series int) bool {
 	if was {
 		return place < p.stay() && series <= p.max
@@ -55,7 +55,7 @@ func (p *PodSeries) room(was bool, place, series int) bool {
 	return place < p.top && series <= p.max-p.max/3
 }
 
-// rank orders the workloads that have a series at all.
+// rank orders the workloads that have any series.
 func (p *PodSeries) rank(s *probes.Snapshot) {
 	p.ranks = p.ranks[:0]
 	link := fastest(s.NICs)
@@ -70,15 +70,14 @@ func (p *PodSeries) rank(s *probes.Snapshot) {
 	})
 }
 
-// load is what a workload uses or suffers: the largest of its share of the
-// CPUs, of the memory, of the time of a disk, and of the shares of the window
-// in which its tasks stalled; that of the network is apart. All go from 0 to 1
-// or so; what is absent is none.
+// load is a workload's use or pressure: the largest of its share of the CPUs,
+// of the memory, of the time of a disk, and of its stalls; the network's is
+// apart. All are from 0 to about 1; absent counts as 0.
 func (p *PodSeries) load(s *probes.Snapshot, w *probes.WorkloadState) float64 {
 	load := 0.0
 	memory, ok := w.WorkingSetBytes.Get()
 	if !ok {
-		memory, _ = w.MemoryBytes.Get() // the next best
+		memory, _ = w.MemoryBytes.Get() // fallback
 	}
 	if total, _ := s.Memory.TotalBytes.Get(); total > 0 {
 		load = float64(memory) / float64(total)
@@ -97,14 +96,14 @@ func (p *PodSeries) load(s *probes.Snapshot, w *probes.WorkloadState) float64 {
 	return max(load, view.Stall(r.Pressure.CPU), view.Stall(r.Pressure.Memory), view.Stall(r.Pressure.IO))
 }
 
-// diskLoad is the share of the device's busy time that is the workload's, by
-// its share of the requests.
+// diskLoad is the workload's share of the device's busy time, by its share of
+// the requests.
 func (p *PodSeries) diskLoad(io *probes.WorkloadIORates) float64 {
 	d, known := p.devices[io.Number]
 	if !known {
 		return 0
 	}
-	r, _ := d.Rates.Get() // without rates it does nothing
+	r, _ := d.Rates.Get() // zero without rates
 	all := r.ReadsPerSecond + r.WritesPerSecond
 	if all <= 0 {
 		return 0
@@ -113,7 +112,7 @@ func (p *PodSeries) diskLoad(io *probes.WorkloadIORates) float64 {
 }
 
 // linkLoad is the share of a link's speed that the busier direction of a
-// workload's traffic takes; 0 where the speed is.
+// workload's traffic takes; 0 where the speed is unknown.
 func linkLoad(w *probes.WorkloadState, bytesPerSecond uint64) float64 {
 	r, _ := w.Rates.Get() // without rates there is no network either
 	n, ok := r.Network.Get()
@@ -123,7 +122,7 @@ func linkLoad(w *probes.WorkloadState, bytesPerSecond uint64) float64 {
 	return max(n.ReceiveBytesPerSecond, n.TransmitBytesPerSecond) / float64(bytesPerSecond)
 }
 
-// fastest is the speed of the fastest physical link; 0 where none is known.
+// fastest is the speed of the fastest physical link; 0 where unknown.
 func fastest(nics []probes.NICState) uint64 {
 	most := uint64(0)
 	for i := range nics {

@@ -5,7 +5,7 @@ import "github.com/plimsoll-dev/plimsoll/probes"
 // podFamily is one metric of workloads.
 type podFamily struct {
 	name, kind, help string
-	// scale is how much one of the metric's unit is in the kernel's.
+	// scale is how many of the kernel's units are one of the metric's.
 	scale uint64
 	of    []podValue
 }
@@ -16,7 +16,7 @@ type podValue struct {
 	value    func(*probes.WorkloadState) probes.Opt[uint64]
 }
 
-// podDiskFamily is one metric of what workloads did on disks.
+// podDiskFamily is one metric of workloads on disks.
 type podDiskFamily struct {
 	name, help string
 	value      func(*probes.WorkloadIO) uint64
@@ -24,7 +24,7 @@ type podDiskFamily struct {
 
 const microseconds = 1e6
 
-// podFamilies are the metrics of workloads; those of disks are apart.
+// podFamilies are the metrics of workloads, except those of disks.
 func podFamilies() []podFamily {
 	type workload = probes.WorkloadState
 	type value = probes.Opt[uint64]
@@ -42,12 +42,12 @@ func podFamilies() []podFamily {
 	return append(list, podNetworkFamilies()...)
 }
 
-// one is the only series of a family.
+// one is a family with a single series.
 func one(value func(*probes.WorkloadState) probes.Opt[uint64]) []podValue {
 	return []podValue{{value: value}}
 }
 
-// stallsOf is a series for each resource.
+// stallsOf is a family with a series for each resource.
 func stallsOf(kind func(probes.Stall) probes.Opt[uint64]) []podValue {
 	type workload = probes.WorkloadState
 	return []podValue{

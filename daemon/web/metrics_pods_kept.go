@@ -8,7 +8,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// workloadKey is the identity of a workload: a path may be made anew.
+// workloadKey is the identity of a workload: a path may be reused.
 type workloadKey struct {
 	cgroup string
 	inode  uint64
@@ -16,8 +16,8 @@ type workloadKey struct {
 
 func keyOf(w *probes.WorkloadState) workloadKey { return workloadKey{w.Cgroup, w.Inode} }
 
-// podName is what a workload is called: namespace and pod where the API server
-// knows it, the uid of a pod else, the cgroup of one that is no pod.
+// podName identifies a workload in labels: namespace and pod where the API
+// server has it, otherwise the UID of a pod, or the cgroup of another workload.
 type podName struct{ namespace, pod, uid, cgroup string }
 
 func nameOf(podUID, cgroup string, c *view.Cluster) podName {
@@ -32,26 +32,25 @@ func nameOf(podUID, cgroup string, c *view.Cluster) podName {
 	return podName{uid: podUID}
 }
 
-// podEntry is what is kept of a workload while it is in. The slices are made
-// anew and never changed: scrapes read them without a lock.
+// podEntry is the cache of a chosen workload. Its slices are replaced, never
+// changed: scrapes read them without a lock.
 type podEntry struct {
 	// wanted is its name; called is the one in its labels, the same unless
-	// another workload has that.
+	// another workload has it.
 	wanted, called podName
-	labels         string // as far as all its series share them, not closed
+	labels         string // common to all its series, without the closing brace
 	prefixes       []string
 	devices        []podDevice
 }
 
-// podDevice is the text before the values of a workload on one device.
+// podDevice is the text before a workload's values on one device.
 type podDevice struct {
 	number, name string
 	prefixes     []string // one for each podDiskFamily
 }
 
-// name gives those who are in their names and makes the text that bears them,
-// where they are new or are called something else than before. The caller
-// holds mu.
+// name makes the labels of chosen workloads that are new or were renamed. The
+// caller holds mu.
 func (p *PodSeries) name(s *view.State) {
 	var unnamed []*probes.WorkloadState
 	for i := range s.Snapshot.Workloads {
@@ -61,7 +60,7 @@ func (p *PodSeries) name(s *view.State) {
 			continue
 		}
 		if wanted := nameOf(w.PodUID, w.Cgroup, s.Cluster); e.prefixes == nil || e.wanted != wanted {
-			// All old names are given up first: one may go to another workload.
+			// All old names are released first: another workload may take one.
 			p.disown(keyOf(w), e)
 			e.wanted = wanted
 			unnamed = append(unnamed, w)
@@ -72,8 +71,8 @@ func (p *PodSeries) name(s *view.State) {
 	}
 }
 
-// call makes the labels. No two workloads have the same ones: a pod may leave
-// a cgroup behind elsewhere, and Prometheus refuses series that are there twice.
+// call makes the labels, unique for each workload: a pod may leave a second
+// cgroup behind, and Prometheus refuses duplicate series.
 func (p *PodSeries) call(key workloadKey, e *podEntry) {
 	e.called = e.wanted
 	if _, taken := p.owners[e.called]; taken {
@@ -94,14 +93,14 @@ func (p *PodSeries) call(key workloadKey, e *podEntry) {
 	e.prefixes, e.devices = parts, nil
 }
 
-// disown gives a name up.
+// disown releases a name.
 func (p *PodSeries) disown(key workloadKey, e *podEntry) {
 	if p.owners[e.called] == key {
 		delete(p.owners, e.called)
 	}
 }
 
-// labels are those that are not empty, not closed: {uid="…"
+// labels are the non-empty ones, without the closing brace: {uid="…"
 func (n podName) labels() string {
 	b := []byte{}
 	for _, l := range [][2]string{{"namespace", n.namespace}, {"pod", n.pod}, {"uid", n.uid}, {"cgroup", n.cgroup}} {
@@ -134,7 +133,7 @@ func (p *PodSeries) sameDevices(have []podDevice, want []probes.WorkloadIO) bool
 	return true
 }
 
-// device is its name, or its number where no disk has it.
+// device is the disk's name, or the number of an unknown one.
 func (p *PodSeries) device(number string) string {
 	if d, known := p.devices[number]; known {
 		return d.Name
@@ -142,7 +141,7 @@ func (p *PodSeries) device(number string) string {
 	return number
 }
 
-// onDevices makes the text for devices, and keeps what there is of it.
+// onDevices makes the text for devices and reuses what is cached.
 func (p *PodSeries) onDevices(e *podEntry, list []probes.WorkloadIO) []podDevice {
 	devices := make([]podDevice, len(list))
 	for i := range list {

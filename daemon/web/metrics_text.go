@@ -9,14 +9,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// family is one metric of a kind of thing.
+// family is one metric.
 type family[T any] struct {
 	name string
 	kind string // counter or gauge
 	// help is one short sentence with the kernel's source, without backslash
 	// and line break.
 	help string
-	// value appends the value for one thing; nothing when it is absent.
+	// value appends the value; nothing when it is absent.
 	value func(b []byte, t *T) []byte
 }
 
@@ -27,11 +27,11 @@ const (
 )
 
 // appendFamilies appends each family with a line for each thing that has a
-// value in it. All families of one call share their labels, which are nothing
-// or {name="value",…}.
+// value. All families of one call share their labels, which are empty or
+// {name="value",…}.
 func appendFamilies[T any](b []byte, things []T, labels func(b []byte, t *T) []byte, families []family[T]) []byte {
-	// Labels are escaped once, not once per family: ends[i] closes those of
-	// thing i.
+	// Labels are escaped once, not once per family: ends[i] is the end of those
+	// of thing i.
 	text := make([]byte, 0, 32*len(things))
 	ends := make([]int, len(things))
 	for i := range things {
@@ -44,7 +44,7 @@ func appendFamilies[T any](b []byte, things []T, labels func(b []byte, t *T) []b
 	return b
 }
 
-// append leaves the whole family out when nothing has a value.
+// append omits the family if no thing has a value.
 func (f *family[T]) append(b []byte, things []T, labels []byte, ends []int) []byte {
 	start := len(b)
 	b = appendHeader(b, f.name, f.kind, f.help)
@@ -100,8 +100,8 @@ func appendPair(b []byte, name, value string) []byte {
 	return append(b, '"')
 }
 
-// histogram of what has some labels: how many were within each bound, how many
-// there were, and their sum.
+// histogram of one set of labels: cumulative counts by bound, total count and
+// sum.
 type histogram struct {
 	labels []string
 	within []uint64
@@ -124,12 +124,12 @@ func appendHistogram(b []byte, name string, bounds []float64, h histogram) []byt
 	return append(appendCount(append(b, ' '), h.count), '\n')
 }
 
-// noLabels is for series that are the only one of their family.
+// noLabels is for families with one series.
 func noLabels[T any](b []byte, _ *T) []byte { return b }
 
-// appendLabelValue escapes as the format asks. The format knows UTF-8 only,
-// and a device's name may be any bytes: one that is no UTF-8 is written as \x
-// and two hexadecimal digits, as a backslash that is part of the value.
+// appendLabelValue escapes a value. The format is UTF-8 only, and a device's
+// name may be any bytes: an invalid one is written as \x and two hexadecimal
+// digits, with the backslash escaped.
 func appendLabelValue(b []byte, v string) []byte {
 	const hex = "0123456789abcdef"
 	for i := 0; i < len(v); {
@@ -159,7 +159,7 @@ func appendOptCount(b []byte, o probes.Opt[uint64]) []byte {
 	return b
 }
 
-// appendFloat appends nothing for what is no number: it was not measured.
+// appendFloat appends nothing for NaN and infinity: there is no measurement.
 func appendFloat(b []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return b
@@ -181,8 +181,8 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, '0')
 }
 
-// appendScaled appends v/scale to its last digit, where a float would lose
-// some. scale is a power of ten: 1e3 makes seconds of milliseconds.
+// appendScaled appends v/scale exactly, where a float would lose digits. scale
+// is a power of ten: 1e3 makes seconds of milliseconds.
 func appendScaled(b []byte, v, scale uint64) []byte {
 	b = strconv.AppendUint(b, v/scale, 10)
 	part := v % scale

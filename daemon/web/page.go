@@ -17,14 +17,14 @@ import (
 //go:embed page.html page_contention.html
 var pageHTML embed.FS
 
-// pageScript keeps the page up to date without loading it anew.
+// pageScript updates the page without a reload.
 //
 //go:embed page.js
 var pageScript string
 
-// page is the status page: rendered here, in one response, without an asset and
-// whole without a script, so that it also works over a port-forward from a
-// phone.
+// page is the status page: rendered on the server, in one response without
+// further assets, and complete without a script, so that it also works over a
+// port-forward from a phone.
 type page struct {
 	state     func() *view.State
 	decisions func() []evict.Decision
@@ -33,9 +33,9 @@ type page struct {
 	policy    string
 }
 
-// newPage serves the status page. By itself it follows every state, and without
-// scripts it is fetched anew every two seconds; with ?hold it stands still,
-// with ?open all its details are open.
+// newPage serves the status page. It follows every state, and reloads every two
+// seconds where scripts are disabled; ?hold pauses it, ?open expands all
+// details.
 func newPage(state func() *view.State, decisions func() []evict.Decision) *page {
 	return &page{
 		state: state, decisions: decisions, now: time.Now, policy: pagePolicy(),
@@ -43,8 +43,9 @@ func newPage(state func() *view.State, decisions func() []evict.Decision) *page 
 	}
 }
 
-// pagePolicy lets the page load nothing, and run and hear only what is its own:
-// what a hostile name could smuggle in would not run.
+// pagePolicy lets the page load nothing, run only its own script and connect
+// only to its own server: a script injected through a malicious name would not
+// run.
 func pagePolicy() string {
 	hash := sha256.Sum256([]byte(pageScript))
 	return "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; connect-src 'self'; " + restOfPolicy
@@ -67,7 +68,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	_, _ = w.Write(b.Bytes()) // whoever asked is gone: nobody is left to tell
+	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
 
 func (s *Server) page() *page { return newPage(s.whole, s.Decisions) }

@@ -1,7 +1,7 @@
 (() => {
   const sign = document.getElementById('live'), suffix = document.title.slice(document.querySelector('h1').textContent.length);
   let heard = Date.now(), lost = false;
-  // like makes a into b and leaves alone what is the same: what is opened, focused or selected stays so.
+  // like turns a into b and keeps equal nodes, with their open, focused or selected state.
   const like = (a, b) => {
     if (a.nodeType !== b.nodeType || a.nodeName !== b.nodeName || a.nodeType === 1 && a.dataset.key !== b.dataset.key) { a.replaceWith(b); return; }
     if (a.nodeType !== 1) { if (a.data !== b.data) a.data = b.data; return; }
@@ -24,7 +24,7 @@
     document.title = document.querySelector('h1').textContent + suffix;
     say();
   };
-  // Turned away, such as by too many others who watch: as without a script.
+  // Refused, such as by the limit of clients: reload as without a script.
   source.onerror = () => { if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000); };
   setInterval(say, 1000);
 })();

@@ -8,13 +8,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// pageCluster is what the agent knows of the cluster and wants there.
+// pageCluster is the agent's state in its cluster, and the desired conditions.
 type pageCluster struct {
 	Facts      []fact
 	Conditions []conditionRow
 	None       string // why there is no condition
 	Beats      []beatRow
-	Slowed     []string // data movers
+	Slowed     []string // throttled movers
 }
 
 type conditionRow struct{ Type, Status, Class, Reason, Message string }
@@ -64,7 +64,7 @@ func beatRows(h *view.Heartbeat) []beatRow {
 	return rows
 }
 
-// heartbeat is when a Lease was renewed last, as of the newest sample.
+// heartbeat is when a Lease was last renewed, as of the newest sample.
 func heartbeat(s *view.State, name string, h *view.Heartbeat) fact {
 	of := "longest gap " + view.Seconds(h.LongestGapSeconds) + ", " + view.Count(h.Dials) + " connections" + because(h.Error)
 	if h.Renewed.IsZero() {
@@ -74,7 +74,7 @@ func heartbeat(s *view.State, name string, h *view.Heartbeat) fact {
 	return fact{name, hot(cell{Text: "renewed " + view.Age(age) + " ago"}, age > h.Duration), of}
 }
 
-// loads is what data movers may do here, and why no more.
+// loads is the state of data movers, and why they are limited.
 func loads(l *view.Loads) fact {
 	of := "limited by Velero's configuration only"
 	switch {
@@ -101,7 +101,8 @@ func serverHeard(s *view.State, c *view.Cluster) fact {
 	return fact{"API server", hot(cell{Text: "no connection for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + because(c.StaleBecause)}
 }
 
-// conditionClass is the colour of a condition; the words say it as well.
+// conditionClass is the colour of a condition; the text has the same
+// information.
 func conditionClass(c evict.Condition) string {
 	switch {
 	case c.Status == corev1.ConditionUnknown:

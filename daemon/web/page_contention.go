@@ -7,27 +7,27 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// pageHurt is who hurts whom.
+// pageHurt is the contention of all devices and of memory.
 type pageHurt struct {
-	// Shown in full; More are folded; Busy are those on which nobody waits, of
+	// Shown in full; More are folded. Busy are those without contention, of
 	// which BusyMore are folded.
 	Shown, More, Busy, BusyMore []hurtRow
 	Open                        bool
-	// Nothing is said instead when there is none.
+	// Nothing is shown instead if there is none.
 	Nothing string
 }
 
-// hurtRow is who uses one device, or takes memory, and who waits for it.
+// hurtRow is the culprits and sufferers of one device, or of memory.
 type hurtRow struct {
 	Title, Says, Class, Sentence string
 	Nobody                       string // instead of Sufferers
 	Open                         bool
-	Of                           string // what the shares are of
+	Of                           string // the whole of the shares, in words
 	Culprits, Sufferers          partyRows
 }
 
-// partyRows are the first of them, those that are folded, and how many there
-// are beyond.
+// partyRows are the first of them, the folded ones, and how many more there
+// are.
 type partyRows struct {
 	Shown, Folded []partyRow
 	Beyond        int
@@ -36,7 +36,7 @@ type partyRows struct {
 // partyRow is a workload with its share as text and as a bar.
 type partyRow struct {
 	Name, Where, Share string
-	Bar                int // of barWidth
+	Bar                int // 0 to barWidth
 	Says               string
 }
 
@@ -84,7 +84,7 @@ func newHurtRow(c *probes.Contention, when string, open bool) hurtRow {
 		r.Of = "of memory growth"
 	}
 	if c.State == probes.ContentionBusy && len(c.Sufferers) == 0 {
-		r.Sentence = view.UseText(c) // that nobody waits is said already
+		r.Sentence = view.UseText(c) // the badge has the rest
 	}
 	if c.State == probes.ContentionUnknown {
 		r.Nobody = "unknown: " + view.Reason(c.Absent, "sufferers")
@@ -94,7 +94,7 @@ func newHurtRow(c *probes.Contention, when string, open bool) hurtRow {
 	return r
 }
 
-// partiesShown of each kind, with the largest shares.
+// partiesShown of each kind, those with the largest shares.
 const partiesShown = 4
 
 func newPartyRows[T any](list []T, beyond int, row func(*T) partyRow) partyRows {
@@ -135,5 +135,5 @@ func suffererRow(p *probes.Sufferer) partyRow {
 	return r
 }
 
-// barOf is the length of a share from 0 to 1.
+// barOf is the length of the bar of a share from 0 to 1.
 func barOf(share float64) int { return int(min(1, max(0, share))*barWidth + 0.5) }

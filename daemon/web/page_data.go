@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// pageData is what the template shows: words and geometry, nothing left to
+// pageData is what the template shows: text and geometry, with nothing left to
 // compute.
 type pageData struct {
 	Hold, Open bool
@@ -18,16 +18,16 @@ type pageData struct {
 	Waiting  string // set before the first tick; all else is empty then
 	Node     string
 	Headline string
-	Level    string // none, soft, hard, unknown: a class; the words say it as well
+	Level    string // CSS class: none, soft, hard, unknown; the text has it as well
 	Mode     string
 	DryRun   bool
 	Eviction string // the newest one, empty for none
 	Facts    []string
-	Alarms   []string // what makes the page itself less trustworthy
+	Alarms   []string // reasons not to trust the values below
 	Notes    []string
 
 	Hurt                         pageHurt
-	Verdicts, Calm               []pageVerdict // of many, those about calm devices are apart
+	Verdicts, Calm               []pageVerdict // Calm: devices below their thresholds, where there are many
 	Window                       string
 	Pressure                     []pagePressure
 	Memory                       []fact
@@ -41,21 +41,21 @@ type pageData struct {
 	Hidden                       int          // workloads beyond those shown
 	Cluster                      *pageCluster // nil for an agent that runs standalone
 	Decisions                    []pageDecision
-	Unfolded                     int // so many decisions are shown at once
-	Earlier                      int // and so many are folded
+	Unfolded                     int // how many decisions are not folded
+	Earlier                      int // how many are
 	Failed                       []probes.Probe
 	Probes                       int
 	Absences                     []view.Absence
 	Noted                        []probes.Probe
 }
 
-// cell is a value as it is shown, or Unknown with the reason why.
+// cell is a value, or Unknown with the reason.
 type cell struct {
 	Text, Why string
-	Hot       bool // worth a second look; bold, and never the only sign
+	Hot       bool // highlighted; never the only sign
 }
 
-// fact is a named cell with a word on what it means.
+// fact is a named cell with an explanation.
 type fact struct {
 	Name string
 	cell
@@ -70,7 +70,7 @@ func known[T any](o probes.Opt[T], format func(T) string, absent probes.Absent, 
 	return cell{Text: view.Optional(o, format)}
 }
 
-// wholeNumber formats a count of bytes or things by a formatter of floats.
+// wholeNumber adapts a formatter of floats to counts.
 func wholeNumber(format func(float64) string) func(uint64) string {
 	return func(n uint64) string { return format(float64(n)) }
 }
@@ -80,11 +80,11 @@ func hot(c cell, is bool) cell {
 	return c
 }
 
-// stale is how many periods old a sample may be before the page says so.
+// stale is how many periods old a sample may be before the page warns.
 const stale = 3
 
-// silent is how long the API server may say nothing before the page says so: a
-// watch that ends and begins again is no trouble.
+// silent is how long the connection to the API server may be lost before the
+// page warns: the restart of a watch is normal.
 const silent = 5 * time.Second
 
 func (p *page) data(open bool) pageData {
@@ -121,7 +121,7 @@ func (p *page) data(open bool) pageData {
 	}
 }
 
-// levelClass keeps a level that is none of the known ones out of the markup.
+// levelClass keeps an unknown level out of the markup.
 func levelClass(l plugins.Level) string {
 	switch l {
 	case plugins.Soft, plugins.Hard:
@@ -130,8 +130,8 @@ func levelClass(l plugins.Level) string {
 	return plugins.None.String()
 }
 
-// unknownClass is for what was not judged in full: nothing says that it is
-// well.
+// unknownClass is for missing measurements: the node is not known to be
+// healthy.
 const unknownClass = "unknown"
 
 func verdictClass(v plugins.Verdict) string {
@@ -162,7 +162,7 @@ func agentFacts(s *view.State) []string {
 	return append(facts, config, "samples every "+view.Seconds(a.TickSeconds)+", the last one took "+view.Seconds(a.TickDurationSeconds))
 }
 
-// alarms are what an on-call engineer must know before believing the rest.
+// alarms are what an on-call engineer must know before trusting the page.
 func alarms(s *view.State, now time.Time) []string {
 	var list []string
 	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))

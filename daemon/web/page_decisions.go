@@ -11,30 +11,30 @@ import (
 
 type pageDecision struct {
 	ID, Time, Stamp, Ago, Causes, Level, Outcome, Class, Reason string
-	Because                                                     []string // of each cause, why it is at its level
+	Because                                                     []string // the reason of each cause
 	Victim                                                      *pageVictim
 	Others                                                      []consideredRow
 	Omitted                                                     int
 }
 
-// pageVictim is the pod that goes, and how it went.
+// pageVictim is the evicted pod, and the course of its eviction.
 type pageVictim struct {
 	Name, Pod, UID, Gives string
 	Answers               []string
 	Gone                  string
 	Fell                  []string
-	Waits                 string // instead of Fell, why it is not known yet
+	Waits                 string // instead of Fell, why that is unknown yet
 }
 
-// consideredRow is a candidate that does not go.
+// consideredRow is a skipped candidate.
 type consideredRow struct {
 	Name, Where, Pod, Relief, Outcome, Because string
 	Answers                                    []string
 }
 
-// decisionsShown of all that are kept, and othersShown of the candidates of
-// each; the API has the rest. The first three are not folded, nor are those up
-// to the newest eviction where that is one of the first eight.
+// decisionsShown of all stored ones, and othersShown candidates of each; the
+// API has the rest. The first three are not folded, nor are those up to the
+// newest eviction if it is among the first eight.
 const (
 	decisionsShown = 20
 	decisionsOpen  = 3
@@ -50,7 +50,7 @@ func pageDecisions(list []evict.Decision, now time.Time) []pageDecision {
 	return out
 }
 
-// unfoldedOf is how many decisions are shown at once.
+// unfoldedOf is how many decisions are not folded.
 func unfoldedOf(list []pageDecision) int {
 	evicted := slices.IndexFunc(list, func(d pageDecision) bool { return d.Victim != nil })
 	if evicted < evictionOpen {
@@ -88,7 +88,7 @@ func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
 	return p
 }
 
-// decisionClass is the colour of an outcome; the words say it as well.
+// decisionClass is the colour of an outcome; the text has the same information.
 func decisionClass(d *evict.Decision) string {
 	switch d.Code {
 	case evict.CodeEvicted, evict.CodeUnanswered:

@@ -10,8 +10,7 @@ type filesystemRow struct {
 	Size, Available, Left, Free, Age cell
 }
 
-// filesystemsShown, those that do not answer and the fullest; the others are
-// folded.
+// filesystemsShown, those that fail and the fullest; the others are folded.
 const filesystemsShown = 12
 
 func filesystemRows(list []probes.Filesystem) []filesystemRow {

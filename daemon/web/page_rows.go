@@ -34,7 +34,7 @@ func pagePressures(s *view.State) []pagePressure {
 	}
 }
 
-// merged is the reasons of several places; the first one wins.
+// merged is the reasons of several sources; the first one wins.
 func merged(list ...probes.Absent) probes.Absent {
 	var out probes.Absent
 	for _, absent := range list {
@@ -51,7 +51,7 @@ func memoryFacts(n *probes.Snapshot) []fact {
 	m, absent := n.Memory, merged(n.Memory.Absent, n.Absent)
 	perSecond := func(v float64) string { return view.Number(v) + "/s" }
 	scans, _ := m.ScansPerSecond.Get()
-	kills, _ := m.MemoryRates.OOMKills.Get() // absent: nothing to mark
+	kills, _ := m.MemoryRates.OOMKills.Get() // absent: nothing to highlight
 	return []fact{
 		{
 			"Available", known(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
@@ -110,8 +110,8 @@ func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
 	return rows
 }
 
-// diskKind is what drives a disk, its size and whether its medium turns, as far
-// as each is known.
+// diskKind is the kind of a disk, its size and whether it is rotational, as far
+// as known.
 func diskKind(d *probes.Disk) string {
 	words := []string{view.DiskKind(d), view.Optional(d.SizeBytes, wholeNumber(view.Size))}
 	if rotational, ok := d.Rotational.Get(); ok && rotational {
@@ -122,7 +122,8 @@ func diskKind(d *probes.Disk) string {
 	return strings.TrimPrefix(strings.Join(words, " · "), " · ")
 }
 
-// rateCell formats the rates of one device: all are there, or none is.
+// rateCell formats the rates of one device, which are all present or all
+// absent.
 func rateCell(ok bool, absent probes.Absent) func(float64, func(float64) string) cell {
 	return func(v float64, format func(float64) string) cell {
 		if !ok {
@@ -161,7 +162,7 @@ type workloadRow struct {
 	CPU, Memory, Limit, MemoryStall, IOStall, LimitHits cell
 }
 
-// workloadsShown, highest pressure first.
+// workloadsShown, those with the highest pressure.
 const workloadsShown = 15
 
 func workloadRows(s *view.State) (rows []workloadRow, hidden int) {
@@ -197,10 +198,10 @@ func newWorkload(s *view.State, w *probes.WorkloadState) workloadRow {
 	return row
 }
 
-// worthALook is the stall of a workload from which its cell is marked.
+// worthALook is the stall of a workload from which its cell is highlighted.
 const worthALook = 0.05
 
 func stallCell(r probes.StallRatio, absent probes.Absent, key string) cell {
-	full, _ := r.Full.Get() // absent: nothing to mark
+	full, _ := r.Full.Get() // absent: nothing to highlight
 	return hot(known(r.Full, view.Ratio, absent, key, "rates"), full >= worthALook)
 }

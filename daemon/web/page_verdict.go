@@ -10,7 +10,7 @@ import (
 
 type pageVerdict struct {
 	Title, Plugin, Scope, Level, Says, Condition, Reason, Absent string
-	Since, At                                                    string // how long, and from when
+	Since, At                                                    string // a duration, and a time
 	Observed                                                     cell
 	Limit                                                        string // "≥ 10.0 %"
 	Bar                                                          *bar
@@ -51,11 +51,11 @@ func pageVerdicts(s *view.State) []pageVerdict {
 	return list
 }
 
-// verdictsShown in full where there are more.
+// verdictsShown in full if there are more.
 const verdictsShown = 4
 
-// apart parts many verdicts into those that are met, not judged in full, or
-// about the node, and the rest: a node has dozens of disks.
+// apart separates many verdicts into those that are met, lack measurements or
+// are about the node, and the rest: a node has dozens of disks.
 func apart(list []pageVerdict) (shown, calm []pageVerdict) {
 	if len(list) <= verdictsShown {
 		return list, nil
@@ -70,7 +70,7 @@ func apart(list []pageVerdict) (shown, calm []pageVerdict) {
 	return shown, calm
 }
 
-// scope of a verdict that is not the node.
+// scope of a verdict, empty for the node.
 func scope(v plugins.Verdict) string {
 	if v.Scope == "node" {
 		return ""
@@ -113,8 +113,8 @@ func limit(operator string, threshold float64, unit string) string {
 	return sign + " " + view.Quantity(threshold, unit)
 }
 
-// bar draws an observed value against its threshold, like a hull against its
-// load line, on a scale of 0 to 1000 from left to right.
+// bar draws an observed value against its threshold, on a scale of 0 to 1000
+// from left to right.
 type bar struct {
 	Value, Mark int
 	Scale       string
@@ -122,7 +122,7 @@ type bar struct {
 
 const barWidth = 1000
 
-// newBar is nil where one of the two is absent.
+// newBar is nil if one of the two is absent.
 func newBar(v plugins.Verdict) *bar {
 	o, ok1 := v.Observed.Get()
 	t, ok2 := v.Threshold.Get()
@@ -138,7 +138,7 @@ func newBar(v plugins.Verdict) *bar {
 }
 
 // sparkline is a trend over the last two minutes as the points of SVG lines,
-// one for each unbroken run of measurements.
+// one for each uninterrupted run of measurements.
 type sparkline struct {
 	Some, Full []string
 	Scale      string
@@ -153,7 +153,7 @@ const (
 func newSparkline(trend []probes.TrendPoint, of func(probes.TrendPoint) probes.StallRatio) sparkline {
 	highest := 0.0
 	for _, p := range trend {
-		some, _ := of(p).Some.Get() // absent ones do not raise the scale
+		some, _ := of(p).Some.Get() // absent counts as 0
 		highest = max(highest, some)
 	}
 	scale := sparkScale(highest)
@@ -164,8 +164,8 @@ func newSparkline(trend []probes.TrendPoint, of func(probes.TrendPoint) probes.S
 	return s
 }
 
-// sparkScale is the end of the scale: few steps, so that two looks can be
-// compared, and named beside the plot.
+// sparkScale is the end of the scale: one of few steps, so that two views are
+// comparable, and named beside the plot.
 func sparkScale(highest float64) float64 {
 	for _, step := range []float64{0.05, 0.1, 0.25, 0.5} {
 		if highest <= step {

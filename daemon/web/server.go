@@ -1,7 +1,7 @@
-// Package web serves what the agent shows: metrics, health, the status page
-// and the API, over HTTP where everything is read-only, and on a Unix socket
-// where the configuration can also be reloaded. No handler reads the kernel or
-// waits for a tick: all answer from the last published State.
+// Package web serves metrics, health, the status pages and the API: over HTTP,
+// read-only, and on a Unix socket, where the configuration can also be
+// reloaded. No handler reads the kernel or waits for a tick: all answer from
+// the last published State.
 package web
 
 import (
@@ -22,21 +22,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// Server answers from these functions, which must not block.
+// Server serves an agent. Its functions must not block.
 type Server struct {
 	// State is nil before the first tick.
 	State func() *view.State
-	// Published is closed when the next State is there; nil: nobody tells.
+	// Published returns a channel that is closed with the next State; nil: no
+	// notification.
 	Published func() <-chan struct{}
 	// Cluster is nil, or returns nil, for an agent that runs standalone.
 	Cluster func() *view.Cluster
-	// Outer plugins; nil, or returns nil: none are asked.
+	// Outer plugins; nil, or returns nil, where they are disabled.
 	Outer func() *view.Outer
-	// Decisions that are kept, newest first.
+	// Decisions that are stored, newest first.
 	Decisions func() []evict.Decision
-	// Healthy and Ready say what is wrong, naming the part, or nil.
+	// Healthy and Ready return an error that names the failed part, or nil.
 	Healthy, Ready func() error
-	// Reload the configuration; asked on the local socket only.
+	// Reload the configuration; only on the local socket.
 	Reload func() error
 	// Pods are the series of single workloads, nil for none.
 	Pods    *PodSeries
@@ -46,8 +47,8 @@ type Server struct {
 	live live
 }
 
-// whole is the newest state with what the cluster is like now and the newest
-// eviction; nil before the first tick.
+// whole is the newest state with the cluster's current state, outer plugins and
+// the newest eviction; nil before the first tick.
 func (s *Server) whole() *view.State {
 	return s.State().With(s.cluster(), s.Decisions()).Beside(s.outer())
 }
@@ -66,18 +67,17 @@ func (s *Server) outer() *view.Outer {
 	return s.Outer()
 }
 
-// Exposure says what an address may show, and to whom.
+// Exposure is what an address shows, and to whom.
 type Exposure struct {
-	// Open: everything, even where others can reach the address.
+	// Open: everything, on non-loopback addresses too.
 	Open bool
 	// Pprof adds /debug/pprof/.
 	Pprof bool
-	// Guard says who may ask; nil: anybody.
+	// Guard authenticates clients; nil: none.
 	Guard *guard.Guard
 }
 
-// Health are the paths that no guard stands before: whoever asks whether the
-// program lives has no password.
+// Health are the paths without authentication: probes have no credentials.
 func Health() []string { return []string{"/-/healthy", "/-/ready"} }
 
 // Listener is an open address with its server. Serve or Close ends it.
@@ -96,16 +96,17 @@ func (l *Listener) URL() string {
 	return scheme + "://" + l.Addr().String() + "/"
 }
 
-// Listen opens a TCP address. One that others can reach shows only /metrics
-// and /-/* to whoever has not proved who it is, unless the exposure is open.
+// Listen opens a TCP address. On a non-loopback address unauthenticated clients
+// get only /metrics and /-/*, unless the exposure is open.
 func (s *Server) Listen(ctx context.Context, address string, x Exposure) (*Listener, error) {
 	return listen(ctx, address, x, s, s.Log)
 }
 
-// On serves on a listener that somebody else has opened, as Listen does.
+// On serves on an open listener, as Listen does.
 func (s *Server) On(l net.Listener, x Exposure) (*Listener, error) { return on(l, x, s, s.Log) }
 
-// shown is what a server shows: everywhere, and only to this host.
+// shown is the two sets of handlers of a server: those of every address, and
+// the restricted ones.
 type shown interface {
 	public(mux *http.ServeMux)
 	everything(mux *http.ServeMux)
@@ -148,8 +149,8 @@ func on(l net.Listener, x Exposure, s shown, log *slog.Logger) (_ *Listener, err
 	return listener, nil
 }
 
-// ListenLocal opens the Unix socket, for root and its group only. A socket
-// that a killed agent left behind is replaced, one that answers is not.
+// ListenLocal opens the Unix socket, for root and its group only. A stale
+// socket of a killed agent is replaced, one in use is not.
 func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("api: socket: %w", err)
@@ -157,7 +158,8 @@ func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error
 	if err := removeStale(ctx, path); err != nil {
 		return nil, fmt.Errorf("api: socket %s: %w", path, err)
 	}
-	// Nobody may come in between the socket and its mode.
+	// No other process may connect between the creation of the socket and its
+	// mode.
 	old := syscall.Umask(0o117)
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	syscall.Umask(old)
@@ -171,7 +173,7 @@ func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error
 	return &Listener{Listener: l, server: newServer(mux, s.Log)}, nil
 }
 
-// cause is the end of the chain: the address is named once, by us.
+// cause is the innermost error: the caller adds the address.
 func cause(err error) error {
 	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
 		return sys.Err
@@ -207,7 +209,7 @@ func removeStale(ctx context.Context, path string) error {
 	return cause(err)
 }
 
-// Deadlines of one request: a client that does not read loses its connection.
+// Timeouts of one request: a client that does not read loses its connection.
 const (
 	headerTimeout   = 5 * time.Second
 	writeTimeout    = 60 * time.Second // a profile of 30 s fits
@@ -222,7 +224,7 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// Serve answers until ctx is done, lets running requests end for a moment, and
+// Serve answers until ctx is done, gives running requests a moment to end, and
 // closes the listener.
 func (l *Listener) Serve(ctx context.Context) error {
 	l.server.BaseContext = func(net.Listener) context.Context { return ctx }
@@ -231,7 +233,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if l.server.Shutdown(ctx) != nil {
-			_ = l.server.Close() // who still reads after the time is cut off
+			_ = l.server.Close() // remaining requests are cut off
 		}
 		stopped <- nil
 	})
@@ -249,7 +251,7 @@ func (l *Listener) serve() error {
 	return l.server.Serve(l.Listener)
 }
 
-// public is what every address shows.
+// public is the handlers of every address.
 func (s *Server) public(mux *http.ServeMux) {
 	mux.Handle("GET /metrics", s.metrics())
 	mux.HandleFunc("GET /-/healthy", probe(s.Healthy))
