@@ -13,9 +13,9 @@ import (
 // partiesShown of each kind; the page and the API have more.
 const partiesShown = 3
 
-// contention shows who hurts whom in about room lines: in full while there is
-// room for that, what is left in a line each. Where it is tight, the devices on
-// which nobody waits stand in the heading.
+// contention shows culprits and sufferers in about room lines: in full while
+// they fit, then in one line each. In a small frame the devices without
+// contention are listed in the heading.
 func (f *frame) contention(s *view.State, room int) {
 	list := s.Contention()
 	if len(list) == 0 {
@@ -44,8 +44,8 @@ func (f *frame) contention(s *view.State, room int) {
 	f.gap()
 }
 
-// worth parts the list into those that get lines, the longest waits first
-// chosen, and a word on the others.
+// worth separates the list into those that get lines, chosen by the longest
+// waits, and a summary of the others.
 func (f *frame) worth(list []probes.Contention, room int) (shown []probes.Contention, others string) {
 	n := len(list)
 	for n > 0 && !f.roomy && list[n-1].State == probes.ContentionBusy {
@@ -67,7 +67,7 @@ func (f *frame) worth(list []probes.Contention, room int) (shown []probes.Conten
 	return shown, fmt.Sprintf("  and %d more: %s", len(left), strings.Join(left, ", "))
 }
 
-// place is the device, or else the resource.
+// place is the device, or otherwise the resource.
 func place(c *probes.Contention) string {
 	if c.Device != "" {
 		return c.Device
@@ -93,14 +93,14 @@ func contentionStyle(s probes.ContentionState) style {
 	return bold
 }
 
-// contentionLine is one in short: the first of each kind.
+// contentionLine is the short form: the first of each kind.
 func (f *frame) contentionLine(c *probes.Contention) line {
 	l := contentionHead(c)
 	left := f.width
 	for _, s := range l {
 		left -= columns(s.text)
 	}
-	const numbers = 9 + 15 // of both kinds
+	const numbers = 9 + 15 // width of the numbers of both kinds
 	s, waits := view.Sufferer(c)
 	waits = waits && c.State != probes.ContentionBusy
 	names := left - 9
@@ -117,14 +117,14 @@ func (f *frame) contentionLine(c *probes.Contention) line {
 	return l
 }
 
-// widest is where names end however wide the terminal is: sides that are far
-// apart are hard to read together.
+// widest is the limit of the columns on a wide terminal: columns far apart are
+// hard to read together.
 const widest = 140
 
-// parties are culprits beside sufferers: the names share what the numbers
-// leave.
+// parties are culprits beside sufferers; the names share the width that the
+// numbers leave.
 func (f *frame) parties(c *probes.Contention) []line {
-	const numbers = 2 + 6 + 2 + 9 + 2 + 2 + 6 + 2 // all but the names
+	const numbers = 2 + 6 + 2 + 9 + 2 + 2 + 6 + 2 // width of all but the names
 	names := max(8, (min(f.width, widest)-numbers)/2)
 	n := min(partiesShown, max(len(c.Culprits), len(c.Sufferers)))
 	rows := make([]line, 0, n+1)
@@ -168,7 +168,7 @@ func width(l line) int {
 
 func sufferer(c *probes.Contention, i, width int) line {
 	if i >= len(c.Sufferers) {
-		return nil // where there is none the line above says why
+		return nil // the heading has the reason
 	}
 	p := &c.Sufferers[i]
 	name := p.Name
@@ -186,8 +186,8 @@ func moreOf(listed, beyond int) string {
 	return ""
 }
 
-// middle leaves the middle of a long name out: what tells two pods of one owner
-// apart is the end.
+// middle shortens a long name in the middle: pods of one owner differ at the
+// end.
 func middle(s string, width int) string {
 	s = view.Printable(s)
 	if utf8.RuneCountInString(s) <= width {

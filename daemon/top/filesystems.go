@@ -5,10 +5,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// filesystemsShown where there is room.
+// filesystemsShown in a roomy frame.
 const filesystemsShown = 4
 
-// filesystemTable has no rows where none is watched.
+// filesystemTable has no rows where no filesystem is monitored.
 func filesystemTable(shown []probes.Filesystem, all int) table {
 	t := table{head: []string{some("FILESYSTEM", len(shown), all), "available", "of", "left", "inodes left", "answered"}}
 	for _, f := range shown {

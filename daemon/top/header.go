@@ -28,7 +28,7 @@ func (f *frame) header(s *view.State) {
 	f.gap()
 }
 
-// modeStyle marks what keeps the agent of a cluster from acting.
+// modeStyle highlights what keeps an agent in a cluster from evicting.
 func modeStyle(s *view.State) style {
 	if c := s.Cluster; c != nil && (c.DryRun || !c.PodsSynced || !c.StaleSince.IsZero()) {
 		return yellow
@@ -36,7 +36,7 @@ func modeStyle(s *view.State) style {
 	return dim
 }
 
-// headStyle shows nothing as well that was not judged in full.
+// headStyle does not show none as healthy while measurements are missing.
 func headStyle(s *view.State, l plugins.Level) style {
 	if l == plugins.None && s.Unjudged() {
 		return bold
@@ -79,7 +79,7 @@ func (f *frame) verdicts(s *view.State) {
 	}
 }
 
-// name of a plugin with what it judges, where that is not the node.
+// name of a plugin with its scope, if that is not the node.
 func name(v plugins.Verdict) string {
 	if v.Scope == "" || v.Scope == "node" {
 		return v.Plugin
@@ -87,11 +87,11 @@ func name(v plugins.Verdict) string {
 	return v.Plugin + " " + v.Scope
 }
 
-// verdictsShown in full where most of them are about calm devices.
+// verdictsShown in full where most verdicts are about calm devices.
 const verdictsShown = 3
 
-// calmScopes are the verdicts about devices of which there is nothing to tell,
-// where there are many.
+// calmScopes are the verdicts about devices below their thresholds, where there
+// are many.
 func calmScopes(list []plugins.Verdict) []plugins.Verdict {
 	if len(list) <= verdictsShown {
 		return nil
@@ -101,7 +101,7 @@ func calmScopes(list []plugins.Verdict) []plugins.Verdict {
 	})
 }
 
-// calm is a line for each plugin.
+// calm writes a line for each plugin.
 func (f *frame) calm(list []plugins.Verdict) {
 	for i, v := range list {
 		value := "  " + v.Scope + " " + view.Optional(v.Observed, func(o float64) string { return view.Quantity(o, v.Unit) })
@@ -124,7 +124,7 @@ func (f *frame) candidates(list []plugins.Candidate) {
 // gauge draws the observed value against the threshold: [####|    ].
 func gauge(v plugins.Verdict, width int) string {
 	o, ok := v.Observed.Get()
-	t, _ := v.Threshold.Get() // asked only where there is one
+	t, _ := v.Threshold.Get() // gauge is called only with a threshold
 	if !ok || t <= 0 || o < 0 {
 		return "[" + strings.Repeat(" ", width) + "]"
 	}
@@ -174,7 +174,8 @@ func memoryLine(n *probes.Snapshot) line {
 	}
 }
 
-// restLine is what else is known of the node; what does not fit is least.
+// restLine is the other values of the node, the least important ones last: they
+// are cut first.
 func restLine(n *probes.Snapshot) line {
 	m := n.Memory
 	swap := "none"
@@ -194,8 +195,8 @@ func restLine(n *probes.Snapshot) line {
 
 func perSecond(v float64) string { return view.Number(v) + "/s" }
 
-// spark is the some-stall of the last two minutes, oldest first, one sign for
-// the highest of each few seconds, full scale 100 %. Nothing known is a space.
+// spark is PSI some of the last two minutes, oldest first, one character for
+// the highest value of a few seconds, full scale 100 %. Unknown is a space.
 func spark(trend []probes.TrendPoint, width int, of func(probes.TrendPoint) probes.StallRatio) string {
 	const seconds = 120
 	const signs = "▁▂▃▄▅▆▇█"

@@ -37,11 +37,11 @@ type span struct {
 	style style
 }
 
-// line is spans beside each other.
+// line is spans next to each other.
 type line []span
 
-// write is the only way to the terminal: it makes the text printable and cuts
-// it at width.
+// write makes the text printable and cuts it at width. All text for the
+// terminal goes through it.
 func (l line) write(b *strings.Builder, width int, color bool) {
 	total := 0
 	for _, s := range l {
@@ -49,7 +49,7 @@ func (l line) write(b *strings.Builder, width int, color bool) {
 	}
 	left := width
 	if total > width {
-		left = max(0, width-1) // room for the sign that something is missing
+		left = max(0, width-1) // reserve the ellipsis
 	}
 	for _, s := range l {
 		text := clip(view.Printable(s.text), left)
@@ -64,7 +64,7 @@ func (l line) write(b *strings.Builder, width int, color bool) {
 	}
 }
 
-// columns that a text takes once it is printable.
+// columns that a text takes once printable.
 func columns(s string) int { return utf8.RuneCountInString(view.Printable(s)) }
 
 func clip(s string, n int) string {
@@ -74,7 +74,7 @@ func clip(s string, n int) string {
 	return string([]rune(s)[:max(0, n)])
 }
 
-// fit clips with a sign and pads, on the right or on the left.
+// fit cuts with an ellipsis and pads, on the right or on the left.
 func fit(s string, width int, right bool) string {
 	s = view.Printable(s)
 	n := utf8.RuneCountInString(s)

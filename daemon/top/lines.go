@@ -8,8 +8,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Lines is what changed from prev to now, one line each, with its time. With
-// no prev it begins with a summary and tells what is already wrong.
+// Lines is what changed from prev to now, one line each, with its time. Without
+// prev it begins with a summary and the present problems.
 func Lines(prev, now *view.State) []string {
 	var list []string
 	if prev == nil {
@@ -53,7 +53,7 @@ func levelLines(prev, now *plugins.Levels) []string {
 	return list
 }
 
-// evictionLines tell a new eviction, and when its pod is gone.
+// evictionLines reports a new eviction, and the termination of its pod.
 func evictionLines(was, is *view.Eviction) []string {
 	switch {
 	case is == nil:
@@ -91,7 +91,7 @@ func ownLimitLines(prev, now *view.State) []string {
 		w := &now.Snapshot.Workloads[i]
 		switch {
 		case is[w.Cgroup] && !was[w.Cgroup]:
-			r, _ := w.Rates.Get() // there are rates where AtOwnLimit holds
+			r, _ := w.Rates.Get() // AtOwnLimit implies rates
 			list = append(list, w.Name+" is "+view.OwnLimitText+" (memory stall "+view.Ratio(view.Stall(r.Pressure.Memory))+", limit hit "+view.Optional(r.LimitHits, view.Count)+" times)")
 		case was[w.Cgroup] && !is[w.Cgroup]:
 			list = append(list, w.Name+" no longer stalls at its own limit")
@@ -133,8 +133,8 @@ func probeLines(prev, now *view.State) []string {
 	return list
 }
 
-// noteLines tell that there is a note and when there is none any more; its
-// words may change at every tick.
+// noteLines reports that a note appears and disappears; its text may change at
+// every tick.
 func noteLines(prev, now *view.State) []string {
 	noted := map[string]bool{}
 	for _, p := range prev.NotedProbes() {

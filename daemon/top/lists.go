@@ -8,16 +8,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// lists shares the lines that are left between devices and workloads: devices
-// get up to a third, workloads the rest, and what one does not need the next
-// one gets.
+// lists divides the remaining lines between devices and workloads: up to a
+// third for devices, the rest for workloads; unused lines go to the next list.
 func (f *frame) lists(s *view.State, height int) {
 	heads := 3
 	if f.roomy {
-		heads *= 2 // each with an empty line before it
+		heads *= 2 // each after an empty line
 	}
 	mounts, more := s.Filesystems(filesystemsShown)
-	if !f.roomy || len(mounts) == 0 { // where it is tight, one that hangs is told by its probe
+	if !f.roomy || len(mounts) == 0 { // in a small frame the note of its probe reports a mount that hangs
 		mounts = nil
 	} else {
 		heads += 2 + len(mounts)
@@ -43,7 +42,7 @@ func (f *frame) section(t table) {
 	f.add(t.lines(f.width)...)
 }
 
-// some says how many of all are shown, where it is not all.
+// some adds how many of all are shown, if not all are.
 func some(what string, shown, all int) string {
 	if shown == all {
 		return what
@@ -51,7 +50,7 @@ func some(what string, shown, all int) string {
 	return fmt.Sprintf("%s (%d of %d)", what, shown, all)
 }
 
-// A rate that is absent for the whole device.
+// rate is Unknown where the whole device has no rates.
 func rate(ok bool, text string) span {
 	if !ok {
 		return span{view.Unknown, dim}
@@ -59,7 +58,7 @@ func rate(ok bool, text string) span {
 	return span{text, plain}
 }
 
-// device is its name and what drives it.
+// device is its name and its kind.
 func device(name, kind string) string { return strings.TrimSpace(name + " " + kind) }
 
 func diskTable(disks []probes.DiskState, all int) table {
@@ -137,7 +136,7 @@ func size(b uint64) string { return view.Bytes(float64(b)) }
 // troublesShown below the lists of a small frame.
 const troublesShown = 2
 
-// troubles is what a reader must know about the numbers above.
+// troubles is what a reader must know to trust the numbers above.
 func troubles(s *view.State, roomy bool) []line {
 	var list []line
 	if e := s.Agent.ConfigError; e != "" {
@@ -163,8 +162,7 @@ func troubles(s *view.State, roomy bool) []line {
 	return append(list, absences(s.Absences(), roomy)...)
 }
 
-// absences is one line in a small frame: with all of it the numbers that are
-// there would not fit.
+// absences is one line in a small frame, so that the measured values fit.
 func absences(all []view.Absence, roomy bool) []line {
 	if len(all) == 0 {
 		return nil

@@ -12,30 +12,29 @@ import (
 type Live struct {
 	Out   io.Writer
 	Color bool
-	// Size of the terminal in columns and lines. Nil when Out is none: then a
-	// line is written per change.
+	// Size of the terminal in columns and lines; nil where Out is not a
+	// terminal: then changes are written as lines.
 	Size func() (width, height int, err error)
-	// Page is the address of the status page; empty: it is not named.
+	// Page is the address of the status page; may be empty.
 	Page string
 
 	previous *view.State
 	drawing  bool
 }
 
-// Size of a terminal that does not tell it.
+// Size of a terminal whose size is unknown.
 const usualWidth, usualHeight = 80, 24
 
 const (
 	hideCursor, showCursor = "\x1b[?25l", "\x1b[?25h"
-	// Without wrapping a character that is wider than it was counted cannot
-	// push the frame down.
+	// Without wrapping, a character wider than counted cannot move the frame.
 	wrapOff, wrapOn = "\x1b[?7l", "\x1b[?7h"
 	home            = "\x1b[H"
 	clearLine       = "\x1b[K"
 	clearBelow      = "\x1b[J"
 )
 
-// Show draws the state, or writes what changed since the one before.
+// Show draws the state, or writes the changes since the previous one.
 func (l *Live) Show(s *view.State) {
 	if s == nil {
 		return
@@ -48,7 +47,7 @@ func (l *Live) Show(s *view.State) {
 	l.previous = s
 }
 
-// Close gives the terminal back, below the last frame.
+// Close restores the terminal, below the last frame.
 func (l *Live) Close() {
 	if !l.drawing {
 		return
@@ -68,8 +67,8 @@ func (l *Live) writeLines(s *view.State) {
 	}
 }
 
-// draw writes a frame over the one before, in one write so that it does not
-// flicker. What was on the screen before the first one is scrolled up.
+// draw writes a frame over the previous one, in one write against flicker.
+// Earlier content of the screen is scrolled up.
 func (l *Live) draw(s *view.State) {
 	width, height := l.size()
 	var b strings.Builder
@@ -79,8 +78,8 @@ func (l *Live) draw(s *view.State) {
 	}
 	var f strings.Builder
 	Render(&f, s, width, height-1, l.Color)
-	// A line is cleared before it is written: after its last column the
-	// cursor stands on it, and clearing would take that one away.
+	// A line is cleared before it is written: after its last column the cursor
+	// is still on that column, which would be cleared.
 	b.WriteString(home + clearLine)
 	b.WriteString(strings.ReplaceAll(f.String(), "\n", "\r\n"+clearLine))
 	b.WriteString(clearBelow)
@@ -101,5 +100,5 @@ func (l *Live) size() (width, height int) {
 	return width, height
 }
 
-// write ignores an error: nobody is left to look, and the agent goes on.
+// write ignores an error: the terminal is gone, and the agent continues.
 func (l *Live) write(s string) { _, _ = io.WriteString(l.Out, s) }

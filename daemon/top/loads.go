@@ -8,8 +8,7 @@ import (
 // throttledShown in a frame.
 const throttledShown = 3
 
-// loads is what data movers may do, where there are any or something limits
-// them.
+// loads shows data movers, where there are any or something limits them.
 func (f *frame) loads(s *view.State) {
 	if s.Cluster == nil || s.Cluster.Loads == nil {
 		return

@@ -2,15 +2,16 @@ package top
 
 import "github.com/plimsoll-dev/plimsoll/daemon/view"
 
-// table has a name in its first column, which takes what the others leave,
-// and numbers in the others. Where the width does not do, the last ones go.
+// table has a name in its first column, which takes the remaining width, and
+// numbers in the others. Where the width is too small, the last columns are
+// omitted.
 type table struct {
 	head []string
 	rows []line
-	note string // behind the head
+	note string // after the heading
 }
 
-// The name column's least and most width.
+// The least and greatest width of the name column.
 const minName, maxName = 14, 60
 
 func (t table) lines(width int) []line {

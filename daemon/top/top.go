@@ -1,10 +1,10 @@
-// Package top shows a State in a terminal: whole frames where there is one,
-// and a line per change where there is none.
+// Package top shows a State in a terminal: as frames on a terminal, otherwise
+// as a line for each change.
 //
 // # Usage
 //
-// Render draws one frame. A Live is shown one State after the other and
-// draws frames or writes lines, as its Size says.
+// Render draws one frame. A Live is given one State after the other and draws
+// frames or writes lines, depending on its Size.
 //
 // # Concurrency
 //
@@ -18,16 +18,16 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-// The least room that a frame is made for; where there is less it is cut.
+// The smallest frame; a smaller terminal cuts it.
 const minWidth, minHeight = 40, 10
 
-// roomy is the height in lines from which sections stand apart.
+// roomy is the height in lines from which sections are separated by empty
+// lines.
 const roomy = 32
 
-// Render draws one frame of at most height lines of at most width columns.
-// Control characters in names are written out, so nothing but the colours
-// that color asks for reaches the terminal as a command. A nil State says
-// that it is waited for.
+// Render draws one frame of at most height lines and width columns. Control
+// characters in names are escaped, so only the colours requested by color reach
+// the terminal as commands. A nil State is shown as Waiting.
 func Render(w io.Writer, s *view.State, width, height int, color bool) {
 	f := &frame{width: max(1, width), color: color}
 	if s == nil {
@@ -35,7 +35,7 @@ func Render(w io.Writer, s *view.State, width, height int, color bool) {
 	} else {
 		f.state(s, max(minHeight, height))
 	}
-	_, _ = io.WriteString(w, f.text(max(1, height))) // a terminal that is gone is noticed by whoever owns it
+	_, _ = io.WriteString(w, f.text(max(1, height))) // the owner of w notices errors
 }
 
 func (f *frame) state(s *view.State, height int) {
@@ -51,7 +51,7 @@ func (f *frame) state(s *view.State, height int) {
 	f.lines = append(f.lines, footer...)
 }
 
-// frame gathers lines.
+// frame collects lines.
 type frame struct {
 	width int
 	color bool
