@@ -1,12 +1,12 @@
-// Package advise says what days of recordings tell about the thresholds: how
-// often and how long each would have been met, which of these were false alarms
-// as far as a recording tells, and what the thresholds should be, with the reason.
+// Package advise evaluates the thresholds by recordings of days: how often and
+// how long each would have been met, which of these alarms were false as far as
+// a recording tells, and which thresholds to set, with the reason.
 //
 // # Usage
 //
-// A Watcher is handed each moment of a replay (replay.Player.Watch), and gives
-// an Advice. Nothing is proposed without enough data, nor beyond bounds within
-// which a real pressure is still seen in time.
+// A Watcher is given each moment of a replay (replay.Player.Watch) and makes an
+// Advice. It proposes nothing without enough data, nor beyond the bounds within
+// which real pressure is still detected in time.
 //
 // # Concurrency
 //
@@ -22,37 +22,37 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Format is the first field of an Advice: its version changes when a field
-// changes its meaning or goes.
+// Format is the first field of an Advice. The version changes when a field is
+// removed or changes its meaning.
 const Format = "plimsoll-advise/1"
 
-// Advice is what a Watcher saw and what follows.
+// Advice is the result of a Watcher.
 type Advice struct {
 	Format string `json:"format"`
-	// Config is the file that it was judged by; empty: the defaults.
+	// Config is the configuration file; empty: the defaults.
 	Config     string             `json:"configFile,omitempty"`
 	Recordings []replay.Recording `json:"recordings"`
-	// Failed is where and why it could not go on; empty: it reached the end.
+	// Failed is where and why the replay stopped; empty: it reached the end.
 	Failed string    `json:"failed,omitempty"`
 	Start  time.Time `json:"start"`
 	End    time.Time `json:"end"`
-	// SeenSeconds are those without gaps, of Seconds.
+	// SeenSeconds are the part of Seconds without gaps.
 	Seconds     float64 `json:"seconds"`
 	SeenSeconds float64 `json:"seenSeconds"`
 	Samples     uint64  `json:"samples"`
-	// OOMKills by the kernel; of them NotAnnounced with no level of memory in
-	// the minute before.
+	// OOMKills counts kills by the kernel; NotAnnounced are those without a
+	// level of memory in the minute before.
 	OOMKills     uint64 `json:"oomKills"`
 	NotAnnounced uint64 `json:"oomKillsNotAnnounced"`
 
 	Scopes    []Scope    `json:"scopes"`
 	Proposals []Proposal `json:"proposals"`
-	// Configuration is YAML with what is proposed to be changed, and nothing else.
+	// Configuration is YAML with the proposed changes only.
 	Configuration string   `json:"configuration"`
 	NotKnown      []string `json:"notKnown"`
 }
 
-// Scope is what a plugin said of one scope.
+// Scope is the alarms of one plugin and scope.
 type Scope struct {
 	Plugin      string  `json:"plugin"`
 	Scope       string  `json:"scope"`
@@ -61,8 +61,8 @@ type Scope struct {
 	Hard        Alarms  `json:"hard"`
 }
 
-// Advice is what the samples so far gave, of which report is the replay's. None
-// may be added afterwards.
+// Advice evaluates all samples so far, with the replay's report. No sample may
+// be added afterwards.
 func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, error) {
 	w.memory.end()
 	for _, s := range w.alarms.list {
@@ -96,7 +96,7 @@ func notKnown() []string {
 	}
 }
 
-// slowest disks first.
+// byAwait is the disks of a kind, slowest first.
 func (w *Watcher) byAwait(rotational bool) []*diskSeen {
 	var list []*diskSeen
 	for _, d := range w.disks {

@@ -8,25 +8,26 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Alarms are how often and how long a level was on, and what it was about as far as
-// a recording tells: each is counted in exactly one of the classes.
+// Alarms are the times at which a level was on, each counted in exactly one
+// class, as far as a recording tells.
 type Alarms struct {
 	Times          uint64  `json:"times"`
 	Seconds        float64 `json:"seconds"`
 	LongestSeconds float64 `json:"longestSeconds"`
-	// Killed: the kernel killed for want of memory meanwhile, or a minute later.
+	// Killed: an OOM kill meanwhile, or in the minute after.
 	Killed uint64 `json:"killed"`
-	// Hurt: somebody waited for another's sake; of a resource of which nobody
-	// knows who waits, it lasted and was well beyond the line.
+	// Hurt: real, with contention; for a resource whose sufferers are never
+	// known, it lasted and was well beyond the threshold.
 	Hurt uint64 `json:"hurt"`
-	// False alarms: NobodyWaited for another's sake, it was Brief (its rule was
-	// met for less than ten seconds), or only Grazed its line (by a tenth).
+	// False alarms: NobodyWaited (no contention), Brief (its rule was met for
+	// less than ten seconds), or Grazed (the threshold was exceeded by less
+	// than a tenth).
 	NobodyWaited uint64 `json:"falseNobodyWaited"`
 	Brief        uint64 `json:"falseBrief"`
 	Grazed       uint64 `json:"falseGrazed"`
 }
 
-// False is how many of them were for nothing, as far as a recording tells.
+// False is how many of them were false, as far as a recording tells.
 func (a Alarms) False() uint64 { return a.NobodyWaited + a.Brief + a.Grazed }
 
 const (
@@ -48,12 +49,12 @@ type alarms struct {
 type alarmSeen struct {
 	Alarms
 	on      bool
-	seconds float64 // of the one that is on
-	met     float64 // of which the rule was met
-	worst   float64 // times its threshold
+	seconds float64 // of the present alarm
+	met     float64 // the part in which the rule was met
+	worst   float64 // largest ratio to the threshold
 	waited  bool
 	killed  bool
-	told    bool // who waits is known of this resource
+	told    bool // sufferers of this resource can be known
 	ended   *time.Duration
 }
 
@@ -76,8 +77,8 @@ func (a *alarms) watch(m replay.Moment, killed bool) {
 	}
 }
 
-// pass notes that the level is on or not; one that ended is counted when a
-// minute has shown what came of it.
+// pass updates whether the level is on. An alarm that ended is counted a minute
+// later, when OOM kills after it are known.
 func (s *alarmSeen) pass(now time.Duration, on, killed bool) {
 	s.killed = s.killed || killed
 	if s.on && !on && s.ended == nil {
@@ -118,7 +119,7 @@ func (s *alarmSeen) watch(m replay.Moment, v *plugins.Verdict, level plugins.Lev
 	}
 }
 
-// beyond is how many times its threshold the observed value is.
+// beyond is the ratio of the observed value to its threshold.
 func beyond(v *plugins.Verdict) float64 {
 	is, ok1 := v.Observed.Get()
 	line, ok2 := v.Threshold.Get()
@@ -131,7 +132,7 @@ func beyond(v *plugins.Verdict) float64 {
 	return is / line
 }
 
-// close counts the alarm that was on, in its class.
+// close counts the present alarm in its class.
 func (s *alarmSeen) close() {
 	if !s.on {
 		return

@@ -2,8 +2,8 @@ package advise
 
 import "math"
 
-// histogram counts values in buckets that are 5 % wide, from a millionth on.
-// The zero value is empty.
+// histogram counts values in buckets 5 % wide, from 1e-6 on. The zero value is
+// empty.
 type histogram struct {
 	counts [buckets]uint64
 	n      uint64
@@ -29,7 +29,8 @@ func (h *histogram) add(v float64, some bool) {
 	h.max = max(h.max, v)
 }
 
-// quantile is the value that a share q of all is not above, 5 % too high at most.
+// quantile is the value below which a share q of all values is, at most 5 % too
+// high.
 func (h *histogram) quantile(q float64) float64 {
 	need := uint64(math.Ceil(q * float64(h.n)))
 	seen := uint64(0)

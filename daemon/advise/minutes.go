@@ -10,26 +10,27 @@ import (
 
 const (
 	minute = time.Minute
-	// minuteRequests and minuteSegments are so few that a minute says nothing.
+	// minuteRequests and minuteSegments are needed for a minute to count.
 	minuteRequests, minuteSegments = 60, 1000
-	// calmBusy is how busy a disk is at most in a calm minute: beyond it a request
-	// waits for its like, such as those of a backup that is alone on the disk.
+	// calmBusy is the limit of a disk's utilization in a calm minute. Above it
+	// requests wait for others of the same workload, such as those of a backup
+	// that is alone on the disk.
 	calmBusy = 0.5
-	// maxDisks that are told apart; those that come later are not looked at.
+	// maxDisks that are tracked; later ones are ignored.
 	maxDisks = 256
 )
 
-// diskSeen is how long requests of one disk took, in minutes in which it was at
-// most half busy and nobody waited for another's sake.
+// diskSeen is the await of one disk in calm minutes: at most half busy, without
+// contention.
 type diskSeen struct {
 	key, name  string
 	rotational bool
 	from       probes.DiskCounters
 	since      time.Duration // when the minute began, on CLOCK_MONOTONIC
-	pressed    bool          // somebody waited in it
-	seen       bool          // at this moment
+	pressed    bool          // there was contention in it
+	seen       bool          // in this sample
 	minutes    uint64        // with enough requests
-	awaits     histogram     // seconds, of both directions of each of them
+	awaits     histogram     // seconds, of both directions in each minute
 }
 
 func (w *Watcher) watchDisks(m replay.Moment) {
@@ -49,7 +50,7 @@ func (w *Watcher) watchDisks(m replay.Moment) {
 	}
 }
 
-// disk is what is kept of one that is judged; nil of others.
+// disk is the record of a disk; nil for stacked ones and beyond maxDisks.
 func (w *Watcher) disk(d *probes.Disk, bootID string) *diskSeen {
 	if d.Layer != probes.LayerLeaf {
 		return nil
@@ -83,7 +84,7 @@ func (d *diskSeen) watch(m replay.Moment, disk *probes.Disk) {
 	d.from, d.since, d.pressed = disk.DiskCounters, now, waits(m, probes.SharedDisk, disk.Name)
 }
 
-// add takes in the minute that ends.
+// add records the minute that ends.
 func (d *diskSeen) add(now *probes.Disk) {
 	before := d.awaits.n
 	d.awaits.add(await(now.Reads-d.from.Reads, now.ReadMs-d.from.ReadMs))
@@ -94,7 +95,7 @@ func (d *diskSeen) add(now *probes.Disk) {
 }
 
 // await is the mean time of requests in seconds; false when they are too few,
-// or the counters went back.
+// or the counters were reset.
 func await(requests, ms uint64) (seconds float64, some bool) {
 	if requests < minuteRequests || requests > 1<<40 || ms > 1<<40 {
 		return 0, false
@@ -102,7 +103,7 @@ func await(requests, ms uint64) (seconds float64, some bool) {
 	return float64(ms) / float64(requests) / 1000, true
 }
 
-// waits says whether somebody waited for another's sake.
+// waits reports contention on a resource.
 func waits(m replay.Moment, resource probes.SharedResource, device string) bool {
 	for i := range m.Snapshot.Contention {
 		c := &m.Snapshot.Contention[i]
@@ -113,8 +114,8 @@ func waits(m replay.Moment, resource probes.SharedResource, device string) bool 
 	return false
 }
 
-// networkSeen is the share of segments that TCP sent again, in minutes in which
-// no link was judged.
+// networkSeen is TCP's share of retransmitted segments, in minutes without a
+// level of a link.
 type networkSeen struct {
 	since          time.Duration
 	segments, lost uint64

@@ -9,20 +9,21 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Proposal is what should become of one threshold.
+// Proposal is the decision about one threshold.
 type Proposal struct {
 	// Key of the configuration, such as plugins.memoryStall.soft.stallFull.
 	Key  string `json:"key"`
 	Unit string `json:"unit"`
-	// Now is what is in force, and Value what is proposed: the same when Keep.
+	// Now is the value in force, Value the proposed one; both are the same for
+	// Keep.
 	Now     float64 `json:"now"`
 	Value   float64 `json:"value"`
 	Outcome Outcome `json:"outcome"`
-	// Reason is a sentence with what was seen.
+	// Reason is a sentence with the observations.
 	Reason string `json:"reason"`
 }
 
-// Outcome of looking at a threshold.
+// Outcome of evaluating a threshold.
 type Outcome string
 
 // The outcomes.
@@ -33,20 +34,22 @@ const (
 )
 
 const (
-	// margin is how many times what a healthy node does a line should be.
+	// margin is the wanted ratio of a threshold to the highest value of a
+	// healthy node.
 	margin = 1.4
-	// enoughSeconds must have been seen for a proposal: a day has its nightly work.
+	// enoughSeconds of observation are needed for a proposal: a day includes
+	// nightly work.
 	enoughSeconds = 24 * 3600
-	// calmest is the share of calm minutes that a line should not be near, and
-	// enoughMinutes of them are so many that it says something.
+	// calmest is the quantile of calm minutes that a threshold must exceed;
+	// enoughMinutes are needed for it to be meaningful.
 	calmest, enoughMinutes = 0.999, 1000
 )
 
-// Bounds: beyond them a real pressure would be seen too late, or not at all.
-// A node that stalls for a fifth of half a minute, or two fifths of five
-// seconds, serves nobody; a request of 100 ms, or of half a second where a
-// head must move, is slow on any disk; and TCP that sends one segment in
-// twenty again crawls.
+// Bounds, above which real pressure would be detected too late or not at all. A
+// node that stalls for a fifth of half a minute, or two fifths of five seconds,
+// serves no requests; a request of 100 ms, or half a second on a rotational
+// disk, is slow on any disk; and TCP that retransmits one segment in twenty is
+// very slow.
 const (
 	mostSoftStall, mostHardStall   = 0.20, 0.40
 	mostAwait, mostAwaitRotational = 100 * time.Millisecond, 500 * time.Millisecond
@@ -64,18 +67,18 @@ func (w *Watcher) propose(c plugins.Config) []Proposal {
 	}
 }
 
-// line is one threshold and what a healthy node does.
+// line is one threshold and the values of a healthy node.
 type line struct {
 	key, unit     string
 	now, most     float64
-	step          float64 // proposals are multiples of it
-	seen          float64 // the most that a healthy node did
-	what          string  // that is, in words
-	enough, lacks string  // how much there was; lacks: what is not enough
+	step          float64 // granularity of proposals
+	seen          float64 // the highest value of a healthy node
+	what          string  // what seen is, in words
+	enough, lacks string  // the amount of data; lacks: why it is not enough
 }
 
-// judge is the decision about every line: keep it where what is healthy stays
-// away from it by the margin, else raise it by as much, within its bound.
+// judge decides about a threshold: keep it if the healthy values stay below it
+// by the margin, otherwise raise it to that margin, within its bound.
 func (l line) judge() Proposal {
 	p := Proposal{Key: l.key, Unit: l.unit, Now: l.now, Value: l.now, Outcome: Keep}
 	text := func(v float64) string { return view.Quantity(v, l.unit) }
@@ -99,7 +102,7 @@ func (l line) judge() Proposal {
 	return p
 }
 
-// tidy leaves out what multiplication added.
+// tidy removes rounding errors.
 func tidy(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 func (w *Watcher) stall(name string, rule plugins.StallRule, h highest, most float64) Proposal {

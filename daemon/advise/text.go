@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-// WriteText writes an advice for a person.
+// WriteText writes an Advice for people.
 func WriteText(w io.Writer, a *Advice) error {
 	var b strings.Builder
 	for _, r := range a.Recordings {
@@ -41,7 +41,8 @@ func WriteText(w io.Writer, a *Advice) error {
 	return err
 }
 
-// rows is a line for each scope and level that was ever on, and one for how many never were.
+// rows has a line for each scope and level that was ever on, and one with the
+// number of the others.
 func (a *Advice) rows() [][]string {
 	rows := [][]string{{"PLUGIN", "SCOPE", "OBSERVED", "LEVEL", "TIMES", "TOTAL", "LONGEST", "OOM KILL", "REAL", "FALSE", "WHY FALSE"}}
 	quiet := 0
@@ -67,7 +68,7 @@ func (a *Advice) rows() [][]string {
 	return rows
 }
 
-// why they are called false, by class.
+// why counts the false alarms by class.
 func (a Alarms) why() string {
 	var parts []string
 	for _, c := range []struct {

@@ -10,23 +10,23 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Watcher watches a replay, and keeps of it what advice is drawn from, in
-// bounded memory however long it is.
+// Watcher collects the data for an Advice from a replay, in bounded memory.
 type Watcher struct {
-	seconds float64 // seen
-	kills   uint64  // by the kernel, for want of memory
-	// unseen are those that no level of memory came before.
+	seconds float64 // observed
+	kills   uint64  // OOM kills
+	// unseen are the OOM kills without a level of memory before them.
 	unseen  uint64
 	memory  memorySeen
 	disks   []*diskSeen
 	network networkSeen
 	alarms  alarms
 	last    *probes.Snapshot
-	judged  bool          // memory was, ever
-	level   time.Duration // when that was last
+	judged  bool          // memory was at a level at least once
+	level   time.Duration // offset of the last time
 }
 
-// harmAfter is how long before a harm, and after one, is not harmless.
+// harmAfter is how long before and after an OOM kill or a hard level the node
+// does not count as healthy.
 const harmAfter = time.Minute
 
 // Watch takes the next moment of a replay.
@@ -48,7 +48,7 @@ func (w *Watcher) Watch(m replay.Moment) {
 	w.last = m.Snapshot
 }
 
-// killed is how many processes the kernel killed since the moment before.
+// killed is the number of OOM kills since the previous moment.
 func (w *Watcher) killed(m replay.Moment) uint64 {
 	if w.last == nil || w.last.BootID() != m.Snapshot.BootID() {
 		return 0
@@ -61,18 +61,17 @@ func (w *Watcher) killed(m replay.Moment) uint64 {
 	return is - was
 }
 
-// memorySeen is the stall of the node while memory was scarce and nobody came
-// to harm.
+// memorySeen is the stall of the healthy node while memory was scarce.
 type memorySeen struct {
-	scarce  float64 // seconds, without harm
+	scarce  float64 // seconds, healthy
 	soft    highest
 	hard    highest
-	waiting []stalled // until it is known that no harm followed
+	waiting []stalled // pending until no harm followed for harmAfter
 	harmed  time.Duration
 	begun   bool
 }
 
-// highest value that was seen, and when.
+// highest value, and its time.
 type highest struct {
 	value float64
 	at    time.Time
@@ -85,15 +84,15 @@ type stalled struct {
 	soft, hard float64
 }
 
-// scarceAt is how many times the share of soft may be available for memory to
-// be scarce: with more of it no stall counts, and none says anything.
+// scarceAt is the multiple of the soft rule's share of available memory below
+// which memory is scarce. With more memory available no stall counts.
 const scarceAt = 2
 
 func (s *memorySeen) watch(m replay.Moment, killed bool) {
 	now := m.Offset
 	v, there := verdict(m.Levels, "memory-stall")
 	if killed || m.Gap || there && (v.Level == plugins.Hard || scarce(v) && serveless(v)) {
-		s.waiting = s.waiting[:0] // what came before was no good time
+		s.waiting = s.waiting[:0] // the node was not healthy before it
 		s.harmed, s.begun = now, true
 		return
 	}
@@ -109,7 +108,7 @@ func (s *memorySeen) watch(m replay.Moment, killed bool) {
 	s.waiting = append(s.waiting, stalled{now, m.Snapshot.Time, m.Step.Seconds(), soft, hard})
 }
 
-// end takes what still waits: the recording has no harm after it.
+// end takes the pending values: the recording ends without harm.
 func (s *memorySeen) end() {
 	for _, v := range s.waiting {
 		s.take(v)
@@ -129,8 +128,8 @@ func (h *highest) raise(v float64, at time.Time) {
 	}
 }
 
-// scarce says whether memory was so scarce that stall is what keeps the rule
-// from being met: little is available and global reclaim moves.
+// scarce reports whether memory was so scarce that only the stall keeps the
+// rule from being met: little is available, and global reclaim scans.
 func scarce(v *plugins.Verdict) bool {
 	little, moves := false, false
 	for _, e := range v.Evidence {
@@ -146,7 +145,7 @@ func scarce(v *plugins.Verdict) bool {
 	return little && moves
 }
 
-// serveless says whether the stall alone is a harm, see the bounds.
+// serveless reports whether the stall alone is harm; see the bounds.
 func serveless(v *plugins.Verdict) bool {
 	soft, _ := stallOf(v, plugins.Soft).Get()
 	hard, _ := stallOf(v, plugins.Hard).Get()
@@ -162,7 +161,7 @@ func stallOf(v *plugins.Verdict, rule plugins.Level) (o probes.Opt[float64]) {
 	return o
 }
 
-// verdict of a plugin about the node.
+// verdict is the first verdict of a plugin.
 func verdict(l *plugins.Levels, plugin string) (*plugins.Verdict, bool) {
 	i := slices.IndexFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == plugin })
 	if i < 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 )
 
-// configuration is YAML that sets what is to be changed, as `plimsoll config
-// check` takes it.
+// configuration is YAML with the proposed changes, as `plimsoll config check`
+// accepts it.
 func configuration(proposals []Proposal) (string, error) {
 	root := map[string]any{}
 	for _, p := range proposals {
@@ -42,7 +42,8 @@ func set(at map[string]any, path []string, value any) {
 	at[path[len(path)-1]] = value
 }
 
-// yaml is the value as the configuration has it: durations as Go writes them.
+// yaml is the value as written in the configuration: durations as Go writes
+// them.
 func (p Proposal) yaml() any {
 	if p.Unit == "seconds" {
 		return time.Duration(p.Value * float64(time.Second)).Round(time.Microsecond).String()
