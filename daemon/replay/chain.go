@@ -11,26 +11,26 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// chain is the agent's own: its sample and its round, without what they read
-// and without what they write.
+// chain is the agent's chain of a sample and a round, without its reads and
+// writes.
 type chain struct {
 	history probes.History
 	set     *plugins.Set
-	said    []plugins.Verdict // by outer plugins, as it was recorded last
+	said    []plugins.Verdict // last recorded verdicts of outer plugins
 
 	config evict.Config
 	memory evict.Memory
 	before *plugins.Levels // of the last round
 	was    *plugins.Levels // of the last sample
 	rose   bool            // since the last round
-	at     time.Duration   // when that was, on the monotonic clock; 0: never
+	at     time.Duration   // time of the last round, on the monotonic clock; 0: none
 	log    evict.Log
 }
 
-// replayedBoot is the boot ID of what is played.
+// replayedBoot stands for the boot ID of a recording.
 const replayedBoot = "replay"
 
-// newChain goes on with what one before it has learned; nil: there was none.
+// newChain takes over the baselines of the chain before it; may be nil.
 func newChain(c *config.Agent, warmUp bool, before *chain) *chain {
 	var learned plugins.Baselines
 	if before != nil {
@@ -43,15 +43,15 @@ func newChain(c *config.Agent, warmUp bool, before *chain) *chain {
 	if !warmUp {
 		ch.set.Warm()
 	}
-	ch.config.DryRun = true // nobody can be evicted in the past
-	// The agent is taken to have run for long: its budgets are full and its rules
-	// are no new ones.
+	ch.config.DryRun = true // a replay cannot evict
+	// The agent is assumed to have been running for a long time: its rate
+	// limits are full, and no rule is report-only.
 	ch.memory.Budgets = evict.Budgets{Boot: replayedBoot, Since: -time.Hour, Node: -time.Hour}
 	ch.config.ReportFirst = 0
 	return ch
 }
 
-// judge is the agent's sample, with what outer plugins said at that time.
+// judge is the agent's sample, with the recorded verdicts of outer plugins.
 func (c *chain) judge(s *probes.Sample) (*probes.Snapshot, *plugins.Levels) {
 	snapshot := c.history.Add(s)
 	c.hear(s)
@@ -61,7 +61,8 @@ func (c *chain) judge(s *probes.Sample) (*probes.Snapshot, *plugins.Levels) {
 	return snapshot, levels
 }
 
-// unread is what stands for plugins whose recorded words cannot be read.
+// unread names a plugin in place of those whose recorded verdicts cannot be
+// decoded.
 const unread = "outer plugins"
 
 func (c *chain) hear(s *probes.Sample) {
@@ -74,8 +75,8 @@ func (c *chain) hear(s *probes.Sample) {
 	}
 }
 
-// round is the agent's, at this sample if one is due; false when nothing new
-// was decided.
+// round is the agent's round, if one is due; false if the decision did not
+// change.
 func (c *chain) round(s *probes.Snapshot, levels *plugins.Levels) (evict.Decision, bool) {
 	now := s.Monotonic()
 	since := now - c.at
@@ -100,7 +101,7 @@ func (c *chain) round(s *probes.Snapshot, levels *plugins.Levels) (evict.Decisio
 		granted := evict.Answer{Time: in.Time, Outcome: evict.Evicted, DryRun: true}
 		d.Answered(i, granted)
 		m = m.Answered(granted, in.Config)
-		d.Candidates[i].Answers = nil // nobody was asked
+		d.Candidates[i].Answers = nil // no request was sent
 		d.More(in, m)
 	}
 	c.memory = m
@@ -119,7 +120,7 @@ func met(l *plugins.Levels) bool {
 	return false
 }
 
-// recordedPods are the pods as far as a recording knows them.
+// recordedPods are the pods as far as the recording has them.
 func recordedPods(s *probes.Snapshot) []pods.Pod {
 	var list []pods.Pod
 	for i := range s.Workloads {
@@ -132,9 +133,9 @@ func recordedPods(s *probes.Snapshot) []pods.Pod {
 	return list
 }
 
-// recordedPod is a pod as the API server told of it, or else by its UID, and of
-// the lowest class where its cgroup's name tells it. Of what protects a pod only
-// that it moves data is recorded.
+// recordedPod is a pod with its recorded facts, or otherwise by its UID, with
+// its QoS class where the cgroup's name has it. The only protection that is
+// recorded is that it is a mover.
 func recordedPod(w *probes.WorkloadState) pods.Pod {
 	p := pods.Pod{UID: w.PodUID, CgroupUID: w.PodUID, Namespace: "pod", Name: w.PodUID, Phase: "Running", LowQoS: w.BestEffort()}
 	if p.LowQoS {

@@ -13,13 +13,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Stdin is the name of the standard input among files.
+// Stdin is the file name of standard input.
 const Stdin = "-"
 
-// Files plays recordings of one machine, in order of time whatever their order
-// here. A file that its writer did not close gives what is in it. The error
-// says in which file, and at which sample, it could not go on; the report then
-// has what was before.
+// Files plays recordings of one machine in the order of their samples, whatever
+// the order of names. A truncated file is played as far as it goes. The error
+// has the file and the sample at which it stopped; the report covers what was
+// played before.
 func (p *Player) Files(ctx context.Context, names []string, stdin io.Reader) error {
 	err := p.files(ctx, names, stdin)
 	if err != nil {
@@ -91,8 +91,8 @@ var (
 	errMachine  = errors.New("it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 )
 
-// after checks that the first sample of a recording follows what was played.
-// Within one whatever it says is played, and is a gap where time stood still.
+// after checks that a recording begins after the samples played before. Within
+// a recording every sample is played, and is a gap where time did not advance.
 func (p *Player) after(ctx context.Context, s *probes.Sample, r *Recording) error {
 	last := p.newest
 	switch {
@@ -108,7 +108,7 @@ func (p *Player) after(ctx context.Context, s *probes.Sample, r *Recording) erro
 	return nil
 }
 
-// start is where in time a recording begins.
+// start is when a recording begins.
 type start struct {
 	name     string
 	boot     string
@@ -118,11 +118,11 @@ type start struct {
 
 var errEnough = errors.New("enough")
 
-// ordered sorts recordings by when they begin: by boots, and within one by the
-// clock that nobody can set.
+// ordered sorts recordings by boot, and within a boot by the boot clock, which
+// cannot be set.
 func ordered(names []string) ([]string, error) {
 	starts := make([]start, 0, len(names))
-	booted := map[string]time.Time{} // by the latest: a clock that was not set yet is behind
+	booted := map[string]time.Time{} // the latest: a clock that is not set yet is behind
 	for _, name := range names {
 		s, err := startOf(name)
 		if err != nil {

@@ -1,10 +1,10 @@
-// Package replay plays recordings through the chain of the agent, against any
-// configuration: what would have been said of the node, and decided.
+// Package replay plays recordings through the agent's chain, with any
+// configuration: which levels and decisions would have resulted.
 //
 // # Usage
 //
-// A Player is given a configuration and samples in order, and gives a Report;
-// Files feeds it recordings. Table, JSON and SVG write a Report.
+// A Player is given a configuration and samples in order, and makes a Report;
+// Files plays recordings. WriteTable, WriteJSON and WriteSVG write a Report.
 //
 // # Concurrency
 //
@@ -22,22 +22,20 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Player plays samples and keeps what was said of them, in bounded memory
-// however many there are.
+// Player plays samples and collects the results in bounded memory.
 type Player struct {
 	Config *config.Agent
-	// ConfigFile is what the report calls the configuration.
+	// ConfigFile is the configuration's name in the report.
 	ConfigFile string
-	// WarmUp judges the first plugins.warmUp of the first sample as an agent
-	// does that has just started: hard levels of memory alone. Without it only
-	// a node that has just booted is taken to be warming up.
+	// WarmUp judges the first plugins.warmUp as after a start of the agent:
+	// only the hard level of memory. Without it only a node that has just
+	// booted warms up.
 	WarmUp bool
-	// Watch is handed each moment as it is played, before the next one; nil:
-	// nobody watches.
+	// Watch is called with each moment as it is played; may be nil.
 	Watch func(Moment)
 
 	report Report
-	held   []*probes.Sample // until the rhythm is known
+	held   []*probes.Sample // until the tick is known
 	tick   time.Duration
 	chain  *chain
 	last   *probes.Sample // that was played
@@ -47,21 +45,21 @@ type Player struct {
 	stall  trace[probes.Ratios]
 }
 
-// Moment is one sample as it was judged.
+// Moment is a sample with its verdicts.
 type Moment struct {
 	Snapshot *probes.Snapshot
 	Levels   *plugins.Levels
-	// Offset is the time since the first sample, Step that since the moment
-	// before; Gap: nothing was seen in it.
+	// Offset is the time since the first sample, Step since the previous
+	// moment; Gap: nothing was observed in Step.
 	Offset, Step time.Duration
 	Gap          bool
 }
 
-// rhythmSteps are looked at before the first sample is played, to know how far
-// apart samples are.
+// rhythmSteps are read before the first sample is played, to find the tick of
+// the recording.
 const rhythmSteps = 16
 
-// Add takes the next sample.
+// Add plays the next sample.
 func (p *Player) Add(s *probes.Sample) {
 	if p.tick == 0 {
 		p.held = append(p.held, s)
@@ -73,7 +71,7 @@ func (p *Player) Add(s *probes.Sample) {
 	p.play(s)
 }
 
-// begin plays what was held, now that its rhythm is known.
+// begin plays the held samples, now that their tick is known.
 func (p *Player) begin() {
 	p.tick = rhythm(p.held, p.Config)
 	for _, s := range p.held {
@@ -82,8 +80,8 @@ func (p *Player) begin() {
 	p.held = nil
 }
 
-// rhythm is the configuration's tick, unless the recording was made at one that
-// is so much slower that each of its steps would be a gap.
+// rhythm is the configuration's tick, or the median step of the recording where
+// that would make every step a gap.
 func rhythm(samples []*probes.Sample, c *config.Agent) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(samples); i++ {
@@ -99,7 +97,7 @@ func rhythm(samples []*probes.Sample, c *config.Agent) time.Duration {
 	return c.Tick
 }
 
-// play is one sample through the chain.
+// play puts one sample through the chain.
 func (p *Player) play(s *probes.Sample) {
 	at := moment{time: s.Time, step: p.step(s)}
 	p.offset += at.step
@@ -129,8 +127,8 @@ func (p *Player) play(s *probes.Sample) {
 	p.report.sample(s, p.offset)
 }
 
-// step is the time since the sample before, on the clock that runs through
-// suspend, and over a reboot on the wall's.
+// step is the time since the previous sample, on the boot clock; across a
+// reboot on the wall clock.
 func (p *Player) step(s *probes.Sample) time.Duration {
 	switch {
 	case p.last == nil:
@@ -141,11 +139,11 @@ func (p *Player) step(s *probes.Sample) time.Duration {
 	return max(0, s.Time.Sub(p.last.Time))
 }
 
-// Booted is why there is a gap, and why a level ended that was on before it.
+// Booted is the reason of a gap, and of the end of a level, at a reboot.
 const Booted = "the machine rebooted"
 
-// reboot begins the chain anew: no agent lives through it. What it has learned
-// of the disks it keeps.
+// reboot starts a new chain: the agent restarts with the machine. The learned
+// baselines of the disks are kept.
 func (p *Player) reboot(at moment) {
 	p.chain = p.newChain(false)
 	p.report.change(p.scopes.end(at, Booted)...)
@@ -157,7 +155,7 @@ func (p *Player) newChain(warmUp bool) *chain {
 	return newChain(&c, warmUp, p.chain)
 }
 
-// Report is what the samples so far gave. None may be added afterwards.
+// Report of the samples so far. No sample may be added afterwards.
 func (p *Player) Report() *Report {
 	if p.tick == 0 {
 		p.begin()

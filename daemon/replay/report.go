@@ -8,44 +8,44 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// Format is the first field of a Report: its version changes when a field
-// changes its meaning or goes.
+// Format is the first field of a Report. The version changes when a field is
+// removed or changes its meaning.
 const Format = "plimsoll-replay/1"
 
-// Report is what a replay gave. Offsets are seconds from the first sample, on
-// the clock that runs through suspend. Lists are bounded: what a bound left out
-// is counted in Omitted.
+// Report is the result of a replay. Offsets are seconds from the first sample
+// on the boot clock. Lists are bounded; Omitted counts the rest.
 type Report struct {
 	Format string `json:"format"`
-	// Config is the file that it was judged by; empty: the defaults.
+	// Config is the configuration file; empty: the defaults.
 	Config string `json:"configFile,omitempty"`
-	// WarmUp: the beginning was judged as an agent does that has just started.
+	// WarmUp: the beginning was judged as after a start of the agent.
 	WarmUp     bool        `json:"warmUp"`
 	Recordings []Recording `json:"recordings"`
-	// Failed is where and why it could not go on; empty: it reached the end.
+	// Failed is where and why the replay stopped; empty: it reached the end.
 	Failed string `json:"failed,omitempty"`
 
 	Start   time.Time `json:"start"`
 	End     time.Time `json:"end"`
 	Seconds float64   `json:"seconds"`
 	Samples uint64    `json:"samples"`
-	// TickSeconds is the configuration's, or the recording's where that is
-	// much slower: after three of it without a sample there is a gap.
+	// TickSeconds is the configuration's, or the recording's if that is much
+	// slower. Three ticks without a sample are a gap.
 	TickSeconds float64 `json:"tickSeconds"`
-	// WindowSeconds is what the stall of the node is a share of.
+	// WindowSeconds is the window of the node's PSI.
 	WindowSeconds float64 `json:"windowSeconds"`
 
-	// Scopes are what each plugin said of each scope, in their order.
+	// Scopes are the results of each plugin and scope, in their order of
+	// appearance.
 	Scopes []Scope `json:"scopes"`
 	// Changes of a level, oldest first.
 	Changes []Change `json:"changes"`
-	// Decisions are those of a dry run, whenever they changed, oldest first.
+	// Decisions of a dry run, each time they changed, oldest first.
 	Decisions []Decision `json:"decisions"`
 	Gaps      []Gap      `json:"gaps"`
 	Omitted   Omitted    `json:"omitted"`
-	// Stall of the node over time.
+	// Stall is the node's PSI over time.
 	Stall []Point[probes.Ratios] `json:"stall"`
-	// NotKnown is what a replay cannot tell, and what it takes instead.
+	// NotKnown is what a replay cannot know, and what it assumes.
 	NotKnown []string `json:"notKnown"`
 }
 
@@ -57,7 +57,7 @@ type Omitted struct {
 	Scopes    uint64 `json:"scopes"`
 }
 
-// Bounds of the lists: they grow with what happened, which may flap for weeks.
+// Bounds of the lists, which would grow with a level that flaps for weeks.
 const (
 	maxChanges   = 10_000
 	maxDecisions = 1000
@@ -66,18 +66,18 @@ const (
 	maxPoints    = 1200 // of each line of a plot
 )
 
-// Recording is one that was played.
+// Recording is a file that was played.
 type Recording struct {
 	File string `json:"file"`
 	probes.Header
 	Samples uint64    `json:"samples"`
 	Start   time.Time `json:"start,omitzero"`
 	End     time.Time `json:"end,omitzero"`
-	// CutShort: its writer was killed, or still writes.
+	// CutShort: truncated, because its writer was killed or is still writing.
 	CutShort bool `json:"cutShort"`
 }
 
-// Scope is what a plugin said of one scope.
+// Scope is the result of one plugin and scope.
 type Scope struct {
 	Plugin   string           `json:"plugin"`
 	Scope    string           `json:"scope"`
@@ -87,28 +87,28 @@ type Scope struct {
 	Operator string `json:"operator,omitempty"`
 	// Level at the end.
 	Level plugins.Level `json:"level"`
-	// Time spent at each level while it was judged; Unjudged is that part of
-	// None in which a measurement was absent.
+	// Time at each level while it was judged; Unjudged is the part of None with
+	// a missing measurement.
 	NoneSeconds     float64 `json:"noneSeconds"`
 	SoftSeconds     float64 `json:"softSeconds"`
 	HardSeconds     float64 `json:"hardSeconds"`
 	UnjudgedSeconds float64 `json:"unjudgedSeconds"`
-	// Absent is why it was not judged in full when that was so last.
+	// Absent is the last reason of a missing measurement.
 	Absent string `json:"absent,omitempty"`
-	// UnseenSeconds were gaps.
+	// UnseenSeconds is the time in gaps.
 	UnseenSeconds float64 `json:"unseenSeconds"`
-	// Rose counts how often the level rose to soft, and to hard.
+	// Rose counts the rises of the level to soft, and to hard.
 	RoseToSoft uint64 `json:"roseToSoft"`
 	RoseToHard uint64 `json:"roseToHard"`
-	// Soft and Hard are the worst that was observed for each rule; absent where
-	// the plugin has no such rule, or nothing was observed.
+	// Soft and Hard are the worst observed value for each rule; absent if the
+	// plugin has no such rule, or nothing was observed.
 	Soft *Extreme `json:"soft,omitempty"`
 	Hard *Extreme `json:"hard,omitempty"`
-	// Points of a plot, at most 1200: of each step the worst.
+	// Points of the plot, at most 1200, each the worst of its interval.
 	Points []Point[Rules] `json:"points"`
 }
 
-// Extreme is the worst that was observed for a rule.
+// Extreme is the worst value observed for a rule.
 type Extreme struct {
 	What          string    `json:"what"`
 	Observed      float64   `json:"observed"`
@@ -145,14 +145,14 @@ type Change struct {
 	Reason        string              `json:"reason"`
 }
 
-// Decision that a dry run would have taken. Its pods are those of the
-// recording, see Report.NotKnown.
+// Decision that a dry run would have made. Its pods are those of the recording;
+// see Report.NotKnown.
 type Decision struct {
 	OffsetSeconds float64 `json:"offsetSeconds"`
 	evict.Decision
 }
 
-// Gap is a time without samples, which ends at Time: nothing was judged on it.
+// Gap is a time without samples that ends at Time; nothing was judged in it.
 type Gap struct {
 	Time          time.Time `json:"time"`
 	OffsetSeconds float64   `json:"offsetSeconds"`
@@ -160,7 +160,7 @@ type Gap struct {
 	Why           string    `json:"why"`
 }
 
-// bounded appends as long as there is room, and counts what found none.
+// bounded appends up to a limit and counts the rest.
 func bounded[T any](list *[]T, limit int, omitted *uint64, more ...T) {
 	room := min(len(more), limit-len(*list))
 	*list = append(*list, more[:room]...)
@@ -177,7 +177,7 @@ func (r *Report) decide(d Decision) {
 	bounded(&r.Decisions, maxDecisions, &r.Omitted.Decisions, d)
 }
 
-// sample counts one that was played.
+// sample counts a played sample.
 func (r *Report) sample(s *probes.Sample, offset time.Duration) {
 	if r.Samples == 0 {
 		r.Start = s.Time
@@ -186,12 +186,12 @@ func (r *Report) sample(s *probes.Sample, offset time.Duration) {
 	r.End, r.Seconds = s.Time, offset.Seconds()
 }
 
-// about says by what it was judged, and what is not known.
+// about fills in the configuration and the limits of the replay.
 func (r *Report) about(p *Player) {
 	r.Format, r.Config, r.WarmUp = Format, p.ConfigFile, p.WarmUp
 	r.TickSeconds, r.WindowSeconds = p.tick.Seconds(), p.Config.Window.Seconds()
 	r.Omitted.Scopes = p.scopes.omitted
-	// A program finds a list in JSON also where there is nothing in it.
+	// Lists are never null in JSON.
 	r.Recordings, r.Changes = append([]Recording{}, r.Recordings...), append([]Change{}, r.Changes...)
 	r.Decisions, r.Gaps = append([]Decision{}, r.Decisions...), append([]Gap{}, r.Gaps...)
 	r.NotKnown = []string{

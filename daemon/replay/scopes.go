@@ -13,10 +13,10 @@ type moment struct {
 	time   time.Time
 	offset time.Duration // from the first sample
 	step   time.Duration // from the sample before
-	gap    bool          // nothing was seen in that step
+	gap    bool          // nothing was observed in that step
 }
 
-// scopes keeps what plugins said of their scopes.
+// scopes collects the results by plugin and scope.
 type scopes struct {
 	list    []*scope
 	omitted uint64
@@ -28,12 +28,12 @@ type key struct{ plugin, scope string }
 // scope of one plugin.
 type scope struct {
 	report Scope
-	said   bool // in the last sample
-	absent bool // there, a measurement was
+	said   bool // in the last sample there was a verdict
+	absent bool // in it a measurement was missing
 	trace  trace[Rules]
 }
 
-// add takes in what was said at one moment, and tells the levels that changed.
+// add takes the verdicts of one moment, and returns the changes of levels.
 func (l *scopes) add(at moment, levels *plugins.Levels) []Change {
 	for _, s := range l.list {
 		s.spend(at)
@@ -59,7 +59,7 @@ func (l *scopes) add(at moment, levels *plugins.Levels) []Change {
 	return changes
 }
 
-// of finds the scope of a verdict; nil when there are too many.
+// of is the scope of a verdict; nil beyond maxScopes.
 func (l *scopes) of(v *plugins.Verdict) *scope {
 	k := key{v.Plugin, v.Scope}
 	if s := l.at[k]; s != nil {
@@ -77,7 +77,7 @@ func (l *scopes) of(v *plugins.Verdict) *scope {
 	return s
 }
 
-// end ends every level that is on.
+// end ends all levels.
 func (l *scopes) end(at moment, why string) []Change {
 	var changes []Change
 	for _, s := range l.list {
@@ -86,7 +86,7 @@ func (l *scopes) end(at moment, why string) []Change {
 	return changes
 }
 
-// reports in the order of plugins and scopes as they first came.
+// reports are in the order of appearance.
 func (l *scopes) reports() []Scope {
 	list := make([]Scope, 0, len(l.list))
 	for _, s := range l.list {
@@ -96,7 +96,7 @@ func (l *scopes) reports() []Scope {
 	return list
 }
 
-// spend counts the time since the last sample for what was said then.
+// spend adds the time since the last sample to the level of that sample.
 func (s *scope) spend(at moment) {
 	seconds := at.step.Seconds()
 	r := &s.report
@@ -142,7 +142,7 @@ func (s *scope) add(at moment, v *plugins.Verdict) (Change, bool) {
 	}, true
 }
 
-// end is the change of a level that ends because nothing is said any more.
+// end is the change of a level that ends because there is no verdict any more.
 func (s *scope) end(at moment, why string) []Change {
 	was := s.report.Level
 	if was == plugins.None {
@@ -155,14 +155,14 @@ func (s *scope) end(at moment, why string) []Change {
 	}}
 }
 
-// compared is the comparison of a rule that the verdict is about, the one in
-// the verdict's own unit, and the worst of it so far.
+// compared is the comparison of a rule in the verdict's own unit, and the worst
+// so far.
 func compared(v *plugins.Verdict, rule plugins.Level, at moment, worst *Extreme) (Comparison, *Extreme) {
 	i := -1
 	for j, e := range v.Evidence {
 		same := e.Rule == rule && e.Unit == v.Unit && e.Operator == v.Operator
 		if same && (i < 0 || e.Observed == v.Observed && v.Evidence[i].Observed != v.Observed) {
-			i = j // of several, such as a link's two directions, the one that the verdict shows
+			i = j // of several, such as a link's two directions, the one in the verdict
 		}
 	}
 	if i < 0 {
@@ -178,7 +178,7 @@ func compared(v *plugins.Verdict, rule plugins.Level, at moment, worst *Extreme)
 	return c, worst
 }
 
-// beyond says whether a is further in the direction of a comparison than b.
+// beyond reports whether a exceeds b in the direction of the comparison.
 func beyond(operator string, a, b float64) bool {
 	if operator == "<" || operator == "<=" {
 		return a < b

@@ -13,9 +13,9 @@ import (
 //go:embed plot.svg.tmpl
 var plotTemplate string
 
-// plot is what the template draws: words and geometry, nothing left to
-// compute. Across it is measured in percent, so that it is as wide as its
-// reader; down in pixels, so that text is never scaled.
+// plot is the data of the template: text and geometry, with nothing left to
+// compute. Horizontal units are percent, so that it fills the viewer's width;
+// vertical ones are pixels, so that text is not scaled.
 type plot struct {
 	Height      int
 	Title, Desc string
@@ -41,7 +41,7 @@ type plotKey struct {
 	Text  string
 }
 
-// area has a thousand units across and its own pixels down.
+// area is 1000 units wide and has its own height in pixels.
 type area struct {
 	Y, H  int
 	Label string
@@ -64,14 +64,14 @@ type mark struct {
 const (
 	// lineRunes of text fit into a width of 400 pixels.
 	lineRunes = 53
-	// stripsShown and decisionsListed are as many as a reader takes in.
+	// stripsShown and decisionsListed keep the plot readable.
 	stripsShown, decisionsListed, marksShown = 12, 12, 200
 	lineHeight, stripHeight, stallHeight     = 16, 76, 34
 	levelHeight                              = 10 // below each strip
 )
 
-// WriteSVG writes a report as one plot that needs nothing else: no script, no
-// font, no other file.
+// WriteSVG writes a report as one self-contained plot: without script, font or
+// other file.
 func WriteSVG(w io.Writer, r *Report) error {
 	t, err := template.New("plot").Parse(plotTemplate)
 	if err != nil {
@@ -80,7 +80,7 @@ func WriteSVG(w io.Writer, r *Report) error {
 	return t.Execute(w, draw(r))
 }
 
-// draw lays a report out, from the top down.
+// draw lays out a report from top to bottom.
 func draw(r *Report) *plot {
 	p := &plot{Title: view.Printable(r.headline()), Height: 8}
 	p.text("head", wrap(r.headline())...)
@@ -113,7 +113,7 @@ func draw(r *Report) *plot {
 	return p
 }
 
-// text puts lines below what is there.
+// text appends lines below.
 func (p *plot) text(class string, lines ...string) {
 	for _, l := range lines {
 		p.Height += lineHeight

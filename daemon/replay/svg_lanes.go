@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// decisions are marks on a lane of their own; the list below has their words.
+// decisions are marks in a lane of their own; list has their texts.
 func (p *plot) decisions(r *Report) {
 	list := r.decisionsTold()
 	if len(list) == 0 {
@@ -21,7 +21,7 @@ func (p *plot) decisions(r *Report) {
 	for i, d := range list[:min(marksShown, len(list))] {
 		x := r.x(d.OffsetSeconds)
 		m := mark{X: units(2+96*x/1000) + "%", Y: y, Title: view.Clock(d.Time) + " " + view.Printable(d.text())}
-		if x-before >= 40 { // else numbers would lie on each other
+		if x-before >= 40 { // else the numbers would overlap
 			m.Number, before = fmt.Sprint(i+1), x
 		}
 		p.Marks = append(p.Marks, m)
@@ -30,7 +30,7 @@ func (p *plot) decisions(r *Report) {
 	p.Height = y + 18
 }
 
-// decisionsTold leaves out that the pressure ended, which a level says.
+// decisionsTold omits the end of pressure, which the level shows.
 func (r *Report) decisionsTold() []*Decision {
 	var list []*Decision
 	for i := range r.Decisions {
@@ -56,7 +56,7 @@ func (p *plot) list(r *Report) {
 	}
 }
 
-// stalls are lanes of the node's stall.
+// stalls are lanes of the node's PSI.
 func (p *plot) stalls(r *Report) {
 	type of = func(probes.Ratios) probes.Opt[float64]
 	for _, l := range []struct {
@@ -93,7 +93,7 @@ func (p *plot) stalls(r *Report) {
 	}
 }
 
-// axis names times below the last area, and draws them through all.
+// axis labels times below the last area, with grid lines through all areas.
 func (p *plot) axis(r *Report) {
 	step := tickStep(r.Seconds)
 	layout := "15:04:05"
@@ -116,8 +116,8 @@ func (p *plot) axis(r *Report) {
 	p.Height += 4
 }
 
-// tick is a time on the axis, and a line through what is above. Of every two a
-// narrow reader sees one.
+// tick is a time on the axis and its grid line. A narrow viewer shows every
+// second one.
 func (p *plot) tick(x float64, n int, text string) {
 	class := "tick"
 	switch {
@@ -139,7 +139,7 @@ func (p *plot) tick(x float64, n int, text string) {
 
 const ticksWanted = 7
 
-// tickStep is a round time of which about ticksWanted make the whole.
+// tickStep is a round duration for about ticksWanted ticks.
 func tickStep(whole float64) time.Duration {
 	for _, step := range []time.Duration{
 		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,

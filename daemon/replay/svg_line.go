@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// x of an offset, in thousandths of the width.
+// x is an offset in thousandths of the width.
 func (r *Report) x(offset float64) float64 {
 	if r.Seconds <= 0 {
 		return 0
@@ -19,7 +19,7 @@ func (r *Report) x(offset float64) float64 {
 
 func units(v float64) string { return fmt.Sprintf("%.1f", v) }
 
-// least width of a band, so that a second of a day is seen.
+// leastWidth of a band keeps a second of a day visible.
 const leastWidth = 2
 
 func newBand(class string, from, to float64, y, h int, title string) band {
@@ -30,15 +30,15 @@ func newBand(class string, from, to float64, y, h int, title string) band {
 	return band{Class: class, X: units(from), W: units(to - from), Y: fmt.Sprint(y), H: fmt.Sprint(h), Title: view.Printable(title)}
 }
 
-// gaps are drawn in every area, over all its height.
+// gaps are drawn in full height in every area.
 func (a *area) gaps(r *Report) {
 	for _, g := range r.Gaps[:min(marksShown, len(r.Gaps))] {
 		a.Bands = append(a.Bands, newBand("gap", r.x(g.OffsetSeconds-g.Seconds), r.x(g.OffsetSeconds), 0, a.H, view.Age(seconds(g.Seconds))+" not observed: "+g.Why))
 	}
 }
 
-// bands are when a level was on: hard over all the height, soft over the lower
-// half, so that color is not the only sign.
+// bands are the times at a level: hard in full height, soft in the lower half,
+// so that colour is not the only sign.
 func (s *Scope) bands(r *Report) []band {
 	var list []band
 	for i := 0; i < len(s.Points); {
@@ -66,7 +66,7 @@ func (s *Scope) bands(r *Report) []band {
 	return list
 }
 
-// tall are bands behind a strip.
+// tall are bands in the full height of a strip.
 func tall(list []band) []band {
 	for i := range list {
 		list[i].Y, list[i].H = "0", fmt.Sprint(stripHeight)
@@ -74,7 +74,7 @@ func tall(list []band) []band {
 	return list
 }
 
-// lines through the values that are there, broken at gaps.
+// lines through the known values, interrupted at gaps.
 func lines[T any](r *Report, points []Point[T], class string, at func(float64) float64, of func(T) probes.Opt[float64]) []polyline {
 	var list []polyline
 	var l drawn
@@ -90,8 +90,8 @@ func lines[T any](r *Report, points []Point[T], class string, at func(float64) f
 	return l.end(list, class)
 }
 
-// drawn is a line of whose points at one height only the first
-// and the last are kept.
+// drawn is a line that keeps only the first and last of several points at one
+// height.
 type drawn struct{ x, y []string }
 
 func (l *drawn) add(x, y string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// nearest are the scopes that were the longest at a level or the nearest to
-// one, in the report's order, and how many are left out.
+// nearest are the scopes with the longest time at a level or closest to one, in
+// the report's order, and the number of the others.
 func (r *Report) nearest() (shown []*Scope, more int) {
 	var all []*Scope
 	for i := range r.Scopes {
@@ -48,7 +48,7 @@ func (s *Scope) nearness() [3]float64 {
 	return [3]float64{s.HardSeconds, s.SoftSeconds, near}
 }
 
-// strip is a plugin's comparison over time.
+// strip is the comparison of a plugin over time.
 func (p *plot) strip(r *Report, s *Scope) {
 	p.Height += 8
 	p.text("name", wrap(s.title()+": "+s.spent())...)
@@ -80,7 +80,7 @@ func (p *plot) strip(r *Report, s *Scope) {
 	p.Height = levels.Y + levels.H
 }
 
-// lines says in words where the lines are, and what the scale is.
+// lines describes the thresholds and the scale.
 func (s *Scope) lines() string {
 	var parts []string
 	last := Rules{}
@@ -98,10 +98,10 @@ func (s *Scope) lines() string {
 	return strings.Join(append(parts, "scale 0 to "+view.Quantity(s.scale(), s.Unit)), " · ")
 }
 
-// headroom above the highest that is drawn, for the name of its line.
+// headroom above the highest value, for the label of its line.
 const headroom = 1.2
 
-// scale is what the height of a strip is.
+// scale is the value at the top of a strip.
 func (s *Scope) scale() float64 {
 	top := 0.0
 	for _, p := range s.Points {
@@ -117,7 +117,8 @@ func (s *Scope) scale() float64 {
 	return top * headroom
 }
 
-// tags name the lines where they begin, unless they are too close together.
+// tags label the threshold lines at their start, unless they are too close
+// together.
 func (p *plot) tags(s *Scope, y int, at func(float64) float64) {
 	if len(s.Points) == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-// headline is the longest of the levels in words.
+// headline is the levels above none, in words.
 func (r *Report) headline() string {
 	var parts []string
 	for i := range r.Scopes {
@@ -37,7 +37,7 @@ func (s *Scope) title() string {
 	return s.Plugin + " " + s.Scope
 }
 
-// spent is how long the levels above none were on.
+// spent is the time at the levels above none.
 func (s *Scope) spent() string {
 	var parts []string
 	if s.HardSeconds > 0 || s.RoseToHard > 0 {
@@ -64,7 +64,7 @@ func (s *Scope) text() string {
 	return text
 }
 
-// played says in a few lines what was played.
+// played describes the recordings in a few lines.
 func (r *Report) played() []string {
 	end := view.Stamp(r.End)
 	if view.Stamp(r.Start)[:len(time.DateOnly)] == end[:len(time.DateOnly)] {
@@ -83,8 +83,7 @@ func (r *Report) played() []string {
 	return append(lines, view.Stamp(r.Start)+" to "+end+" UTC", view.Age(seconds(r.Seconds))+", "+view.Count(r.Samples)+" samples")
 }
 
-// wrap breaks a text into lines that fit a narrow reader; what others named is
-// made printable.
+// wrap breaks a text into lines for a narrow viewer, and makes it printable.
 func wrap(text string) []string {
 	var lines []string
 	line := ""

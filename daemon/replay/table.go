@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// WriteTable writes a report for a person: what was played, a line for each
+// WriteTable writes a report for people: the recordings, a line for each
 // change, decision and gap, and a summary.
 func WriteTable(w io.Writer, r *Report) error {
 	var b strings.Builder
@@ -43,7 +43,7 @@ func WriteTable(w io.Writer, r *Report) error {
 	return err
 }
 
-// head says what was played, and by what it was judged.
+// head describes the recordings and the configuration.
 func (r *Report) head() []string {
 	var lines []string
 	for _, f := range r.Recordings {
@@ -74,10 +74,10 @@ func (r *Report) judgedBy() string {
 	return "judged with " + config + ", " + warm
 }
 
-// line of the table, at its place in time.
+// line of the table, with its time.
 type line struct {
 	offset float64
-	order  int // of those at one time
+	order  int // among those of one time
 	cells  []string
 }
 
@@ -91,7 +91,7 @@ func (r *Report) lines() [][]string {
 		all = append(all, line{c.OffsetSeconds, 1, cells(c.Time, c.OffsetSeconds, c.Plugin, c.Scope, c.From.String()+" → "+c.To.String(), c.text(), c.Reason)})
 	}
 	for i := range r.Decisions {
-		if d := &r.Decisions[i]; d.Code != evict.CodeEnded { // the change of level says so
+		if d := &r.Decisions[i]; d.Code != evict.CodeEnded { // the change of level shows it
 			all = append(all, line{d.OffsetSeconds, 2, cells(d.Time, d.OffsetSeconds, "", "", "decision", "", d.text())})
 		}
 	}
@@ -120,7 +120,7 @@ func cells(t time.Time, offset float64, rest ...string) []string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// text is the observed value against the line.
+// text is the observed value and the threshold.
 func (c *Change) text() string {
 	observed := view.Optional(c.Observed, func(v float64) string { return view.Quantity(v, c.Unit) })
 	threshold, ok := c.Threshold.Get()
@@ -134,13 +134,13 @@ func sign(operator string) string {
 	return strings.NewReplacer(">=", "≥", "<=", "≤").Replace(operator)
 }
 
-// text is who would go and why, or why nobody would.
+// text is the pod that would be evicted and why, or why none would.
 func (d *Decision) text() string {
 	if c, some := d.Going(); some {
 		return "would evict " + c.Name + ": " + c.Why
 	}
 	text := d.Reason
-	if d.Code != evict.CodeSoft { // which says the same
+	if d.Code != evict.CodeSoft { // whose reason has it
 		text = view.DecisionText(&d.Decision) + ": " + text
 	}
 	if len(d.Candidates) > 0 && d.Code == evict.CodeNobody {
@@ -149,7 +149,7 @@ func (d *Decision) text() string {
 	return text
 }
 
-// text tells what the bounds left out.
+// text counts what the bounds omitted.
 func (o Omitted) text() string {
 	if o == (Omitted{}) {
 		return ""
@@ -170,7 +170,7 @@ func (r *Report) summary() [][]string {
 	return rows
 }
 
-// unjudged is for how long it was not judged in full, and why.
+// unjudged is how long measurements were missing, and the last reason.
 func (s *Scope) unjudged() string {
 	if s.UnjudgedSeconds == 0 {
 		return ""
@@ -178,7 +178,7 @@ func (s *Scope) unjudged() string {
 	return "measurements missing for " + view.Age(seconds(s.UnjudgedSeconds)) + ", last: " + s.Absent
 }
 
-// extreme is the worst that was observed for a rule, and when.
+// extreme is the worst observed value of a rule, and its time.
 func (s *Scope) extreme(e *Extreme) string {
 	if e == nil {
 		return view.Unknown
@@ -186,7 +186,7 @@ func (s *Scope) extreme(e *Extreme) string {
 	return fmt.Sprintf("%s (%s %s) at %s", view.Quantity(e.Observed, s.Unit), sign(s.Operator), view.Quantity(e.Threshold, s.Unit), view.Clock(e.Time))
 }
 
-// columns writes rows that line up; what others named is made printable.
+// columns writes aligned rows, and makes them printable.
 func columns(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {

@@ -5,22 +5,22 @@ import "github.com/plimsoll-dev/plimsoll/probes"
 // Point of a line over time.
 type Point[T any] struct {
 	OffsetSeconds float64 `json:"offsetSeconds"`
-	// AfterGap: nothing is known of the time since the point before.
+	// AfterGap: nothing is known of the time since the previous point.
 	AfterGap bool `json:"afterGap,omitempty"`
 	Value    T    `json:"value"`
 }
 
-// trace keeps a line over any length of time in at most maxPoints points: as
-// it grows, neighbours become one.
+// trace keeps a line over any length of time in at most maxPoints points: as it
+// grows, neighbours are merged.
 type trace[T any] struct {
 	points []Point[T]
-	width  float64 // seconds that one point stands for
+	width  float64 // seconds covered by one point
 }
 
 // firstWidth is finer than any tick.
 const firstWidth = 0.05
 
-// add appends a value, or joins it with the point that stands for its time.
+// add appends a value, or merges it into the point of its interval.
 func (t *trace[T]) add(at float64, gap bool, v T, join func(a, b T) T) {
 	if t.width == 0 {
 		t.width = firstWidth
@@ -48,7 +48,7 @@ func (t *trace[T]) append(p Point[T], join func(a, b T) T) {
 	t.points = append(t.points, p)
 }
 
-// worstStall of two moments.
+// worstStall is the higher of two stalls, value by value.
 func worstStall(a, b probes.Ratios) probes.Ratios {
 	one := func(a, b probes.StallRatio) probes.StallRatio {
 		return probes.StallRatio{Some: larger(a.Some, b.Some), Full: larger(a.Full, b.Full)}
