@@ -1,4 +1,4 @@
-// Gen writes what a package contains of the command tree into a directory:
+// Gen writes files for packages from the command tree into a directory:
 // compressed manual pages and shell completions. Their date is
 // SOURCE_DATE_EPOCH.
 package main
