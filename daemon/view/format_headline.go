@@ -81,14 +81,14 @@ func (s *State) ModeText() string {
 	case c == nil:
 		return Printable(s.Agent.Mode)
 	}
-	blind := c.blind()
+	paused := c.evictionsPaused()
 	switch {
-	case c.DryRun && blind != "":
-		return dryRunText + " · " + blind
+	case c.DryRun && paused != "":
+		return dryRunText + " · " + paused
 	case c.DryRun:
 		return dryRunText
-	case blind != "":
-		return "cluster: " + blind
+	case paused != "":
+		return "cluster: " + paused
 	case c.Pods == 1:
 		return "cluster: 1 pod on this node"
 	}
@@ -97,8 +97,8 @@ func (s *State) ModeText() string {
 
 const dryRunText = "DRY RUN: decides, but writes nothing"
 
-// blind is why evictions are paused; empty while the list of pods is current.
-func (c *Cluster) blind() string {
+// evictionsPaused is why evictions are paused; empty while the list of pods is current.
+func (c *Cluster) evictionsPaused() string {
 	switch {
 	case !c.PodsSynced:
 		return "pods not listed yet, evictions paused"

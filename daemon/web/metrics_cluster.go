@@ -127,7 +127,7 @@ func results(s *view.State) []outcomes {
 	counts := map[evict.Result]uint64{}
 	if s.Levels != nil {
 		for _, plugin := range pluginNames(s.Levels.Verdicts) {
-			for _, code := range answered() {
+			for _, code := range requestedCodes() {
 				counts[evict.Result{Plugin: plugin, Code: code}] = 0
 			}
 		}
@@ -143,15 +143,15 @@ func results(s *view.State) []outcomes {
 	return list
 }
 
-// answered are the codes of candidates for which an eviction was requested.
-func answered() []evict.Code {
+// requestedCodes are the codes of candidates for which an eviction was requested.
+func requestedCodes() []evict.Code {
 	return []evict.Code{
 		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodeBudget, evict.CodeRefused, evict.CodeGone, evict.CodeUnanswered, evict.CodeBrake,
 	}
 }
 
-// spared are the codes of candidates that were skipped.
-func spared() []evict.Code {
+// skippedCodes are the codes of candidates that were skipped.
+func skippedCodes() []evict.Code {
 	codes := []evict.Code{
 		evict.CodeOff, evict.CodeSoft, evict.CodeHeld, evict.CodeUnnamed, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint, evict.CodeRelief,
 		evict.CodeInFlight, evict.CodeSettle, evict.CodeState, evict.CodeNotAPod, evict.CodeUnknownPod, evict.CodeFinished,
@@ -168,7 +168,7 @@ func spared() []evict.Code {
 
 func suppressed(counts map[evict.Code]uint64) []counted {
 	all := map[string]uint64{}
-	for _, code := range spared() {
+	for _, code := range skippedCodes() {
 		all[string(code)] = 0
 	}
 	for code, n := range counts {

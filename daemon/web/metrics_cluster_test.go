@@ -71,7 +71,7 @@ func TestCountersOfEvictionsAreThereFromTheStart(t *testing.T) {
 	s := inCluster(&view.Cluster{})
 	families := parseMetrics(t, appendMetrics(nil, s))
 	for family, want := range map[string]int{
-		"plimsoll_evictions_total": 3 * len(answered()), "plimsoll_evictions_suppressed_total": len(spared()), "plimsoll_node_status_writes_total": 3,
+		"plimsoll_evictions_total": 3 * len(requestedCodes()), "plimsoll_evictions_suppressed_total": len(skippedCodes()), "plimsoll_node_status_writes_total": 3,
 	} {
 		list := families[family].GetMetric()
 		assert.Len(t, list, want, family)
@@ -90,7 +90,7 @@ func TestEvictionsAreCountedByPluginAndResult(t *testing.T) {
 	assert.Equal(t, 3.0, values["plugin=memory-stall result=budget "])
 	assert.Equal(t, 0.0, values["plugin=disk-latency result=evicted "])
 	assert.Equal(t, 1.0, values["plugin=gone-plugin result=refused "], "a plugin that was switched off keeps its counts")
-	assert.Len(t, values, 3*len(answered())+1)
+	assert.Len(t, values, 3*len(requestedCodes())+1)
 }
 
 func labelsOf(m *dto.Metric) string {
@@ -113,11 +113,11 @@ func TestEveryCodeOfADecisionIsCountedFromTheStart(t *testing.T) {
 	evictions, counts := tally.Counts()
 	require.NotEmpty(t, evictions)
 	for r := range evictions {
-		assert.Contains(t, answered(), r.Code)
+		assert.Contains(t, requestedCodes(), r.Code)
 	}
 	require.NotEmpty(t, counts)
 	for code := range counts {
-		assert.Contains(t, spared(), code)
+		assert.Contains(t, skippedCodes(), code)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestSuppressionsAreCountedByReason(t *testing.T) {
 	values := valuesOf(t, fullState(), "plimsoll_evictions_suppressed_total", "reason")
 	assert.Equal(t, 5.0, values["too-small"])
 	assert.Equal(t, 6.0, values["daemonset"])
-	assert.Len(t, values, len(spared()))
+	assert.Len(t, values, len(skippedCodes()))
 }
 
 func TestAConditionThatIsUnknownHasNoSeries(t *testing.T) {

@@ -27,7 +27,7 @@ func appendContention(b []byte, s *view.State) []byte {
 		{
 			"plimsoll_contention_state", gauge, "1 while a workload waits for what others do, 0 while none does but pods of the lowest class (low QoS or mover); absent while the kernel does not tell.",
 			func(b []byte, c *probes.Contention) []byte {
-				return appendHurt(b, c.State)
+				return appendContentionState(b, c.State)
 			},
 		},
 		{
@@ -38,8 +38,8 @@ func appendContention(b []byte, s *view.State) []byte {
 	return appendParties(b, s, list)
 }
 
-// appendHurt appends no 0 for an unknown state.
-func appendHurt(b []byte, s probes.ContentionState) []byte {
+// appendContentionState appends no 0 for an unknown state.
+func appendContentionState(b []byte, s probes.ContentionState) []byte {
 	if s == probes.ContentionUnknown {
 		return b
 	}

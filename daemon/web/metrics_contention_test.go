@@ -29,7 +29,7 @@ func fullContention() []probes.Contention {
 	}
 }
 
-func hurtText(s *view.State) string { return string(appendContention(nil, s)) }
+func contentionSeriesText(s *view.State) string { return string(appendContention(nil, s)) }
 
 // contendedOn is a state with one contention for each device, of one culprit
 // and one sufferer.
@@ -46,7 +46,7 @@ func contendedOn(state probes.ContentionState, devices int) *view.State {
 }
 
 func TestWhoHurtsWhomHasSeries(t *testing.T) {
-	text := hurtText(scenes.Contended())
+	text := contentionSeriesText(scenes.Contended())
 	assert.Equal(t, map[string]float64{
 		" device=nvme0n1 resource=disk": 1, " device=sda resource=disk": 1, " device=sdb resource=disk": 0, " resource=memory": 1,
 	}, podValues(t, text, "plimsoll_contention_state"))
@@ -57,16 +57,16 @@ func TestWhoHurtsWhomHasSeries(t *testing.T) {
 	assert.InDelta(t, 0.66, shares[" device=nvme0n1 namespace=batch-analytics pod=du-of-the-whole-data-lake-28f7c-x2k9p resource=disk"], 0.001)
 	waited := podValues(t, text, "plimsoll_contention_sufferer_waited_ratio")
 	assert.InDelta(t, 0.34, waited[" device=nvme0n1 namespace=payments-production-eu-west-1 pod=payments-db-postgresql-primary-with-a-name-as-long-as-helm-makes-them-0 resource=disk"], 0.001)
-	assert.Len(t, shares, 10+2+10, "those that are named, and none where nobody is hurt")
+	assert.Len(t, shares, 10+2+10, "those that are named, and none without contention")
 	assert.Len(t, waited, 10+2+10)
 }
 
 func TestWhereNothingIsInUseThereIsNoSeriesOfIt(t *testing.T) {
-	assert.Empty(t, hurtText(&view.State{Snapshot: &probes.Snapshot{}}))
+	assert.Empty(t, contentionSeriesText(&view.State{Snapshot: &probes.Snapshot{}}))
 }
 
 func TestWorkloadsHaveNoSeriesWhereNobodyIsHurt(t *testing.T) {
-	text := hurtText(contendedOn(probes.ContentionBusy, 3))
+	text := contentionSeriesText(contendedOn(probes.ContentionBusy, 3))
 	assert.Len(t, podValues(t, text, "plimsoll_contention_state"), 3)
 	assert.NotContains(t, text, "s0.service")
 	assert.NotContains(t, text, "culprit")
@@ -75,21 +75,21 @@ func TestWorkloadsHaveNoSeriesWhereNobodyIsHurt(t *testing.T) {
 func TestWhatIsNotKnownIsNotCalledCalm(t *testing.T) {
 	s := contendedOn(probes.ContentionUnknown, 1)
 	s.Snapshot.Contention[0].Coverage = probes.Opt[float64]{}
-	text := hurtText(s)
+	text := contentionSeriesText(s)
 	assert.Equal(t, []string{"plimsoll_contention_resources"}, familyNames(parseMetrics(t, []byte(text))))
 }
 
 func TestManyDevicesHaveFewSeries(t *testing.T) {
 	s := contendedOn(probes.ContentionBusy, 300)
-	hurt := contendedOn(probes.ContentionSuffers, 300).Snapshot.Contention
-	s.Snapshot.Contention[299] = hurt[299]
-	text := hurtText(s)
+	contended := contendedOn(probes.ContentionSuffers, 300).Snapshot.Contention
+	s.Snapshot.Contention[299] = contended[299]
+	text := contentionSeriesText(s)
 	states := podValues(t, text, "plimsoll_contention_state")
 	assert.Len(t, states, contentionSeries)
-	assert.Equal(t, 1.0, states[" device=sd299 resource=disk"], "where somebody is hurt there are series first")
+	assert.Equal(t, 1.0, states[" device=sd299 resource=disk"], "devices with contention have series first")
 	assert.Equal(t, map[string]float64{"": 300}, podValues(t, text, "plimsoll_contention_resources"), "how many there would be")
-	s.Snapshot.Contention = hurt
-	assert.Len(t, podValues(t, hurtText(s), "plimsoll_contention_culprit_share_ratio"), contentionSeries)
+	s.Snapshot.Contention = contended
+	assert.Len(t, podValues(t, contentionSeriesText(s), "plimsoll_contention_culprit_share_ratio"), contentionSeries)
 }
 
 func TestPrometheusFindsNothingWrongInWhoHurtsWhom(t *testing.T) {
@@ -97,7 +97,7 @@ func TestPrometheusFindsNothingWrongInWhoHurtsWhom(t *testing.T) {
 	hostile := scenes.Hostile().Snapshot.Disks[0].Name
 	s.Snapshot.Contention[0].Device = hostile
 	s.Snapshot.Contention[0].Culprits[0].Party = probes.Party{Cgroup: "/" + hostile, Name: hostile}
-	text := []byte(hurtText(s))
+	text := []byte(contentionSeriesText(s))
 	assert.Len(t, parseMetrics(t, text), 5, "every family has a series")
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestTwoCgroupsOfOnePodThatHurtAreTwoSeries(t *testing.T) {
 	}
 	s.Cluster = &view.Cluster{PodOf: podsBy(map[string]pods.Pod{"u1": {Namespace: "web", Name: "db-0"}})}
 	for _, family := range []string{"plimsoll_contention_culprit_share_ratio", "plimsoll_contention_sufferer_waited_ratio"} {
-		values := podValues(t, hurtText(s), family)
+		values := podValues(t, contentionSeriesText(s), family)
 		assert.Len(t, values, 3)
 		assert.Contains(t, values, " cgroup=/old device=sd000 namespace=web pod=db-0 resource=disk")
 		assert.Contains(t, values, " cgroup=/new device=sd000 namespace=web pod=db-0 resource=disk")
@@ -142,7 +142,7 @@ func TestTheLabelsAreThoseOfTheSeriesOfSinglePods(t *testing.T) {
 		return all
 	}
 	known := names(podText(NewPodSeries(100, 100_000), s), "plimsoll_pod_memory_bytes")
-	for name := range names(hurtText(s), "plimsoll_contention_culprit_share_ratio") {
+	for name := range names(contentionSeriesText(s), "plimsoll_contention_culprit_share_ratio") {
 		assert.Contains(t, known, name)
 	}
 }

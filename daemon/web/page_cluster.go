@@ -14,7 +14,7 @@ type pageCluster struct {
 	Conditions []conditionRow
 	None       string // why there is no condition
 	Beats      []beatRow
-	Slowed     []string // throttled movers
+	Throttled  []string // throttled movers
 }
 
 type conditionRow struct{ Type, Status, Class, Reason, Message string }
@@ -28,7 +28,7 @@ func newPageCluster(s *view.State) *pageCluster {
 	if c.Loads != nil {
 		p.Facts = append(p.Facts, loads(c.Loads))
 		for _, t := range c.Loads.Throttled {
-			p.Slowed = append(p.Slowed, t.Text())
+			p.Throttled = append(p.Throttled, t.Text())
 		}
 	}
 	if c.Heartbeat != nil {

@@ -7,23 +7,23 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// pageHurt is the contention of all devices and of memory.
-type pageHurt struct {
+// pageContention is the contention of all devices and of memory.
+type pageContention struct {
 	// Shown in full; More are folded. Busy are those without contention, of
 	// which BusyMore are folded.
-	Shown, More, Busy, BusyMore []hurtRow
+	Shown, More, Busy, BusyMore []contentionRow
 	Open                        bool
 	// Nothing is shown instead if there is none.
 	Nothing string
 }
 
-// hurtRow is the culprits and sufferers of one device, or of memory.
-type hurtRow struct {
-	Title, Says, Class, Sentence string
-	Nobody                       string // instead of Sufferers
-	Open                         bool
-	Of                           string // the whole of the shares, in words
-	Culprits, Sufferers          partyRows
+// contentionRow is the culprits and sufferers of one device, or of memory.
+type contentionRow struct {
+	Title, State, Class, Sentence string
+	None                          string // instead of Sufferers
+	Open                          bool
+	Of                            string // the whole of the shares, in words
+	Culprits, Sufferers           partyRows
 }
 
 // partyRows are the first of them, the folded ones, and how many more there
@@ -37,7 +37,7 @@ type partyRows struct {
 type partyRow struct {
 	Name, Where, Share string
 	Bar                int // 0 to barWidth
-	Says               string
+	Details            string
 }
 
 // contentionsShown in full, those with the longest waits, and busyShown lines.
@@ -46,18 +46,18 @@ const (
 	busyShown        = 6
 )
 
-func newHurt(s *view.State, open bool) pageHurt {
+func newPageContention(s *view.State, open bool) pageContention {
 	window := s.Snapshot.WindowSeconds
 	if window == 0 {
-		return pageHurt{Nothing: "Not available yet: rates need two samples."}
+		return pageContention{Nothing: "Not available yet: rates need two samples."}
 	}
 	when := "the last " + view.Seconds(window)
-	p := pageHurt{Open: open}
+	p := pageContention{Open: open}
 	list := s.Contention()
 	full := view.Busiest(list, contentionsShown, view.Waits)
 	for i := range list {
 		c := &list[i]
-		row := newHurtRow(c, when, open)
+		row := newContentionRow(c, when, open)
 		switch {
 		case c.State == probes.ContentionBusy && len(p.Busy) < busyShown:
 			p.Busy = append(p.Busy, row)
@@ -75,10 +75,10 @@ func newHurt(s *view.State, open bool) pageHurt {
 	return p
 }
 
-func newHurtRow(c *probes.Contention, when string, open bool) hurtRow {
-	r := hurtRow{
-		Title: view.ContentionTitle(c), Says: view.ContentionText(c), Class: hurtClass(c.State), Sentence: view.ContentionSentence(c, when),
-		Of: "of the traffic", Nobody: "none", Open: open,
+func newContentionRow(c *probes.Contention, when string, open bool) contentionRow {
+	r := contentionRow{
+		Title: view.ContentionTitle(c), State: view.ContentionText(c), Class: contentionClass(c.State), Sentence: view.ContentionSentence(c, when),
+		Of: "of the traffic", None: "none", Open: open,
 	}
 	if c.Resource == probes.SharedMemory {
 		r.Of = "of memory growth"
@@ -87,7 +87,7 @@ func newHurtRow(c *probes.Contention, when string, open bool) hurtRow {
 		r.Sentence = view.UseText(c) // the badge has the rest
 	}
 	if c.State == probes.ContentionUnknown {
-		r.Nobody = "unknown: " + view.Reason(c.Absent, "sufferers")
+		r.None = "unknown: " + view.Reason(c.Absent, "sufferers")
 	}
 	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, culpritRow)
 	r.Sufferers = newPartyRows(c.Sufferers, c.MoreSufferers, suffererRow)
@@ -109,7 +109,7 @@ func newPartyRows[T any](list []T, beyond int, row func(*T) partyRow) partyRows 
 	return r
 }
 
-func hurtClass(s probes.ContentionState) string {
+func contentionClass(s probes.ContentionState) string {
 	switch s {
 	case probes.ContentionSuffers:
 		return "soft"
@@ -120,17 +120,17 @@ func hurtClass(s probes.ContentionState) string {
 }
 
 func culpritRow(p *probes.Culprit) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Says: view.ByteRate(p.BytesPerSecond)}
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Details: view.ByteRate(p.BytesPerSecond)}
 	if p.RequestsPerSecond > 0 {
-		r.Says += " · " + view.Number(p.RequestsPerSecond) + " requests/s"
+		r.Details += " · " + view.Number(p.RequestsPerSecond) + " requests/s"
 	}
 	return r
 }
 
 func suffererRow(p *probes.Sufferer) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Says: "own share " + view.Ratio(p.Share)}
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Details: "own share " + view.Ratio(p.Share)}
 	if p.Lowest {
-		r.Says += " · lowest class (low QoS or mover): triggers no eviction"
+		r.Details += " · lowest class (low QoS or mover): triggers no eviction"
 	}
 	return r
 }

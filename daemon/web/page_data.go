@@ -26,7 +26,7 @@ type pageData struct {
 	Alarms   []string // reasons not to trust the values below
 	Notes    []string
 
-	Hurt                         pageHurt
+	Contention                   pageContention
 	Verdicts, Calm               []pageVerdict // Calm: devices below their thresholds, where there are many
 	Window                       string
 	Pressure                     []pagePressure
@@ -111,7 +111,7 @@ func (p *page) data(open bool) pageData {
 		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
 		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Notes),
-		Hurt: newHurt(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
+		Contention: newPageContention(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
 		Filesystems: filesystemRows(mounts), RestFilesystems: filesystemRows(restMounts),

@@ -19,11 +19,11 @@ type pageDecision struct {
 
 // pageVictim is the evicted pod, and the course of its eviction.
 type pageVictim struct {
-	Name, Pod, UID, Gives string
-	Answers               []string
-	Gone                  string
-	Fell                  []string
-	Waits                 string // instead of Fell, why that is unknown yet
+	Name, Pod, UID, Relief string
+	Answers                []string
+	Terminated             string
+	Changes                []string
+	Waits                  string // instead of Changes, why that is unknown yet
 }
 
 // consideredRow is a skipped candidate.
@@ -112,15 +112,15 @@ func causeNames(causes []evict.Cause) string {
 func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
 	v := &pageVictim{
 		Name: view.Printable(c.Name), UID: view.Printable(c.PodUID), Answers: answers(c),
-		Gives: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Gone: view.GoneText(d), Fell: view.FellText(d),
+		Relief: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Terminated: view.GoneText(d), Changes: view.FellText(d),
 	}
 	if c.Pod != nil {
 		v.Pod, v.UID = view.PodText(c.Pod), view.Printable(c.Pod.UID)
 	}
 	switch {
 	case d.DryRun:
-		v.Gone = "no: dry run"
-	case len(v.Fell) == 0:
+		v.Terminated = "no: dry run"
+	case len(v.Changes) == 0:
 		v.Waits = "unknown until the pod has terminated and the cooldown is over"
 	}
 	return v

@@ -12,8 +12,8 @@ import (
 func TestThePageTellsWhatDataMoversMayDo(t *testing.T) {
 	s := fullState()
 	p := newPageCluster(s)
-	require.Len(t, p.Slowed, 3)
-	assert.Contains(t, p.Slowed[0], "velero/du-1: sda limited to ")
+	require.Len(t, p.Throttled, 3)
+	assert.Contains(t, p.Throttled[0], "velero/du-1: sda limited to ")
 	f := p.Facts[2]
 	assert.Equal(t, "Data movers", f.Name)
 	assert.Contains(t, f.Text, "3 running, budget 2")

@@ -9,14 +9,14 @@ import (
 )
 
 type pageVerdict struct {
-	Title, Plugin, Scope, Level, Says, Condition, Reason, Absent string
-	Since, At                                                    string // a duration, and a time
-	Observed                                                     cell
-	Limit                                                        string // "≥ 10.0 %"
-	Bar                                                          *bar
-	Evidence                                                     []evidenceRow
-	Candidates                                                   []candidateRow
-	MoreCandidates                                               int
+	Title, Plugin, Scope, Level, State, Condition, Reason, Absent string
+	Since, At                                                     string // a duration, and a time
+	Observed                                                      cell
+	Limit                                                         string // "≥ 10.0 %"
+	Bar                                                           *bar
+	Evidence                                                      []evidenceRow
+	Candidates                                                    []candidateRow
+	MoreCandidates                                                int
 }
 
 type evidenceRow struct {
@@ -31,7 +31,7 @@ func pageVerdicts(s *view.State) []pageVerdict {
 	list := make([]pageVerdict, 0, len(s.Levels.Verdicts))
 	for _, v := range s.Levels.Verdicts {
 		p := pageVerdict{
-			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), Says: view.LevelText(v), Since: view.Age(s.Age(v.Since)), At: view.Stamp(v.Since), Scope: scope(v),
+			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), State: view.LevelText(v), Since: view.Age(s.Age(v.Since)), At: view.Stamp(v.Since), Scope: scope(v),
 			Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
 			Observed: observed(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
 		}
