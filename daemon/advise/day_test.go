@@ -39,7 +39,7 @@ const (
 
 func newDay() *day { return &day{at: time.Hour, available: 40 * gib, await: 2} }
 
-// pass lets time go by with this share of it stalled; reclaim moves if any is.
+// pass adds time with this share of it stalled; reclaim scans if any is.
 func (d *day) pass(long time.Duration, stall float64) *day {
 	for end := d.at + long; d.at < end; {
 		d.at += step
@@ -95,11 +95,11 @@ func of(t *testing.T, a *Advice, key string) Proposal {
 			return p
 		}
 	}
-	t.Fatalf("nothing is said of %s", key)
+	t.Fatalf("no proposal for %s", key)
 	return Proposal{}
 }
 
-// accepted is what a node gets whose configuration is the proposed one.
+// accepted is the configuration with the proposed changes, as the agent loads it.
 func accepted(t *testing.T, a *Advice) *config.Agent {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "agent.yaml")
@@ -169,7 +169,7 @@ func TestStallWhileThereIsPlentyOfMemorySaysNothingOfTheLine(t *testing.T) {
 	assert.Contains(t, p.Reason, "memory was never scarce while the node was healthy")
 }
 
-// A node that stalls for half of the time serves nobody, killed or not.
+// A node that stalls for half of the time serves no requests, with or without OOM kills.
 func TestStallBeyondTheBoundIsHarmAndRaisesNoLine(t *testing.T) {
 	p := of(t, newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)

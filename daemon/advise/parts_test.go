@@ -52,7 +52,7 @@ func TestWhateverWasSeenALineIsNeverLoweredNorRaisedBeyondItsBound(t *testing.T)
 	require.NoError(t, quick.Check(holds, &quick.Config{MaxCount: 5000}))
 }
 
-// said is a moment at which one plugin says one thing.
+// said is a moment with one verdict of one plugin.
 type said struct {
 	level, pressing plugins.Level
 	observed        float64
@@ -104,8 +104,8 @@ func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
 		moments  [][]said
 		want     Alarms
 	}{
-		{"somebody waits", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Hurt: 1}},
-		{"nobody waits", plugins.Disk, [][]said{on(21, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NobodyWaited: 1}},
+		{"contention", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Hurt: 1}},
+		{"no contention", plugins.Disk, [][]said{on(21, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NobodyWaited: 1}},
 		{"it is brief and kept by hysteresis", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true}), kept}, Alarms{Times: 1, Seconds: 35, LongestSeconds: 35, Brief: 1}},
 		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Grazed: 1}},
 		{"a kill follows within a minute", plugins.Memory, [][]said{on(6, said{observed: 1.05}), calm[:40], {{killed: true}}, calm}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, Killed: 1}},

@@ -78,7 +78,7 @@ func wantText(l labelled.Label) string {
 	return strings.Join(parts, "; ")
 }
 
-// text is what a judge said, spells of one scope and level taken together.
+// text is the levels of a detector, with the spells of one scope and level merged.
 func (s said) text() string {
 	var parts []string
 	for i, a := range s.spells {

@@ -90,7 +90,7 @@ func samples(t *testing.T, file string) []*probes.Sample {
 	return list
 }
 
-// spell is a time through which a judge said the same of one scope.
+// spell is a time in which a detector has one level for a scope.
 type spell struct {
 	alarm
 	labelled.Span
@@ -117,8 +117,8 @@ func spells(list []*probes.Sample, j judge) []spell {
 	return all
 }
 
-// besides says whether a node that stands still is a reason for what was said of
-// something else: what presses one resource so hard is felt at others.
+// besides reports whether a level of another resource is explained by a node that
+// stalls: hard pressure on one resource is felt at others.
 func besides(l labelled.Label, s spell) bool {
 	return slices.ContainsFunc(l.Want, func(w labelled.Want) bool {
 		return w.Level == plugins.Hard && s.From >= l.Load.From && s.To <= l.Load.To+leaves
@@ -136,7 +136,7 @@ func hardLabel(from, to float64) labelled.Label {
 // leaves is how long after the load a level may stay: hysteresis.
 const leaves = 40
 
-// said is one judge on one recording.
+// said is the result of one detector for one recording.
 type said struct {
 	spells    []spell
 	falseHard []spell
@@ -145,8 +145,8 @@ type said struct {
 	near      string // how near it came to what it missed
 }
 
-// held holds what a judge said against the label. Of the resources that it does
-// not judge it misses nothing.
+// held compares a detector's levels with the label. A resource that it does not
+// judge is never missed.
 func held(l labelled.Label, all []spell, judges ...plugins.Resource) said {
 	return heldTo(l, all, plugins.Hard, judges...)
 }
@@ -182,8 +182,8 @@ func asWanted(l labelled.Label, s spell) bool {
 	})
 }
 
-// TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay is the proof over real
-// recordings, and docs/judgement.md its table.
+// TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay compares the levels of real
+// recordings with their labels; docs/judgement.md is its table.
 func TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay(t *testing.T) {
 	labels, err := labelled.Load(labelledSet)
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func judged(t *testing.T, l labelled.Label) row {
 	var k kubelet
 	r.by[2], r.by[3] = held(l, spells(list, &d), plugins.Memory), held(l, spells(list, &k), plugins.Memory)
 	r.by[2].near, r.by[3].near = d.near(), k.near()
-	assert.Empty(t, r.by[0].falseHard, "a false hard evicts somebody for nothing")
+	assert.Empty(t, r.by[0].falseHard, "a false hard level evicts a pod in vain")
 	for _, w := range r.by[0].missed {
 		assert.NotEqual(t, plugins.Hard, w.Level, "a hard level is missed: %+v", w)
 	}
@@ -238,7 +238,7 @@ func judged(t *testing.T, l labelled.Label) row {
 	return r
 }
 
-// watch looks at who is named while ours judges.
+// watch checks the named culprits during the replay.
 type watch struct {
 	t     *testing.T
 	label labelled.Label
@@ -267,10 +267,10 @@ func (w *watch) judge(s *probes.Sample) []alarm {
 
 func (w *watch) names(i int, want labelled.Want, v plugins.Verdict) {
 	if want.Nobody {
-		require.Empty(w.t, v.Candidates, "nobody may be named: %s", v.Reason)
+		require.Empty(w.t, v.Candidates, "no pod may be named: %s", v.Reason)
 		return
 	}
-	if len(v.Candidates) == 0 || v.Pressing == plugins.None { // nobody goes for a pressure that is gone, as whoever made it may be
+	if len(v.Candidates) == 0 || v.Pressing == plugins.None { // no pod is evicted for pressure that has ended
 		return
 	}
 	if first := v.Candidates[0]; strings.Contains(first.Cgroup+first.PodUID, want.Culprit) {
@@ -283,12 +283,12 @@ func (w *watch) names(i int, want labelled.Want, v plugins.Verdict) {
 	}
 }
 
-// check holds who was named against the label.
+// check compares the named culprits with the label.
 func (w *watch) check() {
 	for i, want := range w.label.Want {
 		if want.Culprit != "" {
 			assert.Positive(w.t, w.right[i], "%s is never named", want.Culprit)
-			assert.Empty(w.t, w.wrong[i], "somebody else is named first for %s %s", want.Resource, want.Scope)
+			assert.Empty(w.t, w.wrong[i], "another workload is named first for %s %s", want.Resource, want.Scope)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// alarm is what a judge says of a resource at one sample.
+// alarm is the level of a resource by a detector at one sample.
 type alarm struct {
 	resource plugins.Resource
 	scope    string // a device, where the judge knows devices
@@ -53,9 +53,9 @@ func (a *average) add(at time.Duration, total uint64) float64 {
 }
 
 // naivePSI alarms while avg10 of full is above 10 % in /proc/pressure/memory or
-// in /proc/pressure/io: what an alert on PSI looks like that somebody writes
-// after reading the kernel's Documentation/accounting/psi.rst. No product has
-// it as its default; the number is the usual one of such alerts.
+// in /proc/pressure/io: an alert on PSI after the kernel's
+// Documentation/accounting/psi.rst. No product has it as its default; the number
+// is common in such alerts.
 type naivePSI struct{ memory, io average }
 
 const naiveLine = 10 // %

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// known are the two pods of the made-up node, as an API server tells of them.
+// known are the two pods of the made-up node, with their facts from the API server.
 func known(change func(large, small *probes.Pod)) *probes.Cluster {
 	pods := []probes.Pod{
 		{UID: largeUID, Namespace: "shop", Name: "db-0", QoS: "Burstable", MemoryRequestBytes: 29 * gib},

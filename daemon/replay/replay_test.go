@@ -57,7 +57,7 @@ func TestAShortageIsReplayedWithItsLevelsAndWhoWouldHaveGone(t *testing.T) {
 	require.True(t, some)
 	assert.Equal(t, "pod/"+largeUID, going.Name)
 	assert.Equal(t, "working set 30720 MiB", going.Why)
-	assert.Empty(t, going.Answers, "nobody was asked")
+	assert.Empty(t, going.Answers, "no request was sent")
 	var codes []evict.Code
 	for _, c := range d.Candidates {
 		codes = append(codes, c.Code)
@@ -65,7 +65,7 @@ func TestAShortageIsReplayedWithItsLevelsAndWhoWouldHaveGone(t *testing.T) {
 	assert.Equal(t, []evict.Code{evict.CodeWouldEvict, evict.CodeTooSmall, evict.CodeNotAPod}, codes)
 	assert.Equal(t, evict.CodeEnded, r.Decisions[len(r.Decisions)-1].Code)
 	for _, later := range r.Decisions[1:] {
-		assert.NotEqual(t, evict.CodeWouldEvict, later.Code, "one pressure, one who goes")
+		assert.NotEqual(t, evict.CodeWouldEvict, later.Code, "one pressure, one eviction")
 	}
 }
 

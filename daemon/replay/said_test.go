@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// says has an outer plugin say a level from a sample on, and name the large pod.
+// says adds a verdict of an outer plugin from a sample on, which names the large pod.
 func says(t *testing.T, s *probes.Sample, level plugins.Level) {
 	t.Helper()
 	v := plugins.Verdict{
@@ -42,7 +42,7 @@ func TestAReplayKnowsWhatOuterPluginsSaid(t *testing.T) {
 	require.True(t, some)
 	assert.Equal(t, largeUID, going.Pod.UID)
 	assert.Equal(t, []string{"numa"}, going.Plugins)
-	assert.InDelta(t, (30 * time.Second).Seconds(), r.Decisions[0].OffsetSeconds, 1.5, "a round begins when it is said")
+	assert.InDelta(t, (30 * time.Second).Seconds(), r.Decisions[0].OffsetSeconds, 1.5, "a round begins with the verdict")
 	assert.Equal(t, evict.CodeEnded, r.Decisions[len(r.Decisions)-1].Code)
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -39,7 +39,7 @@ func written(t *testing.T, write func(io.Writer, *Report) error, r *Report) stri
 	return b.String()
 }
 
-// A real machine, recorded by the agent; testdata/README.md says how.
+// A real machine, recorded by the agent; see testdata/README.md.
 func TestARecordedShortageIsWrittenAsItWas(t *testing.T) {
 	r, err := play(t, "testdata/shortage-vm-2GiB.rec")
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestARecordedShortageIsWrittenAsItWas(t *testing.T) {
 	golden(t, "shortage.golden.json", written(t, WriteJSON, r))
 }
 
-// eventful has all that can be told: a shortage, a gap and a boot.
+// eventful has a shortage, a gap and a reboot.
 func eventful(t *testing.T) *Report {
 	n := newNode().seconds(61, 0).short(20).seconds(60, 0)
 	n.available = 5 * gib
@@ -86,7 +86,7 @@ func TestTheTableSaysWhereItCouldNotGoOnAndWhatIsLeftOut(t *testing.T) {
 	assert.Contains(t, table, "not listed: 12 changes, 0 decisions")
 }
 
-// hostile is a report whose names were chosen by somebody who means ill.
+// hostile is a report with malicious names.
 func hostile(t *testing.T) *Report {
 	r := eventful(t)
 	const name = "x\x1b[2J</title><script>alert(1)</script>\u202e\n\t\"'&\xff" + "veryveryveryveryveryveryveryveryveryveryveryveryveryveryverylong"

@@ -20,7 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-var update = flag.Bool("update", false, "write the golden frames anew")
+var update = flag.Bool("update", false, "update the golden frames")
 
 func allScenes() map[string]*view.State {
 	return map[string]*view.State{

@@ -88,7 +88,7 @@ func TestThePressureTellsWhoHurtsWhomByTheNamesOfPods(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &heard))
 	require.Len(t, heard.Contention, 4)
 	assert.Equal(t, "batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p", heard.Contention[0].Culprits[0].Name)
-	assert.Equal(t, s.Contention(), heard.State(s.Snapshot).Contention(), "who asks on the socket sees the same names")
+	assert.Equal(t, s.Contention(), heard.State(s.Snapshot).Contention(), "a client of the socket sees the same names")
 	assert.Equal(t, raw, s.Snapshot.Contention[0].Culprits[0].Name)
 }
 

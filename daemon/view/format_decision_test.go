@@ -96,7 +96,7 @@ func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
 		"disk-contention sda: hard → none, 250 ms (threshold >= 200 ms) → – (threshold >= 100 ms); now as it is",
 		"disk-contention sdb: still soft, 100 ms → 90.0 ms; now as it is",
 	}, view.FellText(d), "sdc is gone, what was not measured is not 0, and values of two rules are told apart")
-	assert.Empty(t, view.FellText(&evict.Decision{Causes: d.Causes}), "before the node has settled nothing is said")
+	assert.Empty(t, view.FellText(&evict.Decision{Causes: d.Causes}), "empty before the cooldown is over")
 }
 
 func TestWhenTheVictimIsGone(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// serverOf is a server of a state, whose decisions fit it.
+// serverOf is a server of a state with matching decisions.
 func serverOf(s *view.State) *Server {
 	well := func() error { return nil }
 	bare := *s

@@ -53,7 +53,7 @@ func TestTheControllersMetricsSayWhatLoadsWaitFor(t *testing.T) {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
 	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
-	assert.NotContains(t, standby, "plimsoll_vgdp_loads", "who leads has them")
+	assert.NotContains(t, standby, "plimsoll_vgdp_loads", "only the leader has them")
 }
 
 func TestTheControllersPageAndAPIShowLoads(t *testing.T) {

@@ -58,7 +58,7 @@ func TestTheControllersMetricsAreGoodAndSayWhatTheQueueIsLike(t *testing.T) {
 	}
 	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
 	assert.Contains(t, standby, "plimsoll_leader 0")
-	assert.NotContains(t, standby, "plimsoll_backup_queue_length", "who leads has them")
+	assert.NotContains(t, standby, "plimsoll_backup_queue_length", "only the leader has them")
 }
 
 // served is a controller's server on an address.

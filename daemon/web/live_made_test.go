@@ -47,7 +47,7 @@ func publish(t *testing.T, s *view.State) *publisher {
 	return p
 }
 
-// next publishes a state that says which one it is and does not wait.
+// next publishes a numbered state and does not wait.
 func (p *publisher) next(which string) {
 	s := *p.state.Load()
 	l := *s.Levels
@@ -58,7 +58,7 @@ func (p *publisher) next(which string) {
 	p.bell.Ring()
 }
 
-// end ends the server and says how long that took.
+// end ends the server and returns how long that took.
 func (p *publisher) end() time.Duration {
 	p.t.Helper()
 	start := deadline.Start()

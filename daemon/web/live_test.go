@@ -66,7 +66,7 @@ func TestWhoDoesNotReadDelaysNobodyAndIsCutOff(t *testing.T) {
 		require.Less(t, start.Elapsed(), 30*time.Second, "it is cut off")
 		rung := deadline.Start()
 		p.next(fmt.Sprint(i))
-		require.Less(t, rung.Elapsed(), time.Second, "who publishes waits for nobody")
+		require.Less(t, rung.Elapsed(), time.Second, "publishing never waits")
 		w.hears(fmt.Sprint(i))
 		cut = p.server.live.watchers.Load() == 1
 	}
@@ -101,7 +101,7 @@ func TestAHundredClientsAreServedOrTurnedAway(t *testing.T) {
 	for _, w := range in {
 		require.NoError(t, w.body.Close())
 	}
-	eventually(t, "nobody is left", func() bool { return p.server.live.watchers.Load() == 0 })
+	eventually(t, "no client is left", func() bool { return p.server.live.watchers.Load() == 0 })
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	p.server.live.mu.Lock()
 	assert.Nil(t, p.server.live.text, "nor is what was drawn for them")
@@ -135,7 +135,7 @@ func TestTheServerEndsAtOnceWhoeverWatches(t *testing.T) {
 	took := p.end()
 	t.Logf("ended after %s", took)
 	assert.Less(t, took, time.Second, "less than a request is given to end (%s)", shutdownTimeout)
-	eventually(t, "nobody watches", func() bool { return p.server.live.watchers.Load() == 0 })
+	eventually(t, "no client is connected", func() bool { return p.server.live.watchers.Load() == 0 })
 }
 
 func TestWhenNoStateComesThePageSaysHowOldItIs(t *testing.T) {

@@ -160,7 +160,7 @@ func TestTheSilenceOfTheApiServerIsMeasuredAtTheTick(t *testing.T) {
 	assert.Equal(t, map[string]float64{"": 0}, silent(time.Time{}, at))
 	assert.Equal(t, map[string]float64{"": 95}, silent(now.Add(-95*time.Second), at))
 	assert.Equal(t, map[string]float64{"": 0}, silent(now.Add(time.Second), at), "it fell silent after the tick")
-	assert.Empty(t, silent(now, nil), "before a tick nobody knows")
+	assert.Empty(t, silent(now, nil), "absent before a tick")
 }
 
 func TestADryRunIsAGauge(t *testing.T) {

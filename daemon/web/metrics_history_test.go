@@ -21,7 +21,7 @@ const busySecond = 2_000_000
 // hourStart is shortly before a wrap.
 const hourStart = 1<<32 - 100*busySecond
 
-// secondOfHour is what the kernel says in second i of a busy hour.
+// secondOfHour is the kernel's counters in second i of a busy hour.
 func secondOfHour(i uint64) *probes.Sample {
 	wrapped := func(perSecond uint64) uint64 { return uint64(uint32(hourStart + i*perSecond)) }
 	return &probes.Sample{

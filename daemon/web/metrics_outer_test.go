@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// outers is a plugin that answers, one that does not, one that has gone, and a
+// outers is a plugin that answers, one that does not, one that was removed, and a
 // socket.
 func outers() *view.Outer {
 	met := plugins.Verdict{

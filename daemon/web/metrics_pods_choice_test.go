@@ -127,7 +127,7 @@ func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
 	assert.Same(t, prefix, &e.prefixes[0])
 
 	podText(p, sampled(9))
-	assert.Empty(t, p.kept, "nothing is kept of who is gone")
+	assert.Empty(t, p.kept, "no entry of an ended workload")
 	assert.Empty(t, p.owners)
 	assert.Empty(t, p.devices)
 }
@@ -151,7 +151,7 @@ func TestASampleDropsItsSeriesOnceHoweverOftenItIsScraped(t *testing.T) {
 	assert.Equal(t, 2.0, droppedBy(t, podText(p, first)))
 	assert.Equal(t, 3.0, droppedBy(t, podText(p, second)))
 	assert.Equal(t, 3.0, droppedBy(t, podText(p, first)), "one that was slow and comes late")
-	assert.Equal(t, 3.0, droppedBy(t, podText(p, sampled(9, using("a", 9)))), "who is gone was not dropped")
+	assert.Equal(t, 3.0, droppedBy(t, podText(p, sampled(9, using("a", 9)))), "an ended workload was not dropped")
 }
 
 func TestALateScrapeOfAnOldSampleChangesNothing(t *testing.T) {
@@ -189,7 +189,7 @@ func TestTheChoiceKeepsItsPromises(t *testing.T) {
 	require.NoError(t, quick.Check(check, &quick.Config{MaxCount: 30}))
 }
 
-// checkPlaces holds who is in against the places, where all series would fit.
+// checkPlaces compares the chosen workloads with their ranks, where all series fit.
 func checkPlaces(t *testing.T, p *PodSeries, s *view.State, before map[workloadKey]bool) {
 	all := 0
 	for i := range s.Snapshot.Workloads {

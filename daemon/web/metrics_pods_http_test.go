@@ -29,7 +29,7 @@ func TestEveryAddressShowsTheSameWorkloads(t *testing.T) {
 	state.Store(sampled(2, using("a", 3), using("b", 9)))
 	text := metricsBody(t, getMetrics(t, other))
 	assert.Equal(t, []string{"b"}, namesIn(t, string(text)))
-	assert.Equal(t, 2.0, droppedBy(t, string(text)), "one count, whoever asks")
+	assert.Equal(t, 2.0, droppedBy(t, string(text)), "one count for all clients")
 }
 
 // Two Prometheis scrape while samples follow one another and pods are renamed.

@@ -179,8 +179,8 @@ func TestTwoCgroupsOfOnePodAreTwoSeries(t *testing.T) {
 	}
 }
 
-// A static pod whose manifest changed is made anew under the same name, and
-// its old cgroup is there for a while.
+// A static pod whose manifest changed is recreated under the same name, and its
+// old cgroup remains for a while.
 func TestANameThatGoesOverToAnotherWorkloadIsNotTakenTwice(t *testing.T) {
 	old, anew := manyPods(1).Snapshot.Workloads[0], manyPods(1).Snapshot.Workloads[0]
 	old.Cgroup, old.PodUID = "/z", "old"

@@ -26,7 +26,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 // fullState is made up; every family has a series in it, and some things lack
 // a part.

@@ -109,7 +109,7 @@ func TestABarIsAsLongAsItsShare(t *testing.T) {
 	assert.Equal(t, []int{0, 0, 500, 1000, 1000}, []int{barOf(-1), barOf(0), barOf(0.5), barOf(1), barOf(1.2)})
 }
 
-// What one published state costs while somebody watches, however many.
+// The cost of one published state with live clients, independent of their number.
 func BenchmarkThePageIsDrawn(b *testing.B) {
 	for name, s := range map[string]*view.State{"calm": scenes.Calm(), "contended": scenes.Contended(), "full": func() *view.State {
 		s := crowd()

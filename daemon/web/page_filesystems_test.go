@@ -65,7 +65,7 @@ func TestAFilesystemsSeriesSayHowOldTheyAre(t *testing.T) {
 		return out
 	}
 	const odd = "/mnt/a b\n\"c\""
-	assert.Equal(t, map[string]float64{"/": 1, odd: 0, "/never": 0}, values("up"), "nothing is said of what is being asked for the first time")
+	assert.Equal(t, map[string]float64{"/": 1, odd: 0, "/never": 0}, values("up"), "absent before the first answer")
 	assert.Equal(t, map[string]float64{"/": 0.25, odd: 3600.5}, values("probe_age_seconds"))
 	assert.Equal(t, map[string]float64{"/": 0, odd: 1 << 20}, values("avail_bytes"))
 	assert.Equal(t, map[string]float64{"/": 0}, values("files_free"), "0 where it is 0, and none where files are not counted")

@@ -30,8 +30,8 @@ func pageScenes() map[string]*view.State {
 	}
 }
 
-// decisionsOf is what rounds before the state decided, or without a cluster
-// what a first round says about it.
+// decisionsOf is the decisions of rounds before the state, or without a cluster
+// that of the first round.
 func decisionsOf(s *view.State) []evict.Decision {
 	if s == nil {
 		return nil
