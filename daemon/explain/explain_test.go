@@ -141,7 +141,7 @@ func TestAnEvictionThatIsNotOverYetSaysSo(t *testing.T) {
 	list := scenes.Decisions(false)
 	list[1].GoneAt, list[1].After = time.Time{}, nil
 	text := about(t, list, evicted)
-	assert.Contains(t, text, "terminated  not seen yet")
+	assert.Contains(t, text, "terminated  not yet")
 	assert.Contains(t, text, "pressure    not known until the pod has terminated")
 }
 

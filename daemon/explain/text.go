@@ -138,7 +138,7 @@ func (t *text) afterwards(d *evict.Decision) {
 		t.fact("pressure", fell)
 	}
 	if d.Code == evict.CodeEvicted && len(d.After) == 0 {
-		t.fact("pressure", "not known until the pod has terminated and the node has settled")
+		t.fact("pressure", "not known until the pod has terminated and the cooldown has passed")
 	}
 }
 
