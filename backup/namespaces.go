@@ -48,7 +48,7 @@ func (n *Namespaces) Names(s Set) []string {
 }
 
 // ErrPattern says that a pattern of namespaces is none.
-var ErrPattern = errors.New("no valid pattern of namespaces")
+var ErrPattern = errors.New("invalid namespace pattern")
 
 // Resolve is the set of the namespaces that a Backup includes and does not
 // exclude: none included, or *, is all of them; the signs of a pattern are * ?

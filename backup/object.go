@@ -78,7 +78,7 @@ func Read(u *unstructured.Unstructured) *Object {
 	if text, there := annotations[AnnotationPriority]; there {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
-			o.Odd = fmt.Errorf("annotation %s: want a whole number of 32 bits, got %q: it counts as 0", AnnotationPriority, text)
+			o.Odd = fmt.Errorf("annotation %s: want a 32-bit integer, got %q; using 0", AnnotationPriority, text)
 		}
 		o.Backup.Priority = int32(n)
 		if err != nil {

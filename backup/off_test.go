@@ -45,7 +45,7 @@ func TestThatTheQueueIsHandedBackIsSaidOnceAndNothingOfOursStays(t *testing.T) {
 		for range 100 {
 			turn()
 		}
-		assert.Equal(t, 1, strings.Count(log.String(), "the queue is handed back"), log.String())
+		assert.Equal(t, 1, strings.Count(log.String(), "handed backup queue back"), log.String())
 		for name, o := range s.read {
 			assert.False(t, o.Marked, name)
 		}

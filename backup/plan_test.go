@@ -266,7 +266,7 @@ func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
 	for _, bad := range []string{"high", "", "1.5", "2147483648", " 1"} {
 		u.SetAnnotations(map[string]string{AnnotationPriority: bad, AnnotationWaiting: "{"})
 		o = Read(u)
-		require.ErrorContains(t, o.Odd, fmt.Sprintf("%q: it counts as 0", bad))
+		require.ErrorContains(t, o.Odd, fmt.Sprintf("%q; using 0", bad))
 		assert.Zero(t, o.Backup.Priority)
 		assert.Zero(t, o.Waiting)
 		assert.True(t, o.Marked, "what cannot be read is still taken away")

@@ -44,17 +44,17 @@ func (b *Backup) running() bool { return b.Phase == Ready || b.Phase == InProgre
 
 // Config of the queue.
 type Config struct {
-	Limit       int           `yaml:"limit" unit:"backups" why:"How many Backups run at once at most; less than 1 is 1. Velero's server must be started with as many --concurrent-backups."`
-	Priorities  bool          `yaml:"priorities" why:"Whether the annotation plimsoll.dev/priority says who goes first; false: first come, first served, as Velero does."`
-	ManualFirst bool          `yaml:"manualFirst" why:"With priorities: whether of one priority those go first that no schedule made."`
-	Aging       time.Duration `yaml:"aging" why:"With priorities: who waits for so long goes before all who came later, whatever their priority, so that nobody starves."`
-	StuckAfter  time.Duration `yaml:"stuckAfter" why:"A Backup that is ReadyToStart for so long and that Velero does not take up holds no slot any more; its namespaces stay reserved."`
+	Limit       int           `yaml:"limit" unit:"backups" why:"How many Backups may run at once; less than 1 counts as 1. Velero's server must be started with the same number of --concurrent-backups."`
+	Priorities  bool          `yaml:"priorities" why:"Whether the annotation plimsoll.dev/priority orders the queue; false: first in, first out, as Velero does."`
+	ManualFirst bool          `yaml:"manualFirst" why:"With priorities: whether Backups that no schedule created come first among those of the same priority."`
+	Aging       time.Duration `yaml:"aging" why:"With priorities: a Backup that has waited this long comes before all later ones, whatever their priority, so that none starves."`
+	StuckAfter  time.Duration `yaml:"stuckAfter" why:"A Backup that has been ReadyToStart this long without Velero taking it up is stuck: it loses its slot; its namespaces stay reserved."`
 }
 
 // Settings of the queue in a cluster.
 type Settings struct {
-	Enabled bool          `yaml:"enabled" why:"Whether this queue lets Backups start. Velero's server must then run with --disable-controllers=backup-queue, or two queues do. Turned off while it runs, the queue is handed back: every position is written as it is."`
-	Resync  time.Duration `yaml:"resync" why:"How often the queue is looked at when nothing has happened: time alone ages Backups and makes them stuck."`
+	Enabled bool          `yaml:"enabled" why:"Whether this queue starts Backups. Velero's server must then run with --disable-controllers=backup-queue, otherwise two queues start them. When it is disabled, the queue is handed back to Velero: every position is written exactly."`
+	Resync  time.Duration `yaml:"resync" why:"How often the queue is reconciled without an event: time alone ages Backups and makes them stuck."`
 	Config  `yaml:",inline"`
 }
 

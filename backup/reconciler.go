@@ -137,7 +137,7 @@ func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
 		p := planner{now: in.Time, config: s.Config, objects: byUID(objects)}
 		list, last := p.handBack(&d)
 		if written, _ := r.write(ctx, list); last && written > 0 && written == len(list) {
-			r.Log.Info("the queue is handed back: velero's server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", len(list))
+			r.Log.Info("handed backup queue back to velero; its server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", len(list))
 		}
 		return min(retry, s.Resync)
 	}
@@ -216,12 +216,12 @@ func (r *Reconciler) write(ctx context.Context, list []write) (written int, fail
 			written++
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			r.tally.missed()
-			r.Log.Debug("somebody else was first", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
+			r.Log.Debug("write conflict: backup was changed or deleted meanwhile", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 		case ctx.Err() != nil:
 			return written, true
 		default:
 			r.tally.failed()
-			r.Log.Warn("a backup is not written", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
+			r.Log.Warn("failed to write backup; retrying", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 			return written, true
 		}
 	}

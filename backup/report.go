@@ -105,9 +105,9 @@ func (p *Place) Why() string {
 	case CodeAhead:
 		why = "shares " + namespacesOf(w) + " with " + p.BlockedBy + ", which waits ahead of it"
 	case CodeLimit:
-		why = "as many run as may"
+		why = "the limit of running Backups is reached"
 	case CodeNew:
-		why = "it is taken into the queue first"
+		why = "it is not queued yet"
 	case CodeStarts:
 		why = "it starts now"
 	case CodeVelero:

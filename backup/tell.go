@@ -59,7 +59,7 @@ func (r *Reconciler) tell(v *velero, p *planner, d *Decision) {
 		}
 		if first, same := ahead[e.Schedule]; same && e.Schedule != "" && !t.piled {
 			t.piled = true
-			r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonPilesUp, fmt.Sprintf("schedule %s already waits with backup %s: it makes backups faster than they run", e.Schedule, first))
+			r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonPilesUp, fmt.Sprintf("schedule %s already has Backup %s waiting: it creates Backups faster than they run", e.Schedule, first))
 		}
 		ahead[e.Schedule] = e.Name
 		v.told[e.UID] = t
@@ -91,9 +91,9 @@ func (r *Reconciler) tellWait(t *told, p *planner, o *Object, e *Entry) {
 		return
 	}
 	t.queued = true
-	why := "as many backups run as may"
+	why := "the limit of running Backups is reached"
 	if known {
-		why = fmt.Sprintf("it shares %s with backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
+		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
 	}
 	r.Events.Event(reference(o), corev1.EventTypeNormal, ReasonQueued, fmt.Sprintf("at place %d: %s", e.Place, why))
 }
@@ -117,7 +117,7 @@ func (r *Reconciler) tellOdd(t *told, o *Object, e *Entry) {
 	}
 	t.odd = o.Odd != nil
 	if err := e.Wait.Invalid; err != nil && !t.bad && invalid(o) {
-		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, err.Error()+": it counts as overlapping with every other")
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, err.Error()+"; it counts as overlapping with every other Backup")
 		t.bad = true
 	}
 }
@@ -135,9 +135,9 @@ func (r *Reconciler) tellStuck(v *velero, p *planner, b *Backup) {
 	t.stuck = true
 	v.told[b.UID] = t
 	since := p.now.Sub(b.ReadySince).Round(time.Second)
-	r.Log.Warn("velero does not take a backup up, it holds no slot any more", "backup", b.Namespace+"/"+b.Name, "since", since)
+	r.Log.Warn("backup is stuck: velero does not take it up; freed its slot", "backup", b.Namespace+"/"+b.Name, "since", since)
 	r.Events.Event(reference(p.objects[b.UID]), corev1.EventTypeWarning, ReasonStuck,
-		fmt.Sprintf("ReadyToStart for %s, and Velero does not take it up: does its server run, with as many --concurrent-backups as the queue's limit?", since))
+		fmt.Sprintf("ReadyToStart for %s and Velero does not take it up: check that its server runs, with --concurrent-backups equal to the queue's limit", since))
 }
 
 // done logs a write that somebody would ask about.
@@ -150,10 +150,10 @@ func (r *Reconciler) done(w write) {
 		r.Log.Info("backup starts", "backup", name, "waited", waited)
 		r.Events.Event(reference(w.object), corev1.EventTypeNormal, ReasonStarts, fmt.Sprintf("waited %s", waited))
 	case kindTouch:
-		r.Log.Info("velero is reminded of a backup that may start", "backup", name, "since", w.patch.waiting.Since)
+		r.Log.Info("touched backup to remind velero of it", "backup", name, "since", w.patch.waiting.Since)
 	case kindReturn:
-		r.Log.Info("velero has not taken a backup up, it is back in the queue", "backup", name)
+		r.Log.Info("requeued backup that velero did not take up", "backup", name)
 	case kindQueue, kindPosition, kindWaiting, kindClean:
-		r.Log.Debug("backup is written", "backup", name, "write", string(w.kind))
+		r.Log.Debug("wrote backup", "backup", name, "write", string(w.kind))
 	}
 }

@@ -117,7 +117,7 @@ func transform(object any) (any, error) {
 	case *Object, *metav1.ObjectMeta: // it was transformed already
 		return o, nil
 	}
-	return nil, fmt.Errorf("%T is neither a Backup nor a namespace", object)
+	return nil, fmt.Errorf("unexpected object of type %T: want Backup or Namespace", object)
 }
 
 // Transformer makes the reflector keep no more of a list than of an event.

@@ -124,7 +124,7 @@ func TestAnAgentIsRefusedWhileAnotherUsesItsState(t *testing.T) {
 	f := agentFlags{standalone: true, state: dir, socket: filepath.Join(t.TempDir(), "s"), addresses: []string{"127.0.0.1:0"}}
 	err = f.run(t.Context(), io.Discard, io.Discard)
 	require.ErrorIs(t, err, errOtherAgent)
-	require.ErrorContains(t, err, "another agent uses it (pid ")
+	require.ErrorContains(t, err, "in use by another agent (pid ")
 	require.ErrorContains(t, err, "started by systemd")
 
 	other.Release()

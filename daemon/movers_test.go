@@ -174,7 +174,7 @@ func TestWhatCannotBeKeptIsNotWritten(t *testing.T) {
 	before := h.read()
 	h.round(0, plugins.Soft)
 	assert.Equal(t, before, h.read())
-	assert.Contains(t, h.movers.shown.Load().Problem, "no mover is slowed down any further")
+	assert.Contains(t, h.movers.shown.Load().Problem, "movers are not throttled further")
 	assert.Contains(t, h.log.String(), "failed to apply data mover limits")
 	assert.Empty(t, h.movers.relief, "nobody waits for what was not done")
 }

@@ -266,7 +266,7 @@ func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
 		return nil
 	})
 	f.become(want)
-	assert.Contains(t, a.stderr.String(), "the queue is handed back")
+	assert.Contains(t, a.stderr.String(), "handed backup queue back")
 	for name := range want {
 		assert.False(t, f.get(name).Marked, name)
 	}

@@ -194,7 +194,7 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	w.seen(presser, 140)
 	w.press(true)
 	w.decided("the brake holds", func(d evict.Decision) bool { return d.Code == evict.CodeBrake })
-	const why = `3 of 3 nodes of zone "zone-a" are tainted or not ready, 1 may be`
+	const why = `3 of 3 nodes of zone "zone-a" are tainted or not ready (limit 1)`
 	assert.Contains(t, w.decisions()[0].Reason, why)
 	w.explained(presser.Name, why)
 	assert.Contains(t, w.agent.mustGet("/"), html.EscapeString(why))

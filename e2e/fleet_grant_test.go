@@ -153,11 +153,11 @@ func theControllerGrantsWhatItMayAndSaysWhyNot(t *testing.T, c *cluster.Cluster)
 		reason string
 	}{
 		{lease.Accepted, ""},
-		{lease.Refused, "a pod of " + namespace + "/ReplicaSet/web went"},
-		{lease.Refused, `it is on node "` + elsewhere},
+		{lease.Refused, "a pod of " + namespace + "/ReplicaSet/web was evicted"},
+		{lease.Refused, `pod is on node "` + elsewhere},
 		{lease.Blocked, "guarded"},
 		{lease.Gone, "another UID"},
-		{lease.Gone, "no pod of that name"},
+		{lease.Gone, "pod not found"},
 	} {
 		assert.Equal(t, want.result, got[i].Result, "%d: %s", i, got[i].Reason)
 		assert.Contains(t, got[i].Reason, want.reason)
@@ -175,7 +175,7 @@ func theControllerGrantsWhatItMayAndSaysWhyNot(t *testing.T, c *cluster.Cluster)
 	b.leads()
 	again := b.answers(here, b.ask(here, web[1]))
 	assert.Equal(t, lease.Refused, again[0].Result)
-	assert.Contains(t, again[0].Reason, "went")
+	assert.Contains(t, again[0].Reason, "was evicted")
 	assert.True(t, b.there(web[1]))
 
 	// A dry run is judged to the end, and nobody goes.
@@ -200,7 +200,7 @@ func theClustersBudgetLetsOneGoInASmallCluster(t *testing.T, c *cluster.Cluster)
 	got := b.answers(node, b.ask(node, one, two)) // a dry run has spent nothing
 	assert.Equal(t, lease.Accepted, got[0].Result, got[0].Reason)
 	assert.Equal(t, lease.Refused, got[1].Result)
-	assert.Contains(t, got[1].Reason, "1 of the cluster's ")
+	assert.Contains(t, got[1].Reason, "cluster eviction limit reached: 1 of ")
 	assert.True(t, b.there(two))
 	eventually(t, "the budget comes back", func() error {
 		return wanted(b.answers(node, b.ask(node, two))[0].Result, lease.Accepted)
@@ -224,7 +224,7 @@ func aZoneIsTainted(b *beats, a *agent, namespace string) {
 	})
 	left, right := b.deploy(namespace, "left", here[0])[0], b.deploy(namespace, "right", there[0])[0]
 	refused := b.answers(here[0], b.ask(here[0], left))[0]
-	const why = `6 of 50 nodes of zone "zone-a" are tainted or not ready, 5 may be`
+	const why = `6 of 50 nodes of zone "zone-a" are tainted or not ready (limit 5)`
 	require.Equal(b.t, lease.Refused, refused.Result)
 	require.Equal(b.t, "zone "+why, refused.Code+" "+refused.Reason)
 	granted := b.answers(there[0], b.ask(there[0], right))[0]
@@ -273,7 +273,7 @@ func aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody(t *testing.T, c *cluster.C
 	b.send(b.names[0], list)
 	got := b.answers(b.names[0], list)
 	require.Equal(t, lease.Refused, got[0].Result)
-	require.Equal(t, "100 of 100 nodes have pressure, says plugin wrong: that has a common cause, which no eviction ends", got[0].Reason)
+	require.Equal(t, "common cause: 100 of 100 nodes have pressure reported by plugin wrong; evictions would not end it", got[0].Reason)
 
 	press(b.names[:n*3/10], "hard")
 	got = b.answers(b.names[0], b.ask(b.names[0], pods[0]))
@@ -293,6 +293,6 @@ func aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody(t *testing.T, c *cluster.C
 	for _, p := range pods[1:] {
 		require.True(t, b.there(p), p.Name)
 	}
-	assert.Contains(t, shown(a).Answers[0].Reason, "100 of 100 nodes have pressure on disk: that has a common cause")
-	assert.Contains(t, a.stderr.String(), "evictions are held back")
+	assert.Contains(t, shown(a).Answers[0].Reason, "common cause: 100 of 100 nodes have pressure on disk")
+	assert.Contains(t, a.stderr.String(), "common cause found; evictions are braked")
 }

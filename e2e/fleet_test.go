@@ -53,12 +53,12 @@ func theConditionsOfASilentAgentBecomeUnknownAndComeBack(t *testing.T, c *cluste
 		assert.Equal(t, "True Hard", b.condition(alive))
 	}
 	assert.Equal(t, 1, shown(a).Agents[fleets.Silent])
-	assert.Contains(t, b.said(dead, fleets.ReasonSilent), "not heard for")
+	assert.Contains(t, b.said(dead, fleets.ReasonSilent), "no heartbeat for")
 
 	b.beat(dead)
 	b.status(dead, "False", "Clear")
 	eventually(t, "it is heard again", func() error { return wanted(shown(a).Agents[fleets.Alive], 3) })
-	assert.Contains(t, b.said(dead, fleets.ReasonBack), "heard again")
+	assert.Contains(t, b.said(dead, fleets.ReasonBack), "heartbeat resumed")
 	assert.Equal(t, "False Clear", b.condition(dead), "its agent's word counts again, and nobody else's is left")
 }
 
@@ -91,12 +91,12 @@ func theTaintsOfASilentAgentGoLaterAndNotWhileItsKubeletIsNotReady(t *testing.T,
 	gone := within(t, patience, "the taint goes", func() error { return wanted(fmt.Sprint(b.ours(dead)), "[plimsoll.dev/mine]") })
 	t.Logf("the taint went %s after the second leader was ready, %s after the first one was; it stays for 8s", gone.Round(10*time.Millisecond), time.Since(start).Round(10*time.Millisecond))
 	assert.GreaterOrEqual(t, time.Since(next), 8*time.Second, "a new leader starts its clocks anew")
-	assert.Contains(t, b.said(dead, fleets.ReasonLifted), "last heard")
+	assert.Contains(t, b.said(dead, fleets.ReasonLifted), "no heartbeat for")
 	assert.Empty(t, b.node(dead).Annotations["plimsoll.dev/taints"])
 
 	eventually(t, "it says why the other's stay", func() error {
 		for _, q := range shown(second).Quiet {
-			if q.Node == dying && q.Tainted && q.Reason == "its taints stay while the kubelet's Ready is False" {
+			if q.Node == dying && q.Tainted && q.Reason == "taints stay while the node's Ready condition is False" {
 				return nil
 			}
 		}
@@ -127,7 +127,7 @@ func whenMostAgentsFallSilentNothingIsMarkedAndItSaysSo(t *testing.T, c *cluster
 		}
 		return nil
 	})
-	assert.Contains(t, a.stderr.String(), "many agents are not heard: nothing is marked or lifted")
+	assert.Contains(t, a.stderr.String(), "full disruption: too many agents are silent; changing no conditions or taints")
 
 	b.beat(b.names[1:]...)
 	eventually(t, "it sees again", func() error { return wanted(metric(a, "plimsoll_fleet_blind"), "0") })

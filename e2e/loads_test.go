@@ -130,7 +130,7 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	assert.Equal(t, map[vgdp.Phase]int{vgdp.Accepted: 1, vgdp.New: 2}, h.phases())
 	status, said, stderr := run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "pvb/third")
 	assert.Zero(t, status, stderr)
-	assert.Contains(t, said, ": no slot of prepareQueueLength 1 is free; DataUpload "+h.namespace+"/first has had one for longest.\n")
+	assert.Contains(t, said, ": all 1 slots of prepareQueueLength are taken; DataUpload "+h.namespace+"/first has had one for longest.\n")
 	assert.Contains(t, said, "The Gate is in force, renewed ")
 	status, _, stderr = run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "nobody")
 	assert.Equal(t, 1, status)
@@ -173,7 +173,7 @@ func pressureDoesNotOutlastVelerosTimeout(t *testing.T, c *cluster.Cluster) {
 	h.runAgents()
 	made := time.Now()
 	h.load(vgdp.DataUpload, "held", "short", nil)
-	assert.Contains(t, h.said("held", admission.ReasonPressure), "suffers: disk hard")
+	assert.Contains(t, h.said("held", admission.ReasonPressure), "pressure on node ")
 	h.allEnd(1, timeout)
 	t.Logf("done after %s of hard pressure; Velero would have canceled it after %s", time.Since(made).Round(10*time.Millisecond), timeout)
 	assert.Contains(t, h.said("held", admission.ReasonOverdue), "itemOperationTimeout "+timeout.String())
@@ -255,11 +255,11 @@ func TestLoadsGoOnByTheSameControllerWhenTheAPIServerWasAway(t *testing.T) {
 			}
 			return nil
 		})
-		said := strings.Count(a.stderr.String(), "the gate is not kept")
+		said := strings.Count(a.stderr.String(), "gate renewal failed; retrying")
 		end := h.makeLoads()
 		require.NoError(t, c.APIServers[0].Stop(t.Context()))
 		eventually(t, "the Gate can neither be written nor read", func() error {
-			if n := strings.Count(a.stderr.String(), "the gate is not kept"); n < said+3 {
+			if n := strings.Count(a.stderr.String(), "gate renewal failed; retrying"); n < said+3 {
 				return fmt.Errorf("said %d times", n-said)
 			}
 			return nil
@@ -427,7 +427,7 @@ func aNodeThatSuffersHoldsLoads(t *testing.T, c *cluster.Cluster) {
 	require.Equal(t, pressed, text(h.get(vgdp.PodVolumeBackup, "held-0"), "spec", "node"))
 	require.Equal(t, calm, text(h.get(vgdp.PodVolumeBackup, "free-1"), "spec", "node"))
 	h.become(2, vgdp.Completed)
-	assert.Contains(t, h.said("held-0", admission.ReasonPressure), "node "+pressed+" suffers: disk hard")
+	assert.Contains(t, h.said("held-0", admission.ReasonPressure), "pressure on node "+pressed+": disk hard")
 	var note vgdp.Note
 	require.NoError(t, json.Unmarshal([]byte(h.get(vgdp.PodVolumeBackup, "held-0").GetAnnotations()[gate.Waiting]), &note))
 	assert.Equal(t, vgdp.CodePressure, note.Reason)

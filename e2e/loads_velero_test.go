@@ -398,7 +398,7 @@ func (h *harbour) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 	h.moves(vgdp.PodVolumeRestore, "back-0")
 	h.storage.Still(false)
 	eventually(t, "its node-agent is refused", func() error {
-		if !strings.Contains(h.real[0].Log(), "node "+pressed+" takes no new loads until") {
+		if !strings.Contains(h.real[0].Log(), "no data mover load may start on node "+pressed+" until") {
 			return fmt.Errorf("%v", h.phases())
 		}
 		return nil

@@ -73,7 +73,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 	if ruling.Code == "" {
 		pod, refused, err := r.refusePod(ctx, g, a)
 		if err != nil {
-			r.warn(a.Judged.Name, "failed to judge an eviction, retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
+			r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
 			return // it is asked for still
 		}
 		if ruling = refused; ruling.Code == "" {
@@ -130,7 +130,7 @@ func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answe
 			level = slog.LevelDebug
 		}
 	}
-	r.Log.Log(context.Background(), level, "answered an agent", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
+	r.Log.Log(context.Background(), level, "answered eviction request", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
 		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "past", answer.Past, "unlogged", unsaid)
 }
 
@@ -170,7 +170,7 @@ func (r *Reconciler) tellUnread(j *Judgement) {
 		}
 		r.book.turn(a.Name).problem = problem
 		if problem != "" {
-			r.warn(a.Name, "cannot read what an agent's lease carries; granting nothing to its node", "error", problem)
+			r.warn(a.Name, "cannot read annotations of agent's Lease; refusing its eviction requests", "error", problem)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func (r *Reconciler) stands(ctx context.Context, a Ask) bool {
 	defer cancel()
 	l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Judged.Name, metav1.GetOptions{})
 	if err != nil {
-		r.warn(a.Judged.Name, "failed to judge an eviction, retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", fmt.Errorf("read the lease: %w", err))
+		r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", fmt.Errorf("read the lease: %w", err))
 		return false
 	}
 	carried, err := lease.ReadCarried(l.Annotations)
@@ -272,7 +272,7 @@ func (r *Reconciler) count(ctx context.Context, now time.Time) {
 	defer cancel()
 	list, err := r.Pods.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		r.Log.Warn("the pods of the cluster are not counted", "error", err)
+		r.Log.Warn("failed to count pods of the cluster; keeping the last count", "error", err)
 		return
 	}
 	r.book.counted, r.book.pods = now, len(list.Items)
@@ -293,7 +293,7 @@ func (r *Reconciler) write(ctx context.Context, a *Judged) bool {
 		err = r.patch(ctx, a.Name, string(text))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.warn(a.Name, "failed to write an answer, retrying", "error", err)
+		r.warn(a.Name, "failed to write answer to agent's Lease; retrying", "error", err)
 	}
 	return err == nil
 }
@@ -314,22 +314,22 @@ func (r *Reconciler) tellCommon(g *Grounds) {
 	for _, resource := range g.Common() {
 		common = append(common, resource)
 		name, _, _ := strings.Cut(resource, " ")
-		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure on %s (%d hard): a common cause, evictions for %s are held back", g.Pressed.Resources[name], g.Agents, name, g.Hard.Resources[name], resource))
+		texts = append(texts, fmt.Sprintf("common cause: %d of %d nodes have pressure on %s (%d hard); evictions for %s are braked", g.Pressed.Resources[name], g.Agents, name, g.Hard.Resources[name], resource))
 	}
 	for _, plugin := range g.CommonPlugins() {
 		common = append(common, "plugin "+plugin)
 		name, _, _ := strings.Cut(plugin, " ")
-		texts = append(texts, fmt.Sprintf("%d of %d nodes have pressure, says plugin %s: a common cause, nothing is granted that it asks for", g.Pressed.Plugins[name], g.Agents, plugin))
+		texts = append(texts, fmt.Sprintf("common cause: %d of %d nodes have pressure reported by plugin %s; its eviction requests are refused", g.Pressed.Plugins[name], g.Agents, plugin))
 	}
 	if slices.Equal(common, r.book.common) || !r.book.tell.take(g.Time, sayAtOnce, sayStep) {
 		return
 	}
 	r.book.common = common
 	if len(common) == 0 {
-		r.Log.Info("no pressure has a common cause any more")
+		r.Log.Info("common cause ended")
 		return
 	}
 	text := strings.Join(texts, "; ")
-	r.Log.Warn("evictions are held back", "reason", text)
+	r.Log.Warn("common cause found; evictions are braked", "reason", text)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonCommon, text)
 }

@@ -56,7 +56,7 @@ func (g *Grounds) brake(a Ask) Ruling {
 	if wait == 0 {
 		return Ruling{Past: r.Past}
 	}
-	r.Why += fmt.Sprintf("; memory at hard waits another %s", wait.Round(time.Second))
+	r.Why += fmt.Sprintf("; next eviction for memory at hard in %s", wait.Round(time.Second))
 	r.After, r.Past = min(wait, askAgain), ""
 	return r
 }
@@ -138,11 +138,11 @@ func (g *Grounds) commonCause(r lease.Request) (why string, lies bool) {
 		of, word = g.Hard, "hard "
 	}
 	if slices.Contains(g.common(of.Plugins), r.Plugin) {
-		return fmt.Sprintf("%d of %d nodes have %spressure, says plugin %s: that has a common cause, which no eviction ends", of.Plugins[r.Plugin], g.Agents, word, r.Plugin), true
+		return fmt.Sprintf("common cause: %d of %d nodes have %spressure reported by plugin %s; evictions would not end it", of.Plugins[r.Plugin], g.Agents, word, r.Plugin), true
 	}
 	for _, resource := range g.common(of.Resources) {
 		if r.Resource == "" || r.Resource == resource {
-			return fmt.Sprintf("%d of %d nodes have %spressure on %s: that has a common cause, which no eviction ends", of.Resources[resource], g.Agents, word, resource), false
+			return fmt.Sprintf("common cause: %d of %d nodes have %spressure on %s; evictions would not end it", of.Resources[resource], g.Agents, word, resource), false
 		}
 	}
 	return "", false
@@ -166,5 +166,5 @@ func (g *Grounds) full(name string) string {
 	if zone.Tainted <= most {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d nodes of zone %q are tainted or not ready, %d may be", zone.Tainted, zone.Nodes, name, most)
+	return fmt.Sprintf("%d of %d nodes of zone %q are tainted or not ready (limit %d)", zone.Tainted, zone.Nodes, name, most)
 }

@@ -286,7 +286,7 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 	assert.Equal(t, string(CodeCommon), next.Code)
 	assert.Equal(t, 30, next.RetryAfterSeconds)
 	assert.Contains(t, next.Reason, "3 of 3 nodes have hard pressure on memory")
-	assert.Contains(t, next.Reason, "memory at hard waits another ")
+	assert.Contains(t, next.Reason, "next eviction for memory at hard in ")
 	old := lease.Answer{UID: "old", Owner: "o", Result: lease.Accepted, Past: "common", At: lease.Micro(noon.Add(-119 * time.Minute))}
 	plain := old
 	plain.UID, plain.Past = "plain", ""

@@ -42,8 +42,8 @@ func TestOneResourceDoesNotSwitchOffAnother(t *testing.T) {
 		"who names no resource waits for each":          {all, report("disk", "hard"), at("hard", "", "files"), "hard pressure on disk"},
 		"who names no resource, for those at its level": {all, report("disk", "soft"), at("hard", "", "files"), ""},
 		"who says nothing waits for all":                {all, report("disk", "soft"), at("", "", "files"), "pressure on disk"},
-		"a plugin that is at hard everywhere":           {all, says("files", "hard"), at("hard", "", "files"), "hard pressure, says plugin files"},
-		"a plugin that is at soft everywhere":           {all, says("files", "soft"), at("soft", "", "files"), "pressure, says plugin files"},
+		"a plugin that is at hard everywhere":           {all, says("files", "hard"), at("hard", "", "files"), "hard pressure reported by plugin files"},
+		"a plugin that is at soft everywhere":           {all, says("files", "soft"), at("soft", "", "files"), "pressure reported by plugin files"},
 		"holds up what it asks for at soft alone":       {all, says("files", "soft"), at("hard", "", "files"), ""},
 		"and no other plugin":                           {all, says("files", "hard"), at("hard", "memory", "memory-stall"), ""},
 	} {

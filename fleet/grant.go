@@ -195,9 +195,9 @@ func (g *Grounds) Refuse(a Ask) Ruling {
 	e := g.Settings.Evictions
 	switch {
 	case g.Blind:
-		return Ruling{Code: CodeBlind, Why: "many agents are not heard: nobody knows how the cluster is"}
+		return Ruling{Code: CodeBlind, Why: "full disruption: too many agents are silent"}
 	case a.Odd != nil:
-		return Ruling{Code: CodeUnread, Why: "who went from this node is not known: " + a.Odd.Error()}
+		return Ruling{Code: CodeUnread, Why: "past evictions of this node are unknown: " + a.Odd.Error()}
 	}
 	braked := g.brake(a)
 	if braked.Code != "" {
@@ -205,7 +205,7 @@ func (g *Grounds) Refuse(a Ask) Ruling {
 	}
 	if spent := g.within(e.Per, func(w Went) bool { return w.UID != a.UID }); len(spent) >= g.Limit() {
 		next := g.left(spent[len(spent)-g.Limit()], e.Per)
-		return Ruling{Code: CodeCluster, After: next, Why: fmt.Sprintf("%d of the cluster's %d pods may go in %s, and %d did: the next one in %s",
+		return Ruling{Code: CodeCluster, After: next, Why: fmt.Sprintf("cluster eviction limit reached: %d of %d pods in %s, %d evicted; next eviction in %s",
 			g.Limit(), g.Pods, e.Per, len(spent), next)}
 	}
 	if why := g.shared(a); why != "" {
@@ -227,7 +227,7 @@ func (g *Grounds) shared(a Ask) string {
 	others := func(w Went) bool { return w.UID != a.UID }
 	own := func(w Went) bool { return w.UID != a.UID && w.Node == a.Judged.Name }
 	if n := len(g.within(e.counted(), own)); n >= mostOfNode {
-		return fmt.Sprintf("%d pods of this node went in %s, the most of one node", n, e.counted())
+		return fmt.Sprintf("%d pods of this node were evicted in %s, the maximum for one node", n, e.counted())
 	}
 	if g.Agents < 2 {
 		return ""
@@ -236,7 +236,7 @@ func (g *Grounds) shared(a Ask) string {
 		period := e.Per * time.Duration(periods+1)
 		mine, left := len(g.within(period, own)), (periods+1)*g.Limit()-len(g.within(period, others))
 		if mine > 0 && mine >= left {
-			return fmt.Sprintf("%d pods of this node went in %s; the %d that the cluster's budget has left are for other nodes", mine, period, max(0, left))
+			return fmt.Sprintf("%d pods of this node were evicted in %s; the remaining %d of the cluster eviction limit are reserved for other nodes", mine, period, max(0, left))
 		}
 	}
 	return ""
@@ -251,13 +251,13 @@ func (g *Grounds) left(w Went, period time.Duration) time.Duration {
 func (g *Grounds) RefusePod(a Ask, pod *corev1.Pod) Ruling {
 	switch {
 	case pod == nil:
-		return Ruling{Code: CodeGone, Why: "there is no pod of that name"}
+		return Ruling{Code: CodeGone, Why: "pod not found"}
 	case string(pod.UID) != a.UID:
-		return Ruling{Code: CodeGone, Why: "the pod of that name has another UID"}
+		return Ruling{Code: CodeGone, Why: "pod not found: the one of that name has another UID"}
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
-		return Ruling{Code: CodeGone, Why: "it has ended: " + string(pod.Status.Phase)}
+		return Ruling{Code: CodeGone, Why: "pod has terminated: " + string(pod.Status.Phase)}
 	case pod.Spec.NodeName != a.Node.Name:
-		return Ruling{Code: CodeElsewhere, Why: fmt.Sprintf("it is on node %q", pod.Spec.NodeName)}
+		return Ruling{Code: CodeElsewhere, Why: fmt.Sprintf("pod is on node %q", pod.Spec.NodeName)}
 	}
 	if why := pods.Protected(pod, g.Settings.Protect); len(why) > 0 {
 		return protected(why)
@@ -266,7 +266,7 @@ func (g *Grounds) RefusePod(a Ask, pod *corev1.Pod) Ruling {
 	period := g.Settings.Evictions.PerOwner
 	if of := g.within(period, func(w Went) bool { return w.Owner == owner && w.UID != a.UID }); len(of) > 0 {
 		last := of[len(of)-1]
-		return Ruling{Code: CodeOwner, After: g.left(last, period), Why: fmt.Sprintf("a pod of %s went %s ago: the next one in %s", owner, g.Time.Sub(last.Time).Round(time.Second), g.left(last, period))}
+		return Ruling{Code: CodeOwner, After: g.left(last, period), Why: fmt.Sprintf("a pod of %s was evicted %s ago; next eviction in %s", owner, g.Time.Sub(last.Time).Round(time.Second), g.left(last, period))}
 	}
 	return Ruling{}
 }

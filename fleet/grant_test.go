@@ -102,16 +102,16 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 		"two of two are no common cause":  {grounds: calm(pressed("disk", 2), func(g *Grounds) { g.Agents = 2 }), ask: asking()},
 		"three of three are":              {grounds: calm(pressed("disk", 3), func(g *Grounds) { g.Agents = 3 }), ask: asking(), code: CodeCommon},
 		"31 of 100, says the plugin that asks": {
-			grounds: calm(says("files", 31)), ask: asks("files"), code: CodeCommon, why: "31 of 100 nodes have pressure, says plugin files",
+			grounds: calm(says("files", 31)), ask: asks("files"), code: CodeCommon, why: "31 of 100 nodes have pressure reported by plugin files",
 		},
 		"30, says the plugin that asks":   {grounds: calm(says("files", 30)), ask: asks("files")},
 		"all, says a plugin that may lie": {grounds: calm(says("files", 100)), ask: asks("memory-stall")},
-		"11 of a zone's 100 are tainted":  {grounds: calm(tainted(100, 11)), ask: asking(), code: CodeZone, why: "11 of 100 nodes of zone \"a\" are tainted or not ready, 10 may be"},
+		"11 of a zone's 100 are tainted":  {grounds: calm(tainted(100, 11)), ask: asking(), code: CodeZone, why: "11 of 100 nodes of zone \"a\" are tainted or not ready (limit 10)"},
 		"10 of 100 may be":                {grounds: calm(tainted(100, 10)), ask: asking()},
 		"one of a small zone may be":      {grounds: calm(tainted(3, 1)), ask: asking()},
 		"two of a small zone":             {grounds: calm(tainted(3, 2)), ask: asking(), code: CodeZone},
 		"another zone's do not count":     {grounds: calm(tainted(100, 90)), ask: asking(func(a *Agent) { a.Node.Labels = nil })},
-		"ten of a thousand went":          {grounds: calm(went(time.Minute, ten...)), ask: asking(), code: CodeCluster, why: "10 of the cluster's 1000 pods may go in 5m0s, and 10 did: the next one in 4m0s"},
+		"ten of a thousand went":          {grounds: calm(went(time.Minute, ten...)), ask: asking(), code: CodeCluster, why: "10 of 1000 pods in 5m0s, 10 evicted; next eviction in 4m0s"},
 		"nine went":                       {grounds: calm(went(time.Minute, ten[:9]...)), ask: asking()},
 		"ten went, but long ago":          {grounds: calm(went(5*time.Minute, ten...)), ask: asking()},
 		"ten went almost so long ago":     {grounds: calm(went(5*time.Minute-1, ten...)), ask: asking(), code: CodeCluster},
@@ -120,7 +120,7 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 		"nobody could count the pods":     {grounds: calm(uncounted, went(time.Minute, "x")), ask: asking(), code: CodeCluster},
 		"it was granted, and asked again": {grounds: calm(small, func(g *Grounds) { g.Went = []Went{{UID: "p1", Owner: "x", Time: noon}} }), ask: asking()},
 		"the oldest says when the next is free": {
-			grounds: calm(small, went(2*time.Minute, "x"), went(time.Minute, "y")), ask: asking(), code: CodeCluster, why: "the next one in 4m0s",
+			grounds: calm(small, went(2*time.Minute, "x"), went(time.Minute, "y")), ask: asking(), code: CodeCluster, why: "next eviction in 4m0s",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 
 func TestAZoneOfWhichTooManyNodesAreTaintedIsNamed(t *testing.T) {
 	g := calm(tainted(100, 11), func(g *Grounds) { g.Zones["b"], g.Zones["c"] = Zone{Nodes: 3, Tainted: 2}, Zone{Nodes: 3, Tainted: 1} })
-	assert.Equal(t, []string{`11 of 100 nodes of zone "a" are tainted or not ready, 10 may be`, `2 of 3 nodes of zone "b" are tainted or not ready, 1 may be`}, g.Full())
+	assert.Equal(t, []string{`11 of 100 nodes of zone "a" are tainted or not ready (limit 10)`, `2 of 3 nodes of zone "b" are tainted or not ready (limit 1)`}, g.Full())
 	assert.Empty(t, calm().Full())
 }
 
@@ -146,7 +146,7 @@ func TestWhyAPodDoesNotGo(t *testing.T) {
 		why     string
 	}{
 		"it may":                {pod: pod()},
-		"there is none":         {code: CodeGone, why: "no pod of that name"},
+		"there is none":         {code: CodeGone, why: "pod not found"},
 		"it has another UID":    {pod: pod(func(p *corev1.Pod) { p.UID = "p2" }), code: CodeGone, why: "another UID"},
 		"it has ended well":     {pod: pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), code: CodeGone, why: "Succeeded"},
 		"it has failed":         {pod: pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), code: CodeGone, why: "Failed"},
@@ -169,7 +169,7 @@ func TestWhyAPodDoesNotGo(t *testing.T) {
 			p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = "velero.io/v2alpha1", "DataUpload"
 		}), code: CodeProtected, why: "Velero"},
 		"whose volume is asked for apart": {pod: pod(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{claim("data")} })},
-		"a sibling went":                  {grounds: calm(went(9*time.Minute, "shop/ReplicaSet/web")), pod: pod(), code: CodeOwner, why: "the next one in 1m0s"},
+		"a sibling went":                  {grounds: calm(went(9*time.Minute, "shop/ReplicaSet/web")), pod: pod(), code: CodeOwner, why: "next eviction in 1m0s"},
 		"a sibling went long ago":         {grounds: calm(went(10*time.Minute, "shop/ReplicaSet/web")), pod: pod()},
 		"one of another namespace went":   {grounds: calm(went(0, "bank/ReplicaSet/web")), pod: pod()},
 		"it went itself, says no answer":  {grounds: calm(func(g *Grounds) { g.Went = []Went{{UID: "p1", Owner: "shop/ReplicaSet/web", Time: noon}} }), pod: pod()},

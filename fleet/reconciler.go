@@ -151,7 +151,7 @@ func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 }
 
 // errAlive: the agent was heard where it was looked at closely.
-var errAlive = errors.New("its heartbeat is newer than the one that was seen")
+var errAlive = errors.New("agent is alive: its heartbeat is newer than the cached one")
 
 // tried: who was heard, or is another by now, is looked at again anyway.
 func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error) {
@@ -160,10 +160,10 @@ func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error
 		r.tally.acted(act)
 	case ctx.Err() != nil:
 	case errors.Is(err, errAlive), apierrors.IsNotFound(err), evict.IsStale(err):
-		r.Log.Info("nothing is done about a silent agent", "node", a.Name, "act", act, "reason", err)
+		r.Log.Info("skipped action on silent agent", "node", a.Name, "act", act, "reason", err)
 	default:
 		r.tally.acted(actFailed)
-		r.Log.Warn("nothing is done about a silent agent", "node", a.Name, "act", act, "error", err)
+		r.Log.Warn("failed to act on silent agent; retrying", "node", a.Name, "act", act, "error", err)
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *Reconciler) mark(ctx context.Context, a *Judged) error {
 	if err != nil {
 		return err
 	}
-	message := fmt.Sprintf("The agent was not heard for %s.", r.Settings().Grace)
+	message := fmt.Sprintf("No heartbeat of the agent for %s.", r.Settings().Grace)
 	return lease.MakeUnknown(ctx, r.Nodes, node, message)
 }
 
@@ -216,9 +216,9 @@ func (r *Reconciler) lift(ctx context.Context, a *Judged) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if _, err := r.Nodes.Nodes().Patch(ctx, a.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("taints of node %s: %w", a.Name, err)
+		return fmt.Errorf("remove taints of node %s: %w", a.Name, err)
 	}
-	r.Log.Info("taints of a silent agent are lifted", "node", a.Name, "silence", a.Silence.Round(time.Second))
+	r.Log.Info("removed taints of silent agent", "node", a.Name, "silence", a.Silence.Round(time.Second))
 	r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonLifted, a.Why)
 	return nil
 }

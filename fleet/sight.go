@@ -168,7 +168,7 @@ func transform(object any) (any, error) {
 	case *coordinationv1.Lease:
 		return trimLease(o), nil
 	}
-	return nil, fmt.Errorf("%T is neither a Node nor a Lease", object)
+	return nil, fmt.Errorf("unexpected object of type %T: want Node or Lease", object)
 }
 
 func trimLease(l *coordinationv1.Lease) *coordinationv1.Lease {

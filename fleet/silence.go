@@ -130,7 +130,7 @@ func (s *Sighting) act(a *Judged, j *Judgement) {
 		return
 	}
 	if j.Blind || s.Memory.Blind { // when it ends, the clocks start anew
-		a.Why = "nothing is done: many agents seem silent at once"
+		a.Why = "full disruption: too many agents are silent, so nothing is changed"
 		if !s.said(a.Agent) {
 			a.State = Late
 			return
@@ -142,12 +142,12 @@ func (s *Sighting) act(a *Judged, j *Judgement) {
 	a.Mark = a.unmarked()
 	switch left := s.Settings.TaintsStay - a.Silence; {
 	case !a.tainted():
-		a.Why = "it has no taints"
+		a.Why = "node has no taints of the agent"
 	case left > 0:
-		a.Why = fmt.Sprintf("its taints stay for another %s", left.Round(time.Second))
+		a.Why = fmt.Sprintf("taints stay for at least another %s", left.Round(time.Second))
 	case a.ready() != corev1.ConditionTrue:
-		a.Why = fmt.Sprintf("its taints stay while the kubelet's Ready is %s", a.ready())
+		a.Why = fmt.Sprintf("taints stay while the node's Ready condition is %s", a.ready())
 	default:
-		a.Lift, a.Why = true, fmt.Sprintf("its taints go: it was last heard %s ago", a.Silence.Round(time.Second))
+		a.Lift, a.Why = true, fmt.Sprintf("taints removed: no heartbeat for %s", a.Silence.Round(time.Second))
 	}
 }

@@ -65,18 +65,18 @@ func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIs
 		"heard just now":                 {agent: made("n", 0), state: Alive},
 		"two beats are missing":          {agent: made("n", 20*time.Second), state: Late},
 		"a moment before the grace ends": {agent: made("n", 40*time.Second-1), state: Late},
-		"the grace period is over":       {agent: made("n", 40*time.Second), state: Silent, mark: true, why: "stay for another 4m20s"},
-		"it was marked":                  {agent: made("n", time.Minute, silentAlready), state: Silent, why: "stay for another 4m0s"},
-		"its taints stayed long enough":  {agent: made("n", 5*time.Minute, silentAlready), state: Silent, lift: true, why: "last heard 5m0s ago"},
+		"the grace period is over":       {agent: made("n", 40*time.Second), state: Silent, mark: true, why: "stay for at least another 4m20s"},
+		"it was marked":                  {agent: made("n", time.Minute, silentAlready), state: Silent, why: "stay for at least another 4m0s"},
+		"its taints stayed long enough":  {agent: made("n", 5*time.Minute, silentAlready), state: Silent, lift: true, why: "no heartbeat for 5m0s"},
 		"a moment less":                  {agent: made("n", 5*time.Minute-1, silentAlready), state: Silent, why: "another 0s"},
-		"the kubelet is not ready":       {agent: made("n", time.Hour, kubelet(corev1.ConditionFalse)), state: Silent, mark: true, why: "Ready is False"},
-		"the kubelet is silent, too":     {agent: made("n", time.Hour, kubelet(corev1.ConditionUnknown)), state: Silent, mark: true, why: "Ready is Unknown"},
+		"the kubelet is not ready":       {agent: made("n", time.Hour, kubelet(corev1.ConditionFalse)), state: Silent, mark: true, why: "Ready condition is False"},
+		"the kubelet is silent, too":     {agent: made("n", time.Hour, kubelet(corev1.ConditionUnknown)), state: Silent, mark: true, why: "Ready condition is Unknown"},
 		"nothing says that it is ready": {agent: made("n", time.Hour, func(a *Agent) {
 			a.Node.Status.Conditions = a.Node.Status.Conditions[1:]
-		}), state: Silent, mark: true, why: "Ready is Unknown"},
+		}), state: Silent, mark: true, why: "Ready condition is Unknown"},
 		"it has no taints":                 {agent: made("n", time.Hour, untainted), state: Silent, mark: true, why: "no taints"},
 		"no Lease: the status is rare":     {agent: made("n", 5*time.Minute+39*time.Second, noLease), state: Late},
-		"no Lease, and the status is late": {agent: made("n", 5*time.Minute+40*time.Second, noLease), state: Silent, mark: true, lift: true, why: "taints go"},
+		"no Lease, and the status is late": {agent: made("n", 5*time.Minute+40*time.Second, noLease), state: Silent, mark: true, lift: true, why: "taints removed"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			j := judge(Memory{}, row.agent)

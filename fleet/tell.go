@@ -20,20 +20,20 @@ func (r *Reconciler) tell(j *Judgement) {
 		case is && !was && !a.marked(): // a leader before this one said it else
 			r.Log.Warn("agent is silent", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
 			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
-				fmt.Sprintf("not heard for %s: its conditions are Unknown, its taints stay for %s at least", a.Silence.Round(time.Second), r.Settings().TaintsStay))
+				fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s", a.Silence.Round(time.Second), r.Settings().TaintsStay))
 		case was && !is:
-			r.Log.Info("agent is heard again", "node", a.Name)
-			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonBack, "the agent is heard again")
+			r.Log.Info("agent's heartbeat resumed", "node", a.Name)
+			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonBack, "the agent's heartbeat resumed")
 		}
 	}
 }
 
 func (r *Reconciler) tellBlind(j *Judgement) {
 	if !j.Blind {
-		r.Log.Info("agents are heard again", "late", j.Late, "of", j.Of)
+		r.Log.Info("full disruption ended", "late", j.Late, "of", j.Of)
 		return
 	}
-	r.Log.Warn("many agents are not heard: nothing is marked or lifted", "late", j.Late, "of", j.Of)
+	r.Log.Warn("full disruption: too many agents are silent; changing no conditions or taints", "late", j.Late, "of", j.Of)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonBlind,
-		fmt.Sprintf("%d of %d agents are not heard: that is taken for the controller's own blindness, nothing is marked or lifted, no eviction is granted", j.Late, j.Of))
+		fmt.Sprintf("full disruption: %d of %d agents are silent, so the controller suspects its own view; it changes no conditions or taints and refuses evictions", j.Late, j.Of))
 }

@@ -31,7 +31,7 @@ type stored struct {
 }
 
 // ErrNone says that nothing was kept yet.
-var ErrNone = errors.New("no memory of an earlier agent")
+var ErrNone = errors.New("no saved state")
 
 // Load reads what was kept. After any error the value is empty, and nothing is
 // known of what an agent before did.
@@ -52,7 +52,7 @@ func (f File[T]) Load() (T, error) {
 		return none, fmt.Errorf("state: %s: version %d, this program reads %d and the one before", f.Path, s.Version, now)
 	}
 	if sum(s.Value) != s.SHA256 {
-		return none, fmt.Errorf("state: %s: its checksum is wrong", f.Path)
+		return none, fmt.Errorf("state: %s: checksum mismatch", f.Path)
 	}
 	if err := json.Unmarshal(s.Value, &v); err != nil {
 		return none, fmt.Errorf("state: %s: %w", f.Path, err)

@@ -20,7 +20,7 @@ import (
 const lockName = "agent.lock"
 
 // ErrLocked says that another agent uses the state directory.
-var ErrLocked = errors.New("another agent uses it")
+var ErrLocked = errors.New("in use by another agent")
 
 // Holder is who locks a state directory.
 type Holder struct {

@@ -50,7 +50,7 @@ func TestOneAgentUsesAStateDirectoryAndAKilledOneFreesIt(t *testing.T) {
 	other := otherAgent(t, dir)
 	_, err := Acquire(dir, time.Now(), "systemd")
 	require.ErrorIs(t, err, ErrLocked)
-	assert.Regexp(t, `^state: `+dir+`: another agent uses it \(pid [0-9]+, started by a test at .* UTC\)$`, err)
+	assert.Regexp(t, `^state: `+dir+`: in use by another agent \(pid [0-9]+, started by a test at .* UTC\)$`, err)
 	was, locked, err := Peek(dir)
 	require.NoError(t, err)
 	assert.True(t, locked)

@@ -82,7 +82,7 @@ func (r *Ring[T]) Prepare(v T) (add func() error, err error) {
 
 func (r *Ring[T]) add(line []byte) error {
 	if half := r.MaxBytes / 2; int64(len(line)) > half {
-		return fmt.Errorf("state: %s: a value of %d bytes is more than half of %d", r.Dir, len(line), r.MaxBytes)
+		return fmt.Errorf("state: %s: value of %d bytes exceeds half of the maximum of %d", r.Dir, len(line), r.MaxBytes)
 	} else if r.lines >= r.Max || r.size+int64(len(line)) > half {
 		if err := r.turn(); err != nil {
 			return err

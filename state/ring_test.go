@@ -111,7 +111,7 @@ func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := ring(dir)
 	require.NoError(t, r.Append("a"))
-	require.ErrorContains(t, r.Append(strings.Repeat("x", 2000)), "is more than half of 4000")
+	require.ErrorContains(t, r.Append(strings.Repeat("x", 2000)), "exceeds half of the maximum of 4000")
 	require.NoError(t, r.Append("b"))
 	got, _ := load(t, dir)
 	assert.Equal(t, []string{"a", "b"}, got)
@@ -135,7 +135,7 @@ func TestHalfOfTheBytesMayBeFilledToTheLastOne(t *testing.T) {
 				require.NoError(t, r.Append(lineOf(size)))
 			}
 		}
-		require.ErrorContains(t, r.Append(lineOf(2001)), "a value of 2001 bytes is more than half of 4000")
+		require.ErrorContains(t, r.Append(lineOf(2001)), "value of 2001 bytes exceeds half of the maximum of 4000")
 		var names []string
 		found, err := os.ReadDir(dir)
 		require.NoError(t, err)

@@ -26,7 +26,7 @@ type write struct {
 }
 
 // ErrLate says that the disk has not taken a value in time. It may do so later.
-var ErrLate = errors.New("state: the disk has not taken it in time")
+var ErrLate = errors.New("state: write timed out")
 
 // Do writes, and waits for it so long at most; not at all where the write under
 // way has already taken as long. The error is that of do, or ErrLate.

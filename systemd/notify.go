@@ -48,7 +48,7 @@ func Status(text string) string {
 func Reloading() (string, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return "", fmt.Errorf("monotonic clock: %w", err)
+		return "", fmt.Errorf("read CLOCK_MONOTONIC: %w", err)
 	}
 	return fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)), nil
 }

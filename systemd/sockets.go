@@ -18,7 +18,7 @@ func Listeners() ([]net.Listener, error) {
 			for _, open := range list {
 				_ = open.Close() // the first error says it
 			}
-			return nil, fmt.Errorf("socket %s of systemd: %w", file.Name(), err)
+			return nil, fmt.Errorf("listen on systemd socket %s: %w", file.Name(), err)
 		}
 		list = append(list, l)
 	}

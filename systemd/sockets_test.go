@@ -72,7 +72,7 @@ func TestWhatIsNoSocketIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	out, err := service(t, null).Output()
 	require.NoError(t, err)
-	assert.Contains(t, string(out), "0 socket web of systemd: ")
+	assert.Contains(t, string(out), "0 listen on systemd socket web: ")
 }
 
 func TestWithoutSocketsThereAreNone(t *testing.T) {

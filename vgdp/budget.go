@@ -58,7 +58,7 @@ type Strain struct {
 
 // NewStrain of what the inner plugins said.
 func NewStrain(l *plugins.Levels) Strain {
-	s := Strain{Time: l.Time, Absent: "no plugin looks at disks, network or memory"}
+	s := Strain{Time: l.Time, Absent: "no plugin judges disks, network or memory"}
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
 		if v.Resource != plugins.Disk && v.Resource != plugins.NetworkIO && v.Resource != plugins.Memory {
@@ -84,7 +84,7 @@ func unseen(v *plugins.Verdict) string {
 	case v.Level > plugins.None:
 		return ""
 	case v.Absent == "" && v.Partial:
-		return "not all could be judged yet: the agent or the node has just started"
+		return "some rules cannot judge yet: the agent or the node has just started"
 	}
 	return v.Absent
 }

@@ -84,10 +84,10 @@ func TestWhatVeleroIgnoresWithoutAWordIsNamedWithItsCure(t *testing.T) {
 		`{"globalConfig": 3}`:                                                               "globalConfig: Velero does not read it here: write loadConcurrency.globalConfig",
 		`{"someothers":{"someother":10}}`:                                                   "someothers: Velero has no such key and ignores it",
 		`{"backupPVC":{"fast":{"storageclas":"x"}}}`:                                        "backupPVC.fast.storageclas: Velero has no such key and ignores it",
-		`{"loadConcurrency":{"prepareQueueLength":-3}}`:                                     "loadConcurrency.prepareQueueLength: -3 is none: preparing is not limited",
-		`{"loadConcurrency":{"globalConfig":-1}}`:                                           "loadConcurrency.globalConfig: -1 is none: the default is used, 1",
-		`{"loadConcurrency":{"perNodeConfig":[{"nodeSelector":{},"number":0}]}}`:            "loadConcurrency.perNodeConfig[0].number: the rule is skipped: 0 is no number of loads",
-		`{"loadAffinity":[{"nodeSelector":{"matchLabels":{"a":"b"}}},{"nodeSelector":{}}]}`: "loadAffinity[1]: never used: loadAffinity[0] has the same storageClass and is first",
+		`{"loadConcurrency":{"prepareQueueLength":-3}}`:                                     "loadConcurrency.prepareQueueLength: -3 is invalid: Velero limits nothing",
+		`{"loadConcurrency":{"globalConfig":-1}}`:                                           "loadConcurrency.globalConfig: -1 is invalid: Velero uses the default, 1",
+		`{"loadConcurrency":{"perNodeConfig":[{"nodeSelector":{},"number":0}]}}`:            "loadConcurrency.perNodeConfig[0].number: the rule is skipped: 0 is not positive",
+		`{"loadAffinity":[{"nodeSelector":{"matchLabels":{"a":"b"}}},{"nodeSelector":{}}]}`: "loadAffinity[1]: never used: loadAffinity[0] has the same storageClass and comes first",
 		`{"loadConcurrency":{"perNodeConfig":[{"nodeSelector":{"matchExpressions":[{"key":"a","operator":"Gt","values":["1"]}]},"number":3}]}}`: `loadConcurrency.perNodeConfig[0].nodeSelector: the rule is skipped: "Gt" is not a valid label selector operator`,
 	} {
 		_, hints, err := ReadNodeAgent("c", map[string]string{"k": text})

@@ -208,7 +208,7 @@ func (in *Input) early(l *Load) Wait {
 		return Wait{Code: CodeNotYet, Detail: l.NotYet}
 	}
 	if l.bound() && l.Node == "" {
-		return Wait{Code: CodeNotYet, Detail: "its pod has no node yet"}
+		return Wait{Code: CodeNotYet, Detail: "its pod is not scheduled yet"}
 	}
 	if at := l.retry(); in.Time.Before(at) {
 		return Wait{Code: CodeRetry, Until: at}

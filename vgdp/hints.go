@@ -31,12 +31,12 @@ func (c *NodeAgent) hints(text string) []Hint {
 	for i, a := range c.LoadAffinity {
 		for _, e := range requirements(&a.NodeSelector) {
 			if _, err := parsed(e); err != nil {
-				list = append(list, Hint{fmt.Sprintf("loadAffinity[%d].nodeSelector", i), "the API server refuses each pod made with it: " + err.Error()})
+				list = append(list, Hint{fmt.Sprintf("loadAffinity[%d].nodeSelector", i), "the API server refuses every pod with it: " + err.Error()})
 			}
 		}
 		for j, earlier := range c.LoadAffinity[:i] {
 			if earlier.StorageClass == a.StorageClass {
-				list = append(list, Hint{fmt.Sprintf("loadAffinity[%d]", i), fmt.Sprintf("never used: loadAffinity[%d] has the same storageClass and is first", j)})
+				list = append(list, Hint{fmt.Sprintf("loadAffinity[%d]", i), fmt.Sprintf("never used: loadAffinity[%d] has the same storageClass and comes first", j)})
 				break
 			}
 		}
@@ -47,10 +47,10 @@ func (c *NodeAgent) hints(text string) []Hint {
 func (c *LoadConcurrency) hints() []Hint {
 	var list []Hint
 	if c.GlobalConfig < 0 {
-		list = append(list, Hint{"loadConcurrency.globalConfig", fmt.Sprintf("%d is none: the default is used, 1", c.GlobalConfig)})
+		list = append(list, Hint{"loadConcurrency.globalConfig", fmt.Sprintf("%d is invalid: Velero uses the default, 1", c.GlobalConfig)})
 	}
 	if c.PrepareQueueLength < 0 {
-		list = append(list, Hint{"loadConcurrency.prepareQueueLength", fmt.Sprintf("%d is none: preparing is not limited", c.PrepareQueueLength)})
+		list = append(list, Hint{"loadConcurrency.prepareQueueLength", fmt.Sprintf("%d is invalid: Velero limits nothing", c.PrepareQueueLength)})
 	}
 	for i, r := range c.PerNodeConfig {
 		path := fmt.Sprintf("loadConcurrency.perNodeConfig[%d]", i)
@@ -58,7 +58,7 @@ func (c *LoadConcurrency) hints() []Hint {
 			list = append(list, Hint{path + ".nodeSelector", "the rule is skipped: " + err.Error()})
 		}
 		if r.Number <= 0 {
-			list = append(list, Hint{path + ".number", fmt.Sprintf("the rule is skipped: %d is no number of loads", r.Number)})
+			list = append(list, Hint{path + ".number", fmt.Sprintf("the rule is skipped: %d is not positive", r.Number)})
 		}
 	}
 	return list

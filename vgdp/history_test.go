@@ -342,5 +342,5 @@ func TestALoadCostsAFewWrites(t *testing.T) {
 func ExampleWait_Sentence() {
 	d := Decide(world(1, nodes(2, 1), load("du-1", DataUpload, in(Accepted)), load("du-2", DataUpload)))
 	fmt.Println(d.Waiting[0].Name, "waits:", d.Waiting[0].Wait.Sentence())
-	// Output: du-2 waits: no slot of prepareQueueLength 1 is free; DataUpload velero/du-1 has had one for longest
+	// Output: du-2 waits: all 1 slots of prepareQueueLength are taken; DataUpload velero/du-1 has had one for longest
 }

@@ -32,7 +32,7 @@ func TestThatNoLiveNodeWillDoIsSaidAtOnceAndWhy(t *testing.T) {
 	assert.Empty(t, d.Waiting, "nothing is touched")
 	d = Decide(world(1, fleet, load("slot", DataUpload, in(Accepted)), at(NewPlace(linux, pv, nil))))
 	assert.Equal(t, map[string]Code{"x": CodeNoNode}, why(d), "also when no slot is free")
-	assert.Equal(t, "no node will do: loadAffinity or the operating system excludes 1, no node-agent is ready on 2, 1 cordoned, 1 tainted, the volume cannot be on 1",
+	assert.Equal(t, "unschedulable: 1 excluded by loadAffinity or operating system, 2 without a ready node-agent, 1 cordoned, 1 tainted, 1 excluded by the volume's topology",
 		d.Waiting[0].Wait.Sentence())
 
 	tolerant := []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
@@ -47,11 +47,11 @@ func TestThatNoLiveNodeWillDoIsSaidAtOnceAndWhy(t *testing.T) {
 	x = load("bound", PodVolumeBackup, on("n3"))
 	assert.Equal(t, []string{"n3"}, f.Of(&x).Nodes, "the scheduler has no say")
 	x.Node = "n5"
-	assert.Equal(t, "no node-agent is ready on 1", f.Of(&x).String())
+	assert.Equal(t, "1 without a ready node-agent", f.Of(&x).String())
 	x.Node = "n7"
-	assert.Equal(t, "the node it is bound to is gone", f.Of(&x).String())
+	assert.Equal(t, "its node does not exist any more", f.Of(&x).String())
 	x.Node = ""
-	assert.Equal(t, "there is no node", NewFleet(nil).Of(&x).String())
+	assert.Equal(t, "the cluster has no node", NewFleet(nil).Of(&x).String())
 	d = Decide(world(1, fleet, x))
 	assert.Equal(t, map[string]Code{"bound": CodeNotYet}, why(d))
 }

@@ -49,7 +49,7 @@ func TestPressureHoldsBackupsAndSparesRestoresAndApplicationsThatStandStill(t *t
 	d := Decide(pressed(world(9, nodes(2, 9), loads...), "n1", held(10*time.Second)))
 	assert.Equal(t, map[string]Code{"backup": CodePressure}, why(d))
 	wait := d.Waiting[0].Wait
-	assert.Equal(t, "node n1 suffers: disk hard on nvme0n1; pressure holds this load until 2026-03-01T12:30:00Z at most", wait.Sentence())
+	assert.Equal(t, "pressure on node n1: disk hard on nvme0n1; held until 2026-03-01T12:30:00Z at the latest", wait.Sentence())
 	assert.Equal(t, noon, wait.Since)
 
 	d = Decide(pressed(world(9, nodes(1, 9), loads...), "n1", held(-time.Second)))
@@ -203,7 +203,7 @@ func TestANodeAgentThatStillHasALowerLimitIsNamed(t *testing.T) {
 	d := Decide(world(4, fleet, loads...))
 	assert.Equal(t, []string{"any"}, admitted(d), "the other node's agent accepts it")
 	assert.Equal(t, map[string]Code{"bound": CodeAgent}, why(d))
-	assert.Equal(t, "the node-agent still has prepareQueueLength 1 from its start: restart it", d.Waiting[0].Wait.Sentence())
+	assert.Equal(t, "the node-agent still has prepareQueueLength 1 from its start; restart it", d.Waiting[0].Wait.Sentence())
 	fleet[1].Agents["velero"] = Agent{Ready: true, Concurrency: 9, PrepareLimit: 1}
 	assert.Empty(t, Decide(world(4, fleet, loads...)).Admit)
 }

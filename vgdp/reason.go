@@ -61,19 +61,19 @@ func (w *Wait) BlockedBy() string {
 func (w *Wait) Sentence() string {
 	switch w.Code {
 	case CodeLimit:
-		return fmt.Sprintf("no slot of prepareQueueLength %d is free; %s has had one for longest", w.Count, w.BlockedBy())
+		return fmt.Sprintf("all %d slots of prepareQueueLength are taken; %s has had one for longest", w.Count, w.BlockedBy())
 	case CodeFull:
-		return "as many loads run as may on " + w.where()
+		return "the concurrency limit is reached on " + w.where()
 	case CodePressure:
-		return fmt.Sprintf("%s suffers: %s; pressure holds this load until %s at most", w.where(), w.Detail, w.Until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("pressure on %s: %s; held until %s at the latest", w.where(), w.Detail, w.Until.UTC().Format(time.RFC3339))
 	case CodeNoNode:
-		return "no node will do: " + w.reach.String()
+		return "unschedulable: " + w.reach.String()
 	case CodeNotYet:
 		return "no node-agent can accept it yet: " + w.Detail
 	case CodeRetry:
-		return fmt.Sprintf("no node-agent used its last ticket; the next one comes at %s", w.Until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("no node-agent used its last ticket; next ticket at %s", w.Until.UTC().Format(time.RFC3339))
 	case CodeAgent:
-		return fmt.Sprintf("the node-agent still has prepareQueueLength %d from its start: restart it", w.Count)
+		return fmt.Sprintf("the node-agent still has prepareQueueLength %d from its start; restart it", w.Count)
 	}
 	return ""
 }
@@ -82,18 +82,18 @@ func (w *Wait) where() string {
 	if w.Count == 1 {
 		return "node " + w.Node
 	}
-	return fmt.Sprintf("each of %d nodes where it can run (such as %s)", w.Count, w.Node)
+	return fmt.Sprintf("all %d nodes where it can run (such as %s)", w.Count, w.Node)
 }
 
 // String says what excludes how many nodes.
 func (r *Reach) String() string {
 	words := map[Obstacle]string{
-		ObstacleAffinity: "loadAffinity or the operating system excludes %d",
-		ObstacleVolume:   "the volume cannot be on %d",
+		ObstacleAffinity: "%d excluded by loadAffinity or operating system",
+		ObstacleVolume:   "%d excluded by the volume's topology",
 		ObstacleCordoned: "%d cordoned",
 		ObstacleTaint:    "%d tainted",
-		ObstacleAgent:    "no node-agent is ready on %d",
-		ObstacleGone:     "the node it is bound to is gone",
+		ObstacleAgent:    "%d without a ready node-agent",
+		ObstacleGone:     "its node does not exist any more",
 	}
 	var list []string
 	for _, o := range slices.Sorted(maps.Keys(r.Missed)) {
@@ -104,7 +104,7 @@ func (r *Reach) String() string {
 		list = append(list, text)
 	}
 	if len(list) == 0 {
-		return "there is no node"
+		return "the cluster has no node"
 	}
 	return strings.Join(list, ", ")
 }

@@ -33,14 +33,14 @@ func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
 	}
 	switch {
 	case (l.preparing() || l.running()) && node != "" && f.AgentMissing:
-		return Stuck{Why: fmt.Sprintf("no node-agent is ready on node %s, and nobody else goes on with it", node)}
+		return Stuck{Why: fmt.Sprintf("no node-agent is ready on node %s, and no other one continues it", node)}
 	case l.Phase == Accepted && f.Pod != nil && ranFor(now, f.Pod) >= UnnoticedAfter:
 		// Velero hears of pods that change, not of those that are there when it starts.
-		return Stuck{Why: "its pod runs, and the node-agent has not noticed: it was restarted meanwhile", Touch: "pod"}
+		return Stuck{Why: "its pod runs, but the node-agent was restarted meanwhile and has not noticed", Touch: "pod"}
 	case l.Phase == Prepared && !held && room && now.Sub(l.prepared()) >= UnstartedAfter:
-		return Stuck{Why: fmt.Sprintf("it is prepared, its node %s has room, and the node-agent does not start it", node), Touch: "load"}
+		return Stuck{Why: fmt.Sprintf("it is prepared and node %s has capacity, but the node-agent does not start it", node), Touch: "load"}
 	case l.running() && lost(f):
-		return Stuck{Why: "its pod is gone, which the node-agent does not see: cancel it"}
+		return Stuck{Why: "its pod was deleted and the node-agent has not noticed; cancel the data mover load"}
 	}
 	return Stuck{}
 }

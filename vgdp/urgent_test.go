@@ -56,12 +56,12 @@ func TestWhatRunsForAnApplicationThatStandsStillCountsAsUrgent(t *testing.T) {
 // One that no ticket helps keeps none of its own from being urgent.
 func TestALoadThatCannotGoTakesNobodysUrgency(t *testing.T) {
 	for name, cannot := range map[string]func(*Load){
-		"its last ticket was not used": func(l *Load) { l.Note.Unused, l.Note.UnusedAt = 1, at(-time.Second) },
-		"its node has no node-agent":   on("n9"),
-		"it is cancelled":              func(l *Load) { l.Cancel = true },
-		"it ended":                     in(Failed),
-		"it is another data mover's":   func(l *Load) { l.Mover = "theirs" },
-		"it is not looked up yet":      func(l *Load) { l.NotYet = "it is not looked up yet" },
+		"its last ticket was not used":    func(l *Load) { l.Note.Unused, l.Note.UnusedAt = 1, at(-time.Second) },
+		"its node has no node-agent":      on("n9"),
+		"it is cancelled":                 func(l *Load) { l.Cancel = true },
+		"it ended":                        in(Failed),
+		"it is another data mover's":      func(l *Load) { l.Mover = "theirs" },
+		"its target is not looked up yet": func(l *Load) { l.NotYet = "its target is not looked up yet" },
 	} {
 		loads := frozen(2, "n1", "a")
 		cannot(&loads[0])

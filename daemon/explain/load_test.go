@@ -69,7 +69,7 @@ The Gate is in force, renewed 3s ago, epoch 7.
 
 Pod velero/first, phase Pending
 `, told(0))
-	assert.Contains(t, told(1), "second is New on node n1, 10m0s old, with 0 ahead of it: no slot of prepareQueueLength 1 is free; PodVolumeBackup velero/first has had one for longest.\n")
+	assert.Contains(t, told(1), "second is New on node n1, 10m0s old, with 0 ahead of it: all 1 slots of prepareQueueLength are taken; PodVolumeBackup velero/first has had one for longest.\n")
 	assert.Contains(t, told(2), "with 1 ahead of it: no node-agent used its last ticket")
 	a.All[2].Load.Note.Unused = 0
 	assert.Contains(t, told(2), "The controller wrote: limit, for 1m0s.\n")

@@ -1,4 +1,4 @@
-{{- /* The AgentConfiguration: where the profile mounts the host, and what the values say. */ -}}
+{{- /* The AgentConfiguration: the host's mounts by profile, and the values. */ -}}
 {{- define "plimsoll.agent.config" -}}
 {{- $paths := dict "sysfs" "/host/sys" }}
 {{- if eq .Values.profile "observe" }}
@@ -36,7 +36,7 @@ containers:
       {{- end }}
       - --config=/etc/plimsoll/agent.yaml
       - --node=$(NODE_NAME)
-      # Others reach metrics and health; port-forward, from the pod itself, all pages.
+      # The network reaches metrics and health; port-forward, from the pod itself, all pages.
       - --web.listen-address=[$(POD_IP)]:9773
       - --web.listen-address=127.0.0.1:9773
     env:
@@ -45,7 +45,7 @@ containers:
       - name: POD_IP
         valueFrom: {fieldRef: {fieldPath: status.podIP}}
       {{- if $observe }}
-      # Where whoever is not root has the local socket and the state.
+      # Where a process that is not root has the local socket and the state.
       - {name: XDG_RUNTIME_DIR, value: /run}
       - {name: XDG_STATE_HOME, value: /var/lib}
       {{- end }}
@@ -74,7 +74,7 @@ containers:
 volumes:
   - name: config
     configMap: {name: plimsoll-agent}
-  # The host's: that of the pod shows the pod's own network devices.
+  # The host's: a pod's network namespace has only the pod's own devices.
   - name: sys
     hostPath: {path: /sys, type: Directory}
   {{- if $observe }}

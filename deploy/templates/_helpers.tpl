@@ -22,7 +22,7 @@ app.kubernetes.io/name: plimsoll
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
-{{- /* What a process needs that has no business on its node. */ -}}
+{{- /* The security context of a process that needs nothing of its node. */ -}}
 {{- define "plimsoll.unprivileged" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -33,7 +33,7 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{- /* A hook that runs when all else is deleted, in the order of its weight. */ -}}
+{{- /* A post-delete hook, in the order of its weight. */ -}}
 {{- define "plimsoll.release" -}}
 helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}

@@ -259,9 +259,9 @@ func (k *charted) holdsLoads() {
 	k.load("second")
 	k.until(time.Minute, "the second load is held", func() bool {
 		err := k.becomes("second", "Accepted", metav1.DryRunAll)
-		return err != nil && strings.Contains(err.Error(), "plimsoll: waits for admission")
+		return err != nil && strings.Contains(err.Error(), "plimsoll: held: no valid ticket")
 	})
-	require.ErrorContains(k.t, k.becomes("second", "Accepted"), "plimsoll: waits for admission")
+	require.ErrorContains(k.t, k.becomes("second", "Accepted"), "plimsoll: held: no valid ticket")
 	k.until(time.Minute, "why it waits is said", func() bool { return strings.Contains(k.notes("second")["plimsoll.dev/waiting"], `"limit"`) })
 	require.NoError(k.t, k.becomes("first", "Completed"))
 	k.until(time.Minute, "the second load goes on", func() bool { return k.becomes("second", "Accepted") == nil })

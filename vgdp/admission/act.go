@@ -66,7 +66,7 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 
 // errNotHeld: a load that was hidden was handed back at once, since the API server
 // does not know yet that the Gate holds.
-var errNotHeld = errors.New("handed back at once")
+var errNotHeld = errors.New("load was released at once: the API server does not know yet that the Gate holds it")
 
 // wrote or not: who is another by now is looked at again anyway.
 func (r *Reconciler) wrote(ctx context.Context, e *edit, err error) {
@@ -79,6 +79,6 @@ func (r *Reconciler) wrote(ctx context.Context, e *edit, err error) {
 	case ctx.Err() != nil:
 	default:
 		r.tally.failed()
-		r.Log.Warn("a load is not written", "load", name(e.load), "write", string(e.kind), "error", err)
+		r.Log.Warn("failed to write data mover load; retrying", "load", name(e.load), "write", string(e.kind), "error", err)
 	}
 }

@@ -153,7 +153,7 @@ func words(pressure map[string]string) string {
 	}
 	slices.Sort(list)
 	if len(list) == 0 {
-		return "pressure that is over, and its budget grows back"
+		return "pressure is over, data mover budget is growing back"
 	}
 	return strings.Join(list, ", ")
 }

@@ -71,7 +71,7 @@ func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInt
 	defer cancel()
 	m, err := maps.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		c.name, c.err = name, fmt.Errorf("node-agent ConfigMap: %w", err)
+		c.name, c.err = name, fmt.Errorf("read node-agent ConfigMap: %w", err)
 		return false
 	}
 	if name == c.name && m.ResourceVersion == c.version {

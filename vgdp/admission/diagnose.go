@@ -78,7 +78,7 @@ func diagnosis(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts, stuck vgdp.Stuck) st
 		lines = append(lines, "stuck: "+stuck.Why)
 	}
 	if reach := in.Fleet.Of(l); len(reach.Nodes) == 0 {
-		lines = append(lines, "no node will do: "+reach.String())
+		lines = append(lines, "unschedulable: "+reach.String())
 	}
 	text := vgdp.Diagnose(f)
 	lines = append(lines, text[1:len(text)-1]...) // without begin and end
@@ -193,8 +193,8 @@ const ReasonStuck = "LoadStuck"
 func (r *Reconciler) tellStuck(l *vgdp.Load, stuck vgdp.Stuck) {
 	text := stuck.Why
 	if stuck.Touch == "pod" {
-		text += fmt.Sprintf("; this helps: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, r.clock.now().Unix())
+		text += fmt.Sprintf("; to resolve: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, r.clock.now().Unix())
 	}
-	r.Log.Warn("a load is stuck", "load", name(l), "why", stuck.Why)
+	r.Log.Warn("data mover load is stuck", "load", name(l), "why", stuck.Why)
 	r.Events.Event(reference(l), corev1.EventTypeWarning, ReasonStuck, text)
 }

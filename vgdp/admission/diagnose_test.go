@@ -72,7 +72,7 @@ func TestADiagnosisBeginsWithWhatWeKnow(t *testing.T) {
 	_, in := shipyard()
 	l := &vgdp.Load{Namespace: "velero", Name: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Node: "gone"}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "a"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
-	assert.Equal(t, "stuck: so\nno node will do: the node it is bound to is gone\nPod velero/a, phase Pending, node name , message ",
+	assert.Equal(t, "stuck: so\nunschedulable: its node does not exist any more\nPod velero/a, phase Pending, node name , message ",
 		diagnosis(in, l, &vgdp.Facts{Kind: l.Kind, Pod: pod}, vgdp.Stuck{Why: "so"}))
 	l.Node = "n1"
 	assert.Equal(t, "Pod velero/a, phase Pending, node name , message ", diagnosis(in, l, &vgdp.Facts{Kind: l.Kind, Pod: pod}, vgdp.Stuck{}))

@@ -54,7 +54,7 @@ func (r *Reconciler) heals(ctx context.Context, v *velero, now time.Time, l *vgd
 		return v.heals
 	}
 	if v.heals = heals; was != heals || first {
-		r.Log.Info("many loads wait", "velero", v.Namespace, "hidden", heals)
+		r.Log.Info("too many data mover loads wait", "velero", v.Namespace, "hidden", heals)
 	}
 	return heals
 }

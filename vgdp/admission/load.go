@@ -134,7 +134,7 @@ func (o *Object) readWords(words map[string]string) {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		o.Odd = fmt.Errorf("annotation %s: want a whole number of 32 bits, got %q: it counts as left out", gate.Priority, text)
+		o.Odd = fmt.Errorf("annotation %s: want a 32-bit integer, got %q; ignored", gate.Priority, text)
 		return
 	}
 	l.Priority = new(int32(n))

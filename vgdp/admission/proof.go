@@ -40,9 +40,9 @@ func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
 	case is:
 		return true
 	case err != nil && ctx.Err() == nil:
-		r.Log.Warn("it is not known whether a namespace has a velero; retrying", "namespace", namespace, "error", err)
+		r.Log.Warn("failed to look for velero objects in namespace; retrying", "namespace", namespace, "error", err)
 	case !asked:
-		r.Log.Info("a pod has the label of velero's node-agents and its namespace has no Backup and no load: its loads do not wait until it has one, or is named in the configuration (velero)", "namespace", namespace)
+		r.Log.Info("ignored namespace: it has a pod with the label of velero's node-agents, but no Backup and no data mover load; to manage it now, name it in the configuration (velero)", "namespace", namespace)
 	}
 	r.proofs.asked[namespace] = time.Now()
 	return false

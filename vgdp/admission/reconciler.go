@@ -186,7 +186,7 @@ func (r *Reconciler) look(ctx context.Context) {
 	r.tryGates(ctx, &in, objects)
 	list, err := edits(&d, r.hide(ctx, s.QuietAbove, &in, &d, objects), in.Time)
 	if err != nil {
-		r.Log.Error("nothing is written", "error", err)
+		r.Log.Error("failed to encode changes; nothing written", "error", err)
 		return
 	}
 	list = append(list, r.overAge(in.Time, &in)...)
@@ -234,7 +234,7 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	for _, o := range of {
 		if r.veleros[o.Namespace] == nil {
 			r.veleros[o.Namespace], r.fleet = r.newVelero(o), nil
-			r.Log.Info("velero's loads are looked after", "velero", o.Namespace)
+			r.Log.Info("managing data mover loads of velero", "velero", o.Namespace)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func (r *Reconciler) takeUp(ctx context.Context) bool {
 		u := &list.Items[i]
 		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
 			r.veleros[namespace] = r.newVelero(r.configured(namespace))
-			r.Log.Info("loads are held, and admission is not enabled: they are let go", "velero", namespace)
+			r.Log.Info("found held data mover loads while admission is disabled; releasing them", "velero", namespace)
 		}
 	}
 	return true

@@ -84,7 +84,7 @@ func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
 	}
 	for _, v := range r.sortedVeleros() {
 		if _, decided := in.Veleros[v.Namespace]; !decided {
-			reports = append(reports, Report{Namespace: v.Namespace, Limited: v.wish.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(r.failed[v.Namespace], "its loads are not listed yet")})
+			reports = append(reports, Report{Namespace: v.Namespace, Limited: v.wish.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(r.failed[v.Namespace], "its data mover loads are not listed yet")})
 		}
 	}
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })

@@ -4,11 +4,11 @@ import "time"
 
 // Settings of load admission.
 type Settings struct {
-	Enabled        bool          `yaml:"enabled" why:"Whether loads of Velero's data movers wait for their turn; false lets all go that are held. It needs gate-crd.yaml and gate.yaml."`
-	LeaseDuration  time.Duration `yaml:"leaseDuration" why:"How long loads stay held when the controller says nothing any more; then they go on as without it."`
-	NotesPerSecond int           `yaml:"notesPerSecond" unit:"writes/s" why:"How often reasons are written to loads that wait; tickets are not limited."`
-	DiagnoseAfter  time.Duration `yaml:"diagnoseAfter" why:"How long after a load was accepted, and is not prepared, what keeps it is written to it (plimsoll.dev/diagnosis); 0: never. Velero says it in its log when it gives up, after 30 min."`
-	QuietAbove     int           `yaml:"quietAbove" unit:"loads" why:"With more DataUploads and DataDownloads waiting, they are hidden from the node-agents, which else try each in vain every 5 s; it needs gate-mutating.yaml."`
+	Enabled        bool          `yaml:"enabled" why:"Whether data mover loads of Velero need a ticket; false releases all that are held. It needs gate-crd.yaml and gate.yaml."`
+	LeaseDuration  time.Duration `yaml:"leaseDuration" why:"How long data mover loads stay held after the controller's last renewal of the Gate; then Velero goes on as without Plimsoll."`
+	NotesPerSecond int           `yaml:"notesPerSecond" unit:"writes/s" why:"Rate limit of writing reasons to data mover loads that wait; tickets are not limited."`
+	DiagnoseAfter  time.Duration `yaml:"diagnoseAfter" why:"How long after its acceptance a data mover load that is still not prepared gets a diagnosis (annotation plimsoll.dev/diagnosis); 0: never. Velero logs the same when it gives up, after 30 min."`
+	QuietAbove     int           `yaml:"quietAbove" unit:"loads" why:"With more than this many DataUploads and DataDownloads waiting, they are hidden from the node-agents, which otherwise try each in vain every 5 s; it needs gate-mutating.yaml."`
 }
 
 // DefaultSettings hold nothing.

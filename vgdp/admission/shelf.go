@@ -122,4 +122,4 @@ func (s *shelf[T]) ring() {
 }
 
 // strange is an object of a kind that nobody asked for.
-func strange(o any) error { return fmt.Errorf("%T is not of the kind that is watched", o) }
+func strange(o any) error { return fmt.Errorf("unexpected object of type %T", o) }

@@ -48,7 +48,7 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	}
 	if t.left == 0 {
 		if !known {
-			is.notYet = "it is not looked up yet"
+			is.notYet = "its target is not looked up yet"
 		}
 		return is
 	}
@@ -76,7 +76,7 @@ func (t *targets) claim(ctx context.Context, name types.NamespacedName) target {
 	c, err := t.claims.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return target{notYet: "its target claim " + name.String() + " is not there"}
+		return target{notYet: "target claim " + name.String() + " does not exist"}
 	case err != nil:
 		return t.failed()
 	}
@@ -104,7 +104,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	restore := kind == vgdp.PodVolumeRestore
 	switch {
 	case apierrors.IsNotFound(err) && restore:
-		return target{notYet: "its pod " + name.String() + " is not there"}
+		return target{notYet: "pod " + name.String() + " does not exist"}
 	case apierrors.IsNotFound(err):
 		return target{final: true} // it stands still no more
 	case err != nil:
@@ -112,7 +112,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	case !restore:
 		return target{hooks: p.Annotations[preHook] != "" || p.Annotations[legacyHook] != "", final: true}
 	case p.Spec.NodeName == "" || !waits(p):
-		return target{node: p.Spec.NodeName, notYet: "its pod " + name.String() + " does not wait for its volumes yet"}
+		return target{node: p.Spec.NodeName, notYet: "pod " + name.String() + " is not waiting for its volumes yet"}
 	}
 	return target{node: p.Spec.NodeName, final: true}
 }

@@ -132,9 +132,9 @@ func TestARestoreGoesOnceItsPodWaitsForItsVolumes(t *testing.T) {
 	r.targets.left = 4
 	for name, want := range map[string]target{
 		"waits":   {node: "n1", final: true},
-		"not-yet": {node: "n1", notYet: "its pod shop/not-yet does not wait for its volumes yet"},
-		"nowhere": {notYet: "its pod shop/nowhere does not wait for its volumes yet"},
-		"gone":    {notYet: "its pod shop/gone is not there"},
+		"not-yet": {node: "n1", notYet: "pod shop/not-yet is not waiting for its volumes yet"},
+		"nowhere": {notYet: "pod shop/nowhere is not waiting for its volumes yet"},
+		"gone":    {notYet: "pod shop/gone does not exist"},
 	} {
 		want.asked = noon()
 		is := r.targets.of(t.Context(), restoreOf(name), noon())
@@ -159,13 +159,13 @@ func TestTargetsAreAskedAboutNowAndThenAndNotAllAtOnce(t *testing.T) {
 	}
 	list := look(0, 1, "a", "b")
 	assert.Equal(t, int64(1), asked.Load(), "one question was left")
-	assert.Equal(t, "its pod shop/a is not there", list[0].notYet)
-	assert.Equal(t, "it is not looked up yet", list[1].notYet)
+	assert.Equal(t, "pod shop/a does not exist", list[0].notYet)
+	assert.Equal(t, "its target is not looked up yet", list[1].notYet)
 	look(targetAgain-1, 1, "a")
 	assert.Equal(t, int64(1), asked.Load(), "not again so soon")
 	look(targetAgain, 1, "a")
 	assert.Equal(t, int64(2), asked.Load())
-	assert.Equal(t, "its pod shop/a is not there", look(2*targetAgain, 0, "a")[0].notYet, "what is known stays known")
+	assert.Equal(t, "pod shop/a does not exist", look(2*targetAgain, 0, "a")[0].notYet, "what is known stays known")
 	assert.Equal(t, int64(2), asked.Load())
 }
 

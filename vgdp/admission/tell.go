@@ -34,19 +34,19 @@ func (r *Reconciler) done(e *edit) {
 	case KindAdmit:
 		waited := max(0, r.clock.now().Sub(l.Created))
 		r.tally.waited(l.Kind, waited)
-		r.Log.Info("load may be accepted", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
+		r.Log.Info("issued ticket to accept data mover load", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
 		r.tellOverdue(e)
 	case KindStart:
-		r.Log.Info("load may start", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
+		r.Log.Info("issued ticket to start data mover load", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
 		r.tellOverdue(e)
 	case KindRevoke:
-		r.Log.Info("a ticket is taken back", "load", name(l), "reason", string(e.note.Reason))
+		r.Log.Info("revoked ticket of data mover load", "load", name(l), "reason", string(e.note.Reason))
 	case KindRelease:
-		r.Log.Info("a hidden load is handed back", "load", name(l))
+		r.Log.Info("released hidden data mover load", "load", name(l))
 	case KindHide, KindNote:
 		r.tellWait(e)
 	case KindDiagnose:
-		r.Log.Info("load is not prepared", "load", name(l), "diagnosis", e.words[gate.Diagnosis])
+		r.Log.Info("data mover load is not prepared", "load", name(l), "diagnosis", e.words[gate.Diagnosis])
 	}
 }
 
@@ -62,14 +62,14 @@ func (r *Reconciler) tellOverdue(e *edit) {
 		clock = fmt.Sprintf("itemOperationTimeout %s of its Backup", l.Timeout)
 	}
 	r.Events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue,
-		fmt.Sprintf("it has waited for pressure for as long as it may: %s runs since %s", clock, l.Created.UTC().Format(time.RFC3339)))
+		fmt.Sprintf("overdue: goes on despite pressure, before Velero cancels it (%s, counted from %s)", clock, l.Created.UTC().Format(time.RFC3339)))
 }
 
 func (r *Reconciler) tellWait(e *edit) {
 	if e.wait == nil {
 		return
 	}
-	r.Log.Info("load waits", "load", name(e.load), "reason", string(e.wait.Code), "blocked_by", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
+	r.Log.Info("data mover load waits", "load", name(e.load), "reason", string(e.wait.Code), "blocked_by", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
 	switch e.wait.Code {
 	case vgdp.CodePressure:
 		r.Events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
@@ -89,9 +89,9 @@ func (r *Reconciler) tellFailure(velero string, err error) {
 	switch {
 	case text == r.failed[velero]:
 	case text == "":
-		r.Log.Info("the gate is kept again", "velero", velero)
+		r.Log.Info("gate renewal recovered", "velero", velero)
 	default:
-		r.Log.Warn("the gate is not kept", "velero", velero, "error", err)
+		r.Log.Warn("gate renewal failed; retrying", "velero", velero, "error", err)
 	}
 	r.failed[velero] = text
 }
@@ -102,7 +102,7 @@ func (r *Reconciler) count() {
 		for _, o := range v.whoAccepted() {
 			if v.needed(&o.Load, r.clock.now()) && (o.Load.Ticket == nil || o.Load.Ticket.Epoch != v.keeper.epoch) {
 				r.tally.bypassed(v.Namespace)
-				r.Log.Warn("a load was accepted without a ticket", "load", name(&o.Load))
+				r.Log.Warn("data mover load was accepted without a ticket", "load", name(&o.Load))
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 const trialEvery = 5 * time.Second
 
 // open is what is said when it does not.
-const open = "a load without a ticket would be accepted: gate.yaml is not applied, or the API server does not know the Gate's kind yet"
+const open = "a data mover load without a ticket would be accepted: gate.yaml is not applied, or the API server does not know the Gate's kind yet"
 
 // tryGates of the Veleros whose loads need tickets, by what a node-agent would do
 // to one that has none, as a dry run. While none waits it is not known, and
@@ -89,8 +89,8 @@ func (r *Reconciler) tellTrial(v *velero, known, passes bool) {
 	switch {
 	case v.open == was:
 	case passes:
-		r.Log.Warn("the gate is open", "velero", v.Namespace, "why", v.open)
+		r.Log.Warn("gate does not hold data mover loads", "velero", v.Namespace, "why", v.open)
 	default:
-		r.Log.Info("the gate holds", "velero", v.Namespace)
+		r.Log.Info("gate holds data mover loads", "velero", v.Namespace)
 	}
 }

@@ -137,7 +137,7 @@ func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 			v.known = false
 			return err
 		}
-		r.Log.Info("loads are held already: nobody gets a ticket for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.from.UTC().Format(time.RFC3339))
+		r.Log.Info("found data mover loads held by the previous leader; issuing no tickets for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.from.UTC().Format(time.RFC3339))
 	default:
 		k.epoch, k.from = 0, now
 	}

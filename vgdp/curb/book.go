@@ -111,7 +111,7 @@ func (b *Book) Set(want map[Knob]float64) error {
 		return errors.Join(errs...)
 	}
 	if err := b.Keep(b.Limits); err != nil {
-		return errors.Join(append(errs, fmt.Errorf("no mover is slowed down any further: %w", err))...)
+		return errors.Join(append(errs, fmt.Errorf("save limits, movers are not throttled further: %w", err))...)
 	}
 	if !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)

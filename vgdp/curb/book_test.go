@@ -172,7 +172,7 @@ func TestNothingIsWrittenThatCouldNotBeKept(t *testing.T) {
 	d.full = unix.ENOSPC
 	err := d.Book.Set(map[Knob]float64{reads: 100})
 	require.ErrorIs(t, err, unix.ENOSPC)
-	require.ErrorContains(t, err, "no mover is slowed down any further")
+	require.ErrorContains(t, err, "movers are not throttled further")
 	assert.Empty(t, d.wrote)
 	d.full = nil
 	require.NoError(t, d.Book.Set(map[Knob]float64{reads: 100}))

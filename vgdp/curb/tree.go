@@ -120,9 +120,9 @@ func (t Tree) file(k Knob) (Hierarchy, string, error) {
 	}
 	switch {
 	case k.Name != CPU && k.Name != Read && k.Name != Write, !filepath.IsLocal(strings.TrimPrefix(k.Cgroup, "/")):
-		return h, "", fmt.Errorf("no knob of a cgroup: %s", k)
+		return h, "", fmt.Errorf("invalid cgroup limit: %s", k)
 	case h.Dir == "":
-		return h, "", errors.New("no cgroup hierarchy that limits it is mounted")
+		return h, "", errors.New("no cgroup hierarchy with its controller is mounted")
 	case h.V1:
 		return h, v1, nil
 	}
@@ -152,7 +152,7 @@ func (h Hierarchy) why(k Knob, err error) error {
 		if _, dir := os.Stat(filepath.Join(h.Dir, k.Cgroup)); errors.Is(dir, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %w", ErrGone, err)
 		}
-		return fmt.Errorf("%w (the controller is not enabled there)", err)
+		return fmt.Errorf("%w (the cgroup controller is not enabled there)", err)
 	}
 	return err
 }
@@ -183,7 +183,7 @@ func number(text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("limit %q is no number", text)
+		return 0, fmt.Errorf("limit %q is not a number", text)
 	}
 	return n, nil
 }

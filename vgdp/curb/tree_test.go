@@ -84,16 +84,16 @@ func TestWhatIsGoneIsToldFromWhatIsNotThere(t *testing.T) {
 	_, err = tree.Get(Knob{"/pod", Read, "8:0"})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NotErrorIs(t, err, ErrGone)
-	require.ErrorContains(t, err, "the controller is not enabled there")
+	require.ErrorContains(t, err, "the cgroup controller is not enabled there")
 	require.ErrorIs(t, tree.Set(Knob{"/pod", Read, "8:0"}, 1), fs.ErrNotExist)
 	assert.NoFileExists(t, filepath.Join(tree.IO.Dir, "pod/io.max"), "nothing is made")
 	_, err = tree.Get(Knob{Cgroup: "/pod", Name: CPU})
-	require.ErrorContains(t, err, `limit "much" is no number`)
+	require.ErrorContains(t, err, `limit "much" is not a number`)
 	_, err = Tree{}.Get(Knob{"/pod", Read, "8:0"})
 	require.ErrorContains(t, err, "no cgroup hierarchy")
 	for _, k := range []Knob{{"/../pod", Read, "8:0"}, {"/pod", "memory", ""}, {"", CPU, ""}} {
 		_, err = tree.Get(k)
-		require.ErrorContains(t, err, "no knob of a cgroup", "%v", k)
+		require.ErrorContains(t, err, "invalid cgroup limit", "%v", k)
 	}
 }
 
