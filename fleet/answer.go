@@ -18,12 +18,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// Evictor asks the API server for one eviction and says what it answered.
+// Evictor posts one eviction to the API server and returns the outcome.
 type Evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// grant or refuse what agents ask for, and write the answers.
+// grant approves or refuses the pending eviction requests until a deadline, and
+// writes the answers into the agents' Leases.
 func (r *Reconciler) grant(ctx context.Context, j *Judgement, until time.Time) Grounds {
 	now, server, s := time.Now(), r.server(), r.Settings()
 	r.book.prune(now, server, s, j)
@@ -44,7 +45,7 @@ func (r *Reconciler) grant(ctx context.Context, j *Judgement, until time.Time) G
 		if ctx.Err() != nil || time.Now().After(until) {
 			break
 		}
-		if t := r.book.turn(a.Judged.Name); t.judge.take(time.Now(), judgeAtOnce, judgeStep) { // else it stands, and waits
+		if t := r.book.turn(a.Judged.Name); t.judge.take(time.Now(), judgeAtOnce, judgeStep) { // else the request stays pending
 			r.answer(ctx, &g, a)
 			t.judged = time.Now()
 		}
@@ -65,7 +66,7 @@ func (r *Reconciler) server() time.Time {
 	return r.Clock()
 }
 
-// answer one request.
+// answer evaluates one request, evicts, and records the answer.
 func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 	ruling := g.Refuse(a)
 	went := Went{UID: a.UID, Node: a.Judged.Name, Zone: a.zone(), Past: ruling.Past}
@@ -74,7 +75,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 		pod, refused, err := r.refusePod(ctx, g, a)
 		if err != nil {
 			r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
-			return // it is asked for still
+			return // the request stays pending
 		}
 		if ruling = refused; ruling.Code == "" {
 			if went.Owner = OwnerOf(pod); !r.note(ctx, a, went) {
@@ -97,7 +98,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 		r.spend(g, went)
 	}
 	if answer.Result == "" {
-		return // the outcome is unknown: it is asked for again while the agent wants it
+		return // outcome unknown: the request stays pending and is tried again
 	}
 	if answer.Result == lease.Accepted && !a.DryRun {
 		answer.Owner, answer.Past = went.Owner, string(went.Past)
@@ -106,8 +107,8 @@ func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
 	r.book.answers[a.Judged.Name] = append(r.book.answers[a.Judged.Name], answer)
 }
 
-// refusePod says why the pod of a request does not go. Where its volumes are is
-// asked for last: of a pod that would go.
+// refusePod reads the pod of a request and says why it is not evicted. Its
+// volumes are resolved last, only for a pod that would be evicted.
 func (r *Reconciler) refusePod(ctx context.Context, g *Grounds, a Ask) (*corev1.Pod, Ruling, error) {
 	pod, err := r.pod(ctx, a)
 	if err != nil {
@@ -120,8 +121,8 @@ func (r *Reconciler) refusePod(ctx context.Context, g *Grounds, a Ask) (*corev1.
 	return pod, ruling, nil
 }
 
-// logAnswer says what became of a request: of a pod that goes always, of others
-// as often as its node may.
+// logAnswer logs an answer: evictions always, other answers within the node's
+// log rate limit.
 func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answer) {
 	level := slog.LevelInfo
 	unsaid, said := 0, outcome == evict.Evicted && !a.DryRun
@@ -134,8 +135,8 @@ func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answe
 		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "past", answer.Past, "unlogged", unsaid)
 }
 
-// said takes one of the lines that a node may have in the log, and tells how many
-// it could not have before that.
+// said takes a token of the node's log rate limit, and returns how many lines
+// were suppressed since the last one logged.
 func (r *Reconciler) said(node string) (unsaid int, may bool) {
 	t := r.book.turn(node)
 	if !t.say.take(time.Now(), sayAtOnce, sayStep) {
@@ -146,7 +147,7 @@ func (r *Reconciler) said(node string) (unsaid int, may bool) {
 	return unsaid, true
 }
 
-// warn of what goes wrong with a node, as often as it may have a line.
+// warn logs a problem of a node within the node's log rate limit.
 func (r *Reconciler) warn(node, message string, facts ...any) {
 	level := slog.LevelWarn
 	unsaid, may := r.said(node)
@@ -156,8 +157,8 @@ func (r *Reconciler) warn(node, message string, facts ...any) {
 	r.Log.Log(context.Background(), level, message, append([]any{"node", node, "unlogged", unsaid}, facts...)...) //nolint:sloglint // each caller's is constant
 }
 
-// tellUnread says that a Lease cannot be read, once for each thing that is wrong,
-// and that it can be again.
+// tellUnread logs that the annotations of a Lease cannot be read, once for each
+// distinct error.
 func (r *Reconciler) tellUnread(j *Judgement) {
 	for i := range j.Agents {
 		a := &j.Agents[i]
@@ -175,9 +176,9 @@ func (r *Reconciler) tellUnread(j *Judgement) {
 	}
 }
 
-// note in the Lease that a pod may go, before it is asked for: whoever leads next
-// counts it, also where it is gone by then and nobody has said so. False: it
-// cannot be written, or the request was withdrawn meanwhile.
+// note records the eviction in the Lease before it is posted (write-ahead): the
+// next leader counts it even if this one ends before the answer is written. It is
+// false when the Lease cannot be written or the request was withdrawn.
 func (r *Reconciler) note(ctx context.Context, a Ask, w Went) bool {
 	if stands := r.stands(ctx, a); a.DryRun || !stands {
 		return stands
@@ -192,7 +193,7 @@ func (r *Reconciler) note(ctx context.Context, a Ask, w Went) bool {
 	return false
 }
 
-// spend a budget for a pod, once.
+// spend counts an evicted pod against the cluster eviction limit, once.
 func (r *Reconciler) spend(g *Grounds, w Went) {
 	if slices.ContainsFunc(g.Went, func(o Went) bool { return o.UID == w.UID }) {
 		return
@@ -200,7 +201,7 @@ func (r *Reconciler) spend(g *Grounds, w Went) {
 	r.book.went, g.Went = append(r.book.went, w), append(g.Went, w)
 }
 
-// resultOf an outcome; empty where nobody knows.
+// resultOf is the result that the agent is told; empty: outcome unknown.
 func resultOf(o evict.Outcome) lease.Result {
 	switch o {
 	case evict.Evicted:
@@ -216,9 +217,9 @@ func resultOf(o evict.Outcome) lease.Result {
 	return ""
 }
 
-// victim that goes with the grace of the request, or with the pod's own, within
-// the bounds of the cluster. The agent has judged it by its own; its word alone is
-// not taken. It is 0 only where the plugin asks for that and may.
+// victim is the pod with its termination grace: that of the request, else the
+// pod's own, within the bounds of the cluster. The agent's own check is not
+// trusted. It is 0 only where the plugin requests that and is allowed to.
 func victim(r lease.Request, pod *corev1.Pod, e Evictions) evict.Victim {
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	switch {
@@ -233,7 +234,7 @@ func victim(r lease.Request, pod *corev1.Pod, e Evictions) evict.Victim {
 	return evict.Victim{UID: r.UID, Namespace: r.Namespace, Name: r.Name, GraceSeconds: grace}
 }
 
-// stands: the Lease, as it is now, asks for it still.
+// stands reads the Lease anew and tells whether the request is still in it.
 func (r *Reconciler) stands(ctx context.Context, a Ask) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -246,7 +247,7 @@ func (r *Reconciler) stands(ctx context.Context, a Ask) bool {
 	return err == nil && slices.ContainsFunc(carried.Requests, func(o lease.Request) bool { return answered(o, []lease.Answer{{UID: a.UID, Since: a.Since}}) })
 }
 
-// pod as the API server has it now; nil: there is none.
+// pod reads the pod from the API server; nil: it does not exist.
 func (r *Reconciler) pod(ctx context.Context, a Ask) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -260,10 +261,11 @@ func (r *Reconciler) pod(ctx context.Context, a Ask) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// countEvery is how old the number of the cluster's pods may be.
+// countEvery is how long the count of the cluster's pods is reused.
 const countEvery = time.Minute
 
-// count the pods of the cluster: a list of one says how many more there are.
+// count counts the pods of the cluster: a list with limit 1 returns the number of
+// remaining ones.
 func (r *Reconciler) count(ctx context.Context, now time.Time) {
 	if now.Sub(r.book.counted) < countEvery {
 		return
@@ -281,12 +283,12 @@ func (r *Reconciler) count(ctx context.Context, now time.Time) {
 	}
 }
 
-// write the answers into the Lease, when it does not have them; false: it could
-// not be.
+// write puts the answers into the Lease unless it has them; false: the write
+// failed.
 func (r *Reconciler) write(ctx context.Context, a *Judged) bool {
 	text, err := json.Marshal(Answers(r.server(), r.Settings(), a.Carried, r.book.answers[a.Name]))
 	if err == nil && string(text) == a.Lease.Annotations[lease.GrantedAnnotation] {
-		delete(r.book.answers, a.Name) // the Lease says it
+		delete(r.book.answers, a.Name) // the Lease has them
 		return true
 	}
 	if err == nil {
@@ -308,7 +310,7 @@ func (r *Reconciler) patch(ctx context.Context, node, granted string) error {
 	return err
 }
 
-// tellCommon says that a common cause begins or ends.
+// tellCommon logs and publishes that a common cause began or ended.
 func (r *Reconciler) tellCommon(g *Grounds) {
 	var common, texts []string
 	for _, resource := range g.Common() {

@@ -7,26 +7,27 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// book is what this leader did, until the Leases say it.
+// book is the state of this leader's term that the Leases do not have yet.
 type book struct {
 	went []Went
-	// answers by node that its Lease may not have. Of a node there are no more
-	// than it asks for now, and those who went.
+	// answers by node that its Lease may not have yet: at most its current
+	// requests and its evicted pods.
 	answers map[string][]lease.Answer
-	// seen is when a Lease was first seen to say that a pod went, by UID.
+	// seen is when an eviction was first seen in a Lease, by pod UID.
 	seen    map[string]time.Time
 	nodes   map[string]*turn
 	counted time.Time // when the pods were counted
 	pods    int
-	common  []string // the pressures with a common cause that were told
-	tell    pace     // of that
+	common  []string // the common causes that were last published
+	tell    pace     // of publishing them
 }
 
 func newBook() book {
 	return book{answers: map[string][]lease.Answer{}, seen: map[string]time.Time{}, nodes: map[string]*turn{}}
 }
 
-// prune what counts no more, and answers to what is asked no more.
+// prune drops evictions that no longer count, and answers to requests that are
+// no longer made.
 func (b *book) prune(now, server time.Time, s Settings, j *Judgement) {
 	b.went = slices.DeleteFunc(b.went, func(w Went) bool { return now.Sub(w.Time) >= s.Evictions.countedPast(w.Past) })
 	seen, nodes, answers := map[string]time.Time{}, map[string]*turn{}, map[string][]lease.Answer{}
@@ -47,7 +48,8 @@ func (b *book) prune(now, server time.Time, s Settings, j *Judgement) {
 	b.seen, b.nodes, b.answers = seen, nodes, answers
 }
 
-// pending are the answers that change what the Lease of an agent says, or keep it.
+// pending are the answers that still have to be written to, or kept in, the
+// agent's Lease.
 func pending(server time.Time, s Settings, a *Judged, given []lease.Answer) []lease.Answer {
 	var list []lease.Answer
 	for i, answer := range given {
@@ -67,12 +69,13 @@ func first(of map[string]time.Time, key string, now time.Time) time.Time {
 	return now
 }
 
-// turn is what one node has had of this leader's time, and of its log.
+// turn is what one node has used of this leader's time and log.
 type turn struct {
 	judged time.Time
 	judge  pace
 	say    pace
-	// unsaid lines since the last, and the problem that was said last.
+	// unsaid counts suppressed log lines since the last one; problem is the
+	// last one logged.
 	unsaid  int
 	problem string
 }
@@ -86,7 +89,7 @@ func (b *book) turn(node string) *turn {
 	return t
 }
 
-// judgedAt is when a request of the node was judged last; zero: not yet.
+// judgedAt is when a request of the node was last evaluated; zero: never.
 func (b *book) judgedAt(node string) time.Time {
 	if t := b.nodes[node]; t != nil {
 		return t.judged
@@ -94,8 +97,9 @@ func (b *book) judgedAt(node string) time.Time {
 	return time.Time{}
 }
 
-// What one node may have judged and logged: so many at once, and then one in each
-// step. An honest agent asks for one pod after the other, a beat apart.
+// Rate limits of one node, burst and refill interval: for evaluated requests and
+// for log lines. A well-behaved agent requests one pod after the other, one
+// heartbeat apart.
 const (
 	judgeAtOnce = lease.MaxRequests
 	judgeStep   = time.Second
@@ -103,11 +107,11 @@ const (
 	sayStep     = time.Minute
 )
 
-// pace is a token bucket. The zero one is full.
+// pace is a token bucket. The zero value is full.
 type pace struct{ empty time.Time }
 
-// take one, unless none is left. empty is when the bucket was without any: a step
-// of time since then is one.
+// take takes a token unless the bucket is empty. empty is the time at which the
+// bucket held none: each step since then adds one, up to size.
 func (p *pace) take(now time.Time, size int, step time.Duration) bool {
 	if full := now.Add(-time.Duration(size) * step); p.empty.Before(full) {
 		p.empty = full

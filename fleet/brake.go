@@ -9,29 +9,29 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// A Brake holds back what is asked for while many nodes are pressed at once: then
-// the judgement may be wrong everywhere, or there is nowhere to go. Memory at hard
-// it slows down and does not stop: whoever can press a few nodes would else keep
-// all others from help for as long as he likes.
+// A Brake slows evictions down over a zone or the cluster, a circuit breaker: with
+// pressure on many nodes at once the judgement may be wrong everywhere, or evicted
+// pods would find no node. Memory at hard is limited and never stopped: otherwise
+// pressure on a few nodes could block help for all others for any time.
 type Brake string
 
-// The brakes, as an Answer says which one a pod went past.
+// The brakes, as an Answer records which one an eviction passed.
 const (
-	BrakeCommon Brake = "common" // a common cause: one pod of the cluster in brakedPer
-	BrakeZone   Brake = "zone"   // a zone without room: one pod of the zone in brakedPer
-	BrakeUrgent Brake = "urgent" // either, and memory is below its floor: one of the zone in urgentPer
+	BrakeCommon Brake = "common" // a common cause: one pod of the cluster each brakedPer
+	BrakeZone   Brake = "zone"   // too many tainted nodes in the zone: one pod of the zone each brakedPer
+	BrakeUrgent Brake = "urgent" // either, with memory below its floor: one pod of the zone each urgentPer
 )
 
-// CommonLeast is the number of nodes below which there is never a common cause, or
-// no pod could go in a small cluster.
+// CommonLeast is the number of nodes with a pressure from which on it may be a
+// common cause: in a small cluster no pod could be evicted otherwise.
 const CommonLeast = 3
 
-// askAgain bounds how long an agent waits that a brake holds back: the brake may
-// be gone long before its turn comes. So long waits a pod whose volumes are not known.
+// askAgain is the longest retry delay of a braked request, since the brake may end
+// long before; and the retry delay of a pod whose volumes are not resolved.
 const askAgain = 30 * time.Second
 
-// brake says whether a request is held back because many nodes are pressed, or
-// which brake it goes past.
+// brake refuses a request because too many nodes have pressure, or returns which
+// brake it passes.
 func (g *Grounds) brake(a Ask) Ruling {
 	common, lies := g.commonCause(a.Request)
 	full := g.full(a.zone())
@@ -61,12 +61,13 @@ func (g *Grounds) brake(a Ask) Ruling {
 	return r
 }
 
-// turns are for how many periods a node comes after others that went past a brake.
+// turns is for how many periods an earlier eviction past a brake delays the same
+// node.
 const turns = 12
 
-// slot is in how long another pod of the node may go past a brake; 0: now. Whoever
-// had one comes after those that had none, and after those that had theirs before:
-// up to a period later, less as it is longer ago.
+// slot is the time until a pod of this node may be evicted past a brake; 0: now.
+// For fairness a node that had such an eviction comes after those that had none or
+// an earlier one: it waits up to a period longer, less the longer ago it was.
 func (g *Grounds) slot(a Ask, past Brake) time.Duration {
 	period := g.Settings.Evictions.past(past)
 	list := g.within(turns*period, func(w Went) bool { return w.UID != a.UID && w.counts(past, a.zone()) })
@@ -83,7 +84,8 @@ func (g *Grounds) slot(a Ask, past Brake) time.Duration {
 	return max(0, wait)
 }
 
-// counts: it went past that brake, in that zone where the brake is a zone's.
+// counts tells whether the eviction passed that brake, in that zone where the
+// brake is a zone's.
 func (w *Went) counts(past Brake, zone string) bool {
 	switch past {
 	case BrakeCommon:
@@ -96,14 +98,14 @@ func (w *Went) counts(past Brake, zone string) bool {
 	return false
 }
 
-// Common are the resources of which the pressure has a common cause, in order: the
-// brake stands for it. One that only counts where it is soft says so.
+// Common are the resources whose pressure has a common cause, sorted. One that
+// only counts at soft has the suffix " at soft".
 func (g *Grounds) Common() []string {
 	return both(g.common(g.Hard.Resources), g.common(g.Pressed.Resources))
 }
 
-// CommonPlugins are the outer plugins whose pressure has one. A plugin may be
-// wrong everywhere: nothing is granted that it asks for itself.
+// CommonPlugins are the outer plugins whose pressure has a common cause. A plugin
+// may be wrong everywhere, so its own eviction requests are refused.
 func (g *Grounds) CommonPlugins() []string {
 	return both(g.common(g.Hard.Plugins), g.common(g.Pressed.Plugins))
 }
@@ -129,9 +131,10 @@ func (g *Grounds) common(pressed map[string]int) []string {
 	return list
 }
 
-// commonCause of the pressure that a request names, in a sentence; empty: none.
-// One at hard is held up by nodes at hard alone, and by those of its resource; one
-// that says neither by all of them. lies: it is a plugin that says so.
+// commonCause is why the pressure of a request has a common cause; empty: it has
+// none. A request at hard is braked by nodes at hard alone, and one with a resource
+// by nodes with that resource; one that names neither is braked by all of them.
+// lies: it is the pressure reported by the requesting plugin.
 func (g *Grounds) commonCause(r lease.Request) (why string, lies bool) {
 	of, word := g.Pressed, ""
 	if r.Level == lease.LevelHard {
@@ -148,8 +151,8 @@ func (g *Grounds) commonCause(r lease.Request) (why string, lies bool) {
 	return "", false
 }
 
-// Full are the zones of which too many nodes keep pods away, each with the numbers,
-// in order: the brake stands there.
+// Full are the zones with too many tainted nodes, each as a sentence with the
+// numbers, sorted. Evictions there are braked.
 func (g *Grounds) Full() []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(g.Zones)) {

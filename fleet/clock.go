@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Clock is the API server's, as far as the Date of its answers tells it (RFC
-// 9110, 6.6.1: whole seconds, cut off). Between answers it runs by this process's
-// monotonic clock, so whoever sets this machine's changes nothing. Before the
-// first answer it is this machine's.
+// Clock estimates the API server's clock from the Date of its responses (RFC
+// 9110, 6.6.1: whole seconds, truncated). Between responses it advances by this
+// process's monotonic clock, so setting this machine's clock has no effect. Before
+// the first response it is this machine's clock.
 type Clock struct {
-	mu   sync.Mutex // guards what follows
-	at   time.Time  // of the last correction, by our clock
-	then time.Time  // what it was by the API server's
+	mu   sync.Mutex // guards the fields below
+	at   time.Time  // of the last correction, by the local clock
+	then time.Time  // the same moment, by the API server's clock
 }
 
-// Now by the API server's clock.
+// Now is the time by the API server's clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,7 +30,7 @@ func (c *Clock) now(ours time.Time) time.Time {
 	return c.then.Add(ours.Sub(c.at))
 }
 
-// Wrap a connection to the API server, whose answers are heard.
+// Wrap makes an API server's transport feed the clock.
 func (c *Clock) Wrap(by http.RoundTripper) http.RoundTripper { return heard{c, by} }
 
 type heard struct {
@@ -50,8 +50,9 @@ func (h heard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// hear a Date that was stamped between two moments of ours. What it leaves open is
-// left as it was: a second, and the time that the answer took.
+// hear corrects the clock by a Date that was stamped between two local moments,
+// by no more than the Date proves: its resolution is a second, and the round trip
+// adds to the uncertainty.
 func (c *Clock) hear(stamp, asked, answered time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

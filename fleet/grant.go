@@ -16,76 +16,76 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Code is why an eviction was not granted, in one word.
+// Code is why an eviction request was refused, in one word.
 type Code string
 
 // The codes.
 const (
-	CodeBlind     Code = "blind"     // many agents seem silent: nobody knows how the cluster is
-	CodeUnread    Code = "unread"    // what the Lease carries cannot be read, so who went is not known
-	CodeCommon    Code = "common"    // many nodes have the pressure that it names
+	CodeBlind     Code = "blind"     // full disruption: too many agents are silent
+	CodeUnread    Code = "unread"    // the Lease annotations cannot be read, so past evictions are unknown
+	CodeCommon    Code = "common"    // the pressure is on many nodes
 	CodeZone      Code = "zone"      // too many nodes of the zone keep pods away
-	CodeShare     Code = "share"     // the node has had its share of the cluster's budget
-	CodeCluster   Code = "cluster"   // the cluster's budget is spent
-	CodeOwner     Code = "owner"     // the owner's is
-	CodeElsewhere Code = "elsewhere" // the pod is not on the node that asks
-	CodeProtected Code = "protected" // it is never evicted
-	CodeGone      Code = "gone"      // there is no such pod
-	// CodeUnresolved: where its volumes are cannot be read, or not in time.
+	CodeShare     Code = "share"     // the node has used its share of the cluster eviction limit
+	CodeCluster   Code = "cluster"   // the cluster eviction limit is reached
+	CodeOwner     Code = "owner"     // a pod of the same owner was evicted recently
+	CodeElsewhere Code = "elsewhere" // the pod is not on the requesting node
+	CodeProtected Code = "protected" // the pod is protected
+	CodeGone      Code = "gone"      // the pod does not exist any more
+	// CodeUnresolved: its volumes cannot be read, or not in time.
 	CodeUnresolved Code = "unresolved"
 )
 
-// Ask is a request that was not answered.
+// Ask is a pending eviction request.
 type Ask struct {
 	*Judged
 	lease.Request
 }
 
-// Went is one pod that was evicted, or may have been.
+// Went is one pod that was evicted, or whose outcome is unknown.
 type Went struct {
 	UID, Owner string
 	Node, Zone string
 	Time       time.Time
-	// Past is the brake that let it go all the same.
+	// Past is the brake that the eviction passed; empty: none was on.
 	Past Brake
 }
 
-// Ruling is what the controller's rules say of a request.
+// Ruling is the controller's decision on a request.
 type Ruling struct {
-	// Code and Why it is refused; empty: it may go.
+	// Code and Why it is refused; empty: it is approved.
 	Code Code
 	Why  string
-	// After is in how long it is of use to ask again; 0: nobody knows.
+	// After is the retry delay; 0: unknown.
 	After time.Duration
-	// Past is the brake that stands and lets it go all the same.
+	// Past is the brake that is on and that the eviction passes.
 	Past Brake
 }
 
-// Known is what a leader knows of those who went, beside what the Leases say.
+// Known is what a leader knows of past evictions beside the Leases.
 type Known struct {
-	// Went are those that it let go itself, by its own clock.
+	// Went are its own evictions, by its own clock.
 	Went []Went
-	// Server is the API server's time now: what a Lease says of times is by that
-	// clock, whoever led.
+	// Server is the API server's time now: times in Leases are by that clock,
+	// whichever leader wrote them.
 	Server time.Time
-	// Seen is when it saw first that a Lease says so, by UID and its own clock.
+	// Seen is when an eviction was first seen in a Lease, by UID and its own clock.
 	Seen map[string]time.Time
 }
 
-// Grounds is what Grant decides by: the whole fleet at one moment.
+// Grounds is the input of Refuse and RefusePod: the whole cluster at one moment.
 type Grounds struct {
 	Time     time.Time
 	Settings Settings
 	Blind    bool
-	// Pods in the cluster; 0: not known.
+	// Pods in the cluster; 0: unknown.
 	Pods int
-	// Agents that are heard, and how many of them have each pressure, at soft or
-	// above and at hard: by resource, and by the outer plugin that says so.
+	// Agents that are not silent, and how many of their nodes have each pressure, at
+	// soft or above and at hard: by resource, and by the reporting outer plugin.
 	Agents        int
 	Pressed, Hard Pressures
 	// Zones of the Nodes with an agent.
 	Zones map[string]Zone
-	// Went are those of the longest period that is counted.
+	// Went are the evictions of the longest period that counts.
 	Went []Went
 }
 
@@ -98,16 +98,17 @@ func newPressures() Pressures {
 	return Pressures{Resources: map[string]int{}, Plugins: map[string]int{}}
 }
 
-// Zone counts the Nodes with an agent that is heard and which are up or pressed, and
-// those that keep pods away because of a pressure that lasts: by a taint, or because
-// they are not ready.
+// Zone counts the Nodes whose agent is not silent and that are up or have pressure,
+// and those of them that keep pods away because of a lasting pressure: by a taint, or
+// because they are not ready.
 type Zone struct {
 	Nodes   int `json:"nodes"`
 	Tainted int `json:"tainted"`
 }
 
-// NewGrounds of what was judged. Who went is known from the answers that the
-// Leases carry, so that a new leader knows it too, and from what this one did.
+// NewGrounds builds the input from the judged agents. Past evictions come from the
+// answers in the Leases, so that a new leader knows them too, and from this leader's
+// own state.
 func NewGrounds(now time.Time, s Settings, j *Judgement, k Known) Grounds {
 	g := Grounds{Time: now, Settings: s, Blind: j.Blind, Pressed: newPressures(), Hard: newPressures(), Zones: map[string]Zone{}, Went: slices.Clone(k.Went)}
 	known := map[string]bool{}
@@ -129,8 +130,9 @@ func NewGrounds(now time.Time, s Settings, j *Judgement, k Known) Grounds {
 	return g
 }
 
-// went is when, by this process's own clock: as long ago as it is by the API
-// server's, and no later than it was seen. A time ahead ends by that.
+// went converts the time of an eviction to this process's clock: as long ago as by
+// the API server's, and no later than it was first seen, so that a time in the future
+// still expires.
 func (k *Known) went(a lease.Answer, now time.Time) time.Time {
 	at := now.Add(-max(0, k.Server.Sub(a.At.Time)))
 	if seen, is := k.Seen[a.UID]; is && seen.Before(at) {
@@ -139,11 +141,11 @@ func (k *Known) went(a lease.Answer, now time.Time) time.Time {
 	return at
 }
 
-// hear what an agent says of its node. Of one whose agent is not heard nobody knows:
-// it counts neither as pressed nor as one that is not. One that is not ready counts
-// all the same, for a pressure that is wrong everywhere makes nodes so: the brake
-// would go as they do. There is no room on it: in its zone it keeps pods away while
-// it is pressed, and else counts on neither side.
+// hear counts the report of one agent. Nodes of silent agents count neither as
+// pressed nor as calm. Nodes that are not ready count: a pressure that is wrong
+// everywhere makes nodes not ready, and the brake must not end with that. They have no
+// capacity either: in its zone such a node counts as tainted while it has pressure, and
+// otherwise not at all.
 func (g *Grounds) hear(a *Judged) {
 	r := &a.Carried.Report
 	z, pressed := g.Zones[a.zone()], len(r.Pressure)+len(r.Plugins) > 0 // a taint stays on for a while after
@@ -167,17 +169,17 @@ func (g *Grounds) hear(a *Judged) {
 	count(g.Pressed.Plugins, g.Hard.Plugins, r.Plugins)
 }
 
-// Limit is how many pods may go in each period.
+// Limit is how many pods may be evicted in each period.
 func (g *Grounds) Limit() int {
 	return max(1, int(g.Settings.Evictions.Share*float64(g.Pods)))
 }
 
-// Spent is how many went in this period.
+// Spent is how many pods were evicted in this period.
 func (g *Grounds) Spent() int {
 	return len(g.within(g.Settings.Evictions.Per, func(Went) bool { return true }))
 }
 
-// within are those of a time, the oldest first.
+// within are the matching evictions of the last period, the oldest first.
 func (g *Grounds) within(period time.Duration, is func(Went) bool) []Went {
 	var list []Went
 	for _, w := range g.Went {
@@ -189,8 +191,8 @@ func (g *Grounds) within(period time.Duration, is func(Went) bool) []Went {
 	return list
 }
 
-// Refuse says why an eviction is not granted, whichever pod it is; no code: it
-// may be.
+// Refuse applies the rules that do not depend on the pod; a Ruling without a code:
+// approved so far.
 func (g *Grounds) Refuse(a Ask) Ruling {
 	e := g.Settings.Evictions
 	switch {
@@ -214,14 +216,14 @@ func (g *Grounds) Refuse(a Ask) Ruling {
 	return Ruling{Past: braked.Past}
 }
 
-// mostOfNode is how many pods of one node may count at a time: its Lease has room
-// for no more.
+// mostOfNode is how many counting evictions one node may have: the size limit of its
+// Lease's annotation.
 const mostOfNode = 64
 
-// shared says why the node leaves what there is of the budget to others; empty:
-// it need not. Whoever has a node's token could else spend the budget for all of
-// them. A node that has had some leaves as much as it takes, in a period and in
-// two: of a budget of one pod it has every other.
+// shared says why the rest of the cluster eviction limit is reserved for other nodes;
+// empty: it is not. Otherwise one node's token could use up the limit for all. A node
+// with evictions must leave as many as it had, over one period and over two: of a limit
+// of one pod it gets every second period.
 func (g *Grounds) shared(a Ask) string {
 	e := g.Settings.Evictions
 	others := func(w Went) bool { return w.UID != a.UID }
@@ -246,8 +248,8 @@ func (g *Grounds) left(w Went, period time.Duration) time.Duration {
 	return (period - g.Time.Sub(w.Time)).Round(time.Second)
 }
 
-// RefusePod says why this pod does not go; nil: there is none of that name. Where
-// its volumes are is judged apart.
+// RefusePod applies the rules about the pod; nil: it does not exist. Its volumes are
+// checked separately.
 func (g *Grounds) RefusePod(a Ask, pod *corev1.Pod) Ruling {
 	switch {
 	case pod == nil:
@@ -275,9 +277,9 @@ func protected(why []pods.Protection) Ruling {
 	return Ruling{Code: CodeProtected, Why: "never evicted: " + why[0].Why}
 }
 
-// placed says why a pod does not go that its volumes may bind to its node. Where
-// that is not known it waits: it holds for this pod alone, which may name as many
-// claims as its owner likes, and others are asked for meanwhile.
+// placed refuses a pod that its volumes bind to its node. Where that is unresolved the
+// request waits, and other requests are evaluated meanwhile: a pod may name as many
+// claims as its owner likes.
 func placed(why []pods.Protection) Ruling {
 	known := slices.DeleteFunc(slices.Clone(why), func(p pods.Protection) bool { return p.Code == pods.Unresolved })
 	switch {
@@ -289,7 +291,7 @@ func placed(why []pods.Protection) Ruling {
 	return Ruling{}
 }
 
-// OwnerOf a pod: who makes it again.
+// OwnerOf a pod: the controller that recreates it.
 func OwnerOf(pod *corev1.Pod) string {
 	owner := evict.Owner(pod.Namespace, "", pod.Name)
 	if ref := metav1.GetControllerOf(pod); ref != nil {
@@ -301,28 +303,26 @@ func OwnerOf(pod *corev1.Pod) string {
 	return owner
 }
 
-// maxOwner bounds an owner's name in bytes. Whoever makes a pod names its owner's
-// kind, at any length, and what names it must fit into the Lease.
+// maxOwner bounds an owner's name in bytes: the creator of a pod chooses the kind of its
+// owner at any length, and the name must fit into the Lease.
 const maxOwner = 400
 
-// result that tells an agent of a code.
+// result is the lease.Result of a code.
 func (c Code) result() lease.Result {
 	switch c {
 	case CodeGone:
 		return lease.Gone
-	case CodeUnresolved: // an agent takes a refusal that it does not know for one of everybody
+	case CodeUnresolved: // an agent treats an unknown refusal as one of all pods
 		return lease.Blocked
 	default:
 		return lease.Refused
 	}
 }
 
-// Asks are the requests that nobody answered, in fair order: the first of each
-// node, then the second of each, nodes that were judged least recently first, then
-// those that asked first. What an agent asks for counts while its Lease is
-// renewed: of one that this process has not heard, or not for a while, nobody
-// knows whether it wants it still. The time that a request bears is by the node's
-// clock, and tells it from others only.
+// Asks are the pending requests in fair order: the first of each node, then the second
+// of each; nodes that were evaluated least recently first, then the oldest request.
+// Only requests in a Lease that this process has seen renewed recently count: others
+// may be obsolete. The time in a request is by the node's clock and only identifies it.
 func Asks(now time.Time, s Settings, j *Judgement, judged func(node string) time.Time) []Ask {
 	type place struct {
 		Ask
@@ -359,8 +359,8 @@ func answered(r lease.Request, list []lease.Answer) bool {
 	return slices.ContainsFunc(list, func(a lease.Answer) bool { return answers(a, r) })
 }
 
-// Answers are what a Lease should say: the answers to what is asked, and who
-// went or may have, as long as that counts by the API server's time.
+// Answers is the content of the Lease's annotation: answers to the current requests,
+// and evictions, or possible ones, as long as they count by the API server's time.
 func Answers(server time.Time, s Settings, carried lease.Carried, given []lease.Answer) []lease.Answer {
 	list := []lease.Answer{}
 	all := slices.Concat(carried.Answers, given)
@@ -372,17 +372,19 @@ func Answers(server time.Time, s Settings, carried lease.Carried, given []lease.
 	return list
 }
 
-// counts: it answers what is asked, or says who went not long ago.
+// counts tells whether an answer belongs to a current request or is a recent eviction.
 func counts(server time.Time, s Settings, asked []lease.Request, a lease.Answer) bool {
 	return slices.ContainsFunc(asked, func(r lease.Request) bool { return answers(a, r) }) ||
 		spends(a) && server.Sub(a.At.Time) < s.Evictions.countedPast(Brake(a.Past))
 }
 
-// spends a budget: the pod went, or may have. A dry run's answer has no owner.
+// spends tells whether an answer counts as an eviction: the pod was evicted, or may
+// have been. A dry run's answer has no owner.
 func spends(a lease.Answer) bool { return a.Result == lease.Accepted && a.Owner != "" }
 
-// replaces a: b is the later answer to the same request, or what the API server
-// said of a pod that was noted. Where it knew no such pod, it may have gone by us.
+// replaces tells whether b supersedes a: it is a later answer to the same request, or
+// the API server's answer on a pod that was noted before. Gone supersedes nothing: this
+// controller may have evicted the pod itself.
 func replaces(b, a lease.Answer) bool {
 	return b.UID == a.UID && (b.Since.Equal(&a.Since) || a.Since.IsZero() && b.Code == "" && b.Result != lease.Gone)
 }

@@ -23,11 +23,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// fieldManager of what is written.
+// fieldManager of all writes.
 const fieldManager = "plimsoll-controller"
 
-// Events are said about Nodes: client-go's record.EventRecorder. They may be
-// dropped and must not block.
+// Events is client-go's record.EventRecorder, for Events on Nodes. It may drop them
+// and must not block.
 type Events interface {
 	Event(about runtime.Object, kind, reason, message string)
 }
@@ -41,44 +41,45 @@ const (
 	ReasonCommon = "PlimsollCommonCause"
 )
 
-// Reconciler watches the agents' heartbeats and acts as Judge says. It is
-// level-triggered: it looks at all that is known, decides, and does what is
-// still to be done.
+// Reconciler watches the agents' heartbeats and acts as Judge decides. It is
+// level-triggered: each round observes everything, decides, and does what remains to
+// be done.
 type Reconciler struct {
 	Nodes  corev1client.NodesGetter
 	Leases coordinationv1client.LeasesGetter
 	Pods   corev1client.PodsGetter
-	// Volumes tells which pods their volumes bind to their node.
+	// Volumes tells which pods are bound to their node by a volume.
 	Volumes pods.Volumes
-	// Evictor posts what is granted.
+	// Evictor posts approved evictions.
 	Evictor Evictor
-	// Clock is the API server's (Clock.Now); nil: this machine's.
+	// Clock is the API server's time (Clock.Now); nil: this machine's.
 	Clock func() time.Time
-	// Settings in force; asked at each look.
+	// Settings in force; read in each round.
 	Settings func() Settings
 	Events   Events
-	// About is what Events of the whole fleet are said of.
+	// About is the object of Events that concern all agents.
 	About *corev1.ObjectReference
 	Log   *slog.Logger
 
 	report atomic.Pointer[Report]
 	tally  Tally
 
-	// Of Run alone.
+	// Owned by Run's goroutine.
 	sight    *sight
 	memory   Memory
 	book     book
 	answered []Answered
 }
 
-// lookEvery is how often it is looked: with one write after it, an agent is
+// lookEvery is the interval of rounds: with one write after it, a returning agent is
 // noticed within 2 s.
 const lookEvery = time.Second
 
-// lookLeast is the time between two looks when agents ask for something.
+// lookLeast is the shortest time between two rounds, however many agents send
+// requests (debounce).
 const lookLeast = 100 * time.Millisecond
 
-// Run until ctx is done. The clocks begin with it.
+// Run reconciles until ctx is done. All timeouts start with it.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.begin()
 	var watches sync.WaitGroup
@@ -96,13 +97,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// begin without a memory.
+// begin resets the state of an earlier term.
 func (r *Reconciler) begin() {
 	r.sight, r.memory, r.book, r.answered = newSight(), Memory{}, newBook(), []Answered{}
 }
 
-// wait for the next look: until it is time, or an agent asks for something. It
-// is false when ctx is done.
+// wait waits for the next round: lookEvery, or a request of an agent. It is false
+// when ctx is done.
 func (r *Reconciler) wait(ctx context.Context) bool {
 	soonest, latest := time.NewTimer(lookLeast), time.NewTimer(lookEvery)
 	defer soonest.Stop()
@@ -121,7 +122,7 @@ func (r *Reconciler) wait(ctx context.Context) bool {
 	return true
 }
 
-// look at all that is known, and do what is to be done.
+// look is one round: observe, judge, act, answer requests, report.
 func (r *Reconciler) look(ctx context.Context) {
 	now := time.Now()
 	j := Judge(Sighting{Time: now, Settings: r.Settings(), Agents: r.sight.all(), Memory: r.memory})
@@ -132,8 +133,8 @@ func (r *Reconciler) look(ctx context.Context) {
 	r.report.Store(newReport(&j, &g, r.answered))
 }
 
-// actFor so long is acted before the next look, about silent agents and about
-// requests each: who comes back meanwhile must not wait for a long list.
+// actFor bounds a round's time for silent agents and for requests, each, so that a
+// long list does not delay noticing agents that return.
 const actFor = 500 * time.Millisecond
 
 func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
@@ -141,7 +142,7 @@ func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 		if ctx.Err() != nil || time.Now().After(until) {
 			return
 		}
-		switch a := &j.Agents[i]; { // one at a time: the first changes what the second was decided by
+		switch a := &j.Agents[i]; { // one write a round: it changes what the other was decided by
 		case a.Mark:
 			r.tried(ctx, a, actMark, r.mark(ctx, a))
 		case a.Lift:
@@ -150,10 +151,11 @@ func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 	}
 }
 
-// errAlive: the agent was heard where it was looked at closely.
+// errAlive: reading anew showed a heartbeat that the cache did not have.
 var errAlive = errors.New("agent is alive: its heartbeat is newer than the cached one")
 
-// tried: who was heard, or is another by now, is looked at again anyway.
+// tried records the result of an act. An agent with a heartbeat, or a changed
+// object, is judged anew in the next round anyway.
 func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error) {
 	switch {
 	case err == nil:
@@ -170,9 +172,8 @@ func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error
 // callTimeout bounds each call to the API server.
 const callTimeout = 5 * time.Second
 
-// mark makes the conditions Unknown. What was seen may be old: the Lease and
-// the Node are read anew, and nothing is written when they say that the agent
-// lives.
+// mark sets the agent's conditions to Unknown. The cache may be stale, so Lease and
+// Node are read anew first, and nothing is written when they show a heartbeat.
 func (r *Reconciler) mark(ctx context.Context, a *Judged) error {
 	node, err := r.closely(ctx, a)
 	if err != nil {
@@ -182,8 +183,8 @@ func (r *Reconciler) mark(ctx context.Context, a *Judged) error {
 	return lease.MakeUnknown(ctx, r.Nodes, node, message)
 }
 
-// closely reads the Node as it is now, and fails when the agent gave a sign of
-// life that was not seen.
+// closely reads Lease and Node from the API server and fails with errAlive when they
+// have a heartbeat that was not seen.
 func (r *Reconciler) closely(ctx context.Context, a *Judged) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -206,8 +207,8 @@ func (r *Reconciler) closely(ctx context.Context, a *Judged) (*corev1.Node, erro
 	return node, nil
 }
 
-// lift takes the agent's taints away, and only those, if the Node is still as
-// it was seen.
+// lift removes the agent's taints, and only those, if the Node is unchanged
+// (optimistic concurrency by the tests of the JSON patch).
 func (r *Reconciler) lift(ctx context.Context, a *Judged) error {
 	patch, some := evict.LiftPatch(a.Node)
 	if !some {

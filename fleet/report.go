@@ -8,13 +8,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// Report is what the fleet is like.
+// Report describes all agents and the cluster eviction limit.
 type Report struct {
 	Time time.Time `json:"time"`
 	// Agents counts them by state.
 	Agents map[State]int `json:"agents"`
-	// Blind: so many seem silent that nothing is done about it. Late of Of agents
-	// miss their beats.
+	// Blind: full disruption. Late of Of agents miss their heartbeats.
 	Blind bool `json:"blind"`
 	Late  int  `json:"late"`
 	Of    int  `json:"of"`
@@ -22,11 +21,11 @@ type Report struct {
 	Quiet []Quiet `json:"quiet"`
 	// Pressed are the nodes with pressure, by name.
 	Pressed []Pressed `json:"pressed"`
-	// Unread are the nodes whose Lease carries what cannot be read, by name.
+	// Unread are the nodes whose Lease annotations cannot be read, by name.
 	Unread []Unread `json:"unread,omitempty"`
-	// Budget of evictions.
+	// Budget is the cluster eviction limit and its use.
 	Budget Budget `json:"budget"`
-	// Answers that this leader gave last, the newest first.
+	// Answers that this leader gave, the newest first.
 	Answers []Answered `json:"answers"`
 }
 
@@ -49,35 +48,35 @@ type Pressed struct {
 	Tainted  bool              `json:"tainted"`
 }
 
-// Unread is one node whose Lease carries what cannot be read, or is too much:
-// nothing is granted to it.
+// Unread is one node whose Lease annotations cannot be read, or are too large: its
+// eviction requests are refused.
 type Unread struct {
 	Node   string `json:"node"`
 	Reason string `json:"reason"`
 }
 
-// Budget is what may still go.
+// Budget is the cluster eviction limit, its use, and the brakes.
 type Budget struct {
-	// Pods of the cluster; absent until somebody asked for an eviction.
+	// Pods of the cluster; absent until the first eviction request.
 	Pods int `json:"pods,omitempty"`
-	// Limit of pods in PeriodSeconds, of which Spent went.
+	// Limit of evicted pods in each PeriodSeconds, and how many were.
 	Limit         int     `json:"limit"`
 	Spent         int     `json:"spent"`
 	PeriodSeconds float64 `json:"periodSeconds"`
 	// Common are the pressures with a common cause, as "disk", or "disk at soft":
-	// evictions for them are held back. Of CommonPlugins, outer plugins, nothing is
-	// granted that they ask for.
+	// evictions for them are braked. Eviction requests of CommonPlugins, outer
+	// plugins, are refused.
 	Common        []string `json:"common"`
 	CommonPlugins []string `json:"commonPlugins"`
 	// PressedNodes by resource and by outer plugin, and Zones by name.
 	PressedNodes map[string]int  `json:"pressedNodes"`
 	PluginNodes  map[string]int  `json:"pluginNodes"`
 	Zones        map[string]Zone `json:"zones"`
-	// Full are the zones where evictions are held back, each in a sentence.
+	// Full are the zones where evictions are braked, each in a sentence.
 	Full []string `json:"full,omitempty"`
 }
 
-// Answered is one request and what became of it.
+// Answered is one eviction request and its answer.
 type Answered struct {
 	Time   time.Time    `json:"time"`
 	Node   string       `json:"node"`
@@ -91,14 +90,14 @@ type Answered struct {
 	DryRun bool   `json:"dryRun,omitempty"`
 }
 
-// maxAnswered bounds the answers that are shown, and maxOfNode those of one node:
-// one that asks and asks must not push the others out.
+// maxAnswered bounds the answers that are shown, and maxOfNode those of one node, so
+// that a node with many requests does not displace the others.
 const (
 	maxAnswered = 100
 	maxOfNode   = 20
 )
 
-// decided keeps what is shown of an answer.
+// decided adds an answer to those that are shown.
 func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
 	of := 1
 	r.answered = slices.DeleteFunc(r.answered, func(o Answered) bool {
@@ -114,11 +113,11 @@ func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
 	r.answered = list[:min(len(list), maxAnswered)]
 }
 
-// Report of the last look; nil before the first, and where another replica
-// leads.
+// Report of the last round; nil before the first, and where another replica is the
+// leader.
 func (r *Reconciler) Report() *Report { return r.report.Load() }
 
-// Tally counts what was done.
+// Tally counts actions and refusals.
 func (r *Reconciler) Tally() *Tally { return &r.tally }
 
 func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {

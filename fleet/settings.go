@@ -6,7 +6,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Settings of the fleet.
+// Settings of the agents' supervision.
 type Settings struct {
 	Enabled     bool          `yaml:"enabled" why:"Whether the controller watches the agents' heartbeats and answers their eviction requests."`
 	Grace       time.Duration `yaml:"grace" why:"How long an agent's heartbeat may be missing before the agent is silent and its conditions become Unknown: four heartbeats, as Kubernetes gives a kubelet."`
@@ -16,7 +16,7 @@ type Settings struct {
 	Protect     pods.Rules    `yaml:"protect" why:"Which pods are never evicted, whichever agent requests it."`
 }
 
-// Evictions are the budgets of the cluster.
+// Evictions are the cluster eviction limit and the brakes.
 type Evictions struct {
 	Share       float64       `yaml:"share" unit:"ratio" why:"Cluster eviction limit: the share of the cluster's pods that may be evicted in each per, at least one pod."`
 	Per         time.Duration `yaml:"per" why:"The time over which share is counted."`
@@ -26,15 +26,15 @@ type Evictions struct {
 	BrakedPer   time.Duration `yaml:"brakedPer" why:"While evictions are braked, one pod may still be evicted in this time for memory at hard: one of the zone, or with a common cause one of the cluster. So pressure on a few nodes cannot block help for all others, and a rule that is wrong everywhere cannot empty a zone."`
 	UrgentPer   time.Duration `yaml:"urgentPer" why:"The same for memory below its floor, one pod of each zone: otherwise the kernel's OOM killer acts next."`
 	MaxGrace    time.Duration `yaml:"maxGrace" why:"The longest termination grace of an evicted pod, whatever its agent requests. As the agents' eviction.maxGrace."`
-	// ForceGraceZero is as the agents' plugins.forceGraceZero.
+	// ForceGraceZero has the meaning of the agents' plugins.forceGraceZero.
 	ForceGraceZero []string `yaml:"forceGraceZero" unit:"names" why:"Which plugins, as agents name them, may evict pods with a termination grace of 0: the API server deletes such a pod at once, while its containers may still run. As the agents' plugins.forceGraceZero."`
 }
 
-// counted is how long one that went counts: for its owner, and in this period and
+// counted is how long an eviction counts: for its owner, and in this period and
 // the one before for the share of its node.
 func (e *Evictions) counted() time.Duration { return max(2*e.Per, e.PerOwner) }
 
-// past is the time in which one goes past a brake.
+// past is the period in which one pod may be evicted past a brake.
 func (e *Evictions) past(b Brake) time.Duration {
 	if b == BrakeUrgent {
 		return e.UrgentPer
@@ -42,7 +42,7 @@ func (e *Evictions) past(b Brake) time.Duration {
 	return e.BrakedPer
 }
 
-// countedPast is how long one that went past a brake counts, which is longer.
+// countedPast is how long an eviction past a brake counts: longer than others.
 func (e *Evictions) countedPast(b Brake) time.Duration {
 	if b == "" {
 		return e.counted()

@@ -15,9 +15,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// sight is what is seen of Leases and Nodes, and when.
+// sight is the cache of Leases and Nodes, joined by name.
 type sight struct {
-	// asked rings when an agent asks for something; it holds one ring.
+	// asked signals a new eviction request; its capacity is 1.
 	asked         chan struct{}
 	leases, nodes shelf
 
@@ -32,10 +32,10 @@ func newSight() *sight {
 	return s
 }
 
-// synced: all was listed once.
+// synced tells whether the initial lists are complete.
 func (s *sight) synced() bool { return s.leases.full.Load() && s.nodes.full.Load() }
 
-// all agents as they are now, in no order.
+// all returns copies of all agents, in no order.
 func (s *sight) all() []Agent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +46,8 @@ func (s *sight) all() []Agent {
 	return list
 }
 
-// seeLease takes over what a Lease is now; nil: it is gone. Only a renewal is a
-// sign of life: others write to Leases too.
+// seeLease stores a Lease; nil: it was deleted. Only a renewal is a heartbeat, since
+// others write to Leases too.
 func (s *sight) seeLease(name string, object any, now time.Time) {
 	l, _ := object.(*coordinationv1.Lease)
 	s.change(name, now, func(a *Agent) (sign bool) {
@@ -85,8 +85,8 @@ func carried() [3]string {
 	return [3]string{lease.NodeAnnotation, lease.EvictionsAnnotation, lease.GrantedAnnotation}
 }
 
-// seeNode takes over what a Node is now; nil: it is gone. A status that its
-// agent wrote is a sign of life, and so is another Node of the same name.
+// seeNode stores a Node; nil: it was deleted. A status written by its agent is a
+// heartbeat, and so is a new Node of the same name.
 func (s *sight) seeNode(name string, object any, now time.Time) {
 	n, _ := object.(*corev1.Node)
 	s.change(name, now, func(a *Agent) (sign bool) {
@@ -99,7 +99,7 @@ func (s *sight) seeNode(name string, object any, now time.Time) {
 	})
 }
 
-// change what is known of an agent; what nothing is left of is forgotten.
+// change updates an agent, and drops it when it has neither Lease nor Node.
 func (s *sight) change(name string, now time.Time, change func(*Agent) (sign bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +116,9 @@ func (s *sight) change(name string, now time.Time, change func(*Agent) (sign boo
 	}
 }
 
-// ring once in lookEvery for one agent at most: the next look comes by then
-// anyway, and an agent that changes what it asks for must not cause more.
+// ring triggers a reconcile, at most once in lookEvery for one agent: the next
+// round comes by then anyway, and an agent that keeps changing its requests must not
+// cause more.
 func (s *sight) ring(a *Agent) {
 	if len(a.Carried.Requests) == 0 || a.Asked.Sub(a.rang) < lookEvery {
 		return
@@ -125,11 +126,11 @@ func (s *sight) ring(a *Agent) {
 	a.rang = a.Asked
 	select {
 	case s.asked <- struct{}{}:
-	default: // it rings already
+	default: // already signalled
 	}
 }
 
-// names of those that have such an object.
+// names of the agents that match.
 func (s *sight) names(has func(*Agent) bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +143,7 @@ func (s *sight) names(has func(*Agent) bool) []string {
 	return list
 }
 
-// shelf hands what a reflector brings to the sight.
+// shelf is the reflector store that feeds the sight.
 type shelf struct {
 	name  string
 	sight *sight
@@ -160,7 +161,7 @@ func nameOf(object any) string {
 	return ""
 }
 
-// transform keeps what is needed of an object: a Node has 15 kB and more.
+// transform trims an object to what is needed: a Node has 15 kB and more.
 func transform(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Node:
@@ -183,7 +184,7 @@ func trimNode(n *corev1.Node) *corev1.Node {
 		Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
 		Labels: only(n.Labels, corev1.LabelTopologyZone), Annotations: only(n.Annotations, evict.TaintsAnnotation),
 	}}
-	if len(trimmed.Annotations) > 0 { // nobody else's are looked at
+	if len(trimmed.Annotations) > 0 { // taints matter only where the annotation records some
 		trimmed.Spec.Taints = n.Spec.Taints
 	}
 	for _, c := range n.Status.Conditions {
@@ -208,14 +209,14 @@ func only(of map[string]string, keys ...string) map[string]string {
 	return kept
 }
 
-// Transformer makes the reflector keep no more of a list than of an event.
+// Transformer makes the reflector trim the objects of a list as well.
 func (s *shelf) Transformer() cache.TransformFunc { return transform }
 
-// Add, Update and Delete are what a watch brings.
+// Add, Update and Delete implement [cache.ReflectorStore].
 func (s *shelf) Add(o any) error    { return s.Update(o) }
 func (s *shelf) Delete(o any) error { s.see(nameOf(o), nil, time.Now()); return nil }
 
-// Update takes over an object.
+// Update stores an object.
 func (s *shelf) Update(o any) error {
 	o, err := transform(o)
 	if err == nil {
@@ -224,7 +225,7 @@ func (s *shelf) Update(o any) error {
 	return err
 }
 
-// Replace takes over a whole list.
+// Replace stores a complete list.
 func (s *shelf) Replace(list []any, _ string) error {
 	there := map[string]bool{}
 	for _, o := range list {
@@ -247,5 +248,5 @@ func (s *shelf) has(a *Agent) bool {
 	return a.Lease != nil
 }
 
-// Resync is of no use here.
+// Resync does nothing.
 func (s *shelf) Resync() error { return nil }

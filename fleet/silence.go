@@ -12,22 +12,22 @@ type State string
 
 // The states.
 const (
-	Alive  State = "alive"  // heard within half the grace period
-	Late   State = "late"   // not heard for longer, and not silent yet
-	Silent State = "silent" // not heard for the grace period, and that was said
+	Alive  State = "alive"  // a heartbeat within half the monitor grace period
+	Late   State = "late"   // no heartbeat for longer, and not silent yet
+	Silent State = "silent" // no heartbeat for the monitor grace period
 )
 
 const (
-	// massLeast: so few silent agents are never a mass, or the only agent of a
-	// small cluster could not be missed. Kubernetes' own node lifecycle controller
-	// has the same bound.
+	// massLeast is the number of late agents from which on there may be full
+	// disruption, or the only agent of a small cluster would always count as such.
+	// Kubernetes' node lifecycle controller has the same bound.
 	massLeast = 3
-	// statusEvery is the longest time between two reports of an unchanged status.
-	// An agent without a Lease has no other sign of life.
+	// statusEvery is the longest time between two reports of an unchanged status,
+	// the only heartbeat of an agent without a Lease.
 	statusEvery = 5 * time.Minute
 )
 
-// Sighting is what Judge decides by.
+// Sighting is the input of Judge.
 type Sighting struct {
 	Time     time.Time
 	Settings Settings
@@ -35,42 +35,42 @@ type Sighting struct {
 	Memory   Memory
 }
 
-// Memory is what is remembered from one sighting to the next. A new leader has
-// none: its clocks start anew.
+// Memory is the state kept from one round to the next. A new leader starts without
+// it, and so restarts all timeouts.
 type Memory struct {
-	// Silent are the agents whose silence was said, with when they had been heard
-	// last.
+	// Silent are the agents that were declared silent, with their last heartbeat.
 	Silent map[string]time.Time
-	// Blind: the silence of many is taken for our own blindness.
+	// Blind: full disruption, so many agents are late that the controller suspects
+	// itself.
 	Blind bool
-	// Cleared is when the last blindness ended: nobody was silent before.
+	// Cleared is when the last full disruption ended: timeouts start from it.
 	Cleared time.Time
 }
 
-// Judgement is what follows of a sighting.
+// Judgement is the decision about all agents.
 type Judgement struct {
 	Blind bool
-	// Late counts those of Of agents that miss their beats now; agents that were
-	// silent long before count in neither.
+	// Late of Of agents miss their heartbeats now. Agents that were declared silent
+	// before count in neither.
 	Late, Of int
 	Agents   []Judged
 	Memory   Memory
 }
 
-// Judged is what is thought of one agent, and to be done.
+// Judged is the decision about one agent.
 type Judged struct {
 	*Agent
 	State State
-	// Silence is how long nothing was heard.
+	// Silence is the time since the last heartbeat.
 	Silence time.Duration
-	// Mark: its conditions must become Unknown. Lift: its taints must go.
+	// Mark: set its conditions to Unknown. Lift: remove its taints.
 	Mark, Lift bool
-	// Why its taints stay, or that they go; empty for one that is heard.
+	// Why its taints stay or are removed; empty for an agent with a heartbeat.
 	Why string
 }
 
-// Judge says who is silent. Mass silence is seen before the first agent is
-// silent for the whole grace period, for it is looked for after half of it.
+// Judge finds silent agents. Full disruption is detected before the first agent is
+// silent, because lateness counts from half the monitor grace period.
 func Judge(s Sighting) Judgement {
 	j := Judgement{Agents: make([]Judged, 0, len(s.Agents)), Memory: Memory{Silent: map[string]time.Time{}, Cleared: s.Memory.Cleared}}
 	for i := range s.Agents {
@@ -97,13 +97,13 @@ func Judge(s Sighting) Judgement {
 	return j
 }
 
-// said tells whether the agent's silence was said, and it was not heard since.
+// said tells whether the agent was declared silent, without a heartbeat since.
 func (s *Sighting) said(a *Agent) bool {
 	heard, was := s.Memory.Silent[a.Name]
 	return was && !a.Heard.After(heard)
 }
 
-// state of an agent by its silence alone.
+// state derives an agent's state from the time since its heartbeat alone.
 func (s *Sighting) state(a *Agent) Judged {
 	since := a.Heard
 	if !s.said(a) && s.Memory.Cleared.After(since) {
@@ -124,12 +124,12 @@ func (s *Sighting) state(a *Agent) Judged {
 	return judged
 }
 
-// act says what is to be done about an agent.
+// act decides what to do about a silent agent.
 func (s *Sighting) act(a *Judged, j *Judgement) {
 	if a.State != Silent {
 		return
 	}
-	if j.Blind || s.Memory.Blind { // when it ends, the clocks start anew
+	if j.Blind || s.Memory.Blind { // timeouts restart when it ends
 		a.Why = "full disruption: too many agents are silent, so nothing is changed"
 		if !s.said(a.Agent) {
 			a.State = Late

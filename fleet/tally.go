@@ -7,11 +7,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// Counts is what this process did as the leader.
+// Counts are what this process did as the leader.
 type Counts struct {
-	// Acts on silent agents: mark, lift; and failed.
+	// Acts on silent agents: mark, lift, failed.
 	Acts map[string]uint64
-	// Evictions that were granted, by what the API server answered.
+	// Evictions that were approved, by outcome.
 	Evictions map[string]uint64
 	// Refusals by code.
 	Refusals map[string]uint64
@@ -23,7 +23,7 @@ type Tally struct {
 	counts Counts
 }
 
-// newCounts have every kind, those that never came with 0.
+// newCounts has an entry for every label value, so that metrics start at 0.
 func newCounts() Counts {
 	c := Counts{Acts: map[string]uint64{actMark: 0, actLift: 0, actFailed: 0}, Evictions: map[string]uint64{}, Refusals: map[string]uint64{}}
 	for _, o := range []evict.Outcome{evict.Evicted, evict.Gone, evict.Blocked, evict.Refused, evict.Unanswered} {
@@ -35,7 +35,7 @@ func newCounts() Counts {
 	return c
 }
 
-// What is done about silent agents, as it is counted.
+// Acts on silent agents, as counted.
 const (
 	actMark   = "mark"
 	actLift   = "lift"

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tell says in the log and in Events what is new.
+// tell logs state changes of agents and publishes them as Events.
 func (r *Reconciler) tell(j *Judgement) {
 	if j.Blind != r.memory.Blind {
 		r.tellBlind(j)
@@ -17,7 +17,7 @@ func (r *Reconciler) tell(j *Judgement) {
 		_, was := r.memory.Silent[a.Name]
 		_, is := j.Memory.Silent[a.Name]
 		switch {
-		case is && !was && !a.marked(): // a leader before this one said it else
+		case is && !was && !a.marked(): // else an earlier leader logged it
 			r.Log.Warn("agent is silent", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
 			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
 				fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s", a.Silence.Round(time.Second), r.Settings().TaintsStay))
