@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AffinityFor is the entry for volumes of a storage class, empty for those
-// without one: the first of that class, else the first without a class, else
-// nil. It is the caller's own copy.
+// AffinityFor is the entry for volumes of a storage class (empty: volumes without
+// one): the first of that class, else the first without a class, else nil. It is a
+// copy.
 func AffinityFor(list []LoadAffinity, class string) *LoadAffinity {
 	var general *LoadAffinity
 	for i := range list {
@@ -32,11 +32,11 @@ func (a *LoadAffinity) copy() *LoadAffinity {
 	return &LoadAffinity{NodeSelector: *a.NodeSelector.DeepCopy(), StorageClass: a.StorageClass}
 }
 
-// PodAffinity is what Velero writes into the pod of a data mover: all that the
-// selector requires in each term of the volume's topology. nil: nothing is
-// required. Velero takes matchLabels in random order, here they are sorted; and
-// of a topology without terms it makes an affinity without terms, which no node
-// satisfies and which loses the selector: here that is no topology.
+// PodAffinity is what Velero writes into the pod of a data mover: the selector's
+// requirements in each term of the volume's topology. nil: nothing is required. It
+// differs from Velero twice: matchLabels are sorted (Velero's order is random), and a
+// topology without terms counts as none (Velero makes an affinity without terms, which
+// no node satisfies and which loses the selector).
 func PodAffinity(selector *metav1.LabelSelector, topology *corev1.NodeSelector) *corev1.Affinity {
 	requirements := requirements(selector)
 	var terms []corev1.NodeSelectorTerm

@@ -7,34 +7,35 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// The pace of a Budget.
+// The control parameters of a Budget.
 const (
-	// ShrinkSoft and ShrinkHard are how long a smaller budget is given to show its
-	// effect before it shrinks again.
+	// ShrinkSoft and ShrinkHard are the cooldown after a decrease: how long its effect is
+	// awaited before the next.
 	ShrinkSoft = 30 * time.Second
 	ShrinkHard = 10 * time.Second
-	// Grow is how long there must be no pressure before one more load may run, and
-	// then again before the next.
+	// Grow is how long there must be no pressure before each increase by one load.
 	Grow = time.Minute
-	// HoldStep is what each hold is longer than the one before, up to LongestHoldOff;
-	// after Forget without pressure it is one step shorter again.
+	// HoldStep is the additive backoff of start holds: each is longer than the one before
+	// by it, up to LongestHoldOff, and one step shorter again after each Forget without
+	// pressure.
 	HoldStep       = 10 * time.Second
 	LongestHoldOff = 2 * time.Minute
 	Forget         = 5 * time.Minute
 )
 
-// Budget is how many loads a node may run, as its pressure allows. The zero
-// value is that of a node that suffers nothing. It is all that is remembered.
+// Budget is how many data mover loads a node may run, as its pressure allows: additive
+// increase, multiplicative decrease. The zero value is that of a node without pressure.
+// It is the whole state.
 type Budget struct {
-	// Places for loads; 0: as many as are configured.
+	// Places for data mover loads; 0: as many as are configured.
 	Places int `json:"places,omitempty"`
-	// HoldUntil: none starts before, so that one that has just started shows what
-	// it does. Hold is how long that was.
+	// HoldUntil ends the start hold: a load that has just started must show its effect
+	// first. Hold is the length of that hold.
 	HoldUntil time.Time     `json:"holdUntil,omitzero"`
 	Hold      time.Duration `json:"hold,omitempty"`
-	// Level that was seen last.
+	// Level of the last update.
 	Level plugins.Level `json:"level"`
-	// Changed is when Places did, ClearSince since when there is no pressure, and
+	// Changed is when Places last changed, ClearSince since when there is no pressure, and
 	// Forgot when Hold was last shortened.
 	Changed    time.Time `json:"changed,omitzero"`
 	ClearSince time.Time `json:"clearSince,omitzero"`
@@ -43,20 +44,19 @@ type Budget struct {
 	Why string `json:"why,omitempty"`
 }
 
-// Strain is what a node suffers at one moment.
+// Strain is a node's pressure at one moment, as data movers cause it.
 type Strain struct {
 	Time time.Time
-	// Level of what data movers press: disks, network, memory. Absent is why it is
-	// not known; then nothing shrinks, and nothing grows.
+	// Level of disks, network and memory. Absent is why it is unknown; then the budget
+	// neither shrinks nor grows.
 	Level  plugins.Level
 	Absent string
 	Why    string
-	// Configured is how many loads all Veleros run there at most, Running how many
-	// do.
+	// Configured is how many loads all Veleros may run there, Running how many do.
 	Configured, Running int
 }
 
-// NewStrain of what the inner plugins said.
+// NewStrain is the highest level of the inner plugins for disks, network and memory.
 func NewStrain(l *plugins.Levels) Strain {
 	s := Strain{Time: l.Time, Absent: "no plugin judges disks, network or memory"}
 	for i := range l.Verdicts {
@@ -77,8 +77,8 @@ func NewStrain(l *plugins.Levels) Strain {
 	return s
 }
 
-// unseen is why it is not known whether there is pressure. A level is seen, also
-// where the plugin cannot tell by whom.
+// unseen is why a verdict does not tell whether there is pressure; empty: it does. A
+// level counts even where the plugin names no culprit.
 func unseen(v *plugins.Verdict) string {
 	switch {
 	case v.Level > plugins.None:
@@ -89,9 +89,9 @@ func unseen(v *plugins.Verdict) string {
 	return v.Absent
 }
 
-// Next budget, after what is seen now.
+// Next is the budget after the pressure at s.Time.
 func (b Budget) Next(s Strain) Budget {
-	if b.Changed.After(s.Time) { // the clock was set: else it would last until then
+	if b.Changed.After(s.Time) { // the clock was set back: reset, or it would last until then
 		b = Budget{}
 	}
 	switch {
@@ -120,7 +120,7 @@ func (b Budget) press(s Strain) Budget {
 		pause = ShrinkHard
 	}
 	switch {
-	case b.Level == plugins.None: // as many as run: nothing new
+	case b.Level == plugins.None: // pressure begins: no more than run now
 		places = min(places, s.Running)
 	case rose:
 		places /= 2
@@ -130,7 +130,7 @@ func (b Budget) press(s Strain) Budget {
 	if places = max(Floor, places); places != b.Places {
 		b.Places, b.Changed = places, s.Time
 	}
-	// Where nothing runs, one may start when the hold is over: backups stay alive.
+	// Where nothing runs, one may start when the hold ends, so that backups progress.
 	if rose || !s.Time.Before(b.HoldUntil) && s.Running >= Floor {
 		b.Hold = min(b.Hold+HoldStep, LongestHoldOff)
 		b.HoldUntil = s.Time.Add(b.Hold)
@@ -156,7 +156,7 @@ func (b Budget) relieve(s Strain) Budget {
 	return b
 }
 
-// Pressure that others are told; nil: none.
+// Pressure is what the agent publishes; nil: none.
 func (b Budget) Pressure(now time.Time) *Pressure {
 	p := &Pressure{Why: b.Why}
 	if b.Places > 0 {

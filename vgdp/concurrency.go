@@ -5,11 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// DefaultConcurrency is Velero's: one load runs on a node at a time.
+// DefaultConcurrency is Velero's: one data mover load a node at a time.
 const DefaultConcurrency = 1
 
-// Concurrency is how many loads Velero runs on each node at a time: its rules,
-// read once.
+// Concurrency is how many data mover loads Velero runs on each node at a time: its
+// configured rules, parsed.
 type Concurrency struct {
 	global int
 	rules  []rule
@@ -20,8 +20,8 @@ type rule struct {
 	number   int
 }
 
-// Concurrency of the configuration. Where it says nothing it is what is given
-// here; Velero gives DefaultConcurrency.
+// Concurrency parses the configuration. otherwise is the number where it has none, for
+// Velero DefaultConcurrency.
 func (c *LoadConcurrency) Concurrency(otherwise int) Concurrency {
 	out := Concurrency{global: otherwise}
 	if c.GlobalConfig > 0 {
@@ -37,10 +37,11 @@ func (c *LoadConcurrency) Concurrency(otherwise int) Concurrency {
 	return out
 }
 
-// Anywhere is the number of a node of which nothing is known.
+// Anywhere is the number for an unknown node.
 func (c *Concurrency) Anywhere() int { return c.global }
 
-// On a node with these labels: of several rules that match, the smallest number.
+// On is the number for a node with these labels: of several matching rules the
+// smallest.
 func (c *Concurrency) On(node map[string]string) int {
 	number := 0
 	for _, r := range c.rules {
@@ -54,8 +55,8 @@ func (c *Concurrency) On(node map[string]string) int {
 	return number
 }
 
-// Binding is the limit in force where a running node-agent still has the one
-// that it read at its start: the lower, and 0 is none.
+// Binding is the limit in force where a running node-agent still uses the one that it
+// read at its start: the lower of both, where 0 means none.
 func Binding(live, started int) int {
 	if live == 0 || started == 0 {
 		return max(live, started)

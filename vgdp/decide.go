@@ -6,61 +6,61 @@ import (
 	"time"
 )
 
-// Input of a decision: all that is known at one moment.
+// Input of a decision: the whole cluster at one moment.
 type Input struct {
 	Time time.Time
-	// Veleros by namespace; loads elsewhere are nobody's and are left alone.
+	// Veleros by namespace; loads in other namespaces are ignored.
 	Veleros map[string]Velero
 	Loads   []Load // in any order
 	Fleet   *Fleet
 	// Pressure of the nodes whose agents report; a node without has none.
 	Pressure map[string]Pressure
-	// Holds that the gate has now, by node.
+	// Holds are the start holds in the Gate now, by node.
 	Holds map[string]time.Time
-	// HoldFor is how long a hold lasts unless it is renewed; 0: HoldFor.
+	// HoldFor is the lifetime of a start hold unless it is renewed; 0: HoldFor.
 	HoldFor time.Duration
 }
 
 // Velero is one installation.
 type Velero struct {
-	Epoch int64 // of its gate: tickets of another are void
-	// PrepareLimit is how many of its loads may be Accepted or Prepared; 0: all.
+	Epoch int64 // of its Gate, a fencing token: tickets of another epoch are void
+	// PrepareLimit is how many of its loads may be Accepted or Prepared; 0: no limit.
 	PrepareLimit int
 }
 
-// Pressure of a node, as its agent decided it.
+// Pressure of a node, as its agent published it.
 type Pressure struct {
-	// Budget is how many loads may run there, of all Veleros together; nil: as
+	// Budget is how many data mover loads may run there, of all Veleros together; nil: as
 	// many as are configured.
 	Budget *int
-	// HoldUntil: nothing but what keeps backups alive starts before.
+	// HoldUntil ends the start hold: before it only loads start that pressure does not
+	// hold.
 	HoldUntil time.Time
 	// Why, in words.
 	Why string
 }
 
-// Floor is how many loads may run on a node, whatever it suffers: backups stay
-// alive.
+// Floor is how many data mover loads may run on a node under any pressure, so that
+// backups progress.
 const Floor = 1
 
-// Decision of what may go on.
+// Decision about all data mover loads.
 type Decision struct {
-	// Limited Veleros are those whose loads need tickets; of the others nothing
-	// is touched, but what was held is given back.
+	// Limited are the Veleros whose loads need tickets. Loads of the others are not
+	// touched, except to release what was held.
 	Limited map[string]bool
-	// Admit may be accepted, with these tickets.
+	// Admit are the tickets for loads that may be accepted.
 	Admit []Grant
-	// Start may run on their held nodes, with these tickets.
+	// Start are the tickets for loads that may run on nodes with a start hold.
 	Start []Grant
-	// Revoke are the tickets that are taken back. Each counts until it is gone.
+	// Revoke are the tickets to revoke. Each counts until it is gone from the object.
 	Revoke []Revocation
-	// Release are held loads that get their data mover back without a ticket.
+	// Release are hidden loads that get their data mover back without a ticket.
 	Release []*Load
-	// Holds are the nodes on which nothing starts without a ticket, and until
-	// when unless renewed.
+	// Holds are the nodes with a start hold, and until when unless renewed.
 	Holds map[string]time.Time
-	// Waiting are all others that could go on, in order, and why they do not:
-	// first those that are to be accepted, then those that are to start.
+	// Waiting are the loads without a ticket, in order, with the reason: first those that
+	// wait to be accepted, then those that wait to start.
 	Waiting []Waiting
 }
 
@@ -68,14 +68,15 @@ type Decision struct {
 type Grant struct {
 	*Load
 	Ticket Ticket
-	// Overdue: a node suffers, and has held it for as long as it may.
+	// Overdue: the ticket is issued in spite of pressure, because Velero would cancel the
+	// load.
 	Overdue bool
 }
 
 // Revocation of a ticket.
 type Revocation struct {
 	*Load
-	// Start: it is the one to start, not that to be accepted.
+	// Start: it is the ticket to start, not the one to be accepted.
 	Start bool
 	Why   Code
 }
@@ -86,15 +87,15 @@ type Waiting struct {
 	Wait Wait
 }
 
-// HoldFor is how long a hold lasts unless it is renewed; it is when half of it
-// is over.
+// HoldFor is the lifetime of a start hold unless it is renewed, which happens at half
+// of it.
 const HoldFor = time.Minute
 
-// Decide says who may be accepted and who may start, and why each other one
-// waits. It looks at the loads in order, and gives a ticket to each that could
-// run: a slot of its Velero is free, and a node that it can run on has room. So
-// a load that could not run takes no slot from one that can. What no node will
-// do for comes last, see probe.
+// Decide says which loads may be accepted, which may start, and why each other one
+// waits. It goes through the loads in order and gives a ticket to each that could run:
+// its Velero has a free slot, and a node that it can run on has capacity. So a load that
+// could not run takes no slot from one that can. Unschedulable loads come last, see
+// probe.
 func Decide(in Input) Decision {
 	d := &decider{in: &in, room: newRoom(&in)}
 	d.out.Limited, d.out.Holds = d.limited(), d.holds()
@@ -122,7 +123,7 @@ type decider struct {
 	room *room
 	out  Decision
 
-	homeless []*applicant // no node will do for them
+	homeless []*applicant // unschedulable ones
 }
 
 func (d *decider) limited() map[string]bool {
@@ -133,7 +134,7 @@ func (d *decider) limited() map[string]bool {
 	return out
 }
 
-// holds of the nodes that have not the room that is configured.
+// holds are the start holds: nodes that may run fewer loads than are configured.
 func (d *decider) holds() map[string]time.Time {
 	out := map[string]time.Time{}
 	for name := range d.in.Pressure {
@@ -149,8 +150,8 @@ func (d *decider) holds() map[string]time.Time {
 	return out
 }
 
-// keepOrRevoke goes through the tickets that are out, the oldest first, and
-// through the held loads that need none.
+// keepOrRevoke checks the tickets that are out, the oldest first, and releases hidden
+// loads that need none.
 func (d *decider) keepOrRevoke() {
 	for i := range d.in.Loads {
 		l := &d.in.Loads[i]
@@ -168,7 +169,7 @@ func (d *decider) keepOrRevoke() {
 	}
 }
 
-// admit a load, or say why not.
+// admit grants a ticket, or says why not.
 func (d *decider) admit(a *applicant) Wait {
 	if a.early {
 		return d.in.early(a.load)
@@ -186,9 +187,9 @@ func (d *decider) grant(a *applicant) {
 	d.out.Admit = append(d.out.Admit, g)
 }
 
-// probe lets one of those go on for which no node will do, if a slot is left
-// over: a node that is made on demand is made for a pod that nobody else takes.
-// Until it is there the others wait, and take no slots.
+// probe admits one unschedulable load of each Velero, if a slot is left: a cluster
+// autoscaler creates a node only for a pod that is pending. Until the node is there the
+// others wait and take no slots.
 func (d *decider) probe() {
 	for _, a := range d.homeless {
 		v := a.velero

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Facts about what a load needs to become Prepared: the objects that Velero
-// makes under its name. nil: not there, or not read; Errors says which.
+// Facts are the objects that Velero creates under a load's name before it is Prepared.
+// nil: it does not exist, or was not read; Errors says which.
 type Facts struct {
 	Kind     Kind
 	Pod      *corev1.Pod
@@ -18,11 +18,11 @@ type Facts struct {
 	CachePV  *corev1.PersistentVolume
 	Snapshot *Snapshot
 	Content  *SnapshotContent
-	// Events of the namespace; those of other objects do not count.
+	// Events of the namespace; those of other objects are ignored.
 	Events []corev1.Event
 	// AgentMissing: no node-agent of the Velero is ready on the pod's node.
 	AgentMissing bool
-	// Errors of reading, in the order in which they were met.
+	// Errors of reading, in order.
 	Errors []ReadError
 }
 
@@ -45,8 +45,8 @@ type SnapshotContent struct {
 	Ready               bool
 }
 
-// Diagnose says in lines what is there, in Velero's own words: those that its
-// node-agent logs when it has given up.
+// Diagnose describes the facts in the lines that Velero's node-agent logs when it gives
+// up.
 func Diagnose(f *Facts) []string {
 	name, prefix := f.words()
 	list := diagnosis{"begin diagnose " + name}
@@ -71,7 +71,7 @@ func Diagnose(f *Facts) []string {
 	return list
 }
 
-// words that Velero has for what exposes the data of a kind, and for its objects.
+// words are Velero's names for the exposer of a kind, and the prefix of its objects.
 func (f *Facts) words() (name, prefix string) {
 	switch f.Kind {
 	case DataUpload:
@@ -119,9 +119,9 @@ func (d *diagnosis) events(of string, uid types.UID, list []corev1.Event) {
 	}
 }
 
-// Unrecoverable says why a data mover's pod will never run; empty: it may.
-// Velero cancels a load whose pod is so. That it cannot be scheduled is not
-// among it: that may change.
+// Unrecoverable says why a data mover's pod will never run; empty: it may. Velero
+// cancels the load of such a pod. A pod that cannot be scheduled is not among them:
+// that may change.
 func Unrecoverable(p *corev1.Pod) string {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodUnknown {
 		return fmt.Sprintf("the pod's phase is %s: %s", p.Status.Phase, p.Status.Message)

@@ -1,32 +1,32 @@
-// Package vgdp decides which loads of Velero's data movers may go on: its
-// DataUploads, DataDownloads, PodVolumeBackups and PodVolumeRestores.
+// Package vgdp decides which data mover loads of Velero may go on: DataUploads,
+// DataDownloads, PodVolumeBackups and PodVolumeRestores.
 //
-// A load goes New, Accepted, Prepared, InProgress, and Velero takes each step by
-// itself. Two of them can be held: to Accepted, by which it takes one of
-// prepareQueueLength slots of the cluster, and to InProgress, by which it takes
-// one of its node's places. Whoever may take such a step is given a ticket;
-// gates that the API server itself evaluates let nobody pass without, and let
-// everybody pass when nobody renews them.
+// A data mover load goes through the phases New, Accepted, Prepared and InProgress,
+// and Velero takes each step by itself. Two steps can be held: to Accepted, which
+// takes one of the cluster's prepareQueueLength slots, and to InProgress, which takes
+// one of the node's places. A load that may take such a step is given a ticket.
+// Admission policies, which the API server evaluates, refuse the step without one, and
+// allow everything when the Gate is not renewed.
 //
 // # Flow
 //
 //	ConfigMap ── ReadNodeAgent ──► Concurrency, LoadAffinity, PrepareLimit
 //	                                      │
-//	Nodes ────────── NewFleet ◄───────────┘   who can run where
+//	Nodes ────────── NewFleet ◄───────────┘   which load can run where
 //	                    │
 //	agents' Pressure ──►│
 //	loads ──► Decide ◄──┘ ──► Admit, Start, Revoke, Release, Holds, Waiting
 //
-// Decide looks at the loads in order (line) and gives a ticket to each that
-// could run: its Velero has a slot left and a node that it can run on has room
-// (room, seats). Every other one has one reason (Wait).
+// Decide goes through the loads in order (line) and gives a ticket to each that could
+// run: its Velero has a free slot, and a node that it can run on has capacity (room,
+// seats). Every other load gets one reason (Wait).
 //
-// On each node the agent makes the Pressure out of its Levels (Budget) and slows
-// down the movers that run (Throttle). Diagnose says what keeps an accepted load
-// from being prepared.
+// On each node the agent derives the Pressure from its Levels (Budget: additive
+// increase, multiplicative decrease) and throttles running movers (Throttle). Diagnose
+// says why an accepted load is not prepared.
 //
 // # Concurrency
 //
-// All of it is values and pure functions; a Fleet keeps what it has found out
-// and belongs to one goroutine.
+// All of it is values and pure functions, except that a Fleet caches what it has
+// derived and belongs to one goroutine.
 package vgdp

@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// Node of the cluster, as far as its pressure is not concerned.
+// Node of the cluster, without its pressure.
 type Node struct {
 	Features
-	// Agents of Velero's that run there, by the namespace of their Velero.
+	// Agents are Velero's node-agents there, by the namespace of their Velero.
 	Agents map[string]Agent
 }
 
 // Agent is a node-agent of Velero's.
 type Agent struct {
 	Ready bool
-	// Concurrency that binds it, see Binding.
+	// Concurrency in force, see Binding.
 	Concurrency int
 	// PrepareLimit that it read at its start; 0: none.
 	PrepareLimit int
 }
 
-// Fleet is the nodes, and which of them each load can run on. It belongs to one
-// goroutine, keeps what it has found out, and is made anew when a node changes.
+// Fleet is the nodes of the cluster and which of them each load can run on. It belongs
+// to one goroutine, caches what it derives, and is rebuilt when a node changes.
 type Fleet struct {
 	nodes   []Node // by name
 	index   map[string]int
-	alone   []Reach            // of who is bound to each node
+	alone   []Reach            // of loads bound to each node
 	agents  map[string][]Agent // by namespace and node
 	reaches map[reachKey]*Reach
 	prepare map[string]int // by namespace: the highest PrepareLimit of its agents
@@ -83,10 +83,10 @@ type Reach struct {
 	Missed map[Obstacle]int
 
 	nodes []int
-	bound bool // to its one node: the scheduler has no say
+	bound bool // to its one node, regardless of the scheduler
 }
 
-// Of a load: all nodes that will do, pressed or not.
+// Of is the reach of a load: all possible nodes, with and without pressure.
 func (f *Fleet) Of(l *Load) *Reach {
 	if l.Node != "" {
 		return f.bound(l)
@@ -114,7 +114,8 @@ func (f *Fleet) anywhere(l *Load) *Reach {
 	return r
 }
 
-// bound to its node: the scheduler has no say, but its node-agent has.
+// bound is the reach of a load with a fixed node: the scheduler does not decide, but
+// the node needs a ready node-agent.
 func (f *Fleet) bound(l *Load) *Reach {
 	i, there := f.index[l.Node]
 	switch {
@@ -126,7 +127,7 @@ func (f *Fleet) bound(l *Load) *Reach {
 	return &f.alone[i]
 }
 
-// agentsOf a Velero by node; the zero value: none.
+// agentsOf are the node-agents of a Velero by node; the zero value: none.
 func (f *Fleet) agentsOf(namespace string) []Agent {
 	if f.agents[namespace] == nil {
 		f.agents[namespace] = make([]Agent, len(f.nodes))

@@ -11,12 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Hint is something in a node-agent's configuration that Velero reads and does
-// not do, without a word.
+// Hint is a setting of a node-agent's configuration that Velero silently ignores.
 type Hint struct {
 	// Key with its path, as in loadConcurrency.perNodeConfig[1].number.
 	Key string
-	// Why it does nothing, and what to write instead.
+	// Why it has no effect, and what to write instead.
 	Why string
 }
 
@@ -64,7 +63,7 @@ func (c *LoadConcurrency) hints() []Hint {
 	return list
 }
 
-// unread is why a key that Velero does not know does nothing.
+// unread explains a key that Velero does not know.
 func unread(path string) string {
 	switch path {
 	case "cachePVC.thresholdInGB":
@@ -98,8 +97,8 @@ func place(path, name string, t reflect.Type) string {
 	return ""
 }
 
-// walk calls unknown with the path of each key that t has not. The text is
-// JSON that fits t.
+// walk calls unknown with the path of each key that is not in t. The text is JSON that
+// fits t.
 func walk(path string, text json.RawMessage, t reflect.Type, unknown func(path string)) {
 	switch t.Kind() {
 	case reflect.Slice:

@@ -2,7 +2,7 @@ package vgdp
 
 import "time"
 
-// Kind of a load.
+// Kind of a data mover load.
 type Kind string
 
 // The kinds, as the API server calls them.
@@ -13,8 +13,7 @@ const (
 	PodVolumeRestore Kind = "PodVolumeRestore"
 )
 
-// PodLabel is the label of the pod that moves a load's data; its value is the
-// load's name.
+// PodLabel is the label of the mover's pod; its value is the load's name.
 func (k Kind) PodLabel() string {
 	switch k {
 	case DataUpload:
@@ -42,102 +41,103 @@ const (
 	Failed     Phase = "Failed"
 )
 
-// Ticket lets a load go on: from New to Accepted, or from Prepared to
-// InProgress. It is void under another epoch than its own.
+// Ticket permits a load one step: from New to Accepted, or from Prepared to
+// InProgress. It is void under another epoch than its own (fencing token).
 type Ticket struct {
-	Node  string // that may take it; empty: any
+	Node  string // the node that may use it; empty: any
 	Epoch int64
 	At    time.Time // when it was given
 }
 
-// Load is what admission knows of one.
+// Load is one data mover load, as admission needs it.
 type Load struct {
 	UID, Namespace, Name string // the namespace is that of its Velero
 	Kind                 Kind
 	Phase                Phase
 	Created              time.Time
-	// AcceptedAt and PreparedAt are when it got there; zero: not known.
+	// AcceptedAt and PreparedAt are the times of these phases; zero: unknown.
 	AcceptedAt, PreparedAt time.Time
-	// Mover is the data mover that shall do it, as its maker wrote it.
+	// Mover is the load's data mover, as its creator wrote it.
 	Mover string
-	// Held: the mover in its spec is our own, so that nobody takes it up.
+	// Held: it is hidden, the mover in its spec is Plimsoll's, so that no node-agent takes
+	// it up.
 	Held bool
-	// Cancel was asked for, or it is being deleted, which Velero turns into the same.
+	// Cancel was requested. Deleted: it is being deleted, which Velero turns into a
+	// cancellation.
 	Cancel, Deleted bool
-	// Node where it runs, or must run: that of the data mover's pod, else the one
-	// that a PodVolumeBackup or PodVolumeRestore is bound to. Empty: not known yet.
+	// Node where it runs, or must run: that of the mover's pod, else the one that a
+	// PodVolumeBackup or PodVolumeRestore is bound to. Empty: unknown.
 	Node string
 	// Place is where a DataUpload or DataDownload may run.
 	Place Place
-	// Backup is what it is part of, a Backup or a Restore: they share fairly.
+	// Backup is the Backup or Restore that it is part of, the unit of fair sharing.
 	Backup string
-	// Scheduled: a schedule made the Backup.
+	// Scheduled: a Schedule created the Backup.
 	Scheduled bool
-	// Hooks: a hook runs before the pod is backed up, so that an application may
-	// stand still until this PodVolumeBackup is done. Who owns the pod can say so.
+	// Hooks: a hook runs before the pod is backed up, so that the application may be frozen
+	// until this PodVolumeBackup is done. The pod's owner controls this.
 	Hooks bool
-	// PodNamespace of the pod whose volume it moves; empty: not known, or none.
+	// PodNamespace of the pod whose volume it moves; empty: unknown, or none.
 	PodNamespace string
 	// Priority that the user gave it, on the scale of ranks; nil: none.
 	Priority *int32
-	// Timeout after which Velero cancels it, from its creation; 0: Velero's
-	// default.
+	// Timeout from its creation after which Velero cancels it; 0: Velero's default.
 	Timeout time.Duration
-	// NotYet is why no node-agent can accept it now, such as a target volume that
-	// is not there; empty: one can.
+	// NotYet is why no node-agent can accept it now, such as a missing target volume;
+	// empty: one can.
 	NotYet string
-	// Ticket to be accepted, and Started to be run.
+	// Ticket to be accepted, and Started, the one to start.
 	Ticket, Started *Ticket
-	// Note is what is remembered of its waiting.
+	// Note is the state of its waiting.
 	Note Note
 }
 
-// fresh: nobody has accepted it.
+// fresh tells whether it is not accepted yet.
 func (l *Load) fresh() bool { return l.Phase == "" || l.Phase == New }
 
-// ours: Velero's own data mover does it. What others move is neither held nor
-// counted: Velero's node-agent does not touch it.
+// ours tells whether Velero's own data mover does it. Loads of others are neither held
+// nor counted: Velero's node-agent does not touch them.
 func (l *Load) ours() bool { return l.Mover == "" || l.Mover == "velero" }
 
-// leaving: Velero cancels it by itself, and it needs no ticket for that.
+// leaving tells whether Velero cancels it, which needs no ticket.
 func (l *Load) leaving() bool { return l.Cancel || l.Deleted }
 
-// preparing: it is one of those that prepareQueueLength counts.
+// preparing tells whether prepareQueueLength counts it.
 func (l *Load) preparing() bool { return l.Phase == Accepted || l.Phase == Prepared }
 
-// Slot tells whether it has one of its Velero's prepareQueueLength: it is being
-// prepared, or it may be accepted at any moment. A ticket holds its slot until it
-// is seen to be gone, for until then it is good. A void one does, too, where
-// slots are counted: an API server that has judged somebody's write by it may
-// still be about to store that, and only a change of the load keeps it from it.
+// Slot tells whether it takes one of its Velero's prepareQueueLength slots: it is being
+// prepared, or may be accepted at any moment. A ticket takes its slot until it is seen
+// to be removed, because it is valid until then. So does a void one where slots are
+// counted: an API server that has evaluated a write by it may still be about to store
+// that write, and only a change of the load (optimistic concurrency) prevents it.
 func (l *Load) Slot(v Velero) bool {
 	return l.preparing() || l.fresh() && l.Ticket != nil && (l.Ticket.Epoch == v.Epoch || v.PrepareLimit > 0)
 }
 
-// running tells whether it has one of the places of its node: Velero gives one
-// back when a canceled one has ended.
+// running tells whether it takes one of its node's places: Velero frees the place of a
+// canceled one when it has ended.
 func (l *Load) running() bool { return l.Phase == InProgress || l.Phase == Canceling }
 
-// restore tells whether it brings data back.
+// restore tells whether it restores data.
 func (l *Load) restore() bool { return l.Kind == DataDownload || l.Kind == PodVolumeRestore }
 
-// bound to a node from the beginning.
+// bound tells whether its node is fixed from the beginning.
 func (l *Load) bound() bool { return l.Kind == PodVolumeBackup || l.Kind == PodVolumeRestore }
 
-// The times for which pressure may hold a load.
+// How long pressure may hold a load.
 const (
 	// VeleroTimeout is that of itemOperationTimeout and fs-backup-timeout, unless
 	// Velero is told otherwise.
 	VeleroTimeout = 4 * time.Hour
-	// LongestHold of a load that waits to be accepted, at most the quarter of its
+	// LongestHold of a load that waits to be accepted, but at most a quarter of its
 	// timeout: it must have time left to run.
 	LongestHold = 30 * time.Minute
-	// LongestStart is how long a prepared one may be held, at most the quarter of its
-	// timeout: its pod and volumes are there, and each refusal costs Velero something.
+	// LongestStart of a prepared one, but at most a quarter of its timeout: its pod and
+	// volumes exist, and each refused start costs Velero a retry.
 	LongestStart = 5 * time.Minute
 )
 
-// waited for pressure for as long as it may hold a load.
+// waited tells whether pressure has held it for as long as it may: it is overdue.
 func (l *Load) waited(now time.Time) bool {
 	if l.Phase == Prepared {
 		return !now.Before(l.startUntil())
@@ -147,7 +147,7 @@ func (l *Load) waited(now time.Time) bool {
 
 func (l *Load) longest() time.Duration { return min(LongestHold, l.timeout()/4) }
 
-// startUntil pressure may hold a prepared one.
+// startUntil is until when pressure may hold a prepared load.
 func (l *Load) startUntil() time.Time {
 	return l.prepared().Add(min(LongestStart, l.timeout()/4))
 }
@@ -164,7 +164,7 @@ func (l *Load) OnItsWay(now time.Time) bool {
 	return l.ours() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(l.timeout()))
 }
 
-// prepared is when it was, or the latest moment before that is known.
+// prepared is when it was prepared, or the latest earlier moment that is known.
 func (l *Load) prepared() time.Time {
 	switch {
 	case !l.PreparedAt.IsZero():
@@ -175,17 +175,16 @@ func (l *Load) prepared() time.Time {
 	return l.Created
 }
 
-// The times of a ticket.
+// Lifetime and retries of a ticket.
 const (
-	// TicketLife is how long a ticket waits to be used.
+	// TicketLife is how long a ticket may stay unused.
 	TicketLife = time.Minute
-	// firstRetry and lastRetry are the delays after an unused ticket; each is
-	// twice the one before.
+	// firstRetry and lastRetry bound the exponential backoff after unused tickets.
 	firstRetry = 30 * time.Second
 	lastRetry  = 10 * time.Minute
 )
 
-// retry is when it may have a ticket again.
+// retry is when it may get a ticket again.
 func (l *Load) retry() time.Time {
 	if l.Note.Unused <= 0 {
 		return time.Time{}

@@ -5,12 +5,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-// leastPart of a pressed resource that movers must use together to be slowed
-// down for it: less gives nobody relief.
+// leastPart is the least share of a pressed resource's traffic that movers must have
+// together to be throttled for it: with less, throttling gives no relief.
 const leastPart = 0.2
 
-// Movers are the pods of data movers that run here, by their cgroups. A pod that
-// is being prepared counts as well: what it is prepared for comes at once.
+// Movers are the pods of data movers on this node, by their cgroups. A pod that is
+// being prepared counts as well: it will move data at once.
 func Movers(s *probes.Snapshot) map[string]*probes.WorkloadState {
 	movers := map[string]*probes.WorkloadState{}
 	for i := range s.Workloads {
@@ -21,9 +21,9 @@ func Movers(s *probes.Snapshot) map[string]*probes.WorkloadState {
 	return movers
 }
 
-// NewUsage is what the movers of a node use, and where it is pressed. Before are
-// the curbs of now: a mover whose pod is not known, because the agent has just
-// started, is alive as long as its cgroup is.
+// NewUsage is what the movers of a node use, and where there is pressure. before are
+// the current throttles: after a restart of the agent a mover whose pod is not known yet
+// counts as alive as long as its cgroup exists.
 func NewUsage(s *probes.Snapshot, l *plugins.Levels, before map[Target]Curb) Usage {
 	u := Usage{Time: l.Time, Rates: map[Target]Rates{}, Alive: map[string]bool{}, Disks: map[string]plugins.Level{}, Unseen: map[string]bool{}}
 	u.see(l)
@@ -49,8 +49,7 @@ func curbs(list map[Target]Curb, mover string) bool {
 	return false
 }
 
-// see takes the levels. Where one rule sees, it does not matter what another
-// lacks.
+// see takes the levels. A resource is observed if one of its rules is.
 func (u *Usage) see(l *plugins.Levels) {
 	seen := map[string]bool{}
 	for i := range l.Verdicts {
@@ -72,8 +71,8 @@ func (u *Usage) see(l *plugins.Levels) {
 	}
 }
 
-// measure what a mover uses of what movers press: nobody is slowed down for
-// what others do.
+// measure records what a mover uses of pressed resources, only where movers cause a
+// considerable part of that pressure.
 func (u *Usage) measure(s *probes.Snapshot, w *probes.WorkloadState, movers map[string]*probes.WorkloadState) {
 	r, ok := w.Rates.Get()
 	if !ok {
@@ -92,8 +91,8 @@ func (u *Usage) measure(s *probes.Snapshot, w *probes.WorkloadState, movers map[
 	}
 }
 
-// part of the traffic that is the movers', 0 to 1, as far as it is known. On
-// cgroup v1 what they write is not.
+// part is the movers' share of the traffic, 0 to 1, as far as it is known: on cgroup v1
+// their writes are not.
 func part(s *probes.Snapshot, resource probes.SharedResource, device string, movers map[string]*probes.WorkloadState) (sum float64) {
 	for _, c := range s.Contention {
 		if c.Resource != resource || device != "" && c.Device != device {

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrNodeAgent is a ConfigMap with which Velero's node-agent does not start.
+// ErrNodeAgent says that Velero's node-agent does not start with a ConfigMap.
 var ErrNodeAgent = errors.New("node-agent ConfigMap")
 
-// NodeAgent is the configuration of Velero's node-agents, the one JSON value of
-// the ConfigMap that --node-agent-configmap names. All keys of Velero 1.18.3
-// are here, used or not: a key that is not is one that Velero does not read.
+// NodeAgent is the configuration of Velero's node-agents, the one JSON value of the
+// ConfigMap that --node-agent-configmap names. It has all keys of Velero 1.18.3, used
+// here or not; Velero ignores every other key.
 type NodeAgent struct {
 	LoadConcurrency    LoadConcurrency      `json:"loadConcurrency"`
 	LoadAffinity       []LoadAffinity       `json:"loadAffinity"`
@@ -28,8 +28,8 @@ type NodeAgent struct {
 	PodLabels          map[string]string    `json:"podLabels"`
 }
 
-// LoadConcurrency is how many loads run on a node, and how many are prepared in
-// the cluster.
+// LoadConcurrency is how many data mover loads run on a node, and how many are prepared
+// in the cluster.
 type LoadConcurrency struct {
 	GlobalConfig       int          `json:"globalConfig"`
 	PerNodeConfig      []RuledCount `json:"perNodeConfig"`
@@ -42,8 +42,8 @@ type RuledCount struct {
 	Number       int                  `json:"number"`
 }
 
-// LoadAffinity says where the pods of data movers may run: those of one storage
-// class, or with an empty one those of all without an entry of their own.
+// LoadAffinity says where the pods of data movers may run: those of one storage class,
+// or with an empty one those of all classes without an entry.
 type LoadAffinity struct {
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 	StorageClass string               `json:"storageClass"`
@@ -82,14 +82,13 @@ type CachePVC struct {
 	ResidentThresholdInMB int64  `json:"residentThresholdInMB"`
 }
 
-// PrepareLimit is how many loads may be Accepted or Prepared in the cluster; 0:
-// as many as there are.
+// PrepareLimit is how many loads may be Accepted or Prepared in the cluster; 0: no
+// limit.
 func (c *NodeAgent) PrepareLimit() int { return max(0, c.LoadConcurrency.PrepareQueueLength) }
 
-// ReadNodeAgent reads the data of the ConfigMap called name as Velero does.
-// What Velero refuses, and with it to start, is an ErrNodeAgent: whoever
-// follows the ConfigMap keeps the last one that could be read. What Velero
-// ignores without a word is a hint.
+// ReadNodeAgent decodes the data of the ConfigMap name as Velero does. What Velero
+// refuses, so that it does not start, is an ErrNodeAgent; the caller then keeps the last
+// valid one. What Velero silently ignores is a hint.
 func ReadNodeAgent(name string, data map[string]string) (NodeAgent, []Hint, error) {
 	refuse := func(format string, args ...any) (NodeAgent, []Hint, error) {
 		return NodeAgent{}, nil, fmt.Errorf("%w %s: %w", ErrNodeAgent, name, fmt.Errorf(format, args...))

@@ -2,27 +2,25 @@ package vgdp
 
 import "time"
 
-// Note is what the object of a load that waits says of it: the annotation
-// plimsoll.dev/waiting, as JSON. It is all that is remembered between two
-// decisions, so that whoever decides next decides the same.
+// Note is the state of a waiting load, stored in its annotation plimsoll.dev/waiting as
+// JSON. There is no other state between two decisions, so the next leader decides the
+// same.
 type Note struct {
 	Reason    Code      `json:"reason,omitempty"`
 	Since     time.Time `json:"since,omitzero"` // when the reason was written
 	BlockedBy string    `json:"blockedBy,omitempty"`
-	// PressureSince is when it first waited for pressure.
+	// PressureSince is when pressure first held it.
 	PressureSince time.Time `json:"pressureSince,omitzero"`
-	// Unused tickets that it was given and that were taken back, and when the last
-	// was.
+	// Unused counts tickets that were revoked unused, UnusedAt is when the last was.
 	Unused   int       `json:"unusedTickets,omitempty"`
 	UnusedAt time.Time `json:"unusedAt,omitzero"`
 }
 
-// The times that keep notes few.
+// Debouncing of notes, to save writes.
 const (
-	// NoteAfter is how old a load is before it has one: most that are new go on at
-	// once.
+	// NoteAfter is how old a load must be to get a note: most new ones are admitted at once.
 	NoteAfter = 10 * time.Second
-	// NoteAgain is how long a reason must have stood before another takes its place.
+	// NoteAgain is how long a reason must be unchanged before another replaces it.
 	NoteAgain = 30 * time.Minute
 )
 
@@ -32,9 +30,8 @@ type Noted struct {
 	Note Note
 }
 
-// Notes that are worth a write: the first of a load, that it waits for pressure,
-// whose time counts from then on, what has changed after long, and that a ticket
-// was taken back.
+// Notes are the notes worth a write: the first of a load, the beginning of pressure
+// (which starts its time limit), a changed reason after NoteAgain, and a revoked ticket.
 func (d *Decision) Notes(now time.Time) []Noted {
 	var list []Noted
 	for i := range d.Waiting {
@@ -54,8 +51,7 @@ func (d *Decision) Notes(now time.Time) []Noted {
 	return list
 }
 
-// NoteAt is what there is to note of a load that waits, and whether that is worth
-// a write.
+// NoteAt is the note of a waiting load, and whether it is worth a write.
 func (w *Waiting) NoteAt(now time.Time) (n Note, news bool) {
 	n = w.Load.Note
 	n.Reason, n.Since, n.BlockedBy = w.Wait.Code, now, w.Wait.BlockedBy()

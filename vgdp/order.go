@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// The ranks: who has the higher one goes first. A user's priority is a rank,
-// within the bounds. That an application stands still its owner says, and so
-// may nobody's restore wait for it.
+// The ranks, the higher comes first. A user's priority is a rank, within the bounds. An
+// urgent load ranks below restores: its owner alone claims that an application is
+// frozen, and that must not delay a restore.
 const (
 	RankScheduled = 0
 	RankManual    = 1
 	RankUrgent    = 3
 	RankRestore   = 4
-	// HighestPriority and LowestPriority that a user's may be.
+	// HighestPriority and LowestPriority bound a user's priority.
 	HighestPriority = 7
 	LowestPriority  = -8
 )
 
-// Aging is the time in which who waits rises by one rank. So nobody starves: it
-// is overtaken only by loads that were created less than (theirs - its own + 1)
-// times Aging after it, at most (HighestPriority - LowestPriority + 1) times.
+// Aging is the waiting time that raises a load by one rank, so that none starves: it is
+// overtaken only by loads created less than (their rank - its own + 1) times Aging
+// later, at most (HighestPriority - LowestPriority + 1) times.
 const Aging = time.Hour
 
-// rank of a load that waits, with what its waiting adds.
+// rank of a waiting load, its aging included.
 func (l *Load) rank(now time.Time, urgent bool) int {
 	base := RankManual
 	switch {
@@ -44,11 +44,11 @@ func (l *Load) rank(now time.Time, urgent bool) int {
 	return base + int(max(0, now.Sub(l.Created))/Aging)
 }
 
-// standing is where a load comes in the order, as far as that is its own.
+// standing is the sort key of a load, without fair sharing.
 type standing struct {
-	tier    int64 // the lower goes first: rank, then unused tickets
+	tier    int64 // the lower comes first: rank, then unused tickets
 	created int64
-	uid8    uint64 // the first bytes of its UID, which mostly tell: that is not looked at then
+	uid8    uint64 // the first bytes of the UID, which mostly decide without a string comparison
 	*applicant
 }
 
@@ -72,37 +72,37 @@ func (s standing) compare(o standing) int {
 	return strings.Compare(s.load.UID, o.load.UID)
 }
 
-// applicant is a load that waits to be accepted, and what a decision needs to
-// know of it.
+// applicant is a candidate: a load that waits to be accepted, with what the decision
+// needs.
 type applicant struct {
 	load   *Load
 	velero *velero
 	backup *share
 	reach  *Reach
-	urgent bool       // an application stands still until it is done
-	free   bool       // of pressure
-	spared bool       // by it from the beginning
+	urgent bool       // an application is frozen until it is done
+	free   bool       // exempt from pressure now
+	spared bool       // exempt from the beginning
 	early  bool       // it could not use a ticket now
-	place  int        // in its tier, its Backup apart
+	place  int        // in its tier, before fair sharing
 	next   *applicant // of its tier and its Backup
 }
 
-// share of a Backup: how many of its loads are on their way.
+// share of a Backup: how many of its loads are on their way, for fair sharing.
 type share struct {
 	taken       int
 	first, last *applicant // those of one tier that wait, in order
 }
 
-// line is the applicants, handed out in order: by rank; those whose tickets were
-// not used behind the others; then of each Backup that has least on its way;
-// then by creation and UID.
+// line is the queue of candidates: by rank; loads with unused tickets behind the
+// others; then fairly by Backup, the one with fewest loads on their way first; then by
+// creation and UID.
 type line struct {
-	rest  []standing // of all that are not in tied, in order
-	tied  shares     // those that are equal but for their Backups
-	front *share     // whose load was handed out last
+	rest  []standing // of all that are not in tied, sorted
+	tied  shares     // the current tier, by Backup
+	front *share     // of the load returned last
 }
 
-// share of the Backup that a load is part of.
+// share is that of a load's Backup.
 func (v *velero) share(l *Load) *share {
 	s := v.shares[l.Backup]
 	if s == nil {
@@ -115,7 +115,7 @@ func (v *velero) share(l *Load) *share {
 func (r *room) line() *line {
 	n := len(r.in.Loads)
 	ln := &line{rest: make([]standing, 0, n)}
-	all := make([]applicant, 0, n) // which never move
+	all := make([]applicant, 0, n) // never reallocated: pointers to it are kept
 	for i := range r.in.Loads {
 		l := &r.in.Loads[i]
 		v := r.veleros[l.Namespace]
@@ -135,8 +135,8 @@ func (r *room) line() *line {
 	return ln
 }
 
-// next in order; nil: none is left. took says whether the one before got a slot,
-// which counts for its Backup.
+// next is the next candidate; nil: none is left. took says whether the previous one got
+// a slot, which counts for its Backup.
 func (ln *line) next(took bool) *applicant {
 	if f := ln.front; f != nil {
 		if took {
@@ -156,7 +156,7 @@ func (ln *line) next(took bool) *applicant {
 	return ln.front.first
 }
 
-// tie takes the next loads that only their Backups tell apart.
+// tie takes the next tier: loads that only fair sharing orders.
 func (ln *line) tie() bool {
 	n := 0
 	for n < len(ln.rest) && ln.rest[n].tier == ln.rest[0].tier {
@@ -175,7 +175,7 @@ func (ln *line) tie() bool {
 	return n > 0
 }
 
-// shares is a heap: the Backup with least on its way first.
+// shares is a heap: the Backup with fewest loads on their way first.
 type shares []*share
 
 func (s shares) Len() int      { return len(s) }
@@ -187,10 +187,10 @@ func (s shares) Less(i, j int) bool {
 	return s[i].first.place < s[j].first.place
 }
 
-// Push is heap's; every Backup is there from the beginning.
+// Push implements heap.Interface.
 func (s *shares) Push(x any) { *s = append(*s, x.(*share)) }
 
-// Pop is heap's.
+// Pop implements heap.Interface.
 func (s *shares) Pop() any {
 	last := (*s)[len(*s)-1]
 	*s = (*s)[:len(*s)-1]

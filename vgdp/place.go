@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Features of a node that the scheduler looks at.
+// Features of a node that the scheduler filters by.
 type Features struct {
 	Name          string
 	Labels        map[string]string
@@ -17,17 +17,17 @@ type Features struct {
 	Unschedulable bool
 }
 
-// Obstacle is why a node will not do, in one word.
+// Obstacle is why a node is not possible, in one word.
 type Obstacle string
 
 // The obstacles.
 const (
 	ObstacleAffinity Obstacle = "affinity" // loadAffinity or the operating system excludes it
-	ObstacleVolume   Obstacle = "volume"   // the volume cannot be there
+	ObstacleVolume   Obstacle = "volume"   // the volume's topology excludes it
 	ObstacleCordoned Obstacle = "cordoned"
 	ObstacleTaint    Obstacle = "taint"
 	ObstacleAgent    Obstacle = "agent" // no node-agent of its Velero is ready there
-	ObstacleGone     Obstacle = "gone"  // there is no such node
+	ObstacleGone     Obstacle = "gone"  // the node does not exist
 )
 
 // Place is where the pod of a data mover may run.
@@ -37,8 +37,8 @@ type Place struct {
 	key              string
 }
 
-// NewPlace of a pod with this affinity and these tolerations, and of a volume
-// that can be on these nodes alone; nil: anywhere.
+// NewPlace is the place of a pod with this affinity and these tolerations, and of a
+// volume with this topology; nil: anywhere.
 func NewPlace(pod *corev1.Affinity, volume *corev1.NodeSelector, tolerations []corev1.Toleration) Place {
 	var required *corev1.NodeSelector
 	if pod != nil && pod.NodeAffinity != nil {
@@ -47,13 +47,13 @@ func NewPlace(pod *corev1.Affinity, volume *corev1.NodeSelector, tolerations []c
 	p := Place{affinity: newSelector(required), volume: newSelector(volume), tolerations: tolerations}
 	text, err := json.Marshal([]any{required, volume, tolerations})
 	if err != nil {
-		panic(err) // plain values: there is nothing in them that JSON has not
+		panic(err) // plain values, which JSON can always encode
 	}
 	p.key = string(text)
 	return p
 }
 
-// OnOS adds what Velero adds for the operating system of the source.
+// OnOS adds Velero's requirement for the operating system of the source.
 func OnOS(a *LoadAffinity, windows bool) *LoadAffinity {
 	out := &LoadAffinity{}
 	if a != nil {
@@ -88,7 +88,7 @@ func AllowedTopologies(terms []corev1.TopologySelectorTerm) *corev1.NodeSelector
 	return s
 }
 
-// obstacle that the node is for a pod; empty: none.
+// obstacle is why the pod cannot run on the node; empty: it can.
 func (p *Place) obstacle(n *Features) Obstacle {
 	switch {
 	case !p.affinity.selects(n):

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Code is why a load waits, in one word.
+// Code is why a data mover load waits, in one word.
 type Code string
 
 // The codes.
 const (
-	CodeLimit    Code = "limit"      // as many are prepared as may be
-	CodeFull     Code = "full"       // as many run where it can run as may
-	CodePressure Code = "pressure"   // the nodes where it can run suffer
-	CodeNoNode   Code = "no-node"    // no node will do
-	CodeNotYet   Code = "not-yet"    // it could not be accepted
-	CodeRetry    Code = "retry"      // nobody used its last ticket
-	CodeAgent    Code = "node-agent" // node-agents run with an older, lower limit
+	CodeLimit    Code = "limit"      // all slots of prepareQueueLength are taken
+	CodeFull     Code = "full"       // the concurrency limit is reached on its nodes
+	CodePressure Code = "pressure"   // its nodes are under pressure
+	CodeNoNode   Code = "no-node"    // unschedulable: no node is possible
+	CodeNotYet   Code = "not-yet"    // no node-agent could accept it now
+	CodeRetry    Code = "retry"      // no node-agent used its last ticket
+	CodeAgent    Code = "node-agent" // node-agents use an older, lower limit
 )
 
-// Codes are all words that Wait.Code may have.
+// Codes are all values of Wait.Code.
 func Codes() []Code {
 	return []Code{CodeLimit, CodeFull, CodePressure, CodeNoNode, CodeNotYet, CodeRetry, CodeAgent}
 }
@@ -30,23 +30,23 @@ func Codes() []Code {
 // Wait is why a load waits; the zero value: it does not.
 type Wait struct {
 	Code Code
-	// By is a load that it waits for: the one that has had its slot or its place
-	// for longest. nil: none.
+	// By is the load that it waits for: the one that has had the slot or place for longest.
+	// nil: none.
 	By *Load
-	// Node where that is; empty: not about one.
+	// Node that it waits for; empty: none.
 	Node string
-	// Count of what the code counts: slots, or nodes where it can run.
+	// Count of slots, or of nodes where it can run, depending on the code.
 	Count int
-	// Detail in the words of who told it.
+	// Detail from the source of the reason.
 	Detail string
-	// Since is when it first waited for pressure, which must be kept, and Until
-	// when pressure, or the delay after an unused ticket, has no say any more.
+	// Since is when pressure first held it, which must be stored, and Until the latest end
+	// of that, or of the delay after an unused ticket.
 	Since, Until time.Time
 
 	reach *Reach
 }
 
-// BlockedBy is the name of what it waits for; empty: nothing that has one.
+// BlockedBy is the name of the object that it waits for; empty: none.
 func (w *Wait) BlockedBy() string {
 	switch {
 	case w.By != nil:
@@ -57,7 +57,7 @@ func (w *Wait) BlockedBy() string {
 	return ""
 }
 
-// Sentence says it for people.
+// Sentence is the reason for people.
 func (w *Wait) Sentence() string {
 	switch w.Code {
 	case CodeLimit:
@@ -85,7 +85,7 @@ func (w *Wait) where() string {
 	return fmt.Sprintf("all %d nodes where it can run (such as %s)", w.Count, w.Node)
 }
 
-// String says what excludes how many nodes.
+// String is the number of nodes that each obstacle excludes.
 func (r *Reach) String() string {
 	words := map[Obstacle]string{
 		ObstacleAffinity: "%d excluded by loadAffinity or operating system",

@@ -5,39 +5,39 @@ import (
 	"slices"
 )
 
-// room is what is left of slots and of places on nodes while a decision is made.
+// room is the remaining capacity, slots and places on nodes, while a decision is made.
 type room struct {
 	in      *Input
 	veleros map[string]*velero
-	// By node: how many loads pressure allows, and whether that is fewer than are
-	// configured; how many run or will, and how many run now.
+	// By node: how many loads pressure allows, whether that is fewer than are configured,
+	// how many run or will, and how many run now.
 	allowed       []int
 	tight         []bool
 	used, running []int
-	first         []*Load // that uses it, the longest there
+	first         []*Load // the load that has used the node for longest
 
-	tickets   []*Load // to be accepted, the oldest first
-	prepared  []*Load // on tight nodes, and not let start
-	unstarted []*Load // let start, and they do not
+	tickets   []*Load // with a ticket to be accepted, the oldest first
+	prepared  []*Load // on tight nodes, without a ticket to start
+	unstarted []*Load // with an expired ticket to start
 	seats     map[seatKey]*seats
-	urgent    map[*Load]bool // an application stands still until it is done
+	urgent    map[*Load]bool // an application is frozen until it is done
 }
 
-// velero is what is left of one installation's.
+// velero is the remaining capacity of one installation.
 type velero struct {
 	Velero
 	limited bool
-	// slots that are taken; of them loads that node-agents count, and tickets that
+	// slots that are taken; kept of them by loads that node-agents count and by tickets that
 	// stay.
 	slots, kept int
-	homeless    int     // in a slot, and no node will do for them
-	longest     *Load   // in a slot
+	homeless    int     // in a slot and unschedulable
+	longest     *Load   // the load that has had a slot for longest
 	mine        []int   // by node: how many of its loads run or will
-	parked      []int   // of them: prepared, and pressure holds them
-	running     []int   // of them: run, or were let
+	parked      []int   // of them: prepared and held by pressure
+	running     []int   // of them: running, or with a ticket to start
 	agents      []Agent // by node
 	shares      map[string]*share
-	agentLimit  int // the highest that its node-agents have from their start
+	agentLimit  int // the highest limit that its node-agents read at their start
 }
 
 func newRoom(in *Input) *room {
@@ -58,7 +58,7 @@ func newRoom(in *Input) *room {
 	return r
 }
 
-// press the nodes, and limit the Veleros that have agents on pressed ones.
+// press applies the nodes' pressure, and limits the Veleros with node-agents there.
 func (r *room) press() {
 	for name, p := range r.in.Pressure {
 		i, there := r.in.Fleet.index[name]
@@ -86,7 +86,7 @@ func (r *room) press() {
 	}
 }
 
-// count what all loads that are on their way have.
+// count takes the capacity of all loads that are on their way.
 func (r *room) count() {
 	var floating []*Load
 	for i := range r.in.Loads {
@@ -122,7 +122,7 @@ func (r *room) count() {
 	}
 }
 
-// free slots for so many loads, at most.
+// free is the number of free slots, at most the number of loads.
 func (r *room) free(loads int) (n int) {
 	for _, v := range r.veleros {
 		switch {
@@ -135,7 +135,7 @@ func (r *room) free(loads int) (n int) {
 	return min(n, loads)
 }
 
-// keep the slot that a load has from before.
+// keep takes the slot that a load already has.
 func (v *velero) keep(l *Load) {
 	v.slot(l)
 	v.longest = longer(v.longest, l)
@@ -151,7 +151,7 @@ func (v *velero) slot(l *Load) {
 	}
 }
 
-// longer there, of two that are.
+// longer is the older of two loads.
 func longer(a, b *Load) *Load {
 	if c := a.Created.Compare(b.Created); c < 0 || c == 0 && a.UID < b.UID {
 		return a
@@ -167,8 +167,8 @@ func (r *room) use(v *velero, l *Load, node int) {
 	}
 }
 
-// runs counts who has a place on a node, and who runs there or was let; who is
-// prepared on a tight one waits to be.
+// runs counts a load on its node: the place it takes, whether it runs or has a ticket to
+// start, or, prepared on a tight node, that it waits for one.
 func (r *room) runs(v *velero, l *Load, node int) {
 	r.use(v, l, node)
 	r.first[node] = longer(r.first[node], l)
@@ -191,8 +191,8 @@ func (r *room) runs(v *velero, l *Load, node int) {
 	}
 }
 
-// stale says why a ticket must go back; empty: it stays. Either way its load
-// has its slot and its place as long as it has the ticket.
+// stale says why a ticket must be revoked; empty: it stays. Either way its load takes
+// its slot and its place as long as the object has the ticket.
 func (r *room) stale(l *Load) Code {
 	v, reach := r.veleros[l.Namespace], r.in.Fleet.Of(l)
 	fits := r.seat(v, l, reach, r.exempt(l))
@@ -202,13 +202,13 @@ func (r *room) stale(l *Load) Code {
 	switch {
 	case l.Ticket.Epoch < v.Epoch:
 		return CodeLimit
-	case l.Ticket.Epoch > v.Epoch: // of who leads by now
+	case l.Ticket.Epoch > v.Epoch: // of a later leader
 	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
 		return CodeRetry
 	case v.PrepareLimit > 0 && v.kept >= v.PrepareLimit:
 		return CodeLimit
 	case l.leaving(): // Velero cancels it before it accepts it
-	case l.Node != "" && (fits == CodePressure || fits == CodeNoNode): // another can go elsewhere
+	case l.Node != "" && (fits == CodePressure || fits == CodeNoNode): // without a fixed node it may run elsewhere
 		return fits
 	case fits == CodeNoNode:
 		v.homeless++
@@ -217,12 +217,12 @@ func (r *room) stale(l *Load) Code {
 	return ""
 }
 
-// take a slot and a place for who waits, or say what is missing.
+// take takes a slot and a place for a candidate, or says what is missing.
 func (r *room) take(a *applicant) Wait {
 	v := a.velero
 	switch {
 	case len(a.reach.nodes) > 0:
-	case v.PrepareLimit == 0 && a.load.Node == "": // it takes nothing from anybody
+	case v.PrepareLimit == 0 && a.load.Node == "": // no slots are counted
 		return Wait{}
 	default:
 		return Wait{Code: CodeNoNode, reach: a.reach}
@@ -244,7 +244,8 @@ func (r *room) take(a *applicant) Wait {
 	return Wait{}
 }
 
-// nowhere is there a place: the first that was found so stands for all.
+// nowhere is the Wait of a candidate without a place; the first such node stands for
+// all.
 func (r *room) nowhere(a *applicant, code Code) Wait {
 	node := a.reach.nodes[0]
 	if !a.reach.bound {
@@ -256,7 +257,7 @@ func (r *room) nowhere(a *applicant, code Code) Wait {
 	name := r.in.Fleet.nodes[node].Name
 	wait := Wait{Code: code, Count: len(a.reach.nodes), Node: name, By: r.first[node]}
 	if code == CodePressure {
-		wait.By = nil // the node is what it waits for, whoever uses it
+		wait.By = nil // it waits for the node, not for the loads there
 		wait.Detail, wait.Since = r.in.Pressure[name].Why, a.load.Note.PressureSince
 		if wait.Since.IsZero() {
 			wait.Since = r.in.Time
@@ -266,7 +267,7 @@ func (r *room) nowhere(a *applicant, code Code) Wait {
 	return wait
 }
 
-// suffering: each node that it could run on does.
+// suffering tells whether every possible node is under pressure.
 func (r *room) suffering(reach *Reach) bool {
 	return len(reach.nodes) > 0 && !slices.ContainsFunc(reach.nodes, func(i int) bool { return !r.tight[i] })
 }

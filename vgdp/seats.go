@@ -1,22 +1,22 @@
 package vgdp
 
-// seats are the nodes that loads of one place can still be given to. Within a
-// decision nodes only fill up, so one that is full is dropped for good, and many
-// loads are seated in the time of one look at each node.
+// seats are the nodes still available to loads of one place. Within a decision nodes
+// only fill up, so a full one is dropped for good, and many loads are placed with one
+// visit of each node.
 type seats struct {
-	calm, tight []int // nodes with room, as far as is known
-	// The first that was dropped: for pressure alone, and for being full. -1: none.
+	calm, tight []int // nodes with capacity, as far as is known; tight: under pressure
+	// The first node dropped for pressure, and the first one that was full. -1: none.
 	pressed, full int
 }
 
 type seatKey struct {
 	reach  *Reach
 	velero *velero
-	free   bool // of pressure
+	free   bool // exempt from pressure
 }
 
-// seat a load on a node with room, a calm one if there is any, and count it
-// there; else say why there is none.
+// seat places a load on a node with capacity, one without pressure if possible, and
+// takes it; else it says why there is none.
 func (r *room) seat(v *velero, l *Load, reach *Reach, free bool) Code {
 	switch {
 	case len(reach.nodes) == 0:
@@ -59,7 +59,8 @@ func (r *room) seatsFor(v *velero, reach *Reach, free bool) *seats {
 	return s
 }
 
-// pick the first with room, which goes to the end of the list: loads are spread.
+// pick returns the first node with capacity and moves it to the end of the list (round
+// robin), so that loads are spread.
 func (r *room) pick(s *seats, list *[]int, v *velero, free bool) (node int, found bool) {
 	for len(*list) > 0 {
 		node = (*list)[0]
@@ -77,9 +78,9 @@ func (r *room) pick(s *seats, list *[]int, v *velero, free bool) (node int, foun
 	return 0, false
 }
 
-// full says why no more loads fit on a node. Without a limit of what is
-// prepared Velero's own concurrency is left to Velero. Who is free of pressure
-// does not stand behind whom pressure holds.
+// full says why no more loads fit on a node. Without prepareQueueLength the concurrency
+// of a node is left to Velero. A load that is exempt from pressure does not wait behind
+// loads that pressure holds.
 func (r *room) full(v *velero, node int, free bool) Code {
 	mine := v.mine[node]
 	if free {

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// selector of nodes, as the scheduler reads it: one term must hold, with all
-// that it requires. A term that requires nothing, or something that is none,
-// never holds. nil selects all.
+// selector of nodes with the scheduler's semantics: one term must match with all its
+// requirements. A term without requirements, or with an invalid one, never matches. nil
+// selects all.
 type selector struct{ terms []term }
 
 type term struct{ labels, fields []labels.Requirement }

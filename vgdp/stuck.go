@@ -7,25 +7,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The times after which a load that does not move is stuck.
+// The times after which a load counts as stuck.
 const (
-	// UnnoticedAfter: node-agents look at all that they watch once a minute.
+	// UnnoticedAfter: node-agents resync all that they watch once a minute.
 	UnnoticedAfter = 2 * time.Minute
-	// UnstartedAfter: a prepared load is tried every 5 s.
+	// UnstartedAfter: node-agents try a prepared load every 5 s.
 	UnstartedAfter = 10 * time.Minute
 )
 
-// Stuck is a load that will not go on by itself.
+// Stuck is why a load will not continue by itself.
 type Stuck struct {
 	Why string
-	// Touch is what to write to, so that Velero looks at it again: pod or load;
-	// empty: that helps nobody.
+	// Touch is the object to write to, so that Velero reconciles it: pod or load; empty:
+	// that does not help.
 	Touch string
 }
 
-// StuckAt says whether a load is stuck, given its pod (nil: it has none), and
-// how long that has run. room tells whether its node could run one more, and
-// held whether we hold it. The zero value: it is not.
+// StuckAt says whether a load is stuck, given its objects. room tells whether its node
+// has capacity for one more, and held whether Plimsoll holds it. The zero value: it is
+// not stuck.
 func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
 	node := l.Node
 	if f.Pod != nil && f.Pod.Spec.NodeName != "" {
@@ -35,7 +35,7 @@ func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
 	case (l.preparing() || l.running()) && node != "" && f.AgentMissing:
 		return Stuck{Why: fmt.Sprintf("no node-agent is ready on node %s, and no other one continues it", node)}
 	case l.Phase == Accepted && f.Pod != nil && ranFor(now, f.Pod) >= UnnoticedAfter:
-		// Velero hears of pods that change, not of those that are there when it starts.
+		// Velero acts on changes of pods, not on those that exist when it starts.
 		return Stuck{Why: "its pod runs, but the node-agent was restarted meanwhile and has not noticed", Touch: "pod"}
 	case l.Phase == Prepared && !held && room && now.Sub(l.prepared()) >= UnstartedAfter:
 		return Stuck{Why: fmt.Sprintf("it is prepared and node %s has capacity, but the node-agent does not start it", node), Touch: "load"}
@@ -45,8 +45,8 @@ func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
 	return Stuck{}
 }
 
-// lost: its pod is gone, and its node-agent has not taken it away: then the claim
-// goes as well.
+// lost tells whether its pod was deleted, and not by its node-agent, which would have
+// deleted the claim as well.
 func lost(f *Facts) bool {
 	claims := f.Kind == DataUpload || f.Kind == DataDownload
 	return f.Pod == nil && (!claims || f.PVC != nil && f.PVC.DeletionTimestamp == nil)

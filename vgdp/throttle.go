@@ -9,46 +9,45 @@ import (
 
 // The bounds of a Curb.
 const (
-	// FloorPercent of what a mover used before: it still finishes in time.
+	// FloorPercent of what a mover used before: enough to finish in time.
 	FloorPercent = 20
-	// tighten and release are the steps, in percent, and settle and clear how long
-	// each is given.
+	// tighten and release are the steps in percent, settle and clear30 the cooldown after
+	// each.
 	tighten = 20
 	release = 10
 	settle  = 10 * time.Second
 	clear30 = 30 * time.Second
-	// CurbLife is how long a curb lasts that nobody renews: whoever finds an older
-	// one takes it away.
+	// CurbLife is how long a throttle lasts without renewal: after a restart an older one is
+	// removed.
 	CurbLife = 5 * time.Minute
-	// A curb is never below these, in bytes per second and cores: what a mover used
-	// in a pause says nothing about what it needs.
+	// Lower bounds of a limit, in bytes per second and cores: what a mover used during a
+	// pause does not tell what it needs.
 	leastBytes = 1 << 20
 	leastCPU   = 0.1
 )
 
-// Target of a curb: a mover's cgroup, and the disk, or with an empty one the
-// CPU.
+// Target of a throttle: a mover's cgroup and a disk; without a disk, the CPU.
 type Target struct{ Mover, Disk string }
 
 // Rates of what a mover uses: bytes per second of a disk, or cores.
 type Rates struct{ Read, Write, CPU float64 }
 
-// Curb is how much a mover may use of something.
+// Curb throttles a mover's use of one disk, or of the CPU.
 type Curb struct {
-	// Base is what it used before it was curbed. It is never measured again while
-	// it is: that would be our own doing.
+	// Base is what it used before it was throttled. It is not measured again meanwhile: that
+	// would be the effect of the limit.
 	Base Rates `json:"base"`
 	// Percent of Base that it may use.
 	Percent int `json:"percent"`
-	// Changed is when Percent did, or when pressure was last seen.
+	// Changed is when Percent changed, or pressure was last seen.
 	Changed time.Time `json:"changed"`
-	// Pressed: there was pressure then.
+	// Pressed: there was pressure at the last update.
 	Pressed bool      `json:"pressed"`
 	Expires time.Time `json:"expires"`
 }
 
-// Limits in force, as io.max and cpu.max take them; 0: none. A direction that
-// the mover did not use has what it used in the other: it may turn round.
+// Limits in force, as io.max and cpu.max take them; 0: none. A direction that the mover
+// did not use gets the limit of the other: it may change direction.
 func (c *Curb) Limits() Rates {
 	of := func(base, least float64) float64 { return max(least, base*float64(c.Percent)/100) }
 	if c.Base.CPU > 0 {
@@ -60,20 +59,20 @@ func (c *Curb) Limits() Rates {
 	}
 }
 
-// Usage of a node by its movers.
+// Usage is what the movers of a node use, and the pressure there.
 type Usage struct {
 	Time time.Time
-	// Rates of every mover that runs, over the last window. What was not measured
-	// is not there, and is not curbed anew.
+	// Rates of every running mover over the last window. A mover without a measurement has
+	// none, and is not newly throttled.
 	Rates map[Target]Rates
 	// Alive are the movers that run.
 	Alive map[string]bool
-	// Disks that are pressed, by name. CPU is the level of memory and network: a
-	// mover that computes less reads, keeps and sends less.
+	// Disks under pressure, by name. CPU is the level of memory and network: a mover with
+	// less CPU reads, buffers and sends less.
 	Disks map[string]plugins.Level
 	CPU   plugins.Level
-	// Unseen are the disks whose pressure is not known, and "" for the CPU's: a
-	// curb there stays as it is, and expires.
+	// Unseen are the disks whose pressure is unknown, and "" for the CPU: throttles there stay
+	// unchanged until they expire.
 	Unseen map[string]bool
 }
 
@@ -84,9 +83,9 @@ func (u *Usage) level(t Target) plugins.Level {
 	return u.Disks[t.Disk]
 }
 
-// Throttle says what each mover may use from now on, given what it may until
-// now. Soft pressure tightens step by step, hard at once; none loosens slowly.
-// A target that is not in the answer is free.
+// Throttle computes the next throttles from the current ones. Soft pressure tightens step by
+// step, hard pressure at once to the floor; without pressure they are released slowly.
+// A target that is not in the result is not throttled.
 func Throttle(before map[Target]Curb, u Usage) map[Target]Curb {
 	after := map[Target]Curb{}
 	for t, c := range before {

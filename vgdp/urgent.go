@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// How many loads at once may count as urgent: that an application stands still
-// until its volume is backed up is said by an annotation, which whoever owns the
-// pod may write. So pressure is disregarded by two loads of a node at most, of
-// two namespaces, and a namespace goes before other people's backups with four.
-// All others with a hook are loads like any of their Backup.
+// How many loads may be urgent at once. That an application is frozen until its volume
+// is backed up is claimed by an annotation, which the pod's owner can write. So at most
+// two loads of a node, of two namespaces, are exempt from pressure, and at most four of a
+// namespace come before other Backups. All other loads with a hook are treated like any
+// of their Backup.
 const (
 	UrgentOnNode      = 2
 	UrgentOfNamespace = 4
 )
 
-// urgentOf is what is counted: a node, a namespace, or a namespace on a node.
+// urgentOf is the key of a count: a node, a namespace, or a namespace on a node.
 type urgentOf struct{ node, namespace string }
 
-// standstill says which loads are urgent: those on their way before those that
-// wait, then the oldest. One that could not use a ticket is none, or it would
-// keep others from being urgent for nothing.
+// standstill selects the urgent loads: those on their way before those that wait, then
+// the oldest. A load that could not use a ticket is not urgent, or it would take the place
+// of another for nothing.
 func (r *room) standstill() map[*Load]bool {
 	var list []*Load
 	for i := range r.in.Loads {
@@ -50,20 +50,21 @@ func (r *room) standstill() map[*Load]bool {
 	return urgent
 }
 
-// onItsWay: it has a slot of its Velero or a place on its node.
+// onItsWay tells whether it has a slot of its Velero or a place on its node.
 func (r *room) onItsWay(l *Load) bool {
 	v := r.veleros[l.Namespace]
 	return v != nil && (l.running() || l.Slot(v.Velero))
 }
 
-// couldGo: it waits, and a ticket would be of use to it.
+// couldGo tells whether it waits and could use a ticket.
 func (r *room) couldGo(l *Load) bool {
 	v := r.veleros[l.Namespace]
 	return v != nil && v.limited && l.fresh() && !l.leaving() && r.in.early(l).Code == "" && len(r.in.Fleet.Of(l).nodes) > 0
 }
 
-// spared by pressure from the beginning: it is a restore, or urgent.
+// spared tells whether it is exempt from pressure from the beginning: a restore, or
+// urgent.
 func (r *room) spared(l *Load) bool { return l.restore() || r.urgent[l] }
 
-// exempt from pressure: nothing that a node suffers holds it any more.
+// exempt tells whether pressure does not hold it (any more).
 func (r *room) exempt(l *Load) bool { return r.spared(l) || l.waited(r.in.Time) }

@@ -1,14 +1,12 @@
-// Package gate names what the controller writes to hold and release Velero's
-// loads, as the admission policies of deploy/gate.yaml and
-// deploy/gate-mutating.yaml read it. Nothing here decides and nothing calls the
-// API server.
+// Package gate has the names and types of what the controller writes to hold and
+// release data mover loads, as the admission policies of deploy/gate.yaml and
+// deploy/gate-mutating.yaml read it. It neither decides nor calls the API server.
 //
 // # Usage
 //
-// The controller renews the object [Main] in each of Velero's namespaces, and
-// writes the object [Holds] where a node's hold begins, is prolonged or ends. A
-// load is let go by a [Ticket] in its annotations. Without a fresh Main nothing
-// is held.
+// The controller renews the object [Main] in each namespace of a Velero, and writes the
+// object [Holds] where a node's start hold begins, is extended or ends. A [Ticket] in a
+// load's annotations lets it pass. Without a fresh Main nothing is held.
 package gate
 
 import (
@@ -18,40 +16,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The Gates of a namespace of Velero's, by name. Others mean nothing.
+// The Gates of a Velero's namespace, by name. Others are ignored.
 const (
 	Main  = "main"
 	Holds = "holds"
 )
 
-// Annotations of loads. Only the controller writes them, but for Priority, which
-// is the user's.
+// Annotations of data mover loads. Only the controller writes them, except Priority,
+// which is the user's.
 const (
 	// Admitted is a Ticket: the load may be accepted.
 	Admitted = "plimsoll.dev/admitted"
-	// Started is a Ticket of a node: the load may start there although the node
-	// holds new ones.
+	// Started is a Ticket of a node: the load may start there despite a start hold.
 	Started = "plimsoll.dev/started"
-	// HeldDataMover is the data mover that a load named which is held quietly;
-	// empty for Velero's own.
+	// HeldDataMover is the original data mover of a hidden load; empty for Velero's own.
 	HeldDataMover = "plimsoll.dev/held-datamover"
 	// Waiting says why a load waits, as JSON.
 	Waiting = "plimsoll.dev/waiting"
-	// Diagnosis is what was found of a load that does not get on, in lines, at most
-	// 4 KiB.
+	// Diagnosis says in lines why a load does not continue, at most 4 KiB.
 	Diagnosis = "plimsoll.dev/diagnosis"
 	// Priority is an int32, higher first.
 	Priority = "plimsoll.dev/priority"
 )
 
-// HeldMover is the data mover of a DataUpload or DataDownload while it is held
-// quietly: Velero's node-agents leave movers alone that they do not know.
+// HeldMover is the data mover of a hidden DataUpload or DataDownload: Velero's
+// node-agents ignore data movers that they do not know.
 const HeldMover = "plimsoll.dev/held"
 
-// MaxHold is how long a load is held at most after its creation, or after some
-// load was last on its way, whatever else the Gate says: a controller that only
-// says that it is there, or gives tickets that nobody can use, holds nobody for
-// ever. It stands in the policies too.
+// MaxHold is the longest that a load is held after its creation, or after any load was
+// last on its way, whatever the Gate says: a controller that only renews it, or issues
+// tickets that cannot be used, must not hold loads for ever. The policies contain the
+// same number.
 const MaxHold = 30 * time.Minute
 
 // Resource of Gates.
@@ -66,30 +61,30 @@ type Gate struct {
 	Spec              Spec `json:"spec"`
 }
 
-// Spec of a Gate. Main has all but the last two, which Holds has, with Epoch.
+// Spec of a Gate. Main has all but the last two, Holds has those and Epoch.
 type Spec struct {
-	// RenewTime is when the controller was last heard of: best the time of an API
-	// server's answer, since theirs is the clock it is compared with.
+	// RenewTime is the controller's last renewal, best by the time of an API server's
+	// response, since it is compared with an API server's clock.
 	RenewTime *metav1.MicroTime `json:"renewTime,omitempty"`
-	// LeaseDurationSeconds after RenewTime everything passes.
+	// LeaseDurationSeconds after RenewTime the Gate is stale: every load passes.
 	LeaseDurationSeconds int32 `json:"leaseDurationSeconds,omitempty"`
-	// Epoch counts leaders. A Ticket of another one is void.
+	// Epoch grows with each leader. A Ticket of another one is void (fencing token).
 	Epoch int64 `json:"epoch,omitempty"`
 	// Limited is whether loads need a Ticket to be accepted.
 	Limited bool `json:"limited,omitempty"`
 	// ProgressTime is when a load was last seen accepted, prepared or running; nil:
 	// none was yet. At most RenewTime.
 	ProgressTime *metav1.MicroTime `json:"progressTime,omitempty"`
-	// Holds is until when a node takes no new loads, by its name. A lapsed one
-	// means nothing. At most a lease duration ahead: it is not compared with
-	// RenewTime.
+	// Holds are the start holds: until when no load may start on a node, by its name. An
+	// expired one is ignored. At most a lease duration ahead, since it is not compared
+	// with RenewTime.
 	Holds map[string]metav1.Time `json:"holds,omitempty"`
-	// Steer is whether the pods of new data movers stay away from the nodes of
-	// Holds. Not where that were all.
+	// Steer is whether pods of new data movers are kept off the nodes of Holds. Not set
+	// where no node would be left.
 	Steer bool `json:"steer,omitempty"`
 }
 
-// HoldsUntil is until when a load of that creation is held at most.
+// HoldsUntil is until when a load created at that time is held at most.
 func (s *Spec) HoldsUntil(created time.Time) time.Time {
 	if s.ProgressTime != nil && s.ProgressTime.After(created) {
 		created = s.ProgressTime.Time

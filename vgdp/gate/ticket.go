@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// AnyNode is the Node of a Ticket with which every node may accept a load.
+// AnyNode is the Node of a Ticket that is valid on every node.
 const AnyNode = "*"
 
-// Ticket lets one load go on, during one leader's time.
+// Ticket permits one step of one load, during one leader's term.
 type Ticket struct {
-	// Node that may take it: a name or AnyNode.
+	// Node that may use it: a name or AnyNode.
 	Node string
-	// Epoch of the Gate. A Ticket of an earlier leader is void.
+	// Epoch of the Gate, a fencing token: a Ticket of an earlier leader is void.
 	Epoch int64
 }
 
 // String is the Ticket as an annotation holds it: <node or *>@<epoch>.
 func (t Ticket) String() string { return t.Node + "@" + strconv.FormatInt(t.Epoch, 10) }
 
-// ParseTicket reads what [Ticket.String] wrote. It takes nothing that the
-// policies, which compare the text, would not take.
+// ParseTicket parses what [Ticket.String] wrote, strictly: the policies compare the
+// text.
 func ParseTicket(s string) (Ticket, error) {
 	node, epoch, found := strings.Cut(s, "@")
 	n, err := strconv.ParseInt(epoch, 10, 64)
