@@ -1,5 +1,5 @@
-// Package mirror fills a store with what the API server has, and keeps it up to
-// date.
+// Package mirror keeps a store in sync with the API server: list and watch by a
+// client-go reflector, as an informer does.
 //
 // # Usage
 //
@@ -29,16 +29,16 @@ type Source[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// The pauses before the API server is asked again.
+// The exponential backoff after a failed list or watch.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// Run fills a store with the objects that have the labels until ctx is done; no
-// labels: with all. Every list is as etcd has it now: an API server's own copy
-// may be old, and who decides by it could do again what another leader has done.
-// A store with a Transformer keeps no more of a list than that leaves.
+// Run keeps the store in sync with the objects that have the labels until ctx is done;
+// no labels: with all. Lists are read from etcd, not from an API server's watch cache,
+// which may be stale: a new leader could repeat what the previous one did. The store's
+// Transformer, if any, trims the objects of a list as well.
 func Run[L runtime.Object](ctx context.Context, name string, store cache.ReflectorStore, from Source[L], labels string) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -56,7 +56,7 @@ func Run[L runtime.Object](ctx context.Context, name string, store cache.Reflect
 			return from.Watch(ctx, o)
 		},
 	}
-	// The reflector's own lines say nothing that ours do not.
+	// The reflector's own log lines add nothing to ours.
 	cache.NewReflectorWithOptions(lw, nil, store, cache.ReflectorOptions{
 		Name: name, Backoff: &wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: lastRetry},
 	}).RunWithContext(klog.NewContext(ctx, klog.Logger{}))

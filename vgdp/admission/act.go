@@ -13,12 +13,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// actFor so long is written before the next look: the Gates must be renewed, and
-// who could go must not wait for a long queue of notes.
+// actFor bounds the time for writes in a round: the Gates must be renewed, and a long
+// queue of notes must not delay tickets.
 const actFor = 500 * time.Millisecond
 
-// write edits in order, until it is time for the next look, which finds what is
-// still to be done.
+// write makes the edits in order until actFor is over; the next round finds the rest.
 func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]*Object) {
 	until := time.Now().Add(actFor)
 	notes := r.noteLimit()
@@ -35,7 +34,7 @@ func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]
 	}
 }
 
-// noteLimit as configured.
+// noteLimit is the configured rate limit of notes, a token bucket.
 func (r *Reconciler) noteLimit() flowcontrol.RateLimiter {
 	if n := r.Settings().NotesPerSecond; r.notes == nil || n != r.notesFor {
 		r.notesFor, r.notes = n, flowcontrol.NewTokenBucketRateLimiter(float32(n), n)
@@ -43,7 +42,7 @@ func (r *Reconciler) noteLimit() flowcontrol.RateLimiter {
 	return r.notes
 }
 
-// patch one load, if it is still as it was seen.
+// patch writes one load, if it is unchanged (optimistic concurrency).
 func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 	body, err := e.body(o.ResourceVersion)
 	if err != nil {
@@ -57,18 +56,19 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 	}
 	r.pending[loadKey{e.load.Kind, o.Namespace, o.Name}] = u.GetResourceVersion()
 	if e.kind == KindHide && fields(u.Object).text("spec", "datamover") != gate.HeldMover {
-		v := r.veleros[o.Namespace] // until it is tried again
+		v := r.veleros[o.Namespace] // until the next test
 		v.heals, v.healTried = false, r.clock.now()
 		return errNotHeld
 	}
 	return nil
 }
 
-// errNotHeld: a load that was hidden was handed back at once, since the API server
-// does not know yet that the Gate holds.
+// errNotHeld: a load was released as soon as it was hidden, since the API server does not
+// know yet that the Gate holds it.
 var errNotHeld = errors.New("load was released at once: the API server does not know yet that the Gate holds it")
 
-// wrote or not: who is another by now is looked at again anyway.
+// wrote records the result of an edit. A load that changed meanwhile is decided anew in
+// the next round.
 func (r *Reconciler) wrote(ctx context.Context, e *edit, err error) {
 	switch {
 	case err == nil:

@@ -14,22 +14,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// roleAgent is how Velero finds its node-agents, windows or not. Among the other
-// pods are those that move data, which have no label in common.
+// roleAgent selects node-agents as Velero does, on Linux and Windows. roleOther selects
+// the other pods: movers among them have no label in common.
 const (
 	roleAgent = "role=node-agent"
 	roleOther = "role!=node-agent"
 )
 
-// agentPod is a node-agent of Velero's.
+// agentPod is the pod of a Velero node-agent.
 type agentPod struct {
 	metav1.ObjectMeta
 
 	Node  string
 	Ready bool
-	// ConfigMap that it was told to read; empty: none.
+	// ConfigMap named on its command line; empty: none.
 	ConfigMap string
-	// Started is when its container last was; zero: it is not running.
+	// Started is the last start of its container; zero: it is not running.
 	Started time.Time
 }
 
@@ -58,12 +58,12 @@ func readAgent(p *corev1.Pod) *agentPod {
 			a.Started = c.State.Running.StartedAt.Time
 		}
 	}
-	// As Velero does: one that runs will do, ready or not (it has no probes).
+	// As in Velero, running is enough; a node-agent has no readiness probe.
 	a.Ready = p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
 	return a
 }
 
-// option of a command line; empty where it has none.
+// option is the value of a command line flag; empty without it.
 func option(args []string, name string) string {
 	for i, arg := range args {
 		if value, is := strings.CutPrefix(arg, name+"="); is {
@@ -80,14 +80,14 @@ func renewAgent(was, is *agentPod) bool {
 	return was.UID != is.UID || was.Node != is.Node || was.Ready != is.Ready || was.ConfigMap != is.ConfigMap || !was.Started.Equal(is.Started)
 }
 
-// report is what an agent of ours says of its node.
+// report is what a Plimsoll agent reports of its node.
 type report struct {
 	metav1.ObjectMeta
 
 	lease.NodeReport
 	Odd     error
 	Renewed metav1.MicroTime
-	// Heard is when it was renewed last, by our own clock.
+	// Heard is when its last renewal was seen, by the local clock.
 	Heard time.Time
 }
 
@@ -106,7 +106,7 @@ func trimReport(o any) (*report, error) {
 	return nil, strange(o)
 }
 
-// renewReport: a beat alone is no news.
+// renewReport: a heartbeat without other changes triggers no round.
 func renewReport(was, is *report) bool {
 	if was.Renewed.Equal(&is.Renewed) {
 		is.Heard = was.Heard
@@ -121,9 +121,9 @@ func sameBudget(a, b *int) bool {
 	return *a == *b
 }
 
-// pressure of the node, in the words of package vgdp; nil: none, or it is not
-// heard. now is by our own clock, as Heard; what is held is held by the clock of
-// which at is the same moment.
+// pressure converts the report to package vgdp's type; nil: no pressure, or the agent's
+// heartbeat is overdue. now is the local clock, as Heard, and at the same moment by the
+// clock of start holds.
 func (r *report) pressure(now, at time.Time, grace time.Duration) *vgdp.Pressure {
 	if now.Sub(r.Heard) >= grace || r.Odd != nil || r.Budget == nil && r.HoldUntil == nil {
 		return nil
@@ -135,9 +135,9 @@ func (r *report) pressure(now, at time.Time, grace time.Duration) *vgdp.Pressure
 	return p
 }
 
-// holds is for how long from its renewal on the node takes no load. Both times are
-// by the node's clock, which may be hours off: only how far they lie apart counts,
-// and no more than an agent ever holds.
+// holds is the length of the start hold from the renewal on. Both times are by the node's
+// clock, which may be wrong by hours, so only their difference counts, at most what an
+// agent ever sets.
 func (r *report) holds() time.Duration {
 	if r.HoldUntil == nil {
 		return 0
@@ -145,7 +145,7 @@ func (r *report) holds() time.Duration {
 	return min(r.HoldUntil.Sub(r.Renewed.Time), vgdp.LongestHoldOff)
 }
 
-// words of the pressure by resource, in order.
+// words are the pressures by resource, sorted.
 func words(pressure map[string]string) string {
 	var list []string
 	for resource, level := range pressure {
@@ -169,7 +169,7 @@ func trimNode(o any) (*corev1.Node, error) {
 	}, nil
 }
 
-// trimMover keeps what places a load, and what a diagnosis says.
+// trimMover keeps what places a load, and what a diagnosis needs.
 func trimMover(o any) (*corev1.Pod, error) {
 	p, is := o.(*corev1.Pod)
 	if !is {
@@ -185,7 +185,7 @@ func trimMover(o any) (*corev1.Pod, error) {
 	}, nil
 }
 
-// parent is a Backup: what its loads take from it.
+// parent is what loads inherit from their Backup.
 type parent struct {
 	metav1.ObjectMeta
 
@@ -213,7 +213,7 @@ func trimBackup(o any) (*parent, error) {
 	return p, nil
 }
 
-// runsBefore tells whether a hook of a Backup runs before a pod is backed up.
+// runsBefore tells whether a Backup's hook runs before a pod is backed up.
 func runsBefore(hook any) bool {
 	h, is := hook.(map[string]any)
 	pre, _, err := unstructured.NestedSlice(h, "pre")

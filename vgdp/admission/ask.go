@@ -17,18 +17,18 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// Answer is what a leader would decide now about one Velero.
+// Answer is the current decision about one Velero.
 type Answer struct {
 	Input    vgdp.Input
 	Decision vgdp.Decision
 	Report   Report
-	// All loads, those that have ended too.
+	// All loads, ended ones included.
 	All []*Object
-	// Gate as it is; nil: there is none, and nothing is held.
+	// Gate as it is; nil: it does not exist, and nothing is held.
 	Gate *gate.Gate
 }
 
-// Ask what a leader would decide now about the Velero of a namespace. It lists
+// Ask computes what a leader would decide now about the Velero of a namespace. It lists
 // what it needs and writes nothing.
 func (r *Reconciler) Ask(ctx context.Context, namespace string) (*Answer, error) {
 	r.begin()
@@ -46,7 +46,7 @@ func (r *Reconciler) Ask(ctx context.Context, namespace string) (*Answer, error)
 	}
 	v.config.read(ctx, r.Core.ConfigMaps(namespace), r.configMapOf(v), time.Now())
 	s := r.Settings()
-	s.Enabled = true // what it would do
+	s.Enabled = true // as if admission were enabled
 	a := &Answer{Gate: v.keeper.main}
 	a.Input, _ = r.input(ctx, s)
 	a.Decision = vgdp.Decide(a.Input)
@@ -58,13 +58,13 @@ func (r *Reconciler) Ask(ctx context.Context, namespace string) (*Answer, error)
 	return a, nil
 }
 
-// list what the watches of a leader bring.
+// list fills the caches once, instead of a leader's watches.
 func (r *Reconciler) list(ctx context.Context, v *velero) error {
 	for kind, s := range v.loads {
 		if err := listInto(ctx, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), ""); err != nil {
 			return err
 		}
-		for _, o := range s.all() { // when it was given is not known: it is as good as new
+		for _, o := range s.all() { // the time of issue is unknown: count it as new
 			o.Load.Ticket, o.Load.Started = since(nil, o.Load.Ticket, time.Now()), since(nil, o.Load.Started, time.Now())
 		}
 	}

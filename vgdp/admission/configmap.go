@@ -12,24 +12,24 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// configuration of one Velero's node-agents: what their ConfigMap says now, and
-// what each read at its start, which still binds it.
+// configuration of one Velero's node-agents: the content of their ConfigMap now, and what
+// each node-agent read at its start and still uses.
 type configuration struct {
 	name    string // of the ConfigMap; empty: there is none
 	version string
 	changed time.Time // the ConfigMap
 	live    vgdp.NodeAgent
 	hints   []vgdp.Hint
-	err     error // why the last good one is in force
+	err     error // why the last valid one is in force
 	asked   time.Time
 	spread  vgdp.Concurrency
 
-	started map[string]start // by agent
-	drift   int              // agents that started before the last change
+	started map[string]start // by node-agent
+	drift   int              // node-agents that started before the last change
 	places  map[placeKey]vgdp.Place
 }
 
-// start is what an agent read.
+// start is what a node-agent read at its start.
 type start struct {
 	known  bool
 	limit  int
@@ -49,11 +49,11 @@ func (c *configuration) take(live vgdp.NodeAgent, hints []vgdp.Hint) {
 	c.spread = live.LoadConcurrency.Concurrency(vgdp.DefaultConcurrency)
 }
 
-// askEvery is how often the ConfigMap is read: a watch would need the right to
-// see every ConfigMap.
+// askEvery is how often the ConfigMap is polled: a watch would need the right to read
+// every ConfigMap.
 const askEvery = 5 * time.Second
 
-// read it anew, when it is time; it tells whether anything has changed.
+// read polls the ConfigMap when due, and tells whether anything has changed.
 func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInterface, name string, now time.Time) (news bool) {
 	if name == c.name && now.Sub(c.asked) < askEvery {
 		return false
@@ -85,7 +85,7 @@ func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInt
 	return true
 }
 
-// changedAt is when an object was last written.
+// changedAt is the time of an object's last write.
 func changedAt(m *corev1.ConfigMap) time.Time {
 	last := m.CreationTimestamp.Time
 	for _, f := range m.ManagedFields {
@@ -96,8 +96,8 @@ func changedAt(m *corev1.ConfigMap) time.Time {
 	return last
 }
 
-// agent as package vgdp takes it. What it read at its start is known when the
-// ConfigMap has not changed since, or we saw what it was.
+// agent converts a node-agent to package vgdp's type. What it read at its start is known
+// if the ConfigMap has not changed since, or was observed then.
 func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
 	key := string(p.UID) + p.Started.String()
 	s, seen := c.started[key]
@@ -115,8 +115,7 @@ func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
 	return a
 }
 
-// place where a load's pod may run. The topology of volumes is left to the
-// scheduler.
+// place is where a load's pod may run. The topology of volumes is left to the scheduler.
 func (c *configuration) place(o *Object) vgdp.Place {
 	key := placeKey{string(o.Load.Kind), o.Class, o.OS}
 	p, known := c.places[key]

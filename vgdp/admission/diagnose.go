@@ -17,23 +17,23 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// The pace of diagnoses: each is some requests.
+// The rate limit of diagnoses: each costs several requests.
 const (
 	diagnoseAgain  = 20 * time.Second
 	diagnoseAtOnce = 5
-	// diagnosisMost is how long the annotation may be, in bytes.
+	// diagnosisMost is the maximum length of the annotation in bytes.
 	diagnosisMost = 4 << 10
 )
 
-// diagnosed is when a load was looked at closely, and why it was stuck.
+// diagnosed is the time of a load's last diagnosis, and why it was stuck.
 type diagnosed struct {
 	at  time.Time
 	why string
 }
 
-// diagnose loads that have been on their way to be prepared for long, or do not
-// go on by themselves. It is written to them while they are so, and stays when
-// they have ended: Velero then takes away what it was about.
+// diagnose explains loads that are not prepared for long, or do not continue by
+// themselves. The annotation is updated while they are so, and stays when they end:
+// Velero then deletes the objects in question.
 func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[string]*Object, after time.Duration) (list []edit) {
 	left := diagnoseAtOnce
 	for i := range in.Loads {
@@ -44,7 +44,7 @@ func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[s
 			continue
 		}
 		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseAgain {
-			r.diagnosed[o.UID] = diagnosed{at: in.Time} // its end is the same for a moment
+			r.diagnosed[o.UID] = diagnosed{at: in.Time} // a load that just ends looks the same for a moment
 			continue
 		}
 		left--
@@ -61,8 +61,8 @@ func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[s
 	return list
 }
 
-// lingers: it was accepted long ago and does not run, or it runs without a data
-// mover.
+// lingers tells whether a load was accepted long ago and does not run, or runs without a
+// mover's pod.
 func (r *Reconciler) lingers(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	if l.Phase == vgdp.InProgress {
 		_, moves := r.veleros[l.Namespace].movers.get(l.Namespace, l.Name)
@@ -71,7 +71,7 @@ func (r *Reconciler) lingers(l *vgdp.Load, now time.Time, after time.Duration) b
 	return (l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared) && !l.AcceptedAt.IsZero() && now.Sub(l.AcceptedAt) >= after
 }
 
-// diagnosis in lines, those that we know first.
+// diagnosis in lines: our own findings first, then Velero's.
 func diagnosis(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts, stuck vgdp.Stuck) string {
 	var lines []string
 	if stuck.Why != "" {
@@ -85,8 +85,7 @@ func diagnosis(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts, stuck vgdp.Stuck) st
 	return clip(lines, diagnosisMost)
 }
 
-// clip lines so that together they are not longer; the last one says that there
-// were more.
+// clip joins lines up to a total length; the last one marks an omission.
 func clip(lines []string, most int) string {
 	const more = "…"
 	var b strings.Builder
@@ -104,7 +103,7 @@ func clip(lines []string, most int) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// room tells whether its node could run one more.
+// room tells whether its node has capacity for one more load.
 func room(in *vgdp.Input, l *vgdp.Load) bool {
 	running := 0
 	for i := range in.Loads {
@@ -116,7 +115,7 @@ func room(in *vgdp.Input, l *vgdp.Load) bool {
 	return running < agent.Concurrency
 }
 
-// facts about what Velero has made for a load, all under its name.
+// facts reads the objects that Velero has created for a load, under its name.
 func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *vgdp.Facts {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -188,8 +187,8 @@ func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) 
 // ReasonStuck is that of an Event.
 const ReasonStuck = "LoadStuck"
 
-// tellStuck says what helps: to change a pod is a right that a controller must
-// not have.
+// tellStuck logs and publishes a stuck load with the remedy. The controller does not touch
+// the pod itself: it must not have the right to change pods.
 func (r *Reconciler) tellStuck(l *vgdp.Load, stuck vgdp.Stuck) {
 	text := stuck.Why
 	if stuck.Touch == "pod" {

@@ -1,10 +1,10 @@
-// Package admission holds Velero's loads in a cluster, and lets them go as
-// package vgdp decides.
+// Package admission holds Velero's data mover loads in a cluster, and issues and revokes
+// tickets as package vgdp decides.
 //
 // # Usage
 //
 //	r := &admission.Reconciler{Dynamic: d, Core: core, Leases: coordination, …}
-//	err := r.Run(ctx) // while this replica leads
+//	err := r.Run(ctx) // while this replica is the leader
 //
 // # Flow
 //
@@ -12,13 +12,13 @@
 //	node-agents, their ConfigMap, Nodes ► shelf ├─► vgdp.Decide ──► edits ──► patches of loads
 //	agents' Leases ──────────────────► shelf ──┘        └────────────────► keeper: the Gates
 //
-// The Reconciler is level-triggered: whatever happens, it looks at all that is
-// known, has it decided, and writes the differences. What is written is known
-// again before the next look. It keeps in memory only what may be lost: when a
-// ticket of its own epoch was seen, and since when a load is prepared.
+// The Reconciler is level-triggered: each round observes everything, decides, and writes
+// the differences. The next round begins when the caches have the writes of this one.
+// Its state in memory can be lost: when a ticket of its epoch was first seen, and since
+// when a load is prepared.
 //
 // # Concurrency
 //
-// Run belongs to one goroutine, and one leader at a time. Reports and Tally may
-// be called from any.
+// Run belongs to one goroutine, and to one leader at a time. Reports and Tally may be
+// called from any.
 package admission

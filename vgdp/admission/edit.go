@@ -19,33 +19,33 @@ const (
 	KindStart   Kind = "start"
 	KindRevoke  Kind = "revoke"
 	KindRelease Kind = "release"
-	// KindHide hides a load from Velero's node-agents, and notes why it waits.
+	// KindHide hides a load from Velero's node-agents, and writes the reason.
 	KindHide Kind = "hide"
 	KindNote Kind = "note"
-	// KindDiagnose says what keeps a load from being prepared.
+	// KindDiagnose writes why a load is not prepared.
 	KindDiagnose Kind = "diagnose"
 )
 
-// EditKinds are all of them.
+// EditKinds are all kinds.
 func EditKinds() []Kind {
 	return []Kind{KindAdmit, KindStart, KindRevoke, KindRelease, KindHide, KindNote, KindDiagnose}
 }
 
-// edit of one load: what to write into it.
+// edit is a write of one load.
 type edit struct {
 	load *vgdp.Load
 	kind Kind
-	// words are annotations by name; nil: to be taken away.
+	// words are annotations by name; a nil value removes one.
 	words map[string]any
-	// mover is put back.
+	// mover: the original data mover is restored.
 	mover bool
-	// grant, where it is one, and wait that a note tells.
+	// grant of a ticket, and the wait that a note describes.
 	grant *vgdp.Grant
 	wait  *vgdp.Wait
 	note  *vgdp.Note
 }
 
-// body of the merge patch, under the version that was seen.
+// body is the merge patch for the version that was observed.
 func (e *edit) body(version string) ([]byte, error) {
 	meta := map[string]any{"resourceVersion": version}
 	if len(e.words) > 0 {
@@ -67,8 +67,8 @@ func (e *edit) body(version string) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// edits that a decision asks for, in the order in which they are made: what
-// takes back comes first, then what lets go, what hides, and what only tells.
+// edits of a decision, in the order in which they are made: revocations, then tickets and
+// releases, then hiding, then notes.
 func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, error) {
 	list, notes, err := noted(d, now)
 	if err != nil {
@@ -100,7 +100,7 @@ func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, err
 	return append(list, notes...), nil
 }
 
-// noted are the tickets that are taken back, with why, and what else is noted.
+// noted are the revocations with their reasons, and the other notes.
 func noted(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
 	revoked := map[*vgdp.Load]string{}
 	for _, r := range d.Revoke {
@@ -129,7 +129,7 @@ func noted(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
 	return revokes, notes, nil
 }
 
-// hide a load that waits. It has a note at once: the write is made anyway.
+// hide is the edit that hides a waiting load, with a note: the write is made anyway.
 func hide(w *vgdp.Waiting, now time.Time) (edit, error) {
 	e := edit{load: w.Load, kind: KindHide, words: map[string]any{gate.HeldDataMover: w.Mover}, wait: &w.Wait}
 	note, news := w.NoteAt(now)
@@ -141,8 +141,7 @@ func hide(w *vgdp.Waiting, now time.Time) (edit, error) {
 	return e, err
 }
 
-// admit a load: what was noted of it stays as far as it is remembered, but it
-// does not wait any more.
+// admit is the edit with the ticket. The note keeps its counters, without a reason.
 func admit(g *vgdp.Grant) (edit, error) {
 	node := g.Ticket.Node
 	if node == "" {

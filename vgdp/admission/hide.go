@@ -11,14 +11,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// hide from Velero's node-agents, which try each load that waits every 5 s, on
-// every node: the DataUploads and DataDownloads of a Velero of which more than so
-// many wait, where plimsoll-heal hands them back once nobody holds them. One that
-// somebody accepts meanwhile is another by then, and is left alone.
+// hide selects the loads to hide from Velero's node-agents, which otherwise try each
+// waiting load every 5 s on every node: the DataUploads and DataDownloads of a Velero with
+// more than so many waiting, if plimsoll-heal releases them once the Gate does not hold
+// them. A load that is accepted meanwhile fails the write's version check.
 //
-// They are hidden after they were made. A policy that hides them while they are
-// made refuses them (503) where an API server has just started and does not know
-// their schema yet, and Velero makes them once.
+// They are hidden after their creation. A policy that hid them at creation would refuse
+// them (503) on an API server that has just started and does not know their schema yet,
+// and Velero does not retry the creation.
 func (r *Reconciler) hide(ctx context.Context, above int, in *vgdp.Input, d *vgdp.Decision, objects map[string]*Object) (list []*vgdp.Waiting) {
 	waiting := map[*velero]int{}
 	visible := map[*velero][]*vgdp.Waiting{}
@@ -41,8 +41,8 @@ func (r *Reconciler) hide(ctx context.Context, above int, in *vgdp.Input, d *vgd
 	return list
 }
 
-// heals tells whether a load that is hidden would be handed back, as far as it
-// was tried: by a dry run of hiding a load that is cancelled, which nobody holds.
+// heals tells whether a hidden load would be released, as last tested: by a dry run that
+// hides a cancelled load, which the Gate does not hold.
 func (r *Reconciler) heals(ctx context.Context, v *velero, now time.Time, l *vgdp.Load, o *Object) bool {
 	if now.Sub(v.healTried) < trialEvery {
 		return v.heals
@@ -69,7 +69,7 @@ func (r *Reconciler) tryHeal(ctx context.Context, l *vgdp.Load, o *Object) (know
 	}
 	u, err := r.dryRun(ctx, l.Kind, o, body)
 	if err != nil {
-		return false, false // it is gone by now, or the API server is away
+		return false, false // it was deleted, or the API server is unreachable
 	}
 	mover, _, err := unstructured.NestedString(u.Object, "spec", "datamover")
 	return err == nil, mover != gate.HeldMover

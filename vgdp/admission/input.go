@@ -10,13 +10,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// older tells whether one version of an object comes before another.
+// older compares two resource versions of an object.
 func older(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0
 }
 
-// input of a decision, and the objects of its loads by UID.
+// input builds the input of a decision, and returns the loads' objects by UID.
 func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[string]*Object) {
 	now := r.clock.now()
 	in := vgdp.Input{
@@ -48,7 +48,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 	return in, objects
 }
 
-// loads of a Velero, those that have not ended.
+// loads appends the loads of a Velero that have not ended.
 func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, objects map[string]*Object, now time.Time) []vgdp.Load {
 	nodes := v.moverNodes()
 	for _, shelf := range v.loads {
@@ -71,7 +71,7 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 	return list
 }
 
-// moverNodes are where the pods of data movers run.
+// moverNodes are the nodes of the movers' pods.
 func (v *velero) moverNodes() map[loadKey]string {
 	nodes := map[loadKey]string{}
 	for _, p := range v.movers.all() {
@@ -84,15 +84,15 @@ func (v *velero) moverNodes() map[loadKey]string {
 	return nodes
 }
 
-// parentOf a load says what it is worth.
+// parentOf copies what a load inherits from its Backup.
 func (v *velero) parentOf(o *Object, l *vgdp.Load) {
 	if p, there := v.backups.get(v.Namespace, o.Backup); there && o.Backup != "" {
 		l.Scheduled, l.Hooks, l.Timeout = p.Scheduled, p.Hooks, p.Timeout
 	}
 }
 
-// aim a load at its target. Once it is accepted that is there; what a hook says
-// of an application holds until the load has ended.
+// aim adds what a load's target says. An accepted load has its target; what a hook says of
+// the application counts until the load has ended.
 func (r *Reconciler) aim(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
 	if l.Kind == vgdp.DataUpload || o.Target.Name == "" || !isNew(l) && l.Kind != vgdp.PodVolumeBackup {
 		return
@@ -105,7 +105,7 @@ func (r *Reconciler) aim(ctx context.Context, o *Object, l *vgdp.Load, now time.
 	}
 }
 
-// forget what was found out of loads that are no more.
+// forget drops cached facts of loads that do not exist any more.
 func (r *Reconciler) forget(objects map[string]*Object) {
 	for uid := range r.targets.known {
 		if objects[string(uid)] == nil {
@@ -119,7 +119,7 @@ func (r *Reconciler) forget(objects map[string]*Object) {
 	}
 }
 
-// fleetNow is made anew when a node, a node-agent or a configuration changes.
+// fleetNow is cached until a node, a node-agent or a configuration changes.
 func (r *Reconciler) fleetNow() *vgdp.Fleet {
 	now := [2]uint64{r.nodes.changes.Load(), r.agents.changes.Load()}
 	if r.fleet != nil && now == r.fleetOf {

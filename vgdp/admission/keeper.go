@@ -17,52 +17,52 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// fieldManager of what is written.
+// fieldManager of all writes.
 const fieldManager = "plimsoll-controller"
 
 // callTimeout bounds each call to the API server.
 const callTimeout = 5 * time.Second
 
-// clock is the API server's, as far as its answers tell it: Gates are compared
-// with it, and its seconds are all that it tells.
+// clock estimates the API server's clock from its responses, with a resolution of a
+// second: the policies compare Gates with it.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// set by an answer that was stamped at a time, and came between two of ours.
+// set corrects the clock by a response that was stamped at a time, between two local
+// moments.
 func (c *clock) set(stamp, asked, answered time.Time) {
 	local := asked.Add(answered.Sub(asked) / 2)
 	ahead := stamp.Add(time.Second / 2).Sub(local)
-	if ahead.Abs() < time.Second { // no more than what seconds cannot tell
+	if ahead.Abs() < time.Second { // within the resolution of a second
 		ahead = 0
 	}
 	c.ahead.Store(int64(ahead))
 }
 
-// wish is what the Gates of a namespace shall say.
+// wish is the desired content of a namespace's Gates.
 type wish struct {
 	limited, steer bool
 	holds          map[string]time.Time
 }
 
-// keeper writes the Gates of one namespace. There is none until something is
-// limited, and one that limits nothing is not renewed.
+// keeper writes the Gates of one namespace. None exists until something is limited, and
+// one that limits nothing is not renewed.
 //
-// Main is written under the version that was read: of two controllers the one
-// that comes later has the higher epoch, and the other one finds that it has
-// not.
+// Main is written with optimistic concurrency: of two controllers the later one gets the
+// higher epoch, and the write of the earlier one conflicts, by which it loses its epoch.
 type keeper struct {
 	gates dynamic.ResourceInterface
 	lease time.Duration
 	clock *clock
 
-	main, holds *gate.Gate // as they were read or written last; nil: there is none
-	epoch       int64      // of the tickets, once it is claimed; 0: it is not
-	from        time.Time  // when tickets may be given
-	progress    time.Time  // when a load was last seen on its way, by this term
+	main, holds *gate.Gate // as last read or written; nil: it does not exist
+	epoch       int64      // of our tickets; 0: not claimed
+	from        time.Time  // tickets may be issued from then on
+	progress    time.Time  // when this leader last saw a load on its way
 }
 
-// holdsUntil tells until when the Gate holds a load of that creation at most.
+// holdsUntil is until when the Gate holds a load created at that time at most.
 func (k *keeper) holdsUntil(created time.Time) time.Time {
 	if k.main == nil {
 		return created
@@ -70,7 +70,7 @@ func (k *keeper) holdsUntil(created time.Time) time.Time {
 	return k.main.Spec.HoldsUntil(created)
 }
 
-// read both as they are; while they cannot be read they count as they were.
+// read reads both Gates; on failure the last ones stay in use.
 func (k *keeper) read(ctx context.Context) error {
 	main, err := k.get(ctx, gate.Main)
 	if err != nil {
@@ -105,7 +105,7 @@ func gateOf(u *unstructured.Unstructured) (*gate.Gate, error) {
 	return g, nil
 }
 
-// held: somebody holds loads with main as it was read.
+// held tells whether the Gate, as last read, holds loads.
 func (k *keeper) held(now time.Time) bool {
 	if k.main == nil || !k.main.Spec.Limited || k.main.Spec.RenewTime == nil {
 		return false
@@ -113,9 +113,9 @@ func (k *keeper) held(now time.Time) bool {
 	return now.Before(k.main.Spec.RenewTime.Add(time.Duration(k.main.Spec.LeaseDurationSeconds) * time.Second))
 }
 
-// claim an epoch above all tickets there are. Where somebody has held until now
-// nobody gets a ticket for one lease duration: after it every API server has
-// seen the epoch, or finds the Gate stale and lets pass.
+// claim takes an epoch above that of all tickets. If the Gate holds loads already, no
+// tickets are issued for one lease duration: after that every API server has seen the new
+// epoch, or finds the Gate stale and lets all pass.
 func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
 	now := k.clock.now()
 	from := now
@@ -134,7 +134,7 @@ func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
 	return nil
 }
 
-// keep main as it is wished, and renewed.
+// keep writes main as desired, and renews it.
 func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
 	switch {
 	case !w.limited && (k.main == nil || !k.main.Spec.Limited):
@@ -149,7 +149,7 @@ func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
 	return k.write(ctx, gate.Spec{Epoch: k.epoch, Limited: true})
 }
 
-// write main. Who was not the last to do so has lost its epoch.
+// write writes main. After a conflict with another writer the epoch is lost.
 func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
 	renewed := metav1.NewMicroTime(k.clock.now())
 	fields := map[string]any{"renewTime": renewed, "leaseDurationSeconds": int32(k.lease / time.Second), "epoch": spec.Epoch, "limited": spec.Limited}
@@ -171,7 +171,7 @@ func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
 	return err
 }
 
-// stampOf our own last write, by the API server's clock.
+// stampOf is the time of our own last write, by the API server's clock.
 func stampOf(u *unstructured.Unstructured) time.Time {
 	var last time.Time
 	for _, f := range u.GetManagedFields() {
@@ -182,8 +182,8 @@ func stampOf(u *unstructured.Unstructured) time.Time {
 	return last
 }
 
-// hold the nodes that are wished, by the keys that differ. A hold ends by itself
-// with the lease duration, as everything does.
+// hold writes the start holds that differ. A hold expires with the lease duration, like
+// the Gate.
 func (k *keeper) hold(ctx context.Context, w wish) error {
 	changes := k.changes(w)
 	same := k.holds != nil && k.holds.Spec.Epoch == k.epoch && k.holds.Spec.Steer == w.steer
@@ -198,7 +198,7 @@ func (k *keeper) hold(ctx context.Context, w wish) error {
 	return err
 }
 
-// changes of the holds: until when, and nil for those that end.
+// changes are the start holds to set, and nil for those to remove.
 func (k *keeper) changes(w wish) map[string]any {
 	was := map[string]metav1.Time{}
 	if k.holds != nil {
@@ -218,7 +218,7 @@ func (k *keeper) changes(w wish) map[string]any {
 	return changes
 }
 
-// heldInto adds the holds that the gate has.
+// heldInto adds the Gate's start holds.
 func (k *keeper) heldInto(into map[string]time.Time) {
 	if k.holds == nil {
 		return
@@ -230,7 +230,7 @@ func (k *keeper) heldInto(into map[string]time.Time) {
 	}
 }
 
-// put some fields of a Gate, by merge patch under its version; or make it.
+// put writes some fields of a Gate by a merge patch with its version, or creates it.
 func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[string]any) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

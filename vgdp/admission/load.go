@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// Kinds of loads.
+// Kinds of data mover loads.
 func Kinds() []vgdp.Kind {
 	return []vgdp.Kind{vgdp.DataUpload, vgdp.DataDownload, vgdp.PodVolumeBackup, vgdp.PodVolumeRestore}
 }
@@ -33,9 +33,9 @@ func Resource(k vgdp.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}
 }
 
-// Object is a load as the API server has it: what admission needs of it.
+// Object is a load, trimmed to what admission needs.
 type Object struct {
-	// ObjectMeta has identity and version alone.
+	// ObjectMeta has identity and version only.
 	metav1.ObjectMeta
 
 	Load vgdp.Load
@@ -44,16 +44,15 @@ type Object struct {
 	// Target is the pod whose volume a PodVolumeBackup or PodVolumeRestore moves,
 	// or the claim that a DataDownload fills.
 	Target types.NamespacedName
-	// Class of the volume, and OS of its node; empty: not known.
+	// Class of the volume, and OS of its node; empty: unknown.
 	Class, OS string
-	// Diagnosed is what its annotation says.
+	// Diagnosed is its annotation plimsoll.dev/diagnosis.
 	Diagnosed string
-	// Odd is what is wrong with its annotations; they count as left out.
+	// Odd is why one of its annotations is invalid and ignored.
 	Odd error
 }
 
-// Read a load. What is not there, or of another type than Velero's schema asks
-// for, is as if it were left out.
+// Read converts a load. Missing fields, and those of a wrong type, count as unset.
 func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 	f := fields(u.Object)
 	created := u.GetCreationTimestamp()
@@ -73,7 +72,7 @@ func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 	return o
 }
 
-// readKind is what the kinds differ in.
+// readKind reads the fields in which the kinds differ.
 func (o *Object) readKind(f fields) {
 	switch o.Load.Kind {
 	case vgdp.DataDownload:
@@ -84,7 +83,7 @@ func (o *Object) readKind(f fields) {
 		fallthrough
 	case vgdp.PodVolumeRestore:
 		if f.text("spec", "uploaderType") == "restic" {
-			o.Load.Mover = "restic" // it starts at once, and nobody accepts it
+			o.Load.Mover = "restic" // it starts at once and is never accepted
 		}
 		o.Target = types.NamespacedName{Namespace: f.text("spec", "pod", "namespace"), Name: f.text("spec", "pod", "name")}
 		o.Load.PodNamespace = o.Target.Namespace
@@ -99,7 +98,8 @@ const (
 	labelSchedule = "velero.io/schedule-name"
 )
 
-// readPart of what it is. A label has not the whole of a long name; the owner has.
+// readPart reads which Backup or Restore it is part of. A label truncates long names; the
+// owner reference does not.
 func (o *Object) readPart(u *unstructured.Unstructured) {
 	labels := u.GetLabels()
 	o.Backup = labels[labelBackup]
@@ -117,7 +117,7 @@ func (o *Object) readPart(u *unstructured.Unstructured) {
 	}
 }
 
-// readWords takes what we or the user wrote.
+// readWords reads the annotations of the controller and of the user.
 func (o *Object) readWords(words map[string]string) {
 	l := &o.Load
 	if l.Mover == gate.HeldMover {
@@ -126,7 +126,7 @@ func (o *Object) readWords(words map[string]string) {
 	l.Ticket, l.Started = ticket(words[gate.Admitted]), ticket(words[gate.Started])
 	o.Diagnosed = words[gate.Diagnosis]
 	if text, there := words[gate.Waiting]; there && json.Unmarshal([]byte(text), &l.Note) != nil {
-		l.Note = vgdp.Note{} // somebody else wrote it: it is written anew
+		l.Note = vgdp.Note{} // not written by a controller: replaced later
 	}
 	text, there := words[gate.Priority]
 	if !there {
@@ -140,8 +140,7 @@ func (o *Object) readWords(words map[string]string) {
 	l.Priority = new(int32(n))
 }
 
-// ticket that the policies would let pass; nil: none. When it was given is not
-// in it.
+// ticket parses a valid ticket; nil: none. It does not contain the time of issue.
 func ticket(text string) *vgdp.Ticket {
 	t, err := gate.ParseTicket(text)
 	if err != nil {
@@ -153,7 +152,7 @@ func ticket(text string) *vgdp.Ticket {
 	return &vgdp.Ticket{Node: t.Node, Epoch: t.Epoch}
 }
 
-// fields of an object of JSON.
+// fields of an unstructured object.
 type fields map[string]any
 
 func (f fields) text(path ...string) string {
@@ -177,7 +176,8 @@ func (f fields) time(path ...string) time.Time {
 	return t
 }
 
-// remember in a load what cannot be read from it: since when it is as it is.
+// remember carries over what the object does not contain: the times of issue of its
+// tickets, and since when it is prepared.
 func remember(was, is *Object, now time.Time) {
 	is.Load.Ticket = since(was.Load.Ticket, is.Load.Ticket, now)
 	is.Load.Started = since(was.Load.Started, is.Load.Started, now)
@@ -190,7 +190,7 @@ func remember(was, is *Object, now time.Time) {
 	}
 }
 
-// since when a ticket is there: a new one since now.
+// since keeps the time of issue of an unchanged ticket; a new one counts from now.
 func since(was, is *vgdp.Ticket, now time.Time) *vgdp.Ticket {
 	switch {
 	case is == nil:
@@ -201,10 +201,10 @@ func since(was, is *vgdp.Ticket, now time.Time) *vgdp.Ticket {
 	return &vgdp.Ticket{Node: is.Node, Epoch: is.Epoch, At: now}
 }
 
-// isNew: nobody has accepted it.
+// isNew tells whether it is not accepted yet.
 func isNew(l *vgdp.Load) bool { return l.Phase == "" || l.Phase == vgdp.New }
 
-// ended: nothing more becomes of it.
+// ended tells whether its phase is final.
 func ended(l *vgdp.Load) bool {
 	return l.Phase == vgdp.Completed || l.Phase == vgdp.Failed || l.Phase == vgdp.Canceled
 }

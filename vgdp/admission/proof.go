@@ -9,23 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// proofs are about namespaces that have a pod with the node-agents' label, which
-// whoever makes pods can write. A Velero is proved by an object of its kinds,
-// which are for administrators to grant.
+// proofs are about namespaces with a pod that has the node-agents' label, which every
+// tenant may set. A Velero is proved by an object of its kinds, which only administrators
+// can permit.
 type proofs struct {
-	asked map[string]time.Time // by namespace: when there was none
-	left  int                  // namespaces to ask about in this look
+	asked map[string]time.Time // by namespace: the last check without a result
+	left  int                  // checks left in this round
 }
 
-// The pace of questions: a namespace again after a while, and not too many at
-// once, for a tenant may have many.
+// The rate limit of checks: the interval for one namespace, and the number of one round,
+// since a tenant may have many namespaces.
 const (
 	proofAgain   = 5 * time.Second
 	proofsAtOnce = 3
 )
 
-// proved tells whether a namespace is known to be Velero's: once it is, it is for
-// the term. What cannot be asked is asked again.
+// proved tells whether a namespace is known to be a Velero's, from then on for this
+// leader's term. A failed check is repeated.
 func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
 	if r.veleros[namespace] != nil {
 		return true
@@ -48,7 +48,7 @@ func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
 	return false
 }
 
-// hasObjects tells whether there is a Backup or a load in a namespace.
+// hasObjects tells whether a namespace has a Backup or a data mover load.
 func (r *Reconciler) hasObjects(ctx context.Context, namespace string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -27,23 +27,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// Events are said about loads: client-go's record.EventRecorder. They may be
-// dropped and must not block.
+// Events is client-go's record.EventRecorder, for Events on loads. It may drop them and
+// must not block.
 type Events interface {
 	Event(about runtime.Object, kind, reason, message string)
 }
 
-// Reconciler lets loads go on as vgdp.Decide says, and keeps the Gates.
+// Reconciler issues and revokes tickets as vgdp.Decide says, and renews the Gates.
 type Reconciler struct {
 	Dynamic dynamic.Interface
 	Core    corev1client.CoreV1Interface
 	Leases  coordinationv1client.LeasesGetter
-	// Of are the Veleros; none: each namespace in which there is a node-agent, and
-	// an object of Velero's.
+	// Of are the Veleros; none: each namespace with a node-agent and an object of Velero's.
 	Of []Velero
-	// Settings in force; asked at each look.
+	// Settings in force; read in each round.
 	Settings func() Settings
-	// Grace is how long an agent of ours counts that is not heard.
+	// Grace is how long a Plimsoll agent's report counts without a heartbeat.
 	Grace  func() time.Duration
 	Events Events
 	Log    *slog.Logger
@@ -52,7 +51,7 @@ type Reconciler struct {
 	tally   Tally
 	clock   clock
 
-	// Of Run alone.
+	// Owned by Run's goroutine.
 	bell     chan struct{}
 	watches  sync.WaitGroup
 	agents   *shelf[*agentPod]
@@ -62,13 +61,13 @@ type Reconciler struct {
 	proofs   proofs
 	targets  targets
 	fleet    *vgdp.Fleet
-	fleetOf  [2]uint64          // the changes of nodes and agents that it is made of
-	pending  map[loadKey]string // the versions that were written
+	fleetOf  [2]uint64          // the versions of nodes and agents that fleet is built from
+	pending  map[loadKey]string // resource versions written and not seen yet
 	notes    flowcontrol.RateLimiter
 	notesFor int
-	// diagnosed are loads that linger, by UID.
+	// diagnosed loads, by UID.
 	diagnosed map[types.UID]diagnosed
-	failed    map[string]string // what went wrong last, by Velero
+	failed    map[string]string // the last error, by Velero
 }
 
 // loadKey names a load of any kind.
@@ -85,15 +84,15 @@ func (r *Reconciler) gates(namespace string) dynamic.ResourceInterface {
 	return r.Dynamic.Resource(gate.Resource()).Namespace(namespace)
 }
 
-// The pauses between two looks: at least the first, so that what happens at once
-// is one look, and at most the second, for pressure and Gates change with time.
+// The pauses between two rounds: at least the first, which debounces events, and at most
+// the second, because pressure and Gates change with time.
 const (
 	lookLeast = 20 * time.Millisecond
 	lookMost  = time.Second
 )
 
-// Run until ctx is done. Nothing is written until it is enabled, but where a
-// controller that was has left loads held: those are let go.
+// Run reconciles until ctx is done. While it is disabled nothing is written, except to
+// release loads that an earlier controller holds.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.begin()
 	watching, asked := false, false
@@ -112,14 +111,14 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		if watching {
 			r.look(ctx)
 		}
-		// A long look must not be all that is done.
+		// Pause as long as the round took: at most half of the time is spent in rounds.
 		if !pause(ctx, max(lookLeast, time.Since(took)), nil) || !pause(ctx, lookMost, r.bell) {
 			return nil
 		}
 	}
 }
 
-// pause until the bell rings, or so long; false: ctx is done.
+// pause waits for a signal, or so long; false: ctx is done.
 func pause(ctx context.Context, d time.Duration, bell <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -132,7 +131,7 @@ func pause(ctx context.Context, d time.Duration, bell <-chan struct{}) bool {
 	return true
 }
 
-// begin a term: what another one knew is not known.
+// begin resets the state of an earlier term.
 func (r *Reconciler) begin() {
 	r.bell, r.veleros, r.pending, r.failed = make(chan struct{}, 1), map[string]*velero{}, map[loadKey]string{}, map[string]string{}
 	r.agents = newShelf("node-agents", r.bell, trimAgent, renewAgent)
@@ -155,7 +154,7 @@ func (r *Reconciler) watch(ctx context.Context) {
 	}
 }
 
-// namespaces in which node-agents are looked for.
+// namespaces in which node-agents are watched.
 func (r *Reconciler) namespaces() []string {
 	if len(r.Of) == 1 {
 		return []string{r.Of[0].Namespace}
@@ -163,7 +162,7 @@ func (r *Reconciler) namespaces() []string {
 	return []string{corev1.NamespaceAll}
 }
 
-// look at all that is known, and do what is to be done.
+// look is one round: observe, decide, write the Gates, then the loads.
 func (r *Reconciler) look(ctx context.Context) {
 	if !r.agents.full.Load() || !r.leases.full.Load() || !r.nodes.full.Load() {
 		return
@@ -202,7 +201,7 @@ func (r *Reconciler) ring() {
 	}
 }
 
-// configured is the Velero of a namespace, with what is said of it.
+// configured is the configuration of a namespace's Velero.
 func (r *Reconciler) configured(namespace string) Velero {
 	for _, o := range r.Of {
 		if o.Namespace == namespace {
@@ -212,8 +211,8 @@ func (r *Reconciler) configured(namespace string) Velero {
 	return Velero{Namespace: namespace}
 }
 
-// discover the Veleros: those that are configured, or that have a node-agent and
-// are proved.
+// discover adds new Veleros: those that are configured, or have a node-agent and are
+// proved.
 func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	if !s.Enabled {
 		return
@@ -239,12 +238,13 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	}
 }
 
-// takeUp the Veleros whose Gates limit something; false: it is not known yet.
+// takeUp adds the Veleros whose Gates limit something, so that their loads are released;
+// false: it could not be determined yet.
 func (r *Reconciler) takeUp(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) { // nor is their kind
+	if apierrors.IsNotFound(err) { // the kind is not installed
 		return true
 	}
 	if err != nil {
@@ -262,8 +262,8 @@ func (r *Reconciler) takeUp(ctx context.Context) bool {
 	return true
 }
 
-// caughtUp tells whether all that was written is known again: until then it
-// would be decided about a second time.
+// caughtUp tells whether the caches have all writes of the last round: before, decisions
+// would be made twice.
 func (r *Reconciler) caughtUp() bool {
 	for key, version := range r.pending {
 		o, there := r.veleros[key.namespace].loads[key.kind].get(key.namespace, key.name)
@@ -275,8 +275,8 @@ func (r *Reconciler) caughtUp() bool {
 	return true
 }
 
-// guard writes the Gates as decided. It is true when tickets have a new epoch,
-// or none, so that it must be decided again.
+// guard writes the Gates as decided. It is true when the epoch changed, so that the
+// decision must be repeated.
 func (r *Reconciler) guard(ctx context.Context, in *vgdp.Input, d *vgdp.Decision) (again bool) {
 	for i := range in.Loads {
 		if l := &in.Loads[i]; l.OnItsWay(in.Time) {
@@ -295,7 +295,7 @@ func (r *Reconciler) guard(ctx context.Context, in *vgdp.Input, d *vgdp.Decision
 	return again
 }
 
-// wishFor the Gates of a Velero.
+// wishFor is the desired content of a Velero's Gates.
 func (r *Reconciler) wishFor(v *velero, in *vgdp.Input, d *vgdp.Decision) wish {
 	w := wish{limited: d.Limited[v.Namespace], holds: map[string]time.Time{}}
 	if !w.limited {
@@ -310,7 +310,8 @@ func (r *Reconciler) wishFor(v *velero, in *vgdp.Input, d *vgdp.Decision) wish {
 	return w
 }
 
-// steerable: each load whose pod may come now has a node left to go to.
+// steerable tells whether each load whose pod may be created now has a node without a
+// start hold.
 func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.Decision) bool {
 	stuck := func(l *vgdp.Load) bool {
 		return l.Namespace == v.Namespace && l.Node == "" && !slices.ContainsFunc(in.Fleet.Of(l).Nodes, func(node string) bool {
@@ -331,7 +332,7 @@ func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.De
 	return true
 }
 
-// overAge are hidden loads that the policies hold no more: Velero's own again.
+// overAge are hidden loads that are too old for the policies to hold: they are released.
 func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
 	for i := range in.Loads {
 		l := &in.Loads[i]
@@ -342,8 +343,8 @@ func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
 	return list
 }
 
-// Reports on each Velero, in order; nil before the first look, and where another
-// replica leads.
+// Reports on each Velero, sorted; nil before the first round, and where another replica is
+// the leader.
 func (r *Reconciler) Reports() []Report {
 	if list := r.reports.Load(); list != nil {
 		return *list
@@ -351,7 +352,7 @@ func (r *Reconciler) Reports() []Report {
 	return nil
 }
 
-// Tally counts what was done.
+// Tally counts writes, conflicts and waits.
 func (r *Reconciler) Tally() *Tally { return &r.tally }
 
 // sortedVeleros by namespace.

@@ -8,9 +8,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// ReleasePatch is the JSON merge patch that takes all of ours off a load, for
-// whoever cleans up after a controller; nil: there is nothing. A hidden one gets
-// its data mover back. A user's priority stays.
+// ReleasePatch is the JSON merge patch that removes all annotations of the controller from
+// a load, and restores the data mover of a hidden one; nil: there is nothing to remove. A
+// user's priority stays.
 func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err error) {
 	was := u.GetAnnotations()
 	words := map[string]any{}
@@ -21,7 +21,7 @@ func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err e
 	}
 	patch := map[string]any{}
 	if hidden = fields(u.Object).text("spec", "datamover") == gate.HeldMover; hidden {
-		var original any // left out: Velero's own, and no other is ever hidden
+		var original any // nil: Velero's own, and no other is ever hidden
 		if mover := was[gate.HeldDataMover]; mover != "" {
 			original = mover
 		}

@@ -8,50 +8,50 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// Report is what the loads of one Velero are like.
+// Report describes the data mover loads of one Velero.
 type Report struct {
 	// Namespace of the Velero.
 	Namespace string `json:"namespace"`
-	// Limited: loads need a ticket. Hidden ones are those that node-agents do not
-	// see. Epoch of the tickets; absent: there are none.
+	// Limited: loads need a ticket. Hidden counts those that node-agents do not see. Epoch of
+	// the tickets; absent: none is claimed.
 	Limited bool  `json:"limited"`
 	Hidden  int   `json:"hidden"`
 	Epoch   int64 `json:"epoch,omitempty"`
-	// PrepareLimit of loads that are Accepted, Prepared or have a ticket; absent:
-	// none. Slots are taken.
+	// PrepareLimit of loads that are Accepted, Prepared or have a ticket; absent: none. Slots
+	// is how many are taken.
 	PrepareLimit int `json:"prepareQueueLength,omitempty"`
 	Slots        int `json:"slots"`
 	// Phases counts the loads that have not ended, by kind and phase.
 	Phases map[vgdp.Kind]map[vgdp.Phase]int `json:"phases"`
-	// Reasons counts those that wait by why.
+	// Reasons counts the waiting loads by reason.
 	Reasons map[vgdp.Code]int `json:"reasons"`
 	// Waiting in order, the first of them.
 	Waiting []Place `json:"waiting"`
-	// ConfigMap of the node-agents, what of it Velero does not do, why the last
-	// good one is in force, and how many node-agents started before it changed.
+	// ConfigMap of the node-agents, which of its settings Velero ignores, why the last valid
+	// one is in force, and how many node-agents started before it changed.
 	ConfigMap string   `json:"nodeAgentConfigMap,omitempty"`
 	Hints     []string `json:"hints,omitempty"`
 	Bad       string   `json:"configMapError,omitempty"`
 	Drift     int      `json:"nodeAgentsWithOlderConfiguration,omitempty"`
-	// Problem is why nothing is decided about it; absent: it is.
+	// Problem is why nothing is decided about it; absent: no problem.
 	Problem string `json:"problem,omitempty"`
-	// Open is why its loads go on without tickets that they need; absent: they do
-	// not, or it is not known.
+	// Open is why its loads start without the tickets that they need; absent: they do not, or
+	// it is unknown.
 	Open string `json:"gateOpen,omitempty"`
-	// Nodes that suffer and have an agent of this Velero.
+	// Nodes under pressure with a node-agent of this Velero.
 	Nodes []Node `json:"pressedNodes"`
 }
 
-// Node that suffers.
+// Node under pressure.
 type Node struct {
 	Name string `json:"name"`
-	// Budget of loads of all Veleros; absent: as many as are configured.
+	// Budget of data mover loads of all Veleros; absent: as many as are configured.
 	Budget    *int      `json:"budget,omitempty"`
 	HoldUntil time.Time `json:"holdUntil,omitzero"`
 	Why       string    `json:"reason"`
 }
 
-// Place of a load that waits.
+// Place of a waiting load.
 type Place struct {
 	Kind        vgdp.Kind  `json:"kind"`
 	Name        string     `json:"name"`
@@ -65,10 +65,10 @@ type Place struct {
 	Hidden      bool       `json:"hidden,omitempty"`
 }
 
-// maxPlaces that are told of each Velero; all are counted.
+// maxPlaces bounds the waiting loads in a Report; Reasons counts all.
 const maxPlaces = 1000
 
-// report what was decided.
+// report publishes what was decided.
 func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
 	reports := NewReports(in, d)
 	for i := range reports {
@@ -122,7 +122,7 @@ func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
 	return list
 }
 
-// newReport without its loads.
+// newReport is a report without its loads.
 func newReport(in *vgdp.Input, d *vgdp.Decision, namespace string) *Report {
 	v := in.Veleros[namespace]
 	p := &Report{
@@ -146,7 +146,7 @@ func (p *Report) count(l *vgdp.Load) {
 	p.Phases[l.Kind][phase]++
 }
 
-// NewPlace of a load that waits.
+// NewPlace describes a waiting load.
 func NewPlace(w *vgdp.Waiting, now time.Time) Place {
 	return Place{
 		Kind: w.Kind, Name: w.Load.Name, Phase: cmp.Or(w.Phase, vgdp.New), Created: w.Created, WaitSeconds: now.Sub(w.Created).Seconds(),

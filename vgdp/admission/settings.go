@@ -2,7 +2,7 @@ package admission
 
 import "time"
 
-// Settings of load admission.
+// Settings of the admission of data mover loads.
 type Settings struct {
 	Enabled        bool          `yaml:"enabled" why:"Whether data mover loads of Velero need a ticket; false releases all that are held. It needs gate-crd.yaml and gate.yaml."`
 	LeaseDuration  time.Duration `yaml:"leaseDuration" why:"How long data mover loads stay held after the controller's last renewal of the Gate; then Velero goes on as without Plimsoll."`

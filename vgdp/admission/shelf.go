@@ -9,27 +9,27 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// shelf is what a reflector knows of one kind of object, trimmed.
+// shelf is the trimmed cache of one kind of object, a reflector store.
 type shelf[T metav1.Object] struct {
 	name string
-	// trim an object to what is needed of it; one that is trimmed stays as it is.
+	// trim reduces an object to what is needed; a trimmed one stays as it is.
 	trim func(object any) (T, error)
-	// renew takes over into an object what is remembered of the one before, and
-	// tells whether anybody wants to know that it has changed. nil: everybody.
+	// renew carries state over from the previous object, and tells whether the change needs
+	// a round. nil: every change does.
 	renew func(was, is T) (news bool)
 	bell  chan<- struct{}
 
 	mu      sync.Mutex // guards items
 	items   map[string]T
 	full    atomic.Bool
-	changes atomic.Uint64 // those that somebody wants to know
+	changes atomic.Uint64 // counts the changes that need a round
 }
 
 func newShelf[T metav1.Object](name string, bell chan<- struct{}, trim func(any) (T, error), renew func(was, is T) bool) *shelf[T] {
 	return &shelf[T]{name: name, trim: trim, renew: renew, bell: bell, items: map[string]T{}}
 }
 
-// all items, in no order. They are never changed.
+// all returns the items, in no order. They are never changed.
 func (s *shelf[T]) all() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,15 +47,15 @@ func (s *shelf[T]) get(namespace, name string) (item T, there bool) {
 	return item, there
 }
 
-// Transformer makes the reflector keep no more of a list than of an event.
+// Transformer makes the reflector trim the objects of a list as well.
 func (s *shelf[T]) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) { return s.trim(o) }
 }
 
-// Add, Update and Delete are what a watch brings.
+// Add, Update and Delete implement [cache.ReflectorStore].
 func (s *shelf[T]) Add(o any) error { return s.Update(o) }
 
-// Update takes over an object.
+// Update stores an object.
 func (s *shelf[T]) Update(o any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *shelf[T]) Update(o any) error {
 	return err
 }
 
-// put an object into items, which may be those that come next.
+// put stores an object in items, or in those of a new list.
 func (s *shelf[T]) put(items map[string]T, o any) (news bool, err error) {
 	is, err := s.trim(o)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *shelf[T]) put(items map[string]T, o any) (news bool, err error) {
 	return s.renew(was, is), nil
 }
 
-// Delete forgets an object.
+// Delete removes an object.
 func (s *shelf[T]) Delete(o any) error {
 	is, err := s.trim(o)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *shelf[T]) Delete(o any) error {
 	return nil
 }
 
-// Replace takes over a whole list.
+// Replace stores a complete list.
 func (s *shelf[T]) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,16 +110,16 @@ func (s *shelf[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync is of no use here.
+// Resync does nothing.
 func (s *shelf[T]) Resync() error { return nil }
 
 func (s *shelf[T]) ring() {
 	s.changes.Add(1)
 	select {
 	case s.bell <- struct{}{}:
-	default: // it rings already
+	default: // already signalled
 	}
 }
 
-// strange is an object of a kind that nobody asked for.
+// strange is the error of an object of an unexpected kind.
 func strange(o any) error { return fmt.Errorf("unexpected object of type %T", o) }

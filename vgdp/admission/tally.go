@@ -8,15 +8,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// Buckets of the waits from creation to the ticket, in seconds: from at once to
-// half a day.
+// Buckets of the waits from creation to the ticket, in seconds: up to half a day.
 func Buckets() [12]float64 {
 	return [12]float64{0.5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 43200}
 }
 
-// Waits of the loads that this process let go.
+// Waits of the loads to which this process issued tickets, a histogram.
 type Waits struct {
-	// Within has how many were no longer than each of Buckets.
+	// Within counts the waits up to each of Buckets.
 	Within [12]uint64
 	Count  uint64
 	Sum    time.Duration
@@ -31,15 +30,15 @@ func (w *Waits) add(d time.Duration) {
 	}
 }
 
-// Counts is what was done by this process.
+// Counts are the actions of this process.
 type Counts struct {
-	// Writes by what they were for.
+	// Writes by kind.
 	Writes map[Kind]uint64
-	// Conflicts: somebody else was first. Failures: the API server did not do it.
+	// Conflicts: the load was changed meanwhile. Failures: the API server refused or failed.
 	Conflicts, Failures uint64
-	// Bypassed were accepted without a ticket while loads needed one.
+	// Bypassed were accepted without the ticket that they needed.
 	Bypassed map[string]uint64 // by Velero
-	// Overdue were let go because their time under pressure was up.
+	// Overdue got a ticket in spite of pressure.
 	Overdue uint64
 	// Waits by kind.
 	Waits map[vgdp.Kind]Waits

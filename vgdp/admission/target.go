@@ -14,33 +14,32 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// target is what a load is about, as far as it says whether a node-agent can
-// accept it: a pod that is restored, the claim of a DataDownload, a pod that a
-// PodVolumeBackup reads.
+// target is the object whose data a load moves, as far as it determines whether a
+// node-agent can accept the load: the pod of a PodVolumeRestore, the claim of a
+// DataDownload, the pod that a PodVolumeBackup reads.
 type target struct {
 	node, class string
 	notYet      string
 	hooks       bool
-	final       bool // it will not be another
+	final       bool // it will not change
 	asked       time.Time
 }
 
-// The pace of questions about targets: each again after a while, and not too
-// many at once, for each is a request.
+// The rate limit of lookups: the interval for one target, and the number of one round.
 const (
 	targetAgain   = 5 * time.Second
 	targetsAtOnce = 20
 )
 
-// targets that were asked for, by the UID of the load.
+// targets that were looked up, by the load's UID.
 type targets struct {
 	pods   corev1client.PodsGetter
 	claims corev1client.PersistentVolumeClaimsGetter
 	known  map[types.UID]target
-	left   int // questions of this look
+	left   int // lookups left in this round
 }
 
-// of a load that waits; what is not known yet counts as not there.
+// of is the target of a waiting load; one that is not looked up yet counts as missing.
 func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	is, known := t.known[o.UID]
 	if known && (is.final || now.Sub(is.asked) < targetAgain) {
@@ -65,8 +64,8 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	return is
 }
 
-// failed: Velero finds out. An API server that does not answer is asked no more
-// in this look, which must renew the Gates in time.
+// failed treats an unreadable target as existing, Velero will check it. No further lookups
+// are made in this round, which must renew the Gates in time.
 func (t *targets) failed() target {
 	t.left = 0
 	return target{}
@@ -87,13 +86,12 @@ func (t *targets) claim(ctx context.Context, name types.NamespacedName) target {
 	return is
 }
 
-// restoreWait is the init container in which a restored pod waits for its
-// volumes.
+// restoreWait is the init container in which a restored pod waits for its volumes.
 const restoreWait = "restore-wait"
 
-// The annotations by which a pod has a hook of its own that runs before it is
-// backed up, the second as it was called first. It may make the application
-// stand still until its volumes are done; a hook that runs afterwards does not.
+// The annotations of a pod's own hook that runs before its backup, the second being the
+// old name. It may freeze the application until its volumes are done; a hook that runs
+// afterwards does not.
 const (
 	preHook    = "pre.hook.backup.velero.io/command"
 	legacyHook = "hook.backup.velero.io/command"
@@ -106,7 +104,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	case apierrors.IsNotFound(err) && restore:
 		return target{notYet: "pod " + name.String() + " does not exist"}
 	case apierrors.IsNotFound(err):
-		return target{final: true} // it stands still no more
+		return target{final: true} // it was deleted: no application is frozen
 	case err != nil:
 		return t.failed()
 	case !restore:
@@ -117,7 +115,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	return target{node: p.Spec.NodeName, final: true}
 }
 
-// waits tells whether a restored pod waits for its volumes.
+// waits tells whether a restored pod is waiting for its volumes.
 func waits(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.Name == restoreWait && s.State.Running != nil

@@ -20,14 +20,14 @@ const (
 
 func name(l *vgdp.Load) string { return string(l.Kind) + " " + l.Namespace + "/" + l.Name }
 
-// reference is a load as an Event names it.
+// reference is the object of an Event.
 func reference(l *vgdp.Load) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: Resource(l.Kind).GroupVersion().String(), Kind: string(l.Kind), Namespace: l.Namespace, Name: l.Name, UID: types.UID(l.UID),
 	}
 }
 
-// done says of a write what somebody would ask about.
+// done logs a successful write.
 func (r *Reconciler) done(e *edit) {
 	l := e.load
 	switch e.kind {
@@ -50,7 +50,7 @@ func (r *Reconciler) done(e *edit) {
 	}
 }
 
-// tellOverdue names the clock that is stopped for.
+// tellOverdue publishes a ticket in spite of pressure, with the timeout that forced it.
 func (r *Reconciler) tellOverdue(e *edit) {
 	if !e.grant.Overdue {
 		return
@@ -79,8 +79,7 @@ func (r *Reconciler) tellWait(e *edit) {
 	}
 }
 
-// tellFailure logs what goes wrong with a Velero when it begins, changes and
-// ends.
+// tellFailure logs an error of a Velero when it begins, changes and ends.
 func (r *Reconciler) tellFailure(velero string, err error) {
 	text := ""
 	if err != nil {
@@ -96,7 +95,8 @@ func (r *Reconciler) tellFailure(velero string, err error) {
 	r.failed[velero] = text
 }
 
-// count who was accepted since the last look without a ticket that it needed.
+// count records loads that were accepted since the last round without the ticket that they
+// needed.
 func (r *Reconciler) count() {
 	for _, v := range r.veleros {
 		for _, o := range v.whoAccepted() {
@@ -108,7 +108,7 @@ func (r *Reconciler) count() {
 	}
 }
 
-// needed tells whether the policies ask a load for a ticket.
+// needed tells whether the policies require a ticket of a load.
 func (v *velero) needed(l *vgdp.Load, now time.Time) bool {
 	return v.keeper.epoch > 0 && v.wish.limited && (l.Mover == "" || l.Mover == "velero") && now.Before(v.keeper.holdsUntil(l.Created))
 }

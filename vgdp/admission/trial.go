@@ -15,15 +15,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// trialEvery is how often it is tried whether the gate holds.
+// trialEvery is the interval of the gate's self-test.
 const trialEvery = 5 * time.Second
 
-// open is what is said when it does not.
+// open is the result of a failed self-test.
 const open = "a data mover load without a ticket would be accepted: gate.yaml is not applied, or the API server does not know the Gate's kind yet"
 
-// tryGates of the Veleros whose loads need tickets, by what a node-agent would do
-// to one that has none, as a dry run. While none waits it is not known, and
-// nothing is said.
+// tryGates self-tests the Gates of limited Veleros: a dry run of what a node-agent would
+// write to accept a load without a ticket. While no load waits the result is unknown.
 func (r *Reconciler) tryGates(ctx context.Context, in *vgdp.Input, objects map[string]*Object) {
 	for namespace, v := range r.veleros {
 		if !v.wish.limited || v.keeper.epoch == 0 {
@@ -45,7 +44,7 @@ func (r *Reconciler) tryGates(ctx context.Context, in *vgdp.Input, objects map[s
 	}
 }
 
-// try to accept a load: whether it is known, and whether that would pass.
+// try accepts a load in a dry run: whether there is a result, and whether it would pass.
 func (r *Reconciler) try(ctx context.Context, l *vgdp.Load, o *Object) (known, passes bool) {
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.HeldDataMover: nil}},
@@ -65,10 +64,10 @@ func (r *Reconciler) try(ctx context.Context, l *vgdp.Load, o *Object) (known, p
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "plimsoll-admit"):
 		return true, false
 	}
-	return false, false // it is another by now, or the API server is away
+	return false, false // it changed meanwhile, or the API server is unreachable
 }
 
-// dryRun of a merge patch.
+// dryRun sends a merge patch as a dry run.
 func (r *Reconciler) dryRun(ctx context.Context, kind vgdp.Kind, o *Object, body []byte) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -12,29 +12,28 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// velero is one installation, from when it is known until the term ends.
+// velero is one installation, from its discovery until the end of the term.
 type velero struct {
 	Velero
 	keeper keeper
 	config *configuration
-	wish   wish // what the Gates shall say until it is decided anew
+	wish   wish // the desired Gates, as last decided
 	known  bool // the Gates were read
-	// open is why its gate holds nothing although it should, as far as it was
-	// tried.
+	// open is why its gate holds nothing although it should, by the last self-test.
 	open  string
 	tried time.Time
-	// heals: a hidden load would be handed back by a write once nobody holds it,
-	// as far as it was tried.
+	// heals: a hidden load would be released by a write once the Gate does not hold it, by the
+	// last self-test.
 	heals     bool
 	healTried time.Time
 
 	loads   map[vgdp.Kind]*shelf[*Object]
 	backups *shelf[*parent]
 	movers  *shelf[*corev1.Pod]
-	runs    bool // its shelves are being filled
+	runs    bool // its watches are running
 
 	mu       sync.Mutex // guards accepted
-	accepted []*Object  // since the last look
+	accepted []*Object  // since the last round
 }
 
 func (r *Reconciler) newVelero(of Velero) *velero {
@@ -62,7 +61,7 @@ func trimLoad(kind vgdp.Kind) func(any) (*Object, error) {
 	}
 }
 
-// renewLoad: how far a load has got is no news.
+// renewLoad: the progress of a running load triggers no round.
 func (v *velero) renewLoad(c *clock) func(was, is *Object) bool {
 	return func(was, is *Object) bool {
 		now := c.now()
@@ -76,7 +75,7 @@ func (v *velero) renewLoad(c *clock) func(was, is *Object) bool {
 	}
 }
 
-// whoAccepted since the last look.
+// whoAccepted returns the loads accepted since the last round.
 func (v *velero) whoAccepted() []*Object {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -85,7 +84,7 @@ func (v *velero) whoAccepted() []*Object {
 	return list
 }
 
-// ready: all of it was listed once, after its Gates were known.
+// ready tells whether its initial lists are complete, all made after its Gates were read.
 func (v *velero) ready() bool {
 	if !v.runs || !v.backups.full.Load() || !v.movers.full.Load() {
 		return false
@@ -98,9 +97,8 @@ func (v *velero) ready() bool {
 	return true
 }
 
-// prepare what is needed to decide about it: its Gates are read and kept, its
-// loads are listed when no other leader's tickets can be used any more, and its
-// configuration is read anew now and then.
+// prepare does what a decision needs: it reads and renews the Gates, starts the watches
+// once no tickets of another leader can be used any more, and polls the configuration.
 func (r *Reconciler) prepare(ctx context.Context, v *velero) error {
 	if !v.known {
 		if err := r.takeOver(ctx, v); err != nil {
@@ -120,8 +118,8 @@ func (r *Reconciler) prepare(ctx context.Context, v *velero) error {
 	return nil
 }
 
-// takeOver the Gates as they are: what is held stays held, under a new epoch, as
-// long as that is enabled.
+// takeOver adopts the Gates of an earlier leader: what is held stays held, under a new
+// epoch, if admission is enabled.
 func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 	k := &v.keeper
 	if err := k.read(ctx); err != nil {
@@ -130,7 +128,7 @@ func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 	v.known = true
 	now := r.clock.now()
 	switch {
-	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // somebody else wrote to it, and no other leader
+	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // changed by another client, but not by another leader
 	case k.held(now) && r.Settings().Enabled:
 		v.wish = wish{limited: true}
 		if err := k.claim(ctx, v.wish, 0); err != nil {
@@ -144,19 +142,19 @@ func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
 	return nil
 }
 
-// keep the Gates as they are wished.
+// keep writes the Gates as desired.
 func (r *Reconciler) keep(ctx context.Context, v *velero) error {
 	err := v.keeper.keep(ctx, v.wish, v.highest())
 	if err == nil {
 		err = v.keeper.hold(ctx, v.wish)
 	}
 	if err != nil {
-		v.known = false // as it is now is not known
+		v.known = false // the Gates must be read anew
 	}
 	return err
 }
 
-// highest epoch of any ticket there is.
+// highest is the highest epoch of all tickets.
 func (v *velero) highest() (epoch int64) {
 	if v.keeper.epoch > 0 {
 		return v.keeper.epoch
@@ -173,7 +171,7 @@ func (v *velero) highest() (epoch int64) {
 	return epoch
 }
 
-// fill its shelves until ctx is done.
+// fill runs its watches until ctx is done.
 func (r *Reconciler) fill(ctx context.Context, v *velero) {
 	for kind, s := range v.loads {
 		r.watches.Go(func() { mirror.Run(ctx, s.name, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
@@ -184,7 +182,8 @@ func (r *Reconciler) fill(ctx context.Context, v *velero) {
 	r.watches.Go(func() { mirror.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), roleOther) })
 }
 
-// configMapOf its node-agents: as configured, else as the newest of them says.
+// configMapOf is the name of its node-agents' ConfigMap: as configured, else that of the
+// node-agent that started last.
 func (r *Reconciler) configMapOf(v *velero) (name string) {
 	if v.ConfigMap != "" {
 		return v.ConfigMap

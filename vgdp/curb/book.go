@@ -1,15 +1,15 @@
-// Package curb puts limits on the cgroups of data movers that run, and takes
-// them away again.
+// Package curb throttles running data movers by limits on their cgroups, and removes
+// the limits again.
 //
 // # Usage
 //
-// A Book knows which limits are the agent's own and what was there before. Set
-// makes those that are wanted the only ones; wanting none lifts all. It keeps
-// its Limits before it writes the first of them, so that whoever starts after a
-// crash finds them.
+// A Book records which limits are the agent's own and what was there before. Set makes
+// the wanted limits the only ones of the agent; with none wanted it removes all. The
+// limits are saved before the first of them is written (write-ahead), so that the next
+// agent finds them after a crash.
 //
-// What somebody else writes meanwhile is left as it is: a limit counts as ours
-// only while our value is there.
+// Changes by other programs are respected: a limit counts as the agent's own only while
+// the agent's value is in force.
 //
 // # Concurrency
 //
@@ -24,16 +24,16 @@ import (
 	"slices"
 )
 
-// The knobs of a cgroup.
+// Names of knobs.
 const (
 	Read  = "read"  // bytes per second of a device
 	Write = "write" // the same
 	CPU   = "cpu"   // µs of CPU time per period
 )
 
-// Knob is one number of a cgroup that the kernel limits by.
+// Knob is one limit that a cgroup can have.
 type Knob struct {
-	// Cgroup is its path below the hierarchy's directory.
+	// Cgroup is the path below the hierarchy's directory.
 	Cgroup string `json:"cgroup"`
 	// Name is Read, Write or CPU.
 	Name string `json:"name"`
@@ -53,54 +53,53 @@ func (k Knob) compare(o Knob) int {
 	return cmp.Or(cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Device, o.Device))
 }
 
-// Limit is a knob that is ours. 0 is no limit, as everywhere here.
+// Limit is a knob that the agent has set. 0 means no limit, as everywhere in this
+// package.
 type Limit struct {
 	Knob
-	// Before is what was there before the first write of ours: what is put back.
+	// Before is the value before the agent's first write, which is restored.
 	Before uint64 `json:"before,omitempty"`
-	// Found is what is there until Ours is written, and Written says that it was.
+	// Found is the value that Ours replaces, and Written says that it was replaced.
 	Found   uint64 `json:"found,omitempty"`
 	Ours    uint64 `json:"ours"`
 	Written bool   `json:"written,omitempty"`
-	// Foreign: somebody else has written it since. It is left alone until nobody
-	// wants to limit it any more.
+	// Foreign: another program has changed it since. It is not touched until no limit is
+	// wanted any more.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
 func (l Limit) pending() bool { return !l.Written && !l.Foreign }
 
-// mine says whether what is there may be written over.
+// mine says whether the value in force may be replaced.
 func (l Limit) mine(now uint64) bool {
 	return !l.Foreign && (now == l.Ours || !l.Written && now == l.Found)
 }
 
-// Files are the kernel's.
+// Files are the kernel's cgroup files.
 type Files interface {
-	// Get is what is in force, 0 for none. ErrGone: there is no such cgroup or
-	// device any more.
+	// Get returns the value in force, 0 for none. ErrGone: the cgroup or device does not
+	// exist any more.
 	Get(k Knob) (uint64, error)
-	// Set puts a limit in force, or none with 0.
+	// Set writes a limit, or removes it with 0.
 	Set(k Knob, limit uint64) error
-	// Round is what Get would return once so many bytes per second, or so many
-	// cores, are set.
+	// Round returns what Get would return after Set of so many bytes per second, or cores.
 	Round(k Knob, per float64) (uint64, error)
 }
 
-// ErrGone says that a cgroup or device is not there any more.
+// ErrGone says that a cgroup or device does not exist any more.
 var ErrGone = errors.New("gone")
 
-// Book is the limits that are ours.
+// Book is the journal of the agent's own limits.
 type Book struct {
 	Files Files
-	// Keep keeps the limits over a crash; nothing is written that it could not
-	// keep.
+	// Keep saves the limits; if that fails, no further limit is written.
 	Keep func([]Limit) error
-	// Limits, each knob once.
+	// Limits, at most one of each knob.
 	Limits []Limit
 }
 
-// Set makes these limits ours, and lifts all others. Numbers are bytes per
-// second, or cores. What could not be done is tried again by the next Set.
+// Set makes these limits the agent's own, and removes all its others. Numbers are bytes
+// per second, or cores. What fails is retried by the next Set.
 func (b *Book) Set(want map[Knob]float64) error {
 	before := slices.Clone(b.Limits)
 	errs := b.lift(want)
@@ -124,7 +123,7 @@ func (b *Book) Set(want map[Knob]float64) error {
 	return errors.Join(append(errs, b.Keep(b.Limits))...)
 }
 
-// each forgets a knob that is gone.
+// each runs do, and drops a knob whose cgroup or device does not exist any more.
 func (b *Book) each(k Knob, do func() error) []error {
 	switch err := do(); {
 	case errors.Is(err, ErrGone):
@@ -143,7 +142,7 @@ func (b *Book) forget(k Knob) {
 	b.Limits = slices.DeleteFunc(b.Limits, func(l Limit) bool { return l.Knob == k })
 }
 
-// lift puts back what was there, where ours still is.
+// lift restores the values before, where the agent's own are still in force.
 func (b *Book) lift(want map[Knob]float64) (errs []error) {
 	for _, l := range slices.Clone(b.Limits) {
 		if _, wanted := want[l.Knob]; wanted {
@@ -163,7 +162,7 @@ func (b *Book) lift(want map[Knob]float64) (errs []error) {
 	return errs
 }
 
-// plan says what is to be written, if anything.
+// plan records what is to be written for a knob, if anything.
 func (b *Book) plan(k Knob, per float64) error {
 	want, err := b.Files.Round(k, per)
 	if err != nil {
@@ -175,7 +174,7 @@ func (b *Book) plan(k Knob, per float64) error {
 	}
 	i := b.at(k)
 	if i < 0 {
-		if now == 0 || want < now { // else its own limit is tighter
+		if now == 0 || want < now { // else an existing limit is tighter
 			b.Limits = append(b.Limits, Limit{Knob: k, Before: now, Found: now, Ours: want})
 		}
 		return nil

@@ -13,27 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hierarchy is where the cgroups of a controller are.
+// Hierarchy is the mounted hierarchy of a cgroup controller.
 type Hierarchy struct {
 	Dir string
 	V1  bool
 }
 
-// Tree is the cgroup file systems of a host: io.max and cpu.max, or
+// Tree are the cgroup file systems of a host: io.max and cpu.max, or
 // blkio.throttle.{read,write}_bps_device and cpu.cfs_quota_us of v1
 // (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/blkio-controller.rst and
 // scheduler/sched-bwc.rst).
 type Tree struct{ IO, CPU Hierarchy }
 
 const (
-	// leastQuota is the kernel's, in µs, and wholePeriod its default.
+	// leastQuota is the kernel's minimum in µs, and wholePeriod its default.
 	leastQuota  = 1000
 	wholePeriod = 100_000
-	// unlimited is how v2 writes it.
+	// unlimited is v2's word for no limit.
 	unlimited = "max"
 )
 
-// Get is what is in force.
+// Get implements Files.
 func (t Tree) Get(k Knob) (uint64, error) {
 	h, file, err := t.file(k)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t Tree) Get(k Knob) (uint64, error) {
 	return number(quota)
 }
 
-// Set puts a limit in force.
+// Set implements Files.
 func (t Tree) Set(k Knob, limit uint64) error {
 	h, file, err := t.file(k)
 	if err != nil {
@@ -75,7 +75,7 @@ func (t Tree) Set(k Knob, limit uint64) error {
 	return t.write(h, k, file, text)
 }
 
-// Round is what the kernel keeps of a limit.
+// Round implements Files.
 func (t Tree) Round(k Knob, per float64) (uint64, error) {
 	if k.Name != CPU {
 		return uint64(max(1, math.Round(per))), nil
@@ -104,7 +104,7 @@ func (t Tree) Round(k Knob, per float64) (uint64, error) {
 	return max(leastQuota, uint64(per*float64(period))), nil
 }
 
-// field of io.max.
+// field is the key of io.max.
 func field(k Knob) string {
 	if k.Name == Read {
 		return "rbps"
@@ -112,7 +112,7 @@ func field(k Knob) string {
 	return "wbps"
 }
 
-// file that a knob is in.
+// file returns the hierarchy and the file of a knob.
 func (t Tree) file(k Knob) (Hierarchy, string, error) {
 	h, v1, v2 := t.IO, "blkio.throttle."+k.Name+"_bps_device", "io.max"
 	if k.Name == CPU {
@@ -143,7 +143,8 @@ func (t Tree) write(h Hierarchy, k Knob, file, text string) error {
 	return h.why(k, errors.Join(err, f.Close()))
 }
 
-// why tells a cgroup or device that is gone from a file that is not there.
+// why wraps the error of a deleted cgroup or device in ErrGone, unlike that of a missing
+// file.
 func (h Hierarchy) why(k Knob, err error) error {
 	switch {
 	case errors.Is(err, unix.ENODEV):
@@ -157,7 +158,7 @@ func (h Hierarchy) why(k Knob, err error) error {
 	return err
 }
 
-// lineOf a device, without its number.
+// lineOf returns the line of a device, without its number.
 func lineOf(text, device string) string {
 	for line := range strings.Lines(text) {
 		if of, rest, found := strings.Cut(strings.TrimSpace(line), " "); found && of == device {
@@ -176,7 +177,7 @@ func fieldOf(line, key string) string {
 	return ""
 }
 
-// number is 0 for what means no limit.
+// number parses a limit; 0 for all that means none.
 func number(text string) (uint64, error) {
 	if text == "" || text == unlimited || strings.HasPrefix(text, "-") {
 		return 0, nil

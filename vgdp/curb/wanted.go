@@ -4,8 +4,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// Wanted is the limits that curbs ask for. Devices are the numbers of disks by
-// name; a disk that is gone needs none.
+// Wanted converts throttles to limits. Devices are the numbers of disks by name; a disk
+// that does not exist any more needs none.
 func Wanted(curbs map[vgdp.Target]vgdp.Curb, devices map[string]string) map[Knob]float64 {
 	want := map[Knob]float64{}
 	for t, c := range curbs {
