@@ -5,7 +5,7 @@ import (
 	mathbits "math/bits"
 )
 
-// bits are a set of numbers, all below the size that it was made with.
+// bits is a set of small numbers, a bitmap of fixed size.
 type bits []uint64
 
 func newBits(size int) bits { return make(bits, (size+63)/64) }
@@ -13,7 +13,7 @@ func newBits(size int) bits { return make(bits, (size+63)/64) }
 func (b bits) add(i int)    { b[i/64] |= 1 << (i % 64) }
 func (b bits) remove(i int) { b[i/64] &^= 1 << (i % 64) }
 
-// overlaps says whether two sets of one size share a number.
+// overlaps tells whether two sets of the same size have a common number.
 func (b bits) overlaps(o bits) bool {
 	for i := range min(len(b), len(o)) {
 		if b[i]&o[i] != 0 {
@@ -23,7 +23,7 @@ func (b bits) overlaps(o bits) bool {
 	return false
 }
 
-// both are the numbers in b and in o, which are of one size, in order.
+// both yields the intersection of two sets of the same size, in order.
 func (b bits) both(o bits) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for w := range o {
@@ -36,7 +36,7 @@ func (b bits) both(o bits) iter.Seq[int] {
 	}
 }
 
-// shared is how many numbers are in both.
+// shared is the size of the intersection.
 func (b bits) shared(o bits) (n int) {
 	for w := range o {
 		n += mathbits.OnesCount64(b[w] & o[w])

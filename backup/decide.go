@@ -12,38 +12,36 @@ type Input struct {
 	Namespaces *Namespaces
 	// Backups of one Velero, in any order.
 	Backups []Backup
-	// Quiet: the queue has not changed for a while, and every position is to be
-	// written exactly.
+	// Quiet: the queue has not changed for a while, so every position is written exactly.
 	Quiet bool
-	// HandBack: Velero's own queue takes over, and goes by the positions that are
-	// written, not by turns.
+	// HandBack: Velero's own queue takes over, which orders by the written positions,
+	// not by turns.
 	HandBack bool
 }
 
 // Decision of the queue.
 type Decision struct {
 	Limit   int
-	Running int // slots that are taken, those of the Backups that start now too
-	// Queue has all Backups that wait, in order, and those that start now.
+	Running int // slots that are taken, those of the Backups that start now included
+	// Queue has all waiting Backups in order, and those that start now.
 	Queue []Entry
-	// Stuck are those that Velero does not take up.
+	// Stuck are the ReadyToStart ones that Velero does not take up.
 	Stuck []*Backup
 }
 
 // Entry is a Backup that waits or starts now.
 type Entry struct {
 	*Backup
-	// Start: it becomes ReadyToStart, with position 0.
+	// Start: set it ReadyToStart, with position 0.
 	Start bool
-	// Place among those who go on waiting, from 1; 0 for who starts.
+	// Place among the Backups that keep waiting, from 1; 0 for one that starts.
 	Place int
-	// Write is the position that its status should have. Where it is what stands
-	// there already there is nothing to write: the positions further back are
-	// followed only roughly, or a queue that drains would be written again for
-	// each that leaves it.
+	// Write is the position that its status should have. Further back positions are
+	// only approximate, and an unchanged value is not written: otherwise each Backup
+	// that leaves the queue would cause a write of all behind it.
 	Write int
-	// WriteTurn is the turn that is to be written down with it: its own, or a
-	// later one where it yields to a more important Backup.
+	// WriteTurn is the turn to write: its own, or a later one where it yields to a
+	// Backup of higher priority.
 	WriteTurn Turn
 	// Wait is why it does not start.
 	Wait Wait
@@ -54,34 +52,34 @@ type Code string
 
 // The codes.
 const (
-	CodeNew     Code = "new"     // it is taken into the queue first
-	CodeRunning Code = "running" // a Backup that runs shares a namespace with it
-	CodeAhead   Code = "ahead"   // one ahead in the queue does
-	CodeLimit   Code = "limit"   // as many run as may
-	// CodeVelero is that of one which may start: Velero has not taken it up yet.
+	CodeNew     Code = "new"     // it is not Queued yet
+	CodeRunning Code = "running" // it shares a namespace with a running Backup
+	CodeAhead   Code = "ahead"   // it shares a namespace with a Backup ahead of it
+	CodeLimit   Code = "limit"   // the limit of running Backups is reached
+	// CodeVelero: it is ReadyToStart and Velero has not taken it up yet.
 	CodeVelero Code = "velero"
 )
 
 // Wait is why a Backup waits; the zero value: it does not.
 type Wait struct {
 	Code Code
-	// By is the first Backup that it waits for, where there is one: its UID.
+	// By is the UID of the first Backup that it waits for, if any.
 	By string
-	// Namespaces that both have, the first of them, and how many there are.
+	// Namespaces that it shares with By, the first of them, and how many there are.
 	Namespaces []string
 	Shared     int
-	// Invalid is why it overlaps with every other, or why By does.
+	// Invalid is why it, or By, counts as overlapping with every other.
 	Invalid error
 }
 
-// namesShown of the namespaces in conflict: a status and a log line are read by
-// people.
+// namesShown bounds the namespaces in a Wait, which people read in a status and a
+// log line.
 const namesShown = 10
 
-// Decide says who starts, in which order the others wait, and for whom. A
-// Backup may start while fewer than Limit run, and it shares no namespace with
-// any that runs nor with any that waits ahead of it: so no two that overlap run
-// together, and a large one is not overtaken by small ones for ever.
+// Decide says which Backups start, in which order the others wait, and for which
+// one. A Backup may start while fewer than Limit run and it shares no namespace
+// with any that runs or waits ahead of it. So no two that overlap run together,
+// and smaller ones cannot overtake a large one for ever.
 func Decide(in Input) Decision {
 	d := Decision{Limit: max(1, in.Config.Limit)}
 	r := newReserved(in.Namespaces)
@@ -125,13 +123,13 @@ func (in *Input) stuck(b *Backup) bool {
 	return b.Phase == Ready && !b.ReadySince.IsZero() && in.Config.StuckAfter > 0 && in.Time.Sub(b.ReadySince) >= in.Config.StuckAfter
 }
 
-// reserved are the namespaces of those who run and of those who wait ahead.
+// reserved are the namespaces of the Backups that run and of those that wait ahead.
 type reserved struct {
 	names *Namespaces
 	bits  bits
-	by    []*Backup // who was first to take each
-	any   *Backup   // who was first of all
-	every *Backup   // who overlaps with every other, and why
+	by    []*Backup // the first to reserve each
+	any   *Backup   // the first of all
+	every *Backup   // overlaps with every other; why is the reason
 	why   error
 }
 
@@ -157,7 +155,7 @@ func (r *reserved) take(b *Backup, s Set) {
 	}
 }
 
-// conflict with what is reserved; the zero Wait: there is none.
+// conflict is the Wait for what is reserved; the zero Wait: no conflict.
 func (r *reserved) conflict(s Set) Wait {
 	switch {
 	case s.Invalid != nil && r.any != nil:
@@ -179,7 +177,7 @@ func (r *reserved) conflict(s Set) Wait {
 	return w
 }
 
-// waits is why one waits for b.
+// waits is the code of a Backup that waits for b.
 func waits(b *Backup) Code {
 	if b.running() {
 		return CodeRunning
@@ -187,10 +185,10 @@ func waits(b *Backup) Code {
 	return CodeAhead
 }
 
-// exactly so many first positions are always written as they are.
+// exactly is how many first positions are always written exactly.
 const exactly = 3
 
-// place numbers those who go on waiting, and says what is to be written.
+// place numbers the Backups that keep waiting, and sets the positions to write.
 func (in *Input) place(queue []Entry) {
 	place, last := 0, 0
 	ahead := time.Time{}
@@ -209,12 +207,12 @@ func (in *Input) place(queue []Entry) {
 	}
 }
 
-// position to write for a place, where now is what stands there, and last what
-// is written of the one ahead. A written position is lowered when it can be
-// halved: that is log2 of the queue's length in all. It must go up from one to
-// the next, for Velero's own queue goes by it; with priorities that is so among
-// those of one second alone, for of others last is 0, and one that was overtaken
-// by many is written again when its place has doubled.
+// position to write for a place; now is the written one, and last what is written
+// for the Backup ahead. To save writes a position is only lowered when it can be
+// halved: log2 of the queue's length writes for each Backup. Positions must rise
+// from one to the next, because Velero's own queue orders by them. With priorities
+// that holds only among Backups created in the same second (last is 0 for others),
+// and an overtaken Backup is written again when its place has doubled.
 func (in *Input) position(place, now, last int) int {
 	want := max(place, last+1)
 	overtaken := in.Config.Priorities && place >= 2*now

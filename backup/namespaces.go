@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// Namespaces are those that exist, and what the patterns of Backups come to
-// among them.
+// Namespaces are those that exist, with a cache of resolved patterns.
 type Namespaces struct {
 	names []string // sorted
 	index map[string]int
-	sets  map[string]Set // resolved already, by their patterns
+	sets  map[string]Set // cache of resolved patterns
 }
 
-// NewNamespaces of these names; a name that comes twice counts once.
+// NewNamespaces of these names; duplicates count once.
 func NewNamespaces(names []string) *Namespaces {
 	n := &Namespaces{names: slices.Compact(slices.Sorted(slices.Values(names))), index: map[string]int{}, sets: map[string]Set{}}
 	for i, name := range n.names {
@@ -28,12 +27,12 @@ func NewNamespaces(names []string) *Namespaces {
 // Set of namespaces. The zero value is empty.
 type Set struct {
 	bits bits
-	// Invalid is why the patterns say nothing. Such a set overlaps with every
-	// other, for nobody knows what it holds. (Velero takes it for empty.)
+	// Invalid is why the patterns are invalid. Such a set overlaps with every other,
+	// because its content is unknown. (Velero takes it as empty.)
 	Invalid error
 }
 
-// overlaps tells whether two sets of the same namespaces share one.
+// overlaps tells whether two sets of the same Namespaces have a common one.
 func (s Set) overlaps(o Set) bool {
 	return s.Invalid != nil || o.Invalid != nil || s.bits.overlaps(o.bits)
 }
@@ -47,12 +46,11 @@ func (n *Namespaces) Names(s Set) []string {
 	return list
 }
 
-// ErrPattern says that a pattern of namespaces is none.
+// ErrPattern says that a namespace pattern is invalid.
 var ErrPattern = errors.New("invalid namespace pattern")
 
-// Resolve is the set of the namespaces that a Backup includes and does not
-// exclude: none included, or *, is all of them; the signs of a pattern are * ?
-// and [a-z]; what does not exist is in no set.
+// Resolve is the set of the existing namespaces that a Backup includes and does not
+// exclude. None included, or *, means all; patterns use *, ? and [a-z].
 func (n *Namespaces) Resolve(include, exclude []string) Set {
 	key := strings.Join(include, "\x00") + "\x01" + strings.Join(exclude, "\x00")
 	s, known := n.sets[key]
@@ -66,8 +64,8 @@ func (n *Namespaces) Resolve(include, exclude []string) Set {
 	return s
 }
 
-// setsKept at once: Backups come and go, and where no namespace does their
-// patterns would pile up.
+// setsKept bounds the cache: where no namespace changes, patterns of old Backups would
+// accumulate.
 const setsKept = 50_000
 
 func (n *Namespaces) resolve(include, exclude []string) Set {
@@ -87,7 +85,7 @@ func (n *Namespaces) resolve(include, exclude []string) Set {
 	return Set{bits: in}
 }
 
-// each namespace that a valid pattern matches.
+// each calls do for each namespace that a valid pattern matches.
 func (n *Namespaces) each(pattern string, do func(int)) {
 	if !strings.ContainsAny(pattern, "*?[") {
 		if i, there := n.index[pattern]; there {
@@ -102,8 +100,7 @@ func (n *Namespaces) each(pattern string, do func(int)) {
 	}
 }
 
-// check says what is wrong with patterns, as Velero does
-// (pkg/util/wildcard.ValidateWildcardPatterns).
+// check validates patterns as Velero does (pkg/util/wildcard.ValidateWildcardPatterns).
 func check(patterns []string) error {
 	for _, p := range patterns {
 		switch {
@@ -117,8 +114,8 @@ func check(patterns []string) error {
 	return nil
 }
 
-// balanced: each bracket is closed before the next is opened. (path.Match lets
-// one that closes nothing pass.)
+// balanced tells whether each bracket is closed before the next is opened. (path.Match
+// accepts a closing one without an opening one.)
 func balanced(pattern string) bool {
 	open := false
 	for _, c := range pattern {

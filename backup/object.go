@@ -13,13 +13,13 @@ import (
 
 // Annotations on a Backup.
 const (
-	// AnnotationWaiting is ours: a Waiting as JSON, while the Backup waits.
+	// AnnotationWaiting is the controller's: a Waiting as JSON, while the Backup waits.
 	AnnotationWaiting = "plimsoll.dev/waiting"
-	// AnnotationPriority is the user's: an int32, higher goes first.
+	// AnnotationPriority is the user's: an int32, the higher comes first.
 	AnnotationPriority = "plimsoll.dev/priority"
 )
 
-// labelSchedule is Velero's: the Schedule that made a Backup.
+// labelSchedule is Velero's: the Schedule that created a Backup.
 const labelSchedule = "velero.io/schedule-name"
 
 // Resource of Velero's Backups.
@@ -27,40 +27,40 @@ func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "backups"}
 }
 
-// Waiting is what the annotation of a Backup says.
+// Waiting is the content of a Backup's annotation.
 type Waiting struct {
 	Reason Code `json:"reason"`
-	// Since is when the reason came up.
+	// Since is when the reason began.
 	Since time.Time `json:"since"`
 	// BlockedBy is the name of the first Backup that it waits for.
 	BlockedBy string `json:"blockedBy,omitempty"`
-	// Namespaces that both have, the first of them, and how many there are.
+	// Namespaces that it shares with BlockedBy, the first of them, and how many there are.
 	Namespaces []string `json:"namespaces,omitempty"`
 	Shared     int      `json:"sharedNamespaces,omitempty"`
-	// Invalid is why it, or BlockedBy, overlaps with every other.
+	// Invalid is why it, or BlockedBy, counts as overlapping with every other.
 	Invalid string `json:"invalid,omitempty"`
-	// Touched is when Velero was last reminded of it; with reason velero only.
+	// Touched is when the Backup was last touched to remind Velero; with reason velero
+	// only.
 	Touched time.Time `json:"touched,omitzero"`
 	// Turn of the Backup, while it is Queued.
 	Turn Turn `json:"turn,omitzero"`
 }
 
-// Object is a Backup as the API server has it: what the queue needs of it.
+// Object is a Backup, trimmed to what the queue needs.
 type Object struct {
-	// ObjectMeta has identity, version, labels and times alone.
+	// ObjectMeta has identity, version and times only.
 	metav1.ObjectMeta
 
 	Backup Backup
-	// Waiting is what its annotation says; zero where it has none that can be
-	// read. Marked: it has one.
+	// Waiting is the content of its annotation; zero where it has none, or an
+	// unreadable one. Marked: it has the annotation.
 	Waiting Waiting
 	Marked  bool
-	// Odd is what is wrong with its annotations; they count as left out.
+	// Odd is why an annotation of the user is invalid; it counts as absent.
 	Odd error
 }
 
-// Read a Backup. What is not there, or of another type than Velero's schema
-// asks for, is as if it were left out.
+// Read converts a Backup. Missing fields, and those of a wrong type, count as unset.
 func Read(u *unstructured.Unstructured) *Object {
 	o := &Object{ObjectMeta: metav1.ObjectMeta{
 		Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
@@ -88,11 +88,11 @@ func Read(u *unstructured.Unstructured) *Object {
 	var text string
 	if text, o.Marked = annotations[AnnotationWaiting]; o.Marked {
 		if json.Unmarshal([]byte(text), &o.Waiting) != nil {
-			o.Waiting = Waiting{} // somebody else wrote it: it is written anew
+			o.Waiting = Waiting{} // not written by a controller: replaced later
 		}
 	}
 	o.Backup.Version = versionOf(o)
-	// A later turn than the object is no leader's: another cluster's, or made up.
+	// A turn later than the object is not a leader's: from another cluster, or forged.
 	if o.Waiting.Turn.Version < o.Backup.Version {
 		o.Backup.Turn = o.Waiting.Turn
 	}
@@ -102,8 +102,8 @@ func Read(u *unstructured.Unstructured) *Object {
 	return o
 }
 
-// versionOf an object as a number, which it is in every Kubernetes with etcd
-// (KEP-5504); 1, so that creation decides, where an API server makes others.
+// versionOf is an object's resource version as a number, which it is with etcd
+// (KEP-5504); elsewhere 1, so that the creation time decides.
 func versionOf(o *Object) uint64 {
 	n, err := strconv.ParseUint(o.ResourceVersion, 10, 63)
 	if err != nil {
@@ -112,13 +112,14 @@ func versionOf(o *Object) uint64 {
 	return max(1, n)
 }
 
-// active tells whether the queue has anything to do with it. One that is being
-// deleted and has not started never starts.
+// active tells whether the queue handles it. A Backup that is being deleted and has not
+// started never starts.
 func (o *Object) active() bool {
 	return o.Backup.running() || o.Backup.waits() && o.DeletionTimestamp == nil
 }
 
-// marksNothing: it neither waits nor is about to start, and bears our mark.
+// marksNothing tells whether it has an obsolete annotation: it neither waits nor is
+// ReadyToStart.
 func (o *Object) marksNothing() bool {
 	return o.Marked && !o.Backup.waits() && o.Backup.Phase != Ready
 }

@@ -12,16 +12,16 @@ type kind string
 
 // The kinds.
 const (
-	kindStart    kind = "start"    // it may start
-	kindQueue    kind = "queue"    // it is taken into the queue
-	kindPosition kind = "position" // its position is written anew
-	kindWaiting  kind = "waiting"  // why it waits is
-	kindTouch    kind = "touch"    // Velero is reminded of it
-	kindClean    kind = "clean"    // it waits no more: our annotation goes
-	kindReturn   kind = "return"   // Velero did not take it up: back into the queue
+	kindStart    kind = "start"    // set it ReadyToStart
+	kindQueue    kind = "queue"    // set it Queued
+	kindPosition kind = "position" // update its position
+	kindWaiting  kind = "waiting"  // update why it waits
+	kindTouch    kind = "touch"    // change its annotation, so that Velero sees an update
+	kindClean    kind = "clean"    // remove the annotation of one that does not wait any more
+	kindReturn   kind = "return"   // requeue one that Velero did not take up
 )
 
-// Kinds are all words that Counts.Writes may have.
+// Kinds are all keys of Counts.Writes.
 func Kinds() []string {
 	return []string{string(kindStart), string(kindQueue), string(kindPosition), string(kindWaiting), string(kindTouch), string(kindClean), string(kindReturn)}
 }
@@ -31,19 +31,19 @@ type write struct {
 	object *Object
 	kind   kind
 	patch  patch
-	entry  *Entry // nil for who does not wait
+	entry  *Entry // nil for a Backup that does not wait
 }
 
-// patch of a Backup: only what it sets changes. Velero's Backups have no
-// status subresource.
+// patch of a Backup: only set fields change. Velero's Backups have no status
+// subresource.
 type patch struct {
-	phase    Phase // empty: as it is
+	phase    Phase // empty: unchanged
 	position *int
-	waiting  *Waiting // nil: as it is; the zero value: none
+	waiting  *Waiting // nil: unchanged; the zero value: removed
 }
 
-// body is the JSON merge patch (RFC 7396). It holds for one version of the
-// object: whoever read an older one changes nothing.
+// body is the JSON merge patch (RFC 7396) with the resource version (optimistic
+// concurrency): a leader with a stale object changes nothing.
 func (p *patch) body(version string) ([]byte, error) {
 	meta := map[string]any{"resourceVersion": version}
 	if p.waiting != nil {
@@ -71,7 +71,7 @@ func (p *patch) body(version string) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// planner says what is to be written so that the objects are as decided.
+// planner derives the writes that make the objects match the decision.
 type planner struct {
 	now     time.Time
 	config  Config
@@ -79,8 +79,8 @@ type planner struct {
 	objects map[string]*Object // by UID, all of one Velero
 }
 
-// writes in an order that may be cut off anywhere: what stands written then is
-// still the queue's order.
+// writes are ordered so that after any prefix the written positions still have the
+// queue's order.
 func (p *planner) writes(d *Decision) []write {
 	var list []write
 	for i := range d.Queue {
@@ -91,9 +91,9 @@ func (p *planner) writes(d *Decision) []write {
 	return append(ordered(list), p.rest()...)
 }
 
-// ordered writes of a queue: first who starts; then positions that rise, from
-// the back; then the others, from the front. So nobody ever has the position of
-// another, nor passes one.
+// ordered sorts the writes of a queue: first starts; then positions that rise,
+// from the back; then the others, from the front. So no Backup ever has the
+// position of another, nor passes one.
 func ordered(list []write) []write {
 	var starts, rises, others []write
 	for _, w := range list {
@@ -110,7 +110,7 @@ func ordered(list []write) []write {
 	return slices.Concat(starts, rises, others)
 }
 
-// entry is the write for one that waits or starts now.
+// entry is the write for a Backup that waits or starts now.
 func (p *planner) entry(e *Entry) (w write, needed bool) {
 	o := p.objects[e.UID]
 	w = write{object: o, entry: e}
@@ -136,13 +136,13 @@ func (p *planner) entry(e *Entry) (w write, needed bool) {
 	return w, true
 }
 
-// settled is how long a reason must have stood before another is written for
-// its own sake.
+// settled debounces reasons: how long one must be unchanged before another is
+// written for its own sake.
 const settled = time.Minute
 
-// waiting is what the annotation should say, and whether that is worth a write
-// of its own. Whom it waits for changes with each Backup that ends, and is
-// written only with something else.
+// waiting is the desired annotation, and whether it is worth a write of its own.
+// BlockedBy changes with each Backup that ends, and is only written together with
+// something else.
 func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
 	w = Waiting{Reason: e.Wait.Code, Since: p.now, Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared, Turn: e.WriteTurn}
 	if by, known := p.objects[e.Wait.By]; known {
@@ -155,11 +155,11 @@ func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
 		w.Since = o.Waiting.Since
 		return w, false
 	}
-	// One that was new a moment ago waits for something by now.
+	// The reason of a new Backup is replaced at once.
 	return w, o.Waiting.Reason == CodeNew || p.now.Sub(o.Waiting.Since) >= settled
 }
 
-// rest are the writes for those that do not wait.
+// rest are the writes for Backups that do not wait.
 func (p *planner) rest() (list []write) {
 	for _, o := range p.objects {
 		switch {
@@ -176,27 +176,29 @@ func (p *planner) rest() (list []write) {
 	return list
 }
 
-// The times after which Velero is reminded of a Backup: the first one, at most,
-// and the longest one between two.
+// The exponential backoff of touches, which remind Velero of a Backup: bounds of
+// the first and of the longest interval.
 const (
 	firstTouch = 30 * time.Second
 	lastTouch  = 10 * time.Minute
-	// touches there are at least before a Backup counts as stuck.
+	// touches is the least number of them before a Backup counts as stuck.
 	touches = 8
 )
 
-// known since when it may start: not where somebody else let it, or wrote a time
-// to come, by which it would hold a slot until then.
+// known tells whether the time since which it is ReadyToStart is valid: not where
+// another client set it so, nor where that time is in the future, by which it
+// would keep a slot until then.
 func (p *planner) known(o *Object) bool {
 	return o.Waiting.Reason == CodeVelero && !ahead(o.Waiting.Since, p.now)
 }
 
-// ahead of our clock by more than another leader's may be.
+// ahead tells whether a time is further in the future than clock skew between
+// leaders explains.
 func ahead(t, now time.Time) bool { return t.Sub(now) > time.Minute }
 
-// untaken tells whether Velero is to be reminded now: first soon, then after
-// twice the time. Velero's server takes a Backup up when it sees an update, and
-// one that has just started has missed those before.
+// untaken tells whether the Backup is to be touched now, with exponential backoff.
+// Velero's server takes a Backup up on an update event, and misses those before
+// its start.
 func (p *planner) untaken(o *Object) bool {
 	if !p.known(o) {
 		return true
@@ -213,12 +215,12 @@ func (p *planner) untaken(o *Object) bool {
 	return p.now.Sub(last) >= min(max(first, last.Sub(since)), lastTouch)
 }
 
-// handBack is what is to be written next before Velero's own queue takes over:
-// each position as it is; once they are, none of our annotations, from the front
-// (one without a turn is ahead of all that have one, should the queue be ours
-// again before the end); and what Velero did not take up first in the queue
-// again, for a server that has just started never looks at it. Last: nothing is
-// to be written after that.
+// handBack are the next writes of the hand-back to Velero's own queue. First each
+// position as it is. Then our annotations are removed, from the front (a Backup
+// without a turn comes before all that have one, should the queue be enabled again
+// meanwhile), and Backups that Velero did not take up are requeued at the front,
+// because a server that has just started ignores them. last: nothing is to be
+// written after that.
 func (p *planner) handBack(d *Decision) (list []write, last bool) {
 	first := p.leftBehind()
 	for i := range d.Queue {
@@ -252,8 +254,7 @@ func (p *planner) handBack(d *Decision) (list []write, last bool) {
 	return list, true
 }
 
-// leftBehind are those that were let start, in order, and that Velero did not
-// take up.
+// leftBehind are the ReadyToStart Backups that Velero did not take up, in order.
 func (p *planner) leftBehind() (list []*Object) {
 	for _, o := range p.objects {
 		if since := o.Backup.ReadySince; o.Backup.Phase == Ready && (p.now.Sub(since) >= givenBack || ahead(since, p.now)) {
@@ -266,6 +267,6 @@ func (p *planner) leftBehind() (list []*Object) {
 	return list
 }
 
-// givenBack is how long a Backup must have been ReadyToStart to go back into
-// the queue: Velero takes up what it sees at once.
+// givenBack is how long a Backup must have been ReadyToStart to be requeued:
+// Velero takes up what it sees at once.
 const givenBack = 10 * time.Second

@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// Phase of a Backup, as Velero writes it. Only those below matter here: any
-// other is that of a Backup which has ended, or is none of the queue's.
+// Phase of a Backup, as Velero writes it. Those not listed here are final, or do
+// not concern the queue.
 type Phase string
 
 // The phases. An empty one is New too.
 const (
 	New        Phase = "New"
 	Queued     Phase = "Queued"
-	Ready      Phase = "ReadyToStart" // Velero takes it up
+	Ready      Phase = "ReadyToStart" // Velero may take it up
 	InProgress Phase = "InProgress"
 )
 
-// Backup is what the queue knows of one.
+// Backup is a Backup as the queue needs it.
 type Backup struct {
 	UID, Namespace, Name string
 	Phase                Phase
 	// Version is its resource version.
 	Version uint64
-	// Position that is written in its status; 0: none.
+	// Position in its status; 0: none.
 	Position int
-	// Turn that is written down; zero: none is.
+	// Turn in its annotation; zero: none.
 	Turn    Turn
 	Created time.Time
 	// Include and Exclude are its patterns of namespaces.
 	Include, Exclude []string
-	// Priority that the user gave it; higher goes first.
+	// Priority set by the user; the higher comes first.
 	Priority int32
-	// Schedule that made it; empty: a person did.
+	// Schedule that created it; empty: created by hand.
 	Schedule string
-	// ReadySince is when it became ReadyToStart; zero: not known, or it is not.
+	// ReadySince is when it became ReadyToStart; zero: unknown, or it is not.
 	ReadySince time.Time
 }
 
@@ -58,8 +58,7 @@ type Settings struct {
 	Config  `yaml:",inline"`
 }
 
-// DefaultSettings are those of a fresh install: Velero's own queue is in charge
-// until it is handed over.
+// DefaultSettings are those of a fresh install: disabled, Velero's own queue works.
 func DefaultSettings() Settings { return Settings{Resync: time.Minute, Config: DefaultConfig()} }
 
 // DefaultConfig is that of a fresh install.
@@ -67,9 +66,9 @@ func DefaultConfig() Config {
 	return Config{Limit: 1, Aging: 24 * time.Hour, StuckAfter: 10 * time.Minute}
 }
 
-// queue is the Backups that wait, in order. The order is total: first come,
-// first served, by their turns; by the positions that are written while the
-// queue is handed back, for turns go with it, one by one.
+// queue are the waiting Backups in a total order: first in, first out, by their
+// turns. While the queue is handed back they are ordered by the written positions,
+// because turns are removed one by one.
 func (in *Input) queue() []*Backup {
 	var list []*Backup
 	for i := range in.Backups {
@@ -94,8 +93,8 @@ func comparePosition(a, b *Backup) int {
 	return cmp.Or(compareBool(a.Position > 0, b.Position > 0), cmp.Compare(a.Position, b.Position))
 }
 
-// comparePriority of two that wait: those who have waited for long enough come
-// first, among themselves by age alone.
+// comparePriority orders by priority, but aged Backups come first, among
+// themselves by age alone.
 func (in *Input) comparePriority(a, b *Backup) int {
 	agedA, agedB := in.aged(a), in.aged(b)
 	if agedA || agedB {

@@ -18,20 +18,20 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// FieldManager of what is written.
+// FieldManager of all writes.
 const FieldManager = "plimsoll-controller"
 
-// Reconciler lets Backups start as Decide says, and writes down the order and
-// the reasons of the others. It is level-triggered: whatever happens, it looks
-// at all that is known, decides, and writes the difference. Run belongs to one
-// leader at a time; a second one for a moment starts nothing that overlaps with
-// what runs, for it can change only what it has seen.
+// Reconciler starts Backups as Decide says, and writes order and reasons of the
+// others. It is level-triggered: each round observes everything, decides, and
+// writes the differences. Run belongs to one leader at a time; a second one for a
+// moment starts nothing that overlaps with what runs, because it can change only
+// objects of the version that it has seen (optimistic concurrency).
 type Reconciler struct {
 	Backups    dynamic.NamespaceableResourceInterface
 	Namespaces metadata.Getter
-	// Of are the namespaces of the Veleros; none: all in which there is a Backup.
+	// Of are the namespaces of the Veleros; none: all namespaces with a Backup.
 	Of []string
-	// Settings in force; asked at each look.
+	// Settings in force; read in each round.
 	Settings func() Settings
 	Events   Events
 	Log      *slog.Logger
@@ -39,24 +39,24 @@ type Reconciler struct {
 	reports atomic.Pointer[[]Report]
 	tally   Tally
 
-	// Of Run alone.
+	// Owned by Run's goroutine.
 	cached  *cached
 	names   *Namespaces
-	namesOf uint64 // the state of the namespaces that names is made of
+	namesOf uint64 // the version of the namespaces that names is built from
 	pending map[types.NamespacedName]string
 	velero  map[string]*velero // by namespace
 }
 
-// velero is what is remembered of one Velero between two looks; nothing is lost
-// with it but a line in the log that is written twice.
+// velero is the state of one Velero between two rounds; losing it only repeats log
+// lines.
 type velero struct {
 	told map[string]told // by UID
 	seed maphash.Seed
-	sum  uint64    // of who waits and runs
-	calm time.Time // since when it has not changed
+	sum  uint64    // hash of the waiting and running Backups
+	calm time.Time // since when sum has not changed
 }
 
-// Reports on each Velero, in order; nil before the first look.
+// Reports on each Velero, sorted; nil before the first round.
 func (r *Reconciler) Reports() []Report {
 	if list := r.reports.Load(); list != nil {
 		return *list
@@ -64,10 +64,10 @@ func (r *Reconciler) Reports() []Report {
 	return nil
 }
 
-// Tally counts what was done.
+// Tally counts writes, conflicts and waits.
 func (r *Reconciler) Tally() *Tally { return &r.tally }
 
-// Run until ctx is done. What it knows begins with a list as etcd has it.
+// Run reconciles until ctx is done. It begins with lists read from etcd.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.cached, r.pending, r.velero = newCached(r.Of), map[types.NamespacedName]string{}, map[string]*velero{}
 	r.names, r.namesOf = nil, 0
@@ -89,12 +89,11 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// retry is how soon is looked again after a write that failed for another
-// reason than that somebody else was first.
+// retry is the delay after a failed write, conflicts excepted.
 const retry = time.Second
 
-// look at all that is known, and do what is to be done; it returns when to look
-// again at the latest.
+// look is one round: observe, decide, write. It returns the time until the next
+// one at the latest.
 func (r *Reconciler) look(ctx context.Context) time.Duration {
 	s := r.Settings()
 	if !r.cached.synced() || !r.caughtUp() {
@@ -124,7 +123,7 @@ func (r *Reconciler) look(ctx context.Context) time.Duration {
 	return s.Resync
 }
 
-// off hands back the queues that are ours: those in which our annotation stands.
+// off hands the queues back to Velero: those that have our annotations.
 func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
 	r.reports.Store(&[]Report{})
 	r.name()
@@ -144,8 +143,8 @@ func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
 	return s.Resync
 }
 
-// caughtUp tells whether all that was written is known again: until then it
-// would be written, or decided about, a second time.
+// caughtUp tells whether the cache has all writes of the last round: before, they
+// would be made or decided twice.
 func (r *Reconciler) caughtUp() bool {
 	for key, version := range r.pending {
 		if !r.cached.seen(key.Namespace, key.Name, version) {
@@ -156,7 +155,7 @@ func (r *Reconciler) caughtUp() bool {
 	return true
 }
 
-// name keeps the names of the namespaces up to date.
+// name refreshes the names of the namespaces.
 func (r *Reconciler) name() {
 	if changes := r.cached.namespaces.changes.Load(); r.names == nil || changes != r.namesOf {
 		r.names, r.namesOf = NewNamespaces(r.cached.names()), changes
@@ -172,14 +171,15 @@ func (r *Reconciler) of(namespace string) *velero {
 	return v
 }
 
-// quietAfter so long without a change all positions are written exactly: long
-// beside a Backup, or a queue that drains would be written anew for each.
+// quietAfter is how long the queue must be unchanged until all positions are
+// written exactly: long compared to a Backup, or a draining queue would be written
+// anew for each.
 const quietAfter = 30 * time.Minute
 
 func (v *velero) quiet(now time.Time, objects []*Object) bool {
 	var sum uint64
 	for _, o := range objects {
-		sum += maphash.Comparable(v.seed, phased{o.UID, o.Backup.Phase}) // in any order
+		sum += maphash.Comparable(v.seed, phased{o.UID, o.Backup.Phase}) // independent of the order
 	}
 	if v.calm.IsZero() || sum != v.sum {
 		v.sum, v.calm = sum, now
@@ -196,15 +196,15 @@ func byUID(objects []*Object) map[string]*Object {
 }
 
 const (
-	// writesAtOnce before the next look: who could start must not wait for a
-	// long queue to be written.
+	// writesAtOnce bounds the writes of a round: writing a long queue must not delay
+	// starts.
 	writesAtOnce = 100
 	writeTimeout = 5 * time.Second
 )
 
-// write the first of these changes, and tell how many and whether one failed. That somebody
-// else has changed or deleted a Backup meanwhile is no failure: what it is now
-// is on its way.
+// write makes the first of these changes, and returns how many were made and
+// whether one failed. A conflict is no failure: the changed or deleted Backup will
+// be observed soon.
 func (r *Reconciler) write(ctx context.Context, list []write) (written int, failed bool) {
 	for _, w := range list[:min(len(list), writesAtOnce)] {
 		version, err := r.patch(ctx, w)
@@ -228,7 +228,7 @@ func (r *Reconciler) write(ctx context.Context, list []write) (written int, fail
 	return written, false
 }
 
-// patch is one write; it returns the version that it made.
+// patch makes one write; it returns the new version.
 func (r *Reconciler) patch(ctx context.Context, w write) (version string, err error) {
 	body, err := w.patch.body(w.object.ResourceVersion)
 	if err != nil {

@@ -2,11 +2,10 @@ package backup
 
 import "time"
 
-// ReleasePatch is the JSON merge patch that takes our mark off a Backup, for
-// whoever cleans up after a controller; nil: it has none. One that was let start
-// and that Velero did not take up goes back into the queue: a server that has
-// just started never looks at it. Positions stay as they are, for they are the
-// order.
+// ReleasePatch is the JSON merge patch that removes the controller's annotation
+// from a Backup; nil: it has none. A ReadyToStart Backup that Velero did not take
+// up is requeued: a server that has just started ignores it. Positions stay, since
+// they are the order.
 func ReleasePatch(o *Object, now time.Time) (body []byte, returned bool, err error) {
 	if !o.Marked {
 		return nil, false, nil

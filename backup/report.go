@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Report is what the queue of one Velero is like.
+// Report describes the queue of one Velero.
 type Report struct {
 	// Namespace of the Velero.
 	Namespace string `json:"namespace"`
 	Limit     int    `json:"limit"`
-	// Running are the slots that are taken.
+	// Running is how many slots are taken.
 	Running int      `json:"running"`
 	Active  []Active `json:"active"`
 	Waiting []Place  `json:"waiting"`
@@ -22,17 +22,16 @@ type Active struct {
 	Name    string    `json:"name"`
 	Phase   Phase     `json:"phase"`
 	Created time.Time `json:"created"`
-	// ReadySince is when it was let start; absent once Velero has taken it up.
+	// ReadySince is when it became ReadyToStart; absent once Velero has taken it up.
 	ReadySince time.Time `json:"readySince,omitzero"`
-	// Stuck: Velero does not take it up, and it holds no slot.
+	// Stuck: Velero does not take it up, and it has lost its slot.
 	Stuck bool `json:"stuck,omitempty"`
 }
 
-// Place of a Backup that waits.
+// Place of a waiting Backup.
 type Place struct {
 	Name string `json:"name"`
-	// Place in the queue, from 1; Position is what stands in its status, which
-	// may be more.
+	// Place in the queue, from 1; Position is the one in its status, which may be higher.
 	Place       int       `json:"place"`
 	Position    int       `json:"queuePosition,omitempty"`
 	Phase       Phase     `json:"phase"`
@@ -40,7 +39,7 @@ type Place struct {
 	Schedule    string    `json:"schedule,omitempty"`
 	Created     time.Time `json:"created"`
 	WaitSeconds float64   `json:"waitSeconds"`
-	// Reason why it waits; starts: it does not, and becomes ReadyToStart at once.
+	// Reason why it waits; starts: it becomes ReadyToStart at once.
 	Reason     Code     `json:"reason"`
 	BlockedBy  string   `json:"blockedBy,omitempty"`
 	Namespaces []string `json:"namespaces,omitempty"`
@@ -48,10 +47,10 @@ type Place struct {
 	Invalid    string   `json:"invalid,omitempty"`
 }
 
-// CodeStarts is the reason of one that starts with this very decision.
+// CodeStarts is the reason of a Backup that starts with this decision.
 const CodeStarts Code = "starts"
 
-// NewReport of a decision about the Backups of one Velero.
+// NewReport describes a decision about the Backups of one Velero.
 func NewReport(namespace string, in Input, d Decision) Report {
 	r := Report{Namespace: namespace, Limit: d.Limit, Running: d.Running, Active: []Active{}, Waiting: []Place{}}
 	names := map[string]string{}
@@ -81,7 +80,7 @@ func NewReport(namespace string, in Input, d Decision) Report {
 	return r
 }
 
-// Backups are what the queue decides about.
+// Backups are the active ones, the input of the queue.
 func Backups(objects []*Object) []Backup {
 	var list []Backup
 	for _, o := range objects {
@@ -92,7 +91,7 @@ func Backups(objects []*Object) []Backup {
 	return list
 }
 
-// Why it waits, in words.
+// Why it waits, for people.
 func (p *Place) Why() string {
 	w := Wait{Namespaces: p.Namespaces, Shared: p.Shared}
 	if p.Invalid != "" {

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Buckets of the waits from creation to ReadyToStart, in seconds: from at once
-// to a day.
+// Buckets of the waits from creation to ReadyToStart, in seconds: up to a day.
 func Buckets() [12]float64 {
 	return [12]float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400}
 }
 
-// Waits of the Backups of one Velero that were let start by this process.
+// Waits of the Backups of one Velero that this process started, a histogram.
 type Waits struct {
-	// Within has how many were no longer than each of Buckets.
+	// Within counts the waits up to each of Buckets.
 	Within [12]uint64
 	Count  uint64
 	Sum    time.Duration
 }
 
-// Counts is what was done by this process.
+// Counts are the actions of this process.
 type Counts struct {
-	// Writes by what they were for.
+	// Writes by kind.
 	Writes map[string]uint64
-	// Conflicts: somebody else was first. Failures: the API server did not do it.
+	// Conflicts: the Backup was changed meanwhile. Failures: the API server refused or
+	// failed.
 	Conflicts, Failures uint64
 	// Waits by namespace.
 	Waits map[string]Waits

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Events are said about Backups: client-go's record.EventRecorder. They may be
-// dropped and must not block.
+// Events is client-go's record.EventRecorder, for Events on Backups. It may drop
+// them and must not block.
 type Events interface {
 	Event(about runtime.Object, kind, reason, message string)
 }
 
-// reference is a Backup as an Event names it.
+// reference is the object of an Event.
 func reference(o *Object) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "velero.io/v1", Kind: "Backup", Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
@@ -31,7 +31,7 @@ const (
 	ReasonPilesUp = "SchedulePilesUp"
 )
 
-// told is what was said last of a Backup.
+// told is what was last logged and published of a Backup.
 type told struct {
 	code            Code
 	by              string
@@ -45,8 +45,8 @@ type phased struct {
 	phase Phase
 }
 
-// tell logs who waits now and for whom, where that is new, and says in Events
-// what somebody should look at.
+// tell logs changed reasons of waiting Backups, and publishes as Events what needs
+// attention.
 func (r *Reconciler) tell(v *velero, p *planner, d *Decision) {
 	ahead := map[string]string{} // by schedule
 	for i := range d.Queue {
@@ -74,8 +74,8 @@ func (r *Reconciler) tell(v *velero, p *planner, d *Decision) {
 	}
 }
 
-// tellWait: what changes for those far behind with every Backup that ends is
-// worth no line.
+// tellWait logs a new reason. Far behind in the queue BlockedBy changes with every
+// Backup that ends, which is not logged.
 func (r *Reconciler) tellWait(t *told, p *planner, o *Object, e *Entry) {
 	if t.code == e.Wait.Code && (t.by == e.Wait.By || e.Place > exactly) {
 		return
@@ -98,7 +98,7 @@ func (r *Reconciler) tellWait(t *told, p *planner, o *Object, e *Entry) {
 	r.Events.Event(reference(o), corev1.EventTypeNormal, ReasonQueued, fmt.Sprintf("at place %d: %s", e.Place, why))
 }
 
-// namespacesOf a conflict, in words.
+// namespacesOf lists the namespaces of a conflict.
 func namespacesOf(w Wait) string {
 	switch {
 	case w.Invalid != nil:
@@ -122,7 +122,7 @@ func (r *Reconciler) tellOdd(t *told, o *Object, e *Entry) {
 	}
 }
 
-// invalid tells whether its own patterns are none.
+// invalid tells whether its own patterns are invalid.
 func invalid(o *Object) bool {
 	return check(o.Backup.Include) != nil || check(o.Backup.Exclude) != nil
 }
@@ -140,7 +140,7 @@ func (r *Reconciler) tellStuck(v *velero, p *planner, b *Backup) {
 		fmt.Sprintf("ReadyToStart for %s and Velero does not take it up: check that its server runs, with --concurrent-backups equal to the queue's limit", since))
 }
 
-// done logs a write that somebody would ask about.
+// done logs a successful write.
 func (r *Reconciler) done(w write) {
 	name := w.object.Namespace + "/" + w.object.Name
 	switch w.kind {

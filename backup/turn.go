@@ -2,26 +2,25 @@ package backup
 
 import "cmp"
 
-// Turn says which of two Backups that wait goes first: the lower one. It comes
-// from the Backup's own object alone, is written down when the Backup is queued,
-// and stays. (status.queuePosition tells people and Velero of it, and is written
-// again and again: of two leaders each may write one of two positions.)
+// Turn orders two waiting Backups, the lower first. It is derived from the
+// Backup's own object, is written when the Backup is queued, and stays.
+// (status.queuePosition only informs people and Velero, and is rewritten often:
+// two leaders may each write one of two positions.)
 //
-// So leaders whose views are of different age agree on the order of any two
-// Backups that both know. A view is a prefix of one history, and resource
-// versions only rise: a Backup that a leader does not know yet is behind all
-// that it knows. Where a turn changes, it becomes the latest one (yield), and its
-// Backup has a new version: a leader that knows the earlier turn cannot let that
-// Backup start any more.
+// So leaders with caches of different age agree on the order of any two Backups
+// that both know. A cache is a prefix of one history, and resource versions only
+// rise: a Backup that a leader does not know yet comes after all that it knows. A
+// turn changes only to become the latest one (yield), which gives its Backup a new
+// version: a leader that knows the earlier turn cannot start that Backup any more.
 type Turn struct {
-	// Version is the resource version that the Backup had when it was queued.
+	// Version is the Backup's resource version when it was queued.
 	Version uint64 `json:"version,omitempty"`
-	// Position is what Velero's own queue had given it, with version 0: those
-	// that were queued before go first.
+	// Position given by Velero's own queue, with version 0: Backups queued before come
+	// first.
 	Position int `json:"position,omitempty"`
 }
 
-// turn of a Backup that waits, also before it is written down.
+// turn is that of a waiting Backup, also before it is written.
 func (b *Backup) turn() Turn {
 	switch {
 	case b.Turn != Turn{}:
@@ -32,7 +31,7 @@ func (b *Backup) turn() Turn {
 	return Turn{Version: b.Version}
 }
 
-// compareTurn is total: what it falls back on never changes.
+// compareTurn is a total order, since its tie-breakers never change.
 func compareTurn(a, b *Backup) int {
 	x, y := a.turn(), b.turn()
 	return cmp.Or(
@@ -40,10 +39,10 @@ func compareTurn(a, b *Backup) int {
 		a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-// yield keeps a Backup from starting that goes first by priority alone. What
-// overlaps with it and has an earlier turn gets a later one first: another
-// leader may not know the more important Backup yet, or may not think it more
-// important, and could let both start.
+// yield delays the start of a Backup that comes first only by priority.
+// Overlapping Backups with an earlier turn are first given a later one: another
+// leader may not know the Backup of higher priority yet, or not order by priority,
+// and both could be started.
 func (in *Input) yield(d *Decision) {
 	var newest uint64
 	for i := range in.Backups {
@@ -61,8 +60,8 @@ func (in *Input) yield(d *Decision) {
 	}
 }
 
-// delay those that overlap with e and have an earlier turn; it returns for which
-// e waits until that is written.
+// delay gives a later turn to Backups that overlap with e and have an earlier one;
+// it returns for which e waits until that is written.
 func (in *Input) delay(e *Entry, behind []Entry, until Turn) Wait {
 	r := newReserved(in.Namespaces)
 	set := in.Namespaces.Resolve(e.Include, e.Exclude)

@@ -17,16 +17,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/mirror"
 )
 
-// cached is what the API server has, as far as it is known: the Backups, and
-// the names of the namespaces.
+// cached is the cache of the Backups and of the namespaces' names.
 type cached struct {
-	// bell rings when something has changed; it holds one ring.
+	// bell signals a change; its capacity is 1.
 	bell       chan struct{}
 	backups    []*shelf // one for each namespace that is watched
 	namespaces *shelf
 }
 
-// newCached knows nothing yet, of these namespaces; of all when there are none.
+// newCached is an empty cache of these namespaces; none: of all.
 func newCached(of []string) *cached {
 	c := &cached{bell: make(chan struct{}, 1)}
 	if len(of) == 0 {
@@ -39,7 +38,7 @@ func newCached(of []string) *cached {
 	return c
 }
 
-// run keeps it up to date until ctx is done.
+// run runs the watches until ctx is done.
 func (c *cached) run(ctx context.Context, backups dynamic.NamespaceableResourceInterface, namespaces metadata.Getter) {
 	var all sync.WaitGroup
 	for _, s := range c.backups {
@@ -49,13 +48,13 @@ func (c *cached) run(ctx context.Context, backups dynamic.NamespaceableResourceI
 	all.Wait()
 }
 
-// synced: all was listed once.
+// synced tells whether the initial lists are complete.
 func (c *cached) synced() bool {
 	return c.namespaces.full.Load() && !slices.ContainsFunc(c.backups, func(s *shelf) bool { return !s.full.Load() })
 }
 
-// objects of every Velero, by its namespace: those that the queue has to do
-// with, or that bear its mark.
+// objects of every Velero by its namespace: those that are active or have the
+// controller's annotation.
 func (c *cached) objects() map[string][]*Object {
 	all := map[string][]*Object{}
 	for _, s := range c.backups {
@@ -79,7 +78,7 @@ func (c *cached) names() []string {
 	return names
 }
 
-// seen tells whether a version of a Backup, or what came after it, is known.
+// seen tells whether the cache has a version of a Backup, or a later one.
 func (c *cached) seen(namespace, name, version string) bool {
 	for _, s := range c.backups {
 		item, there, err := s.GetByKey(namespace + "/" + name)
@@ -91,7 +90,7 @@ func (c *cached) seen(namespace, name, version string) bool {
 	return true // it was deleted
 }
 
-// shelf is one store as a reflector fills it.
+// shelf is a reflector store that signals changes.
 type shelf struct {
 	cache.Store
 	name, namespace string
@@ -107,7 +106,7 @@ func newShelf(name, namespace string, bell chan<- struct{}) *shelf {
 	}
 }
 
-// transform keeps what is needed of an object.
+// transform trims an object to what is needed.
 func transform(object any) (any, error) {
 	switch o := object.(type) {
 	case *unstructured.Unstructured:
@@ -120,14 +119,14 @@ func transform(object any) (any, error) {
 	return nil, fmt.Errorf("unexpected object of type %T: want Backup or Namespace", object)
 }
 
-// Transformer makes the reflector keep no more of a list than of an event.
+// Transformer makes the reflector trim the objects of a list as well.
 func (s *shelf) Transformer() cache.TransformFunc { return transform }
 
 func (s *shelf) Add(o any) error    { return s.rings(s.Store.Add(o)) }
 func (s *shelf) Update(o any) error { return s.rings(s.Store.Update(o)) }
 func (s *shelf) Delete(o any) error { return s.rings(s.Store.Delete(o)) }
 
-// Replace takes over a whole list.
+// Replace stores a complete list.
 func (s *shelf) Replace(list []any, version string) error {
 	err := s.Store.Replace(list, version)
 	s.full.Store(true)
@@ -138,7 +137,7 @@ func (s *shelf) rings(err error) error {
 	s.changes.Add(1)
 	select {
 	case s.bell <- struct{}{}:
-	default: // it rings already
+	default: // already signalled
 	}
 	return err
 }

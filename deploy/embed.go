@@ -1,5 +1,5 @@
-// Package deploy holds the manifests that install Plimsoll, for whoever
-// applies them by hand and for the programs that do it themselves.
+// Package deploy has the manifests that install Plimsoll, for kubectl and for
+// programs that apply them.
 package deploy
 
 import _ "embed"
@@ -10,20 +10,20 @@ import _ "embed"
 //go:embed rbac.yaml
 var RBAC []byte
 
-// RBACEvictDirect is rbac-evict-direct.yaml: what the agent needs beside RBAC
-// where it evicts itself and not through the controller.
+// RBACEvictDirect is rbac-evict-direct.yaml: the agent's additional
+// rights where it evicts itself and not through the controller.
 //
 //go:embed rbac-evict-direct.yaml
 var RBACEvictDirect []byte
 
-// RBACKatalyst is rbac-katalyst.yaml: what the agent needs beside RBAC where
-// Katalyst's CustomNodeResources say what is lent to pods of low QoS.
+// RBACKatalyst is rbac-katalyst.yaml: the agent's additional rights where
+// Katalyst's CustomNodeResources tell what is reclaimed.
 //
 //go:embed rbac-katalyst.yaml
 var RBACKatalyst []byte
 
-// RBACMetrics is rbac-metrics.yaml: what agents and controllers need to ask the
-// API server about tokens, and the role of those who scrape them.
+// RBACMetrics is rbac-metrics.yaml: the rights of agents and controllers to
+// review tokens, and the role of scrapers.
 //
 //go:embed rbac-metrics.yaml
 var RBACMetrics []byte
@@ -34,8 +34,8 @@ var RBACMetrics []byte
 //go:embed rbac-controller.yaml
 var ControllerRBAC []byte
 
-// ReleaseRBAC is rbac-release.yaml: what plimsoll release needs, beside RBAC and
-// ControllerRBAC.
+// ReleaseRBAC is rbac-release.yaml: the rights of plimsoll release, in addition
+// to RBAC and ControllerRBAC.
 //
 //go:embed rbac-release.yaml
 var ReleaseRBAC []byte
@@ -52,31 +52,30 @@ var Heartbeats []byte
 //go:embed identity.yaml
 var Identity []byte
 
-// RBACLeaseNode is rbac-lease-node.yaml: what the agent needs beside RBAC where
+// RBACLeaseNode is rbac-lease-node.yaml: the agent's additional rights where
 // it renews the Node's own Lease.
 //
 //go:embed rbac-lease-node.yaml
 var RBACLeaseNode []byte
 
-// GateCRD is gate-crd.yaml: the kind of object that says which of Velero's loads
-// are held.
+// GateCRD is gate-crd.yaml: the kind Gate.
 //
 //go:embed gate-crd.yaml
 var GateCRD []byte
 
-// Gate is gate.yaml: the admission policies that hold loads.
+// Gate is gate.yaml: the admission policies that hold data mover loads.
 //
 //go:embed gate.yaml
 var Gate []byte
 
-// GateMutating is gate-mutating.yaml: the admission policies that hide loads
-// while they are held, hand them back, and steer their pods.
+// GateMutating is gate-mutating.yaml: the admission policies that release
+// hidden loads and steer movers' pods.
 //
 //go:embed gate-mutating.yaml
 var GateMutating []byte
 
-// GateRemove is gate-remove.yaml: after it every write to a hidden load hands it
-// back.
+// GateRemove is gate-remove.yaml: with it every write to a hidden load
+// releases it.
 //
 //go:embed gate-remove.yaml
 var GateRemove []byte

@@ -303,8 +303,8 @@ func OwnerOf(pod *corev1.Pod) string {
 	return owner
 }
 
-// maxOwner bounds an owner's name in bytes: the creator of a pod chooses the kind of its
-// owner at any length, and the name must fit into the Lease.
+// maxOwner bounds an owner's name in bytes: the creator of a pod chooses the kind
+// of its owner at any length, and the name must fit into the Lease.
 const maxOwner = 400
 
 // result is the lease.Result of a code.

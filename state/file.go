@@ -1,4 +1,4 @@
-// Package state keeps what must outlive a restart of the agent, each thing in a
+// Package state stores what must survive a restart of the agent, each value in a
 // file of its own.
 package state
 
@@ -14,27 +14,26 @@ import (
 	"path/filepath"
 )
 
-// File keeps one value as JSON, whole or not at all.
+// File stores one value as JSON, atomically.
 type File[T any] struct {
-	// Path of the file; its directory is made when it is missing.
+	// Path of the file; its directory is created when missing.
 	Path string
-	// Version of the value, 1 when it is 0: raised when an older program would
-	// misread it. What the version before wrote is read as well.
+	// Version of the value's format, 1 when 0: raise it when an older program would
+	// misread the value. The version before is read as well.
 	Version int
 }
 
-// stored is the file: the value, and a sum over its bytes.
+// stored is the file: the value and its checksum.
 type stored struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
 	Value   json.RawMessage `json:"memory"`
 }
 
-// ErrNone says that nothing was kept yet.
+// ErrNone says that nothing was saved yet.
 var ErrNone = errors.New("no saved state")
 
-// Load reads what was kept. After any error the value is empty, and nothing is
-// known of what an agent before did.
+// Load reads the saved value. With any error the value is empty.
 func (f File[T]) Load() (T, error) {
 	var none, v T
 	b, err := os.ReadFile(f.Path)
@@ -62,8 +61,8 @@ func (f File[T]) Load() (T, error) {
 
 func (f File[T]) version() int { return max(1, f.Version) }
 
-// Save keeps the value; when it returns nil, a crash of the machine does not
-// lose it.
+// Save writes the value durably: when it returns nil, a crash of the machine does
+// not lose it.
 func (f File[T]) Save(v T) error {
 	save, err := f.Prepare(v)
 	if err != nil {
@@ -72,7 +71,7 @@ func (f File[T]) Save(v T) error {
 	return save()
 }
 
-// Prepare is Save in two steps: what it returns writes the value as it is now.
+// Prepare encodes the value now; save writes it later.
 func (f File[T]) Prepare(v T) (save func() error, err error) {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -85,13 +84,13 @@ func (f File[T]) Prepare(v T) (save func() error, err error) {
 	return func() error { return replace(f.Path, append(b, '\n')) }, nil
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file atomically: a temporary file, fsync, rename.
 func replace(path string, b []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	// One name, so that a killed agent leaves one such file behind at most.
+	// A fixed name, so that a killed agent leaves at most one such file behind.
 	half := path + ".half"
 	f, err := os.OpenFile(half, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -22,13 +22,13 @@ const lockName = "agent.lock"
 // ErrLocked says that another agent uses the state directory.
 var ErrLocked = errors.New("in use by another agent")
 
-// Holder is who locks a state directory.
+// Holder is the agent that locks a state directory.
 type Holder struct {
-	// ID of the state directory, made with the first lock and kept: agents with
-	// one ID share a state, and the lock lets one of them run at a time.
+	// ID of the state directory, created with the first lock and kept: agents with one
+	// ID share a state, and the lock lets one of them run at a time.
 	ID string `json:"id"`
-	// PID of the agent, in its own PID namespace, and How it was started: one of
-	// the words below.
+	// PID of the agent, in its own PID namespace, and How it was started: one of the
+	// constants below.
 	PID   int       `json:"pid"`
 	How   string    `json:"how"`
 	Since time.Time `json:"since"`
@@ -45,19 +45,19 @@ func (h Holder) String() string {
 	return fmt.Sprintf("pid %d, started %s at %s", h.PID, h.How, h.Since.UTC().Format(time.DateTime+" MST"))
 }
 
-// Lock is a state directory that one agent uses. The kernel frees it when the
-// process ends, however that ends; a child does not inherit it.
+// Lock is the exclusive use of a state directory. The kernel releases it when the
+// process ends in any way; children do not inherit it.
 type Lock struct {
 	Holder
 
 	file *os.File
 }
 
-// Acquire locks a state directory, which is made when it is missing. Where
-// another agent has it, the error is [ErrLocked] and says which. The lock is one
-// on an open file description (fcntl_locking(2), F_OFD_SETLK): all mounts of the
-// directory share it, so that a pod with a hostPath and a service of the host
-// exclude one another, and [Peek] can ask for it without taking it.
+// Acquire locks a state directory, which is created when missing. If another agent
+// has it, the error is [ErrLocked] and names that agent. The lock is on an open
+// file description (fcntl_locking(2), F_OFD_SETLK): it applies to all mounts of
+// the directory, so that a pod with a hostPath and a service of the host exclude
+// one another, and [Peek] can query it without taking it.
 func Acquire(dir string, now time.Time, how string) (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -81,10 +81,10 @@ func Acquire(dir string, now time.Time, how string) (*Lock, error) {
 	return l, nil
 }
 
-// Release frees the directory; nil-safe, as Name. The file stays, with its ID.
+// Release unlocks the directory; nil-safe, like Name. The file stays, with its ID.
 func (l *Lock) Release() {
 	if l != nil {
-		_ = l.file.Close() // it is the kernel's then
+		_ = l.file.Close() // closing unlocks
 	}
 }
 
@@ -96,8 +96,9 @@ func (l *Lock) Name() string {
 	return l.ID
 }
 
-// write who holds it into the file, in place: a file renamed over it would be
-// another one to lock. Who is killed meanwhile leaves a new ID to the next.
+// write stores the holder in place: a file renamed over it would be a different
+// one to lock. An agent killed meanwhile leaves an unreadable file, and the next
+// one creates a new ID.
 func (l *Lock) write() error {
 	b, err := json.Marshal(l.Holder)
 	if err != nil {
@@ -110,8 +111,8 @@ func (l *Lock) write() error {
 	return err
 }
 
-// Peek tells who used a state directory last, and whether the agent is still
-// there. It takes no lock. Without a file all is empty.
+// Peek returns the last holder of a state directory, and whether it still has the
+// lock. It takes no lock. Without a file all is empty.
 func Peek(dir string) (h Holder, locked bool, err error) {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,17 +122,17 @@ func Peek(dir string) (h Holder, locked bool, err error) {
 		return Holder{}, false, fmt.Errorf("state: %w", err)
 	}
 	defer f.Close()
-	is := unix.Flock_t{Type: unix.F_RDLCK} // of a file that is open for reading
+	is := unix.Flock_t{Type: unix.F_RDLCK} // F_WRLCK would need a file open for writing
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &is); err != nil {
 		return Holder{}, false, fmt.Errorf("state: %s: %w", f.Name(), err)
 	}
 	return readHolder(f), is.Type != unix.F_UNLCK, nil
 }
 
-// maxHolder bounds what is read of a file that may be anything.
+// maxHolder bounds how much of the file is read.
 const maxHolder = 4096
 
-// readHolder is empty where the file says nothing that can be read.
+// readHolder returns an empty Holder for an unreadable file.
 func readHolder(f *os.File) Holder {
 	var h Holder
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))

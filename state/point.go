@@ -2,6 +2,6 @@
 
 package state
 
-// point marks where a program may be killed while it writes; only a program
-// that is built for tests (tag plimsollkill) looks at it.
+// point marks a crash point of the write path; only a program built for tests (tag
+// plimsollkill) uses it.
 func point() {}

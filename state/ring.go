@@ -14,15 +14,14 @@ import (
 	"strconv"
 )
 
-// Ring keeps the newest of many values in two files of a directory, a line
-// each: a program that is killed while it appends spoils that one line and no
-// other. It is not synced: a machine that loses its power loses what the kernel
-// had not written.
+// Ring stores the newest of many values in two files, a line each with a checksum:
+// a program killed during an append loses that line only. It is not synced: a
+// power failure loses what the kernel had not written.
 type Ring[T any] struct {
-	// Dir of the files; made when it is missing.
+	// Dir of the files; created when missing.
 	Dir string
-	// Max is how many values are kept at the least, and MaxBytes how large both
-	// files together may grow. A value that is larger than half of it is refused.
+	// Max is how many values are kept at least, and MaxBytes the maximum size of both
+	// files together. A value larger than half of it is refused.
 	Max      int
 	MaxBytes int64
 
@@ -31,15 +30,15 @@ type Ring[T any] struct {
 	file  *os.File
 }
 
-// The files: values are appended to one; when that is half of what there may be
-// it takes the place of the other.
+// The files: values are appended to newer; when that reaches half of the limit it
+// replaces older.
 const (
 	newer = "newer.jsonl"
 	older = "older.jsonl"
 )
 
-// Load reads what is kept, oldest first, and counts the lines that cannot be
-// read: each of them one value that is lost. Append may follow.
+// Load reads the values, oldest first, and counts the lines that cannot be read,
+// each a lost value. Append may follow.
 func (r *Ring[T]) Load() (values []T, spoiled int, err error) {
 	for _, name := range []string{older, newer} {
 		b, err := os.ReadFile(filepath.Join(r.Dir, name))
@@ -62,7 +61,7 @@ func (r *Ring[T]) Load() (values []T, spoiled int, err error) {
 	return values, spoiled, nil
 }
 
-// Append keeps one more.
+// Append adds a value.
 func (r *Ring[T]) Append(v T) error {
 	add, err := r.Prepare(v)
 	if err != nil {
@@ -71,7 +70,7 @@ func (r *Ring[T]) Append(v T) error {
 	return add()
 }
 
-// Prepare is Append in two steps: what it returns adds the value as it is now.
+// Prepare encodes the value now; add appends it later.
 func (r *Ring[T]) Prepare(v T) (add func() error, err error) {
 	line, err := encodeLine(v)
 	if err != nil {
@@ -93,13 +92,13 @@ func (r *Ring[T]) add(line []byte) error {
 	}
 	n, err := r.file.Write(line)
 	r.lines, r.size = r.lines+1, r.size+int64(n)
-	if err != nil { // what was written of it is a line that cannot be read
+	if err != nil { // a partial write is a line that cannot be read
 		return fmt.Errorf("state: %w", cmp.Or(err, r.Close()))
 	}
 	return nil
 }
 
-// turn makes the newer file the older one.
+// turn replaces the older file by the newer one.
 func (r *Ring[T]) turn() error {
 	err := r.Close()
 	if err == nil {
@@ -112,7 +111,7 @@ func (r *Ring[T]) turn() error {
 	return nil
 }
 
-// open the newer file; what a killed program left unfinished ends there.
+// open opens the newer file, and ends the unfinished line of a killed program.
 func (r *Ring[T]) open() error {
 	if r.file != nil {
 		return nil
@@ -142,7 +141,7 @@ func (r *Ring[T]) open() error {
 	return nil
 }
 
-// Close lets go of the file; Append opens it again.
+// Close closes the file; Append reopens it.
 func (r *Ring[T]) Close() error {
 	if r.file == nil {
 		return nil
@@ -155,7 +154,7 @@ func (r *Ring[T]) Close() error {
 	return nil
 }
 
-// encodeLine is a value's JSON after a sum over it.
+// encodeLine is a value's checksum and JSON.
 func encodeLine(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -6,30 +6,32 @@ import (
 	"time"
 )
 
-// Writer writes in a goroutine of its own, one after the other, so that a disk
-// that hangs holds nobody for longer than he waits. The zero value is ready.
+// Writer writes in a goroutine of its own, one write after the other, so that a
+// hanging disk blocks a caller no longer than its timeout. The zero value is
+// ready.
 type Writer struct {
-	// Most is how many writes may wait for the one before them, 1 when it is 0.
-	// Where there are more the oldest is left out: of a value the newest counts.
+	// Most is how many writes may be queued behind the current one, 1 when 0. Beyond
+	// that the oldest is dropped: the newest state counts.
 	Most int
 
 	mu      sync.Mutex // guards all below
 	waiting []*write
-	since   time.Time     // when the write that is under way began; zero: none is
-	idle    chan struct{} // closed when nothing is written any more; nil: nothing is
+	since   time.Time     // start of the current write; zero: none
+	idle    chan struct{} // closed when the queue is empty; nil: it is empty
 }
 
-// write is what is to be done, and what came of it.
+// write is a queued write and its result.
 type write struct {
 	do   func() error
 	done chan error
 }
 
-// ErrLate says that the disk has not taken a value in time. It may do so later.
+// ErrLate says that a write was not completed in time. It may still complete later.
 var ErrLate = errors.New("state: write timed out")
 
-// Do writes, and waits for it so long at most; not at all where the write under
-// way has already taken as long. The error is that of do, or ErrLate.
+// Do queues a write and waits for its result, at most so long, and not at all
+// where the current write has already taken as long. The error is that of do, or
+// ErrLate.
 func (w *Writer) Do(wait time.Duration, do func() error) error {
 	one := &write{do, make(chan error, 1)}
 	w.mu.Lock()
@@ -54,7 +56,7 @@ func (w *Writer) Do(wait time.Duration, do func() error) error {
 	}
 }
 
-// Flush waits until all that was to be written is, so long at most; else ErrLate.
+// Flush waits until all queued writes are done, at most so long; else ErrLate.
 func (w *Writer) Flush(wait time.Duration) error {
 	w.mu.Lock()
 	idle := w.idle
@@ -72,7 +74,7 @@ func (w *Writer) Flush(wait time.Duration) error {
 	}
 }
 
-// work ends when nothing waits any more.
+// work makes the queued writes and ends with the last.
 func (w *Writer) work() {
 	for {
 		w.mu.Lock()

@@ -13,31 +13,30 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Journal writes each record of a log to the journal. The message reads as a
-// line of slog's text does; the constant message alone is the field
-// PLIMSOLL_MESSAGE, and each attribute is one of its own: dryRun is
+// Journal is a slog.Handler that writes to the journal. The entry's message is a
+// line as of slog's text handler; the constant message alone is the field
+// PLIMSOLL_MESSAGE, and each attribute has a field of its own: dryRun is
 // PLIMSOLL_DRY_RUN, and id of the group pod is PLIMSOLL_POD_ID.
 type Journal struct {
-	// Level is the least that is written.
+	// Level is the lowest that is written.
 	Level slog.Leveler
-	// Send hands one entry to the journal.
+	// Send sends one entry to the journal.
 	Send func(message string, priority journal.Priority, fields map[string]string) error
 
 	prefix string // of groups: "pod."
 	attrs  []attr
 }
 
-// attr is a fact with its whole name.
+// attr is an attribute with its full name.
 type attr struct{ name, value string }
 
-// ToJournal says whether what this process writes to its standard error goes to
-// the journal: then entries may go there as well.
+// ToJournal tells whether this process's standard error is connected to the journal.
 func ToJournal() bool {
 	is, err := journal.StderrIsJournalStream()
 	return err == nil && is
 }
 
-// NewJournal sends to the journal of this machine.
+// NewJournal writes to the journal of this machine.
 func NewJournal(level slog.Leveler) *Journal { return &Journal{Level: level, Send: journal.Send} }
 
 // Enabled implements [slog.Handler].
@@ -79,7 +78,7 @@ func (j *Journal) WithGroup(name string) slog.Handler {
 	return &next
 }
 
-// flat adds an attribute, and each of a group as one of its own.
+// flat appends an attribute, a group as its members.
 func flat(list []attr, prefix string, a slog.Attr) []attr {
 	v := a.Value.Resolve()
 	switch v.Kind() {
@@ -100,10 +99,10 @@ func flat(list []attr, prefix string, a slog.Attr) []attr {
 	return append(list, attr{prefix + a.Key, v.String()})
 }
 
-// maxField is how long the journal lets a field's name be.
+// maxField is the journal's maximum length of a field name.
 const maxField = 64
 
-// field is the name that the journal takes: capitals, digits and underscores.
+// field converts to a journal field name: capitals, digits and underscores.
 func field(name string) string {
 	var b strings.Builder
 	b.WriteString("PLIMSOLL_")
@@ -125,7 +124,7 @@ func field(name string) string {
 	return b.String()[:min(b.Len(), maxField)]
 }
 
-// quoted is a value as slog's text has it.
+// quoted quotes a value as slog's text handler does.
 func quoted(value string) string {
 	plain := func(c rune) bool {
 		return c != ' ' && c != '"' && c != '=' && c != utf8.RuneError && unicode.IsPrint(c)

@@ -1,13 +1,12 @@
-// Package systemd speaks with systemd where that has started this program:
-// whether it is ready, lives, reloads and ends (sd_notify(3)), the sockets it was
-// handed (sd_listen_fds(3)), and a log whose facts are fields of the journal
-// (systemd.journal-fields(7)). Elsewhere all of it is silence. Beside it lie the
-// units themselves.
+// Package systemd implements a service's side of systemd: readiness, watchdog,
+// reload and status (sd_notify(3)), passed sockets (sd_listen_fds(3)), and
+// structured logging to the journal (systemd.journal-fields(7)). Without systemd
+// all of it does nothing. The unit files are beside it.
 //
 // # Concurrency
 //
-// Everything may be called from any goroutine. A call of Notify waits for
-// systemd to read, so nothing that must go on makes one.
+// Everything may be called from any goroutine. Notify may block until systemd
+// reads, so nothing that must not block calls it.
 package systemd
 
 import (
@@ -21,30 +20,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a service says of itself, for [Notify].
+// States of a service, for [Notify].
 const (
-	Ready    = daemon.SdNotifyReady    // it has started, or has reloaded
-	Stopping = daemon.SdNotifyStopping // it ends
-	Alive    = daemon.SdNotifyWatchdog // it lives: the watchdog's time starts anew
+	Ready    = daemon.SdNotifyReady    // startup or reload is complete
+	Stopping = daemon.SdNotifyStopping // shutdown has begun
+	Alive    = daemon.SdNotifyWatchdog // feeds the watchdog
 )
 
-// Notify tells the service manager all of this at once. Where none listens it
-// does nothing.
-func Notify(said ...string) error {
-	if _, err := daemon.SdNotify(false, strings.Join(said, "\n")); err != nil {
+// Notify sends states to the service manager in one message. Without one it does
+// nothing.
+func Notify(states ...string) error {
+	if _, err := daemon.SdNotify(false, strings.Join(states, "\n")); err != nil {
 		return fmt.Errorf("notify systemd: %w", err)
 	}
 	return nil
 }
 
-// Status is how it is, in a line for people.
+// Status is a line for people, shown by systemctl status.
 func Status(text string) string {
 	return "STATUS=" + strings.ReplaceAll(text, "\n", " ")
 }
 
-// Reloading says that the service reads its configuration until it is Ready
-// again. The time is that of CLOCK_MONOTONIC: systemd takes a Ready for the end
-// of this reload by it.
+// Reloading says that the service reloads its configuration until it is Ready
+// again. By the time, of CLOCK_MONOTONIC, systemd matches Ready to this reload.
 func Reloading() (string, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -53,13 +51,12 @@ func Reloading() (string, error) {
 	return fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)), nil
 }
 
-// Watchdog is after how long without Alive the service counts as dead; the
-// unit's own WatchdogSec then no longer counts.
+// Watchdog sets the watchdog timeout, which replaces the unit's WatchdogSec.
 func Watchdog(d time.Duration) string {
 	return "WATCHDOG_USEC=" + strconv.FormatInt(d.Microseconds(), 10)
 }
 
-// Watched says whether the unit has a watchdog for this process.
+// Watched tells whether the unit has a watchdog for this process.
 func Watched() bool {
 	of := os.Getenv("WATCHDOG_PID")
 	return os.Getenv("WATCHDOG_USEC") != "" && (of == "" || of == strconv.Itoa(os.Getpid()))

@@ -7,8 +7,8 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 )
 
-// Listeners are the sockets that systemd listens on for this process; none
-// where no socket unit belongs to it. Each call after the first gives none.
+// Listeners are the sockets passed by systemd (socket activation); none without a
+// socket unit. Further calls return none.
 func Listeners() ([]net.Listener, error) {
 	var list []net.Listener
 	for _, file := range activation.Files(true) {
@@ -16,7 +16,7 @@ func Listeners() ([]net.Listener, error) {
 		_ = file.Close()                 // never written to
 		if err != nil {
 			for _, open := range list {
-				_ = open.Close() // the first error says it
+				_ = open.Close() // the first error is returned
 			}
 			return nil, fmt.Errorf("listen on systemd socket %s: %w", file.Name(), err)
 		}

@@ -92,10 +92,10 @@ type Waiting struct {
 const HoldFor = time.Minute
 
 // Decide says which loads may be accepted, which may start, and why each other one
-// waits. It goes through the loads in order and gives a ticket to each that could run:
-// its Velero has a free slot, and a node that it can run on has capacity. So a load that
-// could not run takes no slot from one that can. Unschedulable loads come last, see
-// probe.
+// waits. It goes through the loads in order and gives a ticket to each that could
+// run: its Velero has a free slot, and a node that it can run on has capacity. So
+// a load that could not run takes no slot from one that can. Unschedulable loads
+// come last, see probe.
 func Decide(in Input) Decision {
 	d := &decider{in: &in, room: newRoom(&in)}
 	d.out.Limited, d.out.Holds = d.limited(), d.holds()

@@ -74,8 +74,8 @@ type Load struct {
 	Backup string
 	// Scheduled: a Schedule created the Backup.
 	Scheduled bool
-	// Hooks: a hook runs before the pod is backed up, so that the application may be frozen
-	// until this PodVolumeBackup is done. The pod's owner controls this.
+	// Hooks: a hook runs before the pod is backed up, so that the application may be
+	// frozen until this PodVolumeBackup is done. The pod's owner controls this.
 	Hooks bool
 	// PodNamespace of the pod whose volume it moves; empty: unknown, or none.
 	PodNamespace string

@@ -21,9 +21,9 @@ func Movers(s *probes.Snapshot) map[string]*probes.WorkloadState {
 	return movers
 }
 
-// NewUsage is what the movers of a node use, and where there is pressure. before are
-// the current throttles: after a restart of the agent a mover whose pod is not known yet
-// counts as alive as long as its cgroup exists.
+// NewUsage is what the movers of a node use, and where there is pressure. before
+// are the current throttles: after a restart of the agent a mover whose pod is not
+// known yet counts as alive as long as its cgroup exists.
 func NewUsage(s *probes.Snapshot, l *plugins.Levels, before map[Target]Curb) Usage {
 	u := Usage{Time: l.Time, Rates: map[Target]Rates{}, Alive: map[string]bool{}, Disks: map[string]plugins.Level{}, Unseen: map[string]bool{}}
 	u.see(l)

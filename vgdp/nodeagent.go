@@ -87,8 +87,8 @@ type CachePVC struct {
 func (c *NodeAgent) PrepareLimit() int { return max(0, c.LoadConcurrency.PrepareQueueLength) }
 
 // ReadNodeAgent decodes the data of the ConfigMap name as Velero does. What Velero
-// refuses, so that it does not start, is an ErrNodeAgent; the caller then keeps the last
-// valid one. What Velero silently ignores is a hint.
+// refuses, so that it does not start, is an ErrNodeAgent; the caller then keeps
+// the last valid one. What Velero silently ignores is a hint.
 func ReadNodeAgent(name string, data map[string]string) (NodeAgent, []Hint, error) {
 	refuse := func(format string, args ...any) (NodeAgent, []Hint, error) {
 		return NodeAgent{}, nil, fmt.Errorf("%w %s: %w", ErrNodeAgent, name, fmt.Errorf(format, args...))

@@ -18,7 +18,8 @@ type Note struct {
 
 // Debouncing of notes, to save writes.
 const (
-	// NoteAfter is how old a load must be to get a note: most new ones are admitted at once.
+	// NoteAfter is how old a load must be to get a note: most new ones are admitted at
+	// once.
 	NoteAfter = 10 * time.Second
 	// NoteAgain is how long a reason must be unchanged before another replaces it.
 	NoteAgain = 30 * time.Minute
@@ -30,8 +31,9 @@ type Noted struct {
 	Note Note
 }
 
-// Notes are the notes worth a write: the first of a load, the beginning of pressure
-// (which starts its time limit), a changed reason after NoteAgain, and a revoked ticket.
+// Notes are the notes worth a write: the first of a load, the beginning of
+// pressure (which starts its time limit), a changed reason after NoteAgain, and a
+// revoked ticket.
 func (d *Decision) Notes(now time.Time) []Noted {
 	var list []Noted
 	for i := range d.Waiting {

@@ -30,8 +30,8 @@ func Codes() []Code {
 // Wait is why a load waits; the zero value: it does not.
 type Wait struct {
 	Code Code
-	// By is the load that it waits for: the one that has had the slot or place for longest.
-	// nil: none.
+	// By is the load that it waits for: the one that has had the slot or place for
+	// longest. nil: none.
 	By *Load
 	// Node that it waits for; empty: none.
 	Node string

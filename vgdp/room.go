@@ -27,8 +27,8 @@ type room struct {
 type velero struct {
 	Velero
 	limited bool
-	// slots that are taken; kept of them by loads that node-agents count and by tickets that
-	// stay.
+	// slots that are taken; kept of them by loads that node-agents count and by
+	// tickets that stay.
 	slots, kept int
 	homeless    int     // in a slot and unschedulable
 	longest     *Load   // the load that has had a slot for longest
@@ -167,8 +167,8 @@ func (r *room) use(v *velero, l *Load, node int) {
 	}
 }
 
-// runs counts a load on its node: the place it takes, whether it runs or has a ticket to
-// start, or, prepared on a tight node, that it waits for one.
+// runs counts a load on its node: the place it takes, whether it runs or has a
+// ticket to start, or, prepared on a tight node, that it waits for one.
 func (r *room) runs(v *velero, l *Load, node int) {
 	r.use(v, l, node)
 	r.first[node] = longer(r.first[node], l)

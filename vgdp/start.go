@@ -2,8 +2,8 @@ package vgdp
 
 import "slices"
 
-// start issues tickets to prepared loads on tight nodes. On all other nodes Velero starts
-// them by itself.
+// start issues tickets to prepared loads on tight nodes. On all other nodes Velero
+// starts them by itself.
 func (d *decider) start() {
 	list := make([]standing, 0, len(d.room.prepared))
 	for _, l := range d.room.prepared {

@@ -17,8 +17,8 @@ const (
 	release = 10
 	settle  = 10 * time.Second
 	clear30 = 30 * time.Second
-	// CurbLife is how long a throttle lasts without renewal: after a restart an older one is
-	// removed.
+	// CurbLife is how long a throttle lasts without renewal: after a restart an older
+	// one is removed.
 	CurbLife = 5 * time.Minute
 	// Lower bounds of a limit, in bytes per second and cores: what a mover used during a
 	// pause does not tell what it needs.
@@ -34,8 +34,8 @@ type Rates struct{ Read, Write, CPU float64 }
 
 // Curb throttles a mover's use of one disk, or of the CPU.
 type Curb struct {
-	// Base is what it used before it was throttled. It is not measured again meanwhile: that
-	// would be the effect of the limit.
+	// Base is what it used before it was throttled. It is not measured again
+	// meanwhile: that would be the effect of the limit.
 	Base Rates `json:"base"`
 	// Percent of Base that it may use.
 	Percent int `json:"percent"`
@@ -71,8 +71,8 @@ type Usage struct {
 	// less CPU reads, buffers and sends less.
 	Disks map[string]plugins.Level
 	CPU   plugins.Level
-	// Unseen are the disks whose pressure is unknown, and "" for the CPU: throttles there stay
-	// unchanged until they expire.
+	// Unseen are the disks whose pressure is unknown, and "" for the CPU: throttles
+	// there stay unchanged until they expire.
 	Unseen map[string]bool
 }
 
@@ -83,9 +83,9 @@ func (u *Usage) level(t Target) plugins.Level {
 	return u.Disks[t.Disk]
 }
 
-// Throttle computes the next throttles from the current ones. Soft pressure tightens step by
-// step, hard pressure at once to the floor; without pressure they are released slowly.
-// A target that is not in the result is not throttled.
+// Throttle computes the next throttles from the current ones. Soft pressure
+// tightens step by step, hard pressure at once to the floor; without pressure they
+// are released slowly. A target that is not in the result is not throttled.
 func Throttle(before map[Target]Curb, u Usage) map[Target]Curb {
 	after := map[Target]Curb{}
 	for t, c := range before {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// How many loads may be urgent at once. That an application is frozen until its volume
-// is backed up is claimed by an annotation, which the pod's owner can write. So at most
-// two loads of a node, of two namespaces, are exempt from pressure, and at most four of a
-// namespace come before other Backups. All other loads with a hook are treated like any
-// of their Backup.
+// How many loads may be urgent at once. That an application is frozen until its
+// volume is backed up is claimed by an annotation, which the pod's owner can
+// write. So at most two loads of a node, of two namespaces, are exempt from
+// pressure, and at most four of a namespace come before other Backups. All other
+// loads with a hook are treated like any of their Backup.
 const (
 	UrgentOnNode      = 2
 	UrgentOfNamespace = 4
@@ -18,9 +18,9 @@ const (
 // urgentOf is the key of a count: a node, a namespace, or a namespace on a node.
 type urgentOf struct{ node, namespace string }
 
-// standstill selects the urgent loads: those on their way before those that wait, then
-// the oldest. A load that could not use a ticket is not urgent, or it would take the place
-// of another for nothing.
+// standstill selects the urgent loads: those on their way before those that wait,
+// then the oldest. A load that could not use a ticket is not urgent, or it would
+// take the place of another for nothing.
 func (r *room) standstill() map[*Load]bool {
 	var list []*Load
 	for i := range r.in.Loads {

@@ -63,8 +63,8 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 	return nil
 }
 
-// errNotHeld: a load was released as soon as it was hidden, since the API server does not
-// know yet that the Gate holds it.
+// errNotHeld: a load was released as soon as it was hidden, since the API server
+// does not know yet that the Gate holds it.
 var errNotHeld = errors.New("load was released at once: the API server does not know yet that the Gate holds it")
 
 // wrote records the result of an edit. A load that changed meanwhile is decided anew in

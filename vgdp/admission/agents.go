@@ -135,9 +135,9 @@ func (r *report) pressure(now, at time.Time, grace time.Duration) *vgdp.Pressure
 	return p
 }
 
-// holds is the length of the start hold from the renewal on. Both times are by the node's
-// clock, which may be wrong by hours, so only their difference counts, at most what an
-// agent ever sets.
+// holds is the length of the start hold from the renewal on. Both times are by the
+// node's clock, which may be wrong by hours, so only their difference counts, at
+// most what an agent ever sets.
 func (r *report) holds() time.Duration {
 	if r.HoldUntil == nil {
 		return 0

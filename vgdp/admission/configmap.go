@@ -12,8 +12,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// configuration of one Velero's node-agents: the content of their ConfigMap now, and what
-// each node-agent read at its start and still uses.
+// configuration of one Velero's node-agents: the content of their ConfigMap now,
+// and what each node-agent read at its start and still uses.
 type configuration struct {
 	name    string // of the ConfigMap; empty: there is none
 	version string
@@ -96,8 +96,8 @@ func changedAt(m *corev1.ConfigMap) time.Time {
 	return last
 }
 
-// agent converts a node-agent to package vgdp's type. What it read at its start is known
-// if the ConfigMap has not changed since, or was observed then.
+// agent converts a node-agent to package vgdp's type. What it read at its start is
+// known if the ConfigMap has not changed since, or was observed then.
 func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
 	key := string(p.UID) + p.Started.String()
 	s, seen := c.started[key]
@@ -115,7 +115,8 @@ func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
 	return a
 }
 
-// place is where a load's pod may run. The topology of volumes is left to the scheduler.
+// place is where a load's pod may run. The topology of volumes is left to the
+// scheduler.
 func (c *configuration) place(o *Object) vgdp.Place {
 	key := placeKey{string(o.Load.Kind), o.Class, o.OS}
 	p, known := c.places[key]

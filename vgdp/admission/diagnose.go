@@ -61,8 +61,8 @@ func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[s
 	return list
 }
 
-// lingers tells whether a load was accepted long ago and does not run, or runs without a
-// mover's pod.
+// lingers tells whether a load was accepted long ago and does not run, or runs
+// without a mover's pod.
 func (r *Reconciler) lingers(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	if l.Phase == vgdp.InProgress {
 		_, moves := r.veleros[l.Namespace].movers.get(l.Namespace, l.Name)
@@ -187,8 +187,8 @@ func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) 
 // ReasonStuck is that of an Event.
 const ReasonStuck = "LoadStuck"
 
-// tellStuck logs and publishes a stuck load with the remedy. The controller does not touch
-// the pod itself: it must not have the right to change pods.
+// tellStuck logs and publishes a stuck load with the remedy. The controller does
+// not touch the pod itself: it must not have the right to change pods.
 func (r *Reconciler) tellStuck(l *vgdp.Load, stuck vgdp.Stuck) {
 	text := stuck.Why
 	if stuck.Touch == "pod" {

@@ -1,5 +1,5 @@
-// Package admission holds Velero's data mover loads in a cluster, and issues and revokes
-// tickets as package vgdp decides.
+// Package admission holds Velero's data mover loads in a cluster, and issues and
+// revokes tickets as package vgdp decides.
 //
 // # Usage
 //
@@ -12,10 +12,10 @@
 //	node-agents, their ConfigMap, Nodes ► shelf ├─► vgdp.Decide ──► edits ──► patches of loads
 //	agents' Leases ──────────────────► shelf ──┘        └────────────────► keeper: the Gates
 //
-// The Reconciler is level-triggered: each round observes everything, decides, and writes
-// the differences. The next round begins when the caches have the writes of this one.
-// Its state in memory can be lost: when a ticket of its epoch was first seen, and since
-// when a load is prepared.
+// The Reconciler is level-triggered: each round observes everything, decides, and
+// writes the differences. The next round begins when the caches have the writes of
+// this one. Its state in memory can be lost: when a ticket of its epoch was first
+// seen, and since when a load is prepared.
 //
 // # Concurrency
 //

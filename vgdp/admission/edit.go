@@ -67,8 +67,8 @@ func (e *edit) body(version string) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// edits of a decision, in the order in which they are made: revocations, then tickets and
-// releases, then hiding, then notes.
+// edits of a decision, in the order in which they are made: revocations, then
+// tickets and releases, then hiding, then notes.
 func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, error) {
 	list, notes, err := noted(d, now)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// hide selects the loads to hide from Velero's node-agents, which otherwise try each
-// waiting load every 5 s on every node: the DataUploads and DataDownloads of a Velero with
-// more than so many waiting, if plimsoll-heal releases them once the Gate does not hold
-// them. A load that is accepted meanwhile fails the write's version check.
+// hide selects the loads to hide from Velero's node-agents, which otherwise try
+// each waiting load every 5 s on every node: the DataUploads and DataDownloads of
+// a Velero with more than so many waiting, if plimsoll-heal releases them once the
+// Gate does not hold them. A load that is accepted meanwhile fails the write's
+// version check.
 //
 // They are hidden after their creation. A policy that hid them at creation would refuse
 // them (503) on an API server that has just started and does not know their schema yet,
@@ -41,8 +42,8 @@ func (r *Reconciler) hide(ctx context.Context, above int, in *vgdp.Input, d *vgd
 	return list
 }
 
-// heals tells whether a hidden load would be released, as last tested: by a dry run that
-// hides a cancelled load, which the Gate does not hold.
+// heals tells whether a hidden load would be released, as last tested: by a dry
+// run that hides a cancelled load, which the Gate does not hold.
 func (r *Reconciler) heals(ctx context.Context, v *velero, now time.Time, l *vgdp.Load, o *Object) bool {
 	if now.Sub(v.healTried) < trialEvery {
 		return v.heals

@@ -91,8 +91,8 @@ func (v *velero) parentOf(o *Object, l *vgdp.Load) {
 	}
 }
 
-// aim adds what a load's target says. An accepted load has its target; what a hook says of
-// the application counts until the load has ended.
+// aim adds what a load's target says. An accepted load has its target; what a hook
+// says of the application counts until the load has ended.
 func (r *Reconciler) aim(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
 	if l.Kind == vgdp.DataUpload || o.Target.Name == "" || !isNew(l) && l.Kind != vgdp.PodVolumeBackup {
 		return

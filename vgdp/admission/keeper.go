@@ -49,8 +49,9 @@ type wish struct {
 // keeper writes the Gates of one namespace. None exists until something is limited, and
 // one that limits nothing is not renewed.
 //
-// Main is written with optimistic concurrency: of two controllers the later one gets the
-// higher epoch, and the write of the earlier one conflicts, by which it loses its epoch.
+// Main is written with optimistic concurrency: of two controllers the later one
+// gets the higher epoch, and the write of the earlier one conflicts, by which it
+// loses its epoch.
 type keeper struct {
 	gates dynamic.ResourceInterface
 	lease time.Duration
@@ -113,9 +114,9 @@ func (k *keeper) held(now time.Time) bool {
 	return now.Before(k.main.Spec.RenewTime.Add(time.Duration(k.main.Spec.LeaseDurationSeconds) * time.Second))
 }
 
-// claim takes an epoch above that of all tickets. If the Gate holds loads already, no
-// tickets are issued for one lease duration: after that every API server has seen the new
-// epoch, or finds the Gate stale and lets all pass.
+// claim takes an epoch above that of all tickets. If the Gate holds loads already,
+// no tickets are issued for one lease duration: after that every API server has
+// seen the new epoch, or finds the Gate stale and lets all pass.
 func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
 	now := k.clock.now()
 	from := now

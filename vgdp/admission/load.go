@@ -98,8 +98,8 @@ const (
 	labelSchedule = "velero.io/schedule-name"
 )
 
-// readPart reads which Backup or Restore it is part of. A label truncates long names; the
-// owner reference does not.
+// readPart reads which Backup or Restore it is part of. A label truncates long
+// names; the owner reference does not.
 func (o *Object) readPart(u *unstructured.Unstructured) {
 	labels := u.GetLabels()
 	o.Backup = labels[labelBackup]

@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// proofs are about namespaces with a pod that has the node-agents' label, which every
-// tenant may set. A Velero is proved by an object of its kinds, which only administrators
-// can permit.
+// proofs are about namespaces with a pod that has the node-agents' label, which
+// every tenant may set. A Velero is proved by an object of its kinds, which only
+// administrators can permit.
 type proofs struct {
 	asked map[string]time.Time // by namespace: the last check without a result
 	left  int                  // checks left in this round
 }
 
-// The rate limit of checks: the interval for one namespace, and the number of one round,
-// since a tenant may have many namespaces.
+// The rate limit of checks: the interval for one namespace, and the number of one
+// round, since a tenant may have many namespaces.
 const (
 	proofAgain   = 5 * time.Second
 	proofsAtOnce = 3

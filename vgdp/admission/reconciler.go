@@ -38,7 +38,8 @@ type Reconciler struct {
 	Dynamic dynamic.Interface
 	Core    corev1client.CoreV1Interface
 	Leases  coordinationv1client.LeasesGetter
-	// Of are the Veleros; none: each namespace with a node-agent and an object of Velero's.
+	// Of are the Veleros; none: each namespace with a node-agent and an object of
+	// Velero's.
 	Of []Velero
 	// Settings in force; read in each round.
 	Settings func() Settings
@@ -84,8 +85,8 @@ func (r *Reconciler) gates(namespace string) dynamic.ResourceInterface {
 	return r.Dynamic.Resource(gate.Resource()).Namespace(namespace)
 }
 
-// The pauses between two rounds: at least the first, which debounces events, and at most
-// the second, because pressure and Gates change with time.
+// The pauses between two rounds: at least the first, which debounces events, and
+// at most the second, because pressure and Gates change with time.
 const (
 	lookLeast = 20 * time.Millisecond
 	lookMost  = time.Second
@@ -238,8 +239,8 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	}
 }
 
-// takeUp adds the Veleros whose Gates limit something, so that their loads are released;
-// false: it could not be determined yet.
+// takeUp adds the Veleros whose Gates limit something, so that their loads are
+// released; false: it could not be determined yet.
 func (r *Reconciler) takeUp(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -262,8 +263,8 @@ func (r *Reconciler) takeUp(ctx context.Context) bool {
 	return true
 }
 
-// caughtUp tells whether the caches have all writes of the last round: before, decisions
-// would be made twice.
+// caughtUp tells whether the caches have all writes of the last round: before,
+// decisions would be made twice.
 func (r *Reconciler) caughtUp() bool {
 	for key, version := range r.pending {
 		o, there := r.veleros[key.namespace].loads[key.kind].get(key.namespace, key.name)
@@ -332,7 +333,8 @@ func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.De
 	return true
 }
 
-// overAge are hidden loads that are too old for the policies to hold: they are released.
+// overAge are hidden loads that are too old for the policies to hold: they are
+// released.
 func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
 	for i := range in.Loads {
 		l := &in.Loads[i]
@@ -343,8 +345,8 @@ func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
 	return list
 }
 
-// Reports on each Velero, sorted; nil before the first round, and where another replica is
-// the leader.
+// Reports on each Velero, sorted; nil before the first round, and where another
+// replica is the leader.
 func (r *Reconciler) Reports() []Report {
 	if list := r.reports.Load(); list != nil {
 		return *list

@@ -8,9 +8,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// ReleasePatch is the JSON merge patch that removes all annotations of the controller from
-// a load, and restores the data mover of a hidden one; nil: there is nothing to remove. A
-// user's priority stays.
+// ReleasePatch is the JSON merge patch that removes all annotations of the
+// controller from a load, and restores the data mover of a hidden one; nil: there
+// is nothing to remove. A user's priority stays.
 func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err error) {
 	was := u.GetAnnotations()
 	words := map[string]any{}

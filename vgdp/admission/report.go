@@ -12,13 +12,13 @@ import (
 type Report struct {
 	// Namespace of the Velero.
 	Namespace string `json:"namespace"`
-	// Limited: loads need a ticket. Hidden counts those that node-agents do not see. Epoch of
-	// the tickets; absent: none is claimed.
+	// Limited: loads need a ticket. Hidden counts those that node-agents do not see.
+	// Epoch of the tickets; absent: none is claimed.
 	Limited bool  `json:"limited"`
 	Hidden  int   `json:"hidden"`
 	Epoch   int64 `json:"epoch,omitempty"`
-	// PrepareLimit of loads that are Accepted, Prepared or have a ticket; absent: none. Slots
-	// is how many are taken.
+	// PrepareLimit of loads that are Accepted, Prepared or have a ticket; absent:
+	// none. Slots is how many are taken.
 	PrepareLimit int `json:"prepareQueueLength,omitempty"`
 	Slots        int `json:"slots"`
 	// Phases counts the loads that have not ended, by kind and phase.
@@ -27,16 +27,16 @@ type Report struct {
 	Reasons map[vgdp.Code]int `json:"reasons"`
 	// Waiting in order, the first of them.
 	Waiting []Place `json:"waiting"`
-	// ConfigMap of the node-agents, which of its settings Velero ignores, why the last valid
-	// one is in force, and how many node-agents started before it changed.
+	// ConfigMap of the node-agents, which of its settings Velero ignores, why the last
+	// valid one is in force, and how many node-agents started before it changed.
 	ConfigMap string   `json:"nodeAgentConfigMap,omitempty"`
 	Hints     []string `json:"hints,omitempty"`
 	Bad       string   `json:"configMapError,omitempty"`
 	Drift     int      `json:"nodeAgentsWithOlderConfiguration,omitempty"`
 	// Problem is why nothing is decided about it; absent: no problem.
 	Problem string `json:"problem,omitempty"`
-	// Open is why its loads start without the tickets that they need; absent: they do not, or
-	// it is unknown.
+	// Open is why its loads start without the tickets that they need; absent: they do
+	// not, or it is unknown.
 	Open string `json:"gateOpen,omitempty"`
 	// Nodes under pressure with a node-agent of this Velero.
 	Nodes []Node `json:"pressedNodes"`

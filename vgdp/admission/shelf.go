@@ -14,8 +14,8 @@ type shelf[T metav1.Object] struct {
 	name string
 	// trim reduces an object to what is needed; a trimmed one stays as it is.
 	trim func(object any) (T, error)
-	// renew carries state over from the previous object, and tells whether the change needs
-	// a round. nil: every change does.
+	// renew carries state over from the previous object, and tells whether the change
+	// needs a round. nil: every change does.
 	renew func(was, is T) (news bool)
 	bell  chan<- struct{}
 

@@ -34,7 +34,8 @@ func (w *Waits) add(d time.Duration) {
 type Counts struct {
 	// Writes by kind.
 	Writes map[Kind]uint64
-	// Conflicts: the load was changed meanwhile. Failures: the API server refused or failed.
+	// Conflicts: the load was changed meanwhile. Failures: the API server refused or
+	// failed.
 	Conflicts, Failures uint64
 	// Bypassed were accepted without the ticket that they needed.
 	Bypassed map[string]uint64 // by Velero

@@ -64,8 +64,8 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	return is
 }
 
-// failed treats an unreadable target as existing, Velero will check it. No further lookups
-// are made in this round, which must renew the Gates in time.
+// failed treats an unreadable target as existing, Velero will check it. No further
+// lookups are made in this round, which must renew the Gates in time.
 func (t *targets) failed() target {
 	t.left = 0
 	return target{}

@@ -95,8 +95,8 @@ func (r *Reconciler) tellFailure(velero string, err error) {
 	r.failed[velero] = text
 }
 
-// count records loads that were accepted since the last round without the ticket that they
-// needed.
+// count records loads that were accepted since the last round without the ticket
+// that they needed.
 func (r *Reconciler) count() {
 	for _, v := range r.veleros {
 		for _, o := range v.whoAccepted() {

@@ -21,8 +21,9 @@ const trialEvery = 5 * time.Second
 // open is the result of a failed self-test.
 const open = "a data mover load without a ticket would be accepted: gate.yaml is not applied, or the API server does not know the Gate's kind yet"
 
-// tryGates self-tests the Gates of limited Veleros: a dry run of what a node-agent would
-// write to accept a load without a ticket. While no load waits the result is unknown.
+// tryGates self-tests the Gates of limited Veleros: a dry run of what a node-agent
+// would write to accept a load without a ticket. While no load waits the result is
+// unknown.
 func (r *Reconciler) tryGates(ctx context.Context, in *vgdp.Input, objects map[string]*Object) {
 	for namespace, v := range r.veleros {
 		if !v.wish.limited || v.keeper.epoch == 0 {
@@ -44,7 +45,8 @@ func (r *Reconciler) tryGates(ctx context.Context, in *vgdp.Input, objects map[s
 	}
 }
 
-// try accepts a load in a dry run: whether there is a result, and whether it would pass.
+// try accepts a load in a dry run: whether there is a result, and whether it would
+// pass.
 func (r *Reconciler) try(ctx context.Context, l *vgdp.Load, o *Object) (known, passes bool) {
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.HeldDataMover: nil}},

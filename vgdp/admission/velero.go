@@ -22,8 +22,8 @@ type velero struct {
 	// open is why its gate holds nothing although it should, by the last self-test.
 	open  string
 	tried time.Time
-	// heals: a hidden load would be released by a write once the Gate does not hold it, by the
-	// last self-test.
+	// heals: a hidden load would be released by a write once the Gate does not hold
+	// it, by the last self-test.
 	heals     bool
 	healTried time.Time
 
@@ -84,7 +84,8 @@ func (v *velero) whoAccepted() []*Object {
 	return list
 }
 
-// ready tells whether its initial lists are complete, all made after its Gates were read.
+// ready tells whether its initial lists are complete, all made after its Gates
+// were read.
 func (v *velero) ready() bool {
 	if !v.runs || !v.backups.full.Load() || !v.movers.full.Load() {
 		return false
@@ -182,8 +183,8 @@ func (r *Reconciler) fill(ctx context.Context, v *velero) {
 	r.watches.Go(func() { mirror.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), roleOther) })
 }
 
-// configMapOf is the name of its node-agents' ConfigMap: as configured, else that of the
-// node-agent that started last.
+// configMapOf is the name of its node-agents' ConfigMap: as configured, else that
+// of the node-agent that started last.
 func (r *Reconciler) configMapOf(v *velero) (name string) {
 	if v.ConfigMap != "" {
 		return v.ConfigMap

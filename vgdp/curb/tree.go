@@ -143,8 +143,8 @@ func (t Tree) write(h Hierarchy, k Knob, file, text string) error {
 	return h.why(k, errors.Join(err, f.Close()))
 }
 
-// why wraps the error of a deleted cgroup or device in ErrGone, unlike that of a missing
-// file.
+// why wraps the error of a deleted cgroup or device in ErrGone, unlike that of a
+// missing file.
 func (h Hierarchy) why(k Knob, err error) error {
 	switch {
 	case errors.Is(err, unix.ENODEV):
