@@ -39,6 +39,7 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 		}
 		return list
 	}
+	later := func(r *lease.Request) { r.Since = lease.Micro(noon.Add(time.Second)) }
 	for what, row := range map[string]struct {
 		list []lease.Request
 		why  string
@@ -49,6 +50,10 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 		"2,000":                       {many(2000), "longer than 49152 bytes"},
 		"no UID":                      {asked(func(r *lease.Request) { r.UID = "" }), "invalid UID"},
 		"a long UID":                  {asked(func(r *lease.Request) { r.UID = strings.Repeat("u", 65) }), "invalid UID"},
+		"the longest UID":             {asked(func(r *lease.Request) { r.UID = strings.Repeat("u", 64) }), ""},
+		"a UID of one blank":          {asked(func(r *lease.Request) { r.UID = " " }), "invalid UID"},
+		"a UID beyond ASCII":          {asked(func(r *lease.Request) { r.UID = "é" }), "invalid UID"},
+		"a UID of the last one":       {asked(func(r *lease.Request) { r.UID = "!~" }), ""},
 		"a UID with a line break":     {asked(func(r *lease.Request) { r.UID = "u\nlevel=ERROR" }), "invalid UID"},
 		"a name that is a path":       {asked(func(r *lease.Request) { r.Name = "../../nodes" }), "invalid pod name"},
 		"no name":                     {asked(func(r *lease.Request) { r.Name = "" }), "invalid pod name"},
@@ -57,10 +62,12 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 		"a plugin with a quote":       {asked(func(r *lease.Request) { r.Plugin = `a"b` }), "invalid plugin name"},
 		"of no plugin":                {asked(func(r *lease.Request) { r.Plugin = "" }), ""},
 		"a long reason":               {asked(func(r *lease.Request) { r.Reason = strings.Repeat("x", 257) }), "reason longer than 256 bytes"},
+		"the longest reason":          {asked(func(r *lease.Request) { r.Reason = strings.Repeat("x", 256) }), ""},
 		"a resource that is none":     {asked(func(r *lease.Request) { r.Resource = "disc" }), "unknown resource"},
 		"a level that is none":        {asked(func(r *lease.Request) { r.Level = "extreme" }), "unknown level"},
 		"one that says neither":       {asked(func(r *lease.Request) { r.Resource, r.Level = "", "" }), ""},
 		"a moment that is none":       {asked(func(r *lease.Request) { r.Since = lease.Micro(time.Time{}) }), "missing time of choice"},
+		"one pod, asked for again":    {append(asked(), asked(later)...), ""},
 		"one that stands there twice": {append(asked(), asked()...), "request 1 is a duplicate"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -102,6 +109,26 @@ func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
 		require.ErrorContains(t, err, row.why, what)
 		assert.Equal(t, lease.NodeReport{}, got.Report, what)
 	}
+}
+
+func TestAReportAtEachBoundIsRead(t *testing.T) {
+	plugins := map[string]string{}
+	for i := range lease.MaxPlugins {
+		plugins[fmt.Sprint("p", i)] = "soft"
+	}
+	want := lease.NodeReport{Plugins: plugins, Budget: new(0)}
+	longest := text(t, want)
+	longest += strings.Repeat(" ", 4<<10-len(longest))
+	got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: longest})
+	require.NoError(t, err)
+	assert.Equal(t, want, got.Report)
+	_, err = lease.ReadCarried(map[string]string{lease.NodeAnnotation: longest + " "})
+	require.ErrorContains(t, err, "more than 4096 bytes")
+}
+
+func TestOfSeveralAnnotationsThatCannotBeReadTheFirstIsNamed(t *testing.T) {
+	_, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: `7`, lease.EvictionsAnnotation: `7`, lease.GrantedAnnotation: `7`})
+	require.ErrorContains(t, err, "annotation "+lease.NodeAnnotation)
 }
 
 func TestOfALeasesAnnotationsNoMoreIsKeptThanIsRead(t *testing.T) {

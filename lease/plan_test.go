@@ -56,6 +56,22 @@ func TestTheStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 			Changed,
 			have{on("p/Mem", nay, "Calm", 5, 1000), on("p/Disk", yes, "Wait", 1000, 1000)},
 		},
+		{
+			"the first of two changed, and the Node has them in another order",
+			have{on("p/Disk", nay, "Calm", 6, 990), on("p/Mem", nay, "Calm", 5, 990)},
+			[]string{"p/Disk", "p/Mem"},
+			want{{"p/Mem", yes, "Stall", "m"}, {"p/Disk", nay, "Calm", "m"}},
+			Changed,
+			have{on("p/Mem", yes, "Stall", 1000, 1000), on("p/Disk", nay, "Calm", 6, 1000)},
+		},
+		{
+			"it is time for a report of the first of two",
+			have{on("p/Mem", nay, "Calm", 5, 760), on("p/Disk", nay, "Calm", 6, 990)},
+			[]string{"p/Disk", "p/Mem"},
+			want{calm, {"p/Disk", nay, "Calm", "m"}},
+			Report,
+			have{on("p/Mem", nay, "Calm", 5, 1000), on("p/Disk", nay, "Calm", 6, 1000)},
+		},
 		{"one is given no more", have{on("p/Mem", nay, "Calm", 5, 990), on("p/Disk", nay, "Calm", 6, 990)}, []string{"p/Disk", "p/Mem"}, want{calm}, Changed, have{on("p/Mem", nay, "Calm", 5, 1000)}},
 		{"none is given any more", have{on("p/Mem", nay, "Calm", 5, 990)}, []string{"p/Mem"}, nil, Changed, have{}},
 		{"one of somebody else is none of ours", have{on("q", yes, "x", 5, 6)}, []string{}, nil, "", nil},
@@ -71,6 +87,12 @@ func TestTheStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 	}
 }
 
+func TestAHeartbeatMayBeASecondAheadOfOurClock(t *testing.T) {
+	now := time.Unix(1000, 0)
+	assert.False(t, overdue(now.Add(time.Second), now, time.Minute))
+	assert.True(t, overdue(now.Add(time.Second+1), now, time.Minute))
+}
+
 func TestOurConditionsAreFoundInTheNodesManagedFields(t *testing.T) {
 	const ours = `{"f:status":{"f:conditions":{"k:{\"type\":\"p/Mem\"}":{".":{},"f:type":{}},"k:{\"type\":\"p/Disk\"}":{},".":{}}}}`
 	entry := func(manager string, op metav1.ManagedFieldsOperationType, sub, fields string) metav1.ManagedFieldsEntry {
@@ -84,6 +106,7 @@ func TestOurConditionsAreFoundInTheNodesManagedFields(t *testing.T) {
 	}{
 		{"ours", entry("plimsoll-agent", apply, "status", ours), []string{"p/Disk", "p/Mem"}},
 		{"the kubelet's", entry("kubelet", update, "status", ours), nil},
+		{"applied by another", entry("kubelet", apply, "status", ours), nil},
 		{"ours, by patch", entry("plimsoll-agent", update, "status", ours), nil},
 		{"ours, not of the status", entry("plimsoll-agent", apply, "", ours), nil},
 		{"no fields", metav1.ManagedFieldsEntry{Manager: "plimsoll-agent", Operation: apply, Subresource: "status"}, nil},

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -61,6 +62,19 @@ func TestALeaseThatIsMadeBelongsToTheNode(t *testing.T) {
 	want := stored{renewed: at, holder: "us", owner: "u1", annotations: map[string]string{"a": "1"}}
 	assert.Empty(t, cmp.Diff(want, storedOf(l), cmp.AllowUnexported(stored{})))
 	assert.EqualValues(t, 1, seconds(300*time.Millisecond), "the API takes no Lease of 0 s")
+}
+
+func TestOfAStoredLeaseItIsKnownWhatTheNextRenewalNeeds(t *testing.T) {
+	transitions := int32(3)
+	l := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: "7", ManagedFields: make([]metav1.ManagedFieldsEntry, 1),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "node"}, {Kind: "ConfigMap", UID: "other"}},
+		},
+		Spec: coordinationv1.LeaseSpec{LeaseTransitions: &transitions},
+	}
+	want := stored{version: "7", tracked: true, transitions: 3, owner: "node"}
+	assert.Empty(t, cmp.Diff(want, storedOf(l), cmp.AllowUnexported(stored{})))
 }
 
 func TestALeaseThatSomebodyElseRenewsIsLeftAlone(t *testing.T) {

@@ -30,11 +30,16 @@ func TestAfterARenewalTheNodesOwnNextTimeIsDue(t *testing.T) {
 		{0.5, 1003 * time.Second, 1013 * time.Second},
 		{0.5, 1003*time.Second - 200*ms, 1013 * time.Second}, // it was early: this one is done
 		{0.5, 1003*time.Second - 500*ms, 1003 * time.Second}, // a change was carried in between
+		{0.5, 1003*time.Second - 400*ms, 1003 * time.Second}, // the earliest that may follow
 		{0.5, 2 * time.Second, 3 * time.Second},
 	} {
 		r := steady(c.random)
-		p := r.end(r.begin(pulse{}, c.now, false), c.now, Renewed, 0)
-		assert.InDelta(t, c.due, p.due, float64(ms), "random %g at %s", c.random, c.now)
+		for _, outcome := range []Outcome{Renewed, Created} {
+			p := r.end(r.begin(pulse{failed: 1}, c.now, false), c.now, outcome, 0)
+			assert.InDelta(t, c.due, p.due, float64(ms), "%s, random %g at %s", outcome, c.random, c.now)
+			assert.Zero(t, p.failed, outcome)
+			assert.Equal(t, c.now+r.duration, p.expires, outcome)
+		}
 	}
 }
 
@@ -77,9 +82,14 @@ func TestWhatIsDoneAfterAFailure(t *testing.T) {
 		{"unless the lease is about to expire", pulse{dials: 30, expires: now + 9*time.Second}, Unreachable, 0, 0, 2 * time.Second, 0},
 		{"and not later than when it is", pulse{dials: 30, expires: now + 15*time.Second}, Unreachable, 0, 0, 7 * time.Second, 0},
 		{"and no more", pulse{dials: 30, expires: now}, Unreachable, 0, 0, 30 * time.Second, 0},
+		{"however often it failed", pulse{dials: 100}, Unreachable, 0, 0, 30 * time.Second, 0},
+		{"the same after a connection that died young", pulse{dials: 3}, Lost, 0, 0, 20 * time.Second, 0},
+		{"but not on a connection that lives", pulse{dials: 3}, Slow, 0, 0, 100 * ms, 0},
+		{"nor where it answers", pulse{dials: 3}, Rejected, 0, 0, 100 * ms, 0},
 		{"without a node there is nothing to try again", pulse{}, NoNode, 0, 2800 * ms, 3200 * ms, 0},
 		{"nor where somebody else renews", pulse{}, Held, 0, 2800 * ms, 3200 * ms, 0},
 		{"a budget that is spent is waited for", pulse{spent: 5}, Rejected, 0, 2 * time.Second, 2 * time.Second, 0},
+		{"no shorter than without it", pulse{spent: 4.05, failed: 9}, Rejected, 0, 100 * ms, 2 * time.Second, 0},
 	} {
 		c.before.began = now
 		low, high := steady(0).end(c.before, now, c.outcome, c.after), steady(1-1e-12).end(c.before, now, c.outcome, c.after)
@@ -87,6 +97,42 @@ func TestWhatIsDoneAfterAFailure(t *testing.T) {
 		assert.InDelta(t, c.most, high.due-now, float64(ms), "%s: at the most", c.name)
 		assert.Equal(t, c.wait, low.wait, c.name)
 	}
+}
+
+func TestASlowAnswerIsWaitedForTwiceAsLongTheNextTime(t *testing.T) {
+	r := steady(0.5)
+	for took, wait := range map[time.Duration]time.Duration{
+		0: 2 * time.Second, time.Second: 2 * time.Second, 3 * time.Second: 6 * time.Second, 5 * time.Second: 8 * time.Second,
+	} {
+		p := r.begin(pulse{}, 1000*time.Second, false)
+		assert.Equal(t, wait, r.end(p, 1000*time.Second+took, Renewed, 0).wait, took)
+	}
+}
+
+// A token comes back in each of five parts of the interval of 10 s.
+func TestOnlyARetryTakesOfTheBudgetAndNoMoreIsSavedThanItHolds(t *testing.T) {
+	r := steady(0.5)
+	for _, c := range []struct {
+		name   string
+		before pulse
+		now    time.Duration
+		spent  float64
+	}{
+		{"a beat", pulse{}, 0, 0},
+		{"a beat after an hour", pulse{}, time.Hour, 0},
+		{"a retry", pulse{failed: 1}, 0, 1},
+		{"a retry after an hour", pulse{failed: 1}, time.Hour, 1},
+		{"a retry after 4 s", pulse{failed: 2, spent: 3}, 4 * time.Second, 2},
+	} {
+		assert.InDelta(t, c.spent, r.begin(c.before, c.now, false).spent, 1e-9, c.name)
+	}
+	p := r.end(pulse{spent: 5, began: time.Second}, 1500*ms, Rejected, 0)
+	assert.Equal(t, 3*time.Second, p.due, "what the attempt took counts as waited for")
+}
+
+func TestAnAttemptOnAConnectionThatIsOpenIsNoDial(t *testing.T) {
+	assert.Zero(t, steady(0).begin(pulse{}, 0, false).dials)
+	assert.Equal(t, 1, steady(0).begin(pulse{}, 0, true).dials)
 }
 
 // An API server that refuses everybody is asked at most once in two seconds more.

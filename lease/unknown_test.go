@@ -44,5 +44,20 @@ func TestTheLastHeartbeatIsThatOfOurConditionsAlone(t *testing.T) {
 	assert.Equal(t, at(7).Time, LastHeartbeat([]corev1.NodeCondition{
 		{Type: "Ready", LastHeartbeatTime: at(9)}, {Type: "plimsoll.dev/Disk", LastHeartbeatTime: at(5)}, {Type: "plimsoll.dev/Memory", LastHeartbeatTime: at(7)},
 	}))
+	assert.Equal(t, at(7).Time, LastHeartbeat([]corev1.NodeCondition{
+		{Type: "plimsoll.dev/Memory", LastHeartbeatTime: at(7)}, {Type: "plimsoll.dev/Disk", LastHeartbeatTime: at(5)},
+	}), "the newest, in any order")
 	assert.True(t, LastHeartbeat(nil).IsZero())
+}
+
+func TestTheConditionsAreWrittenWhileOneOfThemDoesNotSayThatTheAgentIsSilent(t *testing.T) {
+	said := corev1.NodeCondition{Type: "plimsoll.dev/Memory", Status: corev1.ConditionUnknown, Reason: ReasonSilent}
+	for _, other := range []corev1.NodeCondition{
+		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionFalse, Reason: ReasonSilent},
+		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionUnknown, Reason: "NotSeen"},
+	} {
+		got := unknown(&known{conditions: []corev1.NodeCondition{other, said}}, "silence", time.Unix(1000, 0))
+		require.Len(t, got, 2, other)
+		assert.Equal(t, []string{"Unknown", ReasonSilent}, []string{string(got[0].Status), got[0].Reason})
+	}
 }
