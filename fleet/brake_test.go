@@ -44,6 +44,7 @@ func elsewhere(g *Grounds) {
 func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 	const minute, half = time.Minute, 30 * time.Second
 	full := tainted(3, 2)
+	again := func(g *Grounds) { g.Went = []Went{{UID: "p1", Node: "n", Zone: "a", Time: noon, Past: BrakeCommon}} }
 	ask := func(r lease.Request) Ask { a := asking(); a.Request = r; return a }
 	files := at(lease.LevelHard, "", "files")
 	files.Urgent = true
@@ -72,6 +73,10 @@ func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 		"what went by no brake does not count":       {calm(allShort, let("", "m", 0)), short(false), "", BrakeCommon, 0},
 		"nor what a zone let go, in another":         {calm(allShort, full, let(BrakeZone, "m", 0), elsewhere), short(false), "", BrakeCommon, 0},
 		"it does in that zone":                       {calm(allShort, full, let(BrakeZone, "m", 0)), short(false), CodeCommon, "", half},
+		"nor what it let go before it had room":      {calm(allShort, let(BrakeZone, "m", 0)), short(false), "", BrakeCommon, 0},
+		"a full zone waits for the other zones too":  {calm(allShort, full, let(BrakeCommon, "m", 9*minute), elsewhere), short(false), CodeCommon, "", half},
+		"of what a node had its newest counts":       {calm(allShort, let(BrakeCommon, "n", 60*minute), let(BrakeCommon, "n", 20*minute)), short(false), "", BrakeCommon, 0},
+		"who is asked for again comes after no one":  {calm(allShort, again), short(false), "", BrakeCommon, 0},
 		"a full zone, the first":                     {calm(full), short(false), "", BrakeZone, 0},
 		"and the next":                               {calm(full, let(BrakeZone, "m", 9*minute)), short(false), CodeZone, "", half},
 		"a common cause took it":                     {calm(full, let(BrakeCommon, "m", 9*minute)), short(false), CodeZone, "", half},

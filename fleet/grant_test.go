@@ -221,6 +221,30 @@ func TestANewLeaderKnowsFromTheLeasesWhoWent(t *testing.T) {
 	assert.Equal(t, map[string]Zone{"a": {Nodes: 2, Tainted: 1}}, g.Zones, "and where it has pressure is not known")
 }
 
+func TestAPodThatTwoLeasesNameCountsOnce(t *testing.T) {
+	j := &Judgement{Agents: []Judged{carrying("n", accepted("p1", "a", time.Minute)), carrying("m", accepted("p1", "a", time.Minute))}}
+	g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
+	assert.Len(t, g.Went, 1)
+}
+
+func TestANodeCountsOnceAsPressedHoweverManySayIt(t *testing.T) {
+	a := carrying("n")
+	a.Carried.Report = lease.NodeReport{Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}}
+	g := NewGrounds(noon, DefaultSettings(), &Judgement{Agents: []Judged{a}}, Known{Server: noon})
+	assert.Equal(t, map[string]Zone{"a": {Nodes: 1, Tainted: 1}}, g.Zones)
+}
+
+func TestAnOwnerIsNamedInWordsThatFitIntoALease(t *testing.T) {
+	of := func(kind string) string {
+		return OwnerOf(pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = kind }))
+	}
+	assert.Equal(t, "shop/Foo~!/web-5c7d", of("Foo~!"))
+	for _, kind := range []string{"Foo Bar", "Foo\x7f", "Fo\u00f6", "Foo<", "Foo\n"} {
+		assert.Contains(t, of(kind), "shop/sha256:", kind)
+	}
+	assert.Equal(t, "shop//web-5c7d-x", OwnerOf(pod(func(p *corev1.Pod) { p.OwnerReferences = nil })), "it is its own")
+}
+
 func TestARequestIsAnsweredOnceAndOneAskedAnewOnceMore(t *testing.T) {
 	first, again := request("p1"), request("p1")
 	again.Since = lease.Micro(noon.Add(time.Minute))

@@ -46,6 +46,7 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 		"so many that its Lease has no room left":   {calm(limit(1000), alone, by("n", mostOfNode, 6*time.Minute)), CodeShare},
 		"one less than it has room for":             {calm(limit(1000), alone, by("n", mostOfNode-1, 6*time.Minute)), ""},
 		"what was granted, and is asked for again,": {calm(limit(1), func(g *Grounds) { g.Went = []Went{{UID: "p1", Node: "n", Time: noon}} }), ""},
+		"and counts once beside others":             {calm(limit(4), by("m", 1, 0), by("n", 1, 0), func(g *Grounds) { g.Went = append(g.Went, Went{UID: "p1", Node: "n", Time: noon}) }), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, why := refusal(row.grounds.Refuse(asking()))
@@ -53,6 +54,13 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 			assert.Equal(t, code == "", why == "", "a refusal has a reason")
 		})
 	}
+}
+
+func TestANodeThatLeavesTheBudgetToOthersIsToldHowMuchIsLeft(t *testing.T) {
+	_, why := refusal(calm(limit(10), by("n", 5, 0)).Refuse(asking()))
+	assert.Contains(t, why, "; the 5 that")
+	_, why = refusal(calm(limit(1), by("m", 2, 6*time.Minute), by("n", 1, 6*time.Minute)).Refuse(asking()))
+	assert.Contains(t, why, "; the 0 that", "the budget has shrunk")
 }
 
 // market is a budget of which two nodes have what they may.

@@ -76,6 +76,7 @@ func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIs
 		}), state: Silent, mark: true, why: "Ready condition is Unknown"},
 		"it has no taints":                 {agent: made("n", time.Hour, untainted), state: Silent, mark: true, why: "no taints"},
 		"no Lease: the status is rare":     {agent: made("n", 5*time.Minute+39*time.Second, noLease), state: Late},
+		"no Lease, before half of that":    {agent: made("n", 5*time.Minute+20*time.Second-1, noLease), state: Alive},
 		"no Lease, and the status is late": {agent: made("n", 5*time.Minute+40*time.Second, noLease), state: Silent, mark: true, lift: true, why: "taints removed"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -138,6 +139,37 @@ func TestMassSilenceIsOurOwnBlindnessAndIsSeenBeforeAnybodyIsMarked(t *testing.T
 			assert.Equal(t, row.marked, marked)
 		})
 	}
+}
+
+func TestTheShareOfSilentAgentsItselfIsNoFullDisruption(t *testing.T) {
+	s := DefaultSettings()
+	s.MassSilence = 0.5
+	at := func(quiet int) bool {
+		return Judge(Sighting{Time: noon, Settings: s, Agents: some(10, quiet, time.Hour)}).Blind
+	}
+	assert.False(t, at(5))
+	assert.True(t, at(6))
+}
+
+func TestWhileAFullDisruptionLastsAgentsAreLateAndNoClockStartsAnew(t *testing.T) {
+	agents := some(100, 56, time.Hour)
+	j := judge(Memory{}, agents...)
+	for range 3 {
+		require.True(t, j.Blind)
+		assert.Zero(t, j.Memory.Cleared, "it has not ended")
+		assert.Equal(t, Late, j.Agents[0].State, "silent for an hour, which is not believed")
+		assert.Contains(t, j.Agents[0].Why, "nothing is done")
+		j = judge(j.Memory, agents...)
+	}
+}
+
+func TestAnAgentThatIsHeardAgainCountsAsTheOthersDo(t *testing.T) {
+	agents := some(100, 1, time.Hour)
+	j := judge(Memory{}, agents...)
+	require.Equal(t, 100, j.Of)
+	assert.Equal(t, 99, judge(j.Memory, agents...).Of, "its silence is known")
+	agents[0].Heard = noon
+	assert.Equal(t, 100, judge(j.Memory, agents...).Of)
 }
 
 func TestWhenOurBlindnessEndsTheClocksOfAllStartAnew(t *testing.T) {
