@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -130,4 +131,86 @@ func TestAPodThatGoesBesideAnotherIsAskedForByWhatIsStillMissing(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, a.uids())
 	assert.Equal(t, "memory-stall", a.asked[0].Plugin)
 	assert.Equal(t, "disk-contention", a.asked[1].Plugin)
+}
+
+func TestOfWhatAPodMayBeAskedForTheHeaviestIsTheSameInAnyOrder(t *testing.T) {
+	list := []Asked{ // each key decides where those before it are equal
+		{"z", plugins.Soft, "", true},
+		{"z", plugins.Hard, plugins.Memory, false},
+		{"z", plugins.Hard, plugins.Disk, false},
+		{"a", plugins.Hard, "", false},
+		{"b", plugins.Hard, "", false},
+		{"y", plugins.Soft, plugins.CPU, false},
+		{"y", plugins.Soft, plugins.Disk, false},
+		{"z", plugins.Soft, plugins.CPU, false},
+	}
+	for i, a := range list {
+		assert.Zero(t, a.before(a))
+		for _, b := range list[i+1:] {
+			assert.Negative(t, a.before(b), "%v before %v", a, b)
+			assert.Positive(t, b.before(a), "%v after %v", b, a)
+		}
+	}
+}
+
+// The request that stands is repeated in its own words, whatever is refused since.
+func TestAPodThatIsAskedForAlreadyIsAskedForAgainInTheSameWords(t *testing.T) {
+	const byDisk, byMemory = "disk-contention at soft", "memory-stall at hard"
+	for what, row := range map[string]struct {
+		before, refused, want string
+		verdicts              []plugins.Verdict
+	}{
+		"what it goes for is refused to others":     {byMemory, byMemory, byMemory, []plugins.Verdict{softDisk(named("a", 30)), pressing(named("a", 30))}},
+		"what weighs more is refused":               {byDisk, byMemory, byDisk, []plugins.Verdict{softDisk(named("a", 30)), pressing(named("a", 30))}},
+		"what it went for is over, the rest is not": {byMemory, byDisk, byDisk, []plugins.Verdict{softDisk(named("a", 30))}},
+	} {
+		in := pleading([]pods.Pod{pod("a")}, row.verdicts...)
+		in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a"}, Time: at(-5), Asked: at(-5), For: row.before, Outcome: Unanswered}}
+		in.Memory.Brakes = map[string]Waiting{row.refused: {Until: at(60)}}
+		a := api{}
+		_, m := play(in, &a)
+		require.Equal(t, []string{"a"}, a.uids(), what)
+		assert.Equal(t, row.want, m.last().For, what)
+	}
+}
+
+func TestOnlyAVerdictThatForcesAPodItselfEvictsItInSpiteOfAGracePeriod(t *testing.T) {
+	waiting := pressing(named("a", 30))
+	waiting.Due = at(60)
+	notShown := forced(named("a", 0))
+	notShown.Refused = "it was not shown"
+	for what, row := range map[string]struct {
+		forces plugins.Verdict
+		want   map[string]Code
+	}{
+		"it forces this one":          {asking(forced(named("a", 0))), map[string]Code{"a": CodeEvicted}},
+		"it forces another":           {asking(forced(named("b", 0))), map[string]Code{"a": CodeGrace, "b": CodeEvicted}},
+		"its word is not taken":       {asking(notShown), map[string]Code{"a": CodeGrace}},
+		"it is not met, so it is old": {disk(plugins.None, forced(named("a", 0))), map[string]Code{"a": CodeGrace}},
+	} {
+		d, _ := play(round(0, []pods.Pod{pod("a"), pod("b")}, waiting, row.forces), &api{})
+		got := codes(d)
+		assert.Equal(t, row.want["a"], got["a"], what)
+		assert.Equal(t, row.want["b"], got["b"], what)
+	}
+}
+
+func TestAPodThatToleratesTheTaintGoesForNothingSoftThoughSomethingHardNamesIt(t *testing.T) {
+	tolerates := func(p *pods.Pod) {
+		p.Tolerations = []corev1.Toleration{{Key: diskKey, Operator: corev1.TolerationOpExists}}
+	}
+	waiting := pressing(named("a", 30))
+	waiting.Due = at(60)
+	d, _ := play(round(0, []pods.Pod{pod("a", tolerates)}, waiting, softDisk(named("a", 30))), &api{})
+	assert.Equal(t, map[string]Code{"a": CodeGrace}, codes(d))
+	d, _ = play(round(0, []pods.Pod{pod("a")}, waiting, softDisk(named("a", 30))), &api{})
+	assert.Equal(t, map[string]Code{"a": CodeEvicted}, codes(d))
+}
+
+func TestWithoutAClusterCandidatesAreJudgedAsFarAsTheyAreKnown(t *testing.T) {
+	in := pleading(nil, softDisk(named("a", 30)))
+	in.Cluster = nil
+	in.Memory.Brakes = map[string]Waiting{"disk-contention at soft": {Until: at(60)}}
+	d, _ := Decide(in)
+	assert.Equal(t, CodeStandalone, d.Code)
 }

@@ -222,3 +222,55 @@ func TestABucketAgreesWithASlowObviousOne(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsKnownOfBudgetsIsNotChangedByARoundThatTakesOfThem(t *testing.T) {
+	const hour = time.Hour
+	ahead := Budgets{Boot: "b", Since: 2 * hour, Node: 2 * hour, Alone: 2 * hour, Owners: map[string]time.Duration{"o": 2 * hour}}
+	want := Budgets{Boot: "b", Since: hour, Node: hour, Alone: hour, Owners: map[string]time.Duration{"o": hour}}
+	assert.Equal(t, want, ahead.at("b", hour), "what lies ahead is empty now")
+	assert.Equal(t, map[string]time.Duration{"o": 2 * hour}, ahead.Owners)
+
+	p, l := pod("a"), Limits{PerMinute: 5, PerOwnerHour: 2}
+	before := Budgets{Boot: "b", Since: hour, Node: hour, Owners: map[string]time.Duration{
+		"shop/ReplicaSet/web": 5 * hour, "full": 4 * hour, "not yet": 4*hour + 1, "as old as all": hour, "older": hour / 2,
+	}}
+	after := before.spend(l, &p, 5*hour)
+	assert.Equal(t, map[string]time.Duration{"shop/ReplicaSet/web": 5*hour + hour/2, "not yet": 4*hour + 1}, after.Owners, "what is full, or no better than what is not kept, is forgotten")
+	assert.Len(t, before.Owners, 5)
+	assert.Equal(t, before.Owners["shop/ReplicaSet/web"], after.refund(l, "shop/ReplicaSet/web").Owners["shop/ReplicaSet/web"])
+	assert.Equal(t, after, after.refund(l, "another"), "of which no token was taken")
+
+	early := Budgets{Boot: "b", Since: 3 * hour, Owners: map[string]time.Duration{"older": hour}}
+	assert.Equal(t, hour, early.owned("older"))
+	assert.Equal(t, 3*hour, early.owned("another"), "as empty as all were then")
+	assert.NotContains(t, early.spend(Limits{PerOwnerHour: 100}, &p, 3*hour).Owners, "older")
+}
+
+func TestALimitOfNoneLetsNoPodGo(t *testing.T) {
+	for _, k := range []bucket{Limits{}.node(), Limits{}.owner()} {
+		assert.Zero(t, k.left(0, 1000*time.Hour))
+	}
+}
+
+func TestAnOwnerIsTheSameThroughItsRollouts(t *testing.T) {
+	for _, row := range [][3]string{
+		{"ReplicaSet", "web-5d9f", "n/ReplicaSet/web"},
+		{"Job", "nightly-29001", "n/Job/nightly"},
+		{"ReplicaSet", "a-b-c", "n/ReplicaSet/a-b"},
+		{"StatefulSet", "db-1", "n/StatefulSet/db-1"},
+		{"ReplicaSet", "web", "n/ReplicaSet/web"},
+		{"ReplicaSet", "-1", "n/ReplicaSet/-1"},
+	} {
+		assert.Equal(t, row[2], Owner("n", row[0], row[1]))
+	}
+}
+
+func TestAPodThatIsAskedForAgainNeedsNoSecondTokenOfItsNode(t *testing.T) {
+	in := many(1, own)
+	in.Config.Limits.PerMinute = 1
+	a := api{answer: always(Unanswered)}
+	_, m := play(in, &a)
+	require.Zero(t, in.Config.Limits.node().left(m.Budgets.Node, in.Uptime))
+	play(then(in, 5, m), &a)
+	assert.Len(t, a.asked, 2)
+}

@@ -186,3 +186,9 @@ func refusedOf(m Marks) (list []string) {
 	}
 	return list
 }
+
+func TestAPluginThatNamesNoConditionHoldsNone(t *testing.T) {
+	marks, m := Mark(round(0, nil, naming("p", "", plugins.Hard)))
+	assert.Empty(t, m.Claims)
+	assert.Empty(t, marks.Conditions)
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
 func until(second int) func(*pods.Pod) { return func(p *pods.Pod) { p.GoneBy = at(second) } }
@@ -130,6 +131,7 @@ func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
 		`Container x was using 1Gi, request is 0, has larger consumption of memory. The node was low on resource: memory. `,
 		"The node was low on resource: example.org/gpu. ",
 		"The node was low on resource: ",
+		"memory. ",
 	} {
 		own := func(p *pods.Pod) { p.Phase, p.StatusReason, p.StatusMessage = "Failed", "Evicted", message }
 		gpu := disk(plugins.Hard, named("c", 30))
@@ -160,4 +162,43 @@ func TestAPluginsWordThatIsNotTakenCreditsNobody(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, pressing(ending, named("b", 40)))
 	d, _ := play(in, &api{})
 	assert.Equal(t, map[string]Code{"a": CodeNotShown, "b": CodeEvicted}, codes(d))
+}
+
+func TestHowLongAPodIsLateIsCountedFromTheEndThatItsOwnerGaveIt(t *testing.T) {
+	for second, want := range map[int]Code{59: CodeInFlight, 60: CodeNext, 129: CodeNext, 130: CodeLate} {
+		in := round(second, []pods.Pod{pod("x", until(100))}, pressing(named("x", 40)))
+		in.Config.MaxGrace, in.Config.Late = 30*time.Second, 30*time.Second
+		in.Memory.Ending = map[string]time.Time{"x": at(0)}
+		d, _ := Decide(in)
+		assert.Equal(t, want, codes(d)["x"], second)
+	}
+}
+
+func TestAVictimThatIsStillThereMayBeAskedForAgainWhenItCountsNoMore(t *testing.T) {
+	for second, want := range map[int]Code{49: CodeInFlight, 50: CodeNext} {
+		in := round(second, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+		in.Config.MaxGrace, in.Config.Late = 30*time.Second, 30*time.Second
+		in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Time: at(0), Outcome: Evicted}}
+		d, _ := Decide(in)
+		assert.Equal(t, want, codes(d)["a"], second)
+	}
+}
+
+func TestWhereItIsNotKnownHowMuchIsMissingASmallPodThatEndsHoldsNoOther(t *testing.T) {
+	for relief, want := range map[float64]Code{19: CodeNext, 20: CodeInFlight} {
+		v := pressing(named("x", relief), named("a", 40))
+		v.Target = none()
+		d, _ := Decide(round(0, []pods.Pod{pod("x", until(20)), pod("a")}, v))
+		assert.Equal(t, want, codes(d)["a"], relief)
+	}
+}
+
+func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
+	x := Credit{Name: "shop/web-x", Until: at(50)}
+	v := pressing()
+	assert.Equal(t, "shop/web-x is ending until 2026-03-01 12:00:50 UTC: its load counts as released, and that is all that is missing", sayCredits(v, []Credit{x}))
+	for _, target := range []probes.Opt[float64]{none(), some(0)} {
+		v.Target = target
+		assert.Equal(t, "shop/web-x and 2 more are ending: their load counts as released", sayCredits(v, []Credit{x, x, x}))
+	}
 }

@@ -294,3 +294,53 @@ func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.
 		})
 	}
 }
+
+func TestOfSeveralThatGoEachIsTold(t *testing.T) {
+	in := three(0)
+	in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(1000), 3
+	for outcome, code := range map[Outcome]Code{Evicted: CodeEvicted, Unanswered: CodeUnanswered, Gone: CodeGone} {
+		d, _ := play(in, &api{answer: func(v Victim) Answer {
+			if v.UID == "c" {
+				return Answer{Outcome: outcome}
+			}
+			return Answer{Outcome: Evicted}
+		}})
+		assert.Equal(t, CodeEvicted, d.Code, "two went, whatever became of the third")
+		assert.Contains(t, d.Reason, "shop/web-a: a holds 30; shop/web-b: b holds 25")
+		assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeEvicted, "c": code}, codes(d))
+	}
+}
+
+func TestOneThatGoesSparesThoseAfterItUntilMoreIsFoundToBeMissing(t *testing.T) {
+	d, _ := Decide(three(0))
+	d.Answered(0, Answer{Outcome: Evicted})
+	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
+	assert.Equal(t, "one before it goes: its relief is seen first", d.Candidates[1].Because)
+}
+
+func TestARefusalOfAllLeavesWhatOthersWereToldBefore(t *testing.T) {
+	in := three(0)
+	in.Config.Via = ViaController
+	d, _ := play(in, &api{answer: func(v Victim) Answer {
+		if v.UID == "a" {
+			return Answer{Outcome: Blocked, Text: "a budget"}
+		}
+		return Answer{Outcome: Braked, Text: "a brake"}
+	}})
+	assert.Equal(t, map[string]Code{"a": CodeBudget, "b": CodeBrake, "c": CodeBrake}, codes(d))
+}
+
+func TestTheIDOfADryRunSaysSoBesideARoundThatCountsAlone(t *testing.T) {
+	in := three(0)
+	in.Config.DryRun = true
+	d, _ := Decide(in)
+	assert.NotContains(t, d.ID, "-dry")
+	in.Config.DryRun, in.Config.DryRunPlugins = false, []string{"memory-stall"}
+	in.Levels.Verdicts = append(in.Levels.Verdicts, disk(plugins.Hard))
+	parts := Split(in)
+	require.Len(t, parts, 2)
+	d, _ = Decide(parts[0])
+	assert.NotContains(t, d.ID, "-dry")
+	d, _ = Decide(parts[1])
+	assert.Contains(t, d.ID, "-dry")
+}

@@ -206,3 +206,54 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	_, m = play(then(in, 1, m), &a)
 	assert.Empty(t, m.Failed, "one that is listed no more is forgotten")
 }
+
+func TestWhatPassesByItselfIsToldAfterWhatDoesNot(t *testing.T) {
+	for what, row := range map[string]struct {
+		change func(*Input)
+		want   Code
+	}{
+		"soft": {func(in *Input) {
+			in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.Soft, plugins.Soft
+		}, CodeSoft},
+		"hard, in its grace":    {func(in *Input) { in.Levels.Verdicts[0].Due = at(60) }, CodeStale},
+		"hard, and it settles":  {func(in *Input) { in.Memory.Settle = map[string]time.Time{"memory-stall/node": at(9)} }, CodeStale},
+		"hard, with nothing on": {func(*Input) {}, CodeStale},
+	} {
+		in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+		in.Cluster.Pods.Synced = false
+		row.change(&in)
+		d, _ := Decide(in)
+		assert.Equal(t, row.want, d.Code, what)
+	}
+}
+
+func TestAForcedPodThatIsProtectedChangesNothingForTheRound(t *testing.T) {
+	v := asking(forced(named("a", 0)))
+	v.Due = at(60)
+	d, _ := Decide(round(0, []pods.Pod{pod("a", protected(pods.Protection{Code: pods.Static, Why: "static"}))}, v))
+	assert.Equal(t, map[string]Code{"a": pods.Static}, codes(d))
+	assert.Equal(t, CodeGrace, d.Code)
+}
+
+func TestAClockThatWasSetBackMakesWhatWasMeasuredStale(t *testing.T) {
+	for ahead, want := range map[time.Duration]Code{15 * time.Second: CodeNext, 15*time.Second + 1: CodeStale} {
+		in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+		in.Levels.Time = in.Time.Add(ahead)
+		d, _ := Decide(in)
+		assert.Equal(t, want, d.Code, ahead)
+	}
+}
+
+func TestWhileAnEvictionIsUnconfirmedAServiceIsNoCandidateAndAnUnknownNodeSettlesNothing(t *testing.T) {
+	service := plugins.Candidate{Cgroup: "/big.service", Name: "big.service", Relief: 99}
+	in := round(0, []pods.Pod{pod("a")}, pressing(service, named("a", 30)))
+	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b"}, Time: at(-5), Outcome: Unanswered}}
+	in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pod("b"))
+	d, m := Decide(in)
+	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, at(30), m.Quiet)
+	in.Cluster.Pods.Synced = false
+	d, m = Decide(in)
+	assert.Equal(t, CodeStale, d.Code)
+	assert.Zero(t, m.Quiet)
+}

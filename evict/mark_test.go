@@ -300,3 +300,8 @@ func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
 		})
 	}
 }
+
+func TestAMarkIsRememberedAsExactlyAsItsPeriodNeeds(t *testing.T) {
+	assert.Equal(t, 15*time.Second, remembered(time.Hour))
+	assert.Equal(t, 3*time.Second, remembered(time.Minute))
+}

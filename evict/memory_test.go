@@ -1,6 +1,9 @@
 package evict
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -206,4 +209,58 @@ func TestWhatARoundRemembersIsACopy(t *testing.T) {
 	play(gone, &a)
 	assert.Empty(t, cmp.Diff(before, restarted(t, first)))
 	assert.Empty(t, cmp.Diff(kept, restarted(t, second)))
+}
+
+func TestWhatARoundNeedsNoMoreIsForgotten(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+	in.Memory.Settle = map[string]time.Time{"over": at(0), "not yet": at(1)}
+	in.Memory.Kubelet = map[string]time.Time{"over": at(0).Add(-in.Config.KubeletTurn), "not yet": at(1).Add(-in.Config.KubeletTurn)}
+	in.Memory.Pretended = map[string]Chosen{"memory-stall/node": {}, "another/part": {}}
+	in.Memory.Covered = map[string]time.Time{"over": at(0).Add(-coverKept), "not yet": at(1).Add(-coverKept)}
+	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a"}, DryRun: true, Time: at(-1)}}
+	m := in.Memory.look(in)
+	only := []string{"not yet"}
+	assert.Equal(t, only, slices.Collect(maps.Keys(m.Settle)))
+	assert.Equal(t, only, slices.Collect(maps.Keys(m.Kubelet)))
+	assert.Equal(t, only, slices.Collect(maps.Keys(m.Covered)))
+	assert.Equal(t, []string{"another/part"}, slices.Collect(maps.Keys(m.Pretended)), "this part of the round is for real")
+	assert.Empty(t, m.Victims, "of an agent that was killed in a dry run")
+	for i := range 2 * rulesKept {
+		in.Memory.Covered[fmt.Sprint("gone", i)] = at(-1)
+	}
+	in.Memory.Covered["memory-stall/node"] = at(-1)
+	m = in.Memory.look(in)
+	assert.LessOrEqual(t, len(m.Covered), rulesKept+1)
+	assert.Contains(t, m.Covered, "memory-stall/node", "it is judged")
+}
+
+func TestWhatBecameOfAVictimIsSeenInThePod(t *testing.T) {
+	chosen := Chosen{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a"}, Relief: map[string]float64{"memory-stall/node": 30}, Time: at(-60)}
+	for what, row := range map[string]struct {
+		pod     pods.Pod
+		outcome Outcome
+		gone    time.Time
+		settles bool
+		kept    bool
+		waits   bool
+	}{
+		"it has succeeded":            {pod("a", phase("Succeeded")), Evicted, at(0), true, true, false},
+		"it has failed":               {pod("a", phase("Failed")), Evicted, at(0), true, true, false},
+		"it is ending":                {pod("a", until(20)), Evicted, time.Time{}, false, true, false},
+		"its answer was lost":         {pod("a", until(20)), "", time.Time{}, true, true, false},
+		"it is there after a minute":  {pod("a"), Unanswered, time.Time{}, false, false, true},
+		"it is there, and it may end": {pod("a"), Evicted, time.Time{}, false, true, false},
+	} {
+		in := round(0, []pods.Pod{row.pod}, pressing())
+		chosen.Outcome = row.outcome
+		in.Memory.Victims = []Chosen{chosen}
+		m := in.Memory.look(in)
+		require.Equal(t, row.kept, len(m.Victims) == 1, what)
+		if row.kept {
+			assert.Equal(t, row.gone, m.Victims[0].GoneAt, what)
+			assert.Equal(t, Evicted, m.Victims[0].Outcome, what)
+		}
+		assert.Equal(t, row.settles, m.Settle["memory-stall/node"].Equal(at(30)), what)
+		assert.Equal(t, row.waits, len(m.Waiting) == 1, what)
+	}
 }
