@@ -202,3 +202,31 @@ func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
 		assert.Equal(t, "shop/web-x and 2 more are ending: their load counts as released", sayCredits(v, []Credit{x, x, x}))
 	}
 }
+
+// What counts as released has been all that is missing since then; where it is not
+// that, or nothing presses, no such time begins.
+func TestSinceWhenWhatEndsIsAllThatIsMissingIsKnown(t *testing.T) {
+	held := pressing(named("x", 40))
+	held.Pressing = plugins.None
+	scope := scopeOf(held)
+	for what, row := range map[string]struct {
+		verdict plugins.Verdict
+		before  map[string]time.Time
+		settle  map[string]time.Time
+		want    map[string]time.Time
+	}{
+		"it is":                          {pressing(named("x", 40)), nil, nil, map[string]time.Time{scope: at(0)}},
+		"it has been":                    {pressing(named("x", 40)), map[string]time.Time{scope: at(-9)}, nil, map[string]time.Time{scope: at(-9)}},
+		"it is not":                      {pressing(named("x", 5)), nil, nil, map[string]time.Time{}},
+		"it is not any more":             {pressing(named("x", 5)), map[string]time.Time{scope: at(-9)}, nil, map[string]time.Time{}},
+		"nor, but the node settles":      {pressing(named("x", 5)), map[string]time.Time{scope: at(-9)}, map[string]time.Time{scope: at(9)}, map[string]time.Time{scope: at(-9)}},
+		"nothing presses":                {held, nil, nil, map[string]time.Time{}},
+		"nothing presses, as it did":     {held, map[string]time.Time{scope: at(-9)}, nil, map[string]time.Time{scope: at(-9)}},
+		"nobody is named that is ending": {pressing(named("a", 40)), nil, nil, map[string]time.Time{}},
+	} {
+		in := round(0, []pods.Pod{pod("x", until(20)), pod("a")}, row.verdict)
+		in.Memory.Covered, in.Memory.Settle = row.before, row.settle
+		_, m := Decide(in)
+		assert.Equal(t, row.want, m.Covered, what)
+	}
+}

@@ -2,6 +2,7 @@ package evict
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -343,4 +344,54 @@ func TestTheIDOfADryRunSaysSoBesideARoundThatCountsAlone(t *testing.T) {
 	assert.NotContains(t, d.ID, "-dry")
 	d, _ = Decide(parts[1])
 	assert.Contains(t, d.ID, "-dry")
+}
+
+func TestARoundInWhichOneHadEndedOrIsUnclearAsksForNoMore(t *testing.T) {
+	for _, outcome := range []Outcome{Gone, Unanswered} {
+		in := three(0)
+		in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(1000), 3
+		a := api{answer: func(v Victim) Answer {
+			if v.UID == "b" {
+				return Answer{Outcome: outcome}
+			}
+			return Answer{Outcome: Evicted}
+		}}
+		play(in, &a)
+		assert.Equal(t, []string{"a", "b"}, a.uids(), outcome)
+	}
+}
+
+func TestBeforeOneGoesNoFurtherOnesAreLookedFor(t *testing.T) {
+	in := three(0)
+	d, m := Decide(in)
+	before := slices.Clone(d.Candidates)
+	d.More(in, m)
+	assert.Equal(t, before, d.Candidates)
+}
+
+func TestFurtherPodsGoOnlyForWhatTheyAreNamedForAndWhatIsMissingThere(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 30)), disk(plugins.Hard, named("c", 30)))
+	in.Config.Limits.PerRound = 3
+	a := api{}
+	d, _ := play(in, &a)
+	assert.Equal(t, []string{"a", "c"}, a.uids(), "one is enough for memory, and is no relief of the disk")
+	assert.Equal(t, CodeNotNeeded, codes(d)["b"])
+
+	memory, of := pressing(named("a", 30), named("b", 30)), softDisk(named("b", 30))
+	memory.Target = some(60)
+	in = round(0, []pods.Pod{pod("a"), pod("b")}, memory, of)
+	in.Config.Limits.PerRound = 2
+	a = api{}
+	play(in, &a)
+	assert.Equal(t, []string{"a", "b"}, a.uids(), "the highest level counts of those that miss it")
+}
+
+func TestAVerdictThatIsNotMetEvictsNobodyWhomAnotherNames(t *testing.T) {
+	waiting := pressing(named("a", 30))
+	waiting.Due = at(60)
+	d, _ := Decide(round(0, []pods.Pod{pod("a")}, waiting, disk(plugins.None, named("a", 30))))
+	assert.Equal(t, map[string]Code{"a": CodeGrace}, codes(d))
+	waiting.Due = at(0)
+	d, _ = Decide(round(0, []pods.Pod{pod("a")}, waiting))
+	assert.Equal(t, map[string]Code{"a": CodeNext}, codes(d), "its time has come")
 }

@@ -305,3 +305,80 @@ func TestAMarkIsRememberedAsExactlyAsItsPeriodNeeds(t *testing.T) {
 	assert.Equal(t, 15*time.Second, remembered(time.Hour))
 	assert.Equal(t, 3*time.Second, remembered(time.Minute))
 }
+
+func TestWhatCannotBeSeenKeepsTheMarkThatIsThereAndNoMore(t *testing.T) {
+	partial := memoryAt(plugins.None)
+	partial.Partial = true
+	_, m := Mark(round(0, nil, partial))
+	assert.Empty(t, m.Marks, "there was none")
+	in := round(0, nil, memoryAt(plugins.Hard))
+	_, m = Mark(in)
+	in.Levels.Verdicts[0] = partial
+	changes := map[time.Time]bool{}
+	for range 60 {
+		in = then(in, 1, m)
+		_, m = Mark(in)
+		changes[m.Marks["MemoryContention"].Met[1]] = true
+	}
+	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true, at(60): true}, changes)
+}
+
+func TestADryRunWearsNothing(t *testing.T) {
+	in := round(0, nil, memoryAt(plugins.Hard))
+	_, in.Memory = Mark(in)
+	require.Equal(t, plugins.Hard, in.Memory.Marks["MemoryContention"].Worn)
+	in.Config.DryRun = true
+	_, m := Mark(in)
+	assert.Equal(t, plugins.None, m.Marks["MemoryContention"].Worn)
+}
+
+func TestWhatOnlyAPluginInADryRunJudgesIsTakenAwayThoughAnotherIsForReal(t *testing.T) {
+	in := round(0, nil, memoryAt(plugins.Hard), disk(plugins.Hard))
+	_, in.Memory = Mark(in)
+	in.Config.DryRunPlugins = []string{"disk-contention"}
+	marks, m := Mark(in)
+	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectNoSchedule}, effects(marks))
+	assert.NotContains(t, m.Marks, "DiskContention")
+}
+
+func TestAConditionIsMetWhileItsTaintWaitsForItsTime(t *testing.T) {
+	for what, row := range map[string]struct {
+		level      plugins.Level
+		transition time.Duration
+		reason     string
+	}{
+		"soft, without a period":       {plugins.Soft, 0, "Soft"},
+		"over, and its period is not":  {plugins.None, 5 * time.Minute, "Settling"},
+		"soft, with the usual periods": {plugins.Soft, 5 * time.Minute, "Soft"},
+	} {
+		in := round(0, nil, memoryAt(row.level))
+		in.Config.Transition = row.transition
+		in.Memory.Marks = map[string]Seen{"MemoryContention": {Met: [2]time.Time{at(-20)}, Off: at(-10), Flaps: 1}}
+		marks, _ := Mark(in)
+		require.Empty(t, marks.Taints, what)
+		assert.Equal(t, corev1.ConditionTrue, about(t, marks, memoryKey).Status, what)
+		assert.Equal(t, row.reason, about(t, marks, memoryKey).Reason, what)
+	}
+}
+
+func TestOfScopesThatAreAllClearTheFirstIsTold(t *testing.T) {
+	m, _ := Mark(round(0, nil, room("/a", plugins.None), room("/z", plugins.None)))
+	assert.Equal(t, "room on /a is none", m.Conditions[0].Message)
+}
+
+func TestTheCustomNodeResourceCarriesAllThatPluginsWantThere(t *testing.T) {
+	one, two := naming("p", "A", plugins.Soft), naming("q", "B", plugins.Soft)
+	one.CNR, two.CNR = true, true
+	m, _ := Mark(round(0, nil, one, two))
+	require.NotNil(t, m.CNR)
+	assert.Len(t, m.CNR.Conditions, 2)
+}
+
+func TestATaintThatIsTakenOverIsOnSinceItsFirstEffectAndAtItsHighest(t *testing.T) {
+	owned := []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, -100), ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, -50)}
+	seen := Memory{}.Adopt(at(0), owned).Marks["DiskContention"]
+	assert.Equal(t, plugins.Hard, seen.Worn)
+	assert.True(t, seen.On.Equal(owned[0].Since.Time))
+	before := Memory{Marks: map[string]Seen{"DiskContention": {Asked: map[string]time.Time{"NoSchedule": at(-1000)}}}}
+	assert.Equal(t, map[string]time.Time{"NoSchedule": at(0)}, before.Adopt(at(0), owned).Marks["DiskContention"].Asked)
+}

@@ -264,3 +264,51 @@ func TestWhatBecameOfAVictimIsSeenInThePod(t *testing.T) {
 		assert.Equal(t, row.waits, len(m.Waiting) == 1, what)
 	}
 }
+
+func TestAnAgentThatFindsNoStateSettlesFirst(t *testing.T) {
+	assert.Equal(t, at(30), Unknown(at(0), DefaultConfig()).Quiet)
+}
+
+func TestAPodThatIsRefusedForEverWaitsForTheLongestTimeEachTime(t *testing.T) {
+	for times, want := range map[int]time.Duration{0: firstWait, 1: 2 * firstWait, 10: maxWait, 100: maxWait, 1 << 40: maxWait} {
+		w := Waiting{Times: times}.again(Answer{Time: at(0), Outcome: Blocked})
+		assert.Equal(t, at(0).Add(want), w.Until, times)
+	}
+}
+
+func TestOnlyAnEvictionThatMayStillComeThroughIsPending(t *testing.T) {
+	for what, row := range map[string]struct {
+		of   Chosen
+		want string
+	}{
+		"no answer yet":           {Chosen{Time: at(0)}, "a"},
+		"its answer was lost":     {Chosen{Time: at(0), Outcome: Unanswered}, "a"},
+		"it was asked again":      {Chosen{Time: at(-100), Asked: at(0)}, "a"},
+		"it was granted":          {Chosen{Time: at(0), Outcome: Evicted}, ""},
+		"it has gone":             {Chosen{Time: at(0), GoneAt: at(0)}, ""},
+		"it was asked in a dry":   {Chosen{Time: at(0), DryRun: true}, ""},
+		"it was asked a long ago": {Chosen{Time: at(-60)}, ""},
+	} {
+		row.of.UID = "a"
+		assert.Equal(t, row.want, Memory{Victims: []Chosen{row.of}}.Pending(at(0)), what)
+	}
+	assert.Empty(t, Memory{}.Pending(at(0)))
+}
+
+func TestOfVictimsTheNewestAreKeptAndWhatWasGivenIsNotChanged(t *testing.T) {
+	in := three(0)
+	for i := range victimsKept {
+		in.Memory.Victims = append(in.Memory.Victims, Chosen{Victim: Victim{UID: fmt.Sprint("old", i)}, GoneAt: at(-1)})
+	}
+	in.Memory.Victims[1].UID = "a"
+	d, _ := Decide(three(0))
+	before := restarted(t, in.Memory)
+	m, _ := in.Memory.Choose(in, &d, 0)
+	require.Len(t, m.Victims, victimsKept)
+	assert.Equal(t, "old0", m.Victims[0].UID, "one made room itself")
+	m, _ = m.Choose(in, &d, 1)
+	require.Len(t, m.Victims, victimsKept)
+	assert.Equal(t, "old2", m.Victims[0].UID)
+	assert.Equal(t, []string{"a", "b"}, []string{m.Victims[victimsKept-2].UID, m.Victims[victimsKept-1].UID})
+	assert.Empty(t, cmp.Diff(before, restarted(t, in.Memory)))
+}

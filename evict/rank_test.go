@@ -2,6 +2,7 @@ package evict
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -141,4 +142,44 @@ func TestAPodIsFoundByTheUIDOfItsCgroup(t *testing.T) {
 	d, _ := Decide(round(0, []pods.Pod{static, pod("b")}, pressing(named("hash", 30))))
 	require.NotNil(t, d.Candidates[0].Pod)
 	assert.Equal(t, static, *d.Candidates[0].Pod)
+}
+
+// Whichever verdict comes first.
+func TestWhatSeveralSayOfAPodIsJoinedInAnyOrder(t *testing.T) {
+	quiet := disk(plugins.Hard, named("a", 10))
+	quiet.Pressing = plugins.Soft
+	notShown, zero := forced(named("a", 30)), named("a", 30)
+	notShown.Refused, zero.GraceSeconds = "it was not shown", probes.Some[int64](0)
+	again := pressing(named("a", 20))
+	again.Scope = "numa1"
+	for what, row := range map[string]struct {
+		verdicts []plugins.Verdict
+		want     func(t *testing.T, c Considered)
+	}{
+		"forced": {[]plugins.Verdict{asking(forced(named("a", 30))), pressing(named("a", 30))}, func(t *testing.T, c Considered) { assert.True(t, c.Forced) }},
+		"forced, and its word is not taken": {[]plugins.Verdict{asking(notShown), pressing(named("a", 30))}, func(t *testing.T, c Considered) {
+			assert.False(t, c.Forced)
+			assert.Empty(t, c.Refused)
+		}},
+		"the larger relief": {[]plugins.Verdict{pressing(named("a", 30)), again}, func(t *testing.T, c Considered) { assert.InDelta(t, 30, c.Relief, 0) }},
+		"no time at all, which one asks for": {[]plugins.Verdict{pressing(zero), again}, func(t *testing.T, c Considered) {
+			_, asked := c.GraceSeconds.Get()
+			assert.True(t, asked)
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for range 2 {
+				d, _ := Decide(round(0, []pods.Pod{pod("a")}, row.verdicts...))
+				require.Len(t, d.Candidates, 1)
+				if what != "no time at all, which one asks for" || row.verdicts[0].Scope == "node" {
+					row.want(t, d.Candidates[0])
+				}
+				slices.Reverse(row.verdicts)
+			}
+		})
+	}
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30), named("b", 30)), quiet)
+	assert.Equal(t, []string{"a", "b"}, ranks(in), "the higher severity counts")
+	in = round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 30)), disk(plugins.Hard, named("c", 20), named("a", 20)))
+	assert.Equal(t, []string{"a", "c", "b"}, ranks(in), "the better place counts")
 }

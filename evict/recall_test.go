@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -154,4 +155,99 @@ func TestAClockThatWasSetBackKeepsNothingForEver(t *testing.T) {
 	r.next(forcing("a"))
 	r.now = r.now.Add(-24 * time.Hour)
 	assert.Empty(t, r.next(forcing()))
+}
+
+func TestOnlyAPodThatAPluginForcesIsForcedLater(t *testing.T) {
+	r := newRounds("a", "b")
+	v := forcing("a")
+	v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: "b", Name: "ns/b"})
+	r.next(v)
+	assert.Equal(t, []string{"a"}, r.next())
+	r.next(v) // it repeats itself
+	named := forcing("a")
+	named.Candidates[0].Forced = false
+	assert.Empty(t, r.next(named), "it is named still, and not forced any more")
+	assert.Empty(t, r.next())
+}
+
+func TestThePressureThatTakesAForcedPodBackIsThePluginsOwn(t *testing.T) {
+	other := says(plugins.Hard)
+	other.Plugin = "q"
+	empty := plugins.Verdict{Plugin: "p", Scope: plugins.ScopeNamed}
+	met := empty
+	met.Level, met.Condition = plugins.Soft, "C"
+	for what, row := range map[string]struct {
+		first, second []plugins.Verdict
+		want          []string
+	}{
+		"its threshold is not met any more":         {[]plugins.Verdict{forcing("a"), says(plugins.Soft)}, []plugins.Verdict{empty, other}, []string{}},
+		"its condition is met still":                {[]plugins.Verdict{forcing("a"), says(plugins.Soft)}, []plugins.Verdict{met}, []string{"a"}},
+		"it never was met":                          {[]plugins.Verdict{forcing("a"), other}, []plugins.Verdict{empty}, []string{"a"}},
+		"it was not met when the pod was named 1st": {[]plugins.Verdict{forcing("a")}, []plugins.Verdict{empty, says(plugins.None)}, []string{"a"}},
+	} {
+		r := newRounds("a")
+		r.next(row.first...)
+		assert.Equal(t, row.want, r.next(row.second...), what)
+	}
+}
+
+func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
+	other := forcing("a")
+	other.Plugin, other.Candidates[0].GraceSeconds = "q", probes.Opt[int64]{}
+	r := newRounds("a")
+	r.next(forcing("a"), other)
+	seven := int64(7)
+	assert.Equal(t, []Forced{
+		{Plugin: "p", UID: "a", Name: "ns/a", Why: "must go", GraceSeconds: &seven, At: r.now},
+		{Plugin: "q", UID: "a", Name: "ns/a", Why: "must go", At: r.now},
+	}, r.memory.Forced)
+	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now}, Memory: r.memory}
+	levels, _ := Recall(in)
+	require.Len(t, levels.Verdicts, 2)
+	for i, want := range []probes.Opt[int64]{probes.Some(seven), {}} {
+		v := levels.Verdicts[i]
+		assert.Equal(t, []string{"p", "q"}[i], v.Plugin)
+		assert.Equal(t, want, v.Candidates[0].GraceSeconds)
+		assert.Contains(t, v.Reason, "the plugin forced ns/a at ")
+	}
+}
+
+func TestWhenAForcedPodWasNamedLastIsRememberedToAMinute(t *testing.T) {
+	start := newRounds().now
+	again := func(since time.Duration, f Forced) Forced {
+		c := plugins.Candidate{PodUID: "a", Name: "ns/a", Forced: true}
+		return Input{Time: start.Add(since)}.force([]Forced{f}, "p", c, false)[0]
+	}
+	f := Forced{Plugin: "p", UID: "a", At: start, Pressed: true}
+	for since, want := range map[time.Duration]time.Duration{time.Minute - 1: 0, time.Minute: time.Minute, -time.Second: -time.Second} {
+		got := again(since, f)
+		assert.Equal(t, start.Add(want), got.At, since)
+		assert.True(t, got.Pressed, "that it was met is not forgotten")
+		assert.True(t, got.Again)
+	}
+	pressed := Input{Time: start}.force([]Forced{{Plugin: "p", UID: "a", At: start}}, "p", plugins.Candidate{PodUID: "a", Forced: true}, true)
+	assert.True(t, pressed[0].Pressed)
+	for ago, want := range map[time.Duration]bool{forcedFor - 1: false, forcedFor: true, -forcedFor: false, -forcedFor - 1: true} {
+		assert.Equal(t, want, Input{Time: start}.over(Forced{At: start.Add(-ago)}), ago)
+	}
+}
+
+func TestAForcedPodTakesNothingFromWhatItsPluginSaysNow(t *testing.T) {
+	f := []Forced{{Plugin: "p", UID: "a", Name: "ns/a"}}
+	other, own := forcing("b"), forcing("b")
+	other.Plugin = "q"
+	own.Reason, own.Condition = "so it says", "C"
+	in := Input{Levels: &plugins.Levels{Verdicts: []plugins.Verdict{other, says(plugins.Soft), own}}}
+	got := in.forced(f).Verdicts
+	require.Len(t, got, 3)
+	assert.Equal(t, other, got[0])
+	assert.Equal(t, says(plugins.Soft), got[1])
+	assert.Equal(t, "so it says", got[2].Reason)
+	assert.Equal(t, "C", got[2].Condition)
+	require.Len(t, got[2].Candidates, 2)
+	own.Level, own.Pressing, own.Candidates = plugins.None, plugins.None, nil
+	in.Levels.Verdicts = []plugins.Verdict{own}
+	got = in.forced(f).Verdicts
+	assert.Empty(t, got[0].Condition, "it is not met")
+	assert.Contains(t, got[0].Reason, "the plugin forced ns/a")
 }

@@ -78,3 +78,21 @@ func TestARuleThatWaitsForNothingIsNotKeptByOneThatDoes(t *testing.T) {
 	assert.Equal(t, CodeRelief, codes(d)["a"], "it is named by the rule that waits alone")
 	assert.Equal(t, 10*time.Second, DefaultConfig().ReliefWait)
 }
+
+func TestOfSeveralReliefsTheLongestIsWaitedForInItsOwnScope(t *testing.T) {
+	v := disk(plugins.Hard)
+	of := func(scope string, second int) Relief {
+		return Relief{Resource: plugins.Disk, Scope: scope, Until: at(second)}
+	}
+	for want, list := range map[int][]Relief{
+		30: {of("sda", 20), of("sda", 30), of("sda", 10)},
+		20: {of("sda", 20), of("sdb", 30)},
+		40: {of("sda", 20), of("node", 40)},
+	} {
+		in := round(0, nil, v)
+		in.Relief = list
+		longest, waits := in.relief(v)
+		assert.True(t, waits)
+		assert.Equal(t, at(want), longest.Until)
+	}
+}

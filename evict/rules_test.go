@@ -143,3 +143,32 @@ func TestAnotherProcessUnderAPluginsNameOnlyReportsAtFirst(t *testing.T) {
 	d, _ = play(from(then(in, 90, restarted(t, m)), "first"), &api{})
 	assert.Equal(t, CodeReporting, d.Code, "that it was before is no merit")
 }
+
+func TestARuleOfATimeAheadReportsFromNowOn(t *testing.T) {
+	in := newRule(10*time.Minute, 0)
+	in.Memory.Rules = map[string]Rule{"memory-stall": {Hash: "one", Since: in.Uptime + 1000*time.Hour}}
+	before := restarted(t, in.Memory)
+	assert.Equal(t, 10*time.Minute, reportsFor(t, in))
+	assert.Equal(t, before, restarted(t, in.Memory), "what was given is not changed")
+}
+
+func TestOfPluginsThatJudgeNoMoreSoManyAreRemembered(t *testing.T) {
+	in := newRule(time.Minute, 0)
+	in.Memory.Rules = map[string]Rule{}
+	for i := range rulesKept - 1 {
+		in.Memory.Rules[fmt.Sprint("gone", i)] = Rule{Armed: true}
+	}
+	assert.Len(t, in.Memory.lookAtRules(in, in.Boot).Rules, rulesKept)
+	in.Memory.Rules["gone too"] = Rule{Armed: true}
+	m := in.Memory.lookAtRules(in, in.Boot)
+	assert.Len(t, m.Rules, rulesKept)
+	assert.Contains(t, m.Rules, "memory-stall")
+}
+
+func TestAPluginIsTheProcessThatOneOfItsVerdictsNames(t *testing.T) {
+	one, two := files(named("a", 30)), files(named("b", 30))
+	one.Process, two.Scope = "first", "another"
+	for _, list := range [][]plugins.Verdict{{one, two}, {two, one}} {
+		assert.Equal(t, map[string]string{"files": "first"}, round(0, nil, list...).hashes())
+	}
+}

@@ -171,3 +171,22 @@ func TestTheSpareReasonsNameTheirFacts(t *testing.T) {
 	assert.Equal(t, "it has terminated: phase Failed", d.Candidates[0].Because)
 	assert.Equal(t, "it is terminating until 2026-03-01 12:00:10 UTC", d.Candidates[1].Because)
 }
+
+func TestWhoOptedOutIsNotEvictedBecauseSomethingHardNamesAnother(t *testing.T) {
+	d, _ := Decide(round(0, []pods.Pod{pod("a", optedOut), pod("b")}, softDisk(named("a", 30)), pressing(named("b", 30))))
+	assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeNext}, codes(d))
+}
+
+func TestAPodWithSeveralCgroupsGivesBackWhatTheLargestDoes(t *testing.T) {
+	d, _ := Decide(round(0, []pods.Pod{pod("a")}, pressing(named("a", 30), named("a", 5))))
+	assert.Equal(t, map[string]Code{"a": CodeNext}, codes(d))
+}
+
+func TestAPodThatIsAskedForAgainNeedsNoSecondTokenOfItsOwner(t *testing.T) {
+	in := many(1, own)
+	in.Config.Limits.PerOwnerHour = 1
+	a := api{answer: always(Unanswered)}
+	_, m := play(in, &a)
+	play(then(in, 5, m), &a)
+	assert.Len(t, a.asked, 2)
+}
