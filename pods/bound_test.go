@@ -118,3 +118,24 @@ func TestAVolumeBindsItsPodIfOtherNodesCannotUseIt(t *testing.T) {
 		})
 	}
 }
+
+func TestAnAffinityThatAsksNothingOfANodeBindsNoPod(t *testing.T) {
+	assert.Nil(t, requiredOfNode(nil))
+	assert.Nil(t, requiredOfNode(&corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}))
+	assert.Nil(t, stripAffinity(&corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}))
+	assert.Nil(t, stripAffinity(&corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}))
+	volume := &corev1.PersistentVolume{}
+	assert.Empty(t, volumeOnlyHere(volume))
+	volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{}
+	assert.Empty(t, volumeOnlyHere(volume))
+}
+
+func TestATermOfAVolumeThatMatchesNoNodeIsNoWayToOthers(t *testing.T) {
+	here := expr(host("In", "h1"))
+	for _, terms := range [][]corev1.NodeSelectorTerm{{here, {}}, {{}, here}} {
+		assert.Contains(t, requiredOnlyHere("pv", &corev1.NodeSelector{NodeSelectorTerms: terms}), "its volume pv can be used only where")
+	}
+	both := corev1.NodeSelectorTerm{MatchFields: field("In", "n1").MatchFields, MatchExpressions: []requirement{where("pool", "Exists")}}
+	assert.NotEmpty(t, requiredOnlyHere("pv", &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{both}}))
+	assert.Empty(t, requiredOnlyHere("pv", &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{here, expr(where("topology.kubernetes.io/zone", "In", "a"))}}))
+}

@@ -309,3 +309,125 @@ func TestManyMayAskAtTheSameTime(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestWhatIsKnownOfAClaimHoldsAsLongAsItMay(t *testing.T) {
+	now := time.Unix(1000, 0)
+	minute := now.Add(-resolveAgain)
+	running, pending, fresh := made(), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })
+	assert.True(t, started(running))
+	assert.False(t, started(pending))
+	assert.False(t, started(fresh), "no kubelet has seen it")
+	unbound := fmt.Errorf("%w, its phase is %q", errNotBound, corev1.ClaimPending)
+	for what, row := range map[string]struct {
+		c     claim
+		pod   *corev1.Pod
+		keeps bool // for the pod
+		rests bool
+	}{
+		"bound, before the pod started":          {claim{known: true}, running, true, true},
+		"bound":                                  {claim{known: true, started: true}, running, true, true},
+		"none, before the pod started":           {claim{none: true, asked: now}, running, false, true},
+		"none, and the pod waits":                {claim{none: true, asked: now}, pending, true, true},
+		"none, a minute ago":                     {claim{none: true, asked: minute}, pending, true, false},
+		"not bound, almost a minute ago":         {claim{why: unbound, asked: minute.Add(1)}, pending, true, true},
+		"not bound, a minute ago":                {claim{why: unbound, asked: minute}, pending, true, false},
+		"it could not be read":                   {claim{why: errors.New("refused"), asked: now}, pending, true, false},
+		"it was not asked for yet":               {claim{}, pending, true, false},
+		"none, and the pod had started by then ": {claim{none: true, started: true, asked: now}, running, true, true},
+	} {
+		assert.Equal(t, row.rests, row.c.rests(now), what)
+		if row.keeps {
+			assert.Equal(t, row.c, row.c.of(row.pod), what)
+		} else {
+			assert.Equal(t, claim{}, row.c.of(row.pod), what)
+		}
+	}
+}
+
+func TestEachClaimOfAPodIsNamedOnce(t *testing.T) {
+	assert.Equal(t, []string{"a", "b"}, claimNames(made(claiming("b"), claiming("a"), claiming("b"))))
+}
+
+func TestClaimsAreAskedForInTurn(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	of := func(namespace, name string, asked int64, place int) openClaim {
+		return openClaim{claimKey: claimKey{namespace: namespace, name: name}, asked: at(asked), place: place}
+	}
+	var got []string
+	for _, c := range inTurn([]openClaim{of("x", "x2", 0, 2), of("x", "x1", 0, 1), of("y", "y5", 9, 0), of("y", "y4", 5, 4), of("x", "x0", 7, 0)}) {
+		got = append(got, c.name)
+	}
+	assert.Equal(t, []string{"x1", "y4", "y5", "x2", "x0"}, got, "one of each namespace before another's second; of one the longest not asked for, then by the pod's place")
+}
+
+// bindings answer for claims and volumes by their names.
+type bindings struct {
+	claim  *corev1.PersistentVolumeClaim
+	volume *corev1.PersistentVolume
+}
+
+type boundClaims struct {
+	corev1client.PersistentVolumeClaimInterface
+	*bindings
+}
+
+func (b boundClaims) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolumeClaim, error) {
+	if b.claim == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+	}
+	return b.claim, nil
+}
+
+type boundVolumes struct {
+	corev1client.PersistentVolumeInterface
+	*bindings
+}
+
+func (b boundVolumes) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.PersistentVolume, error) {
+	if b.volume == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumes"), name)
+	}
+	return b.volume, nil
+}
+
+func (b *bindings) PersistentVolumeClaims(string) corev1client.PersistentVolumeClaimInterface {
+	return boundClaims{bindings: b}
+}
+
+func (b *bindings) PersistentVolumes() corev1client.PersistentVolumeInterface {
+	return boundVolumes{bindings: b}
+}
+
+func TestAClaimIsKnownOnceItIsBoundAndItsVolumeWasRead(t *testing.T) {
+	bound := func(volume string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
+	}
+	local := &corev1.PersistentVolume{}
+	local.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/data"}
+	for what, row := range map[string]struct {
+		claim       *corev1.PersistentVolumeClaim
+		volume      *corev1.PersistentVolume
+		started     bool
+		known, none bool
+		why         string
+	}{
+		"bound, its volume is elsewhere too":  {bound("pv", corev1.ClaimBound), &corev1.PersistentVolume{}, true, true, false, ""},
+		"bound, and bound to the node":        {bound("pv", corev1.ClaimBound), local, true, true, false, ""},
+		"its volume cannot be read":           {bound("pv", corev1.ClaimBound), nil, true, false, false, "get volume pv: "},
+		"no such claim":                       {nil, nil, false, false, true, ""},
+		"it waits, and so does the pod":       {bound("", corev1.ClaimPending), nil, false, false, false, "it is not bound"},
+		"it names none and says it is bound":  {bound("", corev1.ClaimBound), local, false, false, false, "it is not bound"},
+		"it is lost, before the pod started":  {bound("pv", corev1.ClaimLost), local, false, false, false, "it is not bound"},
+		"it waits, and the pod had started":   {bound("", corev1.ClaimPending), nil, true, false, true, ""},
+		"it names one, and waits for another": {bound("pv", corev1.ClaimPending), local, true, false, true, ""},
+	} {
+		b := &bindings{claim: row.claim, volume: row.volume}
+		c := (&Watcher{Claims: b, Volumes: b}).lookUp(t.Context(), openClaim{claimKey: claimKey{name: "data"}, started: row.started})
+		assert.Equal(t, row.known, c.known, what)
+		assert.Equal(t, row.none, c.none, what)
+		assert.Equal(t, row.known && row.volume == local, c.onlyHere != "", what)
+		assert.Equal(t, row.why == "", c.why == nil, what)
+		assert.Contains(t, c.reason(), row.why, what)
+		assert.Equal(t, row.why == "it is not bound", errors.Is(c.why, errNotBound), what)
+	}
+}

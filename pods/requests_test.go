@@ -127,3 +127,68 @@ func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestWhatAListSaysOfAResourceIsItsOwnAndWhatIsReclaimed(t *testing.T) {
+	list := func(of ...string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		for i := 0; i < len(of); i += 2 {
+			l[corev1.ResourceName(of[i])] = resource.MustParse(of[i+1])
+		}
+		return l
+	}
+	for what, row := range map[string]struct {
+		list corev1.ResourceList
+		of   amount
+		want uint64
+		says bool
+	}{
+		"nothing":                       {list("cpu", "1"), memory, 0, false},
+		"memory":                        {list("memory", "5"), memory, 5, true},
+		"reclaimed memory alone":        {list(string(reclaimedMemory), "7"), memory, 7, true},
+		"reclaimed memory below 0":      {list("memory", "5", string(reclaimedMemory), "-7"), memory, 5, true},
+		"memory below 0":                {list("memory", "-5", string(reclaimedMemory), "7"), memory, 7, true},
+		"nothing of CPUs":               {list("memory", "1"), cpu, 0, false},
+		"CPUs":                          {list("cpu", "2"), cpu, 2000, true},
+		"reclaimed CPUs alone":          {list(string(reclaimedMillicpu), "30"), cpu, 30, true},
+		"CPUs below 0":                  {list("cpu", "-2", string(reclaimedMillicpu), "30"), cpu, 30, true},
+		"reclaimed CPUs that are below": {list("cpu", "2", string(reclaimedMillicpu), "-30"), cpu, 2000, true},
+	} {
+		got, says := row.of(row.list)
+		assert.Equal(t, row.want, got, what)
+		assert.Equal(t, row.says, says, what)
+	}
+}
+
+func TestAPodHasNoLimitWhereOneContainerHasNoneOrOneOfNothing(t *testing.T) {
+	bound := func(memory string) corev1.Container {
+		return corev1.Container{Resources: corev1.ResourceRequirements{Limits: asking(memory)}}
+	}
+	once := bound("900Mi")
+	once.RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+	const mi = 1 << 20
+	for what, row := range map[string]struct {
+		spec corev1.PodSpec
+		want uint64
+	}{
+		"the first has none":               {corev1.PodSpec{Containers: []corev1.Container{bound(""), bound("100Mi")}}, 0},
+		"one of nothing":                   {corev1.PodSpec{Containers: []corev1.Container{bound("0"), bound("100Mi")}}, 0},
+		"the pod's own, of nothing":        {corev1.PodSpec{Resources: &corev1.ResourceRequirements{Limits: asking("0")}, Containers: []corev1.Container{bound("100Mi")}}, 100 * mi},
+		"the pod's own, with its overhead": {corev1.PodSpec{Overhead: asking("20Mi"), Resources: &corev1.ResourceRequirements{Limits: asking("500Mi")}}, 520 * mi},
+		"an init container that ends":      {corev1.PodSpec{Containers: []corev1.Container{bound("100Mi")}, InitContainers: []corev1.Container{once}}, 100 * mi},
+	} {
+		assert.Equal(t, row.want, limit(&row.spec, memory), what)
+	}
+}
+
+func TestANumberOfAnAnnotationIsReadUpToItsLongest(t *testing.T) {
+	longest := "1.5000000000000000001"[:maxNumber]
+	for text, want := range map[string]string{
+		`{"rss_overuse_threshold":"` + longest + `"}`:  longest,
+		`{"rss_overuse_threshold":"` + longest + `1"}`: "",
+		`{"rss_overuse_threshold":"2"`:                 "",
+		`{"rss_overuse_threshold":"2"} 7`:              "",
+	} {
+		assert.Equal(t, want, rssThreshold(map[string]string{memoryEnhancement: text}), text)
+	}
+	assert.Zero(t, rssOveruse(made(annotated(memoryEnhancement, `{"rss_overuse_threshold":"0"}`))))
+}

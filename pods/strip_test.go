@@ -220,3 +220,45 @@ func TestWhoNamedANodeIsReadFromTheRecord(t *testing.T) {
 		})
 	}
 }
+
+func TestNoMoreOfARequestIsKeptThanTheKubeletHasGranted(t *testing.T) {
+	asked := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi"), corev1.ResourceCPU: resource.MustParse("1")}
+	allocated := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("4"), "example.org/gpu": resource.MustParse("0")}
+	got := granted(asked, allocated)
+	assert.Len(t, got, 2, "what is not asked for is not granted")
+	assert.True(t, got.Memory().Equal(resource.MustParse("1Gi")))
+	assert.True(t, got.Cpu().Equal(resource.MustParse("1")))
+}
+
+func TestATextIsCutWhereItIsLongerThanIsKept(t *testing.T) {
+	longest := strings.Repeat("x", maxValue)
+	assert.Equal(t, longest, short(longest))
+	assert.Equal(t, longest, short(longest+"x"))
+	assert.Equal(t, longest[1:], short(longest[1:]+"\u00f6"), "not within a character")
+}
+
+func TestAContainerCountsAsStartedOnceItWasMade(t *testing.T) {
+	waiting, was := corev1.ContainerStatus{Name: "c"}, corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1"}
+	for want, status := range map[bool][]corev1.PodStatus{
+		false: {{}, {ContainerStatuses: []corev1.ContainerStatus{waiting}, InitContainerStatuses: []corev1.ContainerStatus{waiting}}},
+		true:  {{ContainerStatuses: []corev1.ContainerStatus{waiting, was}}, {InitContainerStatuses: []corev1.ContainerStatus{was}}},
+	} {
+		for _, s := range status {
+			assert.Equal(t, want, len(stripStarted(&s)) > 0)
+		}
+	}
+}
+
+func TestOnlyWhatTheKubeletEvictedKeepsItsMessage(t *testing.T) {
+	evicted := made(func(p *corev1.Pod) {
+		p.Status.Reason, p.Status.Message = "Evicted", "The node was low on resource: memory. "
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet}}
+	})
+	assert.Equal(t, "The node was low on resource: memory. ", evictedBecause(evicted))
+	evicted.Status.Reason = "Preempting"
+	assert.Empty(t, evictedBecause(evicted))
+}
+
+func TestVolumesThatAreNoClaimsAreNotKept(t *testing.T) {
+	assert.Empty(t, stripVolumes([]corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}))
+}
