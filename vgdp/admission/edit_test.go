@@ -108,3 +108,26 @@ func TestALoadIsHiddenByOneWriteWithWhyItWaits(t *testing.T) {
 		assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":`+want+`},"spec":{"datamover":"plimsoll.dev/held"}}`, bodyOf(t, list[0]))
 	}
 }
+
+func TestWhatIsNotedIsToTheSecondInUTC(t *testing.T) {
+	text, err := noteText(vgdp.Note{Since: noon().Add(1500 * time.Millisecond).In(time.FixedZone("x", 3600))})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"since":"2026-03-01T12:00:01Z"}`, text)
+	assert.True(t, toSecond(time.Time{}.In(time.FixedZone("x", 3600))).IsZero())
+}
+
+func TestATicketForOneNodeNamesIt(t *testing.T) {
+	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{}, Ticket: vgdp.Ticket{Node: "n1", Epoch: 7}}}}, nil, noon())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "n1@7", list[0].words["plimsoll.dev/admitted"])
+}
+
+func TestALoadThatIsHiddenSaysAnewWhyItWaitsWhereThatChanged(t *testing.T) {
+	noted := vgdp.Note{Reason: vgdp.CodeLimit, Since: noon().Add(-time.Hour)}
+	l := &vgdp.Load{Created: noon(), Note: noted}
+	w := &vgdp.Waiting{Load: l, Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}
+	e, err := hide(w, noon())
+	require.NoError(t, err)
+	assert.Contains(t, e.words["plimsoll.dev/waiting"], `"reason":"full"`)
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -132,5 +133,129 @@ func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
 		later := lease.Micro(noon().Add(until))
 		r := &report{NodeReport: lease.NodeReport{HoldUntil: &later}, Renewed: lease.Micro(noon()), Heard: noon()}
 		assert.Equal(t, noon().Add(vgdp.LongestHoldOff), r.pressure(noon(), noon(), time.Minute).HoldUntil, what)
+	}
+}
+
+func TestARestoresLoadIsReadAsItsKindHasIt(t *testing.T) {
+	dd := Read(vgdp.DataDownload, object(t, `{"apiVersion":"velero.io/v2alpha1","kind":"DataDownload","metadata":{"name":"dd","namespace":"velero","deletionTimestamp":"2026-03-01T11:00:00Z",
+"labels":{"velero.io/backup-name":"b","velero.io/restore-name":"r"},"annotations":{"plimsoll.dev/diagnosis":"no node","plimsoll.dev/started":"n1@7"}},
+"spec":{"nodeOS":"windows","targetVolume":{"namespace":"shop","pvc":"data"}},"status":{"nodeOS":"linux"}}`))
+	assert.Equal(t, "windows", dd.OS)
+	assert.Equal(t, types.NamespacedName{Namespace: "shop", Name: "data"}, dd.Target)
+	assert.True(t, dd.Load.Deleted)
+	assert.Empty(t, dd.Backup, "of a restore")
+	assert.Equal(t, "Restore r", dd.Load.Backup)
+	assert.Equal(t, "no node", dd.Diagnosed)
+	assert.Equal(t, &vgdp.Ticket{Node: "n1", Epoch: 7}, dd.Load.Started)
+	assert.Nil(t, dd.Load.Priority)
+	assert.NoError(t, dd.Odd)
+
+	kopia := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","labels":{"velero.io/backup-name":"b"},"annotations":{"plimsoll.dev/waiting":"{\"since\":\"2026-03-01T11:00:00Z\",\"reason\":7}"}},
+"spec":{"uploaderType":"kopia","cancel":"yes"},"status":{"acceptedTimestamp":"noon"}}`))
+	assert.Empty(t, kopia.Load.Mover)
+	assert.Equal(t, "b", kopia.Backup)
+	assert.Equal(t, "Backup b", kopia.Load.Backup)
+	assert.Zero(t, kopia.Load.Note, "what is partly read is written anew")
+	assert.False(t, kopia.Load.Cancel)
+	assert.Zero(t, kopia.Load.AcceptedAt)
+}
+
+func TestAPhaseIsNewOrEndedOrNeither(t *testing.T) {
+	for phase, want := range map[vgdp.Phase][2]bool{
+		"": {true, false}, vgdp.New: {true, false}, vgdp.Accepted: {}, vgdp.Prepared: {}, vgdp.InProgress: {}, vgdp.Canceling: {},
+		vgdp.Completed: {false, true}, vgdp.Failed: {false, true}, vgdp.Canceled: {false, true},
+	} {
+		l := &vgdp.Load{Phase: phase}
+		assert.Equal(t, want, [2]bool{isNew(l), ended(l)}, phase)
+	}
+}
+
+func TestATicketToStartIsRememberedAsTheOtherIs(t *testing.T) {
+	was, is := &Object{}, &Object{Load: vgdp.Load{Started: &vgdp.Ticket{Node: "n1", Epoch: 7}}}
+	remember(was, is, noon())
+	assert.Equal(t, noon(), is.Load.Started.At)
+	for want, ticket := range map[time.Duration]*vgdp.Ticket{0: {Node: "n1", Epoch: 7}, time.Minute: {Node: "n2", Epoch: 7}, time.Hour: {Node: "n1", Epoch: 8}} {
+		later := &Object{Load: vgdp.Load{Started: ticket}}
+		remember(is, later, noon().Add(want))
+		assert.Equal(t, noon().Add(want), later.Load.Started.At)
+	}
+}
+
+func TestAReportIsNewsWhereItChangesWhatANodeTakes(t *testing.T) {
+	until, later := lease.Micro(noon()), lease.Micro(noon().Add(time.Second))
+	with := func(budget *int, until *metav1.MicroTime) *report {
+		return &report{NodeReport: lease.NodeReport{Budget: budget, HoldUntil: until}}
+	}
+	was := with(new(1), &until)
+	for what, row := range map[string]struct {
+		is   *report
+		news bool
+	}{
+		"the same":          {with(new(1), new(until)), false},
+		"another budget":    {with(new(2), &until), true},
+		"no budget":         {with(nil, &until), true},
+		"a later hold":      {with(new(1), &later), true},
+		"the hold is over":  {with(new(1), nil), true},
+		"another pressure":  {&report{NodeReport: lease.NodeReport{Budget: new(1), HoldUntil: &until, Pressure: map[string]string{"disk": "hard"}}}, false},
+		"it cannot be read": {&report{Odd: assert.AnError}, true},
+	} {
+		assert.Equal(t, row.news, renewReport(was, row.is), what)
+	}
+	assert.False(t, renewReport(with(nil, nil), with(nil, nil)))
+	assert.True(t, renewReport(with(nil, nil), with(new(0), nil)))
+
+	odd := with(new(1), nil)
+	odd.Odd, odd.Heard = assert.AnError, noon()
+	assert.Nil(t, odd.pressure(noon(), noon(), time.Minute), "what cannot be read limits nothing")
+	shrunk := with(new(1), nil)
+	shrunk.Heard = noon()
+	assert.Equal(t, &vgdp.Pressure{Budget: new(1), Why: "pressure that is over, and its budget grows back"}, shrunk.pressure(noon(), noon(), time.Minute))
+}
+
+func TestOfABackupAndALeaseThatIsKeptWhichDecides(t *testing.T) {
+	b, err := trimBackup(object(t, `{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"b","labels":{"velero.io/schedule-name":"nightly"}},
+"spec":{"itemOperationTimeout":"4h0m0s","hooks":{"resources":[{"post":[{}]},{"pre":[{}]}]}}}`))
+	require.NoError(t, err)
+	assert.True(t, b.Scheduled)
+	assert.True(t, b.Hooks)
+	assert.Equal(t, 4*time.Hour, b.Timeout)
+	again, err := trimBackup(b)
+	require.NoError(t, err)
+	assert.Same(t, b, again)
+	plain, err := trimBackup(object(t, `{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"b"},"spec":{"itemOperationTimeout":"soon","hooks":{"resources":["odd",{"pre":[]},{"pre":7}]}}}`))
+	require.NoError(t, err)
+	assert.Equal(t, &parent{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, plain)
+	for _, change := range []func(*parent){func(p *parent) { p.Scheduled = false }, func(p *parent) { p.Hooks = false }, func(p *parent) { p.Timeout = 0 }} {
+		is := *b
+		assert.False(t, renewBackup(b, &is))
+		change(&is)
+		assert.True(t, renewBackup(b, &is))
+	}
+
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{lease.NodeAnnotation: `{"budget":2}`}}}
+	r, err := trimReport(l)
+	require.NoError(t, err)
+	assert.True(t, r.Renewed.IsZero())
+	l.Spec.RenewTime = new(lease.Micro(noon()))
+	r, err = trimReport(l)
+	require.NoError(t, err)
+	assert.True(t, r.Renewed.Time.Equal(noon()))
+	assert.Equal(t, 2, *r.Budget)
+	kept, err := trimReport(r)
+	require.NoError(t, err)
+	assert.Same(t, r, kept)
+
+	started := metav1.NewTime(noon())
+	a := readAgent(&corev1.Pod{
+		Spec:   corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Command: []string{"velero"}, Args: []string{"--node-agent-configmap=own"}}, {Name: "sidecar"}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: started}}}, {}}},
+	})
+	assert.Equal(t, "own", a.ConfigMap)
+	assert.Equal(t, noon(), a.Started)
+	for _, trim := range []func(any) error{
+		func(o any) error { _, err := trimNode(o); return err }, func(o any) error { _, err := trimMover(o); return err },
+		func(o any) error { _, err := trimBackup(o); return err }, func(o any) error { _, err := trimReport(o); return err },
+	} {
+		assert.Error(t, trim(&corev1.Secret{}))
 	}
 }

@@ -1,0 +1,246 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// gates is an API server's Gates of one namespace: it takes a merge patch under
+// the version that it has, and stamps it by its own clock.
+type gates struct {
+	dynamic.ResourceInterface
+	all    map[string]*unstructured.Unstructured
+	ahead  time.Duration // of its clock
+	writes int
+}
+
+func newGates() *gates { return &gates{all: map[string]*unstructured.Unstructured{}} }
+
+func (g *gates) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	u, is := g.all[name]
+	if !is {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "gates"}, name)
+	}
+	return u.DeepCopy(), nil
+}
+
+func (g *gates) Create(_ context.Context, u *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if g.all[u.GetName()] != nil {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "gates"}, u.GetName())
+	}
+	return g.store(u.DeepCopy()), nil
+}
+
+func (g *gates) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
+	was, is := g.all[name]
+	if !is {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "gates"}, name)
+	}
+	var patch map[string]any
+	if err := json.Unmarshal(body, &patch); err != nil {
+		return nil, err
+	}
+	if version, _, _ := unstructured.NestedString(patch, "metadata", "resourceVersion"); version != was.GetResourceVersion() {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "gates"}, name, errAway)
+	}
+	u := was.DeepCopy()
+	merge(u.Object["spec"].(map[string]any), patch["spec"].(map[string]any))
+	return g.store(u), nil
+}
+
+func merge(into, patch map[string]any) {
+	for key, value := range patch {
+		switch value := value.(type) {
+		case nil:
+			delete(into, key)
+		case map[string]any:
+			if _, is := into[key].(map[string]any); !is {
+				into[key] = map[string]any{}
+			}
+			merge(into[key].(map[string]any), value)
+		default:
+			into[key] = value
+		}
+	}
+}
+
+func (g *gates) store(u *unstructured.Unstructured) *unstructured.Unstructured {
+	g.writes++
+	stamp := metav1.NewTime(time.Now().Add(g.ahead).Truncate(time.Second))
+	u.SetResourceVersion(strconv.Itoa(g.writes))
+	u.SetManagedFields([]metav1.ManagedFieldsEntry{
+		{Manager: "kubectl", Time: new(metav1.NewTime(stamp.Add(100 * time.Hour)))},
+		{Manager: fieldManager},
+		{Manager: fieldManager, Time: &stamp},
+		{Manager: fieldManager, Time: new(metav1.NewTime(stamp.Add(-time.Hour)))},
+	})
+	g.all[u.GetName()] = u
+	return u.DeepCopy()
+}
+
+func (g *gates) keeper() *keeper { return &keeper{gates: g, lease: 40 * time.Second, clock: &clock{}} }
+
+func TestALeaderClaimsAHigherEpochAndTheOneBeforeItFindsThatItHasLostIt(t *testing.T) {
+	limited := wish{limited: true}
+	g := newGates()
+	first, second := g.keeper(), g.keeper()
+	require.NoError(t, first.keep(t.Context(), wish{}, 3))
+	assert.Zero(t, g.writes, "nothing is limited, and there is no Gate")
+	require.NoError(t, first.keep(t.Context(), limited, 3))
+	assert.EqualValues(t, 4, first.epoch, "above all tickets that there are")
+	assert.WithinDuration(t, time.Now(), first.from, 5*time.Second, "no other held loads")
+	assert.Equal(t, gate.Spec{Epoch: 4, Limited: true, LeaseDurationSeconds: 40, RenewTime: first.main.Spec.RenewTime}, first.main.Spec)
+
+	require.NoError(t, second.read(t.Context()))
+	require.NoError(t, second.keep(t.Context(), limited, 2))
+	assert.EqualValues(t, 5, second.epoch, "above the one before")
+	assert.WithinDuration(t, time.Now().Add(40*time.Second), second.from, 5*time.Second, "tickets of the one before may be used until then")
+
+	due := metav1.NewMicroTime(time.Now().Add(-11 * time.Second))
+	first.main.Spec.RenewTime = &due
+	require.True(t, apierrors.IsConflict(first.keep(t.Context(), limited, 3)))
+	assert.Zero(t, first.epoch, "it has lost its epoch")
+	assert.EqualValues(t, 5, second.epoch)
+	require.NoError(t, first.read(t.Context()))
+	require.NoError(t, first.keep(t.Context(), limited, 9))
+	assert.EqualValues(t, 10, first.epoch)
+	delete(g.all, gate.Main)
+	first.main.Spec.RenewTime = &due
+	require.True(t, apierrors.IsNotFound(first.keep(t.Context(), limited, 9)))
+	assert.Zero(t, first.epoch, "nor is it known when the Gate is gone")
+	third, fourth := g.keeper(), g.keeper()
+	require.NoError(t, third.keep(t.Context(), limited, 9))
+	require.Error(t, fourth.keep(t.Context(), limited, 9), "another has made it meanwhile")
+	assert.Zero(t, fourth.epoch)
+}
+
+func TestAGateThatIsStaleOrLimitsNothingHoldsNoLeaderUp(t *testing.T) {
+	renewed := metav1.NewMicroTime(noon())
+	for what, row := range map[string]struct {
+		main *gate.Gate
+		now  time.Time
+		held bool
+	}{
+		"there is none":          {nil, noon(), false},
+		"it limits nothing":      {&gate.Gate{Spec: gate.Spec{RenewTime: &renewed, LeaseDurationSeconds: 30}}, noon(), false},
+		"it was never renewed":   {&gate.Gate{Spec: gate.Spec{Limited: true, LeaseDurationSeconds: 30}}, noon(), false},
+		"it was just renewed":    {&gate.Gate{Spec: gate.Spec{Limited: true, RenewTime: &renewed, LeaseDurationSeconds: 30}}, noon(), true},
+		"a moment before it end": {&gate.Gate{Spec: gate.Spec{Limited: true, RenewTime: &renewed, LeaseDurationSeconds: 30}}, noon().Add(30*time.Second - 1), true},
+		"it has ended":           {&gate.Gate{Spec: gate.Spec{Limited: true, RenewTime: &renewed, LeaseDurationSeconds: 30}}, noon().Add(30 * time.Second), false},
+	} {
+		assert.Equal(t, row.held, (&keeper{main: row.main}).held(row.now), what)
+	}
+}
+
+func TestAGateIsRenewedInTimeAndEndsOnce(t *testing.T) {
+	limited := wish{limited: true}
+	g := newGates()
+	k := g.keeper()
+	require.NoError(t, k.keep(t.Context(), limited, 0))
+	ago := func(d time.Duration) { k.main.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-d))) }
+	ago(9 * time.Second)
+	require.NoError(t, k.keep(t.Context(), limited, 0))
+	assert.Equal(t, 1, g.writes, "a quarter of its lease is not over")
+	ago(11 * time.Second)
+	k.progress = noon()
+	require.NoError(t, k.keep(t.Context(), limited, 0))
+	assert.Equal(t, 2, g.writes)
+	assert.WithinDuration(t, time.Now(), k.main.Spec.RenewTime.Time, 5*time.Second)
+	assert.True(t, k.main.Spec.ProgressTime.Time.Equal(noon()))
+	assert.EqualValues(t, 1, k.main.Spec.Epoch)
+	for range 2 {
+		require.NoError(t, k.keep(t.Context(), wish{}, 0))
+		assert.Equal(t, 3, g.writes, "what limits nothing is not renewed")
+		assert.False(t, k.main.Spec.Limited)
+		assert.EqualValues(t, 1, k.main.Spec.Epoch, "its tickets stay what they are")
+	}
+	require.NoError(t, k.keep(t.Context(), limited, 0))
+	assert.Equal(t, 4, g.writes, "at once, though it was renewed just now")
+	assert.True(t, k.main.Spec.Limited)
+}
+
+func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
+	until := metav1.NewTime(time.Now().Add(time.Minute).Truncate(time.Second))
+	of := func(nodes ...string) wish {
+		w := wish{holds: map[string]time.Time{}}
+		for _, n := range nodes {
+			w.holds[n] = until.Add(500 * time.Millisecond)
+		}
+		return w
+	}
+	g := newGates()
+	k := g.keeper()
+	require.NoError(t, k.hold(t.Context(), wish{steer: true}))
+	assert.Zero(t, g.writes)
+	into := map[string]time.Time{}
+	k.heldInto(into)
+	assert.Empty(t, into)
+	steers := of("n1")
+	steers.steer = true
+	for i, row := range []struct {
+		wish   wish
+		epoch  int64
+		writes int
+		holds  []string
+	}{
+		{of("n1", "n2"), 0, 1, []string{"n1", "n2"}},
+		{of("n1", "n2"), 0, 2, []string{"n1", "n2"}}, // written as of epoch 1, which is not ours
+		{of("n1", "n2"), 1, 2, []string{"n1", "n2"}},
+		{of("n1"), 1, 3, []string{"n1"}},
+		{steers, 1, 4, []string{"n1"}},
+		{steers, 1, 4, []string{"n1"}},
+		{of("n1"), 7, 5, []string{"n1"}},
+		{of(), 7, 6, nil},
+		{of(), 8, 6, nil}, // nobody reads the epoch of what holds nothing
+	} {
+		k.epoch = row.epoch
+		require.NoError(t, k.hold(t.Context(), row.wish))
+		assert.Equal(t, row.writes, g.writes, i)
+		require.NoError(t, k.read(t.Context()))
+		assert.ElementsMatch(t, row.holds, namesOf(k.holds.Spec.Holds), i)
+		for _, at := range k.holds.Spec.Holds {
+			assert.True(t, at.Equal(&until))
+		}
+	}
+	k.holds.Spec.Holds = map[string]metav1.Time{"n1": until, "n2": until}
+	into["n2"] = until.Add(time.Hour)
+	k.heldInto(into)
+	assert.Equal(t, map[string]time.Time{"n1": until.Time, "n2": until.Add(time.Hour)}, into, "the later one")
+}
+
+func namesOf[V any](of map[string]V) (names []string) {
+	for name := range maps.Keys(of) {
+		names = append(names, name)
+	}
+	return names
+}
+
+func TestTheClockOfTheAPIServerIsThatOfOurOwnLastWrite(t *testing.T) {
+	g := newGates()
+	g.ahead = -time.Hour
+	k := g.keeper()
+	require.NoError(t, k.keep(t.Context(), wish{limited: true}, 0))
+	assert.WithinDuration(t, time.Now().Add(-time.Hour), k.clock.now(), 5*time.Second)
+	for stamp, want := range map[time.Duration]time.Duration{ // the answer came after 2 s
+		0: 0, time.Second: 0, 1500 * time.Millisecond: time.Second, time.Hour: time.Hour - 500*time.Millisecond, -time.Hour: -time.Hour - 500*time.Millisecond,
+	} {
+		var c clock
+		c.set(noon().Add(stamp), noon(), noon().Add(2*time.Second))
+		assert.Equal(t, want, time.Duration(c.ahead.Load()), stamp)
+	}
+}
