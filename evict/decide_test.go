@@ -370,7 +370,7 @@ func TestBeforeOneGoesNoFurtherOnesAreLookedFor(t *testing.T) {
 }
 
 func TestFurtherPodsGoOnlyForWhatTheyAreNamedForAndWhatIsMissingThere(t *testing.T) {
-	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 30)), disk(plugins.Hard, named("c", 30)))
+	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c", priority(5000))}, pressing(named("a", 30), named("b", 30)), disk(plugins.Hard, named("c", 30)))
 	in.Config.Limits.PerRound = 3
 	a := api{}
 	d, _ := play(in, &a)
@@ -391,6 +391,12 @@ func TestAVerdictThatIsNotMetEvictsNobodyWhomAnotherNames(t *testing.T) {
 	waiting.Due = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a")}, waiting, disk(plugins.None, named("a", 30))))
 	assert.Equal(t, map[string]Code{"a": CodeGrace}, codes(d))
+	for _, c := range []plugins.Candidate{named("a", 30), forced(named("a", 30))} { // and another pod may go
+		calm, other := disk(plugins.None, c), softDisk(named("b", 30))
+		calm.Scope = "sdb"
+		d, _ = Decide(round(0, []pods.Pod{pod("a"), pod("b", priority(5000))}, waiting, calm, other))
+		assert.Equal(t, map[string]Code{"a": CodeGrace, "b": CodeNext}, codes(d))
+	}
 	waiting.Due = at(0)
 	d, _ = Decide(round(0, []pods.Pod{pod("a")}, waiting))
 	assert.Equal(t, map[string]Code{"a": CodeNext}, codes(d), "its time has come")

@@ -382,3 +382,19 @@ func TestATaintThatIsTakenOverIsOnSinceItsFirstEffectAndAtItsHighest(t *testing.
 	before := Memory{Marks: map[string]Seen{"DiskContention": {Asked: map[string]time.Time{"NoSchedule": at(-1000)}}}}
 	assert.Equal(t, map[string]time.Time{"NoSchedule": at(0)}, before.Adopt(at(0), owned).Marks["DiskContention"].Asked)
 }
+
+func TestTheEffectsThatPluginsAskedForLastAsLongAsTheTaintOrTheLevel(t *testing.T) {
+	asked := map[string]time.Time{"q/NoSchedule": at(-9)}
+	in := round(0, nil, memoryAt(plugins.None))
+	in.Memory.Marks = map[string]Seen{
+		onCNR + "Worn":  {Worn: plugins.Hard, On: at(-1), Flaps: 2, Asked: asked},
+		onCNR + "Met":   {Met: [2]time.Time{at(-9)}, Off: at(-1), Flaps: 1, Asked: asked},
+		onCNR + "Ended": {Off: at(-1), Flaps: 1, Asked: asked},
+	}
+	marks, m := Mark(in)
+	require.NotNil(t, marks.CNR)
+	assert.Equal(t, []corev1.Taint{{Key: Prefix + "Worn", Effect: "q/NoSchedule"}}, marks.CNR.Taints)
+	assert.Equal(t, asked, m.Marks[onCNR+"Worn"].Asked)
+	assert.Equal(t, asked, m.Marks[onCNR+"Met"].Asked)
+	assert.Nil(t, m.Marks[onCNR+"Ended"].Asked)
+}
