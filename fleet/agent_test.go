@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
@@ -100,4 +101,85 @@ func TestOnlyARenewalAndAStatusThatItsAgentWroteAreSignsOfLife(t *testing.T) {
 	heard("the Node is gone", at(6))
 	s.seeLease("n", nil, at(8))
 	assert.Empty(t, s.all(), "and the Lease")
+}
+
+func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
+	full := made("n", 0).Node
+	full.Labels["other"], full.Annotations["other"] = "x", "x"
+	full.Status.Conditions = append(full.Status.Conditions, corev1.NodeCondition{Type: "MemoryPressure"}, corev1.NodeCondition{Type: "plimsoll.dev/Disk", Message: "long"})
+	got := trimNode(full)
+	assert.Equal(t, map[string]string{corev1.LabelTopologyZone: "a"}, got.Labels)
+	assert.Equal(t, map[string]string{evict.TaintsAnnotation: taintRecord}, got.Annotations)
+	assert.Equal(t, full.Spec.Taints, got.Spec.Taints)
+	var kinds []string
+	for _, c := range got.Status.Conditions {
+		assert.Empty(t, c.Message)
+		kinds = append(kinds, string(c.Type))
+	}
+	assert.Equal(t, []string{"Ready", "plimsoll.dev/MemoryContention", "plimsoll.dev/Disk"}, kinds)
+	assert.Equal(t, map[string]string{"a": "1", "b": "2"}, only(map[string]string{"a": "1", "b": "2", "c": "3"}, "a", "b", "d"))
+	full.Annotations = map[string]string{"other": "x"}
+	got = trimNode(full)
+	assert.Nil(t, got.Annotations)
+	assert.Empty(t, got.Spec.Taints, "without a record none of them is ours")
+}
+
+func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
+	s := newSight()
+	a, b := made("a", 0), made("b", 0)
+	a.Lease.Name, b.Lease.Name = "a", "b"
+	assert.False(t, s.synced())
+	require.NoError(t, s.nodes.Replace([]any{a.Node, b.Node}, ""))
+	assert.False(t, s.synced(), "the Leases are not listed")
+	require.NoError(t, s.leases.Replace([]any{a.Lease, b.Lease}, ""))
+	assert.True(t, s.synced())
+	require.Len(t, s.all(), 2)
+	require.NoError(t, s.leases.Replace([]any{b.Lease}, ""))
+	for _, is := range s.all() {
+		assert.NotNil(t, is.Node, is.Name)
+		assert.Equal(t, is.Name == "b", is.Lease != nil, is.Name)
+	}
+	require.NoError(t, s.nodes.Replace([]any{b.Node}, ""))
+	require.Len(t, s.all(), 1, "of a nothing is left")
+	require.NoError(t, s.nodes.Delete(b.Node))
+	require.Len(t, s.all(), 1)
+	assert.Nil(t, s.all()[0].Node)
+	assert.Error(t, s.nodes.Update(&corev1.Pod{}))
+	require.Error(t, s.nodes.Replace([]any{&corev1.Pod{}}, ""))
+	half := newSight()
+	require.NoError(t, half.leases.Replace(nil, ""))
+	assert.False(t, half.synced())
+}
+
+func TestWhatAnAgentAsksForIsReadAnewWhereItChangesAndGoesWithItsLease(t *testing.T) {
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	s := newSight()
+	asks := func(second int, text string) {
+		l := made("n", 0).Lease
+		l.Annotations = map[string]string{lease.EvictionsAnnotation: text}
+		s.seeLease("n", l, at(second))
+	}
+	rings := func() int {
+		n := len(s.asked)
+		for len(s.asked) > 0 {
+			<-s.asked
+		}
+		return n
+	}
+	s.seeNode("n", made("n", 0).Node, at(0))
+	asks(0, `[]`)
+	assert.Zero(t, rings(), "it asks for none")
+	text := mustJSON(t, []lease.Request{request("p1")})
+	asks(10, text)
+	assert.Equal(t, 1, rings())
+	asks(20, text)
+	assert.Zero(t, rings(), "it is known")
+	assert.Equal(t, at(10), s.all()[0].Asked)
+	require.Len(t, s.all()[0].Carried.Requests, 1)
+	asks(30, `odd`)
+	require.Error(t, s.all()[0].Odd)
+	s.seeLease("n", nil, at(40))
+	require.Len(t, s.all(), 1)
+	assert.NoError(t, s.all()[0].Odd)
+	assert.Empty(t, s.all()[0].Carried)
 }

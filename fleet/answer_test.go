@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -140,6 +142,7 @@ func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
 	} {
 		agents = append(agents, made(name, 0, change))
 	}
+	slices.SortFunc(agents, func(a, b Agent) int { return cmp.Compare(b.Name, a.Name) })
 	j := judge(Memory{}, agents...)
 	g := NewGrounds(noon, DefaultSettings(), &j, Known{Server: noon})
 	r := newReport(&j, &g, nil)
