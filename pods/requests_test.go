@@ -116,7 +116,8 @@ func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
 	newer := made(static("h"), func(p *corev1.Pod) { p.UID, p.Name = "u4", "newer" })
 	newer.CreationTimestamp.Time = old.CreationTimestamp.Add(1)
 	var list List
-	for _, p := range []*corev1.Pod{mover, ended, old, newer} {
+	failed := made(func(p *corev1.Pod) { p.UID, p.Status.Phase = "u5", corev1.PodFailed })
+	for _, p := range []*corev1.Pod{mover, ended, failed, old, newer} {
 		list.Pods = append(list.Pods, describe(p, nil, DefaultRules()))
 	}
 	want := []probes.Pod{

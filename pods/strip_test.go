@@ -234,6 +234,7 @@ func TestATextIsCutWhereItIsLongerThanIsKept(t *testing.T) {
 	longest := strings.Repeat("x", maxValue)
 	assert.Equal(t, longest, short(longest))
 	assert.Equal(t, longest, short(longest+"x"))
+	assert.Equal(t, "a\xffb", short("a\xffb"), "what is not cut stays as it is")
 	assert.Equal(t, longest[1:], short(longest[1:]+"\u00f6"), "not within a character")
 }
 
