@@ -124,9 +124,14 @@ func TestALeaderClaimsAHigherEpochAndTheOneBeforeItFindsThatItHasLostIt(t *testi
 	require.True(t, apierrors.IsNotFound(first.keep(t.Context(), limited, 9)))
 	assert.Zero(t, first.epoch, "nor is it known when the Gate is gone")
 	third, fourth := g.keeper(), g.keeper()
+	later := g.keeper()
 	require.NoError(t, third.keep(t.Context(), limited, 9))
 	require.Error(t, fourth.keep(t.Context(), limited, 9), "another has made it meanwhile")
 	assert.Zero(t, fourth.epoch)
+	require.NoError(t, later.read(t.Context()))
+	require.NoError(t, later.keep(t.Context(), wish{}, 0))
+	assert.Equal(t, third.epoch, later.main.Spec.Epoch, "who limits nothing claims none")
+	assert.False(t, later.main.Spec.Limited)
 }
 
 func TestAGateThatIsStaleOrLimitsNothingHoldsNoLeaderUp(t *testing.T) {
@@ -197,20 +202,23 @@ func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
 		epoch  int64
 		writes int
 		holds  []string
+		of     int64 // the epoch of what is written
 	}{
-		{of("n1", "n2"), 0, 1, []string{"n1", "n2"}},
-		{of("n1", "n2"), 0, 2, []string{"n1", "n2"}}, // written as of epoch 1, which is not ours
-		{of("n1", "n2"), 1, 2, []string{"n1", "n2"}},
-		{of("n1"), 1, 3, []string{"n1"}},
-		{steers, 1, 4, []string{"n1"}},
-		{steers, 1, 4, []string{"n1"}},
-		{of("n1"), 7, 5, []string{"n1"}},
-		{of(), 7, 6, nil},
-		{of(), 8, 6, nil}, // nobody reads the epoch of what holds nothing
+		{of("n1", "n2"), 0, 1, []string{"n1", "n2"}, 1},
+		{of("n1", "n2"), 0, 2, []string{"n1", "n2"}, 1}, // written as of epoch 1, which is not ours
+		{of("n1", "n2"), 1, 2, []string{"n1", "n2"}, 1},
+		{of("n1"), 1, 3, []string{"n1"}, 1},
+		{steers, 1, 4, []string{"n1"}, 1},
+		{steers, 1, 4, []string{"n1"}, 1},
+		{of("n1"), 7, 5, []string{"n1"}, 7},
+		{of(), 7, 6, nil, 7},
+		{of(), 8, 6, nil, 7}, // nobody reads the epoch of what holds nothing
 	} {
 		k.epoch = row.epoch
 		require.NoError(t, k.hold(t.Context(), row.wish))
 		assert.Equal(t, row.writes, g.writes, i)
+		assert.Equal(t, row.of, k.holds.Spec.Epoch, i)
+		assert.ElementsMatch(t, row.holds, namesOf(k.holds.Spec.Holds), i)
 		require.NoError(t, k.read(t.Context()))
 		assert.ElementsMatch(t, row.holds, namesOf(k.holds.Spec.Holds), i)
 		for _, at := range k.holds.Spec.Holds {
