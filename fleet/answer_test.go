@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,4 +171,48 @@ func TestTheReportHasTheNewestAnswersAndFewOfEachNode(t *testing.T) {
 		assert.Equal(t, noon.Add(time.Duration(2*maxAnswered-1-i)*time.Second), a.Time)
 	}
 	assert.Len(t, of, 10)
+}
+
+func TestAPodIsEvictedOnceThoughItsAnswerIsWrittenLater(t *testing.T) {
+	s := newShore(t)
+	s.node("n", "web")
+	s.asks("n", web())
+	s.fails = errBroken
+	s.r.look(t.Context())
+	assert.Empty(t, s.posted, "the note that it may go cannot be written")
+	assert.Empty(t, s.r.book.answers["n"])
+	s.fails = nil
+	s.answer = func() evict.Answer {
+		s.fails = errBroken
+		return evict.Answer{Outcome: evict.Evicted}
+	}
+	for range 3 {
+		s.r.look(t.Context())
+	}
+	assert.Len(t, s.posted, 1, "it was answered, which the Lease does not say yet")
+	require.Len(t, s.written, 1)
+	s.fails = nil
+	for range 3 {
+		s.r.look(t.Context())
+	}
+	assert.Len(t, s.posted, 1)
+	assert.Len(t, s.written, 2, "the note, and the answer once")
+	got := s.answers("n")
+	require.Len(t, got, 1)
+	assert.True(t, answers(got[0], web()))
+	assert.Empty(t, s.r.book.answers, "the Lease says it")
+}
+
+func TestALeaseThatCannotBeReadIsToldOnceForEachProblem(t *testing.T) {
+	s := newShore(t)
+	s.node("n")
+	said := func() int { return strings.Count(s.log.String(), "cannot read what an agent's lease carries") }
+	for i, row := range []struct {
+		text string
+		said int
+	}{{`[]`, 0}, {`{`, 1}, {`{`, 1}, {`7`, 2}, {`[]`, 2}, {`7`, 3}} {
+		s.beat("n", map[string]string{lease.EvictionsAnnotation: row.text})
+		s.r.look(t.Context())
+		assert.Equal(t, row.said, said(), i)
+	}
 }

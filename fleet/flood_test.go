@@ -44,6 +44,8 @@ type shore struct {
 	// answer to evictions; nil: they are accepted.
 	answer func() evict.Answer
 	events int
+	// fails is of each write to a Lease.
+	fails error
 }
 
 // annotationsLimit of all of an object's, in bytes (apimachinery,
@@ -82,6 +84,9 @@ func (l shoreLease) Get(_ context.Context, name string, _ metav1.GetOptions) (*c
 
 func (l shoreLease) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
 	l.s.calls[name]++
+	if l.s.fails != nil {
+		return nil, l.s.fails
+	}
 	var patch struct {
 		Metadata struct{ Annotations map[string]string }
 	}
