@@ -66,7 +66,7 @@ func TestOfThePodsThatAThresholdNamesAsManyAreTakenAsWereAskedFor(t *testing.T) 
 	c, refused := converting("a", "b", "c")
 	v := plugins.Verdict{Level: plugins.Hard, Scope: "memory"}
 	answer := &wire.GetTopEvictionPodsResponse{}
-	for _, uid := range []string{"x", "a", "b", "c"} {
+	for _, uid := range []string{"x", "a", "b", "c", "y"} {
 		answer.TargetPods = append(answer.TargetPods, rawPod(t, uid))
 	}
 	c.top(&v, answer, 2)
@@ -74,8 +74,8 @@ func TestOfThePodsThatAThresholdNamesAsManyAreTakenAsWereAskedFor(t *testing.T) 
 	for _, o := range v.Candidates {
 		why = append(why, o.PodUID+": "+o.Refused)
 	}
-	assert.Equal(t, []string{"x: the plugin was not shown this pod", "a: ", "b: ", "c: the plugin was asked for 2 pods at most"}, why, "one that is refused takes no other's place")
-	assert.Equal(t, map[string]int{refusedNotShown: 1, refusedTooMany: 1}, refused)
+	assert.Equal(t, []string{"x: the plugin was not shown this pod", "a: ", "b: ", "c: the plugin was asked for 2 pods at most", "y: the plugin was not shown this pod"}, why, "one that is refused takes no other's place")
+	assert.Equal(t, map[string]int{refusedNotShown: 2, refusedTooMany: 1}, refused)
 
 	v = plugins.Verdict{Level: plugins.Hard}
 	answer.TargetPods = nil
