@@ -263,3 +263,8 @@ func TestOnlyWhatTheKubeletEvictedKeepsItsMessage(t *testing.T) {
 func TestVolumesThatAreNoClaimsAreNotKept(t *testing.T) {
 	assert.Empty(t, stripVolumes([]corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}))
 }
+
+func TestAPodKeepsWhatDecidesBesideItsThresholdOfRSS(t *testing.T) {
+	got := strip(made(annotated(memoryEnhancement, `{"rss_overuse_threshold":"1.5"}`), annotated(configMirror, "x"))).Annotations
+	assert.Equal(t, map[string]string{memoryEnhancement: rssEnhancement("1.5"), configMirror: "x"}, got)
+}
