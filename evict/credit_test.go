@@ -222,7 +222,7 @@ func TestSinceWhenWhatEndsIsAllThatIsMissingIsKnown(t *testing.T) {
 		"nor, but the node settles":      {pressing(named("x", 5)), map[string]time.Time{scope: at(-9)}, map[string]time.Time{scope: at(9)}, map[string]time.Time{scope: at(-9)}},
 		"nothing presses":                {held, nil, nil, map[string]time.Time{}},
 		"nothing presses, as it did":     {held, map[string]time.Time{scope: at(-9)}, nil, map[string]time.Time{scope: at(-9)}},
-		"nobody is named that is ending": {pressing(named("a", 40)), nil, nil, map[string]time.Time{}},
+		"no pod is named that is ending": {pressing(named("a", 40)), nil, nil, map[string]time.Time{}},
 	} {
 		in := round(0, []pods.Pod{pod("x", until(20)), pod("a")}, row.verdict)
 		in.Memory.Covered, in.Memory.Settle = row.before, row.settle

@@ -312,7 +312,7 @@ func TestOfSeveralThatGoEachIsTold(t *testing.T) {
 	}
 }
 
-func TestOneThatGoesSparesThoseAfterItUntilMoreIsFoundToBeMissing(t *testing.T) {
+func TestAfterAnEvictionTheOthersAreNotNeededUntilMoreIsMissing(t *testing.T) {
 	d, _ := Decide(three(0))
 	d.Answered(0, Answer{Outcome: Evicted})
 	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
@@ -386,7 +386,7 @@ func TestFurtherPodsGoOnlyForWhatTheyAreNamedForAndWhatIsMissingThere(t *testing
 	assert.Equal(t, []string{"a", "b"}, a.uids(), "the highest level counts of those that miss it")
 }
 
-func TestAVerdictThatIsNotMetEvictsNobodyWhomAnotherNames(t *testing.T) {
+func TestAVerdictThatIsNotMetEvictsNoPodThatAnotherNames(t *testing.T) {
 	waiting := pressing(named("a", 30))
 	waiting.Due = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a")}, waiting, disk(plugins.None, named("a", 30))))

@@ -212,7 +212,7 @@ func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
 		{steers, 1, 4, []string{"n1"}, 1},
 		{of("n1"), 7, 5, []string{"n1"}, 7},
 		{of(), 7, 6, nil, 7},
-		{of(), 8, 6, nil, 7}, // nobody reads the epoch of what holds nothing
+		{of(), 8, 6, nil, 7}, // the epoch of what holds nothing is not read
 	} {
 		k.epoch = row.epoch
 		require.NoError(t, k.hold(t.Context(), row.wish))
