@@ -196,10 +196,10 @@ func TestWhereItIsNotKnownHowMuchIsMissingASmallPodThatEndsHoldsNoOther(t *testi
 func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
 	x := Credit{Name: "shop/web-x", Until: at(50)}
 	v := pressing()
-	assert.Equal(t, "shop/web-x is ending until 2026-03-01 12:00:50 UTC: its load counts as released, and that is all that is missing", sayCredits(v, []Credit{x}))
+	assert.Equal(t, "shop/web-x is terminating until 2026-03-01 12:00:50 UTC; its usage counts as released, which is all that must be released", sayCredits(v, []Credit{x}))
 	for _, target := range []probes.Opt[float64]{none(), some(0)} {
 		v.Target = target
-		assert.Equal(t, "shop/web-x and 2 more are ending: their load counts as released", sayCredits(v, []Credit{x, x, x}))
+		assert.Equal(t, "shop/web-x and 2 more are terminating; their usage counts as released", sayCredits(v, []Credit{x, x, x}))
 	}
 }
 

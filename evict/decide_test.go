@@ -316,7 +316,7 @@ func TestAfterAnEvictionTheOthersAreNotNeededUntilMoreIsMissing(t *testing.T) {
 	d, _ := Decide(three(0))
 	d.Answered(0, Answer{Outcome: Evicted})
 	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
-	assert.Equal(t, "one before it goes: its relief is seen first", d.Candidates[1].Because)
+	assert.Equal(t, "waiting for the effect of an earlier eviction", d.Candidates[1].Because)
 }
 
 func TestARefusalOfAllLeavesWhatOthersWereToldBefore(t *testing.T) {

@@ -208,7 +208,7 @@ func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 		v := levels.Verdicts[i]
 		assert.Equal(t, []string{"p", "q"}[i], v.Plugin)
 		assert.Equal(t, want, v.Candidates[0].GraceSeconds)
-		assert.Contains(t, v.Reason, "the plugin forced ns/a at ")
+		assert.Contains(t, v.Reason, "the plugin forced the eviction of ns/a at ")
 	}
 }
 
@@ -249,5 +249,5 @@ func TestAForcedPodTakesNothingFromWhatItsPluginSaysNow(t *testing.T) {
 	in.Levels.Verdicts = []plugins.Verdict{own}
 	got = in.forced(f).Verdicts
 	assert.Empty(t, got[0].Condition, "it is not met")
-	assert.Contains(t, got[0].Reason, "the plugin forced ns/a")
+	assert.Contains(t, got[0].Reason, "the plugin forced the eviction of ns/a")
 }

@@ -206,7 +206,7 @@ func TestAPodIsEvictedOnceThoughItsAnswerIsWrittenLater(t *testing.T) {
 func TestALeaseThatCannotBeReadIsToldOnceForEachProblem(t *testing.T) {
 	s := newShore(t)
 	s.node("n")
-	said := func() int { return strings.Count(s.log.String(), "cannot read what an agent's lease carries") }
+	said := func() int { return strings.Count(s.log.String(), "cannot read annotations of agent's Lease") }
 	for i, row := range []struct {
 		text string
 		said int

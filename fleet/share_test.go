@@ -58,9 +58,9 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 
 func TestANodeThatLeavesTheBudgetToOthersIsToldHowMuchIsLeft(t *testing.T) {
 	_, why := refusal(calm(limit(10), by("n", 5, 0)).Refuse(asking()))
-	assert.Contains(t, why, "; the 5 that")
+	assert.Contains(t, why, "; the remaining 5 of")
 	_, why = refusal(calm(limit(1), by("m", 2, 6*time.Minute), by("n", 1, 6*time.Minute)).Refuse(asking()))
-	assert.Contains(t, why, "; the 0 that", "the budget has shrunk")
+	assert.Contains(t, why, "; the remaining 0 of", "the budget has shrunk")
 }
 
 // market is a budget of which two nodes have what they may.

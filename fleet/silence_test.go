@@ -158,7 +158,7 @@ func TestWhileAFullDisruptionLastsAgentsAreLateAndNoClockStartsAnew(t *testing.T
 		require.True(t, j.Blind)
 		assert.Zero(t, j.Memory.Cleared, "it has not ended")
 		assert.Equal(t, Late, j.Agents[0].State, "silent for an hour, which is not believed")
-		assert.Contains(t, j.Agents[0].Why, "nothing is done")
+		assert.Contains(t, j.Agents[0].Why, "nothing is changed")
 		j = judge(j.Memory, agents...)
 	}
 }

@@ -123,7 +123,7 @@ func TestAReportAtEachBoundIsRead(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, got.Report)
 	_, err = lease.ReadCarried(map[string]string{lease.NodeAnnotation: longest + " "})
-	require.ErrorContains(t, err, "more than 4096 bytes")
+	require.ErrorContains(t, err, "longer than 4096 bytes")
 }
 
 func TestOfSeveralAnnotationsThatCannotBeReadTheFirstIsNamed(t *testing.T) {

@@ -415,9 +415,9 @@ func TestAClaimIsKnownOnceItIsBoundAndItsVolumeWasRead(t *testing.T) {
 		"bound, and bound to the node":        {bound("pv", corev1.ClaimBound), local, true, true, false, ""},
 		"its volume cannot be read":           {bound("pv", corev1.ClaimBound), nil, true, false, false, "get volume pv: "},
 		"no such claim":                       {nil, nil, false, false, true, ""},
-		"it waits, and so does the pod":       {bound("", corev1.ClaimPending), nil, false, false, false, "it is not bound"},
-		"it names none and says it is bound":  {bound("", corev1.ClaimBound), local, false, false, false, "it is not bound"},
-		"it is lost, before the pod started":  {bound("pv", corev1.ClaimLost), local, false, false, false, "it is not bound"},
+		"it waits, and so does the pod":       {bound("", corev1.ClaimPending), nil, false, false, false, "claim is not bound"},
+		"it names none and says it is bound":  {bound("", corev1.ClaimBound), local, false, false, false, "claim is not bound"},
+		"it is lost, before the pod started":  {bound("pv", corev1.ClaimLost), local, false, false, false, "claim is not bound"},
 		"it waits, and the pod had started":   {bound("", corev1.ClaimPending), nil, true, false, true, ""},
 		"it names one, and waits for another": {bound("pv", corev1.ClaimPending), local, true, false, true, ""},
 	} {
@@ -428,6 +428,6 @@ func TestAClaimIsKnownOnceItIsBoundAndItsVolumeWasRead(t *testing.T) {
 		assert.Equal(t, row.known && row.volume == local, c.onlyHere != "", what)
 		assert.Equal(t, row.why == "", c.why == nil, what)
 		assert.Contains(t, c.reason(), row.why, what)
-		assert.Equal(t, row.why == "it is not bound", errors.Is(c.why, errNotBound), what)
+		assert.Equal(t, row.why == "claim is not bound", errors.Is(c.why, errNotBound), what)
 	}
 }

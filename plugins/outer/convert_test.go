@@ -44,11 +44,11 @@ func TestAThresholdIsToldInOneSentence(t *testing.T) {
 	}{
 		"met at hard": {
 			&wire.ThresholdMetResponse{MetType: wire.ThresholdMetType_HARD_MET, EvictionScope: "memory", ObservedValue: 1.5, ThresholdValue: 2, ThresholdOperator: wire.ThresholdOperator_LESS_THAN},
-			"the plugin says hard met: memory, observed 1.5, threshold < 2", "<", plugins.Hard,
+			"the plugin reports hard threshold met: memory, observed 1.5, threshold < 2", "<", plugins.Hard,
 		},
 		"not met": {
 			&wire.ThresholdMetResponse{ObservedValue: 1e9, ThresholdValue: 2, ThresholdOperator: wire.ThresholdOperator_GREATER_THAN},
-			"the plugin says not met: node, observed 1e+09, threshold > 2", ">", plugins.None,
+			"the plugin reports threshold not met: node, observed 1e+09, threshold > 2", ">", plugins.None,
 		},
 	} {
 		c, refused := converting()
@@ -74,7 +74,7 @@ func TestOfThePodsThatAThresholdNamesAsManyAreTakenAsWereAskedFor(t *testing.T) 
 	for _, o := range v.Candidates {
 		why = append(why, o.PodUID+": "+o.Refused)
 	}
-	assert.Equal(t, []string{"x: the plugin was not shown this pod", "a: ", "b: ", "c: the plugin was asked for 2 pods at most", "y: the plugin was not shown this pod"}, why, "one that is refused takes no other's place")
+	assert.Equal(t, []string{"x: this pod was not in the request to the plugin", "a: ", "b: ", "c: the plugin named more pods than the 2 it was asked for", "y: this pod was not in the request to the plugin"}, why, "one that is refused takes no other's place")
 	assert.Equal(t, map[string]int{refusedNotShown: 2, refusedTooMany: 1}, refused)
 
 	v = plugins.Verdict{Level: plugins.Hard}
@@ -92,7 +92,7 @@ func TestPodsThatAPluginNamesAreForcedOrNotAndCountedOnce(t *testing.T) {
 		return &wire.EvictPod{Pod: rawPod(t, uid), ForceEvict: forced, Reason: reason}
 	}
 	v := c.named(&wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{of("a", true, "it leaks"), of("b", false, ""), of("a", false, "again"), of("c", false, "x")}})
-	assert.Equal(t, "the plugin names 1 pods that must go and 2 that may", v.Reason)
+	assert.Equal(t, "the plugin named pods to evict: 1 forced, 2 optional", v.Reason)
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.Equal(t, plugins.Hard, v.Pressing)
 	require.Len(t, v.Candidates, 3)
@@ -102,11 +102,11 @@ func TestPodsThatAPluginNamesAreForcedOrNotAndCountedOnce(t *testing.T) {
 
 	v = c.named(&wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{of("b", false, "x")}})
 	assert.Equal(t, plugins.Soft, v.Level)
-	assert.Equal(t, "the plugin names 0 pods that must go and 1 that may", v.Reason)
+	assert.Equal(t, "the plugin named pods to evict: 0 forced, 1 optional", v.Reason)
 	v = c.named(&wire.GetEvictPodsResponse{})
 	assert.Equal(t, plugins.None, v.Level)
 	assert.False(t, v.Named)
-	assert.Equal(t, "the plugin names no pod that must go", v.Reason)
+	assert.Equal(t, "the plugin named no pod to evict", v.Reason)
 	assert.Empty(t, refused)
 
 	answer := &wire.GetEvictPodsResponse{}
@@ -116,9 +116,9 @@ func TestPodsThatAPluginNamesAreForcedOrNotAndCountedOnce(t *testing.T) {
 	v = c.named(answer)
 	assert.Len(t, v.Candidates, maxRefused)
 	assert.Equal(t, plugins.None, v.Level, "none of them counts")
-	assert.Equal(t, "the plugin names no pod that must go", v.Reason)
+	assert.Equal(t, "the plugin named no pod to evict", v.Reason)
 	v = c.named(&wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{{Pod: []byte{0xff}}}})
-	assert.Equal(t, "the plugin's answer names a pod without UID", v.Candidates[0].Refused)
+	assert.Equal(t, "the plugin named a pod without UID", v.Candidates[0].Refused)
 }
 
 func TestAConditionThatIsMetMarksAndOneThatIsNotIsClearAtNoLevelAlone(t *testing.T) {

@@ -209,7 +209,7 @@ func TestAReportIsNewsWhereItChangesWhatANodeTakes(t *testing.T) {
 	assert.Nil(t, odd.pressure(noon(), noon(), time.Minute), "what cannot be read limits nothing")
 	shrunk := with(new(1), nil)
 	shrunk.Heard = noon()
-	assert.Equal(t, &vgdp.Pressure{Budget: new(1), Why: "pressure that is over, and its budget grows back"}, shrunk.pressure(noon(), noon(), time.Minute))
+	assert.Equal(t, &vgdp.Pressure{Budget: new(1), Why: "pressure is over, data mover budget is growing back"}, shrunk.pressure(noon(), noon(), time.Minute))
 }
 
 func TestOfABackupAndALeaseThatIsKeptWhichDecides(t *testing.T) {
