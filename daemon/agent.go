@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
@@ -40,7 +41,7 @@ type Agent struct {
 	Level *slog.LevelVar
 
 	host      *probes.Host
-	history   *probes.History
+	history   *snapshot.History
 	set       *plugins.Set
 	usual     usual
 	recorder  *probes.Recorder
@@ -91,7 +92,7 @@ func NewAgent(file *config.File, log *slog.Logger, configPath string) (*Agent, e
 	}
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
-		history:   &probes.History{},
+		history:   &snapshot.History{},
 		usual:     newUsual(c.State.Dir),
 		records:   newRecords(c.State),
 		decisions: evict.Log{Max: c.State.Decisions},

@@ -27,7 +27,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
@@ -58,7 +58,7 @@ type cluster struct {
 
 	// known is what the sample loop uses of the cluster; moved signals that it is
 	// out of date.
-	known atomic.Pointer[probes.Cluster]
+	known atomic.Pointer[snapshot.Cluster]
 	moved chan struct{}
 	lent  *lender
 	// leases are read once, at startup, by waitUntilAlone.

@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/top"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func topCommand() *cobra.Command {
@@ -120,8 +120,8 @@ func (l *look) once(ctx context.Context, out io.Writer, output string) error {
 // looked is one state as JSON: what /api/v1/pressure and /api/v1/snapshot
 // return.
 type looked struct {
-	Pressure view.Pressure    `json:"pressure"`
-	Snapshot *probes.Snapshot `json:"snapshot"`
+	Pressure view.Pressure      `json:"pressure"`
+	Snapshot *snapshot.Snapshot `json:"snapshot"`
 }
 
 func (l *look) live(ctx context.Context, out io.Writer, output string) error {

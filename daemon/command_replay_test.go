@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // recorded is a recording of some seconds in which nothing happened.
@@ -21,7 +22,7 @@ func recorded(t *testing.T) string {
 	require.NoError(t, err)
 	for i := range 5 {
 		at := time.Hour + time.Duration(i)*time.Second
-		require.NoError(t, r.Add(&probes.Sample{Time: time.Unix(1_700_000_000+int64(i), 0), Monotonic: at, Boottime: at, BootID: "b"}))
+		require.NoError(t, r.Add(&snapshot.Sample{Time: time.Unix(1_700_000_000+int64(i), 0), Monotonic: at, Boottime: at, BootID: "b"}))
 	}
 	require.NoError(t, r.Close())
 	return file

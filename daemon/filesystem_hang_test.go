@@ -18,8 +18,8 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
-	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
@@ -110,12 +110,12 @@ func countTicks(t *testing.T, url string, n uint64) (gap time.Duration) {
 	t.Helper()
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
-	var last probes.Snapshot
+	var last snapshot.Snapshot
 	for clock := deadline.Start(); last.Sequence < n; <-pause.C {
 		require.Less(t, clock.Elapsed(), time.Minute, "%d samples", last.Sequence)
 		text, err := fetch(t.Context(), url+"api/v1/snapshot")
 		require.NoError(t, err)
-		var now probes.Snapshot
+		var now snapshot.Snapshot
 		if json.Unmarshal([]byte(text), &now) != nil { // before the first one
 			continue
 		}

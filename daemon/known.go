@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // knownEvery is the least interval between two updates (debounce): a node that
@@ -44,7 +44,7 @@ const whyNotListed = "pods of this node not listed yet"
 
 // know builds it from the pods.
 func (c *cluster) know() {
-	var absent probes.Absent
+	var absent snapshot.Absent
 	list := c.pods.List(pods.DefaultRules())
 	if !list.Synced {
 		absent.Because("pods", whyNotListed)
@@ -55,7 +55,7 @@ func (c *cluster) know() {
 	}
 	known := list.Known()
 	c.ending = c.ending.bound(known, time.Now(), c.mayEnd())
-	c.known.Store(probes.NewCluster(known, c.lent.last, absent))
+	c.known.Store(snapshot.NewCluster(known, c.lent.last, absent))
 }
 
 // endings is when deleted pods were first seen, by UID; zero once they no
@@ -65,7 +65,7 @@ type endings map[string]time.Time
 // bound limits how long a pod counts as terminating: its owner chooses the
 // termination grace, and rules leave a terminating pod alone (credit). It
 // returns the pods that are being deleted.
-func (e endings) bound(known []probes.Pod, now time.Time, most time.Duration) endings {
+func (e endings) bound(known []snapshot.Pod, now time.Time, most time.Duration) endings {
 	next := endings{}
 	for i := range known {
 		p := &known[i]
@@ -96,7 +96,7 @@ func (e endings) outlasted(now time.Time, most time.Duration) bool {
 
 // facts is what is known of the cluster now, without waiting; nil in standalone
 // mode.
-func (c *cluster) facts() *probes.Cluster {
+func (c *cluster) facts() *snapshot.Cluster {
 	if c == nil {
 		return nil
 	}

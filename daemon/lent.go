@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // lender reads the resources of this node that Katalyst reclaims for pods of
@@ -21,7 +21,7 @@ type lender struct {
 	node string
 
 	// Owned by keepKnown's goroutine.
-	last  probes.Reclaimable
+	last  snapshot.Reclaimable
 	asked time.Time
 	heard time.Time // when last was read
 	why   string    // why there is no value
@@ -64,15 +64,15 @@ func (l *lender) look(ctx context.Context, now time.Time) {
 	case err == nil:
 		l.last, l.heard, l.why = lent, now, ""
 	case apierrors.IsNotFound(err):
-		l.last, l.why = probes.Reclaimable{}, "this Node has no CustomNodeResource of Katalyst"
+		l.last, l.why = snapshot.Reclaimable{}, "this Node has no CustomNodeResource of Katalyst"
 	case apierrors.IsForbidden(err):
-		l.last, l.why = probes.Reclaimable{}, "no right to read CustomNodeResources: apply deploy/rbac-katalyst.yaml"
+		l.last, l.why = snapshot.Reclaimable{}, "no right to read CustomNodeResources: apply deploy/rbac-katalyst.yaml"
 	case now.Sub(l.heard) >= lentKept:
-		l.last, l.why = probes.Reclaimable{}, err.Error()
+		l.last, l.why = snapshot.Reclaimable{}, err.Error()
 	}
 }
 
-func (l *lender) read(ctx context.Context) (lent probes.Reclaimable, err error) {
+func (l *lender) read(ctx context.Context) (lent snapshot.Reclaimable, err error) {
 	body, err := l.rest.Get().AbsPath("/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources", l.node).
 		SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
@@ -87,12 +87,12 @@ func (l *lender) read(ctx context.Context) (lent probes.Reclaimable, err error) 
 
 // reclaimable converts a resource list: a missing resource is unknown, a
 // negative one is none.
-func reclaimable(list corev1.ResourceList) (lent probes.Reclaimable) {
+func reclaimable(list corev1.ResourceList) (lent snapshot.Reclaimable) {
 	if cpu, there := list[lentMillicpu]; there {
-		lent.CPUMillicores = probes.Some(uint64(max(0, cpu.Value())))
+		lent.CPUMillicores = snapshot.Some(uint64(max(0, cpu.Value())))
 	}
 	if memory, there := list[lentMemory]; there {
-		lent.MemoryBytes = probes.Some(uint64(max(0, memory.Value())))
+		lent.MemoryBytes = snapshot.Some(uint64(max(0, memory.Value())))
 	}
 	return lent
 }
@@ -104,7 +104,7 @@ func (l *lender) absent() string {
 		return l.why
 	case l.asked.IsZero():
 		return "not read: plugins.reclaimedOvercommit is off"
-	case l.last == probes.Reclaimable{}:
+	case l.last == snapshot.Reclaimable{}:
 		return "the CustomNodeResource of this Node has no reclaimed resources"
 	}
 	return ""

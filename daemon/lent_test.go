@@ -11,7 +11,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // lendingServer answers as an API server with one answer, which a test changes.
@@ -46,14 +46,14 @@ func TestWhatIsLentIsReadNowAndThen(t *testing.T) {
 	assert.Contains(t, l.absent(), "reclaimedOvercommit is off")
 	now := time.Unix(1000, 0)
 	l.look(t.Context(), now)
-	want := probes.Reclaimable{CPUMillicores: probes.Some[uint64](44_000), MemoryBytes: probes.Some[uint64](2 << 30)}
+	want := snapshot.Reclaimable{CPUMillicores: snapshot.Some[uint64](44_000), MemoryBytes: snapshot.Some[uint64](2 << 30)}
 	assert.Equal(t, want, l.last)
 	assert.Empty(t, l.absent())
 	l.look(t.Context(), now.Add(lentEvery-1))
 	assert.Equal(t, 1, s.asked)
 	s.body = `{"status":{"resources":{"allocatable":{"resource.katalyst.kubewharf.io/reclaimed_memory":"-1"}}}}`
 	l.look(t.Context(), now.Add(lentEvery))
-	assert.Equal(t, probes.Reclaimable{MemoryBytes: probes.Some[uint64](0)}, l.last, "what is not said is not known")
+	assert.Equal(t, snapshot.Reclaimable{MemoryBytes: snapshot.Some[uint64](0)}, l.last, "what is not said is not known")
 	s.body = `{"status":{}}`
 	l.look(t.Context(), now.Add(2*lentEvery))
 	assert.Equal(t, "the CustomNodeResource of this Node has no reclaimed resources", l.absent())

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // sample is one tick: read the kernel, derive the snapshot, evaluate the rules,
@@ -148,7 +148,7 @@ func (a *Agent) follow(c *config.Agent) {
 	}
 }
 
-func (a *Agent) publish(snapshot *probes.Snapshot, levels *plugins.Levels, took time.Duration) {
+func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, took time.Duration) {
 	before := a.state.Load()
 	s := &view.State{Agent: a.about, Snapshot: snapshot, Levels: levels}
 	s.Agent.TickSeconds, s.Agent.TickDurationSeconds, s.Agent.TicksMissed = a.config.Tick.Seconds(), took.Seconds(), a.missed.Load()
@@ -184,7 +184,7 @@ func poke(c chan struct{}) {
 
 // record writes the sample; a recording that is full or fails ends, which is
 // logged once.
-func (a *Agent) record(s *probes.Sample) {
+func (a *Agent) record(s *snapshot.Sample) {
 	if a.recorder == nil {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/curb"
@@ -114,7 +115,7 @@ func (m *movers) lift() {
 }
 
 // numbers are the device numbers of disks by name.
-func numbers(s *probes.Snapshot) map[string]string {
+func numbers(s *snapshot.Snapshot) map[string]string {
 	list := make(map[string]string, len(s.Disks))
 	for i := range s.Disks {
 		list[s.Disks[i].Name] = s.Disks[i].Number

@@ -16,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/curb"
 )
@@ -84,14 +85,14 @@ func (h *harbour) start() {
 
 // seen is a sample with a level of the disk, and whether it could be judged.
 func (h *harbour) seen(level plugins.Level, partial bool) *view.State {
-	mover := probes.WorkloadState{
-		Workload: probes.Workload{Cgroup: moverPod, Kind: probes.KindPod}, Pod: &probes.Pod{Namespace: "velero", Name: "du-1", Mover: true},
-		Rates: probes.Some(probes.WorkloadRates{IO: []probes.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 1000 << 20}}}),
+	mover := snapshot.WorkloadState{
+		Workload: snapshot.Workload{Cgroup: moverPod, Kind: snapshot.KindPod}, Pod: &snapshot.Pod{Namespace: "velero", Name: "du-1", Mover: true},
+		Rates: snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 1000 << 20}}}),
 	}
 	return &view.State{
-		Snapshot: &probes.Snapshot{
-			Time: h.now, Disks: []probes.DiskState{{Disk: probes.Disk{Name: "sda", Number: "8:0"}}}, Workloads: []probes.WorkloadState{mover},
-			Contention: []probes.Contention{{Resource: probes.SharedDisk, Device: "sda", Culprits: []probes.Culprit{{Party: probes.Party{Cgroup: moverPod}, Share: 0.9}}}},
+		Snapshot: &snapshot.Snapshot{
+			Time: h.now, Disks: []snapshot.DiskState{{Disk: snapshot.Disk{Name: "sda", Number: "8:0"}}}, Workloads: []snapshot.WorkloadState{mover},
+			Contention: []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", Culprits: []snapshot.Culprit{{Party: snapshot.Party{Cgroup: moverPod}, Share: 0.9}}}},
 		},
 		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Disk, Scope: "sda", Level: level, Partial: partial, Reason: "slow"}}},
 	}

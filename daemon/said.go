@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // said passes verdicts of outer plugins from the rounds to the recording.
@@ -18,7 +18,7 @@ type said struct {
 func (s *said) hear(v []plugins.Verdict) { s.newest.Store(&v) }
 
 // with adds the newest verdicts to a sample if they have changed.
-func (s *said) with(sample *probes.Sample) (*probes.Sample, error) {
+func (s *said) with(sample *snapshot.Sample) (*snapshot.Sample, error) {
 	newest := s.newest.Swap(nil)
 	if newest == nil || len(*newest) == 0 && s.kept == "" {
 		return sample, nil

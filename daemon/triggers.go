@@ -10,6 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // newTriggers creates the PSI triggers that wake the sample loop; they follow
@@ -38,7 +39,7 @@ func triggerSettings(c *config.Agent) probes.TriggerSettings {
 
 // triggersNow is the state of the triggers, with notes about those not armed.
 // Changes are logged.
-func (a *Agent) triggersNow(s *probes.Snapshot) (t *view.Triggers, notes []string) {
+func (a *Agent) triggersNow(s *snapshot.Snapshot) (t *view.Triggers, notes []string) {
 	state := a.triggers.State()
 	if state == nil {
 		return nil, nil
@@ -72,7 +73,7 @@ func armedText(s *probes.TriggerState, wanted time.Duration) string {
 
 // triggerNotes has a line for each reason. A reason that also keeps pressure
 // from being read is not repeated.
-func triggerNotes(s *probes.TriggerState, unread probes.Absent) []string {
+func triggerNotes(s *probes.TriggerState, unread snapshot.Absent) []string {
 	var notes []string
 	for _, without := range s.Without(unread, "cannot read pressure either") {
 		notes = append(notes, "no PSI trigger, stalls are seen at the next tick: "+without)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestWhatKeepsTriggersAwayIsLoggedOnceAndShownAlways(t *testing.T) {
@@ -28,7 +29,7 @@ func TestWhatKeepsTriggersAwayIsLoggedOnceAndShownAlways(t *testing.T) {
 		Paths:    probes.Paths{Procfs: proc, Cgroupfs: proc},
 		Settings: func() probes.TriggerSettings { return triggerSettings(a.config) },
 	}
-	s := &probes.Snapshot{}
+	s := &snapshot.Snapshot{}
 	view, notes := a.triggersNow(s)
 	assert.Nil(t, view, "not tried yet")
 	assert.Empty(t, notes)
@@ -46,8 +47,8 @@ func TestWhatKeepsTriggersAwayIsLoggedOnceAndShownAlways(t *testing.T) {
 
 // With pressure itself absent the reason stands there.
 func TestThatThereIsNoPSIIsNotSaidAgainForTriggers(t *testing.T) {
-	why := probes.Absent{"memory": "no PSI: boot with psi=1", "io": "no PSI: boot with psi=1"}
-	s := &probes.TriggerState{Absent: probes.Absent{"host memory": why["memory"], "host io": why["io"], "/kubepods io": "off"}}
+	why := snapshot.Absent{"memory": "no PSI: boot with psi=1", "io": "no PSI: boot with psi=1"}
+	s := &probes.TriggerState{Absent: snapshot.Absent{"host memory": why["memory"], "host io": why["io"], "/kubepods io": "off"}}
 	notes := triggerNotes(s, why)
 	require.Len(t, notes, 2)
 	assert.Contains(t, notes[0], "host io, host memory: cannot read pressure either")

@@ -27,7 +27,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // patience is how long a test waits for what should come at once.
@@ -225,7 +225,7 @@ func (p pressure) memory(t *testing.T) plugins.Verdict {
 	return p.verdict(t, "memory-stall", "node")
 }
 
-func (a *agent) snapshot() (s probes.Snapshot) {
+func (a *agent) snapshot() (s snapshot.Snapshot) {
 	a.t.Helper()
 	require.NoError(a.t, json.Unmarshal([]byte(a.mustGet("/api/v1/snapshot")), &s))
 	return s

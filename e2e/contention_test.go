@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
@@ -108,11 +108,11 @@ const (
 )
 
 // contention is what the agent says of a disk.
-func (a *agent) contention(disk string) (probes.Contention, error) {
+func (a *agent) contention(disk string) (snapshot.Contention, error) {
 	s := a.snapshot()
-	i := slices.IndexFunc(s.Contention, func(c probes.Contention) bool { return c.Device == disk })
+	i := slices.IndexFunc(s.Contention, func(c snapshot.Contention) bool { return c.Device == disk })
 	if i < 0 {
-		return probes.Contention{}, fmt.Errorf("nothing of %s: %+v", disk, s.Contention)
+		return snapshot.Contention{}, fmt.Errorf("nothing of %s: %+v", disk, s.Contention)
 	}
 	return s.Contention[i], nil
 }
@@ -139,7 +139,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 		for until := a.snapshot().Sequence + 8; a.snapshot().Sequence < until; a.ticked(a.snapshot().Sequence + 1) {
 			c, err := a.contention(disk)
 			require.NoError(t, err)
-			require.Equal(t, probes.ContentionBusy, c.State, "%+v", c)
+			require.Equal(t, snapshot.ContentionBusy, c.State, "%+v", c)
 			v := a.pressure().verdict(t, "disk-contention", disk)
 			require.Equal(t, plugins.None, v.Level, v.Reason)
 		}
@@ -148,7 +148,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 		a := a.with(t)
 		startLoad(t, "read", append([]string{file, "1048576", "4", "0"}, dirs[1]...)...)
 		startLoad(t, "read", append([]string{file, "8192", "1", "1000"}, dirs[0]...)...)
-		var c probes.Contention
+		var c snapshot.Contention
 		var v plugins.Verdict
 		took := within(t, 2*patience, "who waits for whom is named, and judged", func() error {
 			var err error
@@ -156,7 +156,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 				return err
 			}
 			v = a.pressure().verdict(t, "disk-contention", disk)
-			if v.Level != plugins.Soft || c.State != probes.ContentionSuffers {
+			if v.Level != plugins.Soft || c.State != snapshot.ContentionSuffers {
 				return fmt.Errorf("%+v %s", c, v.Reason)
 			}
 			return nil
@@ -185,7 +185,7 @@ func TestBufferedWritesOfV1NameNobody(t *testing.T) {
 		"plugins: {warmUp: 0s, diskContention: {await: 10us, awaitRotational: 10us, over: 3s, cleared: 3s}}\n"))
 	startLoad(t, "write", append([]string{filepath.Join(t.TempDir(), "written"), strconv.Itoa(256 << 20)}, dirs[1]...)...)
 	startLoad(t, "read", append([]string{file, "8192", "1", "1000"}, dirs[0]...)...)
-	var c probes.Contention
+	var c snapshot.Contention
 	within(t, 2*patience, "most of the traffic is nobody's", func() error {
 		var err error
 		if c, err = a.contention(disk); err != nil {

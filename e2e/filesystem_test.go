@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
-	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // watching is an agent that sees the mounts of a test as those of its host, as
@@ -26,13 +26,13 @@ func watching(t *testing.T, s *filesystemtest.Space, mounts ...string) *agent {
 		"tick: 200ms\nwindow: 2s\nworkloads: {roots: [/plimsoll-none]}\nfilesystems: {mounts: [%s], every: 1s, timeout: 500ms}\n", strings.Join(mounts, ", "))))
 }
 
-func filesystem(s probes.Snapshot, point string) probes.Filesystem {
+func filesystem(s snapshot.Snapshot, point string) snapshot.Filesystem {
 	for _, f := range s.Filesystems {
 		if f.Mountpoint == point {
 			return f
 		}
 	}
-	return probes.Filesystem{}
+	return snapshot.Filesystem{}
 }
 
 // threads of the agent, as the kernel counts them.
@@ -49,7 +49,7 @@ func (a *agent) lookFor(of time.Duration) (scrape, gap time.Duration) {
 	a.t.Helper()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
-	var last probes.Snapshot
+	var last snapshot.Snapshot
 	for start := time.Now(); time.Since(start) < of; <-poll.C {
 		before := deadline.Start()
 		a.mustGet("/metrics")
@@ -103,7 +103,7 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 	s := filesystemtest.New(t)
 	m := s.Fuse("nfs")
 	a := watching(t, s, m.Point)
-	var f probes.Filesystem
+	var f snapshot.Filesystem
 	eventually(t, "it answers", func() error {
 		m.Answer()
 		if f = filesystem(a.ticked(1).snapshot(), m.Point); f.AgeSeconds.IsZero() {
@@ -111,7 +111,7 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 		}
 		return nil
 	})
-	assert.Equal(t, probes.Some[uint64](1000*4096), f.SizeBytes)
+	assert.Equal(t, snapshot.Some[uint64](1000*4096), f.SizeBytes)
 	eventually(t, "it hangs, with its last values", func() error {
 		f = filesystem(a.snapshot(), m.Point)
 		if age, _ := f.AgeSeconds.Get(); age < 3 {
@@ -120,12 +120,12 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 		return nil
 	})
 	assert.Equal(t, "statfs hangs", f.Trouble())
-	assert.Equal(t, probes.Some[uint64](250*4096), f.AvailableBytes)
+	assert.Equal(t, snapshot.Some[uint64](250*4096), f.AvailableBytes)
 	assert.LessOrEqual(t, m.Take(), 1, "one call is out, and no second one")
 	m.FreeBlocks = 10
 	eventually(t, "it answers again", func() error {
 		m.Answer()
-		if f = filesystem(a.snapshot(), m.Point); f.Trouble() != "" || f.AvailableBytes != probes.Some[uint64](10*4096) {
+		if f = filesystem(a.snapshot(), m.Point); f.Trouble() != "" || f.AvailableBytes != snapshot.Some[uint64](10*4096) {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
@@ -169,7 +169,7 @@ func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
 func TestTheRootOfThisMachineIsWatchedByDefault(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t)
-	var f probes.Filesystem
+	var f snapshot.Filesystem
 	eventually(t, "the root answers", func() error {
 		if f = filesystem(a.ticked(1).snapshot(), "/"); f.AgeSeconds.IsZero() {
 			return fmt.Errorf("%+v", f)

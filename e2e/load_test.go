@@ -15,7 +15,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // limitedCgroup makes cgroups of one name, with a memory limit, in whatever
@@ -86,7 +86,7 @@ func TestACgroupAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
 	dir := t.TempDir()
 	startLoad(t, "thrash", append([]string{filepath.Join(dir, "file"), strconv.Itoa(file)}, dirs...)...)
 
-	var seen probes.WorkloadRates
+	var seen snapshot.WorkloadRates
 	took := within(t, patience, "its own stall and limit are shown", func() error {
 		s := a.snapshot()
 		for _, w := range s.Workloads {

@@ -64,8 +64,8 @@ metadata: {name: data, namespace: NAMESPACE}
 spec: {accessModes: [ReadWriteOnce], storageClassName: disks, volumeName: data-NAMESPACE, resources: {requests: {storage: 1Gi}}}
 `
 
-// snapshot of the volume, which a DataUpload is made from.
-const snapshot = `
+// volumeSnapshot of the volume, which a DataUpload is made from.
+const volumeSnapshot = `
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshot
 metadata: {name: of-NAME, namespace: NAMESPACE}
@@ -132,7 +132,7 @@ func (h *harbour) moves(kind vgdp.Kind, name string) {
 	h.t.Helper()
 	switch kind {
 	case vgdp.DataUpload:
-		require.NoError(h.t, h.c.Apply(h.t.Context(), h.named(snapshot, name)))
+		require.NoError(h.t, h.c.Apply(h.t.Context(), h.named(volumeSnapshot, name)))
 	case vgdp.PodVolumeBackup:
 		h.pod(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "app-" + name},

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // output of a tool about a package of version 1.0.0.
@@ -112,8 +112,8 @@ func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
 	h.install()
 	h.run("systemctl start plimsoll-agent")
 	absent := func(socket string) string {
-		var s probes.Snapshot
-		require.NoError(t, json.Unmarshal([]byte(h.run("plimsoll top --once -o json --api.socket "+socket)), &struct{ Snapshot *probes.Snapshot }{&s}))
+		var s snapshot.Snapshot
+		require.NoError(t, json.Unmarshal([]byte(h.run("plimsoll top --once -o json --api.socket "+socket)), &struct{ Snapshot *snapshot.Snapshot }{&s}))
 		return fmt.Sprint(s.Absent)
 	}
 	assert.Equal(t, absent("/nobody/listens"), absent("/run/plimsoll/plimsoll.sock"))

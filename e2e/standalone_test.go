@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestTheAgentShowsThisNodeAndEndsClean(t *testing.T) {
@@ -141,7 +142,7 @@ func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
 			Pressure struct {
 				Agent struct{ Mode string }
 			}
-			Snapshot probes.Snapshot
+			Snapshot snapshot.Snapshot
 		}
 		require.NoError(t, json.Unmarshal([]byte(stdout), &look))
 		assert.Equal(t, mode, look.Pressure.Agent.Mode)
@@ -231,9 +232,9 @@ func TestARecordingIsReadBack(t *testing.T) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	h := probes.History{Window: time.Second, Keep: time.Minute, MaxGap: time.Minute}
+	h := snapshot.History{Window: time.Second, Keep: time.Minute, MaxGap: time.Minute}
 	n := 0
-	header, err := probes.Play(f, func(s *probes.Sample) error {
+	header, err := probes.Play(f, func(s *snapshot.Sample) error {
 		n++
 		h.Add(s)
 		return nil

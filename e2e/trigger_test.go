@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // triggers as the API says them.
@@ -52,7 +52,7 @@ func TestStallOfAPodsCgroupIsSampledBeforeTheNextTick(t *testing.T) {
 	require.Equal(t, 4, a.triggers().Armed, "memory and io, of the host and of the cgroup")
 	began := time.Now()
 	startLoad(t, "thrash", append([]string{filepath.Join(t.TempDir(), "file"), strconv.Itoa(file)}, dirs...)...)
-	var s probes.Snapshot
+	var s snapshot.Snapshot
 	var now triggers
 	within(t, 50*time.Second, "the stall is sampled", func() error {
 		s, now = a.snapshot(), a.triggers()
@@ -69,7 +69,7 @@ func TestStallOfAPodsCgroupIsSampledBeforeTheNextTick(t *testing.T) {
 }
 
 // memoryStallOf a cgroup is the share of the window in which all of it stalled.
-func memoryStallOf(s *probes.Snapshot, cgroup string) float64 {
+func memoryStallOf(s *snapshot.Snapshot, cgroup string) float64 {
 	for _, w := range s.Workloads {
 		if r, ok := w.Rates.Get(); ok && w.Cgroup == cgroup {
 			full, _ := r.Pressure.Memory.Full.Get()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func until(second int) func(*pods.Pod) { return func(p *pods.Pod) { p.GoneBy = at(second) } }
@@ -197,7 +197,7 @@ func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
 	x := Credit{Name: "shop/web-x", Until: at(50)}
 	v := pressing()
 	assert.Equal(t, "shop/web-x is terminating until 2026-03-01 12:00:50 UTC; its usage counts as released, which is all that must be released", sayCredits(v, []Credit{x}))
-	for _, target := range []probes.Opt[float64]{none(), some(0)} {
+	for _, target := range []snapshot.Opt[float64]{none(), some(0)} {
 		v.Target = target
 		assert.Equal(t, "shop/web-x and 2 more are terminating; their usage counts as released", sayCredits(v, []Credit{x, x, x}))
 	}

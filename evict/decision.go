@@ -21,7 +21,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Decision is what one round decided, with its reasons.
@@ -51,22 +51,22 @@ type Decision struct {
 
 // Cause is a verdict that a decision rests on.
 type Cause struct {
-	Plugin    string              `json:"plugin"`
-	Scope     string              `json:"scope"`
-	Level     plugins.Level       `json:"level"`
-	Since     time.Time           `json:"since"`
-	Observed  probes.Opt[float64] `json:"observed,omitzero"`
-	Operator  string              `json:"operator,omitempty"`
-	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
-	Unit      string              `json:"unit,omitempty"`
-	Reason    string              `json:"reason"`
+	Plugin    string                `json:"plugin"`
+	Scope     string                `json:"scope"`
+	Level     plugins.Level         `json:"level"`
+	Since     time.Time             `json:"since"`
+	Observed  snapshot.Opt[float64] `json:"observed,omitzero"`
+	Operator  string                `json:"operator,omitempty"`
+	Threshold snapshot.Opt[float64] `json:"threshold,omitzero"`
+	Unit      string                `json:"unit,omitempty"`
+	Reason    string                `json:"reason"`
 	// Target is what must be released for the pressure to end, and Credit the
 	// terminating pods whose usage counted as released.
-	Target probes.Opt[float64] `json:"releaseTarget,omitzero"`
-	Credit []Credit            `json:"credit,omitempty"`
+	Target snapshot.Opt[float64] `json:"releaseTarget,omitzero"`
+	Credit []Credit              `json:"credit,omitempty"`
 	// Contention is the first three culprits and sufferers of the verdict's
 	// resource; nil where they were not known, or the level had ended.
-	Contention *probes.Contention `json:"contention,omitempty"`
+	Contention *snapshot.Contention `json:"contention,omitempty"`
 }
 
 // Considered is a candidate with its outcome.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestADecisionKnowsItsCauses(t *testing.T) {
@@ -51,7 +51,7 @@ func TestADecisionKnowsItsCauses(t *testing.T) {
 
 func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
 	v := pressing()
-	v.Observed, v.Operator, v.Threshold, v.Unit = probes.Some(0.4), ">=", probes.Some(0.25), "ratio"
+	v.Observed, v.Operator, v.Threshold, v.Unit = snapshot.Some(0.4), ">=", snapshot.Some(0.25), "ratio"
 	in := round(7, nil, v)
 	in.Before = &plugins.Levels{Verdicts: []plugins.Verdict{disk(plugins.Soft)}}
 	in.Config.DryRun = true
@@ -60,11 +60,11 @@ func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
 		{Plugin: "disk-contention", Scope: "sda", Level: plugins.None, Since: at(7), Reason: SwitchedOff},
 		{
 			Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Since: at(-5), Reason: "memory is short",
-			Observed: probes.Some(0.4), Operator: ">=", Threshold: probes.Some(0.25), Unit: "ratio",
-			Target: probes.Some(10.0),
+			Observed: snapshot.Some(0.4), Operator: ">=", Threshold: snapshot.Some(0.25), Unit: "ratio",
+			Target: snapshot.Some(10.0),
 		},
 	}
-	assert.Empty(t, cmp.Diff(want, d.Causes, cmp.AllowUnexported(probes.Opt[float64]{})))
+	assert.Empty(t, cmp.Diff(want, d.Causes, cmp.AllowUnexported(snapshot.Opt[float64]{})))
 	assert.Equal(t, at(7), d.Time)
 	assert.True(t, d.DryRun)
 	later, _ := Decide(then(in, 1, Memory{}))

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Change updates an earlier decision with the fate of its evicted pods.
@@ -90,7 +90,7 @@ func (c Cause) after(v plugins.Verdict) Cause {
 		return now
 	}
 	threshold, _ := c.Threshold.Get() // absent is equal to nothing below
-	now.Observed, now.Operator, now.Threshold, now.Unit = probes.Opt[float64]{}, c.Operator, c.Threshold, c.Unit
+	now.Observed, now.Operator, now.Threshold, now.Unit = snapshot.Opt[float64]{}, c.Operator, c.Threshold, c.Unit
 	for _, e := range v.Evidence {
 		if e.Rule == c.Level && e.Operator == c.Operator && e.Threshold == threshold && e.Unit == c.Unit {
 			now.Observed = e.Observed

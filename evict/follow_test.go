@@ -8,7 +8,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // keeping is a round with what the daemon does after it.
@@ -54,7 +54,7 @@ func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T
 
 	in = then(in, 1, restarted(t, m))
 	now := pressing(named("b", 20))
-	now.Observed = probes.Some(0.2)
+	now.Observed = snapshot.Some(0.2)
 	in.Levels.Verdicts = []plugins.Verdict{disk(plugins.None), {Plugin: "third", Scope: "node"}, {Plugin: "memory-stall", Scope: "numa1"}, now}
 	d, m = keeping(in, &a, &log)
 	require.Equal(t, CodeEvicted, d.Code, "it presses still, so the next one goes in the same round")
@@ -123,14 +123,14 @@ func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
 }
 
 func TestHowFarThePressureFellIsSaidOfTheRuleThatWasMet(t *testing.T) {
-	met := Cause{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Observed: probes.Some(0.4), Operator: ">=", Threshold: probes.Some(0.25), Unit: "ratio"}
+	met := Cause{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Observed: snapshot.Some(0.4), Operator: ">=", Threshold: snapshot.Some(0.25), Unit: "ratio"}
 	softer := func(list ...plugins.Evidence) plugins.Verdict {
 		v := memoryAt(plugins.None)
-		v.Observed, v.Operator, v.Threshold, v.Unit, v.Evidence = probes.Some(0.02), ">=", probes.Some(0.1), "ratio", list
+		v.Observed, v.Operator, v.Threshold, v.Unit, v.Evidence = snapshot.Some(0.02), ">=", snapshot.Some(0.1), "ratio", list
 		return v
 	}
 	of := func(change func(*plugins.Evidence)) plugins.Evidence {
-		e := plugins.Evidence{Rule: plugins.Hard, What: "stall", Observed: probes.Some(0.05), Operator: ">=", Threshold: 0.25, Unit: "ratio"}
+		e := plugins.Evidence{Rule: plugins.Hard, What: "stall", Observed: snapshot.Some(0.05), Operator: ">=", Threshold: 0.25, Unit: "ratio"}
 		if change != nil {
 			change(&e)
 		}
@@ -138,16 +138,16 @@ func TestHowFarThePressureFellIsSaidOfTheRuleThatWasMet(t *testing.T) {
 	}
 	for what, row := range map[string]struct {
 		verdict             plugins.Verdict
-		observed, threshold probes.Opt[float64]
+		observed, threshold snapshot.Opt[float64]
 		unit                string
 	}{
-		"the same comparison":         {softer(of(func(e *plugins.Evidence) { e.Rule = plugins.Soft }), of(nil)), probes.Some(0.05), probes.Some(0.25), "ratio"},
-		"only that of another level":  {softer(of(func(e *plugins.Evidence) { e.Rule = plugins.Soft })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
-		"only another operator":       {softer(of(func(e *plugins.Evidence) { e.Operator = "<" })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
-		"only another threshold":      {softer(of(func(e *plugins.Evidence) { e.Threshold = 0.3 })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
-		"only another unit":           {softer(of(func(e *plugins.Evidence) { e.Unit = "bytes" })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
-		"one that was not made":       {softer(of(func(e *plugins.Evidence) { e.Observed = probes.Opt[float64]{} })), probes.Opt[float64]{}, probes.Some(0.25), "ratio"},
-		"the verdict shows that rule": {func() plugins.Verdict { v := softer(of(nil)); v.Threshold = met.Threshold; return v }(), probes.Some(0.02), probes.Some(0.25), "ratio"},
+		"the same comparison":         {softer(of(func(e *plugins.Evidence) { e.Rule = plugins.Soft }), of(nil)), snapshot.Some(0.05), snapshot.Some(0.25), "ratio"},
+		"only that of another level":  {softer(of(func(e *plugins.Evidence) { e.Rule = plugins.Soft })), snapshot.Opt[float64]{}, snapshot.Some(0.25), "ratio"},
+		"only another operator":       {softer(of(func(e *plugins.Evidence) { e.Operator = "<" })), snapshot.Opt[float64]{}, snapshot.Some(0.25), "ratio"},
+		"only another threshold":      {softer(of(func(e *plugins.Evidence) { e.Threshold = 0.3 })), snapshot.Opt[float64]{}, snapshot.Some(0.25), "ratio"},
+		"only another unit":           {softer(of(func(e *plugins.Evidence) { e.Unit = "bytes" })), snapshot.Opt[float64]{}, snapshot.Some(0.25), "ratio"},
+		"one that was not made":       {softer(of(func(e *plugins.Evidence) { e.Observed = snapshot.Opt[float64]{} })), snapshot.Opt[float64]{}, snapshot.Some(0.25), "ratio"},
+		"the verdict shows that rule": {func() plugins.Verdict { v := softer(of(nil)); v.Threshold = met.Threshold; return v }(), snapshot.Some(0.02), snapshot.Some(0.25), "ratio"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			now := met.after(row.verdict)
@@ -161,7 +161,7 @@ func TestHowFarThePressureFellIsSaidOfTheRuleThatWasMet(t *testing.T) {
 	}
 	other := softer(of(func(e *plugins.Evidence) { e.Operator = "<" }))
 	other.Operator, other.Threshold = "<", met.Threshold
-	assert.Equal(t, probes.Opt[float64]{}, met.after(other).Observed, "the same number, compared the other way")
+	assert.Equal(t, snapshot.Opt[float64]{}, met.after(other).Observed, "the same number, compared the other way")
 	unlike := softer(of(func(e *plugins.Evidence) { e.Unit = "bytes" }))
 	unlike.Unit = "bytes"
 	assert.Equal(t, "ratio", met.after(unlike).Unit)

@@ -10,12 +10,12 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func some(f float64) probes.Opt[float64] { return probes.Some(f) }
+func some(f float64) snapshot.Opt[float64] { return snapshot.Some(f) }
 
-func none() probes.Opt[float64] { return probes.Opt[float64]{} }
+func none() snapshot.Opt[float64] { return snapshot.Opt[float64]{} }
 
 func forced(c plugins.Candidate) plugins.Candidate {
 	c.Forced = true
@@ -126,14 +126,14 @@ func TestOfSoftPodsOneGoesInARoundAndThoseThatOptedOutStay(t *testing.T) {
 func TestAGraceThatAPluginAsksForIsTakenWithinBounds(t *testing.T) {
 	for seconds, want := range map[int64]int64{0: 0, -3: 1, 5: 5, 3600: 30} { // 0 only comes from a plugin that may
 		c := named("a", 30)
-		c.GraceSeconds = probes.Some(seconds)
+		c.GraceSeconds = snapshot.Some(seconds)
 		a := api{}
 		play(round(0, []pods.Pod{pod("a")}, pressing(c)), &a)
 		require.Len(t, a.asked, 1)
 		assert.Equal(t, want, a.asked[0].GraceSeconds)
 	}
 	short, long := named("a", 30), named("a", 30)
-	short.GraceSeconds, long.GraceSeconds = probes.Some(int64(2)), probes.Some(int64(9))
+	short.GraceSeconds, long.GraceSeconds = snapshot.Some(int64(2)), snapshot.Some(int64(9))
 	for _, list := range [][]plugins.Verdict{{pressing(short), disk(plugins.Hard, long)}, {pressing(long), disk(plugins.Hard, short)}} {
 		a := api{}
 		play(round(0, []pods.Pod{pod("a")}, list...), &a)

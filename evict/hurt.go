@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // partiesKept is the number of culprits, and of sufferers, in a decision.
@@ -25,8 +25,8 @@ func (r *sitting) causes() []Cause {
 
 // hurt is the contention that a verdict is about, shortened and with pod names
 // from the API server; nil where there is none.
-func (in Input) hurt(v plugins.Verdict) *probes.Contention {
-	about := func(c probes.Contention) bool {
+func (in Input) hurt(v plugins.Verdict) *snapshot.Contention {
+	about := func(c snapshot.Contention) bool {
 		return string(c.Resource) == string(v.Resource) && (c.Device == "" || c.Device == v.Scope)
 	}
 	i := slices.IndexFunc(in.Contention, about)
@@ -51,7 +51,7 @@ func short[T any](list []T, more int) ([]T, int) {
 	return slices.Clone(list[:n]), more + len(list) - n
 }
 
-func (in Input) name(p *probes.Party) {
+func (in Input) name(p *snapshot.Party) {
 	if in.Cluster == nil || p.PodUID == "" {
 		return
 	}

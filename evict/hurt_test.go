@@ -9,22 +9,22 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // hurting are the contentions of a node: on two disks and for memory, with
 // five of each kind.
-func hurting() []probes.Contention {
-	of := func(r probes.SharedResource, device string) probes.Contention {
-		c := probes.Contention{Resource: r, Device: device, State: probes.ContentionSuffers, Coverage: probes.Some(0.9), MoreCulprits: 2}
+func hurting() []snapshot.Contention {
+	of := func(r snapshot.SharedResource, device string) snapshot.Contention {
+		c := snapshot.Contention{Resource: r, Device: device, State: snapshot.ContentionSuffers, Coverage: snapshot.Some(0.9), MoreCulprits: 2}
 		for _, uid := range []string{"a", "b", "c", "d", "e"} {
-			p := probes.Party{Cgroup: "/kubepods/" + uid, Name: "pod " + uid, PodUID: uid}
-			c.Culprits = append(c.Culprits, probes.Culprit{Party: p, Share: 0.2})
-			c.Sufferers = append(c.Sufferers, probes.Sufferer{Party: p, Waited: 0.1})
+			p := snapshot.Party{Cgroup: "/kubepods/" + uid, Name: "pod " + uid, PodUID: uid}
+			c.Culprits = append(c.Culprits, snapshot.Culprit{Party: p, Share: 0.2})
+			c.Sufferers = append(c.Sufferers, snapshot.Sufferer{Party: p, Waited: 0.1})
 		}
 		return c
 	}
-	return []probes.Contention{of(probes.SharedDisk, "sda"), of(probes.SharedDisk, "sdb"), of(probes.SharedMemory, "")}
+	return []snapshot.Contention{of(snapshot.SharedDisk, "sda"), of(snapshot.SharedDisk, "sdb"), of(snapshot.SharedMemory, "")}
 }
 
 func TestADecisionSaysWhoHurtWhomWhenItWasMade(t *testing.T) {
@@ -33,9 +33,9 @@ func TestADecisionSaysWhoHurtWhomWhenItWasMade(t *testing.T) {
 	d, _ := Decide(in)
 	require.Len(t, d.Causes, 2)
 	memory, sda := d.Causes[0].Contention, d.Causes[1].Contention
-	assert.Equal(t, probes.SharedMemory, memory.Resource)
+	assert.Equal(t, snapshot.SharedMemory, memory.Resource)
 	assert.Equal(t, "sda", sda.Device)
-	assert.Equal(t, probes.Some(0.9), sda.Coverage)
+	assert.Equal(t, snapshot.Some(0.9), sda.Coverage)
 	assert.Len(t, sda.Culprits, 3)
 	assert.Len(t, sda.Sufferers, 3)
 	assert.Equal(t, 2+2, sda.MoreCulprits)

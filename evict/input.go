@@ -7,7 +7,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // MinRound is the minimum time between two rounds.
@@ -72,7 +72,7 @@ type Input struct {
 	// Cluster is nil for an agent that runs without one.
 	Cluster *Cluster
 	// Contention has the culprits and sufferers at the time of Levels.
-	Contention []probes.Contention
+	Contention []snapshot.Contention
 	// Relief is the throttling that is tried before an eviction.
 	Relief []Relief
 	// Memory is the state that the round before left.

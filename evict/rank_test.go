@@ -11,7 +11,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func low(p *pods.Pod) { p.LowQoS = true }
@@ -126,7 +126,7 @@ func TestTheOrderDoesNotDependOnTheOrderOfTheInput(t *testing.T) {
 			v[i], v[j] = v[j], v[i]
 		})
 		got, _ := Decide(in)
-		require.Empty(t, cmp.Diff(want.Candidates, got.Candidates, cmp.AllowUnexported(probes.Opt[int64]{})))
+		require.Empty(t, cmp.Diff(want.Candidates, got.Candidates, cmp.AllowUnexported(snapshot.Opt[int64]{})))
 	}
 	for i := range want.Candidates { // a total order: no two are equal
 		for j := range i {
@@ -149,7 +149,7 @@ func TestWhatSeveralSayOfAPodIsJoinedInAnyOrder(t *testing.T) {
 	quiet := disk(plugins.Hard, named("a", 10))
 	quiet.Pressing = plugins.Soft
 	notShown, zero := forced(named("a", 30)), named("a", 30)
-	notShown.Refused, zero.GraceSeconds = "it was not shown", probes.Some[int64](0)
+	notShown.Refused, zero.GraceSeconds = "it was not shown", snapshot.Some[int64](0)
 	again := pressing(named("a", 20))
 	again.Scope = "numa1"
 	for what, row := range map[string]struct {

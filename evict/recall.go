@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // forcedFor is how long a forced eviction stays wanted that the plugin does not
@@ -127,7 +127,7 @@ func (in Input) forced(list []Forced) *plugins.Levels {
 func (f *Forced) candidate() plugins.Candidate {
 	c := plugins.Candidate{PodUID: f.UID, Name: f.Name, Why: f.Why, Forced: true}
 	if f.GraceSeconds != nil {
-		c.GraceSeconds = probes.Some(*f.GraceSeconds)
+		c.GraceSeconds = snapshot.Some(*f.GraceSeconds)
 	}
 	return c
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // forcing is a plugin's answer that forces these pods.
@@ -18,7 +18,7 @@ func forcing(uids ...string) plugins.Verdict {
 	v := plugins.Verdict{Plugin: "p", Scope: plugins.ScopeNamed}
 	for _, uid := range uids {
 		v.Level, v.Pressing, v.Named = plugins.Hard, plugins.Hard, true
-		v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: uid, Name: "ns/" + uid, Why: "must go", Forced: true, GraceSeconds: probes.Some[int64](7)})
+		v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: uid, Name: "ns/" + uid, Why: "must go", Forced: true, GraceSeconds: snapshot.Some[int64](7)})
 	}
 	return v
 }
@@ -193,7 +193,7 @@ func TestThePressureThatTakesAForcedPodBackIsThePluginsOwn(t *testing.T) {
 
 func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 	other := forcing("a")
-	other.Plugin, other.Candidates[0].GraceSeconds = "q", probes.Opt[int64]{}
+	other.Plugin, other.Candidates[0].GraceSeconds = "q", snapshot.Opt[int64]{}
 	r := newRounds("a")
 	r.next(forcing("a"), other)
 	seven := int64(7)
@@ -204,7 +204,7 @@ func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now}, Memory: r.memory}
 	levels, _ := Recall(in)
 	require.Len(t, levels.Verdicts, 2)
-	for i, want := range []probes.Opt[int64]{probes.Some(seven), {}} {
+	for i, want := range []snapshot.Opt[int64]{snapshot.Some(seven), {}} {
 		v := levels.Verdicts[i]
 		assert.Equal(t, []string{"p", "q"}[i], v.Plugin)
 		assert.Equal(t, want, v.Candidates[0].GraceSeconds)

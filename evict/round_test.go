@@ -11,7 +11,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // at is a moment, so many seconds after noon.
@@ -33,7 +33,7 @@ func pressing(list ...plugins.Candidate) plugins.Verdict {
 	return plugins.Verdict{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Condition: "MemoryContention",
 		Level: plugins.Hard, Pressing: plugins.Hard, Since: at(-5), Reason: "memory is short",
-		Target: probes.Some(10.0), Whole: probes.Some(100.0), Candidates: list,
+		Target: snapshot.Some(10.0), Whole: snapshot.Some(100.0), Candidates: list,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // ending pods have been deleted and end within 10 s.
@@ -128,23 +128,23 @@ func TestAPodIsEvictedForAVerdictThatNamesItOnly(t *testing.T) {
 }
 
 func TestACandidateMustGiveBackWhatIsMissingOrAGoodShareOfAll(t *testing.T) {
-	none := probes.Opt[float64]{}
+	none := snapshot.Opt[float64]{}
 	for what, row := range map[string]struct {
 		relief        float64
-		target, whole probes.Opt[float64]
+		target, whole snapshot.Opt[float64]
 		goes          bool
 	}{
-		"all that is missing":                     {10, probes.Some(10.0), probes.Some(100.0), true},
-		"less than is missing":                    {9, probes.Some(10.0), probes.Some(100.0), false},
-		"a fifth of all, though more is missing":  {20, probes.Some(50.0), probes.Some(100.0), true},
-		"less than a fifth, and more is missing":  {19.9, probes.Some(50.0), probes.Some(100.0), false},
-		"all that is missing of who knows":        {10, probes.Some(10.0), none, true},
-		"less than is missing of who knows":       {9, probes.Some(10.0), none, false},
-		"a fifth, and nobody knows what misses":   {20, none, probes.Some(100.0), true},
-		"less than a fifth, nobody knows what":    {19, none, probes.Some(100.0), false},
+		"all that is missing":                     {10, snapshot.Some(10.0), snapshot.Some(100.0), true},
+		"less than is missing":                    {9, snapshot.Some(10.0), snapshot.Some(100.0), false},
+		"a fifth of all, though more is missing":  {20, snapshot.Some(50.0), snapshot.Some(100.0), true},
+		"less than a fifth, and more is missing":  {19.9, snapshot.Some(50.0), snapshot.Some(100.0), false},
+		"all that is missing of who knows":        {10, snapshot.Some(10.0), none, true},
+		"less than is missing of who knows":       {9, snapshot.Some(10.0), none, false},
+		"a fifth, and nobody knows what misses":   {20, none, snapshot.Some(100.0), true},
+		"less than a fifth, nobody knows what":    {19, none, snapshot.Some(100.0), false},
 		"nothing is known: the plugin's own word": {0.1, none, none, true},
-		"a relief that is no number":              {math.NaN(), probes.Some(10.0), probes.Some(100.0), false},
-		"a relief below zero":                     {-1, probes.Some(0.5), probes.Some(100.0), false},
+		"a relief that is no number":              {math.NaN(), snapshot.Some(10.0), snapshot.Some(100.0), false},
+		"a relief below zero":                     {-1, snapshot.Some(0.5), snapshot.Some(100.0), false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			v := pressing(named("a", row.relief))
@@ -158,7 +158,7 @@ func TestACandidateMustGiveBackWhatIsMissingOrAGoodShareOfAll(t *testing.T) {
 		})
 	}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 20)))
-	in.Levels.Verdicts[0].Target = probes.Some(50.0)
+	in.Levels.Verdicts[0].Target = snapshot.Some(50.0)
 	in.Config.MinRelief = 0.21
 	d, _ := Decide(in)
 	assert.Equal(t, CodeTooSmall, d.Candidates[0].Code, "how large a share is configuration")

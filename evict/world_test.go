@@ -8,7 +8,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // world is a made-up node with its API server, in which anything may happen.
@@ -200,9 +200,9 @@ func (w *world) cluster() *Cluster {
 // verdicts are what the plugins see, which is the truth about cgroups.
 func (w *world) verdicts() []plugins.Verdict {
 	memory, disk := pressing(), disk(w.disk[0])
-	memory.Target = probes.Some(w.target)
+	memory.Target = snapshot.Some(w.target)
 	memory.Level, memory.Pressing, disk.Pressing = w.memory[0], w.memory[1], w.disk[1]
-	disk.Whole = probes.Some(1.0)
+	disk.Whole = snapshot.Some(1.0)
 	if w.absent {
 		memory.Absent = "no PSI"
 	}

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Baselines has the baseline of each disk, by Key, which identifies the disk across
@@ -57,16 +57,16 @@ const (
 )
 
 // Await is the usual await in seconds; absent until it is learned.
-func (u Usual) Await() probes.Opt[float64] {
+func (u Usual) Await() snapshot.Opt[float64] {
 	if u.Seconds < learnedSeconds || u.Requests < learnedRequests {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(u.Waited / u.Requests)
+	return snapshot.Some(u.Waited / u.Requests)
 }
 
 // Key identifies a disk: by its WWID, or else by the kernel's diskseq, which is
 // valid until the next boot.
-func Key(d *probes.Disk, bootID string) string {
+func Key(d *snapshot.Disk, bootID string) string {
 	if wwid, ok := d.WWID.Get(); ok {
 		return "wwid:" + wwid
 	}
@@ -83,7 +83,7 @@ func (b Baselines) Clone() Baselines {
 }
 
 // learn adds the newest tick of each disk that is not under pressure.
-func (b Baselines) learn(s *probes.Snapshot, l *Levels) {
+func (b Baselines) learn(s *snapshot.Snapshot, l *Levels) {
 	step := s.Step()
 	stall, known := step.Pressure().IO.Some.Get()
 	if step.Elapsed() <= 0 || known && stall > learnStall {
@@ -115,7 +115,7 @@ func pressed(l *Levels, device string) bool {
 	return false
 }
 
-func (u *Usual) add(seconds, perSecond float64, await probes.Opt[float64]) {
+func (u *Usual) add(seconds, perSecond float64, await snapshot.Opt[float64]) {
 	a, some := await.Get()
 	if !some {
 		return
@@ -137,7 +137,7 @@ func per(perSecond, requests float64) float64 {
 }
 
 // usual is the await of requests of this direction and mean size.
-func (b Baseline) usual(write bool, bytes float64) probes.Opt[float64] {
+func (b Baseline) usual(write bool, bytes float64) snapshot.Opt[float64] {
 	of := b.Read
 	if write {
 		of = b.Write

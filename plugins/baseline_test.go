@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func usualRead(n *diskNode) probes.Opt[float64] {
+func usualRead(n *diskNode) snapshot.Opt[float64] {
 	return n.set.Usual()[Key(&n.disk, "a")].usual(false, 8192)
 }
 
@@ -74,7 +74,7 @@ func TestADiskThatIsSlowFromItsFirstSecondIsJudgedAllTheSame(t *testing.T) {
 	d.await = 0.2
 	v := n.seconds(90, d)
 	assert.Equal(t, Soft, v.Level, v.Reason)
-	assert.Equal(t, probes.Some(0.06), v.Threshold)
+	assert.Equal(t, snapshot.Some(0.06), v.Threshold)
 }
 
 // Large requests take longer. What was learned of small ones says nothing of
@@ -82,7 +82,7 @@ func TestADiskThatIsSlowFromItsFirstSecondIsJudgedAllTheSame(t *testing.T) {
 func TestAnotherMixOfRequestsIsLearnedOnItsOwn(t *testing.T) {
 	b := Baseline{}
 	b.Read[sizeClass(8192)] = Usual{Requests: 1e6, Seconds: 1e5, Waited: 1e3}
-	assert.Equal(t, probes.Some(0.001), b.usual(false, 8192))
+	assert.Equal(t, snapshot.Some(0.001), b.usual(false, 8192))
 	assert.True(t, b.usual(false, 1<<20).IsZero())
 	assert.True(t, b.usual(true, 8192).IsZero())
 	for bytes, class := range map[float64]int{0: 0, 4096: 0, 16 << 10: 0, 16<<10 + 1: 1, 128 << 10: 1, 256 << 10: 2, 512 << 10: 2, 1 << 20: 3} {
@@ -109,11 +109,11 @@ func TestAMixThatChangesNamesNobodyUntilItIsLearned(t *testing.T) {
 func TestWhatIsUsualFollowsADiskThatChanges(t *testing.T) {
 	var u Usual
 	for range 10 * 24 * 3600 {
-		u.add(1, 100, probes.Some(0.001))
+		u.add(1, 100, snapshot.Some(0.001))
 	}
 	assert.Less(t, u.Seconds, float64(2*remembered+1))
 	for range 4 * 24 * 3600 {
-		u.add(1, 100, probes.Some(0.002))
+		u.add(1, 100, snapshot.Some(0.002))
 	}
 	usual, _ := u.Await().Get()
 	assert.InDelta(t, 0.002, usual, 0.0002)
@@ -134,12 +134,12 @@ func TestWhatWasLearnedOutlivesARestart(t *testing.T) {
 }
 
 func TestADiskIsKnownByItsMediumOrUntilTheNextBoot(t *testing.T) {
-	d := probes.Disk{Name: "sda", Number: "8:0", Sequence: probes.Some(uint64(7))}
+	d := snapshot.Disk{Name: "sda", Number: "8:0", Sequence: snapshot.Some(uint64(7))}
 	before := Key(&d, "a")
 	assert.NotEqual(t, before, Key(&d, "b"), "another boot")
-	d.Sequence = probes.Some(uint64(8))
+	d.Sequence = snapshot.Some(uint64(8))
 	assert.NotEqual(t, before, Key(&d, "a"), "another device")
-	d.WWID = probes.Some("naa.5000")
+	d.WWID = snapshot.Some("naa.5000")
 	assert.Equal(t, Key(&d, "a"), Key(&d, "b"))
 }
 

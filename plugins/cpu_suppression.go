@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // CPUSuppression judges whether a low-QoS pod is starved of CPU: for a long time it
@@ -36,7 +36,7 @@ func (CPUSuppression) Name() string { return "cpu-suppression" }
 
 // starved is a pod with little CPU.
 type starved struct {
-	*probes.WorkloadState
+	*snapshot.WorkloadState
 	cores, asks, waited float64
 }
 
@@ -45,7 +45,7 @@ func (s starved) supply() float64 { return s.cores / s.asks }
 // Threshold judges the pod that gets the least share of its request.
 func (c CPUSuppression) Threshold(v View) []Verdict {
 	out := Verdict{
-		Resource: CPU, Scope: "node", Condition: "CPUSuppression", Unit: "ratio", Operator: "<", Threshold: probes.Some(c.Supply),
+		Resource: CPU, Scope: "node", Condition: "CPUSuppression", Unit: "ratio", Operator: "<", Threshold: snapshot.Some(c.Supply),
 		Partial: v.WarmingUp || v.Monotonic-v.Since < c.For,
 	}
 	was := v.Was(out.Scope)
@@ -65,7 +65,7 @@ func (c CPUSuppression) Threshold(v View) []Verdict {
 		worst = &list[0]
 	}
 	if worst != nil {
-		out.Observed = probes.Some(worst.supply())
+		out.Observed = snapshot.Some(worst.supply())
 	}
 	return []Verdict{out}
 }
@@ -104,7 +104,7 @@ func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why str
 }
 
 // supplyOf is the supply of a pod; why is why it is unknown.
-func supplyOf(w probes.Window, l *probes.WorkloadState) (s starved, why string) {
+func supplyOf(w snapshot.Window, l *snapshot.WorkloadState) (s starved, why string) {
 	cores, waited := w.CPUSupply(&l.Workload)
 	s = starved{WorkloadState: l, asks: float64(l.Pod.CPURequestMillicores) / 1000}
 	var ok1, ok2 bool

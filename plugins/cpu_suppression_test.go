@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // asking for two CPUs, of low QoS.
-func asking() probes.Pod { return probes.Pod{LowQoS: true, CPURequestMillicores: 2000} }
+func asking() snapshot.Pod { return snapshot.Pod{LowQoS: true, CPURequestMillicores: 2000} }
 
 func suppression(t *testing.T, change ...func(*CPUSuppression)) *ward {
 	t.Helper()
@@ -48,7 +48,7 @@ func TestAPodThatIsStarvedOfCPUForLongIsNamed(t *testing.T) {
 
 func TestAPodThatMissesNothingIsNotStarved(t *testing.T) {
 	for what, row := range map[string]struct {
-		pod                 probes.Pod
+		pod                 snapshot.Pod
 		cores, waited, held float64
 	}{
 		"a healthy busy node":                       {asking(), 1.9, 0.3, 0},
@@ -56,9 +56,9 @@ func TestAPodThatMissesNothingIsNotStarved(t *testing.T) {
 		"it waits and has what it asks for":         {asking(), 2.0, 1, 0},
 		"it waits for its own quota":                {asking(), 0.5, 0.9, 0.6},
 		"its quota holds several of its tasks back": {asking(), 0.5, 0.9, 3},
-		"it asks for nothing":                       {probes.Pod{LowQoS: true}, 0.1, 0.9, 0},
-		"it is no pod of low QoS":                   {probes.Pod{CPURequestMillicores: 2000}, 0.1, 0.9, 0},
-		"it is ending already":                      {probes.Pod{LowQoS: true, CPURequestMillicores: 2000, Ending: true}, 0.1, 0.9, 0},
+		"it asks for nothing":                       {snapshot.Pod{LowQoS: true}, 0.1, 0.9, 0},
+		"it is no pod of low QoS":                   {snapshot.Pod{CPURequestMillicores: 2000}, 0.1, 0.9, 0},
+		"it is ending already":                      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 2000, Ending: true}, 0.1, 0.9, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := suppression(t).pod("a", row.pod)
@@ -101,15 +101,15 @@ func TestAfterAGapTheTimeOfAStarvedPodStartsAnew(t *testing.T) {
 func TestWithoutWhatItNeedsCPUSuppressionNamesNobodyAndSaysWhy(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
 		"no cpu.pressure (v1)": func(w *ward) {
-			w.list[0].Pressure = probes.Pressure{Absent: probes.Absent{"cpu": "no cpu.pressure (v1)"}}
+			w.list[0].Pressure = snapshot.Pressure{Absent: snapshot.Absent{"cpu": "no cpu.pressure (v1)"}}
 		},
 		"no throttled_usec": func(w *ward) {
-			w.list[0].ThrottledMicroseconds, w.list[0].Absent = probes.Opt[uint64]{}, probes.Absent{"throttledMicrosecondsTotal": "no throttled_usec"}
+			w.list[0].ThrottledMicroseconds, w.list[0].Absent = snapshot.Opt[uint64]{}, snapshot.Absent{"throttledMicrosecondsTotal": "no throttled_usec"}
 		},
 		"no cpu hierarchy mounted": func(w *ward) {
-			w.list[0].CPUMicroseconds, w.list[0].Absent = probes.Opt[uint64]{}, probes.Absent{"cpuMicrosecondsTotal": "no cpu hierarchy mounted"}
+			w.list[0].CPUMicroseconds, w.list[0].Absent = snapshot.Opt[uint64]{}, snapshot.Absent{"cpuMicrosecondsTotal": "no cpu hierarchy mounted"}
 		},
 	} {
 		t.Run(why, func(t *testing.T) {

@@ -3,7 +3,7 @@ package plugins
 import (
 	"fmt"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // DiskCeiling is the most that one disk can serve. A disk at its ceiling is only
@@ -25,12 +25,12 @@ func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {
 
 // nearest is the nearer of the two ceilings, or the one that is exceeded most, with
 // the throughput in the place of an await.
-func (c DiskCeiling) nearest(d *probes.Disk, w probes.Window) slowness {
+func (c DiskCeiling) nearest(d *snapshot.Disk, w snapshot.Window) slowness {
 	r, ok := w.Disk(d).Get()
 	of := func(unit string, carried, line float64) slowness {
 		s := slowness{direction: "requests and bytes", unit: unit, threshold: line}
 		if ok && line > 0 {
-			s.await = probes.Some(carried)
+			s.await = snapshot.Some(carried)
 		}
 		return s
 	}

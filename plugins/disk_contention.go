@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // DiskContention judges each disk: whether a workload waits for it because of
@@ -49,8 +49,8 @@ func (DiskContention) Name() string { return "disk-contention" }
 // Threshold judges every disk of the leaf layer that has served a request.
 func (p DiskContention) Threshold(v View) []Verdict {
 	w, covered := v.Over(diskWindow)
-	var contention []probes.Contention // computed when first needed
-	who := func(device string) *probes.Contention {
+	var contention []snapshot.Contention // computed when first needed
+	who := func(device string) *snapshot.Contention {
 		if contention == nil {
 			contention = v.ContentionIn(w)
 		}
@@ -68,21 +68,21 @@ func (p DiskContention) Threshold(v View) []Verdict {
 
 // judged reports whether a disk is judged: stacked devices repeat the IO of those
 // below, and RAM disks are no disks.
-func judged(d *probes.Disk) bool {
-	return d.Layer == probes.LayerLeaf && d.Kind != "zram" && d.Kind != "ram"
+func judged(d *snapshot.Disk) bool {
+	return d.Layer == snapshot.LayerLeaf && d.Kind != "zram" && d.Kind != "ram"
 }
 
-func find(list []probes.Contention, device string) *probes.Contention {
+func find(list []snapshot.Contention, device string) *snapshot.Contention {
 	for i := range list {
-		if list[i].Resource == probes.SharedDisk && list[i].Device == device {
+		if list[i].Resource == snapshot.SharedDisk && list[i].Device == device {
 			return &list[i]
 		}
 	}
-	return &probes.Contention{State: probes.ContentionBusy}
+	return &snapshot.Contention{State: snapshot.ContentionBusy}
 }
 
-func (p DiskContention) judge(v View, d *probes.Disk, w probes.Window, covered bool, who func(string) *probes.Contention) Verdict {
-	out := Verdict{Resource: Disk, Scope: d.Name, Condition: "DiskContention", Unit: "seconds", Operator: ">=", Whole: probes.Some(1.0)}
+func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, covered bool, who func(string) *snapshot.Contention) Verdict {
+	out := Verdict{Resource: Disk, Scope: d.Name, Condition: "DiskContention", Unit: "seconds", Operator: ">=", Whole: snapshot.Some(1.0)}
 	was := v.Was(d.Name)
 	out.Met, out.Held = was.Met, was.Held
 	slow := slowness{}
@@ -92,14 +92,14 @@ func (p DiskContention) judge(v View, d *probes.Disk, w probes.Window, covered b
 	} else {
 		slow = p.slowest(v, d, w)
 	}
-	out.Observed, out.Threshold = slow.await, probes.Some(slow.threshold)
+	out.Observed, out.Threshold = slow.await, snapshot.Some(slow.threshold)
 	out.Evidence = []Evidence{slow.evidence()}
 	var met, held bool
 	unnamed := ""
 	out.Reason = slow.say()
 	if await, ok := slow.await.Get(); ok && covered && await >= slow.threshold*heldAwait {
 		c := who(d.Name)
-		held = c.State == probes.ContentionSuffers
+		held = c.State == snapshot.ContentionSuffers
 		met = held && await >= slow.threshold
 		out.Evidence = append(out.Evidence, sufferersEvidence(c))
 		out.Absent = c.Absent["sufferers"]
@@ -126,7 +126,7 @@ func (p DiskContention) judge(v View, d *probes.Disk, w probes.Window, covered b
 }
 
 // unnamed is why no culprit is named; empty if one may be.
-func (p DiskContention) unnamed(c *probes.Contention, slow slowness) string {
+func (p DiskContention) unnamed(c *snapshot.Contention, slow slowness) string {
 	coverage, known := c.Coverage.Get()
 	switch {
 	case !known:
@@ -142,8 +142,8 @@ func (p DiskContention) unnamed(c *probes.Contention, slow slowness) string {
 // slowness is the await of one direction of a disk beside its threshold.
 type slowness struct {
 	direction string
-	await     probes.Opt[float64] // seconds
-	usual     probes.Opt[float64]
+	await     snapshot.Opt[float64] // seconds
+	usual     snapshot.Opt[float64]
 	threshold float64
 	why       string // why there is no baseline
 	// unit of await and threshold if they are of a ceiling; empty: seconds.
@@ -151,14 +151,14 @@ type slowness struct {
 }
 
 // slowest is the direction that is nearest to its threshold, or furthest beyond it.
-func (p DiskContention) slowest(v View, d *probes.Disk, w probes.Window) slowness {
+func (p DiskContention) slowest(v View, d *snapshot.Disk, w snapshot.Window) slowness {
 	r, ok := w.Disk(d).Get()
 	least := p.Await.Seconds()
 	if rotational, _ := d.Rotational.Get(); rotational {
 		least = p.AwaitRotational.Seconds()
 	}
 	base := v.Usual[Key(d, v.BootID())]
-	of := func(write bool, name string, perSecond, bytes float64, await probes.Opt[float64]) slowness {
+	of := func(write bool, name string, perSecond, bytes float64, await snapshot.Opt[float64]) slowness {
 		s := slowness{direction: name, threshold: least}
 		if !ok || perSecond*r.WindowSeconds < diskRequests {
 			return s
@@ -218,26 +218,26 @@ func (s slowness) say() string {
 }
 
 // sufferersEvidence is the longest time that a workload waited because of others.
-func sufferersEvidence(c *probes.Contention) Evidence {
+func sufferersEvidence(c *snapshot.Contention) Evidence {
 	e := Evidence{
-		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: probes.SuffersAt, Unit: "ratio",
-		Met: c.State == probes.ContentionSuffers, Absent: c.Absent["sufferers"],
+		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: snapshot.SuffersAt, Unit: "ratio",
+		Met: c.State == snapshot.ContentionSuffers, Absent: c.Absent["sufferers"],
 	}
 	if e.Absent == "" {
-		e.Observed = probes.Some(0.0)
+		e.Observed = snapshot.Some(0.0)
 	}
-	if i := slices.IndexFunc(c.Sufferers, func(s probes.Sufferer) bool { return !s.Lowest }); i >= 0 {
-		e.Observed = probes.Some(c.Sufferers[i].Waited)
+	if i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.Lowest }); i >= 0 {
+		e.Observed = snapshot.Some(c.Sufferers[i].Waited)
 	}
 	return e
 }
 
 // sayWho names sufferers and culprits, for people.
-func sayWho(c *probes.Contention) string {
+func sayWho(c *snapshot.Contention) string {
 	if why := c.Absent["sufferers"]; why != "" {
 		return "unknown which workloads wait: " + why
 	}
-	if c.State != probes.ContentionSuffers {
+	if c.State != snapshot.ContentionSuffers {
 		return "busy, but no workload waits because of others"
 	}
 	var parts []string
@@ -260,7 +260,7 @@ func (DiskContention) Top(v View, of Verdict, n int) []Candidate {
 	c := find(v.ContentionIn(w), of.Scope)
 	var list []Candidate
 	for _, u := range c.Culprits {
-		waits := func(s probes.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Counts() }
+		waits := func(s snapshot.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Counts() }
 		if u.Share < c.Culprits[0].Share/2 && slices.ContainsFunc(c.Sufferers, waits) {
 			continue
 		}

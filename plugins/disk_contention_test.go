@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const (
@@ -40,11 +40,11 @@ func pressedHard() diskSecond {
 // diskNode is a made-up node with a disk, second by second.
 type diskNode struct {
 	t       *testing.T
-	history *probes.History
+	history *snapshot.History
 	set     *Set
 	at      time.Duration
-	disk    probes.Disk
-	io      [2]probes.WorkloadIO // backup, database
+	disk    snapshot.Disk
+	io      [2]snapshot.WorkloadIO // backup, database
 	waits   uint64
 	noPSI   bool
 	levels  *Levels
@@ -57,12 +57,12 @@ func diskConfig() Config {
 func newDiskNode(t *testing.T) *diskNode {
 	return &diskNode{
 		t: t, at: time.Hour, set: NewSet(diskConfig(), nil),
-		history: &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
-		disk: probes.Disk{
-			Name: "sda", Number: "8:0", Layer: probes.LayerLeaf, Kind: "disk",
-			Sequence: probes.Some(uint64(7)), Rotational: probes.Some(false),
+		history: &snapshot.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		disk: snapshot.Disk{
+			Name: "sda", Number: "8:0", Layer: snapshot.LayerLeaf, Kind: "disk",
+			Sequence: snapshot.Some(uint64(7)), Rotational: snapshot.Some(false),
 		},
-		io: [2]probes.WorkloadIO{{Number: "8:0"}, {Number: "8:0"}},
+		io: [2]snapshot.WorkloadIO{{Number: "8:0"}, {Number: "8:0"}},
 	}
 }
 
@@ -79,13 +79,13 @@ func (n *diskNode) second(d diskSecond) Verdict {
 		n.io[i].ReadBytes += reads * d.size
 	}
 	n.waits += uint64(d.waits * 1e6)
-	s := &probes.Sample{Time: time.Unix(0, 0).UTC().Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a", Disks: []probes.Disk{n.disk}}
-	s.Pressure.IO.Some = probes.Some(n.waits)
+	s := &snapshot.Sample{Time: time.Unix(0, 0).UTC().Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a", Disks: []snapshot.Disk{n.disk}}
+	s.Pressure.IO.Some = snapshot.Some(n.waits)
 	for i, cgroup := range []string{backup, database} {
-		w := probes.Workload{Cgroup: cgroup, Inode: uint64(i + 1), Kind: probes.KindPod, Name: []string{"backup", "database"}[i], At: n.at, DetailAt: n.at}
-		w.IO = []probes.WorkloadIO{n.io[i]}
+		w := snapshot.Workload{Cgroup: cgroup, Inode: uint64(i + 1), Kind: snapshot.KindPod, Name: []string{"backup", "database"}[i], At: n.at, DetailAt: n.at}
+		w.IO = []snapshot.WorkloadIO{n.io[i]}
 		if !n.noPSI {
-			w.Pressure.IO.Some = probes.Some(uint64(i) * n.waits)
+			w.Pressure.IO.Some = snapshot.Some(uint64(i) * n.waits)
 		}
 		s.Workloads = append(s.Workloads, w)
 	}
@@ -134,7 +134,7 @@ func TestWhoeverHurtsOthersOnADiskIsNamed(t *testing.T) {
 	require.Len(t, v.Candidates, 1, "who is hurt is not named")
 	assert.Equal(t, "backup", v.Candidates[0].Name)
 	assert.InDelta(t, 0.9, v.Candidates[0].Relief, 0.01)
-	assert.Equal(t, probes.Some(1.0), v.Whole)
+	assert.Equal(t, snapshot.Some(1.0), v.Whole)
 }
 
 func TestWhatIsOrdinaryOnADiskIsNotJudged(t *testing.T) {
@@ -223,7 +223,7 @@ func TestAFullMinuteIsNeededAgainAfterTheRuleChanged(t *testing.T) {
 
 func TestARotationalDiskMayTakeLonger(t *testing.T) {
 	n := newDiskNode(t)
-	n.disk.Rotational = probes.Some(true)
+	n.disk.Rotational = snapshot.Some(true)
 	n.learned()
 	n.never(200, pressedHard())
 	slow := pressedHard()
@@ -232,7 +232,7 @@ func TestARotationalDiskMayTakeLonger(t *testing.T) {
 }
 
 func TestOnlyDisksOfTheirOwnAreJudged(t *testing.T) {
-	for _, d := range []probes.Disk{{Layer: probes.LayerStacked}, {Layer: probes.LayerPath}, {Layer: probes.LayerLeaf, Kind: "zram"}} {
+	for _, d := range []snapshot.Disk{{Layer: snapshot.LayerStacked}, {Layer: snapshot.LayerPath}, {Layer: snapshot.LayerLeaf, Kind: "zram"}} {
 		d.Reads = 1
 		assert.False(t, judged(&d))
 	}

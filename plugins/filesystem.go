@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // FilesystemRoom judges whether a watched filesystem runs out of space or inodes.
@@ -49,12 +49,12 @@ func (f FilesystemRoom) Threshold(v View) []Verdict {
 	return list
 }
 
-func (f FilesystemRoom) judges(fs *probes.Filesystem) bool {
+func (f FilesystemRoom) judges(fs *snapshot.Filesystem) bool {
 	size, known := fs.SizeBytes.Get()
-	return fs.Use != probes.UseKubelet && fs.Use != probes.UseVolume && (!known || size >= f.MinSize)
+	return fs.Use != snapshot.UseKubelet && fs.Use != snapshot.UseVolume && (!known || size >= f.MinSize)
 }
 
-func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
+func (f FilesystemRoom) judge(v View, fs *snapshot.Filesystem) Verdict {
 	out := Verdict{
 		Resource: Filesystem, Scope: fs.Mountpoint, Condition: "FilesystemPressure", Unit: "ratio", Operator: "<",
 		Partial: v.WarmingUp || v.Monotonic-v.Since < f.Over,
@@ -76,7 +76,7 @@ func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
 	if files.worse(room) {
 		shown = files
 	}
-	out.Observed, out.Threshold = shown.left, probes.Some(shown.below)
+	out.Observed, out.Threshold = shown.left, snapshot.Some(shown.below)
 	j.met = out.lasts(v, &j, room.met || files.met, f.Over) && !v.WarmingUp
 	j.held = !v.WarmingUp && (room.held || files.held || out.Met[0] && j.absent != "")
 	out.latch(v, Soft, j.met, j.held, f.Cleared)
@@ -85,7 +85,7 @@ func (f FilesystemRoom) judge(v View, fs *probes.Filesystem) Verdict {
 }
 
 // unseen is why a filesystem cannot be judged now; empty if it can.
-func (f FilesystemRoom) unseen(fs *probes.Filesystem) string {
+func (f FilesystemRoom) unseen(fs *snapshot.Filesystem) string {
 	age, read := fs.AgeSeconds.Get()
 	why := ""
 	switch {
@@ -107,7 +107,7 @@ func (f FilesystemRoom) unseen(fs *probes.Filesystem) string {
 // enough if that is less.
 type line struct {
 	what, why     string
-	left, all     probes.Opt[uint64]
+	left, all     snapshot.Opt[uint64]
 	share, enough float64
 	margin        float64
 }
@@ -115,7 +115,7 @@ type line struct {
 // shortage is the result of a threshold, as shares of all.
 type shortage struct {
 	met, held bool
-	left      probes.Opt[float64]
+	left      snapshot.Opt[float64]
 	below     float64
 }
 
@@ -128,7 +128,7 @@ func (j *judgement) short(l line) shortage {
 	n, ok1 := float(l.left).Get()
 	all, ok2 := float(l.all).Get()
 	if j.absent == "" && ok1 && ok2 && all > 0 {
-		s.left, s.below = probes.Some(n/all), min(l.share, l.enough/all)
+		s.left, s.below = snapshot.Some(n/all), min(l.share, l.enough/all)
 		s.held = n/all < s.below*(1+l.margin)
 	}
 	s.met = j.compare(Soft, l.what, s.left, "<", s.below, "ratio", cmp.Or(j.absent, l.why, "not measured"))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // slowRoom is the slow obvious version: it keeps every second and asks of each
@@ -59,9 +59,9 @@ func TestTheFilesystemRuleAgreesWithASlowObviousOne(t *testing.T) {
 			slow.since = i
 		}
 		r.left(bytes*gib, files*1000).trouble(why)
-		r.fs.AgeSeconds = probes.Some(2.0)
+		r.fs.AgeSeconds = snapshot.Some(2.0)
 		if gone {
-			r.trouble("first statfs has not returned yet").fs.AgeSeconds = probes.Opt[float64]{}
+			r.trouble("first statfs has not returned yet").fs.AgeSeconds = snapshot.Opt[float64]{}
 		}
 		want := slow.judge(why == "" && !gone, bytes < 10 || files < 50, bytes*100 < 1250 || files*10 < 625, gone)
 		v := r.seconds(1)

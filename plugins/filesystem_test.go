@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // roomy is a made-up node with one filesystem, of which a test changes what it
 // likes.
 type roomy struct {
 	*life
-	fs probes.Filesystem
+	fs snapshot.Filesystem
 }
 
 func newRoomy(t *testing.T, change ...func(*FilesystemRoom)) *roomy {
@@ -29,23 +29,23 @@ func newRoomy(t *testing.T, change ...func(*FilesystemRoom)) *roomy {
 }
 
 // plentyOn is a filesystem of 100 GiB and 1 million files with half of both.
-func plentyOn(point string) probes.Filesystem {
-	return probes.Filesystem{
-		Mountpoint: point, Type: "ext4", Device: "/dev/vdb", Use: probes.UseNode,
-		SizeBytes: probes.Some[uint64](100 * gib), AvailableBytes: probes.Some[uint64](50 * gib),
-		Files: probes.Some[uint64](1_000_000), FilesFree: probes.Some[uint64](500_000), AgeSeconds: probes.Some(4.0),
+func plentyOn(point string) snapshot.Filesystem {
+	return snapshot.Filesystem{
+		Mountpoint: point, Type: "ext4", Device: "/dev/vdb", Use: snapshot.UseNode,
+		SizeBytes: snapshot.Some[uint64](100 * gib), AvailableBytes: snapshot.Some[uint64](50 * gib),
+		Files: snapshot.Some[uint64](1_000_000), FilesFree: snapshot.Some[uint64](500_000), AgeSeconds: snapshot.Some(4.0),
 	}
 }
 
 func (r *roomy) left(bytes, files uint64) *roomy {
-	r.fs.AvailableBytes, r.fs.FilesFree = probes.Some(bytes), probes.Some(files)
+	r.fs.AvailableBytes, r.fs.FilesFree = snapshot.Some(bytes), snapshot.Some(files)
 	return r
 }
 
 func (r *roomy) trouble(why string) *roomy {
 	r.fs.Absent = nil
 	if why != "" {
-		r.fs.Absent = probes.Absent{"statfs": why}
+		r.fs.Absent = snapshot.Absent{"statfs": why}
 	}
 	return r
 }
@@ -54,7 +54,7 @@ func (r *roomy) trouble(why string) *roomy {
 func (r *roomy) seconds(n int) (v Verdict) {
 	r.t.Helper()
 	for range n {
-		list := r.second(func(s *probes.Sample) { s.Filesystems = []probes.Filesystem{r.fs} })
+		list := r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs} })
 		require.Len(r.t, list, 1)
 		v = list[0]
 	}
@@ -95,8 +95,8 @@ func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
 			assert.Equal(t, "filesystem", v.Plugin)
 			assert.Equal(t, "/data", v.Scope)
 			assert.Equal(t, "FilesystemPressure", v.Condition)
-			assert.Equal(t, probes.Some(row.share), v.Observed)
-			assert.Equal(t, probes.Some(row.line), v.Threshold)
+			assert.Equal(t, snapshot.Some(row.share), v.Observed)
+			assert.Equal(t, snapshot.Some(row.line), v.Threshold)
 			assert.Empty(t, v.Candidates, "nobody is named")
 			assert.Empty(t, v.Absent)
 		})
@@ -104,16 +104,16 @@ func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
 }
 
 func TestFilesystemsOfAHealthyNodeGiveNothing(t *testing.T) {
-	some := probes.Some[uint64]
-	for what, change := range map[string]func(*probes.Filesystem){
-		"half full":                         func(*probes.Filesystem) {},
-		"exactly a tenth left":              func(f *probes.Filesystem) { f.AvailableBytes = some(10 * gib) },
-		"a twentieth of the files left":     func(f *probes.Filesystem) { f.FilesFree = some(50_000) },
-		"a large one with 1 % left":         func(f *probes.Filesystem) { f.SizeBytes, f.AvailableBytes = some(20<<40), some(200*gib) },
-		"one with a million files left":     func(f *probes.Filesystem) { f.Files, f.FilesFree = some(1<<30), some(1_000_000) },
-		"without a number of files (btrfs)": func(f *probes.Filesystem) { f.Files, f.FilesFree = probes.Opt[uint64]{}, probes.Opt[uint64]{} },
-		"of files that cannot be":           func(f *probes.Filesystem) { f.Files, f.FilesFree = some(0), some(0) },
-		"slow to answer":                    func(f *probes.Filesystem) { f.AgeSeconds = probes.Some(59.0) },
+	some := snapshot.Some[uint64]
+	for what, change := range map[string]func(*snapshot.Filesystem){
+		"half full":                         func(*snapshot.Filesystem) {},
+		"exactly a tenth left":              func(f *snapshot.Filesystem) { f.AvailableBytes = some(10 * gib) },
+		"a twentieth of the files left":     func(f *snapshot.Filesystem) { f.FilesFree = some(50_000) },
+		"a large one with 1 % left":         func(f *snapshot.Filesystem) { f.SizeBytes, f.AvailableBytes = some(20<<40), some(200*gib) },
+		"one with a million files left":     func(f *snapshot.Filesystem) { f.Files, f.FilesFree = some(1<<30), some(1_000_000) },
+		"without a number of files (btrfs)": func(f *snapshot.Filesystem) { f.Files, f.FilesFree = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{} },
+		"of files that cannot be":           func(f *snapshot.Filesystem) { f.Files, f.FilesFree = some(0), some(0) },
+		"slow to answer":                    func(f *snapshot.Filesystem) { f.AgeSeconds = snapshot.Some(59.0) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRoomy(t)
@@ -128,29 +128,29 @@ func TestFilesystemsOfAHealthyNodeGiveNothing(t *testing.T) {
 }
 
 func TestWhatOthersJudgeAndWhatIsSmallIsLeftOut(t *testing.T) {
-	some := probes.Some[uint64]
+	some := snapshot.Some[uint64]
 	r := newRoomy(t)
-	mount := func(point string, change func(*probes.Filesystem)) probes.Filesystem {
+	mount := func(point string, change func(*snapshot.Filesystem)) snapshot.Filesystem {
 		f := plentyOn(point)
 		f.AvailableBytes = some(0)
 		change(&f)
 		return f
 	}
-	list := []probes.Filesystem{
-		mount("/", func(f *probes.Filesystem) { f.Use = probes.UseKubelet }),
-		mount("/boot", func(f *probes.Filesystem) { f.SizeBytes = some(2*gib - 1) }),
-		mount("/data", func(*probes.Filesystem) {}),
-		mount("/var/lib/kubelet/pods/1/volumes/db", func(f *probes.Filesystem) { f.Use = probes.UseVolume }),
+	list := []snapshot.Filesystem{
+		mount("/", func(f *snapshot.Filesystem) { f.Use = snapshot.UseKubelet }),
+		mount("/boot", func(f *snapshot.Filesystem) { f.SizeBytes = some(2*gib - 1) }),
+		mount("/data", func(*snapshot.Filesystem) {}),
+		mount("/var/lib/kubelet/pods/1/volumes/db", func(f *snapshot.Filesystem) { f.Use = snapshot.UseVolume }),
 	}
 	for range 60 {
-		v := r.second(func(s *probes.Sample) { s.Filesystems = list })
+		v := r.second(func(s *snapshot.Sample) { s.Filesystems = list })
 		require.Len(t, v, 1)
 		require.Equal(t, "/data", v[0].Scope)
 	}
 	assert.Equal(t, Soft, r.levels.Of(Filesystem))
 
 	small := newRoomy(t, func(f *FilesystemRoom) { f.MinSize = 0 })
-	small.fs = mount("/scratch", func(f *probes.Filesystem) { f.SizeBytes = some(1 << 20) })
+	small.fs = mount("/scratch", func(f *snapshot.Filesystem) { f.SizeBytes = some(1 << 20) })
 	assert.Equal(t, Soft, small.seconds(31).Level, "a small one that matters")
 }
 
@@ -160,7 +160,7 @@ func TestWhoseAFilesystemIsMustBeKnown(t *testing.T) {
 	v := r.seconds(60)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, "/data: unknown yet whether a kubelet monitors it", v.Absent)
-	r.fs.Use = probes.UseNode
+	r.fs.Use = snapshot.UseNode
 	assert.Equal(t, 31, r.until(Soft))
 }
 
@@ -189,7 +189,7 @@ func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
 		})
 	}
 	large := newRoomy(t)
-	large.fs.SizeBytes = probes.Some[uint64](2 << 40)
+	large.fs.SizeBytes = snapshot.Some[uint64](2 << 40)
 	large.left(90*gib, 500_000)
 	require.Equal(t, Soft, large.seconds(31).Level)
 	assert.Equal(t, Soft, large.left(124*gib, 500_000).seconds(100).Level, "a little more than enough")
@@ -214,7 +214,7 @@ func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
 func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testing.T) {
 	for why, hang := range map[string]func(*roomy){
 		"/data: statfs hangs":              func(r *roomy) { r.trouble("statfs hangs") },
-		"/data: values are too old":        func(r *roomy) { r.fs.AgeSeconds = probes.Some(60.1) },
+		"/data: values are too old":        func(r *roomy) { r.fs.AgeSeconds = snapshot.Some(60.1) },
 		"/data: statfs: transport is dead": func(r *roomy) { r.trouble("statfs: transport is dead") },
 	} {
 		t.Run(why, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testin
 			assert.Equal(t, Soft, v.Level, "nobody knows that it has room")
 			assert.Equal(t, None, v.Pressing)
 			assert.Equal(t, why, v.Absent)
-			r.trouble("").fs.AgeSeconds = probes.Some(1.0)
+			r.trouble("").fs.AgeSeconds = snapshot.Some(1.0)
 			assert.Equal(t, 30, r.until(None))
 		})
 	}
@@ -244,7 +244,7 @@ func TestAnotherFilesystemAtTheSamePlaceStartsAnew(t *testing.T) {
 	r := newRoomy(t).left(gib, 500_000)
 	require.Equal(t, Soft, r.seconds(31).Level)
 	full := r.fs
-	r.fs = probes.Filesystem{Mountpoint: "/data", Absent: probes.Absent{"statfs": "not mounted"}}
+	r.fs = snapshot.Filesystem{Mountpoint: "/data", Absent: snapshot.Absent{"statfs": "not mounted"}}
 	v := r.seconds(1)
 	assert.Equal(t, None, v.Level, "what was full is gone")
 	assert.Equal(t, "/data: not mounted", v.Absent)
@@ -254,10 +254,10 @@ func TestAnotherFilesystemAtTheSamePlaceStartsAnew(t *testing.T) {
 
 func TestTheComparisonThatDecidedIsShown(t *testing.T) {
 	r := newRoomy(t)
-	r.fs.SizeBytes = probes.Some[uint64](100 << 40)
+	r.fs.SizeBytes = snapshot.Some[uint64](100 << 40)
 	v := r.left(1<<40, 40_000).seconds(31) // 1 % of the room, which is enough all the same
 	require.Equal(t, Soft, v.Level)
-	assert.Equal(t, probes.Some(0.04), v.Observed)
+	assert.Equal(t, snapshot.Some(0.04), v.Observed)
 	assert.NotContains(t, v.Reason, "space available on")
 	line := v.Evidence[0].Threshold
 	assert.InDelta(t, 100.0/(100<<10), line, 1e-12, "100 GiB of 100 TiB")
@@ -265,8 +265,8 @@ func TestTheComparisonThatDecidedIsShown(t *testing.T) {
 
 func TestASizeThatIsNotToldIsAbsent(t *testing.T) {
 	r := newRoomy(t).left(0, 0)
-	r.fs.SizeBytes, r.fs.AvailableBytes = probes.Opt[uint64]{}, probes.Opt[uint64]{}
-	r.fs.Absent = probes.Absent{"sizeBytes": "statfs reports no size"}
+	r.fs.SizeBytes, r.fs.AvailableBytes = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{}
+	r.fs.Absent = snapshot.Absent{"sizeBytes": "statfs reports no size"}
 	v := r.seconds(60)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, "/data: statfs reports no size", v.Absent)
@@ -276,18 +276,18 @@ func TestASizeThatIsNotToldIsAbsent(t *testing.T) {
 func TestEachFilesystemHasItsOwnVerdict(t *testing.T) {
 	r := newRoomy(t)
 	full := plentyOn("/full")
-	full.AvailableBytes = probes.Some[uint64](0)
+	full.AvailableBytes = snapshot.Some[uint64](0)
 	for range 40 {
-		r.second(func(s *probes.Sample) { s.Filesystems = []probes.Filesystem{r.fs, full} })
+		r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs, full} })
 	}
 	require.Len(t, r.levels.Verdicts, 2)
 	assert.Equal(t, None, r.levels.Verdicts[0].Level)
 	assert.Equal(t, Soft, r.levels.Verdicts[1].Level)
 	assert.Equal(t, r.levels.Time.Add(-9*time.Second), r.levels.Verdicts[1].Since)
-	r.second(func(s *probes.Sample) { s.Filesystems = []probes.Filesystem{full} })
+	r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{full} })
 	require.Len(t, r.levels.Verdicts, 1, "what is not watched any more is left out")
 	assert.Equal(t, Soft, r.levels.Verdicts[0].Level)
-	assert.Empty(t, r.second(func(*probes.Sample) {}))
+	assert.Empty(t, r.second(func(*snapshot.Sample) {}))
 }
 
 func TestWhileTheNodeWarmsUpNoFilesystemIsSoft(t *testing.T) {
@@ -325,14 +325,14 @@ func TestAChangedFilesystemRuleStartsItsWindowAnew(t *testing.T) {
 	assert.Equal(t, 30, r.until(Soft))
 	c.Filesystem.Enabled = false
 	r.set.Configure(c)
-	assert.Empty(t, r.second(func(s *probes.Sample) { s.Filesystems = []probes.Filesystem{r.fs} }))
+	assert.Empty(t, r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs} }))
 }
 
 func TestHalfOfTheFilesystemRuleCanBeSwitchedOff(t *testing.T) {
 	r := newRoomy(t, func(f *FilesystemRoom) { f.Available = 0 })
 	v := r.left(0, 500_000).seconds(60)
 	assert.Equal(t, None, v.Level)
-	assert.Equal(t, probes.Some(0.5), v.Observed, "the line that is there")
+	assert.Equal(t, snapshot.Some(0.5), v.Observed, "the line that is there")
 	assert.NotContains(t, v.Reason, "space available")
 	assert.Equal(t, Soft, r.left(0, 0).seconds(31).Level)
 
@@ -350,11 +350,11 @@ func FuzzAnyFilesystemIsJudgedByWhatItSays(f *testing.F) {
 	f.Add(uint64(2*gib), uint64(1), uint64(1), uint64(5), -1.0)
 	f.Fuzz(func(t *testing.T, size, available, files, free uint64, age float64) {
 		r := newRoomy(t)
-		r.fs.SizeBytes, r.fs.Files, r.fs.AgeSeconds = probes.Some(size), probes.Some(files), probes.Some(age)
+		r.fs.SizeBytes, r.fs.Files, r.fs.AgeSeconds = snapshot.Some(size), snapshot.Some(files), snapshot.Some(age)
 		r.left(available, free)
 		var list []Verdict
 		for range 31 {
-			list = r.second(func(s *probes.Sample) { s.Filesystems = []probes.Filesystem{r.fs} })
+			list = r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs} })
 		}
 		if size < 2*gib {
 			require.Empty(t, list)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Inner is a plugin that runs in the agent. To add one:
@@ -33,7 +33,7 @@ type Inner interface {
 
 // View is what an inner plugin sees.
 type View struct {
-	*probes.Snapshot
+	*snapshot.Snapshot
 	// Previous are the plugin's own last verdicts; none at the first tick and
 	// after its configuration changed.
 	Previous []Verdict

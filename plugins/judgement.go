@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // judgement is the result of one rule for one snapshot: whether its threshold is
@@ -20,7 +20,7 @@ type judgement struct {
 
 // compare makes one comparison and adds it to the evidence. An absent value does
 // not meet the threshold.
-func (j *judgement) compare(level Level, what string, observed probes.Opt[float64], op string, threshold float64, unit, why string) bool {
+func (j *judgement) compare(level Level, what string, observed snapshot.Opt[float64], op string, threshold float64, unit, why string) bool {
 	e := Evidence{Rule: level, What: what, Observed: observed, Operator: op, Threshold: threshold, Unit: unit}
 	o, ok := observed.Get()
 	switch {
@@ -85,12 +85,12 @@ func (e Evidence) wants() string {
 	return "needs " + op
 }
 
-func float(o probes.Opt[uint64]) probes.Opt[float64] {
+func float(o snapshot.Opt[uint64]) snapshot.Opt[float64] {
 	v, ok := o.Get()
 	if !ok {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(float64(v))
+	return snapshot.Some(float64(v))
 }
 
 // latch applies hysteresis to one level: it turns on when met, and off when neither
@@ -147,6 +147,6 @@ func (v *Verdict) lasts(view View, j *judgement, so bool, d time.Duration) bool 
 	if v.Begun == 0 || view.Step().Elapsed() == 0 {
 		v.Begun = view.Monotonic
 	}
-	lasted := probes.Some((view.Monotonic - v.Begun).Seconds())
+	lasted := snapshot.Some((view.Monotonic - v.Begun).Seconds())
 	return j.compare(Soft, "met without a break for", lasted, ">=", d.Seconds(), "seconds", "")
 }

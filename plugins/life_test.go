@@ -4,33 +4,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // life is a made-up node of which a test fills in what its plugin reads, second
 // by second.
 type life struct {
 	t       *testing.T
-	history *probes.History
+	history *snapshot.History
 	set     *Set
 	at      time.Duration
 	levels  *Levels
 	// snapshot is the newest.
-	snapshot *probes.Snapshot
+	snapshot *snapshot.Snapshot
 }
 
 func newLife(t *testing.T, c Config) *life {
 	t.Helper()
 	return &life{
 		t: t, at: time.Hour, set: NewSet(c, nil),
-		history: &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		history: &snapshot.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
 	}
 }
 
 // second lets one pass.
-func (l *life) second(fill func(*probes.Sample)) []Verdict {
+func (l *life) second(fill func(*snapshot.Sample)) []Verdict {
 	l.at += time.Second
-	s := &probes.Sample{Time: time.Unix(0, 0).Add(l.at), Monotonic: l.at, Boottime: l.at, BootID: "a"}
+	s := &snapshot.Sample{Time: time.Unix(0, 0).Add(l.at), Monotonic: l.at, Boottime: l.at, BootID: "a"}
 	fill(s)
 	l.snapshot = l.history.Add(s)
 	l.levels = l.set.Judge(l.snapshot)

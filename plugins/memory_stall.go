@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // MemoryStall judges whether the node is short of memory: tasks stall on it, little
@@ -70,7 +70,7 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	if out.Level == Hard { // what soft lacks, such as samples of half a minute, does not matter
 		shown, rule, out.Absent = hard, m.Hard, hard.absent
 	}
-	out.Observed, out.Threshold = shown.stall, probes.Some(rule.StallFull)
+	out.Observed, out.Threshold = shown.stall, snapshot.Some(rule.StallFull)
 	out.Target, out.Whole = m.release(v)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < m.Soft.Over
 	out.Urgent = hard.met && hard.under
@@ -80,20 +80,20 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 
 // release is the memory that must be released so that neither soft's share nor its
 // floor is met, and all memory of the node.
-func (m MemoryStall) release(v View) (target, whole probes.Opt[float64]) {
+func (m MemoryStall) release(v View) (target, whole snapshot.Opt[float64]) {
 	total, ok1 := v.Memory.TotalBytes.Get()
 	available, ok2 := v.Memory.AvailableBytes.Get()
 	if !ok1 || !ok2 {
 		return target, whole
 	}
 	enough := max(m.Soft.Available*float64(total), softFloor*float64(m.KubeletEvictionHard))
-	return probes.Some(max(0, enough-float64(available))), probes.Some(float64(total))
+	return snapshot.Some(max(0, enough-float64(available))), snapshot.Some(float64(total))
 }
 
 // stallJudgement is the result of one of the two rules for one snapshot.
 type stallJudgement struct {
 	judgement
-	stall probes.Opt[float64]
+	stall snapshot.Opt[float64]
 	// under: below the floor for the whole window, whatever the stall.
 	under bool
 }
@@ -126,13 +126,13 @@ const swapFree = 0.10
 
 // swapEnds reports whether the swap is nearly full and pages are swapped in: pages
 // that are reclaimed next cannot be swapped out, however much seems available.
-func (j *stallJudgement) swapEnds(s *probes.Snapshot, w probes.Window) bool {
+func (j *stallJudgement) swapEnds(s *snapshot.Snapshot, w snapshot.Window) bool {
 	total, ok1 := s.Memory.SwapTotalBytes.Get()
 	free, ok2 := s.Memory.SwapFreeBytes.Get()
 	if !ok1 || !ok2 || total == 0 {
 		return false
 	}
-	full := j.compare(Hard, "swap free", probes.Some(float64(free)/float64(total)), "<", swapFree, "ratio", "")
+	full := j.compare(Hard, "swap free", snapshot.Some(float64(free)/float64(total)), "<", swapFree, "ratio", "")
 	back := j.compare(Hard, "pages swapped in per second", w.Memory().SwapInsPerSecond, ">", 0, "pages", "not in /proc/vmstat")
 	return full && back
 }
@@ -155,7 +155,7 @@ func (m MemoryStall) worthKeeping(v View, level Level, rule StallRule, floor uin
 // own limit: that is their pressure, not the node's. The stall of a workload
 // without a limit is kept, so that a real shortage is seen beside a pod that
 // thrashes by itself. own is the stall of cgroups at their limit.
-func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], own float64, why string) {
+func nodeStall(s *snapshot.Snapshot, w snapshot.Window) (full snapshot.Opt[float64], own float64, why string) {
 	host, ok := w.Pressure().Memory.Full.Get()
 	if !ok {
 		why, known := s.Pressure.Totals.Absent["memory"]
@@ -165,7 +165,7 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], o
 		return full, 0, why
 	}
 	if host == 0 { // the usual case: no task stalled
-		return probes.Some(host), 0, ""
+		return snapshot.Some(host), 0, ""
 	}
 	others := 0.0
 	limited := atOwnLimit(s, w)
@@ -179,12 +179,12 @@ func nodeStall(s *probes.Snapshot, w probes.Window) (full probes.Opt[float64], o
 			others = max(others, stall)
 		}
 	}
-	return probes.Some(min(host, max(others, host-own))), own, ""
+	return snapshot.Some(min(host, max(others, host-own))), own, ""
 }
 
 // atOwnLimit returns the cgroups that hit their own limit in the window, and those
 // that the agent throttles.
-func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
+func atOwnLimit(s *snapshot.Snapshot, w snapshot.Window) map[string]bool {
 	limited := map[string]bool{}
 	for i := range s.Workloads {
 		l := &s.Workloads[i].Workload
@@ -199,7 +199,7 @@ func atOwnLimit(s *probes.Snapshot, w probes.Window) map[string]bool {
 // workloadStall is the share of the window in which the whole workload stalled. An
 // unknown one is zero, since it is only subtracted from the host's or compared with
 // it.
-func workloadStall(w probes.Window, l *probes.Workload) float64 {
+func workloadStall(w snapshot.Window, l *snapshot.Workload) float64 {
 	stall, _ := w.MemoryStall(l)
 	full, _ := stall.Full.Get()
 	return full

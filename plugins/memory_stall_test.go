@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // node is a made-up node, second by second.
 type node struct {
 	t         *testing.T
-	history   *probes.History
+	history   *snapshot.History
 	set       *Set
 	at        time.Duration
 	full      uint64
@@ -29,8 +29,8 @@ type node struct {
 	swapFree  uint64 // of 8 GiB; noSwap: there is none
 	noSwap    bool
 	swapIns   uint64 // so far
-	pod       *probes.Workload
-	other     *probes.Workload
+	pod       *snapshot.Workload
+	other     *snapshot.Workload
 	noPSI     bool
 	levels    *Levels
 }
@@ -38,7 +38,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	return &node{
 		t: t, total: 64 * gib, available: 32 * gib, at: time.Hour, noSwap: true,
-		history: &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		history: &snapshot.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
 		set:     NewSet(Config{WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall()}, nil),
 	}
 }
@@ -48,22 +48,22 @@ func (n *node) second(stall float64, scans uint64) Verdict {
 	n.at += time.Second
 	n.full += uint64(stall * 1e6)
 	n.scans += scans
-	s := &probes.Sample{
+	s := &snapshot.Sample{
 		Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a",
-		Memory: probes.Memory{
-			TotalBytes: probes.Some(n.total), AvailableBytes: probes.Some(n.available),
-			ScansDirect: probes.Some(uint64(0)), ScansKswapd: probes.Some(n.scans),
+		Memory: snapshot.Memory{
+			TotalBytes: snapshot.Some(n.total), AvailableBytes: snapshot.Some(n.available),
+			ScansDirect: snapshot.Some(uint64(0)), ScansKswapd: snapshot.Some(n.scans),
 		},
 	}
 	if !n.noSwap {
-		s.Memory.SwapTotalBytes, s.Memory.SwapFreeBytes, s.Memory.SwapIns = probes.Some(uint64(8*gib)), probes.Some(n.swapFree), probes.Some(n.swapIns)
+		s.Memory.SwapTotalBytes, s.Memory.SwapFreeBytes, s.Memory.SwapIns = snapshot.Some(uint64(8*gib)), snapshot.Some(n.swapFree), snapshot.Some(n.swapIns)
 	}
 	if n.noPSI {
 		s.Pressure.Absent.Because("memory", "no PSI (kernel built without CONFIG_PSI)")
 	} else {
-		s.Pressure.Memory.Full = probes.Some(n.full)
+		s.Pressure.Memory.Full = snapshot.Some(n.full)
 	}
-	for _, w := range []*probes.Workload{n.pod, n.other} {
+	for _, w := range []*snapshot.Workload{n.pod, n.other} {
 		if w != nil {
 			s.Workloads = append(s.Workloads, *w)
 		}
@@ -181,8 +181,8 @@ func TestBelowTheKubeletsFloorsItIsAShortageWithoutStall(t *testing.T) {
 func TestThePodThatTheAgentItselfLimitsIsNotTheNodesShortage(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
-	n.pod = &probes.Workload{Cgroup: "/pod", Inode: 1, Curbed: true, LimitHits: probes.Some(uint64(0)), MemoryBytes: probes.Some(uint64(gib))}
-	n.pod.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, Curbed: true, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
+	n.pod.Pressure.Memory.Full = snapshot.Some(uint64(0))
 	n.second(0, 100)
 	for range 60 {
 		*n.pod = grown(*n.pod, 900_000, 0)
@@ -215,8 +215,8 @@ func TestAPauseInThePressureDoesNotFlapTheLevel(t *testing.T) {
 func TestAPodAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib // little, and something reclaims: the stall alone decides
-	n.pod = &probes.Workload{Cgroup: "/pod", Inode: 1, LimitHits: probes.Some(uint64(0)), MemoryBytes: probes.Some(uint64(gib))}
-	n.pod.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
+	n.pod.Pressure.Memory.Full = snapshot.Some(uint64(0))
 	n.second(0, 100)
 	for range 60 {
 		*n.pod = grown(*n.pod, 900_000, 50)
@@ -227,10 +227,10 @@ func TestAPodAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
 func TestARealShortageIsSeenBesideAPodAtItsOwnLimit(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
-	n.pod = &probes.Workload{Cgroup: "/limited", Inode: 1, LimitHits: probes.Some(uint64(0))}
-	n.pod.Pressure.Memory.Full = probes.Some(uint64(0))
-	n.other = &probes.Workload{Cgroup: "/victim", Inode: 2, LimitHits: probes.Some(uint64(0))}
-	n.other.Pressure.Memory.Full = probes.Some(uint64(0))
+	n.pod = &snapshot.Workload{Cgroup: "/limited", Inode: 1, LimitHits: snapshot.Some(uint64(0))}
+	n.pod.Pressure.Memory.Full = snapshot.Some(uint64(0))
+	n.other = &snapshot.Workload{Cgroup: "/victim", Inode: 2, LimitHits: snapshot.Some(uint64(0))}
+	n.other.Pressure.Memory.Full = snapshot.Some(uint64(0))
 	n.second(0, 100)
 	for range 5 {
 		*n.pod, *n.other = grown(*n.pod, 900_000, 50), grown(*n.other, 600_000, 0)
@@ -239,11 +239,11 @@ func TestARealShortageIsSeenBesideAPodAtItsOwnLimit(t *testing.T) {
 	assert.Equal(t, Hard, n.levels.Verdicts[0].Level)
 }
 
-func grown(w probes.Workload, full, hits uint64) probes.Workload {
+func grown(w snapshot.Workload, full, hits uint64) snapshot.Workload {
 	was, _ := w.Pressure.Memory.Full.Get()
-	w.Pressure.Memory.Full = probes.Some(was + full)
+	w.Pressure.Memory.Full = snapshot.Some(was + full)
 	was, _ = w.LimitHits.Get()
-	w.LimitHits = probes.Some(was + hits)
+	w.LimitHits = snapshot.Some(was + hits)
 	return w
 }
 
@@ -285,7 +285,7 @@ func TestAConfigurationThatIsTheSameChangesNothing(t *testing.T) {
 func TestWithoutPSITheFloorsAreJudgedAndNobodyIsNamed(t *testing.T) {
 	n := newNode(t)
 	n.noPSI = true
-	n.pod = &probes.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: probes.Some(uint64(gib)), InactiveFileBytes: probes.Some(uint64(0))}
+	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
 	n.warm()
 	v := n.second(0, 100)
 	assert.Equal(t, None, v.Level)
@@ -310,8 +310,8 @@ func TestAfterAGapNothingIsJudgedAndNothingIsForgotten(t *testing.T) {
 
 func TestTheLargestWorkingSetsAreNamedFirst(t *testing.T) {
 	n := newNode(t)
-	n.pod = &probes.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: probes.Some(uint64(3 * gib)), InactiveFileBytes: probes.Some(uint64(2 * gib))}
-	n.other = &probes.Workload{Cgroup: "/b", Inode: 2, MemoryBytes: probes.Some(uint64(2 * gib)), InactiveFileBytes: probes.Some(uint64(0))}
+	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(3 * gib)), InactiveFileBytes: snapshot.Some(uint64(2 * gib))}
+	n.other = &snapshot.Workload{Cgroup: "/b", Inode: 2, MemoryBytes: snapshot.Some(uint64(2 * gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
 	n.warm()
 	n.available = 2 * gib
 	n.seconds(5, 1, 9000)
@@ -325,7 +325,7 @@ func TestTheLargestWorkingSetsAreNamedFirst(t *testing.T) {
 
 func TestAWorkloadWhoseMemoryIsNotKnownIsNotNamed(t *testing.T) {
 	n := newNode(t)
-	n.pod = &probes.Workload{Cgroup: "/a", Inode: 1}
+	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1}
 	n.warm()
 	n.available = 2 * gib
 	n.seconds(5, 1, 9000)
@@ -413,9 +413,9 @@ func TestTheReleaseTargetIsWhatIsMissingToBeOutOfReachOfSoft(t *testing.T) {
 }
 
 func TestWithoutMeminfoNobodyKnowsWhatIsMissing(t *testing.T) {
-	known := probes.Some(uint64(gib))
-	for _, m := range []probes.Memory{{}, {TotalBytes: known}, {AvailableBytes: known}} {
-		view := View{Snapshot: (&probes.History{Window: 1, Keep: 1, MaxGap: 1}).Add(&probes.Sample{Memory: m})}
+	known := snapshot.Some(uint64(gib))
+	for _, m := range []snapshot.Memory{{}, {TotalBytes: known}, {AvailableBytes: known}} {
+		view := View{Snapshot: (&snapshot.History{Window: 1, Keep: 1, MaxGap: 1}).Add(&snapshot.Sample{Memory: m})}
 		target, whole := DefaultMemoryStall().release(view)
 		assert.True(t, target.IsZero())
 		assert.True(t, whole.IsZero())

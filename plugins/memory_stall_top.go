@@ -6,12 +6,12 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // taker is a workload with its memory.
 type taker struct {
-	*probes.WorkloadState
+	*snapshot.WorkloadState
 	// held is its working set, swap included, in bytes; above is the part above
 	// its request, if requests are known.
 	held, above uint64

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // takerOf is a pod with its memory, swap, request, and stall of a second.
@@ -23,13 +23,13 @@ func topOf(t *testing.T, standalone bool, list []takerOf) (names []string, all [
 	w := newWard(t, Config{})
 	w.standalone = standalone
 	for i, o := range list {
-		w.pod(string(rune('a'+i)), probes.Pod{MemoryRequestBytes: o.request})
+		w.pod(string(rune('a'+i)), snapshot.Pod{MemoryRequestBytes: o.request})
 	}
 	w.pass()
 	for i, o := range list {
 		l := &w.list[i]
-		l.MemoryBytes, l.InactiveFileBytes, l.SwapBytes = probes.Some(o.set+mib), probes.Some[uint64](mib), probes.Some(o.swap)
-		l.Pressure.Memory.Some, l.LimitHits = probes.Some(uint64(1e6*o.stall)), probes.Some(o.hits)
+		l.MemoryBytes, l.InactiveFileBytes, l.SwapBytes = snapshot.Some(o.set+mib), snapshot.Some[uint64](mib), snapshot.Some(o.swap)
+		l.Pressure.Memory.Some, l.LimitHits = snapshot.Some(uint64(1e6*o.stall)), snapshot.Some(o.hits)
 	}
 	w.pass()
 	s := w.snapshot

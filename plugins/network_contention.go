@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // NetworkContention judges whether a link of the node is full and loses packets: in
@@ -55,17 +55,17 @@ func (n NetworkContention) Threshold(v View) []Verdict {
 	var list []Verdict
 	for i := range v.NICs {
 		nic := &v.NICs[i].NIC
-		if up, _ := nic.Carrier.Get(); up && nic.Layer == probes.LayerLeaf && !nic.SpeedBytesPerSecond.IsZero() {
+		if up, _ := nic.Carrier.Get(); up && nic.Layer == snapshot.LayerLeaf && !nic.SpeedBytesPerSecond.IsZero() {
 			list = append(list, n.judge(v, nic))
 		}
 	}
 	return list
 }
 
-func (n NetworkContention) judge(v View, nic *probes.NIC) Verdict {
+func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 	out := Verdict{
 		Resource: NetworkIO, Scope: nic.Name, Condition: "NetworkContention", Unit: "ratio", Operator: ">=",
-		Threshold: probes.Some(n.Utilization), Partial: v.WarmingUp || v.Monotonic-v.Since < n.Over,
+		Threshold: snapshot.Some(n.Utilization), Partial: v.WarmingUp || v.Monotonic-v.Since < n.Over,
 	}
 	was := v.Was(out.Scope)
 	out.Met, out.Held = was.Met, was.Held
@@ -93,7 +93,7 @@ func (n NetworkContention) judge(v View, nic *probes.NIC) Verdict {
 }
 
 // worthKeeping is the rule again, easier to meet and over the last seconds.
-func (n NetworkContention) worthKeeping(v View, nic *probes.NIC) bool {
+func (n NetworkContention) worthKeeping(v View, nic *snapshot.NIC) bool {
 	w, _ := v.Over(heldOver)
 	used, ok1 := linkOver(w, nic).most().Get()
 	ratio, _ := sentAgain(v.Snapshot, w)
@@ -102,7 +102,7 @@ func (n NetworkContention) worthKeeping(v View, nic *probes.NIC) bool {
 }
 
 // unseen is why a link cannot be judged; empty if it can.
-func (n NetworkContention) unseen(v View, nic *probes.NIC, l link) string {
+func (n NetworkContention) unseen(v View, nic *snapshot.NIC, l link) string {
 	used, known := l.most().Get()
 	seen := min(l.over, v.Monotonic-v.Since)
 	switch {
@@ -116,11 +116,11 @@ func (n NetworkContention) unseen(v View, nic *probes.NIC, l link) string {
 
 // link is the utilization of a NIC in a window, as shares of its speed.
 type link struct {
-	received, sent probes.Opt[float64]
+	received, sent snapshot.Opt[float64]
 	over           time.Duration
 }
 
-func linkOver(w probes.Window, nic *probes.NIC) link {
+func linkOver(w snapshot.Window, nic *snapshot.NIC) link {
 	r, ok := w.NIC(nic).Get()
 	if !ok {
 		return link{}
@@ -129,18 +129,18 @@ func linkOver(w probes.Window, nic *probes.NIC) link {
 }
 
 // most is the higher utilization of the two directions.
-func (l link) most() probes.Opt[float64] {
+func (l link) most() snapshot.Opt[float64] {
 	a, ok1 := l.received.Get()
 	b, ok2 := l.sent.Get()
 	if !ok1 || !ok2 {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(max(a, b))
+	return snapshot.Some(max(a, b))
 }
 
 // sentAgain is the retransmit ratio of TCP in the host's network namespace. Pods
 // with a namespace of their own are not included.
-func sentAgain(s *probes.Snapshot, w probes.Window) (ratio probes.Opt[float64], why string) {
+func sentAgain(s *snapshot.Snapshot, w snapshot.Window) (ratio snapshot.Opt[float64], why string) {
 	sent, again := w.TCP()
 	all, ok1 := sent.Get()
 	n, ok2 := again.Get()
@@ -151,14 +151,14 @@ func sentAgain(s *probes.Snapshot, w probes.Window) (ratio probes.Opt[float64], 
 	case all < fewSegments:
 		return ratio, "too few TCP segments sent in the host's network namespace"
 	}
-	return probes.Some(float64(n) / float64(all)), ""
+	return snapshot.Some(float64(n) / float64(all)), ""
 }
 
 // whoseTraffic names the workloads that fill a link, for people, as far as pods'
 // network namespaces count it; empty if not known.
-func whoseTraffic(s *probes.Snapshot, nic string) string {
-	i := slices.IndexFunc(s.Contention, func(c probes.Contention) bool {
-		return c.Resource == probes.SharedNetwork && (c.Device == nic || c.Device == "")
+func whoseTraffic(s *snapshot.Snapshot, nic string) string {
+	i := slices.IndexFunc(s.Contention, func(c snapshot.Contention) bool {
+		return c.Resource == snapshot.SharedNetwork && (c.Device == nic || c.Device == "")
 	})
 	if i < 0 || len(s.Contention[i].Culprits) == 0 {
 		return ""

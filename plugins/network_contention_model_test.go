@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // slowLink is the slow obvious version: it keeps every second and adds up.
@@ -83,12 +83,12 @@ func TestTheNetworkRuleAgreesWithASlowObviousOne(t *testing.T) {
 			w.sleep(10 * time.Second)
 			slow.since = i
 		}
-		w.nic.SpeedBytesPerSecond = probes.Opt[uint64]{}
+		w.nic.SpeedBytesPerSecond = snapshot.Opt[uint64]{}
 		if known {
-			w.nic.SpeedBytesPerSecond = probes.Some[uint64](gigabit)
+			w.nic.SpeedBytesPerSecond = snapshot.Some[uint64](gigabit)
 		}
 		want := slow.judge(of, known)
-		list := w.second(func(s *probes.Sample) { w.carry(s, of) })
+		list := w.second(func(s *snapshot.Sample) { w.carry(s, of) })
 		if !known {
 			require.Empty(t, list)
 			continue

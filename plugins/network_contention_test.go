@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // gigabit is what a link of 1 Gbit/s carries in a second.
@@ -24,29 +24,29 @@ type traffic struct {
 // wired is a made-up node with one NIC.
 type wired struct {
 	*life
-	nic      probes.NIC
-	network  probes.Network
+	nic      snapshot.NIC
+	network  snapshot.Network
 	segments uint64
 	again    float64
 }
 
 func newWired(t *testing.T) *wired {
 	t.Helper()
-	return &wired{life: newLife(t, Config{NetworkContention: DefaultNetworkContention()}), nic: probes.NIC{
-		Name: "eth0", Index: probes.Some(2), Physical: true, Kind: "physical", Layer: probes.LayerLeaf,
-		Carrier: probes.Some(true), SpeedBytesPerSecond: probes.Some[uint64](gigabit),
+	return &wired{life: newLife(t, Config{NetworkContention: DefaultNetworkContention()}), nic: snapshot.NIC{
+		Name: "eth0", Index: snapshot.Some(2), Physical: true, Kind: "physical", Layer: snapshot.LayerLeaf,
+		Carrier: snapshot.Some(true), SpeedBytesPerSecond: snapshot.Some[uint64](gigabit),
 	}}
 }
 
-func (w *wired) carry(s *probes.Sample, of traffic) {
+func (w *wired) carry(s *snapshot.Sample, of traffic) {
 	w.nic.ReceiveBytes += uint64(of.received * gigabit)
 	w.nic.TransmitBytes += uint64(of.sent * gigabit)
 	w.segments += of.segments
 	w.again += of.again * float64(of.segments)
-	s.NICs = []probes.NIC{w.nic}
+	s.NICs = []snapshot.NIC{w.nic}
 	s.Network = w.network
 	if s.Network.Absent == nil {
-		s.Network.TCPSegmentsSent, s.Network.TCPRetransmits = probes.Some(w.segments), probes.Some(uint64(w.again))
+		s.Network.TCPSegmentsSent, s.Network.TCPRetransmits = snapshot.Some(w.segments), snapshot.Some(uint64(w.again))
 	}
 }
 
@@ -54,7 +54,7 @@ func (w *wired) carry(s *probes.Sample, of traffic) {
 func (w *wired) seconds(n int, of traffic) (v Verdict) {
 	w.t.Helper()
 	for range n {
-		list := w.second(func(s *probes.Sample) { w.carry(s, of) })
+		list := w.second(func(s *snapshot.Sample) { w.carry(s, of) })
 		require.Len(w.t, list, 1)
 		v = list[0]
 	}
@@ -106,16 +106,16 @@ func TestALinkThatIsFullAndHurtsIsSoftInEitherDirection(t *testing.T) {
 func TestTheNetworkOfAHealthyBusyNodeGivesNothing(t *testing.T) {
 	for what, row := range map[string]struct {
 		of     traffic
-		change func(*probes.NIC)
+		change func(*snapshot.NIC)
 	}{
-		"idle":                              {traffic{}, func(*probes.NIC) {}},
-		"a backup fills the link":           {traffic{sent: 0.99, segments: 80_000, again: 0.005}, func(*probes.NIC) {}},
-		"both directions full without loss": {traffic{received: 0.98, sent: 0.98, segments: 80_000}, func(*probes.NIC) {}},
-		"a lossy path far away":             {traffic{sent: 0.5, segments: 40_000, again: 0.2}, func(*probes.NIC) {}},
-		"almost full":                       {traffic{received: 0.89, sent: 0.89, segments: 40_000, again: 0.2}, func(*probes.NIC) {}},
+		"idle":                              {traffic{}, func(*snapshot.NIC) {}},
+		"a backup fills the link":           {traffic{sent: 0.99, segments: 80_000, again: 0.005}, func(*snapshot.NIC) {}},
+		"both directions full without loss": {traffic{received: 0.98, sent: 0.98, segments: 80_000}, func(*snapshot.NIC) {}},
+		"a lossy path far away":             {traffic{sent: 0.5, segments: 40_000, again: 0.2}, func(*snapshot.NIC) {}},
+		"almost full":                       {traffic{received: 0.89, sent: 0.89, segments: 40_000, again: 0.2}, func(*snapshot.NIC) {}},
 		"received packets are dropped": {
 			traffic{received: 0.99, segments: 40_000, again: 0.005},
-			func(n *probes.NIC) { n.ReceiveDrops += 5000 },
+			func(n *snapshot.NIC) { n.ReceiveDrops += 5000 },
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -140,12 +140,12 @@ func TestABurstOnALinkDoesNotCount(t *testing.T) {
 
 func TestTheRuleDoesNotApplyToALinkOfUnknownSpeed(t *testing.T) {
 	w := newWired(t)
-	w.nic.SpeedBytesPerSecond = probes.Opt[uint64]{}
-	w.nic.Absent = probes.Absent{"speedBytesPerSecond": "speed: unknown to the driver (-1)"}
+	w.nic.SpeedBytesPerSecond = snapshot.Opt[uint64]{}
+	w.nic.Absent = snapshot.Absent{"speedBytesPerSecond": "speed: unknown to the driver (-1)"}
 	for range 120 {
-		require.Empty(t, w.second(func(s *probes.Sample) { w.carry(s, full()) }))
+		require.Empty(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }))
 	}
-	w.nic.SpeedBytesPerSecond, w.nic.Absent = probes.Some[uint64](gigabit), nil
+	w.nic.SpeedBytesPerSecond, w.nic.Absent = snapshot.Some[uint64](gigabit), nil
 	assert.Equal(t, Soft, w.seconds(1, full()).Level, "its bytes were counted all the time")
 }
 
@@ -162,27 +162,27 @@ func TestASpeedThatALinkExceedsIsNotBelieved(t *testing.T) {
 
 func TestOnlyLeavesWhoseLinkIsUpAreJudged(t *testing.T) {
 	w := newWired(t)
-	for what, change := range map[string]func(*probes.NIC){
-		"a veth":                func(n *probes.NIC) { n.Kind, n.Layer = "veth", probes.LayerStacked },
-		"the port of a bond":    func(n *probes.NIC) { n.Master, n.Layer = "bond0", probes.LayerPath },
-		"of an unknown layer":   func(n *probes.NIC) { n.Layer = "" },
-		"a link that is down":   func(n *probes.NIC) { n.Carrier = probes.Some(false) },
-		"a device that is down": func(n *probes.NIC) { n.Carrier = probes.Opt[bool]{} },
+	for what, change := range map[string]func(*snapshot.NIC){
+		"a veth":                func(n *snapshot.NIC) { n.Kind, n.Layer = "veth", snapshot.LayerStacked },
+		"the port of a bond":    func(n *snapshot.NIC) { n.Master, n.Layer = "bond0", snapshot.LayerPath },
+		"of an unknown layer":   func(n *snapshot.NIC) { n.Layer = "" },
+		"a link that is down":   func(n *snapshot.NIC) { n.Carrier = snapshot.Some(false) },
+		"a device that is down": func(n *snapshot.NIC) { n.Carrier = snapshot.Opt[bool]{} },
 	} {
 		for range 60 {
-			require.Empty(t, w.second(func(s *probes.Sample) {
+			require.Empty(t, w.second(func(s *snapshot.Sample) {
 				w.carry(s, full())
 				change(&s.NICs[0])
 			}), what)
 		}
 	}
 	w.nic.Kind = "bond"
-	assert.Len(t, w.second(func(s *probes.Sample) { w.carry(s, full()) }), 1)
+	assert.Len(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }), 1)
 }
 
 func TestWhatTCPSendsAgainMustBeKnownOnlyOfAFullLink(t *testing.T) {
 	w := newWired(t)
-	w.network.Absent = probes.Absent{"tcp": "open /proc/1/net/snmp: permission denied"}
+	w.network.Absent = snapshot.Absent{"tcp": "open /proc/1/net/snmp: permission denied"}
 	v := w.seconds(60, quiet())
 	assert.Empty(t, v.Absent, "a link that is not full is none whatever TCP does")
 	v = w.seconds(60, full())
@@ -207,7 +207,7 @@ func TestNothingOfALinkIsJudgedBeforeItWasSeenForTheWindow(t *testing.T) {
 	assert.True(t, v.Partial)
 	assert.Equal(t, Soft, w.seconds(1, full()).Level)
 
-	w.nic.Index = probes.Some(9) // made anew under its name: another one
+	w.nic.Index = snapshot.Some(9) // made anew under its name: another one
 	w.seconds(1, full())
 	w.seconds(1, full())
 	assert.Contains(t, w.levels.Verdicts[0].Absent, "1s of the last 30s")
@@ -266,7 +266,7 @@ func TestAChangedNetworkRuleStartsItsWindowAnew(t *testing.T) {
 	assert.Equal(t, 30, w.until(Soft, full()))
 	c.NetworkContention.Enabled = false
 	w.set.Configure(c)
-	assert.Empty(t, w.second(func(s *probes.Sample) { w.carry(s, full()) }))
+	assert.Empty(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }))
 }
 
 func TestWhoFillsALinkIsTold(t *testing.T) {
@@ -276,12 +276,12 @@ func TestWhoFillsALinkIsTold(t *testing.T) {
 	var v Verdict
 	for range 40 {
 		sent += gigabit / 2
-		v = w.second(func(s *probes.Sample) {
+		v = w.second(func(s *snapshot.Sample) {
 			w.carry(s, full)
-			s.Cluster = probes.NewCluster([]probes.Pod{{UID: "u1", Namespace: "batch", Name: "du"}}, probes.Reclaimable{}, nil)
-			s.Workloads = []probes.Workload{{
-				Cgroup: "/kubepods/burstable/podu1", Kind: probes.KindPod, PodUID: "u1", Inode: 1,
-				Network: probes.Some(probes.WorkloadNetwork{At: s.Monotonic, Namespace: 7, TransmitBytes: sent}),
+			s.Cluster = snapshot.NewCluster([]snapshot.Pod{{UID: "u1", Namespace: "batch", Name: "du"}}, snapshot.Reclaimable{}, nil)
+			s.Workloads = []snapshot.Workload{{
+				Cgroup: "/kubepods/burstable/podu1", Kind: snapshot.KindPod, PodUID: "u1", Inode: 1,
+				Network: snapshot.Some(snapshot.WorkloadNetwork{At: s.Monotonic, Namespace: 7, TransmitBytes: sent}),
 			}}
 		})[0]
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // OOMStorm judges whether the kernel OOM-kills processes of one workload again and
@@ -32,19 +32,19 @@ func (OOMStorm) Name() string { return "oom-storm" }
 // Threshold judges the workload with the most kills.
 func (o OOMStorm) Threshold(v View) []Verdict {
 	out := Verdict{
-		Resource: Memory, Scope: "node", Condition: "OOMStorm", Unit: "kills", Operator: ">=", Threshold: probes.Some(float64(o.Kills)),
+		Resource: Memory, Scope: "node", Condition: "OOMStorm", Unit: "kills", Operator: ">=", Threshold: snapshot.Some(float64(o.Kills)),
 		Partial: v.WarmingUp || v.Monotonic-v.Since < o.Over,
 	}
 	was := v.Was(out.Scope)
 	out.Met, out.Held = was.Met, was.Held
 	list, why := o.killed(v)
 	j := judgement{absent: why}
-	most, what := probes.Opt[float64]{}, "OOM kills of any workload"
+	most, what := snapshot.Opt[float64]{}, "OOM kills of any workload"
 	if why == "" {
-		most = probes.Some(0.0)
+		most = snapshot.Some(0.0)
 	}
 	if len(list) > 0 {
-		most, what = probes.Some(float64(list[0].kills)), "OOM kills of "+list[0].Name
+		most, what = snapshot.Some(float64(list[0].kills)), "OOM kills of "+list[0].Name
 	}
 	what += " within " + o.Over.String()
 	hard := o.HardKills > 0 && j.compare(Hard, what, most, ">=", float64(o.HardKills), "kills", why)
@@ -55,7 +55,7 @@ func (o OOMStorm) Threshold(v View) []Verdict {
 	out.latch(v, Soft, up && soft, up && half(o.Kills), o.Cleared)
 	out.latch(v, Hard, up && hard, up && half(o.HardKills), o.Cleared)
 	if out.Level == Hard {
-		out.Threshold = probes.Some(float64(o.HardKills))
+		out.Threshold = snapshot.Some(float64(o.HardKills))
 	}
 	j.met = up && (hard || out.Level < Hard && soft)
 	out.Observed = most
@@ -65,7 +65,7 @@ func (o OOMStorm) Threshold(v View) []Verdict {
 
 // victim is a workload of which processes were killed.
 type victim struct {
-	*probes.WorkloadState
+	*snapshot.WorkloadState
 	kills uint64
 }
 

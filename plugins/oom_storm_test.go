@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // crowd is a made-up node whose workloads' processes are killed.
 type crowd struct {
 	*life
-	list []probes.Workload
+	list []snapshot.Workload
 }
 
 func newCrowd(t *testing.T, change ...func(*OOMStorm)) *crowd {
@@ -27,9 +27,9 @@ func newCrowd(t *testing.T, change ...func(*OOMStorm)) *crowd {
 	}
 	w := &crowd{life: newLife(t, c)}
 	for i, name := range []string{"/pods/a", "/pods/b", "/pods/c"} {
-		w.list = append(w.list, probes.Workload{
-			Cgroup: name, Name: "pod " + name[len("/pods/"):], PodUID: name, Inode: uint64(i + 1), OOMKills: probes.Some[uint64](7),
-			MemoryBytes: probes.Some(uint64((i + 1) * gib)), InactiveFileBytes: probes.Some[uint64](0),
+		w.list = append(w.list, snapshot.Workload{
+			Cgroup: name, Name: "pod " + name[len("/pods/"):], PodUID: name, Inode: uint64(i + 1), OOMKills: snapshot.Some[uint64](7),
+			MemoryBytes: snapshot.Some(uint64((i + 1) * gib)), InactiveFileBytes: snapshot.Some[uint64](0),
 		})
 	}
 	return w
@@ -38,14 +38,14 @@ func newCrowd(t *testing.T, change ...func(*OOMStorm)) *crowd {
 // kill ends processes of a workload within the next second.
 func (c *crowd) kill(i int, n uint64) *crowd {
 	was, _ := c.list[i].OOMKills.Get()
-	c.list[i].OOMKills = probes.Some(was + n)
+	c.list[i].OOMKills = snapshot.Some(was + n)
 	return c
 }
 
 func (c *crowd) seconds(n int) (v Verdict) {
 	c.t.Helper()
 	for range n {
-		list := c.second(func(s *probes.Sample) { s.Workloads = append(s.Workloads, c.list...) })
+		list := c.second(func(s *snapshot.Sample) { s.Workloads = append(s.Workloads, c.list...) })
 		require.Len(c.t, list, 1)
 		v = list[0]
 	}
@@ -65,7 +65,7 @@ func TestAWorkloadThatIsKilledAgainAndAgainIsNamed(t *testing.T) {
 	assert.Equal(t, "oom-storm", v.Plugin)
 	assert.Equal(t, "node", v.Scope)
 	assert.Equal(t, "OOMStorm", v.Condition)
-	assert.Equal(t, probes.Some(3.0), v.Observed)
+	assert.Equal(t, snapshot.Some(3.0), v.Observed)
 	assert.Equal(t, []Candidate{{
 		Cgroup: "/pods/b", Name: "pod b", PodUID: "/pods/b", Relief: 2 * gib, Unit: "bytes",
 		Why: "3 OOM kills within 1m30s, working set 2048 MiB",
@@ -82,13 +82,13 @@ func TestKillsThatAreNoStormGiveNothing(t *testing.T) {
 		"one of each workload":     func(c *crowd) { c.kill(0, 1).kill(1, 1).kill(2, 1).seconds(100) },
 		"a kubelet that backs off": func(c *crowd) { c.kill(0, 1).seconds(300) },
 		"a counter that starts anew": func(c *crowd) {
-			c.list[0].OOMKills = probes.Some[uint64](0)
+			c.list[0].OOMKills = snapshot.Some[uint64](0)
 			c.seconds(10)
 			c.kill(0, 2).seconds(91)
 		},
 		"the number of a new workload": func(c *crowd) {
 			c.list[0].Inode += 10
-			c.list[0].OOMKills = probes.Some[uint64](50)
+			c.list[0].OOMKills = snapshot.Some[uint64](50)
 			c.seconds(30)
 		},
 	} {
@@ -143,7 +143,7 @@ func TestHardIsReachedOnlyWhereItIsConfigured(t *testing.T) {
 	v := c.kill(0, 1).seconds(1)
 	assert.Equal(t, Hard, v.Level)
 	assert.Equal(t, Hard, v.Pressing)
-	assert.Equal(t, probes.Some(5.0), v.Threshold)
+	assert.Equal(t, snapshot.Some(5.0), v.Threshold)
 	require.Len(t, v.Candidates, 1, "who is below hard's line need not go")
 	assert.Equal(t, "pod a", v.Candidates[0].Name)
 }
@@ -162,8 +162,8 @@ func TestKillsThatAreNotCountedAreAbsent(t *testing.T) {
 	assert.Equal(t, "a difference needs two samples", c.seconds(1).Absent)
 	assert.Empty(t, c.seconds(1).Absent)
 	for i := range c.list {
-		c.list[i].OOMKills = probes.Opt[uint64]{}
-		c.list[i].Absent = probes.Absent{"oomKillsTotal": "oom_kill in memory.oom_control (kernel before 4.13)"}
+		c.list[i].OOMKills = snapshot.Opt[uint64]{}
+		c.list[i].Absent = snapshot.Absent{"oomKillsTotal": "oom_kill in memory.oom_control (kernel before 4.13)"}
 	}
 	v := c.seconds(10)
 	assert.Equal(t, None, v.Level)
@@ -173,7 +173,7 @@ func TestKillsThatAreNotCountedAreAbsent(t *testing.T) {
 	assert.Equal(t, "no workload found", c.seconds(10).Absent)
 
 	c = newCrowd(t)
-	c.list[0].OOMKills, c.list[2].MemoryBytes = probes.Opt[uint64]{}, probes.Opt[uint64]{}
+	c.list[0].OOMKills, c.list[2].MemoryBytes = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{}
 	c.seconds(2)
 	v = c.kill(1, 3).kill(2, 4).seconds(1)
 	assert.Equal(t, Soft, v.Level, "the others are counted")

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Level is what a rule concludes.
@@ -92,15 +92,15 @@ type Verdict struct {
 	// Target is what must be released for the pressure to end, and Whole all of
 	// the resource, both in the candidates' unit: they tell which evictions would
 	// release enough. Absent: not known.
-	Target probes.Opt[float64] `json:"releaseTarget,omitzero"`
-	Whole  probes.Opt[float64] `json:"whole,omitzero"`
+	Target snapshot.Opt[float64] `json:"releaseTarget,omitzero"`
+	Whole  snapshot.Opt[float64] `json:"whole,omitzero"`
 	// Observed, Operator and Threshold are the comparison that decided, or came
 	// nearest to it, and Unit is its unit (ratio, bytes, seconds). They are for
 	// people only.
-	Observed  probes.Opt[float64] `json:"observed,omitzero"`
-	Operator  string              `json:"operator,omitempty"`
-	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
-	Unit      string              `json:"unit,omitempty"`
+	Observed  snapshot.Opt[float64] `json:"observed,omitzero"`
+	Operator  string                `json:"operator,omitempty"`
+	Threshold snapshot.Opt[float64] `json:"threshold,omitzero"`
+	Unit      string                `json:"unit,omitempty"`
 	// Condition of the Node, and key of its taint, without the prefix
 	// "plimsoll.dev/".
 	Condition string `json:"condition,omitempty"`
@@ -148,13 +148,13 @@ type Verdict struct {
 // Evidence is one comparison of a rule.
 type Evidence struct {
 	// Rule is the level whose rule has this comparison.
-	Rule      Level               `json:"rule"`
-	What      string              `json:"what"`
-	Observed  probes.Opt[float64] `json:"observed,omitzero"`
-	Operator  string              `json:"operator"`
-	Threshold float64             `json:"threshold"`
-	Unit      string              `json:"unit"`
-	Met       bool                `json:"met"`
+	Rule      Level                 `json:"rule"`
+	What      string                `json:"what"`
+	Observed  snapshot.Opt[float64] `json:"observed,omitzero"`
+	Operator  string                `json:"operator"`
+	Threshold float64               `json:"threshold"`
+	Unit      string                `json:"unit"`
+	Met       bool                  `json:"met"`
 	// Absent is why there is no observed value.
 	Absent string `json:"absent,omitempty"`
 }
@@ -177,7 +177,7 @@ type Candidate struct {
 	Refused string `json:"refused,omitempty"`
 	// GraceSeconds is the termination grace period that the plugin asks for.
 	// Absent: the pod's own.
-	GraceSeconds probes.Opt[int64] `json:"graceSeconds,omitzero"`
+	GraceSeconds snapshot.Opt[int64] `json:"graceSeconds,omitzero"`
 }
 
 // Levels has the verdicts of all inner plugins of one tick.

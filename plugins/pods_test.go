@@ -4,18 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // ward is a made-up node of pods that the API server tells of.
 type ward struct {
 	*life
-	pods        []probes.Pod
-	list        []probes.Workload
-	reclaimable probes.Reclaimable
-	absent      probes.Absent
+	pods        []snapshot.Pod
+	list        []snapshot.Workload
+	reclaimable snapshot.Reclaimable
+	absent      snapshot.Absent
 	standalone  bool
-	cluster     *probes.Cluster
+	cluster     *snapshot.Cluster
 }
 
 func newWard(t *testing.T, c Config) *ward {
@@ -24,14 +24,14 @@ func newWard(t *testing.T, c Config) *ward {
 }
 
 // pod adds one with its cgroup.
-func (w *ward) pod(name string, p probes.Pod) *ward {
+func (w *ward) pod(name string, p snapshot.Pod) *ward {
 	p.UID, p.Namespace, p.Name = name, "ns", name
 	w.pods = append(w.pods, p)
-	w.list = append(w.list, probes.Workload{
-		Cgroup: "/kubepods/burstable/pod" + name, Kind: probes.KindPod, Name: "pod " + name, PodUID: name, Inode: uint64(len(w.list) + 1),
-		CPUMicroseconds: probes.Some[uint64](0), ThrottledMicroseconds: probes.Some[uint64](0),
-		MemoryBytes: probes.Some[uint64](0), InactiveFileBytes: probes.Some[uint64](0), RSSBytes: probes.Some[uint64](0), LimitHits: probes.Some[uint64](0),
-		Pressure: probes.Pressure{CPU: probes.Stall{Some: probes.Some[uint64](0)}, Memory: probes.Stall{Some: probes.Some[uint64](0), Full: probes.Some[uint64](0)}},
+	w.list = append(w.list, snapshot.Workload{
+		Cgroup: "/kubepods/burstable/pod" + name, Kind: snapshot.KindPod, Name: "pod " + name, PodUID: name, Inode: uint64(len(w.list) + 1),
+		CPUMicroseconds: snapshot.Some[uint64](0), ThrottledMicroseconds: snapshot.Some[uint64](0),
+		MemoryBytes: snapshot.Some[uint64](0), InactiveFileBytes: snapshot.Some[uint64](0), RSSBytes: snapshot.Some[uint64](0), LimitHits: snapshot.Some[uint64](0),
+		Pressure: snapshot.Pressure{CPU: snapshot.Stall{Some: snapshot.Some[uint64](0)}, Memory: snapshot.Stall{Some: snapshot.Some[uint64](0), Full: snapshot.Some[uint64](0)}},
 	})
 	return w
 }
@@ -39,9 +39,9 @@ func (w *ward) pod(name string, p probes.Pod) *ward {
 // runs lets a pod have so many CPUs in the next second, wait for one for this
 // share of it, and be held back by its own quota for another.
 func (w *ward) runs(i int, cores, waited, held float64) {
-	add := func(to *probes.Opt[uint64], seconds float64) {
+	add := func(to *snapshot.Opt[uint64], seconds float64) {
 		if n, ok := to.Get(); ok {
-			*to = probes.Some(n + uint64(1e6*seconds))
+			*to = snapshot.Some(n + uint64(1e6*seconds))
 		}
 	}
 	l := &w.list[i]
@@ -56,13 +56,13 @@ func (w *ward) changed() { w.cluster = nil }
 // pass is one second.
 func (w *ward) pass() []Verdict {
 	w.t.Helper()
-	return w.second(func(s *probes.Sample) {
+	return w.second(func(s *snapshot.Sample) {
 		s.Workloads = append(s.Workloads, w.list...)
 		if w.standalone {
 			return
 		}
 		if w.cluster == nil {
-			w.cluster = probes.NewCluster(append([]probes.Pod{}, w.pods...), w.reclaimable, w.absent)
+			w.cluster = snapshot.NewCluster(append([]snapshot.Pod{}, w.pods...), w.reclaimable, w.absent)
 		}
 		s.Cluster = w.cluster
 	})

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // ReclaimedOvercommit judges whether the low-QoS pods together request more than
@@ -38,17 +38,17 @@ type lent struct {
 	unit     string
 	per      float64 // counted amounts per unit
 	rate     int
-	reported probes.Opt[uint64]
+	reported snapshot.Opt[uint64]
 	// configured is used if nothing is reported; 0: none.
 	configured uint64
-	asks       func(*probes.Pod) uint64
+	asks       func(*snapshot.Pod) uint64
 }
 
 func (r ReclaimedOvercommit) resources(v View) []lent {
 	reported, _ := v.Reclaimable()
 	return []lent{
-		{"reclaimed cpu", CPU, "cores", 1000, r.CPURate, reported.CPUMillicores, uint64(r.CPU), func(p *probes.Pod) uint64 { return p.CPURequestMillicores }},
-		{"reclaimed memory", Memory, "bytes", 1, r.MemoryRate, reported.MemoryBytes, r.Memory, func(p *probes.Pod) uint64 { return p.MemoryRequestBytes }},
+		{"reclaimed cpu", CPU, "cores", 1000, r.CPURate, reported.CPUMillicores, uint64(r.CPU), func(p *snapshot.Pod) uint64 { return p.CPURequestMillicores }},
+		{"reclaimed memory", Memory, "bytes", 1, r.MemoryRate, reported.MemoryBytes, r.Memory, func(p *snapshot.Pod) uint64 { return p.MemoryRequestBytes }},
 	}
 }
 
@@ -74,18 +74,18 @@ func (r ReclaimedOvercommit) judge(v View, of lent) Verdict {
 		why = known
 	}
 	j := judgement{absent: why}
-	var asked probes.Opt[float64]
+	var asked snapshot.Opt[float64]
 	line := float64(of.rate) / 100 * all
 	if why == "" {
-		asked = probes.Some(of.asked(pods))
-		out.Threshold, out.Whole = probes.Some(line), asked
+		asked = snapshot.Some(of.asked(pods))
+		out.Threshold, out.Whole = snapshot.Some(line), asked
 	}
 	what := fmt.Sprintf("%s requested by low-QoS pods (%s reclaimed, limit %d %%)", of.what(), of.amount(all), of.rate)
 	over := j.compare(Hard, what, asked, ">", line, of.unit, why)
 	j.met = out.lasts(v, &j, over, r.For) && !v.WarmingUp
 	out.latch(v, Hard, j.met, j.met, r.Cleared)
 	if n, ok := asked.Get(); ok && over {
-		out.Target = probes.Some(n - line)
+		out.Target = snapshot.Some(n - line)
 	}
 	out.Observed = asked
 	out.Evidence, out.Absent, out.Reason = j.evidence, why, j.say(out.Level, v.WarmingUp)
@@ -120,7 +120,7 @@ func (l lent) available(v View) (all float64, why string) {
 }
 
 // asked is the total request of all low-QoS pods that are not terminating.
-func (l lent) asked(pods []probes.Pod) (all float64) {
+func (l lent) asked(pods []snapshot.Pod) (all float64) {
 	for i := range pods {
 		if pods[i].LowQoS && !pods[i].Ending {
 			all += float64(l.asks(&pods[i])) / l.per
@@ -134,13 +134,13 @@ func (l lent) asked(pods []probes.Pod) (all float64) {
 func (r ReclaimedOvercommit) Top(v View, of Verdict, n int) []Candidate {
 	resources := r.resources(v)
 	about := resources[slices.IndexFunc(resources, func(l lent) bool { return l.scope == of.Scope })]
-	var pods []*probes.WorkloadState
+	var pods []*snapshot.WorkloadState
 	for i := range v.Workloads {
 		if l := &v.Workloads[i]; l.Pod != nil && l.Pod.LowQoS && !l.Pod.Ending && about.asks(l.Pod) > 0 {
 			pods = append(pods, l)
 		}
 	}
-	slices.SortStableFunc(pods, func(a, b *probes.WorkloadState) int {
+	slices.SortStableFunc(pods, func(a, b *snapshot.WorkloadState) int {
 		return cmp.Or(cmp.Compare(a.Pod.Priority, b.Pod.Priority), cmp.Compare(about.asks(b.Pod), about.asks(a.Pod)))
 	})
 	var list []Candidate

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func overcommit(t *testing.T, change ...func(*ReclaimedOvercommit)) *ward {
@@ -22,12 +22,12 @@ func overcommit(t *testing.T, change ...func(*ReclaimedOvercommit)) *ward {
 }
 
 // borrowing so much of both, of low QoS.
-func borrowing(millicores, memory uint64, priority int32) probes.Pod {
-	return probes.Pod{LowQoS: true, CPURequestMillicores: millicores, MemoryRequestBytes: memory, Priority: priority}
+func borrowing(millicores, memory uint64, priority int32) snapshot.Pod {
+	return snapshot.Pod{LowQoS: true, CPURequestMillicores: millicores, MemoryRequestBytes: memory, Priority: priority}
 }
 
 func (w *ward) lends(millicores, memory uint64) *ward {
-	w.reclaimable = probes.Reclaimable{CPUMillicores: probes.Some(millicores), MemoryBytes: probes.Some(memory)}
+	w.reclaimable = snapshot.Reclaimable{CPUMillicores: snapshot.Some(millicores), MemoryBytes: snapshot.Some(memory)}
 	w.changed()
 	return w
 }
@@ -40,10 +40,10 @@ func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
 	assert.Equal(t, "reclaimed cpu", cpu.Scope)
 	assert.Equal(t, Hard, cpu.Level, cpu.Reason)
 	assert.Contains(t, cpu.Reason, "CPUs requested by low-QoS pods (5 reclaimed, limit 120 %) 9 (> 6)")
-	assert.Equal(t, probes.Some(9.0), cpu.Observed)
-	assert.Equal(t, probes.Some(6.0), cpu.Threshold)
-	assert.Equal(t, probes.Some(3.0), cpu.Target)
-	assert.Equal(t, probes.Some(9.0), cpu.Whole)
+	assert.Equal(t, snapshot.Some(9.0), cpu.Observed)
+	assert.Equal(t, snapshot.Some(6.0), cpu.Threshold)
+	assert.Equal(t, snapshot.Some(3.0), cpu.Target)
+	assert.Equal(t, snapshot.Some(9.0), cpu.Whole)
 	assert.Equal(t, "ReclaimedOvercommit", cpu.Condition)
 	var names []string
 	for _, c := range cpu.Candidates {
@@ -62,14 +62,14 @@ func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
 
 func TestWhatFitsIntoWhatIsLentIsNotJudged(t *testing.T) {
 	for what, row := range map[string]struct {
-		pod  probes.Pod
+		pod  snapshot.Pod
 		lent uint64
 	}{
 		"a healthy busy node":       {borrowing(5000, gib, 0), 5000},
 		"a little more than lent":   {borrowing(6000, gib, 0), 5000},
-		"it is no pod of low QoS":   {probes.Pod{CPURequestMillicores: 50_000}, 5000},
-		"it is ending already":      {probes.Pod{LowQoS: true, CPURequestMillicores: 50_000, Ending: true}, 5000},
-		"nobody asks, none is lent": {probes.Pod{LowQoS: true}, 0},
+		"it is no pod of low QoS":   {snapshot.Pod{CPURequestMillicores: 50_000}, 5000},
+		"it is ending already":      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 50_000, Ending: true}, 5000},
+		"nobody asks, none is lent": {snapshot.Pod{LowQoS: true}, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := overcommit(t).pod("a", row.pod).lends(row.lent, 64*gib)
@@ -107,9 +107,9 @@ func TestTheConfigurationSaysWhatIsLentWhereNobodyElseDoes(t *testing.T) {
 func TestWithoutPodsOrWhatIsLentNobodyIsNamed(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
 		"this Node has no such object": func(w *ward) {
-			w.reclaimable, w.absent = probes.Reclaimable{}, probes.Absent{"reclaimable": "this Node has no such object"}
+			w.reclaimable, w.absent = snapshot.Reclaimable{}, snapshot.Absent{"reclaimable": "this Node has no such object"}
 		},
 	} {
 		t.Run(why, func(t *testing.T) {

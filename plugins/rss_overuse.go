@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // RSSOveruse judges whether a pod's RSS, which reclaim does not release, is far
@@ -32,7 +32,7 @@ func (RSSOveruse) Name() string { return "rss-overuse" }
 // overuser is a pod with its RSS and request in bytes, and its limit as a multiple
 // of the request.
 type overuser struct {
-	*probes.WorkloadState
+	*snapshot.WorkloadState
 	rss, request, rate float64
 }
 
@@ -61,7 +61,7 @@ func (r RSSOveruse) Threshold(v View) []Verdict {
 	out.Absent = why
 	shown := max(0, long)
 	if len(list) > 0 {
-		out.Observed, out.Threshold = probes.Some(list[shown].rss/list[shown].request), probes.Some(list[shown].rate)
+		out.Observed, out.Threshold = snapshot.Some(list[shown].rss/list[shown].request), snapshot.Some(list[shown].rate)
 	}
 	switch {
 	case why != "":

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func overuse(t *testing.T, change ...func(*RSSOveruse)) *ward {
@@ -24,12 +24,12 @@ func overuse(t *testing.T, change ...func(*RSSOveruse)) *ward {
 }
 
 func (w *ward) rss(i int, bytes uint64) *ward {
-	w.list[i].RSSBytes = probes.Some(bytes)
+	w.list[i].RSSBytes = snapshot.Some(bytes)
 	return w
 }
 
 func TestAPodFarAboveItsRequestForLongIsNamed(t *testing.T) {
-	w := overuse(t).pod("a", probes.Pod{MemoryRequestBytes: gib}).pod("b", probes.Pod{MemoryRequestBytes: gib})
+	w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).pod("b", snapshot.Pod{MemoryRequestBytes: gib})
 	w.rss(0, 1600*mib).rss(1, 2*gib)
 	v := w.repeat(60*time.Second, nil)
 	require.Equal(t, None, v.Level, v.Reason)
@@ -49,7 +49,7 @@ func TestAPodFarAboveItsRequestForLongIsNamed(t *testing.T) {
 
 func TestAPodsOwnWordCountsForItself(t *testing.T) {
 	w := overuse(t, func(r *RSSOveruse) { r.For = 0 })
-	w.pod("patient", probes.Pod{MemoryRequestBytes: gib, RSSOveruse: 3}).pod("strict", probes.Pod{MemoryRequestBytes: gib, RSSOveruse: 1.1})
+	w.pod("patient", snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: 3}).pod("strict", snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: 1.1})
 	w.rss(0, 2*gib).rss(1, 1200*mib)
 	v := w.repeat(time.Second, nil)
 	require.Equal(t, Hard, v.Level)
@@ -58,7 +58,7 @@ func TestAPodsOwnWordCountsForItself(t *testing.T) {
 	assert.Contains(t, v.Candidates[0].Why, "limit 110 % (its annotation)")
 
 	w = overuse(t, func(r *RSSOveruse) { r.For, r.Rate = 0, 0 })
-	w.pod("silent", probes.Pod{MemoryRequestBytes: gib}).rss(0, 20*gib)
+	w.pod("silent", snapshot.Pod{MemoryRequestBytes: gib}).rss(0, 20*gib)
 	v = w.repeat(time.Second, nil)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, "no judged pod requests memory", v.Reason)
@@ -66,13 +66,13 @@ func TestAPodsOwnWordCountsForItself(t *testing.T) {
 
 func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
 	for what, row := range map[string]struct {
-		pod probes.Pod
+		pod snapshot.Pod
 		rss uint64
 	}{
-		"a healthy busy node":   {probes.Pod{MemoryRequestBytes: gib}, 1000 * mib},
-		"exactly what it may":   {probes.Pod{MemoryRequestBytes: gib}, 1536 * mib},
-		"it asks for no memory": {probes.Pod{LowQoS: true}, 9 * gib},
-		"it is ending already":  {probes.Pod{MemoryRequestBytes: gib, Ending: true}, 9 * gib},
+		"a healthy busy node":   {snapshot.Pod{MemoryRequestBytes: gib}, 1000 * mib},
+		"exactly what it may":   {snapshot.Pod{MemoryRequestBytes: gib}, 1536 * mib},
+		"it asks for no memory": {snapshot.Pod{LowQoS: true}, 9 * gib},
+		"it is ending already":  {snapshot.Pod{MemoryRequestBytes: gib, Ending: true}, 9 * gib},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := overuse(t).pod("a", row.pod).rss(0, row.rss)
@@ -88,13 +88,13 @@ func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
 func TestWithoutWhatItNeedsRSSOveruseNamesNobodyAndSaysWhy(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, probes.Absent{"pods": "not listed yet"} },
+		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
 		"no anon": func(w *ward) {
-			w.list[0].RSSBytes, w.list[0].Absent = probes.Opt[uint64]{}, probes.Absent{"rssBytes": "no anon"}
+			w.list[0].RSSBytes, w.list[0].Absent = snapshot.Opt[uint64]{}, snapshot.Absent{"rssBytes": "no anon"}
 		},
 	} {
 		t.Run(why, func(t *testing.T) {
-			w := overuse(t).pod("a", probes.Pod{MemoryRequestBytes: gib}).rss(0, 9*gib)
+			w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).rss(0, 9*gib)
 			change(w)
 			v := w.repeat(100*time.Second, nil)
 			assert.Equal(t, None, v.Level)
@@ -111,7 +111,7 @@ func TestTheRSSRuleAgreesWithASlowObviousOne(t *testing.T) {
 	w := overuse(t, func(r *RSSOveruse) { r.For = 20 * time.Second })
 	rates := []float64{0, 1.2, 3}
 	for i, rate := range rates {
-		w.pod(string(rune('a'+i)), probes.Pod{MemoryRequestBytes: gib, RSSOveruse: rate})
+		w.pod(string(rune('a'+i)), snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: rate})
 	}
 	above, seen := make([]int, 3), map[bool]int{} // seconds in a row
 	for second := range 5000 {
@@ -138,7 +138,7 @@ func TestTheRSSRuleAgreesWithASlowObviousOne(t *testing.T) {
 }
 
 func TestAfterAGapTheTimeOfAPodAboveItsRequestStartsAnew(t *testing.T) {
-	w := overuse(t).pod("a", probes.Pod{MemoryRequestBytes: gib}).rss(0, 9*gib)
+	w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).rss(0, 9*gib)
 	w.repeat(58*time.Second, nil)
 	w.sleep(10 * time.Second)
 	assert.Equal(t, None, w.repeat(60*time.Second, nil).Level, "what it held meanwhile is not known")

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Set runs the inner plugins once per tick and stores their verdicts for the next.
@@ -48,7 +48,7 @@ func (s *Set) Configure(c Config) {
 const MaxCandidates = 1000
 
 // Judge runs every plugin on a snapshot.
-func (s *Set) Judge(snap *probes.Snapshot) *Levels {
+func (s *Set) Judge(snap *snapshot.Snapshot) *Levels {
 	now := snap.Monotonic()
 	if !s.begun {
 		s.begun, s.started, s.since = true, now, now
@@ -83,6 +83,6 @@ func (s *Set) Judge(snap *probes.Snapshot) *Levels {
 // node remains.
 func (s *Set) Warm() { s.warm = true }
 
-func (s *Set) warmingUp(snap *probes.Snapshot, now time.Duration) bool {
+func (s *Set) warmingUp(snap *snapshot.Snapshot, now time.Duration) bool {
 	return !s.warm && now-s.started < s.config.WarmUp || snap.UptimeSeconds < s.config.WarmUp.Seconds()
 }

@@ -1,15 +1,15 @@
 package pods
 
-import "github.com/plimsoll-dev/plimsoll/probes"
+import "github.com/plimsoll-dev/plimsoll/snapshot"
 
 // Known returns the pods as rules see them: those that have not terminated, one for
 // each cgroup. It is meaningful only if Synced.
-func (l List) Known() []probes.Pod {
+func (l List) Known() []snapshot.Pod {
 	byCgroup := l.byCgroup
 	if byCgroup == nil {
 		byCgroup = indexByCgroup(l.Pods)
 	}
-	known := make([]probes.Pod, 0, len(l.Pods))
+	known := make([]snapshot.Pod, 0, len(l.Pods))
 	for i := range l.Pods {
 		p := &l.Pods[i]
 		if byCgroup[p.CgroupUID] == i && p.Phase != "Succeeded" && p.Phase != "Failed" {
@@ -19,8 +19,8 @@ func (l List) Known() []probes.Pod {
 	return known
 }
 
-func (p *Pod) known() probes.Pod {
-	return probes.Pod{
+func (p *Pod) known() snapshot.Pod {
+	return snapshot.Pod{
 		UID: p.CgroupUID, Namespace: p.Namespace, Name: p.Name, QoS: p.QoS, LowQoS: p.LowQoS, Priority: p.Priority,
 		CPURequestMillicores: p.CPURequestMillicores, MemoryRequestBytes: p.MemoryRequestBytes,
 		CPULimitMillicores: p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestAPodsMemoryRequestIsWhatTheSchedulerSetsAside(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
 	for _, p := range []*corev1.Pod{mover, ended, failed, old, newer} {
 		list.Pods = append(list.Pods, describe(p, nil, DefaultRules()))
 	}
-	want := []probes.Pod{
+	want := []snapshot.Pod{
 		{UID: "u1", Namespace: "shop", Name: "web-1", QoS: "Burstable", Priority: 1000, CPURequestMillicores: 7000, MemoryRequestBytes: 1024, Mover: true},
 		{UID: "h", Namespace: "shop", Name: "newer", QoS: "Burstable", Priority: 1000},
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Cgroups reads workloads from the host's cgroup hierarchies. It belongs to one
@@ -71,11 +73,11 @@ func (c *Cgroups) Hierarchy(controller string) (dir string, v1 bool) {
 }
 
 // IOSource is the file that the IO of workloads comes from.
-func (c *Cgroups) IOSource() IOSource {
+func (c *Cgroups) IOSource() snapshot.IOSource {
 	if c.from.io.v1 {
-		return IOBlkio
+		return snapshot.IOBlkio
 	}
-	return IOStat
+	return snapshot.IOStat
 }
 
 // Read returns the workloads at an instant of CLOCK_MONOTONIC, sorted by
@@ -89,7 +91,7 @@ func (c *Cgroups) IOSource() IOSource {
 // Absent has the JSON names and these groups: memory (all of it), io, network,
 // pressure, and processes (the cgroup's processes or children could not be
 // read).
-func (c *Cgroups) Read(at time.Duration) ([]Workload, error) {
+func (c *Cgroups) Read(at time.Duration) ([]snapshot.Workload, error) {
 	if err := c.mounted(); err != nil {
 		c.Close()
 		return nil, err
@@ -216,13 +218,13 @@ func (c *Cgroups) drop(n *node) {
 
 // workloads copies the current values, since a Sample never changes. It
 // allocates twice, however many workloads there are.
-func (c *Cgroups) workloads() []Workload {
+func (c *Cgroups) workloads() []snapshot.Workload {
 	devices := 0
 	for _, t := range c.tracked {
 		devices += len(t.w.IO)
 	}
-	all := make([]Workload, 0, len(c.tracked))
-	io := make([]WorkloadIO, 0, devices)
+	all := make([]snapshot.Workload, 0, len(c.tracked))
+	io := make([]snapshot.WorkloadIO, 0, devices)
 	for _, t := range c.tracked {
 		if t.gone {
 			continue

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -30,9 +31,9 @@ func TestOnV1IOIsCountedOnceItsDeviceHadARule(t *testing.T) {
 	t.Cleanup(func() { // before the cgroup is removed
 		assert.NoError(t, os.WriteFile(top+"/cgroup.procs", []byte(own), 0o600))
 	})
-	read := func(blocks int) (io WorkloadIO, w Workload) {
+	read := func(blocks int) (io snapshot.WorkloadIO, w snapshot.Workload) {
 		l.use(blocks)(func() { w = readOne(t, c, pod) })
-		if i := slices.IndexFunc(w.IO, func(io WorkloadIO) bool { return io.Number == device }); i >= 0 {
+		if i := slices.IndexFunc(w.IO, func(io snapshot.WorkloadIO) bool { return io.Number == device }); i >= 0 {
 			io = w.IO[i]
 		}
 		return io, w

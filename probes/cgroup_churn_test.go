@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -155,7 +156,7 @@ func TestHundredsOfCgroupsThatChurnGiveNoErrorNoWrongNumberAndLeakNoFile(t *test
 }
 
 // checkChurned compares the values of the pods with what is possible.
-func checkChurned(t *testing.T, workloads []Workload, top string, elapsed time.Duration, sums map[string]*uint64) {
+func checkChurned(t *testing.T, workloads []snapshot.Workload, top string, elapsed time.Duration, sums map[string]*uint64) {
 	t.Helper()
 	met := map[string]bool{}
 	for i := range workloads {
@@ -165,7 +166,7 @@ func checkChurned(t *testing.T, workloads []Workload, top string, elapsed time.D
 		}
 		assert.False(t, met[w.Cgroup], "%s stands twice", w.Cgroup)
 		met[w.Cgroup] = true
-		assert.Equal(t, KindPod, w.Kind)
+		assert.Equal(t, snapshot.KindPod, w.Kind)
 		for name, why := range w.Absent {
 			known := why == whyBlkioInactive || name == nameNetwork || strings.HasPrefix(why, "no cgroup of this path in the ")
 			assert.True(t, known, "%s: %s: %s", w.Cgroup, name, why)

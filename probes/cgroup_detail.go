@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // readMemoryDetail reads memory.stat, which can take milliseconds for a large
@@ -34,7 +36,7 @@ func (t *tracked) readMemoryDetail(urgent bool) {
 // statLine is a line of memory.stat, the measurement's name, and its field.
 type statLine struct {
 	key, name string
-	to        *Opt[uint64]
+	to        *snapshot.Opt[uint64]
 }
 
 // readMemoryStat reads lines of memory.stat. After two slow reads in a row it
@@ -48,20 +50,20 @@ func (t *tracked) readMemoryStat(i int, lines ...statLine) {
 	b, err := t.once(i, "memory.stat")
 	t.paceStat(time.Since(begun))
 	for _, l := range lines {
-		*l.to = Opt[uint64]{}
+		*l.to = snapshot.Opt[uint64]{}
 	}
 	if err == nil {
 		err = keyed(b, "memory.stat", func(key []byte, value uint64) {
 			for _, l := range lines {
 				if l.key == string(key) {
-					*l.to = Some(value)
+					*l.to = snapshot.Some(value)
 				}
 			}
 		})
 	}
 	for _, l := range lines {
 		if l.to.IsZero() || err != nil {
-			t.keep(ofStat, l.to, Opt[uint64]{}, l.name, l.key+" in memory.stat", err)
+			t.keep(ofStat, l.to, snapshot.Opt[uint64]{}, l.name, l.key+" in memory.stat", err)
 		}
 	}
 }
@@ -86,7 +88,7 @@ func (t *tracked) paceStat(took time.Duration) {
 func (t *tracked) readLimitV2(i int) {
 	b, err := t.once(i, "memory.max")
 	if err == nil && string(trimNewline(b)) == "max" {
-		t.w.MemoryLimitBytes = Opt[uint64]{}
+		t.w.MemoryLimitBytes = snapshot.Opt[uint64]{}
 		return
 	}
 	t.take(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, "memory.max", b, err)
@@ -111,7 +113,7 @@ func (t *tracked) readThrottling() {
 		return
 	}
 	periods := uint64(0)
-	all, err := t.sumAll(i, "cpu.stat", func(b []byte) (Opt[uint64], error) {
+	all, err := t.sumAll(i, "cpu.stat", func(b []byte) (snapshot.Opt[uint64], error) {
 		n, _ := firstOfKey(b, "cpu.stat", "nr_periods")
 		ran, _ := n.Get()
 		periods += ran
@@ -130,21 +132,21 @@ func (t *tracked) readThrottling() {
 }
 
 // sumKeyed sums one line of a file over a cgroup and those below.
-func (t *tracked) sumKeyed(i int, file, key string) (Opt[uint64], error) {
-	return t.sumAll(i, file, func(b []byte) (Opt[uint64], error) { return firstOfKey(b, file, key) })
+func (t *tracked) sumKeyed(i int, file, key string) (snapshot.Opt[uint64], error) {
+	return t.sumAll(i, file, func(b []byte) (snapshot.Opt[uint64], error) { return firstOfKey(b, file, key) })
 }
 
 // sumAll sums a counter over a cgroup and those below it; a child without a
 // value adds nothing. The sum decreases when a container is removed, which
 // counts as a reset.
-func (t *tracked) sumAll(i int, file string, value func([]byte) (Opt[uint64], error)) (Opt[uint64], error) {
+func (t *tracked) sumAll(i int, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
 	b, err := t.once(i, file)
 	if err != nil {
-		return Opt[uint64]{}, err
+		return snapshot.Opt[uint64]{}, err
 	}
 	total, err := value(b)
 	if total.IsZero() || err != nil {
-		return Opt[uint64]{}, err
+		return snapshot.Opt[uint64]{}, err
 	}
 	for _, dir := range t.c.subtree(t.node, i) {
 		v, err := t.belowOne(dir, file, value)
@@ -152,14 +154,14 @@ func (t *tracked) sumAll(i int, file string, value func([]byte) (Opt[uint64], er
 			total, err = sum(total, v)
 		}
 		if err != nil {
-			return Opt[uint64]{}, fmt.Errorf("child cgroup: %w", err)
+			return snapshot.Opt[uint64]{}, fmt.Errorf("child cgroup: %w", err)
 		}
 	}
 	return total, nil
 }
 
 // belowOne reads a file of a child cgroup; a removed one has no value.
-func (t *tracked) belowOne(dir, file string, value func([]byte) (Opt[uint64], error)) (Opt[uint64], error) {
+func (t *tracked) belowOne(dir, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
 	fd, err := t.c.path.open(dir, "/", file)
 	if err == nil {
 		defer closeFD(fd)
@@ -168,7 +170,7 @@ func (t *tracked) belowOne(dir, file string, value func([]byte) (Opt[uint64], er
 		err = fmt.Errorf("%s: %w", file, err)
 	}
 	if err != nil {
-		return Opt[uint64]{}, ignoreGone(err)
+		return snapshot.Opt[uint64]{}, ignoreGone(err)
 	}
 	return value(t.c.buf)
 }
@@ -225,26 +227,26 @@ func ignoreGone(err error) error {
 }
 
 // take stores the value of a file that is one number.
-func (t *tracked) take(of fileGroup, to *Opt[uint64], name, file string, b []byte, err error) {
-	var v Opt[uint64]
+func (t *tracked) take(of fileGroup, to *snapshot.Opt[uint64], name, file string, b []byte, err error) {
+	var v snapshot.Opt[uint64]
 	if err == nil {
 		v, err = number(b, file)
 	}
 	t.keep(of, to, v, name, file, err)
 }
 
-func (t *tracked) number(of fileGroup, to *Opt[uint64], name string, id fileID, i int, file string) {
+func (t *tracked) number(of fileGroup, to *snapshot.Opt[uint64], name string, id fileID, i int, file string) {
 	b, err := t.keptOpen(id, i, file)
 	t.take(of, to, name, file, b, err)
 }
 
-func (t *tracked) numberOnce(of fileGroup, to *Opt[uint64], name string, i int, file string) {
+func (t *tracked) numberOnce(of fileGroup, to *snapshot.Opt[uint64], name string, i int, file string) {
 	b, err := t.once(i, file)
 	t.take(of, to, name, file, b, err)
 }
 
 // keep stores a value, or the reason why it is absent.
-func (t *tracked) keep(of fileGroup, to *Opt[uint64], v Opt[uint64], name, what string, err error) {
+func (t *tracked) keep(of fileGroup, to *snapshot.Opt[uint64], v snapshot.Opt[uint64], name, what string, err error) {
 	*to = v
 	if v.IsZero() {
 		t.because(of, name, cmp.Or(err, fmt.Errorf("no %s", what)).Error())
@@ -252,12 +254,12 @@ func (t *tracked) keep(of fileGroup, to *Opt[uint64], v Opt[uint64], name, what 
 }
 
 // number parses a file that is one number.
-func number(b []byte, file string) (Opt[uint64], error) {
+func number(b []byte, file string) (snapshot.Opt[uint64], error) {
 	n, err := parseUint(trimNewline(b))
 	if err != nil {
-		return Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(b, err))
+		return snapshot.Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(b, err))
 	}
-	return Some(n), nil
+	return snapshot.Some(n), nil
 }
 
 func trimNewline(b []byte) []byte {
@@ -276,7 +278,7 @@ func keyed(b []byte, file string, found func(key []byte, value uint64)) error {
 }
 
 // sum adds counters. It is absent if one is, and an error if it overflows.
-func sum(values ...Opt[uint64]) (Opt[uint64], error) {
+func sum(values ...snapshot.Opt[uint64]) (snapshot.Opt[uint64], error) {
 	var total uint64
 	for _, o := range values {
 		v, ok := o.Get()
@@ -284,9 +286,9 @@ func sum(values ...Opt[uint64]) (Opt[uint64], error) {
 			return o, nil
 		}
 		if total+v < total {
-			return Opt[uint64]{}, errTooLarge
+			return snapshot.Opt[uint64]{}, errTooLarge
 		}
 		total += v
 	}
-	return Some(total), nil
+	return snapshot.Some(total), nil
 }

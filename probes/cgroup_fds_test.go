@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -22,18 +23,18 @@ import (
 func budgets() []int { return []int{0, 1, 7, 40, maxKept} }
 
 func sameWorkloads() cmp.Options {
-	return cmp.Options{cmp.AllowUnexported(Workload{}, series{}, Opt[uint64]{}, Opt[WorkloadNetwork]{}), cmpopts.EquateEmpty()}
+	return cmp.Options{cmp.AllowUnexported(snapshot.Opt[uint64]{}, snapshot.Opt[snapshot.WorkloadNetwork]{}), cmpopts.IgnoreFields(snapshot.Workload{}, "series"), cmpopts.EquateEmpty()}
 }
 
 func TestWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
 	trees := map[string]string{"v1": cgroupTree(t, madeUpV1()), "v2": cgroupTree(t, madeUpV2()), "hybrid": cgroupRecording(t, "hybrid-recorded.txt")}
 	for name, top := range trees {
 		t.Run(name, func(t *testing.T) {
-			var want [][]Workload
+			var want [][]snapshot.Workload
 			for _, budget := range budgets() {
 				k := ticksOf(t, top)
 				k.c.fds.left = budget
-				var got [][]Workload
+				var got [][]snapshot.Workload
 				for range 5 {
 					got = append(got, k.after(7*time.Second))
 				}
@@ -63,7 +64,7 @@ func TestOnThisHostTooWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
 		p.enter(t, c, pod)
 		p.do(t, "burn a little")
 	}
-	read := func(budget int) []Workload {
+	read := func(budget int) []snapshot.Workload {
 		k := ticksOf(t, "", filepath.Dir(kubepods))
 		k.c.proc, k.c.fds.left = "/proc", budget
 		defer k.c.Close()
@@ -164,7 +165,7 @@ func TestAKeptFileThatGrowsIsReadWhole(t *testing.T) {
 		g.set(g.pods[0], "io.stat", lines.String())
 		w := g.tick()[0]
 		require.Len(t, w.IO, 3000)
-		assert.Equal(t, WorkloadIO{Number: "8:2999", Reads: 3, Writes: 2999, ReadBytes: 1, WrittenBytes: 2}, w.IO[2999])
+		assert.Equal(t, snapshot.WorkloadIO{Number: "8:2999", Reads: 3, Writes: 2999, ReadBytes: 1, WrittenBytes: 2}, w.IO[2999])
 		g.set(g.pods[0], "io.stat", "")
 		assert.Empty(t, g.tick()[0].IO)
 	}
@@ -205,7 +206,7 @@ func TestOnV1AnErrorOfBlkioPassesThoughNoByteMoved(t *testing.T) {
 	assert.Empty(t, w.IO)
 	assert.Contains(t, w.Absent[nameIO], "not a decimal number")
 	require.NoError(t, writeInPlace(filepath.Join(top, operations), "8:0 Read 1\n8:0 Write 2\n"))
-	want := []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}
+	want := []snapshot.WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}
 	for range 3 {
 		w = one(k.tick(), "/a")
 		assert.Equal(t, want, w.IO)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -119,6 +120,6 @@ func TestAControllerThatV1LeavesToV2IsReadThere(t *testing.T) {
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))
 	require.Equal(t, []string{"/cron", madeUpPod}, cgroupPaths(got))
 	want := wantMadeUpPod()
-	want.IO, want.Absent = nil, Absent{"io": "no cgroup of this path in the blkio hierarchy"}
+	want.IO, want.Absent = nil, snapshot.Absent{"io": "no cgroup of this path in the blkio hierarchy"}
 	assert.Empty(t, diffWorkload(want, got[1]))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // FuzzCgroupFiles reads pods of v1 and v2 with files of any content, three
@@ -19,7 +20,7 @@ func FuzzCgroupFiles(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cpu, memory, events, io, pressure, stat, procs string) {
 		first := fuzzedFiles(v2["cpu.stat"], v2["memory.current"], v2["memory.events"], v2["io.stat"], v2["io.pressure"], v2["memory.stat"], "")
 		second := fuzzedFiles(cpu, memory, events, io, pressure, stat, procs)
-		var want [][]Workload
+		var want [][]snapshot.Workload
 		top := cgroupTree(t, first)
 		for _, budget := range []int{maxKept, 0, 9} {
 			got := readThrice(t, top, budget, first, second)
@@ -65,13 +66,13 @@ func fuzzedFiles(cpu, memory, events, io, pressure, stat, procs string) map[stri
 	return files
 }
 
-func readThrice(t *testing.T, top string, budget int, first, second map[string]string) [][]Workload {
+func readThrice(t *testing.T, top string, budget int, first, second map[string]string) [][]snapshot.Workload {
 	t.Helper()
 	v1, v2 := ticksOf(t, top), ticksOf(t, top+"/v2")
 	v1.c.fds.left, v2.c.fds.left = budget, budget
 	defer v1.c.Close()
 	defer v2.c.Close()
-	var all [][]Workload
+	var all [][]snapshot.Workload
 	for _, files := range []map[string]string{first, second, first} {
 		for name, content := range files {
 			if err := writeInPlace(top+"/"+name, content); err != nil {
@@ -87,7 +88,7 @@ func readThrice(t *testing.T, top string, budget int, first, second map[string]s
 }
 
 // readBoth leaves out the inodes, which differ from tree to tree.
-func readBoth(t *testing.T, v1, v2 *ticks) []Workload {
+func readBoth(t *testing.T, v1, v2 *ticks) []snapshot.Workload {
 	t.Helper()
 	a, b := v1.after(time.Minute), v2.after(time.Minute)
 	if len(a) != 1 || len(b) != 2 {

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // obvious reads the same workloads without any cache.
-func obvious(k *ticks) []Workload {
+func obvious(k *ticks) []snapshot.Workload {
 	k.t.Helper()
 	for _, tr := range k.c.tracked {
 		tr.fullDue = 0
@@ -52,8 +53,8 @@ func newGatedPods(t *testing.T, n int) *gatedPods {
 // gateCounters are the values that both readers read at the same instants:
 // without the expensive files, At, and memory, which the kernel uncharges when
 // another cgroup uses the CPU.
-func gateCounters(w *Workload) Workload {
-	return Workload{Cgroup: w.Cgroup, Inode: w.Inode, CPUMicroseconds: w.CPUMicroseconds, IO: w.IO, Pressure: w.Pressure}
+func gateCounters(w *snapshot.Workload) snapshot.Workload {
+	return snapshot.Workload{Cgroup: w.Cgroup, Inode: w.Inode, CPUMicroseconds: w.CPUMicroseconds, IO: w.IO, Pressure: w.Pressure}
 }
 
 // holds reads with the caching reader between two reads of the other, and

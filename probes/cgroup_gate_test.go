@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -80,7 +81,7 @@ func (g *gateTree) stall(cgroup, resource string, microseconds int) {
 }
 
 // after advances the time and reads; the first pod is first.
-func (g *gateTree) after(d time.Duration) []Workload {
+func (g *gateTree) after(d time.Duration) []snapshot.Workload {
 	g.t.Helper()
 	g.at += d
 	g.c.pace = pace{} // of this machine's load
@@ -93,7 +94,7 @@ func (g *gateTree) after(d time.Duration) []Workload {
 	return workloads
 }
 
-func (g *gateTree) tick() []Workload {
+func (g *gateTree) tick() []snapshot.Workload {
 	g.t.Helper()
 	return g.after(time.Second)
 }
@@ -119,7 +120,7 @@ func TestAPodInWhichNothingMovedIsReadNoFurtherForAWhile(t *testing.T) {
 func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		move func(g *gateTree, pod string)
-		seen func(w *Workload) bool
+		seen func(w *snapshot.Workload) bool
 	}{
 		"CPU time, and everything with it": {
 			func(g *gateTree, pod string) {
@@ -127,7 +128,7 @@ func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
 				g.stall(pod, "cpu", 7)
 				g.set(pod, "memory.events", "high 3\nmax 0\noom_kill 0\n")
 			},
-			func(w *Workload) bool {
+			func(w *snapshot.Workload) bool {
 				return w.CPUMicroseconds == u64(77) && w.Pressure.CPU.Some == u64(7) && w.LimitHits == u64(3)
 			},
 		},
@@ -136,7 +137,7 @@ func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
 				g.io(pod, 5)
 				g.stall(pod, "io", 6)
 			},
-			func(w *Workload) bool { return w.IO[0].Writes == 5 && w.Pressure.IO.Some == u64(6) },
+			func(w *snapshot.Workload) bool { return w.IO[0].Writes == 5 && w.Pressure.IO.Some == u64(6) },
 		},
 		"memory that it takes": {
 			func(g *gateTree, pod string) {
@@ -144,7 +145,7 @@ func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
 				g.set(pod, "memory.current", "8192\n")
 				g.stall(pod, "memory", 8)
 			},
-			func(w *Workload) bool { return w.MemoryBytes == u64(8192) && w.Pressure.Memory.Some == u64(8) },
+			func(w *snapshot.Workload) bool { return w.MemoryBytes == u64(8192) && w.Pressure.Memory.Some == u64(8) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +180,7 @@ func TestAPodThatStallsAndUsesNoCPUGoesOnBeingRead(t *testing.T) {
 		g.stall(g.pods[0], resource, 10)
 		for i := range 15 {
 			p := g.tick()[0].Pressure
-			require.Equal(t, u64(uint64(10+i)), map[string]Stall{"cpu": p.CPU, "memory": p.Memory, "io": p.IO}[resource].Some, resource)
+			require.Equal(t, u64(uint64(10+i)), map[string]snapshot.Stall{"cpu": p.CPU, "memory": p.Memory, "io": p.IO}[resource].Some, resource)
 			g.stall(g.pods[0], resource, 11+i)
 		}
 	}

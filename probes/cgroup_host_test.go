@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/cgroups/v3"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -30,15 +31,15 @@ func rawNumber(t *testing.T, path string) uint64 {
 	return n
 }
 
-func readOne(t *testing.T, c *Cgroups, cgroup string) Workload {
+func readOne(t *testing.T, c *Cgroups, cgroup string) snapshot.Workload {
 	t.Helper()
 	workloads := mustRead(t, c)
-	i := slices.IndexFunc(workloads, func(w Workload) bool { return w.Cgroup == cgroup })
+	i := slices.IndexFunc(workloads, func(w snapshot.Workload) bool { return w.Cgroup == cgroup })
 	require.GreaterOrEqual(t, i, 0, "%s is not among %v", cgroup, cgroupPaths(workloads))
 	return workloads[i]
 }
 
-func must(t *testing.T, o Opt[uint64], absent Absent) uint64 {
+func must(t *testing.T, o snapshot.Opt[uint64], absent snapshot.Absent) uint64 {
 	t.Helper()
 	v, ok := o.Get()
 	require.True(t, ok, "%v", absent)
@@ -77,7 +78,7 @@ func TestAProcessOnThisHostIsReadAsTheKernelsFilesSay(t *testing.T) {
 	require.NoError(t, unix.Stat(memory, &st))
 
 	// The child rests, but its runtime may still give memory back.
-	var w Workload
+	var w snapshot.Workload
 	pollUntil(t, func() bool {
 		before := rawNumber(t, filepath.Join(memory, usage))
 		w = readOne(t, c, cgroup)
@@ -86,7 +87,7 @@ func TestAProcessOnThisHostIsReadAsTheKernelsFilesSay(t *testing.T) {
 	})
 	assert.GreaterOrEqual(t, must(t, w.MemoryBytes, w.Absent), uint64(32<<20))
 	assert.Equal(t, st.Ino, w.Inode)
-	assert.Equal(t, KindService, w.Kind)
+	assert.Equal(t, snapshot.KindService, w.Kind)
 	assert.Equal(t, "cron.service", w.Name)
 	assert.True(t, w.MemoryLimitBytes.IsZero())
 	assert.Equal(t, u64(0), w.OOMKills)
@@ -156,7 +157,7 @@ func TestPSISwitchedOffForOneCgroupIsSaidAndLeavesTheOthers(t *testing.T) {
 		t.Skipf("needs cgroup.pressure (kernel 6.1): %v", err)
 	}
 	w := readOne(t, c, cgroup)
-	assert.Equal(t, Absent{"cpu": whyPSICgroupOff, "memory": whyPSICgroupOff, "io": whyPSICgroupOff}, w.Pressure.Absent)
+	assert.Equal(t, snapshot.Absent{"cpu": whyPSICgroupOff, "memory": whyPSICgroupOff, "io": whyPSICgroupOff}, w.Pressure.Absent)
 	assert.Zero(t, w.Pressure.CPU)
 	w = readOne(t, c, parent)
 	must(t, w.Pressure.CPU.Some, w.Pressure.Absent)
@@ -219,9 +220,9 @@ func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
 	file := c.dirs[c.at[unified]] + cgroup + "/memory.pressure"
 	require.NoError(t, os.Chmod(file, 0))
 
-	var w Workload
+	var w snapshot.Workload
 	asNobody(t, func() { w = readOne(t, c, cgroup) })
-	assert.Equal(t, Absent{"memory": "no permission to read PSI: memory.pressure: permission denied"}, w.Pressure.Absent)
+	assert.Equal(t, snapshot.Absent{"memory": "no permission to read PSI: memory.pressure: permission denied"}, w.Pressure.Absent)
 	assert.Zero(t, w.Pressure.Memory)
 	must(t, w.Pressure.CPU.Some, w.Pressure.Absent)
 }
@@ -249,7 +250,7 @@ func TestCgroupsThatComeAndGoWhileTheyAreReadCostNothing(t *testing.T) {
 		for _, w := range workloads {
 			if strings.HasPrefix(w.Cgroup, top) {
 				seen++
-				assert.Equal(t, KindPod, w.Kind)
+				assert.Equal(t, snapshot.KindPod, w.Kind)
 				assert.NotZero(t, w.Inode)
 			}
 		}

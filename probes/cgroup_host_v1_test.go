@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -45,7 +46,7 @@ func TestOnV1ThrottlingOfAContainerCountsForItsPod(t *testing.T) {
 	}
 	p := startChild(t)
 	p.enter(t, c, container, "cpu", "cpuacct")
-	var w Workload
+	var w snapshot.Workload
 	// A quota is met only in a period in which the CPU was there to be used up.
 	pollUntil(t, func() bool {
 		require.Equal(t, "done", p.do(t, "burn a little"))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +31,7 @@ func (t *tracked) readNetwork() {
 	if !t.pod {
 		return
 	}
-	t.w.Network = Opt[WorkloadNetwork]{}
+	t.w.Network = snapshot.Opt[snapshot.WorkloadNetwork]{}
 	network, err := t.c.networkOf(t.process)
 	if err != nil { // no process yet, or it has ended or changed its namespace
 		t.leaveProcess()
@@ -48,13 +49,13 @@ func (t *tracked) readNetwork() {
 	}
 	t.networkDue, t.networkPatience = 0, 0
 	network.At = t.c.now
-	t.w.Network = Some(network)
+	t.w.Network = snapshot.Some(network)
 }
 
 // findNetwork uses the first process of the pod outside the host's network
 // namespace. Processes in the host's prove nothing: a container runtime may run
 // its own in the pod's cgroup (CRI-O's conmon_cgroup = "pod").
-func (t *tracked) findNetwork() (WorkloadNetwork, error) {
+func (t *tracked) findNetwork() (snapshot.WorkloadNetwork, error) {
 	why := errNoProcess
 	for _, pid := range t.processes() {
 		d, err := openDir(t.c.proc + "/" + strconv.Itoa(pid))
@@ -72,7 +73,7 @@ func (t *tracked) findNetwork() (WorkloadNetwork, error) {
 			why = err
 		}
 	}
-	return WorkloadNetwork{}, why
+	return snapshot.WorkloadNetwork{}, why
 }
 
 func isEnded(err error) bool { return isGone(err) || errors.Is(err, unix.ESRCH) }
@@ -136,23 +137,23 @@ func (c *Cgroups) appendProcesses(dir string) {
 }
 
 // networkOf reads net/dev of a process, and the inode of its network namespace.
-func (c *Cgroups) networkOf(process cgroupDir) (WorkloadNetwork, error) {
+func (c *Cgroups) networkOf(process cgroupDir) (snapshot.WorkloadNetwork, error) {
 	if process == noDir {
-		return WorkloadNetwork{}, errNoProcess
+		return snapshot.WorkloadNetwork{}, errNoProcess
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(process), "ns/net", &st, 0); err != nil {
-		return WorkloadNetwork{}, fmt.Errorf("ns/net: %w", err)
+		return snapshot.WorkloadNetwork{}, fmt.Errorf("ns/net: %w", err)
 	}
 	switch c.hostNS {
 	case 0:
-		return WorkloadNetwork{}, errHostUnknown
+		return snapshot.WorkloadNetwork{}, errHostUnknown
 	case st.Ino:
-		return WorkloadNetwork{}, errHostNetwork
+		return snapshot.WorkloadNetwork{}, errHostNetwork
 	}
 	var err error
 	if c.buf, err = process.read("net/dev", c.buf); err != nil {
-		return WorkloadNetwork{}, err
+		return snapshot.WorkloadNetwork{}, err
 	}
 	n, err := sumNetDev(c.buf)
 	n.Namespace = st.Ino
@@ -175,8 +176,8 @@ func (c *Cgroups) hostNamespace() uint64 {
 
 // sumNetDev sums a net/dev over all devices but lo. A file without any device
 // is an error.
-func sumNetDev(b []byte) (WorkloadNetwork, error) {
-	var n WorkloadNetwork
+func sumNetDev(b []byte) (snapshot.WorkloadNetwork, error) {
+	var n snapshot.WorkloadNetwork
 	var d adder
 	devices := 0
 	for line := range bytes.Lines(b) {
@@ -185,7 +186,7 @@ func sumNetDev(b []byte) (WorkloadNetwork, error) {
 		}
 		name, c, err := parseNetDevLine(trimNewline(line))
 		if err != nil {
-			return WorkloadNetwork{}, oddLine(trimNewline(line), err)
+			return snapshot.WorkloadNetwork{}, oddLine(trimNewline(line), err)
 		}
 		devices++
 		if string(name) == "lo" {
@@ -198,9 +199,9 @@ func sumNetDev(b []byte) (WorkloadNetwork, error) {
 	}
 	switch {
 	case devices == 0:
-		return WorkloadNetwork{}, errNoDevices
+		return snapshot.WorkloadNetwork{}, errNoDevices
 	case d.tooLarge:
-		return WorkloadNetwork{}, fmt.Errorf("net/dev: %w", errTooLarge)
+		return snapshot.WorkloadNetwork{}, fmt.Errorf("net/dev: %w", errTooLarge)
 	}
 	return n, nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // ownNetwork starts a child in a network namespace of its own, as a pod's
@@ -109,11 +110,11 @@ func TestAPodsNetworkIsWhatTheDevicesOfItsNamespaceCounted(t *testing.T) {
 	p.enter(t, c, pod+"/c0ffee")
 	v := newVeth(t, p)
 	h := testHistory()
-	var before WorkloadNetwork
+	var before snapshot.WorkloadNetwork
 	for i, frames := range []int{50, 700} {
 		v.send(frames, 1000)
 		bytes1, packets1, sent1, sentPackets1 := counted4(t, p)
-		s := &Sample{Monotonic: k.at + detailEvery, Boottime: k.at + detailEvery, Workloads: k.after(detailEvery)}
+		s := &snapshot.Sample{Monotonic: k.at + detailEvery, Boottime: k.at + detailEvery, Workloads: k.after(detailEvery)}
 		w := one(s.Workloads, pod)
 		bytes2, packets2, sent2, sentPackets2 := counted4(t, p)
 		n, ok := w.Network.Get()
@@ -135,7 +136,7 @@ func TestAPodsNetworkIsWhatTheDevicesOfItsNamespaceCounted(t *testing.T) {
 		rates, ok := r.Network.Get()
 		require.True(t, ok)
 		assert.GreaterOrEqual(t, n.ReceivePackets-before.ReceivePackets, uint64(700))
-		assert.Equal(t, WorkloadNetworkRates{
+		assert.Equal(t, snapshot.WorkloadNetworkRates{
 			WindowSeconds:            detailEvery.Seconds(),
 			ReceiveBytesPerSecond:    float64(n.ReceiveBytes-before.ReceiveBytes) / detailEvery.Seconds(),
 			ReceivePacketsPerSecond:  float64(n.ReceivePackets-before.ReceivePackets) / detailEvery.Seconds(),
@@ -283,7 +284,7 @@ func TestLoIsNoNetworkAndWhatIsNoListOfDevicesIsNotZero(t *testing.T) {
 	const net1 = "net1:7 7 0 0 0 0 0 0 7 7 0 0 0 0 0 0\n"
 	n, err := sumNetDev([]byte(netDevHead + lo + eth0 + net1))
 	require.NoError(t, err)
-	assert.Equal(t, WorkloadNetwork{ReceiveBytes: 1007, ReceivePackets: 27, TransmitBytes: 307, TransmitPackets: 11}, n)
+	assert.Equal(t, snapshot.WorkloadNetwork{ReceiveBytes: 1007, ReceivePackets: 27, TransmitBytes: 307, TransmitPackets: 11}, n)
 	n, err = sumNetDev([]byte(netDevHead + lo))
 	require.NoError(t, err)
 	assert.Zero(t, n, "a pod that has nothing else")
@@ -302,7 +303,7 @@ func FuzzSumNetDev(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := sumNetDev(b)
 		if err != nil {
-			if n != (WorkloadNetwork{}) {
+			if n != (snapshot.WorkloadNetwork{}) {
 				t.Fatal("half a sum beside an error")
 			}
 			return

@@ -3,6 +3,8 @@ package probes
 import (
 	"io/fs"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // node is a known cgroup: one path, in all hierarchies that have it.
@@ -39,7 +41,7 @@ type nodeDir struct {
 
 // newNode opens a cgroup in all hierarchies; nil if none has it.
 func (c *Cgroups) newNode(cgroup string, above *node) *node {
-	n := &node{cgroup: cgroup, above: above, in: make([]nodeDir, len(c.dirs)), pod: podUID(cgroup) != "", unlisted: true}
+	n := &node{cgroup: cgroup, above: above, in: make([]nodeDir, len(c.dirs)), pod: snapshot.PodUID(cgroup) != "", unlisted: true}
 	for i := range n.in {
 		n.in[i].kept = noDir
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -80,7 +81,7 @@ func TestOnABusyNodeReadingKeepsToItsShareOfACPU(t *testing.T) {
 // its own readings, and no burst when it is read again.
 func TestWhatIsReadLessOftenHasItsTrueRateOrNone(t *testing.T) {
 	g := newGateTree(t, 1)
-	h := &History{Window: 5 * time.Second, Keep: time.Minute, MaxGap: 4 * time.Second}
+	h := &snapshot.History{Window: 5 * time.Second, Keep: time.Minute, MaxGap: 4 * time.Second}
 	had := 0
 	for i := range 40 {
 		g.at += time.Second
@@ -92,7 +93,7 @@ func TestWhatIsReadLessOftenHasItsTrueRateOrNone(t *testing.T) {
 		workloads, err := g.c.Read(g.at)
 		require.NoError(t, err)
 		require.Equal(t, g.at-time.Duration(i%3)*time.Second, workloads[0].At)
-		s := h.Add(&Sample{Monotonic: g.at, Boottime: g.at, Workloads: workloads})
+		s := h.Add(&snapshot.Sample{Monotonic: g.at, Boottime: g.at, Workloads: workloads})
 		long, _ := s.Over(h.Window)
 		short, _ := s.Over(2 * time.Second)
 		whole, part := halfACore(t, long, s), halfACore(t, short, s)
@@ -106,7 +107,7 @@ func TestWhatIsReadLessOftenHasItsTrueRateOrNone(t *testing.T) {
 }
 
 // halfACore says whether there is a rate; if so it is the true one.
-func halfACore(t *testing.T, w Window, s *Snapshot) bool {
+func halfACore(t *testing.T, w snapshot.Window, s *snapshot.Snapshot) bool {
 	t.Helper()
 	r, rated := w.Workload(&s.Workloads[0].Workload).Get()
 	cores, ok := r.CPUCores.Get()
@@ -172,10 +173,10 @@ func TestAReadAllocatesTheSameForTenPodsAndForTwoHundred(t *testing.T) {
 
 func TestASnapshotAllocatesTheSameForTenPodsAndForTwoHundred(t *testing.T) {
 	adds := func(pods int) float64 {
-		h := &History{Window: 5 * time.Second, Keep: 10 * time.Second, MaxGap: time.Minute}
-		s := &Sample{}
+		h := &snapshot.History{Window: 5 * time.Second, Keep: 10 * time.Second, MaxGap: time.Minute}
+		s := &snapshot.Sample{}
 		for i := range pods {
-			s.Workloads = append(s.Workloads, Workload{Cgroup: fmt.Sprintf("/%04d", i), CPUMicroseconds: u64(1), IO: []WorkloadIO{{Number: "8:0"}}})
+			s.Workloads = append(s.Workloads, snapshot.Workload{Cgroup: fmt.Sprintf("/%04d", i), CPUMicroseconds: u64(1), IO: []snapshot.WorkloadIO{{Number: "8:0"}}})
 		}
 		add := func() {
 			s.Monotonic += time.Second

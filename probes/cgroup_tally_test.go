@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -56,29 +57,29 @@ func TestACounterThatStandsInTheSliceIsNotReadInItsPods(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		set  func(g *gateTree, cgroup string, n int)
-		seen func(w *Workload) Opt[uint64]
+		seen func(w *snapshot.Workload) snapshot.Opt[uint64]
 	}{
-		"io.stat":         {(*gateTree).io, func(w *Workload) Opt[uint64] { return Some(w.IO[0].Writes) }},
-		"cpu.pressure":    {stall("cpu"), func(w *Workload) Opt[uint64] { return w.Pressure.CPU.Some }},
-		"memory.pressure": {stall("memory"), func(w *Workload) Opt[uint64] { return w.Pressure.Memory.Some }},
-		"io.pressure":     {stall("io"), func(w *Workload) Opt[uint64] { return w.Pressure.IO.Some }},
+		"io.stat":         {(*gateTree).io, func(w *snapshot.Workload) snapshot.Opt[uint64] { return snapshot.Some(w.IO[0].Writes) }},
+		"cpu.pressure":    {stall("cpu"), func(w *snapshot.Workload) snapshot.Opt[uint64] { return w.Pressure.CPU.Some }},
+		"memory.pressure": {stall("memory"), func(w *snapshot.Workload) snapshot.Opt[uint64] { return w.Pressure.Memory.Some }},
+		"io.pressure":     {stall("io"), func(w *snapshot.Workload) snapshot.Opt[uint64] { return w.Pressure.IO.Some }},
 		"memory.events": {
 			func(g *gateTree, cgroup string, n int) {
 				g.set(cgroup, "memory.events", fmt.Sprintf("high %d\nmax 0\noom_kill 0\n", n))
 			},
-			func(w *Workload) Opt[uint64] { return w.LimitHits },
+			func(w *snapshot.Workload) snapshot.Opt[uint64] { return w.LimitHits },
 		},
 		"memory.events ": {
 			func(g *gateTree, cgroup string, n int) {
 				g.set(cgroup, "memory.events", fmt.Sprintf("high 0\nmax 0\noom_kill %d\n", n))
 			},
-			func(w *Workload) Opt[uint64] { return w.OOMKills },
+			func(w *snapshot.Workload) snapshot.Opt[uint64] { return w.OOMKills },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGateTree(t, fewest)
 			cpu := 1000
-			busy := func() []Workload {
+			busy := func() []snapshot.Workload {
 				cpu++
 				g.cpu(gateSlice, cpu)
 				for _, pod := range g.pods {
@@ -205,7 +206,7 @@ func TestTheRootIsNotAskedWhetherAllRest(t *testing.T) {
 	top := cgroupTree(t, files)
 	c := mustFind(t, top)
 	at := time.Hour
-	read := func() []Workload {
+	read := func() []snapshot.Workload {
 		at += time.Second
 		c.pace = pace{}
 		workloads, err := c.Read(at)

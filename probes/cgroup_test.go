@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -53,7 +54,7 @@ func mustFind(t *testing.T, root string, roots ...string) *Cgroups {
 	return c
 }
 
-func mustRead(t *testing.T, c *Cgroups) []Workload {
+func mustRead(t *testing.T, c *Cgroups) []snapshot.Workload {
 	t.Helper()
 	// An hour later, all that is kept is due to be read anew.
 	workloads, err := c.Read(c.now + time.Hour)
@@ -61,7 +62,7 @@ func mustRead(t *testing.T, c *Cgroups) []Workload {
 	return workloads
 }
 
-func cgroupPaths(workloads []Workload) []string {
+func cgroupPaths(workloads []snapshot.Workload) []string {
 	var paths []string
 	for _, w := range workloads {
 		paths = append(paths, w.Cgroup)
@@ -71,16 +72,14 @@ func cgroupPaths(workloads []Workload) []string {
 
 // diffWorkload compares all but the inode, which a fixture cannot choose, and
 // the network, which is not among a cgroup's files.
-func diffWorkload(want, got Workload) string {
+func diffWorkload(want, got snapshot.Workload) string {
 	got.Absent = maps.Clone(got.Absent)
 	delete(got.Absent, nameNetwork)
 	if len(got.Absent) == 0 {
 		got.Absent = nil
 	}
-	return cmp.Diff(want, got, cmp.AllowUnexported(Opt[uint64]{}, Opt[WorkloadNetwork]{}), cmpopts.IgnoreFields(Workload{}, "Inode", "At", "DetailAt", "ThrottledAt", "series"))
+	return cmp.Diff(want, got, cmp.AllowUnexported(snapshot.Opt[uint64]{}, snapshot.Opt[snapshot.WorkloadNetwork]{}), cmpopts.IgnoreFields(snapshot.Workload{}, "Inode", "At", "DetailAt", "ThrottledAt", "series"))
 }
-
-func u64(n uint64) Opt[uint64] { return Some(n) }
 
 func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
 	c := mustFind(t, cgroupRecording(t, "hybrid-recorded.txt"))
@@ -89,25 +88,25 @@ func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
 	const pod = "/plimsoll-record/kubepods/burstable/pod6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11"
 	require.Equal(t, []string{"/plimsoll-record/cron.service", pod}, cgroupPaths(got), "the pod's container is part of the pod")
 
-	assert.Empty(t, diffWorkload(Workload{
-		Cgroup: pod, Kind: KindPod, PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11", Name: "pod 6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
+	assert.Empty(t, diffWorkload(snapshot.Workload{
+		Cgroup: pod, Kind: snapshot.KindPod, PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11", Name: "pod 6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
 		MemoryBytes: u64(876544), InactiveFileBytes: u64(0), RSSBytes: u64(114688), Charged: u64(771), SwapBytes: u64(0), MemoryLimitBytes: u64(268435456), LimitHits: u64(0), OOMKills: u64(0),
 		CPUMicroseconds:       u64(208376),
 		ThrottledMicroseconds: u64(414571), // of the container: the pod's own file says 0
-		IO:                    []WorkloadIO{{Number: "254:0", Reads: 32, Writes: 8, ReadBytes: 32 << 20, WrittenBytes: 8 << 20}},
-		Pressure: Pressure{
-			CPU:    Stall{Some: u64(404734), Full: u64(404693)},
-			Memory: Stall{Some: u64(0), Full: u64(0)},
-			IO:     Stall{Some: u64(12993), Full: u64(12993)},
+		IO:                    []snapshot.WorkloadIO{{Number: "254:0", Reads: 32, Writes: 8, ReadBytes: 32 << 20, WrittenBytes: 8 << 20}},
+		Pressure: snapshot.Pressure{
+			CPU:    snapshot.Stall{Some: u64(404734), Full: u64(404693)},
+			Memory: snapshot.Stall{Some: u64(0), Full: u64(0)},
+			IO:     snapshot.Stall{Some: u64(12993), Full: u64(12993)},
 		},
 	}, got[1]))
 	off := "PSI is disabled for this cgroup (cgroup.pressure is 0)"
-	assert.Empty(t, diffWorkload(Workload{
-		Cgroup: "/plimsoll-record/cron.service", Kind: KindService, Name: "cron.service",
+	assert.Empty(t, diffWorkload(snapshot.Workload{
+		Cgroup: "/plimsoll-record/cron.service", Kind: snapshot.KindService, Name: "cron.service",
 		MemoryBytes: u64(331776), InactiveFileBytes: u64(0), RSSBytes: u64(110592), Charged: u64(136), SwapBytes: u64(0), LimitHits: u64(0), OOMKills: u64(0),
 		CPUMicroseconds: u64(1964), ThrottledMicroseconds: u64(0),
-		Pressure: Pressure{Absent: Absent{"cpu": off, "memory": off, "io": off}},
-		Absent:   Absent{"io": whyBlkioInactive},
+		Pressure: snapshot.Pressure{Absent: snapshot.Absent{"cpu": off, "memory": off, "io": off}},
+		Absent:   snapshot.Absent{"io": whyBlkioInactive},
 	}, got[0]))
 }
 
@@ -146,14 +145,14 @@ func madeUpV2() map[string]string {
 
 const madeUpPod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f7c1c9e_3f0a.slice"
 
-func wantMadeUpPod() Workload {
-	return Workload{
-		Cgroup: madeUpPod, Kind: KindPod, PodUID: "6f7c1c9e-3f0a", Name: "pod 6f7c1c9e-3f0a",
+func wantMadeUpPod() snapshot.Workload {
+	return snapshot.Workload{
+		Cgroup: madeUpPod, Kind: snapshot.KindPod, PodUID: "6f7c1c9e-3f0a", Name: "pod 6f7c1c9e-3f0a",
 		MemoryBytes: u64(104857600), InactiveFileBytes: u64(4096), RSSBytes: u64(1), Reclaimed: u64(9), SwapBytes: u64(12288), MemoryLimitBytes: u64(209715200), LimitHits: u64(7), OOMKills: u64(1),
 		CPUMicroseconds: u64(5000000), ThrottledMicroseconds: u64(711),
-		IO: []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}},
-		Pressure: Pressure{
-			CPU: Stall{Some: u64(10)}, Memory: Stall{Some: u64(20), Full: u64(15)}, IO: Stall{Some: u64(30), Full: u64(25)},
+		IO: []snapshot.WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}},
+		Pressure: snapshot.Pressure{
+			CPU: snapshot.Stall{Some: u64(10)}, Memory: snapshot.Stall{Some: u64(20), Full: u64(15)}, IO: snapshot.Stall{Some: u64(30), Full: u64(25)},
 		},
 	}
 }
@@ -170,10 +169,10 @@ func TestOnV2APodIsOneWorkloadWithAllItsMeasurements(t *testing.T) {
 
 func TestACgroupWithoutControllersSaysSoAndMeasuresNoZero(t *testing.T) {
 	got := mustRead(t, mustFind(t, cgroupTree(t, madeUpV2())))
-	assert.Empty(t, diffWorkload(Workload{
-		Cgroup: "/cron", Kind: KindOther, Name: "/cron", CPUMicroseconds: u64(9),
-		Pressure: Pressure{Absent: Absent{"cpu": whyNoPSI, "memory": whyNoPSI, "io": whyNoPSI}},
-		Absent: Absent{
+	assert.Empty(t, diffWorkload(snapshot.Workload{
+		Cgroup: "/cron", Kind: snapshot.KindOther, Name: "/cron", CPUMicroseconds: u64(9),
+		Pressure: snapshot.Pressure{Absent: snapshot.Absent{"cpu": whyNoPSI, "memory": whyNoPSI, "io": whyNoPSI}},
+		Absent: snapshot.Absent{
 			"memory":                     "the memory controller is not enabled for this cgroup",
 			"io":                         "the io controller is not enabled for this cgroup",
 			"throttledMicrosecondsTotal": "the cpu controller is not enabled for this cgroup",
@@ -183,7 +182,7 @@ func TestACgroupWithoutControllersSaysSoAndMeasuresNoZero(t *testing.T) {
 
 // spoil replaces one file of the made-up pod by one with a real read error
 // (EIO), or by malformed content.
-func spoil(t *testing.T, file, content string) Workload {
+func spoil(t *testing.T, file, content string) snapshot.Workload {
 	t.Helper()
 	top := cgroupTree(t, madeUpV2())
 	path := filepath.Join(top, madeUpPod, file)
@@ -198,29 +197,33 @@ func spoil(t *testing.T, file, content string) Workload {
 
 func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
 	const eio = ": input/output error"
-	none := Opt[uint64]{}
-	for file, change := range map[string]func(w *Workload){
-		"memory.current": func(w *Workload) { w.MemoryBytes, w.Absent = none, Absent{"memoryBytes": "memory.current" + eio} },
-		"memory.stat": func(w *Workload) {
+	none := snapshot.Opt[uint64]{}
+	for file, change := range map[string]func(w *snapshot.Workload){
+		"memory.current": func(w *snapshot.Workload) {
+			w.MemoryBytes, w.Absent = none, snapshot.Absent{"memoryBytes": "memory.current" + eio}
+		},
+		"memory.stat": func(w *snapshot.Workload) {
 			w.InactiveFileBytes, w.RSSBytes, w.Reclaimed = none, none, none
-			w.Absent = Absent{"inactiveFileBytes": "memory.stat" + eio, "rssBytes": "memory.stat" + eio, "reclaimedTotal": "memory.stat" + eio}
+			w.Absent = snapshot.Absent{"inactiveFileBytes": "memory.stat" + eio, "rssBytes": "memory.stat" + eio, "reclaimedTotal": "memory.stat" + eio}
 		},
-		"memory.max": func(w *Workload) { w.MemoryLimitBytes, w.Absent = none, Absent{"memoryLimitBytes": "memory.max" + eio} },
-		"memory.events": func(w *Workload) {
+		"memory.max": func(w *snapshot.Workload) {
+			w.MemoryLimitBytes, w.Absent = none, snapshot.Absent{"memoryLimitBytes": "memory.max" + eio}
+		},
+		"memory.events": func(w *snapshot.Workload) {
 			w.LimitHits, w.OOMKills = none, none
-			w.Absent = Absent{"limitHitsTotal": "memory.events" + eio, "oomKillsTotal": "memory.events" + eio}
+			w.Absent = snapshot.Absent{"limitHitsTotal": "memory.events" + eio, "oomKillsTotal": "memory.events" + eio}
 		},
-		"cpu.stat": func(w *Workload) {
+		"cpu.stat": func(w *snapshot.Workload) {
 			w.CPUMicroseconds, w.ThrottledMicroseconds = none, none
-			w.Absent = Absent{"cpuMicrosecondsTotal": "cpu.stat" + eio, "throttledMicrosecondsTotal": "cpu.stat" + eio}
+			w.Absent = snapshot.Absent{"cpuMicrosecondsTotal": "cpu.stat" + eio, "throttledMicrosecondsTotal": "cpu.stat" + eio}
 		},
-		"a.scope/cpu.stat": func(w *Workload) {
+		"a.scope/cpu.stat": func(w *snapshot.Workload) {
 			w.ThrottledMicroseconds = none
-			w.Absent = Absent{"throttledMicrosecondsTotal": "child cgroup: cpu.stat" + eio}
+			w.Absent = snapshot.Absent{"throttledMicrosecondsTotal": "child cgroup: cpu.stat" + eio}
 		},
-		"io.stat": func(w *Workload) { w.IO, w.Absent = nil, Absent{"io": "io.stat" + eio} },
-		"io.pressure": func(w *Workload) {
-			w.Pressure.IO, w.Pressure.Absent = Stall{}, Absent{"io": "io.pressure" + eio}
+		"io.stat": func(w *snapshot.Workload) { w.IO, w.Absent = nil, snapshot.Absent{"io": "io.stat" + eio} },
+		"io.pressure": func(w *snapshot.Workload) {
+			w.Pressure.IO, w.Pressure.Absent = snapshot.Stall{}, snapshot.Absent{"io": "io.pressure" + eio}
 		},
 	} {
 		t.Run(file, func(t *testing.T) {
@@ -232,32 +235,32 @@ func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
 }
 
 func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
-	none := Opt[uint64]{}
+	none := snapshot.Opt[uint64]{}
 	for name, c := range map[string]struct {
 		file, content string
-		change        func(w *Workload)
+		change        func(w *snapshot.Workload)
 	}{
-		"no limit is no fault": {"memory.max", "max\n", func(w *Workload) { w.MemoryLimitBytes = none }},
-		"an odd line of io.stat leaves the other devices": {"io.stat", "(unknown) rbytes=1 wbytes=1 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *Workload) {
-			w.Absent = Absent{"io": `io.stat: line "(unknown) rbytes=1 wbytes=1 rios=1 wios=1": counters without a device number`}
+		"no limit is no fault": {"memory.max", "max\n", func(w *snapshot.Workload) { w.MemoryLimitBytes = none }},
+		"an odd line of io.stat leaves the other devices": {"io.stat", "(unknown) rbytes=1 wbytes=1 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *snapshot.Workload) {
+			w.Absent = snapshot.Absent{"io": `io.stat: line "(unknown) rbytes=1 wbytes=1 rios=1 wios=1": counters without a device number`}
 		}},
-		"an odd line of cpu.stat leaves the other lines": {"cpu.stat", "core_sched.force_idle_usec -\nusage_usec 5000000\nthrottled_usec 10\n", func(w *Workload) {}},
-		"an old kernel without oom_kill": {"memory.events", "low 0\nhigh 5\nmax 2\n", func(w *Workload) {
-			w.OOMKills, w.Absent = none, Absent{"oomKillsTotal": "no oom_kill in memory.events"}
+		"an odd line of cpu.stat leaves the other lines": {"cpu.stat", "core_sched.force_idle_usec -\nusage_usec 5000000\nthrottled_usec 10\n", func(w *snapshot.Workload) {}},
+		"an old kernel without oom_kill": {"memory.events", "low 0\nhigh 5\nmax 2\n", func(w *snapshot.Workload) {
+			w.OOMKills, w.Absent = none, snapshot.Absent{"oomKillsTotal": "no oom_kill in memory.events"}
 		}},
-		"a sum that does not fit": {"memory.events", "high 18446744073709551615\nmax 1\noom_kill 1\n", func(w *Workload) {
-			w.LimitHits, w.Absent = none, Absent{"limitHitsTotal": "number above 2^64-1"}
+		"a sum that does not fit": {"memory.events", "high 18446744073709551615\nmax 1\noom_kill 1\n", func(w *snapshot.Workload) {
+			w.LimitHits, w.Absent = none, snapshot.Absent{"limitHitsTotal": "number above 2^64-1"}
 		}},
-		"a number that is none": {"memory.current", "lots\n", func(w *Workload) {
-			w.MemoryBytes, w.Absent = none, Absent{"memoryBytes": `memory.current: line "lots\n": not a decimal number`}
+		"a number that is none": {"memory.current", "lots\n", func(w *snapshot.Workload) {
+			w.MemoryBytes, w.Absent = none, snapshot.Absent{"memoryBytes": `memory.current: line "lots\n": not a decimal number`}
 		}},
-		"a value of one key that is none": {"memory.stat", "inactive_file x\n", func(w *Workload) {
+		"a value of one key that is none": {"memory.stat", "inactive_file x\n", func(w *snapshot.Workload) {
 			const why = `memory.stat: line "inactive_file x": not a decimal number`
 			w.InactiveFileBytes, w.RSSBytes, w.Reclaimed = none, none, none
-			w.Absent = Absent{"inactiveFileBytes": why, "rssBytes": why, "reclaimedTotal": why}
+			w.Absent = snapshot.Absent{"inactiveFileBytes": why, "rssBytes": why, "reclaimedTotal": why}
 		}},
-		"an empty pressure file": {"cpu.pressure", "", func(w *Workload) {
-			w.Pressure.CPU, w.Pressure.Absent = Stall{}, Absent{"cpu": "cpu.pressure: no line \"some\""}
+		"an empty pressure file": {"cpu.pressure", "", func(w *snapshot.Workload) {
+			w.Pressure.CPU, w.Pressure.Absent = snapshot.Stall{}, snapshot.Absent{"cpu": "cpu.pressure: no line \"some\""}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,11 +280,11 @@ func TestPSIThatIsOffForOneCgroupIsNotTakenForAKernelWithout(t *testing.T) {
 	files := madeUpV2()
 	delete(files, madeUpPod[1:]+"/io.pressure")
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))[1]
-	assert.Equal(t, Absent{"io": whyNoPSI}, got.Pressure.Absent)
+	assert.Equal(t, snapshot.Absent{"io": whyNoPSI}, got.Pressure.Absent)
 
 	files[madeUpPod[1:]+"/cgroup.pressure"] = "0\n"
 	got = mustRead(t, mustFind(t, cgroupTree(t, files)))[1]
-	assert.Equal(t, Absent{"io": whyPSICgroupOff}, got.Pressure.Absent)
-	assert.Equal(t, Stall{}, got.Pressure.IO)
-	assert.Equal(t, Stall{Some: u64(10)}, got.Pressure.CPU)
+	assert.Equal(t, snapshot.Absent{"io": whyPSICgroupOff}, got.Pressure.Absent)
+	assert.Equal(t, snapshot.Stall{}, got.Pressure.IO)
+	assert.Equal(t, snapshot.Stall{Some: u64(10)}, got.Pressure.CPU)
 }

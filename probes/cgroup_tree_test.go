@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ func ticksOf(t *testing.T, tree string, roots ...string) *ticks {
 	return &ticks{t, mustFind(t, tree, roots...), time.Hour}
 }
 
-func (k *ticks) after(d time.Duration) []Workload {
+func (k *ticks) after(d time.Duration) []snapshot.Workload {
 	k.t.Helper()
 	k.at += d
 	k.c.pace = pace{} // of this machine's load
@@ -37,14 +38,14 @@ func (k *ticks) after(d time.Duration) []Workload {
 	return workloads
 }
 
-func (k *ticks) tick() []Workload {
+func (k *ticks) tick() []snapshot.Workload {
 	k.t.Helper()
 	return k.after(time.Second)
 }
 
 // one is the workload of a path; nil when there is none.
-func one(workloads []Workload, cgroup string) *Workload {
-	return find(workloads, func(w *Workload) bool { return w.Cgroup == cgroup })
+func one(workloads []snapshot.Workload, cgroup string) *snapshot.Workload {
+	return find(workloads, func(w *snapshot.Workload) bool { return w.Cgroup == cgroup })
 }
 
 // hostPods makes a parent cgroup for pods of this host's kernel, and a reader
@@ -100,8 +101,8 @@ func TestAPodMadeAnewUnderItsNameIsAnotherOneAndHasNoRates(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	pod := kubepods + "/pod0"
 	h := testHistory()
-	add := func() *Snapshot {
-		s := &Sample{Monotonic: k.at + time.Second, Boottime: k.at + time.Second}
+	add := func() *snapshot.Snapshot {
+		s := &snapshot.Sample{Monotonic: k.at + time.Second, Boottime: k.at + time.Second}
 		s.Workloads = k.tick()
 		require.Len(t, s.Workloads, 1)
 		return h.Add(s)
@@ -195,10 +196,10 @@ func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
 	p := startChild(t)
 	p.enter(t, c, pod)
 	h := testHistory()
-	add := func(after time.Duration) *WorkloadState {
+	add := func(after time.Duration) *snapshot.WorkloadState {
 		workloads := k.after(after)
 		require.Len(t, workloads, 1)
-		return &h.Add(&Sample{Monotonic: k.at, Boottime: k.at, Workloads: workloads}).Workloads[0]
+		return &h.Add(&snapshot.Sample{Monotonic: k.at, Boottime: k.at, Workloads: workloads}).Workloads[0]
 	}
 	add(time.Second)
 	w := add(time.Second)
@@ -210,7 +211,7 @@ func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
 	}
 	require.Equal(t, "done", p.do(t, "burn a little")) // so that it is read at once
 	w = add(time.Second)
-	assert.Equal(t, Absent{"cpu": whyPSICgroupOff, "memory": whyPSICgroupOff, "io": whyPSICgroupOff}, w.Pressure.Absent)
+	assert.Equal(t, snapshot.Absent{"cpu": whyPSICgroupOff, "memory": whyPSICgroupOff, "io": whyPSICgroupOff}, w.Pressure.Absent)
 	r, ok := w.Rates.Get()
 	require.True(t, ok, "it is the same pod")
 	assert.InDelta(t, 2, r.WindowSeconds, 1e-9)

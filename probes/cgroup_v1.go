@@ -3,6 +3,8 @@ package probes
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // noLimitV1 is above any real limit of v1: the kernel prints "none" as the
@@ -17,12 +19,12 @@ func (t *tracked) readCPUV1(i int) {
 	t.w.CPUMicroseconds = microseconds(t.w.CPUMicroseconds)
 }
 
-func microseconds(nanoseconds Opt[uint64]) Opt[uint64] {
+func microseconds(nanoseconds snapshot.Opt[uint64]) snapshot.Opt[uint64] {
 	n, ok := nanoseconds.Get()
 	if !ok {
 		return nanoseconds
 	}
-	return Some(n / 1000)
+	return snapshot.Some(n / 1000)
 }
 
 // readIOV1 reads blk-throttle's counters of the cgroup and all below it.
@@ -86,7 +88,7 @@ func (t *tracked) readMemoryDetailV1(i int) {
 	t.readMemoryStat(i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"total_rss", nameRSS, &t.w.RSSBytes}, statLine{"total_swap", nameSwap, &t.w.SwapBytes}, statLine{"total_pgpgin", nameCharged, &t.w.Charged})
 	was := t.w.LimitHits
-	hits, err := t.sumAll(i, "memory.failcnt", func(b []byte) (Opt[uint64], error) { return number(b, "memory.failcnt") })
+	hits, err := t.sumAll(i, "memory.failcnt", func(b []byte) (snapshot.Opt[uint64], error) { return number(b, "memory.failcnt") })
 	t.keep(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
 	if t.restDue || t.w.LimitHits != was {
 		t.readSeldomV1(i)
@@ -101,7 +103,7 @@ func (t *tracked) readSeldomV1(i int) {
 	// hierarchical one of memory.stat would be that of kubepods for most pods.
 	t.numberOnce(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, i, "memory.limit_in_bytes")
 	if limit, _ := t.w.MemoryLimitBytes.Get(); limit >= noLimitV1 {
-		t.w.MemoryLimitBytes = Opt[uint64]{}
+		t.w.MemoryLimitBytes = snapshot.Opt[uint64]{}
 	}
 	kills, err := t.sumKeyed(i, "memory.oom_control", "oom_kill")
 	t.keep(ofSeldom, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.oom_control (kernel before 4.13)", err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Names of the measurements in Absent.
@@ -34,13 +36,13 @@ func (t *tracked) readMemory() (moved bool) {
 	i, ok := t.where(ofMemory, from, nameMemory)
 	switch {
 	case !ok:
-		t.w.MemoryBytes = Opt[uint64]{}
+		t.w.MemoryBytes = snapshot.Opt[uint64]{}
 	case from.v1:
 		t.number(ofMemory, &t.w.MemoryBytes, nameMemoryBytes, fileMemory, i, "memory.usage_in_bytes")
 	default:
 		b, err := t.keptOpen(fileMemory, i, "memory.current")
 		if errors.Is(err, fs.ErrNotExist) {
-			t.w.MemoryBytes = Opt[uint64]{}
+			t.w.MemoryBytes = snapshot.Opt[uint64]{}
 			t.because(ofMemory, nameMemory, notEnabled("memory"))
 			break
 		}
@@ -64,17 +66,17 @@ func (t *tracked) readEvents() {
 	if v1 || !ok || t.stands(ofEvents) {
 		return
 	}
-	var high, most, kills Opt[uint64]
+	var high, most, kills snapshot.Opt[uint64]
 	b, err := t.keptOpen(fileEvents, i, "memory.events")
 	if err == nil {
 		err = keyed(b, "memory.events", func(key []byte, value uint64) {
 			switch string(key) {
 			case "high":
-				high = Some(value)
+				high = snapshot.Some(value)
 			case "max":
-				most = Some(value)
+				most = snapshot.Some(value)
 			case "oom_kill":
-				kills = Some(value)
+				kills = snapshot.Some(value)
 			}
 		})
 	}
@@ -91,12 +93,12 @@ func (t *tracked) readCPU() (moved bool) {
 	i, ok := t.where(ofCPU, from, nameCPU)
 	switch {
 	case !ok:
-		t.w.CPUMicroseconds = Opt[uint64]{}
+		t.w.CPUMicroseconds = snapshot.Opt[uint64]{}
 	case from.v1:
 		t.readCPUV1(i)
 	default:
 		b, err := t.keptOpen(fileCPU, i, "cpu.stat")
-		var usage Opt[uint64]
+		var usage snapshot.Opt[uint64]
 		if err == nil {
 			usage, err = firstOfKey(b, "cpu.stat", "usage_usec")
 		}
@@ -142,11 +144,11 @@ func (t *tracked) readPressure() {
 	t.readStall(ofIOStall, i, &p.IO, filePressureIO, "io", "io.pressure")
 }
 
-func (t *tracked) readStall(of fileGroup, i int, to *Stall, id fileID, resource, file string) {
+func (t *tracked) readStall(of fileGroup, i int, to *snapshot.Stall, id fileID, resource, file string) {
 	if t.stands(of) {
 		return
 	}
-	*to = Stall{}
+	*to = snapshot.Stall{}
 	b, err := t.keptOpen(id, i, file)
 	if err != nil {
 		t.because(of, resource, t.whyNoStall(i, &t.files[id], err))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -44,9 +45,9 @@ func TestOnV1AWorkloadIsFoundInWhicheverHierarchyItsProcessesAre(t *testing.T) {
 	got := mustRead(t, c)
 	require.Equal(t, []string{"/a", "/a/b", "/only-blkio", "/only-cpu", "/only-memory"}, cgroupPaths(got))
 
-	assert.Empty(t, diffWorkload(Workload{
-		Cgroup: "/only-cpu", Kind: KindOther, Name: "/only-cpu", CPUMicroseconds: u64(5000), ThrottledMicroseconds: u64(7),
-		Absent: Absent{
+	assert.Empty(t, diffWorkload(snapshot.Workload{
+		Cgroup: "/only-cpu", Kind: snapshot.KindOther, Name: "/only-cpu", CPUMicroseconds: u64(5000), ThrottledMicroseconds: u64(7),
+		Absent: snapshot.Absent{
 			"memory":   "no cgroup of this path in the memory hierarchy",
 			"io":       "no cgroup of this path in the blkio hierarchy",
 			"pressure": "no unified hierarchy is mounted",
@@ -172,7 +173,7 @@ func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
 	require.NoError(t, filepath.WalkDir(filepath.Dir(top), func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) }))
 	require.NoError(t, os.Chmod(filepath.Join(top, "system.slice"), 0o711))
 	c := mustFind(t, top)
-	var got []Workload
+	var got []snapshot.Workload
 	asNobody(t, func() { got = mustRead(t, c) })
 	require.Equal(t, []string{"/cron", madeUpPod, "/system.slice"}, cgroupPaths(got))
 	assert.Contains(t, got[2].Absent["processes"], "list child cgroups: ")
@@ -196,7 +197,7 @@ func TestOnV1AnOddLineOfBlkioIsSaidAndLeavesTheOtherDevices(t *testing.T) {
 	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "(unknown) Read 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
 	files["blkio/a/blkio.throttle.io_service_bytes_recursive"] = "8:0 Read 4096\n8:0 Write 8192\nTotal 12288\n"
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))
-	assert.Equal(t, []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got[0].IO)
+	assert.Equal(t, []snapshot.WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got[0].IO)
 	assert.Equal(t, `blkio.throttle.io_serviced_recursive: line "(unknown) Read 1": counters without a device number`, got[0].Absent["io"])
 
 	delete(files, "blkio/a/blkio.throttle.io_serviced_recursive")

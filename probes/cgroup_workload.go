@@ -4,16 +4,18 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // tracked is a workload and its state between reads.
 type tracked struct {
 	*node
 	c *Cgroups
-	w Workload // as of the last read; the next one overwrites IO
+	w snapshot.Workload // as of the last read; the next one overwrites IO
 	// files are those that are read again and again.
 	files  [keptFiles]keptFile
-	io     []WorkloadIO                // of the previous read; the two are swapped
+	io     []snapshot.WorkloadIO       // of the previous read; the two are swapped
 	readAt [ofMemory + 1]time.Duration // when each group was read; 0: not, or with an error
 
 	// quiet: nothing changed at the last read. While CPU time and IO are
@@ -80,7 +82,7 @@ const (
 )
 
 func newTracked(c *Cgroups, n *node) *tracked {
-	t := &tracked{node: n, c: c, w: newWorkload(n.cgroup), process: noDir}
+	t := &tracked{node: n, c: c, w: snapshot.NewWorkload(n.cgroup), process: noDir}
 	t.w.Inode = n.inode()
 	// Inodes of cgroups differ by a number of files, which is mostly even, so
 	// their last digits distinguish few of them. Fibonacci hashing spreads

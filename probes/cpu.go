@@ -3,13 +3,14 @@ package probes
 import (
 	"errors"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 )
 
 var errNoCPU = errors.New("no line cpu or no line btime in /proc/stat")
 
 // readCPU reads the totals of /proc/stat.
-func (h *Host) readCPU(s *Sample) error {
+func (h *Host) readCPU(s *snapshot.Sample) error {
 	st, err := h.proc.Stat()
 	if err != nil {
 		return err
@@ -25,17 +26,7 @@ func (h *Host) readCPU(s *Sample) error {
 		"iowait": t.Iowait, "irq": t.IRQ, "softirq": t.SoftIRQ, "steal": t.Steal,
 	}
 	if len(st.CPU) > 0 {
-		s.CPU.Online = Some(len(st.CPU))
+		s.CPU.Online = snapshot.Some(len(st.CPU))
 	}
 	return nil
-}
-
-// busySeconds is the time in the modes that never decrease, without idle and
-// iowait.
-func (c CPU) busySeconds() float64 {
-	sum := 0.0
-	for _, mode := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
-		sum += c.Seconds[mode]
-	}
-	return sum
 }

@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 )
 
 func TestTheSumOfAllCPUsIsInSeconds(t *testing.T) {
 	s := recordedMachine(t).sample()
 	assert.InDelta(t, 5955.49, s.CPU.Seconds["idle"], 1e-6)
-	assert.InDelta(t, 3027.45+981.59+867.54+0+6.94+8.5, s.CPU.busySeconds(), 1e-6, "idle and iowait may go back, so they do not count")
+	assert.InDelta(t, 3027.45+981.59+867.54+0+6.94+8.5, s.CPU.BusySeconds(), 1e-6, "idle and iowait may go back, so they do not count")
 }
 
 // The library's parser gives zeros for what is not there.
@@ -34,5 +35,5 @@ func TestAStatThatEndsTooEarlyIsNotTakenForWhole(t *testing.T) {
 func TestCPUsThatWentOfflineAreNotCounted(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/stat", "cpu1 ", "xpu1 ")
-	assert.Equal(t, Some(1), m.sample().CPU.Online)
+	assert.Equal(t, snapshot.Some(1), m.sample().CPU.Online)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 	"github.com/prometheus/procfs/blockdevice"
 	"github.com/stretchr/testify/assert"
@@ -23,8 +24,8 @@ func TestOurParsersReadOfDiskstatsAndNetDevWhatTheLibraryReads(t *testing.T) {
 		disks, err := block.ProcDiskstats()
 		require.NoError(t, err)
 		for _, d := range disks {
-			if ours := s.disk(d.DeviceName); ours != nil {
-				assert.Equal(t, DiskCounters{
+			if ours := diskOf(s, d.DeviceName); ours != nil {
+				assert.Equal(t, snapshot.DiskCounters{
 					Reads: d.ReadIOs, ReadBytes: d.ReadSectors * sectorBytes, ReadMs: d.ReadTicks, Writes: d.WriteIOs,
 					WrittenBytes: d.WriteSectors * sectorBytes, WriteMs: d.WriteTicks, BusyMs: d.IOsTotalTicks, WeightedMs: d.WeightedIOTicks,
 				}, ours.DiskCounters)
@@ -36,10 +37,10 @@ func TestOurParsersReadOfDiskstatsAndNetDevWhatTheLibraryReads(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, s.NICs, len(nics))
 		for name, n := range nics {
-			assert.Equal(t, NICCounters{
+			assert.Equal(t, snapshot.NICCounters{
 				ReceiveBytes: n.RxBytes, ReceivePackets: n.RxPackets, ReceiveErrors: n.RxErrors, ReceiveDrops: n.RxDropped,
 				TransmitBytes: n.TxBytes, TransmitPackets: n.TxPackets, TransmitErrors: n.TxErrors, TransmitDrops: n.TxDropped,
-			}, s.nic(name).NICCounters)
+			}, nicOf(s, name).NICCounters)
 		}
 	}
 }
@@ -77,10 +78,10 @@ func largeMachine(tb testing.TB) (*Host, string) {
 // the looks that are due.
 func TestReadingManyDevicesAllocatesLittle(t *testing.T) {
 	h, _ := largeMachine(t)
-	read := func(read func(*Sample) error) float64 {
-		require.NoError(t, read(&Sample{}))
+	read := func(read func(*snapshot.Sample) error) float64 {
+		require.NoError(t, read(&snapshot.Sample{}))
 		return testing.AllocsPerRun(factsEvery, func() {
-			if err := read(&Sample{}); err != nil {
+			if err := read(&snapshot.Sample{}); err != nil {
 				panic(err)
 			}
 		})
@@ -94,7 +95,7 @@ func BenchmarkReadNICs(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := h.readNICs(&Sample{}); err != nil {
+			if err := h.readNICs(&snapshot.Sample{}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -118,7 +119,7 @@ func BenchmarkReadDisks(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := h.readDisks(&Sample{}); err != nil {
+			if err := h.readDisks(&snapshot.Sample{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,7 +87,7 @@ type look struct {
 	fd     int
 	err    error // why the directory could not be opened
 	buf    []byte
-	absent Absent
+	absent snapshot.Absent
 }
 
 // lookAt opens a device's directory. If it does not exist, every fact is absent
@@ -150,18 +151,18 @@ func (l *look) entries(name string) []string {
 
 // fact reads a file with one value. On failure the value is absent and the
 // error is the reason.
-func fact[T any](l *look, name, file string, parse func(string) (T, error)) Opt[T] {
+func fact[T any](l *look, name, file string, parse func(string) (T, error)) snapshot.Opt[T] {
 	text, err := l.text(file)
 	if err != nil {
 		l.absent.Because(name, reason(err))
-		return Opt[T]{}
+		return snapshot.Opt[T]{}
 	}
 	v, err := parse(text)
 	if err != nil {
 		l.absent.Because(name, path.Base(file)+": "+err.Error())
-		return Opt[T]{}
+		return snapshot.Opt[T]{}
 	}
-	return Some(v)
+	return snapshot.Some(v)
 }
 
 // reason returns a file error without the directory, which differs per device.

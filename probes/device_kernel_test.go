@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -79,19 +80,19 @@ func TestTheKernelsVirtualNICsAreTold(t *testing.T) {
 	h := kernelHost(t, dir)
 	s := mustSample(t, h)
 	assert.Equal(t, map[string]nicNode{
-		"lo":   {"loopback", "", nil, LayerStacked},
-		"br0":  {"bridge", "", []string{"vb"}, LayerStacked},
-		"va":   {"veth", "", nil, LayerStacked},
-		"vb":   {"veth", "br0", nil, LayerStacked},
-		"mv0":  {"virtual", "", []string{"va"}, LayerStacked},
-		"tap0": {"tun", "", nil, LayerStacked},
+		"lo":   {"loopback", "", nil, snapshot.LayerStacked},
+		"br0":  {"bridge", "", []string{"vb"}, snapshot.LayerStacked},
+		"va":   {"veth", "", nil, snapshot.LayerStacked},
+		"vb":   {"veth", "br0", nil, snapshot.LayerStacked},
+		"mv0":  {"virtual", "", []string{"va"}, snapshot.LayerStacked},
+		"tap0": {"tun", "", nil, snapshot.LayerStacked},
 	}, nicGraph(s))
 	for name, index := range map[string]int{"lo": 1, "br0": mustIndex(t, "br0"), "va": mustIndex(t, "va")} {
-		assert.Equal(t, Some(index), s.nic(name).Index, name)
+		assert.Equal(t, snapshot.Some(index), nicOf(s, name).Index, name)
 	}
-	assert.Equal(t, Some(true), s.nic("va").Carrier)
-	assert.Zero(t, s.nic("tap0").Carrier)
-	assert.Equal(t, "the device is down", s.nic("tap0").Absent["carrier"])
+	assert.Equal(t, snapshot.Some(true), nicOf(s, "va").Carrier)
+	assert.Zero(t, nicOf(s, "tap0").Carrier)
+	assert.Equal(t, "the device is down", nicOf(s, "tap0").Absent["carrier"])
 	assert.Empty(t, probeError(t, s, "nics"))
 }
 
@@ -112,12 +113,12 @@ func TestAVethMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 	const veth = "link add name va index 50 address 02:00:00:00:00:50 type veth peer name vb index 51 address 02:00:00:00:00:51"
 	ip(t, veth, "address add 10.9.9.1/24 dev va", "link set va up", "link set vb up")
 	h, history := kernelHost(t, dir), testHistory()
-	var old NIC
+	var old snapshot.NIC
 	for range 2 {
 		broadcast(t, dir, old.TransmitPackets+2)
 		s := mustSample(t, h)
 		history.Add(s)
-		old = *s.nic("va")
+		old = *nicOf(s, "va")
 	}
 	require.Positive(t, old.TransmitPackets)
 
@@ -130,7 +131,7 @@ func TestAVethMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 	history.Add(mustSample(t, h))
 	raw := mustSample(t, h)
 	s = history.Add(raw)
-	now := raw.nic("va")
+	now := nicOf(raw, "va")
 	require.NotNil(t, now)
 	assert.Greater(t, now.TransmitPackets, old.TransmitPackets, "else this test shows nothing")
 	assert.Equal(t, old.Index, now.Index)
@@ -177,16 +178,16 @@ func TestNICsThatComeAndGoWhileReadingDisturbNoOther(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- churnVeths(ctx) }()
-	come := map[Opt[int]]bool{}
+	come := map[snapshot.Opt[int]]bool{}
 	for i := 0; i < 100 || len(come) < 10; i++ {
 		raw := mustSample(t, h)
 		require.Empty(t, probeError(t, raw, "nics"))
 		soundNICs(t, history.Add(raw))
-		if pod := raw.nic("pod0"); pod != nil {
+		if pod := nicOf(raw, "pod0"); pod != nil {
 			come[pod.Index] = true
 		}
 		for i := range 40 {
-			require.NotNil(t, raw.nic(fmt.Sprintf("stay%d", i)), "stay%d is missed", i)
+			require.NotNil(t, nicOf(raw, fmt.Sprintf("stay%d", i)), "stay%d is missed", i)
 		}
 	}
 	stop()
@@ -195,7 +196,7 @@ func TestNICsThatComeAndGoWhileReadingDisturbNoOther(t *testing.T) {
 }
 
 // soundNICs checks that no NIC is listed twice and no rate is wrong.
-func soundNICs(t *testing.T, s *Snapshot) {
+func soundNICs(t *testing.T, s *snapshot.Snapshot) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, n := range s.NICs {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -227,7 +228,7 @@ func TestLooksOfWhatHasGoneAreAbsentWithTheirReason(t *testing.T) {
 	l := lookAt(t.TempDir()+"/gone", make([]byte, 64))
 	defer l.close()
 	assert.Zero(t, fact(l, "sizeBytes", "size", decimal))
-	assert.Equal(t, Absent{"sizeBytes": "size: no such file or directory"}, l.absent)
+	assert.Equal(t, snapshot.Absent{"sizeBytes": "size: no such file or directory"}, l.absent)
 	assert.False(t, l.has("size"))
 	assert.Empty(t, l.link("slaves/sda"))
 	assert.Empty(t, l.entries("."))

@@ -10,13 +10,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
 // diskFacts is a disk as it was last read.
 type diskFacts struct {
 	// Disk has the counters of the last read and the facts of the last look.
-	Disk
+	snapshot.Disk
 	major, minor uint64
 	removable    bool
 	// medium is the open file diskseq, for devices whose medium may change:
@@ -34,7 +35,7 @@ func newDisks(sysfs string) *registry[diskFacts] {
 
 // readDisks reads /proc/diskstats: whole disks only (those listed in
 // /sys/block), without loop, ram and zram devices that have done no IO.
-func (h *Host) readDisks(s *Sample) error {
+func (h *Host) readDisks(s *snapshot.Sample) error {
 	path := filepath.Join(h.paths.Procfs, "diskstats")
 	err, unlisted := h.disks.steady(func() (err error) {
 		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
@@ -46,7 +47,7 @@ func (h *Host) readDisks(s *Sample) error {
 	if len(h.buf) == 0 && len(h.disks.devices) > 0 {
 		return errNoDiskstats
 	}
-	s.Disks = make([]Disk, 0, len(h.disks.devices))
+	s.Disks = make([]snapshot.Disk, 0, len(h.disks.devices))
 	for line := range bytes.Lines(h.buf) {
 		err = firstOf(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
 	}
@@ -65,7 +66,7 @@ func (h *Host) readDisks(s *Sample) error {
 var errNoDiskstats = errors.New("/proc/diskstats is empty")
 
 // addDisk appends the disk of one line, unless the line is of a partition.
-func (h *Host) addDisk(s *Sample, line []byte) error {
+func (h *Host) addDisk(s *snapshot.Sample, line []byte) error {
 	l, err := parseDiskLine(line)
 	if err != nil {
 		return oddLine(line, err)
@@ -82,7 +83,7 @@ func (h *Host) addDisk(s *Sample, line []byte) error {
 		return nil
 	}
 	f := &d.facts
-	_, onward := c.minus(f.DiskCounters)
+	_, onward := c.Minus(f.DiskCounters)
 	if h.disks.due(d, factsEvery) || !onward || f.major != l.major || f.minor != l.minor || f.mediumChanged() {
 		h.lookAtDisk(d, l)
 	}
@@ -104,7 +105,7 @@ func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
 	l := h.disks.lookAt(d)
 	defer l.close()
 	was := d.facts
-	f := diskFacts{Disk: Disk{Name: d.name, Layer: was.Layer}, major: line.major, minor: line.minor}
+	f := diskFacts{Disk: snapshot.Disk{Name: d.name, Layer: was.Layer}, major: line.major, minor: line.minor}
 	f.Number = fmt.Sprintf("%d:%d", f.major, f.minor)
 	f.Sequence = fact(l, "sequence", "diskseq", decimal)
 	f.Rotational = fact(l, "rotational", "queue/rotational", strconv.ParseBool)
@@ -151,7 +152,7 @@ func (f *diskFacts) mediumChanged() bool {
 	var b [32]byte
 	n, _ := f.medium.ReadAt(b[:], 0) // io.EOF after the number; any other error means the device was removed
 	now, err := decimal(strings.TrimSpace(string(b[:n])))
-	return err == nil && Some(now) != f.Sequence
+	return err == nil && snapshot.Some(now) != f.Sequence
 }
 
 func (f *diskFacts) closeMedium() {

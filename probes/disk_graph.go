@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // diskKind returns what drives a disk. The uuid of a device-mapper target names
@@ -71,14 +73,14 @@ func wholeDisk(name, link string, disks map[string]*device[diskFacts]) string {
 
 // wwid identifies the medium. NVMe has it beside the device, SCSI below it;
 // devices that are made of other devices have none.
-func (l *look) wwid(kind string) Opt[string] {
+func (l *look) wwid(kind string) snapshot.Opt[string] {
 	switch {
 	case l.has("wwid"):
 		return fact(l, "wwid", "wwid", nonEmpty)
 	case kind == "disk", kind == "nvme":
 		return fact(l, "wwid", "device/wwid", nonEmpty)
 	}
-	return Opt[string]{}
+	return snapshot.Opt[string]{}
 }
 
 // sameGraph reports whether the layers that were derived from was are still
@@ -108,13 +110,13 @@ func layerDisks(disks map[string]*device[diskFacts]) {
 	for name, d := range disks {
 		switch {
 		case heads[name]:
-			d.facts.Layer = LayerLeaf
+			d.facts.Layer = snapshot.LayerLeaf
 		case paths[name]:
-			d.facts.Layer = LayerPath
+			d.facts.Layer = snapshot.LayerPath
 		case stacked(name, disks):
-			d.facts.Layer = LayerStacked
+			d.facts.Layer = snapshot.LayerStacked
 		default:
-			d.facts.Layer = LayerLeaf
+			d.facts.Layer = snapshot.LayerLeaf
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -49,10 +50,10 @@ func (m *machineTree) put(path, content string) {
 type graphNode struct {
 	kind   string
 	slaves []string
-	layer  Layer
+	layer  snapshot.Layer
 }
 
-func diskGraph(s *Sample) map[string]graphNode {
+func diskGraph(s *snapshot.Sample) map[string]graphNode {
 	graph := map[string]graphNode{}
 	for _, d := range s.Disks {
 		graph[d.Name] = graphNode{d.Kind, d.Slaves, d.Layer}
@@ -69,13 +70,13 @@ func TestLVMOnCryptOnAPartitionIsStackedOverItsDisk(t *testing.T) {
 	})
 	s := m.sample()
 	assert.Equal(t, map[string]graphNode{
-		"nvme0n1": {"nvme", nil, LayerLeaf},
-		"dm-0":    {"crypt", []string{"nvme0n1"}, LayerStacked},
-		"dm-1":    {"lvm", []string{"dm-0"}, LayerStacked},
-		"dm-2":    {"dm", []string{"dm-1"}, LayerStacked},
+		"nvme0n1": {"nvme", nil, snapshot.LayerLeaf},
+		"dm-0":    {"crypt", []string{"nvme0n1"}, snapshot.LayerStacked},
+		"dm-1":    {"lvm", []string{"dm-0"}, snapshot.LayerStacked},
+		"dm-2":    {"dm", []string{"dm-1"}, snapshot.LayerStacked},
 	}, diskGraph(s))
-	assert.Equal(t, Some("eui.0025388b"), s.disk("nvme0n1").WWID)
-	assert.Zero(t, s.disk("dm-1").WWID)
+	assert.Equal(t, snapshot.Some("eui.0025388b"), diskOf(s, "nvme0n1").WWID)
+	assert.Zero(t, diskOf(s, "dm-1").WWID)
 }
 
 func TestTheHeadOfAMultipathIsTheLeafAndItsPathsAreNone(t *testing.T) {
@@ -88,13 +89,13 @@ func TestTheHeadOfAMultipathIsTheLeafAndItsPathsAreNone(t *testing.T) {
 	})
 	s := m.sample()
 	assert.Equal(t, map[string]graphNode{
-		"sda":  {"disk", nil, LayerPath},
-		"sdb":  {"disk", nil, LayerPath},
-		"sdc":  {"disk", nil, LayerLeaf},
-		"dm-0": {"multipath", []string{"sda", "sdb"}, LayerLeaf},
-		"dm-1": {"dm", []string{"dm-0"}, LayerStacked},
+		"sda":  {"disk", nil, snapshot.LayerPath},
+		"sdb":  {"disk", nil, snapshot.LayerPath},
+		"sdc":  {"disk", nil, snapshot.LayerLeaf},
+		"dm-0": {"multipath", []string{"sda", "sdb"}, snapshot.LayerLeaf},
+		"dm-1": {"dm", []string{"dm-0"}, snapshot.LayerStacked},
 	}, diskGraph(s))
-	assert.Equal(t, s.disk("sda").WWID, s.disk("sdb").WWID)
+	assert.Equal(t, diskOf(s, "sda").WWID, diskOf(s, "sdb").WWID)
 }
 
 func TestNVMeMultipathIsItsHeadSinceThePathsHaveNoCounters(t *testing.T) {
@@ -103,7 +104,7 @@ func TestNVMeMultipathIsItsHeadSinceThePathsHaveNoCounters(t *testing.T) {
 	})
 	m.write("proc/diskstats", " 259 0 nvme0n1 1 0 8 1 1 0 8 1 0 1 2\n")
 	s := m.sample()
-	assert.Equal(t, map[string]graphNode{"nvme0n1": {"nvme", nil, LayerLeaf}}, diskGraph(s))
+	assert.Equal(t, map[string]graphNode{"nvme0n1": {"nvme", nil, snapshot.LayerLeaf}}, diskGraph(s))
 	assert.Empty(t, probeError(t, s, "disks"))
 }
 
@@ -118,13 +119,13 @@ func TestEachKindOfDiskHasItsLayer(t *testing.T) {
 	})
 	graph := diskGraph(m.sample())
 	assert.Equal(t, map[string]graphNode{
-		"sda": {"disk", nil, LayerLeaf}, "sdb": {"disk", nil, LayerLeaf}, "vda": {"disk", nil, LayerLeaf}, "sram": {"disk", nil, LayerLeaf},
-		"nbd0": {"disk", nil, LayerLeaf}, "cciss/c0d0": {"disk", nil, LayerLeaf},
-		"ram0": {"ram", nil, LayerLeaf}, "zram0": {"zram", nil, LayerLeaf}, "sr0": {"rom", nil, LayerLeaf},
-		"drbd0": {"drbd", nil, LayerStacked}, "zd16": {"zvol", nil, LayerStacked},
-		"md127": {"md", []string{"sda", "sdb"}, LayerStacked},
-		"loop0": {"loop", nil, LayerStacked}, "loop1": {"loop", []string{"sdb"}, LayerStacked},
-		"bcache0": {"disk", []string{"vda"}, LayerStacked},
+		"sda": {"disk", nil, snapshot.LayerLeaf}, "sdb": {"disk", nil, snapshot.LayerLeaf}, "vda": {"disk", nil, snapshot.LayerLeaf}, "sram": {"disk", nil, snapshot.LayerLeaf},
+		"nbd0": {"disk", nil, snapshot.LayerLeaf}, "cciss/c0d0": {"disk", nil, snapshot.LayerLeaf},
+		"ram0": {"ram", nil, snapshot.LayerLeaf}, "zram0": {"zram", nil, snapshot.LayerLeaf}, "sr0": {"rom", nil, snapshot.LayerLeaf},
+		"drbd0": {"drbd", nil, snapshot.LayerStacked}, "zd16": {"zvol", nil, snapshot.LayerStacked},
+		"md127": {"md", []string{"sda", "sdb"}, snapshot.LayerStacked},
+		"loop0": {"loop", nil, snapshot.LayerStacked}, "loop1": {"loop", []string{"sdb"}, snapshot.LayerStacked},
+		"bcache0": {"disk", []string{"vda"}, snapshot.LayerStacked},
 	}, graph)
 }
 
@@ -136,13 +137,13 @@ func TestADiskThatIsStillBeingSetUpIsLookedAtAgain(t *testing.T) {
 	m.write("sys/block/dm-0/dm/uuid", "mpath-1\n")
 	m.write("proc/diskstats", m.read("proc/diskstats")+" 252 0 dm-0 1 0 8 1 1 0 8 1 0 1 2\n")
 	graph := diskGraph(mustSample(t, h))
-	require.Equal(t, graphNode{"multipath", nil, LayerStacked}, graph["dm-0"])
+	require.Equal(t, graphNode{"multipath", nil, snapshot.LayerStacked}, graph["dm-0"])
 	m.put("sys/block/dm-0/slaves/sda", "->../../sda")
 	m.put("sys/block/dm-0/slaves/sdb", "->../../sdb")
 	graph = diskGraph(mustSample(t, h))
-	assert.Equal(t, graphNode{"multipath", []string{"sda", "sdb"}, LayerLeaf}, graph["dm-0"])
-	assert.Equal(t, LayerPath, graph["sda"].layer, "at once, though nothing of its own changed")
-	assert.Equal(t, LayerPath, graph["sdb"].layer)
+	assert.Equal(t, graphNode{"multipath", []string{"sda", "sdb"}, snapshot.LayerLeaf}, graph["dm-0"])
+	assert.Equal(t, snapshot.LayerPath, graph["sda"].layer, "at once, though nothing of its own changed")
+	assert.Equal(t, snapshot.LayerPath, graph["sdb"].layer)
 }
 
 func TestWhenTheHeadOfAMultipathGoesItsPathsAreLeavesAgain(t *testing.T) {
@@ -150,11 +151,11 @@ func TestWhenTheHeadOfAMultipathGoesItsPathsAreLeavesAgain(t *testing.T) {
 		"sda": nil, "dm-0": {"dm/uuid": "mpath-1\n", "slaves/sda": "->../../sda"},
 	})
 	h := m.host()
-	require.Equal(t, LayerPath, mustSample(t, h).disk("sda").Layer)
+	require.Equal(t, snapshot.LayerPath, diskOf(mustSample(t, h), "sda").Layer)
 	m.remove("sys/block/dm-0")
 	s := mustSample(t, h)
-	assert.Nil(t, s.disk("dm-0"))
-	assert.Equal(t, LayerLeaf, s.disk("sda").Layer)
+	assert.Nil(t, diskOf(s, "dm-0"))
+	assert.Equal(t, snapshot.LayerLeaf, diskOf(s, "sda").Layer)
 }
 
 func TestAMultipathOfLoopDevicesIsNoLeafSinceTheirFilesLieOnOne(t *testing.T) {
@@ -163,9 +164,9 @@ func TestAMultipathOfLoopDevicesIsNoLeafSinceTheirFilesLieOnOne(t *testing.T) {
 		"dm-0": {"dm/uuid": "mpath-1\n", "slaves/loop0": "->../../loop0", "slaves/loop1": "->../../loop1"},
 	})
 	graph := diskGraph(m.sample())
-	assert.Equal(t, LayerStacked, graph["dm-0"].layer)
-	assert.Equal(t, LayerStacked, graph["loop0"].layer)
-	assert.Equal(t, LayerLeaf, graph["vda"].layer)
+	assert.Equal(t, snapshot.LayerStacked, graph["dm-0"].layer)
+	assert.Equal(t, snapshot.LayerStacked, graph["loop0"].layer)
+	assert.Equal(t, snapshot.LayerLeaf, graph["vda"].layer)
 }
 
 // Whatever the graph, also one that no kernel makes: from no leaf does a chain
@@ -176,7 +177,7 @@ func TestNoLeafStandsOnAnotherLeaf(t *testing.T) {
 		disks := anyDisks(rnd)
 		layerDisks(disks)
 		noLeafOverLeaf(t, slices.Sorted(maps.Keys(disks)),
-			func(name string) Layer { return disks[name].facts.Layer }, func(name string) []string { return disks[name].facts.Slaves })
+			func(name string) snapshot.Layer { return disks[name].facts.Layer }, func(name string) []string { return disks[name].facts.Slaves })
 	}
 }
 
@@ -200,11 +201,11 @@ func anyDisks(rnd *rand.Rand) map[string]*device[diskFacts] {
 	return disks
 }
 
-func noLeafOverLeaf(t *testing.T, names []string, layer func(string) Layer, below func(string) []string) {
+func noLeafOverLeaf(t *testing.T, names []string, layer func(string) snapshot.Layer, below func(string) []string) {
 	t.Helper()
 	for _, name := range names {
 		for under := range reach(name, below) {
-			require.False(t, layer(name) == LayerLeaf && layer(under) == LayerLeaf, "%s over %s", name, under)
+			require.False(t, layer(name) == snapshot.LayerLeaf && layer(under) == snapshot.LayerLeaf, "%s over %s", name, under)
 		}
 	}
 }

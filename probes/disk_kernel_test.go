@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -97,25 +98,25 @@ func (l *loopDevice) here() *Host {
 func TestALoopDeviceOfThisKernelComesAndGoes(t *testing.T) {
 	l := newLoop(t)
 	h := l.here()
-	assert.Nil(t, mustSample(t, h).disk(l.name()), "it is not used yet")
-	var sequence Opt[uint64]
+	assert.Nil(t, diskOf(mustSample(t, h), l.name()), "it is not used yet")
+	var sequence snapshot.Opt[uint64]
 	l.use(3)(func() {
-		d := mustSample(t, h).disk(l.name())
+		d := diskOf(mustSample(t, h), l.name())
 		require.NotNil(t, d)
 		assert.GreaterOrEqual(t, d.Reads, uint64(3))
-		assert.Equal(t, graphNode{"loop", nil, LayerStacked}, graphNode{d.Kind, d.Slaves, d.Layer})
+		assert.Equal(t, graphNode{"loop", nil, snapshot.LayerStacked}, graphNode{d.Kind, d.Slaves, d.Layer})
 		assert.Equal(t, u64(1<<20), d.SizeBytes)
 		sequence = d.Sequence
 	})
 	// The same device, another file: it is not the same medium.
 	l.use(3)(func() {
-		d := mustSample(t, h).disk(l.name())
+		d := diskOf(mustSample(t, h), l.name())
 		require.NotNil(t, d)
 		assert.NotEqual(t, sequence, d.Sequence, "read at once and not when its turn comes")
 	})
 	l.remove()
 	s := mustSample(t, h)
-	assert.Nil(t, s.disk(l.name()))
+	assert.Nil(t, diskOf(s, l.name()))
 	assert.NotContains(t, h.disks.devices, l.name())
 	assert.Empty(t, probeError(t, s, "disks"))
 	l.add()
@@ -126,7 +127,7 @@ func TestALoopDeviceOfThisKernelComesAndGoes(t *testing.T) {
 func TestALoopDeviceMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 	l := newLoop(t)
 	h, history := l.here(), testHistory()
-	find := func(s *Snapshot) *DiskState {
+	find := func(s *snapshot.Snapshot) *snapshot.DiskState {
 		for i := range s.Disks {
 			if s.Disks[i].Name == l.name() {
 				return &s.Disks[i]
@@ -134,7 +135,7 @@ func TestALoopDeviceMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 		}
 		return nil
 	}
-	var old DiskState
+	var old snapshot.DiskState
 	l.use(2)(func() {
 		history.Add(mustSample(t, h))
 		d := find(history.Add(mustSample(t, h)))
@@ -165,7 +166,7 @@ func TestTheDisksOfThisMachineHaveALayerEach(t *testing.T) {
 	for _, d := range s.Disks {
 		assert.NotEmpty(t, d.Kind, d.Name)
 		assert.NotEmpty(t, d.Layer, d.Name)
-		if d.Layer == LayerLeaf {
+		if d.Layer == snapshot.LayerLeaf {
 			leaves++
 		}
 	}

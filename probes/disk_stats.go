@@ -3,6 +3,8 @@ package probes
 import (
 	"errors"
 	"math"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // sectorBytes is the unit of /proc/diskstats and /sys/block/X/size, whatever
@@ -38,7 +40,7 @@ func parseDiskLine(line []byte) (l diskLine, err error) {
 // counters parses the first eleven columns after the name, which every kernel
 // since 2.6 has (Documentation/admin-guide/iostats.rst): reads, merged,
 // sectors, ms; the same for writes; in flight, ms busy, ms weighted.
-func (l diskLine) counters() (c DiskCounters, err error) {
+func (l diskLine) counters() (c snapshot.DiskCounters, err error) {
 	var columns [11]uint64
 	rest := l.rest
 	for i := range columns {
@@ -53,7 +55,7 @@ func (l diskLine) counters() (c DiskCounters, err error) {
 	if max(columns[2], columns[6]) > math.MaxUint64/sectorBytes {
 		return c, errTooLarge
 	}
-	return DiskCounters{
+	return snapshot.DiskCounters{
 		Reads: columns[0], ReadBytes: columns[2] * sectorBytes, ReadMs: columns[3],
 		Writes: columns[4], WrittenBytes: columns[6] * sectorBytes, WriteMs: columns[7],
 		BusyMs: columns[9], WeightedMs: columns[10],

@@ -5,11 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func diskNames(s *Sample) []string {
+func diskNames(s *snapshot.Sample) []string {
 	var names []string
 	for _, d := range s.Disks {
 		names = append(names, d.Name)
@@ -39,11 +40,11 @@ func TestADiskWithASlashInItsNameIsFoundInSysfs(t *testing.T) {
 	m.write("proc/diskstats", m.read("proc/diskstats")+" 104       0 cciss/c0d0 3 0 8 4 5 0 16 6 0 7 8\n")
 	m.write("sys/block/cciss!c0d0/size", "2048\n")
 	m.write("sys/block/cciss!c0d0/queue/rotational", "0\n")
-	d := m.sample().disk("cciss/c0d0")
+	d := diskOf(m.sample(), "cciss/c0d0")
 	require.NotNil(t, d)
 	assert.Equal(t, u64(1<<20), d.SizeBytes)
-	assert.Equal(t, Some(false), d.Rotational)
-	assert.Equal(t, DiskCounters{Reads: 3, ReadBytes: 4096, ReadMs: 4, Writes: 5, WrittenBytes: 8192, WriteMs: 6, BusyMs: 7, WeightedMs: 8}, d.DiskCounters,
+	assert.Equal(t, snapshot.Some(false), d.Rotational)
+	assert.Equal(t, snapshot.DiskCounters{Reads: 3, ReadBytes: 4096, ReadMs: 4, Writes: 5, WrittenBytes: 8192, WriteMs: 6, BusyMs: 7, WeightedMs: 8}, d.DiskCounters,
 		"the eleven fields of kernels before 4.18 are enough")
 }
 
@@ -63,7 +64,7 @@ func TestAnOddFactOfADiskIsAbsentWithItsFileNamed(t *testing.T) {
 	m.write("sys/block/vda/queue/rotational", "maybe\n")
 	m.write("sys/block/vda/size", "36028797018963968\n") // 2^64 bytes: one more than fits
 	m.unreadable("sys/block/vda/diskseq")
-	d := m.sample().disk("vda")
+	d := diskOf(m.sample(), "vda")
 	assert.Zero(t, d.Rotational)
 	assert.Contains(t, d.Absent["rotational"], `rotational: strconv.ParseBool: parsing "maybe"`)
 	assert.Zero(t, d.SizeBytes, "not a small number that wrapped around")
@@ -146,7 +147,7 @@ func TestTheFactsOfADiskAreReadOnceInThirtyReads(t *testing.T) {
 	looks := 0
 	for i := range 91 {
 		m.write("sys/block/vda/size", fmt.Sprintln(i+1))
-		if mustSample(t, h).disk("vda").SizeBytes == u64(uint64(i+1)*sectorBytes) {
+		if diskOf(mustSample(t, h), "vda").SizeBytes == u64(uint64(i+1)*sectorBytes) {
 			looks++
 		}
 	}
@@ -154,10 +155,10 @@ func TestTheFactsOfADiskAreReadOnceInThirtyReads(t *testing.T) {
 
 	m.write("sys/block/vda/size", "77\n")
 	m.edit("proc/diskstats", " vda 846223 ", " vda 3 ")
-	assert.Equal(t, u64(77*sectorBytes), mustSample(t, h).disk("vda").SizeBytes, "and when its counters went back")
+	assert.Equal(t, u64(77*sectorBytes), diskOf(mustSample(t, h), "vda").SizeBytes, "and when its counters went back")
 	m.write("sys/block/vda/size", "78\n")
 	m.edit("proc/diskstats", " 254       0 vda", " 254       16 vda")
-	d := mustSample(t, h).disk("vda")
+	d := diskOf(mustSample(t, h), "vda")
 	assert.Equal(t, u64(78*sectorBytes), d.SizeBytes, "and when its number is another")
 	assert.Equal(t, "254:16", d.Number)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // FilesystemConfig configures which mounts are watched, and how often they are
@@ -38,7 +40,7 @@ func DefaultFilesystemConfig() FilesystemConfig {
 func (h *Host) FollowFilesystems(c FilesystemConfig) { h.filesystems.follow(c) }
 
 // readFilesystems takes the latest values, and never waits for a mount.
-func (h *Host) readFilesystems(s *Sample) error {
+func (h *Host) readFilesystems(s *snapshot.Sample) error {
 	var err error
 	s.Filesystems, err = h.filesystems.read(time.Now())
 	return err
@@ -47,33 +49,23 @@ func (h *Host) readFilesystems(s *Sample) error {
 // Reasons why a mount's values are absent or old.
 const (
 	notMounted   = "not mounted"
-	notYet       = "first statfs has not returned yet"
 	hangs        = "statfs hangs"
-	nothingOfIt  = "statfs" // the key in Absent for the mount as a whole
 	mountsInText = 3
 )
 
-// Trouble returns the reason why the values are older than the last scheduled
-// statfs: the mount hangs, fails, is not mounted, is not read, or has not
-// answered yet; empty if they are current.
-func (f *Filesystem) Trouble() string { return f.Absent[nothingOfIt] }
-
-// Pending reports whether the first statfs has not returned yet.
-func (f *Filesystem) Pending() bool { return f.Trouble() == notYet }
-
 // state returns a watched mount as of now; hung is the number of calls that
 // hang.
-func (w *watched) state(now time.Time, timeout time.Duration, hung int) Filesystem {
-	f := Filesystem{
+func (w *watched) state(now time.Time, timeout time.Duration, hung int) snapshot.Filesystem {
+	f := snapshot.Filesystem{
 		Mountpoint: w.Point, Type: w.Type, Device: w.Source,
 		SizeBytes: w.usage.size, AvailableBytes: w.usage.available, Files: w.usage.files, FilesFree: w.usage.filesFree,
 		Absent: maps.Clone(w.usage.absent),
 	}
 	if !w.answered.IsZero() {
-		f.AgeSeconds = Some(now.Sub(w.answered).Seconds())
+		f.AgeSeconds = snapshot.Some(now.Sub(w.answered).Seconds())
 	}
 	if why := w.trouble(now, timeout, hung); why != "" {
-		f.Absent.Because(nothingOfIt, why)
+		f.Absent.Because(snapshot.AbsentFilesystem, why)
 	}
 	return f
 }
@@ -88,17 +80,17 @@ func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string
 	case w.failed != nil:
 		return w.failed.Error()
 	case w.answered.IsZero():
-		return notYet
+		return snapshot.AnswerPending
 	}
 	return ""
 }
 
 // troubles joins the mounts' reasons into one line, the mounts with the same
 // reason together.
-func troubles(list []Filesystem) error {
+func troubles(list []snapshot.Filesystem) error {
 	points := map[string][]string{}
 	for i := range list {
-		if why := list[i].Absent[nothingOfIt]; why != "" && why != notYet {
+		if why := list[i].Absent[snapshot.AbsentFilesystem]; why != "" && why != snapshot.AnswerPending {
 			points[why] = append(points[why], list[i].Mountpoint)
 		}
 	}
@@ -116,14 +108,14 @@ func troubles(list []Filesystem) error {
 
 // read returns the latest values of each mount, by mountpoint, and starts a
 // survey if one is due.
-func (f *filesystems) read(now time.Time) ([]Filesystem, error) {
+func (f *filesystems) read(now time.Time) ([]snapshot.Filesystem, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.config.Every <= 0 {
 		return nil, nil
 	}
 	f.startSurvey(now)
-	list := make([]Filesystem, 0, len(f.watched)+len(f.missing))
+	list := make([]snapshot.Filesystem, 0, len(f.watched)+len(f.missing))
 	hung := f.hung(now)
 	for _, w := range f.watched {
 		state := w.state(now, f.config.Timeout, hung)
@@ -131,9 +123,9 @@ func (f *filesystems) read(now time.Time) ([]Filesystem, error) {
 		list = append(list, state)
 	}
 	for point, why := range f.missing {
-		list = append(list, Filesystem{Mountpoint: point, Absent: Absent{nothingOfIt: why}})
+		list = append(list, snapshot.Filesystem{Mountpoint: point, Absent: snapshot.Absent{snapshot.AbsentFilesystem: why}})
 	}
-	slices.SortFunc(list, func(a, b Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
+	slices.SortFunc(list, func(a, b snapshot.Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
 	return list, oneLine(slices.DeleteFunc([]error{f.err, troubles(list)}, func(err error) bool { return err == nil }))
 }
 

@@ -13,9 +13,10 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func age(f Filesystem) float64 {
+func age(f snapshot.Filesystem) float64 {
 	a, _ := f.AgeSeconds.Get() // 0 when absent: asked only where it is not
 	return a
 }
@@ -47,7 +48,7 @@ func TestAMountThatNeverAnswersIsAFactAndDelaysNothing(t *testing.T) {
 	dead := s.Fuse("dead")
 	alive := s.Mount("tmpfs", "alive", "alive", "size=1m")
 	h := s.host(dead.Point, alive)
-	s.eventually(h, "the mount is reported as hanging", func(list []Filesystem) bool {
+	s.eventually(h, "the mount is reported as hanging", func(list []snapshot.Filesystem) bool {
 		return at(list, dead.Point).Absent["statfs"] == "statfs hangs" && !at(list, alive).AgeSeconds.IsZero()
 	})
 	took := s.longestRead(h, time.Second)
@@ -71,31 +72,31 @@ func TestAMountThatHangsNowKeepsItsLastValuesAndTheyGrowOld(t *testing.T) {
 	s := newMountSpace(t)
 	m := s.Fuse("nfs")
 	h := s.host(m.Point)
-	first := at(s.eventually(h, "the mount answers", func(list []Filesystem) bool {
+	first := at(s.eventually(h, "the mount answers", func(list []snapshot.Filesystem) bool {
 		m.Answer()
 		return !at(list, m.Point).AgeSeconds.IsZero()
 	}), m.Point)
-	assert.Equal(t, Some[uint64](1000*4096), first.SizeBytes)
-	assert.Equal(t, Some[uint64](250*4096), first.AvailableBytes, "available to users other than root")
-	assert.Equal(t, Some[uint64](500), first.Files)
-	assert.Equal(t, Some[uint64](77), first.FilesFree)
+	assert.Equal(t, snapshot.Some[uint64](1000*4096), first.SizeBytes)
+	assert.Equal(t, snapshot.Some[uint64](250*4096), first.AvailableBytes, "available to users other than root")
+	assert.Equal(t, snapshot.Some[uint64](500), first.Files)
+	assert.Equal(t, snapshot.Some[uint64](77), first.FilesFree)
 
-	hung := at(s.eventually(h, "it is reported as hanging", func(list []Filesystem) bool {
+	hung := at(s.eventually(h, "it is reported as hanging", func(list []snapshot.Filesystem) bool {
 		return at(list, m.Point).Absent["statfs"] == "statfs hangs"
 	}), m.Point)
-	assert.Equal(t, Some[uint64](250*4096), hung.AvailableBytes)
+	assert.Equal(t, snapshot.Some[uint64](250*4096), hung.AvailableBytes)
 	assert.GreaterOrEqual(t, age(hung), 0.1, "at least as old as the timeout")
-	later := at(s.eventually(h, "it grows old", func(list []Filesystem) bool {
+	later := at(s.eventually(h, "it grows old", func(list []snapshot.Filesystem) bool {
 		return age(at(list, m.Point)) > age(hung)+0.3
 	}), m.Point)
-	assert.Equal(t, Some[uint64](250*4096), later.AvailableBytes)
+	assert.Equal(t, snapshot.Some[uint64](250*4096), later.AvailableBytes)
 
 	require.Equal(t, 1, m.Take(), "it is not asked again while a call is out")
 	m.FreeBlocks = 100
 	m.Answer()
-	again := at(s.eventually(h, "it answers again", func(list []Filesystem) bool {
+	again := at(s.eventually(h, "it answers again", func(list []snapshot.Filesystem) bool {
 		m.Answer()
-		return at(list, m.Point).AvailableBytes == Some[uint64](100*4096)
+		return at(list, m.Point).AvailableBytes == snapshot.Some[uint64](100*4096)
 	}), m.Point)
 	assert.Less(t, age(again), age(later))
 	assert.NotContains(t, again.Absent, "statfs")
@@ -110,7 +111,7 @@ func TestFiftyHungMountsHoldEightThreads(t *testing.T) {
 	s.longestRead(s.host(s.Dir), 50*time.Millisecond) // the runtime has the threads that it needs anyhow
 	before, routines := threads(t), runtime.NumGoroutine()
 	h := s.host(dead...)
-	s.eventually(h, "eight hang, and no more are asked", func(list []Filesystem) bool {
+	s.eventually(h, "eight hang, and no more are asked", func(list []snapshot.Filesystem) bool {
 		hung, unasked := 0, 0
 		for _, f := range list {
 			switch f.Absent["statfs"] {
@@ -146,13 +147,13 @@ func TestWhatWaitedBehindHungMountsIsAskedWhenTheyAnswer(t *testing.T) {
 	}
 	last := s.Fuse("last") // behind the others by its name, and before z
 	h := s.host(append(names, last.Point)...)
-	s.eventually(h, "z is not asked", func(list []Filesystem) bool {
+	s.eventually(h, "z is not asked", func(list []snapshot.Filesystem) bool {
 		return at(list, names[0]).Absent["statfs"] == "not read: statfs of 8 other mounts hangs"
 	})
 	for _, f := range dead {
 		f.Abort()
 	}
-	list := s.eventually(h, "z is asked, and the others have answered", func(list []Filesystem) bool {
+	list := s.eventually(h, "z is asked, and the others have answered", func(list []snapshot.Filesystem) bool {
 		for _, f := range dead {
 			if !strings.HasPrefix(at(list, f.Point).Absent["statfs"], "statfs: ") { // an error is an answer
 				return false
@@ -167,7 +168,7 @@ func TestTheEndWaitsForAnswersAndNotForWhatHangs(t *testing.T) {
 	s := newMountSpace(t)
 	dead := s.Fuse("dead")
 	h := s.host(dead.Point)
-	s.eventually(h, "it hangs", func(list []Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
+	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
 	start := deadline.Start()
 	h.Close()
 	t.Logf("closed in %s beside a hung mount", start.Passed())

@@ -6,21 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
-)
-
-// FilesystemUse is who manages the available space of a filesystem.
-type FilesystemUse string
-
-// The uses; empty is not known, or not yet.
-const (
-	// UseNode: only the node's administrator.
-	UseNode FilesystemUse = "node"
-	// UseKubelet: it holds files of the kubelet or of its container runtime, so
-	// it is the kubelet's nodefs, imagefs or containerfs.
-	UseKubelet FilesystemUse = "kubelet"
-	// UseVolume: it is mounted in the kubelet's directory only, for pods.
-	UseVolume FilesystemUse = "volume"
 )
 
 // kubeletPlaces has the locations of the kubelet's and its container runtime's
@@ -32,18 +19,18 @@ type kubeletPlaces struct {
 }
 
 // use of a mount; p is nil until it is known.
-func (p *kubeletPlaces) use(m mount) FilesystemUse {
+func (p *kubeletPlaces) use(m mount) snapshot.FilesystemUse {
 	switch {
 	case p == nil:
 		return ""
 	case p.numbers[m.Number]:
-		return UseKubelet
+		return snapshot.UseKubelet
 	case p.dir != "" && strings.HasPrefix(m.Point, p.dir+"/"):
-		return UseVolume
+		return snapshot.UseVolume
 	case p.unknown:
 		return ""
 	}
-	return UseNode
+	return snapshot.UseNode
 }
 
 // findKubelet searches the configured directories. Without a kubelet's

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // kubeletSpace is a host with a kubelet on a filesystem of its own, images on
@@ -40,10 +41,10 @@ func (s *kubeletSpace) config(kubelet string, runtimes ...string) FilesystemConf
 }
 
 // uses of the four, once each has one.
-func (s *kubeletSpace) uses(h *Host) map[string]FilesystemUse {
+func (s *kubeletSpace) uses(h *Host) map[string]snapshot.FilesystemUse {
 	s.Helper()
-	uses := map[string]FilesystemUse{}
-	s.eventually(h, "it is known whose each is", func(list []Filesystem) bool {
+	uses := map[string]snapshot.FilesystemUse{}
+	s.eventually(h, "it is known whose each is", func(list []snapshot.Filesystem) bool {
 		for _, f := range list {
 			uses[filepath.Base(f.Mountpoint)] = f.Use
 		}
@@ -59,13 +60,13 @@ func TestWhatAKubeletJudgesByItselfIsTold(t *testing.T) {
 		require.NoError(t, os.Symlink(to, path))
 		return path
 	}
-	own := map[string]FilesystemUse{"kubelet": UseKubelet, "images": UseNode, "db": UseVolume, "data": UseNode}
-	all := map[string]FilesystemUse{"kubelet": UseKubelet, "images": UseKubelet, "db": UseVolume, "data": UseNode}
-	nobodys := map[string]FilesystemUse{"kubelet": UseNode, "images": UseNode, "db": UseNode, "data": UseNode}
+	own := map[string]snapshot.FilesystemUse{"kubelet": snapshot.UseKubelet, "images": snapshot.UseNode, "db": snapshot.UseVolume, "data": snapshot.UseNode}
+	all := map[string]snapshot.FilesystemUse{"kubelet": snapshot.UseKubelet, "images": snapshot.UseKubelet, "db": snapshot.UseVolume, "data": snapshot.UseNode}
+	nobodys := map[string]snapshot.FilesystemUse{"kubelet": snapshot.UseNode, "images": snapshot.UseNode, "db": snapshot.UseNode, "data": snapshot.UseNode}
 	h := s.host()
 	for what, row := range map[string]struct {
 		config FilesystemConfig
-		want   map[string]FilesystemUse
+		want   map[string]snapshot.FilesystemUse
 	}{
 		"the kubelet's directory":              {s.config(s.kubelet), own},
 		"a runtime's as well":                  {s.config(s.kubelet, "/none", filepath.Join(s.images, "docker")), all},
@@ -88,8 +89,8 @@ func TestTheSameFilesystemMountedElsewhereIsTheKubeletsToo(t *testing.T) {
 	c := s.config(s.kubelet)
 	c.Mounts[3] = bound
 	h.FollowFilesystems(c)
-	list := s.eventually(h, "it is known", func(list []Filesystem) bool { return at(list, bound).Use != "" })
-	assert.Equal(t, UseKubelet, at(list, bound).Use)
+	list := s.eventually(h, "it is known", func(list []snapshot.Filesystem) bool { return at(list, bound).Use != "" })
+	assert.Equal(t, snapshot.UseKubelet, at(list, bound).Use)
 }
 
 func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing.T) {
@@ -98,9 +99,9 @@ func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing
 	require.NoError(t, os.Symlink(loop, loop))
 	root, all, err := mountTable{Paths{Procfs: s.Proc}, s.host().proc}.read()
 	require.NoError(t, err)
-	found := func(kubelet string, runtimes ...string) []FilesystemUse {
+	found := func(kubelet string, runtimes ...string) []snapshot.FilesystemUse {
 		p := findKubelet(choice{root: root, all: all}, s.config(kubelet, runtimes...))
-		var uses []FilesystemUse
+		var uses []snapshot.FilesystemUse
 		for _, point := range []string{s.kubelet, s.images, s.volume, s.data} {
 			for _, m := range all {
 				if m.Point == point {
@@ -110,11 +111,11 @@ func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing
 		}
 		return uses
 	}
-	assert.Equal(t, []FilesystemUse{"", UseKubelet, "", ""}, found(loop, s.images))
-	assert.Equal(t, []FilesystemUse{UseKubelet, "", UseVolume, ""}, found(s.kubelet, loop))
+	assert.Equal(t, []snapshot.FilesystemUse{"", snapshot.UseKubelet, "", ""}, found(loop, s.images))
+	assert.Equal(t, []snapshot.FilesystemUse{snapshot.UseKubelet, "", snapshot.UseVolume, ""}, found(s.kubelet, loop))
 	all = all[:0:0] // a table that has not what is mounted
 	all = append(all, mount{ID: -1, Number: "0:0", Point: s.data})
-	assert.Equal(t, []FilesystemUse{""}, found(s.kubelet))
+	assert.Equal(t, []snapshot.FilesystemUse{""}, found(s.kubelet))
 }
 
 // Searching a directory on a filesystem that hangs, hangs.
@@ -134,12 +135,12 @@ func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
 	assert.Less(t, took, 500*time.Millisecond)
 	assert.Len(t, looks, 1, "there is never a second look")
 	close(hang)
-	s.eventually(h, "it is known", func(list []Filesystem) bool { return at(list, s.kubelet).Use == UseKubelet })
+	s.eventually(h, "it is known", func(list []snapshot.Filesystem) bool { return at(list, s.kubelet).Use == snapshot.UseKubelet })
 	h.FollowFilesystems(s.config(""))
 	list, err := filesystemsOf(t, h)
 	require.NoError(t, err)
 	assert.Empty(t, at(list, s.kubelet).Use, "by another configuration its use may differ")
-	s.eventually(h, "no kubelet uses it", func(list []Filesystem) bool { return at(list, s.kubelet).Use == UseNode })
+	s.eventually(h, "no kubelet uses it", func(list []snapshot.Filesystem) bool { return at(list, s.kubelet).Use == snapshot.UseNode })
 }
 
 func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
@@ -182,6 +183,6 @@ func TestAMachineWithoutAKubeletLooksAfterItsOwnRoot(t *testing.T) {
 	t.Cleanup(h.Close)
 	h.FollowFilesystems(DefaultFilesystemConfig())
 	s := mountSpace{&filesystemtest.Space{TB: t}}
-	list := s.eventually(h, "the root is the node's", func(list []Filesystem) bool { return at(list, "/").Use != "" })
-	assert.Equal(t, UseNode, at(list, "/").Use)
+	list := s.eventually(h, "the root is the node's", func(list []snapshot.Filesystem) bool { return at(list, "/").Use != "" })
+	assert.Equal(t, snapshot.UseNode, at(list, "/").Use)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // mountSpace is a host whose mounts are the test's.
@@ -30,15 +31,15 @@ func (s *mountSpace) host(mounts ...string) *Host {
 }
 
 // filesystemsOf reads once.
-func filesystemsOf(t testing.TB, h *Host) ([]Filesystem, error) {
+func filesystemsOf(t testing.TB, h *Host) ([]snapshot.Filesystem, error) {
 	t.Helper()
-	var s Sample
+	var s snapshot.Sample
 	err := h.readFilesystems(&s)
 	return s.Filesystems, err
 }
 
 // eventually reads until all mounts are as they should be.
-func (s *mountSpace) eventually(h *Host, what string, is func([]Filesystem) bool) []Filesystem {
+func (s *mountSpace) eventually(h *Host, what string, is func([]snapshot.Filesystem) bool) []snapshot.Filesystem {
 	s.Helper()
 	end := time.Now().Add(20 * time.Second)
 	for {
@@ -54,10 +55,10 @@ func (s *mountSpace) eventually(h *Host, what string, is func([]Filesystem) bool
 }
 
 // at finds one mount.
-func at(list []Filesystem, point string) Filesystem {
-	i := slices.IndexFunc(list, func(f Filesystem) bool { return f.Mountpoint == point })
+func at(list []snapshot.Filesystem, point string) snapshot.Filesystem {
+	i := slices.IndexFunc(list, func(f snapshot.Filesystem) bool { return f.Mountpoint == point })
 	if i < 0 {
-		return Filesystem{}
+		return snapshot.Filesystem{}
 	}
 	return list[i]
 }

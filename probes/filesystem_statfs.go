@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
 // usage has the size and the available space of a filesystem (statfs(2)).
 type usage struct {
-	size, available, files, filesFree Opt[uint64]
-	absent                            Absent
+	size, available, files, filesFree snapshot.Opt[uint64]
+	absent                            snapshot.Absent
 }
 
 var (
@@ -82,13 +83,13 @@ func newUsage(s *unix.Statfs_t) usage {
 	case s.Ffree > s.Files:
 		u.absent.Because("files", "statfs reports more free files than files")
 	default:
-		u.files, u.filesFree = Some(s.Files), Some(s.Ffree)
+		u.files, u.filesFree = snapshot.Some(s.Files), snapshot.Some(s.Ffree)
 	}
 	return u
 }
 
 // room converts blocks to bytes.
-func room(absent *Absent, unit, blocks, available uint64) (size, avail Opt[uint64]) {
+func room(absent *snapshot.Absent, unit, blocks, available uint64) (size, avail snapshot.Opt[uint64]) {
 	over, bytes := bits.Mul64(unit, blocks)
 	switch {
 	case bytes == 0 && over == 0:
@@ -96,7 +97,7 @@ func room(absent *Absent, unit, blocks, available uint64) (size, avail Opt[uint6
 	case over != 0 || available > blocks:
 		absent.Because("sizeBytes", fmt.Sprintf("statfs reports an impossible size: %d of %d blocks of %d bytes available", available, blocks, unit))
 	default:
-		return Some(bytes), Some(unit * available)
+		return snapshot.Some(bytes), snapshot.Some(unit * available)
 	}
 	return size, avail
 }

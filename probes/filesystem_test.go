@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
-func answered(point string) func([]Filesystem) bool {
-	return func(list []Filesystem) bool { return !at(list, point).AgeSeconds.IsZero() }
+func answered(point string) func([]snapshot.Filesystem) bool {
+	return func(list []snapshot.Filesystem) bool { return !at(list, point).AgeSeconds.IsZero() }
 }
 
 // The namespace of the test's own thread is not the one that is read, as a
@@ -24,9 +25,9 @@ func TestTheRoomOfAMountIsWhatTheKernelSays(t *testing.T) {
 	s := newMountSpace(t)
 	point := s.Mount("tmpfs", "scratch", "scratch", "size=1m,nr_inodes=10")
 	f := at(s.eventually(s.host(point), "the mount answers", answered(point)), point)
-	assert.Equal(t, Filesystem{
-		Mountpoint: point, Type: "tmpfs", Device: "scratch", SizeBytes: Some[uint64](1 << 20), AvailableBytes: Some[uint64](1 << 20),
-		Files: Some[uint64](10), FilesFree: Some[uint64](9), AgeSeconds: f.AgeSeconds, Use: f.Use,
+	assert.Equal(t, snapshot.Filesystem{
+		Mountpoint: point, Type: "tmpfs", Device: "scratch", SizeBytes: snapshot.Some[uint64](1 << 20), AvailableBytes: snapshot.Some[uint64](1 << 20),
+		Files: snapshot.Some[uint64](10), FilesFree: snapshot.Some[uint64](9), AgeSeconds: f.AgeSeconds, Use: f.Use,
 	}, f)
 	assert.Less(t, age(f), 5.0)
 
@@ -43,24 +44,28 @@ func TestAFullFilesystemHasNoRoomAndNoFiles(t *testing.T) {
 	h := s.host(point)
 	err := os.WriteFile(s.Enter(point)+"/blocks", make([]byte, 1<<20), 0o600)
 	require.ErrorIs(t, err, unix.ENOSPC)
-	s.eventually(h, "no room", func(list []Filesystem) bool { return at(list, point).AvailableBytes == Some[uint64](0) })
-	assert.NotEqual(t, Some[uint64](0), at(s.eventually(h, "files", answered(point)), point).FilesFree)
+	s.eventually(h, "no room", func(list []snapshot.Filesystem) bool {
+		return at(list, point).AvailableBytes == snapshot.Some[uint64](0)
+	})
+	assert.NotEqual(t, snapshot.Some[uint64](0), at(s.eventually(h, "files", answered(point)), point).FilesFree)
 
 	for i := 0; err == nil || i < 3; i++ {
 		err = os.WriteFile(fmt.Sprintf("%s/%d", s.Enter(point), i), nil, 0o600)
 	}
 	require.ErrorIs(t, err, unix.ENOSPC)
-	s.eventually(h, "no files", func(list []Filesystem) bool { return at(list, point).FilesFree == Some[uint64](0) })
+	s.eventually(h, "no files", func(list []snapshot.Filesystem) bool { return at(list, point).FilesFree == snapshot.Some[uint64](0) })
 	require.NoError(t, os.Remove(s.Enter(point)+"/blocks"))
-	list := s.eventually(h, "room again", func(list []Filesystem) bool { return at(list, point).AvailableBytes == Some[uint64](64<<10) })
-	assert.Equal(t, Some[uint64](1), at(list, point).FilesFree)
+	list := s.eventually(h, "room again", func(list []snapshot.Filesystem) bool {
+		return at(list, point).AvailableBytes == snapshot.Some[uint64](64<<10)
+	})
+	assert.Equal(t, snapshot.Some[uint64](1), at(list, point).FilesFree)
 }
 
 func TestMountsThatComeAndGoAreFollowed(t *testing.T) {
 	s := newMountSpace(t)
 	point := filepath.Join(s.Dir, "comes")
 	h := s.host(point)
-	missing := func(list []Filesystem) bool { return at(list, point).Absent["statfs"] == "not mounted" }
+	missing := func(list []snapshot.Filesystem) bool { return at(list, point).Absent["statfs"] == "not mounted" }
 	s.eventually(h, "it is missing", missing)
 	_, err := filesystemsOf(t, h)
 	require.EqualError(t, err, point+": not mounted")
@@ -69,22 +74,24 @@ func TestMountsThatComeAndGoAreFollowed(t *testing.T) {
 	s.eventually(h, "it is there", answered(point))
 	s.Unmount(point)
 	gone := at(s.eventually(h, "it is gone", missing), point)
-	assert.Equal(t, Filesystem{Mountpoint: point, Absent: gone.Absent}, gone, "its values went with it")
+	assert.Equal(t, snapshot.Filesystem{Mountpoint: point, Absent: gone.Absent}, gone, "its values went with it")
 
 	s.Mount("tmpfs", "two", "comes", "size=2m")
 	list := s.eventually(h, "another one is there", answered(point))
 	assert.Equal(t, "two", at(list, point).Device)
-	assert.Equal(t, Some[uint64](2<<20), at(list, point).SizeBytes)
+	assert.Equal(t, snapshot.Some[uint64](2<<20), at(list, point).SizeBytes)
 
-	of := func(source string) func([]Filesystem) bool {
-		return func(list []Filesystem) bool { return at(list, point).Device == source && answered(point)(list) }
+	of := func(source string) func([]snapshot.Filesystem) bool {
+		return func(list []snapshot.Filesystem) bool {
+			return at(list, point).Device == source && answered(point)(list)
+		}
 	}
 	s.Mount("tmpfs", "three", "comes", "size=3m")
 	list = s.eventually(h, "what covers it is there", of("three"))
-	assert.Equal(t, Some[uint64](3<<20), at(list, point).SizeBytes)
+	assert.Equal(t, snapshot.Some[uint64](3<<20), at(list, point).SizeBytes)
 	s.Unmount(point)
 	list = s.eventually(h, "what was covered is there again", of("two"))
-	assert.Equal(t, Some[uint64](2<<20), at(list, point).SizeBytes)
+	assert.Equal(t, snapshot.Some[uint64](2<<20), at(list, point).SizeBytes)
 }
 
 // The directory below would report the filesystem that it is on.
@@ -110,9 +117,9 @@ func TestAMountThatHangsAndIsUnmountedIsGoneAndItsPlaceIsAskedAnew(t *testing.T)
 	s := newMountSpace(t)
 	dead := s.Fuse("place")
 	h := s.host(dead.Point)
-	s.eventually(h, "it hangs", func(list []Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
+	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
 	s.Unmount(dead.Point) // as umount -l does; the call goes on hanging
-	s.eventually(h, "it is gone", func(list []Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == notMounted })
+	s.eventually(h, "it is gone", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == notMounted })
 	s.Mount("tmpfs", "new", "place", "size=1m")
 	list := s.eventually(h, "the new one answers", answered(dead.Point))
 	assert.Equal(t, "tmpfs", at(list, dead.Point).Type)
@@ -124,7 +131,7 @@ func TestOddMountpointsComeOutRight(t *testing.T) {
 	for _, name := range []string{"a b", "tab\tand\nline", `back\slash`, `#"quoted"`, "größe", "\xff", `\040`, " - "} {
 		all = append(all, s.Mount("tmpfs", "x", name, "size=64k"))
 	}
-	list := s.eventually(s.host(all...), "all answer", func(list []Filesystem) bool {
+	list := s.eventually(s.host(all...), "all answer", func(list []snapshot.Filesystem) bool {
 		for _, point := range all {
 			if at(list, point).AgeSeconds.IsZero() {
 				return false
@@ -143,7 +150,7 @@ func TestOtherMountsAreWatchedWhenTheConfigurationChanges(t *testing.T) {
 	c := FilesystemConfig{Mounts: []string{b}, Every: time.Hour, Timeout: time.Second}
 	h.FollowFilesystems(c)
 	list := s.eventually(h, "b answers, at once and not in an hour", answered(b))
-	assert.Equal(t, Filesystem{}, at(list, a))
+	assert.Equal(t, snapshot.Filesystem{}, at(list, a))
 	before := h.filesystems.surveyed
 	h.FollowFilesystems(c)
 	_, err := filesystemsOf(t, h)
@@ -161,7 +168,7 @@ func TestTheSampleHasTheFilesystemsAndTheProbeItsTrouble(t *testing.T) {
 	dead := s.Fuse("dead")
 	h := recordedMachine(t).host()
 	h.filesystems = s.host(dead.Point).filesystems
-	s.eventually(h, "it hangs", func(list []Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
+	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
 	sample := mustSample(t, h)
 	require.Len(t, sample.Filesystems, 1)
 	assert.Equal(t, dead.Point, sample.Filesystems[0].Mountpoint)
@@ -178,7 +185,7 @@ func TestAMountTableThatCannotBeReadKeepsWhatIsKnownAndAsksNobody(t *testing.T) 
 	}
 	f.ask = func(_ string, m mount) (usage, error) {
 		asked <- m.Point
-		return usage{size: Some[uint64](7)}, nil
+		return usage{size: snapshot.Some[uint64](7)}, nil
 	}
 	f.follow(FilesystemConfig{Every: time.Second, Timeout: time.Second})
 	start := time.Now()
@@ -194,7 +201,7 @@ func TestAMountTableThatCannotBeReadKeepsWhatIsKnownAndAsksNobody(t *testing.T) 
 	list, err := f.read(start.Add(time.Minute))
 	require.EqualError(t, err, "no table")
 	require.Len(t, list, 1)
-	assert.Equal(t, Some[uint64](7), list[0].SizeBytes)
+	assert.Equal(t, snapshot.Some[uint64](7), list[0].SizeBytes)
 	assert.GreaterOrEqual(t, age(list[0]), 59.0)
 	assert.Len(t, asked, 1, "it is not known what is mounted there by now")
 
@@ -237,7 +244,7 @@ func TestNumbersOfStatfsThatCannotBeAreAbsent(t *testing.T) {
 		change(&s)
 		return newUsage(&s)
 	}
-	some := Some[uint64]
+	some := snapshot.Some[uint64]
 	assert.Equal(t, usage{size: some(51200), available: some(10240), files: some(10), filesFree: some(4)}, with(func(*unix.Statfs_t) {}))
 	assert.Equal(t, some(409600), with(func(s *unix.Statfs_t) { s.Frsize = 0 }).size, "an old filesystem names no fragments")
 	assert.Equal(t, some(0), with(func(s *unix.Statfs_t) { s.Bavail = 0 }).available)

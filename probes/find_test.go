@@ -1,19 +1,23 @@
 package probes
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
 
 // disk, nic and workload find an object of a sample by name; nil when there is
 // none.
-func (s *Sample) disk(name string) *Disk {
-	return find(s.Disks, func(d *Disk) bool { return d.Name == name })
+func diskOf(s *snapshot.Sample, name string) *snapshot.Disk {
+	return find(s.Disks, func(d *snapshot.Disk) bool { return d.Name == name })
 }
 
-func (s *Sample) nic(name string) *NIC {
-	return find(s.NICs, func(n *NIC) bool { return n.Name == name })
+func nicOf(s *snapshot.Sample, name string) *snapshot.NIC {
+	return find(s.NICs, func(n *snapshot.NIC) bool { return n.Name == name })
 }
 
-func (s *Sample) workload(cgroup string) *Workload {
-	return find(s.Workloads, func(w *Workload) bool { return w.Cgroup == cgroup })
+func workloadOf(s *snapshot.Sample, cgroup string) *snapshot.Workload {
+	return find(s.Workloads, func(w *snapshot.Workload) bool { return w.Cgroup == cgroup })
 }
 
 func find[T any](list []T, is func(*T) bool) *T {

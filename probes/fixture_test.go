@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
@@ -131,12 +132,12 @@ func (m *machineTree) host() *Host {
 	return h
 }
 
-func (m *machineTree) sample() *Sample {
+func (m *machineTree) sample() *snapshot.Sample {
 	m.Helper()
 	return mustSample(m.T, m.host())
 }
 
-func mustSample(t *testing.T, h *Host) *Sample {
+func mustSample(t *testing.T, h *Host) *snapshot.Sample {
 	t.Helper()
 	s, err := h.Read()
 	require.NoError(t, err)
@@ -144,7 +145,7 @@ func mustSample(t *testing.T, h *Host) *Sample {
 }
 
 // probeError is a probe's error, empty if it succeeded.
-func probeError(t *testing.T, s *Sample, name string) string {
+func probeError(t *testing.T, s *snapshot.Sample, name string) string {
 	t.Helper()
 	for _, p := range s.Probes {
 		if p.Name == name {
@@ -160,8 +161,8 @@ func probeError(t *testing.T, s *Sample, name string) string {
 func sameSamples() cmp.Options {
 	return cmp.Options{
 		cmp.Exporter(func(t reflect.Type) bool { return strings.HasPrefix(t.Name(), "Opt[") }),
-		cmpopts.IgnoreFields(Disk{}, "series"), cmpopts.IgnoreFields(NIC{}, "series"),
-		cmpopts.IgnoreFields(Workload{}, "series"), cmpopts.IgnoreFields(Snapshot{}, "points"), cmpopts.IgnoreFields(Cluster{}, "places"),
+		cmpopts.IgnoreFields(snapshot.Disk{}, "series"), cmpopts.IgnoreFields(snapshot.NIC{}, "series"),
+		cmpopts.IgnoreFields(snapshot.Workload{}, "series"), cmpopts.IgnoreFields(snapshot.Snapshot{}, "points"), cmpopts.IgnoreFields(snapshot.Cluster{}, "places"),
 		cmpopts.EquateEmpty(),
 	}
 }
@@ -169,6 +170,18 @@ func sameSamples() cmp.Options {
 // measured is a Sample without what differs from read to read.
 func measured() cmp.Options {
 	return cmp.Options{
-		sameSamples(), cmpopts.IgnoreFields(Sample{}, "Time", "Monotonic", "Boottime", "Probes"),
+		sameSamples(), cmpopts.IgnoreFields(snapshot.Sample{}, "Time", "Monotonic", "Boottime", "Probes"),
 	}
+}
+
+const testTick = time.Second
+
+func testHistory() *snapshot.History {
+	return &snapshot.History{Window: 10 * testTick, Keep: 2 * time.Minute, MaxGap: 3 * testTick}
+}
+
+func u64(n uint64) snapshot.Opt[uint64] { return snapshot.Some(n) }
+
+func twoPods() []snapshot.Pod {
+	return []snapshot.Pod{{UID: "u1"}, {UID: "u2"}}
 }

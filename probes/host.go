@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
@@ -82,8 +83,8 @@ func (h *Host) CgroupHierarchy(controller string) (dir string, v1 bool) {
 // Read takes one Sample. A probe that fails costs its own part only: those
 // values are absent and Sample.Probes has the error. Read returns an error only
 // if the clocks cannot be read.
-func (h *Host) Read() (*Sample, error) {
-	s := &Sample{Time: time.Now().Round(0)}
+func (h *Host) Read() (*snapshot.Sample, error) {
+	s := &snapshot.Sample{Time: time.Now().Round(0)}
 	var err error
 	if s.Monotonic, err = h.clock(unix.CLOCK_MONOTONIC); err != nil {
 		return nil, fmt.Errorf("read CLOCK_MONOTONIC: %w", err)
@@ -91,30 +92,30 @@ func (h *Host) Read() (*Sample, error) {
 	if s.Boottime, err = h.clock(unix.CLOCK_BOOTTIME); err != nil {
 		return nil, fmt.Errorf("read CLOCK_BOOTTIME: %w", err)
 	}
-	s.observe("boot", h.readBootID)
-	s.observe("cpu", h.readCPU)
-	s.observe("memory", h.readMemory)
-	s.observe("vmstat", h.readVMStat)
-	s.observe("pressure", h.readPressure)
-	s.observe("disks", h.readDisks)
-	s.observe("nics", h.readNICs)
-	s.observe("network", h.readNetwork)
-	s.observe("softnet", h.readSoftnet)
-	s.observe("workloads", h.readWorkloads)
+	observe(s, "boot", h.readBootID)
+	observe(s, "cpu", h.readCPU)
+	observe(s, "memory", h.readMemory)
+	observe(s, "vmstat", h.readVMStat)
+	observe(s, "pressure", h.readPressure)
+	observe(s, "disks", h.readDisks)
+	observe(s, "nics", h.readNICs)
+	observe(s, "network", h.readNetwork)
+	observe(s, "softnet", h.readSoftnet)
+	observe(s, "workloads", h.readWorkloads)
 	if h.noGroup == nil {
 		s.Probes[len(s.Probes)-1].Note = h.cgroups.Note()
 	}
-	s.observe("filesystems", h.readFilesystems)
+	observe(s, "filesystems", h.readFilesystems)
 	h.reads++
-	s.sort()
+	s.Sort()
 	return s, nil
 }
 
 // observe runs one reader and records its duration and error. It recovers a
 // panic: a bug in a library's parser must not end the agent.
-func (s *Sample) observe(name string, read func(*Sample) error) {
+func observe(s *snapshot.Sample, name string, read func(*snapshot.Sample) error) {
 	start := time.Now()
-	p := Probe{Name: name}
+	p := snapshot.Probe{Name: name}
 	if err := safely(func() error { return read(s) }); err != nil {
 		p.Error = err.Error()
 	}
@@ -141,7 +142,7 @@ func kernelClock(id int32) (time.Duration, error) {
 
 var errNoBootID = errors.New("/proc/sys/kernel/random/boot_id is empty")
 
-func (h *Host) readBootID(s *Sample) error {
+func (h *Host) readBootID(s *snapshot.Sample) error {
 	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "sys/kernel/random/boot_id"))
 	s.BootID = strings.TrimSpace(string(b))
 	if err == nil && s.BootID == "" {
@@ -150,9 +151,9 @@ func (h *Host) readBootID(s *Sample) error {
 	return err
 }
 
-func (h *Host) readPressure(s *Sample) error {
+func (h *Host) readPressure(s *snapshot.Sample) error {
 	absent := map[string][]string{} // resources by reason, to print each reason once
-	read := func(resource string, full bool) Stall {
+	read := func(resource string, full bool) snapshot.Stall {
 		st, why := readStall(filepath.Join(h.paths.Procfs, "pressure", resource), full)
 		if why != "" {
 			s.Pressure.Absent.Because(resource, why)
@@ -170,7 +171,7 @@ func (h *Host) readPressure(s *Sample) error {
 	return oneLine(errs)
 }
 
-func (h *Host) readWorkloads(s *Sample) error {
+func (h *Host) readWorkloads(s *snapshot.Sample) error {
 	if h.noGroup != nil {
 		return h.noGroup
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -55,7 +56,7 @@ func TestABadFileCostsItsOwnProbeAloneAndIsNeverZero(t *testing.T) {
 
 // onlyFails checks that only that probe reports an error. The tree has no
 // cgroups.
-func onlyFails(t *testing.T, s *Sample, name string) {
+func onlyFails(t *testing.T, s *snapshot.Sample, name string) {
 	t.Helper()
 	for _, p := range s.Probes {
 		switch p.Name {
@@ -93,7 +94,7 @@ func spoilings(path string) map[string]func(*machineTree) {
 }
 
 // flatten gives each measurement of a sample by its path.
-func flatten(t *testing.T, s *Sample) map[string]any {
+func flatten(t *testing.T, s *snapshot.Sample) map[string]any {
 	t.Helper()
 	flat := map[string]any{}
 	var walk func(at string, v any)

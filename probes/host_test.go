@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -15,51 +16,51 @@ import (
 
 func TestARecordedMachineReadsAsItsFilesSay(t *testing.T) {
 	s := recordedMachine(t).sample()
-	want := &Sample{
+	want := &snapshot.Sample{
 		BootID: "b0071d00-0000-4000-8000-000000000000",
-		CPU: CPU{Online: Some(2), Seconds: map[string]float64{
+		CPU: snapshot.CPU{Online: snapshot.Some(2), Seconds: map[string]float64{
 			"user": 3027.45, "nice": 981.59, "system": 867.54, "idle": 5955.49, "iowait": 23.82, "irq": 0, "softirq": 6.94, "steal": 8.5,
 		}},
-		Memory: Memory{
+		Memory: snapshot.Memory{
 			TotalBytes: u64(24684084 << 10), AvailableBytes: u64(23078680 << 10), FreeBytes: u64(22079192 << 10),
 			SwapTotalBytes: u64(0), SwapFreeBytes: u64(0), InactiveFileBytes: u64(427470848),
 			ScansDirect: u64(172983), ScansKswapd: u64(8027157), Refaults: u64(10170466), Reclaimed: u64(831316),
 			OOMKills: u64(107), SwapIns: u64(0), SwapOuts: u64(0),
 		},
-		Pressure: Pressure{
-			CPU:    Stall{Some: u64(1238962593)},
-			Memory: Stall{Some: u64(6370778), Full: u64(3534851)},
-			IO:     Stall{Some: u64(31169346), Full: u64(13851423)},
+		Pressure: snapshot.Pressure{
+			CPU:    snapshot.Stall{Some: u64(1238962593)},
+			Memory: snapshot.Stall{Some: u64(6370778), Full: u64(3534851)},
+			IO:     snapshot.Stall{Some: u64(31169346), Full: u64(13851423)},
 		},
-		Network: Network{TCPSegmentsSent: u64(41744), TCPRetransmits: u64(28), ListenDrops: u64(0), SoftnetSqueezed: u64(0)},
-		Disks: []Disk{{
-			Name: "vda", Number: "254:0", Sequence: u64(9), Rotational: Some(true), SizeBytes: u64(256 << 30),
-			Kind: "disk", Layer: LayerLeaf, Absent: Absent{"wwid": "wwid: no such file or directory"},
-			DiskCounters: DiskCounters{
+		Network: snapshot.Network{TCPSegmentsSent: u64(41744), TCPRetransmits: u64(28), ListenDrops: u64(0), SoftnetSqueezed: u64(0)},
+		Disks: []snapshot.Disk{{
+			Name: "vda", Number: "254:0", Sequence: u64(9), Rotational: snapshot.Some(true), SizeBytes: u64(256 << 30),
+			Kind: "disk", Layer: snapshot.LayerLeaf, Absent: snapshot.Absent{"wwid": "wwid: no such file or directory"},
+			DiskCounters: snapshot.DiskCounters{
 				Reads: 846223, ReadBytes: 44194083840, ReadMs: 635088,
 				Writes: 119500, WrittenBytes: 14736039936, WriteMs: 80399,
 				BusyMs: 73448, WeightedMs: 732051,
 			},
 		}},
-		NICs: []NIC{
+		NICs: []snapshot.NIC{
 			{
-				Name: "eth0", Index: Some(4), Address: Some("02:00:00:00:00:04"), Physical: true, Kind: "physical", Layer: LayerLeaf,
-				NICCounters: NICCounters{ReceiveBytes: 510291486, ReceivePackets: 23109, TransmitBytes: 1904087, TransmitPackets: 17209},
-				Absent:      Absent{"speedBytesPerSecond": "speed: unknown to the driver (-1)", "carrier": "carrier: no such file or directory"},
+				Name: "eth0", Index: snapshot.Some(4), Address: snapshot.Some("02:00:00:00:00:04"), Physical: true, Kind: "physical", Layer: snapshot.LayerLeaf,
+				NICCounters: snapshot.NICCounters{ReceiveBytes: 510291486, ReceivePackets: 23109, TransmitBytes: 1904087, TransmitPackets: 17209},
+				Absent:      snapshot.Absent{"speedBytesPerSecond": "speed: unknown to the driver (-1)", "carrier": "carrier: no such file or directory"},
 			},
-			{Name: "ifb0", Index: Some(2), Address: Some("02:00:00:00:00:02"), Kind: "virtual", Layer: LayerStacked, Absent: noSpeed()},
-			{Name: "ifb1", Index: Some(3), Address: Some("02:00:00:00:00:03"), Kind: "virtual", Layer: LayerStacked, Absent: noSpeed()},
+			{Name: "ifb0", Index: snapshot.Some(2), Address: snapshot.Some("02:00:00:00:00:02"), Kind: "virtual", Layer: snapshot.LayerStacked, Absent: noSpeed()},
+			{Name: "ifb1", Index: snapshot.Some(3), Address: snapshot.Some("02:00:00:00:00:03"), Kind: "virtual", Layer: snapshot.LayerStacked, Absent: noSpeed()},
 			{
-				Name: "lo", Index: Some(1), Address: Some("00:00:00:00:00:00"), Kind: "loopback", Layer: LayerStacked, Absent: noSpeed(),
-				NICCounters: NICCounters{ReceiveBytes: 83579252, ReceivePackets: 24705, TransmitBytes: 83579252, TransmitPackets: 24705},
+				Name: "lo", Index: snapshot.Some(1), Address: snapshot.Some("00:00:00:00:00:00"), Kind: "loopback", Layer: snapshot.LayerStacked, Absent: noSpeed(),
+				NICCounters: snapshot.NICCounters{ReceiveBytes: 83579252, ReceivePackets: 24705, TransmitBytes: 83579252, TransmitPackets: 24705},
 			},
 		},
 	}
 	assert.Empty(t, cmp.Diff(want, s, measured(), nearly()))
 }
 
-func noSpeed() Absent {
-	return Absent{
+func noSpeed() snapshot.Absent {
+	return snapshot.Absent{
 		"speedBytesPerSecond": "the link is down, or a device of this kind has no speed",
 		"carrier":             "carrier: no such file or directory", // was not recorded
 	}
@@ -152,12 +153,12 @@ func TestTheKernelsClocksMoveOn(t *testing.T) {
 }
 
 func TestAPanicOfALibrarysParserIsThatProbesError(t *testing.T) {
-	s := &Sample{}
-	s.observe("odd", func(*Sample) error {
+	s := &snapshot.Sample{}
+	observe(s, "odd", func(*snapshot.Sample) error {
 		var columns []string
 		return errors.New(columns[3])
 	})
-	s.observe("well", func(*Sample) error { return nil })
+	observe(s, "well", func(*snapshot.Sample) error { return nil })
 	assert.Contains(t, probeError(t, s, "odd"), "panic: runtime error: index out of range")
 	assert.Empty(t, probeError(t, s, "well"))
 }
@@ -195,5 +196,5 @@ func TestThisHostIsRead(t *testing.T) {
 	var info unix.Sysinfo_t
 	require.NoError(t, unix.Sysinfo(&info))
 	assert.EqualValues(t, info.Totalram*uint64(info.Unit), total)
-	assert.NotNil(t, s.nic("lo"))
+	assert.NotNil(t, nicOf(s, "lo"))
 }

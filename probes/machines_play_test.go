@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -140,13 +141,13 @@ func (p *player) unreadable(line string) {
 
 // play reads every sample with one Host and gives the snapshots, of a window
 // of ten seconds. each, if any, is given the samples as they are read.
-func (p *player) play(each func(*Sample)) []*Snapshot {
+func (p *player) play(each func(*snapshot.Sample)) []*snapshot.Snapshot {
 	p.Helper()
 	h, err := NewHost(Paths{Procfs: p.path("proc"), Sysfs: p.path("sys"), Cgroupfs: p.path("sys/fs/cgroup")}, nil)
 	require.NoError(p, err)
 	h.clock = func(int32) (time.Duration, error) { return p.clock, nil }
 	recent := history()
-	var all []*Snapshot
+	var all []*snapshot.Snapshot
 	for more := true; more; more = p.next() {
 		s, err := h.Read()
 		require.NoError(p, err)
@@ -158,13 +159,13 @@ func (p *player) play(each func(*Sample)) []*Snapshot {
 	return all
 }
 
-func history() *History {
-	return &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+func history() *snapshot.History {
+	return &snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
 }
 
 // median is the median over all snapshots with a whole window, and their
 // number.
-func median(all []*Snapshot, of func(*Snapshot) Opt[float64]) (value float64, said int) {
+func median(all []*snapshot.Snapshot, of func(*snapshot.Snapshot) snapshot.Opt[float64]) (value float64, said int) {
 	var values []float64
 	for _, s := range all {
 		if v, ok := of(s).Get(); ok && s.WindowSeconds > 9 {
@@ -179,7 +180,7 @@ func median(all []*Snapshot, of func(*Snapshot) Opt[float64]) (value float64, sa
 }
 
 // wantSteady compares a rate with the machine's load.
-func wantSteady(t *testing.T, all []*Snapshot, what string, want, tolerance float64, of func(*Snapshot) Opt[float64]) {
+func wantSteady(t *testing.T, all []*snapshot.Snapshot, what string, want, tolerance float64, of func(*snapshot.Snapshot) snapshot.Opt[float64]) {
 	t.Helper()
 	v, said := median(all, of)
 	assert.GreaterOrEqual(t, said, 30, "%s: how many snapshots have it", what)
@@ -188,56 +189,56 @@ func wantSteady(t *testing.T, all []*Snapshot, what string, want, tolerance floa
 }
 
 // diskRate is one of a disk's rates.
-func diskRate(name string, of func(DiskRates) float64) func(*Snapshot) Opt[float64] {
-	return func(s *Snapshot) Opt[float64] {
-		i := slices.IndexFunc(s.Disks, func(d DiskState) bool { return d.Name == name })
+func diskRate(name string, of func(snapshot.DiskRates) float64) func(*snapshot.Snapshot) snapshot.Opt[float64] {
+	return func(s *snapshot.Snapshot) snapshot.Opt[float64] {
+		i := slices.IndexFunc(s.Disks, func(d snapshot.DiskState) bool { return d.Name == name })
 		if i < 0 {
-			return Opt[float64]{}
+			return snapshot.Opt[float64]{}
 		}
 		r, ok := s.Disks[i].Rates.Get()
 		if !ok {
-			return Opt[float64]{}
+			return snapshot.Opt[float64]{}
 		}
-		return Some(of(r))
+		return snapshot.Some(of(r))
 	}
 }
 
-func writtenMiB(r DiskRates) float64 { return r.WrittenBytesPerSecond / (1 << 20) }
-func readMiB(r DiskRates) float64    { return r.ReadBytesPerSecond / (1 << 20) }
+func writtenMiB(r snapshot.DiskRates) float64 { return r.WrittenBytesPerSecond / (1 << 20) }
+func readMiB(r snapshot.DiskRates) float64    { return r.ReadBytesPerSecond / (1 << 20) }
 
 // workloadRate is one of the rates of the workload whose cgroup holds part.
-func workloadRate(part string, of func(WorkloadRates) Opt[float64]) func(*Snapshot) Opt[float64] {
-	return func(s *Snapshot) Opt[float64] {
-		i := slices.IndexFunc(s.Workloads, func(w WorkloadState) bool { return strings.Contains(w.Cgroup, part) })
+func workloadRate(part string, of func(snapshot.WorkloadRates) snapshot.Opt[float64]) func(*snapshot.Snapshot) snapshot.Opt[float64] {
+	return func(s *snapshot.Snapshot) snapshot.Opt[float64] {
+		i := slices.IndexFunc(s.Workloads, func(w snapshot.WorkloadState) bool { return strings.Contains(w.Cgroup, part) })
 		if i < 0 {
-			return Opt[float64]{}
+			return snapshot.Opt[float64]{}
 		}
 		r, ok := s.Workloads[i].Rates.Get()
 		if !ok {
-			return Opt[float64]{}
+			return snapshot.Opt[float64]{}
 		}
 		return of(r)
 	}
 }
 
 // ioRate is one of the IO rates of a workload on the device of that number.
-func ioRate(part, number string, of func(WorkloadIORates) float64) func(*Snapshot) Opt[float64] {
-	return workloadRate(part, func(r WorkloadRates) Opt[float64] {
+func ioRate(part, number string, of func(snapshot.WorkloadIORates) float64) func(*snapshot.Snapshot) snapshot.Opt[float64] {
+	return workloadRate(part, func(r snapshot.WorkloadRates) snapshot.Opt[float64] {
 		for _, io := range r.IO {
 			if io.Number == number {
-				return Some(of(io))
+				return snapshot.Some(of(io))
 			}
 		}
-		return Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	})
 }
 
-func cores(r WorkloadRates) Opt[float64]     { return r.CPUCores }
-func ioWrittenMiB(r WorkloadIORates) float64 { return r.WrittenBytesPerSecond / (1 << 20) }
-func ioReadMiB(r WorkloadIORates) float64    { return r.ReadBytesPerSecond / (1 << 20) }
+func cores(r snapshot.WorkloadRates) snapshot.Opt[float64] { return r.CPUCores }
+func ioWrittenMiB(r snapshot.WorkloadIORates) float64      { return r.WrittenBytesPerSecond / (1 << 20) }
+func ioReadMiB(r snapshot.WorkloadIORates) float64         { return r.ReadBytesPerSecond / (1 << 20) }
 
 // wantNoErrors has the probes succeed in every sample, but those named.
-func wantNoErrors(t *testing.T, all []*Snapshot, named map[string]string) {
+func wantNoErrors(t *testing.T, all []*snapshot.Snapshot, named map[string]string) {
 	t.Helper()
 	for i, s := range all {
 		for _, p := range s.Probes {
@@ -252,7 +253,7 @@ func wantNoErrors(t *testing.T, all []*Snapshot, named map[string]string) {
 }
 
 // wantMonotone has no counter of one device, workload or host go back.
-func wantMonotone(t *testing.T, all []*Snapshot) {
+func wantMonotone(t *testing.T, all []*snapshot.Snapshot) {
 	t.Helper()
 	last := map[string]uint64{}
 	follow := func(name string, v uint64) {
@@ -287,8 +288,8 @@ func wantMonotone(t *testing.T, all []*Snapshot) {
 	require.NotEmpty(t, last)
 }
 
-func hostCounters(s *Snapshot) map[string]uint64 {
-	all := map[string]Opt[uint64]{
+func hostCounters(s *snapshot.Snapshot) map[string]uint64 {
+	all := map[string]snapshot.Opt[uint64]{
 		"scans": s.Memory.ScansKswapd, "refaults": s.Memory.Refaults, "kills": s.Memory.Memory.OOMKills,
 		"cpu some": s.Pressure.Totals.CPU.Some, "memory full": s.Pressure.Totals.Memory.Full, "io full": s.Pressure.Totals.IO.Full,
 		"segments": s.Network.TCPSegmentsSent, "squeezed": s.Network.SoftnetSqueezed,
@@ -302,8 +303,8 @@ func hostCounters(s *Snapshot) map[string]uint64 {
 	return there
 }
 
-func workloadCounters(w *Workload) map[string]uint64 {
-	all := map[string]Opt[uint64]{
+func workloadCounters(w *snapshot.Workload) map[string]uint64 {
+	all := map[string]snapshot.Opt[uint64]{
 		"cpu": w.CPUMicroseconds, "throttled": w.ThrottledMicroseconds, "hits": w.LimitHits, "kills": w.OOMKills,
 		"cpu some": w.Pressure.CPU.Some, "memory some": w.Pressure.Memory.Some, "io full": w.Pressure.IO.Full,
 	}
@@ -323,13 +324,13 @@ func workloadCounters(w *Workload) map[string]uint64 {
 }
 
 // pods of a snapshot, by UID.
-func podsOf(s *Snapshot) []WorkloadState {
-	var pods []WorkloadState
+func podsOf(s *snapshot.Snapshot) []snapshot.WorkloadState {
+	var pods []snapshot.WorkloadState
 	for _, w := range s.Workloads {
-		if w.Kind == KindPod {
+		if w.Kind == snapshot.KindPod {
 			pods = append(pods, w)
 		}
 	}
-	slices.SortFunc(pods, func(a, b WorkloadState) int { return cmp.Compare(a.PodUID, b.PodUID) })
+	slices.SortFunc(pods, func(a, b snapshot.WorkloadState) int { return cmp.Compare(a.PodUID, b.PodUID) })
 	return pods
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -28,12 +29,12 @@ func TestARecordedHostWithCgroupV1IsReadAsItWas(t *testing.T) {
 	const disk = "254:0"
 	wantSteady(t, all, "written by the pod, MiB/s", 8, 0.1, ioRate(counted, disk, ioWrittenMiB))
 	wantSteady(t, all, "read by the pod, MiB/s", 4, 0.1, ioRate(counted, disk, ioReadMiB))
-	wantSteady(t, all, "written by the pod, requests/s", 32, 0.1, ioRate(counted, disk, func(r WorkloadIORates) float64 { return r.WritesPerSecond }))
+	wantSteady(t, all, "written by the pod, requests/s", 32, 0.1, ioRate(counted, disk, func(r snapshot.WorkloadIORates) float64 { return r.WritesPerSecond }))
 	wantSteady(t, all, "used by the pod, CPUs", 0.15, 0.2, workloadRate(counted, cores))
 	wantSteady(t, all, "used by the pod with a quota, CPUs", 0.1, 0.1, workloadRate(limited, cores))
-	throttled, _ := median(all, workloadRate(limited, func(r WorkloadRates) Opt[float64] { return r.ThrottledRatio }))
+	throttled, _ := median(all, workloadRate(limited, func(r snapshot.WorkloadRates) snapshot.Opt[float64] { return r.ThrottledRatio }))
 	assert.Greater(t, throttled, 0.3, "its quota holds it back")
-	waits, _ := median(all, workloadRate(limited, func(r WorkloadRates) Opt[float64] { return r.Pressure.CPU.Some }))
+	waits, _ := median(all, workloadRate(limited, func(r snapshot.WorkloadRates) snapshot.Opt[float64] { return r.Pressure.CPU.Some }))
 	assert.Greater(t, waits, 0.3, "and that counts as waiting for the CPU")
 	written, _ := median(all, diskRate("vda", writtenMiB))
 	assert.GreaterOrEqual(t, written, 7.5, "the disk has the pod's writes, and those of others")
@@ -66,16 +67,16 @@ func TestARecordedNodeOfAKubeletIsReadAsItWas(t *testing.T) {
 	wantSteady(t, all, "written to the disk, MiB/s", 4, 0.1, diskRate("vdc", writtenMiB))
 	wantSteady(t, all, "read from the disk, MiB/s", 2, 0.1, diskRate("vdc", readMiB))
 	wantSteady(t, all, "used by the pod with a quota, CPUs", 0.1, 0.1, workloadRate(throttled, cores))
-	held, _ := median(all, workloadRate(throttled, func(r WorkloadRates) Opt[float64] { return r.ThrottledRatio }))
+	held, _ := median(all, workloadRate(throttled, func(r snapshot.WorkloadRates) snapshot.Opt[float64] { return r.ThrottledRatio }))
 	assert.Greater(t, held, 0.5)
 
 	first, last := podsOf(all[0]), podsOf(all[60])
 	require.Len(t, first, 3)
 	require.Len(t, last, 3)
-	goes := func(p WorkloadState) bool {
-		return slices.ContainsFunc(first, func(w WorkloadState) bool { return w.PodUID == p.PodUID })
+	goes := func(p snapshot.WorkloadState) bool {
+		return slices.ContainsFunc(first, func(w snapshot.WorkloadState) bool { return w.PodUID == p.PodUID })
 	}
-	i := slices.IndexFunc(last, func(p WorkloadState) bool { return !goes(p) })
+	i := slices.IndexFunc(last, func(p snapshot.WorkloadState) bool { return !goes(p) })
 	require.GreaterOrEqual(t, i, 0, "one was replaced")
 	assert.Contains(t, last[i].Cgroup, "/kubepods-besteffort.slice/")
 	for _, p := range slices.Concat(first, last) {
@@ -85,19 +86,19 @@ func TestARecordedNodeOfAKubeletIsReadAsItWas(t *testing.T) {
 		assert.False(t, p.Network.IsZero(), "%s has a network of its own", p.Cgroup)
 	}
 	for _, name := range []string{"kubelet.service", "containerd.service", "ssh.service"} {
-		assert.True(t, slices.ContainsFunc(all[60].Workloads, func(w WorkloadState) bool { return w.Name == name }), name)
+		assert.True(t, slices.ContainsFunc(all[60].Workloads, func(w snapshot.WorkloadState) bool { return w.Name == name }), name)
 	}
 	wantSinceItCame(t, all, last[i].PodUID)
 }
 
 // wantSinceItCame checks that no rate of a pod reaches back before the pod
 // existed.
-func wantSinceItCame(t *testing.T, all []*Snapshot, uid string) {
+func wantSinceItCame(t *testing.T, all []*snapshot.Snapshot, uid string) {
 	t.Helper()
 	met := -1
 	for i, s := range all {
 		pods := podsOf(s)
-		j := slices.IndexFunc(pods, func(p WorkloadState) bool { return p.PodUID == uid })
+		j := slices.IndexFunc(pods, func(p snapshot.WorkloadState) bool { return p.PodUID == uid })
 		if j < 0 {
 			continue
 		}
@@ -119,7 +120,7 @@ func TestARecordedKernelWithoutPSISaysSoOfHostAndPods(t *testing.T) {
 	wantNoErrors(t, all, map[string]string{"pressure": "cpu, memory, io: " + whyNoPSI})
 	wantMonotone(t, all)
 	require.Contains(t, whyNoPSI, "booted without psi=1")
-	absent := Absent{"cpu": whyNoPSI, "memory": whyNoPSI, "io": whyNoPSI}
+	absent := snapshot.Absent{"cpu": whyNoPSI, "memory": whyNoPSI, "io": whyNoPSI}
 	for _, s := range all {
 		assert.Equal(t, absent, s.Pressure.Totals.Absent)
 		assert.Zero(t, s.Pressure.Ratios)
@@ -151,12 +152,12 @@ func TestRecordedStacksOfDisksRepeatTheIOOfTheirLeaves(t *testing.T) {
 		wantSteady(t, all, "written to "+device+", MiB/s", mib, 0.1, diskRate(device, writtenMiB))
 	}
 	wantSteady(t, all, "read from sda, MiB/s", 4, 0.1, diskRate("sda", readMiB))
-	wantSteady(t, all, "written to all leaves, MiB/s", 8, 0.1, func(s *Snapshot) Opt[float64] { return sumOf(s, LayerLeaf, writtenMiB) })
-	wantSteady(t, all, "written to all stacks, MiB/s", 6, 0.1, func(s *Snapshot) Opt[float64] { return sumOf(s, LayerStacked, writtenMiB) })
-	wantSteady(t, all, "read from all leaves, MiB/s", 6, 0.1, func(s *Snapshot) Opt[float64] { return sumOf(s, LayerLeaf, readMiB) })
+	wantSteady(t, all, "written to all leaves, MiB/s", 8, 0.1, func(s *snapshot.Snapshot) snapshot.Opt[float64] { return sumOf(s, snapshot.LayerLeaf, writtenMiB) })
+	wantSteady(t, all, "written to all stacks, MiB/s", 6, 0.1, func(s *snapshot.Snapshot) snapshot.Opt[float64] { return sumOf(s, snapshot.LayerStacked, writtenMiB) })
+	wantSteady(t, all, "read from all leaves, MiB/s", 6, 0.1, func(s *snapshot.Snapshot) snapshot.Opt[float64] { return sumOf(s, snapshot.LayerLeaf, readMiB) })
 	stacks := map[string][]string{}
 	for _, d := range all[0].Disks {
-		if d.Layer != LayerLeaf {
+		if d.Layer != snapshot.LayerLeaf {
 			stacks[d.Name+" "+d.Kind] = d.Slaves
 		}
 	}
@@ -167,7 +168,7 @@ func TestRecordedStacksOfDisksRepeatTheIOOfTheirLeaves(t *testing.T) {
 }
 
 // sumOf adds up a rate over the disks of a layer; absent while one has none.
-func sumOf(s *Snapshot, l Layer, of func(DiskRates) float64) Opt[float64] {
+func sumOf(s *snapshot.Snapshot, l snapshot.Layer, of func(snapshot.DiskRates) float64) snapshot.Opt[float64] {
 	total := 0.0
 	for _, d := range s.Disks {
 		if d.Layer != l {
@@ -175,25 +176,25 @@ func sumOf(s *Snapshot, l Layer, of func(DiskRates) float64) Opt[float64] {
 		}
 		r, ok := d.Rates.Get()
 		if !ok {
-			return Opt[float64]{}
+			return snapshot.Opt[float64]{}
 		}
 		total += of(r)
 	}
-	return Some(total)
+	return snapshot.Some(total)
 }
 
-func wantPluggedIn(t *testing.T, all []*Snapshot) {
+func wantPluggedIn(t *testing.T, all []*snapshot.Snapshot) {
 	t.Helper()
 	disk, nic := -1, -1
 	for i, s := range all {
-		if j := slices.IndexFunc(s.Disks, func(d DiskState) bool { return d.Name == "vdj" }); j >= 0 {
+		if j := slices.IndexFunc(s.Disks, func(d snapshot.DiskState) bool { return d.Name == "vdj" }); j >= 0 {
 			if disk < 0 {
 				disk = i
 			}
 			r, _ := s.Disks[j].Rates.Get()
 			assert.LessOrEqual(t, r.WindowSeconds, (s.Monotonic()-all[disk].Monotonic()).Seconds()+0.001)
 		}
-		if slices.ContainsFunc(s.NICs, func(n NICState) bool { return n.Name == "eth1" }) && nic < 0 {
+		if slices.ContainsFunc(s.NICs, func(n snapshot.NICState) bool { return n.Name == "eth1" }) && nic < 0 {
 			nic = i
 		}
 	}
@@ -209,13 +210,13 @@ func TestAPlayedMachineGivesTheSameAsItsRecordedSamples(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "samples")
 			r, err := NewRecorder(file, "test", 1<<30)
 			require.NoError(t, err)
-			played := playMachine(t, name).play(func(s *Sample) { require.NoError(t, r.Add(s)) })
+			played := playMachine(t, name).play(func(s *snapshot.Sample) { require.NoError(t, r.Add(s)) })
 			require.NoError(t, r.Close())
 			f, err := os.Open(file)
 			require.NoError(t, err)
 			defer f.Close()
 			h, n := history(), 0
-			_, err = Play(f, func(s *Sample) error {
+			_, err = Play(f, func(s *snapshot.Sample) error {
 				if diff := cmp.Diff(played[n], h.Add(s), sameSamples()); diff != "" {
 					return fmt.Errorf("sample %d (-played +recorded):\n%s", n, diff)
 				}

@@ -6,23 +6,25 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // readMemory reads /proc/meminfo.
-func (h *Host) readMemory(s *Sample) error {
+func (h *Host) readMemory(s *snapshot.Sample) error {
 	m, err := h.proc.Meminfo()
 	if err != nil {
 		s.Memory.Absent.Because("meminfo", err.Error())
 		return err
 	}
-	set := func(to *Opt[uint64], bytes, number *uint64, name string) {
+	set := func(to *snapshot.Opt[uint64], bytes, number *uint64, name string) {
 		switch {
 		case bytes == nil:
 			s.Memory.Absent.Because(name, "not in /proc/meminfo")
 		case *bytes != *number*1024: // the parser takes a line without kB for bytes
 			s.Memory.Absent.Because(name, "without the unit kB in /proc/meminfo")
 		default:
-			*to = Some(*bytes)
+			*to = snapshot.Some(*bytes)
 		}
 	}
 	set(&s.Memory.TotalBytes, m.MemTotalBytes, m.MemTotal, "totalBytes")
@@ -38,7 +40,7 @@ func (h *Host) readMemory(s *Sample) error {
 }
 
 // readVMStat reads /proc/vmstat. Its names differ between kernel versions.
-func (h *Host) readVMStat(s *Sample) error {
+func (h *Host) readVMStat(s *snapshot.Sample) error {
 	m := &s.Memory
 	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "vmstat"))
 	if err != nil {
@@ -46,7 +48,7 @@ func (h *Host) readVMStat(s *Sample) error {
 		return err
 	}
 	found, err := vmCounters(b)
-	read := func(to *Opt[uint64], name string, keys ...string) {
+	read := func(to *snapshot.Opt[uint64], name string, keys ...string) {
 		if *to = found.sum(keys...); to.IsZero() {
 			m.Absent.Because(name, "no "+strings.Join(keys, " and ")+" in /proc/vmstat")
 		}
@@ -75,7 +77,7 @@ var (
 )
 
 // vmCounts has the lines of /proc/vmstat that are used.
-type vmCounts map[string]Opt[uint64]
+type vmCounts map[string]snapshot.Opt[uint64]
 
 func vmCounters(b []byte) (vmCounts, error) {
 	found := vmCounts{
@@ -85,7 +87,7 @@ func vmCounters(b []byte) (vmCounts, error) {
 	whole := b[:bytes.LastIndexByte(b, '\n')+1]
 	err := parseKeyed(whole, func(key []byte, value uint64) {
 		if _, asked := found[string(key)]; asked {
-			found[string(key)] = Some(value)
+			found[string(key)] = snapshot.Some(value)
 		}
 	})
 	if err == nil && len(whole) < len(b) {
@@ -96,14 +98,14 @@ func vmCounters(b []byte) (vmCounts, error) {
 
 // sum is absent if one counter is missing: without it for a tick, the sum of
 // the others would decrease and increase again, which looks like activity.
-func (c vmCounts) sum(keys ...string) Opt[uint64] {
+func (c vmCounts) sum(keys ...string) snapshot.Opt[uint64] {
 	sum := uint64(0)
 	for _, key := range keys {
 		v, ok := c[key].Get()
 		if !ok {
-			return Opt[uint64]{}
+			return snapshot.Opt[uint64]{}
 		}
 		sum += v
 	}
-	return Some(sum)
+	return snapshot.Some(sum)
 }

@@ -3,6 +3,7 @@ package probes
 import (
 	"errors"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 )
 
@@ -14,7 +15,7 @@ var (
 )
 
 // readNetwork reads /proc/1/net/snmp and /proc/1/net/netstat.
-func (h *Host) readNetwork(s *Sample) error {
+func (h *Host) readNetwork(s *snapshot.Sample) error {
 	p, err := h.hostNetwork(s)
 	if err != nil {
 		s.Network.Absent.Because("tcp", err.Error())
@@ -22,7 +23,7 @@ func (h *Host) readNetwork(s *Sample) error {
 		return err
 	}
 	var errs []error
-	for _, err := range []error{s.Network.readTCP(p), s.Network.readListen(p)} {
+	for _, err := range []error{readTCP(&s.Network, p), readListen(&s.Network, p)} {
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -30,27 +31,27 @@ func (h *Host) readNetwork(s *Sample) error {
 	return oneLine(errs)
 }
 
-func (n *Network) readTCP(p procfs.Proc) error {
+func readTCP(n *snapshot.Network, p procfs.Proc) error {
 	snmp, err := p.Snmp()
 	if err != nil {
 		n.Absent.Because("tcp", err.Error())
 		return err
 	}
-	n.TCPSegmentsSent = n.count(snmp.Tcp.OutSegs, "tcpSegmentsSentTotal", "net/snmp")
-	n.TCPRetransmits = n.count(snmp.Tcp.RetransSegs, "tcpRetransmitsTotal", "net/snmp")
+	n.TCPSegmentsSent = countOf(n, snmp.Tcp.OutSegs, "tcpSegmentsSentTotal", "net/snmp")
+	n.TCPRetransmits = countOf(n, snmp.Tcp.RetransSegs, "tcpRetransmitsTotal", "net/snmp")
 	if n.TCPSegmentsSent.IsZero() && n.TCPRetransmits.IsZero() {
 		return errNoTCP
 	}
 	return nil
 }
 
-func (n *Network) readListen(p procfs.Proc) error {
+func readListen(n *snapshot.Network, p procfs.Proc) error {
 	netstat, err := p.Netstat()
 	if err != nil {
 		n.Absent.Because("listenDropsTotal", err.Error())
 		return err
 	}
-	n.ListenDrops = n.count(netstat.TcpExt.ListenDrops, "listenDropsTotal", "net/netstat")
+	n.ListenDrops = countOf(n, netstat.TcpExt.ListenDrops, "listenDropsTotal", "net/netstat")
 	if n.ListenDrops.IsZero() {
 		return errNoListen
 	}
@@ -58,21 +59,21 @@ func (n *Network) readListen(p procfs.Proc) error {
 }
 
 // count converts a counter that the library parsed as any number.
-func (n *Network) count(from *float64, name, file string) Opt[uint64] {
+func countOf(n *snapshot.Network, from *float64, name, file string) snapshot.Opt[uint64] {
 	switch {
 	case from == nil:
 		n.Absent.Because(name, "not in /proc/1/"+file)
-		return Opt[uint64]{}
+		return snapshot.Opt[uint64]{}
 	case !(*from >= 0 && *from < 1<<64): // excludes NaN
 		n.Absent.Because(name, "not a valid count in /proc/1/"+file)
-		return Opt[uint64]{}
+		return snapshot.Opt[uint64]{}
 	}
-	return Some(uint64(*from))
+	return snapshot.Some(uint64(*from))
 }
 
 // readSoftnet reads /proc/net/softnet_stat, which is for the whole host in
 // every network namespace.
-func (h *Host) readSoftnet(s *Sample) error {
+func (h *Host) readSoftnet(s *snapshot.Sample) error {
 	cpus, err := h.proc.NetSoftnetStat()
 	if err == nil && len(cpus) == 0 {
 		err = errNoSoftnet
@@ -100,21 +101,21 @@ const cpuColumns = 13
 
 // add returns the total: what the CPUs at the first call had counted since
 // boot, and what all CPUs counted since.
-func (q *squeezes) add(cpus []procfs.SoftnetStat) (Opt[uint64], error) {
+func (q *squeezes) add(cpus []procfs.SoftnetStat) (snapshot.Opt[uint64], error) {
 	if q.last == nil {
 		q.last = map[uint32]uint32{}
 		for _, c := range cpus {
 			q.last[c.Index] = c.TimeSqueezed
 			q.total += uint64(c.TimeSqueezed)
 		}
-		return Some(q.total), nil
+		return snapshot.Some(q.total), nil
 	}
 	if cpus[0].Width < cpuColumns && len(cpus) != len(q.last) {
 		clear(q.last)
 		for _, c := range cpus {
 			q.last[c.Index] = c.TimeSqueezed
 		}
-		return Opt[uint64]{}, errWhichCPU
+		return snapshot.Opt[uint64]{}, errWhichCPU
 	}
 	for _, c := range cpus {
 		// A wrap at 32 bits adds little; a large decrease means another CPU's
@@ -125,5 +126,5 @@ func (q *squeezes) add(cpus []procfs.SoftnetStat) (Opt[uint64], error) {
 		}
 		q.last[c.Index] = c.TimeSqueezed
 	}
-	return Some(q.total), nil
+	return snapshot.Some(q.total), nil
 }

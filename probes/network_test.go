@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -39,8 +40,8 @@ func softnet(numbered bool, cpus ...[2]uint32) string {
 func TestACPUThatGoesOfflineTakesNoSqueezesWithItAndBringsNone(t *testing.T) {
 	m := recordedMachine(t)
 	h, history := m.host(), testHistory()
-	var s *Snapshot
-	read := func(cpus ...[2]uint32) Opt[uint64] {
+	var s *snapshot.Snapshot
+	read := func(cpus ...[2]uint32) snapshot.Opt[uint64] {
 		t.Helper()
 		m.write("proc/net/softnet_stat", softnet(true, cpus...))
 		raw := mustSample(t, h)
@@ -51,13 +52,13 @@ func TestACPUThatGoesOfflineTakesNoSqueezesWithItAndBringsNone(t *testing.T) {
 	assert.Equal(t, u64(1040), read([2]uint32{0, 40}, [2]uint32{1, 1000}))
 	assert.Equal(t, u64(1042), read([2]uint32{0, 41}, [2]uint32{1, 1001}))
 	assert.Equal(t, u64(1044), read([2]uint32{0, 43}), "CPU 1 is offline")
-	assert.Equal(t, Some(2.0), s.Network.SoftnetSqueezedPerSecond)
+	assert.Equal(t, snapshot.Some(2.0), s.Network.SoftnetSqueezedPerSecond)
 	assert.Equal(t, u64(1045), read([2]uint32{0, 43}, [2]uint32{1, 1002}), "and back")
 	assert.Equal(t, u64(1045), read([2]uint32{0, 43}, [2]uint32{1, 1002}, [2]uint32{7, 500_000}), "one that was offline since we look brings nothing of before")
 	assert.Equal(t, u64(1046), read([2]uint32{0, 43}, [2]uint32{1, 1002}, [2]uint32{7, 500_001}))
 	assert.Equal(t, u64(1046), read([2]uint32{0, 43}, [2]uint32{1, 7}, [2]uint32{7, 500_001}), "what goes back adds nothing")
 	assert.Equal(t, u64(1047), read([2]uint32{0, 43}, [2]uint32{1, 8}, [2]uint32{7, 500_001}))
-	assert.Equal(t, Some(1.0), s.Network.SoftnetSqueezedPerSecond)
+	assert.Equal(t, snapshot.Some(1.0), s.Network.SoftnetSqueezedPerSecond)
 }
 
 func TestACountOfSqueezesThatWrapsAt32BitsGoesOn(t *testing.T) {
@@ -107,7 +108,7 @@ func TestACounterThatIsNotInItsFileIsAbsentWithAReason(t *testing.T) {
 	m.edit("proc/1/net/netstat", " ListenDrops", " Unheard")
 	s := m.sample()
 	assert.Equal(t, u64(41744), s.Network.TCPSegmentsSent)
-	assert.Equal(t, Absent{
+	assert.Equal(t, snapshot.Absent{
 		"tcpRetransmitsTotal": "not in /proc/1/net/snmp", "listenDropsTotal": "not in /proc/1/net/netstat",
 	}, s.Network.Absent)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,7 @@ import (
 // nicFacts is a NIC as it was last read.
 type nicFacts struct {
 	// NIC has the counters of the last read and the facts of the last look.
-	NIC
+	snapshot.NIC
 	// hidden is the number of the read that leaves the NIC out, counted that of
 	// the last read that has it.
 	hidden, counted int
@@ -44,11 +45,11 @@ func (h *Host) FollowNetwork(c NetworkConfig) {
 }
 
 // knownSpeed sets the configured speeds.
-func (h *Host) knownSpeed(nics []NIC) {
+func (h *Host) knownSpeed(nics []snapshot.NIC) {
 	for i := range nics {
 		n := &nics[i]
 		if speed, known := h.speeds[n.Name]; known {
-			n.SpeedBytesPerSecond = Some(speed)
+			n.SpeedBytesPerSecond = snapshot.Some(speed)
 			n.Absent = maps.Clone(n.Absent) // later samples share it
 			delete(n.Absent, "speedBytesPerSecond")
 		}
@@ -74,7 +75,7 @@ func newNICs(sysfs string) *registry[nicFacts] {
 // hostNetwork returns pid 1, whose network namespace is the host's. If an
 // unprivileged user may not read it, the agent's own process serves instead,
 // and an Absent has the reason.
-func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
+func (h *Host) hostNetwork(s *snapshot.Sample) (procfs.Proc, error) {
 	p, err := h.proc.Proc(1)
 	if err != nil {
 		return p, err
@@ -94,7 +95,7 @@ func (h *Host) hostNetwork(s *Sample) (procfs.Proc, error) {
 // hostNetwork, /proc/net is the pod's own. It is opened each time, which costs
 // a hundredth of what the kernel needs to print 250 lines; an open descriptor
 // would pin a network namespace.
-func (h *Host) readNICs(s *Sample) error {
+func (h *Host) readNICs(s *snapshot.Sample) error {
 	p, err := h.hostNetwork(s)
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func (h *Host) readNICs(s *Sample) error {
 	if err != nil {
 		return err
 	}
-	s.NICs = make([]NIC, 0, len(h.nics.devices))
+	s.NICs = make([]snapshot.NIC, 0, len(h.nics.devices))
 	const headers = 2
 	n := 0
 	for line := range bytes.Lines(h.buf) {
@@ -132,7 +133,7 @@ func (h *Host) readNICs(s *Sample) error {
 
 // addNIC appends the NIC of one line, also one without facts: sysfs may belong
 // to another network namespace.
-func (h *Host) addNIC(s *Sample, line []byte) error {
+func (h *Host) addNIC(s *snapshot.Sample, line []byte) error {
 	name, c, err := parseNetDevLine(line)
 	if err != nil {
 		return oddLine(line, err)
@@ -147,7 +148,7 @@ func (h *Host) addNIC(s *Sample, line []byte) error {
 	if !h.nics.settled(d) || f.counted == h.nics.reads {
 		return nil
 	}
-	if _, onward := c.minus(f.NICCounters); !onward || h.nics.due(d, f.every()) {
+	if _, onward := c.Minus(f.NICCounters); !onward || h.nics.due(d, f.every()) {
 		h.lookAtNIC(d)
 	}
 	f.NICCounters, f.counted = c, h.nics.reads
@@ -157,13 +158,13 @@ func (h *Host) addNIC(s *Sample, line []byte) error {
 	return nil
 }
 
-func unlistedNIC(name string, c NICCounters) NIC {
+func unlistedNIC(name string, c snapshot.NICCounters) snapshot.NIC {
 	const why = "not in /sys/class/net, which may show another network namespace than the host's"
-	return NIC{Name: name, NICCounters: c, Absent: Absent{"index": why, "address": why, "speedBytesPerSecond": why, "carrier": why}}
+	return snapshot.NIC{Name: name, NICCounters: c, Absent: snapshot.Absent{"index": why, "address": why, "speedBytesPerSecond": why, "carrier": why}}
 }
 
 // takeLayers copies the layers, which are known once all NICs are read.
-func (h *Host) takeLayers(nics []NIC) {
+func (h *Host) takeLayers(nics []snapshot.NIC) {
 	for i := range nics {
 		if d := h.nics.devices[nics[i].Name]; d != nil {
 			nics[i].Layer, nics[i].Master = d.facts.Layer, d.facts.Master
@@ -176,7 +177,7 @@ func (h *Host) lookAtNIC(d *device[nicFacts]) {
 	l := h.nics.lookAt(d)
 	defer l.close()
 	was := &d.facts
-	f := nicFacts{NIC: NIC{Name: d.name, Layer: was.Layer}}
+	f := nicFacts{NIC: snapshot.NIC{Name: d.name, Layer: was.Layer}}
 	f.Index = fact(l, "index", "ifindex", strconv.Atoi)
 	f.Address = fact(l, "address", "address", nonEmpty)
 	there := nicEntries(l)
@@ -205,11 +206,11 @@ func (h *Host) lookAtNIC(d *device[nicFacts]) {
 
 // speed of the link. veth and tun report a constant of their driver, which is
 // no limit.
-func (l *look) speed(kind string) Opt[uint64] {
+func (l *look) speed(kind string) snapshot.Opt[uint64] {
 	const name = "speedBytesPerSecond"
 	if kind == "veth" || kind == "tun" {
 		l.absent.Because(name, "a device of this kind has no speed")
-		return Opt[uint64]{}
+		return snapshot.Opt[uint64]{}
 	}
 	v := fact(l, name, "speed", parseSpeed)
 	if l.absent[name] == "speed: "+unix.EINVAL.Error() {

@@ -1,12 +1,16 @@
 package probes
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
 
 // parseNetDevLine parses one line of /proc/net/dev (proc_pid_net(5)): a name
 // and a colon, eight columns for receive and eight for transmit. The first four
 // of each eight are bytes, packets, errors and drops. The name points into the
 // line.
-func parseNetDevLine(line []byte) (name []byte, c NICCounters, err error) {
+func parseNetDevLine(line []byte) (name []byte, c snapshot.NICCounters, err error) {
 	name, rest, found := bytes.Cut(line, []byte{':'}) // no device name has one (dev_valid_name)
 	name = bytes.TrimLeft(name, " ")
 	if !found || len(name) == 0 {

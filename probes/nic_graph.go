@@ -3,6 +3,8 @@ package probes
 import (
 	"slices"
 	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // nicParts has the entries of a NIC's directory in sysfs that show its kind.
@@ -34,7 +36,7 @@ func nicEntries(l *look) nicParts {
 }
 
 // nicKind returns what drives a NIC.
-func (l *look) nicKind(name string, there *nicParts, index Opt[int]) string {
+func (l *look) nicKind(name string, there *nicParts, index snapshot.Opt[int]) string {
 	switch {
 	case name == "lo":
 		return "loopback"
@@ -125,11 +127,11 @@ func layerNICs(nics map[string]*device[nicFacts]) {
 		f := &d.facts
 		switch {
 		case links[f.Master]:
-			f.Layer = LayerPath
+			f.Layer = snapshot.LayerPath
 		case links[name], f.Kind == "bond" && len(f.Lower) == 0, bare(nics, name):
-			f.Layer = LayerLeaf
+			f.Layer = snapshot.LayerLeaf
 		default:
-			f.Layer = LayerStacked
+			f.Layer = snapshot.LayerStacked
 		}
 	}
 }

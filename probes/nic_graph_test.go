@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -42,10 +43,10 @@ func netDevLine(name string, n uint64) string {
 type nicNode struct {
 	kind, master string
 	lower        []string
-	layer        Layer
+	layer        snapshot.Layer
 }
 
-func nicGraph(s *Sample) map[string]nicNode {
+func nicGraph(s *snapshot.Sample) map[string]nicNode {
 	graph := map[string]nicNode{}
 	for _, n := range s.NICs {
 		graph[n.Name] = nicNode{n.Kind, n.Master, n.Lower, n.Layer}
@@ -78,25 +79,25 @@ func TestABondIsTheLeafAndItsPortsArePaths(t *testing.T) {
 		"macvlan0": {"iflink": "4\n", "lower_eth2": "->../eth2"},
 	}).sample()
 	assert.Equal(t, map[string]nicNode{
-		"lo":       {"loopback", "", nil, LayerStacked},
-		"eth0":     {"physical", "bond0", nil, LayerPath},
-		"eth1":     {"physical", "bond0", nil, LayerPath},
-		"eth2":     {"physical", "", nil, LayerLeaf},
-		"bond0":    {"bond", "br0", []string{"eth0", "eth1"}, LayerLeaf},
-		"bond0.7":  {"vlan", "", []string{"bond0"}, LayerStacked},
-		"br0":      {"bridge", "", []string{"bond0", "veth1"}, LayerStacked},
-		"veth1":    {"veth", "br0", nil, LayerStacked},
-		"tap0":     {"tun", "", nil, LayerStacked},
-		"wg0":      {"wireguard", "", nil, LayerStacked},
-		"tunl0":    {"virtual", "", nil, LayerStacked},
-		"ip6tnl1":  {"virtual", "", nil, LayerStacked},
-		"macvlan0": {"virtual", "", []string{"eth2"}, LayerStacked},
+		"lo":       {"loopback", "", nil, snapshot.LayerStacked},
+		"eth0":     {"physical", "bond0", nil, snapshot.LayerPath},
+		"eth1":     {"physical", "bond0", nil, snapshot.LayerPath},
+		"eth2":     {"physical", "", nil, snapshot.LayerLeaf},
+		"bond0":    {"bond", "br0", []string{"eth0", "eth1"}, snapshot.LayerLeaf},
+		"bond0.7":  {"vlan", "", []string{"bond0"}, snapshot.LayerStacked},
+		"br0":      {"bridge", "", []string{"bond0", "veth1"}, snapshot.LayerStacked},
+		"veth1":    {"veth", "br0", nil, snapshot.LayerStacked},
+		"tap0":     {"tun", "", nil, snapshot.LayerStacked},
+		"wg0":      {"wireguard", "", nil, snapshot.LayerStacked},
+		"tunl0":    {"virtual", "", nil, snapshot.LayerStacked},
+		"ip6tnl1":  {"virtual", "", nil, snapshot.LayerStacked},
+		"macvlan0": {"virtual", "", []string{"eth2"}, snapshot.LayerStacked},
 	}, nicGraph(s))
 	for _, name := range []string{"veth1", "tap0"} {
-		assert.Zero(t, s.nic(name).SpeedBytesPerSecond, "the driver's constant is no limit: %s", name)
-		assert.Equal(t, "a device of this kind has no speed", s.nic(name).Absent["speedBytesPerSecond"])
+		assert.Zero(t, nicOf(s, name).SpeedBytesPerSecond, "the driver's constant is no limit: %s", name)
+		assert.Equal(t, "a device of this kind has no speed", nicOf(s, name).Absent["speedBytesPerSecond"])
 	}
-	assert.Equal(t, Some(true), s.nic("eth0").Carrier)
+	assert.Equal(t, snapshot.Some(true), nicOf(s, "eth0").Carrier)
 }
 
 func TestThePhysicalPortOfABridgeStaysALeaf(t *testing.T) {
@@ -109,10 +110,10 @@ func TestThePhysicalPortOfABridgeStaysALeaf(t *testing.T) {
 		"red":        {"uevent": "DEVTYPE=vrf\n", "lower_eth2": "->../eth2"},
 	}).sample())
 	for _, leaf := range []string{"eth0", "eth1", "eth2"} {
-		assert.Equal(t, LayerLeaf, graph[leaf].layer, leaf)
+		assert.Equal(t, snapshot.LayerLeaf, graph[leaf].layer, leaf)
 	}
 	for _, stacked := range []string{"br0", "ovs-system", "red"} {
-		assert.Equal(t, LayerStacked, graph[stacked].layer, stacked)
+		assert.Equal(t, snapshot.LayerStacked, graph[stacked].layer, stacked)
 	}
 }
 
@@ -126,11 +127,11 @@ func TestWhatMakesOneLinkOfPhysicalPortsIsTheLeafWhoeverDrivesIt(t *testing.T) {
 		"eth5":  physical("lower_enP1", "->../enP1"),
 		"enP1":  physical("master", "->../eth5", "device/physfn/vendor", "0x15b3\n"),
 	}).sample())
-	assert.Equal(t, LayerLeaf, graph["team0"].layer)
-	assert.Equal(t, LayerPath, graph["eth0"].layer)
-	assert.Equal(t, LayerPath, graph["eth1"].layer)
-	assert.Equal(t, nicNode{"physical", "", []string{"enP1"}, LayerLeaf}, graph["eth5"])
-	assert.Equal(t, nicNode{"vf", "eth5", nil, LayerPath}, graph["enP1"])
+	assert.Equal(t, snapshot.LayerLeaf, graph["team0"].layer)
+	assert.Equal(t, snapshot.LayerPath, graph["eth0"].layer)
+	assert.Equal(t, snapshot.LayerPath, graph["eth1"].layer)
+	assert.Equal(t, nicNode{"physical", "", []string{"enP1"}, snapshot.LayerLeaf}, graph["eth5"])
+	assert.Equal(t, nicNode{"vf", "eth5", nil, snapshot.LayerPath}, graph["enP1"])
 }
 
 func TestAVirtualFunctionOfTheHostIsALeafOfItsOwn(t *testing.T) {
@@ -140,10 +141,10 @@ func TestAVirtualFunctionOfTheHostIsALeafOfItsOwn(t *testing.T) {
 		"ens1_0":  physical("phys_port_name", "pf0vf0\n"),
 		"ens1sf1": physical("phys_port_name", "pf0sf88\n"),
 	}).sample())
-	assert.Equal(t, nicNode{"physical", "", nil, LayerLeaf}, graph["ens1"])
-	assert.Equal(t, nicNode{"vf", "", nil, LayerLeaf}, graph["ens1v0"])
-	assert.Equal(t, nicNode{"representor", "", nil, LayerStacked}, graph["ens1_0"], "it counts what the function counts")
-	assert.Equal(t, nicNode{"representor", "", nil, LayerStacked}, graph["ens1sf1"])
+	assert.Equal(t, nicNode{"physical", "", nil, snapshot.LayerLeaf}, graph["ens1"])
+	assert.Equal(t, nicNode{"vf", "", nil, snapshot.LayerLeaf}, graph["ens1v0"])
+	assert.Equal(t, nicNode{"representor", "", nil, snapshot.LayerStacked}, graph["ens1_0"], "it counts what the function counts")
+	assert.Equal(t, nicNode{"representor", "", nil, snapshot.LayerStacked}, graph["ens1sf1"])
 }
 
 // Its ports' physical devices carry other VLANs too: they are what is judged.
@@ -154,29 +155,29 @@ func TestABondOfVLANsIsStacked(t *testing.T) {
 		"bond0":  {"bonding/mode": "active-backup 1\n", "lower_eth0.5": "->../eth0.5"},
 		"bond1":  {"bonding/mode": "active-backup 1\n"},
 	}).sample())
-	assert.Equal(t, LayerLeaf, graph["eth0"].layer)
-	assert.Equal(t, LayerStacked, graph["eth0.5"].layer)
-	assert.Equal(t, LayerStacked, graph["bond0"].layer)
-	assert.Equal(t, LayerLeaf, graph["bond1"].layer, "without a port there is nothing that it repeats")
+	assert.Equal(t, snapshot.LayerLeaf, graph["eth0"].layer)
+	assert.Equal(t, snapshot.LayerStacked, graph["eth0.5"].layer)
+	assert.Equal(t, snapshot.LayerStacked, graph["bond0"].layer)
+	assert.Equal(t, snapshot.LayerLeaf, graph["bond1"].layer, "without a port there is nothing that it repeats")
 }
 
 func TestAPortThatABondTookIsAPathAtTheBondsNextLook(t *testing.T) {
 	m := madeUpNICs(t, map[string]map[string]string{"eth0": physical(), "eth1": physical()})
 	h := m.host()
-	require.Equal(t, LayerLeaf, nicGraph(mustSample(t, h))["eth0"].layer)
+	require.Equal(t, snapshot.LayerLeaf, nicGraph(mustSample(t, h))["eth0"].layer)
 	m.write("sys/class/net/bond0/bonding/mode", "802.3ad 4\n")
 	m.write("sys/class/net/bond0/ifindex", "9\n")
 	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+netDevLine("bond0", 0))
-	require.Equal(t, LayerLeaf, nicGraph(mustSample(t, h))["bond0"].layer)
+	require.Equal(t, snapshot.LayerLeaf, nicGraph(mustSample(t, h))["bond0"].layer)
 	m.put("sys/class/net/bond0/lower_eth0", "->../eth0")
 	m.put("sys/class/net/eth0/master", "->../bond0")
 	graph := nicGraph(mustSample(t, h))
-	assert.Equal(t, nicNode{"physical", "bond0", nil, LayerPath}, graph["eth0"], "though eth0 itself is not due")
-	assert.Equal(t, LayerLeaf, graph["eth1"].layer)
+	assert.Equal(t, nicNode{"physical", "bond0", nil, snapshot.LayerPath}, graph["eth0"], "though eth0 itself is not due")
+	assert.Equal(t, snapshot.LayerLeaf, graph["eth1"].layer)
 	m.remove("sys/class/net/bond0")
 	m.write("proc/1/net/dev", strings.ReplaceAll(m.read("proc/1/net/dev"), netDevLine("bond0", 0), ""))
 	m.remove("sys/class/net/eth0/master")
-	assert.Equal(t, nicNode{"physical", "", nil, LayerLeaf}, nicGraph(mustSample(t, h))["eth0"])
+	assert.Equal(t, nicNode{"physical", "", nil, snapshot.LayerLeaf}, nicGraph(mustSample(t, h))["eth0"])
 }
 
 // Whatever the graph, also one that no kernel makes: from no leaf does a chain
@@ -187,7 +188,7 @@ func TestNoNICThatIsALeafStandsOnAnother(t *testing.T) {
 		nics := anyNICs(rnd)
 		layerNICs(nics)
 		noLeafOverLeaf(t, slices.Sorted(maps.Keys(nics)),
-			func(name string) Layer { return nics[name].facts.Layer }, func(name string) []string { return nics[name].facts.Lower })
+			func(name string) snapshot.Layer { return nics[name].facts.Layer }, func(name string) []string { return nics[name].facts.Lower })
 	}
 }
 

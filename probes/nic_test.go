@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -13,15 +14,15 @@ import (
 func TestEachColumnOfNetDevIsItsOwnCounter(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/1/net/dev", "a\nb\n eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
-	assert.Equal(t, NICCounters{
+	assert.Equal(t, snapshot.NICCounters{
 		ReceiveBytes: 1, ReceivePackets: 2, ReceiveErrors: 3, ReceiveDrops: 4,
 		TransmitBytes: 9, TransmitPackets: 10, TransmitErrors: 11, TransmitDrops: 12,
-	}, m.sample().nic("eth0").NICCounters)
+	}, nicOf(m.sample(), "eth0").NICCounters)
 }
 
 func TestTheSpeedOfALinkIsKnownOrAbsentAndNeverZero(t *testing.T) {
 	for content, want := range map[string]struct {
-		speed Opt[uint64]
+		speed snapshot.Opt[uint64]
 		why   string
 	}{
 		"10000\n":               {speed: u64(1_250_000_000)},
@@ -35,13 +36,13 @@ func TestTheSpeedOfALinkIsKnownOrAbsentAndNeverZero(t *testing.T) {
 	} {
 		m := recordedMachine(t)
 		m.write("sys/class/net/eth0/speed", content)
-		n := m.sample().nic("eth0")
+		n := nicOf(m.sample(), "eth0")
 		assert.Equal(t, want.speed, n.SpeedBytesPerSecond, content)
 		assert.Equal(t, want.why, n.Absent["speedBytesPerSecond"], content)
 	}
 	m := recordedMachine(t)
 	m.unreadable("sys/class/net/eth0/speed")
-	assert.Equal(t, noSpeed()["speedBytesPerSecond"], m.sample().nic("eth0").Absent["speedBytesPerSecond"])
+	assert.Equal(t, noSpeed()["speedBytesPerSecond"], nicOf(m.sample(), "eth0").Absent["speedBytesPerSecond"])
 }
 
 func TestWithoutASpeedThereIsNoUtilisation(t *testing.T) {
@@ -74,22 +75,22 @@ func TestASpeedThatIsConfiguredIsTheOneThatCounts(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	before := mustSample(t, h)
-	require.Zero(t, before.nic("eth0").SpeedBytesPerSecond)
-	require.NotEmpty(t, before.nic("eth0").Absent["speedBytesPerSecond"])
-	others := len(before.nic("eth0").Absent)
+	require.Zero(t, nicOf(before, "eth0").SpeedBytesPerSecond)
+	require.NotEmpty(t, nicOf(before, "eth0").Absent["speedBytesPerSecond"])
+	others := len(nicOf(before, "eth0").Absent)
 	h.FollowNetwork(NetworkConfig{Devices: []NetworkDevice{{"eth0", 2500}, {"none", 1}}})
-	n := mustSample(t, h).nic("eth0")
+	n := nicOf(mustSample(t, h), "eth0")
 	assert.Equal(t, u64(312_500_000), n.SpeedBytesPerSecond)
 	assert.NotContains(t, n.Absent, "speedBytesPerSecond")
 	assert.Len(t, n.Absent, others-1)
-	assert.NotEmpty(t, before.nic("eth0").Absent["speedBytesPerSecond"], "a sample does not change")
+	assert.NotEmpty(t, nicOf(before, "eth0").Absent["speedBytesPerSecond"], "a sample does not change")
 
 	m.write("sys/class/net/eth0/speed", "1000\n")
 	for range 40 {
-		assert.Equal(t, u64(312_500_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond)
+		assert.Equal(t, u64(312_500_000), nicOf(mustSample(t, h), "eth0").SpeedBytesPerSecond)
 	}
 	h.FollowNetwork(NetworkConfig{})
-	assert.Equal(t, u64(125_000_000), mustSample(t, h).nic("eth0").SpeedBytesPerSecond, "it says so itself by now")
+	assert.Equal(t, u64(125_000_000), nicOf(mustSample(t, h), "eth0").SpeedBytesPerSecond, "it says so itself by now")
 }
 
 func TestTheFactsOfANICAreReadOnceInThirtyReads(t *testing.T) {
@@ -99,7 +100,7 @@ func TestTheFactsOfANICAreReadOnceInThirtyReads(t *testing.T) {
 	for i := range 91 {
 		speed := uint64(1000 + i)
 		m.write("sys/class/net/eth0/speed", fmt.Sprintln(speed))
-		if mustSample(t, h).nic("eth0").SpeedBytesPerSecond == u64(speed*125_000) {
+		if nicOf(mustSample(t, h), "eth0").SpeedBytesPerSecond == u64(speed*125_000) {
 			looks++
 		}
 	}
@@ -116,9 +117,9 @@ func TestANICMadeAnewGetsItsFactsAtOnce(t *testing.T) {
 	m.write("sys/class/net/eth0/address", "02:00:00:00:00:11\n")
 	m.write("sys/class/net/eth0/speed", "10000\n")
 	m.remove("sys/class/net/eth0/device")
-	n := mustSample(t, h).nic("eth0")
-	assert.Equal(t, Some(17), n.Index)
-	assert.Equal(t, Some("02:00:00:00:00:11"), n.Address)
+	n := nicOf(mustSample(t, h), "eth0")
+	assert.Equal(t, snapshot.Some(17), n.Index)
+	assert.Equal(t, snapshot.Some("02:00:00:00:00:11"), n.Address)
 	assert.Equal(t, u64(1_250_000_000), n.SpeedBytesPerSecond)
 	assert.False(t, n.Physical)
 }
@@ -145,18 +146,18 @@ func TestTheFactsOfANICThatWentAreForgotten(t *testing.T) {
 	m.edit("proc/1/net/dev", "ifb1:", "tun0:")
 	s := mustSample(t, h)
 	assert.NotContains(t, h.nics.devices, "ifb1")
-	assert.Nil(t, s.nic("ifb1"))
-	assert.Contains(t, s.nic("tun0").Absent["index"], "not in /sys/class/net")
-	assert.Contains(t, s.nic("tun0").Absent["address"], "not in /sys/class/net")
+	assert.Nil(t, nicOf(s, "ifb1"))
+	assert.Contains(t, nicOf(s, "tun0").Absent["index"], "not in /sys/class/net")
+	assert.Contains(t, nicOf(s, "tun0").Absent["address"], "not in /sys/class/net")
 }
 
 func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing.T) {
 	m := recordedMachine(t)
 	m.remove("sys/class/net")
 	s := m.sample()
-	require.NotNil(t, s.nic("eth0"))
-	assert.EqualValues(t, 510291486, s.nic("eth0").ReceiveBytes)
-	assert.Empty(t, s.nic("eth0").Layer, "its lower devices are unknown")
+	require.NotNil(t, nicOf(s, "eth0"))
+	assert.EqualValues(t, 510291486, nicOf(s, "eth0").ReceiveBytes)
+	assert.Empty(t, nicOf(s, "eth0").Layer, "its lower devices are unknown")
 	assert.Contains(t, probeError(t, s, "nics"), "no such file")
 
 	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+" odd: 1\n")
@@ -171,7 +172,7 @@ func TestALineOfNetDevThatCannotBeReadCostsItsNICAlone(t *testing.T) {
 		m.write("proc/1/net/dev", m.read("proc/1/net/dev")+odd+"\n")
 		s := m.sample()
 		assert.Len(t, s.NICs, 4, odd)
-		assert.Nil(t, s.nic("eth7"), odd)
+		assert.Nil(t, nicOf(s, "eth7"), odd)
 		assert.Contains(t, probeError(t, s, "nics"), "line ", odd)
 	}
 }
@@ -181,7 +182,7 @@ func TestANICThatIsListedTwiceIsOne(t *testing.T) {
 	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+"    lo: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n")
 	s := m.sample()
 	assert.Len(t, s.NICs, 4)
-	assert.EqualValues(t, 83579252, s.nic("lo").ReceiveBytes)
+	assert.EqualValues(t, 83579252, nicOf(s, "lo").ReceiveBytes)
 }
 
 func TestCarrierIsKnownOrAbsentWithAReason(t *testing.T) {
@@ -190,16 +191,16 @@ func TestCarrierIsKnownOrAbsentWithAReason(t *testing.T) {
 	m.write("sys/class/net/ifb0/carrier", "0\n")
 	m.unreadable("sys/class/net/ifb1/carrier")
 	s := m.sample()
-	assert.Equal(t, Some(true), s.nic("eth0").Carrier)
-	assert.Equal(t, Some(false), s.nic("ifb0").Carrier)
-	assert.Zero(t, s.nic("ifb1").Carrier)
-	assert.Equal(t, "the device is down", s.nic("ifb1").Absent["carrier"])
+	assert.Equal(t, snapshot.Some(true), nicOf(s, "eth0").Carrier)
+	assert.Equal(t, snapshot.Some(false), nicOf(s, "ifb0").Carrier)
+	assert.Zero(t, nicOf(s, "ifb1").Carrier)
+	assert.Equal(t, "the device is down", nicOf(s, "ifb1").Absent["carrier"])
 }
 
 func TestAnEmptyAddressIsAbsent(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("sys/class/net/eth0/address", "\n")
-	n := m.sample().nic("eth0")
+	n := nicOf(m.sample(), "eth0")
 	assert.Zero(t, n.Address)
 	assert.Equal(t, "address: empty", n.Absent["address"])
 }
@@ -207,7 +208,7 @@ func TestAnEmptyAddressIsAbsent(t *testing.T) {
 func TestOfPid1sNetworkNoneIsTakenForItsOwn(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/net/dev", "a\nb\nwrong: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n")
-	assert.Nil(t, m.sample().nic("wrong"), "/proc/net may be a pod's own")
+	assert.Nil(t, nicOf(m.sample(), "wrong"), "/proc/net may be a pod's own")
 }
 
 func TestWherePid1MayNotBeReadTheAgentsOwnNetworkServesAndItIsSaid(t *testing.T) {
@@ -222,7 +223,7 @@ func TestWherePid1MayNotBeReadTheAgentsOwnNetworkServesAndItIsSaid(t *testing.T)
 	require.NoError(t, os.Chmod(m.dir, 0o755))
 	require.NoError(t, os.Chmod(filepath.Dir(m.dir), 0o755))
 	h := m.host()
-	var s *Sample
+	var s *snapshot.Sample
 	asNobody(t, func() { s = mustSample(t, h) })
 	assert.Contains(t, s.Network.Absent["hostNamespace"], "the agent's own network namespace")
 	require.Len(t, s.NICs, 1)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 var (
@@ -56,7 +58,7 @@ func parseKeyed(b []byte, found func(key []byte, value uint64)) error {
 
 // firstOfKey returns the value of one key of a flat-keyed file, absent if the
 // key is missing. It does not parse the other lines.
-func firstOfKey(b []byte, file, wanted string) (Opt[uint64], error) {
+func firstOfKey(b []byte, file, wanted string) (snapshot.Opt[uint64], error) {
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
@@ -65,11 +67,11 @@ func firstOfKey(b []byte, file, wanted string) (Opt[uint64], error) {
 		}
 		value, err := parseUint(line[len(wanted)+1:])
 		if err != nil {
-			return Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(line, err))
+			return snapshot.Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(line, err))
 		}
-		return Some(value), nil
+		return snapshot.Some(value), nil
 	}
-	return Opt[uint64]{}, nil
+	return snapshot.Opt[uint64]{}, nil
 }
 
 func splitKeyed(line []byte) (key []byte, value uint64, err error) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 var (
@@ -19,13 +21,13 @@ var (
 // device without counters, and several such devices before one with counters
 // ("7:1 7:0 rbytes=…"). A device whose line is otherwise malformed is left out;
 // the error is about the first one.
-func parseIOStat(b []byte, devices []WorkloadIO, known names) ([]WorkloadIO, error) {
+func parseIOStat(b []byte, devices []snapshot.WorkloadIO, known names) ([]snapshot.WorkloadIO, error) {
 	var first error
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
 		d, counted, err := parseIOLine(line, known)
-		if err == nil && counted && slices.ContainsFunc(devices, func(o WorkloadIO) bool { return o.Number == d.Number }) {
+		if err == nil && counted && slices.ContainsFunc(devices, func(o snapshot.WorkloadIO) bool { return o.Number == d.Number }) {
 			err = errTwice
 		}
 		switch {
@@ -39,7 +41,7 @@ func parseIOStat(b []byte, devices []WorkloadIO, known names) ([]WorkloadIO, err
 }
 
 // parseIOLine parses one line; counted reports whether it has counters.
-func parseIOLine(line []byte, known names) (d WorkloadIO, counted bool, err error) {
+func parseIOLine(line []byte, known names) (d snapshot.WorkloadIO, counted bool, err error) {
 	var number []byte
 	var seen uint
 	for len(line) > 0 {
@@ -88,7 +90,7 @@ func nextWord(line []byte) (key, value, rest []byte) {
 
 // countIO stores a value in the field of its key; seen has a bit for each key
 // so far. Discards, the counters of io.cost and unknown keys are ignored.
-func countIO(d *WorkloadIO, seen *uint, key, value []byte) error {
+func countIO(d *snapshot.WorkloadIO, seen *uint, key, value []byte) error {
 	to, bit := ioCounter(d, key)
 	switch {
 	case to == nil:
@@ -102,7 +104,7 @@ func countIO(d *WorkloadIO, seen *uint, key, value []byte) error {
 	return err
 }
 
-func ioCounter(d *WorkloadIO, key []byte) (to *uint64, bit uint) {
+func ioCounter(d *snapshot.WorkloadIO, key []byte) (to *uint64, bit uint) {
 	switch string(key) {
 	case "rbytes":
 		return &d.ReadBytes, 1
@@ -133,7 +135,7 @@ func isPlainNumber(b []byte) bool {
 // blkioDevice is one device in a blkio file of cgroup v1.
 type blkioDevice struct {
 	number      string
-	read, write Opt[uint64]
+	read, write snapshot.Opt[uint64]
 }
 
 // parseBlkio parses blkio.throttle.io_serviced_recursive or
@@ -185,7 +187,7 @@ func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevic
 	if !to.IsZero() {
 		return devices, errTwice
 	}
-	*to = Some(n)
+	*to = snapshot.Some(n)
 	return devices, nil
 }
 
@@ -206,7 +208,7 @@ func split(line []byte, words *[3][]byte) int {
 // joinBlkio merges operations and bytes per device and appends to devices. A
 // device that lacks one of the four numbers (it appeared between the two reads)
 // is left out; the error is about the first one.
-func joinBlkio(operations, size []blkioDevice, devices []WorkloadIO) ([]WorkloadIO, error) {
+func joinBlkio(operations, size []blkioDevice, devices []snapshot.WorkloadIO) ([]snapshot.WorkloadIO, error) {
 	var first error
 	for _, o := range operations {
 		i := slices.IndexFunc(size, func(d blkioDevice) bool { return d.number == o.number })
@@ -229,12 +231,12 @@ func joinBlkio(operations, size []blkioDevice, devices []WorkloadIO) ([]Workload
 	return devices, first
 }
 
-func joinDevice(operations, size blkioDevice) (WorkloadIO, bool) {
+func joinDevice(operations, size blkioDevice) (snapshot.WorkloadIO, bool) {
 	reads, ok1 := operations.read.Get()
 	writes, ok2 := operations.write.Get()
 	readBytes, ok3 := size.read.Get()
 	writtenBytes, ok4 := size.write.Get()
-	return WorkloadIO{
+	return snapshot.WorkloadIO{
 		Number: operations.number, Reads: reads, Writes: writes,
 		ReadBytes: readBytes, WrittenBytes: writtenBytes,
 	}, ok1 && ok2 && ok3 && ok4

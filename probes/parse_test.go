@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -59,30 +60,30 @@ func TestTheReasonShowsOnlyTheStartOfALongLine(t *testing.T) {
 }
 
 func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
-	whole := func(number string) WorkloadIO {
-		return WorkloadIO{Number: number, ReadBytes: 4096, WrittenBytes: 8192, Reads: 1, Writes: 2}
+	whole := func(number string) snapshot.WorkloadIO {
+		return snapshot.WorkloadIO{Number: number, ReadBytes: 4096, WrittenBytes: 8192, Reads: 1, Writes: 2}
 	}
 	const counters = " rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n"
 	for name, c := range map[string]struct {
 		in      string
-		want    []WorkloadIO
+		want    []snapshot.WorkloadIO
 		wantErr error
 	}{
 		"nothing was done":                      {in: ""},
-		"two devices":                           {in: "8:0" + counters + "8:16" + counters, want: []WorkloadIO{whole("8:0"), whole("8:16")}},
-		"without a last newline":                {in: "8:0" + strings.TrimSuffix(counters, "\n"), want: []WorkloadIO{whole("8:0")}},
-		"a device without counters":             {in: "253:0\n253:1 \n8:0" + counters, want: []WorkloadIO{whole("8:0")}},
-		"devices without counters on its line":  {in: "7:7 7:6 7:5 8:0" + counters, want: []WorkloadIO{whole("8:0")}},
-		"keys of the cost model":                {in: "8:0 cost.vrate=100.00 cost.usage=5" + counters, want: []WorkloadIO{whole("8:0")}},
-		"the cost model's keys alone":           {in: "8:0 cost.usage=5\n8:16" + counters, want: []WorkloadIO{whole("8:16")}},
-		"a path of a multipath device":          {in: "(unknown)" + counters + "8:0" + counters, want: []WorkloadIO{whole("8:0")}, wantErr: errNoDevice},
-		"a number that is none":                 {in: "8:0 rbytes=x wbytes=1 rios=1 wios=1\n8:16" + counters, want: []WorkloadIO{whole("8:16")}, wantErr: errNoNumber},
-		"a number that does not fit":            {in: "8:0 rbytes=18446744073709551616 wbytes=1 rios=1 wios=1\n8:16" + counters, want: []WorkloadIO{whole("8:16")}, wantErr: errTooLarge},
-		"a part of the counters is not zero":    {in: "8:0 rbytes=4096\n8:16" + counters, want: []WorkloadIO{whole("8:16")}, wantErr: errPartial},
-		"counters without a device":             {in: strings.TrimSpace(counters) + "\n8:16" + counters, want: []WorkloadIO{whole("8:16")}, wantErr: errNoDevice},
-		"a counter twice":                       {in: "8:0 rios=1" + counters + "8:16" + counters, want: []WorkloadIO{whole("8:16")}, wantErr: errTwice},
-		"a device twice counts once":            {in: "8:0" + counters + "8:0" + counters, want: []WorkloadIO{whole("8:0")}, wantErr: errTwice},
-		"a second device behind the first ones": {in: "8:0" + strings.TrimSuffix(counters, "\n") + " 8:16\n8:32" + counters, want: []WorkloadIO{whole("8:32")}, wantErr: errTwice},
+		"two devices":                           {in: "8:0" + counters + "8:16" + counters, want: []snapshot.WorkloadIO{whole("8:0"), whole("8:16")}},
+		"without a last newline":                {in: "8:0" + strings.TrimSuffix(counters, "\n"), want: []snapshot.WorkloadIO{whole("8:0")}},
+		"a device without counters":             {in: "253:0\n253:1 \n8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
+		"devices without counters on its line":  {in: "7:7 7:6 7:5 8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
+		"keys of the cost model":                {in: "8:0 cost.vrate=100.00 cost.usage=5" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
+		"the cost model's keys alone":           {in: "8:0 cost.usage=5\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}},
+		"a path of a multipath device":          {in: "(unknown)" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}, wantErr: errNoDevice},
+		"a number that is none":                 {in: "8:0 rbytes=x wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errNoNumber},
+		"a number that does not fit":            {in: "8:0 rbytes=18446744073709551616 wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errTooLarge},
+		"a part of the counters is not zero":    {in: "8:0 rbytes=4096\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errPartial},
+		"counters without a device":             {in: strings.TrimSpace(counters) + "\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errNoDevice},
+		"a counter twice":                       {in: "8:0 rios=1" + counters + "8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errTwice},
+		"a device twice counts once":            {in: "8:0" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}, wantErr: errTwice},
+		"a second device behind the first ones": {in: "8:0" + strings.TrimSuffix(counters, "\n") + " 8:16\n8:32" + counters, want: []snapshot.WorkloadIO{whole("8:32")}, wantErr: errTwice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseIOStat([]byte(c.in), nil, names{})
@@ -97,9 +98,9 @@ func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
 		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"), nil, names{})
 	require.ErrorIs(t, err, errNoDevice)
 	want := []blkioDevice{
-		{number: "8:0", read: Some[uint64](10), write: Some[uint64](20)},
-		{number: "8:16", write: Some[uint64](4)},
-		{number: "8:32", read: Some[uint64](1)},
+		{number: "8:0", read: snapshot.Some[uint64](10), write: snapshot.Some[uint64](20)},
+		{number: "8:16", write: snapshot.Some[uint64](4)},
+		{number: "8:32", read: snapshot.Some[uint64](1)},
 	}
 	assert.Equal(t, want, got)
 
@@ -109,12 +110,14 @@ func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
 }
 
 func TestABlkioDeviceWithoutAllFourNumbersIsLeftOut(t *testing.T) {
-	both := func(number string) blkioDevice { return blkioDevice{number, Some[uint64](1), Some[uint64](2)} }
-	noWrite := blkioDevice{number: "8:32", read: Some[uint64](1)}
+	both := func(number string) blkioDevice {
+		return blkioDevice{number, snapshot.Some[uint64](1), snapshot.Some[uint64](2)}
+	}
+	noWrite := blkioDevice{number: "8:32", read: snapshot.Some[uint64](1)}
 
-	got, err := joinBlkio([]blkioDevice{both("8:0")}, []blkioDevice{{"8:0", Some[uint64](4096), Some[uint64](8192)}}, nil)
+	got, err := joinBlkio([]blkioDevice{both("8:0")}, []blkioDevice{{"8:0", snapshot.Some[uint64](4096), snapshot.Some[uint64](8192)}}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got)
+	assert.Equal(t, []snapshot.WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got)
 
 	for name, c := range map[string][2][]blkioDevice{
 		"bytes missing":      {{both("8:0"), both("8:16")}, {both("8:0")}},

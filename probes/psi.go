@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,13 +30,13 @@ var (
 // Documentation/accounting/psi.rst): lines such as "some avg10=0.00 avg60=0.00
 // avg300=0.00 total=49250015". The line full may be missing, as for cpu before
 // kernel 5.13.
-func parsePSI(b []byte) (Stall, error) {
-	var st Stall
+func parsePSI(b []byte) (snapshot.Stall, error) {
+	var st snapshot.Stall
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
 		kind, rest, _ := bytes.Cut(line, []byte{' '})
-		var to *Opt[uint64]
+		var to *snapshot.Opt[uint64]
 		switch string(kind) {
 		case "some":
 			to = &st.Some
@@ -49,12 +50,12 @@ func parsePSI(b []byte) (Stall, error) {
 			err = errTwice
 		}
 		if err != nil {
-			return Stall{}, oddLine(line, err)
+			return snapshot.Stall{}, oddLine(line, err)
 		}
-		*to = Some(total)
+		*to = snapshot.Some(total)
 	}
 	if st.Some.IsZero() {
-		return Stall{}, errNoSome
+		return snapshot.Stall{}, errNoSome
 	}
 	return st, nil
 }
@@ -77,17 +78,17 @@ func psiTotal(words []byte) (uint64, error) {
 // readStall reads a file of /proc/pressure, or returns the reason why there is
 // no stall. withFull is false for cpu, whose full means nothing on a whole
 // node.
-func readStall(path string, withFull bool) (Stall, string) {
+func readStall(path string, withFull bool) (snapshot.Stall, string) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return Stall{}, psiReason(err)
+		return snapshot.Stall{}, psiReason(err)
 	}
 	st, err := parsePSI(b)
 	if err != nil {
-		return Stall{}, fmt.Sprintf("%s: %v", path, err)
+		return snapshot.Stall{}, fmt.Sprintf("%s: %v", path, err)
 	}
 	if !withFull {
-		st.Full = Opt[uint64]{}
+		st.Full = snapshot.Opt[uint64]{}
 	}
 	return st, ""
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -21,11 +22,11 @@ const pressureFile = "some avg10=0.44 avg60=0.12 avg300=0.09 total=4222263\nfull
 func TestOfAPressureFileTheTotalsAreRead(t *testing.T) {
 	st, err := parsePSI([]byte(pressureFile))
 	require.NoError(t, err)
-	assert.Equal(t, Stall{Some: Some[uint64](4222263), Full: Some[uint64](3358925)}, st)
+	assert.Equal(t, snapshot.Stall{Some: snapshot.Some[uint64](4222263), Full: snapshot.Some[uint64](3358925)}, st)
 
 	st, err = parsePSI([]byte("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
 	require.NoError(t, err, "before kernel 5.13 cpu has no full")
-	assert.Equal(t, Stall{Some: Some[uint64](0)}, st, "a total of 0 is a measurement, a missing line is none")
+	assert.Equal(t, snapshot.Stall{Some: snapshot.Some[uint64](0)}, st, "a total of 0 is a measurement, a missing line is none")
 }
 
 func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
@@ -62,9 +63,9 @@ func TestFullOfCPUIsAbsentForAWholeNode(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(pressureFile), 0o600))
 	st, why := readStall(path, false)
 	assert.Empty(t, why)
-	assert.Equal(t, Stall{Some: Some[uint64](4222263)}, st)
+	assert.Equal(t, snapshot.Stall{Some: snapshot.Some[uint64](4222263)}, st)
 	st, _ = readStall(path, true)
-	assert.Equal(t, Some[uint64](3358925), st.Full)
+	assert.Equal(t, snapshot.Some[uint64](3358925), st.Full)
 }
 
 func TestAPressureFileThatIsMissingOrOddGivesTheReason(t *testing.T) {

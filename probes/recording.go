@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,7 +45,7 @@ type Recorder struct {
 	gz   *gzip.Writer
 	max  int64
 	// cluster was written last; it seldom changes.
-	cluster *Cluster
+	cluster *snapshot.Cluster
 }
 
 // ErrFull reports a recording that reached its size limit; its content stays.
@@ -76,7 +77,7 @@ func kernel() string {
 
 // Add appends a sample and passes it to the kernel, so that a killed agent
 // loses no sample that was added. It returns ErrFull at the size limit.
-func (r *Recorder) Add(s *Sample) error {
+func (r *Recorder) Add(s *snapshot.Sample) error {
 	size, err := r.file.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return fmt.Errorf("record to %s: %w", r.file.Name(), err)
@@ -89,7 +90,7 @@ func (r *Recorder) Add(s *Sample) error {
 
 // short returns the sample without the cluster's state if the previous line
 // that had one has the same.
-func (r *Recorder) short(s *Sample) *Sample {
+func (r *Recorder) short(s *snapshot.Sample) *snapshot.Sample {
 	if s.Cluster == nil || s.Cluster != r.cluster && !reflect.DeepEqual(s.Cluster, r.cluster) {
 		r.cluster = s.Cluster
 		return s
@@ -142,7 +143,7 @@ func fits(line []byte) error {
 // Play reads a recording and calls f for each sample, in order. It returns the
 // error of f, ErrCutShort, or what is wrong with the recording and at which
 // sample.
-func Play(r io.Reader, f func(*Sample) error) (Header, error) {
+func Play(r io.Reader, f func(*snapshot.Sample) error) (Header, error) {
 	gz, err := gzip.NewReader(r)
 	if err != nil {
 		return Header{}, inRecording(err)
@@ -151,14 +152,14 @@ func Play(r io.Reader, f func(*Sample) error) (Header, error) {
 }
 
 // playLines is Play of uncompressed lines.
-func playLines(r io.Reader, f func(*Sample) error) (Header, error) {
+func playLines(r io.Reader, f func(*snapshot.Sample) error) (Header, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxSampleBytes)
 	h, err := readHeader(lines)
 	if err != nil {
 		return h, err
 	}
-	var cluster *Cluster // the last one in the recording
+	var cluster *snapshot.Cluster // the last one in the recording
 	for n := 1; lines.Scan(); n++ {
 		s, err := decodeSample(lines.Bytes())
 		if err != nil {
@@ -193,20 +194,20 @@ var (
 	errNoClock  = errors.New("no monotonicNanoseconds")
 )
 
-func decodeSample(line []byte) (*Sample, error) {
+func decodeSample(line []byte) (*snapshot.Sample, error) {
 	if err := fits(line); err != nil {
 		return nil, err
 	}
-	var s Sample
+	var s snapshot.Sample
 	if err := json.Unmarshal(line, &s); err != nil {
 		return nil, err
 	}
 	if s.Monotonic <= 0 { // valid JSON, but no sample
 		return nil, errNoClock
 	}
-	s.sort()
+	s.Sort()
 	if s.Cluster != nil {
-		s.Cluster.index()
+		s.Cluster.Index()
 	}
 	return &s, nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -124,7 +125,7 @@ func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
 func TestPlayEndsWithTheErrorOfItsReader(t *testing.T) {
 	enough := errors.New("enough")
 	n := 0
-	h, err := Play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1}`, `{"monotonicNanoseconds":2}`)), func(*Sample) error {
+	h, err := Play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1}`, `{"monotonicNanoseconds":2}`)), func(*snapshot.Sample) error {
 		n++
 		return enough
 	})
@@ -160,10 +161,10 @@ func TestARecordingMadeToExhaustMemoryIsRefused(t *testing.T) {
 }
 
 // playable passes a recording to a History; any result must be printable.
-func playable(t *testing.T, b []byte, play func(io.Reader, func(*Sample) error) (Header, error)) {
+func playable(t *testing.T, b []byte, play func(io.Reader, func(*snapshot.Sample) error) (Header, error)) {
 	history := testHistory()
 	n := 0
-	_, err := play(bytes.NewReader(b), func(s *Sample) error {
+	_, err := play(bytes.NewReader(b), func(s *snapshot.Sample) error {
 		n++
 		snap := history.Add(s)
 		if _, err := json.Marshal(snap); err != nil {
@@ -186,18 +187,18 @@ func FuzzPlay(f *testing.F) {
 		require.NoError(f, err)
 		return string(b)
 	}
-	one := Sample{
-		Time: time.Unix(1, 0).UTC(), Monotonic: 1, Boottime: 1, CPU: CPU{Seconds: map[string]float64{"user": 1e300}, Online: Some(0)},
-		Disks:     []Disk{{Name: "sda"}, {Name: "sda"}},
-		NICs:      []NIC{{Name: "eth0", SpeedBytesPerSecond: u64(0)}},
-		Workloads: []Workload{{Cgroup: "/a", IO: []WorkloadIO{{Number: "8:0"}}}, {Cgroup: "/"}},
+	one := snapshot.Sample{
+		Time: time.Unix(1, 0).UTC(), Monotonic: 1, Boottime: 1, CPU: snapshot.CPU{Seconds: map[string]float64{"user": 1e300}, Online: snapshot.Some(0)},
+		Disks:     []snapshot.Disk{{Name: "sda"}, {Name: "sda"}},
+		NICs:      []snapshot.NIC{{Name: "eth0", SpeedBytesPerSecond: u64(0)}},
+		Workloads: []snapshot.Workload{{Cgroup: "/a", IO: []snapshot.WorkloadIO{{Number: "8:0"}}}, {Cgroup: "/"}},
 	}
 	two := one
 	two.Monotonic, two.Boottime = 1<<62, 1<<62
 	f.Add([]byte(seed(one) + "\n" + seed(two)))
 	three := one
 	three.Monotonic, three.Boottime = 2, 2
-	three.Disks = []Disk{{Name: "sda", DiskCounters: DiskCounters{Reads: 1 << 63, ReadMs: 1 << 63}}}
+	three.Disks = []snapshot.Disk{{Name: "sda", DiskCounters: snapshot.DiskCounters{Reads: 1 << 63, ReadMs: 1 << 63}}}
 	f.Add([]byte(seed(one) + "\n" + seed(three) + "\n{}\nnull"))
 	f.Add(zipped(someHeader, seed(one)))
 	f.Add(zipped("[]"))

@@ -11,14 +11,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // play reads all samples of a recording.
-func play(r io.Reader) ([]*Sample, Header, error) {
-	var samples []*Sample
-	h, err := Play(r, func(s *Sample) error {
+func play(r io.Reader) ([]*snapshot.Sample, Header, error) {
+	var samples []*snapshot.Sample
+	h, err := Play(r, func(s *snapshot.Sample) error {
 		samples = append(samples, s)
 		return nil
 	})
@@ -26,19 +27,19 @@ func play(r io.Reader) ([]*Sample, Header, error) {
 }
 
 // recordedSamples are those of the recorded machine.
-func recordedSamples(t *testing.T) []*Sample {
+func recordedSamples(t *testing.T) []*snapshot.Sample {
 	t.Helper()
 	m := recordedMachine(t)
 	h := m.host()
-	var samples []*Sample
+	var samples []*snapshot.Sample
 	for more := true; more; more = m.next() {
 		samples = append(samples, mustSample(t, h))
 	}
-	samples[3].Workloads = []Workload{{Cgroup: "/a", Inode: 1, IO: []WorkloadIO{{Number: "8:0", Reads: 1}}, Pressure: Pressure{Memory: Stall{Full: u64(0)}}}}
+	samples[3].Workloads = []snapshot.Workload{{Cgroup: "/a", Inode: 1, IO: []snapshot.WorkloadIO{{Number: "8:0", Reads: 1}}, Pressure: snapshot.Pressure{Memory: snapshot.Stall{Full: u64(0)}}}}
 	return samples
 }
 
-func record(t *testing.T, samples []*Sample) string {
+func record(t *testing.T, samples []*snapshot.Sample) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "recording")
 	r, err := NewRecorder(file, "v0.1.0", 1<<30)
@@ -75,8 +76,8 @@ func TestARecordingThatIsNotSortedIsFoundThroughAllTheSame(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, back, 1)
 	for _, found := range []bool{
-		back[0].disk("sda") != nil, back[0].disk("sdb") != nil, back[0].nic("lo") != nil,
-		back[0].nic("eth0") != nil, back[0].workload("/a") != nil, back[0].workload("/b") != nil,
+		diskOf(back[0], "sda") != nil, diskOf(back[0], "sdb") != nil, nicOf(back[0], "lo") != nil,
+		nicOf(back[0], "eth0") != nil, workloadOf(back[0], "/a") != nil, workloadOf(back[0], "/b") != nil,
 	} {
 		assert.True(t, found)
 	}
@@ -132,10 +133,10 @@ func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "recording")
 	r, err := NewRecorder(file, "v0.1.0", 1<<30)
 	require.NoError(t, err)
-	small := &Sample{Monotonic: 1}
+	small := &snapshot.Sample{Monotonic: 1}
 	require.NoError(t, r.Add(small))
-	require.ErrorIs(t, r.Add(&Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), errTooMuch)
-	require.ErrorIs(t, r.Add(&Sample{Monotonic: 2, Workloads: make([]Workload, maxSampleValues)}), errTooMuch)
+	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), errTooMuch)
+	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, Workloads: make([]snapshot.Workload, maxSampleValues)}), errTooMuch)
 	require.NoError(t, r.Add(small))
 	require.NoError(t, r.Close())
 	f, err := os.Open(file)
@@ -148,21 +149,21 @@ func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
 
 // A node of ten thousand workloads fits with all that is measured of them.
 func TestTheLargestNodeFitsIntoARecording(t *testing.T) {
-	s := &Sample{Monotonic: 1, BootID: "a"}
+	s := &snapshot.Sample{Monotonic: 1, BootID: "a"}
 	n := u64(1 << 62)
 	for i := range 10_000 {
-		s.Workloads = append(s.Workloads, Workload{
+		s.Workloads = append(s.Workloads, snapshot.Workload{
 			Cgroup: fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%032d.slice", i),
-			Inode:  1 << 40, Kind: KindPod, Name: "kubepods-burstable-pod.slice", PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
+			Inode:  1 << 40, Kind: snapshot.KindPod, Name: "kubepods-burstable-pod.slice", PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
 			MemoryBytes: n, InactiveFileBytes: n, RSSBytes: n, Reclaimed: n, Charged: n, MemoryLimitBytes: n, LimitHits: n, OOMKills: n, CPUMicroseconds: n, ThrottledMicroseconds: n,
-			Pressure: Pressure{CPU: Stall{n, n}, Memory: Stall{n, n}, IO: Stall{n, n}},
-			IO: []WorkloadIO{
+			Pressure: snapshot.Pressure{CPU: snapshot.Stall{Some: n, Full: n}, Memory: snapshot.Stall{Some: n, Full: n}, IO: snapshot.Stall{Some: n, Full: n}},
+			IO: []snapshot.WorkloadIO{
 				{Number: "8:0", Reads: 1 << 62, Writes: 1 << 62, ReadBytes: 1 << 62, WrittenBytes: 1 << 62},
 				{Number: "8:16", Reads: 1 << 62, Writes: 1 << 62, ReadBytes: 1 << 62, WrittenBytes: 1 << 62},
 			},
 		})
 	}
-	f, err := os.Open(record(t, []*Sample{s}))
+	f, err := os.Open(record(t, []*snapshot.Sample{s}))
 	require.NoError(t, err)
 	defer f.Close()
 	back, _, err := play(f)

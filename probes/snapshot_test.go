@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -26,20 +27,20 @@ func asJSON(t *testing.T, v any) map[string]any {
 
 // recordedSnapshots are those of the recorded machine with a workload beside,
 // of which some measurements are absent.
-func recordedSnapshots(t *testing.T) []*Snapshot {
+func recordedSnapshots(t *testing.T) []*snapshot.Snapshot {
 	t.Helper()
 	m := recordedMachine(t)
 	m.write("sys/class/net/eth0/speed", "1000\n")
 	host, history := m.host(), testHistory()
-	var list []*Snapshot
+	var list []*snapshot.Snapshot
 	for more := true; more; more = m.next() {
 		s := mustSample(t, host)
 		n := uint64(len(list))
-		s.Workloads = []Workload{{
-			Cgroup: "/a", Inode: 9, Kind: KindPod, Name: "a", PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
-			MemoryBytes: Some(n << 20), InactiveFileBytes: u64(0), CPUMicroseconds: Some(n * 5e5),
-			IO:     []WorkloadIO{{Number: "254:0", Reads: n}},
-			Absent: Absent{"memoryLimitBytes": "no limit"},
+		s.Workloads = []snapshot.Workload{{
+			Cgroup: "/a", Inode: 9, Kind: snapshot.KindPod, Name: "a", PodUID: "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11",
+			MemoryBytes: snapshot.Some(n << 20), InactiveFileBytes: u64(0), CPUMicroseconds: snapshot.Some(n * 5e5),
+			IO:     []snapshot.WorkloadIO{{Number: "254:0", Reads: n}},
+			Absent: snapshot.Absent{"memoryLimitBytes": "no limit"},
 		}}
 		list = append(list, history.Add(s))
 	}
@@ -48,12 +49,12 @@ func recordedSnapshots(t *testing.T) []*Snapshot {
 }
 
 func TestNoAbsentValueIsWrittenAsZeroOrNull(t *testing.T) {
-	for _, s := range append(recordedSnapshots(t), testHistory().Add(&Sample{Monotonic: 1})) {
+	for _, s := range append(recordedSnapshots(t), testHistory().Add(&snapshot.Sample{Monotonic: 1})) {
 		b, err := json.Marshal(s)
 		require.NoError(t, err)
 		assert.NotContains(t, string(b), "null")
 	}
-	first := asJSON(t, testHistory().Add(&Sample{Monotonic: 1}))
+	first := asJSON(t, testHistory().Add(&snapshot.Sample{Monotonic: 1}))
 	assert.Equal(t, []any{}, first["disks"], "a list that is empty is a list")
 	assert.Empty(t, first["cpu"])
 	assert.Empty(t, first["memory"])
@@ -66,7 +67,7 @@ func TestASnapshotIsReadBackAsItWasWritten(t *testing.T) {
 	for _, s := range recordedSnapshots(t) {
 		b, err := json.Marshal(s)
 		require.NoError(t, err)
-		var back Snapshot
+		var back snapshot.Snapshot
 		require.NoError(t, json.Unmarshal(b, &back))
 		assert.Empty(t, cmp.Diff(s, &back, sameSamples()))
 		again, err := json.Marshal(back)
@@ -84,7 +85,7 @@ func fields(of reflect.Type, visit func(in reflect.Type, f reflect.StructField))
 		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
 			of = of.Elem()
 		}
-		if of.Kind() != reflect.Struct || seen[of] || of == reflect.TypeFor[time.Time]() || of == reflect.TypeFor[point]() {
+		if of.Kind() != reflect.Struct || seen[of] || of == reflect.TypeFor[time.Time]() || of.Name() == "point" {
 			return
 		}
 		seen[of] = true
@@ -111,8 +112,8 @@ func TestEveryOptionalMeasurementIsLeftOutWhenItIsAbsent(t *testing.T) {
 			assert.Contains(t, f.Tag.Get("json"), ",omitzero", "%s.%s", in.Name(), f.Name)
 		}
 	}
-	fields(reflect.TypeFor[Snapshot](), visit)
-	fields(reflect.TypeFor[Sample](), visit)
+	fields(reflect.TypeFor[snapshot.Snapshot](), visit)
+	fields(reflect.TypeFor[snapshot.Sample](), visit)
 	assert.Greater(t, n, 50)
 }
 
@@ -133,8 +134,8 @@ func TestTheUnitOfEachNumberStandsInItsKey(t *testing.T) {
 			assert.True(t, unit.MatchString(key(f)) || slices.Contains(none, key(f)), "%s.%s: %q", in.Name(), f.Name, key(f))
 		}
 	}
-	fields(reflect.TypeFor[Snapshot](), visit)
-	fields(reflect.TypeFor[Sample](), visit)
+	fields(reflect.TypeFor[snapshot.Snapshot](), visit)
+	fields(reflect.TypeFor[snapshot.Sample](), visit)
 	assert.Greater(t, n, 80)
 }
 
@@ -144,49 +145,6 @@ func TestKeysAreLowerCamelCase(t *testing.T) {
 			assert.Regexp(t, `^[a-z][a-zA-Z]*$`, key(f), "%s.%s", in.Name(), f.Name)
 		}
 	}
-	fields(reflect.TypeFor[Snapshot](), visit)
-	fields(reflect.TypeFor[Sample](), visit)
-}
-
-func TestAvailableIsAShareOfAllMemory(t *testing.T) {
-	for want, m := range map[Opt[float64]]Memory{
-		Some(0.25): {TotalBytes: u64(400), AvailableBytes: u64(100)},
-		Some(0.0):  {TotalBytes: u64(400), AvailableBytes: u64(0)},
-	} {
-		assert.Equal(t, want, m.availableRatio())
-	}
-	for _, m := range []Memory{{}, {TotalBytes: u64(4)}, {AvailableBytes: u64(4)}, {TotalBytes: u64(0), AvailableBytes: u64(0)}} {
-		assert.Zero(t, m.availableRatio())
-	}
-}
-
-func TestTheWorkingSetNeverUnderflows(t *testing.T) {
-	for _, c := range []struct{ memory, inactive, want Opt[uint64] }{
-		{u64(100), u64(30), u64(70)},
-		{u64(100), u64(100), u64(0)},
-		{u64(100), u64(101), u64(0)}, // two files are not read at one instant
-		{u64(100), Opt[uint64]{}, Opt[uint64]{}},
-		{Opt[uint64]{}, u64(1), Opt[uint64]{}},
-	} {
-		w := Workload{MemoryBytes: c.memory, InactiveFileBytes: c.inactive}
-		assert.Equal(t, c.want, w.workingSet())
-	}
-}
-
-func TestTheTrendIsTheStepsOneByOneOldestFirst(t *testing.T) {
-	s := feed(testHistory(), 4, func(i int, s *Sample) {
-		s.Pressure.Memory.Full = Some(uint64(i*i) * 100_000)
-		s.CPU = CPU{Online: Some(2), Seconds: map[string]float64{"user": float64(i * i), "idle": -float64(i)}}
-	})
-	trend := s.Trend()
-	require.Len(t, trend, 3)
-	for i, p := range trend {
-		assert.InDelta(t, float64(2-i), p.AgoSeconds, 1e-9)
-		full, ok := p.Stall.Memory.Full.Get()
-		require.True(t, ok)
-		assert.InDelta(t, 0.1*float64(2*i+1), full, 1e-9)
-		busy, ok := p.CPUBusy.Get()
-		require.True(t, ok)
-		assert.InDelta(t, min(1, float64(2*i+1)/2), busy, 1e-9)
-	}
+	fields(reflect.TypeFor[snapshot.Snapshot](), visit)
+	fields(reflect.TypeFor[snapshot.Sample](), visit)
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,7 +77,7 @@ func (t *Triggers) Arm() *TriggerState {
 		t.disarm()
 		t.have = s
 	}
-	var absent Absent
+	var absent snapshot.Absent
 	if t.have.Enabled {
 		absent = t.armMissing()
 	}
@@ -178,7 +179,7 @@ func (t *Triggers) count(resource string, fired uint64) {
 	t.fired[resource] += fired
 }
 
-func (t *Triggers) publish(absent Absent) *TriggerState {
+func (t *Triggers) publish(absent snapshot.Absent) *TriggerState {
 	s := &TriggerState{Fired: maps.Clone(t.fired), Absent: maps.Clone(absent)}
 	for _, a := range t.armed {
 		s.Armed = append(s.Armed, a.Trigger)
@@ -197,8 +198,8 @@ func (t *Triggers) disarm() {
 
 // armMissing arms what is not armed, and returns the reasons for what still is
 // not.
-func (t *Triggers) armMissing() Absent {
-	var absent Absent
+func (t *Triggers) armMissing() snapshot.Absent {
+	var absent snapshot.Absent
 	groups := map[string]bool{}
 	for _, a := range t.armed {
 		groups[a.Cgroup] = true

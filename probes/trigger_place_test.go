@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -142,16 +143,16 @@ func TestOnlyTheKernelsFilesAreWrittenTo(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(proc+"/pressure/io", 0o600))
 	s := ProbeTriggers(Paths{Procfs: proc, Cgroupfs: proc}, TriggerSettings{Enabled: true, Stall: time.Second, Window: 2 * time.Second})
 	assert.Empty(t, s.Armed)
-	assert.Equal(t, Absent{"host memory": whyNoKernelFile, "host io": whyNoKernelFile}, s.Absent)
+	assert.Equal(t, snapshot.Absent{"host memory": whyNoKernelFile, "host io": whyNoKernelFile}, s.Absent)
 	b, err := os.ReadFile(proc + "/pressure/memory")
 	require.NoError(t, err)
 	assert.Equal(t, text, string(b))
 }
 
 func TestAReasonIsSaidOnceWithThePlacesItKeepsTriggersFrom(t *testing.T) {
-	s := TriggerState{Absent: Absent{"host memory": whyNoPSI, "host io": whyNoPSI, "/kubepods io": whyPSICgroupOff}}
+	s := TriggerState{Absent: snapshot.Absent{"host memory": whyNoPSI, "host io": whyNoPSI, "/kubepods io": whyPSICgroupOff}}
 	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: " + whyNoPSI}, s.Without(nil, ""))
 	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: as said"},
-		s.Without(Absent{"cpu": whyNoPSI}, "as said"))
+		s.Without(snapshot.Absent{"cpu": whyNoPSI}, "as said"))
 	assert.Empty(t, (&TriggerState{}).Without(nil, ""))
 }

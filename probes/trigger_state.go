@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Trigger is an armed PSI trigger.
@@ -25,7 +27,7 @@ type TriggerState struct {
 	// Absent has the reason why nothing is armed, by places such as "host
 	// memory" or "/kubepods.slice io". A cgroup that does not exist has no
 	// entry.
-	Absent Absent
+	Absent snapshot.Absent
 }
 
 // Cgroups that have triggers, sorted.
@@ -40,7 +42,7 @@ func (s *TriggerState) Cgroups() []string {
 
 // Without returns a line for each reason why triggers are not armed, with the
 // places it applies to. It replaces a reason that is among told with instead.
-func (s *TriggerState) Without(told Absent, instead string) []string {
+func (s *TriggerState) Without(told snapshot.Absent, instead string) []string {
 	where := map[string][]string{}
 	for _, place := range slices.Sorted(maps.Keys(s.Absent)) {
 		why := s.Absent[place]

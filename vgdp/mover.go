@@ -2,7 +2,7 @@ package vgdp
 
 import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // leastPart is the least share of a pressed resource's traffic that movers must have
@@ -11,10 +11,10 @@ const leastPart = 0.2
 
 // Movers are the pods of data movers on this node, by their cgroups. A pod that is
 // being prepared counts as well: it will move data at once.
-func Movers(s *probes.Snapshot) map[string]*probes.WorkloadState {
-	movers := map[string]*probes.WorkloadState{}
+func Movers(s *snapshot.Snapshot) map[string]*snapshot.WorkloadState {
+	movers := map[string]*snapshot.WorkloadState{}
 	for i := range s.Workloads {
-		if w := &s.Workloads[i]; w.Kind == probes.KindPod && w.Pod != nil && w.Pod.Mover {
+		if w := &s.Workloads[i]; w.Kind == snapshot.KindPod && w.Pod != nil && w.Pod.Mover {
 			movers[w.Cgroup] = w
 		}
 	}
@@ -24,7 +24,7 @@ func Movers(s *probes.Snapshot) map[string]*probes.WorkloadState {
 // NewUsage is what the movers of a node use, and where there is pressure. before
 // are the current throttles: after a restart of the agent a mover whose pod is not
 // known yet counts as alive as long as its cgroup exists.
-func NewUsage(s *probes.Snapshot, l *plugins.Levels, before map[Target]Curb) Usage {
+func NewUsage(s *snapshot.Snapshot, l *plugins.Levels, before map[Target]Curb) Usage {
 	u := Usage{Time: l.Time, Rates: map[Target]Rates{}, Alive: map[string]bool{}, Disks: map[string]plugins.Level{}, Unseen: map[string]bool{}}
 	u.see(l)
 	movers := Movers(s)
@@ -73,27 +73,27 @@ func (u *Usage) see(l *plugins.Levels) {
 
 // measure records what a mover uses of pressed resources, only where movers cause a
 // considerable part of that pressure.
-func (u *Usage) measure(s *probes.Snapshot, w *probes.WorkloadState, movers map[string]*probes.WorkloadState) {
+func (u *Usage) measure(s *snapshot.Snapshot, w *snapshot.WorkloadState, movers map[string]*snapshot.WorkloadState) {
 	r, ok := w.Rates.Get()
 	if !ok {
 		return
 	}
 	for _, io := range r.IO {
 		for i := range s.Disks {
-			if d := &s.Disks[i]; d.Number == io.Number && u.Disks[d.Name] > plugins.None && part(s, probes.SharedDisk, d.Name, movers) >= leastPart {
+			if d := &s.Disks[i]; d.Number == io.Number && u.Disks[d.Name] > plugins.None && part(s, snapshot.SharedDisk, d.Name, movers) >= leastPart {
 				u.Rates[Target{w.Cgroup, d.Name}] = Rates{Read: io.ReadBytesPerSecond, Write: io.WrittenBytesPerSecond}
 			}
 		}
 	}
 	cores, known := r.CPUCores.Get()
-	if known && u.CPU > plugins.None && max(part(s, probes.SharedMemory, "", movers), part(s, probes.SharedNetwork, "", movers)) >= leastPart {
+	if known && u.CPU > plugins.None && max(part(s, snapshot.SharedMemory, "", movers), part(s, snapshot.SharedNetwork, "", movers)) >= leastPart {
 		u.Rates[Target{Mover: w.Cgroup}] = Rates{CPU: cores}
 	}
 }
 
 // part is the movers' share of the traffic, 0 to 1, as far as it is known: on cgroup v1
 // their writes are not.
-func part(s *probes.Snapshot, resource probes.SharedResource, device string, movers map[string]*probes.WorkloadState) (sum float64) {
+func part(s *snapshot.Snapshot, resource snapshot.SharedResource, device string, movers map[string]*snapshot.WorkloadState) (sum float64) {
 	for _, c := range s.Contention {
 		if c.Resource != resource || device != "" && c.Device != device {
 			continue

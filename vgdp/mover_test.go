@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const (
@@ -17,29 +17,29 @@ const (
 
 // dock is a node on which a mover does three quarters of the traffic of sda and
 // takes most of the memory.
-func dock() *probes.Snapshot {
-	pod := func(cgroup string, mover bool, cores float64, io ...probes.WorkloadIORates) probes.WorkloadState {
-		return probes.WorkloadState{
-			Workload: probes.Workload{Cgroup: cgroup, Kind: probes.KindPod}, Pod: &probes.Pod{Name: "x", Mover: mover},
-			Rates: probes.Some(probes.WorkloadRates{CPUCores: probes.Some(cores), IO: io}),
+func dock() *snapshot.Snapshot {
+	pod := func(cgroup string, mover bool, cores float64, io ...snapshot.WorkloadIORates) snapshot.WorkloadState {
+		return snapshot.WorkloadState{
+			Workload: snapshot.Workload{Cgroup: cgroup, Kind: snapshot.KindPod}, Pod: &snapshot.Pod{Name: "x", Mover: mover},
+			Rates: snapshot.Some(snapshot.WorkloadRates{CPUCores: snapshot.Some(cores), IO: io}),
 		}
 	}
-	culprit := func(cgroup string, share float64) probes.Culprit {
-		return probes.Culprit{Party: probes.Party{Cgroup: cgroup}, Share: share}
+	culprit := func(cgroup string, share float64) snapshot.Culprit {
+		return snapshot.Culprit{Party: snapshot.Party{Cgroup: cgroup}, Share: share}
 	}
-	return &probes.Snapshot{
+	return &snapshot.Snapshot{
 		Time: noon,
-		Disks: []probes.DiskState{
-			{Disk: probes.Disk{Name: "sda", Number: "8:0"}}, {Disk: probes.Disk{Name: "sdb", Number: "8:16"}},
+		Disks: []snapshot.DiskState{
+			{Disk: snapshot.Disk{Name: "sda", Number: "8:0"}}, {Disk: snapshot.Disk{Name: "sdb", Number: "8:16"}},
 		},
-		Workloads: []probes.WorkloadState{
-			pod(moverGroup, true, 2, probes.WorkloadIORates{Number: "8:0", ReadBytesPerSecond: 300, WrittenBytesPerSecond: 5}, probes.WorkloadIORates{Number: "8:16", ReadBytesPerSecond: 7}),
-			pod(serviceGroup, false, 1, probes.WorkloadIORates{Number: "8:0", ReadBytesPerSecond: 100}),
+		Workloads: []snapshot.WorkloadState{
+			pod(moverGroup, true, 2, snapshot.WorkloadIORates{Number: "8:0", ReadBytesPerSecond: 300, WrittenBytesPerSecond: 5}, snapshot.WorkloadIORates{Number: "8:16", ReadBytesPerSecond: 7}),
+			pod(serviceGroup, false, 1, snapshot.WorkloadIORates{Number: "8:0", ReadBytesPerSecond: 100}),
 		},
-		Contention: []probes.Contention{
-			{Resource: probes.SharedDisk, Device: "sda", Culprits: []probes.Culprit{culprit(moverGroup, 0.75), culprit(serviceGroup, 0.25)}},
-			{Resource: probes.SharedDisk, Device: "sdb", Culprits: []probes.Culprit{culprit(serviceGroup, 0.9), culprit(moverGroup, 0.1)}},
-			{Resource: probes.SharedMemory, Culprits: []probes.Culprit{culprit(moverGroup, 0.2)}},
+		Contention: []snapshot.Contention{
+			{Resource: snapshot.SharedDisk, Device: "sda", Culprits: []snapshot.Culprit{culprit(moverGroup, 0.75), culprit(serviceGroup, 0.25)}},
+			{Resource: snapshot.SharedDisk, Device: "sdb", Culprits: []snapshot.Culprit{culprit(serviceGroup, 0.9), culprit(moverGroup, 0.1)}},
+			{Resource: snapshot.SharedMemory, Culprits: []snapshot.Culprit{culprit(moverGroup, 0.2)}},
 		},
 	}
 }
@@ -65,7 +65,7 @@ func TestMoversAreMeasuredWhereTheyPress(t *testing.T) {
 	s := dock()
 	s.Contention[2].Culprits[0].Share = 0.19
 	assert.Empty(t, NewUsage(s, said(judged(plugins.Memory, "node", plugins.Hard)), nil).Rates)
-	s.Workloads[0].Rates = probes.Opt[probes.WorkloadRates]{}
+	s.Workloads[0].Rates = snapshot.Opt[snapshot.WorkloadRates]{}
 	assert.Empty(t, NewUsage(s, said(judged(plugins.Disk, "sda", plugins.Soft)), nil).Rates, "what was not measured is not there")
 }
 
@@ -96,7 +96,7 @@ func TestAMoverIsAliveAsLongAsItsCgroupUntilItsPodIsKnown(t *testing.T) {
 	s.Workloads[0].Pod = nil
 	assert.True(t, NewUsage(s, said(), curbs).Alive[moverGroup])
 	assert.Empty(t, NewUsage(s, said(), nil).Alive, "a pod that nobody knows is no mover")
-	s.Workloads[0].Pod = &probes.Pod{}
+	s.Workloads[0].Pod = &snapshot.Pod{}
 	assert.False(t, NewUsage(s, said(), curbs).Alive[moverGroup], "it is no mover after all")
 	s.Workloads = nil
 	assert.False(t, NewUsage(s, said(), curbs).Alive[moverGroup])

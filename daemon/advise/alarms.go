@@ -5,7 +5,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Alarms are the times at which a level was on, each counted in exactly one
@@ -113,9 +113,9 @@ func (s *alarmSeen) watch(m replay.Moment, v *plugins.Verdict, level plugins.Lev
 	s.worst = max(s.worst, beyond(v))
 	switch v.Resource {
 	case plugins.Memory:
-		s.told, s.waited = true, s.waited || waits(m, probes.SharedMemory, "")
+		s.told, s.waited = true, s.waited || waits(m, snapshot.SharedMemory, "")
 	case plugins.Disk:
-		s.told, s.waited = true, s.waited || waits(m, probes.SharedDisk, v.Scope)
+		s.told, s.waited = true, s.waited || waits(m, snapshot.SharedDisk, v.Scope)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // day is a made-up node, a sample every thirty seconds.
@@ -29,7 +29,7 @@ type day struct {
 	reads     uint64
 	again     float64 // of a thousand segments a second
 	resent    float64
-	samples   []*probes.Sample
+	samples   []*snapshot.Sample
 }
 
 const (
@@ -57,18 +57,18 @@ func (d *day) pass(long time.Duration, stall float64) *day {
 
 func (d *day) scarce() *day { d.available = 8 * gib; return d }
 
-func (d *day) sample() *probes.Sample {
-	u := probes.Some[uint64]
-	return &probes.Sample{
+func (d *day) sample() *snapshot.Sample {
+	u := snapshot.Some[uint64]
+	return &snapshot.Sample{
 		Time: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).Add(d.at), Monotonic: d.at, Boottime: d.at, BootID: "boot-1",
-		Memory: probes.Memory{
+		Memory: snapshot.Memory{
 			TotalBytes: u(64 * gib), AvailableBytes: u(d.available), FreeBytes: u(gib), ScansDirect: u(0), ScansKswapd: u(d.scans), OOMKills: u(d.kills),
 		},
-		Pressure: probes.Pressure{Memory: probes.Stall{Some: u(d.stalled), Full: u(d.stalled)}, IO: probes.Stall{Some: u(0), Full: u(0)}},
-		Network:  probes.Network{TCPSegmentsSent: u(uint64(d.at.Seconds()) * 1000), TCPRetransmits: u(uint64(d.resent))},
-		Disks: []probes.Disk{{
-			Name: "sda", Number: "8:0", WWID: probes.Some("naa.1"), Rotational: probes.Some(false), Layer: probes.LayerLeaf,
-			DiskCounters: probes.DiskCounters{Reads: d.reads, ReadMs: uint64(d.readMs), Writes: d.reads, WriteMs: d.reads, BusyMs: uint64(d.busy * float64(d.at.Milliseconds()))},
+		Pressure: snapshot.Pressure{Memory: snapshot.Stall{Some: u(d.stalled), Full: u(d.stalled)}, IO: snapshot.Stall{Some: u(0), Full: u(0)}},
+		Network:  snapshot.Network{TCPSegmentsSent: u(uint64(d.at.Seconds()) * 1000), TCPRetransmits: u(uint64(d.resent))},
+		Disks: []snapshot.Disk{{
+			Name: "sda", Number: "8:0", WWID: snapshot.Some("naa.1"), Rotational: snapshot.Some(false), Layer: snapshot.LayerLeaf,
+			DiskCounters: snapshot.DiskCounters{Reads: d.reads, ReadMs: uint64(d.readMs), Writes: d.reads, WriteMs: d.reads, BusyMs: uint64(d.busy * float64(d.at.Milliseconds()))},
 		}},
 	}
 }

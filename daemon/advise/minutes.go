@@ -5,7 +5,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 type diskSeen struct {
 	key, name  string
 	rotational bool
-	from       probes.DiskCounters
+	from       snapshot.DiskCounters
 	since      time.Duration // when the minute began, on CLOCK_MONOTONIC
 	pressed    bool          // there was contention in it
 	seen       bool          // in this sample
@@ -51,8 +51,8 @@ func (w *Watcher) watchDisks(m replay.Moment) {
 }
 
 // disk is the record of a disk; nil for stacked ones and beyond maxDisks.
-func (w *Watcher) disk(d *probes.Disk, bootID string) *diskSeen {
-	if d.Layer != probes.LayerLeaf {
+func (w *Watcher) disk(d *snapshot.Disk, bootID string) *diskSeen {
+	if d.Layer != snapshot.LayerLeaf {
 		return nil
 	}
 	key := plugins.Key(d, bootID)
@@ -70,10 +70,10 @@ func (w *Watcher) disk(d *probes.Disk, bootID string) *diskSeen {
 	return known
 }
 
-func (d *diskSeen) watch(m replay.Moment, disk *probes.Disk) {
+func (d *diskSeen) watch(m replay.Moment, disk *snapshot.Disk) {
 	d.seen = true
 	now := m.Snapshot.Monotonic()
-	d.pressed = d.pressed || waits(m, probes.SharedDisk, disk.Name)
+	d.pressed = d.pressed || waits(m, snapshot.SharedDisk, disk.Name)
 	switch {
 	case d.since == 0 || m.Gap:
 	case now-d.since < minute:
@@ -81,11 +81,11 @@ func (d *diskSeen) watch(m replay.Moment, disk *probes.Disk) {
 	case !d.pressed && float64(disk.BusyMs-d.from.BusyMs) <= calmBusy*float64((now-d.since).Milliseconds()):
 		d.add(disk)
 	}
-	d.from, d.since, d.pressed = disk.DiskCounters, now, waits(m, probes.SharedDisk, disk.Name)
+	d.from, d.since, d.pressed = disk.DiskCounters, now, waits(m, snapshot.SharedDisk, disk.Name)
 }
 
 // add records the minute that ends.
-func (d *diskSeen) add(now *probes.Disk) {
+func (d *diskSeen) add(now *snapshot.Disk) {
 	before := d.awaits.n
 	d.awaits.add(await(now.Reads-d.from.Reads, now.ReadMs-d.from.ReadMs))
 	d.awaits.add(await(now.Writes-d.from.Writes, now.WriteMs-d.from.WriteMs))
@@ -104,11 +104,11 @@ func await(requests, ms uint64) (seconds float64, some bool) {
 }
 
 // waits reports contention on a resource.
-func waits(m replay.Moment, resource probes.SharedResource, device string) bool {
+func waits(m replay.Moment, resource snapshot.SharedResource, device string) bool {
 	for i := range m.Snapshot.Contention {
 		c := &m.Snapshot.Contention[i]
 		if c.Resource == resource && c.Device == device {
-			return c.State == probes.ContentionSuffers
+			return c.State == snapshot.ContentionSuffers
 		}
 	}
 	return false

@@ -13,7 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // A slow and obvious quantile: sort, and count.
@@ -63,22 +63,22 @@ type said struct {
 func alarmsOf(resource plugins.Resource, moments ...said) Alarms {
 	var a alarms
 	plugin := "memory-stall"
-	shared, device := probes.SharedMemory, ""
+	shared, device := snapshot.SharedMemory, ""
 	if resource == plugins.Disk {
-		plugin, shared, device = "disk-contention", probes.SharedDisk, "sda"
+		plugin, shared, device = "disk-contention", snapshot.SharedDisk, "sda"
 	}
 	scope := device
 	for i, s := range moments {
-		state := probes.ContentionBusy
+		state := snapshot.ContentionBusy
 		if s.waits {
-			state = probes.ContentionSuffers
+			state = snapshot.ContentionSuffers
 		}
 		a.watch(replay.Moment{
 			Offset: time.Duration(i) * time.Second, Step: time.Second,
-			Snapshot: &probes.Snapshot{Contention: []probes.Contention{{Resource: shared, Device: device, State: state}}},
+			Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{{Resource: shared, Device: device, State: state}}},
 			Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{
 				Plugin: plugin, Scope: scope, Resource: resource, Level: s.level, Pressing: s.pressing, Operator: ">=",
-				Observed: probes.Some(s.observed), Threshold: probes.Some(1.0),
+				Observed: snapshot.Some(s.observed), Threshold: snapshot.Some(1.0),
 			}}},
 		}, s.killed)
 	}
@@ -121,9 +121,9 @@ func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
 
 func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
 	var w Watcher
-	assert.Nil(t, w.disk(&probes.Disk{Name: "dm-0", Layer: probes.LayerStacked}, "boot"), "what stands on others repeats their IO")
+	assert.Nil(t, w.disk(&snapshot.Disk{Name: "dm-0", Layer: snapshot.LayerStacked}, "boot"), "what stands on others repeats their IO")
 	for i := range 3000 {
-		w.disk(&probes.Disk{Name: fmt.Sprintf("sd%d", i), Layer: probes.LayerLeaf}, "boot")
+		w.disk(&snapshot.Disk{Name: fmt.Sprintf("sd%d", i), Layer: snapshot.LayerLeaf}, "boot")
 	}
 	w.alarms.list = map[alarmKey]*alarmSeen{}
 	assert.Len(t, w.disks, maxDisks)
@@ -136,12 +136,12 @@ func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
 func TestAMinuteInWhichSomebodyWaitsForOthersIsNotCalm(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		d := newDay().pass(5*time.Minute, 0)
-		h := probes.History{Window: time.Minute, Keep: time.Hour, MaxGap: time.Hour}
+		h := snapshot.History{Window: time.Minute, Keep: time.Hour, MaxGap: time.Hour}
 		var w Watcher
 		for i, s := range d.samples {
 			m := replay.Moment{Snapshot: h.Add(s), Levels: &plugins.Levels{}, Step: step}
 			if waits && i == 3 {
-				m.Snapshot.Contention = []probes.Contention{{Resource: probes.SharedDisk, Device: "sda", State: probes.ContentionSuffers}}
+				m.Snapshot.Contention = []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", State: snapshot.ContentionSuffers}}
 			}
 			w.watchDisks(m)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Watcher collects the data for an Advice from a replay, in bounded memory.
@@ -20,7 +20,7 @@ type Watcher struct {
 	disks   []*diskSeen
 	network networkSeen
 	alarms  alarms
-	last    *probes.Snapshot
+	last    *snapshot.Snapshot
 	judged  bool          // memory was at a level at least once
 	level   time.Duration // offset of the last time
 }
@@ -152,7 +152,7 @@ func serveless(v *plugins.Verdict) bool {
 	return soft >= mostSoftStall || hard >= mostHardStall
 }
 
-func stallOf(v *plugins.Verdict, rule plugins.Level) (o probes.Opt[float64]) {
+func stallOf(v *plugins.Verdict, rule plugins.Level) (o snapshot.Opt[float64]) {
 	for _, e := range v.Evidence {
 		if e.Rule == rule && strings.HasPrefix(e.What, "memory stall") {
 			return e.Observed

@@ -18,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
@@ -192,7 +193,7 @@ func (p Patient) kernelFiles() []Row {
 }
 
 // probeRow fails for a probe that a rule needs, and warns for the others.
-func probeRow(p probes.Probe, s *probes.Sample) Row {
+func probeRow(p snapshot.Probe, s *snapshot.Sample) Row {
 	name := "probe " + p.Name
 	took := "read in " + p.Duration.Round(time.Microsecond).String()
 	switch {
@@ -208,7 +209,7 @@ func probeRow(p probes.Probe, s *probes.Sample) Row {
 	return Row{Warn, name, p.Error}
 }
 
-func unknownSpeed(nics []probes.NIC) []string {
+func unknownSpeed(nics []snapshot.NIC) []string {
 	var names []string
 	for _, n := range nics {
 		if n.Physical && n.SpeedBytesPerSecond.IsZero() {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func patient(t *testing.T) Patient {
@@ -149,18 +150,18 @@ func TestASocketThatAnswersNonsenseFails(t *testing.T) {
 }
 
 func TestAProbeWithANoteWarns(t *testing.T) {
-	probe := probes.Probe{Name: "workloads", Duration: 30 * time.Millisecond}
-	assert.Equal(t, Row{Pass, "probe workloads", "read in 30ms"}, probeRow(probe, &probes.Sample{}))
+	probe := snapshot.Probe{Name: "workloads", Duration: 30 * time.Millisecond}
+	assert.Equal(t, Row{Pass, "probe workloads", "read in 30ms"}, probeRow(probe, &snapshot.Sample{}))
 	probe.Note = "read every 3rd tick: it costs 3 % of a core"
-	assert.Equal(t, Row{Warn, "probe workloads", "read in 30ms: read every 3rd tick: it costs 3 % of a core"}, probeRow(probe, &probes.Sample{}))
+	assert.Equal(t, Row{Warn, "probe workloads", "read in 30ms: read every 3rd tick: it costs 3 % of a core"}, probeRow(probe, &snapshot.Sample{}))
 	probe.Error = "no cgroup layout"
-	assert.Equal(t, Row{Warn, "probe workloads", "no cgroup layout"}, probeRow(probe, &probes.Sample{}), "the error counts for more")
+	assert.Equal(t, Row{Warn, "probe workloads", "no cgroup layout"}, probeRow(probe, &snapshot.Sample{}), "the error counts for more")
 }
 
 func TestANICWhoseSpeedIsUnknownIsNamed(t *testing.T) {
-	assert.Equal(t, []string{"eth0"}, unknownSpeed([]probes.NIC{
+	assert.Equal(t, []string{"eth0"}, unknownSpeed([]snapshot.NIC{
 		{Name: "eth0", Physical: true},
-		{Name: "eth1", Physical: true, SpeedBytesPerSecond: probes.Some(uint64(1))},
+		{Name: "eth1", Physical: true, SpeedBytesPerSecond: snapshot.Some(uint64(1))},
 		{Name: "veth0"},
 	}))
 }
@@ -180,11 +181,11 @@ func TestKernelReleasesAreRead(t *testing.T) {
 }
 
 func TestWhatAVerdictNeedsFailsAndWhatIsOnlyShownWarns(t *testing.T) {
-	s := &probes.Sample{}
-	assert.Equal(t, Fail, probeRow(probes.Probe{Name: "vmstat", Error: "x"}, s).Result)
-	assert.Equal(t, Fail, probeRow(probes.Probe{Name: "pressure", Error: "x"}, s).Result)
-	s.Pressure.Memory.Full = probes.Some(uint64(1))
-	assert.Equal(t, Warn, probeRow(probes.Probe{Name: "pressure", Error: "io: x"}, s).Result)
-	assert.Equal(t, Warn, probeRow(probes.Probe{Name: "nics", Error: "x"}, s).Result)
-	assert.True(t, strings.HasPrefix(probeRow(probes.Probe{Name: "nics"}, s).Finding, "read in"))
+	s := &snapshot.Sample{}
+	assert.Equal(t, Fail, probeRow(snapshot.Probe{Name: "vmstat", Error: "x"}, s).Result)
+	assert.Equal(t, Fail, probeRow(snapshot.Probe{Name: "pressure", Error: "x"}, s).Result)
+	s.Pressure.Memory.Full = snapshot.Some(uint64(1))
+	assert.Equal(t, Warn, probeRow(snapshot.Probe{Name: "pressure", Error: "io: x"}, s).Result)
+	assert.Equal(t, Warn, probeRow(snapshot.Probe{Name: "nics", Error: "x"}, s).Result)
+	assert.True(t, strings.HasPrefix(probeRow(snapshot.Probe{Name: "nics"}, s).Finding, "read in"))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // firstAnswer is how long to wait for a filesystem beyond its timeout: on a
@@ -15,7 +16,7 @@ const firstAnswer = 5 * time.Second
 // read takes samples until every watched filesystem has answered or timed out,
 // because they are asked outside of the sample. One that has done neither in
 // time is an error of its probe.
-func (p Patient) read(host *probes.Host) (*probes.Sample, error) {
+func (p Patient) read(host *probes.Host) (*snapshot.Sample, error) {
 	host.FollowFilesystems(p.Filesystems)
 	host.FollowNetwork(p.Network)
 	defer host.Close()
@@ -34,9 +35,9 @@ func (p Patient) read(host *probes.Host) (*probes.Sample, error) {
 }
 
 // unsettled turns filesystems without an answer into an error of their probe.
-func unsettled(s *probes.Sample, waited time.Duration) {
+func unsettled(s *snapshot.Sample, waited time.Duration) {
 	what := "the mount table"
-	if i := slices.IndexFunc(s.Filesystems, func(f probes.Filesystem) bool { return f.Pending() }); i >= 0 {
+	if i := slices.IndexFunc(s.Filesystems, func(f snapshot.Filesystem) bool { return f.Pending() }); i >= 0 {
 		what = s.Filesystems[i].Mountpoint
 	}
 	for i := range s.Probes {
@@ -46,8 +47,8 @@ func unsettled(s *probes.Sample, waited time.Duration) {
 	}
 }
 
-func (p Patient) settled(s *probes.Sample) bool {
-	pending := slices.ContainsFunc(s.Filesystems, func(f probes.Filesystem) bool { return f.Pending() })
-	failed := slices.ContainsFunc(s.Probes, func(p probes.Probe) bool { return p.Name == "filesystems" && p.Error != "" })
+func (p Patient) settled(s *snapshot.Sample) bool {
+	pending := slices.ContainsFunc(s.Filesystems, func(f snapshot.Filesystem) bool { return f.Pending() })
+	failed := slices.ContainsFunc(s.Probes, func(p snapshot.Probe) bool { return p.Name == "filesystems" && p.Error != "" })
 	return p.Filesystems.Every <= 0 || !pending && (len(s.Filesystems) > 0 || failed)
 }

@@ -7,28 +7,29 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // On a starved machine neither an answer nor the end of the wait for it comes in
 // time: that is no all-clear.
 func TestAFilesystemThatWasNotReadInTimeIsNotSaidToBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
-		known []probes.Filesystem
+		known []snapshot.Filesystem
 		want  string
 	}{
 		"the mount table is late": {nil, "the mount table was not read within 1.3s"},
 		"a mount is late": {
-			[]probes.Filesystem{{Mountpoint: "/"}, {Mountpoint: "/data", Absent: probes.Absent{"statfs": "first statfs has not returned yet"}}},
+			[]snapshot.Filesystem{{Mountpoint: "/"}, {Mountpoint: "/data", Absent: snapshot.Absent{"statfs": "first statfs has not returned yet"}}},
 			"/data was not read within 1.3s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &probes.Sample{}
+			s := &snapshot.Sample{}
 			s.Filesystems = c.known
-			s.Probes = []probes.Probe{{Name: "disks"}, {Name: "filesystems"}}
+			s.Probes = []snapshot.Probe{{Name: "disks"}, {Name: "filesystems"}}
 			assert.False(t, Patient{Filesystems: probes.FilesystemConfig{Every: time.Second}}.settled(s))
 			unsettled(s, 1310*time.Millisecond)
-			assert.Equal(t, []probes.Probe{{Name: "disks"}, {Name: "filesystems", Error: c.want}}, s.Probes)
+			assert.Equal(t, []snapshot.Probe{{Name: "disks"}, {Name: "filesystems", Error: c.want}}, s.Probes)
 		})
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // triggers arms the PSI triggers for a moment. No rule needs them: without them
 // a stall is seen at the next tick.
-func (p Patient) triggers(s *probes.Sample) Row {
+func (p Patient) triggers(s *snapshot.Sample) Row {
 	const check = "PSI triggers"
 	if !p.Triggers.Enabled {
 		return Row{Pass, check, "off (triggers.enabled: false): stalls are seen at the next tick"}

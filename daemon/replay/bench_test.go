@@ -10,31 +10,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // crowd is a busy node's sample with so many pods, a second after the one
 // before.
-func crowd(n *node, pods int) *probes.Sample {
+func crowd(n *node, pods int) *snapshot.Sample {
 	n.samples = n.samples[:0]
 	s := n.seconds(1, 0.01).samples[0]
 	s.Workloads = s.Workloads[:0]
 	total := uint64(n.at.Microseconds())
 	for i := range pods {
-		w := probes.Workload{
+		w := snapshot.Workload{
 			Cgroup: fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%08x_0000_4000_8000_000000000000.slice", i),
-			Inode:  uint64(i + 10), Kind: probes.KindPod, Name: fmt.Sprintf("pod %08x", i), PodUID: fmt.Sprintf("%08x-0000-4000-8000-000000000000", i),
+			Inode:  uint64(i + 10), Kind: snapshot.KindPod, Name: fmt.Sprintf("pod %08x", i), PodUID: fmt.Sprintf("%08x-0000-4000-8000-000000000000", i),
 			At: n.at, DetailAt: n.at, ThrottledAt: n.at,
-			MemoryBytes: probes.Some(total * 7 % (1 << 32)), InactiveFileBytes: probes.Some(total % (1 << 26)), MemoryLimitBytes: probes.Some(uint64(1 << 32)),
-			LimitHits: probes.Some(uint64(0)), OOMKills: probes.Some(uint64(0)), SwapBytes: probes.Some(uint64(0)), Reclaimed: probes.Some(total / 50),
-			CPUMicroseconds: probes.Some(total * uint64(i+1) / 100), ThrottledMicroseconds: probes.Some(total / 1000),
-			IO: []probes.WorkloadIO{{Number: "259:0", Reads: total / 900, Writes: total / 800, ReadBytes: total * 4, WrittenBytes: total * 5}},
+			MemoryBytes: snapshot.Some(total * 7 % (1 << 32)), InactiveFileBytes: snapshot.Some(total % (1 << 26)), MemoryLimitBytes: snapshot.Some(uint64(1 << 32)),
+			LimitHits: snapshot.Some(uint64(0)), OOMKills: snapshot.Some(uint64(0)), SwapBytes: snapshot.Some(uint64(0)), Reclaimed: snapshot.Some(total / 50),
+			CPUMicroseconds: snapshot.Some(total * uint64(i+1) / 100), ThrottledMicroseconds: snapshot.Some(total / 1000),
+			IO: []snapshot.WorkloadIO{{Number: "259:0", Reads: total / 900, Writes: total / 800, ReadBytes: total * 4, WrittenBytes: total * 5}},
 		}
-		for _, stall := range []*probes.Stall{&w.Pressure.CPU, &w.Pressure.Memory, &w.Pressure.IO} {
-			*stall = probes.Stall{Some: probes.Some(total / 200), Full: probes.Some(total / 300)}
+		for _, stall := range []*snapshot.Stall{&w.Pressure.CPU, &w.Pressure.Memory, &w.Pressure.IO} {
+			*stall = snapshot.Stall{Some: snapshot.Some(total / 200), Full: snapshot.Some(total / 300)}
 		}
 		s.Workloads = append(s.Workloads, w)
 	}
-	s.Disks = []probes.Disk{{Name: "nvme0n1", Number: "259:0", Layer: probes.LayerLeaf, Kind: "nvme", DiskCounters: probes.DiskCounters{
+	s.Disks = []snapshot.Disk{{Name: "nvme0n1", Number: "259:0", Layer: snapshot.LayerLeaf, Kind: "nvme", DiskCounters: snapshot.DiskCounters{
 		Reads: total / 90, Writes: total / 80, ReadBytes: total * 40, WrittenBytes: total * 50, ReadMs: total / 9000, WriteMs: total / 9000,
 	}}}
 	return s
@@ -68,7 +69,7 @@ func BenchmarkReplay(b *testing.B) {
 // BenchmarkChain is the same without reading: what is derived and judged.
 func BenchmarkChain(b *testing.B) {
 	n := newNode()
-	var samples []*probes.Sample
+	var samples []*snapshot.Sample
 	for range 300 {
 		samples = append(samples, crowd(n, 250))
 	}

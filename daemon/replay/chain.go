@@ -8,13 +8,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // chain is the agent's chain of a sample and a round, without its reads and
 // writes.
 type chain struct {
-	history probes.History
+	history snapshot.History
 	set     *plugins.Set
 	said    []plugins.Verdict // last recorded verdicts of outer plugins
 
@@ -37,7 +37,7 @@ func newChain(c *config.Agent, warmUp bool, before *chain) *chain {
 		learned = before.set.Usual()
 	}
 	ch := &chain{
-		history: probes.History{Window: c.Window, Keep: c.History, MaxGap: c.MaxGap()},
+		history: snapshot.History{Window: c.Window, Keep: c.History, MaxGap: c.MaxGap()},
 		set:     plugins.NewSet(c.Plugins.Inner, learned), config: c.Eviction, log: evict.Log{Max: 1},
 	}
 	if !warmUp {
@@ -52,7 +52,7 @@ func newChain(c *config.Agent, warmUp bool, before *chain) *chain {
 }
 
 // judge is the agent's sample, with the recorded verdicts of outer plugins.
-func (c *chain) judge(s *probes.Sample) (*probes.Snapshot, *plugins.Levels) {
+func (c *chain) judge(s *snapshot.Sample) (*snapshot.Snapshot, *plugins.Levels) {
 	snapshot := c.history.Add(s)
 	c.hear(s)
 	levels := c.set.Judge(snapshot).Beside(c.said)
@@ -65,7 +65,7 @@ func (c *chain) judge(s *probes.Sample) (*probes.Snapshot, *plugins.Levels) {
 // decoded.
 const unread = "outer plugins"
 
-func (c *chain) hear(s *probes.Sample) {
+func (c *chain) hear(s *snapshot.Sample) {
 	if s.Said == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (c *chain) hear(s *probes.Sample) {
 
 // round is the agent's round, if one is due; false if the decision did not
 // change.
-func (c *chain) round(s *probes.Snapshot, levels *plugins.Levels) (evict.Decision, bool) {
+func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decision, bool) {
 	now := s.Monotonic()
 	since := now - c.at
 	hardened := c.before != nil && levels.Rose(c.before, plugins.Hard)
@@ -121,7 +121,7 @@ func met(l *plugins.Levels) bool {
 }
 
 // recordedPods are the pods as far as the recording has them.
-func recordedPods(s *probes.Snapshot) []pods.Pod {
+func recordedPods(s *snapshot.Snapshot) []pods.Pod {
 	var list []pods.Pod
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
@@ -136,7 +136,7 @@ func recordedPods(s *probes.Snapshot) []pods.Pod {
 // recordedPod is a pod with its recorded facts, or otherwise by its UID, with
 // its QoS class where the cgroup's name has it. The only protection that is
 // recorded is that it is a mover.
-func recordedPod(w *probes.WorkloadState) pods.Pod {
+func recordedPod(w *snapshot.WorkloadState) pods.Pod {
 	p := pods.Pod{UID: w.PodUID, CgroupUID: w.PodUID, Namespace: "pod", Name: w.PodUID, Phase: "Running", LowQoS: w.BestEffort()}
 	if p.LowQoS {
 		p.QoS = "BestEffort"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Stdin is the file name of standard input.
@@ -57,7 +58,7 @@ func (p *Player) file(ctx context.Context, name string, stdin io.Reader) error {
 	p.report.Recordings = append(p.report.Recordings, Recording{File: name})
 	r := &p.report.Recordings[len(p.report.Recordings)-1]
 	var stopped error
-	header, err := probes.Play(in, func(s *probes.Sample) error {
+	header, err := probes.Play(in, func(s *snapshot.Sample) error {
 		if stopped = p.after(ctx, s, r); stopped != nil {
 			return stopped
 		}
@@ -93,7 +94,7 @@ var (
 
 // after checks that a recording begins after the samples played before. Within
 // a recording every sample is played, and is a gap where time did not advance.
-func (p *Player) after(ctx context.Context, s *probes.Sample, r *Recording) error {
+func (p *Player) after(ctx context.Context, s *snapshot.Sample, r *Recording) error {
 	last := p.newest
 	switch {
 	case ctx.Err() != nil:
@@ -160,7 +161,7 @@ func startOf(name string) (start, error) {
 	}
 	defer f.Close()
 	s := start{name: name}
-	_, err = probes.Play(f, func(first *probes.Sample) error {
+	_, err = probes.Play(f, func(first *snapshot.Sample) error {
 		s.boot, s.boottime, s.booted = first.BootID, first.Boottime, first.Time.Add(-first.Boottime)
 		return errEnough
 	})

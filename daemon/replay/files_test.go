@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // play plays files and returns what came of it.
@@ -161,7 +161,7 @@ func TestAReplayEndsWhenItIsToldTo(t *testing.T) {
 
 func TestAClockThatStandsStillWithinARecordingIsAGap(t *testing.T) {
 	n := newNode().seconds(20, 0)
-	samples := append(append([]*probes.Sample{}, n.samples...), n.samples[19])
+	samples := append(append([]*snapshot.Sample{}, n.samples...), n.samples[19])
 	r, err := play(t, recording(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))
 	require.NoError(t, err)
 	require.Len(t, r.Gaps, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const labelledSet = "../../e2e/labelled/testdata"
@@ -23,13 +24,13 @@ const labelledSet = "../../e2e/labelled/testdata"
 // disks; the last snapshot and levels stay to be looked at.
 type ours struct {
 	chain    *chain
-	snapshot *probes.Snapshot
+	snapshot *snapshot.Snapshot
 	levels   *plugins.Levels
 }
 
 // newOurs judges from the first sample on: an agent that runs for long on a
 // node that has, so that no warm-up hides a false level.
-func newOurs(t *testing.T, l labelled.Label, first *probes.Sample) *ours {
+func newOurs(t *testing.T, l labelled.Label, first *snapshot.Sample) *ours {
 	t.Helper()
 	store, err := config.Open("", nil)
 	require.NoError(t, err)
@@ -42,7 +43,7 @@ func newOurs(t *testing.T, l labelled.Label, first *probes.Sample) *ours {
 }
 
 // learned is what an agent that had watched the disks for a day would know.
-func learned(l labelled.Label, first *probes.Sample) plugins.Baselines {
+func learned(l labelled.Label, first *snapshot.Sample) plugins.Baselines {
 	b := plugins.Baselines{}
 	for i := range first.Disks {
 		d := &first.Disks[i]
@@ -60,7 +61,7 @@ func learned(l labelled.Label, first *probes.Sample) plugins.Baselines {
 	return b
 }
 
-func (o *ours) judge(s *probes.Sample) (list []alarm) {
+func (o *ours) judge(s *snapshot.Sample) (list []alarm) {
 	o.snapshot, o.levels = o.chain.judge(s)
 	for _, v := range o.levels.Verdicts {
 		if v.Level == plugins.None {
@@ -76,13 +77,13 @@ func (o *ours) judge(s *probes.Sample) (list []alarm) {
 }
 
 // samples of a recording.
-func samples(t *testing.T, file string) []*probes.Sample {
+func samples(t *testing.T, file string) []*snapshot.Sample {
 	t.Helper()
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
-	var list []*probes.Sample
-	_, err = probes.Play(f, func(s *probes.Sample) error {
+	var list []*snapshot.Sample
+	_, err = probes.Play(f, func(s *snapshot.Sample) error {
 		list = append(list, s)
 		return nil
 	})
@@ -97,7 +98,7 @@ type spell struct {
 }
 
 // spells of a judge over a recording, a level and all below it.
-func spells(list []*probes.Sample, j judge) []spell {
+func spells(list []*snapshot.Sample, j judge) []spell {
 	var all []spell
 	on := map[alarm]int{}
 	for _, s := range list {
@@ -248,7 +249,7 @@ type watch struct {
 	wrong map[int]map[string]int
 }
 
-func (w *watch) judge(s *probes.Sample) []alarm {
+func (w *watch) judge(s *snapshot.Sample) []alarm {
 	alarms := w.ours.judge(s)
 	if w.right == nil {
 		w.right, w.wrong, w.first = map[int]int{}, map[int]map[string]int{}, s.Time

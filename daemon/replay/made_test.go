@@ -9,6 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const gib = 1 << 30
@@ -22,7 +23,7 @@ type node struct {
 	stalled, scans    uint64
 	available         uint64
 	large, small, own uint64 // working sets
-	samples           []*probes.Sample
+	samples           []*snapshot.Sample
 }
 
 func newNode() *node {
@@ -70,28 +71,28 @@ func (n *node) reboot() *node {
 
 const largeUID, smallUID = "41aa9e07-0000-4000-8000-00000000000a", "8d1c2f6e-0000-4000-8000-00000000000b"
 
-func (n *node) sample() *probes.Sample {
-	workload := func(cgroup string, kind probes.Kind, name, uid string, set uint64) probes.Workload {
-		return probes.Workload{
+func (n *node) sample() *snapshot.Sample {
+	workload := func(cgroup string, kind snapshot.Kind, name, uid string, set uint64) snapshot.Workload {
+		return snapshot.Workload{
 			Cgroup: cgroup, Inode: 1, Kind: kind, Name: name, PodUID: uid, At: n.at, DetailAt: n.at, ThrottledAt: n.at,
-			MemoryBytes: probes.Some(set), InactiveFileBytes: probes.Some(uint64(0)), LimitHits: probes.Some(uint64(0)),
+			MemoryBytes: snapshot.Some(set), InactiveFileBytes: snapshot.Some(uint64(0)), LimitHits: snapshot.Some(uint64(0)),
 		}
 	}
-	s := &probes.Sample{
+	s := &snapshot.Sample{
 		Time: n.clock, Monotonic: n.at, Boottime: n.at, BootID: n.boot,
-		Memory: probes.Memory{
-			TotalBytes: probes.Some(uint64(64 * gib)), AvailableBytes: probes.Some(n.available),
-			ScansDirect: probes.Some(n.scans), ScansKswapd: probes.Some(uint64(0)),
+		Memory: snapshot.Memory{
+			TotalBytes: snapshot.Some(uint64(64 * gib)), AvailableBytes: snapshot.Some(n.available),
+			ScansDirect: snapshot.Some(n.scans), ScansKswapd: snapshot.Some(uint64(0)),
 		},
-		Workloads: []probes.Workload{
-			workload("/kubepods.slice/pod-a.slice", probes.KindPod, "pod 41aa9e07", largeUID, n.large),
-			workload("/kubepods.slice/pod-b.slice", probes.KindPod, "pod 8d1c2f6e", smallUID, n.small),
-			workload("/system.slice/backup.service", probes.KindService, "backup.service", "", n.own),
+		Workloads: []snapshot.Workload{
+			workload("/kubepods.slice/pod-a.slice", snapshot.KindPod, "pod 41aa9e07", largeUID, n.large),
+			workload("/kubepods.slice/pod-b.slice", snapshot.KindPod, "pod 8d1c2f6e", smallUID, n.small),
+			workload("/system.slice/backup.service", snapshot.KindService, "backup.service", "", n.own),
 		},
 	}
-	s.Pressure.Memory = probes.Stall{Some: probes.Some(n.stalled), Full: probes.Some(n.stalled)}
-	s.Pressure.IO = probes.Stall{Some: probes.Some(n.stalled / 2), Full: probes.Some(n.stalled / 4)}
-	s.Pressure.CPU = probes.Stall{Some: probes.Some(uint64(n.at.Microseconds() / 10))}
+	s.Pressure.Memory = snapshot.Stall{Some: snapshot.Some(n.stalled), Full: snapshot.Some(n.stalled)}
+	s.Pressure.IO = snapshot.Stall{Some: snapshot.Some(n.stalled / 2), Full: snapshot.Some(n.stalled / 4)}
+	s.Pressure.CPU = snapshot.Stall{Some: snapshot.Some(uint64(n.at.Microseconds() / 10))}
 	return s
 }
 
@@ -118,7 +119,7 @@ func replayed(p *Player, n *node) *Report {
 }
 
 // recording writes a node's samples to a file.
-func recording(t testing.TB, name string, samples []*probes.Sample) string {
+func recording(t testing.TB, name string, samples []*snapshot.Sample) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	r, err := probes.NewRecorder(file, "v0.1.0", 1<<30)

@@ -7,20 +7,20 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // peerNode is a node of 2 GiB of which every task stalls, from a second on.
-func peerNode(seconds int, memory probes.Memory, scans bool) []*probes.Sample {
-	var list []*probes.Sample
+func peerNode(seconds int, memory snapshot.Memory, scans bool) []*snapshot.Sample {
+	var list []*snapshot.Sample
 	for i := range seconds {
 		at := time.Duration(i+1) * time.Second
-		s := &probes.Sample{Time: time.Unix(1000, 0).Add(at), Monotonic: at, Memory: memory}
-		s.Memory.TotalBytes = probes.Some[uint64](2 << 30)
-		s.Pressure.Memory.Full = probes.Some(uint64(at.Microseconds()))
-		s.Memory.ScansKswapd = probes.Some[uint64](0)
+		s := &snapshot.Sample{Time: time.Unix(1000, 0).Add(at), Monotonic: at, Memory: memory}
+		s.Memory.TotalBytes = snapshot.Some[uint64](2 << 30)
+		s.Pressure.Memory.Full = snapshot.Some(uint64(at.Microseconds()))
+		s.Memory.ScansKswapd = snapshot.Some[uint64](0)
 		if scans {
-			s.Memory.ScansKswapd = probes.Some(uint64(i))
+			s.Memory.ScansKswapd = snapshot.Some(uint64(i))
 		}
 		list = append(list, s)
 	}
@@ -28,7 +28,7 @@ func peerNode(seconds int, memory probes.Memory, scans bool) []*probes.Sample {
 }
 
 // firstAlarm is the second of the first alarm; -1: none.
-func firstAlarm(list []*probes.Sample, j judge) float64 {
+func firstAlarm(list []*snapshot.Sample, j judge) float64 {
 	for _, s := range list {
 		if len(j.judge(s)) > 0 {
 			return s.Monotonic.Seconds() - 1
@@ -40,7 +40,7 @@ func firstAlarm(list []*probes.Sample, j judge) float64 {
 // The kernel's avg10 of a stall of every task passes 10 % with the first update
 // and 60 % with the fifth: 1-e^(-t/10) every two seconds.
 func TestThePeersAlarmWhenTheirDocumentationSays(t *testing.T) {
-	plenty := probes.Memory{AvailableBytes: probes.Some[uint64](1 << 30), FreeBytes: probes.Some[uint64](1 << 30)}
+	plenty := snapshot.Memory{AvailableBytes: snapshot.Some[uint64](1 << 30), FreeBytes: snapshot.Some[uint64](1 << 30)}
 	stalls := peerNode(120, plenty, true)
 	assert.InDelta(t, 2, firstAlarm(stalls, &naivePSI{}), 0)
 	assert.InDelta(t, 40, firstAlarm(stalls, &oomd{}), 0, "30 s above 60 %, which is reached after 10")
@@ -49,8 +49,8 @@ func TestThePeersAlarmWhenTheirDocumentationSays(t *testing.T) {
 }
 
 func TestTheKubeletCountsInactiveFilePagesAsAvailableAndLooksEveryTenSeconds(t *testing.T) {
-	mib := func(free, inactive uint64) probes.Memory {
-		return probes.Memory{FreeBytes: probes.Some(free << 20), InactiveFileBytes: probes.Some(inactive << 20)}
+	mib := func(free, inactive uint64) snapshot.Memory {
+		return snapshot.Memory{FreeBytes: snapshot.Some(free << 20), InactiveFileBytes: snapshot.Some(inactive << 20)}
 	}
 	list := append(peerNode(5, mib(500, 0), false), peerNode(60, mib(40, 40), false)[5:]...)
 	assert.InDelta(t, 10, firstAlarm(list, &kubelet{}), 0)
@@ -58,13 +58,13 @@ func TestTheKubeletCountsInactiveFilePagesAsAvailableAndLooksEveryTenSeconds(t *
 }
 
 func TestOomdKillsWhenSwapAndMemoryAreUsedUp(t *testing.T) {
-	m := probes.Memory{
-		AvailableBytes: probes.Some[uint64](100 << 20), SwapTotalBytes: probes.Some[uint64](1000), SwapFreeBytes: probes.Some[uint64](99),
+	m := snapshot.Memory{
+		AvailableBytes: snapshot.Some[uint64](100 << 20), SwapTotalBytes: snapshot.Some[uint64](1000), SwapFreeBytes: snapshot.Some[uint64](99),
 	}
 	assert.InDelta(t, 0, firstAlarm(peerNode(3, m, false), &oomd{}), 0)
-	m.SwapFreeBytes = probes.Some[uint64](101)
+	m.SwapFreeBytes = snapshot.Some[uint64](101)
 	assert.InDelta(t, -1, firstAlarm(peerNode(3, m, false), &oomd{}), 0)
-	m.SwapFreeBytes, m.AvailableBytes = probes.Some[uint64](0), probes.Some[uint64](300<<20)
+	m.SwapFreeBytes, m.AvailableBytes = snapshot.Some[uint64](0), snapshot.Some[uint64](300<<20)
 	assert.InDelta(t, -1, firstAlarm(peerNode(3, m, false), &oomd{}), 0, "there is memory left")
 }
 

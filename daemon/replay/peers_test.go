@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // alarm is the level of a resource by a detector at one sample.
@@ -18,7 +18,7 @@ type alarm struct {
 
 // judge is a rule that is asked at each sample, oldest first.
 type judge interface {
-	judge(s *probes.Sample) []alarm
+	judge(s *snapshot.Sample) []alarm
 }
 
 // average is the kernel's avg10 of one total of PSI, as a percentage
@@ -60,7 +60,7 @@ type naivePSI struct{ memory, io average }
 
 const naiveLine = 10 // %
 
-func (n *naivePSI) judge(s *probes.Sample) (list []alarm) {
+func (n *naivePSI) judge(s *snapshot.Sample) (list []alarm) {
 	memory, _ := s.Pressure.Memory.Full.Get()
 	io, _ := s.Pressure.IO.Full.Get()
 	if n.memory.add(s.Monotonic, memory) > naiveLine {
@@ -92,7 +92,7 @@ const (
 	oomdUsed     = 0.90
 )
 
-func (o *oomd) judge(s *probes.Sample) []alarm {
+func (o *oomd) judge(s *snapshot.Sample) []alarm {
 	full, _ := s.Pressure.Memory.Full.Get()
 	avg10 := o.full.add(s.Monotonic, full)
 	o.most = max(o.most, avg10)
@@ -117,7 +117,7 @@ func (o *oomd) near() string { return fmt.Sprintf("avg10 at most %.0f %%", o.mos
 
 func (k *kubelet) near() string { return fmt.Sprintf("available at least %d Mi", k.least>>20) }
 
-func allReclaimed(s *probes.Sample) uint64 {
+func allReclaimed(s *snapshot.Sample) uint64 {
 	direct, _ := s.Memory.ScansDirect.Get()
 	kswapd, _ := s.Memory.ScansKswapd.Get()
 	sum := direct + kswapd
@@ -128,7 +128,7 @@ func allReclaimed(s *probes.Sample) uint64 {
 	return sum
 }
 
-func usedUp(m probes.Memory) bool {
+func usedUp(m snapshot.Memory) bool {
 	total, _ := m.TotalBytes.Get()
 	available, _ := m.AvailableBytes.Get()
 	swap, _ := m.SwapTotalBytes.Get()
@@ -152,7 +152,7 @@ const (
 	kubeletEvery = 10 * time.Second
 )
 
-func (k *kubelet) judge(s *probes.Sample) []alarm {
+func (k *kubelet) judge(s *snapshot.Sample) []alarm {
 	if k.looked == 0 || s.Monotonic-k.looked >= kubeletEvery {
 		free, _ := s.Memory.FreeBytes.Get()
 		inactive, _ := s.Memory.InactiveFileBytes.Get()

@@ -8,24 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // known are the two pods of the made-up node, with their facts from the API server.
-func known(change func(large, small *probes.Pod)) *probes.Cluster {
-	pods := []probes.Pod{
+func known(change func(large, small *snapshot.Pod)) *snapshot.Cluster {
+	pods := []snapshot.Pod{
 		{UID: largeUID, Namespace: "shop", Name: "db-0", QoS: "Burstable", MemoryRequestBytes: 29 * gib},
 		{UID: smallUID, Namespace: "batch", Name: "count-1", QoS: "Burstable", MemoryRequestBytes: gib},
 	}
 	change(&pods[0], &pods[1])
-	return probes.NewCluster(pods, probes.Reclaimable{}, nil)
+	return snapshot.NewCluster(pods, snapshot.Reclaimable{}, nil)
 }
 
 func TestAReplayKnowsThePodsThatTheRecordingHas(t *testing.T) {
 	n := newNode()
 	n.small = 20 * gib
 	n.seconds(40, 0).short(10)
-	about := known(func(large, small *probes.Pod) { large.Mover, small.LowQoS, small.Priority = true, true, 7 })
+	about := known(func(large, small *snapshot.Pod) { large.Mover, small.LowQoS, small.Priority = true, true, 7 })
 	for _, s := range n.samples {
 		s.Cluster = about
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Player plays samples and collects the results in bounded memory.
@@ -35,19 +35,19 @@ type Player struct {
 	Watch func(Moment)
 
 	report Report
-	held   []*probes.Sample // until the tick is known
+	held   []*snapshot.Sample // until the tick is known
 	tick   time.Duration
 	chain  *chain
-	last   *probes.Sample // that was played
-	newest *probes.Sample // that was read
-	offset time.Duration  // of last, from the first sample
+	last   *snapshot.Sample // that was played
+	newest *snapshot.Sample // that was read
+	offset time.Duration    // of last, from the first sample
 	scopes scopes
-	stall  trace[probes.Ratios]
+	stall  trace[snapshot.Ratios]
 }
 
 // Moment is a sample with its verdicts.
 type Moment struct {
-	Snapshot *probes.Snapshot
+	Snapshot *snapshot.Snapshot
 	Levels   *plugins.Levels
 	// Offset is the time since the first sample, Step since the previous
 	// moment; Gap: nothing was observed in Step.
@@ -60,7 +60,7 @@ type Moment struct {
 const rhythmSteps = 16
 
 // Add plays the next sample.
-func (p *Player) Add(s *probes.Sample) {
+func (p *Player) Add(s *snapshot.Sample) {
 	if p.tick == 0 {
 		p.held = append(p.held, s)
 		if len(p.held) > rhythmSteps {
@@ -82,7 +82,7 @@ func (p *Player) begin() {
 
 // rhythm is the configuration's tick, or the median step of the recording where
 // that would make every step a gap.
-func rhythm(samples []*probes.Sample, c *config.Agent) time.Duration {
+func rhythm(samples []*snapshot.Sample, c *config.Agent) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(samples); i++ {
 		steps = append(steps, samples[i].Boottime-samples[i-1].Boottime)
@@ -98,7 +98,7 @@ func rhythm(samples []*probes.Sample, c *config.Agent) time.Duration {
 }
 
 // play puts one sample through the chain.
-func (p *Player) play(s *probes.Sample) {
+func (p *Player) play(s *snapshot.Sample) {
 	at := moment{time: s.Time, step: p.step(s)}
 	p.offset += at.step
 	at.offset = p.offset
@@ -129,7 +129,7 @@ func (p *Player) play(s *probes.Sample) {
 
 // step is the time since the previous sample, on the boot clock; across a
 // reboot on the wall clock.
-func (p *Player) step(s *probes.Sample) time.Duration {
+func (p *Player) step(s *snapshot.Sample) time.Duration {
 	switch {
 	case p.last == nil:
 		return 0
@@ -163,6 +163,6 @@ func (p *Player) Report() *Report {
 	r := &p.report
 	r.about(p)
 	r.Scopes = p.scopes.reports()
-	r.Stall = append([]Point[probes.Ratios]{}, p.stall.points...)
+	r.Stall = append([]Point[snapshot.Ratios]{}, p.stall.points...)
 	return r
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // stalls is memory-stall's scope in a report.
@@ -129,7 +129,7 @@ func TestTheLevelsAreThoseOfTheAgentsOwnChain(t *testing.T) {
 	hard := 0
 	for range 20 {
 		n, c := changing(random), defaults()
-		history := probes.History{Window: c.Window, Keep: c.History, MaxGap: 3 * time.Second}
+		history := snapshot.History{Window: c.Window, Keep: c.History, MaxGap: 3 * time.Second}
 		set := plugins.NewSet(c.Plugins.Inner, nil)
 		want, level := []string{}, plugins.None
 		for _, s := range n.samples {
@@ -329,7 +329,7 @@ func TestScopesWithoutEndAreBounded(t *testing.T) {
 }
 
 func TestOfAllThatAPointStandsForTheWorstIsKept(t *testing.T) {
-	is := func(v float64) Comparison { return Comparison{Observed: probes.Some(v)} }
+	is := func(v float64) Comparison { return Comparison{Observed: snapshot.Some(v)} }
 	calm, bad := Rules{Soft: is(0.1), Hard: is(0.2)}, Rules{Level: plugins.Hard, Soft: is(0.3), Hard: is(0.1)}
 	s := scope{report: Scope{Operator: ">="}}
 	assert.Equal(t, Rules{Level: plugins.Hard, Soft: is(0.3), Hard: is(0.2)}, s.worst(calm, bad))
@@ -341,13 +341,13 @@ func TestOfAllThatAPointStandsForTheWorstIsKept(t *testing.T) {
 
 func TestARuleIsNamedByTheComparisonInTheVerdictsOwnUnit(t *testing.T) {
 	v := plugins.Verdict{Unit: "seconds", Operator: ">=", Evidence: []plugins.Evidence{
-		{Rule: plugins.Soft, Unit: "ratio", Operator: ">=", Observed: probes.Some(0.5), Threshold: 0.05},
-		{Rule: plugins.Hard, Unit: "seconds", Operator: ">=", Observed: probes.Some(0.9), Threshold: 0.8},
-		{Rule: plugins.Soft, Unit: "seconds", Operator: "<", Observed: probes.Some(0.7), Threshold: 0.6},
-		{Rule: plugins.Soft, Unit: "seconds", Operator: ">=", Observed: probes.Some(0.02), Threshold: 0.1},
+		{Rule: plugins.Soft, Unit: "ratio", Operator: ">=", Observed: snapshot.Some(0.5), Threshold: 0.05},
+		{Rule: plugins.Hard, Unit: "seconds", Operator: ">=", Observed: snapshot.Some(0.9), Threshold: 0.8},
+		{Rule: plugins.Soft, Unit: "seconds", Operator: "<", Observed: snapshot.Some(0.7), Threshold: 0.6},
+		{Rule: plugins.Soft, Unit: "seconds", Operator: ">=", Observed: snapshot.Some(0.02), Threshold: 0.1},
 	}}
 	c, worst := compared(&v, plugins.Soft, moment{offset: time.Minute}, &Extreme{Observed: 0.01})
-	assert.Equal(t, Comparison{probes.Some(0.02), probes.Some(0.1)}, c)
+	assert.Equal(t, Comparison{snapshot.Some(0.02), snapshot.Some(0.1)}, c)
 	assert.InDelta(t, 0.02, worst.Observed, 0)
 	assert.InDelta(t, 60, worst.OffsetSeconds, 0)
 	_, worst = compared(&v, plugins.Soft, moment{}, &Extreme{Observed: 0.03})

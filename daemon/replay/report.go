@@ -6,6 +6,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Format is the first field of a Report. The version changes when a field is
@@ -44,7 +45,7 @@ type Report struct {
 	Gaps      []Gap      `json:"gaps"`
 	Omitted   Omitted    `json:"omitted"`
 	// Stall is the node's PSI over time.
-	Stall []Point[probes.Ratios] `json:"stall"`
+	Stall []Point[snapshot.Ratios] `json:"stall"`
 	// NotKnown is what a replay cannot know, and what it assumes.
 	NotKnown []string `json:"notKnown"`
 }
@@ -126,23 +127,23 @@ type Rules struct {
 
 // Comparison of a rule.
 type Comparison struct {
-	Observed  probes.Opt[float64] `json:"observed,omitzero"`
-	Threshold probes.Opt[float64] `json:"threshold,omitzero"`
+	Observed  snapshot.Opt[float64] `json:"observed,omitzero"`
+	Threshold snapshot.Opt[float64] `json:"threshold,omitzero"`
 }
 
 // Change of a level.
 type Change struct {
-	Time          time.Time           `json:"time"`
-	OffsetSeconds float64             `json:"offsetSeconds"`
-	Plugin        string              `json:"plugin"`
-	Scope         string              `json:"scope"`
-	From          plugins.Level       `json:"from"`
-	To            plugins.Level       `json:"to"`
-	Observed      probes.Opt[float64] `json:"observed,omitzero"`
-	Operator      string              `json:"operator,omitempty"`
-	Threshold     probes.Opt[float64] `json:"threshold,omitzero"`
-	Unit          string              `json:"unit,omitempty"`
-	Reason        string              `json:"reason"`
+	Time          time.Time             `json:"time"`
+	OffsetSeconds float64               `json:"offsetSeconds"`
+	Plugin        string                `json:"plugin"`
+	Scope         string                `json:"scope"`
+	From          plugins.Level         `json:"from"`
+	To            plugins.Level         `json:"to"`
+	Observed      snapshot.Opt[float64] `json:"observed,omitzero"`
+	Operator      string                `json:"operator,omitempty"`
+	Threshold     snapshot.Opt[float64] `json:"threshold,omitzero"`
+	Unit          string                `json:"unit,omitempty"`
+	Reason        string                `json:"reason"`
 }
 
 // Decision that a dry run would have made. Its pods are those of the recording;
@@ -178,7 +179,7 @@ func (r *Report) decide(d Decision) {
 }
 
 // sample counts a played sample.
-func (r *Report) sample(s *probes.Sample, offset time.Duration) {
+func (r *Report) sample(s *snapshot.Sample, offset time.Duration) {
 	if r.Samples == 0 {
 		r.Start = s.Time
 	}

@@ -11,15 +11,15 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // says adds a verdict of an outer plugin from a sample on, which names the large pod.
-func says(t *testing.T, s *probes.Sample, level plugins.Level) {
+func says(t *testing.T, s *snapshot.Sample, level plugins.Level) {
 	t.Helper()
 	v := plugins.Verdict{
 		Plugin: "numa", Resource: plugins.Memory, Scope: "NUMA 0", Level: level, Pressing: level, Since: s.Time,
-		Observed: probes.Some(9.0), Operator: ">", Threshold: probes.Some(8.0), Condition: "NUMAPressure", Reason: "9 of 8",
+		Observed: snapshot.Some(9.0), Operator: ">", Threshold: snapshot.Some(8.0), Condition: "NUMAPressure", Reason: "9 of 8",
 	}
 	if level > plugins.None {
 		v.Candidates = []plugins.Candidate{{PodUID: largeUID, Name: "shop/db-0", Why: "named by numa"}}

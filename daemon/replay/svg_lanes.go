@@ -6,7 +6,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // decisions are marks in a lane of their own; list has their texts.
@@ -58,16 +58,16 @@ func (p *plot) list(r *Report) {
 
 // stalls are lanes of the node's PSI.
 func (p *plot) stalls(r *Report) {
-	type of = func(probes.Ratios) probes.Opt[float64]
+	type of = func(snapshot.Ratios) snapshot.Opt[float64]
 	for _, l := range []struct {
 		name       string
 		some, full of
 	}{
-		{"CPU", func(v probes.Ratios) probes.Opt[float64] { return v.CPU.Some }, nil},
-		{"Memory", func(v probes.Ratios) probes.Opt[float64] { return v.Memory.Some }, func(v probes.Ratios) probes.Opt[float64] { return v.Memory.Full }},
-		{"IO", func(v probes.Ratios) probes.Opt[float64] { return v.IO.Some }, func(v probes.Ratios) probes.Opt[float64] { return v.IO.Full }},
+		{"CPU", func(v snapshot.Ratios) snapshot.Opt[float64] { return v.CPU.Some }, nil},
+		{"Memory", func(v snapshot.Ratios) snapshot.Opt[float64] { return v.Memory.Some }, func(v snapshot.Ratios) snapshot.Opt[float64] { return v.Memory.Full }},
+		{"IO", func(v snapshot.Ratios) snapshot.Opt[float64] { return v.IO.Some }, func(v snapshot.Ratios) snapshot.Opt[float64] { return v.IO.Full }},
 	} {
-		highest := probes.Opt[float64]{}
+		highest := snapshot.Opt[float64]{}
 		for _, point := range r.Stall {
 			highest = larger(highest, l.some(point.Value))
 		}

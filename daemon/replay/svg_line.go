@@ -6,7 +6,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // x is an offset in thousandths of the width.
@@ -75,7 +75,7 @@ func tall(list []band) []band {
 }
 
 // lines through the known values, interrupted at gaps.
-func lines[T any](r *Report, points []Point[T], class string, at func(float64) float64, of func(T) probes.Opt[float64]) []polyline {
+func lines[T any](r *Report, points []Point[T], class string, at func(float64) float64, of func(T) snapshot.Opt[float64]) []polyline {
 	var list []polyline
 	var l drawn
 	for _, p := range points {

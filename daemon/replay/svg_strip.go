@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // nearest are the scopes with the longest time at a level or closest to one, in
@@ -62,12 +62,12 @@ func (p *plot) strip(r *Report, s *Scope) {
 	at := func(v float64) float64 { return stripHeight - 1 - (stripHeight-4)*v/top }
 	for _, l := range []struct {
 		class string
-		of    func(Rules) probes.Opt[float64]
+		of    func(Rules) snapshot.Opt[float64]
 	}{
-		{"at-soft", func(v Rules) probes.Opt[float64] { return v.Soft.Threshold }},
-		{"at-hard", func(v Rules) probes.Opt[float64] { return v.Hard.Threshold }},
-		{"thin", func(v Rules) probes.Opt[float64] { return v.Soft.Observed }},
-		{"thick", func(v Rules) probes.Opt[float64] { return v.Hard.Observed }},
+		{"at-soft", func(v Rules) snapshot.Opt[float64] { return v.Soft.Threshold }},
+		{"at-hard", func(v Rules) snapshot.Opt[float64] { return v.Hard.Threshold }},
+		{"thin", func(v Rules) snapshot.Opt[float64] { return v.Soft.Observed }},
+		{"thick", func(v Rules) snapshot.Opt[float64] { return v.Hard.Observed }},
 	} {
 		a.Lines = append(a.Lines, lines(r, s.Points, l.class, at, l.of)...)
 	}

@@ -1,6 +1,6 @@
 package replay
 
-import "github.com/plimsoll-dev/plimsoll/probes"
+import "github.com/plimsoll-dev/plimsoll/snapshot"
 
 // Point of a line over time.
 type Point[T any] struct {
@@ -49,14 +49,14 @@ func (t *trace[T]) append(p Point[T], join func(a, b T) T) {
 }
 
 // worstStall is the higher of two stalls, value by value.
-func worstStall(a, b probes.Ratios) probes.Ratios {
-	one := func(a, b probes.StallRatio) probes.StallRatio {
-		return probes.StallRatio{Some: larger(a.Some, b.Some), Full: larger(a.Full, b.Full)}
+func worstStall(a, b snapshot.Ratios) snapshot.Ratios {
+	one := func(a, b snapshot.StallRatio) snapshot.StallRatio {
+		return snapshot.StallRatio{Some: larger(a.Some, b.Some), Full: larger(a.Full, b.Full)}
 	}
-	return probes.Ratios{CPU: one(a.CPU, b.CPU), Memory: one(a.Memory, b.Memory), IO: one(a.IO, b.IO)}
+	return snapshot.Ratios{CPU: one(a.CPU, b.CPU), Memory: one(a.Memory, b.Memory), IO: one(a.IO, b.IO)}
 }
 
-func larger(a, b probes.Opt[float64]) probes.Opt[float64] {
+func larger(a, b snapshot.Opt[float64]) snapshot.Opt[float64] {
 	x, ok1 := a.Get()
 	y, ok2 := b.Get()
 	if !ok1 || ok2 && y > x {
@@ -65,4 +65,4 @@ func larger(a, b probes.Opt[float64]) probes.Opt[float64] {
 	return a
 }
 
-func some(v float64) probes.Opt[float64] { return probes.Some(v) }
+func some(v float64) snapshot.Opt[float64] { return snapshot.Some(v) }

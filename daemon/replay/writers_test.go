@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 var update = flag.Bool("update", false, "update the golden files")
@@ -115,7 +115,7 @@ func TestWhatWasNotJudgedIsNotCalledCalm(t *testing.T) {
 	assert.Contains(t, written(t, WriteTable, r), "memory-stall: measurements missing for 30 s, last: 29s of the last 30s seen so far\n")
 
 	for _, s := range n.samples {
-		s.Pressure = probes.Pressure{Absent: probes.Absent{"memory": "this kernel has no PSI"}}
+		s.Pressure = snapshot.Pressure{Absent: snapshot.Absent{"memory": "this kernel has no PSI"}}
 	}
 	r = replayed(player(nil), n)
 	assert.Equal(t, "No level was reached; some measurements are missing", r.headline())
@@ -218,9 +218,9 @@ func TestOfManyScopesThoseThatMatterAreDrawn(t *testing.T) {
 
 func TestLinesAreBrokenWhereNothingIsKnown(t *testing.T) {
 	r := &Report{Seconds: 10}
-	some, none := probes.Some(1.0), probes.Opt[float64]{}
-	points := []Point[probes.Opt[float64]]{{0, false, some}, {1, false, some}, {2, false, none}, {3, false, some}, {5, true, some}, {6, false, some}}
-	got := lines(r, points, "thin", func(float64) float64 { return 7 }, func(v probes.Opt[float64]) probes.Opt[float64] { return v })
+	some, none := snapshot.Some(1.0), snapshot.Opt[float64]{}
+	points := []Point[snapshot.Opt[float64]]{{0, false, some}, {1, false, some}, {2, false, none}, {3, false, some}, {5, true, some}, {6, false, some}}
+	got := lines(r, points, "thin", func(float64) float64 { return 7 }, func(v snapshot.Opt[float64]) snapshot.Opt[float64] { return v })
 	assert.Equal(t, []polyline{{"thin", "0.0,7.0 100.0,7.0"}, {"thin", "300.0,7.0 300.0,7.0"}, {"thin", "500.0,7.0 600.0,7.0"}}, got)
 }
 

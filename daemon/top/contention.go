@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // partiesShown of each kind; the page and the API have more.
@@ -25,7 +25,7 @@ func (f *frame) contention(s *view.State, room int) {
 	if w := s.Snapshot.WindowSeconds; w > 0 {
 		head += " " + view.Seconds(w)
 	}
-	if f.roomy && list[0].State == probes.ContentionSuffers { // these come first
+	if f.roomy && list[0].State == snapshot.ContentionSuffers { // these come first
 		head += "  culprits by share, sufferers by time waited"
 	}
 	list, quiet := f.worth(list, room)
@@ -34,7 +34,7 @@ func (f *frame) contention(s *view.State, room int) {
 	for i := range list {
 		c := &list[i]
 		rows := f.parties(c)
-		if c.State == probes.ContentionBusy || len(rows) > room {
+		if c.State == snapshot.ContentionBusy || len(rows) > room {
 			f.add(f.contentionLine(c))
 			continue
 		}
@@ -46,15 +46,15 @@ func (f *frame) contention(s *view.State, room int) {
 
 // worth separates the list into those that get lines, chosen by the longest
 // waits, and a summary of the others.
-func (f *frame) worth(list []probes.Contention, room int) (shown []probes.Contention, others string) {
+func (f *frame) worth(list []snapshot.Contention, room int) (shown []snapshot.Contention, others string) {
 	n := len(list)
-	for n > 0 && !f.roomy && list[n-1].State == probes.ContentionBusy {
+	for n > 0 && !f.roomy && list[n-1].State == snapshot.ContentionBusy {
 		n--
 	}
 	shown = view.Busiest(list[:n], max(1, room-1), view.Waits)
 	var left []string
 	for i := range list {
-		if !slices.ContainsFunc(shown, func(c probes.Contention) bool { return place(&c) == place(&list[i]) }) {
+		if !slices.ContainsFunc(shown, func(c snapshot.Contention) bool { return place(&c) == place(&list[i]) }) {
 			left = append(left, place(&list[i]))
 		}
 	}
@@ -68,33 +68,33 @@ func (f *frame) worth(list []probes.Contention, room int) (shown []probes.Conten
 }
 
 // place is the device, or otherwise the resource.
-func place(c *probes.Contention) string {
+func place(c *snapshot.Contention) string {
 	if c.Device != "" {
 		return c.Device
 	}
 	return string(c.Resource)
 }
 
-func contentionHead(c *probes.Contention) line {
+func contentionHead(c *snapshot.Contention) line {
 	l := line{{place(c), bold}, {"  ", plain}, {view.ContentionText(c), contentionStyle(c.State)}}
-	if c.State == probes.ContentionBusy {
+	if c.State == snapshot.ContentionBusy {
 		return l
 	}
 	return append(l, span{"  coverage " + view.Optional(c.Coverage, view.Ratio), plain})
 }
 
-func contentionStyle(s probes.ContentionState) style {
+func contentionStyle(s snapshot.ContentionState) style {
 	switch s {
-	case probes.ContentionSuffers:
+	case snapshot.ContentionSuffers:
 		return yellow
-	case probes.ContentionBusy:
+	case snapshot.ContentionBusy:
 		return dim
 	}
 	return bold
 }
 
 // contentionLine is the short form: the first of each kind.
-func (f *frame) contentionLine(c *probes.Contention) line {
+func (f *frame) contentionLine(c *snapshot.Contention) line {
 	l := contentionHead(c)
 	left := f.width
 	for _, s := range l {
@@ -102,7 +102,7 @@ func (f *frame) contentionLine(c *probes.Contention) line {
 	}
 	const numbers = 9 + 15 // width of the numbers of both kinds
 	s, waits := view.Sufferer(c)
-	waits = waits && c.State != probes.ContentionBusy
+	waits = waits && c.State != snapshot.ContentionBusy
 	names := left - 9
 	if waits {
 		names = (left - numbers) / 2
@@ -123,7 +123,7 @@ const widest = 140
 
 // parties are culprits beside sufferers; the names share the width that the
 // numbers leave.
-func (f *frame) parties(c *probes.Contention) []line {
+func (f *frame) parties(c *snapshot.Contention) []line {
 	const numbers = 2 + 6 + 2 + 9 + 2 + 2 + 6 + 2 // width of all but the names
 	names := max(8, (min(f.width, widest)-numbers)/2)
 	n := min(partiesShown, max(len(c.Culprits), len(c.Sufferers)))
@@ -142,7 +142,7 @@ func (f *frame) parties(c *probes.Contention) []line {
 	return rows
 }
 
-func culprit(c *probes.Contention, i, width int) line {
+func culprit(c *snapshot.Contention, i, width int) line {
 	text := ""
 	switch {
 	case i < len(c.Culprits):
@@ -166,7 +166,7 @@ func width(l line) int {
 	return all
 }
 
-func sufferer(c *probes.Contention, i, width int) line {
+func sufferer(c *snapshot.Contention, i, width int) line {
 	if i >= len(c.Sufferers) {
 		return nil // the heading has the reason
 	}

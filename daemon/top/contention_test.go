@@ -12,11 +12,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // contending is a calm node with these contentions.
-func contending(list ...probes.Contention) *view.State {
+func contending(list ...snapshot.Contention) *view.State {
 	s := *scenes.Calm()
 	n := *s.Snapshot
 	n.Contention = list
@@ -24,16 +24,16 @@ func contending(list ...probes.Contention) *view.State {
 	return &s
 }
 
-func onDisk(device string, state probes.ContentionState) probes.Contention {
-	return probes.Contention{Resource: probes.SharedDisk, Device: device, State: state, Coverage: probes.Some(0.94)}
+func onDisk(device string, state snapshot.ContentionState) snapshot.Contention {
+	return snapshot.Contention{Resource: snapshot.SharedDisk, Device: device, State: state, Coverage: snapshot.Some(0.94)}
 }
 
-func culpritNamed(name string, share float64) probes.Culprit {
-	return probes.Culprit{Party: probes.Party{Name: name}, Share: share, BytesPerSecond: share * 1e8}
+func culpritNamed(name string, share float64) snapshot.Culprit {
+	return snapshot.Culprit{Party: snapshot.Party{Name: name}, Share: share, BytesPerSecond: share * 1e8}
 }
 
-func suffererNamed(name string, waited float64) probes.Sufferer {
-	return probes.Sufferer{Party: probes.Party{Name: name}, Waited: waited}
+func suffererNamed(name string, waited float64) snapshot.Sufferer {
+	return snapshot.Sufferer{Party: snapshot.Party{Name: name}, Waited: waited}
 }
 
 // after is the line with the words and those below it.
@@ -62,11 +62,11 @@ func TestWhoHurtsWhomStandsFirstBelowTheHeader(t *testing.T) {
 }
 
 func TestADeviceOnWhichNobodyWaitsIsOneShortLine(t *testing.T) {
-	busy := onDisk("nvme0n1", probes.ContentionBusy)
-	busy.Culprits = []probes.Culprit{culpritNamed("backup.service", 0.97)}
+	busy := onDisk("nvme0n1", snapshot.ContentionBusy)
+	busy.Culprits = []snapshot.Culprit{culpritNamed("backup.service", 0.97)}
 	lines := after(t, frameOf(contending(busy), 120, 40, false), "CONTENTION")
 	assert.Equal(t, []string{"nvme0n1  busy, no contention  97.0 % backup.service", ""}, lines[1:3])
-	lines = after(t, frameOf(contending(busy, onDisk("sda", probes.ContentionBusy)), 80, 24, false), "CONTENTION")
+	lines = after(t, frameOf(contending(busy, onDisk("sda", snapshot.ContentionBusy)), 80, 24, false), "CONTENTION")
 	assert.Equal(t, "CONTENTION 10.0 s  busy without contention: nvme0n1, sda", lines[0], "where it is tight it costs no line")
 	assert.True(t, strings.HasPrefix(lines[1], "memory-stall"))
 }
@@ -76,30 +76,30 @@ func TestWhereNothingIsInUseNothingIsSaid(t *testing.T) {
 }
 
 func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
-	c := onDisk("sda", probes.ContentionUnknown)
+	c := onDisk("sda", snapshot.ContentionUnknown)
 	c.Absent.Because("sufferers", "no PSI")
-	c.Culprits = []probes.Culprit{culpritNamed("backup.service", 0.97)}
+	c.Culprits = []snapshot.Culprit{culpritNamed("backup.service", 0.97)}
 	frame := frameOf(contending(c), 80, 24, false)
 	assert.Contains(t, frame, "sda  sufferers unknown  coverage 94.0 %")
 	assert.NotContains(t, frame, "no contention")
 }
 
 func TestOneSideThatIsEmptySaysSo(t *testing.T) {
-	c := onDisk("sda", probes.ContentionSuffers)
-	c.Sufferers = []probes.Sufferer{suffererNamed("web/db", 0.4)}
+	c := onDisk("sda", snapshot.ContentionSuffers)
+	c.Sufferers = []snapshot.Sufferer{suffererNamed("web/db", 0.4)}
 	assert.Regexp(t, `^ +no workload found using it +40\.0 % +web/db$`, after(t, frameOf(contending(c), 80, 24, false), "sda  contention")[1])
 }
 
 func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {
-	var list []probes.Contention
+	var list []snapshot.Contention
 	for i := range 40 {
-		c := onDisk(fmt.Sprintf("sd%02d", i), probes.ContentionSuffers)
-		c.Culprits, c.Sufferers = []probes.Culprit{culpritNamed("backup.service", 0.9)}, []probes.Sufferer{suffererNamed("web/db", 0.4)}
+		c := onDisk(fmt.Sprintf("sd%02d", i), snapshot.ContentionSuffers)
+		c.Culprits, c.Sufferers = []snapshot.Culprit{culpritNamed("backup.service", 0.9)}, []snapshot.Sufferer{suffererNamed("web/db", 0.4)}
 		list = append(list, c)
 	}
 	frame := frameOf(contending(list...), 80, 24, false)
 	assert.Contains(t, frame, "and 32 more: sd08, sd09")
-	list[20].Sufferers = []probes.Sufferer{suffererNamed("web/db", 0.9)}
+	list[20].Sufferers = []snapshot.Sufferer{suffererNamed("web/db", 0.9)}
 	assert.Contains(t, frameOf(contending(list...), 80, 24, false), "waits 90.0 % web/db", "the longest wait is shown")
 	assert.Contains(t, frame, "memory-stall none")
 	assert.Contains(t, frame, "sd07  contention  coverage 94.0 %  90.0 % backu…rvice  waits 40.0 % web/db")

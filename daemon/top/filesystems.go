@@ -2,14 +2,14 @@ package top
 
 import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // filesystemsShown in a roomy frame.
 const filesystemsShown = 4
 
 // filesystemTable has no rows where no filesystem is monitored.
-func filesystemTable(shown []probes.Filesystem, all int) table {
+func filesystemTable(shown []snapshot.Filesystem, all int) table {
 	t := table{head: []string{some("FILESYSTEM", len(shown), all), "available", "of", "left", "inodes left", "answered"}}
 	for _, f := range shown {
 		row := line{

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func lineWith(frame, word string) string {
@@ -34,7 +34,7 @@ func TestATallTerminalShowsFilesystemsAndWhichOfThemHangs(t *testing.T) {
 
 func TestAFilesystemOfTheKubeletIsCalledSo(t *testing.T) {
 	s := scenes.Calm()
-	s.Snapshot.Filesystems[0].Use = probes.UseKubelet
+	s.Snapshot.Filesystems[0].Use = snapshot.UseKubelet
 	assert.Contains(t, frameOf(s, 120, 40, false), s.Snapshot.Filesystems[0].Mountpoint+" "+s.Snapshot.Filesystems[0].Type+", the kubelet's")
 }
 
@@ -47,8 +47,8 @@ func TestANodeWithoutWatchedFilesystemsLosesNoLineToThem(t *testing.T) {
 func TestTheFullestOfManyFilesystemsAreShown(t *testing.T) {
 	s := scenes.Calm()
 	for _, name := range []string{"/v1", "/v2", "/v3", "/v4"} {
-		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, probes.Filesystem{
-			Mountpoint: name, Type: "ext4", SizeBytes: probes.Some[uint64](100), AvailableBytes: probes.Some[uint64](3), FilesFree: probes.Some[uint64](1), Files: probes.Some[uint64](100),
+		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, snapshot.Filesystem{
+			Mountpoint: name, Type: "ext4", SizeBytes: snapshot.Some[uint64](100), AvailableBytes: snapshot.Some[uint64](3), FilesFree: snapshot.Some[uint64](1), Files: snapshot.Some[uint64](100),
 		})
 	}
 	frame := frameOf(s, 120, 40, false)

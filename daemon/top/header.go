@@ -6,7 +6,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func (f *frame) header(s *view.State) {
@@ -148,7 +148,7 @@ func (f *frame) pressure(s *view.State) {
 		name += " " + view.Seconds(n.WindowSeconds)
 	}
 	stalls := table{head: []string{name, "some", "full"}}
-	add := func(name string, r probes.StallRatio, of func(probes.TrendPoint) probes.StallRatio) {
+	add := func(name string, r snapshot.StallRatio, of func(snapshot.TrendPoint) snapshot.StallRatio) {
 		row := line{{name, plain}, {view.Optional(r.Some, view.Ratio), plain}, {view.Optional(r.Full, view.Ratio), plain}}
 		if plot := spark(trend, min(sparkWidth, f.width-36), of); plot != "" {
 			row = append(row, span{"  " + plot, dim})
@@ -156,14 +156,14 @@ func (f *frame) pressure(s *view.State) {
 		}
 		stalls.rows = append(stalls.rows, row)
 	}
-	add("cpu", n.Pressure.CPU, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.CPU })
-	add("memory", n.Pressure.Memory, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.Memory })
-	add("io", n.Pressure.IO, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO })
+	add("cpu", n.Pressure.CPU, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.CPU })
+	add("memory", n.Pressure.Memory, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.Memory })
+	add("io", n.Pressure.IO, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.IO })
 	f.add(stalls.lines(min(f.width, 34))...)
 	f.add(memoryLine(n), restLine(n))
 }
 
-func memoryLine(n *probes.Snapshot) line {
+func memoryLine(n *snapshot.Snapshot) line {
 	m := n.Memory
 	return line{
 		{"memory ", dim},
@@ -176,7 +176,7 @@ func memoryLine(n *probes.Snapshot) line {
 
 // restLine is the other values of the node, the least important ones last: they
 // are cut first.
-func restLine(n *probes.Snapshot) line {
+func restLine(n *snapshot.Snapshot) line {
 	m := n.Memory
 	swap := "none"
 	if total, ok := m.SwapTotalBytes.Get(); !ok || total > 0 {
@@ -197,7 +197,7 @@ func perSecond(v float64) string { return view.Number(v) + "/s" }
 
 // spark is PSI some of the last two minutes, oldest first, one character for
 // the highest value of a few seconds, full scale 100 %. Unknown is a space.
-func spark(trend []probes.TrendPoint, width int, of func(probes.TrendPoint) probes.StallRatio) string {
+func spark(trend []snapshot.TrendPoint, width int, of func(snapshot.TrendPoint) snapshot.StallRatio) string {
 	const seconds = 120
 	const signs = "▁▂▃▄▅▆▇█"
 	if len(trend) == 0 || width < 4 {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Lines is what changed from prev to now, one line each, with its time. Without
@@ -18,7 +18,7 @@ func Lines(prev, now *view.State) []string {
 		for _, n := range now.Agent.Notes {
 			list = append(list, "note: "+n)
 		}
-		prev = &view.State{Snapshot: &probes.Snapshot{}, Levels: &plugins.Levels{}}
+		prev = &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}
 	}
 	list = append(list, levelLines(prev.Levels, now.Levels)...)
 	list = append(list, evictionLines(prev.LastEviction, now.LastEviction)...)

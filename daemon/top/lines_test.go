@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const stamp = "2026-03-01T12:02:05Z "
@@ -63,7 +63,7 @@ func TestAWorkloadThatThrashesAtItsOwnLimitIsALineWhenItBeginsAndEnds(t *testing
 func TestAProbeThatFailsIsALineWhenItBeginsAndEnds(t *testing.T) {
 	with := func(err string) *view.State {
 		s := scenes.Calm()
-		s.Snapshot.Probes = []probes.Probe{{Name: "cpu"}, {Name: "disks", Error: err}}
+		s.Snapshot.Probes = []snapshot.Probe{{Name: "cpu"}, {Name: "disks", Error: err}}
 		return s
 	}
 	assert.Equal(t, []string{stamp + "probe disks failed: permission denied"}, Lines(with(""), with("permission denied")))
@@ -109,7 +109,7 @@ func TestInAClusterAPluginOnlyNames(t *testing.T) {
 func TestANoteOfAProbeIsALineWhenItComesAndWhenItGoes(t *testing.T) {
 	with := func(note string) *view.State {
 		s := scenes.Calm()
-		s.Snapshot.Probes = []probes.Probe{{Name: "cpu"}, {Name: "workloads", Note: note}}
+		s.Snapshot.Probes = []snapshot.Probe{{Name: "cpu"}, {Name: "workloads", Note: note}}
 		return s
 	}
 	assert.Equal(t, []string{stamp + "probe workloads: read every 3rd tick: it costs 3 % of a core"}, Lines(with(""), with("read every 3rd tick: it costs 3 % of a core")))

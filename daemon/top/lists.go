@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // lists divides the remaining lines between devices and workloads: up to a
@@ -61,7 +61,7 @@ func rate(ok bool, text string) span {
 // device is its name and its kind.
 func device(name, kind string) string { return strings.TrimSpace(name + " " + kind) }
 
-func diskTable(disks []probes.DiskState, all int) table {
+func diskTable(disks []snapshot.DiskState, all int) table {
 	t := table{head: []string{some("DISK", len(disks), all), "r/s", "w/s", "read", "written", "r await", "w await", "queue", "busy"}}
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
@@ -77,7 +77,7 @@ func diskTable(disks []probes.DiskState, all int) table {
 	return t
 }
 
-func nicTable(nics []probes.NICState, all int) table {
+func nicTable(nics []snapshot.NICState, all int) table {
 	t := table{head: []string{some("NIC", len(nics), all), "receive", "transmit", "speed", "used", "errors", "drops"}}
 	for _, n := range nics {
 		r, ok := n.Rates.Get()
@@ -93,7 +93,7 @@ func nicTable(nics []probes.NICState, all int) table {
 }
 
 // used is the utilization of the busier direction.
-func used(r probes.NICRates) string {
+func used(r snapshot.NICRates) string {
 	in, ok1 := r.ReceiveUtilizationRatio.Get()
 	out, ok2 := r.TransmitUtilizationRatio.Get()
 	if !ok1 && !ok2 {
@@ -109,7 +109,7 @@ func mark(s span, hot bool) span {
 	return s
 }
 
-func workloadTable(list []*probes.WorkloadState, room int) table {
+func workloadTable(list []*snapshot.WorkloadState, room int) table {
 	shown := list[:min(room, len(list))]
 	t := table{head: []string{some("WORKLOAD", len(shown), len(list)), "cpu", "memory", "limit", "mem stall", "io stall", "hits"}}
 	for _, w := range shown {

@@ -17,7 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 var update = flag.Bool("update", false, "update the golden frames")
@@ -121,27 +121,27 @@ func TestWhatIsAbsentIsNoNumber(t *testing.T) {
 
 func TestAStateThatCameOverTheSocketHasNoPlot(t *testing.T) {
 	s := scenes.Calm()
-	s.Snapshot = &probes.Snapshot{Time: s.Snapshot.Time, Pressure: s.Snapshot.Pressure, WindowSeconds: 10}
+	s.Snapshot = &snapshot.Snapshot{Time: s.Snapshot.Time, Pressure: s.Snapshot.Pressure, WindowSeconds: 10}
 	frame := frameOf(s, 80, 24, false)
 	assert.NotContains(t, frame, "▁")
 	assert.Contains(t, frame, "1.2 %")
 }
 
 func TestTheGaugeMarksTheThreshold(t *testing.T) {
-	v := plugins.Verdict{Observed: probes.Some(0.05), Threshold: probes.Some(0.1), Unit: "ratio"}
+	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Unit: "ratio"}
 	assert.Equal(t, "[###   |     ]", gauge(v, 12))
-	v.Observed = probes.Some(0.2)
+	v.Observed = snapshot.Some(0.2)
 	assert.Equal(t, "[#####|##### ]", gauge(v, 12))
-	v.Observed = probes.Opt[float64]{}
+	v.Observed = snapshot.Opt[float64]{}
 	assert.Equal(t, "[            ]", gauge(v, 12))
 }
 
 func TestAPlotIsEmptyWhereNothingIsKnown(t *testing.T) {
-	point := func(ago, some float64) probes.TrendPoint {
-		return probes.TrendPoint{AgoSeconds: ago, Stall: probes.Ratios{IO: probes.StallRatio{Some: probes.Some(some)}}}
+	point := func(ago, some float64) snapshot.TrendPoint {
+		return snapshot.TrendPoint{AgoSeconds: ago, Stall: snapshot.Ratios{IO: snapshot.StallRatio{Some: snapshot.Some(some)}}}
 	}
-	io := func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO }
-	got := spark([]probes.TrendPoint{point(300, 1), point(119, 0), point(31, 0.2), point(29, 1), point(1, 0.5), point(0, 0.1)}, 4, io)
+	io := func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.IO }
+	got := spark([]snapshot.TrendPoint{point(300, 1), point(119, 0), point(31, 0.2), point(29, 1), point(1, 0.5), point(0, 0.1)}, 4, io)
 	assert.Equal(t, "▁ ▂█", got, "each sign is the highest of its time")
 }
 
@@ -181,7 +181,7 @@ func TestTheNewestEvictionIsALine(t *testing.T) {
 
 func TestANoteOfAProbeStandsBelowTheNumbers(t *testing.T) {
 	s := scenes.Calm()
-	s.Snapshot.Probes = append(s.Snapshot.Probes, probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
+	s.Snapshot.Probes = append(s.Snapshot.Probes, snapshot.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
 	for _, size := range [][2]int{{80, 24}, {120, 40}} {
 		assert.Contains(t, frameOf(s, size[0], size[1], false), "probe workloads: read every 3rd tick: it costs 3 % of a core")
 	}

@@ -9,14 +9,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Unknown is shown where there is no measurement. It is never 0.
 const Unknown = "–"
 
 // Optional is the formatted value, or Unknown.
-func Optional[T any](o probes.Opt[T], format func(T) string) string {
+func Optional[T any](o snapshot.Opt[T], format func(T) string) string {
 	v, ok := o.Get()
 	if !ok {
 		return Unknown

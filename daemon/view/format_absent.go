@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Absence is a missing measurement, with the reason.
@@ -25,7 +25,7 @@ func (s *State) Absences() []Absence {
 	list.add("node", "nodes", n.Absent, n.Memory.Absent, ofPressure(n.Pressure.Totals.Absent), n.Network.Absent)
 	for _, v := range s.Levels.Verdicts {
 		if v.Absent != "" {
-			list.add("plugin "+v.Plugin, "plugins", probes.Absent{"verdict": v.Absent})
+			list.add("plugin "+v.Plugin, "plugins", snapshot.Absent{"verdict": v.Absent})
 		}
 	}
 	for i := range n.Disks {
@@ -45,8 +45,8 @@ func (s *State) Absences() []Absence {
 }
 
 // ofPressure prefixes the keys cpu, memory and io with "pressure.".
-func ofPressure(absent probes.Absent) probes.Absent {
-	var out probes.Absent
+func ofPressure(absent snapshot.Absent) snapshot.Absent {
+	var out snapshot.Absent
 	for what, why := range absent {
 		out.Because("pressure."+what, why)
 	}
@@ -61,7 +61,7 @@ type absences struct {
 	plural []string
 }
 
-func (a *absences) add(where, plural string, of ...probes.Absent) {
+func (a *absences) add(where, plural string, of ...snapshot.Absent) {
 	for _, absent := range of {
 		for _, what := range slices.Sorted(maps.Keys(absent)) {
 			a.one(Absence{Where: Printable(where), What: Printable(what), Why: Printable(absent[what])}, plural)
@@ -89,8 +89,8 @@ func (a *absences) all() []Absence {
 }
 
 // FailedProbes are the probes that failed in the newest sample.
-func (s *State) FailedProbes() []probes.Probe {
-	var list []probes.Probe
+func (s *State) FailedProbes() []snapshot.Probe {
+	var list []snapshot.Probe
 	for _, p := range s.Snapshot.Probes {
 		if p.Error != "" {
 			list = append(list, p)
@@ -101,8 +101,8 @@ func (s *State) FailedProbes() []probes.Probe {
 
 // NotedProbes are the probes of the newest sample that have a note, such as
 // that they read less often than every tick.
-func (s *State) NotedProbes() []probes.Probe {
-	var list []probes.Probe
+func (s *State) NotedProbes() []snapshot.Probe {
+	var list []snapshot.Probe
 	for _, p := range s.Snapshot.Probes {
 		if p.Note != "" {
 			list = append(list, p)
@@ -112,7 +112,7 @@ func (s *State) NotedProbes() []probes.Probe {
 }
 
 // Reason is why a measurement is absent, from the first key that has a reason.
-func Reason(absent probes.Absent, keys ...string) string {
+func Reason(absent snapshot.Absent, keys ...string) string {
 	for _, k := range keys {
 		if why, ok := absent[k]; ok {
 			return Printable(why)

@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Contention of each device in use and of memory, with the pods' names from the
 // API server. Contention comes first, then unknown, then busy.
-func (s *State) Contention() []probes.Contention {
+func (s *State) Contention() []snapshot.Contention {
 	list := slices.Clone(s.Snapshot.Contention)
 	for i := range list {
 		c := &list[i]
@@ -23,11 +23,11 @@ func (s *State) Contention() []probes.Contention {
 			s.Cluster.name(&c.Sufferers[j].Party)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b probes.Contention) int { return cmp.Compare(concern(&a), concern(&b)) })
+	slices.SortStableFunc(list, func(a, b snapshot.Contention) int { return cmp.Compare(concern(&a), concern(&b)) })
 	return list
 }
 
-func (c *Cluster) name(p *probes.Party) {
+func (c *Cluster) name(p *snapshot.Party) {
 	if c == nil || c.PodOf == nil || p.PodUID == "" {
 		return
 	}
@@ -36,25 +36,25 @@ func (c *Cluster) name(p *probes.Party) {
 	}
 }
 
-func concern(c *probes.Contention) int {
-	return slices.Index([]probes.ContentionState{probes.ContentionSuffers, probes.ContentionUnknown, probes.ContentionBusy}, c.State)
+func concern(c *snapshot.Contention) int {
+	return slices.Index([]snapshot.ContentionState{snapshot.ContentionSuffers, snapshot.ContentionUnknown, snapshot.ContentionBusy}, c.State)
 }
 
 // ContentionTitle is the resource and its device as a heading: "Disk nvme0n1".
-func ContentionTitle(c *probes.Contention) string {
+func ContentionTitle(c *snapshot.Contention) string {
 	return Title(plugins.Verdict{Resource: plugins.Resource(c.Resource), Scope: c.Device})
 }
 
 // ContentionText is the state of a contention in a few words.
-func ContentionText(c *probes.Contention) string {
+func ContentionText(c *snapshot.Contention) string {
 	switch {
-	case c.State == probes.ContentionSuffers:
+	case c.State == snapshot.ContentionSuffers:
 		return "contention"
-	case c.State != probes.ContentionBusy:
+	case c.State != snapshot.ContentionBusy:
 		return "sufferers unknown"
 	case len(c.Sufferers) == 0:
 		return "busy, no contention"
-	case slices.ContainsFunc(c.Sufferers, func(s probes.Sufferer) bool { return !s.Lowest }):
+	case slices.ContainsFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.Lowest }):
 		return "busy, short waits only"
 	}
 	return "busy, only the lowest class waits"
@@ -63,25 +63,25 @@ func ContentionText(c *probes.Contention) string {
 // ContentionSentence is the main sufferer, the main culprit and the coverage in
 // one sentence. when names the window: "web/db waited on nvme0n1 for 38.0 % of
 // the last 10 s; batch/du accounts for 71.0 % of the traffic; coverage 94.0 %".
-func ContentionSentence(c *probes.Contention, when string) string {
+func ContentionSentence(c *snapshot.Contention, when string) string {
 	waited, of := "waited on "+Printable(c.Device), "on "+Printable(c.Device)
-	if c.Resource == probes.SharedMemory {
+	if c.Resource == snapshot.SharedMemory {
 		waited, of = "stalled on memory", "of memory pressure"
 	}
 	text := "no workload " + waited
 	switch s, some := Sufferer(c); {
 	case some:
 		text = Printable(s.Name) + " " + waited + " for " + Ratio(s.Waited) + " of " + when
-	case c.State != probes.ContentionBusy:
+	case c.State != snapshot.ContentionBusy:
 		text = "sufferers " + of + " unknown"
 	}
 	return text + "; " + UseText(c)
 }
 
 // UseText is the part of ContentionSentence about culprit and coverage.
-func UseText(c *probes.Contention) string {
+func UseText(c *snapshot.Contention) string {
 	traffic := "the traffic"
-	if c.Resource == probes.SharedMemory {
+	if c.Resource == snapshot.SharedMemory {
 		traffic = "memory growth"
 	}
 	text := "no workload found using it"
@@ -92,7 +92,7 @@ func UseText(c *probes.Contention) string {
 }
 
 // culpritText names the largest culprit other than the main sufferer.
-func culpritText(c *probes.Contention, traffic string) string {
+func culpritText(c *snapshot.Contention, traffic string) string {
 	first := c.Culprits[0]
 	s, _ := Sufferer(c)
 	if s.Party != first.Party {
@@ -107,17 +107,17 @@ func culpritText(c *probes.Contention, traffic string) string {
 
 // Sufferer is the workload that waits most, of the lowest class only if no other
 // waits; false if none waits.
-func Sufferer(c *probes.Contention) (probes.Sufferer, bool) {
+func Sufferer(c *snapshot.Contention) (snapshot.Sufferer, bool) {
 	if len(c.Sufferers) == 0 {
-		return probes.Sufferer{}, false
+		return snapshot.Sufferer{}, false
 	}
-	i := slices.IndexFunc(c.Sufferers, func(s probes.Sufferer) bool { return !s.Lowest })
+	i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.Lowest })
 	return c.Sufferers[max(0, i)], true
 }
 
 // CulpritsText is the culprits in one line: "66.0 % batch/du (380 MB/s), 6.0 %
 // web/db (34.6 MB/s), and 13 more".
-func CulpritsText(c *probes.Contention) string {
+func CulpritsText(c *snapshot.Contention) string {
 	list := make([]string, 0, len(c.Culprits)+1)
 	for _, p := range c.Culprits {
 		list = append(list, Ratio(p.Share)+" "+Printable(p.Name)+" ("+ByteRate(p.BytesPerSecond)+")")
@@ -126,7 +126,7 @@ func CulpritsText(c *probes.Contention) string {
 }
 
 // SufferersText is the sufferers in one line.
-func SufferersText(c *probes.Contention) string {
+func SufferersText(c *snapshot.Contention) string {
 	list := make([]string, 0, len(c.Sufferers)+1)
 	for _, p := range c.Sufferers {
 		text := Ratio(p.Waited) + " " + Printable(p.Name)
@@ -136,7 +136,7 @@ func SufferersText(c *probes.Contention) string {
 		list = append(list, text)
 	}
 	none := "none"
-	if c.State == probes.ContentionUnknown {
+	if c.State == snapshot.ContentionUnknown {
 		none = "unknown: " + Reason(c.Absent, "sufferers")
 	}
 	return listed(list, c.MoreSufferers, none)
@@ -152,12 +152,12 @@ func listed(list []string, more int, none string) string {
 	return strings.Join(list, ", ")
 }
 
-func coverageText(c *probes.Contention) string {
+func coverageText(c *snapshot.Contention) string {
 	r, known := c.Coverage.Get()
 	switch {
 	case !known:
 		return "coverage unknown: " + Reason(c.Absent, "coverageRatio")
-	case r < plugins.DefaultDiskContention().Coverage && c.State != probes.ContentionBusy:
+	case r < plugins.DefaultDiskContention().Coverage && c.State != snapshot.ContentionBusy:
 		return "coverage " + Ratio(r) + ", too low to choose candidates"
 	}
 	return "coverage " + Ratio(r)
@@ -165,9 +165,9 @@ func coverageText(c *probes.Contention) string {
 
 // Waits is the share of the window that the main sufferer waits. It orders
 // contentions where not all can be shown.
-func Waits(c probes.Contention) float64 {
+func Waits(c snapshot.Contention) float64 {
 	s, _ := Sufferer(&c)
-	if c.State == probes.ContentionSuffers {
+	if c.State == snapshot.ContentionSuffers {
 		return 1 + s.Waited
 	}
 	return s.Waited

@@ -9,52 +9,52 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func culprit(name string, share float64) probes.Culprit {
-	return probes.Culprit{Party: probes.Party{Name: name}, Share: share}
+func culprit(name string, share float64) snapshot.Culprit {
+	return snapshot.Culprit{Party: snapshot.Party{Name: name}, Share: share}
 }
 
-func sufferer(name string, waited float64, lowest bool) probes.Sufferer {
-	return probes.Sufferer{Party: probes.Party{Name: name}, Waited: waited, Lowest: lowest}
+func sufferer(name string, waited float64, lowest bool) snapshot.Sufferer {
+	return snapshot.Sufferer{Party: snapshot.Party{Name: name}, Waited: waited, Lowest: lowest}
 }
 
-func nvme(state probes.ContentionState, coverage probes.Opt[float64], culprits []probes.Culprit, sufferers ...probes.Sufferer) *probes.Contention {
-	return &probes.Contention{Resource: probes.SharedDisk, Device: "nvme0n1", State: state, Coverage: coverage, Culprits: culprits, Sufferers: sufferers}
+func nvme(state snapshot.ContentionState, coverage snapshot.Opt[float64], culprits []snapshot.Culprit, sufferers ...snapshot.Sufferer) *snapshot.Contention {
+	return &snapshot.Contention{Resource: snapshot.SharedDisk, Device: "nvme0n1", State: state, Coverage: coverage, Culprits: culprits, Sufferers: sufferers}
 }
 
 func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
-	du, known := []probes.Culprit{culprit("batch/du-abc", 0.71), culprit("web/db", 0.2)}, probes.Some(0.94)
+	du, known := []snapshot.Culprit{culprit("batch/du-abc", 0.71), culprit("web/db", 0.2)}, snapshot.Some(0.94)
 	db, backup := sufferer("web/db", 0.38, false), sufferer("velero/backup", 0.6, true)
-	unknown := nvme(probes.ContentionUnknown, known, du)
-	memory := nvme(probes.ContentionSuffers, known, du, db)
-	memory.Resource, memory.Device = probes.SharedMemory, ""
-	uncounted := nvme(probes.ContentionSuffers, probes.Opt[float64]{}, nil, db)
+	unknown := nvme(snapshot.ContentionUnknown, known, du)
+	memory := nvme(snapshot.ContentionSuffers, known, du, db)
+	memory.Resource, memory.Device = snapshot.SharedMemory, ""
+	uncounted := nvme(snapshot.ContentionSuffers, snapshot.Opt[float64]{}, nil, db)
 	uncounted.Absent.Because("coverageRatio", "the disk transferred no bytes")
-	for want, c := range map[string]*probes.Contention{
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(probes.ContentionSuffers, known, du, backup, db),
-		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                nvme(probes.ContentionBusy, known, du, backup),
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(probes.ContentionSuffers, probes.Some(0.699), nil, db),
-		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                   nvme(probes.ContentionBusy, probes.Some(0.699), nil),
+	for want, c := range map[string]*snapshot.Contention{
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(snapshot.ContentionSuffers, known, du, backup, db),
+		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                nvme(snapshot.ContentionBusy, known, du, backup),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(snapshot.ContentionSuffers, snapshot.Some(0.699), nil, db),
+		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                   nvme(snapshot.ContentionBusy, snapshot.Some(0.699), nil),
 		"sufferers on nvme0n1 unknown; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                                               unknown,
 		"web/db stalled on memory for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of memory growth; coverage 94.0 %":                     memory,
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage unknown: the disk transferred no bytes":                  uncounted,
-		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %": nvme(probes.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
-		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                    nvme(probes.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage unknown: the disk transferred no bytes":            uncounted,
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %": nvme(snapshot.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                    nvme(snapshot.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
 	} {
 		assert.Equal(t, want, view.ContentionSentence(c, "the last 10 s"))
 	}
 }
 
 func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
-	known := probes.Some(1.0)
-	for want, c := range map[string]*probes.Contention{
-		"contention":                        nvme(probes.ContentionSuffers, known, nil, sufferer("a", 0.3, false)),
-		"busy, no contention":               nvme(probes.ContentionBusy, known, nil),
-		"busy, short waits only":            nvme(probes.ContentionBusy, known, nil, sufferer("b", 0.5, true), sufferer("a", 0.03, false)),
-		"busy, only the lowest class waits": nvme(probes.ContentionBusy, known, nil, sufferer("a", 0.5, true)),
-		"sufferers unknown":                 nvme(probes.ContentionUnknown, known, nil),
+	known := snapshot.Some(1.0)
+	for want, c := range map[string]*snapshot.Contention{
+		"contention":                        nvme(snapshot.ContentionSuffers, known, nil, sufferer("a", 0.3, false)),
+		"busy, no contention":               nvme(snapshot.ContentionBusy, known, nil),
+		"busy, short waits only":            nvme(snapshot.ContentionBusy, known, nil, sufferer("b", 0.5, true), sufferer("a", 0.03, false)),
+		"busy, only the lowest class waits": nvme(snapshot.ContentionBusy, known, nil, sufferer("a", 0.5, true)),
+		"sufferers unknown":                 nvme(snapshot.ContentionUnknown, known, nil),
 	} {
 		assert.Equal(t, want, view.ContentionText(c))
 	}
@@ -63,12 +63,12 @@ func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
 
 func TestWhereSomebodyIsHurtComesFirst(t *testing.T) {
 	s := scenes.Calm()
-	s.Snapshot.Contention = []probes.Contention{
-		{Device: "a", State: probes.ContentionBusy},
-		{Device: "b", State: probes.ContentionUnknown},
-		{Device: "c", State: probes.ContentionSuffers},
-		{Device: "d", State: probes.ContentionBusy},
-		{Device: "e", State: probes.ContentionSuffers},
+	s.Snapshot.Contention = []snapshot.Contention{
+		{Device: "a", State: snapshot.ContentionBusy},
+		{Device: "b", State: snapshot.ContentionUnknown},
+		{Device: "c", State: snapshot.ContentionSuffers},
+		{Device: "d", State: snapshot.ContentionBusy},
+		{Device: "e", State: snapshot.ContentionSuffers},
 	}
 	order := ""
 	for _, c := range s.Contention() {
@@ -95,12 +95,12 @@ func TestThePressureTellsWhoHurtsWhomByTheNamesOfPods(t *testing.T) {
 // The scene is what the tests of the page and of the terminal look at.
 func TestTheMadeUpContentionIsThatOfRealSamples(t *testing.T) {
 	list := scenes.Contended().Contention()
-	var states []probes.ContentionState
+	var states []snapshot.ContentionState
 	for _, c := range list {
 		states = append(states, c.State)
 		assert.LessOrEqual(t, len(c.Culprits), 10)
 	}
-	assert.Equal(t, []probes.ContentionState{probes.ContentionSuffers, probes.ContentionSuffers, probes.ContentionSuffers, probes.ContentionBusy}, states)
+	assert.Equal(t, []snapshot.ContentionState{snapshot.ContentionSuffers, snapshot.ContentionSuffers, snapshot.ContentionSuffers, snapshot.ContentionBusy}, states)
 	assert.Equal(t, []string{"Disk nvme0n1", "Disk sda", "Memory", "Disk sdb"}, []string{
 		view.ContentionTitle(&list[0]), view.ContentionTitle(&list[1]), view.ContentionTitle(&list[2]), view.ContentionTitle(&list[3]),
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestTheMadeUpDecisionsAreThoseOfRealRounds(t *testing.T) {
@@ -81,16 +81,16 @@ func TestTheApiServersWordsAreSaidOnce(t *testing.T) {
 }
 
 func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
-	cause := func(scope string, level plugins.Level, observed probes.Opt[float64], line float64) evict.Cause {
+	cause := func(scope string, level plugins.Level, observed snapshot.Opt[float64], line float64) evict.Cause {
 		return evict.Cause{
-			Plugin: "disk-contention", Scope: scope, Level: level, Observed: observed, Operator: ">=", Threshold: probes.Some(line), Unit: "seconds", Reason: "as it is",
+			Plugin: "disk-contention", Scope: scope, Level: level, Observed: observed, Operator: ">=", Threshold: snapshot.Some(line), Unit: "seconds", Reason: "as it is",
 		}
 	}
 	d := &evict.Decision{
 		Causes: []evict.Cause{
-			cause("sda", plugins.Hard, probes.Some(0.25), 0.2), cause("sdb", plugins.Soft, probes.Some(0.1), 0.05), cause("sdc", plugins.Soft, probes.Some(0.2), 0.1),
+			cause("sda", plugins.Hard, snapshot.Some(0.25), 0.2), cause("sdb", plugins.Soft, snapshot.Some(0.1), 0.05), cause("sdc", plugins.Soft, snapshot.Some(0.2), 0.1),
 		},
-		After: []evict.Cause{cause("sdb", plugins.Soft, probes.Some(0.09), 0.05), cause("sda", plugins.None, probes.Opt[float64]{}, 0.1)},
+		After: []evict.Cause{cause("sdb", plugins.Soft, snapshot.Some(0.09), 0.05), cause("sda", plugins.None, snapshot.Opt[float64]{}, 0.1)},
 	}
 	assert.Equal(t, []string{
 		"disk-contention sda: hard → none, 250 ms (threshold >= 200 ms) → – (threshold >= 100 ms); now as it is",

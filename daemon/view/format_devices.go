@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // maxVirtual is how many virtual NICs are shown beside the physical ones: a
@@ -17,7 +17,7 @@ const maxVirtual = 8
 const idleNIC = 1000
 
 // Disks of the state, leaves first, and separately the idle loop and RAM disks.
-func (s *State) Disks() (shown, idle []probes.DiskState) {
+func (s *State) Disks() (shown, idle []snapshot.DiskState) {
 	for _, d := range s.Snapshot.Disks {
 		if minor(d.Name) && DiskLoad(d) <= 0 {
 			idle = append(idle, d)
@@ -25,27 +25,27 @@ func (s *State) Disks() (shown, idle []probes.DiskState) {
 			shown = append(shown, d)
 		}
 	}
-	leavesFirst(shown, func(d probes.DiskState) probes.Layer { return d.Layer })
+	leavesFirst(shown, func(d snapshot.DiskState) snapshot.Layer { return d.Layer })
 	return shown, idle
 }
 
 // leavesFirst sorts by layer: a device that repeats the IO of others comes after
 // them.
-func leavesFirst[T any](list []T, layer func(T) probes.Layer) {
+func leavesFirst[T any](list []T, layer func(T) snapshot.Layer) {
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(depth(layer(a)), depth(layer(b))) })
 }
 
 // depth of a layer in a list. An unknown layer counts as a leaf.
-func depth(l probes.Layer) int {
-	return slices.Index([]probes.Layer{probes.LayerLeaf, "", probes.LayerPath, probes.LayerStacked}, l)
+func depth(l snapshot.Layer) int {
+	return slices.Index([]snapshot.Layer{snapshot.LayerLeaf, "", snapshot.LayerPath, snapshot.LayerStacked}, l)
 }
 
 // DiskKind is the kind of a disk and what it is stacked on: "lvm on nvme0n1".
-func DiskKind(d *probes.Disk) string { return kind(d.Kind, d.Slaves, d.Layer) }
+func DiskKind(d *snapshot.Disk) string { return kind(d.Kind, d.Slaves, d.Layer) }
 
 // NICKind is the kind of a NIC, what it is stacked on and the master it is a port
 // of: "physical, port of bond0".
-func NICKind(n *probes.NIC) string {
+func NICKind(n *snapshot.NIC) string {
 	k := n.Kind
 	if k == "" {
 		k = "virtual" // of an older recording
@@ -61,10 +61,10 @@ func NICKind(n *probes.NIC) string {
 }
 
 // kind names at most three devices: an array may consist of dozens of disks.
-func kind(kind string, on []string, layer probes.Layer) string {
+func kind(kind string, on []string, layer snapshot.Layer) string {
 	const most = 3
 	text := Printable(kind)
-	if layer == probes.LayerPath {
+	if layer == snapshot.LayerPath {
 		text += ", a path"
 	}
 	if len(on) == 0 {
@@ -85,7 +85,7 @@ func minor(name string) bool {
 }
 
 // DiskLoad orders disks by requests per second; -1 when unknown.
-func DiskLoad(d probes.DiskState) float64 {
+func DiskLoad(d snapshot.DiskState) float64 {
 	r, ok := d.Rates.Get()
 	if !ok {
 		return -1
@@ -95,11 +95,11 @@ func DiskLoad(d probes.DiskState) float64 {
 
 // NICs of the state, leaves first: hardware, then the busiest virtual ones; and
 // separately lo and idle ones.
-func (s *State) NICs() (shown, rest []probes.NICState) {
-	var virtual []probes.NICState
+func (s *State) NICs() (shown, rest []snapshot.NICState) {
+	var virtual []snapshot.NICState
 	for _, n := range s.Snapshot.NICs {
 		switch {
-		case n.Physical, n.Layer == probes.LayerLeaf:
+		case n.Physical, n.Layer == snapshot.LayerLeaf:
 			shown = append(shown, n)
 		case n.Name == "lo" || NICLoad(n) < idleNIC:
 			rest = append(rest, n)
@@ -109,17 +109,17 @@ func (s *State) NICs() (shown, rest []probes.NICState) {
 	}
 	busy := Busiest(virtual, maxVirtual, NICLoad)
 	for _, n := range virtual {
-		if !slices.ContainsFunc(busy, func(b probes.NICState) bool { return b.Name == n.Name }) {
+		if !slices.ContainsFunc(busy, func(b snapshot.NICState) bool { return b.Name == n.Name }) {
 			rest = append(rest, n)
 		}
 	}
 	shown = append(shown, busy...)
-	leavesFirst(shown, func(n probes.NICState) probes.Layer { return n.Layer })
+	leavesFirst(shown, func(n snapshot.NICState) snapshot.Layer { return n.Layer })
 	return shown, rest
 }
 
 // NICLoad orders NICs by bytes per second of both directions; -1 when unknown.
-func NICLoad(n probes.NICState) float64 {
+func NICLoad(n snapshot.NICState) float64 {
 	r, ok := n.Rates.Get()
 	if !ok {
 		return -1
@@ -129,17 +129,17 @@ func NICLoad(n probes.NICState) float64 {
 
 // BusiestDisks chooses n disks, leaves before stacked ones and busy before idle
 // ones, and keeps their order.
-func BusiestDisks(list []probes.DiskState, n int) []probes.DiskState {
-	return Busiest(list, n, func(d probes.DiskState) float64 { return worth(d.Layer, DiskLoad(d)) })
+func BusiestDisks(list []snapshot.DiskState, n int) []snapshot.DiskState {
+	return Busiest(list, n, func(d snapshot.DiskState) float64 { return worth(d.Layer, DiskLoad(d)) })
 }
 
 // BusiestNICs chooses n NICs as BusiestDisks does.
-func BusiestNICs(list []probes.NICState, n int) []probes.NICState {
-	return Busiest(list, n, func(d probes.NICState) float64 { return worth(d.Layer, NICLoad(d)) })
+func BusiestNICs(list []snapshot.NICState, n int) []snapshot.NICState {
+	return Busiest(list, n, func(d snapshot.NICState) float64 { return worth(d.Layer, NICLoad(d)) })
 }
 
 // worth ranks each leaf above all stacked devices: no load is near 10¹².
-func worth(l probes.Layer, load float64) float64 {
+func worth(l snapshot.Layer, load float64) float64 {
 	if depth(l) > depth("") {
 		return load - 1e12
 	}

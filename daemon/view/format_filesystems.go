@@ -4,16 +4,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Filesystems of the state: at most n that fail or are the fullest, by
 // mountpoint, and the rest.
-func (s *State) Filesystems(n int) (shown, rest []probes.Filesystem) {
+func (s *State) Filesystems(n int) (shown, rest []snapshot.Filesystem) {
 	all := s.Snapshot.Filesystems
 	shown = Busiest(all, n, fullness)
 	for i := range all {
-		if !slices.ContainsFunc(shown, func(f probes.Filesystem) bool { return f.Mountpoint == all[i].Mountpoint }) {
+		if !slices.ContainsFunc(shown, func(f snapshot.Filesystem) bool { return f.Mountpoint == all[i].Mountpoint }) {
 			rest = append(rest, all[i])
 		}
 	}
@@ -22,7 +22,7 @@ func (s *State) Filesystems(n int) (shown, rest []probes.Filesystem) {
 
 // fullness orders filesystems: 0 to 1, above that those that fail, below that
 // those that are unknown.
-func fullness(f probes.Filesystem) float64 {
+func fullness(f snapshot.Filesystem) float64 {
 	if f.Trouble() != "" {
 		return 2
 	}
@@ -34,17 +34,17 @@ func fullness(f probes.Filesystem) float64 {
 }
 
 // RoomLeft is the share of a filesystem available to unprivileged users.
-func RoomLeft(f probes.Filesystem) probes.Opt[float64] {
+func RoomLeft(f snapshot.Filesystem) snapshot.Opt[float64] {
 	return part(f.AvailableBytes, f.SizeBytes)
 }
 
-func part(of, all probes.Opt[uint64]) probes.Opt[float64] {
+func part(of, all snapshot.Opt[uint64]) snapshot.Opt[float64] {
 	n, ok1 := of.Get()
 	total, ok2 := all.Get()
 	if !ok1 || !ok2 || total == 0 {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(float64(n) / float64(total))
+	return snapshot.Some(float64(n) / float64(total))
 }
 
 // Below these shares a filesystem is highlighted: the kubelet's default eviction
@@ -55,23 +55,23 @@ const (
 )
 
 // ScarceRoom reports whether little space is available.
-func ScarceRoom(f probes.Filesystem) bool { return below(RoomLeft(f), scarceRoom) }
+func ScarceRoom(f snapshot.Filesystem) bool { return below(RoomLeft(f), scarceRoom) }
 
 // ScarceFiles reports whether few inodes are available.
-func ScarceFiles(f probes.Filesystem) bool { return below(part(f.FilesFree, f.Files), scarceFiles) }
+func ScarceFiles(f snapshot.Filesystem) bool { return below(part(f.FilesFree, f.Files), scarceFiles) }
 
-func below(o probes.Opt[float64], limit float64) bool {
+func below(o snapshot.Opt[float64], limit float64) bool {
 	v, ok := o.Get()
 	return ok && v < limit
 }
 
 // FilesystemKind is the type of a filesystem, and its manager if that is not the
 // node: "ext4, the kubelet's".
-func FilesystemKind(f probes.Filesystem) string {
+func FilesystemKind(f snapshot.Filesystem) string {
 	switch f.Use {
-	case probes.UseKubelet:
+	case snapshot.UseKubelet:
 		return f.Type + ", the kubelet's"
-	case probes.UseVolume:
+	case snapshot.UseVolume:
 		return f.Type + ", a pod's volume"
 	}
 	return f.Type

@@ -5,14 +5,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func filled(point string, available, size uint64) probes.Filesystem {
-	return probes.Filesystem{Mountpoint: point, AvailableBytes: probes.Some(available), SizeBytes: probes.Some(size)}
+func filled(point string, available, size uint64) snapshot.Filesystem {
+	return snapshot.Filesystem{Mountpoint: point, AvailableBytes: snapshot.Some(available), SizeBytes: snapshot.Some(size)}
 }
 
-func mountpoints(list []probes.Filesystem) []string {
+func mountpoints(list []snapshot.Filesystem) []string {
 	out := []string{}
 	for _, f := range list {
 		out = append(out, f.Mountpoint)
@@ -21,17 +21,17 @@ func mountpoints(list []probes.Filesystem) []string {
 }
 
 func TestWhoLooksAfterAFilesystemIsShownWhereItIsNotTheNode(t *testing.T) {
-	for use, want := range map[probes.FilesystemUse]string{
-		"": "xfs", probes.UseNode: "xfs", probes.UseKubelet: "xfs, the kubelet's", probes.UseVolume: "xfs, a pod's volume",
+	for use, want := range map[snapshot.FilesystemUse]string{
+		"": "xfs", snapshot.UseNode: "xfs", snapshot.UseKubelet: "xfs, the kubelet's", snapshot.UseVolume: "xfs, a pod's volume",
 	} {
-		assert.Equal(t, want, FilesystemKind(probes.Filesystem{Type: "xfs", Use: use}))
+		assert.Equal(t, want, FilesystemKind(snapshot.Filesystem{Type: "xfs", Use: use}))
 	}
 }
 
 func TestTheFullestFilesystemsAndThoseThatHangAreShown(t *testing.T) {
 	hung := filled("/c", 100, 100)
-	hung.Absent = probes.Absent{"statfs": "statfs hangs"}
-	s := &State{Snapshot: &probes.Snapshot{Filesystems: []probes.Filesystem{
+	hung.Absent = snapshot.Absent{"statfs": "statfs hangs"}
+	s := &State{Snapshot: &snapshot.Snapshot{Filesystems: []snapshot.Filesystem{
 		filled("/a", 50, 100), filled("/b", 5, 100), hung, {Mountpoint: "/d"}, filled("/e", 60, 100),
 	}}}
 	shown, rest := s.Filesystems(3)
@@ -46,24 +46,24 @@ func TestAFilesystemIsMarkedWhereAKubeletWouldEvict(t *testing.T) {
 	assert.True(t, ScarceRoom(filled("/", 9, 100)))
 	assert.True(t, ScarceRoom(filled("/", 0, 100)))
 	assert.False(t, ScarceRoom(filled("/", 10, 100)))
-	assert.False(t, ScarceRoom(probes.Filesystem{}), "what is not known is not scarce")
+	assert.False(t, ScarceRoom(snapshot.Filesystem{}), "what is not known is not scarce")
 	assert.False(t, ScarceRoom(filled("/", 0, 0)))
-	files := func(free uint64) probes.Filesystem {
-		return probes.Filesystem{Files: probes.Some[uint64](100), FilesFree: probes.Some(free)}
+	files := func(free uint64) snapshot.Filesystem {
+		return snapshot.Filesystem{Files: snapshot.Some[uint64](100), FilesFree: snapshot.Some(free)}
 	}
 	assert.True(t, ScarceFiles(files(4)))
 	assert.False(t, ScarceFiles(files(5)))
-	assert.False(t, ScarceFiles(probes.Filesystem{FilesFree: probes.Some[uint64](0)}))
+	assert.False(t, ScarceFiles(snapshot.Filesystem{FilesFree: snapshot.Some[uint64](0)}))
 	assert.Equal(t, "12 s ago", Ago(12.7))
 	assert.Equal(t, "2 h 5 min ago", Ago(7500))
 }
 
 func TestAFilesystemThatHangsIsAmongWhatIsNotMeasured(t *testing.T) {
 	s := judgedBy()
-	s.Snapshot.Filesystems = []probes.Filesystem{
-		{Mountpoint: "/a", Absent: probes.Absent{"statfs": "statfs hangs"}},
-		{Mountpoint: "/b", Absent: probes.Absent{"statfs": "statfs hangs"}},
-		{Mountpoint: "/pool", Absent: probes.Absent{"files": "this filesystem has no inode count"}},
+	s.Snapshot.Filesystems = []snapshot.Filesystem{
+		{Mountpoint: "/a", Absent: snapshot.Absent{"statfs": "statfs hangs"}},
+		{Mountpoint: "/b", Absent: snapshot.Absent{"statfs": "statfs hangs"}},
+		{Mountpoint: "/pool", Absent: snapshot.Absent{"files": "this filesystem has no inode count"}},
 	}
 	assert.Equal(t, []Absence{
 		{"2 filesystems", "statfs", "statfs hangs"}, {"filesystem /pool", "files", "this filesystem has no inode count"},

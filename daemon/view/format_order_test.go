@@ -6,22 +6,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // stalled is a workload with a memory stall, an io stall, CPU cores and a
 // working set.
-func stalled(name string, memory, io, cores float64, set uint64) probes.WorkloadState {
-	w := probes.WorkloadState{Workload: probes.Workload{Cgroup: "/" + name, Name: name}, WorkingSetBytes: probes.Some(set)}
-	w.Rates = probes.Some(probes.WorkloadRates{CPUCores: probes.Some(cores), Pressure: probes.Ratios{
-		Memory: probes.StallRatio{Full: probes.Some(memory)}, IO: probes.StallRatio{Full: probes.Some(io)},
+func stalled(name string, memory, io, cores float64, set uint64) snapshot.WorkloadState {
+	w := snapshot.WorkloadState{Workload: snapshot.Workload{Cgroup: "/" + name, Name: name}, WorkingSetBytes: snapshot.Some(set)}
+	w.Rates = snapshot.Some(snapshot.WorkloadRates{CPUCores: snapshot.Some(cores), Pressure: snapshot.Ratios{
+		Memory: snapshot.StallRatio{Full: snapshot.Some(memory)}, IO: snapshot.StallRatio{Full: snapshot.Some(io)},
 	}})
 	return w
 }
 
 func TestWorkloadsWithPressureOfTheirOwnComeFirst(t *testing.T) {
-	s := &State{Snapshot: &probes.Snapshot{Workloads: []probes.WorkloadState{
-		{Workload: probes.Workload{Cgroup: "/unseen", Name: "unseen"}},
+	s := &State{Snapshot: &snapshot.Snapshot{Workloads: []snapshot.WorkloadState{
+		{Workload: snapshot.Workload{Cgroup: "/unseen", Name: "unseen"}},
 		stalled("large", 0, 0, 0.1, 9<<30), stalled("busy", 0.0004, 0, 4, 1), stalled("io", 0.0002, 0.3, 0, 1), stalled("memory", 0.2, 0, 0, 1),
 	}}}
 	var names []string
@@ -35,32 +35,32 @@ func TestAWorkloadIsAtItsOwnLimitOnlyIfItHitsItAndStalls(t *testing.T) {
 	with := func(hits uint64, stall float64) bool {
 		w := stalled("w", stall, 0, 0, 0)
 		r, _ := w.Rates.Get()
-		r.LimitHits = probes.Some(hits)
-		w.Rates = probes.Some(r)
+		r.LimitHits = snapshot.Some(hits)
+		w.Rates = snapshot.Some(r)
 		return AtOwnLimit(&w)
 	}
 	assert.True(t, with(1, 0.05))
 	assert.False(t, with(0, 0.9), "it stalls for the node's lack of memory")
 	assert.False(t, with(1000, 0.01), "a file reader meets its limit and loses nothing")
-	assert.False(t, AtOwnLimit(&probes.WorkloadState{}))
+	assert.False(t, AtOwnLimit(&snapshot.WorkloadState{}))
 }
 
 func TestStallIsSomeWhereTheKernelDoesNotTellFull(t *testing.T) {
-	assert.InDelta(t, 0.4, Stall(probes.StallRatio{Some: probes.Some(0.4)}), 0)
-	assert.InDelta(t, 0.1, Stall(probes.StallRatio{Some: probes.Some(0.4), Full: probes.Some(0.1)}), 0)
-	assert.Negative(t, Stall(probes.StallRatio{}))
+	assert.InDelta(t, 0.4, Stall(snapshot.StallRatio{Some: snapshot.Some(0.4)}), 0)
+	assert.InDelta(t, 0.1, Stall(snapshot.StallRatio{Some: snapshot.Some(0.4), Full: snapshot.Some(0.1)}), 0)
+	assert.Negative(t, Stall(snapshot.StallRatio{}))
 }
 
-func nic(name string, physical bool, bytes float64) probes.NICState {
-	return probes.NICState{NIC: probes.NIC{Name: name, Physical: physical}, Rates: probes.Some(probes.NICRates{ReceiveBytesPerSecond: bytes})}
+func nic(name string, physical bool, bytes float64) snapshot.NICState {
+	return snapshot.NICState{NIC: snapshot.NIC{Name: name, Physical: physical}, Rates: snapshot.Some(snapshot.NICRates{ReceiveBytesPerSecond: bytes})}
 }
 
 func TestPhysicalNICsComeFirstAndQuietVirtualOnesAreApart(t *testing.T) {
-	list := []probes.NICState{nic("cali1", false, 5000), nic("eth0", true, 0), nic("lo", false, 1e9), nic("veth0", false, 10), {NIC: probes.NIC{Name: "new"}}}
+	list := []snapshot.NICState{nic("cali1", false, 5000), nic("eth0", true, 0), nic("lo", false, 1e9), nic("veth0", false, 10), {NIC: snapshot.NIC{Name: "new"}}}
 	for i := range maxVirtual {
 		list = append(list, nic("z"+string(rune('a'+i)), false, 1e6))
 	}
-	shown, rest := (&State{Snapshot: &probes.Snapshot{NICs: list}}).NICs()
+	shown, rest := (&State{Snapshot: &snapshot.Snapshot{NICs: list}}).NICs()
 	assert.Equal(t, "eth0", shown[0].Name)
 	assert.Len(t, shown, 1+maxVirtual)
 	var names []string
@@ -71,38 +71,38 @@ func TestPhysicalNICsComeFirstAndQuietVirtualOnesAreApart(t *testing.T) {
 }
 
 func TestALoopDiskIsShownOnlyWhileItWorks(t *testing.T) {
-	disk := func(name string, reads float64) probes.DiskState {
-		return probes.DiskState{Disk: probes.Disk{Name: name}, Rates: probes.Some(probes.DiskRates{ReadsPerSecond: reads})}
+	disk := func(name string, reads float64) snapshot.DiskState {
+		return snapshot.DiskState{Disk: snapshot.Disk{Name: name}, Rates: snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads})}
 	}
-	list := []probes.DiskState{disk("loop0", 0), disk("loop1", 3), disk("sda", 0), disk("sr0", 0), disk("srv", 0)}
-	shown, idle := (&State{Snapshot: &probes.Snapshot{Disks: list}}).Disks()
+	list := []snapshot.DiskState{disk("loop0", 0), disk("loop1", 3), disk("sda", 0), disk("sr0", 0), disk("srv", 0)}
+	shown, idle := (&State{Snapshot: &snapshot.Snapshot{Disks: list}}).Disks()
 	assert.Len(t, shown, 3)
 	assert.Len(t, idle, 2)
 }
 
 func TestDevicesThatRepeatOthersStandBelowTheLeaves(t *testing.T) {
-	disk := func(name string, l probes.Layer, reads float64) probes.DiskState {
-		return probes.DiskState{Disk: probes.Disk{Name: name, Layer: l}, Rates: probes.Some(probes.DiskRates{ReadsPerSecond: reads})}
+	disk := func(name string, l snapshot.Layer, reads float64) snapshot.DiskState {
+		return snapshot.DiskState{Disk: snapshot.Disk{Name: name, Layer: l}, Rates: snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads})}
 	}
-	list := []probes.DiskState{
-		disk("dm-0", probes.LayerStacked, 900), disk("dm-1", probes.LayerLeaf, 5), disk("old", "", 2), disk("sda", probes.LayerPath, 700), disk("vda", probes.LayerLeaf, 0),
+	list := []snapshot.DiskState{
+		disk("dm-0", snapshot.LayerStacked, 900), disk("dm-1", snapshot.LayerLeaf, 5), disk("old", "", 2), disk("sda", snapshot.LayerPath, 700), disk("vda", snapshot.LayerLeaf, 0),
 	}
-	names := func(disks []probes.DiskState) (names []string) {
+	names := func(disks []snapshot.DiskState) (names []string) {
 		for _, d := range disks {
 			names = append(names, d.Name)
 		}
 		return names
 	}
-	shown, _ := (&State{Snapshot: &probes.Snapshot{Disks: list}}).Disks()
+	shown, _ := (&State{Snapshot: &snapshot.Snapshot{Disks: list}}).Disks()
 	assert.Equal(t, []string{"dm-1", "vda", "old", "sda", "dm-0"}, names(shown))
 	assert.Equal(t, []string{"dm-1", "vda", "old"}, names(BusiestDisks(shown, 3)), "where the room is short the busy LVM is not shown twice, as itself and its disk")
 	assert.Equal(t, []string{"dm-1", "vda", "old", "dm-0"}, names(BusiestDisks(shown, 4)))
 
-	nics := []probes.NICState{nic("bond0", false, 1), nic("br0", false, 1e9), nic("eth0", true, 5e8), nic("eth9", true, 0)}
-	for i, l := range []probes.Layer{probes.LayerLeaf, probes.LayerStacked, probes.LayerPath, probes.LayerLeaf} {
+	nics := []snapshot.NICState{nic("bond0", false, 1), nic("br0", false, 1e9), nic("eth0", true, 5e8), nic("eth9", true, 0)}
+	for i, l := range []snapshot.Layer{snapshot.LayerLeaf, snapshot.LayerStacked, snapshot.LayerPath, snapshot.LayerLeaf} {
 		nics[i].Layer = l
 	}
-	ordered, _ := (&State{Snapshot: &probes.Snapshot{NICs: nics}}).NICs()
+	ordered, _ := (&State{Snapshot: &snapshot.Snapshot{NICs: nics}}).NICs()
 	require.Len(t, ordered, 4)
 	for i, name := range []string{"bond0", "eth9", "eth0", "br0"} {
 		assert.Equal(t, name, ordered[i].Name)
@@ -111,18 +111,18 @@ func TestDevicesThatRepeatOthersStandBelowTheLeaves(t *testing.T) {
 }
 
 func TestADeviceSaysWhatDrivesItAndWhatItStandsOn(t *testing.T) {
-	for want, d := range map[string]probes.Disk{
-		"lvm on nvme0n1":                  {Kind: "lvm", Slaves: []string{"nvme0n1"}, Layer: probes.LayerStacked},
+	for want, d := range map[string]snapshot.Disk{
+		"lvm on nvme0n1":                  {Kind: "lvm", Slaves: []string{"nvme0n1"}, Layer: snapshot.LayerStacked},
 		"md on sda, sdb, sdc and 21 more": {Kind: "md", Slaves: append([]string{"sda", "sdb", "sdc"}, make([]string, 21)...)},
-		"disk, a path":                    {Kind: "disk", Layer: probes.LayerPath},
+		"disk, a path":                    {Kind: "disk", Layer: snapshot.LayerPath},
 		`\x1b on \x1b`:                    {Kind: "\x1b", Slaves: []string{"\x1b"}},
 		"":                                {},
 	} {
 		assert.Equal(t, want, DiskKind(&d))
 	}
-	for want, n := range map[string]probes.NIC{
-		"bond on eth0, eth1":      {Kind: "bond", Lower: []string{"eth0", "eth1"}, Layer: probes.LayerLeaf},
-		"physical, port of bond0": {Kind: "physical", Master: "bond0", Layer: probes.LayerPath},
+	for want, n := range map[string]snapshot.NIC{
+		"bond on eth0, eth1":      {Kind: "bond", Lower: []string{"eth0", "eth1"}, Layer: snapshot.LayerLeaf},
+		"physical, port of bond0": {Kind: "physical", Master: "bond0", Layer: snapshot.LayerPath},
 		"virtual":                 {},
 		"physical":                {Physical: true},
 	} {
@@ -139,12 +139,12 @@ func TestTheBusiestKeepTheirOrder(t *testing.T) {
 
 func TestWhatManyLackForOneReasonIsSaidOnce(t *testing.T) {
 	s := judgedBy()
-	s.Snapshot.Pressure.Totals.Absent = probes.Absent{"memory": "no PSI"}
+	s.Snapshot.Pressure.Totals.Absent = snapshot.Absent{"memory": "no PSI"}
 	for _, name := range []string{"/a", "/b", "/c\x1b"} {
-		w := probes.WorkloadState{Workload: probes.Workload{Cgroup: name, Absent: probes.Absent{"io": "not enabled"}}}
+		w := snapshot.WorkloadState{Workload: snapshot.Workload{Cgroup: name, Absent: snapshot.Absent{"io": "not enabled"}}}
 		s.Snapshot.Workloads = append(s.Snapshot.Workloads, w)
 	}
-	s.Snapshot.Workloads[2].Pressure.Absent = probes.Absent{"io": "no\nPSI"}
+	s.Snapshot.Workloads[2].Pressure.Absent = snapshot.Absent{"io": "no\nPSI"}
 	assert.Equal(t, []Absence{
 		{Where: "node", What: "pressure.memory", Why: "no PSI"},
 		{Where: "3 workloads", What: "io", Why: "not enabled"},
@@ -153,14 +153,14 @@ func TestWhatManyLackForOneReasonIsSaidOnce(t *testing.T) {
 }
 
 func TestAProbeFailedIfItHasAnError(t *testing.T) {
-	s := &State{Snapshot: &probes.Snapshot{Probes: []probes.Probe{{Name: "cpu"}, {Name: "disks", Error: "no"}}}}
-	assert.Equal(t, []probes.Probe{{Name: "disks", Error: "no"}}, s.FailedProbes())
+	s := &State{Snapshot: &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "cpu"}, {Name: "disks", Error: "no"}}}}
+	assert.Equal(t, []snapshot.Probe{{Name: "disks", Error: "no"}}, s.FailedProbes())
 }
 
 func TestAProbeMaySucceedAndStillHaveANote(t *testing.T) {
-	slow := probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"}
-	both := probes.Probe{Name: "disks", Error: "sdb: input/output error", Note: "read every 2nd tick"}
-	s := &State{Snapshot: &probes.Snapshot{Probes: []probes.Probe{{Name: "cpu"}, slow, both}}}
-	assert.Equal(t, []probes.Probe{slow, both}, s.NotedProbes())
-	assert.Equal(t, []probes.Probe{both}, s.FailedProbes())
+	slow := snapshot.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"}
+	both := snapshot.Probe{Name: "disks", Error: "sdb: input/output error", Note: "read every 2nd tick"}
+	s := &State{Snapshot: &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "cpu"}, slow, both}}}
+	assert.Equal(t, []snapshot.Probe{slow, both}, s.NotedProbes())
+	assert.Equal(t, []snapshot.Probe{both}, s.FailedProbes())
 }

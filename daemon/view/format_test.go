@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestValuesAreWrittenWithTheirUnit(t *testing.T) {
@@ -45,12 +45,12 @@ func TestAgesHaveAtMostTwoUnits(t *testing.T) {
 }
 
 func TestWhatIsAbsentIsNeverZero(t *testing.T) {
-	assert.Equal(t, "–", Optional(probes.Opt[float64]{}, Ratio))
-	assert.Equal(t, "0 %", Optional(probes.Some(0.0), Ratio))
+	assert.Equal(t, "–", Optional(snapshot.Opt[float64]{}, Ratio))
+	assert.Equal(t, "0 %", Optional(snapshot.Some(0.0), Ratio))
 }
 
 func TestAReasonIsThatOfTheFirstKeyThatHasOne(t *testing.T) {
-	absent := probes.Absent{"rates": "first sample\x1b[2J"}
+	absent := snapshot.Absent{"rates": "first sample\x1b[2J"}
 	assert.Equal(t, `first sample\x1b[2J`, Reason(absent, "memoryBytes", "rates"))
 	assert.Equal(t, "not measured", Reason(absent, "memoryBytes"))
 }
@@ -76,7 +76,7 @@ func FuzzPrintable(f *testing.F) {
 }
 
 func judgedBy(list ...plugins.Verdict) *State {
-	return &State{Snapshot: &probes.Snapshot{Time: time.Unix(100, 0)}, Levels: &plugins.Levels{Verdicts: list}}
+	return &State{Snapshot: &snapshot.Snapshot{Time: time.Unix(100, 0)}, Levels: &plugins.Levels{Verdicts: list}}
 }
 
 func TestTheHeadlineIsTheWholeVerdictInOneLine(t *testing.T) {

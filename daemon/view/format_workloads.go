@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // thrashing is the memory stall from which a workload counts as under pressure
@@ -18,7 +18,7 @@ const thrashing = 0.05
 const OwnLimitText = "at its own memory limit: its own pressure, not the node's"
 
 // AtOwnLimit reports whether a workload thrashes at its own memory limit.
-func AtOwnLimit(w *probes.WorkloadState) bool {
+func AtOwnLimit(w *snapshot.WorkloadState) bool {
 	r, ok := w.Rates.Get()
 	if !ok {
 		return false
@@ -29,7 +29,7 @@ func AtOwnLimit(w *probes.WorkloadState) bool {
 
 // Stall is a workload's PSI for sorting and highlighting: full, or some where the
 // kernel has no full; -1 without both.
-func Stall(r probes.StallRatio) float64 {
+func Stall(r snapshot.StallRatio) float64 {
 	if full, ok := r.Full.Get(); ok {
 		return full
 	}
@@ -42,9 +42,9 @@ func Stall(r probes.StallRatio) float64 {
 // ByPressure sorts workloads by their memory stall, io stall, CPU and memory.
 // Stalls are compared in tenths of a percent, so that noise does not change the
 // order.
-func (s *State) ByPressure() []*probes.WorkloadState {
+func (s *State) ByPressure() []*snapshot.WorkloadState {
 	type ranked struct {
-		w   *probes.WorkloadState
+		w   *snapshot.WorkloadState
 		key [4]float64
 	}
 	list := make([]ranked, len(s.Snapshot.Workloads))
@@ -55,7 +55,7 @@ func (s *State) ByPressure() []*probes.WorkloadState {
 	slices.SortFunc(list, func(a, b ranked) int {
 		return cmp.Or(slices.Compare(b.key[:], a.key[:]), strings.Compare(a.w.Cgroup, b.w.Cgroup))
 	})
-	out := make([]*probes.WorkloadState, len(list))
+	out := make([]*snapshot.WorkloadState, len(list))
 	for i := range list {
 		out[i] = list[i].w
 	}
@@ -63,7 +63,7 @@ func (s *State) ByPressure() []*probes.WorkloadState {
 }
 
 // pressureKey sorts a workload; what is absent comes after 0.
-func pressureKey(w *probes.WorkloadState) [4]float64 {
+func pressureKey(w *snapshot.WorkloadState) [4]float64 {
 	key := [4]float64{-1, -1, -1, -1}
 	if r, ok := w.Rates.Get(); ok {
 		key[0] = math.Floor(Stall(r.Pressure.Memory) * 1000)

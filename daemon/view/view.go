@@ -10,13 +10,13 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // State of the agent at one tick.
 type State struct {
 	Agent    Agent
-	Snapshot *probes.Snapshot
+	Snapshot *snapshot.Snapshot
 	Levels   *plugins.Levels
 	// Cluster is nil for an agent that runs standalone.
 	Cluster *Cluster
@@ -90,7 +90,7 @@ type Triggers struct {
 	WokenTotal uint64            `json:"samplesWokenTotal"`
 	Woken      bool              `json:"woken"`
 	// Absent is, by place and resource, why no trigger is armed there.
-	Absent probes.Absent `json:"absent,omitempty"`
+	Absent snapshot.Absent `json:"absent,omitempty"`
 }
 
 // Pressure is /api/v1/pressure: the verdicts about this node and their evidence.
@@ -101,11 +101,11 @@ type Pressure struct {
 	Levels map[plugins.Resource]plugins.Level `json:"levels"`
 	// WindowSeconds and Stall are the window and the node's stall in it.
 	WindowSeconds float64           `json:"windowSeconds"`
-	Stall         probes.Ratios     `json:"stall"`
+	Stall         snapshot.Ratios   `json:"stall"`
 	Verdicts      []plugins.Verdict `json:"verdicts"`
 	// Contention as in the snapshot, but sorted by concern and with the pods'
 	// names from the API server.
-	Contention []probes.Contention `json:"contention,omitempty"`
+	Contention []snapshot.Contention `json:"contention,omitempty"`
 	// Cluster is absent for an agent that runs standalone.
 	Cluster      *Cluster  `json:"cluster,omitempty"`
 	LastEviction *Eviction `json:"lastEviction,omitempty"`
@@ -127,7 +127,7 @@ func (s *State) Pressure() Pressure {
 }
 
 // State rebuilds the agent's state from its answers.
-func (p Pressure) State(s *probes.Snapshot) *State {
+func (p Pressure) State(s *snapshot.Snapshot) *State {
 	named := *s
 	named.Contention = p.Contention
 	return &State{

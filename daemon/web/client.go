@@ -15,7 +15,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // ErrNoAgent means that no agent listens on the socket.
@@ -47,7 +47,7 @@ func (c *Client) State(ctx context.Context) (*view.State, error) {
 	if err := c.get(ctx, "/api/v1/pressure", &p); err != nil {
 		return nil, err
 	}
-	var s probes.Snapshot
+	var s snapshot.Snapshot
 	if err := c.get(ctx, "/api/v1/snapshot", &s); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // appendAgent appends the agent's own series, which exist before the first tick
@@ -81,16 +81,16 @@ func appendTriggers(b []byte, t *view.Triggers) []byte {
 }
 
 // appendProbes appends the result of each probe in the last sample.
-func appendProbes(b []byte, list []probes.Probe) []byte {
-	label := func(b []byte, p *probes.Probe) []byte { return appendLabel(b, "probe", p.Name) }
-	return appendFamilies(b, list, label, []family[probes.Probe]{
+func appendProbes(b []byte, list []snapshot.Probe) []byte {
+	label := func(b []byte, p *snapshot.Probe) []byte { return appendLabel(b, "probe", p.Name) }
+	return appendFamilies(b, list, label, []family[snapshot.Probe]{
 		{
 			"plimsoll_probe_success", gauge, "1 when the probe read all it reads at the last tick, else 0.",
-			func(b []byte, p *probes.Probe) []byte { return appendBool(b, p.Error == "") },
+			func(b []byte, p *snapshot.Probe) []byte { return appendBool(b, p.Error == "") },
 		},
 		{
 			"plimsoll_probe_duration_seconds", gauge, "How long the probe took at the last tick.",
-			func(b []byte, p *probes.Probe) []byte { return appendFloat(b, p.Duration.Seconds()) },
+			func(b []byte, p *snapshot.Probe) []byte { return appendFloat(b, p.Duration.Seconds()) },
 		},
 	})
 }

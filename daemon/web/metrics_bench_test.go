@@ -16,32 +16,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // manyDevices is a large machine: 250 disks and 250 NICs are 5000 series.
 func manyDevices() *view.State {
-	s := &view.State{Snapshot: &probes.Snapshot{}}
+	s := &view.State{Snapshot: &snapshot.Snapshot{}}
 	for i := range uint64(250) {
-		s.Snapshot.Disks = append(s.Snapshot.Disks, probes.DiskState{
-			Disk: probes.Disk{Name: fmt.Sprintf("nvme%dn1", i), DiskCounters: probes.DiskCounters{
+		s.Snapshot.Disks = append(s.Snapshot.Disks, snapshot.DiskState{
+			Disk: snapshot.Disk{Name: fmt.Sprintf("nvme%dn1", i), DiskCounters: snapshot.DiskCounters{
 				Reads: i * 1_234_567, Writes: i * 7_654_321, ReadBytes: i << 32, WrittenBytes: i << 31,
 				ReadMs: i * 98_765_432, WriteMs: i * 87_654_321, BusyMs: i * 7_654_321,
 			}},
-			Rates: probes.Some(probes.DiskRates{
-				ReadsPerSecond: 100 + float64(i), WritesPerSecond: 50, ReadAwaitSeconds: probes.Some(0.0012345), WriteAwaitSeconds: probes.Some(0.0054321),
+			Rates: snapshot.Some(snapshot.DiskRates{
+				ReadsPerSecond: 100 + float64(i), WritesPerSecond: 50, ReadAwaitSeconds: snapshot.Some(0.0012345), WriteAwaitSeconds: snapshot.Some(0.0054321),
 				QueueLength: float64(i) / 7, BusyRatio: float64(i) / 251,
 			}),
 		})
-		s.Snapshot.NICs = append(s.Snapshot.NICs, probes.NICState{
-			NIC: probes.NIC{
-				Name: fmt.Sprintf("veth%08x", i*2_654_435_761), SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
-				NICCounters: probes.NICCounters{
+		s.Snapshot.NICs = append(s.Snapshot.NICs, snapshot.NICState{
+			NIC: snapshot.NIC{
+				Name: fmt.Sprintf("veth%08x", i*2_654_435_761), SpeedBytesPerSecond: snapshot.Some[uint64](1_250_000_000),
+				NICCounters: snapshot.NICCounters{
 					ReceiveBytes: i << 33, ReceivePackets: i << 20, ReceiveErrors: i, ReceiveDrops: i * 3,
 					TransmitBytes: i << 34, TransmitPackets: i << 21, TransmitErrors: i, TransmitDrops: i * 5,
 				},
 			},
-			Rates: probes.Some(probes.NICRates{ReceiveUtilizationRatio: probes.Some(float64(i) / 257), TransmitUtilizationRatio: probes.Some(float64(i) / 263)}),
+			Rates: snapshot.Some(snapshot.NICRates{ReceiveUtilizationRatio: snapshot.Some(float64(i) / 257), TransmitUtilizationRatio: snapshot.Some(float64(i) / 263)}),
 		})
 	}
 	return s

@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // fullCluster has every kind of condition, and some of each counter.
@@ -152,11 +152,11 @@ func TestPodsThatWereNotListedAreNotNone(t *testing.T) {
 
 func TestTheSilenceOfTheApiServerIsMeasuredAtTheTick(t *testing.T) {
 	now := scenes.Start()
-	silent := func(since time.Time, snapshot *probes.Snapshot) map[string]float64 {
+	silent := func(since time.Time, snapshot *snapshot.Snapshot) map[string]float64 {
 		s := &view.State{Snapshot: snapshot, Cluster: &view.Cluster{StaleSince: since}}
 		return valuesOf(t, s, "plimsoll_api_server_stale_seconds", "")
 	}
-	at := &probes.Snapshot{Time: now}
+	at := &snapshot.Snapshot{Time: now}
 	assert.Equal(t, map[string]float64{"": 0}, silent(time.Time{}, at))
 	assert.Equal(t, map[string]float64{"": 95}, silent(now.Add(-95*time.Second), at))
 	assert.Equal(t, map[string]float64{"": 0}, silent(now.Add(time.Second), at), "it fell silent after the tick")

@@ -2,7 +2,7 @@ package web
 
 import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // contentionSeries is how many devices have series, those with contention
@@ -23,32 +23,32 @@ func appendContention(b []byte, s *view.State) []byte {
 		},
 	})
 	list := all[:min(contentionSeries, len(all))]
-	b = appendFamilies(b, list, func(b []byte, c *probes.Contention) []byte { return append(appendShared(append(b, '{'), c), '}') }, []family[probes.Contention]{
+	b = appendFamilies(b, list, func(b []byte, c *snapshot.Contention) []byte { return append(appendShared(append(b, '{'), c), '}') }, []family[snapshot.Contention]{
 		{
 			"plimsoll_contention_state", gauge, "1 while a workload waits for what others do, 0 while none does but pods of the lowest class (low QoS or mover); absent while the kernel does not tell.",
-			func(b []byte, c *probes.Contention) []byte {
+			func(b []byte, c *snapshot.Contention) []byte {
 				return appendContentionState(b, c.State)
 			},
 		},
 		{
 			"plimsoll_contention_coverage_ratio", gauge, "Share of the traffic that workloads account for.",
-			func(b []byte, c *probes.Contention) []byte { return appendOptFloat(b, c.Coverage) },
+			func(b []byte, c *snapshot.Contention) []byte { return appendOptFloat(b, c.Coverage) },
 		},
 	})
 	return appendParties(b, s, list)
 }
 
 // appendContentionState appends no 0 for an unknown state.
-func appendContentionState(b []byte, s probes.ContentionState) []byte {
-	if s == probes.ContentionUnknown {
+func appendContentionState(b []byte, s snapshot.ContentionState) []byte {
+	if s == snapshot.ContentionUnknown {
 		return b
 	}
-	return appendBool(b, s == probes.ContentionSuffers)
+	return appendBool(b, s == snapshot.ContentionSuffers)
 }
 
 // appendShared appends the contended resource as the last labels. Memory has no
 // device.
-func appendShared(b []byte, c *probes.Contention) []byte {
+func appendShared(b []byte, c *snapshot.Contention) []byte {
 	b = appendPair(b, "resource", string(c.Resource))
 	if c.Device == "" {
 		return b
@@ -59,7 +59,7 @@ func appendShared(b []byte, c *probes.Contention) []byte {
 // partySeries is a workload on one device.
 type partySeries struct {
 	labels string // of the workload, without the closing brace
-	on     *probes.Contention
+	on     *snapshot.Contention
 	value  float64
 }
 
@@ -67,13 +67,13 @@ func (p *partySeries) append(b []byte) []byte {
 	return append(appendShared(append(append(b, p.labels...), ','), p.on), '}')
 }
 
-func appendParties(b []byte, s *view.State, list []probes.Contention) []byte {
+func appendParties(b []byte, s *view.State, list []snapshot.Contention) []byte {
 	labels := partyLabels(s, list)
 	var culprits, sufferers []partySeries
 	for i := range list {
 		c := &list[i]
 		// Sufferers of a link are never known, but its culprits are.
-		if c.State != probes.ContentionSuffers && c.Resource != probes.SharedNetwork {
+		if c.State != snapshot.ContentionSuffers && c.Resource != snapshot.SharedNetwork {
 			continue
 		}
 		for _, p := range c.Culprits {
@@ -96,9 +96,9 @@ func appendParties(b []byte, s *view.State, list []probes.Contention) []byte {
 // partyLabels are the labels of the workloads by cgroup, as in the series of
 // single pods. Where two cgroups belong to one pod, both have their cgroup as
 // well.
-func partyLabels(s *view.State, list []probes.Contention) map[string]string {
+func partyLabels(s *view.State, list []snapshot.Contention) map[string]string {
 	names, owners := map[string]podName{}, map[podName]int{}
-	add := func(p probes.Party) {
+	add := func(p snapshot.Party) {
 		if _, known := names[p.Cgroup]; !known {
 			n := nameOf(p.PodUID, p.Cgroup, s.Cluster)
 			names[p.Cgroup] = n

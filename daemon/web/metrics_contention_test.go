@@ -14,18 +14,18 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // fullContention is for the golden text of all families.
-func fullContention() []probes.Contention {
-	return []probes.Contention{
+func fullContention() []snapshot.Contention {
+	return []snapshot.Contention{
 		{
-			Resource: probes.SharedDisk, Device: "nvme0n1", State: probes.ContentionSuffers, Coverage: probes.Some(0.94),
-			Culprits:  []probes.Culprit{{Party: probes.Party{Cgroup: "/system.slice/backup.service"}, Share: 0.71}},
-			Sufferers: []probes.Sufferer{{Party: probes.Party{Cgroup: "/kubepods/pod-a", PodUID: "41aa9e07"}, Waited: 0.38}},
+			Resource: snapshot.SharedDisk, Device: "nvme0n1", State: snapshot.ContentionSuffers, Coverage: snapshot.Some(0.94),
+			Culprits:  []snapshot.Culprit{{Party: snapshot.Party{Cgroup: "/system.slice/backup.service"}, Share: 0.71}},
+			Sufferers: []snapshot.Sufferer{{Party: snapshot.Party{Cgroup: "/kubepods/pod-a", PodUID: "41aa9e07"}, Waited: 0.38}},
 		},
-		{Resource: probes.SharedMemory, State: probes.ContentionBusy},
+		{Resource: snapshot.SharedMemory, State: snapshot.ContentionBusy},
 	}
 }
 
@@ -33,13 +33,13 @@ func contentionSeriesText(s *view.State) string { return string(appendContention
 
 // contendedOn is a state with one contention for each device, of one culprit
 // and one sufferer.
-func contendedOn(state probes.ContentionState, devices int) *view.State {
-	s := &view.State{Snapshot: &probes.Snapshot{}}
+func contendedOn(state snapshot.ContentionState, devices int) *view.State {
+	s := &view.State{Snapshot: &snapshot.Snapshot{}}
 	for i := range devices {
-		party := probes.Party{Cgroup: fmt.Sprintf("/system.slice/s%d.service", i), Name: "s"}
-		s.Snapshot.Contention = append(s.Snapshot.Contention, probes.Contention{
-			Resource: probes.SharedDisk, Device: fmt.Sprintf("sd%03d", i), State: state, Coverage: probes.Some(0.5),
-			Culprits: []probes.Culprit{{Party: party, Share: 0.75}}, Sufferers: []probes.Sufferer{{Party: party, Waited: 0.25}},
+		party := snapshot.Party{Cgroup: fmt.Sprintf("/system.slice/s%d.service", i), Name: "s"}
+		s.Snapshot.Contention = append(s.Snapshot.Contention, snapshot.Contention{
+			Resource: snapshot.SharedDisk, Device: fmt.Sprintf("sd%03d", i), State: state, Coverage: snapshot.Some(0.5),
+			Culprits: []snapshot.Culprit{{Party: party, Share: 0.75}}, Sufferers: []snapshot.Sufferer{{Party: party, Waited: 0.25}},
 		})
 	}
 	return s
@@ -62,26 +62,26 @@ func TestWhoHurtsWhomHasSeries(t *testing.T) {
 }
 
 func TestWhereNothingIsInUseThereIsNoSeriesOfIt(t *testing.T) {
-	assert.Empty(t, contentionSeriesText(&view.State{Snapshot: &probes.Snapshot{}}))
+	assert.Empty(t, contentionSeriesText(&view.State{Snapshot: &snapshot.Snapshot{}}))
 }
 
 func TestWorkloadsHaveNoSeriesWhereNobodyIsHurt(t *testing.T) {
-	text := contentionSeriesText(contendedOn(probes.ContentionBusy, 3))
+	text := contentionSeriesText(contendedOn(snapshot.ContentionBusy, 3))
 	assert.Len(t, podValues(t, text, "plimsoll_contention_state"), 3)
 	assert.NotContains(t, text, "s0.service")
 	assert.NotContains(t, text, "culprit")
 }
 
 func TestWhatIsNotKnownIsNotCalledCalm(t *testing.T) {
-	s := contendedOn(probes.ContentionUnknown, 1)
-	s.Snapshot.Contention[0].Coverage = probes.Opt[float64]{}
+	s := contendedOn(snapshot.ContentionUnknown, 1)
+	s.Snapshot.Contention[0].Coverage = snapshot.Opt[float64]{}
 	text := contentionSeriesText(s)
 	assert.Equal(t, []string{"plimsoll_contention_resources"}, familyNames(parseMetrics(t, []byte(text))))
 }
 
 func TestManyDevicesHaveFewSeries(t *testing.T) {
-	s := contendedOn(probes.ContentionBusy, 300)
-	contended := contendedOn(probes.ContentionSuffers, 300).Snapshot.Contention
+	s := contendedOn(snapshot.ContentionBusy, 300)
+	contended := contendedOn(snapshot.ContentionSuffers, 300).Snapshot.Contention
 	s.Snapshot.Contention[299] = contended[299]
 	text := contentionSeriesText(s)
 	states := podValues(t, text, "plimsoll_contention_state")
@@ -96,7 +96,7 @@ func TestPrometheusFindsNothingWrongInWhoHurtsWhom(t *testing.T) {
 	s := scenes.Contended()
 	hostile := scenes.Hostile().Snapshot.Disks[0].Name
 	s.Snapshot.Contention[0].Device = hostile
-	s.Snapshot.Contention[0].Culprits[0].Party = probes.Party{Cgroup: "/" + hostile, Name: hostile}
+	s.Snapshot.Contention[0].Culprits[0].Party = snapshot.Party{Cgroup: "/" + hostile, Name: hostile}
 	text := []byte(contentionSeriesText(s))
 	assert.Len(t, parseMetrics(t, text), 5, "every family has a series")
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
@@ -116,12 +116,12 @@ func TestPrometheusFindsNothingWrongInWhoHurtsWhom(t *testing.T) {
 // A pod may leave a cgroup behind elsewhere, and Prometheus refuses a scrape in
 // which a series is there twice.
 func TestTwoCgroupsOfOnePodThatHurtAreTwoSeries(t *testing.T) {
-	s := contendedOn(probes.ContentionSuffers, 1)
+	s := contendedOn(snapshot.ContentionSuffers, 1)
 	c := &s.Snapshot.Contention[0]
 	for _, dir := range []string{"/old", "/new"} {
-		p := probes.Party{Cgroup: dir, PodUID: "u1", Name: "pod u1"}
-		c.Culprits = append(c.Culprits, probes.Culprit{Party: p, Share: 0.1})
-		c.Sufferers = append(c.Sufferers, probes.Sufferer{Party: p, Waited: 0.1})
+		p := snapshot.Party{Cgroup: dir, PodUID: "u1", Name: "pod u1"}
+		c.Culprits = append(c.Culprits, snapshot.Culprit{Party: p, Share: 0.1})
+		c.Sufferers = append(c.Sufferers, snapshot.Sufferer{Party: p, Waited: 0.1})
 	}
 	s.Cluster = &view.Cluster{PodOf: podsBy(map[string]pods.Pod{"u1": {Namespace: "web", Name: "db-0"}})}
 	for _, family := range []string{"plimsoll_contention_culprit_share_ratio", "plimsoll_contention_sufferer_waited_ratio"} {

@@ -3,69 +3,69 @@ package web
 import (
 	"cmp"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // appendDevice appends the labels of a device. Devices of two layers repeat the
 // same IO: sum over the layer leaf only.
-func appendDevice(b []byte, name string, layer probes.Layer) []byte {
+func appendDevice(b []byte, name string, layer snapshot.Layer) []byte {
 	return appendLabels(b, "device", name, "layer", cmp.Or(string(layer), "unknown"))
 }
 
 // appendDisks appends all whole disks.
-func appendDisks(b []byte, disks []probes.DiskState) []byte {
-	label := func(b []byte, d *probes.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
-	b = appendFamilies(b, disks, label, []family[probes.DiskState]{
+func appendDisks(b []byte, disks []snapshot.DiskState) []byte {
+	label := func(b []byte, d *snapshot.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
+	b = appendFamilies(b, disks, label, []family[snapshot.DiskState]{
 		{
 			"plimsoll_disk_reads_completed_total", counter, "Reads completed (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendCount(b, d.Reads) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendCount(b, d.Reads) },
 		},
 		{
 			"plimsoll_disk_writes_completed_total", counter, "Writes completed (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendCount(b, d.Writes) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendCount(b, d.Writes) },
 		},
 		{
 			"plimsoll_disk_read_bytes_total", counter, "Bytes read (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendCount(b, d.ReadBytes) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendCount(b, d.ReadBytes) },
 		},
 		{
 			"plimsoll_disk_written_bytes_total", counter, "Bytes written (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendCount(b, d.WrittenBytes) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendCount(b, d.WrittenBytes) },
 		},
 		{
 			"plimsoll_disk_read_time_seconds_total", counter, "Time of all reads together, queue included (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendScaled(b, d.ReadMs, 1e3) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendScaled(b, d.ReadMs, 1e3) },
 		},
 		{
 			"plimsoll_disk_write_time_seconds_total", counter, "Time of all writes together, queue included (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendScaled(b, d.WriteMs, 1e3) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendScaled(b, d.WriteMs, 1e3) },
 		},
 		{
 			"plimsoll_disk_io_time_seconds_total", counter, "Time in which a request was in flight (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendScaled(b, d.BusyMs, 1e3) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendScaled(b, d.BusyMs, 1e3) },
 		},
 	})
 	return appendDiskRates(b, disks)
 }
 
 // appendDiskRates appends the rates that rules judge.
-func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
-	label := func(b []byte, d *probes.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
-	return appendFamilies(b, disks, label, []family[probes.DiskState]{
+func appendDiskRates(b []byte, disks []snapshot.DiskState) []byte {
+	label := func(b []byte, d *snapshot.DiskState) []byte { return appendDevice(b, d.Name, d.Layer) }
+	return appendFamilies(b, disks, label, []family[snapshot.DiskState]{
 		{
 			"plimsoll_disk_await_seconds", gauge, "Mean time of the requests completed in the window, queue included; absent without one (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte { return appendOptFloat(b, await(d.Rates)) },
+			func(b []byte, d *snapshot.DiskState) []byte { return appendOptFloat(b, await(d.Rates)) },
 		},
 		{
 			"plimsoll_disk_queue_length", gauge, "Mean number of requests in flight in the window (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte {
+			func(b []byte, d *snapshot.DiskState) []byte {
 				r, ok := d.Rates.Get()
 				return appendIf(b, ok, r.QueueLength)
 			},
 		},
 		{
 			"plimsoll_disk_utilization_ratio", gauge, "Share of the window with a request in flight; on NVMe and RAID no sign of saturation (/proc/diskstats).",
-			func(b []byte, d *probes.DiskState) []byte {
+			func(b []byte, d *snapshot.DiskState) []byte {
 				r, ok := d.Rates.Get()
 				return appendIf(b, ok, r.BusyRatio)
 			},
@@ -74,10 +74,10 @@ func appendDiskRates(b []byte, disks []probes.DiskState) []byte {
 }
 
 // await is the mean over reads and writes, weighted by their numbers.
-func await(rates probes.Opt[probes.DiskRates]) probes.Opt[float64] {
+func await(rates snapshot.Opt[snapshot.DiskRates]) snapshot.Opt[float64] {
 	r, ok := rates.Get()
 	if !ok {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
 	requests, seconds := 0.0, 0.0
 	if mean, ok := r.ReadAwaitSeconds.Get(); ok {
@@ -89,73 +89,73 @@ func await(rates probes.Opt[probes.DiskRates]) probes.Opt[float64] {
 		seconds += r.WritesPerSecond * mean
 	}
 	if requests == 0 {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(seconds / requests)
+	return snapshot.Some(seconds / requests)
 }
 
 // appendNICs appends all network devices of the host.
-func appendNICs(b []byte, nics []probes.NICState) []byte {
-	label := func(b []byte, n *probes.NICState) []byte { return appendDevice(b, n.Name, n.Layer) }
+func appendNICs(b []byte, nics []snapshot.NICState) []byte {
+	label := func(b []byte, n *snapshot.NICState) []byte { return appendDevice(b, n.Name, n.Layer) }
 	b = appendFamilies(b, nics, label, nicCounters())
-	return appendFamilies(b, nics, label, []family[probes.NICState]{
+	return appendFamilies(b, nics, label, []family[snapshot.NICState]{
 		{
 			"plimsoll_network_speed_bytes_per_second", gauge, "Speed of the link in each direction; absent when the driver does not know it (/sys/class/net speed).",
-			func(b []byte, n *probes.NICState) []byte { return appendOptCount(b, n.SpeedBytesPerSecond) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendOptCount(b, n.SpeedBytesPerSecond) },
 		},
 		{
 			"plimsoll_network_utilization_ratio", gauge, "Share of the link's speed used in the window, of the busier direction (/proc/net/dev).",
-			func(b []byte, n *probes.NICState) []byte { return appendOptFloat(b, utilization(n.Rates)) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendOptFloat(b, utilization(n.Rates)) },
 		},
 	})
 }
 
-func nicCounters() []family[probes.NICState] {
-	return []family[probes.NICState]{
+func nicCounters() []family[snapshot.NICState] {
+	return []family[snapshot.NICState]{
 		{
 			"plimsoll_network_receive_bytes_total", counter, "Bytes received (/proc/net/dev).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.ReceiveBytes) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.ReceiveBytes) },
 		},
 		{
 			"plimsoll_network_transmit_bytes_total", counter, "Bytes sent (/proc/net/dev).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitBytes) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.TransmitBytes) },
 		},
 		{
 			"plimsoll_network_receive_packets_total", counter, "Packets received (/proc/net/dev).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.ReceivePackets) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.ReceivePackets) },
 		},
 		{
 			"plimsoll_network_transmit_packets_total", counter, "Packets sent (/proc/net/dev).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitPackets) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.TransmitPackets) },
 		},
 		{
 			"plimsoll_network_receive_errors_total", counter, "Receive errors (/proc/net/dev errs).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.ReceiveErrors) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.ReceiveErrors) },
 		},
 		{
 			"plimsoll_network_transmit_errors_total", counter, "Transmit errors (/proc/net/dev errs).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitErrors) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.TransmitErrors) },
 		},
 		{
 			"plimsoll_network_receive_drops_total", counter, "Packets dropped on receive (/proc/net/dev drop).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.ReceiveDrops) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.ReceiveDrops) },
 		},
 		{
 			"plimsoll_network_transmit_drops_total", counter, "Packets dropped on transmit (/proc/net/dev drop).",
-			func(b []byte, n *probes.NICState) []byte { return appendCount(b, n.TransmitDrops) },
+			func(b []byte, n *snapshot.NICState) []byte { return appendCount(b, n.TransmitDrops) },
 		},
 	}
 }
 
 // utilization is the higher of the two directions; a link is full duplex.
-func utilization(rates probes.Opt[probes.NICRates]) probes.Opt[float64] {
+func utilization(rates snapshot.Opt[snapshot.NICRates]) snapshot.Opt[float64] {
 	r, _ := rates.Get() // without rates there is no direction either
 	in, ok1 := r.ReceiveUtilizationRatio.Get()
 	out, ok2 := r.TransmitUtilizationRatio.Get()
 	if !ok1 && !ok2 {
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(max(in, out))
+	return snapshot.Some(max(in, out))
 }
 
 // appendIf appends the value if ok.

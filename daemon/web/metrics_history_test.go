@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // busySecond is what one second of a disk with 2000 requests in flight adds to
@@ -22,19 +22,19 @@ const busySecond = 2_000_000
 const hourStart = 1<<32 - 100*busySecond
 
 // secondOfHour is the kernel's counters in second i of a busy hour.
-func secondOfHour(i uint64) *probes.Sample {
+func secondOfHour(i uint64) *snapshot.Sample {
 	wrapped := func(perSecond uint64) uint64 { return uint64(uint32(hourStart + i*perSecond)) }
-	return &probes.Sample{
+	return &snapshot.Sample{
 		Monotonic: time.Duration(i) * time.Second, Boottime: time.Duration(i) * time.Second, BootID: "boot",
-		CPU:      probes.CPU{Seconds: map[string]float64{"user": float64(i), "idle": float64(i % 7)}, Online: probes.Some(2)},
-		Memory:   probes.Memory{Refaults: probes.Some(i * 5), OOMKills: probes.Some(i / 600)},
-		Network:  probes.Network{TCPRetransmits: probes.Some(i), ListenDrops: probes.Some(i / 2), SoftnetSqueezed: probes.Some(i / 3)},
-		Pressure: probes.Pressure{IO: probes.Stall{Some: probes.Some(i * 999_999), Full: probes.Some(i * 333_333)}},
-		Disks: []probes.Disk{{Name: "nvme0n1", Number: "259:0", DiskCounters: probes.DiskCounters{
+		CPU:      snapshot.CPU{Seconds: map[string]float64{"user": float64(i), "idle": float64(i % 7)}, Online: snapshot.Some(2)},
+		Memory:   snapshot.Memory{Refaults: snapshot.Some(i * 5), OOMKills: snapshot.Some(i / 600)},
+		Network:  snapshot.Network{TCPRetransmits: snapshot.Some(i), ListenDrops: snapshot.Some(i / 2), SoftnetSqueezed: snapshot.Some(i / 3)},
+		Pressure: snapshot.Pressure{IO: snapshot.Stall{Some: snapshot.Some(i * 999_999), Full: snapshot.Some(i * 333_333)}},
+		Disks: []snapshot.Disk{{Name: "nvme0n1", Number: "259:0", DiskCounters: snapshot.DiskCounters{
 			Reads: i * 100, Writes: i * 50, ReadBytes: i << 24, WrittenBytes: i << 23,
 			ReadMs: wrapped(busySecond), WriteMs: wrapped(busySecond / 2), BusyMs: wrapped(1000), WeightedMs: wrapped(3 * busySecond),
 		}}},
-		NICs: []probes.NIC{{Name: "eth0", NICCounters: probes.NICCounters{
+		NICs: []snapshot.NIC{{Name: "eth0", NICCounters: snapshot.NICCounters{
 			ReceiveBytes: 1<<33 + i<<27, TransmitBytes: 1<<33 + i<<26, ReceivePackets: i, TransmitPackets: i,
 		}}},
 	}
@@ -64,7 +64,7 @@ func series(name string, labels []*dto.LabelPair) string {
 }
 
 func TestNoCounterGoesBackInAnHourInWhichTheKernelsTimesWrap(t *testing.T) {
-	h := probes.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+	h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
 	var first, last map[string]float64
 	var text []byte
 	for i := range uint64(3601) {
@@ -95,7 +95,7 @@ func TestNoCounterGoesBackInAnHourInWhichTheKernelsTimesWrap(t *testing.T) {
 }
 
 func TestModesOfTheCPUThatMayGoBackAreNoCounters(t *testing.T) {
-	var h probes.History
+	var h snapshot.History
 	text := string(appendMetrics(nil, &view.State{Snapshot: h.Add(secondOfHour(6))}))
 	assert.Contains(t, text, `plimsoll_cpu_seconds_total{mode="user"} 6`)
 	assert.NotContains(t, text, `mode="idle"`)

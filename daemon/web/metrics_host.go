@@ -1,38 +1,38 @@
 package web
 
-import "github.com/plimsoll-dev/plimsoll/probes"
+import "github.com/plimsoll-dev/plimsoll/snapshot"
 
 // appendHost appends the counters of the whole host.
-func appendHost(b []byte, snapshot *probes.Snapshot) []byte {
-	b = appendCPU(b, snapshot.CPU.CPU)
-	return appendFamilies(b, []probes.Snapshot{*snapshot}, noLabels, []family[probes.Snapshot]{
+func appendHost(b []byte, shot *snapshot.Snapshot) []byte {
+	b = appendCPU(b, shot.CPU.CPU)
+	return appendFamilies(b, []snapshot.Snapshot{*shot}, noLabels, []family[snapshot.Snapshot]{
 		{
 			"plimsoll_memory_total_bytes", gauge, "Memory of the host (/proc/meminfo MemTotal).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.TotalBytes) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Memory.TotalBytes) },
 		},
 		{
 			"plimsoll_memory_available_bytes", gauge, "Memory available without swapping (/proc/meminfo MemAvailable).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.AvailableBytes) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Memory.AvailableBytes) },
 		},
 		{
 			"plimsoll_memory_refaults_total", counter, "Pages read again soon after reclaim (/proc/vmstat workingset_refault).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.Refaults) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Memory.Refaults) },
 		},
 		{
 			"plimsoll_oom_kills_total", counter, "Processes killed by the OOM killer, in cgroups too (/proc/vmstat oom_kill).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Memory.Memory.OOMKills) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Memory.Memory.OOMKills) },
 		},
 		{
 			"plimsoll_network_tcp_retransmits_total", counter, "TCP segments retransmitted (/proc/net/snmp RetransSegs).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.TCPRetransmits) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Network.TCPRetransmits) },
 		},
 		{
 			"plimsoll_network_listen_drops_total", counter, "Connections dropped at listening sockets (/proc/net/netstat ListenDrops).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.ListenDrops) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Network.ListenDrops) },
 		},
 		{
 			"plimsoll_softnet_squeezed_total", counter, "Receive polls that ended with packets left because the softirq budget or time was used up, all CPUs (/proc/net/softnet_stat time_squeeze).",
-			func(b []byte, s *probes.Snapshot) []byte { return appendOptCount(b, s.Network.SoftnetSqueezed) },
+			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Network.SoftnetSqueezed) },
 		},
 	})
 }
@@ -40,16 +40,16 @@ func appendHost(b []byte, snapshot *probes.Snapshot) []byte {
 // cpuMode is one mode of all CPUs together.
 type cpuMode struct {
 	name    string
-	seconds probes.Opt[float64]
+	seconds snapshot.Opt[float64]
 }
 
 // appendCPU omits idle and iowait: they may decrease a little (proc(5)), which
 // would look like a counter reset.
-func appendCPU(b []byte, c probes.CPU) []byte {
+func appendCPU(b []byte, c snapshot.CPU) []byte {
 	var modes []cpuMode
 	for _, name := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
 		if seconds, ok := c.Seconds[name]; ok {
-			modes = append(modes, cpuMode{name, probes.Some(seconds)})
+			modes = append(modes, cpuMode{name, snapshot.Some(seconds)})
 		}
 	}
 	label := func(b []byte, m *cpuMode) []byte { return appendLabel(b, "mode", m.name) }
@@ -64,17 +64,17 @@ func appendCPU(b []byte, c probes.CPU) []byte {
 // stalls is PSI of one resource.
 type stalls struct {
 	resource string
-	total    probes.Stall
-	ratio    probes.StallRatio
+	total    snapshot.Stall
+	ratio    snapshot.StallRatio
 }
 
 type stallRatio struct {
 	resource, kind string
-	ratio          probes.Opt[float64]
+	ratio          snapshot.Opt[float64]
 }
 
 // appendPressure appends PSI of the node (Documentation/accounting/psi.rst).
-func appendPressure(b []byte, p *probes.PressureState) []byte {
+func appendPressure(b []byte, p *snapshot.PressureState) []byte {
 	all := []stalls{
 		{"cpu", p.Totals.CPU, p.CPU},
 		{"memory", p.Totals.Memory, p.Memory},

@@ -17,7 +17,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func getMetrics(t testing.TB, m http.Handler, encodings ...string) *httptest.ResponseRecorder {
@@ -119,10 +119,10 @@ func TestAClientThatGoesAwaySpoilsNoLaterAnswer(t *testing.T) {
 
 // numbered is a State in which every counter of its disks is n.
 func numbered(n uint64) *view.State {
-	s := &view.State{Snapshot: &probes.Snapshot{}, Levels: &plugins.Levels{}}
+	s := &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}
 	for _, name := range []string{"sda", "sdb", "sdc"} {
-		s.Snapshot.Disks = append(s.Snapshot.Disks, probes.DiskState{Disk: probes.Disk{
-			Name: name, DiskCounters: probes.DiskCounters{Reads: n, Writes: n, ReadBytes: n, WrittenBytes: n},
+		s.Snapshot.Disks = append(s.Snapshot.Disks, snapshot.DiskState{Disk: snapshot.Disk{
+			Name: name, DiskCounters: snapshot.DiskCounters{Reads: n, Writes: n, ReadBytes: n, WrittenBytes: n},
 		}})
 	}
 	return s

@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // outers is a plugin that answers, one that does not, one that was removed, and a
@@ -20,7 +20,7 @@ import (
 func outers() *view.Outer {
 	met := plugins.Verdict{
 		Plugin: "vendor", Scope: "NUMA 0", Level: plugins.Hard, Pressing: plugins.Hard, Condition: "MemoryPressure",
-		Observed: probes.Some(3.0), Operator: ">", Threshold: probes.Some(2.0), Reason: "the plugin reports hard threshold met",
+		Observed: snapshot.Some(3.0), Operator: ">", Threshold: snapshot.Some(2.0), Reason: "the plugin reports hard threshold met",
 	}
 	return &view.Outer{
 		Plugins: []outer.Status{

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // PodSeries is the series of single workloads, those with the highest use or
@@ -20,8 +20,8 @@ type PodSeries struct {
 	kept     map[workloadKey]*podEntry
 	owners   map[podName]workloadKey
 	dropped  uint64
-	ranks    []podRank                    // scratch of one choice
-	devices  map[string]*probes.DiskState // of one scrape, by number
+	ranks    []podRank                      // scratch of one choice
+	devices  map[string]*snapshot.DiskState // of one scrape, by number
 }
 
 // NewPodSeries is for top workloads with maxSeries series together; nil for a
@@ -34,7 +34,7 @@ func NewPodSeries(top, maxSeries int) *PodSeries {
 	}
 	return &PodSeries{
 		top: top, max: maxSeries, families: podFamilies(), disks: podDiskFamilies(),
-		kept: map[workloadKey]*podEntry{}, owners: map[podName]workloadKey{}, devices: map[string]*probes.DiskState{},
+		kept: map[workloadKey]*podEntry{}, owners: map[podName]workloadKey{}, devices: map[string]*snapshot.DiskState{},
 	}
 }
 
@@ -88,7 +88,7 @@ func (p *PodSeries) rows(rows []podRow, s *view.State) ([]podRow, uint64) {
 
 // podRow is one workload of one Snapshot.
 type podRow struct {
-	workload *probes.WorkloadState
+	workload *snapshot.WorkloadState
 	// prefixes are the text before the value of each podValue.
 	prefixes []string
 	// devices are in the order of workload.IO.

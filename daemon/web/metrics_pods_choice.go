@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // podRank is a workload in the order of choice.
@@ -17,7 +17,7 @@ type podRank struct {
 
 // choose chooses the workloads by the newest sample and the last choice. The
 // cache of the others is dropped. The caller holds mu.
-func (p *PodSeries) choose(s *probes.Snapshot) {
+func (p *PodSeries) choose(s *snapshot.Snapshot) {
 	p.rank(s)
 	in := make(map[workloadKey]*podEntry, min(len(p.ranks), p.stay()))
 	used := 0
@@ -56,7 +56,7 @@ func (p *PodSeries) room(was bool, place, series int) bool {
 }
 
 // rank orders the workloads that have any series.
-func (p *PodSeries) rank(s *probes.Snapshot) {
+func (p *PodSeries) rank(s *snapshot.Snapshot) {
 	p.ranks = p.ranks[:0]
 	link := fastest(s.NICs)
 	for i := range s.Workloads {
@@ -73,7 +73,7 @@ func (p *PodSeries) rank(s *probes.Snapshot) {
 // load is a workload's use or pressure: the largest of its share of the CPUs,
 // of the memory, of the time of a disk, and of its stalls; the network's is
 // apart. All are from 0 to about 1; absent counts as 0.
-func (p *PodSeries) load(s *probes.Snapshot, w *probes.WorkloadState) float64 {
+func (p *PodSeries) load(s *snapshot.Snapshot, w *snapshot.WorkloadState) float64 {
 	load := 0.0
 	memory, ok := w.WorkingSetBytes.Get()
 	if !ok {
@@ -98,7 +98,7 @@ func (p *PodSeries) load(s *probes.Snapshot, w *probes.WorkloadState) float64 {
 
 // diskLoad is the workload's share of the device's busy time, by its share of
 // the requests.
-func (p *PodSeries) diskLoad(io *probes.WorkloadIORates) float64 {
+func (p *PodSeries) diskLoad(io *snapshot.WorkloadIORates) float64 {
 	d, known := p.devices[io.Number]
 	if !known {
 		return 0
@@ -113,7 +113,7 @@ func (p *PodSeries) diskLoad(io *probes.WorkloadIORates) float64 {
 
 // linkLoad is the share of a link's speed that the busier direction of a
 // workload's traffic takes; 0 where the speed is unknown.
-func linkLoad(w *probes.WorkloadState, bytesPerSecond uint64) float64 {
+func linkLoad(w *snapshot.WorkloadState, bytesPerSecond uint64) float64 {
 	r, _ := w.Rates.Get() // without rates there is no network either
 	n, ok := r.Network.Get()
 	if !ok || bytesPerSecond == 0 {
@@ -123,7 +123,7 @@ func linkLoad(w *probes.WorkloadState, bytesPerSecond uint64) float64 {
 }
 
 // fastest is the speed of the fastest physical link; 0 where unknown.
-func fastest(nics []probes.NICState) uint64 {
+func fastest(nics []snapshot.NICState) uint64 {
 	most := uint64(0)
 	for i := range nics {
 		if speed, ok := nics[i].SpeedBytesPerSecond.Get(); ok && nics[i].Physical {

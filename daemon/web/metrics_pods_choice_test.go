@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func droppedBy(t testing.TB, text string) float64 {
@@ -26,30 +26,30 @@ func TestThoseThatUseTheMostHaveSeries(t *testing.T) {
 }
 
 // burdened is a workload that uses or suffers one thing alone.
-func burdened(name string, rates probes.WorkloadRates) probes.WorkloadState {
+func burdened(name string, rates snapshot.WorkloadRates) snapshot.WorkloadState {
 	w := using(name, 1)
-	w.Rates = probes.Some(rates)
+	w.Rates = snapshot.Some(rates)
 	return w
 }
 
 func TestAllThatAWorkloadUsesOrSuffersCounts(t *testing.T) {
-	full := probes.StallRatio{Full: probes.Some(0.2)}
-	for name, rates := range map[string]probes.WorkloadRates{
-		"CPU":          {CPUCores: probes.Some(0.4)}, // of 2
-		"CPU stall":    {Pressure: probes.Ratios{CPU: full}},
-		"memory stall": {Pressure: probes.Ratios{Memory: full}},
-		"I/O stall":    {Pressure: probes.Ratios{IO: full}},
-		"network":      {Network: probes.Some(probes.WorkloadNetworkRates{ReceiveBytesPerSecond: 1, TransmitBytesPerSecond: 250})},
-		"disk":         {IO: []probes.WorkloadIORates{{Number: "9:9"}, {Number: "8:0", ReadsPerSecond: 60, WritesPerSecond: 20}}}, // 80 of 160 requests, 40 % busy
+	full := snapshot.StallRatio{Full: snapshot.Some(0.2)}
+	for name, rates := range map[string]snapshot.WorkloadRates{
+		"CPU":          {CPUCores: snapshot.Some(0.4)}, // of 2
+		"CPU stall":    {Pressure: snapshot.Ratios{CPU: full}},
+		"memory stall": {Pressure: snapshot.Ratios{Memory: full}},
+		"I/O stall":    {Pressure: snapshot.Ratios{IO: full}},
+		"network":      {Network: snapshot.Some(snapshot.WorkloadNetworkRates{ReceiveBytesPerSecond: 1, TransmitBytesPerSecond: 250})},
+		"disk":         {IO: []snapshot.WorkloadIORates{{Number: "9:9"}, {Number: "8:0", ReadsPerSecond: 60, WritesPerSecond: 20}}}, // 80 of 160 requests, 40 % busy
 	} {
 		less, more := using("less", 195), using("more", 215) // of 1024 MiB: 19 % and 21 %
 		s := sampled(1, less, burdened("it", rates), more)
-		s.Snapshot.CPU.Online = probes.Some(2)
-		veth := probes.NIC{SpeedBytesPerSecond: probes.Some[uint64](1e9)} // what the kernel says of it means nothing
-		s.Snapshot.NICs = []probes.NICState{{NIC: probes.NIC{Physical: true, SpeedBytesPerSecond: probes.Some[uint64](1250)}}, {NIC: veth}}
-		s.Snapshot.Disks = []probes.DiskState{{
-			Disk:  probes.Disk{Name: "sda", Number: "8:0"},
-			Rates: probes.Some(probes.DiskRates{ReadsPerSecond: 100, WritesPerSecond: 60, BusyRatio: 0.4}),
+		s.Snapshot.CPU.Online = snapshot.Some(2)
+		veth := snapshot.NIC{SpeedBytesPerSecond: snapshot.Some[uint64](1e9)} // what the kernel says of it means nothing
+		s.Snapshot.NICs = []snapshot.NICState{{NIC: snapshot.NIC{Physical: true, SpeedBytesPerSecond: snapshot.Some[uint64](1250)}}, {NIC: veth}}
+		s.Snapshot.Disks = []snapshot.DiskState{{
+			Disk:  snapshot.Disk{Name: "sda", Number: "8:0"},
+			Rates: snapshot.Some(snapshot.DiskRates{ReadsPerSecond: 100, WritesPerSecond: 60, BusyRatio: 0.4}),
 		}}
 		assert.Equal(t, []string{"it", "more"}, namesIn(t, podText(NewPodSeries(2, 1000), s)), "%s: it is as loaded as 20 %% of the memory", name)
 		assert.Equal(t, []string{"more"}, namesIn(t, podText(NewPodSeries(1, 1000), s)), name)
@@ -58,7 +58,7 @@ func TestAllThatAWorkloadUsesOrSuffersCounts(t *testing.T) {
 
 func TestTheWorkingSetCountsWhereItIsKnown(t *testing.T) {
 	cache := using("cache", 900)
-	cache.WorkingSetBytes = probes.Some[uint64](1 << 20)
+	cache.WorkingSetBytes = snapshot.Some[uint64](1 << 20)
 	assert.Equal(t, []string{"b"}, namesIn(t, podText(NewPodSeries(1, 1000), sampled(1, cache, using("b", 100)))))
 }
 
@@ -78,7 +78,7 @@ func TestWorkloadsOfAboutTheSameLoadDoNotTakeTurns(t *testing.T) {
 	came := map[string]int{}
 	var before []string
 	for i := range uint64(500) {
-		list := make([]probes.WorkloadState, 50)
+		list := make([]snapshot.WorkloadState, 50)
 		for n := range list {
 			list[n] = using(fmt.Sprintf("w%02d", n), uint64(500-8*n+random.Intn(60))) // a noise of seven places
 		}
@@ -121,7 +121,7 @@ func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
 	assert.Same(t, device, &e.devices[0])
 
 	text := &e.devices[0].prefixes[0]
-	w.IO = append([]probes.WorkloadIO{{Number: "8:0"}}, w.IO...)
+	w.IO = append([]snapshot.WorkloadIO{{Number: "8:0"}}, w.IO...)
 	podText(p, s)
 	assert.Same(t, text, &e.devices[1].prefixes[0], "a further device leaves that of the others")
 	assert.Same(t, prefix, &e.prefixes[0])
@@ -135,7 +135,7 @@ func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
 func TestNobodyHasMoreSeriesThanThereIsRoomFor(t *testing.T) {
 	s := manyPods(30)
 	for i := range 400 { // one that went over every disk
-		s.Snapshot.Workloads[29].IO = append(s.Snapshot.Workloads[29].IO, probes.WorkloadIO{Number: fmt.Sprintf("65:%d", i)})
+		s.Snapshot.Workloads[29].IO = append(s.Snapshot.Workloads[29].IO, snapshot.WorkloadIO{Number: fmt.Sprintf("65:%d", i)})
 	}
 	p := NewPodSeries(25, 300)
 	families := parseMetrics(t, []byte(podText(p, s)))
@@ -208,16 +208,16 @@ func checkPlaces(t *testing.T, p *PodSeries, s *view.State, before map[workloadK
 func randomPods(r *rand.Rand, sequence uint64) *view.State {
 	s := manyPods(14)
 	s.Snapshot.Sequence = sequence
-	s.Snapshot.Workloads = slices.DeleteFunc(s.Snapshot.Workloads, func(probes.WorkloadState) bool { return r.Intn(4) == 0 })
+	s.Snapshot.Workloads = slices.DeleteFunc(s.Snapshot.Workloads, func(snapshot.WorkloadState) bool { return r.Intn(4) == 0 })
 	for i := range s.Snapshot.Workloads {
 		w := &s.Snapshot.Workloads[i]
-		w.WorkingSetBytes = probes.Some(uint64(r.Intn(1 << 30)))
+		w.WorkingSetBytes = snapshot.Some(uint64(r.Intn(1 << 30)))
 		w.Inode += uint64(r.Intn(2))
 		if r.Intn(3) == 0 {
-			w.Network, w.IO = probes.Opt[probes.WorkloadNetwork]{}, nil
+			w.Network, w.IO = snapshot.Opt[snapshot.WorkloadNetwork]{}, nil
 		}
 		for range r.Intn(3) {
-			w.IO = append(w.IO, probes.WorkloadIO{Number: fmt.Sprintf("8:%d", len(w.IO))})
+			w.IO = append(w.IO, snapshot.WorkloadIO{Number: fmt.Sprintf("8:%d", len(w.IO))})
 		}
 	}
 	if n := len(s.Snapshot.Workloads); n > 0 && r.Intn(2) == 0 {

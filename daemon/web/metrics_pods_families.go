@@ -1,6 +1,6 @@
 package web
 
-import "github.com/plimsoll-dev/plimsoll/probes"
+import "github.com/plimsoll-dev/plimsoll/snapshot"
 
 // podFamily is one metric of workloads.
 type podFamily struct {
@@ -13,21 +13,21 @@ type podFamily struct {
 // podValue is the value of one series of a workload.
 type podValue struct {
 	resource string // empty: no such label
-	value    func(*probes.WorkloadState) probes.Opt[uint64]
+	value    func(*snapshot.WorkloadState) snapshot.Opt[uint64]
 }
 
 // podDiskFamily is one metric of workloads on disks.
 type podDiskFamily struct {
 	name, help string
-	value      func(*probes.WorkloadIO) uint64
+	value      func(*snapshot.WorkloadIO) uint64
 }
 
 const microseconds = 1e6
 
 // podFamilies are the metrics of workloads, except those of disks.
 func podFamilies() []podFamily {
-	type workload = probes.WorkloadState
-	type value = probes.Opt[uint64]
+	type workload = snapshot.WorkloadState
+	type value = snapshot.Opt[uint64]
 	list := []podFamily{
 		{"plimsoll_pod_cpu_seconds_total", counter, "CPU time used (cpu.stat usage_usec, v1 cpuacct.usage).", microseconds, one(func(w *workload) value { return w.CPUMicroseconds })},
 		{"plimsoll_pod_cpu_throttled_seconds_total", counter, "Time throttled by its CPU quota (cpu.stat throttled_usec, v1 throttled_time).", microseconds, one(func(w *workload) value { return w.ThrottledMicroseconds })},
@@ -36,36 +36,36 @@ func podFamilies() []podFamily {
 		{"plimsoll_pod_swap_bytes", gauge, "Swap used (memory.swap.current, v1 memory.stat total_swap).", 1, one(func(w *workload) value { return w.SwapBytes })},
 		{"plimsoll_pod_oom_kills_total", counter, "Its processes killed by the OOM killer (memory.events oom_kill, v1 memory.oom_control).", 1, one(func(w *workload) value { return w.OOMKills })},
 		{"plimsoll_pod_memory_limit_hits_total", counter, "How often it hit its own memory limit (memory.events high and max, v1 memory.failcnt).", 1, one(func(w *workload) value { return w.LimitHits })},
-		{"plimsoll_pod_pressure_waiting_seconds_total", counter, "Time in which at least one of its tasks waited for the resource (cgroup PSI, some).", microseconds, stallsOf(func(s probes.Stall) value { return s.Some })},
-		{"plimsoll_pod_pressure_stalled_seconds_total", counter, "Time in which all its tasks waited for the resource and none ran (cgroup PSI, full).", microseconds, stallsOf(func(s probes.Stall) value { return s.Full })},
+		{"plimsoll_pod_pressure_waiting_seconds_total", counter, "Time in which at least one of its tasks waited for the resource (cgroup PSI, some).", microseconds, stallsOf(func(s snapshot.Stall) value { return s.Some })},
+		{"plimsoll_pod_pressure_stalled_seconds_total", counter, "Time in which all its tasks waited for the resource and none ran (cgroup PSI, full).", microseconds, stallsOf(func(s snapshot.Stall) value { return s.Full })},
 	}
 	return append(list, podNetworkFamilies()...)
 }
 
 // one is a family with a single series.
-func one(value func(*probes.WorkloadState) probes.Opt[uint64]) []podValue {
+func one(value func(*snapshot.WorkloadState) snapshot.Opt[uint64]) []podValue {
 	return []podValue{{value: value}}
 }
 
 // stallsOf is a family with a series for each resource.
-func stallsOf(kind func(probes.Stall) probes.Opt[uint64]) []podValue {
-	type workload = probes.WorkloadState
+func stallsOf(kind func(snapshot.Stall) snapshot.Opt[uint64]) []podValue {
+	type workload = snapshot.WorkloadState
 	return []podValue{
-		{"cpu", func(w *workload) probes.Opt[uint64] { return kind(w.Pressure.CPU) }},
-		{"memory", func(w *workload) probes.Opt[uint64] { return kind(w.Pressure.Memory) }},
-		{"io", func(w *workload) probes.Opt[uint64] { return kind(w.Pressure.IO) }},
+		{"cpu", func(w *workload) snapshot.Opt[uint64] { return kind(w.Pressure.CPU) }},
+		{"memory", func(w *workload) snapshot.Opt[uint64] { return kind(w.Pressure.Memory) }},
+		{"io", func(w *workload) snapshot.Opt[uint64] { return kind(w.Pressure.IO) }},
 	}
 }
 
 func podNetworkFamilies() []podFamily {
-	type network = probes.WorkloadNetwork
+	type network = snapshot.WorkloadNetwork
 	of := func(value func(network) uint64) []podValue {
-		return one(func(w *probes.WorkloadState) probes.Opt[uint64] {
+		return one(func(w *snapshot.WorkloadState) snapshot.Opt[uint64] {
 			n, ok := w.Network.Get()
 			if !ok {
-				return probes.Opt[uint64]{}
+				return snapshot.Opt[uint64]{}
 			}
-			return probes.Some(value(n))
+			return snapshot.Some(value(n))
 		})
 	}
 	return []podFamily{
@@ -78,15 +78,15 @@ func podNetworkFamilies() []podFamily {
 
 func podDiskFamilies() []podDiskFamily {
 	return []podDiskFamily{
-		{"plimsoll_pod_disk_reads_completed_total", "Reads on the device (io.stat rios, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.Reads }},
-		{"plimsoll_pod_disk_writes_completed_total", "Writes on the device (io.stat wios, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.Writes }},
-		{"plimsoll_pod_disk_read_bytes_total", "Bytes read from the device (io.stat rbytes, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.ReadBytes }},
-		{"plimsoll_pod_disk_written_bytes_total", "Bytes written to the device (io.stat wbytes, v1 blkio.throttle).", func(d *probes.WorkloadIO) uint64 { return d.WrittenBytes }},
+		{"plimsoll_pod_disk_reads_completed_total", "Reads on the device (io.stat rios, v1 blkio.throttle).", func(d *snapshot.WorkloadIO) uint64 { return d.Reads }},
+		{"plimsoll_pod_disk_writes_completed_total", "Writes on the device (io.stat wios, v1 blkio.throttle).", func(d *snapshot.WorkloadIO) uint64 { return d.Writes }},
+		{"plimsoll_pod_disk_read_bytes_total", "Bytes read from the device (io.stat rbytes, v1 blkio.throttle).", func(d *snapshot.WorkloadIO) uint64 { return d.ReadBytes }},
+		{"plimsoll_pod_disk_written_bytes_total", "Bytes written to the device (io.stat wbytes, v1 blkio.throttle).", func(d *snapshot.WorkloadIO) uint64 { return d.WrittenBytes }},
 	}
 }
 
 // seriesOf counts the series that a workload would have.
-func (p *PodSeries) seriesOf(w *probes.WorkloadState) int {
+func (p *PodSeries) seriesOf(w *snapshot.WorkloadState) int {
 	n := len(p.disks) * len(w.IO)
 	for i := range p.families {
 		for _, v := range p.families[i].of {

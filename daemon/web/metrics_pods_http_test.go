@@ -17,7 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestEveryAddressShowsTheSameWorkloads(t *testing.T) {
@@ -151,5 +151,5 @@ func FuzzPodNames(f *testing.F) {
 }
 
 func TestTheRootCgroupHasANameToo(t *testing.T) {
-	assert.Contains(t, podText(NewPodSeries(1, 1000), sampled(1, probes.WorkloadState{Workload: probes.Workload{MemoryBytes: probes.Some[uint64](4)}})), `{cgroup="/"} 4`)
+	assert.Contains(t, podText(NewPodSeries(1, 1000), sampled(1, snapshot.WorkloadState{Workload: snapshot.Workload{MemoryBytes: snapshot.Some[uint64](4)}})), `{cgroup="/"} 4`)
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // workloadKey is the identity of a workload: a path may be reused.
@@ -14,7 +14,7 @@ type workloadKey struct {
 	inode  uint64
 }
 
-func keyOf(w *probes.WorkloadState) workloadKey { return workloadKey{w.Cgroup, w.Inode} }
+func keyOf(w *snapshot.WorkloadState) workloadKey { return workloadKey{w.Cgroup, w.Inode} }
 
 // podName identifies a workload in labels: namespace and pod where the API
 // server has it, otherwise the UID of a pod, or the cgroup of another workload.
@@ -52,7 +52,7 @@ type podDevice struct {
 // name makes the labels of chosen workloads that are new or were renamed. The
 // caller holds mu.
 func (p *PodSeries) name(s *view.State) {
-	var unnamed []*probes.WorkloadState
+	var unnamed []*snapshot.WorkloadState
 	for i := range s.Snapshot.Workloads {
 		w := &s.Snapshot.Workloads[i]
 		e, in := p.kept[keyOf(w)]
@@ -114,14 +114,14 @@ func (n podName) labels() string {
 }
 
 // row is a workload with its text. The caller holds mu.
-func (p *PodSeries) row(e *podEntry, w *probes.WorkloadState) podRow {
+func (p *PodSeries) row(e *podEntry, w *snapshot.WorkloadState) podRow {
 	if !p.sameDevices(e.devices, w.IO) {
 		e.devices = p.onDevices(e, w.IO)
 	}
 	return podRow{workload: w, prefixes: e.prefixes, devices: e.devices}
 }
 
-func (p *PodSeries) sameDevices(have []podDevice, want []probes.WorkloadIO) bool {
+func (p *PodSeries) sameDevices(have []podDevice, want []snapshot.WorkloadIO) bool {
 	if len(have) != len(want) {
 		return false
 	}
@@ -142,7 +142,7 @@ func (p *PodSeries) device(number string) string {
 }
 
 // onDevices makes the text for devices and reuses what is cached.
-func (p *PodSeries) onDevices(e *podEntry, list []probes.WorkloadIO) []podDevice {
+func (p *PodSeries) onDevices(e *podEntry, list []snapshot.WorkloadIO) []podDevice {
 	devices := make([]podDevice, len(list))
 	for i := range list {
 		number := list[i].Number

@@ -16,7 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // podText is the text of the series of workloads alone.
@@ -110,7 +110,7 @@ func TestADiskIsCalledByItsNameAndByItsNumberWhereNoneIsKnown(t *testing.T) {
 }
 
 func TestWhatWasNotMeasuredOfAWorkloadHasNoSeries(t *testing.T) {
-	bare := probes.WorkloadState{Workload: probes.Workload{Cgroup: "/bare", Absent: probes.Absent{"memoryBytes": "no such file"}}}
+	bare := snapshot.WorkloadState{Workload: snapshot.Workload{Cgroup: "/bare", Absent: snapshot.Absent{"memoryBytes": "no such file"}}}
 	text := podText(NewPodSeries(10, 1000), sampled(1, bare, using("zero.service", 0)))
 	families := parseMetrics(t, []byte(text))
 	assert.Equal(t, []string{"plimsoll_pod_memory_bytes", "plimsoll_pod_series_dropped_total"}, familyNames(families), "a family without series has no header")

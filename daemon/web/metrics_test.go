@@ -23,7 +23,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 var update = flag.Bool("update", false, "update the golden files")
@@ -36,35 +36,35 @@ func fullState() *view.State {
 			Node: "node-a", Version: "v1.2.3", Started: time.UnixMilli(1_800_000_000_250),
 			TickSeconds: 1, TickDurationSeconds: 0.0025, TicksMissed: 3,
 		},
-		Snapshot: &probes.Snapshot{
+		Snapshot: &snapshot.Snapshot{
 			WindowSeconds: 10, Gaps: 2,
-			CPU: probes.CPUState{CPU: probes.CPU{Seconds: map[string]float64{
+			CPU: snapshot.CPUState{CPU: snapshot.CPU{Seconds: map[string]float64{
 				"user": 1200.5, "nice": 0, "system": 300.25, "idle": 9000, "iowait": 12, "irq": 1, "softirq": 2.75, "steal": 0.01,
 			}}},
-			Memory: probes.MemoryState{Memory: probes.Memory{
-				TotalBytes: probes.Some[uint64](16 << 30), AvailableBytes: probes.Some[uint64](9 << 30),
-				Refaults: probes.Some[uint64](123456), OOMKills: probes.Some[uint64](0),
+			Memory: snapshot.MemoryState{Memory: snapshot.Memory{
+				TotalBytes: snapshot.Some[uint64](16 << 30), AvailableBytes: snapshot.Some[uint64](9 << 30),
+				Refaults: snapshot.Some[uint64](123456), OOMKills: snapshot.Some[uint64](0),
 			}},
-			Network: probes.NetworkState{Network: probes.Network{
-				TCPRetransmits: probes.Some[uint64](77), ListenDrops: probes.Some[uint64](0), SoftnetSqueezed: probes.Some[uint64](5),
+			Network: snapshot.NetworkState{Network: snapshot.Network{
+				TCPRetransmits: snapshot.Some[uint64](77), ListenDrops: snapshot.Some[uint64](0), SoftnetSqueezed: snapshot.Some[uint64](5),
 			}},
 			Pressure: fullPressure(),
 			Disks:    fullDisks(),
 			NICs:     fullNICs(),
-			Filesystems: []probes.Filesystem{
+			Filesystems: []snapshot.Filesystem{
 				{
-					Mountpoint: "/", AgeSeconds: probes.Some(0.25), SizeBytes: probes.Some[uint64](1 << 40), AvailableBytes: probes.Some[uint64](0),
-					Files: probes.Some[uint64](1000), FilesFree: probes.Some[uint64](0),
+					Mountpoint: "/", AgeSeconds: snapshot.Some(0.25), SizeBytes: snapshot.Some[uint64](1 << 40), AvailableBytes: snapshot.Some[uint64](0),
+					Files: snapshot.Some[uint64](1000), FilesFree: snapshot.Some[uint64](0),
 				},
 				{ // it hangs now
-					Mountpoint: "/mnt/a b\n\"c\"", AgeSeconds: probes.Some(3600.5), SizeBytes: probes.Some[uint64](1 << 30), AvailableBytes: probes.Some[uint64](1 << 20),
-					Absent: probes.Absent{"statfs": "statfs hangs", "files": "this filesystem has no inode count"},
+					Mountpoint: "/mnt/a b\n\"c\"", AgeSeconds: snapshot.Some(3600.5), SizeBytes: snapshot.Some[uint64](1 << 30), AvailableBytes: snapshot.Some[uint64](1 << 20),
+					Absent: snapshot.Absent{"statfs": "statfs hangs", "files": "this filesystem has no inode count"},
 				},
-				{Mountpoint: "/never", Absent: probes.Absent{"statfs": "statfs hangs"}},
-				{Mountpoint: "/new", Absent: probes.Absent{"statfs": "first statfs has not returned yet"}},
+				{Mountpoint: "/never", Absent: snapshot.Absent{"statfs": "statfs hangs"}},
+				{Mountpoint: "/new", Absent: snapshot.Absent{"statfs": "first statfs has not returned yet"}},
 			},
 			Contention: fullContention(),
-			Probes: []probes.Probe{
+			Probes: []snapshot.Probe{
 				{Name: "cpu", Duration: 41 * time.Microsecond},
 				{Name: "workloads", Duration: 2 * time.Millisecond, Error: "no cgroup layout"},
 			},
@@ -79,55 +79,55 @@ func fullState() *view.State {
 	}
 }
 
-func fullPressure() probes.PressureState {
-	return probes.PressureState{
-		Totals: probes.Pressure{
-			CPU:    probes.Stall{Some: probes.Some[uint64](12_345_678)},
-			Memory: probes.Stall{Some: probes.Some[uint64](1_000_000), Full: probes.Some[uint64](500_001)},
-			IO:     probes.Stall{Some: probes.Some[uint64](18_446_744_073_709_551_615), Full: probes.Some[uint64](7)},
+func fullPressure() snapshot.PressureState {
+	return snapshot.PressureState{
+		Totals: snapshot.Pressure{
+			CPU:    snapshot.Stall{Some: snapshot.Some[uint64](12_345_678)},
+			Memory: snapshot.Stall{Some: snapshot.Some[uint64](1_000_000), Full: snapshot.Some[uint64](500_001)},
+			IO:     snapshot.Stall{Some: snapshot.Some[uint64](18_446_744_073_709_551_615), Full: snapshot.Some[uint64](7)},
 		},
-		Ratios: probes.Ratios{
-			CPU:    probes.StallRatio{Some: probes.Some(0.125)},
-			Memory: probes.StallRatio{Some: probes.Some(0.0), Full: probes.Some(0.0)},
-			IO:     probes.StallRatio{Some: probes.Some(1.0), Full: probes.Some(0.75)},
+		Ratios: snapshot.Ratios{
+			CPU:    snapshot.StallRatio{Some: snapshot.Some(0.125)},
+			Memory: snapshot.StallRatio{Some: snapshot.Some(0.0), Full: snapshot.Some(0.0)},
+			IO:     snapshot.StallRatio{Some: snapshot.Some(1.0), Full: snapshot.Some(0.75)},
 		},
 	}
 }
 
-func fullDisks() []probes.DiskState {
-	return []probes.DiskState{
+func fullDisks() []snapshot.DiskState {
+	return []snapshot.DiskState{
 		{
-			Disk: probes.Disk{Name: "nvme0n1", Layer: probes.LayerLeaf, DiskCounters: probes.DiskCounters{
+			Disk: snapshot.Disk{Name: "nvme0n1", Layer: snapshot.LayerLeaf, DiskCounters: snapshot.DiskCounters{
 				Reads: 10, Writes: 20, ReadBytes: 40960, WrittenBytes: 81920, ReadMs: 1500, WriteMs: 4_294_967_297_001, BusyMs: 60,
 			}},
-			Rates: probes.Some(probes.DiskRates{
-				ReadsPerSecond: 30, WritesPerSecond: 10, ReadAwaitSeconds: probes.Some(0.002), WriteAwaitSeconds: probes.Some(0.010),
+			Rates: snapshot.Some(snapshot.DiskRates{
+				ReadsPerSecond: 30, WritesPerSecond: 10, ReadAwaitSeconds: snapshot.Some(0.002), WriteAwaitSeconds: snapshot.Some(0.010),
 				QueueLength: 0.16, BusyRatio: 0.5,
 			}),
 		},
 		{
-			Disk:  probes.Disk{Name: "sda", Layer: probes.LayerPath},
-			Rates: probes.Some(probes.DiskRates{}), // idle: no request completed
+			Disk:  snapshot.Disk{Name: "sda", Layer: snapshot.LayerPath},
+			Rates: snapshot.Some(snapshot.DiskRates{}), // idle: no request completed
 		},
-		{Disk: probes.Disk{Name: "sdb"}}, // of an older recording, seen for the first time
+		{Disk: snapshot.Disk{Name: "sdb"}}, // of an older recording, seen for the first time
 	}
 }
 
-func fullNICs() []probes.NICState {
-	return []probes.NICState{
+func fullNICs() []snapshot.NICState {
+	return []snapshot.NICState{
 		{
-			NIC: probes.NIC{
-				Name: "eth0", Layer: probes.LayerLeaf, SpeedBytesPerSecond: probes.Some[uint64](1_250_000_000),
-				NICCounters: probes.NICCounters{
+			NIC: snapshot.NIC{
+				Name: "eth0", Layer: snapshot.LayerLeaf, SpeedBytesPerSecond: snapshot.Some[uint64](1_250_000_000),
+				NICCounters: snapshot.NICCounters{
 					ReceiveBytes: 18_446_744_073_709_551_615, ReceivePackets: 2, ReceiveErrors: 3, ReceiveDrops: 4,
 					TransmitBytes: 5, TransmitPackets: 6, TransmitErrors: 7, TransmitDrops: 8,
 				},
 			},
-			Rates: probes.Some(probes.NICRates{ReceiveUtilizationRatio: probes.Some(0.25), TransmitUtilizationRatio: probes.Some(0.75)}),
+			Rates: snapshot.Some(snapshot.NICRates{ReceiveUtilizationRatio: snapshot.Some(0.25), TransmitUtilizationRatio: snapshot.Some(0.75)}),
 		},
 		{
-			NIC:   probes.NIC{Name: `veth"0\`, Layer: probes.LayerStacked},
-			Rates: probes.Some(probes.NICRates{ReceiveBytesPerSecond: 1}), // its speed is unknown
+			NIC:   snapshot.NIC{Name: `veth"0\`, Layer: snapshot.LayerStacked},
+			Rates: snapshot.Some(snapshot.NICRates{ReceiveBytesPerSecond: 1}), // its speed is unknown
 		},
 	}
 }
@@ -225,9 +225,9 @@ func TestPromtoolFindsNothingInTheExposition(t *testing.T) {
 func TestWhatWasNotMeasuredHasNoSeries(t *testing.T) {
 	s := &view.State{
 		Agent: view.Agent{Version: "v1"},
-		Snapshot: &probes.Snapshot{
-			Disks: []probes.DiskState{{Disk: probes.Disk{Name: "sda"}}},
-			NICs:  []probes.NICState{{NIC: probes.NIC{Name: "eth0"}}},
+		Snapshot: &snapshot.Snapshot{
+			Disks: []snapshot.DiskState{{Disk: snapshot.Disk{Name: "sda"}}},
+			NICs:  []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}},
 		},
 		Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "memory-stall", Scope: "node", Absent: "the kernel has no PSI"}}},
 	}
@@ -244,7 +244,7 @@ func TestWhatWasNotMeasuredHasNoSeries(t *testing.T) {
 }
 
 func TestAFamilyWithoutSeriesHasNoHeaderEither(t *testing.T) {
-	text := string(appendMetrics(nil, &view.State{Snapshot: &probes.Snapshot{}, Levels: &plugins.Levels{}}))
+	text := string(appendMetrics(nil, &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}))
 	assert.Contains(t, text, "# TYPE plimsoll_ticks_missed_total counter\n")
 	for _, family := range []string{"plimsoll_disk_", "plimsoll_network_", "plimsoll_memory_", "plimsoll_pressure_", "plimsoll_threshold_met"} {
 		assert.NotContains(t, text, family)
@@ -253,9 +253,9 @@ func TestAFamilyWithoutSeriesHasNoHeaderEither(t *testing.T) {
 
 func TestAValueThatIsNoNumberIsNoSeries(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		s := &view.State{Snapshot: &probes.Snapshot{}}
-		s.Snapshot.Pressure.IO.Some = probes.Some(v)
-		s.Snapshot.Pressure.IO.Full = probes.Some(0.5)
+		s := &view.State{Snapshot: &snapshot.Snapshot{}}
+		s.Snapshot.Pressure.IO.Some = snapshot.Some(v)
+		s.Snapshot.Pressure.IO.Full = snapshot.Some(0.5)
 		ratios := parseMetrics(t, appendMetrics(nil, s))["plimsoll_pressure_ratio"].GetMetric()
 		require.Len(t, ratios, 1, "%v", v)
 		assert.Equal(t, 0.5, ratios[0].GetGauge().GetValue())
@@ -270,29 +270,29 @@ func TestABadConfigurationFileShowsWhileTheLastGoodOneIsInForce(t *testing.T) {
 }
 
 func TestAwaitWeighsReadsAndWritesByTheirNumber(t *testing.T) {
-	rates := func(reads, writes float64, read, write probes.Opt[float64]) probes.Opt[probes.DiskRates] {
-		return probes.Some(probes.DiskRates{ReadsPerSecond: reads, WritesPerSecond: writes, ReadAwaitSeconds: read, WriteAwaitSeconds: write})
+	rates := func(reads, writes float64, read, write snapshot.Opt[float64]) snapshot.Opt[snapshot.DiskRates] {
+		return snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads, WritesPerSecond: writes, ReadAwaitSeconds: read, WriteAwaitSeconds: write})
 	}
-	none := probes.Opt[float64]{}
+	none := snapshot.Opt[float64]{}
 	for name, c := range map[string]struct{ rates, want any }{
-		"three reads of 2 ms to a write of 10 ms": {rates(30, 10, probes.Some(0.002), probes.Some(0.010)), probes.Some(0.004)},
-		"reads alone":         {rates(5, 0, probes.Some(0.25), none), probes.Some(0.25)},
-		"writes alone":        {rates(0, 5, none, probes.Some(0.5)), probes.Some(0.5)},
+		"three reads of 2 ms to a write of 10 ms": {rates(30, 10, snapshot.Some(0.002), snapshot.Some(0.010)), snapshot.Some(0.004)},
+		"reads alone":         {rates(5, 0, snapshot.Some(0.25), none), snapshot.Some(0.25)},
+		"writes alone":        {rates(0, 5, none, snapshot.Some(0.5)), snapshot.Some(0.5)},
 		"nothing completed":   {rates(0, 0, none, none), none},
-		"no rates":            {probes.Opt[probes.DiskRates]{}, none},
-		"at once is no await": {rates(1, 1, probes.Some(0.0), probes.Some(0.0)), probes.Some(0.0)},
+		"no rates":            {snapshot.Opt[snapshot.DiskRates]{}, none},
+		"at once is no await": {rates(1, 1, snapshot.Some(0.0), snapshot.Some(0.0)), snapshot.Some(0.0)},
 	} {
-		assert.Equal(t, c.want, await(c.rates.(probes.Opt[probes.DiskRates])), name)
+		assert.Equal(t, c.want, await(c.rates.(snapshot.Opt[snapshot.DiskRates])), name)
 	}
 }
 
 func TestALinkIsAsBusyAsTheBusierOfItsDirections(t *testing.T) {
-	rates := func(in, out probes.Opt[float64]) probes.Opt[probes.NICRates] {
-		return probes.Some(probes.NICRates{ReceiveUtilizationRatio: in, TransmitUtilizationRatio: out})
+	rates := func(in, out snapshot.Opt[float64]) snapshot.Opt[snapshot.NICRates] {
+		return snapshot.Some(snapshot.NICRates{ReceiveUtilizationRatio: in, TransmitUtilizationRatio: out})
 	}
-	none := probes.Opt[float64]{}
-	assert.Equal(t, probes.Some(0.9), utilization(rates(probes.Some(0.9), probes.Some(0.1))))
-	assert.Equal(t, probes.Some(0.8), utilization(rates(probes.Some(0.2), probes.Some(0.8))))
+	none := snapshot.Opt[float64]{}
+	assert.Equal(t, snapshot.Some(0.9), utilization(rates(snapshot.Some(0.9), snapshot.Some(0.1))))
+	assert.Equal(t, snapshot.Some(0.8), utilization(rates(snapshot.Some(0.2), snapshot.Some(0.8))))
 	assert.Equal(t, none, utilization(rates(none, none)), "unknown speed")
-	assert.Equal(t, none, utilization(probes.Opt[probes.NICRates]{}), "no rates")
+	assert.Equal(t, none, utilization(snapshot.Opt[snapshot.NICRates]{}), "no rates")
 }

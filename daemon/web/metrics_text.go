@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // family is one metric.
@@ -152,7 +152,7 @@ func appendLabelValue(b []byte, v string) []byte {
 // appendCount appends a number of things.
 func appendCount(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) }
 
-func appendOptCount(b []byte, o probes.Opt[uint64]) []byte {
+func appendOptCount(b []byte, o snapshot.Opt[uint64]) []byte {
 	if v, ok := o.Get(); ok {
 		return appendCount(b, v)
 	}
@@ -167,7 +167,7 @@ func appendFloat(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-func appendOptFloat(b []byte, o probes.Opt[float64]) []byte {
+func appendOptFloat(b []byte, o snapshot.Opt[float64]) []byte {
 	if v, ok := o.Get(); ok {
 		return appendFloat(b, v)
 	}
@@ -198,7 +198,7 @@ func appendScaled(b []byte, v, scale uint64) []byte {
 	return b
 }
 
-func appendOptScaled(b []byte, o probes.Opt[uint64], scale uint64) []byte {
+func appendOptScaled(b []byte, o snapshot.Opt[uint64], scale uint64) []byte {
 	if v, ok := o.Get(); ok {
 		return appendScaled(b, v, scale)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestLabelValuesAreEscapedAsTheFormatAsks(t *testing.T) {
@@ -33,8 +33,8 @@ func TestLabelValuesAreEscapedAsTheFormatAsks(t *testing.T) {
 }
 
 func TestTwoDevicesWhoseNamesAreNoTextStayTwo(t *testing.T) {
-	s := &view.State{Snapshot: &probes.Snapshot{NICs: []probes.NICState{
-		{NIC: probes.NIC{Name: "a\xfe"}}, {NIC: probes.NIC{Name: "a\xff"}},
+	s := &view.State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{
+		{NIC: snapshot.NIC{Name: "a\xfe"}}, {NIC: snapshot.NIC{Name: "a\xff"}},
 	}}}
 	series := parseMetrics(t, appendMetrics(nil, s))["plimsoll_network_receive_bytes_total"].GetMetric()
 	require.Len(t, series, 2)
@@ -48,8 +48,8 @@ func FuzzLabelValue(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		s := &view.State{Snapshot: &probes.Snapshot{NICs: []probes.NICState{{NIC: probes.NIC{
-			Name: name, NICCounters: probes.NICCounters{ReceiveBytes: 42},
+		s := &view.State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{
+			Name: name, NICCounters: snapshot.NICCounters{ReceiveBytes: 42},
 		}}}}}
 		series := parseMetrics(t, appendMetrics(nil, s))["plimsoll_network_receive_bytes_total"].GetMetric()
 		require.Len(t, series, 1)

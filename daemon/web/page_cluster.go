@@ -5,7 +5,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // pageCluster is the agent's state in its cluster, and the desired conditions.
@@ -89,7 +89,7 @@ func loads(l *view.Loads) fact {
 func podsKnown(c *view.Cluster) fact {
 	if !c.PodsSynced {
 		why := "not listed yet" + because(c.StaleBecause)
-		return fact{"Pods of this node", known(probes.Opt[uint64]{}, view.Count, probes.Absent{"pods": why}, "pods"), "not listed yet: evictions paused"}
+		return fact{"Pods of this node", known(snapshot.Opt[uint64]{}, view.Count, snapshot.Absent{"pods": why}, "pods"), "not listed yet: evictions paused"}
 	}
 	return fact{"Pods of this node", cell{Text: view.Count(uint64(c.Pods))}, "listed by the API server"}
 }

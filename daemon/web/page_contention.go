@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // pageContention is the contention of all devices and of memory.
@@ -59,11 +59,11 @@ func newPageContention(s *view.State, open bool) pageContention {
 		c := &list[i]
 		row := newContentionRow(c, when, open)
 		switch {
-		case c.State == probes.ContentionBusy && len(p.Busy) < busyShown:
+		case c.State == snapshot.ContentionBusy && len(p.Busy) < busyShown:
 			p.Busy = append(p.Busy, row)
-		case c.State == probes.ContentionBusy:
+		case c.State == snapshot.ContentionBusy:
 			p.BusyMore = append(p.BusyMore, row)
-		case slices.ContainsFunc(full, func(o probes.Contention) bool { return o.Resource == c.Resource && o.Device == c.Device }):
+		case slices.ContainsFunc(full, func(o snapshot.Contention) bool { return o.Resource == c.Resource && o.Device == c.Device }):
 			p.Shown = append(p.Shown, row)
 		default:
 			p.More = append(p.More, row)
@@ -75,18 +75,18 @@ func newPageContention(s *view.State, open bool) pageContention {
 	return p
 }
 
-func newContentionRow(c *probes.Contention, when string, open bool) contentionRow {
+func newContentionRow(c *snapshot.Contention, when string, open bool) contentionRow {
 	r := contentionRow{
 		Title: view.ContentionTitle(c), State: view.ContentionText(c), Class: contentionClass(c.State), Sentence: view.ContentionSentence(c, when),
 		Of: "of the traffic", None: "none", Open: open,
 	}
-	if c.Resource == probes.SharedMemory {
+	if c.Resource == snapshot.SharedMemory {
 		r.Of = "of memory growth"
 	}
-	if c.State == probes.ContentionBusy && len(c.Sufferers) == 0 {
+	if c.State == snapshot.ContentionBusy && len(c.Sufferers) == 0 {
 		r.Sentence = view.UseText(c) // the badge has the rest
 	}
-	if c.State == probes.ContentionUnknown {
+	if c.State == snapshot.ContentionUnknown {
 		r.None = "unknown: " + view.Reason(c.Absent, "sufferers")
 	}
 	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, culpritRow)
@@ -109,17 +109,17 @@ func newPartyRows[T any](list []T, beyond int, row func(*T) partyRow) partyRows 
 	return r
 }
 
-func contentionClass(s probes.ContentionState) string {
+func contentionClass(s snapshot.ContentionState) string {
 	switch s {
-	case probes.ContentionSuffers:
+	case snapshot.ContentionSuffers:
 		return "soft"
-	case probes.ContentionBusy:
+	case snapshot.ContentionBusy:
 		return "none"
 	}
 	return unknownClass
 }
 
-func culpritRow(p *probes.Culprit) partyRow {
+func culpritRow(p *snapshot.Culprit) partyRow {
 	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Details: view.ByteRate(p.BytesPerSecond)}
 	if p.RequestsPerSecond > 0 {
 		r.Details += " · " + view.Number(p.RequestsPerSecond) + " requests/s"
@@ -127,7 +127,7 @@ func culpritRow(p *probes.Culprit) partyRow {
 	return r
 }
 
-func suffererRow(p *probes.Sufferer) partyRow {
+func suffererRow(p *snapshot.Sufferer) partyRow {
 	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Details: "own share " + view.Ratio(p.Share)}
 	if p.Lowest {
 		r.Details += " · lowest class (low QoS or mover): triggers no eviction"

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // manyDisks is a node with so many disks more, the first of them contended.
@@ -21,9 +21,9 @@ func manyDisks(disks, contended int) *view.State {
 	s.Snapshot.Contention = nil
 	for i := range disks {
 		c := of[0]
-		c.Device, c.State = fmt.Sprintf("sd%03d", i), probes.ContentionSuffers
+		c.Device, c.State = fmt.Sprintf("sd%03d", i), snapshot.ContentionSuffers
 		if i >= contended {
-			c.State, c.Sufferers = probes.ContentionBusy, nil
+			c.State, c.Sufferers = snapshot.ContentionBusy, nil
 		}
 		s.Snapshot.Contention = append(s.Snapshot.Contention, c)
 		v := s.Levels.Verdicts[2]
@@ -59,7 +59,7 @@ func TestWhoHurtsWhomIsTheFirstPlotOfThePage(t *testing.T) {
 
 func TestManyDisksAreFolded(t *testing.T) {
 	s := manyDisks(50, 20)
-	s.Snapshot.Contention[17].Sufferers = []probes.Sufferer{{Party: probes.Party{Name: "web/db"}, Waited: 0.99}}
+	s.Snapshot.Contention[17].Sufferers = []snapshot.Sufferer{{Party: snapshot.Party{Name: "web/db"}, Waited: 0.99}}
 	text, _ := getPage(t, s, "", 0)
 	assert.Empty(t, unbalanced(text))
 	shown, hidden := folded(t, text, "<h2>Contention", "Contention with shorter waits: 16")
@@ -94,7 +94,7 @@ func TestThePageDoesNotCallCalmWhatNobodyMeasured(t *testing.T) {
 	assert.True(t, strings.Contains(first, "Not available yet: rates need two samples."), "rates need two samples")
 	s := manyDisks(1, 1)
 	c := &s.Snapshot.Contention[0]
-	c.State, c.Sufferers, c.Absent = probes.ContentionUnknown, nil, probes.Absent{"sufferers": "this kernel has no PSI"}
+	c.State, c.Sufferers, c.Absent = snapshot.ContentionUnknown, nil, snapshot.Absent{"sufferers": "this kernel has no PSI"}
 	text, _ := getPage(t, s, "", 0)
 	for _, want := range []string{"sufferers unknown", "unknown: this kernel has no PSI", "sufferers on sd000 unknown"} {
 		assert.True(t, strings.Contains(text, want), want)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // pageData is what the template shows: text and geometry, with nothing left to
@@ -43,10 +43,10 @@ type pageData struct {
 	Decisions                    []pageDecision
 	Unfolded                     int // how many decisions are not folded
 	Earlier                      int // how many are
-	Failed                       []probes.Probe
+	Failed                       []snapshot.Probe
 	Probes                       int
 	Absences                     []view.Absence
-	Noted                        []probes.Probe
+	Noted                        []snapshot.Probe
 }
 
 // cell is a value, or Unknown with the reason.
@@ -63,7 +63,7 @@ type fact struct {
 }
 
 // known is a measurement as a cell, with the reason where it is absent.
-func known[T any](o probes.Opt[T], format func(T) string, absent probes.Absent, keys ...string) cell {
+func known[T any](o snapshot.Opt[T], format func(T) string, absent snapshot.Absent, keys ...string) cell {
 	if o.IsZero() {
 		return cell{Text: view.Unknown, Why: view.Reason(absent, keys...)}
 	}
@@ -189,7 +189,7 @@ func printables(list []string) []string {
 	return out
 }
 
-func printableProbes(list []probes.Probe) []probes.Probe {
+func printableProbes(list []snapshot.Probe) []snapshot.Probe {
 	for i := range list {
 		p := &list[i]
 		p.Name, p.Error, p.Note = view.Printable(p.Name), view.Printable(p.Error), view.Printable(p.Note)

@@ -2,7 +2,7 @@ package web
 
 import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 type filesystemRow struct {
@@ -13,14 +13,14 @@ type filesystemRow struct {
 // filesystemsShown, those that fail and the fullest; the others are folded.
 const filesystemsShown = 12
 
-func filesystemRows(list []probes.Filesystem) []filesystemRow {
+func filesystemRows(list []snapshot.Filesystem) []filesystemRow {
 	rows := make([]filesystemRow, 0, len(list))
 	for _, f := range list {
 		kind := view.Printable(view.FilesystemKind(f) + " " + f.Device)
 		if f.Type == "" {
 			kind = "not mounted"
 		}
-		room := func(o probes.Opt[uint64]) cell {
+		room := func(o snapshot.Opt[uint64]) cell {
 			return known(o, wholeNumber(view.Bytes), f.Absent, "sizeBytes", "statfs")
 		}
 		rows = append(rows, filesystemRow{

@@ -10,7 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestAHungFilesystemIsShownWithItsLastValuesAndTheirAge(t *testing.T) {
@@ -38,15 +38,15 @@ func TestAFilesystemThatNeverAnsweredShowsNoNumberAndWhy(t *testing.T) {
 
 func TestAFilesystemOfAPodIsCalledSo(t *testing.T) {
 	f := scenes.Calm().Snapshot.Filesystems[0]
-	f.Use = probes.UseVolume
-	assert.Equal(t, f.Type+", a pod's volume "+f.Device, filesystemRows([]probes.Filesystem{f})[0].Kind)
+	f.Use = snapshot.UseVolume
+	assert.Equal(t, f.Type+", a pod's volume "+f.Device, filesystemRows([]snapshot.Filesystem{f})[0].Kind)
 }
 
 func TestManyFilesystemsAreFolded(t *testing.T) {
 	s := scenes.Calm()
 	for i := range 100 {
-		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, probes.Filesystem{
-			Mountpoint: fmt.Sprintf("/v%03d", i), SizeBytes: probes.Some[uint64](100), AvailableBytes: probes.Some(uint64(i)),
+		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, snapshot.Filesystem{
+			Mountpoint: fmt.Sprintf("/v%03d", i), SizeBytes: snapshot.Some[uint64](100), AvailableBytes: snapshot.Some(uint64(i)),
 		})
 	}
 	text, _ := getPage(t, s, "", 0)

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 type pagePressure struct {
@@ -15,7 +15,7 @@ type pagePressure struct {
 
 func pagePressures(s *view.State) []pagePressure {
 	n, trend := s.Snapshot, s.Snapshot.Trend()
-	card := func(name, key, what string, r probes.StallRatio, of func(probes.TrendPoint) probes.StallRatio) pagePressure {
+	card := func(name, key, what string, r snapshot.StallRatio, of func(snapshot.TrendPoint) snapshot.StallRatio) pagePressure {
 		p := pagePressure{
 			Name: name, What: what,
 			Some: known(r.Some, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"),
@@ -28,15 +28,15 @@ func pagePressures(s *view.State) []pagePressure {
 	}
 	cpu := "busy " + view.Optional(n.CPU.BusyRatio, view.Ratio) + " of " + view.Optional(n.CPU.Online, func(c int) string { return view.Count(uint64(c)) }) + " CPUs"
 	return []pagePressure{
-		card("CPU", "cpu", cpu, n.Pressure.CPU, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.CPU }),
-		card("Memory", "memory", "tasks that wait for memory", n.Pressure.Memory, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.Memory }),
-		card("I/O", "io", "tasks that wait for a disk", n.Pressure.IO, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO }),
+		card("CPU", "cpu", cpu, n.Pressure.CPU, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.CPU }),
+		card("Memory", "memory", "tasks that wait for memory", n.Pressure.Memory, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.Memory }),
+		card("I/O", "io", "tasks that wait for a disk", n.Pressure.IO, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.IO }),
 	}
 }
 
 // merged is the reasons of several sources; the first one wins.
-func merged(list ...probes.Absent) probes.Absent {
-	var out probes.Absent
+func merged(list ...snapshot.Absent) snapshot.Absent {
+	var out snapshot.Absent
 	for _, absent := range list {
 		for what, why := range absent {
 			if _, known := out[what]; !known {
@@ -47,7 +47,7 @@ func merged(list ...probes.Absent) probes.Absent {
 	return out
 }
 
-func memoryFacts(n *probes.Snapshot) []fact {
+func memoryFacts(n *snapshot.Snapshot) []fact {
 	m, absent := n.Memory, merged(n.Memory.Absent, n.Absent)
 	perSecond := func(v float64) string { return view.Number(v) + "/s" }
 	scans, _ := m.ScansPerSecond.Get()
@@ -68,7 +68,7 @@ func memoryFacts(n *probes.Snapshot) []fact {
 	}
 }
 
-func swapFree(m probes.Memory, absent probes.Absent) fact {
+func swapFree(m snapshot.Memory, absent snapshot.Absent) fact {
 	if total, ok := m.SwapTotalBytes.Get(); ok && total == 0 {
 		return fact{"Swap", cell{Text: "none"}, "this node has no swap"}
 	}
@@ -76,7 +76,7 @@ func swapFree(m probes.Memory, absent probes.Absent) fact {
 	return fact{"Swap free", free, "of " + view.Optional(m.SwapTotalBytes, wholeNumber(view.Bytes))}
 }
 
-func networkFacts(n *probes.Snapshot) []fact {
+func networkFacts(n *snapshot.Snapshot) []fact {
 	w, absent := n.Network, merged(n.Network.Absent, n.Absent)
 	absent.Because("idle", "no segment was sent")
 	perSecond := func(v float64) string { return view.Number(v) + "/s" }
@@ -92,7 +92,7 @@ type diskRow struct {
 	ReadIOPS, WriteIOPS, Read, Write, ReadAwait, WriteAwait, Queue, Busy cell
 }
 
-func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
+func diskRows(s *view.State, disks []snapshot.DiskState) []diskRow {
 	rows := make([]diskRow, 0, len(disks))
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
@@ -112,7 +112,7 @@ func diskRows(s *view.State, disks []probes.DiskState) []diskRow {
 
 // diskKind is the kind of a disk, its size and whether it is rotational, as far
 // as known.
-func diskKind(d *probes.Disk) string {
+func diskKind(d *snapshot.Disk) string {
 	words := []string{view.DiskKind(d), view.Optional(d.SizeBytes, wholeNumber(view.Size))}
 	if rotational, ok := d.Rotational.Get(); ok && rotational {
 		words = append(words, "rotational")
@@ -124,10 +124,10 @@ func diskKind(d *probes.Disk) string {
 
 // rateCell formats the rates of one device, which are all present or all
 // absent.
-func rateCell(ok bool, absent probes.Absent) func(float64, func(float64) string) cell {
+func rateCell(ok bool, absent snapshot.Absent) func(float64, func(float64) string) cell {
 	return func(v float64, format func(float64) string) cell {
 		if !ok {
-			return known(probes.Opt[float64]{}, format, merged(absent, probes.Absent{"new": "it is new, or its counters were reset"}), "rates", "new")
+			return known(snapshot.Opt[float64]{}, format, merged(absent, snapshot.Absent{"new": "it is new, or its counters were reset"}), "rates", "new")
 		}
 		return cell{Text: format(v)}
 	}
@@ -138,14 +138,16 @@ type nicRow struct {
 	Receive, Transmit, ReceiveUsed, TransmitUsed, Speed, Errors, Drops cell
 }
 
-func nicRows(s *view.State, nics []probes.NICState) []nicRow {
+func nicRows(s *view.State, nics []snapshot.NICState) []nicRow {
 	rows := make([]nicRow, 0, len(nics))
 	for _, n := range nics {
 		r, ok := n.Rates.Get()
 		absent := merged(n.Absent, s.Snapshot.Absent)
 		rate := rateCell(ok, absent)
 		perSecond := func(v float64) string { return view.Number(v) + "/s" }
-		used := func(o probes.Opt[float64]) cell { return known(o, view.Ratio, absent, "speedBytesPerSecond", "rates") }
+		used := func(o snapshot.Opt[float64]) cell {
+			return known(o, view.Ratio, absent, "speedBytesPerSecond", "rates")
+		}
 		rows = append(rows, nicRow{
 			Name: view.Printable(n.Name), Kind: view.NICKind(&n.NIC),
 			Receive: rate(r.ReceiveBytesPerSecond, view.BitRate), Transmit: rate(r.TransmitBytesPerSecond, view.BitRate),
@@ -174,9 +176,9 @@ func workloadRows(s *view.State) (rows []workloadRow, hidden int) {
 	return rows, len(list) - shown
 }
 
-func newWorkload(s *view.State, w *probes.WorkloadState) workloadRow {
+func newWorkload(s *view.State, w *snapshot.WorkloadState) workloadRow {
 	r, _ := w.Rates.Get() // each part is absent without rates
-	rest := probes.Absent{"none": "no limit is set"}
+	rest := snapshot.Absent{"none": "no limit is set"}
 	if w.Rates.IsZero() {
 		rest.Because("rates", "it is new, or its counters were reset")
 	}
@@ -201,7 +203,7 @@ func newWorkload(s *view.State, w *probes.WorkloadState) workloadRow {
 // worthALook is the stall of a workload from which its cell is highlighted.
 const worthALook = 0.05
 
-func stallCell(r probes.StallRatio, absent probes.Absent, key string) cell {
+func stallCell(r snapshot.StallRatio, absent snapshot.Absent, key string) cell {
 	full, _ := r.Full.Get() // absent: nothing to highlight
 	return hot(known(r.Full, view.Ratio, absent, key, "rates"), full >= worthALook)
 }

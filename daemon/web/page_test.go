@@ -19,7 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func pageScenes() map[string]*view.State {
@@ -217,21 +217,21 @@ func TestAWorkloadAtItsOwnLimitIsToldFromTheNodesPressure(t *testing.T) {
 }
 
 func TestTheBarPutsTheMarkAtTheThreshold(t *testing.T) {
-	v := plugins.Verdict{Observed: probes.Some(0.05), Threshold: probes.Some(0.1), Unit: "ratio"}
+	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Unit: "ratio"}
 	assert.Equal(t, &bar{Value: 250, Mark: 500, Scale: "20.0 %"}, newBar(v))
-	v.Observed = probes.Some(0.95)
+	v.Observed = snapshot.Some(0.95)
 	assert.Equal(t, &bar{Value: 950, Mark: 100, Scale: "100 %"}, newBar(v), "a share ends at all of it")
-	v.Observed = probes.Opt[float64]{}
+	v.Observed = snapshot.Opt[float64]{}
 	assert.Nil(t, newBar(v), "what was not observed is not drawn")
 }
 
 func TestASparklineBreaksWhereNothingWasMeasured(t *testing.T) {
-	point := func(ago float64, some probes.Opt[float64]) probes.TrendPoint {
-		return probes.TrendPoint{AgoSeconds: ago, Stall: probes.Ratios{IO: probes.StallRatio{Some: some}}}
+	point := func(ago float64, some snapshot.Opt[float64]) snapshot.TrendPoint {
+		return snapshot.TrendPoint{AgoSeconds: ago, Stall: snapshot.Ratios{IO: snapshot.StallRatio{Some: some}}}
 	}
-	s := newSparkline([]probes.TrendPoint{
-		point(150, probes.Some(0.1)), point(3, probes.Some(0.5)), point(2, probes.Opt[float64]{}), point(1, probes.Some(0.0)), point(0, probes.Some(0.25)),
-	}, func(p probes.TrendPoint) probes.StallRatio { return p.Stall.IO })
+	s := newSparkline([]snapshot.TrendPoint{
+		point(150, snapshot.Some(0.1)), point(3, snapshot.Some(0.5)), point(2, snapshot.Opt[float64]{}), point(1, snapshot.Some(0.0)), point(0, snapshot.Some(0.25)),
+	}, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.IO })
 	assert.Equal(t, []string{"117.0,0.0 ", "119.0,40.0 120.0,20.0 "}, s.Some)
 	assert.Empty(t, s.Full)
 	assert.Equal(t, "50.0 %", s.Scale)
@@ -262,7 +262,7 @@ func TestANoteOfAProbeStandsWithWhatIsNotMeasured(t *testing.T) {
 	s := scenes.Calm()
 	none, _ := getPage(t, s, "", 0)
 	assert.False(t, strings.Contains(none, "How it is read"), "no heading without a note")
-	s.Snapshot.Probes = append(s.Snapshot.Probes, probes.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
+	s.Snapshot.Probes = append(s.Snapshot.Probes, snapshot.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
 	text, _ := getPage(t, s, "", 0)
 	_, below, found := strings.Cut(text, "<h2>Missing measurements</h2>")
 	assert.True(t, found && strings.Contains(below, "<li><b>probe workloads</b>: read every 3rd tick: it costs 3 % of a core</li>"), "<li>")

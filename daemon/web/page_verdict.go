@@ -5,7 +5,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 type pageVerdict struct {
@@ -98,11 +98,11 @@ func candidate(c plugins.Candidate) candidateRow {
 	}
 }
 
-func observed(o probes.Opt[float64], unit, absent string) cell {
+func observed(o snapshot.Opt[float64], unit, absent string) cell {
 	if absent == "" {
 		absent = "not measured"
 	}
-	return known(o, func(v float64) string { return view.Quantity(v, unit) }, probes.Absent{"": absent}, "")
+	return known(o, func(v float64) string { return view.Quantity(v, unit) }, snapshot.Absent{"": absent}, "")
 }
 
 func limit(operator string, threshold float64, unit string) string {
@@ -150,7 +150,7 @@ const (
 	sparkHeight  = 40
 )
 
-func newSparkline(trend []probes.TrendPoint, of func(probes.TrendPoint) probes.StallRatio) sparkline {
+func newSparkline(trend []snapshot.TrendPoint, of func(snapshot.TrendPoint) snapshot.StallRatio) sparkline {
 	highest := 0.0
 	for _, p := range trend {
 		some, _ := of(p).Some.Get() // absent counts as 0
@@ -158,8 +158,8 @@ func newSparkline(trend []probes.TrendPoint, of func(probes.TrendPoint) probes.S
 	}
 	scale := sparkScale(highest)
 	s := sparkline{Scale: view.Ratio(scale)}
-	s.Some = lines(trend, scale, func(p probes.TrendPoint) probes.Opt[float64] { return of(p).Some })
-	s.Full = lines(trend, scale, func(p probes.TrendPoint) probes.Opt[float64] { return of(p).Full })
+	s.Some = lines(trend, scale, func(p snapshot.TrendPoint) snapshot.Opt[float64] { return of(p).Some })
+	s.Full = lines(trend, scale, func(p snapshot.TrendPoint) snapshot.Opt[float64] { return of(p).Full })
 	s.Has = len(s.Some)+len(s.Full) > 0
 	return s
 }
@@ -175,7 +175,7 @@ func sparkScale(highest float64) float64 {
 	return 1
 }
 
-func lines(trend []probes.TrendPoint, scale float64, of func(probes.TrendPoint) probes.Opt[float64]) []string {
+func lines(trend []snapshot.TrendPoint, scale float64, of func(snapshot.TrendPoint) snapshot.Opt[float64]) []string {
 	var out []string
 	run := ""
 	for _, p := range trend {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
@@ -39,16 +39,16 @@ func (n *node) onDisk(disk string) plugins.Verdict {
 }
 
 // contention is who uses a disk and who waits for it.
-func (n *node) contention(disk string) probes.Contention {
+func (n *node) contention(disk string) snapshot.Contention {
 	n.t.Helper()
-	var s probes.Snapshot
+	var s snapshot.Snapshot
 	require.NoError(n.t, json.Unmarshal(n.snapshot(), &s))
 	for _, c := range s.Contention {
 		if c.Device == disk {
 			return c
 		}
 	}
-	return probes.Contention{}
+	return snapshot.Contention{}
 }
 
 // learned leaves a state behind as if an agent had watched the disks for a day,
@@ -58,10 +58,10 @@ func (n *node) learned(dir string, disks ...string) {
 	known := plugins.Baselines{}
 	bootID := n.bootID()
 	for _, name := range disks {
-		d := probes.Disk{Name: name, Number: strings.TrimSpace(n.run("cat /sys/block/" + name + "/dev"))}
+		d := snapshot.Disk{Name: name, Number: strings.TrimSpace(n.run("cat /sys/block/" + name + "/dev"))}
 		sequence, err := strconv.ParseUint(strings.TrimSpace(n.run("cat /sys/block/"+name+"/diskseq")), 10, 64)
 		require.NoError(n.t, err)
-		d.Sequence = probes.Some(sequence)
+		d.Sequence = snapshot.Some(sequence)
 		usual := plugins.Usual{Requests: 1e6, Seconds: 24 * 3600, Waited: 5e3}
 		b := plugins.Baseline{Device: name, Seen: n.clock()}
 		for i := range b.Read {
@@ -126,13 +126,13 @@ func whoHurtsWhom(shared *node) func(*testing.T) {
 		}
 		for disk, pods := range map[string][2]string{"vdh": {shopUID, copyUID}, "vdi": {mailUID, scanUID}} {
 			var v plugins.Verdict
-			var c probes.Contention // of a sample after the verdict's
+			var c snapshot.Contention // of a sample after the verdict's
 			n.until(time.Minute, disk+" is judged, and who waits is seen", func() bool {
 				v, c = n.onDisk(disk), n.contention(disk)
 				if v.Absent != "" { // such as the traffic of the backup, which is gone
 					t.Logf("%s: nobody is named: %s", disk, v.Absent)
 				}
-				return v.Level == plugins.Soft && len(v.Candidates) > 0 && c.State == probes.ContentionSuffers && len(c.Sufferers) > 0
+				return v.Level == plugins.Soft && len(v.Candidates) > 0 && c.State == snapshot.ContentionSuffers && len(c.Sufferers) > 0
 			})
 			assert.Equal(t, pods[1], v.Candidates[0].PodUID, "the presser is named")
 			assert.Equal(t, pods[0], c.Sufferers[0].PodUID, "for the sake of the service")
@@ -157,7 +157,7 @@ func (n *node) backsUpAlone() {
 		c, v := n.contention("vdh"), n.onDisk("vdh")
 		if named(c, "backup.service") > 0.9 { // a starved machine reads who did it long after what was done
 			known++
-			require.Equal(n.t, probes.ContentionBusy, c.State, "%+v", c)
+			require.Equal(n.t, snapshot.ContentionBusy, c.State, "%+v", c)
 		}
 		require.Equal(n.t, plugins.None, v.Level, v.Reason)
 	})
@@ -170,7 +170,7 @@ func (n *node) backsUpAlone() {
 }
 
 // named is the share of a culprit whose name ends so.
-func named(c probes.Contention, name string) float64 {
+func named(c snapshot.Contention, name string) float64 {
 	for _, p := range c.Culprits {
 		if strings.HasSuffix(p.Name, name) {
 			return p.Share

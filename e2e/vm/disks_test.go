@@ -17,6 +17,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // TestManyDisks has one machine with many disks and stacks of them, on which
@@ -138,7 +139,7 @@ func (n *node) plug(name string, mib int) (sequence, index string) {
 }
 
 // sequencesOf are those that the disks of that name had, one after the other.
-func sequencesOf(all []*probes.Snapshot, name string) []string {
+func sequencesOf(all []*snapshot.Snapshot, name string) []string {
 	var seen []string
 	for _, s := range all {
 		for _, d := range s.Disks {
@@ -170,9 +171,9 @@ func (n *node) sees(what string) bool {
 // rates says whether the agent has rates of that disk.
 func (n *node) rates(disk string) bool {
 	n.t.Helper()
-	var s struct{ Disks []probes.DiskState }
+	var s struct{ Disks []snapshot.DiskState }
 	require.NoError(n.t, json.Unmarshal(n.snapshot(), &s))
-	return slices.ContainsFunc(s.Disks, func(d probes.DiskState) bool { return d.Name == disk && !d.Rates.IsZero() })
+	return slices.ContainsFunc(s.Disks, func(d snapshot.DiskState) bool { return d.Name == disk && !d.Rates.IsZero() })
 }
 
 func (n *node) snapshot() json.RawMessage {
@@ -181,7 +182,7 @@ func (n *node) snapshot() json.RawMessage {
 }
 
 // recorded are the snapshots that the agent had, made anew from its recording.
-func (n *node) recorded(window time.Duration) []*probes.Snapshot {
+func (n *node) recorded(window time.Duration) []*snapshot.Snapshot {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "recording")
 	require.NoError(n.t, n.Pull(n.t.Context(), "/root/recording", file))
@@ -189,9 +190,9 @@ func (n *node) recorded(window time.Duration) []*probes.Snapshot {
 	f, err := os.Open(file)
 	require.NoError(n.t, err)
 	defer f.Close()
-	h := probes.History{Window: window, Keep: time.Minute, MaxGap: time.Minute}
-	var all []*probes.Snapshot
-	_, err = probes.Play(f, func(s *probes.Sample) error {
+	h := snapshot.History{Window: window, Keep: time.Minute, MaxGap: time.Minute}
+	var all []*snapshot.Snapshot
+	_, err = probes.Play(f, func(s *snapshot.Sample) error {
 		all = append(all, h.Add(s))
 		return nil
 	})
@@ -201,7 +202,7 @@ func (n *node) recorded(window time.Duration) []*probes.Snapshot {
 
 // checkPlugged holds every snapshot against what was done: no device has rates
 // when it is first seen, and never those of another that had its name.
-func checkPlugged(t *testing.T, all []*probes.Snapshot) {
+func checkPlugged(t *testing.T, all []*snapshot.Snapshot) {
 	t.Helper()
 	first := map[string]time.Duration{} // of each device by its identity
 	rates := 0
@@ -227,7 +228,7 @@ func checkPlugged(t *testing.T, all []*probes.Snapshot) {
 	assert.Positive(t, rates)
 }
 
-func checkSince(t *testing.T, s *probes.Snapshot, first map[string]time.Duration, identity string, window float64, rates bool) {
+func checkSince(t *testing.T, s *snapshot.Snapshot, first map[string]time.Duration, identity string, window float64, rates bool) {
 	t.Helper()
 	since, known := first[identity]
 	if !known {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // serviceIP is the API server's address in the cluster, which pods are told. The
@@ -183,7 +183,7 @@ func (k *charted) exec(args string) string {
 func (k *charted) looksAround() {
 	k.t.Helper()
 	absent := func(said string) map[string]string {
-		var s struct{ Snapshot probes.Snapshot }
+		var s struct{ Snapshot snapshot.Snapshot }
 		require.NoError(k.t, json.Unmarshal([]byte(said), &s), said)
 		require.NotEmpty(k.t, s.Snapshot.Workloads)
 		delete(s.Snapshot.Absent, "rates") // of a first look, or of an emulated machine that stood still

@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // scene is a load that is done to a machine while an agent records it, with
@@ -95,7 +96,7 @@ func repack(t *testing.T, file string) (start time.Time) {
 	packed, err := os.ReadFile(file)
 	require.NoError(t, err)
 	samples := 0
-	_, err = probes.Play(bytes.NewReader(packed), func(s *probes.Sample) error {
+	_, err = probes.Play(bytes.NewReader(packed), func(s *snapshot.Sample) error {
 		if samples == 0 {
 			start = s.Time
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // TestPodsOfCgroupV2 holds what the agent says of pods against what they do, in
@@ -92,20 +92,20 @@ func (n *node) didSoFar(unit string) (d struct {
 	return d
 }
 
-func (n *node) pod(uid string) probes.WorkloadState {
+func (n *node) pod(uid string) snapshot.WorkloadState {
 	n.t.Helper()
 	w, ok := n.podState(uid)
 	require.True(n.t, ok, "no pod %s", uid)
 	return w
 }
 
-func (n *node) podState(uid string) (probes.WorkloadState, bool) {
+func (n *node) podState(uid string) (snapshot.WorkloadState, bool) {
 	n.t.Helper()
-	var s probes.Snapshot
+	var s snapshot.Snapshot
 	require.NoError(n.t, json.Unmarshal(n.snapshot(), &s))
-	i := slices.IndexFunc(s.Workloads, func(w probes.WorkloadState) bool { return w.PodUID == uid })
+	i := slices.IndexFunc(s.Workloads, func(w snapshot.WorkloadState) bool { return w.PodUID == uid })
 	if i < 0 {
-		return probes.WorkloadState{}, false
+		return snapshot.WorkloadState{}, false
 	}
 	return s.Workloads[i], true
 }
@@ -146,7 +146,7 @@ func podChurn(shared *node) func(*testing.T) {
 }
 
 // checkHandmade has no probe fail and no pod without processes do anything.
-func checkHandmade(t *testing.T, all []*probes.Snapshot) (met int) {
+func checkHandmade(t *testing.T, all []*snapshot.Snapshot) (met int) {
 	t.Helper()
 	inodes := map[uint64]bool{}
 	for _, s := range all {
@@ -238,13 +238,13 @@ func podCrowd(shared *node) func(*testing.T) {
 // few ticks.
 func (n *node) staleIsSaid() {
 	n.t.Helper()
-	var s probes.Snapshot
+	var s snapshot.Snapshot
 	require.NoError(n.t, json.Unmarshal(n.snapshot(), &s))
 	newest := time.Duration(0)
 	for i := range s.Workloads {
 		newest = max(newest, s.Workloads[i].At)
 	}
-	i := slices.IndexFunc(s.Probes, func(p probes.Probe) bool { return p.Name == "workloads" })
+	i := slices.IndexFunc(s.Probes, func(p snapshot.Probe) bool { return p.Name == "workloads" })
 	age := s.UptimeSeconds - newest.Seconds() // the machine was not suspended: its clocks are one
 	n.t.Logf("workloads are as of %.1f s ago; it says %q", age, s.Probes[i].Note)
 	if age > 5 {

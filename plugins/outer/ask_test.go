@@ -20,7 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func thresholdOf(r *wire.ThresholdMetResponse) func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
@@ -77,7 +77,7 @@ func TestARoundAsksInTheOrderThatPluginsRelyOnAndEchoesTheScope(t *testing.T) {
 	c := v.Candidates[0]
 	assert.Equal(t, "b", c.PodUID)
 	assert.Equal(t, "default/pod-b", c.Name)
-	assert.Equal(t, probes.Some[int64](7), c.GraceSeconds)
+	assert.Equal(t, snapshot.Some[int64](7), c.GraceSeconds)
 	assert.False(t, c.Forced)
 }
 
@@ -574,17 +574,17 @@ func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T
 	t.Parallel()
 	counted := counts{}
 	c := converter{plugin: "p", refuse: counted.refuse("p")}
-	grace := func(seconds int64) probes.Opt[int64] {
+	grace := func(seconds int64) snapshot.Opt[int64] {
 		return c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: seconds})
 	}
 	assert.True(t, c.deletionGrace(nil).IsZero(), "the pod's own")
-	assert.Equal(t, probes.Some[int64](1), grace(0))
-	assert.Equal(t, probes.Some[int64](1), grace(-7))
-	assert.Equal(t, probes.Some[int64](86400), grace(math.MaxInt64))
-	assert.Equal(t, probes.Some[int64](12), grace(12))
+	assert.Equal(t, snapshot.Some[int64](1), grace(0))
+	assert.Equal(t, snapshot.Some[int64](1), grace(-7))
+	assert.Equal(t, snapshot.Some[int64](86400), grace(math.MaxInt64))
+	assert.Equal(t, snapshot.Some[int64](12), grace(12))
 	assert.Equal(t, map[string]uint64{refusedGraceZero: 1, refusedNumber: 2}, counted.all(time.Now())["p"].Refused)
 	c.config.ForceGraceZero = []string{"p"}
-	assert.Equal(t, probes.Some[int64](0), grace(0))
+	assert.Equal(t, snapshot.Some[int64](0), grace(0))
 }
 
 func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {

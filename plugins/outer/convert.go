@@ -14,7 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // conditionPrefix is added to every condition of a plugin: the kubelet's own
@@ -96,7 +96,7 @@ func says(l plugins.Level) string {
 	return l.String() + " threshold met"
 }
 
-func amount(o probes.Opt[float64]) string {
+func amount(o snapshot.Opt[float64]) string {
 	f, ok := o.Get()
 	if !ok {
 		return "unknown"
@@ -253,12 +253,12 @@ func (c converter) level(t wire.ThresholdMetType) plugins.Level {
 }
 
 // number is absent for NaN and infinities.
-func (c converter) number(f float64) probes.Opt[float64] {
+func (c converter) number(f float64) snapshot.Opt[float64] {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		c.refuse(refusedNumber)
-		return probes.Opt[float64]{}
+		return snapshot.Opt[float64]{}
 	}
-	return probes.Some(f)
+	return snapshot.Some(f)
 }
 
 func (c converter) grace(seconds int64) int64 {
@@ -271,19 +271,19 @@ func (c converter) grace(seconds int64) int64 {
 
 // deletionGrace is absent without options. With 0 the API server removes the
 // object while the pod may still run, so it needs permission.
-func (c converter) deletionGrace(o *wire.DeletionOptions) probes.Opt[int64] {
+func (c converter) deletionGrace(o *wire.DeletionOptions) snapshot.Opt[int64] {
 	seconds := o.GetGracePeriodSeconds()
 	switch {
 	case o == nil:
-		return probes.Opt[int64]{}
+		return snapshot.Opt[int64]{}
 	case seconds < 0 || seconds > int64(maxGrace/time.Second):
 		c.refuse(refusedNumber)
 	case seconds == 0 && !slices.Contains(c.config.ForceGraceZero, c.plugin):
 		c.refuse(refusedGraceZero)
 	case seconds == 0:
-		return probes.Some[int64](0)
+		return snapshot.Some[int64](0)
 	}
-	return probes.Some(max(1, min(seconds, int64(maxGrace/time.Second))))
+	return snapshot.Some(max(1, min(seconds, int64(maxGrace/time.Second))))
 }
 
 func (c converter) text(s string) string {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // converting is what turns the answers of plugin p, which was shown these pods;
@@ -59,7 +59,7 @@ func TestAThresholdIsToldInOneSentence(t *testing.T) {
 		assert.Equal(t, row.level, v.Pressing, what)
 		assert.Empty(t, refused, what)
 	}
-	assert.Equal(t, "unknown", amount(probes.Opt[float64]{}))
+	assert.Equal(t, "unknown", amount(snapshot.Opt[float64]{}))
 }
 
 func TestOfThePodsThatAThresholdNamesAsManyAreTakenAsWereAskedFor(t *testing.T) {
@@ -153,10 +153,10 @@ func TestTheLongestGraceIsTaken(t *testing.T) {
 	const day = 24 * 3600
 	c, refused := converting()
 	assert.EqualValues(t, day, c.grace(day))
-	assert.Equal(t, probes.Some[int64](day), c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: day}))
+	assert.Equal(t, snapshot.Some[int64](day), c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: day}))
 	assert.Empty(t, refused)
 	assert.EqualValues(t, day, c.grace(day+1))
-	assert.Equal(t, probes.Some[int64](day), c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: day + 1}))
+	assert.Equal(t, snapshot.Some[int64](day), c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: day + 1}))
 	assert.Equal(t, map[string]int{refusedNumber: 2}, refused)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // DryRun is a node of a cluster that is short of memory, under an agent that
@@ -67,7 +67,7 @@ func Decisions(dryRun bool) []evict.Decision {
 	}
 	soft := &plugins.Levels{Time: hard.Levels.Time.Add(-40 * time.Second), Verdicts: slices.Clone(hard.Levels.Verdicts)}
 	v := &soft.Verdicts[0]
-	v.Level, v.Pressing, v.Since, v.Observed, v.Threshold = plugins.Soft, plugins.Soft, soft.Time, probes.Some(0.148), probes.Some(0.1)
+	v.Level, v.Pressing, v.Since, v.Observed, v.Threshold = plugins.Soft, plugins.Soft, soft.Time, snapshot.Some(0.148), snapshot.Some(0.1)
 	v.Reason = "memory stall, full, over 30s 14.8 % (≥ 10 %); memory available 6.1 % (< 10 %)"
 
 	config := evict.DefaultConfig()

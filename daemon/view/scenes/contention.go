@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // neighbour is a pod on a node with contention: its shares of the traffic of each
@@ -48,7 +48,7 @@ func Contended() *view.State {
 	disk := func(name string, l plugins.Level, await float64, since time.Duration) plugins.Verdict {
 		return plugins.Verdict{
 			Plugin: "disk-contention", Resource: plugins.Disk, Scope: name, Level: l, Pressing: l, Since: s.Time.Add(-since), Condition: "DiskContention",
-			Observed: probes.Some(await), Operator: ">=", Threshold: probes.Some(0.02), Unit: "seconds",
+			Observed: snapshot.Some(await), Operator: ">=", Threshold: snapshot.Some(0.02), Unit: "seconds",
 			Reason: fmt.Sprintf("await over 60s %.1f ms (>= 20 ms)", 1000*await),
 		}
 	}
@@ -80,8 +80,8 @@ func neighbourUID(i int) string {
 }
 
 // contend puts the neighbours into second i of a node.
-func contend(i uint64, s *probes.Sample) {
-	s.IOSource = probes.IOStat
+func contend(i uint64, s *snapshot.Sample) {
+	s.IOSource = snapshot.IOStat
 	s.Disks = nil
 	for _, d := range []struct {
 		name, number, kind      string
@@ -89,9 +89,9 @@ func contend(i uint64, s *probes.Sample) {
 	}{
 		{"nvme0n1", "259:0", "nvme", 12_000, 48, 31}, {"sda", "8:0", "disk", 2_000, 256, 14}, {"sdb", "8:16", "disk", 900, 512, 4},
 	} {
-		s.Disks = append(s.Disks, probes.Disk{
-			Name: d.name, Number: d.number, Kind: d.kind, Layer: probes.LayerLeaf, SizeBytes: probes.Some[uint64](1_920_383_410_176), Rotational: probes.Some(false),
-			DiskCounters: probes.DiskCounters{
+		s.Disks = append(s.Disks, snapshot.Disk{
+			Name: d.name, Number: d.number, Kind: d.kind, Layer: snapshot.LayerLeaf, SizeBytes: snapshot.Some[uint64](1_920_383_410_176), Rotational: snapshot.Some(false),
+			DiskCounters: snapshot.DiskCounters{
 				Reads: grown(i, d.reads), ReadBytes: grown(i, d.reads*d.kilobytes*1000), ReadMs: grown(i, d.reads*d.await),
 				BusyMs: grown(i, 980), WeightedMs: grown(i, d.reads*d.await),
 			},
@@ -99,25 +99,25 @@ func contend(i uint64, s *probes.Sample) {
 	}
 	const taken = 900e6 // bytes per second
 	page := float64(os.Getpagesize())
-	s.Memory.Reclaimed = probes.Some(grown(i, taken/page))
+	s.Memory.Reclaimed = snapshot.Some(grown(i, taken/page))
 	for at, n := range neighbours() {
-		on := func(number string, share, reads, kilobytes float64) probes.WorkloadIO {
-			return probes.WorkloadIO{Number: number, Reads: grown(i, share*reads), ReadBytes: grown(i, share*reads*kilobytes*1000)}
+		on := func(number string, share, reads, kilobytes float64) snapshot.WorkloadIO {
+			return snapshot.WorkloadIO{Number: number, Reads: grown(i, share*reads), ReadBytes: grown(i, share*reads*kilobytes*1000)}
 		}
-		w := probes.Workload{
+		w := snapshot.Workload{
 			Cgroup: "/kubepods.slice/kubepods-" + n.class + ".slice/kubepods-" + n.class + "-pod" + neighbourUID(at) + ".slice",
-			Kind:   probes.KindPod, Name: "pod " + neighbourUID(at)[:8], PodUID: neighbourUID(at), Inode: uint64(500 + at),
-			MemoryBytes: probes.Some[uint64](400 << 20), InactiveFileBytes: probes.Some[uint64](50 << 20), CPUMicroseconds: probes.Some(grown(i, 80_000)),
-			LimitHits: probes.Some[uint64](0), Reclaimed: probes.Some(grown(i, n.memory*taken/page)),
+			Kind:   snapshot.KindPod, Name: "pod " + neighbourUID(at)[:8], PodUID: neighbourUID(at), Inode: uint64(500 + at),
+			MemoryBytes: snapshot.Some[uint64](400 << 20), InactiveFileBytes: snapshot.Some[uint64](50 << 20), CPUMicroseconds: snapshot.Some(grown(i, 80_000)),
+			LimitHits: snapshot.Some[uint64](0), Reclaimed: snapshot.Some(grown(i, n.memory*taken/page)),
 		}
-		w.IO = []probes.WorkloadIO{on("259:0", n.nvme, 12_000, 48), on("8:0", n.sda, 2_000, 256), on("8:16", n.sdb, 900, 512)}
-		wait := func(share float64) probes.Stall {
-			return probes.Stall{Some: probes.Some(grown(i, share*1e6)), Full: probes.Some(grown(i, share*0.8e6))}
+		w.IO = []snapshot.WorkloadIO{on("259:0", n.nvme, 12_000, 48), on("8:0", n.sda, 2_000, 256), on("8:16", n.sdb, 900, 512)}
+		wait := func(share float64) snapshot.Stall {
+			return snapshot.Stall{Some: snapshot.Some(grown(i, share*1e6)), Full: snapshot.Some(grown(i, share*0.8e6))}
 		}
-		w.Pressure = probes.Pressure{CPU: probes.Stall{Some: probes.Some(grown(i, 1000))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
+		w.Pressure = snapshot.Pressure{CPU: snapshot.Stall{Some: snapshot.Some(grown(i, 1000))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
 		s.Workloads = append(s.Workloads, w)
 	}
-	slices.SortFunc(s.Workloads, func(a, b probes.Workload) int { return cmp.Compare(a.Cgroup, b.Cgroup) })
+	slices.SortFunc(s.Workloads, func(a, b snapshot.Workload) int { return cmp.Compare(a.Cgroup, b.Cgroup) })
 }
 
 // grown is a counter after so many seconds.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Load is the pressure on a made-up node: shares of the time, 0 to 1.
@@ -42,8 +42,8 @@ func FirstTick() *view.State {
 	h := history()
 	s := h.Add(sample(0, Calmly(), &totals{}))
 	v := memoryStall(plugins.None, 0, s.Time)
-	v.Observed, v.Absent, v.Reason = probes.Opt[float64]{}, "a ratio needs two samples", "incomplete data: a ratio needs two samples"
-	v.Evidence[0].Observed, v.Evidence[0].Absent = probes.Opt[float64]{}, "a ratio needs two samples"
+	v.Observed, v.Absent, v.Reason = snapshot.Opt[float64]{}, "a ratio needs two samples", "incomplete data: a ratio needs two samples"
+	v.Evidence[0].Observed, v.Evidence[0].Absent = snapshot.Opt[float64]{}, "a ratio needs two samples"
 	return state(s, v)
 }
 
@@ -62,9 +62,9 @@ func Calm() *view.State {
 func MemoryHard() *view.State {
 	s := run(Load{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
 	// A server of a network filesystem has not answered for five minutes.
-	s.Filesystems = append(s.Filesystems, probes.Filesystem{
-		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: probes.Some(312.0), Absent: probes.Absent{"statfs": "statfs hangs"},
-		SizeBytes: probes.Some[uint64](20 << 40), AvailableBytes: probes.Some[uint64](4 << 40), Files: probes.Some[uint64](1 << 32), FilesFree: probes.Some[uint64](1 << 31),
+	s.Filesystems = append(s.Filesystems, snapshot.Filesystem{
+		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: snapshot.Some(312.0), Absent: snapshot.Absent{"statfs": "statfs hangs"},
+		SizeBytes: snapshot.Some[uint64](20 << 40), AvailableBytes: snapshot.Some[uint64](4 << 40), Files: snapshot.Some[uint64](1 << 32), FilesFree: snapshot.Some[uint64](1 << 31),
 	})
 	v := memoryStall(plugins.Hard, 0.41, s.Time.Add(-12*time.Second))
 	v.Reason = "memory stall, full, over 5s 41.0 % (>= 25 %); memory available 1.8 % (< 4 %); global reclaim, pages scanned per second 48000 (> 0)"
@@ -88,31 +88,31 @@ func OwnLimit() *view.State {
 // EverythingAbsent is a node on which nothing could be read.
 func EverythingAbsent() *view.State {
 	h := history()
-	raw := &probes.Sample{Time: Start(), Monotonic: time.Second, Boottime: time.Second}
+	raw := &snapshot.Sample{Time: Start(), Monotonic: time.Second, Boottime: time.Second}
 	for _, name := range []string{"cpu", "memory", "pressure", "disks", "nics", "workloads"} {
-		raw.Probes = append(raw.Probes, probes.Probe{Name: name, Error: "open /proc/" + name + ": permission denied"})
+		raw.Probes = append(raw.Probes, snapshot.Probe{Name: name, Error: "open /proc/" + name + ": permission denied"})
 	}
 	raw.Memory.Absent.Because("meminfo", "open /proc/meminfo: permission denied")
 	raw.Memory.Absent.Because("vmstat", "open /proc/vmstat: permission denied")
 	for _, r := range []string{"cpu", "memory", "io"} {
 		raw.Pressure.Absent.Because(r, "the kernel was started without psi=1")
 	}
-	raw.Disks = []probes.Disk{{Name: "sda", Number: "8:0", Absent: probes.Absent{"sizeBytes": "size: no such file or directory"}}}
-	raw.NICs = []probes.NIC{{Name: "eth0", Physical: true, Absent: probes.Absent{"speedBytesPerSecond": "speed: invalid argument"}}}
-	raw.Filesystems = []probes.Filesystem{
-		{Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", Absent: probes.Absent{"statfs": "statfs hangs"}},
-		{Mountpoint: "/mnt/old", Absent: probes.Absent{"statfs": "not mounted"}},
+	raw.Disks = []snapshot.Disk{{Name: "sda", Number: "8:0", Absent: snapshot.Absent{"sizeBytes": "size: no such file or directory"}}}
+	raw.NICs = []snapshot.NIC{{Name: "eth0", Physical: true, Absent: snapshot.Absent{"speedBytesPerSecond": "speed: invalid argument"}}}
+	raw.Filesystems = []snapshot.Filesystem{
+		{Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", Absent: snapshot.Absent{"statfs": "statfs hangs"}},
+		{Mountpoint: "/mnt/old", Absent: snapshot.Absent{"statfs": "not mounted"}},
 	}
 	for i := range 12 {
-		raw.Workloads = append(raw.Workloads, probes.Workload{
-			Cgroup: fmt.Sprintf("/system.slice/s%02d.service", i), Kind: probes.KindService, Name: fmt.Sprintf("s%02d.service", i),
-			Absent: probes.Absent{"memoryBytes": "the memory controller is not enabled here"},
+		raw.Workloads = append(raw.Workloads, snapshot.Workload{
+			Cgroup: fmt.Sprintf("/system.slice/s%02d.service", i), Kind: snapshot.KindService, Name: fmt.Sprintf("s%02d.service", i),
+			Absent: snapshot.Absent{"memoryBytes": "the memory controller is not enabled here"},
 		})
 	}
 	s := h.Add(raw)
 	v := plugins.Verdict{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Condition: "MemoryContention", Since: s.Time, Operator: ">=", Unit: "ratio",
-		Threshold: probes.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "incomplete data: the kernel was started without psi=1",
+		Threshold: snapshot.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "incomplete data: the kernel was started without psi=1",
 	}
 	st := state(s, v)
 	st.Agent.CgroupFlavour, st.Agent.Notes = "", []string{"not root: values that this user may not read are absent, with the reason"}
@@ -127,9 +127,9 @@ func Hostile() *view.State {
 	s.Disks[0].Name, s.NICs[0].Name = evil, evil
 	s.Workloads[0].Name, s.Workloads[0].Cgroup = evil, "/"+evil
 	f := &s.Filesystems[0]
-	f.Mountpoint, f.Type, f.Device, f.Absent = "/"+evil, evil, evil, probes.Absent{"statfs": evil}
-	s.Probes = append(s.Probes, probes.Probe{Name: evil, Error: evil}, probes.Probe{Name: "workloads" + evil, Note: evil})
-	s.Absent = probes.Absent{evil: evil}
+	f.Mountpoint, f.Type, f.Device, f.Absent = "/"+evil, evil, evil, snapshot.Absent{"statfs": evil}
+	s.Probes = append(s.Probes, snapshot.Probe{Name: evil, Error: evil}, snapshot.Probe{Name: "workloads" + evil, Note: evil})
+	s.Absent = snapshot.Absent{evil: evil}
 	v := memoryStall(plugins.Soft, 0.15, s.Time.Add(-time.Minute))
 	v.Scope, v.Reason, v.Condition, v.Unit = evil, evil, evil, evil
 	v.Evidence[0].What = evil
@@ -139,7 +139,7 @@ func Hostile() *view.State {
 	return st
 }
 
-func state(s *probes.Snapshot, v plugins.Verdict) *view.State {
+func state(s *snapshot.Snapshot, v plugins.Verdict) *view.State {
 	return &view.State{Agent: Agent(), Snapshot: s, Levels: &plugins.Levels{Time: s.Time, Verdicts: []plugins.Verdict{v}}}
 }
 
@@ -149,33 +149,33 @@ func memoryStall(l plugins.Level, stall float64, since time.Time) plugins.Verdic
 		threshold, over = 0.25, "5s"
 	}
 	e := plugins.Evidence{
-		Rule: max(l, plugins.Soft), What: "memory stall, full, over " + over, Observed: probes.Some(stall), Operator: ">=", Threshold: threshold,
+		Rule: max(l, plugins.Soft), What: "memory stall, full, over " + over, Observed: snapshot.Some(stall), Operator: ">=", Threshold: threshold,
 		Unit: "ratio", Met: stall >= threshold,
 	}
 	scans := plugins.Evidence{
-		Rule: max(l, plugins.Soft), What: "global reclaim, pages scanned per second", Operator: ">", Unit: "pages", Observed: probes.Some(0.0),
+		Rule: max(l, plugins.Soft), What: "global reclaim, pages scanned per second", Operator: ">", Unit: "pages", Observed: snapshot.Some(0.0),
 	}
 	return plugins.Verdict{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: l, Pressing: l, Since: since, Condition: "MemoryContention",
-		Observed: probes.Some(stall), Operator: ">=", Threshold: probes.Some(threshold), Unit: "ratio",
+		Observed: snapshot.Some(stall), Operator: ">=", Threshold: snapshot.Some(threshold), Unit: "ratio",
 		Reason:   fmt.Sprintf("memory stall, full, over %s %.1f %% (threshold >= %.0f %%)", over, 100*stall, 100*threshold),
 		Evidence: []plugins.Evidence{e, scans},
 	}
 }
 
-func history() *probes.History {
-	return &probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second}
+func history() *snapshot.History {
+	return &snapshot.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second}
 }
 
 // run is two minutes in which the load grows to l.
-func run(l Load) *probes.Snapshot { return runWith(l, func(uint64, *probes.Sample) {}) }
+func run(l Load) *snapshot.Snapshot { return runWith(l, func(uint64, *snapshot.Sample) {}) }
 
 // runWith is the same with changed samples.
-func runWith(l Load, change func(second uint64, s *probes.Sample)) *probes.Snapshot {
+func runWith(l Load, change func(second uint64, s *snapshot.Sample)) *snapshot.Snapshot {
 	const seconds = 125
 	h := history()
 	var t totals
-	var s *probes.Snapshot
+	var s *snapshot.Snapshot
 	for i := range seconds {
 		raw := sample(i, l.at(i, seconds), &t)
 		change(uint64(i), raw)

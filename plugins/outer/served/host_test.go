@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/served"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // The host converts the answers back: each inner plugin gives the same verdicts
@@ -55,9 +55,9 @@ func same(t *testing.T, want, got plugins.Verdict) {
 	t.Helper()
 	require.Equal(t, want.Level, got.Level)
 	observed, _ := want.Observed.Get()
-	require.Equal(t, probes.Some(observed), got.Observed)
+	require.Equal(t, snapshot.Some(observed), got.Observed)
 	limit, _ := want.Threshold.Get()
-	require.Equal(t, probes.Some(limit), got.Threshold)
+	require.Equal(t, snapshot.Some(limit), got.Threshold)
 	require.Equal(t, want.Operator[:1], got.Operator)
 	require.Equal(t, want.Condition, got.Condition)
 	require.Empty(t, got.Absent)

@@ -31,7 +31,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // stale is how old the newest snapshot may be: some ticks.
@@ -51,7 +51,7 @@ type Inner struct {
 }
 
 // See judges a Snapshot; it is called once a second.
-func (i *Inner) See(s *probes.Snapshot) {
+func (i *Inner) See(s *snapshot.Snapshot) {
 	verdicts := i.Set.Judge(s).Verdicts
 	i.mu.Lock()
 	defer i.mu.Unlock()

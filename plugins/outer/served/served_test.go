@@ -26,6 +26,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/served"
 	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // sensitive are the inner plugins with windows so short that a made-up node of
@@ -125,7 +126,7 @@ func (s scripted) Top(_ plugins.View, of plugins.Verdict, _ int) []plugins.Candi
 }
 
 func TestOfSeveralScopesTheWorstIsSaid(t *testing.T) {
-	one := probes.Some(1.0)
+	one := snapshot.Some(1.0)
 	say := func(v ...plugins.Verdict) (kit.Threshold, error) {
 		i := served.Inner{Set: plugins.SetOf(scripted{v}, nil)}
 		i.See(newNode(1).second())
@@ -196,36 +197,36 @@ func TestAServedPluginReadsTheHostByItself(t *testing.T) {
 // and back.
 type node struct {
 	random  *rand.Rand
-	history probes.History
+	history snapshot.History
 	at      time.Duration
 	pressed bool
 
 	stalled, scans, segments, again, waits uint64
-	disk                                   probes.Disk
-	nic                                    probes.NIC
-	fs                                     probes.Filesystem
-	list                                   []probes.Workload
+	disk                                   snapshot.Disk
+	nic                                    snapshot.NIC
+	fs                                     snapshot.Filesystem
+	list                                   []snapshot.Workload
 }
 
 func newNode(seed uint64) *node {
 	n := &node{
 		random: rand.New(rand.NewPCG(seed, seed)), at: time.Hour,
-		history: probes.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
-		disk:    probes.Disk{Name: "sda", Number: "8:0", Layer: probes.LayerLeaf, Kind: "disk", Sequence: probes.Some(uint64(7)), Rotational: probes.Some(false)},
-		nic: probes.NIC{
-			Name: "eth0", Index: probes.Some(2), Physical: true, Kind: "physical", Layer: probes.LayerLeaf,
-			Carrier: probes.Some(true), SpeedBytesPerSecond: probes.Some[uint64](125_000_000),
+		history: snapshot.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: 3 * time.Second},
+		disk:    snapshot.Disk{Name: "sda", Number: "8:0", Layer: snapshot.LayerLeaf, Kind: "disk", Sequence: snapshot.Some(uint64(7)), Rotational: snapshot.Some(false)},
+		nic: snapshot.NIC{
+			Name: "eth0", Index: snapshot.Some(2), Physical: true, Kind: "physical", Layer: snapshot.LayerLeaf,
+			Carrier: snapshot.Some(true), SpeedBytesPerSecond: snapshot.Some[uint64](125_000_000),
 		},
-		fs: probes.Filesystem{
-			Mountpoint: "/data", Type: "ext4", Device: "/dev/vdb", Use: probes.UseNode, SizeBytes: probes.Some[uint64](100 << 30),
-			Files: probes.Some[uint64](1_000_000), FilesFree: probes.Some[uint64](500_000), AgeSeconds: probes.Some(1.0),
+		fs: snapshot.Filesystem{
+			Mountpoint: "/data", Type: "ext4", Device: "/dev/vdb", Use: snapshot.UseNode, SizeBytes: snapshot.Some[uint64](100 << 30),
+			Files: snapshot.Some[uint64](1_000_000), FilesFree: snapshot.Some[uint64](500_000), AgeSeconds: snapshot.Some(1.0),
 		},
 	}
 	for i := range 3 {
-		n.list = append(n.list, probes.Workload{
-			Cgroup: fmt.Sprintf("/kubepods/burstable/pod%08d-1111-1111-1111-111111111111", i), Name: fmt.Sprint("pod ", i), Kind: probes.KindPod,
-			PodUID: uid(i), Inode: uint64(i + 1), IO: []probes.WorkloadIO{{Number: "8:0"}},
-			OOMKills: probes.Some[uint64](0), InactiveFileBytes: probes.Some[uint64](0), MemoryBytes: probes.Some(uint64(i+1) << 30),
+		n.list = append(n.list, snapshot.Workload{
+			Cgroup: fmt.Sprintf("/kubepods/burstable/pod%08d-1111-1111-1111-111111111111", i), Name: fmt.Sprint("pod ", i), Kind: snapshot.KindPod,
+			PodUID: uid(i), Inode: uint64(i + 1), IO: []snapshot.WorkloadIO{{Number: "8:0"}},
+			OOMKills: snapshot.Some[uint64](0), InactiveFileBytes: snapshot.Some[uint64](0), MemoryBytes: snapshot.Some(uint64(i+1) << 30),
 		})
 	}
 	return n
@@ -234,17 +235,17 @@ func newNode(seed uint64) *node {
 func uid(i int) string { return fmt.Sprintf("%08d-1111-1111-1111-111111111111", i) }
 
 // second lets one pass.
-func (n *node) second() *probes.Snapshot {
+func (n *node) second() *snapshot.Snapshot {
 	n.at += time.Second
 	if n.random.IntN(25) == 0 {
 		n.pressed = !n.pressed
 	}
-	s := &probes.Sample{Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a"}
+	s := &snapshot.Sample{Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a"}
 	n.memory(s)
 	n.traffic(s)
 	n.io(s)
-	n.fs.AvailableBytes = probes.Some(n.either(50<<30, 1<<30))
-	s.Filesystems = []probes.Filesystem{n.fs}
+	n.fs.AvailableBytes = snapshot.Some(n.either(50<<30, 1<<30))
+	s.Filesystems = []snapshot.Filesystem{n.fs}
 	return n.history.Add(s)
 }
 
@@ -256,46 +257,46 @@ func (n *node) either(calm, pressed uint64) uint64 {
 	return calm
 }
 
-func (n *node) memory(s *probes.Sample) {
+func (n *node) memory(s *snapshot.Sample) {
 	n.stalled += n.either(0, uint64(n.random.IntN(900_000)))
 	n.scans += n.either(0, 10_000)
-	s.Pressure.Memory.Full, s.Pressure.Memory.Some = probes.Some(n.stalled), probes.Some(n.stalled)
-	s.Memory.TotalBytes, s.Memory.AvailableBytes = probes.Some[uint64](64<<30), probes.Some(n.either(32<<30, 1<<30))
-	s.Memory.ScansDirect, s.Memory.ScansKswapd = probes.Some(n.scans), probes.Some[uint64](0)
+	s.Pressure.Memory.Full, s.Pressure.Memory.Some = snapshot.Some(n.stalled), snapshot.Some(n.stalled)
+	s.Memory.TotalBytes, s.Memory.AvailableBytes = snapshot.Some[uint64](64<<30), snapshot.Some(n.either(32<<30, 1<<30))
+	s.Memory.ScansDirect, s.Memory.ScansKswapd = snapshot.Some(n.scans), snapshot.Some[uint64](0)
 }
 
-func (n *node) traffic(s *probes.Sample) {
+func (n *node) traffic(s *snapshot.Sample) {
 	n.nic.ReceiveBytes += n.either(1_000_000, 120_000_000)
 	n.segments += 10_000
 	n.again += n.either(1, 500)
-	s.NICs = []probes.NIC{n.nic}
-	s.Network.TCPSegmentsSent, s.Network.TCPRetransmits = probes.Some(n.segments), probes.Some(n.again)
+	s.NICs = []snapshot.NIC{n.nic}
+	s.Network.TCPSegmentsSent, s.Network.TCPRetransmits = snapshot.Some(n.segments), snapshot.Some(n.again)
 }
 
-func (n *node) io(s *probes.Sample) {
+func (n *node) io(s *snapshot.Sample) {
 	const requests = 400
 	n.disk.Reads += requests
 	n.disk.ReadBytes += requests * 8192
 	n.disk.ReadMs += requests * n.either(1, 80)
 	n.disk.BusyMs += n.either(100, 1000)
 	n.waits += n.either(10_000, 700_000)
-	s.Disks = []probes.Disk{n.disk}
-	s.Pressure.IO.Some = probes.Some(n.waits)
+	s.Disks = []snapshot.Disk{n.disk}
+	s.Pressure.IO.Some = snapshot.Some(n.waits)
 	for i := range n.list {
 		w := n.list[i]
 		io := w.IO[0]
 		io.Reads += []uint64{380, 10, 10}[i]
 		io.ReadBytes += []uint64{380, 10, 10}[i] * 8192
-		w.IO, w.At, w.DetailAt = []probes.WorkloadIO{io}, n.at, n.at
-		w.Pressure.IO.Some = probes.Some(uint64(i) * n.waits / 2)
+		w.IO, w.At, w.DetailAt = []snapshot.WorkloadIO{io}, n.at, n.at
+		w.Pressure.IO.Some = snapshot.Some(uint64(i) * n.waits / 2)
 		kills, _ := w.OOMKills.Get()
 		if i == 1 {
 			kills += n.either(0, uint64(n.random.IntN(2)))
 		}
-		w.OOMKills = probes.Some(kills)
+		w.OOMKills = snapshot.Some(kills)
 		n.list[i] = w
 	}
-	s.Workloads = append([]probes.Workload(nil), n.list...)
+	s.Workloads = append([]snapshot.Workload(nil), n.list...)
 }
 
 // pods are those of the workloads, as a host shows them.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // The agent's defaults.
@@ -23,7 +24,7 @@ type Watching struct {
 
 // Run reads until the context is done.
 func (w *Watching) Run(ctx context.Context) error {
-	history := &probes.History{Window: window, Keep: keep, MaxGap: maxGap}
+	history := &snapshot.History{Window: window, Keep: keep, MaxGap: maxGap}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {

@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"strings"
@@ -38,9 +38,9 @@ func TestAPodIsToldFromItsCgroupWithBothDriversOfTheKubelet(t *testing.T) {
 		"/":                                         "",
 		"":                                          "",
 	} {
-		assert.Equal(t, want, podUID(cgroup), cgroup)
+		assert.Equal(t, want, PodUID(cgroup), cgroup)
 	}
-	w := newWorkload("/kubepods/pod" + uid)
+	w := NewWorkload("/kubepods/pod" + uid)
 	assert.Equal(t, Workload{Cgroup: "/kubepods/pod" + uid, Kind: KindPod, PodUID: uid, Name: "pod " + uid}, w)
 }
 
@@ -62,7 +62,7 @@ func TestOutsidePodsTheKindIsToldFromTheUnit(t *testing.T) {
 		"/init.scope": {KindService, "init.scope"},
 		"/system.slice/docker-c0ffee.scope/delegated/by-name": {KindOther, "/system.slice/docker-c0ffee.scope/delegated/by-name"},
 	} {
-		w := newWorkload(cgroup)
+		w := NewWorkload(cgroup)
 		assert.Equal(t, Workload{Cgroup: cgroup, Kind: want.kind, Name: want.name}, w)
 	}
 }
@@ -73,7 +73,7 @@ func FuzzPodUID(f *testing.F) {
 	f.Add("/a-kubepods-besteffort-pod_-pod0.slice")
 	f.Add("/system.slice/dev-disk-by\\x2dlabel.service")
 	f.Fuzz(func(t *testing.T, cgroup string) {
-		w := newWorkload(cgroup)
+		w := NewWorkload(cgroup)
 		require.Equal(t, cgroup, w.Cgroup)
 		require.Equal(t, w.Kind == KindPod, w.PodUID != "")
 		if w.PodUID == "" {
@@ -84,7 +84,7 @@ func FuzzPodUID(f *testing.F) {
 			return
 		}
 		// The kubelet would make these two cgroups for that UID.
-		require.Equal(t, w.PodUID, podUID("/kubepods/burstable/pod"+w.PodUID))
-		require.Equal(t, w.PodUID, podUID("/kubepods.slice/kubepods-pod"+strings.ReplaceAll(w.PodUID, "-", "_")+".slice"))
+		require.Equal(t, w.PodUID, PodUID("/kubepods/burstable/pod"+w.PodUID))
+		require.Equal(t, w.PodUID, PodUID("/kubepods.slice/kubepods-pod"+strings.ReplaceAll(w.PodUID, "-", "_")+".slice"))
 	})
 }

@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"testing"
@@ -25,6 +25,8 @@ func feed(h *History, n int, change func(i int, s *Sample)) (last *Snapshot) {
 	}
 	return last
 }
+
+func u64(n uint64) Opt[uint64] { return Some(n) }
 
 func oneDisk(d Disk) func(*Sample) {
 	return func(s *Sample) { s.Disks = []Disk{d} }

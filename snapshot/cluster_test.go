@@ -1,14 +1,8 @@
-package probes
+package snapshot
 
 import (
-	"bytes"
-	"compress/gzip"
-	"io"
-	"os"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -74,50 +68,4 @@ func TestWhoCarriesALimitOfOursIsMarked(t *testing.T) {
 	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", Curbed: true}}}
 	s.Curb(map[string]bool{"/a": true})
 	assert.Equal(t, []Workload{{Cgroup: "/a", Curbed: true}, {Cgroup: "/b"}}, s.Workloads)
-}
-
-func TestARecordingHasThePodsWhereTheyChanged(t *testing.T) {
-	samples := recordedSamples(t)[:6]
-	two := NewCluster(twoPods(), Reclaimable{}, nil)
-	same := NewCluster(twoPods(), Reclaimable{}, nil) // made anew, and no other
-	one := NewCluster(twoPods()[:1], Reclaimable{CPUMillicores: Some(uint64(44_000))}, nil)
-	for i, c := range []*Cluster{nil, two, two, same, one, one} {
-		samples[i].Cluster = c
-	}
-	file := record(t, samples)
-	packed, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, 2, strings.Count(unzipped(t, packed), `"cluster":{`), "written where it changed alone")
-
-	back, _, err := play(bytes.NewReader(packed))
-	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(samples, back, sameSamples()))
-	live, replayed := testHistory(), testHistory()
-	for i := range samples {
-		want, got := live.Add(samples[i]), replayed.Add(back[i])
-		assert.Empty(t, cmp.Diff(want, got, sameSamples()))
-		assert.Equal(t, want.Cluster.pod("u2") != nil, got.Cluster.pod("u2") != nil)
-	}
-}
-
-func unzipped(t *testing.T, packed []byte) string {
-	t.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	require.NoError(t, err)
-	text, err := io.ReadAll(r)
-	require.NoError(t, err)
-	return string(text)
-}
-
-func TestARecordingOfAnAgentWithoutPodsSaysThatTheyAreNotKnown(t *testing.T) {
-	back, _, err := play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1}`, `{"monotonicNanoseconds":2}`)))
-	require.NoError(t, err)
-	require.Len(t, back, 2)
-	_, why := testHistory().Add(back[1]).Pods()
-	assert.NotEmpty(t, why)
-}
-
-func TestARequestBelowZeroIsNoRecording(t *testing.T) {
-	_, _, err := play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1,"cluster":{"pods":[{"uid":"u1","memoryRequestBytes":-1}]}}`)))
-	assert.ErrorContains(t, err, "sample 1")
 }

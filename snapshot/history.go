@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"fmt"
@@ -151,7 +151,7 @@ func (d *Disk) follow(was *Disk) bool {
 	if d.Number != was.Number || d.Sequence != was.Sequence {
 		return false
 	}
-	if _, ok := d.minus(was.DiskCounters); !ok {
+	if _, ok := d.Minus(was.DiskCounters); !ok {
 		return false
 	}
 	unwrap := func(now *uint64, was uint64) { *now = was + uint64(uint32(*now)-uint32(was)) }
@@ -166,7 +166,7 @@ func (n *NIC) follows(was *NIC) bool {
 	if n.Index != was.Index || n.Address != was.Address {
 		return false
 	}
-	_, ok := n.minus(was.NICCounters)
+	_, ok := n.Minus(was.NICCounters)
 	return ok
 }
 
@@ -181,9 +181,9 @@ func (w *Workload) follows(was *Workload) bool {
 	return !d.broken
 }
 
-// sort orders the lists as link needs them; a kernel's are ordered, those of a
+// Sort orders the lists as link needs them; a kernel's are ordered, those of a
 // recording may not be.
-func (s *Sample) sort() {
+func (s *Sample) Sort() {
 	slices.SortFunc(s.Disks, func(a, b Disk) int { return compare(a.Name, b.Name) })
 	slices.SortFunc(s.NICs, func(a, b NIC) int { return compare(a.Name, b.Name) })
 	slices.SortFunc(s.Workloads, func(a, b Workload) int { return compare(a.Cgroup, b.Cgroup) })

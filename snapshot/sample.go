@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"encoding/json"
@@ -360,3 +360,32 @@ type Filesystem struct {
 
 	Absent Absent `json:"absent,omitempty"`
 }
+
+// Trouble returns the reason why the values are older than the last scheduled
+// statfs: the mount hangs, fails, is not mounted, is not read, or has not
+// answered yet; empty if they are current.
+func (f *Filesystem) Trouble() string { return f.Absent[AbsentFilesystem] }
+
+// Pending reports whether the first statfs has not returned yet.
+func (f *Filesystem) Pending() bool { return f.Trouble() == AnswerPending }
+
+// FilesystemUse is who manages the available space of a filesystem.
+type FilesystemUse string
+
+// The uses; empty is not known, or not yet.
+const (
+	// UseNode: only the node's administrator.
+	UseNode FilesystemUse = "node"
+	// UseKubelet: it holds files of the kubelet or of its container runtime, so
+	// it is the kubelet's nodefs, imagefs or containerfs.
+	UseKubelet FilesystemUse = "kubelet"
+	// UseVolume: it is mounted in the kubelet's directory only, for pods.
+	UseVolume FilesystemUse = "volume"
+)
+
+// The key in Absent of a filesystem as a whole, and what it says before the
+// first answer.
+const (
+	AbsentFilesystem = "statfs"
+	AnswerPending    = "not answered yet"
+)

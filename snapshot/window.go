@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"math"
@@ -64,7 +64,7 @@ func (w Window) CPUBusy() Opt[float64] {
 	if w.Elapsed() <= 0 || !ok || cpus <= 0 || b.CPU.Seconds == nil || w.to.CPU.Seconds == nil {
 		return Opt[float64]{}
 	}
-	used := w.to.CPU.busySeconds() - b.CPU.busySeconds()
+	used := w.to.CPU.BusySeconds() - b.CPU.BusySeconds()
 	if used < 0 || math.IsNaN(used) { // a recording may have infinite sums
 		return Opt[float64]{}
 	}
@@ -142,7 +142,7 @@ func (w Window) Disk(d *Disk) Opt[DiskRates] {
 	if b == nil {
 		return Opt[DiskRates]{}
 	}
-	c, ok := d.minus(b.disks[d.series.slot])
+	c, ok := d.Minus(b.disks[d.series.slot])
 	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
 	if !ok || seconds <= 0 {
 		return Opt[DiskRates]{}
@@ -173,7 +173,7 @@ func (w Window) NIC(n *NIC) Opt[NICRates] {
 	if b == nil {
 		return Opt[NICRates]{}
 	}
-	c, ok := n.minus(b.nics[n.series.slot])
+	c, ok := n.Minus(b.nics[n.series.slot])
 	seconds := (w.to.Monotonic - b.Monotonic).Seconds()
 	if !ok || seconds <= 0 {
 		return Opt[NICRates]{}
@@ -385,4 +385,14 @@ func plus(a, b Opt[float64]) Opt[float64] {
 		return Opt[float64]{}
 	}
 	return Some(x + y)
+}
+
+// BusySeconds is the time in the modes that never decrease, without idle and
+// iowait.
+func (c CPU) BusySeconds() float64 {
+	sum := 0.0
+	for _, mode := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
+		sum += c.Seconds[mode]
+	}
+	return sum
 }

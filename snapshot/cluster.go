@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 // Cluster has what rules need from the API server about this node. It is not
 // measured: the agent adds it to a Sample. It never changes, so samples share
@@ -54,11 +54,11 @@ type Reclaimable struct {
 // NewCluster indexes the pods, of which each UID occurs once.
 func NewCluster(pods []Pod, reclaimable Reclaimable, absent Absent) *Cluster {
 	c := &Cluster{Pods: pods, Reclaimable: reclaimable, Absent: absent}
-	c.index()
+	c.Index()
 	return c
 }
 
-func (c *Cluster) index() {
+func (c *Cluster) Index() {
 	c.places = make(map[string]int, len(c.Pods))
 	for i := range c.Pods {
 		c.places[c.Pods[i].UID] = i

@@ -1,14 +1,14 @@
-package probes
+package snapshot
 
 import (
 	"path"
 	"strings"
 )
 
-// newWorkload derives kind, name and pod from a cgroup's path.
-func newWorkload(cgroup string) Workload {
+// NewWorkload derives kind, name and pod from a cgroup's path.
+func NewWorkload(cgroup string) Workload {
 	w := Workload{Cgroup: cgroup, Kind: KindOther, Name: cgroup}
-	if uid := podUID(cgroup); uid != "" {
+	if uid := PodUID(cgroup); uid != "" {
 		w.Kind, w.PodUID, w.Name = KindPod, uid, "pod "+uid
 		return w
 	}
@@ -22,13 +22,13 @@ func newWorkload(cgroup string) Workload {
 	return w
 }
 
-// podUID returns the UID of a pod's cgroup as the API server writes it (for a
+// PodUID returns the UID of a pod's cgroup as the API server writes it (for a
 // static pod the kubelet uses a hash of its manifest), and "" for any other
 // cgroup. The kubelet's two cgroup drivers name it:
 //
 //	systemd   …kubepods[-burstable|-besteffort]-pod<UID, - as _>.slice
 //	cgroupfs  …/kubepods[/burstable|/besteffort]/pod<UID>
-func podUID(cgroup string) string {
+func PodUID(cgroup string) string {
 	parent, base := path.Split(cgroup)
 	var uid string
 	if unit, ok := strings.CutSuffix(base, ".slice"); ok {

@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"fmt"
@@ -67,7 +67,7 @@ func (n sharing) sample(i uint64) *Sample {
 		s.Disks = append(s.Disks, d)
 	}
 	for inode, u := range n.users {
-		w := newWorkload(u.cgroup)
+		w := NewWorkload(u.cgroup)
 		w.Inode, w.At, w.DetailAt = uint64(inode+1), at, at
 		w.MemoryBytes, w.Reclaimed, w.LimitHits = Some(1<<30+u.grows*i), Some(u.reclaimed*i), Some(u.hits*i)
 		if !n.noPSI {

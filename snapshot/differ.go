@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import "strings"
 
@@ -28,8 +28,8 @@ func (d *differ) opt(now, was Opt[uint64]) Opt[uint64] {
 	return Some(d.u64(n, w))
 }
 
-// minus returns the increase since p, and false if a counter decreased.
-func (c DiskCounters) minus(p DiskCounters) (DiskCounters, bool) {
+// Minus returns the increase since p, and false if a counter decreased.
+func (c DiskCounters) Minus(p DiskCounters) (DiskCounters, bool) {
 	var d differ
 	return DiskCounters{
 		Reads: d.u64(c.Reads, p.Reads), Writes: d.u64(c.Writes, p.Writes),
@@ -39,8 +39,8 @@ func (c DiskCounters) minus(p DiskCounters) (DiskCounters, bool) {
 	}, !d.broken
 }
 
-// minus returns the increase since p, and false if a counter decreased.
-func (c NICCounters) minus(p NICCounters) (NICCounters, bool) {
+// Minus returns the increase since p, and false if a counter decreased.
+func (c NICCounters) Minus(p NICCounters) (NICCounters, bool) {
 	var d differ
 	return NICCounters{
 		ReceiveBytes: d.u64(c.ReceiveBytes, p.ReceiveBytes), ReceivePackets: d.u64(c.ReceivePackets, p.ReceivePackets),

@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 // TrendPoint has the rates between two consecutive samples.
 type TrendPoint struct {

@@ -1,4 +1,4 @@
-package probes
+package snapshot
 
 import (
 	"fmt"
@@ -44,7 +44,7 @@ func networkOf(links []linkOf, pods map[string]*netOf) (c Contention, some bool)
 			}
 			raw.Workloads = append(raw.Workloads, w)
 		}
-		raw.sort()
+		raw.Sort()
 		s = h.Add(raw)
 	}
 	for _, c := range s.Contention {
