@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/plimsoll-dev/plimsoll/mirror"
+	"github.com/plimsoll-dev/plimsoll/store"
 )
 
 // cached is the cache of the Backups and of the namespaces' names.
@@ -42,9 +42,9 @@ func newCached(of []string) *cached {
 func (c *cached) run(ctx context.Context, backups dynamic.NamespaceableResourceInterface, namespaces metadata.Getter) {
 	var all sync.WaitGroup
 	for _, s := range c.backups {
-		all.Go(func() { mirror.Run(ctx, s.name, s, backups.Namespace(s.namespace), "") })
+		all.Go(func() { store.Run(ctx, s.name, s, backups.Namespace(s.namespace), "") })
 	}
-	all.Go(func() { mirror.Run(ctx, c.namespaces.name, c.namespaces, namespaces, "") })
+	all.Go(func() { store.Run(ctx, c.namespaces.name, c.namespaces, namespaces, "") })
 	all.Wait()
 }
 

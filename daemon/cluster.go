@@ -25,6 +25,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -38,11 +39,11 @@ type cluster struct {
 	bootID  string
 	nodes   corev1client.NodesGetter
 	pods    *pods.Watcher
-	evictor *evict.Evictor
+	evictor *kube.Evictor
 	granter *granter
-	tainter *evict.Tainter
+	tainter *kube.Tainter
 	cnr     *cnr
-	events  *evict.Announcer
+	events  *kube.Announcer
 	status  *lease.Status
 	heart   *heartbeat // the agent's own Lease; nil: lease.enabled is false
 	keeper  *heartbeat // the Node's Lease; nil: a kubelet renews it
@@ -92,10 +93,10 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, Wiring: pods.Wiring{
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
 		}},
-		evictor: &evict.Evictor{REST: core.RESTClient()},
-		tainter: &evict.Tainter{Nodes: core, Node: node, Log: log},
-		cnr:     &cnr{marker: &evict.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
-		events:  evict.NewAnnouncer(core, node, log),
+		evictor: &kube.Evictor{REST: core.RESTClient()},
+		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
+		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
+		events:  kube.NewAnnouncer(core, node, log),
 		store:   state.File[evict.Memory]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.MemoryVersion},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}

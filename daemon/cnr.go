@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -13,9 +14,9 @@ import (
 // nothing: if there is none, or the agent may not write it, the Node is marked
 // and pods are evicted all the same. It is owned by the round's goroutine.
 type cnr struct {
-	marker *evict.CNRMarker
-	last   *evict.CNR // as last read or written; nil if that failed
-	looked time.Time  // time of the last read or attempt
+	marker *kube.CNRMarker
+	last   *kube.CNR // as last read or written; nil if that failed
+	looked time.Time // time of the last read or attempt
 	// adopted: the taints of an earlier agent are known. They are read when a
 	// plugin first asks for a mark there, so that clusters without Katalyst see
 	// no request.

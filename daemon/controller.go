@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
-	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
@@ -38,7 +38,7 @@ type Controller struct {
 	started  time.Time
 	election *election
 	queue    *backup.Reconciler
-	fleet    *fleet.Reconciler
+	fleet    *agents.Reconciler
 	loads    *admission.Reconciler
 	events   record.EventBroadcaster
 	pulses   *pulses
@@ -64,7 +64,7 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 	if err != nil {
 		return nil, err
 	}
-	clock := &fleet.Clock{}
+	clock := &agents.Clock{}
 	how.Wrap(clock.Wrap)
 	clients, err := newClients(how, c.Election.Duration)
 	if err != nil {
@@ -89,9 +89,9 @@ func NewController(file *config.FileOf[config.Controller], log *slog.Logger) (*C
 			Of: of, Settings: func() backup.Settings { beats.beat(loopBackups); return file.Current().Backups }, Log: log,
 			Events: recorder,
 		},
-		fleet: &fleet.Reconciler{
+		fleet: &agents.Reconciler{
 			Nodes: clients.core, Leases: clients.coordination, Pods: clients.core, Volumes: pods.Volumes{Claims: clients.core, Volumes: clients.core},
-			Evictor: &evict.Evictor{REST: clients.core.RESTClient()}, Settings: func() fleet.Settings { beats.beat(loopFleet); return file.Current().Fleet },
+			Evictor: &kube.Evictor{REST: clients.core.RESTClient()}, Settings: func() agents.Settings { beats.beat(loopFleet); return file.Current().Fleet },
 			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: leaseName}, Log: log,
 		},
 		loads: loads,

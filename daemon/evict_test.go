@@ -23,6 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/state"
@@ -75,7 +76,7 @@ func newCarrying(t *testing.T, names ...string) *carrying {
 		return nil
 	})
 	c.Agent = &Agent{Log: slog.New(slog.DiscardHandler), risen: make(chan struct{}, 1), cluster: &cluster{
-		pods: watcher, store: store, evictor: &evict.Evictor{REST: client.RESTClient()}, log: slog.New(slog.DiscardHandler),
+		pods: watcher, store: store, evictor: &kube.Evictor{REST: client.RESTClient()}, log: slog.New(slog.DiscardHandler),
 	}}
 	return c
 }

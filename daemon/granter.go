@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
@@ -47,7 +48,7 @@ type asked struct {
 
 // answerTimeout is how long a round waits for the controller, the same as for
 // the API server. A later answer is used in a later round.
-const answerTimeout = evict.DefaultEvictTimeout
+const answerTimeout = kube.DefaultEvictTimeout
 
 // firstLook is when the Lease is first read again, then the interval doubles
 // (exponential backoff): the renewal that carries the request returns before
@@ -242,7 +243,7 @@ func meaning(a lease.Answer) evict.Answer {
 	case lease.Blocked:
 		out.Outcome = evict.Blocked
 	case lease.Refused:
-		out.Outcome = refusal(fleet.Code(a.Code))
+		out.Outcome = refusal(agents.Code(a.Code))
 	default:
 		out.Outcome, out.Text = evict.Unanswered, fmt.Sprintf("unknown answer %q from the controller", a.Result)
 	}
@@ -252,11 +253,11 @@ func meaning(a lease.Answer) evict.Answer {
 // refusal converts the code of a refusal by the controller's rules; the API
 // server's refusals have none. An unknown code, from a newer controller,
 // applies to all requests alike.
-func refusal(code fleet.Code) evict.Outcome {
+func refusal(code agents.Code) evict.Outcome {
 	switch code {
-	case "", fleet.CodeElsewhere, fleet.CodeProtected:
+	case "", agents.CodeElsewhere, agents.CodeProtected:
 		return evict.Refused
-	case fleet.CodeOwner:
+	case agents.CodeOwner:
 		return evict.Blocked
 	default:
 		return evict.Braked

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
@@ -121,18 +121,18 @@ func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
 		want   evict.Outcome
 	}{
 		{lease.Answer{Result: lease.Accepted}, evict.Evicted},
-		{lease.Answer{Result: lease.Gone, Code: string(fleet.CodeGone), Reason: "another UID"}, evict.Gone},
+		{lease.Answer{Result: lease.Gone, Code: string(agents.CodeGone), Reason: "another UID"}, evict.Gone},
 		{lease.Answer{Result: lease.Blocked, Reason: "a budget", RetryAfterSeconds: 7}, evict.Blocked},
 		{lease.Answer{Result: lease.Refused, Reason: "forbidden by a webhook"}, evict.Refused},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeProtected)}, evict.Refused},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeElsewhere)}, evict.Refused},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeOwner)}, evict.Blocked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeCluster)}, evict.Braked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeZone), RetryAfterSeconds: 60}, evict.Braked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeShare)}, evict.Braked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeCommon)}, evict.Braked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeBlind)}, evict.Braked},
-		{lease.Answer{Result: lease.Refused, Code: string(fleet.CodeUnread)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeProtected)}, evict.Refused},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeElsewhere)}, evict.Refused},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeOwner)}, evict.Blocked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeCluster)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeZone), RetryAfterSeconds: 60}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeShare)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeCommon)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeBlind)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeUnread)}, evict.Braked},
 		{lease.Answer{Result: lease.Refused, Code: "of a newer controller"}, evict.Braked},
 		{lease.Answer{Result: "of a newer controller"}, evict.Unanswered},
 	} {
@@ -284,7 +284,7 @@ func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
 			if r.Urgent {
 				return lease.Answer{Result: lease.Accepted}
 			}
-			return lease.Answer{Result: lease.Refused, Code: string(fleet.CodeZone)}
+			return lease.Answer{Result: lease.Refused, Code: string(agents.CodeZone)}
 		}
 		v.Urgent = true
 		p.beat() // brings the refusal

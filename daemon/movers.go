@@ -20,7 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
-	"github.com/plimsoll-dev/plimsoll/vgdp/curb"
+	"github.com/plimsoll-dev/plimsoll/vgdp/throttle"
 )
 
 // movers limits the data movers of this node under pressure: how many may run
@@ -30,7 +30,7 @@ type movers struct {
 	log    *slog.Logger
 	file   state.File[moversKept]
 	writer state.Writer // of file
-	book   curb.Book
+	book   throttle.Book
 	budget vgdp.Budget
 	curbs  map[vgdp.Target]vgdp.Curb
 	relief []evict.Relief
@@ -44,9 +44,9 @@ type movers struct {
 
 // moversKept is the part that is saved across restarts.
 type moversKept struct {
-	Budget vgdp.Budget  `json:"budget"`
-	Curbs  []keptCurb   `json:"curbs,omitempty"`
-	Limits []curb.Limit `json:"limits,omitempty"`
+	Budget vgdp.Budget      `json:"budget"`
+	Curbs  []keptCurb       `json:"curbs,omitempty"`
+	Limits []throttle.Limit `json:"limits,omitempty"`
 }
 
 type keptCurb struct {
@@ -61,10 +61,10 @@ const curbRenewed = time.Minute
 // newMovers takes over the budget and the limits of an earlier agent.
 func newMovers(dir string, host *probes.Host, log *slog.Logger) *movers {
 	m := &movers{log: log, file: state.File[moversKept]{Path: filepath.Join(dir, "movers.json")}, curbs: map[vgdp.Target]vgdp.Curb{}}
-	var tree curb.Tree
+	var tree throttle.Tree
 	tree.IO.Dir, tree.IO.V1 = host.CgroupHierarchy("blkio")
 	tree.CPU.Dir, tree.CPU.V1 = host.CgroupHierarchy("cpu")
-	m.book = curb.Book{Files: tree, Keep: func([]curb.Limit) error { return m.keep() }}
+	m.book = throttle.Book{Files: tree, Keep: func([]throttle.Limit) error { return m.keep() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNone) {
 		log.Warn("cannot read saved limits of data movers; they stay until their pods end", "reason", err)
@@ -88,7 +88,7 @@ func (m *movers) round(s *view.State, c *config.Agent) {
 	if c.VGDP.DryRun {
 		in = nil
 	}
-	err := m.book.Set(curb.Wanted(in, numbers(s.Snapshot)))
+	err := m.book.Set(throttle.Wanted(in, numbers(s.Snapshot)))
 	m.mark()
 	m.relief = reliefOf(m.relief, m.inForce(), s.Levels, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.remember())
@@ -177,7 +177,7 @@ func sameCurb(a, b keptCurb) bool {
 // inForce are the targets whose limit is written to the kernel.
 func (m *movers) inForce() (list []vgdp.Target) {
 	for _, t := range targets(m.curbs) {
-		if slices.ContainsFunc(m.book.Limits, func(l curb.Limit) bool { return l.Written && isOf(l, t) && !l.Foreign }) {
+		if slices.ContainsFunc(m.book.Limits, func(l throttle.Limit) bool { return l.Written && isOf(l, t) && !l.Foreign }) {
 			list = append(list, t)
 		}
 	}
@@ -186,8 +186,8 @@ func (m *movers) inForce() (list []vgdp.Target) {
 
 // isOf tells whether a limit belongs to a target, by its mover and by whether
 // it limits the CPU.
-func isOf(l curb.Limit, t vgdp.Target) bool {
-	return l.Cgroup == t.Mover && (l.Name == curb.CPU) == (t.Disk == "")
+func isOf(l throttle.Limit, t vgdp.Target) bool {
+	return l.Cgroup == t.Mover && (l.Name == throttle.CPU) == (t.Disk == "")
 }
 
 // reliefOf is the relief expected from the limits in force, by resource and
@@ -234,7 +234,7 @@ func (m *movers) show(s *view.State, strain vgdp.Strain, dryRun bool, err error)
 		if w := running[t.Mover]; w != nil {
 			shown.Name = w.Title()
 		}
-		shown.Foreign = slices.ContainsFunc(m.book.Limits, func(l curb.Limit) bool { return l.Foreign && isOf(l, t) })
+		shown.Foreign = slices.ContainsFunc(m.book.Limits, func(l throttle.Limit) bool { return l.Foreign && isOf(l, t) })
 		l.Throttled = append(l.Throttled, shown)
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
-	"github.com/plimsoll-dev/plimsoll/vgdp/curb"
+	"github.com/plimsoll-dev/plimsoll/vgdp/throttle"
 )
 
 // harbour is a made-up node of cgroup v2 with one data mover on sda.
@@ -45,15 +45,15 @@ func newHarbour(t *testing.T) *harbour {
 }
 
 // files of the harbour: a file that is written is not merged, as io.max would be.
-type files struct{ curb.Tree }
+type files struct{ throttle.Tree }
 
-func (f files) Set(k curb.Knob, limit uint64) error {
-	other, err := f.Get(curb.Knob{Cgroup: k.Cgroup, Name: map[string]string{curb.Read: curb.Write, curb.Write: curb.Read}[k.Name], Device: k.Device})
+func (f files) Set(k throttle.Knob, limit uint64) error {
+	other, err := f.Get(throttle.Knob{Cgroup: k.Cgroup, Name: map[string]string{throttle.Read: throttle.Write, throttle.Write: throttle.Read}[k.Name], Device: k.Device})
 	if err != nil {
 		return err
 	}
-	rates := map[string]uint64{k.Name: limit, map[string]string{curb.Read: curb.Write, curb.Write: curb.Read}[k.Name]: other}
-	return os.WriteFile(filepath.Join(f.IO.Dir, k.Cgroup, "io.max"), []byte("8:0 rbps="+limitText(rates[curb.Read])+" wbps="+limitText(rates[curb.Write])+"\n"), 0o644)
+	rates := map[string]uint64{k.Name: limit, map[string]string{throttle.Read: throttle.Write, throttle.Write: throttle.Read}[k.Name]: other}
+	return os.WriteFile(filepath.Join(f.IO.Dir, k.Cgroup, "io.max"), []byte("8:0 rbps="+limitText(rates[throttle.Read])+" wbps="+limitText(rates[throttle.Write])+"\n"), 0o644)
 }
 
 func limitText(n uint64) string {
@@ -79,7 +79,7 @@ func (h *harbour) start() {
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
 	h.movers = newMovers(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
-	tree := curb.Tree{IO: curb.Hierarchy{Dir: h.dir}, CPU: curb.Hierarchy{Dir: h.dir}}
+	tree := throttle.Tree{IO: throttle.Hierarchy{Dir: h.dir}, CPU: throttle.Hierarchy{Dir: h.dir}}
 	h.movers.book.Files = files{tree}
 }
 
@@ -204,7 +204,7 @@ func FuzzAnyStateIsReadOrRefused(f *testing.F) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "movers.json"), b, 0o600))
 		m := newMovers(dir, host, slog.New(slog.DiscardHandler))
-		m.book.Files = curb.Tree{}
+		m.book.Files = throttle.Tree{}
 		m.lift()
 		require.NotNil(t, m.curbed.Load())
 	})

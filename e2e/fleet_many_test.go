@@ -19,9 +19,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	fleets "github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
-	fleets "github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 

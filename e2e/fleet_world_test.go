@@ -22,10 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
+	fleets "github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
-	"github.com/plimsoll-dev/plimsoll/evict"
-	fleets "github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
@@ -211,8 +211,8 @@ func (b *beats) leads() *agent {
 	return a
 }
 
-func (b *beats) tainter(name string) *evict.Tainter {
-	return &evict.Tainter{Nodes: b.c.Client.CoreV1(), Node: name, Log: slog.New(slog.DiscardHandler)}
+func (b *beats) tainter(name string) *kube.Tainter {
+	return &kube.Tainter{Nodes: b.c.Client.CoreV1(), Node: name, Log: slog.New(slog.DiscardHandler)}
 }
 
 func (b *beats) node(name string) *corev1.Node {

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
-	"github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -20,7 +20,7 @@ type Controller struct {
 	Kubernetes ControllerKubernetes `yaml:"kubernetes" why:"How the cluster is reached."`
 	Election   Election             `yaml:"election" why:"The leader election: which of several replicas acts."`
 	Velero     []Velero             `yaml:"velero" unit:"Velero installations" why:"The Velero installations of the cluster; none: each namespace that has a Backup or a node-agent in it is one."`
-	Fleet      fleet.Settings       `yaml:"fleet" why:"The agents, as their heartbeats show them."`
+	Fleet      agents.Settings      `yaml:"fleet" why:"The agents, as their heartbeats show them."`
 	VGDP       admission.Settings   `yaml:"vgdp" why:"Velero's data mover loads: in which order they are admitted, and how many at a time."`
 	Backups    backup.Settings      `yaml:"backups" why:"The queue of Velero's Backups: several run at a time, but none that share a namespace."`
 }
@@ -68,7 +68,7 @@ func DefaultController() Controller {
 		Web:      ControllerWeb{ListenAddresses: []string{"127.0.0.1:9774"}},
 		Log:      Log{Level: "info", Format: "text"},
 		Election: Election{Enabled: true, Namespace: "plimsoll-system", Duration: 15 * time.Second},
-		Fleet:    fleet.DefaultSettings(),
+		Fleet:    agents.DefaultSettings(),
 		VGDP:     admission.DefaultSettings(),
 		Backups:  backup.DefaultSettings(),
 	}

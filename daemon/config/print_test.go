@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -120,7 +121,7 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Eviction.Round = between(max(a.Tick, minRound), time.Hour)
 	a.Eviction.Settle, a.Eviction.Transition = between(0, time.Hour), between(0, time.Hour)
 	a.Eviction.ReliefWait, a.Eviction.UrgentWait = between(0, maxReliefWait), between(0, maxReliefWait)
-	a.Eviction.ViaFallbackAfter = between(evict.DefaultEvictTimeout, maxDuration)
+	a.Eviction.ViaFallbackAfter = between(kube.DefaultEvictTimeout, maxDuration)
 	a.Eviction.Via = evict.ViaDirect
 	a.VGDP = VGDP{Enabled: flip(), DryRun: flip(), Concurrency: 1 + r.Intn(maxLoads)}
 	a.Eviction.MaxGrace, a.Eviction.MinRelief = between(time.Second, time.Hour), r.Float64()

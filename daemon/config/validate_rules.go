@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
@@ -27,7 +28,7 @@ func (a Agent) validateEviction(p *problems) {
 	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
 	p.must(e.Via != evict.ViaController || a.Lease.Enabled,
 		"the agent's Lease carries requests to the controller: want lease.enabled: true", "eviction.via", "lease.enabled")
-	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, evict.DefaultEvictTimeout, maxDuration) // a round waits that long
+	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, kube.DefaultEvictTimeout, maxDuration) // a round waits that long
 	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
 	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
 	within(p, "eviction.late", e.Late, 0, maxDuration)

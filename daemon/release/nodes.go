@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
@@ -70,7 +71,7 @@ func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error 
 			return nil // the Node has changed: the next pass continues
 		}
 	}
-	taints, some := evict.LiftPatch(node)
+	taints, some := kube.LiftPatch(node)
 	if some {
 		lifted := r.patch(ctx, nodeResource(), u, types.JSONPatchType, taints)
 		if lifted == nil {
@@ -106,7 +107,7 @@ func (r *Release) note(node *corev1.Node) {
 
 // customNode removes the marks from a CustomNodeResource, if there is one.
 func (r *Release) customNode(ctx context.Context, name string) error {
-	m := &evict.CNRMarker{REST: r.Core.RESTClient(), Node: name, Log: r.Log}
+	m := &kube.CNRMarker{REST: r.Core.RESTClient(), Node: name, Log: r.Log}
 	was, err := m.Get(ctx)
 	switch {
 	case apierrors.IsNotFound(err):

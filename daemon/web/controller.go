@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
-	"github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -40,8 +40,8 @@ type ControllerState struct {
 	Queues []backup.Report
 	Counts backup.Counts
 	// Fleet is the report about the agents; nil on a standby replica.
-	Fleet       *fleet.Report
-	FleetCounts fleet.Counts
+	Fleet       *agents.Report
+	FleetCounts agents.Counts
 	// LoadsEnabled: the admission of data mover loads. Loads has a report for
 	// each Velero; empty on a standby replica.
 	LoadsEnabled bool

@@ -12,22 +12,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/fleet"
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
 // watching is a leader that sees a fleet of which 120 agents are silent.
 func watching() ControllerState {
-	r := fleet.Report{
-		Time: time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), Agents: map[fleet.State]int{fleet.Alive: 4875, fleet.Late: 5, fleet.Silent: 120}, Late: 5, Of: 4880,
-		Pressed: []fleet.Pressed{{Node: "hot", Zone: "a", Pressure: map[string]string{"disk": "hard"}, Plugins: map[string]string{"files<": "soft"}, Tainted: true}},
-		Budget:  fleet.Budget{Pods: 9000, Limit: 90, Spent: 3, PeriodSeconds: 300, PressedNodes: map[string]int{"disk": 1}, PluginNodes: map[string]int{"files<": 3, "alone": 2}},
-		Answers: []fleet.Answered{{Node: "hot", Pod: "shop/web", Asked: "<b>stall", Result: lease.Refused, Code: fleet.CodeOwner, Reason: "a pod of shop/web went", DryRun: true}},
+	r := agents.Report{
+		Time: time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), Agents: map[agents.State]int{agents.Alive: 4875, agents.Late: 5, agents.Silent: 120}, Late: 5, Of: 4880,
+		Pressed: []agents.Pressed{{Node: "hot", Zone: "a", Pressure: map[string]string{"disk": "hard"}, Plugins: map[string]string{"files<": "soft"}, Tainted: true}},
+		Budget:  agents.Budget{Pods: 9000, Limit: 90, Spent: 3, PeriodSeconds: 300, PressedNodes: map[string]int{"disk": 1}, PluginNodes: map[string]int{"files<": 3, "alone": 2}},
+		Answers: []agents.Answered{{Node: "hot", Pod: "shop/web", Asked: "<b>stall", Result: lease.Refused, Code: agents.CodeOwner, Reason: "a pod of shop/web went", DryRun: true}},
 	}
 	for i := range 120 {
-		r.Quiet = append(r.Quiet, fleet.Quiet{Node: fmt.Sprintf("n%03d", i), State: fleet.Silent, SilenceSeconds: 61, Tainted: true, Reason: "its taints stay while the kubelet's Ready is False"})
+		r.Quiet = append(r.Quiet, agents.Quiet{Node: fmt.Sprintf("n%03d", i), State: agents.Silent, SilenceSeconds: 61, Tainted: true, Reason: "its taints stay while the kubelet's Ready is False"})
 	}
-	var tally fleet.Tally
+	var tally agents.Tally
 	return ControllerState{Version: "v1", Started: r.Time, Identity: "a_1", Leader: "a_1", Leads: true, Fleet: &r, FleetCounts: tally.Counts()}
 }
 
@@ -45,7 +45,7 @@ func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
 	assert.Less(t, len(page), 40_000)
 	status, body := fetched(t, url+"/api/v1/fleet")
 	assert.Equal(t, http.StatusOK, status)
-	var r fleet.Report
+	var r agents.Report
 	require.NoError(t, json.Unmarshal([]byte(body), &r))
 	assert.Equal(t, *watching().Fleet, r)
 }
@@ -58,7 +58,7 @@ func TestThePageSaysThatItIsBlindAndThatTheBrakeHolds(t *testing.T) {
 	assert.Contains(t, page, "Common cause: too many nodes have disk pressure. Evictions for it are braked")
 	assert.NotContains(t, page, "by these plugins")
 	assert.NotContains(t, page, "in a zone")
-	s.Fleet.Unread = []fleet.Unread{{Node: "odd", Reason: "annotation <b>"}}
+	s.Fleet.Unread = []agents.Unread{{Node: "odd", Reason: "annotation <b>"}}
 	s.Fleet.Budget.CommonPlugins, s.Fleet.Budget.Full = []string{"files"}, []string{`6 of 50 nodes of zone "a" are tainted, 5 may be`}
 	_, page = fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
 	assert.Contains(t, page, "Single pods are still evicted for hard memory pressure")

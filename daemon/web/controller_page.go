@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
-	"github.com/plimsoll-dev/plimsoll/fleet"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -26,8 +26,8 @@ type controllerPage struct {
 func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	t := template.Must(template.New("controller").Funcs(template.FuncMap{
 		"since": since, "wait": waitText, "names": namesText,
-		"first": first[fleet.Quiet], "more": more[fleet.Quiet], "firstPressed": first[fleet.Pressed], "morePressed": more[fleet.Pressed],
-		"firstUnread": first[fleet.Unread], "firstLoads": first[admission.Place], "moreLoads": more[admission.Place],
+		"first": first[agents.Quiet], "more": more[agents.Quiet], "firstPressed": first[agents.Pressed], "morePressed": more[agents.Pressed],
+		"firstUnread": first[agents.Unread], "firstLoads": first[admission.Place], "moreLoads": more[admission.Place],
 	}).Parse(controllerHTML)) // compiled in, and rendered by the tests
 	var b bytes.Buffer
 	if err := t.Execute(&b, controllerPage{ControllerState: c.State(), Now: time.Now()}); err != nil {

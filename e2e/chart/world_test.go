@@ -23,7 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
-	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 )
 
 const nodeName = "n1"
@@ -187,7 +187,7 @@ spec: {datamover: plimsoll.dev/held, backupStorageLocation: a, operationTimeout:
 func (w *world) mark() {
 	w.t.Helper()
 	const name = "plimsoll.dev/MemoryContention"
-	tainter := evict.Tainter{Nodes: w.c.Client.CoreV1(), Node: nodeName, Log: slog.New(slog.DiscardHandler)}
+	tainter := kube.Tainter{Nodes: w.c.Client.CoreV1(), Node: nodeName, Log: slog.New(slog.DiscardHandler)}
 	_, err := tainter.Apply(w.t.Context(), nil, []corev1.Taint{{Key: name, Effect: corev1.TaintEffectNoSchedule}})
 	require.NoError(w.t, err)
 	_, err = w.c.Client.CoreV1().Nodes().ApplyStatus(w.t.Context(), applycorev1.Node(nodeName).WithStatus(applycorev1.NodeStatus().WithConditions(

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
-	"github.com/plimsoll-dev/plimsoll/mirror"
+	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -83,7 +83,7 @@ func (r *Reconciler) list(ctx context.Context, v *velero) error {
 	return listInto[*corev1.Node, *corev1.NodeList](ctx, r.nodes, r.Core.Nodes(), "")
 }
 
-func listInto[T metav1.Object, L runtime.Object](ctx context.Context, s *shelf[T], from mirror.Source[L], labels string) error {
+func listInto[T metav1.Object, L runtime.Object](ctx context.Context, s *shelf[T], from store.Source[L], labels string) error {
 	list, err := from.List(ctx, metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
 		return fmt.Errorf("list %s: %w", s.name, err)

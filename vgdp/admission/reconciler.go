@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
-	"github.com/plimsoll-dev/plimsoll/mirror"
+	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -148,10 +148,10 @@ func renewNode(was, is *corev1.Node) bool {
 }
 
 func (r *Reconciler) watch(ctx context.Context) {
-	r.watches.Go(func() { mirror.Run(ctx, r.nodes.name, r.nodes, r.Core.Nodes(), "") })
-	r.watches.Go(func() { mirror.Run(ctx, r.leases.name, r.leases, r.Leases.Leases(lease.Namespace), "") })
+	r.watches.Go(func() { store.Run(ctx, r.nodes.name, r.nodes, r.Core.Nodes(), "") })
+	r.watches.Go(func() { store.Run(ctx, r.leases.name, r.leases, r.Leases.Leases(lease.Namespace), "") })
 	for _, namespace := range r.namespaces() {
-		r.watches.Go(func() { mirror.Run(ctx, r.agents.name, r.agents, r.Core.Pods(namespace), roleAgent) })
+		r.watches.Go(func() { store.Run(ctx, r.agents.name, r.agents, r.Core.Pods(namespace), roleAgent) })
 	}
 }
 

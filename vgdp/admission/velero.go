@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/plimsoll-dev/plimsoll/mirror"
+	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -175,12 +175,12 @@ func (v *velero) highest() (epoch int64) {
 // fill runs its watches until ctx is done.
 func (r *Reconciler) fill(ctx context.Context, v *velero) {
 	for kind, s := range v.loads {
-		r.watches.Go(func() { mirror.Run(ctx, s.name, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
+		r.watches.Go(func() { store.Run(ctx, s.name, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
 	}
 	r.watches.Go(func() {
-		mirror.Run(ctx, v.backups.name, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), "")
+		store.Run(ctx, v.backups.name, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), "")
 	})
-	r.watches.Go(func() { mirror.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), roleOther) })
+	r.watches.Go(func() { store.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), roleOther) })
 }
 
 // configMapOf is the name of its node-agents' ConfigMap: as configured, else that

@@ -1,0 +1,337 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Evictor posts one eviction to the API server and returns the outcome.
+type Evictor interface {
+	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
+}
+
+// grant approves or refuses the pending eviction requests until a deadline, and
+// writes the answers into the agents' Leases.
+func (r *Reconciler) grant(ctx context.Context, j *Judgement, until time.Time) Grounds {
+	now, server, s := time.Now(), r.server(), r.Settings()
+	r.book.prune(now, server, s, j)
+	var asks []Ask
+	for _, a := range Asks(now, s, j, r.book.judgedAt) {
+		if !answered(a.Request, r.book.answers[a.Judged.Name]) {
+			asks = append(asks, a)
+		}
+	}
+	if len(asks) > 0 {
+		r.count(ctx, now)
+	}
+	g := NewGrounds(now, s, j, Known{Went: r.book.went, Server: server, Seen: r.book.seen})
+	g.Pods = r.book.pods
+	r.tellCommon(&g)
+	r.tellUnread(j)
+	for _, a := range asks {
+		if ctx.Err() != nil || time.Now().After(until) {
+			break
+		}
+		if t := r.book.turn(a.Judged.Name); t.judge.take(time.Now(), judgeAtOnce, judgeStep) { // else the request stays pending
+			r.answer(ctx, &g, a)
+			t.judged = time.Now()
+		}
+	}
+	for i := range j.Agents {
+		if a := &j.Agents[i]; len(r.book.answers[a.Name]) > 0 && a.Lease != nil {
+			r.write(ctx, a)
+		}
+	}
+	return g
+}
+
+// server is the API server's time.
+func (r *Reconciler) server() time.Time {
+	if r.Clock == nil {
+		return time.Now()
+	}
+	return r.Clock()
+}
+
+// answer evaluates one request, evicts, and records the answer.
+func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
+	ruling := g.Refuse(a)
+	went := Went{UID: a.UID, Node: a.Judged.Name, Zone: a.zone(), Past: ruling.Past}
+	var given evict.Answer
+	if ruling.Code == "" {
+		pod, refused, err := r.refusePod(ctx, g, a)
+		if err != nil {
+			r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
+			return // the request stays pending
+		}
+		if ruling = refused; ruling.Code == "" {
+			if went.Owner = OwnerOf(pod); !r.note(ctx, a, went) {
+				return
+			}
+			given = r.Evictor.Evict(ctx, victim(a.Request, pod, g.Settings.Evictions), a.DryRun)
+		}
+	}
+	code := ruling.Code
+	r.tally.judged(code, given.Outcome)
+	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.server())}
+	if code == "" {
+		answer.Result, answer.Reason, ruling.After = resultOf(given.Outcome), given.Text, given.RetryAfter
+	}
+	answer.RetryAfterSeconds = int((ruling.After + time.Second - 1) / time.Second)
+	answer.Reason = lease.Clip(answer.Reason, lease.MaxReason)
+	r.logAnswer(a, given.Outcome, &answer)
+	if (given.Outcome == evict.Evicted || given.Outcome == evict.Unanswered) && !a.DryRun {
+		went.Time = time.Now()
+		r.spend(g, went)
+	}
+	if answer.Result == "" {
+		return // outcome unknown: the request stays pending and is tried again
+	}
+	if answer.Result == lease.Accepted && !a.DryRun {
+		answer.Owner, answer.Past = went.Owner, string(went.Past)
+	}
+	r.decided(a, code, answer)
+	r.book.answers[a.Judged.Name] = append(r.book.answers[a.Judged.Name], answer)
+}
+
+// refusePod reads the pod of a request and says why it is not evicted. Its
+// volumes are resolved last, only for a pod that would be evicted.
+func (r *Reconciler) refusePod(ctx context.Context, g *Grounds, a Ask) (*corev1.Pod, Ruling, error) {
+	pod, err := r.pod(ctx, a)
+	if err != nil {
+		return nil, Ruling{}, err
+	}
+	ruling := g.RefusePod(a, pod)
+	if ruling.Code == "" {
+		ruling = placed(r.Volumes.Protect(ctx, pod, g.Settings.Protect))
+	}
+	return pod, ruling, nil
+}
+
+// logAnswer logs an answer: evictions always, other answers within the node's
+// log rate limit.
+func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answer) {
+	level := slog.LevelInfo
+	unsaid, said := 0, outcome == evict.Evicted && !a.DryRun
+	if !said {
+		if unsaid, said = r.said(a.Judged.Name); !said {
+			level = slog.LevelDebug
+		}
+	}
+	r.Log.Log(context.Background(), level, "answered eviction request", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
+		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "past", answer.Past, "unlogged", unsaid)
+}
+
+// said takes a token of the node's log rate limit, and returns how many lines
+// were suppressed since the last one logged.
+func (r *Reconciler) said(node string) (unsaid int, may bool) {
+	t := r.book.turn(node)
+	if !t.say.take(time.Now(), sayAtOnce, sayStep) {
+		t.unsaid++
+		return 0, false
+	}
+	unsaid, t.unsaid = t.unsaid, 0
+	return unsaid, true
+}
+
+// warn logs a problem of a node within the node's log rate limit.
+func (r *Reconciler) warn(node, message string, facts ...any) {
+	level := slog.LevelWarn
+	unsaid, may := r.said(node)
+	if !may {
+		level = slog.LevelDebug
+	}
+	r.Log.Log(context.Background(), level, message, append([]any{"node", node, "unlogged", unsaid}, facts...)...) //nolint:sloglint // each caller's is constant
+}
+
+// tellUnread logs that the annotations of a Lease cannot be read, once for each
+// distinct error.
+func (r *Reconciler) tellUnread(j *Judgement) {
+	for i := range j.Agents {
+		a := &j.Agents[i]
+		problem := ""
+		if a.Odd != nil {
+			problem = a.Odd.Error()
+		}
+		if t := r.book.nodes[a.Name]; t == nil && problem == "" || t != nil && t.problem == problem {
+			continue
+		}
+		r.book.turn(a.Name).problem = problem
+		if problem != "" {
+			r.warn(a.Name, "cannot read annotations of agent's Lease; refusing its eviction requests", "error", problem)
+		}
+	}
+}
+
+// note records the eviction in the Lease before it is posted (write-ahead): the
+// next leader counts it even if this one ends before the answer is written. It is
+// false when the Lease cannot be written or the request was withdrawn.
+func (r *Reconciler) note(ctx context.Context, a Ask, w Went) bool {
+	if stands := r.stands(ctx, a); a.DryRun || !stands {
+		return stands
+	}
+	node := a.Judged.Name
+	before := r.book.answers[node]
+	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: w.Owner, Result: lease.Accepted, Past: string(w.Past), At: lease.Micro(r.server())})
+	if r.write(ctx, a.Judged) {
+		return true
+	}
+	r.book.answers[node] = before
+	return false
+}
+
+// spend counts an evicted pod against the cluster eviction limit, once.
+func (r *Reconciler) spend(g *Grounds, w Went) {
+	if slices.ContainsFunc(g.Went, func(o Went) bool { return o.UID == w.UID }) {
+		return
+	}
+	r.book.went, g.Went = append(r.book.went, w), append(g.Went, w)
+}
+
+// resultOf is the result that the agent is told; empty: outcome unknown.
+func resultOf(o evict.Outcome) lease.Result {
+	switch o {
+	case evict.Evicted:
+		return lease.Accepted
+	case evict.Gone:
+		return lease.Gone
+	case evict.Blocked:
+		return lease.Blocked
+	case evict.Refused:
+		return lease.Refused
+	case evict.Unanswered:
+	}
+	return ""
+}
+
+// victim is the pod with its termination grace: that of the request, else the
+// pod's own, within the bounds of the cluster. The agent's own check is not
+// trusted. It is 0 only where the plugin requests that and is allowed to.
+func victim(r lease.Request, pod *corev1.Pod, e Evictions) evict.Victim {
+	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	switch {
+	case r.GraceSeconds != nil:
+		grace = *r.GraceSeconds
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		grace = *pod.Spec.TerminationGracePeriodSeconds
+	}
+	if r.GraceSeconds == nil || grace != 0 || !slices.Contains(e.ForceGraceZero, r.Plugin) {
+		grace = max(1, min(grace, int64(e.MaxGrace/time.Second)))
+	}
+	return evict.Victim{UID: r.UID, Namespace: r.Namespace, Name: r.Name, GraceSeconds: grace}
+}
+
+// stands reads the Lease anew and tells whether the request is still in it.
+func (r *Reconciler) stands(ctx context.Context, a Ask) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Judged.Name, metav1.GetOptions{})
+	if err != nil {
+		r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", fmt.Errorf("read the lease: %w", err))
+		return false
+	}
+	carried, err := lease.ReadCarried(l.Annotations)
+	return err == nil && slices.ContainsFunc(carried.Requests, func(o lease.Request) bool { return answered(o, []lease.Answer{{UID: a.UID, Since: a.Since}}) })
+}
+
+// pod reads the pod from the API server; nil: it does not exist.
+func (r *Reconciler) pod(ctx context.Context, a Ask) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pod, err := r.Pods.Pods(a.Namespace).Get(ctx, a.Request.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the pod: %w", err)
+	}
+	return pod, nil
+}
+
+// countEvery is how long the count of the cluster's pods is reused.
+const countEvery = time.Minute
+
+// count counts the pods of the cluster: a list with limit 1 returns the number of
+// remaining ones.
+func (r *Reconciler) count(ctx context.Context, now time.Time) {
+	if now.Sub(r.book.counted) < countEvery {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := r.Pods.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		r.Log.Warn("failed to count pods of the cluster; keeping the last count", "error", err)
+		return
+	}
+	r.book.counted, r.book.pods = now, len(list.Items)
+	if list.RemainingItemCount != nil {
+		r.book.pods += int(*list.RemainingItemCount)
+	}
+}
+
+// write puts the answers into the Lease unless it has them; false: the write
+// failed.
+func (r *Reconciler) write(ctx context.Context, a *Judged) bool {
+	text, err := json.Marshal(Answers(r.server(), r.Settings(), a.Carried, r.book.answers[a.Name]))
+	if err == nil && string(text) == a.Lease.Annotations[lease.GrantedAnnotation] {
+		delete(r.book.answers, a.Name) // the Lease has them
+		return true
+	}
+	if err == nil {
+		err = r.patch(ctx, a.Name, string(text))
+	}
+	if err != nil && ctx.Err() == nil {
+		r.warn(a.Name, "failed to write answer to agent's Lease; retrying", "error", err)
+	}
+	return err == nil
+}
+
+func (r *Reconciler) patch(ctx context.Context, node, granted string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.GrantedAnnotation: granted}}})
+	if err == nil {
+		_, err = r.Leases.Leases(lease.Namespace).Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	}
+	return err
+}
+
+// tellCommon logs and publishes that a common cause began or ended.
+func (r *Reconciler) tellCommon(g *Grounds) {
+	var common, texts []string
+	for _, resource := range g.Common() {
+		common = append(common, resource)
+		name, _, _ := strings.Cut(resource, " ")
+		texts = append(texts, fmt.Sprintf("common cause: %d of %d nodes have pressure on %s (%d hard); evictions for %s are braked", g.Pressed.Resources[name], g.Agents, name, g.Hard.Resources[name], resource))
+	}
+	for _, plugin := range g.CommonPlugins() {
+		common = append(common, "plugin "+plugin)
+		name, _, _ := strings.Cut(plugin, " ")
+		texts = append(texts, fmt.Sprintf("common cause: %d of %d nodes have pressure reported by plugin %s; its eviction requests are refused", g.Pressed.Plugins[name], g.Agents, plugin))
+	}
+	if slices.Equal(common, r.book.common) || !r.book.tell.take(g.Time, sayAtOnce, sayStep) {
+		return
+	}
+	r.book.common = common
+	if len(common) == 0 {
+		r.Log.Info("common cause ended")
+		return
+	}
+	text := strings.Join(texts, "; ")
+	r.Log.Warn("common cause found; evictions are braked", "reason", text)
+	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonCommon, text)
+}

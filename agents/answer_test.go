@@ -1,0 +1,218 @@
+package agents
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+func web() lease.Request {
+	return lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)}
+}
+
+// The controller learns of it with the next beat; the Lease is read once more
+// before the pod is noted.
+func TestARequestThatWasTakenBackMeanwhileEvictsNoPod(t *testing.T) {
+	again, other := web(), web()
+	again.Since = lease.Micro(noon.Add(time.Second))
+	other.UID = "other"
+	for what, now := range map[string]string{
+		"it asks for none":             `[]`,
+		"it asks for it anew":          mustJSON(t, []lease.Request{again}),
+		"it asks for another":          mustJSON(t, []lease.Request{other}),
+		"what it asks for is not read": mustJSON(t, []any{web(), 7}),
+	} {
+		s := newShore(t)
+		s.node("n", "web")
+		s.asks("n", web())
+		s.leases["n"].Annotations[lease.EvictionsAnnotation] = now
+		s.r.look(t.Context())
+		assert.Empty(t, s.posted, what)
+		assert.Empty(t, s.written, what)
+	}
+}
+
+func TestADryRunIsAnsweredAndTakesNothingOfTheBudgets(t *testing.T) {
+	s := newShore(t)
+	s.node("n", "web")
+	r := web()
+	r.DryRun = true
+	s.asks("n", r)
+	s.r.look(t.Context())
+	require.Len(t, s.posted, 1)
+	got := s.answers("n")
+	require.Len(t, got, 1)
+	assert.Equal(t, lease.Accepted, got[0].Result)
+	assert.Empty(t, got[0].Owner)
+	assert.Len(t, s.written, 1, "no note")
+	assert.Empty(t, s.r.book.went)
+}
+
+func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *testing.T) {
+	s := newShore(t)
+	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.Unanswered} }
+	s.node("n", "web", "db")
+	s.asks("n", web())
+	for range 3 {
+		s.r.look(t.Context())
+		s.beat("n", nil)
+	}
+	assert.Len(t, s.posted, 3)
+	require.Len(t, s.r.book.went, 1)
+	got := s.answers("n")
+	require.Len(t, got, 1)
+	assert.Zero(t, got[0].Since, "the note alone, which is no answer")
+	s.answer = nil
+	db := web()
+	db.UID, db.Name = "db", "db"
+	s.asks("n", web(), db)
+	s.r.look(t.Context())
+	assert.Len(t, s.r.book.went, 2)
+	counts := s.r.Tally().Counts()
+	assert.EqualValues(t, 3, counts.Evictions[string(evict.Unanswered)])
+	assert.EqualValues(t, 2, counts.Evictions[string(evict.Evicted)])
+	assert.Zero(t, counts.Refusals[string(CodeGone)])
+}
+
+func TestRefusalsAreCountedByTheirCode(t *testing.T) {
+	s := newShore(t)
+	counts := s.r.Tally().Counts()
+	assert.Len(t, counts.Refusals, 11, "those that never came, too")
+	assert.Len(t, counts.Evictions, 5)
+	s.node("n")
+	s.asks("n", web())
+	s.r.look(t.Context())
+	counts = s.r.Tally().Counts()
+	assert.EqualValues(t, 1, counts.Refusals[string(CodeGone)])
+	assert.Empty(t, s.posted)
+}
+
+// What the Lease does not have yet is kept, and no more than that.
+func TestOfTheAnswersThoseAreKeptThatTheLeaseNeeds(t *testing.T) {
+	refused := func(uid string) lease.Answer {
+		return lease.Answer{UID: uid, Since: lease.Micro(noon), Result: lease.Refused, At: lease.Micro(noon)}
+	}
+	kept := func(asked []lease.Request, has, given []lease.Answer) (uids []string) {
+		a := carrying("n", has...)
+		a.Carried.Requests = asked
+		for _, answer := range pending(noon, DefaultSettings(), &a, given) {
+			uids = append(uids, answer.UID)
+		}
+		return uids
+	}
+	both := []lease.Request{request("p1"), request("p2")}
+	assert.Equal(t, []string{"p1", "p2"}, kept(both, nil, []lease.Answer{refused("p1"), refused("p2")}))
+	assert.Equal(t, []string{"p2", "p1"}, kept(both, nil, []lease.Answer{refused("p1"), refused("p2"), refused("p1")}), "the later one of two")
+	assert.Empty(t, kept(nil, nil, []lease.Answer{refused("p1")}), "it is asked for no more")
+	assert.Equal(t, []string{"p1"}, kept(nil, []lease.Answer{accepted("p1", "o", 0)}, []lease.Answer{refused("p1")}), "but the Lease says that it went")
+	assert.Equal(t, []string{"p1"}, kept(nil, nil, []lease.Answer{accepted("p1", "o", 9*time.Minute)}), "it went")
+
+	b := newBook()
+	s := DefaultSettings()
+	b.went = []Went{{UID: "old", Time: noon.Add(-s.Evictions.counted())}, {UID: "new", Time: noon.Add(1 - s.Evictions.counted())}}
+	b.prune(noon, noon, s, &Judgement{})
+	require.Len(t, b.went, 1)
+	assert.Equal(t, "new", b.went[0].UID)
+}
+
+func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
+	var agents []Agent
+	for name, change := range map[string]func(*Agent){
+		"a": func(*Agent) {},
+		"b": func(a *Agent) {
+			a.Carried.Report = lease.NodeReport{Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}}
+		},
+		"c": func(a *Agent) { a.Carried.Report.Pressure = map[string]string{"memory": "hard"}; untainted(a) },
+		"d": func(a *Agent) { a.Odd = errors.New("annotation x") },
+		"e": func(a *Agent) { a.Odd = errors.New("annotation y") },
+		"f": func(a *Agent) { a.Heard = noon.Add(-20 * time.Second) },
+		"g": func(a *Agent) {
+			a.Heard = noon.Add(-time.Hour)
+			a.Carried.Report.Pressure = map[string]string{"memory": "hard"}
+		},
+		"h": func(*Agent) {},
+	} {
+		agents = append(agents, made(name, 0, change))
+	}
+	slices.SortFunc(agents, func(a, b Agent) int { return cmp.Compare(b.Name, a.Name) })
+	j := judge(Memory{}, agents...)
+	g := NewGrounds(noon, DefaultSettings(), &j, Known{Server: noon})
+	r := newReport(&j, &g, nil)
+	assert.Equal(t, map[State]int{Alive: 6, Late: 1, Silent: 1}, r.Agents)
+	require.Len(t, r.Quiet, 2)
+	assert.Equal(t, Quiet{Node: "f", State: Late, SilenceSeconds: 20, Tainted: true}, r.Quiet[0])
+	assert.Equal(t, "g", r.Quiet[1].Node)
+	assert.Equal(t, []Unread{{Node: "d", Reason: "annotation x"}, {Node: "e", Reason: "annotation y"}}, r.Unread)
+	assert.Equal(t, []Pressed{
+		{Node: "b", Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}, Zone: "a", Tainted: true},
+		{Node: "c", Pressure: map[string]string{"memory": "hard"}, Zone: "a"},
+	}, r.Pressed, "the word of a silent agent is old")
+}
+
+func TestTheReportHasTheNewestAnswersAndFewOfEachNode(t *testing.T) {
+	s := newShore(t)
+	for i := range 2 * maxAnswered {
+		node := string(rune('a' + i%10))
+		s.r.decided(Ask{&Judged{Agent: &Agent{Name: node}}, request("p1")}, "", lease.Answer{At: lease.Micro(noon.Add(time.Duration(i) * time.Second))})
+	}
+	require.Len(t, s.r.answered, maxAnswered)
+	of := map[string]int{}
+	for i, a := range s.r.answered {
+		of[a.Node]++
+		assert.Equal(t, noon.Add(time.Duration(2*maxAnswered-1-i)*time.Second), a.Time)
+	}
+	assert.Len(t, of, 10)
+}
+
+func TestAPodIsEvictedOnceThoughItsAnswerIsWrittenLater(t *testing.T) {
+	s := newShore(t)
+	s.node("n", "web")
+	s.asks("n", web())
+	s.fails = errBroken
+	s.r.look(t.Context())
+	assert.Empty(t, s.posted, "the note that it may go cannot be written")
+	assert.Empty(t, s.r.book.answers["n"])
+	s.fails = nil
+	s.answer = func() evict.Answer {
+		s.fails = errBroken
+		return evict.Answer{Outcome: evict.Evicted}
+	}
+	for range 3 {
+		s.r.look(t.Context())
+	}
+	assert.Len(t, s.posted, 1, "it was answered, which the Lease does not say yet")
+	require.Len(t, s.written, 1)
+	s.fails = nil
+	for range 3 {
+		s.r.look(t.Context())
+	}
+	assert.Len(t, s.posted, 1)
+	assert.Len(t, s.written, 2, "the note, and the answer once")
+	got := s.answers("n")
+	require.Len(t, got, 1)
+	assert.True(t, answers(got[0], web()))
+	assert.Empty(t, s.r.book.answers, "the Lease says it")
+}
+
+func TestALeaseThatCannotBeReadIsToldOnceForEachProblem(t *testing.T) {
+	s := newShore(t)
+	s.node("n")
+	said := func() int { return strings.Count(s.log.String(), "cannot read annotations of agent's Lease") }
+	for i, row := range []struct {
+		text string
+		said int
+	}{{`[]`, 0}, {`{`, 1}, {`{`, 1}, {`7`, 2}, {`[]`, 2}, {`7`, 3}} {
+		s.beat("n", map[string]string{lease.EvictionsAnnotation: row.text})
+		s.r.look(t.Context())
+		assert.Equal(t, row.said, said(), i)
+	}
+}

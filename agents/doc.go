@@ -1,0 +1,19 @@
+// Package fleet is the controller's half of the agents' heartbeats: it finds
+// silent agents and updates their conditions and taints, as Kubernetes' node
+// lifecycle controller does for kubelets, and it approves or refuses the eviction
+// requests of agents, within the cluster eviction limit.
+//
+// # Usage
+//
+//	r := &fleet.Reconciler{Nodes: core, Leases: coordination, …}
+//	err := r.Run(ctx) // while this replica is the leader
+//
+// Judge (silent agents) and Grounds.Refuse (eviction requests) decide: pure
+// functions of the observed objects, the state of the last round and the time.
+// The Reconciler observes, calls them, and acts.
+//
+// # Concurrency
+//
+// Run belongs to one goroutine. Report and Tally may be called from any. What
+// the pure functions take and return is never changed afterwards.
+package agents

@@ -1,0 +1,229 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/store"
+)
+
+// fieldManager of all writes.
+const fieldManager = "plimsoll-controller"
+
+// Events is client-go's record.EventRecorder, for Events on Nodes. It may drop them
+// and must not block.
+type Events interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// Reasons of Events.
+const (
+	ReasonSilent = "PlimsollAgentSilent"
+	ReasonBack   = "PlimsollAgentBack"
+	ReasonLifted = "PlimsollTaintsLifted"
+	ReasonBlind  = "PlimsollAgentsNotHeard"
+	ReasonCommon = "PlimsollCommonCause"
+)
+
+// Reconciler watches the agents' heartbeats and acts as Judge decides. It is
+// level-triggered: each round observes everything, decides, and does what remains to
+// be done.
+type Reconciler struct {
+	Nodes  corev1client.NodesGetter
+	Leases coordinationv1client.LeasesGetter
+	Pods   corev1client.PodsGetter
+	// Volumes tells which pods are bound to their node by a volume.
+	Volumes pods.Volumes
+	// Evictor posts approved evictions.
+	Evictor Evictor
+	// Clock is the API server's time (Clock.Now); nil: this machine's.
+	Clock func() time.Time
+	// Settings in force; read in each round.
+	Settings func() Settings
+	Events   Events
+	// About is the object of Events that concern all agents.
+	About *corev1.ObjectReference
+	Log   *slog.Logger
+
+	report atomic.Pointer[Report]
+	tally  Tally
+
+	// Owned by Run's goroutine.
+	sight    *sight
+	memory   Memory
+	book     book
+	answered []Answered
+}
+
+// lookEvery is the interval of rounds: with one write after it, a returning agent is
+// noticed within 2 s.
+const lookEvery = time.Second
+
+// lookLeast is the shortest time between two rounds, however many agents send
+// requests (debounce).
+const lookLeast = 100 * time.Millisecond
+
+// Run reconciles until ctx is done. All timeouts start with it.
+func (r *Reconciler) Run(ctx context.Context) error {
+	r.begin()
+	var watches sync.WaitGroup
+	watches.Go(func() { store.Run(ctx, r.sight.nodes.name, &r.sight.nodes, r.Nodes.Nodes(), "") })
+	watches.Go(func() { store.Run(ctx, r.sight.leases.name, &r.sight.leases, r.Leases.Leases(lease.Namespace), "") })
+	defer watches.Wait()
+	defer r.report.Store(nil)
+	for {
+		if r.sight.synced() && r.Settings().Enabled {
+			r.look(ctx)
+		}
+		if !r.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+// begin resets the state of an earlier term.
+func (r *Reconciler) begin() {
+	r.sight, r.memory, r.book, r.answered = newSight(), Memory{}, newBook(), []Answered{}
+}
+
+// wait waits for the next round: lookEvery, or a request of an agent. It is false
+// when ctx is done.
+func (r *Reconciler) wait(ctx context.Context) bool {
+	soonest, latest := time.NewTimer(lookLeast), time.NewTimer(lookEvery)
+	defer soonest.Stop()
+	defer latest.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-soonest.C: // thousands may ask at once
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-latest.C:
+	case <-r.sight.asked:
+	}
+	return true
+}
+
+// look is one round: observe, judge, act, answer requests, report.
+func (r *Reconciler) look(ctx context.Context) {
+	now := time.Now()
+	j := Judge(Sighting{Time: now, Settings: r.Settings(), Agents: r.sight.all(), Memory: r.memory})
+	r.tell(&j)
+	r.memory = j.Memory
+	r.act(ctx, &j, now.Add(actFor))
+	g := r.grant(ctx, &j, time.Now().Add(actFor))
+	r.report.Store(newReport(&j, &g, r.answered))
+}
+
+// actFor bounds a round's time for silent agents and for requests, each, so that a
+// long list does not delay noticing agents that return.
+const actFor = 500 * time.Millisecond
+
+func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
+	for i := range j.Agents {
+		if ctx.Err() != nil || time.Now().After(until) {
+			return
+		}
+		switch a := &j.Agents[i]; { // one write a round: it changes what the other was decided by
+		case a.Mark:
+			r.tried(ctx, a, actMark, r.mark(ctx, a))
+		case a.Lift:
+			r.tried(ctx, a, actLift, r.lift(ctx, a))
+		}
+	}
+}
+
+// errAlive: reading anew showed a heartbeat that the cache did not have.
+var errAlive = errors.New("agent is alive: its heartbeat is newer than the cached one")
+
+// tried records the result of an act. An agent with a heartbeat, or a changed
+// object, is judged anew in the next round anyway.
+func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error) {
+	switch {
+	case err == nil:
+		r.tally.acted(act)
+	case ctx.Err() != nil:
+	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsStale(err):
+		r.Log.Info("skipped action on silent agent", "node", a.Name, "act", act, "reason", err)
+	default:
+		r.tally.acted(actFailed)
+		r.Log.Warn("failed to act on silent agent; retrying", "node", a.Name, "act", act, "error", err)
+	}
+}
+
+// callTimeout bounds each call to the API server.
+const callTimeout = 5 * time.Second
+
+// mark sets the agent's conditions to Unknown. The cache may be stale, so Lease and
+// Node are read anew first, and nothing is written when they show a heartbeat.
+func (r *Reconciler) mark(ctx context.Context, a *Judged) error {
+	node, err := r.closely(ctx, a)
+	if err != nil {
+		return err
+	}
+	message := fmt.Sprintf("No heartbeat of the agent for %s.", r.Settings().Grace)
+	return lease.MakeUnknown(ctx, r.Nodes, node, message)
+}
+
+// closely reads Lease and Node from the API server and fails with errAlive when they
+// have a heartbeat that was not seen.
+func (r *Reconciler) closely(ctx context.Context, a *Judged) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if a.Lease != nil {
+		l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the lease: %w", err)
+		}
+		if !l.Spec.RenewTime.Equal(a.Lease.Spec.RenewTime) {
+			return nil, errAlive
+		}
+	}
+	node, err := r.Nodes.Nodes().Get(ctx, a.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the node: %w", err)
+	}
+	if node.UID != a.Node.UID || !lease.LastHeartbeat(node.Status.Conditions).Equal(lease.LastHeartbeat(a.Node.Status.Conditions)) {
+		return nil, errAlive
+	}
+	return node, nil
+}
+
+// lift removes the agent's taints, and only those, if the Node is unchanged
+// (optimistic concurrency by the tests of the JSON patch).
+func (r *Reconciler) lift(ctx context.Context, a *Judged) error {
+	patch, some := kube.LiftPatch(a.Node)
+	if !some {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := r.Nodes.Nodes().Patch(ctx, a.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("remove taints of node %s: %w", a.Name, err)
+	}
+	r.Log.Info("removed taints of silent agent", "node", a.Name, "silence", a.Silence.Round(time.Second))
+	r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonLifted, a.Why)
+	return nil
+}
+
+func nodeRef(a *Agent) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.Name, UID: a.Node.UID}
+}

@@ -1,0 +1,150 @@
+package agents
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Report describes all agents and the cluster eviction limit.
+type Report struct {
+	Time time.Time `json:"time"`
+	// Agents counts them by state.
+	Agents map[State]int `json:"agents"`
+	// Blind: full disruption. Late of Of agents miss their heartbeats.
+	Blind bool `json:"blind"`
+	Late  int  `json:"late"`
+	Of    int  `json:"of"`
+	// Quiet are the late and the silent agents, by name.
+	Quiet []Quiet `json:"quiet"`
+	// Pressed are the nodes with pressure, by name.
+	Pressed []Pressed `json:"pressed"`
+	// Unread are the nodes whose Lease annotations cannot be read, by name.
+	Unread []Unread `json:"unread,omitempty"`
+	// Budget is the cluster eviction limit and its use.
+	Budget Budget `json:"budget"`
+	// Answers that this leader gave, the newest first.
+	Answers []Answered `json:"answers"`
+}
+
+// Quiet is one agent that is late or silent.
+type Quiet struct {
+	Node           string  `json:"node"`
+	State          State   `json:"state"`
+	SilenceSeconds float64 `json:"silenceSeconds"`
+	Tainted        bool    `json:"tainted"`
+	Reason         string  `json:"reason,omitempty"`
+}
+
+// Pressed is one node with pressure.
+type Pressed struct {
+	Node string `json:"node"`
+	// Pressure is the level by resource, Plugins that of outer plugins.
+	Pressure map[string]string `json:"pressure,omitempty"`
+	Plugins  map[string]string `json:"plugins,omitempty"`
+	Zone     string            `json:"zone,omitempty"`
+	Tainted  bool              `json:"tainted"`
+}
+
+// Unread is one node whose Lease annotations cannot be read, or are too large: its
+// eviction requests are refused.
+type Unread struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+// Budget is the cluster eviction limit, its use, and the brakes.
+type Budget struct {
+	// Pods of the cluster; absent until the first eviction request.
+	Pods int `json:"pods,omitempty"`
+	// Limit of evicted pods in each PeriodSeconds, and how many were.
+	Limit         int     `json:"limit"`
+	Spent         int     `json:"spent"`
+	PeriodSeconds float64 `json:"periodSeconds"`
+	// Common are the pressures with a common cause, as "disk", or "disk at soft":
+	// evictions for them are braked. Eviction requests of CommonPlugins, outer
+	// plugins, are refused.
+	Common        []string `json:"common"`
+	CommonPlugins []string `json:"commonPlugins"`
+	// PressedNodes by resource and by outer plugin, and Zones by name.
+	PressedNodes map[string]int  `json:"pressedNodes"`
+	PluginNodes  map[string]int  `json:"pluginNodes"`
+	Zones        map[string]Zone `json:"zones"`
+	// Full are the zones where evictions are braked, each in a sentence.
+	Full []string `json:"full,omitempty"`
+}
+
+// Answered is one eviction request and its answer.
+type Answered struct {
+	Time   time.Time    `json:"time"`
+	Node   string       `json:"node"`
+	Pod    string       `json:"pod"`
+	Plugin string       `json:"plugin,omitempty"`
+	Asked  string       `json:"askedBecause,omitempty"`
+	Result lease.Result `json:"result"`
+	// Code of a refusal by the controller; absent where the API server answered.
+	Code   Code   `json:"code,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	DryRun bool   `json:"dryRun,omitempty"`
+}
+
+// maxAnswered bounds the answers that are shown, and maxOfNode those of one node, so
+// that a node with many requests does not displace the others.
+const (
+	maxAnswered = 100
+	maxOfNode   = 20
+)
+
+// decided adds an answer to those that are shown.
+func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
+	of := 1
+	r.answered = slices.DeleteFunc(r.answered, func(o Answered) bool {
+		if o.Node == a.Judged.Name {
+			of++
+		}
+		return o.Node == a.Judged.Name && of > maxOfNode
+	})
+	list := append([]Answered{{
+		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, Asked: a.Request.Reason,
+		Result: answer.Result, Code: code, Reason: answer.Reason, DryRun: a.DryRun,
+	}}, r.answered...)
+	r.answered = list[:min(len(list), maxAnswered)]
+}
+
+// Report of the last round; nil before the first, and where another replica is the
+// leader.
+func (r *Reconciler) Report() *Report { return r.report.Load() }
+
+// Tally counts actions and refusals.
+func (r *Reconciler) Tally() *Tally { return &r.tally }
+
+func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
+	p := &Report{
+		Time: g.Time.UTC(), Agents: map[State]int{Alive: 0, Late: 0, Silent: 0}, Blind: j.Blind, Late: j.Late, Of: j.Of,
+		Quiet: []Quiet{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
+		Budget: Budget{
+			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
+			Common: g.Common(), CommonPlugins: g.CommonPlugins(),
+			PressedNodes: g.Pressed.Resources, PluginNodes: g.Pressed.Plugins, Zones: g.Zones, Full: g.Full(),
+		},
+	}
+	for i := range j.Agents {
+		a := &j.Agents[i]
+		p.Agents[a.State]++
+		if a.State != Alive {
+			p.Quiet = append(p.Quiet, Quiet{Node: a.Name, State: a.State, SilenceSeconds: a.Silence.Seconds(), Tainted: a.tainted(), Reason: a.Why})
+		}
+		if a.Odd != nil {
+			p.Unread = append(p.Unread, Unread{Node: a.Name, Reason: a.Odd.Error()})
+		}
+		if says := a.Carried.Report; len(says.Pressure)+len(says.Plugins) > 0 && a.State != Silent {
+			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: says.Pressure, Plugins: says.Plugins, Zone: a.zone(), Tainted: a.tainted()})
+		}
+	}
+	slices.SortFunc(p.Quiet, func(a, b Quiet) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(p.Unread, func(a, b Unread) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(p.Pressed, func(a, b Pressed) int { return cmp.Compare(a.Node, b.Node) })
+	return p
+}

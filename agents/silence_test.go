@@ -1,0 +1,229 @@
+package agents
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const taintRecord = `[{"key":"plimsoll.dev/MemoryContention","effect":"NoSchedule","since":"2026-03-01T11:00:00Z"}]`
+
+// made is an agent that was heard so long ago, of a pressed node.
+func made(name string, silence time.Duration, change ...func(*Agent)) Agent {
+	a := Agent{
+		Name: name, Heard: noon.Add(-silence), Lease: &coordinationv1.Lease{},
+		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: "u", ResourceVersion: "7", Annotations: map[string]string{evict.TaintsAnnotation: taintRecord},
+			Labels: map[string]string{corev1.LabelTopologyZone: "a"},
+		}},
+	}
+	a.Node.Spec.Taints = []corev1.Taint{{Key: "plimsoll.dev/MemoryContention", Effect: corev1.TaintEffectNoSchedule}}
+	a.Node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		{Type: "plimsoll.dev/MemoryContention", Status: corev1.ConditionTrue, Reason: "Hard", LastHeartbeatTime: metav1.NewTime(noon)},
+	}
+	for _, c := range change {
+		c(&a)
+	}
+	return a
+}
+
+func kubelet(status corev1.ConditionStatus) func(*Agent) {
+	return func(a *Agent) { a.Node.Status.Conditions[0].Status = status }
+}
+
+func silentAlready(a *Agent) {
+	a.Node.Status.Conditions[1].Status, a.Node.Status.Conditions[1].Reason = corev1.ConditionUnknown, lease.ReasonSilent
+}
+
+func untainted(a *Agent) { a.Node.Annotations, a.Node.Spec.Taints = nil, nil }
+func noLease(a *Agent)   { a.Lease = nil }
+func noNode(a *Agent)    { a.Node = nil }
+
+func judge(m Memory, agents ...Agent) Judgement {
+	return Judge(Sighting{Time: noon, Settings: DefaultSettings(), Agents: agents, Memory: m})
+}
+
+func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIsNotReady(t *testing.T) {
+	for what, row := range map[string]struct {
+		agent      Agent
+		state      State
+		mark, lift bool
+		why        string
+	}{
+		"heard just now":                 {agent: made("n", 0), state: Alive},
+		"two beats are missing":          {agent: made("n", 20*time.Second), state: Late},
+		"a moment before the grace ends": {agent: made("n", 40*time.Second-1), state: Late},
+		"the grace period is over":       {agent: made("n", 40*time.Second), state: Silent, mark: true, why: "stay for at least another 4m20s"},
+		"it was marked":                  {agent: made("n", time.Minute, silentAlready), state: Silent, why: "stay for at least another 4m0s"},
+		"its taints stayed long enough":  {agent: made("n", 5*time.Minute, silentAlready), state: Silent, lift: true, why: "no heartbeat for 5m0s"},
+		"a moment less":                  {agent: made("n", 5*time.Minute-1, silentAlready), state: Silent, why: "another 0s"},
+		"the kubelet is not ready":       {agent: made("n", time.Hour, kubelet(corev1.ConditionFalse)), state: Silent, mark: true, why: "Ready condition is False"},
+		"the kubelet is silent, too":     {agent: made("n", time.Hour, kubelet(corev1.ConditionUnknown)), state: Silent, mark: true, why: "Ready condition is Unknown"},
+		"nothing says that it is ready": {agent: made("n", time.Hour, func(a *Agent) {
+			a.Node.Status.Conditions = a.Node.Status.Conditions[1:]
+		}), state: Silent, mark: true, why: "Ready condition is Unknown"},
+		"it has no taints":                 {agent: made("n", time.Hour, untainted), state: Silent, mark: true, why: "no taints"},
+		"no Lease: the status is rare":     {agent: made("n", 5*time.Minute+39*time.Second, noLease), state: Late},
+		"no Lease, before half of that":    {agent: made("n", 5*time.Minute+20*time.Second-1, noLease), state: Alive},
+		"no Lease, and the status is late": {agent: made("n", 5*time.Minute+40*time.Second, noLease), state: Silent, mark: true, lift: true, why: "taints removed"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			j := judge(Memory{}, row.agent)
+			require.Len(t, j.Agents, 1)
+			a := j.Agents[0]
+			assert.Equal(t, row.state, a.State)
+			assert.Equal(t, row.mark, a.Mark, "mark")
+			assert.Equal(t, row.lift, a.Lift, "lift")
+			assert.Contains(t, a.Why, row.why)
+			_, said := j.Memory.Silent["n"]
+			assert.Equal(t, row.state == Silent, said)
+		})
+	}
+}
+
+func TestANodeWithoutAnAgentIsNoneAndALeaseWithoutANodeNeither(t *testing.T) {
+	bare := made("n", time.Hour, noLease, untainted, func(a *Agent) { a.Node.Status.Conditions = a.Node.Status.Conditions[:1] })
+	assert.Empty(t, judge(Memory{}, bare, made("m", time.Hour, noNode)).Agents)
+}
+
+// some agents, of which the first so many were heard so long ago.
+func some(n, quiet int, silence time.Duration) []Agent {
+	var list []Agent
+	for i := range n {
+		a := made(fmt.Sprintf("n%03d", i), 0)
+		if i < quiet {
+			a.Heard = noon.Add(-silence)
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func TestMassSilenceIsOurOwnBlindnessAndIsSeenBeforeAnybodyIsMarked(t *testing.T) {
+	for what, row := range map[string]struct {
+		of, quiet int
+		silence   time.Duration
+		blind     bool
+		marked    int
+	}{
+		"more than the share":           {of: 100, quiet: 56, silence: time.Hour, blind: true},
+		"the share and no more":         {of: 100, quiet: 55, silence: time.Hour, marked: 55},
+		"at half the grace period":      {of: 100, quiet: 56, silence: 20 * time.Second, blind: true},
+		"three of three":                {of: 3, quiet: 3, silence: time.Hour, blind: true},
+		"two of two are no mass":        {of: 2, quiet: 2, silence: time.Hour, marked: 2},
+		"the only one can be missed":    {of: 1, quiet: 1, silence: time.Hour, marked: 1},
+		"a second before they are late": {of: 100, quiet: 100, silence: 19 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			j := judge(Memory{}, some(row.of, row.quiet, row.silence)...)
+			assert.Equal(t, row.blind, j.Blind)
+			marked := 0
+			for _, a := range j.Agents {
+				if a.Mark {
+					marked++
+				}
+				assert.False(t, row.blind && a.Lift, "lifted")
+			}
+			assert.Equal(t, row.marked, marked)
+		})
+	}
+}
+
+func TestTheShareOfSilentAgentsItselfIsNoFullDisruption(t *testing.T) {
+	s := DefaultSettings()
+	s.MassSilence = 0.5
+	at := func(quiet int) bool {
+		return Judge(Sighting{Time: noon, Settings: s, Agents: some(10, quiet, time.Hour)}).Blind
+	}
+	assert.False(t, at(5))
+	assert.True(t, at(6))
+}
+
+func TestWhileAFullDisruptionLastsAgentsAreLateAndNoClockStartsAnew(t *testing.T) {
+	agents := some(100, 56, time.Hour)
+	j := judge(Memory{}, agents...)
+	for range 3 {
+		require.True(t, j.Blind)
+		assert.Zero(t, j.Memory.Cleared, "it has not ended")
+		assert.Equal(t, Late, j.Agents[0].State, "silent for an hour, which is not believed")
+		assert.Contains(t, j.Agents[0].Why, "nothing is changed")
+		j = judge(j.Memory, agents...)
+	}
+}
+
+func TestAnAgentThatIsHeardAgainCountsAsTheOthersDo(t *testing.T) {
+	agents := some(100, 1, time.Hour)
+	j := judge(Memory{}, agents...)
+	require.Equal(t, 100, j.Of)
+	assert.Equal(t, 99, judge(j.Memory, agents...).Of, "its silence is known")
+	agents[0].Heard = noon
+	assert.Equal(t, 100, judge(j.Memory, agents...).Of)
+}
+
+func TestWhenOurBlindnessEndsTheClocksOfAllStartAnew(t *testing.T) {
+	agents := some(100, 56, time.Hour)
+	j := judge(Memory{}, agents...)
+	require.True(t, j.Blind)
+	for i := range 20 { // these are back, the others not yet
+		agents[i].Heard = noon.Add(time.Second)
+	}
+	at := func(d time.Duration, m Memory) Judgement {
+		for i := range agents {
+			if i < 20 || i >= 56 {
+				agents[i].Heard = noon.Add(d)
+			}
+		}
+		return Judge(Sighting{Time: noon.Add(d), Settings: DefaultSettings(), Agents: agents, Memory: m})
+	}
+	j = at(time.Second, j.Memory)
+	assert.False(t, j.Blind)
+	count := func() (n int) {
+		for _, a := range j.Agents {
+			if a.Mark {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Zero(t, count(), "nobody is marked in the moment in which it ends")
+	j = at(40*time.Second, j.Memory)
+	assert.Zero(t, count(), "39 s of the new clocks")
+	j = at(41*time.Second, j.Memory)
+	assert.Equal(t, 36, count())
+	assert.False(t, j.Agents[20].Lift, "the time that we were blind does not count for the taints either")
+}
+
+func TestWhoWasSilentBeforeStaysSoThroughABlindness(t *testing.T) {
+	agents := some(100, 1, time.Hour)
+	j := judge(Memory{}, agents...)
+	require.Contains(t, j.Memory.Silent, "n000")
+	for i := range agents {
+		agents[i].Heard = noon.Add(-time.Hour)
+	}
+	j = judge(j.Memory, agents...)
+	assert.True(t, j.Blind)
+	assert.Equal(t, 99, j.Of)
+	assert.Equal(t, Silent, j.Agents[0].State)
+	assert.False(t, j.Agents[0].Lift)
+	for i := range agents[1:] {
+		agents[i+1].Heard = noon
+	}
+	j = judge(j.Memory, agents...)
+	assert.False(t, j.Blind)
+	j = judge(j.Memory, agents...)
+	assert.True(t, j.Agents[0].Lift, "an hour is long enough")
+	agents[0].Heard = noon
+	assert.NotContains(t, judge(j.Memory, agents...).Memory.Silent, "n000")
+}

@@ -1,0 +1,65 @@
+package evict
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Victim is a pod that was chosen for eviction.
+type Victim struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// GraceSeconds is its termination grace period.
+	GraceSeconds int64 `json:"graceSeconds"`
+
+	// Since when it is chosen, by which plugin and why, at which level of which
+	// resource, and whether memory is below its floor. Only the controller's
+	// eviction request has these.
+	Since    time.Time        `json:"-"`
+	Plugin   string           `json:"-"`
+	Why      string           `json:"-"`
+	Level    plugins.Level    `json:"-"`
+	Resource plugins.Resource `json:"-"`
+	Urgent   bool             `json:"-"`
+	// Alone: the controller did not answer, and the agent evicts the pod itself.
+	Alone bool `json:"-"`
+}
+
+// Outcome is what an answer of the API server, or of the controller, means.
+type Outcome string
+
+// The outcomes.
+const (
+	Evicted    Outcome = "evicted"    // accepted: the pod terminates
+	Gone       Outcome = "gone"       // no pod with that UID exists any more
+	Blocked    Outcome = "blocked"    // a PodDisruptionBudget forbids it for now
+	Refused    Outcome = "refused"    // a retry would be refused, too
+	Braked     Outcome = "braked"     // the controller refuses every pod for this verdict now
+	Unanswered Outcome = "unanswered" // it may have been accepted or not
+)
+
+// Answer is the answer to one eviction request.
+type Answer struct {
+	Time    time.Time `json:"time"`
+	Outcome Outcome   `json:"outcome"`
+	// Code is the HTTP status; 0 without an answer.
+	Code int `json:"code,omitempty"`
+	// RetryAfter is the API server's Retry-After; 0 without one.
+	RetryAfter time.Duration `json:"-"`
+	// Text is the API server's own, or the error's.
+	Text string `json:"text,omitempty"`
+	// DryRun: the API server checked it and deleted nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Via is ViaController for an answer of the controller.
+	Via string `json:"via,omitempty"`
+}
+
+// says is the answer's text after the name of its author.
+func (a *Answer) says() string {
+	if a.Via == ViaController {
+		return "the controller: " + a.Text
+	}
+	return "the API server: " + a.Text
+}
