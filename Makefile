@@ -1,6 +1,6 @@
 MODULE   := github.com/plimsoll-dev/plimsoll
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X $(MODULE)/daemon.version=$(VERSION)'
+GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X $(MODULE)/daemon/process.version=$(VERSION)'
 GOLANGCI  = go tool -modfile=e2e/tools/lint/go.mod golangci-lint
 FUZZTIME ?= 30s
 DURATION ?= 2h

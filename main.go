@@ -5,9 +5,9 @@ package main
 import (
 	"os"
 
-	"github.com/plimsoll-dev/plimsoll/daemon"
+	"github.com/plimsoll-dev/plimsoll/daemon/cli"
 )
 
 func main() {
-	os.Exit(daemon.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/plimsoll-dev/plimsoll/daemon"
+	"github.com/plimsoll-dev/plimsoll/daemon/cli"
 )
 
 func main() {
@@ -21,7 +21,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: gen DIR")
 		os.Exit(2)
 	}
-	root := daemon.Commands()
+	root := cli.Commands()
 	if err := errors.Join(manual(root, filepath.Join(os.Args[1], "man")), completions(root, os.Args[1])); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)

@@ -1,0 +1,385 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// Agent is the daemon of one node, composed of its parts.
+type Agent struct {
+	Config *config.File
+	Log    *slog.Logger
+	// Show receives every new state, in order, from one goroutine; nil: no
+	// display.
+	Show func(*view.State)
+	// Hide ends the display, from the same goroutine; nil: nothing to end.
+	Hide func()
+	// Listening is called with each web address before anything else runs; may be
+	// nil.
+	Listening func(url string)
+	// ID of the state directory that the agent has locked; empty: no lock.
+	ID string
+	// Level of Log follows the configuration; nil: the level is fixed.
+	Level *slog.LevelVar
+
+	host      *probes.Host
+	history   *snapshot.History
+	set       *plugins.Set
+	usual     usual
+	recorder  *probes.Recorder
+	said      said
+	About     view.Agent
+	config    *config.Agent // in force in the sample loop; see reconfigure
+	triggers  *probes.Triggers
+	cluster   *cluster // nil in standalone mode
+	outer     *asker
+	movers    *movers
+	decisions evict.Log
+	records   *records // owned by the round's goroutine once it is loaded
+	tally     evict.Tally
+
+	// Owned by the round's goroutine.
+	memory evict.Memory
+	boot   string          // boot ID
+	judged *plugins.Levels // verdicts of the inner plugins that the last round used
+	before *plugins.Levels // levels that the last round decided by
+	// unsaved is since when the eviction state cannot be saved; zero: it is
+	// saved.
+	unsaved time.Time
+
+	// Owned by the sample loop, except pace.woken.
+	pace pace
+	told []string // notes about triggers that were logged last
+
+	state  atomic.Pointer[view.State]
+	beat   atomic.Int64     // when the last sample ended, in Unix nanoseconds
+	rounds process.Liveness // when the last round ended
+	missed atomic.Uint64
+	risen  chan struct{} // wakes the round loop: a level rose
+	tick   chan struct{} // wakes the display: a state was published
+	bell   web.Bell      // the same, for clients that watch the page
+}
+
+// New prepares what can fail: the kernel's files and the recording. It
+// starts nothing; the agent is standalone until Join.
+func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
+	c := file.Current()
+	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
+	if err != nil {
+		return nil, err
+	}
+	node, err := NodeName(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		Config: file, Log: log, host: host, config: c,
+		history:   &snapshot.History{},
+		usual:     newUsual(c.State.Dir),
+		records:   newRecords(c.State),
+		decisions: evict.Log{Max: c.State.Decisions},
+		risen:     make(chan struct{}, 1),
+		tick:      make(chan struct{}, 1),
+		pace:      pace{woken: make(chan struct{}, 1)},
+		About: view.Agent{
+			Node: node, Version: process.Version(), Started: time.Now(), Mode: "standalone", ConfigFile: configPath, Notes: notes(c.Paths.Procfs),
+		},
+	}
+	if a.boot = bootID(c.Paths.Procfs); a.boot == "" {
+		a.boot = "unknown" // then boots are told apart by uptime alone
+	}
+	a.set = plugins.NewSet(c.Plugins.Inner, a.usual.load(log))
+	a.decisions.Restore(a.records.load(log))
+	a.movers = newMovers(c.State.Dir, host, log)
+	a.outer = a.newAsker(c)
+	a.triggers = a.newTriggers(c)
+	a.beat.Store(time.Now().UnixNano())
+	if a.About.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
+		log.Warn("cannot find the cgroup hierarchy; workloads are not measured", "error", err)
+	}
+	a.follow(c)
+	if c.Recording.File != "" {
+		if a.recorder, err = probes.NewRecorder(c.Recording.File, process.Version(), c.Recording.MaxSize); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// NodeName is the name of the Node that is this host.
+func NodeName(c *config.Agent) (string, error) {
+	if c.Kubernetes.Node != "" {
+		return c.Kubernetes.Node, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("host name: %w", err)
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil // as a kubelet does
+}
+
+// Join connects the agent to a cluster: it may then mark its Node and evict
+// pods. It loads the eviction state that an earlier agent saved.
+func (a *Agent) Join() error {
+	c := a.Config.Current()
+	cl, err := newCluster(c, a.About.Node, a.Log)
+	if err != nil {
+		return err
+	}
+	a.cluster, a.About.Mode = cl, "cluster"
+	if cl.heart != nil {
+		cl.heart.id = a.ID
+		held := holdOn()
+		a.About.Notes = append(a.About.Notes, held...)
+		for _, note := range held {
+			a.Log.Info("the heartbeat is not fully protected from memory shortage", "note", note)
+		}
+	}
+	cl.mayEnd = func() time.Duration {
+		now := a.Config.Current().Eviction
+		return now.MaxGrace + now.Late
+	}
+	cl.asksLent = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
+	if a.memory, err = cl.store.Load(); err != nil {
+		a.memory = evict.Unknown(time.Now().UTC(), c.Eviction)
+		a.Log.Info("no saved eviction state; starting empty", "reason", err)
+	}
+	cl.granter.late = func() { poke(a.risen) }
+	if a.memory.Pending(time.Now()) == "" {
+		cl.granter.withdraw() // requests that an earlier agent left in the Lease
+	}
+	return nil
+}
+
+// Run runs all parts until ctx is done, then stops them and returns nil. It
+// returns an error as soon as a part fails.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.cluster != nil {
+		if err := a.cluster.heart.waitUntilAlone(ctx, a.cluster.leases); err != nil {
+			return err
+		}
+	}
+	listeners, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.closeRecorder()
+	defer a.host.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	a.triggers.Arm()
+	g.Go(func() error { return a.runTriggers(ctx) })
+	g.Go(func() error { return a.sampleLoop(ctx) })
+	g.Go(func() error { return a.roundLoop(ctx) })
+	g.Go(func() error { return a.usual.keep(ctx, a.Log) })
+	g.Go(func() error { return a.outer.host.Run(ctx) })
+	shown := a.startShow(ctx)
+	g.Go(func() error { return a.Config.Run(ctx) })
+	svc := &process.Service{Log: a.Log}
+	g.Go(func() error { return a.report(ctx, svc) })
+	g.Go(func() error { return svc.ReloadOnHangup(ctx, a.Config.Reload) })
+	g.Go(func() error { return svc.NotifyStopping(ctx) })
+	if a.cluster != nil {
+		a.cluster.run(ctx, g)
+	}
+	for _, l := range listeners {
+		g.Go(func() error { return l.Serve(ctx) })
+	}
+	err = process.WaitAll(ctx, g)
+	a.flush()
+	select {
+	case <-shown:
+	case <-time.After(showTimeout): // the output is not read: give up on the last frame
+	}
+	return err
+}
+
+// flush waits until the state that the next agent needs is on disk, or
+// StopTimeout is over.
+func (a *Agent) flush() {
+	until := time.Now().Add(process.StopTimeout)
+	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)))
+	if a.cluster != nil {
+		err = errors.Join(err, a.cluster.writer.Flush(time.Until(until)))
+	}
+	if err != nil {
+		a.Log.Warn("state not written before exit: the disk of the state directory hangs; the next agent may miss the latest decisions", "waited", process.StopTimeout)
+	}
+}
+
+// showTimeout bounds how long the shutdown waits for the last frame to be read.
+const showTimeout = time.Second
+
+// startShow passes each state to Show in a goroutine of its own: a terminal or
+// pipe that is not read delays neither a sample nor the shutdown.
+func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				if a.Hide != nil {
+					a.Hide()
+				}
+				return
+			case <-a.tick:
+				if a.Show != nil {
+					a.Show(a.state.Load().With(a.viewCluster(), a.decisions.List()).Beside(a.viewOuter()))
+				}
+			}
+		}
+	}()
+	return done
+}
+
+// listen opens the local socket and the web addresses.
+func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
+	c := a.Config.Current()
+	server := &web.Server{
+		State: a.state.Load, Published: a.bell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
+		Reload: a.Config.Reload, Version: process.Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
+	}
+	local, err := server.ListenLocal(ctx, c.API.Socket)
+	if err != nil {
+		return nil, err
+	}
+	list := []*web.Listener{local}
+	exposure := web.Exposure{Open: c.Web.Open, Pprof: c.Web.Pprof}
+	if exposure.Guard, err = a.guard(); err != nil {
+		return nil, errors.Join(err, process.CloseAll(list))
+	}
+	opened, err := process.OpenWeb(ctx, server, c.Web.ListenAddresses, exposure)
+	if err != nil {
+		return nil, errors.Join(err, process.CloseAll(list))
+	}
+	for _, l := range opened {
+		a.Log.Info("listening", "url", l.URL())
+		if a.Listening != nil {
+			a.Listening(l.URL())
+		}
+	}
+	return append(list, opened...), nil
+}
+
+// healthy fails if no sample has ended for the watchdog's time.
+func (a *Agent) healthy() error {
+	if age := a.age(); age > a.Config.Current().Watchdog {
+		return fmt.Errorf("sample: none for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// loopRounds is the loop that decides and acts. While it hangs, for example in
+// a write to a disk that does not answer, the agent is not ready. It is still
+// healthy: its Lease shows that the node is alive, and a restarted agent would
+// hang there too.
+const loopRounds = "rounds"
+
+// readyTicks is the greatest age of the last sample of a ready agent, in ticks.
+const readyTicks = 3
+
+func (a *Agent) ready() error {
+	if a.state.Load() == nil {
+		return errors.New("sample: none yet")
+	}
+	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
+		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
+	}
+	c := a.Config.Current()
+	if err := a.rounds.Check(process.NotReadyAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {
+		return err
+	}
+	if a.cluster != nil {
+		return a.cluster.ready()
+	}
+	return nil
+}
+
+func (a *Agent) viewCluster() *view.Cluster {
+	if a.cluster == nil {
+		return nil
+	}
+	v := a.cluster.view(a.Config.Current().Eviction, &a.tally)
+	v.Loads = a.movers.shown.Load()
+	return v
+}
+
+func (a *Agent) age() time.Duration { return time.Since(time.Unix(0, a.beat.Load())) }
+
+func (a *Agent) closeRecorder() {
+	if a.recorder == nil {
+		return
+	}
+	if err := a.recorder.Close(); err != nil {
+		a.Log.Error("failed to close the recording; its end may be missing", "error", err)
+	}
+}
+
+// guard authenticates clients of the agent's addresses.
+func (a *Agent) guard() (*guard.Guard, error) {
+	c := a.Config.Current()
+	if c.Web.TokenReview && a.cluster == nil {
+		return nil, errors.New("web.tokenReview: needs an API server, but the agent runs standalone")
+	}
+	return process.NewGuard(c.Web.ConfigFile, c.Web.TokenReview, c.Kubernetes.Kubeconfig, a.Log)
+}
+
+// report notifies systemd of each sample. If samples stop, the watchdog ends
+// the agent after the same time from which /-/healthy fails.
+func (a *Agent) report(ctx context.Context, svc *process.Service) error {
+	for {
+		next := a.bell.Next()
+		if s := a.state.Load(); s != nil {
+			svc.Alive(a.status(s), a.Config.Current().Watchdog)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next:
+		}
+	}
+}
+
+// status is the node's state and what it means for its pods, in one line.
+func (a *Agent) status(s *view.State) string {
+	headline, _ := s.Headline()
+	return headline + " · " + s.With(a.viewCluster(), nil).ModeText() + process.ConfigWarning(a.Config.Status())
+}
+
+// SampleOnce takes a sample and returns a state with rates: the first time it
+// takes two samples, a tick apart.
+func (a *Agent) SampleOnce(ctx context.Context) (*view.State, error) {
+	first := a.state.Load() == nil
+	if err := a.sample(); err != nil {
+		return nil, err
+	}
+	if first {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(a.config.Tick):
+		}
+		if err := a.sample(); err != nil {
+			return nil, err
+		}
+	}
+	return a.state.Load(), nil
+}

@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// cluster is what an agent needs to act in a cluster; a standalone agent has
+// none.
+type cluster struct {
+	node    string
+	bootID  string
+	nodes   corev1client.NodesGetter
+	pods    *pods.Watcher
+	evictor *kube.Evictor
+	granter *granter
+	tainter *kube.Tainter
+	cnr     *cnr
+	events  *kube.Announcer
+	status  *lease.Status
+	heart   *heartbeat // the agent's own Lease; nil: lease.enabled is false
+	keeper  *heartbeat // the Node's Lease; nil: a kubelet renews it
+	store   state.File[evict.Memory]
+	writer  state.Writer // of store
+	log     *slog.Logger
+
+	// conditions are the ones decided last. marked is closed when there are some:
+	// until then nothing is written, or a restart would remove what an earlier
+	// agent wrote.
+	conditions atomic.Pointer[[]lease.Condition]
+	marked     chan struct{}
+
+	// known is what the sample loop uses of the cluster; moved signals that it is
+	// out of date.
+	known atomic.Pointer[snapshot.Cluster]
+	moved chan struct{}
+	lent  *lender
+	// leases are read once, at startup, by waitUntilAlone.
+	leases coordinationv1client.LeasesGetter
+	// asksLent tells whether a rule needs the reclaimed resources. mayEnd is how
+	// long a deleted pod counts as terminating for the rules (credit).
+	asksLent func() bool
+	mayEnd   func() time.Duration
+	ending   endings // owned by keepKnown's goroutine
+
+	// Owned by the round's goroutine.
+	seen    *corev1.Node // the Node as read in this round, or nil
+	uid     string       // of the Node, once it is read
+	adopted bool         // the taints of an earlier agent are known
+	clean   bool         // the Node has no taint of Plimsoll
+}
+
+// newCluster creates the clients. It sends no request: an agent starts whether
+// or not the API server answers.
+func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error) {
+	how, err := process.RestConfig(c.Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfig(how)
+	if err != nil {
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
+	}
+	cl := &cluster{
+		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
+		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, Wiring: pods.Wiring{
+			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
+		}},
+		evictor: &kube.Evictor{REST: core.RESTClient()},
+		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
+		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
+		events:  kube.NewAnnouncer(core, node, log),
+		store:   state.File[evict.Memory]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.MemoryVersion},
+		status:  &lease.Status{Node: node, Nodes: core, Log: log},
+	}
+	cl.granter = &granter{alone: cl.evictor, wake: func() {}, late: func() {}}
+	if c.Lease.Enabled {
+		if err := cl.addBeats(c.Lease, how); err != nil {
+			return nil, err
+		}
+	}
+	cl.moved, cl.lent = make(chan struct{}, 1), &lender{rest: core.RESTClient(), node: node}
+	cl.asksLent = func() bool { return false }
+	cl.mayEnd = func() time.Duration { return c.Eviction.MaxGrace + c.Eviction.Late }
+	cl.pods.Changed = func() { poke(cl.moved) }
+	cl.know()
+	cl.status.Conditions = func() []lease.Condition { return cl.keeper.beside(*cl.conditions.Load()) }
+	return cl, nil
+}
+
+// addBeats creates the heartbeat of the agent's own Lease and, with
+// lease.target: node, that of the Node's Lease.
+func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
+	if c.leases, err = coordinationv1client.NewForConfig(how); err != nil {
+		return fmt.Errorf("create Kubernetes client: %w", err)
+	}
+	if c.heart, err = newHeartbeat(of, c.node, how, c.log); err != nil {
+		return err
+	}
+	c.heart.told, c.heart.granter, c.granter.wake = c.status.Reread, c.granter, c.heart.beat.Wake
+	if of.Target != config.LeaseOfNode {
+		return nil
+	}
+	if c.keeper, err = newKeeper(of, c.node, how, c.log); err != nil {
+		return err
+	}
+	c.keeper.told = c.status.Reread
+	return nil
+}
+
+// beats are the heartbeats that are configured.
+func (c *cluster) beats() []*heartbeat {
+	return slices.DeleteFunc([]*heartbeat{c.heart, c.keeper}, func(h *heartbeat) bool { return h == nil })
+}
+
+// run keeps the pods and the Node's conditions up to date until ctx is done.
+func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
+	g.Go(func() error { return c.pods.Run(ctx) })
+	g.Go(func() error { return c.keepKnown(ctx) })
+	g.Go(func() error {
+		for _, known := range []<-chan struct{}{c.marked, c.keeper.whose()} {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-known:
+			}
+		}
+		return c.status.Run(ctx)
+	})
+	for _, h := range c.beats() {
+		g.Go(func() error { return h.run(ctx) })
+		g.Go(func() error { return h.write(ctx) })
+	}
+	g.Go(func() error {
+		<-ctx.Done()
+		c.events.Close()
+		return nil
+	})
+}
+
+// view is what status page, API and metrics show of the cluster.
+func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
+	list := c.pods.List(config.Protect)
+	v := &view.Cluster{
+		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced, PodOf: list.ByCgroupUID,
+		StaleSince: list.StaleSince, StaleBecause: list.StaleBecause, StatusWrites: map[string]uint64{},
+		Heartbeat: c.heart.view(), NodeLease: c.keeper.view(),
+	}
+	if conditions := c.conditions.Load(); conditions != nil {
+		for _, m := range *conditions {
+			v.Conditions = append(v.Conditions, evict.Condition(m))
+		}
+	}
+	for why, n := range c.status.Writes() {
+		v.StatusWrites[string(why)] = n
+	}
+	v.Evictions, v.Suppressed = tally.Counts()
+	return v
+}
+
+// staleReady is how long the API server may give no answer while the agent
+// stays ready.
+const staleReady = time.Minute
+
+// ready fails until the pods are listed once, and while a heartbeat is not
+// renewed.
+func (c *cluster) ready() error {
+	if !c.pods.Synced() {
+		return errors.New("pods: not listed yet")
+	}
+	if since := c.pods.StaleSince(); !since.IsZero() && time.Since(since) > staleReady {
+		return fmt.Errorf("pods: no answer from the API server for %s", time.Since(since).Round(time.Second))
+	}
+	if err := c.heart.ready(); err != nil {
+		return err
+	}
+	if err := c.keeper.ready(); err != nil {
+		return fmt.Errorf("%s: %w", nodeLeases, err)
+	}
+	return nil
+}
+
+// nodeTimeout bounds reading the Node: without the Node no pod is evicted.
+const nodeTimeout = 2 * time.Second
+
+func (c *cluster) getNode(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	node, err := c.nodes.Nodes().Get(ctx, c.node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	// A kubelet copies it from the kernel; a Node without kubelet has none.
+	if theirs := node.Status.NodeInfo.BootID; theirs != "" && c.bootID != "" && theirs != c.bootID {
+		return nil, fmt.Errorf("node %s is another machine: its boot ID is %s, this host's is %s", c.node, theirs, c.bootID)
+	}
+	return node, nil
+}
+
+// bootID of this host; empty if the kernel has none.
+func bootID(procfs string) string {
+	b, err := os.ReadFile(filepath.Join(procfs, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "" // then it is not compared with the Node's
+	}
+	return strings.TrimSpace(string(b))
+}

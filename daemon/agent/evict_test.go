@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// carrying is an agent in a round that has chosen, with an API server that has
+// some pods and grants every eviction.
+type carrying struct {
+	*Agent
+	mu    sync.Mutex // guards asked
+	asked []string   // names of pods, and what the state held when they were asked for
+}
+
+func newCarrying(t *testing.T, names ...string) *carrying {
+	t.Helper()
+	c := &carrying{}
+	store := state.File[evict.Memory]{Path: filepath.Join(t.TempDir(), "evict.json"), Version: evict.MemoryVersion}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) { watchOf(w, r, names) })
+	mux.HandleFunc("POST /api/v1/namespaces/shop/pods/{name}/eviction", func(w http.ResponseWriter, r *http.Request) {
+		kept, err := store.Load()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		text := r.PathValue("name") + " kept"
+		if err != nil || len(kept.Victims) == 0 || kept.Victims[len(kept.Victims)-1].UID != r.PathValue("name") {
+			text = fmt.Sprintf("%s not kept: %v %v", r.PathValue("name"), err, kept.Victims)
+		}
+		c.asked = append(c.asked, text)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	client, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	watcher := &pods.Watcher{Node: "n", Pods: client, Log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- watcher.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-ended)
+		server.CloseClientConnections()
+	})
+	deadline.Within(t, 10*time.Second, "the pods are listed", func() error {
+		if l := watcher.List(pods.DefaultRules()); !l.Synced || !l.StaleSince.IsZero() {
+			return assert.AnError
+		}
+		return nil
+	})
+	c.Agent = &Agent{Log: slog.New(slog.DiscardHandler), risen: make(chan struct{}, 1), cluster: &cluster{
+		pods: watcher, store: store, evictor: &kube.Evictor{REST: client.RESTClient()}, log: slog.New(slog.DiscardHandler),
+	}}
+	return c
+}
+
+// watchOf brings all pods at first, as an API server does, and nothing more.
+func watchOf(w http.ResponseWriter, r *http.Request, names []string) {
+	w.Header().Set("Content-Type", "application/json")
+	send := func(kind string, pod *corev1.Pod) {
+		pod.TypeMeta, pod.ResourceVersion = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, "7"
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": pod})
+	}
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		for _, name := range names {
+			send("ADDED", servedPod(name))
+		}
+		send("BOOKMARK", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
+	}
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+func servedPod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "r", Controller: new(true)},
+		}},
+		Spec:   corev1.PodSpec{NodeName: "n"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// chosen is a round in which memory is short and "culprit" goes.
+func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.Decision, evict.Memory) {
+	t.Helper()
+	now := time.Now().UTC()
+	levels := &plugins.Levels{Time: now, Verdicts: []plugins.Verdict{{
+		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: plugins.Hard, Pressing: plugins.Hard,
+		Candidates: []plugins.Candidate{{Cgroup: "/culprit", PodUID: "culprit", Relief: 9, Unit: "bytes"}},
+	}}}
+	c.state.Store(&view.State{Levels: levels})
+	in := evict.Input{
+		Time: now, Uptime: uptime(), Boot: "boot", Levels: levels, Config: evict.DefaultConfig(),
+		Cluster: &evict.Cluster{Pods: listed}, Memory: evict.Memory{Budgets: evict.Budgets{Boot: "boot"}},
+	}
+	in.Config.DryRun, in.Config.ReportFirst = false, 0
+	d, m := evict.Decide(in)
+	i, some := d.Next()
+	require.True(t, some, d.Reason)
+	require.Equal(t, "culprit", d.Candidates[i].Pod.UID)
+	return in, d, m
+}
+
+func TestAChoiceIsOnTheDiskWhenItIsAskedFor(t *testing.T) {
+	c := newCarrying(t, "culprit")
+	in, d, m := c.chosen(t, c.cluster.pods.List(pods.DefaultRules()))
+	m = c.evict(t.Context(), in, &d, m)
+	assert.Equal(t, []string{"culprit kept"}, c.asked)
+	require.Len(t, m.Victims, 1)
+	assert.Equal(t, evict.Evicted, m.Victims[0].Outcome)
+}
+
+func TestAPodThatHasGoneSinceItWasChosenIsNotAskedFor(t *testing.T) {
+	c := newCarrying(t, "other")
+	listed := newCarrying(t, "culprit").cluster.pods.List(pods.DefaultRules())
+	in, d, m := c.chosen(t, listed)
+	m = c.evict(t.Context(), in, &d, m)
+	assert.Empty(t, c.asked)
+	assert.Equal(t, evict.CodeStale, d.Code)
+	assert.Empty(t, m.Victims)
+	kept, err := c.cluster.store.Load()
+	require.NoError(t, err)
+	assert.Empty(t, kept.Victims, "the next agent must not ask for it either")
+	assert.Len(t, c.risen, 1, "the next round comes at once")
+}

@@ -1,0 +1,348 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// nodeLeases is the namespace of the Nodes' own Leases, which kubelets renew.
+const nodeLeases = "kube-node-lease"
+
+// heartbeat renews one Lease, the agent's own or the Node's, and keeps what is
+// shown about it.
+type heartbeat struct {
+	beat *lease.Beat
+	log  *slog.Logger
+
+	// told is called when the Node's conditions may have changed: after a gap in
+	// the renewals and, if the agent keeps the Node Ready, after each renewal.
+	told func()
+	// ours tells, if the agent keeps the Node Ready, whether the Lease is the
+	// agent's to renew; known is closed once that is decided.
+	ours  atomic.Bool
+	known chan struct{}
+	once  sync.Once
+
+	// granter supplies the eviction requests and receives the answers; nil for
+	// the Node's Lease, which carries nothing.
+	granter *granter
+
+	// renewed is when the Lease was last renewed, on the clock of Beat.Uptime; 0:
+	// never. Owned by the beat's goroutine.
+	renewed time.Duration
+
+	// levels, outer and loads are what the Lease carries about the node.
+	levels atomic.Pointer[plugins.Levels]
+	outer  atomic.Pointer[map[string]string]
+	loads  atomic.Pointer[vgdp.Pressure]
+	// said queues attempts for the log.
+	said chan lease.Attempt
+	// id of the agent's state directory; empty if unknown or if the Lease carries
+	// nothing. other receives the ID of another agent.
+	id    string
+	other chan string
+
+	mu    sync.Mutex // guards shown; nothing is done under it but copying
+	shown view.Heartbeat
+}
+
+// newHeartbeat prepares the heartbeat of the agent's own Lease, which carries a
+// report about the node. It does not connect.
+func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	h, err := beatOf(c, config.LeaseOfAgent, node, how, log)
+	if err != nil {
+		return nil, err
+	}
+	h.beat.Carry = h.carry
+	return h, nil
+}
+
+// newKeeper prepares the renewal of the Node's own Lease, for nodes without a
+// kubelet.
+func newKeeper(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	h, err := beatOf(c, config.LeaseOfNode, node, how, log)
+	if err != nil {
+		return nil, err
+	}
+	h.beat.Exclusive = true
+	return h, nil
+}
+
+func beatOf(c config.Lease, target, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	own := rest.CopyConfig(how)
+	own.UserAgent = "plimsoll-heartbeat/" + process.Version()
+	line, err := lease.NewLine(own)
+	if err != nil {
+		return nil, err
+	}
+	h := &heartbeat{
+		log: log, said: make(chan lease.Attempt, 16), other: make(chan string, 1), known: make(chan struct{}),
+		beat: &lease.Beat{
+			Node: node, Namespace: NamespaceOf(target), Holder: HolderOf(target, node), Line: line,
+			Interval: c.Interval, Duration: c.Duration, Uptime: uptime,
+		},
+		shown: view.Heartbeat{Target: target, Interval: c.Interval, Duration: c.Duration, Outcomes: map[lease.Outcome]uint64{}},
+	}
+	h.beat.Beaten = h.beaten
+	return h, nil
+}
+
+// HolderOf a Lease is the node's name, as with a kubelet. In the Node's own
+// Lease it must differ from a kubelet's.
+func HolderOf(target, node string) string {
+	if target == config.LeaseOfNode {
+		return "plimsoll-agent/" + node
+	}
+	return node
+}
+
+// NamespaceOf a Lease.
+func NamespaceOf(target string) string {
+	if target == config.LeaseOfNode {
+		return nodeLeases
+	}
+	return lease.Namespace
+}
+
+// carry is the annotations that each renewal writes.
+func (h *heartbeat) carry() map[string]string {
+	carried := map[string]string{}
+	if levels := h.levels.Load(); levels != nil {
+		carried[lease.NodeAnnotation] = reportOf(levels, h.outer.Load(), h.loads.Load())
+	}
+	if h.id != "" {
+		carried[Annotation] = h.id
+	}
+	if asked, known := h.granter.carry(); known {
+		carried[lease.EvictionsAnnotation] = asked
+	}
+	return carried
+}
+
+// tell passes the inner plugins' levels on; if one rose, the Lease is renewed
+// at once.
+func (h *heartbeat) tell(levels *plugins.Levels, rose bool) {
+	before := h.levels.Swap(levels)
+	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
+		h.beat.Wake()
+	}
+}
+
+// tellOuter passes the outer plugins' verdicts on. They wait for the next
+// renewal: outer plugins must not raise its rate.
+func (h *heartbeat) tellOuter(said []plugins.Verdict) {
+	h.outer.Store(new(outerLevels(said)))
+}
+
+// mostOuter bounds the outer plugins that a Lease carries, because each renewal
+// is stored in etcd.
+const mostOuter = lease.MaxPlugins
+
+// outerLevels are the levels above none by plugin, hard before soft.
+func outerLevels(said []plugins.Verdict) map[string]string {
+	highest := map[string]plugins.Level{}
+	for _, v := range said {
+		if v.Level > plugins.None {
+			highest[v.Plugin] = max(highest[v.Plugin], v.Level)
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(highest), func(a, b string) int {
+		return cmp.Or(cmp.Compare(highest[b], highest[a]), cmp.Compare(a, b))
+	})
+	levels := map[string]string{}
+	for _, name := range names[:min(len(names), mostOuter)] {
+		levels[name] = highest[name].String()
+	}
+	return levels
+}
+
+// tellLoads passes the data mover budget on, nil for no limit; a smaller one is
+// written at once.
+func (h *heartbeat) tellLoads(p *vgdp.Pressure) {
+	before := h.loads.Swap(p)
+	if p != nil && (before == nil || p.HoldUntil.After(before.HoldUntil) || p.Budget != nil && (before.Budget == nil || *p.Budget < *before.Budget)) {
+		h.beat.Wake()
+	}
+}
+
+// pressureOf is the level of each resource, by the inner plugins.
+func pressureOf(levels *plugins.Levels) map[string]string {
+	pressure := map[string]string{}
+	for _, v := range levels.Verdicts {
+		if level := levels.Of(v.Resource); level > plugins.None && v.Resource != "" {
+			pressure[string(v.Resource)] = level.String()
+		}
+	}
+	return pressure
+}
+
+// reportOf is the report that the Lease carries, as compact JSON: levels of
+// resources and of outer plugins, and the data mover budget.
+func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pressure) string {
+	r := lease.NodeReport{Pressure: pressureOf(levels)}
+	if outer != nil {
+		r.Plugins = *outer
+	}
+	if loads != nil {
+		r.Budget = loads.Budget
+		if !loads.HoldUntil.IsZero() {
+			r.HoldUntil = new(lease.Micro(loads.HoldUntil))
+		}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "{}" // cannot happen: strings and numbers always encode
+	}
+	return string(text)
+}
+
+// beaten records an attempt. It is dropped from the log rather than wait for
+// it: a log that is not read delays no renewal.
+func (h *heartbeat) beaten(a lease.Attempt) {
+	h.mu.Lock()
+	h.shown.Add(a)
+	h.mu.Unlock()
+	h.learn(a.Outcome)
+	if a.Outcome.Good() {
+		h.broke(h.beat.Uptime())
+		h.granter.hear(a.Annotations)
+		h.hearOther(a)
+	}
+	select {
+	case h.said <- a:
+	default:
+	}
+}
+
+// learn decides whether the Node is ours to keep Ready: another holder of its
+// Lease keeps it Ready itself.
+func (h *heartbeat) learn(o lease.Outcome) {
+	if !h.beat.Exclusive || !o.Good() && o != lease.Held {
+		return
+	}
+	h.ours.Store(o.Good())
+	h.once.Do(func() { close(h.known) })
+	if o.Good() {
+		h.told()
+	}
+}
+
+// silence is the gap between renewals after which the controller may have set
+// the conditions to Unknown: half of its monitor grace period (fleet.grace).
+const silence = 20 * time.Second
+
+// broke calls told after such a gap, because the conditions may be Unknown.
+func (h *heartbeat) broke(now time.Duration) {
+	if h.renewed != 0 && now-h.renewed >= silence && !h.beat.Exclusive {
+		h.told()
+	}
+	h.renewed = now
+}
+
+// whose is closed once it is decided whether the Node's Lease is ours; h may be
+// nil.
+func (h *heartbeat) whose() <-chan struct{} {
+	if h == nil {
+		return closed()
+	}
+	return h.known
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// beside adds the condition Ready if the agent keeps the Node Ready: once it is
+// Unknown, renewing the Lease alone does not restore it. h may be nil.
+func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
+	if h == nil || !h.ours.Load() {
+		return list
+	}
+	return append(slices.Clip(list), lease.Condition{
+		Type: string(corev1.NodeReady), Status: corev1.ConditionTrue, Reason: "AgentBeats", Message: "plimsoll-agent renews the Lease of this node; no kubelet does",
+	})
+}
+
+// run renews the Lease until ctx is done.
+func (h *heartbeat) run(ctx context.Context) error { return h.beat.Run(ctx) }
+
+// write logs changes, until ctx is done or another agent forces this one to
+// exit.
+func (h *heartbeat) write(ctx context.Context) error {
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case other := <-h.other:
+			if err := h.meet(other); err != nil {
+				return err
+			}
+		case a := <-h.said:
+			switch {
+			case a.Err != nil && a.Err.Error() != said:
+				said = a.Err.Error()
+				h.log.Warn("failed to renew the Lease; retrying", "namespace", h.beat.Namespace, "outcome", a.Outcome, "error", a.Err)
+			case a.Err == nil && said != "":
+				said = ""
+				h.log.Info("renewal of the Lease recovered", "namespace", h.beat.Namespace)
+			case a.Outcome == lease.Created:
+				h.log.Info("created the Lease", "namespace", h.beat.Namespace)
+			}
+		}
+	}
+}
+
+// errNotRenewed: the Lease has not been renewed since the start.
+var errNotRenewed = errors.New("lease: not renewed yet")
+
+// ready fails while the controller or the control plane would see no heartbeat;
+// h may be nil.
+func (h *heartbeat) ready() error {
+	if h == nil {
+		return nil
+	}
+	now := h.view()
+	switch {
+	case now.Renewed.IsZero() && now.Error != "":
+		return fmt.Errorf("%w: %s", errNotRenewed, now.Error)
+	case now.Renewed.IsZero():
+		return errNotRenewed
+	}
+	if age := time.Since(now.Renewed); age > now.Duration {
+		return fmt.Errorf("lease: not renewed for %s: %s", age.Round(time.Second), now.Error)
+	}
+	return nil
+}
+
+func (h *heartbeat) view() *view.Heartbeat {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	shown := h.shown.Clone()
+	shown.Dials = h.beat.Line.Dials.Load()
+	return &shown
+}

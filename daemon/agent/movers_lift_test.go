@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAReleaseFreesTheMoversThatAnAgentWhichIsGoneHasSlowedDown(t *testing.T) {
+	h := newHarbour(t)
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpu io memory\n"), 0o644))
+	c := h.config
+	c.State.Dir, c.Paths.Cgroupfs = h.state, h.dir
+	var out bytes.Buffer
+	release := func() error { return RemoveMoverLimits(&c, &out, slog.New(slog.DiscardHandler)) }
+	require.NoError(t, release())
+	assert.Empty(t, out.String(), "nothing was slowed down")
+
+	h.round(1, plugins.None)
+	h.round(1, plugins.Hard)
+	require.NotEmpty(t, h.movers.book.Limits)
+	require.NoError(t, release())
+	assert.Contains(t, out.String(), moverPod+" read 8:0: limit removed\n")
+	assert.Contains(t, h.read(), "rbps=max")
+	kept, err := state.File[moversKept]{Path: filepath.Join(h.state, "movers.json")}.Load()
+	require.NoError(t, err)
+	assert.Empty(t, kept.Limits)
+	out.Reset()
+	require.NoError(t, release())
+	assert.Empty(t, out.String(), "once")
+
+	require.NoError(t, os.WriteFile(filepath.Join(h.state, "movers.json"), []byte("{"), 0o600))
+	require.ErrorContains(t, release(), "cannot read the limits of data movers, which stay until their pods end")
+}

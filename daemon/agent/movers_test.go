@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/throttle"
+)
+
+// harbour is a made-up node of cgroup v2 with one data mover on sda.
+type harbour struct {
+	t      *testing.T
+	dir    string // of the cgroup file system
+	state  string
+	log    bytes.Buffer
+	config config.Agent
+	now    time.Time
+	movers *movers
+}
+
+const moverPod = "/kubepods/besteffort/pod1"
+
+func newHarbour(t *testing.T) *harbour {
+	t.Helper()
+	h := &harbour{t: t, dir: t.TempDir(), state: t.TempDir(), config: config.Default(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	h.config.VGDP.DryRun = false
+	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, moverPod), 0o755))
+	h.write("8:0 rbps=max wbps=max riops=max wiops=max\n")
+	h.start()
+	return h
+}
+
+// files of the harbour: a file that is written is not merged, as io.max would be.
+type files struct{ throttle.Tree }
+
+func (f files) Set(k throttle.Knob, limit uint64) error {
+	other, err := f.Get(throttle.Knob{Cgroup: k.Cgroup, Name: map[string]string{throttle.Read: throttle.Write, throttle.Write: throttle.Read}[k.Name], Device: k.Device})
+	if err != nil {
+		return err
+	}
+	rates := map[string]uint64{k.Name: limit, map[string]string{throttle.Read: throttle.Write, throttle.Write: throttle.Read}[k.Name]: other}
+	return os.WriteFile(filepath.Join(f.IO.Dir, k.Cgroup, "io.max"), []byte("8:0 rbps="+limitText(rates[throttle.Read])+" wbps="+limitText(rates[throttle.Write])+"\n"), 0o644)
+}
+
+func limitText(n uint64) string {
+	if n == 0 {
+		return "max"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func (h *harbour) write(text string) {
+	require.NoError(h.t, os.WriteFile(filepath.Join(h.dir, moverPod, "io.max"), []byte(text), 0o644))
+}
+
+func (h *harbour) read() string {
+	b, err := os.ReadFile(filepath.Join(h.dir, moverPod, "io.max"))
+	require.NoError(h.t, err)
+	return string(b)
+}
+
+// start an agent's part, as after a restart.
+func (h *harbour) start() {
+	h.t.Helper()
+	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
+	require.NoError(h.t, err)
+	h.movers = newMovers(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	tree := throttle.Tree{IO: throttle.Hierarchy{Dir: h.dir}, CPU: throttle.Hierarchy{Dir: h.dir}}
+	h.movers.book.Files = files{tree}
+}
+
+// seen is a sample with a level of the disk, and whether it could be judged.
+func (h *harbour) seen(level plugins.Level, partial bool) *view.State {
+	mover := snapshot.WorkloadState{
+		Workload: snapshot.Workload{Cgroup: moverPod, Kind: snapshot.KindPod}, Pod: &snapshot.Pod{Namespace: "velero", Name: "du-1", Mover: true},
+		Rates: snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 1000 << 20}}}),
+	}
+	return &view.State{
+		Snapshot: &snapshot.Snapshot{
+			Time: h.now, Disks: []snapshot.DiskState{{Disk: snapshot.Disk{Name: "sda", Number: "8:0"}}}, Workloads: []snapshot.WorkloadState{mover},
+			Contention: []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", Culprits: []snapshot.Culprit{{Party: snapshot.Party{Cgroup: moverPod}, Share: 0.9}}}},
+		},
+		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Disk, Scope: "sda", Level: level, Partial: partial, Reason: "slow"}}},
+	}
+}
+
+// round passes some seconds and runs one.
+func (h *harbour) round(seconds int, level plugins.Level) {
+	h.now = h.now.Add(time.Duration(seconds) * time.Second)
+	h.movers.round(h.seen(level, false), &h.config)
+}
+
+const (
+	free   = "8:0 rbps=max wbps=max\n"
+	fourOf = "8:0 rbps=838860800 wbps=838860800\n"
+)
+
+func TestAMoverIsSlowedDownAndFreedWhenItIsCalm(t *testing.T) {
+	h := newHarbour(t)
+	h.round(0, plugins.Soft)
+	assert.Equal(t, fourOf, h.read())
+	assert.True(t, (*h.movers.curbed.Load())[moverPod], "its stall is our doing")
+	shown := h.movers.shown.Load()
+	require.Len(t, shown.Throttled, 1)
+	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use", shown.Throttled[0].Text())
+	assert.Equal(t, 1, *shown.Budget)
+	assert.Contains(t, h.log.String(), "velero/du-1")
+	for range 20 {
+		h.round(30, plugins.None)
+	}
+	assert.Equal(t, free, h.read())
+	assert.Empty(t, h.movers.shown.Load().Throttled)
+	assert.Empty(t, *h.movers.curbed.Load())
+}
+
+func TestAnAgentThatComesBackKeepsACurbUntilItExpires(t *testing.T) {
+	h := newHarbour(t)
+	h.round(0, plugins.Soft)
+	h.start()
+	assert.True(t, (*h.movers.curbed.Load())[moverPod], "from the first sample on")
+	h.now = h.now.Add(4 * time.Minute)
+	h.movers.round(h.seen(plugins.None, true), &h.config)
+	assert.Equal(t, fourOf, h.read(), "it has just started and sees nothing yet")
+	h.start()
+	h.now = h.now.Add(time.Minute)
+	h.movers.round(h.seen(plugins.None, true), &h.config)
+	assert.Equal(t, free, h.read())
+}
+
+func TestAllIsUndone(t *testing.T) {
+	for what, undo := range map[string]func(h *harbour){
+		"at the end":              func(h *harbour) { h.movers.lift() },
+		"when it is switched off": func(h *harbour) { h.movers.off() },
+		"by a dry run": func(h *harbour) {
+			h.config.VGDP.DryRun = true
+			h.round(1, plugins.Soft)
+			assert.True(t, h.movers.shown.Load().DryRun)
+			assert.Nil(t, h.movers.pressure(h.now, true))
+			assert.Empty(t, h.movers.relief, "nothing is relieved")
+		},
+		"by the next agent, when it is off by then": func(h *harbour) {
+			h.start()
+			h.movers.off()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHarbour(t)
+			h.round(0, plugins.Soft)
+			require.Equal(t, fourOf, h.read())
+			undo(h)
+			assert.Equal(t, free, h.read())
+			h.start()
+			assert.Empty(t, h.movers.book.Limits, "and forgotten")
+		})
+	}
+}
+
+func TestWhatCannotBeKeptIsNotWritten(t *testing.T) {
+	h := newHarbour(t)
+	h.movers.file.Path = filepath.Join(h.dir, moverPod, "io.max", "movers.json") // below a file
+	before := h.read()
+	h.round(0, plugins.Soft)
+	assert.Equal(t, before, h.read())
+	assert.Contains(t, h.movers.shown.Load().Problem, "movers are not throttled further")
+	assert.Contains(t, h.log.String(), "failed to apply data mover limits")
+	assert.Empty(t, h.movers.relief, "nobody waits for what was not done")
+}
+
+func TestASpoiledStateIsSaidAndNothingIsTouched(t *testing.T) {
+	h := newHarbour(t)
+	h.round(0, plugins.Soft)
+	path := filepath.Join(h.state, "movers.json")
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, b[:len(b)/2], 0o600))
+	h.start()
+	h.movers.lift()
+	assert.Equal(t, fourOf, h.read())
+	assert.Contains(t, h.log.String(), "they stay until their pods end")
+}
+
+// Whatever an agent before wrote down, one that reads it starts.
+func FuzzAnyStateIsReadOrRefused(f *testing.F) {
+	f.Add([]byte(`{"version":1}`))
+	f.Add([]byte(`{"version":1,"sha256":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","memory":{}}`))
+	f.Add([]byte(`{"version":1,"sha256":"","memory":{"limits":[{"cgroup":"/../x","name":"read","ours":1,"written":true}]}}`))
+	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "movers.json"), b, 0o600))
+		m := newMovers(dir, host, slog.New(slog.DiscardHandler))
+		m.book.Files = throttle.Tree{}
+		m.lift()
+		require.NotNil(t, m.curbed.Load())
+	})
+}
+
+func TestReliefLastsFromTheFirstCurbOn(t *testing.T) {
+	h := newHarbour(t)
+	h.round(0, plugins.Soft)
+	first := h.now
+	require.Len(t, h.movers.relief, 1)
+	assert.Equal(t, []any{plugins.Disk, "sda", first, first.Add(10 * time.Second)},
+		[]any{h.movers.relief[0].Resource, h.movers.relief[0].Scope, h.movers.relief[0].Since, h.movers.relief[0].Until})
+	h.round(5, plugins.Hard)
+	assert.Equal(t, first, h.movers.relief[0].Since)
+	h.round(5, plugins.None)
+	assert.Empty(t, h.movers.relief)
+	h.round(5, plugins.Soft)
+	assert.Equal(t, h.now, h.movers.relief[0].Since, "another pressure begins anew")
+	l := h.seen(plugins.Soft, false).Levels
+	l.Verdicts[0].Resource, l.Verdicts[0].Scope = plugins.Memory, "node"
+	assert.Empty(t, reliefOf(nil, []vgdp.Target{{Mover: moverPod, Disk: "sda"}}, l, time.Second))
+	assert.Len(t, reliefOf(nil, []vgdp.Target{{Mover: moverPod}}, l, time.Second), 1)
+}

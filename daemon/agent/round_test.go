@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+func TestARoundKnowsWhoHurtsWhom(t *testing.T) {
+	file, err := config.Open("", nil)
+	require.NoError(t, err)
+	a, s := &Agent{Config: file, movers: &movers{}}, scenes.Contended()
+	a.state.Store(s)
+	require.True(t, a.measured())
+	in := a.look(t.Context(), nil)
+	assert.Equal(t, s.Snapshot.Contention, in.Contention)
+	assert.False(t, a.measured(), "each sample is used once")
+}
+
+func TestALevelThatBecameHardWaitsForNoPause(t *testing.T) {
+	at := func(l plugins.Level) *view.State {
+		return &view.State{Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Level: l}}}}
+	}
+	for _, c := range []struct {
+		name           string
+		judged, risen  plugins.Level
+		rested         time.Duration
+		anotherIsAsked bool
+	}{
+		{"nothing rises", plugins.None, plugins.None, evict.MinRound, false},
+		{"soft", plugins.None, plugins.Soft, evict.MinRound, true},
+		{"hard after soft", plugins.Soft, plugins.Hard, evict.MinRound / 4, true},
+		{"hard at once", plugins.None, plugins.Hard, evict.MinRound / 4, true},
+		{"hard was judged", plugins.Hard, plugins.Hard, evict.MinRound, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &Agent{risen: make(chan struct{}, 1), judged: at(c.judged).Levels}
+				a.state.Store(at(c.judged))
+				go func() {
+					time.Sleep(evict.MinRound / 4)
+					a.state.Store(at(c.risen))
+					if c.anotherIsAsked {
+						poke(a.risen)
+					}
+				}()
+				start := time.Now()
+				a.rest(t.Context())
+				assert.Equal(t, c.rested, time.Since(start))
+				assert.Equal(t, c.anotherIsAsked, len(a.risen) == 1, "a round at once")
+			})
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/advise"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+func adviseCommand() *cobra.Command {
+	var file, output string
+	c := &cobra.Command{
+		Use:   "advise RECORDING...",
+		Short: "Recommend thresholds from days of recordings",
+		Long: "Recommend thresholds from days of recordings (recording.file): how often each threshold was met, which alarms\n" +
+			"were false, and what to set. Several recordings of one machine are replayed in order of time; - is standard input.",
+		Args: wrongUse(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, names []string) error {
+			write, known := adviceWriters()[output]
+			if !known {
+				return usageError{fmt.Errorf("advise: -o %q: want text or json", output)}
+			}
+			configuration, err := config.Open(file, nil)
+			if err != nil {
+				return prefixed("config: ", err)
+			}
+			var w advise.Watcher
+			p := replay.Player{Config: configuration.Current(), ConfigFile: file, Watch: w.Watch}
+			failed := p.Files(c.Context(), names, c.InOrStdin())
+			r := p.Report()
+			if r.Samples > 0 {
+				var a *advise.Advice
+				if a, err = w.Advice(configuration.Current().Plugins.Inner, r); err == nil {
+					err = write(c.OutOrStdout(), a)
+				}
+			}
+			if err := errors.Join(failed, err); err != nil {
+				return prefixed("advise: ", err)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` with the rules (default: that of a fresh install)")
+	c.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	return c
+}
+
+func adviceWriters() map[string]func(io.Writer, *advise.Advice) error {
+	return map[string]func(io.Writer, *advise.Advice) error{
+		"text": advise.WriteText, "json": func(w io.Writer, a *advise.Advice) error { return view.WriteJSON(w, a) },
+	}
+}

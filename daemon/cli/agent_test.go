@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+)
+
+func TestFlagsSayWhetherThereIsAClusterWhateverTheFileSays(t *testing.T) {
+	const alone, joined = "{standalone: true}", "{kubeconfig: /etc/file}"
+	for name, c := range map[string]struct {
+		file  string
+		flags agentFlags
+		want  config.Kubernetes
+	}{
+		"the file alone, without a cluster":       {alone, agentFlags{}, config.Kubernetes{Standalone: true}},
+		"the file alone, with one":                {joined, agentFlags{}, config.Kubernetes{Kubeconfig: "/etc/file"}},
+		"--standalone beside a kubeconfig":        {joined, agentFlags{standalone: true}, config.Kubernetes{Standalone: true}},
+		"--kubeconfig beside standalone":          {alone, agentFlags{kubeconfig: "/etc/flag"}, config.Kubernetes{Kubeconfig: "/etc/flag"}},
+		"--kubeconfig beside another of the file": {joined, agentFlags{kubeconfig: "/etc/flag"}, config.Kubernetes{Kubeconfig: "/etc/flag"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.yaml")
+			text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: " + c.file + "\n"
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			file, err := config.Open(path, c.flags.override)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, file.Current().Kubernetes)
+		})
+	}
+}
+
+func TestADryRunByFlagIsOneOfEvictionsAndOfDataMovers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false}\nvgdp: {dryRun: false}\n"
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	for _, dry := range []bool{false, true} {
+		file, err := config.Open(path, (&agentFlags{dryRun: dry}).override)
+		require.NoError(t, err)
+		assert.Equal(t, dry, file.Current().Eviction.DryRun)
+		assert.Equal(t, dry, file.Current().VGDP.DryRun)
+	}
+}
+
+func TestTheDoctorLooksForNoClusterOfAnAgentThatRunsStandalone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\n"), 0o600))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1") // as in a pod
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	p := (&agentFlags{config: path}).patient()
+	assert.NoError(t, p.NoCluster)
+	assert.Nil(t, p.Cluster)
+	assert.Error(t, (&agentFlags{}).patient().NoCluster, "the token of a pod is not there")
+}

@@ -1,0 +1,2 @@
+// Package cli is the plimsoll program: its commands and flags.
+package cli

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/agent"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/doctor"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+func doctorCommand() *cobra.Command {
+	var f agentFlags
+	var output string
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check that this machine can be measured and that the agent can work",
+		Long: "Check that this machine can be measured and that the agent can work. Needs no running agent. Exit status 1 if a\n" +
+			"row is FAIL.",
+		Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			rows := f.patient().Examine(c.Context())
+			if err := printRows(c, rows, output); err != nil {
+				return err
+			}
+			if doctor.Failed(rows) {
+				return errSaid
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to check")
+	c.Flags().StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the agent (default: the service account of the pod)")
+	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` for the state that must survive a restart")
+	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which the agent would listen; may be repeated")
+	c.Flags().StringVar(&f.web, "web.config.file", "", "web configuration `FILE` of the agent: TLS, client certificates, passwords")
+	c.Flags().StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
+	f.common(c)
+	outputFlag(c, &output)
+	return c
+}
+
+// patient is what the configuration describes; the defaults if the file has
+// errors.
+func (f *agentFlags) patient() doctor.Patient {
+	p := doctor.Patient{ConfigFile: f.config}
+	c := config.Default()
+	f.override(&c)
+	if file, err := config.Open(f.config, f.override); err == nil {
+		c = *file.Current()
+	} else {
+		p.Mistakes = strings.Split(err.Error(), "\n")
+	}
+	if f.config == "" && len(p.Mistakes) > 0 {
+		p.ConfigFile = "command line"
+	}
+	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}
+	p.Triggers = agent.TriggerSettings(&c)
+	p.Filesystems, p.Network = c.Filesystems, c.Network
+	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
+	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
+	p.How = agent.StartedBy()
+	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, agent.PluginDirs(&c)
+	p.Evicts = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
+	p.Katalyst = c.Plugins.ReclaimedOvercommit.Enabled
+	if c.Kubernetes.Standalone {
+		return p
+	}
+	if c.VGDP.Enabled {
+		p.Loads = c.VGDP.Concurrency
+	}
+	how, err := process.RestConfig(c.Kubernetes.Kubeconfig)
+	if err == nil {
+		err = leasesOf(&c, &p)
+	}
+	if !errors.Is(err, process.ErrNoKubeconfig) {
+		p.Cluster, p.NoCluster = how, err
+	}
+	return p
+}
+
+// leasesOf sets the Leases that an agent with this configuration renews.
+func leasesOf(c *config.Agent, p *doctor.Patient) error {
+	node, err := agent.NodeName(c)
+	lease := func(target string) doctor.Lease {
+		return doctor.Lease{Namespace: agent.NamespaceOf(target), Name: node, Holder: agent.HolderOf(target, node)}
+	}
+	if c.Lease.Enabled {
+		p.Lease = new(lease(config.LeaseOfAgent))
+		if used, _, err := state.Peek(c.State.Dir); err == nil {
+			p.Lease.Annotation, p.Lease.Agent = agent.Annotation, used.ID
+		}
+		if c.Lease.Target == config.LeaseOfNode {
+			p.NodeLease = new(lease(config.LeaseOfNode))
+		}
+	}
+	return err
+}
+
+func printRows(c *cobra.Command, rows []doctor.Row, output string) error {
+	if output == "json" {
+		return view.WriteJSON(c.OutOrStdout(), rows)
+	}
+	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	var errs []error
+	for _, r := range rows {
+		_, err := fmt.Fprintf(t, "%s\t%s\t%s\n", r.Result, r.Check, r.Finding)
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, t.Flush())...)
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/controller"
+	"github.com/plimsoll-dev/plimsoll/daemon/explain"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+)
+
+func explainBackupCommand() *cobra.Command {
+	return explainWaitingCommand("backup", "NAME", &cobra.Command{
+		Short: "Why a Velero Backup waits, and its place in the queue",
+		Long: "Why a Velero Backup waits, and its exact place in the queue. Reads the API server and decides as the controller\n" +
+			"would; with --config by the controller's own settings.",
+	}, askBackup, explain.WriteBackup)
+}
+
+func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clients *controller.Clients, namespace, name string, now time.Time) (*explain.Backup, error) {
+	return explain.AskBackup(ctx, clients.Dynamic.Resource(backup.Resource()).Namespace(namespace),
+		clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), namespace, name, file.Current().Backups.Config, now)
+}
+
+func explainLoadCommand() *cobra.Command {
+	return explainWaitingCommand("load", "[KIND/]NAME", &cobra.Command{
+		Short: "Why a Velero data mover load waits: for a slot, a node or its turn",
+		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its turn.\n" +
+			"Reads the API server and decides as the controller would; with --config by the controller's own settings.\n" +
+			"KIND is one of du, dd, pvb, pvr, or the kind's name.",
+	}, askLoad, explain.WriteLoad)
+}
+
+func askLoad(ctx context.Context, file *config.FileOf[config.Controller], clients *controller.Clients, namespace, name string, _ time.Time) (*explain.Load, error) {
+	return explain.AskLoad(ctx, controller.NewLoads(file, clients), namespace, name)
+}
+
+// waitingFlags select the Velero installation and the format of the answer.
+type waitingFlags struct{ config, kubeconfig, namespace, output string }
+
+// explainWaitingCommand completes a command that explains, from the objects in
+// the API server, why one object of Velero waits.
+func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
+	ask func(context.Context, *config.FileOf[config.Controller], *controller.Clients, string, string, time.Time) (T, error),
+	write func(io.Writer, T, time.Time) error,
+) *cobra.Command {
+	var f waitingFlags
+	c.Use = what + " " + argument
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usageError{fmt.Errorf("explain: %s: want one %s, got %d", what, argument, len(args))}
+		}
+		return nil
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := checkOutput(f.output); err != nil {
+			return usageError{fmt.Errorf("explain: %w", err)}
+		}
+		now := time.Now()
+		file, clients, err := f.open()
+		if errors.Is(err, process.ErrNoKubeconfig) {
+			return usageError{fmt.Errorf("explain: %s: no kubeconfig: set --kubeconfig", what)}
+		}
+		var answer T
+		if err == nil {
+			answer, err = ask(c.Context(), file, clients, f.namespace, args[0], now)
+		}
+		switch {
+		case err != nil:
+		case f.output == "json":
+			err = view.WriteJSON(c.OutOrStdout(), answer)
+		default:
+			err = write(c.OutOrStdout(), answer, now)
+		}
+		if err != nil {
+			return fmt.Errorf("explain: %s: %w", what, err)
+		}
+		return nil
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.namespace, "namespace", "n", "velero", "`NAMESPACE` of Velero")
+	fl.StringVar(&f.config, "config", "", "configuration `FILE` of the controller")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
+	outputFlag(c, &f.output)
+	return c
+}
+
+// open reads the controller's configuration and creates the clients.
+func (f *waitingFlags) open() (*config.FileOf[config.Controller], *controller.Clients, error) {
+	file, err := config.OpenOf(f.config, config.DefaultController, (&controllerFlags{kubeconfig: f.kubeconfig}).override)
+	if err != nil {
+		return nil, nil, err
+	}
+	how, err := process.RestConfig(file.Current().Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	clients, err := controller.NewClients(how, file.Current().Election.Duration)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create Kubernetes client: %w", err)
+	}
+	return file, clients, nil
+}

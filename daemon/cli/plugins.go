@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+)
+
+func pluginsCommand() *cobra.Command {
+	var f agentFlags
+	var output string
+	c := &cobra.Command{
+		Use: "plugins", Short: "List the agent's plugins with their levels", Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			file, err := config.Open("", f.override)
+			if err != nil {
+				return prefixed("plugins: ", err)
+			}
+			list, err := web.NewClient(file.Current().API.Socket).Plugins(c.Context())
+			if err != nil {
+				return fmt.Errorf("plugins: %w", err)
+			}
+			if output == "json" {
+				return view.WriteJSON(c.OutOrStdout(), list)
+			}
+			return writePlugins(c.OutOrStdout(), list, time.Now())
+		},
+	}
+	f.common(c)
+	outputFlag(c, &output)
+	return c
+}
+
+// writePlugins writes a line for each plugin and scope, then why outer plugins
+// are disabled, if they are.
+func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tKIND\tUP\tSCOPE\tLEVEL\tCONDITION AND TAINT\tSINCE\tLAST CALL\tBREAKER\tNOT SEEN")
+	for _, p := range list.Plugins {
+		fmt.Fprintln(t, pluginLine(p, now))
+	}
+	if list.Rival != "" {
+		fmt.Fprintln(t, "Outer plugins are disabled: "+view.Printable(list.Rival))
+	}
+	return t.Flush()
+}
+
+func pluginLine(p web.Plugin, now time.Time) string {
+	up, since, call, breaker := "yes", "-", "-", "-"
+	if !p.Up {
+		up = "no"
+	}
+	name, level := p.Name, p.Level.String()
+	if o := p.Outer; o != nil {
+		name = cmp.Or(name, o.Socket)
+		since, call, breaker = age(o.Since, now), age(o.LastCall, now), dash(o.Breaker)
+		if !o.LastCall.IsZero() {
+			call += fmt.Sprintf(" ago (%.3f s)", o.TookSeconds)
+		}
+		if p.Scope == "" {
+			level = "-"
+		}
+	}
+	words := []string{name, p.Kind, up, dash(p.Scope), level, dash(p.Condition), since, call, breaker, dash(p.Absent)}
+	for i := range words {
+		words[i] = view.Printable(words[i])
+	}
+	return strings.Join(words, "\t")
+}
+
+// age in whole seconds; a dash for the zero time.
+func age(at, now time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return now.Sub(at).Round(time.Second).String()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/agent"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/controller"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/release"
+)
+
+func releaseCommand() *cobra.Command {
+	var f agentFlags
+	c := &cobra.Command{
+		Use:   "release",
+		Short: "Release everything held and remove every mark of Plimsoll",
+		Long: "Release everything held and remove every mark of Plimsoll: Gates, hidden data mover loads, tickets and reasons,\n" +
+			"taints and conditions, Leases. Uninstallers run it once agents and controller have stopped; it may be run again.\n" +
+			"With --node it removes only what the agent of that node left, on the Node and on this machine, and reads an\n" +
+			"agent's configuration; without --node it reads a controller's.",
+		Args: wrongUse(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			do := f.releaseAll
+			if f.node != "" {
+				do = f.releaseNode
+			}
+			err := do(c.Context(), c.OutOrStdout(), slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+			switch {
+			case errors.Is(err, process.ErrNoKubeconfig):
+				return usageError{errors.New("release: no kubeconfig: set --kubeconfig")}
+			case err != nil:
+				return prefixed("release: ", err)
+			}
+			return nil
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.config, "config", "", "configuration `FILE` of the controller, or with --node of the agent")
+	fl.StringVar(&f.node, "node", "", "`NAME` of the node whose agent was stopped for good; nothing else is touched")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
+	fl.StringVar(&f.state, "state.dir", "", "`DIR` with the state of the node's agent")
+	fl.StringVar(&f.procfs, "path.procfs", "", "`PATH` of the host's /proc")
+	fl.StringVar(&f.sysfs, "path.sysfs", "", "`PATH` of the host's /sys")
+	fl.StringVar(&f.cgroupfs, "path.cgroupfs", "", "`PATH` of the host's cgroup hierarchy (default: found among the mounts)")
+	fl.StringVar(&f.rootfs, "path.rootfs", "", "`PATH` of the host's root directory (default: that of pid 1)")
+	return c
+}
+
+func (f *agentFlags) releaseAll(ctx context.Context, out io.Writer, log *slog.Logger) error {
+	file, err := config.OpenOf(f.config, config.DefaultController, (&controllerFlags{kubeconfig: f.kubeconfig}).override)
+	if err != nil {
+		return err
+	}
+	c := file.Current()
+	r, err := newRelease(c.Kubernetes.Kubeconfig, c.Election, out, log)
+	if err != nil {
+		return err
+	}
+	return r.All(ctx)
+}
+
+// releaseNode begins with this machine, which needs no cluster.
+func (f *agentFlags) releaseNode(ctx context.Context, out io.Writer, log *slog.Logger) error {
+	file, err := config.Open(f.config, f.override)
+	if err != nil {
+		return err
+	}
+	c := file.Current()
+	here := agent.RemoveMoverLimits(c, out, log)
+	if c.Kubernetes.Standalone {
+		return here
+	}
+	r, err := newRelease(c.Kubernetes.Kubeconfig, config.DefaultController().Election, out, log)
+	if err != nil {
+		return errors.Join(here, err)
+	}
+	return errors.Join(here, r.Node(ctx, f.node))
+}
+
+func newRelease(kubeconfig string, election config.Election, out io.Writer, log *slog.Logger) (*release.Release, error) {
+	how, err := process.RestConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := controller.NewClients(how, election.Duration)
+	if err != nil {
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
+	}
+	return &release.Release{
+		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination,
+		Election: types.NamespacedName{Namespace: election.Namespace, Name: controller.LeaseName}, Out: out, Log: log,
+	}, nil
+}

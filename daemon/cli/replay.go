@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
+)
+
+func replayCommand() *cobra.Command {
+	var file, output string
+	var warmUp bool
+	c := &cobra.Command{
+		Use:   "replay RECORDING...",
+		Short: "Replay recorded samples: what would have been decided",
+		Long: "Replay recorded samples (recording.file) through the agent's own rules, with any configuration, and show what\n" +
+			"would have been decided. Several recordings of one machine are replayed in order of time; - is standard input.",
+		Args: wrongUse(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, names []string) error {
+			write, known := replayWriters()[output]
+			if !known {
+				return usageError{fmt.Errorf("replay: -o %q: want table, json or svg", output)}
+			}
+			configuration, err := config.Open(file, nil)
+			if err != nil {
+				return prefixed("config: ", err)
+			}
+			p := replay.Player{Config: configuration.Current(), ConfigFile: file, WarmUp: warmUp}
+			failed := p.Files(c.Context(), names, c.InOrStdin())
+			r := p.Report()
+			if r.Samples > 0 {
+				err = write(c.OutOrStdout(), r)
+			}
+			if err := errors.Join(failed, err); err != nil {
+				return prefixed("replay: ", err)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` with the rules (default: that of a fresh install)")
+	c.Flags().BoolVar(&warmUp, "warm-up", false, "start like an agent that has just started (plugins.warmUp)")
+	c.Flags().StringVarP(&output, "output", "o", "table", "output `FORMAT`: table, json or svg")
+	return c
+}
+
+func replayWriters() map[string]func(io.Writer, *replay.Report) error {
+	return map[string]func(io.Writer, *replay.Report) error{
+		"table": replay.WriteTable, "json": replay.WriteJSON, "svg": replay.WriteSVG,
+	}
+}

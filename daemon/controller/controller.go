@@ -1,0 +1,307 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
+)
+
+// Controller is the daemon that acts once per cluster, composed of its parts.
+type Controller struct {
+	Config *config.FileOf[config.Controller]
+	Log    *slog.Logger
+	// Level of Log follows the configuration.
+	Level *slog.LevelVar
+
+	started  time.Time
+	election *election
+	queue    *backup.Reconciler
+	fleet    *agents.Reconciler
+	loads    *admission.Reconciler
+	events   record.EventBroadcaster
+	pulses   *process.Liveness
+}
+
+// The loops of the controller.
+const (
+	loopBackups = "backups"
+	loopFleet   = "fleet"
+	loopLoads   = "vgdp"
+)
+
+// New creates the clients. It sends no request: a controller starts
+// whether or not the API server answers.
+func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller, error) {
+	c := file.Current()
+	how, err := process.RestConfig(c.Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	how.UserAgent = backup.FieldManager + "/" + process.Version()
+	identity, err := newIdentity()
+	if err != nil {
+		return nil, err
+	}
+	clock := &agents.Clock{}
+	how.Wrap(clock.Wrap)
+	clients, err := NewClients(how, c.Election.Duration)
+	if err != nil {
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
+	}
+	of := make([]string, 0, len(c.Velero))
+	for _, v := range c.Velero {
+		of = append(of, v.Namespace)
+	}
+	events := record.NewBroadcaster(record.WithContext(klog.NewContext(context.Background(), logr.FromSlogHandler(log.Handler()))))
+	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.events.Events("")})
+	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: backup.FieldManager}).WithLogger(logr.Discard())
+	beats := &process.Liveness{} // each loop reads its settings once a pass, which is its pulse
+	loads := NewLoads(file, clients)
+	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
+	loads.Events, loads.Log = recorder, log
+	return &Controller{
+		Config: file, Log: log, started: time.Now(), events: events, pulses: beats,
+		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
+		queue: &backup.Reconciler{
+			Backups: clients.Dynamic.Resource(backup.Resource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+			Of: of, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
+			Events: recorder,
+		},
+		fleet: &agents.Reconciler{
+			Nodes: clients.Core, Leases: clients.Coordination, Pods: clients.Core, Volumes: pods.Volumes{Claims: clients.Core, Volumes: clients.Core},
+			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopFleet); return file.Current().Fleet },
+			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
+		},
+		loads: loads,
+	}, nil
+}
+
+// NewLoads is the admission of data mover loads, without logs and Events.
+func NewLoads(file *config.FileOf[config.Controller], clients *Clients) *admission.Reconciler {
+	r := &admission.Reconciler{
+		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination,
+		Settings: func() admission.Settings { return file.Current().VGDP }, Grace: func() time.Duration { return file.Current().Fleet.Grace },
+	}
+	for _, v := range file.Current().Velero {
+		r.Of = append(r.Of, admission.Velero{Namespace: v.Namespace, ConfigMap: v.NodeAgentConfigMap})
+	}
+	return r
+}
+
+type Clients struct {
+	Dynamic  dynamic.Interface
+	Metadata metadata.Interface
+	leases   coordinationv1client.LeasesGetter
+	events   corev1client.EventsGetter
+
+	Core         corev1client.CoreV1Interface
+	Coordination coordinationv1client.LeasesGetter
+}
+
+// eventTimeout bounds each write of an Event.
+const eventTimeout = 5 * time.Second
+
+// NewClients share one connection; custom resources are not served as protobuf.
+func NewClients(how *rest.Config, lease time.Duration) (*Clients, error) {
+	how = rest.CopyConfig(how)
+	how.DisableCompression = true // a watch is many small messages
+	plain := rest.CopyConfig(how)
+	plain.ContentType, plain.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	backups, err := dynamic.NewForConfig(plain)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := metadata.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	// A request for the Lease that hangs must time out early enough for a retry.
+	electing := rest.CopyConfig(how)
+	electing.Timeout = lease * renewShare / renewOf / 2
+	leases, err := coordinationv1client.NewForConfig(electing)
+	if err != nil {
+		return nil, err
+	}
+	telling := rest.CopyConfig(how)
+	telling.Timeout = eventTimeout
+	events, err := corev1client.NewForConfig(telling)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	coordination, err := coordinationv1client.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	return &Clients{Dynamic: backups, Metadata: namespaces, leases: leases, events: events, Core: core, Coordination: coordination}, nil
+}
+
+// Run runs all parts until ctx is done, then stops them and returns nil. It
+// returns an error as soon as a part fails.
+func (c *Controller) Run(ctx context.Context) error {
+	listeners, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.events.Shutdown()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.election.Run(ctx, c.lead) })
+	g.Go(func() error { return c.Config.Run(ctx) })
+	g.Go(func() error { return process.WatchLoops(ctx, c.healthy) })
+	svc := &process.Service{Log: c.Log}
+	g.Go(func() error { return c.report(ctx, svc) })
+	g.Go(func() error { return svc.ReloadOnHangup(ctx, c.Config.Reload) })
+	g.Go(func() error { return svc.NotifyStopping(ctx) })
+	for _, l := range listeners {
+		g.Go(func() error { return l.Serve(ctx) })
+	}
+	return process.WaitAll(ctx, g)
+}
+
+// lead runs the loops of the leader until leadership is lost.
+func (c *Controller) lead(ctx context.Context) error {
+	defer c.pulses.Reset()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.queue.Run(ctx) })
+	g.Go(func() error { return c.fleet.Run(ctx) })
+	g.Go(func() error { return c.loads.Run(ctx) })
+	return g.Wait()
+}
+
+func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
+	w := c.Config.Current().Web
+	server := &web.Controller{State: c.state, Healthy: c.healthy, Ready: c.ready, Log: c.Log}
+	who, err := c.guard()
+	if err != nil {
+		return nil, err
+	}
+	list, err := process.OpenWeb(ctx, server, w.ListenAddresses, web.Exposure{Open: w.Open, Pprof: w.Pprof, Guard: who})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list {
+		c.Log.Info("listening", "url", l.URL())
+	}
+	return list, nil
+}
+
+// pauses of the loops that wait longer than two seconds between passes.
+func (c *Controller) pauses() map[string]time.Duration {
+	return map[string]time.Duration{loopBackups: c.Config.Current().Backups.Resync}
+}
+
+// healthy fails when a loop is stuck. A standby replica has no loops.
+func (c *Controller) healthy() error { return c.pulses.Check(process.StuckAfter, c.pauses()) }
+
+// ready: a standby knows the leader; a leader has listed its objects and its
+// loops make progress.
+func (c *Controller) ready() error {
+	if err := c.election.ready(); err != nil {
+		return err
+	}
+	if !c.election.leads.Load() {
+		return nil
+	}
+	switch config := c.Config.Current(); {
+	case config.Backups.Enabled && c.queue.Reports() == nil:
+		return errNotLooked
+	case config.Fleet.Enabled && c.fleet.Report() == nil:
+		return errNotSeen
+	case config.VGDP.Enabled && c.loads.Reports() == nil:
+		return errNoLoads
+	}
+	return c.pulses.Check(process.NotReadyAfter, c.pauses())
+}
+
+func (c *Controller) state() web.ControllerState {
+	_, bad, _ := c.Config.Status()
+	s := web.ControllerState{
+		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.known(), Leads: c.election.leads.Load(),
+		Enabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Tally().Counts(), Fleet: c.fleet.Report(), FleetCounts: c.fleet.Tally().Counts(),
+		LoadsEnabled: c.Config.Current().VGDP.Enabled, Loads: c.loads.Reports(), LoadCounts: c.loads.Tally().Counts(),
+	}
+	if bad != nil {
+		s.ConfigError = bad.Error()
+	}
+	return s
+}
+
+// reportEvery is how often the log level is applied and systemd notified.
+const reportEvery = time.Second
+
+// feed feeds systemd's watchdog unless a loop is stuck.
+func (c *Controller) feed(svc *process.Service) {
+	if c.healthy() == nil {
+		svc.Alive(c.status(), 0)
+	}
+}
+
+// report depends on no loop, so that a stuck one cannot stop it.
+func (c *Controller) report(ctx context.Context, svc *process.Service) error {
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		process.SetLevel(c.Level, c.Config.Current().Log)
+		c.feed(svc)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// status of this replica in one line.
+func (c *Controller) status() string {
+	text := "no leader known"
+	switch leader := c.election.known(); {
+	case c.election.leads.Load():
+		text = "leader"
+	case leader != "":
+		text = "standby; leader is " + leader
+	}
+	return text + process.ConfigWarning(c.Config.Status())
+}
+
+// guard authenticates clients of the controller's addresses.
+func (c *Controller) guard() (*guard.Guard, error) {
+	config := c.Config.Current()
+	return process.NewGuard(config.Web.ConfigFile, config.Web.TokenReview, config.Kubernetes.Kubeconfig, c.Log)
+}
+
+// errNotLooked: the leader has not listed the Backups yet.
+var errNotLooked = errors.New("backups: not listed yet")
+
+// errNotSeen: the leader has not listed the agents yet.
+var errNotSeen = errors.New("agents: Nodes and Leases not listed yet")
+
+// errNoLoads: the leader has not listed the data mover loads yet.
+var errNoLoads = errors.New("vgdp: Nodes, node-agents and Leases not listed yet")
