@@ -17,27 +17,27 @@ import (
 type Agent struct {
 	// Name of the Node and of the Lease.
 	Name string
-	// Heard is the time of the last heartbeat seen, by this process's monotonic
+	// LastHeartbeat is the time of the last heartbeat seen, by this process's monotonic
 	// clock: a renewal of the Lease, or a newly written status. Without any it is
 	// the time at which the agent was first seen.
-	Heard time.Time
-	// Renewed is the time of the last renewal of the Lease seen by this process;
+	LastHeartbeat time.Time
+	// LastRenewal is the time of the last renewal of the Lease seen by this process;
 	// zero: none. Requests in a Lease that is not renewed may be obsolete.
-	Renewed time.Time
+	LastRenewal time.Time
 	// Lease and Node, trimmed; nil where there is none.
 	Lease *coordinationv1.Lease
 	Node  *corev1.Node
 	// Carried are the decoded annotations of the Lease, Odd the decoding error.
-	Carried lease.Carried
-	Odd     error
-	// Asked is when its current requests were first seen, and rang when they last
+	Carried  lease.Content
+	ParseErr error
+	// RequestedAt is when its current requests were first seen, and rang when they last
 	// triggered a reconcile.
-	Asked time.Time
-	rang  time.Time
+	RequestedAt time.Time
+	signalledAt time.Time
 }
 
-// member tells whether the node has, or had, an agent.
-func (a *Agent) member() bool {
+// hasAgent tells whether the node has, or had, an agent.
+func (a *Agent) hasAgent() bool {
 	return a.Node != nil && (a.Lease != nil || a.tainted() || !lease.LastHeartbeat(a.Node.Status.Conditions).IsZero())
 }
 
@@ -46,10 +46,10 @@ func (a *Agent) tainted() bool {
 	return a.Node != nil && a.Node.Annotations[evict.TaintsAnnotation] != ""
 }
 
-// keepsAway tells whether a Plimsoll taint keeps new pods off the Node.
+// repelsPods tells whether a Plimsoll taint keeps new pods off the Node.
 // PreferNoSchedule, as of soft, does not. The content of the annotation is not
 // used: the agent controls it, at any length.
-func (a *Agent) keepsAway() bool {
+func (a *Agent) repelsPods() bool {
 	return a.tainted() && slices.ContainsFunc(a.Node.Spec.Taints, func(t corev1.Taint) bool {
 		return strings.HasPrefix(t.Key, taintPrefix) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 	})
@@ -58,25 +58,25 @@ func (a *Agent) keepsAway() bool {
 // taintPrefix of each taint that an agent may write.
 const taintPrefix = "plimsoll.dev/"
 
-// unmarked tells whether a Plimsoll condition does not yet say that the agent is
+// needsUnknown tells whether a Plimsoll condition does not yet say that the agent is
 // silent.
-func (a *Agent) unmarked() bool {
+func (a *Agent) needsUnknown() bool {
 	for _, c := range a.Node.Status.Conditions {
-		if lease.Ours(c.Type) && c.Reason != lease.ReasonSilent {
+		if lease.IsOurs(c.Type) && c.Reason != lease.ReasonSilent {
 			return true
 		}
 	}
 	return false
 }
 
-// marked tells whether all Plimsoll conditions already say that the agent is
+// allUnknown tells whether all Plimsoll conditions already say that the agent is
 // silent.
-func (a *Agent) marked() bool {
-	return !a.unmarked() && !lease.LastHeartbeat(a.Node.Status.Conditions).IsZero()
+func (a *Agent) allUnknown() bool {
+	return !a.needsUnknown() && !lease.LastHeartbeat(a.Node.Status.Conditions).IsZero()
 }
 
-// ready is the status of the Node's condition Ready; Unknown without one.
-func (a *Agent) ready() corev1.ConditionStatus {
+// readyStatus is the status of the Node's condition Ready; Unknown without one.
+func (a *Agent) readyStatus() corev1.ConditionStatus {
 	for _, c := range a.Node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status
@@ -85,9 +85,9 @@ func (a *Agent) ready() corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// down tells whether the Node has a condition Ready that is not True. A Node
+// notReady tells whether the Node has a condition Ready that is not True. A Node
 // without the condition counts as up.
-func (a *Agent) down() bool {
+func (a *Agent) notReady() bool {
 	return slices.ContainsFunc(a.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})

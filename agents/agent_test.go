@@ -29,7 +29,7 @@ func TestANodeHasAnAgentByItsLeaseItsTaintsOrItsConditions(t *testing.T) {
 		"its conditions": {made("n", 0, func(a *Agent) { of := a.Node.Status.Conditions; bare(a); a.Node.Status.Conditions = of }), true},
 		"no Node":        {made("n", 0, noNode), false},
 	} {
-		assert.Equal(t, row.member, row.agent.member(), what)
+		assert.Equal(t, row.member, row.agent.hasAgent(), what)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestAnAgentIsMarkedWhereAllItsConditionsSayThatItIsSilent(t *testing.T) {
 		"it has none":    {made("n", 0, bare), false},
 		"beside another": {made("n", 0, silentAlready, func(a *Agent) { a.Node.Status.Conditions[1].Reason = "Hard" }), false},
 	} {
-		assert.Equal(t, row.marked, row.agent.marked(), what)
+		assert.Equal(t, row.marked, row.agent.allUnknown(), what)
 	}
 }
 
@@ -57,50 +57,50 @@ func TestANodeIsDownByItsReadyConditionAlone(t *testing.T) {
 		"not ready, and without pressure": {made("n", 0, calm, kubelet(corev1.ConditionFalse)), true},
 		"not ready, and under pressure":   {made("n", 0, kubelet(corev1.ConditionUnknown)), true},
 	} {
-		assert.Equal(t, row.down, row.agent.down(), what)
+		assert.Equal(t, row.down, row.agent.notReady(), what)
 	}
 }
 
 // Others write to Leases and Nodes, too.
 func TestOnlyARenewalAndAStatusThatItsAgentWroteAreSignsOfLife(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
-	s := newSight()
+	s := newAgentCache()
 	a := made("n", 0)
 	heard := func(what string, want time.Time) {
 		t.Helper()
-		all := s.all()
+		all := s.list()
 		require.Len(t, all, 1, what)
-		assert.Equal(t, want, all[0].Heard, what)
+		assert.Equal(t, want, all[0].LastHeartbeat, what)
 	}
 	renewed := func(second int) *Agent {
 		b := made("n", 0)
 		b.Lease.Spec.RenewTime = new(lease.Micro(at(second)))
 		return &b
 	}
-	s.seeNode("n", a.Node, at(0))
+	s.setNode("n", a.Node, at(0))
 	heard("the Node is seen", at(0))
-	s.seeLease("n", renewed(1).Lease, at(1))
+	s.setLease("n", renewed(1).Lease, at(1))
 	heard("the Lease is seen", at(1))
-	s.seeLease("n", renewed(1).Lease, at(2))
+	s.setLease("n", renewed(1).Lease, at(2))
 	heard("another wrote to it", at(1))
-	assert.Zero(t, s.all()[0].Renewed, "no renewal was seen")
-	s.seeLease("n", renewed(3).Lease, at(3))
+	assert.Zero(t, s.list()[0].LastRenewal, "no renewal was seen")
+	s.setLease("n", renewed(3).Lease, at(3))
 	heard("it was renewed", at(3))
-	assert.Equal(t, at(3), s.all()[0].Renewed)
-	s.seeNode("n", made("n", 0, kubelet(corev1.ConditionFalse)).Node, at(4))
+	assert.Equal(t, at(3), s.list()[0].LastRenewal)
+	s.setNode("n", made("n", 0, kubelet(corev1.ConditionFalse)).Node, at(4))
 	heard("the kubelet wrote its status", at(3))
 	wrote := made("n", 0)
 	wrote.Node.Status.Conditions[1].LastHeartbeatTime.Time = at(5)
-	s.seeNode("n", wrote.Node, at(5))
+	s.setNode("n", wrote.Node, at(5))
 	heard("the agent wrote its status", at(5))
 	another := wrote.Node.DeepCopy()
 	another.UID = "another"
-	s.seeNode("n", another, at(6))
+	s.setNode("n", another, at(6))
 	heard("it is another Node", at(6))
-	s.seeNode("n", nil, at(7))
+	s.setNode("n", nil, at(7))
 	heard("the Node is gone", at(6))
-	s.seeLease("n", nil, at(8))
-	assert.Empty(t, s.all(), "and the Lease")
+	s.setLease("n", nil, at(8))
+	assert.Empty(t, s.list(), "and the Lease")
 }
 
 func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
@@ -125,7 +125,7 @@ func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
 }
 
 func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
-	s := newSight()
+	s := newAgentCache()
 	a, b := made("a", 0), made("b", 0)
 	a.Lease.Name, b.Lease.Name = "a", "b"
 	assert.False(t, s.synced())
@@ -133,40 +133,40 @@ func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
 	assert.False(t, s.synced(), "the Leases are not listed")
 	require.NoError(t, s.leases.Replace([]any{a.Lease, b.Lease}, ""))
 	assert.True(t, s.synced())
-	require.Len(t, s.all(), 2)
+	require.Len(t, s.list(), 2)
 	require.NoError(t, s.leases.Replace([]any{b.Lease}, ""))
-	for _, is := range s.all() {
+	for _, is := range s.list() {
 		assert.NotNil(t, is.Node, is.Name)
 		assert.Equal(t, is.Name == "b", is.Lease != nil, is.Name)
 	}
 	require.NoError(t, s.nodes.Replace([]any{b.Node}, ""))
-	require.Len(t, s.all(), 1, "of a nothing is left")
+	require.Len(t, s.list(), 1, "of a nothing is left")
 	require.NoError(t, s.nodes.Delete(b.Node))
-	require.Len(t, s.all(), 1)
-	assert.Nil(t, s.all()[0].Node)
+	require.Len(t, s.list(), 1)
+	assert.Nil(t, s.list()[0].Node)
 	assert.Error(t, s.nodes.Update(&corev1.Pod{}))
 	require.Error(t, s.nodes.Replace([]any{&corev1.Pod{}}, ""))
-	half := newSight()
+	half := newAgentCache()
 	require.NoError(t, half.leases.Replace(nil, ""))
 	assert.False(t, half.synced())
 }
 
 func TestWhatAnAgentAsksForIsReadAnewWhereItChangesAndGoesWithItsLease(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
-	s := newSight()
+	s := newAgentCache()
 	asks := func(second int, text string) {
 		l := made("n", 0).Lease
 		l.Annotations = map[string]string{lease.EvictionsAnnotation: text}
-		s.seeLease("n", l, at(second))
+		s.setLease("n", l, at(second))
 	}
 	rings := func() int {
-		n := len(s.asked)
-		for len(s.asked) > 0 {
-			<-s.asked
+		n := len(s.wake)
+		for len(s.wake) > 0 {
+			<-s.wake
 		}
 		return n
 	}
-	s.seeNode("n", made("n", 0).Node, at(0))
+	s.setNode("n", made("n", 0).Node, at(0))
 	asks(0, `[]`)
 	assert.Zero(t, rings(), "it asks for none")
 	text := mustJSON(t, []lease.Request{request("p1")})
@@ -174,12 +174,12 @@ func TestWhatAnAgentAsksForIsReadAnewWhereItChangesAndGoesWithItsLease(t *testin
 	assert.Equal(t, 1, rings())
 	asks(20, text)
 	assert.Zero(t, rings(), "it is known")
-	assert.Equal(t, at(10), s.all()[0].Asked)
-	require.Len(t, s.all()[0].Carried.Requests, 1)
+	assert.Equal(t, at(10), s.list()[0].RequestedAt)
+	require.Len(t, s.list()[0].Carried.Requests, 1)
 	asks(30, `odd`)
-	require.Error(t, s.all()[0].Odd)
-	s.seeLease("n", nil, at(40))
-	require.Len(t, s.all(), 1)
-	assert.NoError(t, s.all()[0].Odd)
-	assert.Empty(t, s.all()[0].Carried)
+	require.Error(t, s.list()[0].ParseErr)
+	s.setLease("n", nil, at(40))
+	require.Len(t, s.list(), 1)
+	assert.NoError(t, s.list()[0].ParseErr)
+	assert.Empty(t, s.list()[0].Carried)
 }

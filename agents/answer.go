@@ -23,43 +23,43 @@ type Evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// grant approves or refuses the pending eviction requests until a deadline, and
+// answerRequests approves or refuses the pending eviction requests until a deadline, and
 // writes the answers into the agents' Leases.
-func (r *Reconciler) grant(ctx context.Context, j *Judgement, until time.Time) Grounds {
-	now, server, s := time.Now(), r.server(), r.Settings()
-	r.book.prune(now, server, s, j)
-	var asks []Ask
-	for _, a := range Asks(now, s, j, r.book.judgedAt) {
-		if !answered(a.Request, r.book.answers[a.Judged.Name]) {
+func (r *Reconciler) answerRequests(ctx context.Context, j *Judgement, until time.Time) Evaluation {
+	now, server, s := time.Now(), r.serverTime(), r.Settings()
+	r.journal.prune(now, server, s, j)
+	var asks []PendingRequest
+	for _, a := range PendingRequests(now, s, j, r.journal.evaluatedAt) {
+		if !answered(a.Request, r.journal.answers[a.Judged.Name]) {
 			asks = append(asks, a)
 		}
 	}
 	if len(asks) > 0 {
-		r.count(ctx, now)
+		r.countPods(ctx, now)
 	}
-	g := NewGrounds(now, s, j, Known{Went: r.book.went, Server: server, Seen: r.book.seen})
-	g.Pods = r.book.pods
-	r.tellCommon(&g)
-	r.tellUnread(j)
+	g := NewEvaluation(now, s, j, History{Own: r.journal.evictions, ServerTime: server, FirstSeen: r.journal.seen})
+	g.Pods = r.journal.pods
+	r.publishCommonCause(&g)
+	r.logUnreadable(j)
 	for _, a := range asks {
 		if ctx.Err() != nil || time.Now().After(until) {
 			break
 		}
-		if t := r.book.turn(a.Judged.Name); t.judge.take(time.Now(), judgeAtOnce, judgeStep) { // else the request stays pending
+		if t := r.journal.node(a.Judged.Name); t.evalLimit.take(time.Now(), evalBurst, evalInterval) { // else the request stays pending
 			r.answer(ctx, &g, a)
-			t.judged = time.Now()
+			t.evaluatedAt = time.Now()
 		}
 	}
 	for i := range j.Agents {
-		if a := &j.Agents[i]; len(r.book.answers[a.Name]) > 0 && a.Lease != nil {
-			r.write(ctx, a)
+		if a := &j.Agents[i]; len(r.journal.answers[a.Name]) > 0 && a.Lease != nil {
+			r.writeAnswers(ctx, a)
 		}
 	}
 	return g
 }
 
-// server is the API server's time.
-func (r *Reconciler) server() time.Time {
+// serverTime is the API server's time.
+func (r *Reconciler) serverTime() time.Time {
 	if r.Clock == nil {
 		return time.Now()
 	}
@@ -67,138 +67,138 @@ func (r *Reconciler) server() time.Time {
 }
 
 // answer evaluates one request, evicts, and records the answer.
-func (r *Reconciler) answer(ctx context.Context, g *Grounds, a Ask) {
+func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest) {
 	ruling := g.Refuse(a)
-	went := Went{UID: a.UID, Node: a.Judged.Name, Zone: a.zone(), Past: ruling.Past}
+	went := PastEviction{UID: a.UID, Node: a.Judged.Name, Zone: a.zone(), PastBrake: ruling.PastBrake}
 	var given evict.Answer
 	if ruling.Code == "" {
-		pod, refused, err := r.refusePod(ctx, g, a)
+		pod, refused, err := r.checkPod(ctx, g, a)
 		if err != nil {
-			r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
+			r.warnLimited(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", err)
 			return // the request stays pending
 		}
 		if ruling = refused; ruling.Code == "" {
-			if went.Owner = OwnerOf(pod); !r.note(ctx, a, went) {
+			if went.Owner = OwnerOf(pod); !r.recordIntent(ctx, a, went) {
 				return
 			}
 			given = r.Evictor.Evict(ctx, victim(a.Request, pod, g.Settings.Evictions), a.DryRun)
 		}
 	}
 	code := ruling.Code
-	r.tally.judged(code, given.Outcome)
-	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.server())}
+	r.counters.addDecision(code, given.Outcome)
+	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.serverTime())}
 	if code == "" {
-		answer.Result, answer.Reason, ruling.After = resultOf(given.Outcome), given.Text, given.RetryAfter
+		answer.Result, answer.Reason, ruling.RetryAfter = resultOf(given.Outcome), given.Text, given.RetryAfter
 	}
-	answer.RetryAfterSeconds = int((ruling.After + time.Second - 1) / time.Second)
-	answer.Reason = lease.Clip(answer.Reason, lease.MaxReason)
+	answer.RetryAfterSeconds = int((ruling.RetryAfter + time.Second - 1) / time.Second)
+	answer.Reason = lease.Truncate(answer.Reason, lease.MaxReason)
 	r.logAnswer(a, given.Outcome, &answer)
-	if (given.Outcome == evict.Evicted || given.Outcome == evict.Unanswered) && !a.DryRun {
+	if (given.Outcome == evict.Evicted || given.Outcome == evict.UnknownOutcome) && !a.DryRun {
 		went.Time = time.Now()
-		r.spend(g, went)
+		r.countEviction(g, went)
 	}
 	if answer.Result == "" {
 		return // outcome unknown: the request stays pending and is tried again
 	}
 	if answer.Result == lease.Accepted && !a.DryRun {
-		answer.Owner, answer.Past = went.Owner, string(went.Past)
+		answer.Owner, answer.PassedBrake = went.Owner, string(went.PastBrake)
 	}
-	r.decided(a, code, answer)
-	r.book.answers[a.Judged.Name] = append(r.book.answers[a.Judged.Name], answer)
+	r.recordAnswer(a, code, answer)
+	r.journal.answers[a.Judged.Name] = append(r.journal.answers[a.Judged.Name], answer)
 }
 
-// refusePod reads the pod of a request and says why it is not evicted. Its
+// checkPod reads the pod of a request and says why it is not evicted. Its
 // volumes are resolved last, only for a pod that would be evicted.
-func (r *Reconciler) refusePod(ctx context.Context, g *Grounds, a Ask) (*corev1.Pod, Ruling, error) {
-	pod, err := r.pod(ctx, a)
+func (r *Reconciler) checkPod(ctx context.Context, g *Evaluation, a PendingRequest) (*corev1.Pod, Decision, error) {
+	pod, err := r.getPod(ctx, a)
 	if err != nil {
-		return nil, Ruling{}, err
+		return nil, Decision{}, err
 	}
 	ruling := g.RefusePod(a, pod)
 	if ruling.Code == "" {
-		ruling = placed(r.Volumes.Protect(ctx, pod, g.Settings.Protect))
+		ruling = checkVolumes(r.Volumes.Protections(ctx, pod, g.Settings.Protect))
 	}
 	return pod, ruling, nil
 }
 
 // logAnswer logs an answer: evictions always, other answers within the node's
 // log rate limit.
-func (r *Reconciler) logAnswer(a Ask, outcome evict.Outcome, answer *lease.Answer) {
+func (r *Reconciler) logAnswer(a PendingRequest, outcome evict.Outcome, answer *lease.Answer) {
 	level := slog.LevelInfo
 	unsaid, said := 0, outcome == evict.Evicted && !a.DryRun
 	if !said {
-		if unsaid, said = r.said(a.Judged.Name); !said {
+		if unsaid, said = r.allowLog(a.Judged.Name); !said {
 			level = slog.LevelDebug
 		}
 	}
 	r.Log.Log(context.Background(), level, "answered eviction request", "node", a.Node.Name, "pod", a.Namespace+"/"+a.Request.Name, "uid", a.UID, "plugin", a.Plugin,
-		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "past", answer.Past, "unlogged", unsaid)
+		"dryRun", a.DryRun, "outcome", outcome, "result", answer.Result, "code", answer.Code, "reason", answer.Reason, "past", answer.PassedBrake, "unlogged", unsaid)
 }
 
-// said takes a token of the node's log rate limit, and returns how many lines
+// allowLog takes a token of the node's log rate limit, and returns how many lines
 // were suppressed since the last one logged.
-func (r *Reconciler) said(node string) (unsaid int, may bool) {
-	t := r.book.turn(node)
-	if !t.say.take(time.Now(), sayAtOnce, sayStep) {
-		t.unsaid++
+func (r *Reconciler) allowLog(node string) (unsaid int, may bool) {
+	t := r.journal.node(node)
+	if !t.logLimit.take(time.Now(), logBurst, logInterval) {
+		t.suppressed++
 		return 0, false
 	}
-	unsaid, t.unsaid = t.unsaid, 0
+	unsaid, t.suppressed = t.suppressed, 0
 	return unsaid, true
 }
 
-// warn logs a problem of a node within the node's log rate limit.
-func (r *Reconciler) warn(node, message string, facts ...any) {
+// warnLimited logs a problem of a node within the node's log rate limit.
+func (r *Reconciler) warnLimited(node, message string, facts ...any) {
 	level := slog.LevelWarn
-	unsaid, may := r.said(node)
+	unsaid, may := r.allowLog(node)
 	if !may {
 		level = slog.LevelDebug
 	}
 	r.Log.Log(context.Background(), level, message, append([]any{"node", node, "unlogged", unsaid}, facts...)...) //nolint:sloglint // each caller's is constant
 }
 
-// tellUnread logs that the annotations of a Lease cannot be read, once for each
+// logUnreadable logs that the annotations of a Lease cannot be read, once for each
 // distinct error.
-func (r *Reconciler) tellUnread(j *Judgement) {
+func (r *Reconciler) logUnreadable(j *Judgement) {
 	for i := range j.Agents {
 		a := &j.Agents[i]
 		problem := ""
-		if a.Odd != nil {
-			problem = a.Odd.Error()
+		if a.ParseErr != nil {
+			problem = a.ParseErr.Error()
 		}
-		if t := r.book.nodes[a.Name]; t == nil && problem == "" || t != nil && t.problem == problem {
+		if t := r.journal.nodes[a.Name]; t == nil && problem == "" || t != nil && t.problem == problem {
 			continue
 		}
-		r.book.turn(a.Name).problem = problem
+		r.journal.node(a.Name).problem = problem
 		if problem != "" {
-			r.warn(a.Name, "cannot read annotations of agent's Lease; refusing its eviction requests", "error", problem)
+			r.warnLimited(a.Name, "cannot read annotations of agent's Lease; refusing its eviction requests", "error", problem)
 		}
 	}
 }
 
-// note records the eviction in the Lease before it is posted (write-ahead): the
+// recordIntent records the eviction in the Lease before it is posted (write-ahead): the
 // next leader counts it even if this one ends before the answer is written. It is
 // false when the Lease cannot be written or the request was withdrawn.
-func (r *Reconciler) note(ctx context.Context, a Ask, w Went) bool {
-	if stands := r.stands(ctx, a); a.DryRun || !stands {
+func (r *Reconciler) recordIntent(ctx context.Context, a PendingRequest, w PastEviction) bool {
+	if stands := r.stillRequested(ctx, a); a.DryRun || !stands {
 		return stands
 	}
 	node := a.Judged.Name
-	before := r.book.answers[node]
-	r.book.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: w.Owner, Result: lease.Accepted, Past: string(w.Past), At: lease.Micro(r.server())})
-	if r.write(ctx, a.Judged) {
+	before := r.journal.answers[node]
+	r.journal.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: w.Owner, Result: lease.Accepted, PassedBrake: string(w.PastBrake), At: lease.Micro(r.serverTime())})
+	if r.writeAnswers(ctx, a.Judged) {
 		return true
 	}
-	r.book.answers[node] = before
+	r.journal.answers[node] = before
 	return false
 }
 
-// spend counts an evicted pod against the cluster eviction limit, once.
-func (r *Reconciler) spend(g *Grounds, w Went) {
-	if slices.ContainsFunc(g.Went, func(o Went) bool { return o.UID == w.UID }) {
+// countEviction counts an evicted pod against the cluster eviction limit, once.
+func (r *Reconciler) countEviction(g *Evaluation, w PastEviction) {
+	if slices.ContainsFunc(g.PastEvictions, func(o PastEviction) bool { return o.UID == w.UID }) {
 		return
 	}
-	r.book.went, g.Went = append(r.book.went, w), append(g.Went, w)
+	r.journal.evictions, g.PastEvictions = append(r.journal.evictions, w), append(g.PastEvictions, w)
 }
 
 // resultOf is the result that the agent is told; empty: outcome unknown.
@@ -206,13 +206,13 @@ func resultOf(o evict.Outcome) lease.Result {
 	switch o {
 	case evict.Evicted:
 		return lease.Accepted
-	case evict.Gone:
+	case evict.NotFound:
 		return lease.Gone
 	case evict.Blocked:
 		return lease.Blocked
 	case evict.Refused:
 		return lease.Refused
-	case evict.Unanswered:
+	case evict.UnknownOutcome:
 	}
 	return ""
 }
@@ -234,21 +234,21 @@ func victim(r lease.Request, pod *corev1.Pod, e Evictions) evict.Victim {
 	return evict.Victim{UID: r.UID, Namespace: r.Namespace, Name: r.Name, GraceSeconds: grace}
 }
 
-// stands reads the Lease anew and tells whether the request is still in it.
-func (r *Reconciler) stands(ctx context.Context, a Ask) bool {
+// stillRequested reads the Lease anew and tells whether the request is still in it.
+func (r *Reconciler) stillRequested(ctx context.Context, a PendingRequest) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Judged.Name, metav1.GetOptions{})
 	if err != nil {
-		r.warn(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", fmt.Errorf("read the lease: %w", err))
+		r.warnLimited(a.Judged.Name, "failed to evaluate eviction request; retrying", "pod", a.Namespace+"/"+a.Request.Name, "error", fmt.Errorf("read the lease: %w", err))
 		return false
 	}
-	carried, err := lease.ReadCarried(l.Annotations)
+	carried, err := lease.ReadContent(l.Annotations)
 	return err == nil && slices.ContainsFunc(carried.Requests, func(o lease.Request) bool { return answered(o, []lease.Answer{{UID: a.UID, Since: a.Since}}) })
 }
 
-// pod reads the pod from the API server; nil: it does not exist.
-func (r *Reconciler) pod(ctx context.Context, a Ask) (*corev1.Pod, error) {
+// getPod reads the pod from the API server; nil: it does not exist.
+func (r *Reconciler) getPod(ctx context.Context, a PendingRequest) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pod, err := r.Pods.Pods(a.Namespace).Get(ctx, a.Request.Name, metav1.GetOptions{})
@@ -261,13 +261,13 @@ func (r *Reconciler) pod(ctx context.Context, a Ask) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// countEvery is how long the count of the cluster's pods is reused.
-const countEvery = time.Minute
+// podCountTTL is how long the count of the cluster's pods is reused.
+const podCountTTL = time.Minute
 
-// count counts the pods of the cluster: a list with limit 1 returns the number of
+// countPods counts the pods of the cluster: a list with limit 1 returns the number of
 // remaining ones.
-func (r *Reconciler) count(ctx context.Context, now time.Time) {
-	if now.Sub(r.book.counted) < countEvery {
+func (r *Reconciler) countPods(ctx context.Context, now time.Time) {
+	if now.Sub(r.journal.countedAt) < podCountTTL {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -277,41 +277,41 @@ func (r *Reconciler) count(ctx context.Context, now time.Time) {
 		r.Log.Warn("failed to count pods of the cluster; keeping the last count", "error", err)
 		return
 	}
-	r.book.counted, r.book.pods = now, len(list.Items)
+	r.journal.countedAt, r.journal.pods = now, len(list.Items)
 	if list.RemainingItemCount != nil {
-		r.book.pods += int(*list.RemainingItemCount)
+		r.journal.pods += int(*list.RemainingItemCount)
 	}
 }
 
-// write puts the answers into the Lease unless it has them; false: the write
+// writeAnswers puts the answers into the Lease unless it has them; false: the write
 // failed.
-func (r *Reconciler) write(ctx context.Context, a *Judged) bool {
-	text, err := json.Marshal(Answers(r.server(), r.Settings(), a.Carried, r.book.answers[a.Name]))
-	if err == nil && string(text) == a.Lease.Annotations[lease.GrantedAnnotation] {
-		delete(r.book.answers, a.Name) // the Lease has them
+func (r *Reconciler) writeAnswers(ctx context.Context, a *Judged) bool {
+	text, err := json.Marshal(Answers(r.serverTime(), r.Settings(), a.Carried, r.journal.answers[a.Name]))
+	if err == nil && string(text) == a.Lease.Annotations[lease.AnswersAnnotation] {
+		delete(r.journal.answers, a.Name) // the Lease has them
 		return true
 	}
 	if err == nil {
-		err = r.patch(ctx, a.Name, string(text))
+		err = r.patchAnswers(ctx, a.Name, string(text))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.warn(a.Name, "failed to write answer to agent's Lease; retrying", "error", err)
+		r.warnLimited(a.Name, "failed to write answer to agent's Lease; retrying", "error", err)
 	}
 	return err == nil
 }
 
-func (r *Reconciler) patch(ctx context.Context, node, granted string) error {
+func (r *Reconciler) patchAnswers(ctx context.Context, node, granted string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.GrantedAnnotation: granted}}})
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.AnswersAnnotation: granted}}})
 	if err == nil {
 		_, err = r.Leases.Leases(lease.Namespace).Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	}
 	return err
 }
 
-// tellCommon logs and publishes that a common cause began or ended.
-func (r *Reconciler) tellCommon(g *Grounds) {
+// publishCommonCause logs and publishes that a common cause began or ended.
+func (r *Reconciler) publishCommonCause(g *Evaluation) {
 	var common, texts []string
 	for _, resource := range g.Common() {
 		common = append(common, resource)
@@ -323,10 +323,10 @@ func (r *Reconciler) tellCommon(g *Grounds) {
 		name, _, _ := strings.Cut(plugin, " ")
 		texts = append(texts, fmt.Sprintf("common cause: %d of %d nodes have pressure reported by plugin %s; its eviction requests are refused", g.Pressed.Plugins[name], g.Agents, plugin))
 	}
-	if slices.Equal(common, r.book.common) || !r.book.tell.take(g.Time, sayAtOnce, sayStep) {
+	if slices.Equal(common, r.journal.common) || !r.journal.commonLimit.take(g.Time, logBurst, logInterval) {
 		return
 	}
-	r.book.common = common
+	r.journal.common = common
 	if len(common) == 0 {
 		r.Log.Info("common cause ended")
 		return

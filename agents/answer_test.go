@@ -35,7 +35,7 @@ func TestARequestThatWasTakenBackMeanwhileEvictsNoPod(t *testing.T) {
 		s.node("n", "web")
 		s.asks("n", web())
 		s.leases["n"].Annotations[lease.EvictionsAnnotation] = now
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 		assert.Empty(t, s.posted, what)
 		assert.Empty(t, s.written, what)
 	}
@@ -47,27 +47,27 @@ func TestADryRunIsAnsweredAndTakesNothingOfTheBudgets(t *testing.T) {
 	r := web()
 	r.DryRun = true
 	s.asks("n", r)
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	require.Len(t, s.posted, 1)
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.Equal(t, lease.Accepted, got[0].Result)
 	assert.Empty(t, got[0].Owner)
 	assert.Len(t, s.written, 1, "no note")
-	assert.Empty(t, s.r.book.went)
+	assert.Empty(t, s.r.journal.evictions)
 }
 
 func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *testing.T) {
 	s := newShore(t)
-	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.Unanswered} }
+	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.UnknownOutcome} }
 	s.node("n", "web", "db")
 	s.asks("n", web())
 	for range 3 {
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 		s.beat("n", nil)
 	}
 	assert.Len(t, s.posted, 3)
-	require.Len(t, s.r.book.went, 1)
+	require.Len(t, s.r.journal.evictions, 1)
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.Zero(t, got[0].Since, "the note alone, which is no answer")
@@ -75,23 +75,23 @@ func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *tes
 	db := web()
 	db.UID, db.Name = "db", "db"
 	s.asks("n", web(), db)
-	s.r.look(t.Context())
-	assert.Len(t, s.r.book.went, 2)
-	counts := s.r.Tally().Counts()
-	assert.EqualValues(t, 3, counts.Evictions[string(evict.Unanswered)])
+	s.r.reconcile(t.Context())
+	assert.Len(t, s.r.journal.evictions, 2)
+	counts := s.r.Counters().Counts()
+	assert.EqualValues(t, 3, counts.Evictions[string(evict.UnknownOutcome)])
 	assert.EqualValues(t, 2, counts.Evictions[string(evict.Evicted)])
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
 }
 
 func TestRefusalsAreCountedByTheirCode(t *testing.T) {
 	s := newShore(t)
-	counts := s.r.Tally().Counts()
+	counts := s.r.Counters().Counts()
 	assert.Len(t, counts.Refusals, 11, "those that never came, too")
 	assert.Len(t, counts.Evictions, 5)
 	s.node("n")
 	s.asks("n", web())
-	s.r.look(t.Context())
-	counts = s.r.Tally().Counts()
+	s.r.reconcile(t.Context())
+	counts = s.r.Counters().Counts()
 	assert.EqualValues(t, 1, counts.Refusals[string(CodeGone)])
 	assert.Empty(t, s.posted)
 }
@@ -116,12 +116,12 @@ func TestOfTheAnswersThoseAreKeptThatTheLeaseNeeds(t *testing.T) {
 	assert.Equal(t, []string{"p1"}, kept(nil, []lease.Answer{accepted("p1", "o", 0)}, []lease.Answer{refused("p1")}), "but the Lease says that it went")
 	assert.Equal(t, []string{"p1"}, kept(nil, nil, []lease.Answer{accepted("p1", "o", 9*time.Minute)}), "it went")
 
-	b := newBook()
+	b := newJournal()
 	s := DefaultSettings()
-	b.went = []Went{{UID: "old", Time: noon.Add(-s.Evictions.counted())}, {UID: "new", Time: noon.Add(1 - s.Evictions.counted())}}
+	b.evictions = []PastEviction{{UID: "old", Time: noon.Add(-s.Evictions.counted())}, {UID: "new", Time: noon.Add(1 - s.Evictions.counted())}}
 	b.prune(noon, noon, s, &Judgement{})
-	require.Len(t, b.went, 1)
-	assert.Equal(t, "new", b.went[0].UID)
+	require.Len(t, b.evictions, 1)
+	assert.Equal(t, "new", b.evictions[0].UID)
 }
 
 func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
@@ -132,11 +132,11 @@ func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
 			a.Carried.Report = lease.NodeReport{Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}}
 		},
 		"c": func(a *Agent) { a.Carried.Report.Pressure = map[string]string{"memory": "hard"}; untainted(a) },
-		"d": func(a *Agent) { a.Odd = errors.New("annotation x") },
-		"e": func(a *Agent) { a.Odd = errors.New("annotation y") },
-		"f": func(a *Agent) { a.Heard = noon.Add(-20 * time.Second) },
+		"d": func(a *Agent) { a.ParseErr = errors.New("annotation x") },
+		"e": func(a *Agent) { a.ParseErr = errors.New("annotation y") },
+		"f": func(a *Agent) { a.LastHeartbeat = noon.Add(-20 * time.Second) },
 		"g": func(a *Agent) {
-			a.Heard = noon.Add(-time.Hour)
+			a.LastHeartbeat = noon.Add(-time.Hour)
 			a.Carried.Report.Pressure = map[string]string{"memory": "hard"}
 		},
 		"h": func(*Agent) {},
@@ -144,14 +144,14 @@ func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
 		agents = append(agents, made(name, 0, change))
 	}
 	slices.SortFunc(agents, func(a, b Agent) int { return cmp.Compare(b.Name, a.Name) })
-	j := judge(Memory{}, agents...)
-	g := NewGrounds(noon, DefaultSettings(), &j, Known{Server: noon})
+	j := judge(JudgeState{}, agents...)
+	g := NewEvaluation(noon, DefaultSettings(), &j, History{ServerTime: noon})
 	r := newReport(&j, &g, nil)
 	assert.Equal(t, map[State]int{Alive: 6, Late: 1, Silent: 1}, r.Agents)
-	require.Len(t, r.Quiet, 2)
-	assert.Equal(t, Quiet{Node: "f", State: Late, SilenceSeconds: 20, Tainted: true}, r.Quiet[0])
-	assert.Equal(t, "g", r.Quiet[1].Node)
-	assert.Equal(t, []Unread{{Node: "d", Reason: "annotation x"}, {Node: "e", Reason: "annotation y"}}, r.Unread)
+	require.Len(t, r.Missing, 2)
+	assert.Equal(t, MissingAgent{Node: "f", State: Late, SilenceSeconds: 20, Tainted: true}, r.Missing[0])
+	assert.Equal(t, "g", r.Missing[1].Node)
+	assert.Equal(t, []UnreadableNode{{Node: "d", Reason: "annotation x"}, {Node: "e", Reason: "annotation y"}}, r.Unreadable)
 	assert.Equal(t, []Pressed{
 		{Node: "b", Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}, Zone: "a", Tainted: true},
 		{Node: "c", Pressure: map[string]string{"memory": "hard"}, Zone: "a"},
@@ -162,7 +162,7 @@ func TestTheReportHasTheNewestAnswersAndFewOfEachNode(t *testing.T) {
 	s := newShore(t)
 	for i := range 2 * maxAnswered {
 		node := string(rune('a' + i%10))
-		s.r.decided(Ask{&Judged{Agent: &Agent{Name: node}}, request("p1")}, "", lease.Answer{At: lease.Micro(noon.Add(time.Duration(i) * time.Second))})
+		s.r.recordAnswer(PendingRequest{&Judged{Agent: &Agent{Name: node}}, request("p1")}, "", lease.Answer{At: lease.Micro(noon.Add(time.Duration(i) * time.Second))})
 	}
 	require.Len(t, s.r.answered, maxAnswered)
 	of := map[string]int{}
@@ -178,29 +178,29 @@ func TestAPodIsEvictedOnceThoughItsAnswerIsWrittenLater(t *testing.T) {
 	s.node("n", "web")
 	s.asks("n", web())
 	s.fails = errBroken
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	assert.Empty(t, s.posted, "the note that it may go cannot be written")
-	assert.Empty(t, s.r.book.answers["n"])
+	assert.Empty(t, s.r.journal.answers["n"])
 	s.fails = nil
 	s.answer = func() evict.Answer {
 		s.fails = errBroken
 		return evict.Answer{Outcome: evict.Evicted}
 	}
 	for range 3 {
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 	}
 	assert.Len(t, s.posted, 1, "it was answered, which the Lease does not say yet")
 	require.Len(t, s.written, 1)
 	s.fails = nil
 	for range 3 {
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 	}
 	assert.Len(t, s.posted, 1)
 	assert.Len(t, s.written, 2, "the note, and the answer once")
 	got := s.answers("n")
 	require.Len(t, got, 1)
-	assert.True(t, answers(got[0], web()))
-	assert.Empty(t, s.r.book.answers, "the Lease says it")
+	assert.True(t, answersRequest(got[0], web()))
+	assert.Empty(t, s.r.journal.answers, "the Lease says it")
 }
 
 func TestALeaseThatCannotBeReadIsToldOnceForEachProblem(t *testing.T) {
@@ -212,7 +212,7 @@ func TestALeaseThatCannotBeReadIsToldOnceForEachProblem(t *testing.T) {
 		said int
 	}{{`[]`, 0}, {`{`, 1}, {`{`, 1}, {`7`, 2}, {`[]`, 2}, {`7`, 3}} {
 		s.beat("n", map[string]string{lease.EvictionsAnnotation: row.text})
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 		assert.Equal(t, row.said, said(), i)
 	}
 }

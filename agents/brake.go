@@ -17,67 +17,67 @@ type Brake string
 
 // The brakes, as an Answer records which one an eviction passed.
 const (
-	BrakeCommon Brake = "common" // a common cause: one pod of the cluster each brakedPer
-	BrakeZone   Brake = "zone"   // too many tainted nodes in the zone: one pod of the zone each brakedPer
-	BrakeUrgent Brake = "urgent" // either, with memory below its floor: one pod of the zone each urgentPer
+	BrakeCommon Brake = "common" // a common cause: one pod of the cluster each brakedInterval
+	BrakeZone   Brake = "zone"   // too many tainted nodes in the zone: one pod of the zone each brakedInterval
+	BrakeUrgent Brake = "urgent" // either, with memory below its floor: one pod of the zone each urgentInterval
 )
 
 // CommonLeast is the number of nodes with a pressure from which on it may be a
 // common cause: in a small cluster no pod could be evicted otherwise.
 const CommonLeast = 3
 
-// askAgain is the longest retry delay of a braked request, since the brake may end
+// maxRetryDelay is the longest retry delay of a braked request, since the brake may end
 // long before; and the retry delay of a pod whose volumes are not resolved.
-const askAgain = 30 * time.Second
+const maxRetryDelay = 30 * time.Second
 
 // brake refuses a request because too many nodes have pressure, or returns which
 // brake it passes.
-func (g *Grounds) brake(a Ask) Ruling {
+func (g *Evaluation) brake(a PendingRequest) Decision {
 	common, lies := g.commonCause(a.Request)
 	full := g.full(a.zone())
-	r := Ruling{Code: CodeCommon, Why: common, After: askAgain, Past: BrakeCommon}
+	r := Decision{Code: CodeCommon, Why: common, RetryAfter: maxRetryDelay, PastBrake: BrakeCommon}
 	switch {
 	case common == "" && full == "":
-		return Ruling{}
+		return Decision{}
 	case common == "":
-		r.Code, r.Why, r.Past = CodeZone, full, BrakeZone
+		r.Code, r.Why, r.PastBrake = CodeZone, full, BrakeZone
 	}
 	if lies || a.Resource != "memory" || a.Level != lease.LevelHard {
-		r.Past = ""
+		r.PastBrake = ""
 		return r
 	}
 	if a.Urgent {
-		r.Past = BrakeUrgent
+		r.PastBrake = BrakeUrgent
 	}
-	wait := g.slot(a, r.Past)
-	if full != "" && r.Past == BrakeCommon {
-		wait = max(wait, g.slot(a, BrakeZone))
+	wait := g.nextSlot(a, r.PastBrake)
+	if full != "" && r.PastBrake == BrakeCommon {
+		wait = max(wait, g.nextSlot(a, BrakeZone))
 	}
 	if wait == 0 {
-		return Ruling{Past: r.Past}
+		return Decision{PastBrake: r.PastBrake}
 	}
 	r.Why += fmt.Sprintf("; next eviction for memory at hard in %s", wait.Round(time.Second))
-	r.After, r.Past = min(wait, askAgain), ""
+	r.RetryAfter, r.PastBrake = min(wait, maxRetryDelay), ""
 	return r
 }
 
-// turns is for how many periods an earlier eviction past a brake delays the same
+// fairnessPeriods is for how many periods an earlier eviction past a brake delays the same
 // node.
-const turns = 12
+const fairnessPeriods = 12
 
-// slot is the time until a pod of this node may be evicted past a brake; 0: now.
+// nextSlot is the time until a pod of this node may be evicted past a brake; 0: now.
 // For fairness a node that had such an eviction comes after those that had none or
 // an earlier one: it waits up to a period longer, less the longer ago it was.
-func (g *Grounds) slot(a Ask, past Brake) time.Duration {
+func (g *Evaluation) nextSlot(a PendingRequest, past Brake) time.Duration {
 	period := g.Settings.Evictions.past(past)
-	list := g.within(turns*period, func(w Went) bool { return w.UID != a.UID && w.counts(past, a.zone()) })
+	list := g.within(fairnessPeriods*period, func(w PastEviction) bool { return w.UID != a.UID && w.counts(past, a.zone()) })
 	if len(list) == 0 {
 		return 0
 	}
 	wait := period - g.Time.Sub(list[len(list)-1].Time)
 	for _, w := range slices.Backward(list) {
 		if w.Node == a.Judged.Name {
-			wait += period - g.Time.Sub(w.Time)/turns
+			wait += period - g.Time.Sub(w.Time)/fairnessPeriods
 			break
 		}
 	}
@@ -86,27 +86,27 @@ func (g *Grounds) slot(a Ask, past Brake) time.Duration {
 
 // counts tells whether the eviction passed that brake, in that zone where the
 // brake is a zone's.
-func (w *Went) counts(past Brake, zone string) bool {
+func (w *PastEviction) counts(past Brake, zone string) bool {
 	switch past {
 	case BrakeCommon:
-		return w.Past == BrakeCommon
+		return w.PastBrake == BrakeCommon
 	case BrakeZone:
-		return (w.Past == BrakeZone || w.Past == BrakeCommon) && w.Zone == zone
+		return (w.PastBrake == BrakeZone || w.PastBrake == BrakeCommon) && w.Zone == zone
 	case BrakeUrgent:
-		return w.Past == BrakeUrgent && w.Zone == zone
+		return w.PastBrake == BrakeUrgent && w.Zone == zone
 	}
 	return false
 }
 
 // Common are the resources whose pressure has a common cause, sorted. One that
 // only counts at soft has the suffix " at soft".
-func (g *Grounds) Common() []string {
+func (g *Evaluation) Common() []string {
 	return both(g.common(g.Hard.Resources), g.common(g.Pressed.Resources))
 }
 
 // CommonPlugins are the outer plugins whose pressure has a common cause. A plugin
 // may be wrong everywhere, so its own eviction requests are refused.
-func (g *Grounds) CommonPlugins() []string {
+func (g *Evaluation) CommonPlugins() []string {
 	return both(g.common(g.Hard.Plugins), g.common(g.Pressed.Plugins))
 }
 
@@ -121,7 +121,7 @@ func both(hard, all []string) []string {
 	return list
 }
 
-func (g *Grounds) common(pressed map[string]int) []string {
+func (g *Evaluation) common(pressed map[string]int) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(pressed)) {
 		if n := pressed[name]; n >= CommonLeast && float64(n) > g.Settings.Evictions.CommonCause*float64(g.Agents) {
@@ -135,7 +135,7 @@ func (g *Grounds) common(pressed map[string]int) []string {
 // none. A request at hard is braked by nodes at hard alone, and one with a resource
 // by nodes with that resource; one that names neither is braked by all of them.
 // lies: it is the pressure reported by the requesting plugin.
-func (g *Grounds) commonCause(r lease.Request) (why string, lies bool) {
+func (g *Evaluation) commonCause(r lease.Request) (why string, lies bool) {
 	of, word := g.Pressed, ""
 	if r.Level == lease.LevelHard {
 		of, word = g.Hard, "hard "
@@ -153,7 +153,7 @@ func (g *Grounds) commonCause(r lease.Request) (why string, lies bool) {
 
 // Full are the zones with too many tainted nodes, each as a sentence with the
 // numbers, sorted. Evictions there are braked.
-func (g *Grounds) Full() []string {
+func (g *Evaluation) Full() []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(g.Zones)) {
 		if why := g.full(name); why != "" {
@@ -163,7 +163,7 @@ func (g *Grounds) Full() []string {
 	return list
 }
 
-func (g *Grounds) full(name string) string {
+func (g *Evaluation) full(name string) string {
 	zone := g.Zones[name]
 	most := max(1, int(g.Settings.Evictions.ZoneTainted*float64(zone.Nodes)))
 	if zone.Tainted <= most {

@@ -24,28 +24,30 @@ func short(urgent bool) lease.Request {
 }
 
 // let go past a brake, so long ago, by a node of zone a.
-func let(past Brake, node string, ago time.Duration) func(*Grounds) {
-	return func(g *Grounds) {
-		uid := fmt.Sprint(node, "/", len(g.Went))
-		g.Went = append(g.Went, Went{UID: uid, Owner: uid, Node: node, Zone: "a", Time: g.Time.Add(-ago), Past: past})
+func let(past Brake, node string, ago time.Duration) func(*Evaluation) {
+	return func(g *Evaluation) {
+		uid := fmt.Sprint(node, "/", len(g.PastEvictions))
+		g.PastEvictions = append(g.PastEvictions, PastEviction{UID: uid, Owner: uid, Node: node, Zone: "a", Time: g.Time.Add(-ago), PastBrake: past})
 	}
 }
 
-func allShort(g *Grounds) { g.Pressed.Resources["memory"], g.Hard.Resources["memory"] = 100, 100 }
+func allShort(g *Evaluation) { g.Pressed.Resources["memory"], g.Hard.Resources["memory"] = 100, 100 }
 
-func lies(g *Grounds) { g.Pressed.Plugins["files"], g.Hard.Plugins["files"] = 100, 100 }
+func lies(g *Evaluation) { g.Pressed.Plugins["files"], g.Hard.Plugins["files"] = 100, 100 }
 
-func elsewhere(g *Grounds) {
-	for i := range g.Went {
-		g.Went[i].Zone = "b"
+func elsewhere(g *Evaluation) {
+	for i := range g.PastEvictions {
+		g.PastEvictions[i].Zone = "b"
 	}
 }
 
 func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 	const minute, half = time.Minute, 30 * time.Second
 	full := tainted(3, 2)
-	again := func(g *Grounds) { g.Went = []Went{{UID: "p1", Node: "n", Zone: "a", Time: noon, Past: BrakeCommon}} }
-	ask := func(r lease.Request) Ask { a := asking(); a.Request = r; return a }
+	again := func(g *Evaluation) {
+		g.PastEvictions = []PastEviction{{UID: "p1", Node: "n", Zone: "a", Time: noon, PastBrake: BrakeCommon}}
+	}
+	ask := func(r lease.Request) PendingRequest { a := asking(); a.Request = r; return a }
 	files := at(lease.LevelHard, "", "files")
 	files.Urgent = true
 	lying := short(true)
@@ -53,7 +55,7 @@ func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 	soft := at(lease.LevelSoft, "memory", "memory-stall")
 	soft.Urgent = true
 	for what, row := range map[string]struct {
-		grounds *Grounds
+		grounds *Evaluation
 		ask     lease.Request
 		code    Code
 		past    Brake
@@ -99,8 +101,8 @@ func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			got := row.grounds.Refuse(ask(row.ask))
 			assert.Equal(t, row.code, got.Code, got.Why)
-			assert.Equal(t, row.past, got.Past)
-			assert.Equal(t, row.after, got.After)
+			assert.Equal(t, row.past, got.PastBrake)
+			assert.Equal(t, row.after, got.RetryAfter)
 			assert.Equal(t, got.Code == "", got.Why == "")
 		})
 	}
@@ -127,17 +129,17 @@ func newPier(nodes int) *pier {
 // ask for one pod of a node.
 func (p *pier) ask(node int, urgent bool) bool {
 	s := DefaultSettings()
-	g := NewGrounds(p.now, s, &Judgement{Agents: p.agents}, Known{Server: p.now})
+	g := NewEvaluation(p.now, s, &Judgement{Agents: p.agents}, History{ServerTime: p.now})
 	g.Pods = 100_000
 	a := &p.agents[node]
 	r := short(urgent)
 	r.UID = fmt.Sprint(a.Name, p.now.Unix())
-	got := g.Refuse(Ask{a, r})
+	got := g.Refuse(PendingRequest{a, r})
 	if got.Code != "" {
 		return false
 	}
 	p.granted[a.Name]++
-	note := lease.Answer{UID: r.UID, Owner: r.UID, Past: string(got.Past), Result: lease.Accepted, At: lease.Micro(p.now)}
+	note := lease.Answer{UID: r.UID, Owner: r.UID, PassedBrake: string(got.PastBrake), Result: lease.Accepted, At: lease.Micro(p.now)}
 	a.Carried.Answers = Answers(p.now, s, a.Carried, []lease.Answer{note})
 	return true
 }
@@ -214,7 +216,7 @@ func TestInABrakeOnlyNodesCountThatAreHeardAndPressedNow(t *testing.T) {
 				}
 				j.Agents = append(j.Agents, is)
 			}
-			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
+			g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon})
 			assert.Equal(t, row.counts, slices.Equal(g.Common(), []string{"memory"}), "common cause")
 			assert.Equal(t, row.counts, g.full("a") != "", "zone")
 			assert.Equal(t, g.Agents, g.Zones["a"].Nodes, "what is not known counts on neither side")
@@ -236,7 +238,7 @@ func TestABrakeHoldsWhileTheNodesThatArePressedCollapse(t *testing.T) {
 			}
 			j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 		}
-		g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
+		g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon})
 		assert.Equal(t, []string{"memory"}, g.Common(), "%d are down", down)
 		assert.Equal(t, Zone{Nodes: 10, Tainted: down}, g.Zones["a"], "what is down takes no pods")
 	}
@@ -252,7 +254,7 @@ func TestANodeThatIsDownWithoutPressureIsNoRoomInItsZone(t *testing.T) {
 		}
 		j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 	}
-	g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon})
+	g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon})
 	assert.Equal(t, Zone{Nodes: 6}, g.Zones["a"])
 	assert.Equal(t, 10, g.Agents)
 }
@@ -266,55 +268,55 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 		s.node(name)
 	}
 	for name := range s.leases {
-		require.NoError(t, s.r.sight.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}))
+		require.NoError(t, s.r.cache.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}))
 		s.beat(name, map[string]string{lease.NodeAnnotation: `{"pressure":{"memory":"hard"}}`})
 	}
 	ask := func(app string) lease.Answer {
 		r := short(false)
 		r.UID, r.Name, r.Since = app, app, lease.Micro(noon.Add(time.Duration(len(s.written))*time.Second))
 		s.asks("n", r)
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 		list := s.answers("n")
-		i := slices.IndexFunc(list, func(a lease.Answer) bool { return answers(a, r) })
+		i := slices.IndexFunc(list, func(a lease.Answer) bool { return answersRequest(a, r) })
 		require.GreaterOrEqual(t, i, 0, "%+v", list)
 		return list[i]
 	}
 	first := ask("web")
 	require.Equal(t, lease.Accepted, first.Result, first.Reason)
-	assert.Equal(t, "common", first.Past)
+	assert.Equal(t, "common", first.PassedBrake)
 	require.NotEmpty(t, s.written)
 	assert.Contains(t, s.written[0], `"past":"common"`, "also in the note, before it is asked for")
-	require.Len(t, s.r.book.went, 1)
-	assert.Equal(t, Went{UID: "web", Owner: "shop/ReplicaSet/web", Node: "n", Zone: "a", Time: s.r.book.went[0].Time, Past: BrakeCommon}, s.r.book.went[0])
-	s.r.book = newBook() // of a new leader
+	require.Len(t, s.r.journal.evictions, 1)
+	assert.Equal(t, PastEviction{UID: "web", Owner: "shop/ReplicaSet/web", Node: "n", Zone: "a", Time: s.r.journal.evictions[0].Time, PastBrake: BrakeCommon}, s.r.journal.evictions[0])
+	s.r.journal = newJournal() // of a new leader
 	next := ask("db")
 	assert.Equal(t, string(CodeCommon), next.Code)
 	assert.Equal(t, 30, next.RetryAfterSeconds)
 	assert.Contains(t, next.Reason, "3 of 3 nodes have hard pressure on memory")
 	assert.Contains(t, next.Reason, "next eviction for memory at hard in ")
-	old := lease.Answer{UID: "old", Owner: "o", Result: lease.Accepted, Past: "common", At: lease.Micro(noon.Add(-119 * time.Minute))}
+	old := lease.Answer{UID: "old", Owner: "o", Result: lease.Accepted, PassedBrake: "common", At: lease.Micro(noon.Add(-119 * time.Minute))}
 	plain := old
-	plain.UID, plain.Past = "plain", ""
+	plain.UID, plain.PassedBrake = "plain", ""
 	var kept []string
-	for _, a := range Answers(noon, DefaultSettings(), lease.Carried{Answers: []lease.Answer{old, plain}}, nil) {
+	for _, a := range Answers(noon, DefaultSettings(), lease.Content{Answers: []lease.Answer{old, plain}}, nil) {
 		kept = append(kept, a.UID)
 	}
 	assert.Equal(t, []string{"old"}, kept)
-	s.r.book.went = []Went{{UID: "old", Time: noon.Add(-119 * time.Minute), Past: BrakeCommon}, {UID: "plain", Time: noon.Add(-119 * time.Minute)}}
-	s.r.book.prune(noon, noon, DefaultSettings(), &Judgement{})
-	require.Len(t, s.r.book.went, 1)
-	assert.Equal(t, "old", s.r.book.went[0].UID)
+	s.r.journal.evictions = []PastEviction{{UID: "old", Time: noon.Add(-119 * time.Minute), PastBrake: BrakeCommon}, {UID: "plain", Time: noon.Add(-119 * time.Minute)}}
+	s.r.journal.prune(noon, noon, DefaultSettings(), &Judgement{})
+	require.Len(t, s.r.journal.evictions, 1)
+	assert.Equal(t, "old", s.r.journal.evictions[0].UID)
 }
 
 // An agent that is told when to ask again asks neither much earlier nor much later.
 func TestARefusalSaysWhenToAskAgainWhereThatIsKnown(t *testing.T) {
-	assert.Equal(t, time.Minute, calm(went(9*time.Minute, "shop/ReplicaSet/web")).RefusePod(asking(), pod()).After)
-	assert.Zero(t, calm(func(g *Grounds) { g.Blind = true }).Refuse(asking()).After)
+	assert.Equal(t, time.Minute, calm(went(9*time.Minute, "shop/ReplicaSet/web")).RefusePod(asking(), pod()).RetryAfter)
+	assert.Zero(t, calm(func(g *Evaluation) { g.FullDisruption = true }).Refuse(asking()).RetryAfter)
 	s := newShore(t)
 	s.node("n", "web")
 	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.Blocked, RetryAfter: 6500 * time.Millisecond} }
 	s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	require.Len(t, s.answers("n"), 1)
 	assert.Equal(t, lease.Blocked, s.answers("n")[0].Result)
 	assert.Equal(t, 7, s.answers("n")[0].RetryAfterSeconds)

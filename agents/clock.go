@@ -11,9 +11,9 @@ import (
 // process's monotonic clock, so setting this machine's clock has no effect. Before
 // the first response it is this machine's clock.
 type Clock struct {
-	mu   sync.Mutex // guards the fields below
-	at   time.Time  // of the last correction, by the local clock
-	then time.Time  // the same moment, by the API server's clock
+	mu       sync.Mutex // guards the fields below
+	syncedAt time.Time  // of the last correction, by the local clock
+	serverAt time.Time  // the same moment, by the API server's clock
 }
 
 // Now is the time by the API server's clock.
@@ -24,42 +24,42 @@ func (c *Clock) Now() time.Time {
 }
 
 func (c *Clock) now(ours time.Time) time.Time {
-	if c.at.IsZero() {
+	if c.syncedAt.IsZero() {
 		return ours
 	}
-	return c.then.Add(ours.Sub(c.at))
+	return c.serverAt.Add(ours.Sub(c.syncedAt))
 }
 
 // Wrap makes an API server's transport feed the clock.
-func (c *Clock) Wrap(by http.RoundTripper) http.RoundTripper { return heard{c, by} }
+func (c *Clock) Wrap(by http.RoundTripper) http.RoundTripper { return clockTransport{c, by} }
 
-type heard struct {
+type clockTransport struct {
 	clock *Clock
-	by    http.RoundTripper
+	base  http.RoundTripper
 }
 
-func (h heard) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	asked := time.Now()
-	response, err := h.by.RoundTrip(r)
+	response, err := h.base.RoundTrip(r)
 	if err != nil {
 		return response, err
 	}
 	if stamp, bad := http.ParseTime(response.Header.Get("Date")); bad == nil {
-		h.clock.hear(stamp, asked, time.Now())
+		h.clock.observe(stamp, asked, time.Now())
 	}
 	return response, nil
 }
 
-// hear corrects the clock by a Date that was stamped between two local moments,
+// observe corrects the clock by a Date that was stamped between two local moments,
 // by no more than the Date proves: its resolution is a second, and the round trip
 // adds to the uncertainty.
-func (c *Clock) hear(stamp, asked, answered time.Time) {
+func (c *Clock) observe(stamp, asked, answered time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.at.IsZero(), c.now(answered).Before(stamp):
-		c.at, c.then = answered, stamp
+	case c.syncedAt.IsZero(), c.now(answered).Before(stamp):
+		c.syncedAt, c.serverAt = answered, stamp
 	case !c.now(asked).Before(stamp.Add(time.Second)):
-		c.at, c.then = asked, stamp.Add(time.Second)
+		c.syncedAt, c.serverAt = asked, stamp.Add(time.Second)
 	}
 }

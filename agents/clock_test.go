@@ -30,9 +30,9 @@ func TestTheAPIServersClockIsWhatItsAnswersLeaveOpen(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			c := Clock{}
 			if !row.was.IsZero() {
-				c.at, c.then = noon, row.was
+				c.syncedAt, c.serverAt = noon, row.was
 			}
-			c.hear(row.stamp, row.asked, row.answered)
+			c.observe(row.stamp, row.asked, row.answered)
 			assert.Equal(t, row.want, c.now(noon))
 			assert.Equal(t, row.want.Add(time.Minute), c.now(noon.Add(time.Minute)), "it goes on by our own")
 		})
@@ -94,17 +94,17 @@ func TestASuccessorKeepsTheBudgetsWhateverItsOwnClockSays(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			now := noon.Add(row.ours)
-			k := Known{Server: noon.Add(row.server), Seen: map[string]time.Time{}}
+			k := History{ServerTime: noon.Add(row.server), FirstSeen: map[string]time.Time{}}
 			if row.seen > 0 {
-				k.Seen["p0"] = now.Add(-row.seen)
+				k.FirstSeen["p0"] = now.Add(-row.seen)
 			}
-			g := NewGrounds(now, DefaultSettings(), &Judgement{Agents: []Judged{carrying("n", let)}}, k)
-			require.Len(t, g.Went, 1)
-			assert.Equal(t, row.went, now.Sub(g.Went[0].Time))
+			g := NewEvaluation(now, DefaultSettings(), &Judgement{Agents: []Judged{carrying("n", let)}}, k)
+			require.Len(t, g.PastEvictions, 1)
+			assert.Equal(t, row.went, now.Sub(g.PastEvictions[0].Time))
 			g.Pods = 1000
 			code, _ := refusal(g.RefusePod(asking(), pod()))
 			assert.Equal(t, CodeOwner, code)
-			assert.Len(t, Answers(k.Server, DefaultSettings(), lease.Carried{Answers: []lease.Answer{let}}, nil), 1, "and the Lease says it still")
+			assert.Len(t, Answers(k.ServerTime, DefaultSettings(), lease.Content{Answers: []lease.Answer{let}}, nil), 1, "and the Lease says it still")
 		})
 	}
 }
@@ -115,23 +115,23 @@ func TestWhatALeaderWritesIsByTheAPIServersClock(t *testing.T) {
 	s.r.Clock = func() time.Time { return behind }
 	s.node("n", "web", "app")
 	s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.True(t, got[0].At.Time.Equal(lease.Micro(behind).Time), "%s", got[0].At)
 	assert.LessOrEqual(t, len(got[0].Reason), lease.MaxReason)
 	require.Len(t, s.written, 2, "a note that it may go, and the answer")
-	note, err := lease.ReadCarried(map[string]string{lease.GrantedAnnotation: s.written[0]})
+	note, err := lease.ReadContent(map[string]string{lease.AnswersAnnotation: s.written[0]})
 	require.NoError(t, err)
 	require.Len(t, note.Answers, 1)
 	assert.Equal(t, got[0].At, note.Answers[0].At)
 
-	s.r.begin() // another leads
+	s.r.reset() // another leads
 	s.node("n", "web", "app")
-	s.leases["n"].Annotations = map[string]string{lease.GrantedAnnotation: mustJSON(t, []lease.Answer{got[0]})}
+	s.leases["n"].Annotations = map[string]string{lease.AnswersAnnotation: mustJSON(t, []lease.Answer{got[0]})}
 	s.beat("n", nil)
 	s.pods["app"].OwnerReferences[0].Name = "web-2" // of the same Deployment
 	s.asks("n", lease.Request{UID: "app", Namespace: "shop", Name: "app", Since: lease.Micro(noon)})
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	assert.Len(t, s.posted, 1, "the budget of its owner is spent")
 }

@@ -56,10 +56,10 @@ func TestOneResourceDoesNotSwitchOffAnother(t *testing.T) {
 				}
 				j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 			}
-			before := Went{UID: "before", Node: "m", Zone: "a", Time: noon, Past: BrakeCommon}
-			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon, Went: []Went{before}})
+			before := PastEviction{UID: "before", Node: "m", Zone: "a", Time: noon, PastBrake: BrakeCommon}
+			g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon, Own: []PastEviction{before}})
 			g.Pods = 1000
-			code, why := refusal(g.Refuse(Ask{&j.Agents[0], row.request}))
+			code, why := refusal(g.Refuse(PendingRequest{&j.Agents[0], row.request}))
 			assert.Contains(t, why, row.why)
 			assert.Equal(t, row.why != "", code == CodeCommon, why)
 		})
@@ -109,10 +109,10 @@ func TestInAZoneOnlyTaintsThatKeepPodsAwayCount(t *testing.T) {
 				a.Carried.Report.Pressure = map[string]string{"filesystem": "soft"}
 				j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 			}
-			before := Went{UID: "before", Node: "m", Zone: "a", Time: noon, Past: BrakeZone}
-			g := NewGrounds(noon, DefaultSettings(), j, Known{Server: noon, Went: []Went{before}})
+			before := PastEviction{UID: "before", Node: "m", Zone: "a", Time: noon, PastBrake: BrakeZone}
+			g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon, Own: []PastEviction{before}})
 			g.Pods = 1000
-			code, why := refusal(g.Refuse(Ask{&j.Agents[0], at("hard", "memory", "memory-stall")}))
+			code, why := refusal(g.Refuse(PendingRequest{&j.Agents[0], at("hard", "memory", "memory-stall")}))
 			assert.Equal(t, row.code, code, why)
 		})
 	}

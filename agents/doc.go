@@ -1,11 +1,11 @@
-// Package fleet is the controller's half of the agents' heartbeats: it finds
+// Package agents is the controller's half of the agents' heartbeats: it finds
 // silent agents and updates their conditions and taints, as Kubernetes' node
 // lifecycle controller does for kubelets, and it approves or refuses the eviction
 // requests of agents, within the cluster eviction limit.
 //
 // # Usage
 //
-//	r := &fleet.Reconciler{Nodes: core, Leases: coordination, …}
+//	r := &agents.Reconciler{Nodes: core, Leases: coordination, …}
 //	err := r.Run(ctx) // while this replica is the leader
 //
 // Judge (silent agents) and Grounds.Refuse (eviction requests) decide: pure

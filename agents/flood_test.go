@@ -58,7 +58,7 @@ func newShore(t *testing.T) *shore {
 		Leases: shoreLeases{s}, Pods: shorePods{s}, Evictor: s, Settings: DefaultSettings, Events: s,
 		About: &corev1.ObjectReference{}, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
-	s.r.begin()
+	s.r.reset()
 	return s
 }
 
@@ -104,11 +104,11 @@ func (l shoreLease) Patch(_ context.Context, name string, _ types.PatchType, bod
 	if size > annotationsLimit {
 		return nil, apierrors.NewBadRequest("metadata.annotations: Too long")
 	}
-	l.s.written = append(l.s.written, patch.Metadata.Annotations[lease.GrantedAnnotation])
+	l.s.written = append(l.s.written, patch.Metadata.Annotations[lease.AnswersAnnotation])
 	for key, value := range patch.Metadata.Annotations {
 		metav1.SetMetaDataAnnotation(&is.ObjectMeta, key, value)
 	}
-	require.NoError(l.s.t, l.s.r.sight.leases.Update(is.DeepCopy()))
+	require.NoError(l.s.t, l.s.r.cache.leases.Update(is.DeepCopy()))
 	return is.DeepCopy(), nil
 }
 
@@ -144,7 +144,7 @@ func (s *shore) Event(runtime.Object, string, string, string) { s.events++ }
 // node with an agent, and with one pod of an owner of its own for each app.
 func (s *shore) node(name string, apps ...string) {
 	s.t.Helper()
-	require.NoError(s.t, s.r.sight.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}))
+	require.NoError(s.t, s.r.cache.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}))
 	s.leases[name] = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, app := range apps {
 		s.pods[app] = pod(func(p *corev1.Pod) {
@@ -163,7 +163,7 @@ func (s *shore) beat(name string, annotations map[string]string) {
 	for key, value := range annotations {
 		metav1.SetMetaDataAnnotation(&is.ObjectMeta, key, value)
 	}
-	require.NoError(s.t, s.r.sight.leases.Update(is.DeepCopy()))
+	require.NoError(s.t, s.r.cache.leases.Update(is.DeepCopy()))
 }
 
 // asks for pods, as an agent does.
@@ -177,7 +177,7 @@ func (s *shore) asks(name string, list ...lease.Request) []lease.Request {
 
 func (s *shore) answers(name string) []lease.Answer {
 	s.t.Helper()
-	carried, err := lease.ReadCarried(map[string]string{lease.GrantedAnnotation: cmp.Or(s.leases[name].Annotations[lease.GrantedAnnotation], "[]")})
+	carried, err := lease.ReadContent(map[string]string{lease.AnswersAnnotation: cmp.Or(s.leases[name].Annotations[lease.AnswersAnnotation], "[]")})
 	require.NoError(s.t, err)
 	return carried.Answers
 }
@@ -209,14 +209,14 @@ func TestAFloodOfRequestsCostsItsOwnNodeOnly(t *testing.T) {
 		}
 		s.beat("honest", nil)
 		start := time.Now()
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 		longest = max(longest, time.Since(start))
 		if i >= looks/2 && answered == 0 && len(s.answers("honest")) > 0 {
 			answered = i - looks/2 + 1
 		}
 	}
 	kept := 0
-	for _, list := range s.r.book.answers {
+	for _, list := range s.r.journal.answers {
 		kept += len(list)
 	}
 	warnings, lines := strings.Count(s.log.String(), "level=WARN"), strings.Count(s.log.String(), "\n")
@@ -224,9 +224,9 @@ func TestAFloodOfRequestsCostsItsOwnNodeOnly(t *testing.T) {
 		kept, longest, answered, s.calls["flood"], lines, warnings)
 	assert.Equal(t, 1, answered, "the look after it asked")
 	assert.Len(t, s.posted, 1)
-	require.Len(t, s.r.book.went, 1)
-	assert.Equal(t, "honest", s.r.book.went[0].Node, "whose share it is")
-	assert.NotZero(t, s.r.book.judgedAt("honest"))
+	require.Len(t, s.r.journal.evictions, 1)
+	assert.Equal(t, "honest", s.r.journal.evictions[0].Node, "whose share it is")
+	assert.NotZero(t, s.r.journal.evaluatedAt("honest"))
 	assert.LessOrEqual(t, kept, lease.MaxRequests+1)
 	assert.LessOrEqual(t, lines, 20)
 }
@@ -246,25 +246,25 @@ func TestRequestsThatChangeAreJudgedAtTheirNodesPace(t *testing.T) {
 	s.node("honest", "web")
 	for i := range 50 {
 		s.asks("flood", many(lease.MaxRequests, noon.Add(time.Duration(i)*time.Second))...)
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 	}
 	s.asks("flood", many(lease.MaxRequests, noon.Add(time.Hour))...)
 	s.asks("honest", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	require.Len(t, s.answers("honest"), 1)
 	assert.Equal(t, lease.Accepted, s.answers("honest")[0].Result)
 	shown := map[string]int{}
 	for range 2 * maxOfNode {
-		s.r.decided(Ask{&Judged{Agent: &Agent{Name: "flood"}}, request("p1")}, CodeGone, lease.Answer{})
+		s.r.recordAnswer(PendingRequest{&Judged{Agent: &Agent{Name: "flood"}}, request("p1")}, CodeGone, lease.Answer{})
 	}
 	for _, a := range s.r.answered {
 		shown[a.Node]++
 	}
 	assert.Equal(t, map[string]int{"honest": 1, "flood": maxOfNode}, shown)
-	assert.LessOrEqual(t, s.calls["no such pod"], 2*judgeAtOnce, "800 were asked for; a busy machine takes some seconds")
-	assert.LessOrEqual(t, len(s.r.book.answers["flood"]), lease.MaxRequests)
-	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*sayAtOnce)
-	assert.Less(t, len(s.leases["flood"].Annotations[lease.GrantedAnnotation]), 128<<10)
+	assert.LessOrEqual(t, s.calls["no such pod"], 2*evalBurst, "800 were asked for; a busy machine takes some seconds")
+	assert.LessOrEqual(t, len(s.r.journal.answers["flood"]), lease.MaxRequests)
+	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*logBurst)
+	assert.Less(t, len(s.leases["flood"].Annotations[lease.AnswersAnnotation]), 128<<10)
 }
 
 // The Lease has no room for an answer, because its agent has filled it: that is
@@ -277,13 +277,13 @@ func TestALeaseWithoutRoomForAnAnswerEvictsNobodyAndFillsNoLog(t *testing.T) {
 	s.leases["full"].Annotations["junk"] += strings.Repeat("x", 900)
 	for range 200 {
 		s.beat("full", nil)
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 	}
 	assert.Empty(t, s.posted)
-	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*sayAtOnce)
+	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*logBurst)
 	s.beat("full", map[string]string{"junk": "", lease.EvictionsAnnotation: strings.Repeat("x", annotationsLimit-1024)})
 	kept := 0
-	for _, value := range s.r.sight.agents["full"].Lease.Annotations {
+	for _, value := range s.r.cache.agents["full"].Lease.Annotations {
 		kept += len(value)
 	}
 	assert.Less(t, kept, 64<<10, "and its agent fills no memory either")
@@ -291,8 +291,8 @@ func TestALeaseWithoutRoomForAnAnswerEvictsNobodyAndFillsNoLog(t *testing.T) {
 
 // As many as there may be, each as long as it may be, and all who went.
 func TestTheLongestAnswersFitIntoTheLease(t *testing.T) {
-	var carried lease.Carried
-	reason := lease.Clip(strings.Repeat("<", 2*lease.MaxReason), lease.MaxReason)
+	var carried lease.Content
+	reason := lease.Truncate(strings.Repeat("<", 2*lease.MaxReason), lease.MaxReason)
 	owner := OwnerOf(pod(func(p *corev1.Pod) {
 		p.Namespace = strings.Repeat("n", 63)
 		p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = strings.Repeat("K", maxOwner-63-253-2), strings.Repeat("o", 253)
@@ -301,16 +301,16 @@ func TestTheLongestAnswersFitIntoTheLease(t *testing.T) {
 	for i := range lease.MaxRequests {
 		r := lease.Request{UID: fmt.Sprintf("%064d", i), Since: lease.Micro(noon)}
 		carried.Requests = append(carried.Requests, r)
-		carried.Answers = append(carried.Answers, lease.Answer{UID: r.UID, Since: r.Since, Result: lease.Refused, Code: string(CodeElsewhere), Reason: reason, RetryAfterSeconds: 600, At: lease.Micro(noon)})
+		carried.Answers = append(carried.Answers, lease.Answer{UID: r.UID, Since: r.Since, Result: lease.Refused, Code: string(CodeWrongNode), Reason: reason, RetryAfterSeconds: 600, At: lease.Micro(noon)})
 	}
-	for i := range mostOfNode + 1 + 2*turns { // one more is noted, and what went past a brake counts longer
-		carried.Answers = append(carried.Answers, lease.Answer{UID: fmt.Sprintf("%064d", 1000+i), Since: lease.Micro(noon), Owner: owner, Result: lease.Accepted, Past: string(BrakeCommon), At: lease.Micro(noon)})
+	for i := range maxEvictionsOfNode + 1 + 2*fairnessPeriods { // one more is noted, and what went past a brake counts longer
+		carried.Answers = append(carried.Answers, lease.Answer{UID: fmt.Sprintf("%064d", 1000+i), Since: lease.Micro(noon), Owner: owner, Result: lease.Accepted, PassedBrake: string(BrakeCommon), At: lease.Micro(noon)})
 	}
 	list := Answers(noon, DefaultSettings(), carried, nil)
-	require.Len(t, list, lease.MaxRequests+mostOfNode+1+2*turns)
+	require.Len(t, list, lease.MaxRequests+maxEvictionsOfNode+1+2*fairnessPeriods)
 	text := mustJSON(t, list)
 	t.Logf("%d answers have %d bytes", len(list), len(text))
-	_, err := lease.ReadCarried(map[string]string{lease.GrantedAnnotation: text})
+	_, err := lease.ReadContent(map[string]string{lease.AnswersAnnotation: text})
 	require.NoError(t, err)
 }
 
@@ -359,24 +359,24 @@ func TestTheGraceOfAnEvictionIsBoundedByTheController(t *testing.T) {
 // Each look costs the whole fleet: a request that changes all the time does not
 // call for more than one before the next.
 func TestOneAgentCallsForALookOnceASecondAtMost(t *testing.T) {
-	s := newSight()
+	s := newAgentCache()
 	rings := 0
 	for i := range 100 { // one second
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
 			lease.EvictionsAnnotation: mustJSON(t, []lease.Request{{UID: "u", Namespace: "s", Name: "p", Since: lease.Micro(noon.Add(time.Duration(i) * time.Second))}}),
 		}}}
-		s.seeLease("n", l, noon.Add(time.Duration(i)*10*time.Millisecond))
+		s.setLease("n", l, noon.Add(time.Duration(i)*10*time.Millisecond))
 		select {
-		case <-s.asked:
+		case <-s.wake:
 			rings++
 		default:
 		}
 	}
 	assert.Equal(t, 1, rings)
-	s.seeLease("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+	s.setLease("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
 		lease.EvictionsAnnotation: mustJSON(t, []lease.Request{{UID: "v", Namespace: "s", Name: "p", Since: lease.Micro(noon)}}),
-	}}}, noon.Add(lookEvery))
-	assert.Len(t, s.asked, 1)
+	}}}, noon.Add(reconcileInterval))
+	assert.Len(t, s.wake, 1)
 }
 
 // One node makes the difference, and changes its word with each beat.
@@ -385,10 +385,10 @@ func TestACommonCauseThatComesAndGoesFillsNeitherLogNorEvents(t *testing.T) {
 	for i := range 200 {
 		g := calm(pressed("disk", 30+i%2))
 		g.Time = noon.Add(time.Duration(i) * time.Second / 10)
-		s.r.tellCommon(g)
+		s.r.publishCommonCause(g)
 	}
-	assert.LessOrEqual(t, s.events, sayAtOnce)
-	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), sayAtOnce+1)
+	assert.LessOrEqual(t, s.events, logBurst)
+	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), logBurst+1)
 	assert.Positive(t, s.events)
 }
 
@@ -401,7 +401,7 @@ func TestAnAnswerThatEndsANoteIsKeptUntilTheLeaseSaysIt(t *testing.T) {
 	other := lease.Answer{UID: "p2", Since: lease.Micro(noon), Result: lease.Blocked, At: lease.Micro(noon)}
 	a := carrying("n", note)
 	j := &Judgement{Agents: []Judged{a}}
-	b := newBook()
+	b := newJournal()
 	b.answers["n"] = []lease.Answer{other, note, blocked}
 	b.prune(noon, noon, DefaultSettings(), j)
 	b.prune(noon.Add(time.Minute), noon, DefaultSettings(), j)
@@ -412,7 +412,7 @@ func TestAnAnswerThatEndsANoteIsKeptUntilTheLeaseSaysIt(t *testing.T) {
 	b.prune(noon, noon, DefaultSettings(), j)
 	assert.Empty(t, b.answers)
 	b.answers["gone"] = []lease.Answer{note}
-	b.turn("gone")
+	b.node("gone")
 	b.prune(noon, noon, DefaultSettings(), j)
 	assert.Empty(t, b.answers, "what is known of a node goes with it")
 	assert.Empty(t, b.nodes)
@@ -427,16 +427,16 @@ func TestThatALeaseCannotBeReadIsSaidAndShown(t *testing.T) {
 	s.asks("odd", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
 	for range 5 {
 		s.beat("odd", nil)
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 	}
 	assert.Equal(t, 1, strings.Count(s.log.String(), "level=WARN"), s.log.String())
-	require.Len(t, s.r.Report().Unread, 1)
-	assert.Equal(t, "odd", s.r.Report().Unread[0].Node)
-	assert.Contains(t, s.r.Report().Unread[0].Reason, "plimsoll.dev/node")
+	require.Len(t, s.r.Report().Unreadable, 1)
+	assert.Equal(t, "odd", s.r.Report().Unreadable[0].Node)
+	assert.Contains(t, s.r.Report().Unreadable[0].Reason, "plimsoll.dev/node-report")
 	require.Len(t, s.answers("odd"), 1)
-	assert.Equal(t, string(CodeUnread), s.answers("odd")[0].Code)
+	assert.Equal(t, string(CodeUnreadable), s.answers("odd")[0].Code)
 	assert.Empty(t, s.posted)
 	s.beat("odd", map[string]string{lease.NodeAnnotation: `{}`})
-	s.r.look(t.Context())
-	assert.Empty(t, s.r.Report().Unread)
+	s.r.reconcile(t.Context())
+	assert.Empty(t, s.r.Report().Unreadable)
 }

@@ -34,11 +34,11 @@ type Events interface {
 
 // Reasons of Events.
 const (
-	ReasonSilent = "PlimsollAgentSilent"
-	ReasonBack   = "PlimsollAgentBack"
-	ReasonLifted = "PlimsollTaintsLifted"
-	ReasonBlind  = "PlimsollAgentsNotHeard"
-	ReasonCommon = "PlimsollCommonCause"
+	ReasonSilent           = "PlimsollAgentSilent"
+	ReasonHeartbeatResumed = "PlimsollAgentHeartbeatResumed"
+	ReasonTaintsRemoved    = "PlimsollTaintsRemoved"
+	ReasonFullDisruption   = "PlimsollFullDisruption"
+	ReasonCommon           = "PlimsollCommonCause"
 )
 
 // Reconciler watches the agents' heartbeats and acts as Judge decides. It is
@@ -49,7 +49,7 @@ type Reconciler struct {
 	Leases coordinationv1client.LeasesGetter
 	Pods   corev1client.PodsGetter
 	// Volumes tells which pods are bound to their node by a volume.
-	Volumes pods.Volumes
+	Volumes pods.VolumeResolver
 	// Evictor posts approved evictions.
 	Evictor Evictor
 	// Clock is the API server's time (Clock.Now); nil: this machine's.
@@ -61,35 +61,35 @@ type Reconciler struct {
 	About *corev1.ObjectReference
 	Log   *slog.Logger
 
-	report atomic.Pointer[Report]
-	tally  Tally
+	report   atomic.Pointer[Report]
+	counters Counters
 
 	// Owned by Run's goroutine.
-	sight    *sight
-	memory   Memory
-	book     book
+	cache    *agentCache
+	state    JudgeState
+	journal  journal
 	answered []Answered
 }
 
-// lookEvery is the interval of rounds: with one write after it, a returning agent is
+// reconcileInterval is the interval of rounds: with one write after it, a returning agent is
 // noticed within 2 s.
-const lookEvery = time.Second
+const reconcileInterval = time.Second
 
-// lookLeast is the shortest time between two rounds, however many agents send
+// reconcileDebounce is the shortest time between two rounds, however many agents send
 // requests (debounce).
-const lookLeast = 100 * time.Millisecond
+const reconcileDebounce = 100 * time.Millisecond
 
 // Run reconciles until ctx is done. All timeouts start with it.
 func (r *Reconciler) Run(ctx context.Context) error {
-	r.begin()
+	r.reset()
 	var watches sync.WaitGroup
-	watches.Go(func() { store.Run(ctx, r.sight.nodes.name, &r.sight.nodes, r.Nodes.Nodes(), "") })
-	watches.Go(func() { store.Run(ctx, r.sight.leases.name, &r.sight.leases, r.Leases.Leases(lease.Namespace), "") })
+	watches.Go(func() { store.Run(ctx, r.cache.nodes.name, &r.cache.nodes, r.Nodes.Nodes(), "") })
+	watches.Go(func() { store.Run(ctx, r.cache.leases.name, &r.cache.leases, r.Leases.Leases(lease.Namespace), "") })
 	defer watches.Wait()
 	defer r.report.Store(nil)
 	for {
-		if r.sight.synced() && r.Settings().Enabled {
-			r.look(ctx)
+		if r.cache.synced() && r.Settings().Enabled {
+			r.reconcile(ctx)
 		}
 		if !r.wait(ctx) {
 			return nil
@@ -97,15 +97,15 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// begin resets the state of an earlier term.
-func (r *Reconciler) begin() {
-	r.sight, r.memory, r.book, r.answered = newSight(), Memory{}, newBook(), []Answered{}
+// reset resets the state of an earlier term.
+func (r *Reconciler) reset() {
+	r.cache, r.state, r.journal, r.answered = newAgentCache(), JudgeState{}, newJournal(), []Answered{}
 }
 
-// wait waits for the next round: lookEvery, or a request of an agent. It is false
+// wait waits for the next round: reconcileInterval, or a request of an agent. It is false
 // when ctx is done.
 func (r *Reconciler) wait(ctx context.Context) bool {
-	soonest, latest := time.NewTimer(lookLeast), time.NewTimer(lookEvery)
+	soonest, latest := time.NewTimer(reconcileDebounce), time.NewTimer(reconcileInterval)
 	defer soonest.Stop()
 	defer latest.Stop()
 	select {
@@ -117,25 +117,25 @@ func (r *Reconciler) wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	case <-latest.C:
-	case <-r.sight.asked:
+	case <-r.cache.wake:
 	}
 	return true
 }
 
-// look is one round: observe, judge, act, answer requests, report.
-func (r *Reconciler) look(ctx context.Context) {
+// reconcile is one round: observe, judge, act, answer requests, report.
+func (r *Reconciler) reconcile(ctx context.Context) {
 	now := time.Now()
-	j := Judge(Sighting{Time: now, Settings: r.Settings(), Agents: r.sight.all(), Memory: r.memory})
-	r.tell(&j)
-	r.memory = j.Memory
-	r.act(ctx, &j, now.Add(actFor))
-	g := r.grant(ctx, &j, time.Now().Add(actFor))
+	j := Judge(Observation{Time: now, Settings: r.Settings(), Agents: r.cache.list(), Previous: r.state})
+	r.publishChanges(&j)
+	r.state = j.Next
+	r.act(ctx, &j, now.Add(maxActTime))
+	g := r.answerRequests(ctx, &j, time.Now().Add(maxActTime))
 	r.report.Store(newReport(&j, &g, r.answered))
 }
 
-// actFor bounds a round's time for silent agents and for requests, each, so that a
+// maxActTime bounds a round's time for silent agents and for requests, each, so that a
 // long list does not delay noticing agents that return.
-const actFor = 500 * time.Millisecond
+const maxActTime = 500 * time.Millisecond
 
 func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 	for i := range j.Agents {
@@ -143,10 +143,10 @@ func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 			return
 		}
 		switch a := &j.Agents[i]; { // one write a round: it changes what the other was decided by
-		case a.Mark:
-			r.tried(ctx, a, actMark, r.mark(ctx, a))
-		case a.Lift:
-			r.tried(ctx, a, actLift, r.lift(ctx, a))
+		case a.SetUnknown:
+			r.recordAct(ctx, a, actMark, r.markUnknown(ctx, a))
+		case a.RemoveTaints:
+			r.recordAct(ctx, a, actLift, r.removeTaints(ctx, a))
 		}
 	}
 }
@@ -154,17 +154,17 @@ func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 // errAlive: reading anew showed a heartbeat that the cache did not have.
 var errAlive = errors.New("agent is alive: its heartbeat is newer than the cached one")
 
-// tried records the result of an act. An agent with a heartbeat, or a changed
+// recordAct records the result of an act. An agent with a heartbeat, or a changed
 // object, is judged anew in the next round anyway.
-func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error) {
+func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err error) {
 	switch {
 	case err == nil:
-		r.tally.acted(act)
+		r.counters.addAct(act)
 	case ctx.Err() != nil:
-	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsStale(err):
+	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsConflict(err):
 		r.Log.Info("skipped action on silent agent", "node", a.Name, "act", act, "reason", err)
 	default:
-		r.tally.acted(actFailed)
+		r.counters.addAct(actFailed)
 		r.Log.Warn("failed to act on silent agent; retrying", "node", a.Name, "act", act, "error", err)
 	}
 }
@@ -172,20 +172,20 @@ func (r *Reconciler) tried(ctx context.Context, a *Judged, act string, err error
 // callTimeout bounds each call to the API server.
 const callTimeout = 5 * time.Second
 
-// mark sets the agent's conditions to Unknown. The cache may be stale, so Lease and
+// markUnknown sets the agent's conditions to Unknown. The cache may be stale, so Lease and
 // Node are read anew first, and nothing is written when they show a heartbeat.
-func (r *Reconciler) mark(ctx context.Context, a *Judged) error {
-	node, err := r.closely(ctx, a)
+func (r *Reconciler) markUnknown(ctx context.Context, a *Judged) error {
+	node, err := r.readFresh(ctx, a)
 	if err != nil {
 		return err
 	}
 	message := fmt.Sprintf("No heartbeat of the agent for %s.", r.Settings().Grace)
-	return lease.MakeUnknown(ctx, r.Nodes, node, message)
+	return lease.SetUnknown(ctx, r.Nodes, node, message)
 }
 
-// closely reads Lease and Node from the API server and fails with errAlive when they
+// readFresh reads Lease and Node from the API server and fails with errAlive when they
 // have a heartbeat that was not seen.
-func (r *Reconciler) closely(ctx context.Context, a *Judged) (*corev1.Node, error) {
+func (r *Reconciler) readFresh(ctx context.Context, a *Judged) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if a.Lease != nil {
@@ -207,10 +207,10 @@ func (r *Reconciler) closely(ctx context.Context, a *Judged) (*corev1.Node, erro
 	return node, nil
 }
 
-// lift removes the agent's taints, and only those, if the Node is unchanged
+// removeTaints removes the agent's taints, and only those, if the Node is unchanged
 // (optimistic concurrency by the tests of the JSON patch).
-func (r *Reconciler) lift(ctx context.Context, a *Judged) error {
-	patch, some := kube.LiftPatch(a.Node)
+func (r *Reconciler) removeTaints(ctx context.Context, a *Judged) error {
+	patch, some := kube.RemovalPatch(a.Node)
 	if !some {
 		return nil
 	}
@@ -220,7 +220,7 @@ func (r *Reconciler) lift(ctx context.Context, a *Judged) error {
 		return fmt.Errorf("remove taints of node %s: %w", a.Name, err)
 	}
 	r.Log.Info("removed taints of silent agent", "node", a.Name, "silence", a.Silence.Round(time.Second))
-	r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonLifted, a.Why)
+	r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonTaintsRemoved, a.Why)
 	return nil
 }
 

@@ -13,24 +13,24 @@ type Report struct {
 	Time time.Time `json:"time"`
 	// Agents counts them by state.
 	Agents map[State]int `json:"agents"`
-	// Blind: full disruption. Late of Of agents miss their heartbeats.
-	Blind bool `json:"blind"`
-	Late  int  `json:"late"`
-	Of    int  `json:"of"`
-	// Quiet are the late and the silent agents, by name.
-	Quiet []Quiet `json:"quiet"`
+	// FullDisruption: full disruption. Late of Of agents miss their heartbeats.
+	FullDisruption bool `json:"fullDisruption"`
+	Late           int  `json:"late"`
+	Total          int  `json:"total"`
+	// Missing are the late and the silent agents, by name.
+	Missing []MissingAgent `json:"missing"`
 	// Pressed are the nodes with pressure, by name.
 	Pressed []Pressed `json:"pressed"`
-	// Unread are the nodes whose Lease annotations cannot be read, by name.
-	Unread []Unread `json:"unread,omitempty"`
-	// Budget is the cluster eviction limit and its use.
-	Budget Budget `json:"budget"`
+	// Unreadable are the nodes whose Lease annotations cannot be read, by name.
+	Unreadable []UnreadableNode `json:"unreadable,omitempty"`
+	// EvictionLimit is the cluster eviction limit and its use.
+	EvictionLimit EvictionLimit `json:"evictionLimit"`
 	// Answers that this leader gave, the newest first.
 	Answers []Answered `json:"answers"`
 }
 
-// Quiet is one agent that is late or silent.
-type Quiet struct {
+// MissingAgent is one agent that is late or silent.
+type MissingAgent struct {
 	Node           string  `json:"node"`
 	State          State   `json:"state"`
 	SilenceSeconds float64 `json:"silenceSeconds"`
@@ -48,15 +48,15 @@ type Pressed struct {
 	Tainted  bool              `json:"tainted"`
 }
 
-// Unread is one node whose Lease annotations cannot be read, or are too large: its
+// UnreadableNode is one node whose Lease annotations cannot be read, or are too large: its
 // eviction requests are refused.
-type Unread struct {
+type UnreadableNode struct {
 	Node   string `json:"node"`
 	Reason string `json:"reason"`
 }
 
-// Budget is the cluster eviction limit, its use, and the brakes.
-type Budget struct {
+// EvictionLimit is the cluster eviction limit, its use, and the brakes.
+type EvictionLimit struct {
 	// Pods of the cluster; absent until the first eviction request.
 	Pods int `json:"pods,omitempty"`
 	// Limit of evicted pods in each PeriodSeconds, and how many were.
@@ -73,17 +73,17 @@ type Budget struct {
 	PluginNodes  map[string]int  `json:"pluginNodes"`
 	Zones        map[string]Zone `json:"zones"`
 	// Full are the zones where evictions are braked, each in a sentence.
-	Full []string `json:"full,omitempty"`
+	Full []string `json:"brakedZones,omitempty"`
 }
 
 // Answered is one eviction request and its answer.
 type Answered struct {
-	Time   time.Time    `json:"time"`
-	Node   string       `json:"node"`
-	Pod    string       `json:"pod"`
-	Plugin string       `json:"plugin,omitempty"`
-	Asked  string       `json:"askedBecause,omitempty"`
-	Result lease.Result `json:"result"`
+	Time          time.Time    `json:"time"`
+	Node          string       `json:"node"`
+	Pod           string       `json:"pod"`
+	Plugin        string       `json:"plugin,omitempty"`
+	RequestReason string       `json:"requestReason,omitempty"`
+	Result        lease.Result `json:"result"`
 	// Code of a refusal by the controller; absent where the API server answered.
 	Code   Code   `json:"code,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -97,8 +97,8 @@ const (
 	maxOfNode   = 20
 )
 
-// decided adds an answer to those that are shown.
-func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
+// recordAnswer adds an answer to those that are shown.
+func (r *Reconciler) recordAnswer(a PendingRequest, code Code, answer lease.Answer) {
 	of := 1
 	r.answered = slices.DeleteFunc(r.answered, func(o Answered) bool {
 		if o.Node == a.Judged.Name {
@@ -107,7 +107,7 @@ func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
 		return o.Node == a.Judged.Name && of > maxOfNode
 	})
 	list := append([]Answered{{
-		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, Asked: a.Request.Reason,
+		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, RequestReason: a.Request.Reason,
 		Result: answer.Result, Code: code, Reason: answer.Reason, DryRun: a.DryRun,
 	}}, r.answered...)
 	r.answered = list[:min(len(list), maxAnswered)]
@@ -117,14 +117,14 @@ func (r *Reconciler) decided(a Ask, code Code, answer lease.Answer) {
 // leader.
 func (r *Reconciler) Report() *Report { return r.report.Load() }
 
-// Tally counts actions and refusals.
-func (r *Reconciler) Tally() *Tally { return &r.tally }
+// Counters counts actions and refusals.
+func (r *Reconciler) Counters() *Counters { return &r.counters }
 
-func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
+func newReport(j *Judgement, g *Evaluation, answered []Answered) *Report {
 	p := &Report{
-		Time: g.Time.UTC(), Agents: map[State]int{Alive: 0, Late: 0, Silent: 0}, Blind: j.Blind, Late: j.Late, Of: j.Of,
-		Quiet: []Quiet{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
-		Budget: Budget{
+		Time: g.Time.UTC(), Agents: map[State]int{Alive: 0, Late: 0, Silent: 0}, FullDisruption: j.FullDisruption, Late: j.Late, Total: j.Total,
+		Missing: []MissingAgent{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
+		EvictionLimit: EvictionLimit{
 			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
 			Common: g.Common(), CommonPlugins: g.CommonPlugins(),
 			PressedNodes: g.Pressed.Resources, PluginNodes: g.Pressed.Plugins, Zones: g.Zones, Full: g.Full(),
@@ -134,17 +134,17 @@ func newReport(j *Judgement, g *Grounds, answered []Answered) *Report {
 		a := &j.Agents[i]
 		p.Agents[a.State]++
 		if a.State != Alive {
-			p.Quiet = append(p.Quiet, Quiet{Node: a.Name, State: a.State, SilenceSeconds: a.Silence.Seconds(), Tainted: a.tainted(), Reason: a.Why})
+			p.Missing = append(p.Missing, MissingAgent{Node: a.Name, State: a.State, SilenceSeconds: a.Silence.Seconds(), Tainted: a.tainted(), Reason: a.Why})
 		}
-		if a.Odd != nil {
-			p.Unread = append(p.Unread, Unread{Node: a.Name, Reason: a.Odd.Error()})
+		if a.ParseErr != nil {
+			p.Unreadable = append(p.Unreadable, UnreadableNode{Node: a.Name, Reason: a.ParseErr.Error()})
 		}
 		if says := a.Carried.Report; len(says.Pressure)+len(says.Plugins) > 0 && a.State != Silent {
 			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: says.Pressure, Plugins: says.Plugins, Zone: a.zone(), Tainted: a.tainted()})
 		}
 	}
-	slices.SortFunc(p.Quiet, func(a, b Quiet) int { return cmp.Compare(a.Node, b.Node) })
-	slices.SortFunc(p.Unread, func(a, b Unread) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(p.Missing, func(a, b MissingAgent) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(p.Unreadable, func(a, b UnreadableNode) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortFunc(p.Pressed, func(a, b Pressed) int { return cmp.Compare(a.Node, b.Node) })
 	return p
 }

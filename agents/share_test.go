@@ -14,21 +14,21 @@ import (
 )
 
 // by a node, so many pods of as many owners, so long ago.
-func by(node string, n int, ago time.Duration) func(*Grounds) {
-	return func(g *Grounds) {
+func by(node string, n int, ago time.Duration) func(*Evaluation) {
+	return func(g *Evaluation) {
 		for range n {
-			uid := fmt.Sprint(node, "/", len(g.Went))
-			g.Went = append(g.Went, Went{UID: uid, Owner: uid, Node: node, Time: g.Time.Add(-ago)})
+			uid := fmt.Sprint(node, "/", len(g.PastEvictions))
+			g.PastEvictions = append(g.PastEvictions, PastEviction{UID: uid, Owner: uid, Node: node, Time: g.Time.Add(-ago)})
 		}
 	}
 }
 
-func limit(n int) func(*Grounds) { return func(g *Grounds) { g.Pods = 100 * n } }
+func limit(n int) func(*Evaluation) { return func(g *Evaluation) { g.Pods = 100 * n } }
 
 func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
-	alone := func(g *Grounds) { g.Agents = 1 }
+	alone := func(g *Evaluation) { g.Agents = 1 }
 	for what, row := range map[string]struct {
-		grounds *Grounds
+		grounds *Evaluation
 		code    Code
 	}{
 		"the first of a budget of ten":              {calm(limit(10)), ""},
@@ -43,10 +43,12 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 		"every other one is taken":                  {calm(limit(1), by("n", 1, 10*time.Minute), by("m", 1, 5*time.Minute)), ""},
 		"of a budget that has shrunk":               {calm(limit(1), by("m", 2, 6*time.Minute)), ""},
 		"where there is one node it has all":        {calm(limit(2), alone, by("n", 1, 0)), ""},
-		"so many that its Lease has no room left":   {calm(limit(1000), alone, by("n", mostOfNode, 6*time.Minute)), CodeShare},
-		"one less than it has room for":             {calm(limit(1000), alone, by("n", mostOfNode-1, 6*time.Minute)), ""},
-		"what was granted, and is asked for again,": {calm(limit(1), func(g *Grounds) { g.Went = []Went{{UID: "p1", Node: "n", Time: noon}} }), ""},
-		"and counts once beside others":             {calm(limit(4), by("m", 1, 0), by("n", 1, 0), func(g *Grounds) { g.Went = append(g.Went, Went{UID: "p1", Node: "n", Time: noon}) }), ""},
+		"so many that its Lease has no room left":   {calm(limit(1000), alone, by("n", maxEvictionsOfNode, 6*time.Minute)), CodeShare},
+		"one less than it has room for":             {calm(limit(1000), alone, by("n", maxEvictionsOfNode-1, 6*time.Minute)), ""},
+		"what was granted, and is asked for again,": {calm(limit(1), func(g *Evaluation) { g.PastEvictions = []PastEviction{{UID: "p1", Node: "n", Time: noon}} }), ""},
+		"and counts once beside others": {calm(limit(4), by("m", 1, 0), by("n", 1, 0), func(g *Evaluation) {
+			g.PastEvictions = append(g.PastEvictions, PastEviction{UID: "p1", Node: "n", Time: noon})
+		}), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, why := refusal(row.grounds.Refuse(asking()))
@@ -66,19 +68,19 @@ func TestANodeThatLeavesTheBudgetToOthersIsToldHowMuchIsLeft(t *testing.T) {
 // market is a budget of which two nodes have what they may.
 type market struct {
 	budget int
-	all    []Went
+	all    []PastEviction
 }
 
 // try to have one for a node; it has as many as it tries for, until it may not.
 func (m *market) try(node string, now time.Time) bool {
 	s := DefaultSettings()
-	m.all = slices.DeleteFunc(m.all, func(w Went) bool { return now.Sub(w.Time) >= s.Evictions.counted() })
-	g := Grounds{Time: now, Settings: s, Pods: 100 * m.budget, Agents: 2, Pressed: newPressures(), Hard: newPressures(), Went: m.all}
+	m.all = slices.DeleteFunc(m.all, func(w PastEviction) bool { return now.Sub(w.Time) >= s.Evictions.counted() })
+	g := Evaluation{Time: now, Settings: s, Pods: 100 * m.budget, Agents: 2, Pressed: newPressures(), Hard: newPressures(), PastEvictions: m.all}
 	a := made(node, 0)
 	r := request(fmt.Sprint(node, len(m.all), now))
-	code, _ := refusal(g.Refuse(Ask{&Judged{Agent: &a, State: Alive}, r}))
+	code, _ := refusal(g.Refuse(PendingRequest{&Judged{Agent: &a, State: Alive}, r}))
 	if code == "" {
-		m.all = append(m.all, Went{UID: r.UID, Owner: r.UID, Node: node, Time: now})
+		m.all = append(m.all, PastEviction{UID: r.UID, Owner: r.UID, Node: node, Time: now})
 	}
 	return code == ""
 }
@@ -121,14 +123,14 @@ func TestEachNodesFirstRequestComesBeforeAnothersSecond(t *testing.T) {
 		uids  []string
 	}{{&flood, "flood", 0, []string{"f1", "f2", "f3"}}, {&honest, "honest", time.Minute, []string{"h1", "h2"}}, {&late, "late", 2 * time.Minute, []string{"l1"}}} {
 		*row.of = carrying(row.name)
-		row.of.Asked, row.of.Renewed = noon.Add(row.asked), noon
+		row.of.RequestedAt, row.of.LastRenewal = noon.Add(row.asked), noon
 		for _, uid := range row.uids {
 			row.of.Carried.Requests = append(row.of.Carried.Requests, request(uid))
 		}
 	}
 	order := func(judged map[string]time.Time) (uids []string) {
 		j := &Judgement{Agents: []Judged{flood, honest, late}}
-		for _, a := range Asks(noon, DefaultSettings(), j, func(node string) time.Time { return judged[node] }) {
+		for _, a := range PendingRequests(noon, DefaultSettings(), j, func(node string) time.Time { return judged[node] }) {
 			uids = append(uids, a.UID)
 		}
 		return uids
@@ -145,24 +147,24 @@ func TestTheClockOfANodeDoesNotSayWhetherItsRequestStands(t *testing.T) {
 		s.node("n", "web")
 		s.tick += skew
 		s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon.Add(skew))})
-		s.r.look(t.Context())
+		s.r.reconcile(t.Context())
 		got := s.answers("n")
 		require.Len(t, got, 1, "skew %s", skew)
 		assert.Equal(t, lease.Accepted, got[0].Result, "skew %s: %s", skew, got[0].Reason)
 		assert.Len(t, s.posted, 1)
 
 		stale := carrying("n")
-		stale.Renewed = noon.Add(-DefaultSettings().Grace / 2)
+		stale.LastRenewal = noon.Add(-DefaultSettings().Grace / 2)
 		stale.Lease.Spec.RenewTime = new(lease.Micro(noon.Add(skew)))
 		r := request("p1")
 		r.Since = lease.Micro(noon.Add(skew))
 		stale.Carried.Requests = []lease.Request{r}
-		assert.Empty(t, Asks(noon, DefaultSettings(), &Judgement{Agents: []Judged{stale}}, new(newBook()).judgedAt), "skew %s", skew)
+		assert.Empty(t, PendingRequests(noon, DefaultSettings(), &Judgement{Agents: []Judged{stale}}, new(newJournal()).evaluatedAt), "skew %s", skew)
 	}
 }
 
 func TestANodeHasItsRequestsJudgedAtItsPace(t *testing.T) {
-	var p pace
+	var p tokenBucket
 	taken := 0
 	for range 100 {
 		if p.take(noon, 16, time.Second) {

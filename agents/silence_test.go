@@ -22,7 +22,7 @@ const taintRecord = `[{"key":"plimsoll.dev/MemoryContention","effect":"NoSchedul
 // made is an agent that was heard so long ago, of a pressed node.
 func made(name string, silence time.Duration, change ...func(*Agent)) Agent {
 	a := Agent{
-		Name: name, Heard: noon.Add(-silence), Lease: &coordinationv1.Lease{},
+		Name: name, LastHeartbeat: noon.Add(-silence), Lease: &coordinationv1.Lease{},
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: "u", ResourceVersion: "7", Annotations: map[string]string{evict.TaintsAnnotation: taintRecord},
 			Labels: map[string]string{corev1.LabelTopologyZone: "a"},
@@ -51,8 +51,8 @@ func untainted(a *Agent) { a.Node.Annotations, a.Node.Spec.Taints = nil, nil }
 func noLease(a *Agent)   { a.Lease = nil }
 func noNode(a *Agent)    { a.Node = nil }
 
-func judge(m Memory, agents ...Agent) Judgement {
-	return Judge(Sighting{Time: noon, Settings: DefaultSettings(), Agents: agents, Memory: m})
+func judge(m JudgeState, agents ...Agent) Judgement {
+	return Judge(Observation{Time: noon, Settings: DefaultSettings(), Agents: agents, Previous: m})
 }
 
 func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIsNotReady(t *testing.T) {
@@ -80,14 +80,14 @@ func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIs
 		"no Lease, and the status is late": {agent: made("n", 5*time.Minute+40*time.Second, noLease), state: Silent, mark: true, lift: true, why: "taints removed"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			j := judge(Memory{}, row.agent)
+			j := judge(JudgeState{}, row.agent)
 			require.Len(t, j.Agents, 1)
 			a := j.Agents[0]
 			assert.Equal(t, row.state, a.State)
-			assert.Equal(t, row.mark, a.Mark, "mark")
-			assert.Equal(t, row.lift, a.Lift, "lift")
+			assert.Equal(t, row.mark, a.SetUnknown, "mark")
+			assert.Equal(t, row.lift, a.RemoveTaints, "lift")
 			assert.Contains(t, a.Why, row.why)
-			_, said := j.Memory.Silent["n"]
+			_, said := j.Next.Silent["n"]
 			assert.Equal(t, row.state == Silent, said)
 		})
 	}
@@ -95,7 +95,7 @@ func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIs
 
 func TestANodeWithoutAnAgentIsNoneAndALeaseWithoutANodeNeither(t *testing.T) {
 	bare := made("n", time.Hour, noLease, untainted, func(a *Agent) { a.Node.Status.Conditions = a.Node.Status.Conditions[:1] })
-	assert.Empty(t, judge(Memory{}, bare, made("m", time.Hour, noNode)).Agents)
+	assert.Empty(t, judge(JudgeState{}, bare, made("m", time.Hour, noNode)).Agents)
 }
 
 // some agents, of which the first so many were heard so long ago.
@@ -104,7 +104,7 @@ func some(n, quiet int, silence time.Duration) []Agent {
 	for i := range n {
 		a := made(fmt.Sprintf("n%03d", i), 0)
 		if i < quiet {
-			a.Heard = noon.Add(-silence)
+			a.LastHeartbeat = noon.Add(-silence)
 		}
 		list = append(list, a)
 	}
@@ -127,14 +127,14 @@ func TestMassSilenceIsOurOwnBlindnessAndIsSeenBeforeAnybodyIsMarked(t *testing.T
 		"a second before they are late": {of: 100, quiet: 100, silence: 19 * time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
-			j := judge(Memory{}, some(row.of, row.quiet, row.silence)...)
-			assert.Equal(t, row.blind, j.Blind)
+			j := judge(JudgeState{}, some(row.of, row.quiet, row.silence)...)
+			assert.Equal(t, row.blind, j.FullDisruption)
 			marked := 0
 			for _, a := range j.Agents {
-				if a.Mark {
+				if a.SetUnknown {
 					marked++
 				}
-				assert.False(t, row.blind && a.Lift, "lifted")
+				assert.False(t, row.blind && a.RemoveTaints, "lifted")
 			}
 			assert.Equal(t, row.marked, marked)
 		})
@@ -145,7 +145,7 @@ func TestTheShareOfSilentAgentsItselfIsNoFullDisruption(t *testing.T) {
 	s := DefaultSettings()
 	s.MassSilence = 0.5
 	at := func(quiet int) bool {
-		return Judge(Sighting{Time: noon, Settings: s, Agents: some(10, quiet, time.Hour)}).Blind
+		return Judge(Observation{Time: noon, Settings: s, Agents: some(10, quiet, time.Hour)}).FullDisruption
 	}
 	assert.False(t, at(5))
 	assert.True(t, at(6))
@@ -153,77 +153,77 @@ func TestTheShareOfSilentAgentsItselfIsNoFullDisruption(t *testing.T) {
 
 func TestWhileAFullDisruptionLastsAgentsAreLateAndNoClockStartsAnew(t *testing.T) {
 	agents := some(100, 56, time.Hour)
-	j := judge(Memory{}, agents...)
+	j := judge(JudgeState{}, agents...)
 	for range 3 {
-		require.True(t, j.Blind)
-		assert.Zero(t, j.Memory.Cleared, "it has not ended")
+		require.True(t, j.FullDisruption)
+		assert.Zero(t, j.Next.DisruptionEnded, "it has not ended")
 		assert.Equal(t, Late, j.Agents[0].State, "silent for an hour, which is not believed")
 		assert.Contains(t, j.Agents[0].Why, "nothing is changed")
-		j = judge(j.Memory, agents...)
+		j = judge(j.Next, agents...)
 	}
 }
 
 func TestAnAgentThatIsHeardAgainCountsAsTheOthersDo(t *testing.T) {
 	agents := some(100, 1, time.Hour)
-	j := judge(Memory{}, agents...)
-	require.Equal(t, 100, j.Of)
-	assert.Equal(t, 99, judge(j.Memory, agents...).Of, "its silence is known")
-	agents[0].Heard = noon
-	assert.Equal(t, 100, judge(j.Memory, agents...).Of)
+	j := judge(JudgeState{}, agents...)
+	require.Equal(t, 100, j.Total)
+	assert.Equal(t, 99, judge(j.Next, agents...).Total, "its silence is known")
+	agents[0].LastHeartbeat = noon
+	assert.Equal(t, 100, judge(j.Next, agents...).Total)
 }
 
 func TestWhenOurBlindnessEndsTheClocksOfAllStartAnew(t *testing.T) {
 	agents := some(100, 56, time.Hour)
-	j := judge(Memory{}, agents...)
-	require.True(t, j.Blind)
+	j := judge(JudgeState{}, agents...)
+	require.True(t, j.FullDisruption)
 	for i := range 20 { // these are back, the others not yet
-		agents[i].Heard = noon.Add(time.Second)
+		agents[i].LastHeartbeat = noon.Add(time.Second)
 	}
-	at := func(d time.Duration, m Memory) Judgement {
+	at := func(d time.Duration, m JudgeState) Judgement {
 		for i := range agents {
 			if i < 20 || i >= 56 {
-				agents[i].Heard = noon.Add(d)
+				agents[i].LastHeartbeat = noon.Add(d)
 			}
 		}
-		return Judge(Sighting{Time: noon.Add(d), Settings: DefaultSettings(), Agents: agents, Memory: m})
+		return Judge(Observation{Time: noon.Add(d), Settings: DefaultSettings(), Agents: agents, Previous: m})
 	}
-	j = at(time.Second, j.Memory)
-	assert.False(t, j.Blind)
+	j = at(time.Second, j.Next)
+	assert.False(t, j.FullDisruption)
 	count := func() (n int) {
 		for _, a := range j.Agents {
-			if a.Mark {
+			if a.SetUnknown {
 				n++
 			}
 		}
 		return n
 	}
 	assert.Zero(t, count(), "nobody is marked in the moment in which it ends")
-	j = at(40*time.Second, j.Memory)
+	j = at(40*time.Second, j.Next)
 	assert.Zero(t, count(), "39 s of the new clocks")
-	j = at(41*time.Second, j.Memory)
+	j = at(41*time.Second, j.Next)
 	assert.Equal(t, 36, count())
-	assert.False(t, j.Agents[20].Lift, "the time that we were blind does not count for the taints either")
+	assert.False(t, j.Agents[20].RemoveTaints, "the time that we were blind does not count for the taints either")
 }
 
 func TestWhoWasSilentBeforeStaysSoThroughABlindness(t *testing.T) {
 	agents := some(100, 1, time.Hour)
-	j := judge(Memory{}, agents...)
-	require.Contains(t, j.Memory.Silent, "n000")
+	j := judge(JudgeState{}, agents...)
+	require.Contains(t, j.Next.Silent, "n000")
 	for i := range agents {
-		agents[i].Heard = noon.Add(-time.Hour)
+		agents[i].LastHeartbeat = noon.Add(-time.Hour)
 	}
-	j = judge(j.Memory, agents...)
-	assert.True(t, j.Blind)
-	assert.Equal(t, 99, j.Of)
+	j = judge(j.Next, agents...)
+	assert.True(t, j.FullDisruption)
+	assert.Equal(t, 99, j.Total)
 	assert.Equal(t, Silent, j.Agents[0].State)
-	assert.False(t, j.Agents[0].Lift)
+	assert.False(t, j.Agents[0].RemoveTaints)
 	for i := range agents[1:] {
-		agents[i+1].Heard = noon
+		agents[i+1].LastHeartbeat = noon
 	}
-	j = judge(j.Memory, agents...)
-	assert.False(t, j.Blind)
-	j = judge(j.Memory, agents...)
-	assert.True(t, j.Agents[0].Lift, "an hour is long enough")
-	agents[0].Heard = noon
-	assert.NotContains(t, judge(j.Memory, agents...).Memory.Silent, "n000")
+	j = judge(j.Next, agents...)
+	assert.False(t, j.FullDisruption)
+	j = judge(j.Next, agents...)
+	assert.True(t, j.Agents[0].RemoveTaints, "an hour is long enough")
+	agents[0].LastHeartbeat = noon
+	assert.NotContains(t, judge(j.Next, agents...).Next.Silent, "n000")
 }

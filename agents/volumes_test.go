@@ -118,7 +118,7 @@ func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.
 				s.pods["web"].Spec.Volumes = append(s.pods["web"].Spec.Volumes, claim(name))
 			}
 			s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-			s.r.look(t.Context())
+			s.r.reconcile(t.Context())
 			assert.Equal(t, row.asked, h.asked.Load())
 			got := s.answers("n")
 			require.Len(t, got, 1)
@@ -161,7 +161,7 @@ func TestAPodWhoseVolumesAreNotKnownInTimeKeepsNoOtherWaiting(t *testing.T) {
 						return lease.Request{UID: uid, Namespace: "shop", Name: uid, Since: lease.Micro(time.Now())}
 					}
 					s.asks("n", ask("dear"), ask("web"))
-					s.r.look(t.Context())
+					s.r.reconcile(t.Context())
 					assert.Equal(t, lease.Accepted, result("web"), "in the same look")
 					if row.times == asked {
 						assert.Equal(t, lease.Accepted, result("dear"))
@@ -186,12 +186,12 @@ func TestWhoseVolumesAreWhereIsAskedOfAPodThatWouldGoAlone(t *testing.T) {
 		s.pods[name].Spec.Volumes = []corev1.Volume{claim("everywhere")}
 	}
 	s.pods["db"].OwnerReferences = nil
-	s.r.book.went = []Went{{UID: "before", Owner: "shop/ReplicaSet/web", Time: time.Now()}}
+	s.r.journal.evictions = []PastEviction{{UID: "before", Owner: "shop/ReplicaSet/web", Time: time.Now()}}
 	s.asks("n",
 		lease.Request{UID: "db", Namespace: "shop", Name: "db", Since: lease.Micro(noon)},
 		lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)},
 		lease.Request{UID: "other", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.look(t.Context())
+	s.r.reconcile(t.Context())
 	require.Len(t, s.answers("n"), 3)
 	assert.Empty(t, s.posted)
 	assert.Zero(t, h.asked.Load())

@@ -108,7 +108,7 @@ func TestWhatVelerosQueueStartsIsStartedFirst(t *testing.T) {
 		same++
 		d := Decide(Input{
 			Time: noon, Config: Config{Limit: c.ConcurrentBackups}, Namespaces: NewNamespaces(c.ClusterNamespaces),
-			Backups: backups(c.Backups), Quiet: true,
+			Backups: backups(c.Backups), Exact: true,
 		})
 		first := append(started(d), "nobody")[0]
 		before, after := c.by(c.Backups), c.by(c.ExpectAfter)
@@ -136,7 +136,7 @@ func (c one) comparePositions(t *testing.T, d Decision) {
 	}
 	for _, g := range c.ExpectAfter {
 		if g.Phase == Queued && (gap == 0 || g.Name == c.Reconcile) {
-			assert.Equal(t, g.QueuePosition-gap, entry(t, d, g.Name).Write, "%s: %s", c.Name, g.Name)
+			assert.Equal(t, g.QueuePosition-gap, entry(t, d, g.Name).WritePosition, "%s: %s", c.Name, g.Name)
 		}
 	}
 }
@@ -156,13 +156,13 @@ func TestUpstreamsOwnCasesHold(t *testing.T) {
 	for _, c := range cases {
 		d := Decide(Input{
 			Time: noon, Config: Config{Limit: c.ConcurrentBackups}, Namespaces: NewNamespaces(c.ClusterNamespaces),
-			Backups: backups(append(c.Others, c.Reconcile)), Quiet: true,
+			Backups: backups(append(c.Others, c.Reconcile)), Exact: true,
 		})
 		starts := append(started(d), "nobody")[0] == c.Reconcile.Name
 		assert.Equal(t, c.Expect.Phase == Ready, starts, c.ID)
 		if c.Reconcile.Phase == "" {
 			// Who starts ahead of it is started in the same decision, and counts no more.
-			assert.Equal(t, c.Expect.QueuePosition, entry(t, d, c.Reconcile.Name).Write+len(started(d)), c.ID)
+			assert.Equal(t, c.Expect.QueuePosition, entry(t, d, c.Reconcile.Name).WritePosition+len(started(d)), c.ID)
 		}
 	}
 }

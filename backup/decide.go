@@ -12,8 +12,8 @@ type Input struct {
 	Namespaces *Namespaces
 	// Backups of one Velero, in any order.
 	Backups []Backup
-	// Quiet: the queue has not changed for a while, so every position is written exactly.
-	Quiet bool
+	// Exact: the queue has not changed for a while, so every position is written exactly.
+	Exact bool
 	// HandBack: Velero's own queue takes over, which orders by the written positions,
 	// not by turns.
 	HandBack bool
@@ -36,10 +36,10 @@ type Entry struct {
 	Start bool
 	// Place among the Backups that keep waiting, from 1; 0 for one that starts.
 	Place int
-	// Write is the position that its status should have. Further back positions are
+	// WritePosition is the position that its status should have. Further back positions are
 	// only approximate, and an unchanged value is not written: otherwise each Backup
 	// that leaves the queue would cause a write of all behind it.
-	Write int
+	WritePosition int
 	// WriteTurn is the turn to write: its own, or a later one where it yields to a
 	// Backup of higher priority.
 	WriteTurn Turn
@@ -72,9 +72,9 @@ type Wait struct {
 	Invalid error
 }
 
-// namesShown bounds the namespaces in a Wait, which people read in a status and a
+// maxNames bounds the namespaces in a Wait, which people read in a status and a
 // log line.
-const namesShown = 10
+const maxNames = 10
 
 // Decide says which Backups start, in which order the others wait, and for which
 // one. A Backup may start while fewer than Limit run and it shares no namespace
@@ -125,68 +125,68 @@ func (in *Input) stuck(b *Backup) bool {
 
 // reserved are the namespaces of the Backups that run and of those that wait ahead.
 type reserved struct {
-	names *Namespaces
-	bits  bits
-	by    []*Backup // the first to reserve each
-	any   *Backup   // the first of all
-	every *Backup   // overlaps with every other; why is the reason
-	why   error
+	names     *Namespaces
+	taken     bitset
+	by        []*Backup // the first to reserve each
+	first     *Backup   // the first of all
+	universal *Backup   // overlaps with every other; why is the reason
+	why       error
 }
 
 func newReserved(names *Namespaces) *reserved {
-	return &reserved{names: names, bits: newBits(len(names.names)), by: make([]*Backup, len(names.names))}
+	return &reserved{names: names, taken: newBitset(len(names.names)), by: make([]*Backup, len(names.names))}
 }
 
 func (r *reserved) take(b *Backup, s Set) {
-	if r.any == nil {
-		r.any = b
+	if r.first == nil {
+		r.first = b
 	}
 	if s.Invalid != nil {
-		if r.every == nil {
-			r.every, r.why = b, s.Invalid
+		if r.universal == nil {
+			r.universal, r.why = b, s.Invalid
 		}
 		return
 	}
-	for w := range s.bits {
-		for fresh := s.bits[w] &^ r.bits[w]; fresh != 0; fresh &= fresh - 1 {
+	for w := range s.members {
+		for fresh := s.members[w] &^ r.taken[w]; fresh != 0; fresh &= fresh - 1 {
 			r.by[w*64+mathbits.TrailingZeros64(fresh)] = b
 		}
-		r.bits[w] |= s.bits[w]
+		r.taken[w] |= s.members[w]
 	}
 }
 
 // conflict is the Wait for what is reserved; the zero Wait: no conflict.
 func (r *reserved) conflict(s Set) Wait {
 	switch {
-	case s.Invalid != nil && r.any != nil:
-		return Wait{Code: waits(r.any), By: r.any.UID, Invalid: s.Invalid}
-	case r.every != nil:
-		return Wait{Code: waits(r.every), By: r.every.UID, Invalid: r.why}
-	case !r.bits.overlaps(s.bits):
+	case s.Invalid != nil && r.first != nil:
+		return Wait{Code: waitCode(r.first), By: r.first.UID, Invalid: s.Invalid}
+	case r.universal != nil:
+		return Wait{Code: waitCode(r.universal), By: r.universal.UID, Invalid: r.why}
+	case !r.taken.overlaps(s.members):
 		return Wait{}
 	}
-	w := Wait{Shared: r.bits.shared(s.bits)}
-	for i := range r.bits.both(s.bits) {
+	w := Wait{Shared: r.taken.shared(s.members)}
+	for i := range r.taken.both(s.members) {
 		if w.By == "" {
-			w.Code, w.By = waits(r.by[i]), r.by[i].UID
+			w.Code, w.By = waitCode(r.by[i]), r.by[i].UID
 		}
-		if w.Namespaces = append(w.Namespaces, r.names.names[i]); len(w.Namespaces) == namesShown {
+		if w.Namespaces = append(w.Namespaces, r.names.names[i]); len(w.Namespaces) == maxNames {
 			break
 		}
 	}
 	return w
 }
 
-// waits is the code of a Backup that waits for b.
-func waits(b *Backup) Code {
+// waitCode is the code of a Backup that waits for b.
+func waitCode(b *Backup) Code {
 	if b.running() {
 		return CodeRunning
 	}
 	return CodeAhead
 }
 
-// exactly is how many first positions are always written exactly.
-const exactly = 3
+// exactPositions is how many first positions are always written exactly.
+const exactPositions = 3
 
 // place numbers the Backups that keep waiting, and sets the positions to write.
 func (in *Input) place(queue []Entry) {
@@ -202,8 +202,8 @@ func (in *Input) place(queue []Entry) {
 		if in.Config.Priorities && !e.Created.Equal(ahead) {
 			last = 0
 		}
-		e.Write = in.position(place, e.Position, last)
-		last, ahead = e.Write, e.Created
+		e.WritePosition = in.position(place, e.Position, last)
+		last, ahead = e.WritePosition, e.Created
 	}
 }
 
@@ -216,7 +216,7 @@ func (in *Input) place(queue []Entry) {
 func (in *Input) position(place, now, last int) int {
 	want := max(place, last+1)
 	overtaken := in.Config.Priorities && place >= 2*now
-	if in.Quiet || place <= exactly || now <= last || now >= 2*want || overtaken {
+	if in.Exact || place <= exactPositions || now <= last || now >= 2*want || overtaken {
 		return want
 	}
 	return now

@@ -49,8 +49,8 @@ func (c *cluster) step(t *testing.T) {
 			case e.Start:
 				b.Phase, b.Position, b.ReadySince = Ready, 0, c.in.Time
 				c.order, c.waited[b.UID] = append(c.order, b.UID), c.in.Time.Sub(b.Created)
-			case b.Phase != Queued || b.Position != e.Write || b.Turn != e.WriteTurn:
-				b.Phase, b.Position, b.Turn = Queued, e.Write, e.WriteTurn
+			case b.Phase != Queued || b.Position != e.WritePosition || b.Turn != e.WriteTurn:
+				b.Phase, b.Position, b.Turn = Queued, e.WritePosition, e.WriteTurn
 			default:
 				continue
 			}
@@ -200,7 +200,7 @@ func TestOfManySharedNamespacesTheFirstAreNamed(t *testing.T) {
 	c.in.Backups = []Backup{{UID: "all", Phase: InProgress}, {UID: "most", Phase: Queued, Position: 1, Exclude: []string{"ns-0000"}}}
 	w := Decide(c.in).Queue[0].Wait
 	assert.Equal(t, 299, w.Shared)
-	assert.Len(t, w.Namespaces, namesShown)
+	assert.Len(t, w.Namespaces, maxNames)
 	assert.Equal(t, "ns-0001", w.Namespaces[0])
 	assert.Equal(t, "all", w.By)
 	c.in.Backups[1].Include = []string{"ns-0064", "ns-0299"}

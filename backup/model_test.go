@@ -111,7 +111,7 @@ func world(r *rand.Rand, n int) Input {
 		Config: Config{
 			Limit: r.IntN(5), Priorities: r.IntN(2) == 0, ManualFirst: r.IntN(2) == 0, Aging: time.Duration(r.IntN(3)) * time.Hour,
 		},
-		Quiet: r.IntN(2) == 0, HandBack: r.IntN(5) == 0,
+		Exact: r.IntN(2) == 0, HandBack: r.IntN(5) == 0,
 	}
 	in.Config.Priorities = in.Config.Priorities && !in.HandBack // their order is not by positions
 	position := 0
@@ -228,20 +228,20 @@ func agree(in Input) error {
 		switch {
 		case e.Place != len(waits):
 			return fmt.Errorf("%s has place %d and stands at %d", e.UID, e.Place, len(waits))
-		case (in.Quiet || e.Place <= exactly) && e.Write != e.Place:
-			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.Write)
-		case e.Write < 1, (!in.Config.Priorities || e.Created.Equal(ahead)) && e.Write <= last:
-			return fmt.Errorf("%s is written as %d, behind %d", e.UID, e.Write, last)
-		case e.Write >= 2*max(e.Place, last+1) || e.Place >= 2*e.Write:
-			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.Write)
+		case (in.Exact || e.Place <= exactPositions) && e.WritePosition != e.Place:
+			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
+		case e.WritePosition < 1, (!in.Config.Priorities || e.Created.Equal(ahead)) && e.WritePosition <= last:
+			return fmt.Errorf("%s is written as %d, behind %d", e.UID, e.WritePosition, last)
+		case e.WritePosition >= 2*max(e.Place, last+1) || e.Place >= 2*e.WritePosition:
+			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
 		case needless(in, e, last, ahead):
-			return fmt.Errorf("%s at %d is written as %d, and %d would do", e.UID, e.Place, e.Write, e.Position)
+			return fmt.Errorf("%s at %d is written as %d, and %d would do", e.UID, e.Place, e.WritePosition, e.Position)
 		case e.Wait.Code == "":
 			return fmt.Errorf("%s waits for nothing", e.UID)
 		case e.Wait.Code != CodeLimit && e.Wait.Code != CodeNew && e.Wait.By == "":
 			return fmt.Errorf("%s waits for nobody: %s", e.UID, e.Wait.Code)
 		}
-		last, ahead = e.Write, e.Created
+		last, ahead = e.WritePosition, e.Created
 	}
 	if !slices.Equal(starts, wantStarts) || !slices.Equal(waits, wantWaits) {
 		return fmt.Errorf("starts %v, waits %v; the model: %v, %v", starts, waits, wantStarts, wantWaits)
@@ -254,8 +254,8 @@ func needless(in Input, e Entry, last int, ahead time.Time) bool {
 	if in.Config.Priorities && !e.Created.Equal(ahead) {
 		last = 0
 	}
-	due := in.Quiet || e.Place <= exactly || e.Position <= last || e.Position >= 2*max(e.Place, last+1) || e.Place >= 2*e.Position
-	return e.Position != e.Write && !due
+	due := in.Exact || e.Place <= exactPositions || e.Position <= last || e.Position >= 2*max(e.Place, last+1) || e.Place >= 2*e.Position
+	return e.Position != e.WritePosition && !due
 }
 
 // overlapping says which two that run would share a namespace because of what

@@ -195,8 +195,8 @@ func (k *calendar) write(e Entry) (wrote bool) {
 	switch {
 	case e.Start:
 		b.Phase, b.Position, k.jobs[e.UID].began = InProgress, 0, k.now
-	case b.Phase != Queued || b.Position != e.Write || b.Turn != e.WriteTurn:
-		b.Phase, b.Position, b.Turn = Queued, e.Write, e.WriteTurn
+	case b.Phase != Queued || b.Position != e.WritePosition || b.Turn != e.WriteTurn:
+		b.Phase, b.Position, b.Turn = Queued, e.WritePosition, e.WriteTurn
 	default:
 		return false
 	}

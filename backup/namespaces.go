@@ -26,7 +26,7 @@ func NewNamespaces(names []string) *Namespaces {
 
 // Set of namespaces. The zero value is empty.
 type Set struct {
-	bits bits
+	members bitset
 	// Invalid is why the patterns are invalid. Such a set overlaps with every other,
 	// because its content is unknown. (Velero takes it as empty.)
 	Invalid error
@@ -34,13 +34,13 @@ type Set struct {
 
 // overlaps tells whether two sets of the same Namespaces have a common one.
 func (s Set) overlaps(o Set) bool {
-	return s.Invalid != nil || o.Invalid != nil || s.bits.overlaps(o.bits)
+	return s.Invalid != nil || o.Invalid != nil || s.members.overlaps(o.members)
 }
 
 // Names in a set, in order.
 func (n *Namespaces) Names(s Set) []string {
 	var list []string
-	for i := range s.bits.both(s.bits) {
+	for i := range s.members.both(s.members) {
 		list = append(list, n.names[i])
 	}
 	return list
@@ -55,7 +55,7 @@ func (n *Namespaces) Resolve(include, exclude []string) Set {
 	key := strings.Join(include, "\x00") + "\x01" + strings.Join(exclude, "\x00")
 	s, known := n.sets[key]
 	if !known {
-		if len(n.sets) == setsKept {
+		if len(n.sets) == maxCachedSets {
 			clear(n.sets)
 		}
 		s = n.resolve(include, exclude)
@@ -64,15 +64,15 @@ func (n *Namespaces) Resolve(include, exclude []string) Set {
 	return s
 }
 
-// setsKept bounds the cache: where no namespace changes, patterns of old Backups would
+// maxCachedSets bounds the cache: where no namespace changes, patterns of old Backups would
 // accumulate.
-const setsKept = 50_000
+const maxCachedSets = 50_000
 
 func (n *Namespaces) resolve(include, exclude []string) Set {
 	if err := errors.Join(check(include), check(exclude)); err != nil {
 		return Set{Invalid: err}
 	}
-	in := newBits(len(n.names))
+	in := newBitset(len(n.names))
 	if len(include) == 0 {
 		include = []string{"*"}
 	}
@@ -82,7 +82,7 @@ func (n *Namespaces) resolve(include, exclude []string) Set {
 	for _, p := range exclude {
 		n.each(p, in.remove)
 	}
-	return Set{bits: in}
+	return Set{members: in}
 }
 
 // each calls do for each namespace that a valid pattern matches.

@@ -54,10 +54,10 @@ type Object struct {
 	Backup Backup
 	// Waiting is the content of its annotation; zero where it has none, or an
 	// unreadable one. Marked: it has the annotation.
-	Waiting Waiting
-	Marked  bool
-	// Odd is why an annotation of the user is invalid; it counts as absent.
-	Odd error
+	Waiting   Waiting
+	Annotated bool
+	// AnnotationErr is why an annotation of the user is invalid; it counts as absent.
+	AnnotationErr error
 }
 
 // Read converts a Backup. Missing fields, and those of a wrong type, count as unset.
@@ -78,7 +78,7 @@ func Read(u *unstructured.Unstructured) *Object {
 	if text, there := annotations[AnnotationPriority]; there {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
-			o.Odd = fmt.Errorf("annotation %s: want a 32-bit integer, got %q; using 0", AnnotationPriority, text)
+			o.AnnotationErr = fmt.Errorf("annotation %s: want a 32-bit integer, got %q; using 0", AnnotationPriority, text)
 		}
 		o.Backup.Priority = int32(n)
 		if err != nil {
@@ -86,7 +86,7 @@ func Read(u *unstructured.Unstructured) *Object {
 		}
 	}
 	var text string
-	if text, o.Marked = annotations[AnnotationWaiting]; o.Marked {
+	if text, o.Annotated = annotations[AnnotationWaiting]; o.Annotated {
 		if json.Unmarshal([]byte(text), &o.Waiting) != nil {
 			o.Waiting = Waiting{} // not written by a controller: replaced later
 		}
@@ -118,8 +118,8 @@ func (o *Object) active() bool {
 	return o.Backup.running() || o.Backup.waits() && o.DeletionTimestamp == nil
 }
 
-// marksNothing tells whether it has an obsolete annotation: it neither waits nor is
+// staleAnnotation tells whether it has an obsolete annotation: it neither waits nor is
 // ReadyToStart.
-func (o *Object) marksNothing() bool {
-	return o.Marked && !o.Backup.waits() && o.Backup.Phase != Ready
+func (o *Object) staleAnnotation() bool {
+	return o.Annotated && !o.Backup.waits() && o.Backup.Phase != Ready
 }

@@ -47,7 +47,7 @@ func TestThatTheQueueIsHandedBackIsSaidOnceAndNothingOfOursStays(t *testing.T) {
 		}
 		assert.Equal(t, 1, strings.Count(log.String(), "handed backup queue back"), log.String())
 		for name, o := range s.read {
-			assert.False(t, o.Marked, name)
+			assert.False(t, o.Annotated, name)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestATimeToComeInOurAnnotationHoldsNoSlot(t *testing.T) {
 		assert.Equal(t, noon, list[0].patch.waiting.Touched, name)
 	}
 	left := object(Backup{UID: "made-up", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(time.Hour)})
-	assert.Len(t, (&planner{now: noon, objects: byUID([]*Object{left})}).leftBehind(), 1, "nor when the queue is handed back")
+	assert.Len(t, (&planner{now: noon, objects: byUID([]*Object{left})}).notTakenUp(), 1, "nor when the queue is handed back")
 	other := Waiting{Reason: CodeVelero, Since: noon.Add(20 * time.Second)}
 	assert.Empty(t, planned(DefaultConfig(), noon, false, object(Backup{UID: "of another leader", Phase: Ready}, other)), "by a clock that is a little ahead")
 }

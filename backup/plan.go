@@ -88,7 +88,7 @@ func (p *planner) writes(d *Decision) []write {
 			list = append(list, w)
 		}
 	}
-	return append(ordered(list), p.rest()...)
+	return append(ordered(list), p.others()...)
 }
 
 // ordered sorts the writes of a queue: first starts; then positions that rise,
@@ -122,23 +122,23 @@ func (p *planner) entry(e *Entry) (w write, needed bool) {
 	switch {
 	case e.Phase != Queued:
 		w.kind = kindQueue
-	case e.Position != e.Write, e.WriteTurn != e.turn():
+	case e.Position != e.WritePosition, e.WriteTurn != e.turn():
 		w.kind = kindPosition
-	case news && (e.Place <= exactly || p.quiet):
+	case news && (e.Place <= exactPositions || p.quiet):
 		w.kind = kindWaiting
 	default:
 		return w, false
 	}
-	w.patch = patch{phase: Queued, position: &e.Write}
+	w.patch = patch{phase: Queued, position: &e.WritePosition}
 	if news || waiting.BlockedBy != o.Waiting.BlockedBy || waiting.Turn != o.Waiting.Turn {
 		w.patch.waiting = &waiting
 	}
 	return w, true
 }
 
-// settled debounces reasons: how long one must be unchanged before another is
+// reasonDebounce debounces reasons: how long one must be unchanged before another is
 // written for its own sake.
-const settled = time.Minute
+const reasonDebounce = time.Minute
 
 // waiting is the desired annotation, and whether it is worth a write of its own.
 // BlockedBy changes with each Backup that ends, and is only written together with
@@ -156,20 +156,20 @@ func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
 		return w, false
 	}
 	// The reason of a new Backup is replaced at once.
-	return w, o.Waiting.Reason == CodeNew || p.now.Sub(o.Waiting.Since) >= settled
+	return w, o.Waiting.Reason == CodeNew || p.now.Sub(o.Waiting.Since) >= reasonDebounce
 }
 
-// rest are the writes for Backups that do not wait.
-func (p *planner) rest() (list []write) {
+// others are the writes for Backups that do not wait.
+func (p *planner) others() (list []write) {
 	for _, o := range p.objects {
 		switch {
-		case o.Backup.Phase == Ready && p.untaken(o):
+		case o.Backup.Phase == Ready && p.touchDue(o):
 			w := Waiting{Reason: CodeVelero, Since: o.Waiting.Since, Touched: p.now}
-			if !p.known(o) {
+			if !p.readySinceKnown(o) {
 				w.Since = p.now
 			}
 			list = append(list, write{object: o, kind: kindTouch, patch: patch{waiting: &w}})
-		case o.marksNothing():
+		case o.staleAnnotation():
 			list = append(list, write{object: o, kind: kindClean, patch: patch{waiting: &Waiting{}}})
 		}
 	}
@@ -181,35 +181,35 @@ func (p *planner) rest() (list []write) {
 const (
 	firstTouch = 30 * time.Second
 	lastTouch  = 10 * time.Minute
-	// touches is the least number of them before a Backup counts as stuck.
-	touches = 8
+	// minTouches is the least number of them before a Backup counts as stuck.
+	minTouches = 8
 )
 
-// known tells whether the time since which it is ReadyToStart is valid: not where
+// readySinceKnown tells whether the time since which it is ReadyToStart is valid: not where
 // another client set it so, nor where that time is in the future, by which it
 // would keep a slot until then.
-func (p *planner) known(o *Object) bool {
-	return o.Waiting.Reason == CodeVelero && !ahead(o.Waiting.Since, p.now)
+func (p *planner) readySinceKnown(o *Object) bool {
+	return o.Waiting.Reason == CodeVelero && !inFuture(o.Waiting.Since, p.now)
 }
 
-// ahead tells whether a time is further in the future than clock skew between
+// inFuture tells whether a time is further in the future than clock skew between
 // leaders explains.
-func ahead(t, now time.Time) bool { return t.Sub(now) > time.Minute }
+func inFuture(t, now time.Time) bool { return t.Sub(now) > time.Minute }
 
-// untaken tells whether the Backup is to be touched now, with exponential backoff.
+// touchDue tells whether the Backup is to be touched now, with exponential backoff.
 // Velero's server takes a Backup up on an update event, and misses those before
 // its start.
-func (p *planner) untaken(o *Object) bool {
-	if !p.known(o) {
+func (p *planner) touchDue(o *Object) bool {
+	if !p.readySinceKnown(o) {
 		return true
 	}
 	first := firstTouch
 	if p.config.StuckAfter > 0 {
-		first = min(first, p.config.StuckAfter/touches)
+		first = min(first, p.config.StuckAfter/minTouches)
 	}
 	since := o.Waiting.Since
 	last := since
-	if o.Waiting.Touched.After(since) && !ahead(o.Waiting.Touched, p.now) {
+	if o.Waiting.Touched.After(since) && !inFuture(o.Waiting.Touched, p.now) {
 		last = o.Waiting.Touched
 	}
 	return p.now.Sub(last) >= min(max(first, last.Sub(since)), lastTouch)
@@ -222,7 +222,7 @@ func (p *planner) untaken(o *Object) bool {
 // because a server that has just started ignores them. last: nothing is to be
 // written after that.
 func (p *planner) handBack(d *Decision) (list []write, last bool) {
-	first := p.leftBehind()
+	first := p.notTakenUp()
 	for i := range d.Queue {
 		e, o := &d.Queue[i], p.objects[d.Queue[i].UID]
 		place := len(first) + i + 1
@@ -239,7 +239,7 @@ func (p *planner) handBack(d *Decision) (list []write, last bool) {
 		return ordered(list), false
 	}
 	for i := range d.Queue {
-		if o := p.objects[d.Queue[i].UID]; o.Marked {
+		if o := p.objects[d.Queue[i].UID]; o.Annotated {
 			list = append(list, write{object: o, entry: &d.Queue[i], kind: kindClean, patch: patch{waiting: &Waiting{}}})
 		}
 	}
@@ -247,17 +247,17 @@ func (p *planner) handBack(d *Decision) (list []write, last bool) {
 		list = append(list, write{object: o, kind: kindReturn, patch: patch{phase: Queued, position: new(i + 1), waiting: &Waiting{}}})
 	}
 	for _, o := range p.objects {
-		if o.marksNothing() {
+		if o.staleAnnotation() {
 			list = append(list, write{object: o, kind: kindClean, patch: patch{waiting: &Waiting{}}})
 		}
 	}
 	return list, true
 }
 
-// leftBehind are the ReadyToStart Backups that Velero did not take up, in order.
-func (p *planner) leftBehind() (list []*Object) {
+// notTakenUp are the ReadyToStart Backups that Velero did not take up, in order.
+func (p *planner) notTakenUp() (list []*Object) {
 	for _, o := range p.objects {
-		if since := o.Backup.ReadySince; o.Backup.Phase == Ready && (p.now.Sub(since) >= givenBack || ahead(since, p.now)) {
+		if since := o.Backup.ReadySince; o.Backup.Phase == Ready && (p.now.Sub(since) >= requeueAfter || inFuture(since, p.now)) {
 			list = append(list, o)
 		}
 	}
@@ -267,6 +267,6 @@ func (p *planner) leftBehind() (list []*Object) {
 	return list
 }
 
-// givenBack is how long a Backup must have been ReadyToStart to be requeued:
+// requeueAfter is how long a Backup must have been ReadyToStart to be requeued:
 // Velero takes up what it sees at once.
-const givenBack = 10 * time.Second
+const requeueAfter = 10 * time.Second

@@ -25,7 +25,7 @@ func object(b Backup, waiting Waiting) *Object {
 	b.Version = max(b.Version, 7)
 	o := &Object{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: types.UID(b.UID), ResourceVersion: "7"},
-		Backup:     b, Waiting: waiting, Marked: waiting.Reason != "",
+		Backup:     b, Waiting: waiting, Annotated: waiting.Reason != "",
 	}
 	if b.Phase == Ready {
 		o.Backup.ReadySince = waiting.Since
@@ -35,7 +35,7 @@ func object(b Backup, waiting Waiting) *Object {
 
 // planned are the writes for objects, as decided.
 func planned(config Config, now time.Time, quiet bool, objects ...*Object) []write {
-	in := Input{Time: now, Config: config, Namespaces: NewNamespaces([]string{"a", "b"}), Backups: Backups(objects), Quiet: quiet}
+	in := Input{Time: now, Config: config, Namespaces: NewNamespaces([]string{"a", "b"}), Backups: Backups(objects), Exact: quiet}
 	d := Decide(in)
 	p := planner{now: now, config: config, quiet: quiet, objects: byUID(objects)}
 	return p.writes(&d)
@@ -119,7 +119,7 @@ func TestWhoIsFarBehindIsNotWrittenForAReasonAlone(t *testing.T) {
 	}
 	assert.Equal(t, []string{"1", "2", "3"}, who)
 	assert.Len(t, planned(Config{Limit: 1}, now, true, objects...), 6, "all of them once it is quiet")
-	assert.Empty(t, planned(Config{Limit: 1}, noon.Add(settled-time.Second), false, objects...), "a reason that is new stands for a while")
+	assert.Empty(t, planned(Config{Limit: 1}, noon.Add(reasonDebounce-time.Second), false, objects...), "a reason that is new stands for a while")
 }
 
 // apply a write as the API server and Read do.
@@ -132,7 +132,7 @@ func apply(w write) {
 		b.Position = *w.patch.position
 	}
 	if w.patch.waiting != nil {
-		w.object.Waiting, w.object.Marked = *w.patch.waiting, w.patch.waiting.Reason != ""
+		w.object.Waiting, w.object.Annotated = *w.patch.waiting, w.patch.waiting.Reason != ""
 		b.Turn = w.object.Waiting.Turn
 	}
 	b.Version += 1000
@@ -216,14 +216,14 @@ func TestTheOrderSurvivesWhereverTheWritesAreCutOff(t *testing.T) {
 				}
 			}
 		}
-		require.False(t, slices.ContainsFunc(c.objects, func(o *Object) bool { return o.Marked }))
+		require.False(t, slices.ContainsFunc(c.objects, func(o *Object) bool { return o.Annotated }))
 	}
 }
 
 func TestAHandBackWritesEveryPositionAndWhatVeleroDidNotTakeUpFirst(t *testing.T) {
 	objects := []*Object{
 		object(Backup{UID: "runs", Phase: InProgress}, Waiting{}),
-		object(Backup{UID: "left", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(-givenBack)}),
+		object(Backup{UID: "left", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(-requeueAfter)}),
 		object(Backup{UID: "now", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(-time.Second)}),
 		object(Backup{UID: "a", Phase: Queued, Position: 2}, Waiting{Reason: CodeRunning, Since: noon}),
 		object(Backup{UID: "b", Phase: Queued, Position: 40}, Waiting{}),
@@ -237,7 +237,7 @@ func TestAHandBackWritesEveryPositionAndWhatVeleroDidNotTakeUpFirst(t *testing.T
 		for _, w := range list {
 			apply(w)
 			assert.Equal(t, Queued, w.object.Backup.Phase)
-			assert.Equal(t, step == 0, w.object.Marked)
+			assert.Equal(t, step == 0, w.object.Annotated)
 			written[w.object.Backup.UID] = w.object.Backup.Position
 		}
 		if step == 2 {
@@ -258,18 +258,18 @@ func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
 		UID: "u", Namespace: "velero", Name: "n", Phase: Ready, Version: 5, Position: 4, Created: o.CreationTimestamp.Time,
 		Include: []string{"a", "b*"}, Exclude: []string{"bc"}, Priority: -3, Schedule: "nightly", ReadySince: time.Date(2026, 3, 1, 2, 1, 0, 0, time.UTC),
 	}, o.Backup)
-	require.NoError(t, o.Odd)
-	assert.True(t, o.Marked)
+	require.NoError(t, o.AnnotationErr)
+	assert.True(t, o.Annotated)
 	another := u.DeepCopy()
 	another.SetAnnotations(map[string]string{AnnotationWaiting: `{"reason":"limit","since":"2026-03-01T02:01:00Z"}`})
 	assert.Zero(t, Read(another).Backup.ReadySince, "another let it start: what it waited for before says nothing")
 	for _, bad := range []string{"high", "", "1.5", "2147483648", " 1"} {
 		u.SetAnnotations(map[string]string{AnnotationPriority: bad, AnnotationWaiting: "{"})
 		o = Read(u)
-		require.ErrorContains(t, o.Odd, fmt.Sprintf("%q; using 0", bad))
+		require.ErrorContains(t, o.AnnotationErr, fmt.Sprintf("%q; using 0", bad))
 		assert.Zero(t, o.Backup.Priority)
 		assert.Zero(t, o.Waiting)
-		assert.True(t, o.Marked, "what cannot be read is still taken away")
+		assert.True(t, o.Annotated, "what cannot be read is still taken away")
 	}
 }
 

@@ -36,24 +36,24 @@ type Reconciler struct {
 	Events   Events
 	Log      *slog.Logger
 
-	reports atomic.Pointer[[]Report]
-	tally   Tally
+	reports  atomic.Pointer[[]Report]
+	counters Counters
 
 	// Owned by Run's goroutine.
-	cached  *cached
-	names   *Namespaces
-	namesOf uint64 // the version of the namespaces that names is built from
-	pending map[types.NamespacedName]string
-	velero  map[string]*velero // by namespace
+	cache        *objectCache
+	names        *Namespaces
+	namesVersion uint64 // the version of the namespaces that names is built from
+	pending      map[types.NamespacedName]string
+	velero       map[string]*velero // by namespace
 }
 
 // velero is the state of one Velero between two rounds; losing it only repeats log
 // lines.
 type velero struct {
-	told map[string]told // by UID
-	seed maphash.Seed
-	sum  uint64    // hash of the waiting and running Backups
-	calm time.Time // since when sum has not changed
+	published      map[string]publishedState // by UID
+	seed           maphash.Seed
+	sum            uint64    // hash of the waiting and running Backups
+	unchangedSince time.Time // since when sum has not changed
 }
 
 // Reports on each Velero, sorted; nil before the first round.
@@ -64,25 +64,25 @@ func (r *Reconciler) Reports() []Report {
 	return nil
 }
 
-// Tally counts writes, conflicts and waits.
-func (r *Reconciler) Tally() *Tally { return &r.tally }
+// Counters counts writes, conflicts and waits.
+func (r *Reconciler) Counters() *Counters { return &r.counters }
 
 // Run reconciles until ctx is done. It begins with lists read from etcd.
 func (r *Reconciler) Run(ctx context.Context) error {
-	r.cached, r.pending, r.velero = newCached(r.Of), map[types.NamespacedName]string{}, map[string]*velero{}
-	r.names, r.namesOf = nil, 0
+	r.cache, r.pending, r.velero = newObjectCache(r.Of), map[types.NamespacedName]string{}, map[string]*velero{}
+	r.names, r.namesVersion = nil, 0
 	var watches sync.WaitGroup
-	watches.Go(func() { r.cached.run(ctx, r.Backups, r.Namespaces) })
+	watches.Go(func() { r.cache.run(ctx, r.Backups, r.Namespaces) })
 	defer watches.Wait()
 	defer r.reports.Store(nil)
 	for {
-		again := r.look(ctx)
+		again := r.reconcile(ctx)
 		timer := time.NewTimer(again)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-r.cached.bell:
+		case <-r.cache.wake:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -92,26 +92,26 @@ func (r *Reconciler) Run(ctx context.Context) error {
 // retry is the delay after a failed write, conflicts excepted.
 const retry = time.Second
 
-// look is one round: observe, decide, write. It returns the time until the next
+// reconcile is one round: observe, decide, write. It returns the time until the next
 // one at the latest.
-func (r *Reconciler) look(ctx context.Context) time.Duration {
+func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	s := r.Settings()
-	if !r.cached.synced() || !r.caughtUp() {
+	if !r.cache.synced() || !r.caughtUp() {
 		return s.Resync
 	}
 	if !s.Enabled {
-		return r.off(ctx, s)
+		return r.handBack(ctx, s)
 	}
-	r.name()
+	r.refreshNames()
 	now, failed := time.Now(), false
 	var reports []Report
-	for namespace, objects := range r.cached.objects() {
-		v := r.of(namespace)
-		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Quiet: v.quiet(now, objects)}
+	for namespace, objects := range r.cache.objects() {
+		v := r.veleroOf(namespace)
+		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Exact: v.quiet(now, objects)}
 		d := Decide(in)
 		reports = append(reports, NewReport(namespace, in, d))
-		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Quiet, objects: byUID(objects)}
-		r.tell(v, &p, &d)
+		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Exact, objects: byUID(objects)}
+		r.publish(v, &p, &d)
 		_, bad := r.write(ctx, p.writes(&d))
 		failed = failed || bad
 	}
@@ -123,12 +123,12 @@ func (r *Reconciler) look(ctx context.Context) time.Duration {
 	return s.Resync
 }
 
-// off hands the queues back to Velero: those that have our annotations.
-func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
+// handBack hands the queues back to Velero: those that have our annotations.
+func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 	r.reports.Store(&[]Report{})
-	r.name()
-	for namespace, objects := range r.cached.objects() {
-		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Marked && o.active() }) {
+	r.refreshNames()
+	for namespace, objects := range r.cache.objects() {
+		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() }) {
 			continue
 		}
 		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), HandBack: true}
@@ -147,7 +147,7 @@ func (r *Reconciler) off(ctx context.Context, s Settings) time.Duration {
 // would be made or decided twice.
 func (r *Reconciler) caughtUp() bool {
 	for key, version := range r.pending {
-		if !r.cached.seen(key.Namespace, key.Name, version) {
+		if !r.cache.seen(key.Namespace, key.Name, version) {
 			return false
 		}
 		delete(r.pending, key)
@@ -155,36 +155,36 @@ func (r *Reconciler) caughtUp() bool {
 	return true
 }
 
-// name refreshes the names of the namespaces.
-func (r *Reconciler) name() {
-	if changes := r.cached.namespaces.changes.Load(); r.names == nil || changes != r.namesOf {
-		r.names, r.namesOf = NewNamespaces(r.cached.names()), changes
+// refreshNames refreshes the names of the namespaces.
+func (r *Reconciler) refreshNames() {
+	if changes := r.cache.namespaces.changes.Load(); r.names == nil || changes != r.namesVersion {
+		r.names, r.namesVersion = NewNamespaces(r.cache.names()), changes
 	}
 }
 
-func (r *Reconciler) of(namespace string) *velero {
+func (r *Reconciler) veleroOf(namespace string) *velero {
 	v := r.velero[namespace]
 	if v == nil {
-		v = &velero{told: map[string]told{}, seed: maphash.MakeSeed()}
+		v = &velero{published: map[string]publishedState{}, seed: maphash.MakeSeed()}
 		r.velero[namespace] = v
 	}
 	return v
 }
 
-// quietAfter is how long the queue must be unchanged until all positions are
+// exactAfter is how long the queue must be unchanged until all positions are
 // written exactly: long compared to a Backup, or a draining queue would be written
 // anew for each.
-const quietAfter = 30 * time.Minute
+const exactAfter = 30 * time.Minute
 
 func (v *velero) quiet(now time.Time, objects []*Object) bool {
 	var sum uint64
 	for _, o := range objects {
-		sum += maphash.Comparable(v.seed, phased{o.UID, o.Backup.Phase}) // independent of the order
+		sum += maphash.Comparable(v.seed, uidPhase{o.UID, o.Backup.Phase}) // independent of the order
 	}
-	if v.calm.IsZero() || sum != v.sum {
-		v.sum, v.calm = sum, now
+	if v.unchangedSince.IsZero() || sum != v.sum {
+		v.sum, v.unchangedSince = sum, now
 	}
-	return now.Sub(v.calm) >= quietAfter
+	return now.Sub(v.unchangedSince) >= exactAfter
 }
 
 func byUID(objects []*Object) map[string]*Object {
@@ -196,31 +196,31 @@ func byUID(objects []*Object) map[string]*Object {
 }
 
 const (
-	// writesAtOnce bounds the writes of a round: writing a long queue must not delay
+	// writesPerRound bounds the writes of a round: writing a long queue must not delay
 	// starts.
-	writesAtOnce = 100
-	writeTimeout = 5 * time.Second
+	writesPerRound = 100
+	writeTimeout   = 5 * time.Second
 )
 
 // write makes the first of these changes, and returns how many were made and
 // whether one failed. A conflict is no failure: the changed or deleted Backup will
 // be observed soon.
 func (r *Reconciler) write(ctx context.Context, list []write) (written int, failed bool) {
-	for _, w := range list[:min(len(list), writesAtOnce)] {
+	for _, w := range list[:min(len(list), writesPerRound)] {
 		version, err := r.patch(ctx, w)
 		switch {
 		case err == nil:
 			r.pending[types.NamespacedName{Namespace: w.object.Namespace, Name: w.object.Name}] = version
-			r.tally.wrote(w)
-			r.done(w)
+			r.counters.addWrite(w)
+			r.logWrite(w)
 			written++
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-			r.tally.missed()
+			r.counters.addConflict()
 			r.Log.Debug("write conflict: backup was changed or deleted meanwhile", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 		case ctx.Err() != nil:
 			return written, true
 		default:
-			r.tally.failed()
+			r.counters.addFailure()
 			r.Log.Warn("failed to write backup; retrying", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 			return written, true
 		}

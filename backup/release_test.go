@@ -12,7 +12,7 @@ import (
 func TestABackupIsReleasedAndKeepsItsPlace(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	of := func(phase Phase, marked bool, since time.Time) *Object {
-		return &Object{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}, Marked: marked, Backup: Backup{Phase: phase, Position: 3, ReadySince: since}}
+		return &Object{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}, Annotated: marked, Backup: Backup{Phase: phase, Position: 3, ReadySince: since}}
 	}
 	clean := `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/waiting":null}}}`
 	for name, row := range map[string]struct {
@@ -25,7 +25,7 @@ func TestABackupIsReleasedAndKeepsItsPlace(t *testing.T) {
 		"running":                   {object: of("InProgress", true, time.Time{}), want: clean},
 		"just let start":            {object: of(Ready, true, now.Add(-time.Second)), want: clean},
 		"let start by another":      {object: of(Ready, true, time.Time{}), want: clean},
-		"let start and left behind": {object: of(Ready, true, now.Add(-givenBack)), want: `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/waiting":null}},"status":{"phase":"Queued"}}`, returned: true},
+		"let start and left behind": {object: of(Ready, true, now.Add(-requeueAfter)), want: `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/waiting":null}},"status":{"phase":"Queued"}}`, returned: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, returned, err := ReleasePatch(row.object, now)

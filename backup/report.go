@@ -12,9 +12,9 @@ type Report struct {
 	Namespace string `json:"namespace"`
 	Limit     int    `json:"limit"`
 	// Running is how many slots are taken.
-	Running int      `json:"running"`
-	Active  []Active `json:"active"`
-	Waiting []Place  `json:"waiting"`
+	Running int            `json:"running"`
+	Active  []Active       `json:"active"`
+	Waiting []QueuedBackup `json:"waiting"`
 }
 
 // Active is a Backup that is ReadyToStart or InProgress.
@@ -28,8 +28,8 @@ type Active struct {
 	Stuck bool `json:"stuck,omitempty"`
 }
 
-// Place of a waiting Backup.
-type Place struct {
+// QueuedBackup of a waiting Backup.
+type QueuedBackup struct {
 	Name string `json:"name"`
 	// Place in the queue, from 1; Position is the one in its status, which may be higher.
 	Place       int       `json:"place"`
@@ -52,7 +52,7 @@ const CodeStarts Code = "starts"
 
 // NewReport describes a decision about the Backups of one Velero.
 func NewReport(namespace string, in Input, d Decision) Report {
-	r := Report{Namespace: namespace, Limit: d.Limit, Running: d.Running, Active: []Active{}, Waiting: []Place{}}
+	r := Report{Namespace: namespace, Limit: d.Limit, Running: d.Running, Active: []Active{}, Waiting: []QueuedBackup{}}
 	names := map[string]string{}
 	for i := range in.Backups {
 		b := &in.Backups[i]
@@ -64,7 +64,7 @@ func NewReport(namespace string, in Input, d Decision) Report {
 	slices.SortFunc(r.Active, func(a, b Active) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range d.Queue {
 		e := &d.Queue[i]
-		p := Place{
+		p := QueuedBackup{
 			Name: e.Name, Place: e.Place, Position: e.Position, Phase: cmp.Or(e.Phase, New), Priority: e.Priority, Schedule: e.Schedule,
 			Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
 			Reason: e.Wait.Code, BlockedBy: names[e.Wait.By], Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared,
@@ -92,7 +92,7 @@ func Backups(objects []*Object) []Backup {
 }
 
 // Why it waits, for people.
-func (p *Place) Why() string {
+func (p *QueuedBackup) Why() string {
 	w := Wait{Namespaces: p.Namespaces, Shared: p.Shared}
 	if p.Invalid != "" {
 		w.Invalid = ErrPattern

@@ -53,16 +53,16 @@ func (in *Input) yield(d *Decision) {
 		if !e.Start {
 			continue
 		}
-		if e.Wait = in.delay(e, d.Queue[i+1:], Turn{Version: newest}); e.Wait.Code != "" {
+		if e.Wait = in.delayOverlapping(e, d.Queue[i+1:], Turn{Version: newest}); e.Wait.Code != "" {
 			e.Start = false
 			d.Running--
 		}
 	}
 }
 
-// delay gives a later turn to Backups that overlap with e and have an earlier one;
+// delayOverlapping gives a later turn to Backups that overlap with e and have an earlier one;
 // it returns for which e waits until that is written.
-func (in *Input) delay(e *Entry, behind []Entry, until Turn) Wait {
+func (in *Input) delayOverlapping(e *Entry, behind []Entry, until Turn) Wait {
 	r := newReserved(in.Namespaces)
 	set := in.Namespaces.Resolve(e.Include, e.Exclude)
 	for i := range behind {

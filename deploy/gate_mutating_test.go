@@ -20,13 +20,13 @@ import (
 // mover of a load, and what it was before it was hidden.
 func mover(u *unstructured.Unstructured) string {
 	is, set, _ := unstructured.NestedString(u.Object, "spec", "datamover")
-	was, hidden := u.GetAnnotations()[gate.HeldDataMover]
+	was, hidden := u.GetAnnotations()[gate.OriginalDataMover]
 	return fmt.Sprintf("%q %v was %q %v", is, set, was, hidden)
 }
 
 // hideBy somebody.
 func (q *quay) hideBy(by dynamic.Interface, kind, name, was string) error {
-	return q.patch(by, kind, name, fmt.Sprintf(`{"spec":{"datamover":%q},"metadata":{"annotations":{%q:%q}}}`, gate.HeldMover, gate.HeldDataMover, was))
+	return q.patch(by, kind, name, fmt.Sprintf(`{"spec":{"datamover":%q},"metadata":{"annotations":{%q:%q}}}`, gate.HiddenMover, gate.OriginalDataMover, was))
 }
 
 // hidden makes a load, which the controller hides, and tells what it is then.
@@ -72,7 +72,7 @@ func TestALoadIsHiddenOnlyByTheControllerAndOnlyWhileTheGateHolds(t *testing.T) 
 				if assert.Equal(t, isBack["velero"], mover(q.get(kind, u.GetName()))); g.want[""] == hides[""] {
 					assert.Equal(t, refused, byVelero)
 				}
-				_, err = q.load(kind, "new-", gate.HeldMover)
+				_, err = q.load(kind, "new-", gate.HiddenMover)
 				assert.Equal(t, refused, q.became(err))
 			}
 		})
@@ -101,7 +101,7 @@ func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
 			assert.Equal(t, back, mover(q.get(kind, "cancelled"+was)), "it was cancelled")
 
 			assert.Equal(t, held, q.accepts(kind, "cancelled"+was, "n1"), "handed back, it needs a ticket like any other")
-			let := map[string]any{"spec": map[string]any{"datamover": nil}, "metadata": map[string]any{"annotations": map[string]any{gate.HeldDataMover: nil, gate.Admitted: "*@7"}}}
+			let := map[string]any{"spec": map[string]any{"datamover": nil}, "metadata": map[string]any{"annotations": map[string]any{gate.OriginalDataMover: nil, gate.Admitted: "*@7"}}}
 			if was != "" {
 				let["spec"] = map[string]any{"datamover": was}
 			}

@@ -29,7 +29,7 @@ import (
 const (
 	passes  = "passes"
 	held    = "held"    // by plimsoll-admit or plimsoll-start
-	refused = "refused" // by plimsoll-load-words
+	refused = "refused" // by plimsoll-load-annotations
 )
 
 // kinds of loads; how a node-agent accepts each on a node, as Velero 1.18.3 does
@@ -216,7 +216,7 @@ func (q *quay) became(err error) string {
 		return passes
 	case apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "'plimsoll-admit'") || strings.Contains(err.Error(), "'plimsoll-start'")):
 		return held
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'plimsoll-load-words'"):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'plimsoll-load-annotations'"):
 		return refused
 	}
 	require.NoError(q.t, err)

@@ -226,14 +226,14 @@ func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
 		who, annotation string
 		may             bool
 	}{
-		{"plimsoll-controller", "plimsoll.dev/granted", true},
-		{"plimsoll-controller", "plimsoll.dev/node", false},
-		{"plimsoll-controller", "plimsoll.dev/evictions", false},
+		{"plimsoll-controller", "plimsoll.dev/eviction-answers", true},
+		{"plimsoll-controller", "plimsoll.dev/node-report", false},
+		{"plimsoll-controller", "plimsoll.dev/eviction-requests", false},
 		{"plimsoll-controller", "plimsoll.dev/agent", false},
 		{"plimsoll-controller", "of/others", true},
-		{"somebody", "plimsoll.dev/granted", false},
-		{"somebody", "plimsoll.dev/node", false},
-		{"somebody", "plimsoll.dev/evictions", false},
+		{"somebody", "plimsoll.dev/eviction-answers", false},
+		{"somebody", "plimsoll.dev/node-report", false},
+		{"somebody", "plimsoll.dev/eviction-requests", false},
 		{"somebody", "plimsoll.dev/agent", false},
 		{"somebody", "of/others", true},
 	} {
@@ -254,7 +254,7 @@ func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
 	a := twoNodes(t)
 	policies := strings.Split(string(Identity), "\n---\n")
 	i := slices.IndexFunc(policies, func(p string) bool {
-		return strings.Contains(p, "kind: ValidatingAdmissionPolicy\nmetadata:\n  name: plimsoll-lease-words\n")
+		return strings.Contains(p, "kind: ValidatingAdmissionPolicy\nmetadata:\n  name: plimsoll-lease-annotations\n")
 	})
 	require.GreaterOrEqual(t, i, 0)
 	before, _, found := strings.Cut(policies[i], "  validations:\n")
@@ -265,7 +265,7 @@ func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
 	n := 0
 	eventually(t, "the policy refuses all", func() error {
 		n++
-		words.body = fmt.Sprintf(`{"metadata":{"annotations":{"plimsoll.dev/node":"{\"n\":%d}"}}}`, n)
+		words.body = fmt.Sprintf(`{"metadata":{"annotations":{"plimsoll.dev/node-report":"{\"n\":%d}"}}}`, n)
 		if got := try(t, a.ofPod, words); got != policy {
 			return errors.New(got)
 		}
@@ -281,7 +281,7 @@ func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
 		body       string
 	}{
 		{kubelet, "a kubelet's beat", kubes, beat},
-		{kubelet, "an annotation of its Lease", kubes, `{"metadata":{"annotations":{"plimsoll.dev/node":"x"}}}`},
+		{kubelet, "an annotation of its Lease", kubes, `{"metadata":{"annotations":{"plimsoll.dev/node-report":"x"}}}`},
 		{a.ofPod, "a beat that carries nothing new", heartbeat, beat},
 		{kubelet, "an annotation of others", heartbeat, others},
 	} {

@@ -127,7 +127,7 @@ func TestAControllerWhoseLoopIsStuckEndsAndAnotherLeads(t *testing.T) {
 	_, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	config := write(t, filepath.Join(t.TempDir(), "controller.yaml"), "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\n"+
-		"election: {namespace: "+namespace+", duration: 5s}\nfleet: {enabled: false}\n")
+		"election: {namespace: "+namespace+", duration: 5s}\nagents: {enabled: false}\n")
 	armed := filepath.Join(t.TempDir(), "stuck")
 	b := &beats{t: t, c: c, config: config}
 	controller := func(arm string) *agent {

@@ -260,7 +260,7 @@ func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
 
 	f.configure("duration: 1s", "enabled: false, limit: 1, priorities: true")
 	eventually(t, "it says so", func() error {
-		if f.get("odd").Marked {
+		if f.get("odd").Annotated {
 			return errors.New("the annotation is there")
 		}
 		return nil
@@ -268,7 +268,7 @@ func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
 	f.become(want)
 	assert.Contains(t, a.stderr.String(), "handed backup queue back")
 	for name := range want {
-		assert.False(t, f.get(name).Marked, name)
+		assert.False(t, f.get(name).Annotated, name)
 	}
 	before := writes(a)
 	close(hold)

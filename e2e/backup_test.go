@@ -36,7 +36,7 @@ func TestDisjointBackupsRunTogetherAndOverlappingOnesWait(t *testing.T) {
 	assert.Equal(t, "second", third.Waiting.BlockedBy)
 	assert.Zero(t, f.get("first").Backup.Position)
 	eventually(t, "who runs has no mark", func() error {
-		if f.get("first").Marked {
+		if f.get("first").Annotated {
 			return assert.AnError
 		}
 		return nil

@@ -119,7 +119,7 @@ func (f *fleet) letElect() {
 func (f *fleet) configure(election, backups string) {
 	f.t.Helper()
 	write(f.t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %[1]s}]\n"+
-		"election: {namespace: %[1]s, %[2]s}\nfleet: {enabled: false}\nbackups: {resync: 1s, %[3]s}\n", f.namespace, election, backups))
+		"election: {namespace: %[1]s, %[2]s}\nagents: {enabled: false}\nbackups: {resync: 1s, %[3]s}\n", f.namespace, election, backups))
 }
 
 // event of a Backup with a reason, or an error.

@@ -125,7 +125,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 	disk := diskOf(t, file)
 	countIO(t, dirs[1][0], disk)
 	a := startAgent(t, "--config", configFile(t, "window: 5s\nworkloads: {roots: ["+top+"]}\n"+
-		"plugins: {warmUp: 0s, diskContention: {await: 200us, awaitRotational: 200us, over: 3s, cleared: 3s, coverage: 0.2}}\n"))
+		"plugins: {warmUp: 0s, diskContention: {await: 200us, awaitRotational: 200us, for: 3s, clearFor: 3s, coverage: 0.2}}\n"))
 	t.Run("a lone presser is busy", func(t *testing.T) {
 		a := a.with(t)
 		startLoad(t, "read", append([]string{file, "1048576", "4", "0"}, dirs[1]...)...)
@@ -156,7 +156,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 				return err
 			}
 			v = a.pressure().verdict(t, "disk-contention", disk)
-			if v.Level != plugins.Soft || c.State != snapshot.ContentionSuffers {
+			if v.Level != plugins.Soft || c.State != snapshot.ContentionPresent {
 				return fmt.Errorf("%+v %s", c, v.Reason)
 			}
 			return nil
@@ -182,7 +182,7 @@ func TestBufferedWritesOfV1NameNobody(t *testing.T) {
 	disk := diskOf(t, file)
 	countIO(t, dirs[1][0], disk)
 	a := startAgent(t, "--config", configFile(t, "window: 5s\nworkloads: {roots: ["+top+"]}\n"+
-		"plugins: {warmUp: 0s, diskContention: {await: 10us, awaitRotational: 10us, over: 3s, cleared: 3s}}\n"))
+		"plugins: {warmUp: 0s, diskContention: {await: 10us, awaitRotational: 10us, for: 3s, clearFor: 3s}}\n"))
 	startLoad(t, "write", append([]string{filepath.Join(t.TempDir(), "written"), strconv.Itoa(256 << 20)}, dirs[1]...)...)
 	startLoad(t, "read", append([]string{file, "8192", "1", "1000"}, dirs[0]...)...)
 	var c snapshot.Contention
@@ -213,7 +213,7 @@ func TestBufferedWritesOfV1NameNobody(t *testing.T) {
 func baselines(t *testing.T, dir string) plugins.Baselines {
 	t.Helper()
 	b, err := state.File[plugins.Baselines]{Path: filepath.Join(dir, "baselines.json")}.Load()
-	if !errors.Is(err, state.ErrNone) {
+	if !errors.Is(err, state.ErrNoState) {
 		require.NoError(t, err)
 	}
 	return b

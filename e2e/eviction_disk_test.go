@@ -32,7 +32,7 @@ func TestADiskThatHangsHoldsNoRoundAndMemoryBelowItsFloorDoesNotWaitForIt(t *tes
 
 	w.weather.below.Store(true)
 	d = w.decided("memory below its floor waits for no disk", isEvicted)
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	assert.Equal(t, presser.Name, going.Pod.Name)
 	eventually(t, "the pod is gone", func() error { return w.gone(presser) })
 	w.calm()

@@ -44,7 +44,7 @@ func TestWithoutTheRightToEvict(t *testing.T) {
 func governed(t *testing.T, c *cluster.Cluster) (w *world, b *beats) {
 	t.Helper()
 	w = startWorldOf(t, c)
-	b = newBeats(t, w.c, 0, "evictions: {share: 1, per: 1s, perOwner: 1s, brakedPer: 1h, urgentPer: 1h}")
+	b = newBeats(t, w.c, 0, "evictions: {maxShare: 1, period: 1s, ownerInterval: 1s, brakedInterval: 1h, urgentInterval: 1h}")
 	w.more = ", via: controller"
 	w.configure()
 	roles := w.c.Client.RbacV1().ClusterRoleBindings()
@@ -72,7 +72,7 @@ func (w *world) requests() []lease.Request {
 	w.t.Helper()
 	l, err := w.c.Client.CoordinationV1().Leases(lease.Namespace).Get(w.t.Context(), w.node, metav1.GetOptions{})
 	require.NoError(w.t, err)
-	carried, err := lease.ReadCarried(l.Annotations)
+	carried, err := lease.ReadContent(l.Annotations)
 	require.NoError(w.t, err)
 	return carried.Requests
 }
@@ -94,8 +94,8 @@ func aPodGoesThroughTheController(t *testing.T, c *cluster.Cluster) {
 	require.Len(t, d.Candidates, 2)
 	require.NotEmpty(t, d.Candidates[1].Answers, "%+v", d)
 	t.Logf("evicted through the controller %s after the shortage began; asked for the first of two %s after", d.Candidates[1].Answers[0].Time.Sub(pressed).Round(time.Millisecond), d.Time.Sub(pressed).Round(time.Millisecond))
-	assert.Equal(t, evict.CodeBudget, d.Candidates[0].Code)
-	assert.Contains(t, d.Candidates[0].Because, "the controller: ")
+	assert.Equal(t, evict.CodePDB, d.Candidates[0].Code)
+	assert.Contains(t, d.Candidates[0].Reason, "the controller: ")
 	assert.Equal(t, presser.Name, d.Candidates[1].Pod.Name)
 	assert.Equal(t, evict.ViaController, d.Candidates[1].Answers[0].Via)
 	eventually(t, "it is gone", func() error { return w.gone(presser) })
@@ -126,7 +126,7 @@ func aRequestOutlivesTheAgent(t *testing.T, c *cluster.Cluster) {
 	first := asked() // of a controller that was killed
 	require.Equal(t, -1, w.agent.end(sigkill))
 	w.start()
-	w.decided("the decision says that nobody answers", func(d evict.Decision) bool { return d.Code == evict.CodeUnanswered })
+	w.decided("the decision says that nobody answers", func(d evict.Decision) bool { return d.Code == evict.CodeUnknownOutcome })
 	assert.Contains(t, w.decisions()[0].Reason, "the controller has not answered for")
 	again := asked() // with numbers of its own
 	assert.Equal(t, first[0].UID, again[0].UID, "the next agent asks for the same")
@@ -185,8 +185,8 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 		b.says("plimsoll-agent", b.names[i], lease.NodeAnnotation, lease.NodeReport{Pressure: map[string]string{"filesystem": lease.LevelHard}})
 	}
 	now := lease.Micro(time.Now())
-	b.says("plimsoll-controller", b.names[0], lease.GrantedAnnotation, []lease.Answer{
-		{UID: "1", Owner: "a", Result: lease.Accepted, Past: "zone", At: now}, {UID: "2", Owner: "b", Result: lease.Accepted, Past: "urgent", At: now},
+	b.says("plimsoll-controller", b.names[0], lease.AnswersAnnotation, []lease.Answer{
+		{UID: "1", Owner: "a", Result: lease.Accepted, PassedBrake: "zone", At: now}, {UID: "2", Owner: "b", Result: lease.Accepted, PassedBrake: "urgent", At: now},
 	})
 	b.beat(b.names...)
 	controller := b.leads()
@@ -199,7 +199,7 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	w.explained(presser.Name, why)
 	assert.Contains(t, w.agent.mustGet("/"), html.EscapeString(why))
 	assert.NotEqual(t, "0", metric(w.agent, `plimsoll_evictions_total{plugin="memory-stall",result="brake"}`))
-	assert.NotEqual(t, "0", metric(controller, `plimsoll_fleet_refusals_total{reason="zone"}`))
+	assert.NotEqual(t, "0", metric(controller, `plimsoll_cluster_eviction_refusals_total{reason="zone"}`))
 	assert.NoError(t, w.unharmed(presser))
 	for _, name := range b.names {
 		_, err := b.tainter(name).Apply(t.Context(), nil, nil)
@@ -256,10 +256,10 @@ func (w *world) mayEvictHere() {
 // those that go alone, which is empty at first.
 func (w *world) rested(d time.Duration) {
 	w.t.Helper()
-	kept := state.File[evict.Memory]{Path: filepath.Join(w.state, "evict.json"), Version: evict.MemoryVersion}
+	kept := state.File[evict.State]{Path: filepath.Join(w.state, "evict.json"), Version: evict.StateVersion}
 	eventually(w.t, "its memory is kept", func() error {
 		m, err := kept.Load()
-		if err == nil && m.Budgets.Boot == "" {
+		if err == nil && m.RateLimits.Boot == "" {
 			err = errors.New("no budgets yet")
 		}
 		return err
@@ -267,7 +267,7 @@ func (w *world) rested(d time.Duration) {
 	require.Equal(w.t, -1, w.agent.end(sigkill))
 	m, err := kept.Load()
 	require.NoError(w.t, err)
-	m.Budgets.Alone -= d
+	m.RateLimits.Fallback -= d
 	require.NoError(w.t, kept.Save(m))
 	w.start()
 }
@@ -289,7 +289,7 @@ func oneGoesAloneAndNoOther(w *world, one, two corev1.Pod) {
 	pressed := time.Now()
 	w.press(true)
 	d := w.decided("one goes", isEvicted)
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	w.t.Logf("evicted without the controller %s after the shortage began", going.Answers[0].Time.Sub(pressed).Round(time.Millisecond))
 	assert.GreaterOrEqual(w.t, going.Answers[0].Time.Sub(pressed), 5*time.Second)
 	assert.Equal(w.t, evict.Answer{Time: going.Answers[0].Time, Outcome: evict.Evicted, Code: 201}, going.Answers[0])
@@ -314,7 +314,7 @@ func withoutTheRightNobodyGoesAlone(w *world, one, two corev1.Pod) {
 	w.press(true)
 	d := w.decided("the right is missing", func(d evict.Decision) bool { return len(d.Candidates) > 0 && d.Candidates[0].Code == evict.CodeRefused })
 	const why = `cannot create resource "pods/eviction"`
-	assert.Contains(w.t, d.Candidates[0].Because, why)
+	assert.Contains(w.t, d.Candidates[0].Reason, why)
 	w.explained(d.Candidates[0].Pod.Name, why)
 	other := two
 	if d.Candidates[0].Pod.Name == two.Name {

@@ -92,7 +92,7 @@ func TestAnAgentWithSpoiledStateStartsAndSaysSo(t *testing.T) {
 	w.start()
 	w.seen(presser, 140)
 	w.press(true)
-	w.decided("it evicts nobody before it has settled", func(d evict.Decision) bool { return d.Code == evict.CodeSettle })
+	w.decided("it evicts nobody before it has settled", func(d evict.Decision) bool { return d.Code == evict.CodeCooldown })
 	w.decided("then it works", isEvicted)
 	w.calm()
 	assert.Contains(t, w.agent.stderr.String(), "no saved eviction state; starting empty")

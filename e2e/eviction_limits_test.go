@@ -21,7 +21,7 @@ import (
 // granted are the times of all accepted evictions, oldest first.
 func (w *world) granted() (times []time.Time) {
 	for _, d := range w.decisions() {
-		for _, c := range d.Goers() {
+		for _, c := range d.Evicted() {
 			times = append([]time.Time{c.Answers[len(c.Answers)-1].Time}, times...)
 		}
 	}
@@ -45,7 +45,7 @@ func TestTheBudgetOutlivesTheAgentAndIsEmptyWhereTheStateIsLost(t *testing.T) {
 	w.start()
 	w.seen(w.running("presser-2"), 95)
 	w.press(true)
-	w.decided("the budget is empty at first", func(d evict.Decision) bool { return d.Code == evict.CodeRate })
+	w.decided("the budget is empty at first", func(d evict.Decision) bool { return d.Code == evict.CodeRateLimit })
 	w.decided("then there is one", isEvicted)
 	assert.GreaterOrEqual(t, w.granted()[0].Sub(started), 5900*time.Millisecond)
 	for range 2 {
@@ -113,7 +113,7 @@ func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
 	w.start()
 	w.seen(presser, 140)
 	w.press(true)
-	d := w.decided("it only reports", func(d evict.Decision) bool { return d.Code == evict.CodeReporting })
+	d := w.decided("it only reports", func(d evict.Decision) bool { return d.Code == evict.CodeReportOnly })
 	t.Log(d.Reason)
 	eventually(t, "the node is tainted", func() error { return w.tainted(corev1.TaintEffectNoSchedule) })
 	require.Equal(t, -1, w.agent.end(sigkill))
@@ -133,7 +133,7 @@ func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
 	w.press(true)
 	eventually(t, "the same rule evicts at once", func() error {
 		for _, d := range w.decisions()[:max(0, len(w.decisions())-before)] {
-			if d.Code == evict.CodeReporting {
+			if d.Code == evict.CodeReportOnly {
 				t.Fatalf("it reports anew: %s", d.Reason)
 			}
 			if d.Code == evict.CodeEvicted {
@@ -185,6 +185,6 @@ func TestWhileTheKubeletEvictsNobodyElseGoes(t *testing.T) {
 	t.Log(d.Reason)
 	d = w.decided("and then it is ours", isEvicted)
 	assert.GreaterOrEqual(t, d.Time.Sub(evicted), 5*time.Second)
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	assert.NotEqual(t, theirs.Name, going.Pod.Name, "that one has ended; its successor may go as well as ours")
 }

@@ -59,15 +59,15 @@ func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
 		}
 	}
 	w.press(true)
-	d := w.decided("nobody goes", func(d evict.Decision) bool { return d.Code == evict.CodeNobody })
+	d := w.decided("nobody goes", func(d evict.Decision) bool { return d.Code == evict.CodeNone })
 	w.noEvictionFor(patience / 10)
 	w.calm()
 	assert.Empty(t, w.evicted())
 	for app, code := range want {
 		c := candidate(t, d, app)
-		assert.Equal(t, code, c.Code, "%s: %s", app, c.Because)
-		assert.NotEmpty(t, c.Because)
-		t.Logf("%-10s %-14s %s", app, c.Code, c.Because)
+		assert.Equal(t, code, c.Code, "%s: %s", app, c.Reason)
+		assert.NotEmpty(t, c.Reason)
+		t.Logf("%-10s %-14s %s", app, c.Code, c.Reason)
 	}
 }
 

@@ -63,7 +63,7 @@ func (w *world) verdict(plugin, scope string) (plugins.Verdict, error) {
 // sleeps.
 func TestAPodOfLowQoSThatIsStarvedOfCPUIsEvicted(t *testing.T) {
 	w := startWorld(t)
-	w.rules = "  cpuSuppression: {enabled: true, for: 4s, cleared: 2s}\n"
+	w.rules = "  cpuSuppression: {enabled: true, for: 4s, clearFor: 2s}\n"
 	w.configure()
 	w.lends("1M", "1Gi")
 	asks := strconv.Itoa(4000 * runtime.NumCPU())
@@ -78,12 +78,12 @@ func TestAPodOfLowQoSThatIsStarvedOfCPUIsEvicted(t *testing.T) {
 	starved, asleep := w.running("starved"), w.running("asleep")
 	w.start()
 	d := w.decided("somebody is evicted", isEvicted)
-	going, _ := d.Going()
-	t.Log(going.Because)
+	going, _ := d.FirstEvicted()
+	t.Log(going.Reason)
 	assert.Equal(t, starved.Name, going.Pod.Name)
 	assert.Equal(t, []string{"cpu-suppression"}, going.Plugins)
-	assert.Contains(t, going.Because, fmt.Sprintf("of the %d CPUs that it requests", 4*runtime.NumCPU()))
-	assert.Contains(t, going.Because, "waits")
+	assert.Contains(t, going.Reason, fmt.Sprintf("of the %d CPUs that it requests", 4*runtime.NumCPU()))
+	assert.Contains(t, going.Reason, "waits")
 	require.Len(t, d.Candidates, 1, "who sleeps misses nothing")
 	eventually(t, "the pod is gone", func() error { return w.gone(starved) })
 	w.explained(starved.Name, "cpu-suppression", "CPUs that it requests")
@@ -106,7 +106,7 @@ func (w *world) explained(pod string, words ...string) {
 func TestAPodThatHoldsMuchMoreThanItAskedForIsEvicted(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
-	w.rules = "  rssOveruse: {enabled: true, rate: 150, for: 3s, cleared: 2s}\n"
+	w.rules = "  rssOveruse: {enabled: true, rate: 150, for: 3s, clearFor: 2s}\n"
 	w.configure()
 	asks := func(memory string, change func(*corev1.PodTemplateSpec)) func(*corev1.PodTemplateSpec) {
 		return func(p *corev1.PodTemplateSpec) {
@@ -124,11 +124,11 @@ func TestAPodThatHoldsMuchMoreThanItAskedForIsEvicted(t *testing.T) {
 	greedy, allowed, modest := w.running("greedy"), w.running("allowed"), w.running("modest")
 	w.start()
 	d := w.decided("somebody is evicted", isEvicted)
-	going, _ := d.Going()
-	t.Log(going.Because)
+	going, _ := d.FirstEvicted()
+	t.Log(going.Reason)
 	assert.Equal(t, greedy.Name, going.Pod.Name)
 	assert.Equal(t, []string{"rss-overuse"}, going.Plugins)
-	assert.Contains(t, going.Because, "of the 40 MiB that it requests, limit 150 %")
+	assert.Contains(t, going.Reason, "of the 40 MiB that it requests, limit 150 %")
 	require.Len(t, d.Candidates, 1)
 	assert.Empty(t, w.getNode().Spec.Taints, "the node is not to blame")
 	eventually(t, "the pod is gone", func() error { return w.gone(greedy) })
@@ -177,7 +177,7 @@ func (w *world) says(millicpu, memory string) {
 func TestWhenLessIsLentThanIsAskedForOnePodGoes(t *testing.T) {
 	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
-	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, for: 1s, cleared: 2s}\n"
+	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, for: 1s, clearFor: 2s}\n"
 	w.configure()
 	w.lends("40k", "10Gi")
 	w.deploy("large", 5, borrows("20k", "1Gi"))
@@ -202,8 +202,8 @@ func TestWhenLessIsLentThanIsAskedForOnePodGoes(t *testing.T) {
 	w.says("15k", "10Gi")
 	w.lends("15k", "10Gi")
 	d := w.decided("somebody is evicted", isEvicted)
-	going, _ := d.Going()
-	t.Log(d.Causes[0].Reason, "–", going.Because)
+	going, _ := d.FirstEvicted()
+	t.Log(d.Causes[0].Reason, "–", going.Reason)
 	assert.Equal(t, large.Name, going.Pod.Name, "the larger, of one priority")
 	assert.Equal(t, []string{"reclaimed-overcommit"}, going.Plugins)
 	assert.Contains(t, d.Causes[0].Reason, "(15 reclaimed, limit 100 %)")

@@ -57,7 +57,7 @@ func TestTheAgentUsesExactlyTheRightsItIsGranted(t *testing.T) {
 // and ends is some Events; many of a kind are joined by the client, which takes
 // another verb.
 func (w *world) sway() {
-	if v := w.agent.pressure().memory(w.t); v.Pressing == plugins.Hard || v.Level == plugins.None {
+	if v := w.agent.pressure().memory(w.t); v.MetLevel == plugins.Hard || v.Level == plugins.None {
 		w.press(v.Level == plugins.None)
 	}
 }

@@ -35,7 +35,7 @@ func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
 	d := w.decided("somebody is evicted", isEvicted)
 	t.Logf("from the shortage's begin to the accepted eviction: %s (bound 5s: rule 1s, round 1s, twice, and a second)", d.Candidates[0].Answers[0].Time.Sub(start).Round(time.Millisecond))
 	assert.Less(t, d.Candidates[0].Answers[0].Time.Sub(start), clock.Stretch(5*time.Second))
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	assert.Equal(t, presser.Name, going.Pod.Name)
 	require.Len(t, going.Answers, 1)
 	assert.Equal(t, 201, going.Answers[0].Code)
@@ -48,7 +48,7 @@ func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
 	eventually(t, "the pod's successor waits elsewhere", func() error { return w.pending("presser") })
 	eventually(t, "it is recorded when the pod was gone and what the node was like then", func() error {
 		d = w.decided("it is still recorded", isEvicted)
-		if d.GoneAt.IsZero() || len(d.After) != 1 {
+		if d.TerminatedAt.IsZero() || len(d.After) != 1 {
 			return assert.AnError
 		}
 		return nil
@@ -79,10 +79,10 @@ func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
 	require.Len(t, d.Candidates, 2)
 	first, second := d.Candidates[0], d.Candidates[1]
 	assert.Equal(t, guarded.Name, first.Pod.Name)
-	assert.Equal(t, evict.CodeBudget, first.Code, first.Because)
+	assert.Equal(t, evict.CodePDB, first.Code, first.Reason)
 	assert.Equal(t, 429, first.Answers[0].Code)
 	assert.Equal(t, other.Name, second.Pod.Name)
-	assert.Equal(t, evict.CodeEvicted, second.Code, second.Because)
+	assert.Equal(t, evict.CodeEvicted, second.Code, second.Reason)
 	assert.Equal(t, guarded.UID, w.running("guarded").UID)
 }
 
@@ -98,7 +98,7 @@ func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
 	w.seen(presser, 140)
 	w.press(true)
 	d := w.decided("somebody would be evicted", func(d evict.Decision) bool { return d.Code == evict.CodeWouldEvict })
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	assert.Equal(t, presser.Name, going.Pod.Name)
 	assert.True(t, going.Answers[0].DryRun)
 	w.noEvictionFor(5 * time.Second)

@@ -137,11 +137,11 @@ kubernetes: {kubeconfig: %q, node: %q}
 state: {dir: %q}
 lease: {interval: 1s, duration: 4s}
 eviction:
-  {dryRun: %t, round: 1s, settle: %s, transition: 6s, maxGrace: 10s, kubeletTurn: 6s,
-   taints: {minimum: 1s, maximum: 10s}, limits: {perMinute: %d, perOwnerHour: 3600}, reportFirst: %s%s}
+  {dryRun: %t, round: 1s, cooldown: %s, transition: 6s, maxGrace: 10s, kubeletCooldown: 6s,
+   taints: {minimum: 1s, maximum: 10s}, limits: {perMinute: %d, perOwnerHour: 3600}, reportOnly: %s%s}
 plugins:
   warmUp: 0s
-  memoryStall: {kubeletEvictionHard: 16Mi, cleared: 2s, soft: {over: 2s}, hard: {over: 1s}}
+  memoryStall: {kubeletEvictionHard: 16Mi, clearFor: 2s, soft: {window: 2s}, hard: {window: 1s}}
   diskContention: {enabled: false} # this machine's disk, link and filesystems may be pressed meanwhile
   networkContention: {enabled: false}
   filesystem: {enabled: false}
@@ -314,7 +314,7 @@ func (w *world) words() []string {
 func (w *world) evicted() []string {
 	var names []string
 	for _, d := range w.decisions() {
-		if c, some := d.Going(); some {
+		if c, some := d.FirstEvicted(); some {
 			names = append([]string{c.Pod.Name}, names...)
 		}
 	}

@@ -25,7 +25,7 @@ func judging(t *testing.T, s *filesystemtest.Space, more string, mounts ...strin
 window: 2s
 workloads: {roots: [/plimsoll-none]}
 filesystems: {mounts: [%s], every: 1s%s}
-plugins: {warmUp: 0s, filesystem: {minSize: 0, over: 1s, cleared: 1s}}
+plugins: {warmUp: 0s, filesystem: {minSize: 0, for: 1s, clearFor: 1s}}
 `, strings.Join(mounts, ", "), more)))
 }
 

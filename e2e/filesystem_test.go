@@ -73,7 +73,7 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 	first := start.Elapsed()
 	within(t, patience, "the mount is said to hang", func() error {
 		f := filesystem(a.ticked(1).snapshot(), dead.Point)
-		if why := f.Trouble(); why != "statfs hangs" {
+		if why := f.Problem(); why != "statfs hangs" {
 			return errors.New(why)
 		}
 		return nil
@@ -107,7 +107,7 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 	eventually(t, "it answers", func() error {
 		m.Answer()
 		if f = filesystem(a.ticked(1).snapshot(), m.Point); f.AgeSeconds.IsZero() {
-			return errors.New(f.Trouble())
+			return errors.New(f.Problem())
 		}
 		return nil
 	})
@@ -119,13 +119,13 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 		}
 		return nil
 	})
-	assert.Equal(t, "statfs hangs", f.Trouble())
+	assert.Equal(t, "statfs hangs", f.Problem())
 	assert.Equal(t, snapshot.Some[uint64](250*4096), f.AvailableBytes)
 	assert.LessOrEqual(t, m.Take(), 1, "one call is out, and no second one")
 	m.FreeBlocks = 10
 	eventually(t, "it answers again", func() error {
 		m.Answer()
-		if f = filesystem(a.snapshot(), m.Point); f.Trouble() != "" || f.AvailableBytes != snapshot.Some[uint64](10*4096) {
+		if f = filesystem(a.snapshot(), m.Point); f.Problem() != "" || f.AvailableBytes != snapshot.Some[uint64](10*4096) {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
@@ -144,7 +144,7 @@ func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
 	eventually(t, "eight hang and the others are not asked", func() error {
 		var unasked int
 		for _, f := range a.ticked(1).snapshot().Filesystems {
-			if f.Trouble() == "not read: statfs of 8 other mounts hangs" {
+			if f.Problem() == "not read: statfs of 8 other mounts hangs" {
 				unasked++
 			}
 		}

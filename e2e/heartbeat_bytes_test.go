@@ -70,18 +70,18 @@ func TestAHeartbeatCostsEtcdAFractionOfAStatus(t *testing.T) {
 	node, err := c.Client.CoreV1().Nodes().Get(t.Context(), "weighed", metav1.GetOptions{})
 	require.NoError(t, err)
 
-	line, err := lease.NewLine(agentToken(t, c))
+	line, err := lease.NewConnection(agentToken(t, c))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	beaten, ended := make(chan lease.Attempt), make(chan struct{})
-	b := &lease.Beat{
-		Node: "weighed", Namespace: lease.Namespace, Holder: "plimsoll-agent/weighed", Line: line,
+	b := &lease.Heartbeat{
+		Node: "weighed", Namespace: lease.Namespace, Holder: "plimsoll-agent/weighed", Connection: line,
 		Interval: 50 * time.Millisecond, Duration: 40 * time.Second, Uptime: bootTime,
-		Carry: func() map[string]string {
+		Annotations: func() map[string]string {
 			return map[string]string{lease.NodeAnnotation: `{"pressure":{"disk":"soft"}}`}
 		},
-		Beaten: func(a lease.Attempt) { beaten <- a },
+		OnAttempt: func(a lease.Attempt) { beaten <- a },
 	}
 	go func() {
 		defer close(ended)

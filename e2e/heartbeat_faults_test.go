@@ -64,13 +64,13 @@ func (s shifted) Now() time.Time { return s.p.now() }
 
 // ours beats until ctx is done.
 func ours(ctx context.Context, t *testing.T, p *patient, how *rest.Config, in string, timing beatTiming) {
-	line, err := lease.NewLine(p.path.config(how))
+	line, err := lease.NewConnection(p.path.config(how))
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	b := &lease.Beat{
-		Node: p.node, Namespace: in, Holder: "plimsoll-agent/" + p.node, Line: line,
+	b := &lease.Heartbeat{
+		Node: p.node, Namespace: in, Holder: "plimsoll-agent/" + p.node, Connection: line,
 		Interval: timing.interval, Duration: timing.duration, Uptime: bootTime, Now: p.now,
 	}
 	assert.NoError(t, b.Run(ctx))

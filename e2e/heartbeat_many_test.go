@@ -23,7 +23,7 @@ import (
 type crowd struct {
 	t        *testing.T
 	interval time.Duration
-	lines    []*lease.Line
+	lines    []*lease.Connection
 
 	mu    sync.Mutex  // guards beats
 	beats []crowdBeat // in the order of their end
@@ -45,13 +45,13 @@ func newCrowd(ctx context.Context, t *testing.T, c *cluster.Cluster, how *rest.C
 		node := fmt.Sprintf("crowd-%04d", i)
 		_, err := c.AddNode(t.Context(), node, nil)
 		require.NoError(t, err)
-		line, err := lease.NewLine(how)
+		line, err := lease.NewConnection(how)
 		require.NoError(t, err)
 		cr.lines = append(cr.lines, line)
-		b := &lease.Beat{
-			Node: node, Namespace: lease.Namespace, Holder: "crowd", Line: line,
+		b := &lease.Heartbeat{
+			Node: node, Namespace: lease.Namespace, Holder: "crowd", Connection: line,
 			Interval: interval, Duration: 4 * interval, Uptime: bootTime,
-			Beaten: func(a lease.Attempt) { cr.add(crowdBeat{i, time.Now(), a.Outcome}) },
+			OnAttempt: func(a lease.Attempt) { cr.add(crowdBeat{i, time.Now(), a.Outcome}) },
 		}
 		running.Go(func() { assert.NoError(t, b.Run(ctx)) })
 	}

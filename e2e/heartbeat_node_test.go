@@ -107,7 +107,7 @@ func doctorSees(t *testing.T, c *cluster.Cluster) {
 	}
 	says(`PASS +admission policies +all 4`, `WARN +priority level +2 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats, FlowSchema`, `PASS +gate +not installed`)
 	require.NoError(t, c.Apply(t.Context(), deploy.Heartbeats, deploy.GateCRD, deploy.Gate))
-	says(`PASS +priority level`, `WARN +gate +4 of 4 missing: MutatingAdmissionPolicy plimsoll-heal, `)
+	says(`PASS +priority level`, `WARN +gate +4 of 4 missing: MutatingAdmissionPolicy plimsoll-release-hidden, `)
 	require.NoError(t, c.Apply(t.Context(), deploy.GateMutating))
 	says(`PASS +gate +all 11 objects`)
 	require.NoError(t, c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), "plimsoll-admit", metav1.DeleteOptions{}))
@@ -118,7 +118,7 @@ func doctorSees(t *testing.T, c *cluster.Cluster) {
 // node lifecycle controller's to say.
 func heardByTheController(t *testing.T, b *bare) {
 	fleet := newBeats(t, b.c, 0, "")
-	write(t, fleet.config, "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nfleet: {grace: 4s, taintsStay: 8s}\n") // nobody else is to lead
+	write(t, fleet.config, "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nagents: {monitorGracePeriod: 4s, taintRemovalDelay: 8s}\n") // nobody else is to lead
 	controller := fleet.leads()
 	plugin := t.TempDir()
 	serveRaw(t, plugin)
@@ -139,7 +139,7 @@ func heardByTheController(t *testing.T, b *bare) {
 		return nil
 	})
 	eventually(t, "what its outer plugin says is seen", func() error {
-		return wanted(shown(controller).Budget.PluginNodes["raw"], 1)
+		return wanted(shown(controller).EvictionLimit.PluginNodes["raw"], 1)
 	})
 	assert.Equal(t, "hard", shown(controller).Pressed[0].Plugins["raw"])
 	assert.NotContains(t, controller.mustGet("/metrics"), `plugin="raw"`, "one node's word is no label")

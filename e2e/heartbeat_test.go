@@ -49,7 +49,7 @@ func TestTheAgentKeepsALeaseOfItsOwnAndCarriesThePressureInIt(t *testing.T) {
 	assert.EqualValues(t, 0, *l.Spec.LeaseTransitions)
 	require.Len(t, l.OwnerReferences, 1)
 	assert.Equal(t, w.getNode().UID, l.OwnerReferences[0].UID)
-	c, err := lease.ReadCarried(l.Annotations)
+	c, err := lease.ReadContent(l.Annotations)
 	require.NoError(t, err)
 	assert.Empty(t, c.Report.Pressure)
 
@@ -65,7 +65,7 @@ func TestTheAgentKeepsALeaseOfItsOwnAndCarriesThePressureInIt(t *testing.T) {
 	eventually(t, "the lease carries it", func() error {
 		l, err := w.leaseOf(lease.Namespace)
 		require.NoError(t, err)
-		c, err := lease.ReadCarried(l.Annotations)
+		c, err := lease.ReadContent(l.Annotations)
 		require.NoError(t, err)
 		if c.Report.Pressure["memory"] != "hard" {
 			return fmt.Errorf("%v", c.Report)

@@ -138,7 +138,7 @@ func (s *shop) held(name string, spec map[string]any) {
 	within(t, 4*patience, "its uploads are hidden", func() error {
 		hidden := map[string]bool{}
 		for _, e := range s.history() {
-			if e.Load.Held && strings.HasPrefix(e.Load.Name, name+"-") {
+			if e.Load.Hidden && strings.HasPrefix(e.Load.Name, name+"-") {
 				hidden[e.Load.UID] = true
 			}
 		}
@@ -212,7 +212,7 @@ func (s *shop) names(backup, mover string, phases ...string) {
 	assert.Len(t, all, 2*len(disks()), "each by its version and by that which is preferred")
 	for _, u := range all {
 		assert.Equal(t, mover, text(u, "spec", "datamover"))
-		assert.NotContains(t, u.GetAnnotations(), gate.HeldDataMover)
+		assert.NotContains(t, u.GetAnnotations(), gate.OriginalDataMover)
 		assert.Contains(t, phases, cmp.Or(text(u, "status", "phase"), string(vgdp.New)))
 	}
 	var volumes []struct {
@@ -223,7 +223,7 @@ func (s *shop) names(backup, mover string, phases ...string) {
 	assert.Len(t, volumes, len(disks()))
 	for _, v := range volumes {
 		t.Logf("volume info of %s: data mover %s", v.PVCName, v.SnapshotDataMovementInfo.DataMover)
-		assert.Contains(t, []string{gate.HeldMover, cmp.Or(mover, "velero")}, v.SnapshotDataMovementInfo.DataMover)
+		assert.Contains(t, []string{gate.HiddenMover, cmp.Or(mover, "velero")}, v.SnapshotDataMovementInfo.DataMover)
 	}
 }
 
@@ -233,7 +233,7 @@ func (s *shop) names(backup, mover string, phases ...string) {
 func TestABackupWhoseUploadsWereHiddenNamesTheirMover(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
-	const settings = ", leaseDuration: 10s, quietAbove: 0"
+	const settings = ", leaseDuration: 10s, hideAbove: 0"
 	h := velerosHarbour(t, 1, `{"loadConcurrency":{"globalConfig":4}}`, settings)
 	a := h.controller().start()
 	s := newShop(t, h)
@@ -260,7 +260,7 @@ func TestABackupWhoseUploadsWereHiddenNamesTheirMover(t *testing.T) {
 
 	// Those of the other are let go by tickets.
 	for _, u := range s.uploads("ticket") {
-		assert.Equal(t, gate.HeldMover, text(u, "spec", "datamover"))
+		assert.Equal(t, gate.HiddenMover, text(u, "spec", "datamover"))
 	}
 	s.slots(a, 1+len(disks()))
 	eventually(t, "its uploads are accepted", func() error {

@@ -146,12 +146,12 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	h.become(4, vgdp.Accepted)
 
 	// One that is not to hold any more hands back what was hidden, from its start on.
-	h.configure("enabled: true, leaseDuration: 10m, quietAbove: 0")
+	h.configure("enabled: true, leaseDuration: 10m, hideAbove: 0")
 	stop()
 	a = h.controller().start()
 	h.load(vgdp.DataUpload, "fifth", "b", nil)
 	within(t, 4*patience, "it is hidden", func() error {
-		return wanted(text(h.get(vgdp.DataUpload, "fifth"), "spec", "datamover"), gate.HeldMover)
+		return wanted(text(h.get(vgdp.DataUpload, "fifth"), "spec", "datamover"), gate.HiddenMover)
 	})
 	require.NoError(t, a.cmd.Process.Kill())
 	<-a.ended
@@ -167,7 +167,7 @@ func pressureDoesNotOutlastVelerosTimeout(t *testing.T, c *cluster.Cluster) {
 	h := newHarbour(t, c, 1, `{"loadConcurrency":{"globalConfig":2}}`, "")
 	h.backup("short", nil, map[string]any{"itemOperationTimeout": timeout.String()})
 	until := lease.Micro(time.Now().Add(time.Hour))
-	h.report(h.nodes[0], lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Budget: new(1), HoldUntil: &until})
+	h.report(h.nodes[0], lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, DataMoverBudget: new(1), HoldUntil: &until})
 	a := h.controller().start()
 	h.holds()
 	h.runAgents()
@@ -238,7 +238,7 @@ func aDeadNodeStopsItsOwnLoadsAlone(t *testing.T, c *cluster.Cluster) {
 func TestLoadsGoOnByTheSameControllerWhenTheAPIServerWasAway(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
-	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s, quietAbove: 1")
+	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 1")
 	a := h.controller().start()
 	for i := range 3 {
 		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
@@ -328,7 +328,7 @@ func loadsOf(a *agent) (l struct {
 }
 
 func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", leaseDuration: 8s, quietAbove: 2")
+	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", leaseDuration: 8s, hideAbove: 2")
 	h.see()
 	a := h.controller().start()
 	stop := h.runAgents()
@@ -365,7 +365,7 @@ func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
 	assert.Zero(t, loadsOf(a).Veleros[0].Hidden, "two wait, and no more")
 	h.configMap(`{"loadConcurrency":{"globalConfig":2,"prepareQueueLength":"none"}}`)
 	eventually(t, "a mistake in it is said", func() error {
-		if bad := loadsOf(a).Veleros[0].Bad; !strings.Contains(bad, "prepareQueueLength") {
+		if bad := loadsOf(a).Veleros[0].ConfigMapError; !strings.Contains(bad, "prepareQueueLength") {
 			return errors.New(bad)
 		}
 		return nil
@@ -375,7 +375,7 @@ func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
 	eventually(t, "all three are hidden", func() error { return wanted(loadsOf(a).Veleros[0].Hidden, 3) })
 	assert.Contains(t, h.get(vgdp.DataUpload, "waits-3").GetAnnotations()[gate.Waiting], `"reason":"limit"`)
 
-	h.configure("enabled: true, quietAbove: 1000000")
+	h.configure("enabled: true, hideAbove: 1000000")
 	n := 3
 	eventually(t, "a new one is not hidden", func() error {
 		v := loadsOf(a).Veleros[0]
@@ -417,7 +417,7 @@ func aNodeThatSuffersHoldsLoads(t *testing.T, c *cluster.Cluster) {
 	h.see()
 	pressed, calm := h.nodes[0], h.nodes[1]
 	until := lease.Micro(time.Now().Add(time.Hour))
-	h.report(pressed, lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Budget: new(1), HoldUntil: &until})
+	h.report(pressed, lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, DataMoverBudget: new(1), HoldUntil: &until})
 	a := h.controller().start()
 	h.holds()
 	h.runAgents()

@@ -252,7 +252,7 @@ func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
 	if long {
 		nodes, limit, gated, nearly = 5, 4, 200, 0.99
 	}
-	h := velerosHarbour(t, nodes, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, quietAbove: 4, diagnoseAfter: 1s")
+	h := velerosHarbour(t, nodes, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, hideAbove: 4, diagnoseAfter: 1s")
 	h.see()
 	if long {
 		stock = h.byThemselves(limit)
@@ -299,7 +299,7 @@ func (h *harbour) leaveHidden() {
 		h.moves(vgdp.DataUpload, name)
 		within(t, 2*patience, name+" is hidden", func() error {
 			u := h.get(vgdp.DataUpload, name)
-			hidden := wanted(text(u, "spec", "datamover"), gate.HeldMover)
+			hidden := wanted(text(u, "spec", "datamover"), gate.HiddenMover)
 			if hidden == nil && len(u.GetFinalizers()) == 0 { // a node-agent that has just started sees it no more
 				require.NoError(t, loads.Delete(t.Context(), name, metav1.DeleteOptions{}))
 				h.moves(vgdp.DataUpload, name)

@@ -61,7 +61,7 @@ type seen struct {
 }
 
 // quickLoads: a leader is missed after 5 s.
-const quickLoads = "election: {duration: 5s}\nfleet: {grace: 1h, taintsStay: 1h}\nvgdp: {%s}\n"
+const quickLoads = "election: {duration: 5s}\nagents: {monitorGracePeriod: 1h, taintRemovalDelay: 1h}\nvgdp: {%s}\n"
 
 // withoutKubelets: nobody taints nodes whose kubelet is not there.
 func withoutKubelets() cluster.Options {

@@ -39,7 +39,7 @@ plugins:
   memoryStall: {enabled: false} # this machine may be short of memory meanwhile
   networkContention: {enabled: false}
   filesystem: {enabled: false}
-  diskContention: {await: 200us, awaitRotational: 200us, over: 3s, cleared: 3s, coverage: 0.2}
+  diskContention: {await: 200us, awaitRotational: 200us, for: 3s, clearFor: 3s, coverage: 0.2}
 `
 
 // quay is a node of a real control plane with a service and a data mover, which
@@ -221,7 +221,7 @@ func reportOf(t *testing.T, c *cluster.Cluster, node string) lease.NodeReport {
 	t.Helper()
 	l, err := c.Client.CoordinationV1().Leases(lease.Namespace).Get(t.Context(), node, metav1.GetOptions{})
 	require.NoError(t, err)
-	carried, err := lease.ReadCarried(l.Annotations)
+	carried, err := lease.ReadContent(l.Annotations)
 	require.NoError(t, err)
 	return carried.Report
 }
@@ -239,7 +239,7 @@ func (q *quay) observe() (waited, share float64) {
 	})
 	assert.Equal(q.t, q.disk, q.loads().Throttled[0].Disk)
 	assert.Zero(q.t, q.limit(), "a dry run changes nothing")
-	assert.Nil(q.t, q.report().Budget)
+	assert.Nil(q.t, q.report().DataMoverBudget)
 	return waited, share
 }
 
@@ -313,7 +313,7 @@ func TestADataMoverThatPressesADiskIsSlowedDownAndFreedAgain(t *testing.T) {
 	q.follow()
 	first := q.slowed()
 	within(t, patience, "the Lease carries the budget", func() error {
-		if r := q.report(); r.Budget == nil || *r.Budget != 1 {
+		if r := q.report(); r.DataMoverBudget == nil || *r.DataMoverBudget != 1 {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -331,7 +331,7 @@ func TestADataMoverThatPressesADiskIsSlowedDownAndFreedAgain(t *testing.T) {
 		q.enabled = false
 		q.follow()
 		eventually(t, "no limit, no budget", func() error {
-			if q.limit() != 0 || q.report().Budget != nil {
+			if q.limit() != 0 || q.report().DataMoverBudget != nil {
 				return fmt.Errorf("%d %+v", q.limit(), q.report())
 			}
 			return nil

@@ -81,7 +81,7 @@ func TestALinkThatIsFullIsJudgedOnceItsSpeedIsKnown(t *testing.T) {
 	w := newWire(t)
 	text := func(devices string) string {
 		return "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\ntick: 200ms\nwindow: 1s\nworkloads: {roots: [/plimsoll-none]}\n" +
-			"network: {devices: [" + devices + "]}\nplugins: {warmUp: 0s, networkContention: {over: 2s, cleared: 1s}}\n"
+			"network: {devices: [" + devices + "]}\nplugins: {warmUp: 0s, networkContention: {window: 2s, clearFor: 1s}}\n"
 	}
 	file := write(t, filepath.Join(t.TempDir(), "agent.yaml"), text(""))
 	a := startAgent(t, "--path.procfs", w.proc, "--path.sysfs", w.sys, "--config", file)

@@ -175,7 +175,7 @@ func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
 	begun := time.Now()
 	d := w.decided("the pod is evicted", isEvicted)
 	t.Logf("from the plugin's word to the eviction: %s (rounds of 1s, 500ms for each plugin)", time.Since(begun).Round(time.Millisecond))
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	assert.Equal(t, victim.Name, going.Pod.Name)
 	assert.Equal(t, []string{"honest"}, going.Plugins)
 	require.Len(t, d.Causes, 1)
@@ -208,7 +208,7 @@ func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
 		return c.Plugin == "honest" && c.Scope == "NUMA 0" && c.To == plugins.Hard
 	}), "%v", r.Changes)
 	assert.True(t, slices.ContainsFunc(r.Decisions, func(d evict.Decision) bool {
-		c, some := d.Going()
+		c, some := d.FirstEvicted()
 		return some && c.Pod.UID == string(victim.UID) && slices.Equal(c.Plugins, []string{"honest"})
 	}), "a replay decides as the agent did")
 }
@@ -288,7 +288,7 @@ func TestAPodThatMayNotGoIsRefusedWhateverAnOuterPluginSays(t *testing.T) {
 	for _, c := range d.Candidates {
 		codes[c.Name[strings.LastIndexByte(c.Name, '/')+1:]] = c.Code
 	}
-	assert.Equal(t, map[string]evict.Code{"coredns": evict.CodeNotShown, guarded.Name: "critical", last.Name: evict.CodeEvicted}, codes)
+	assert.Equal(t, map[string]evict.Code{"coredns": evict.CodeNotAllowed, guarded.Name: "critical", last.Name: evict.CodeEvicted}, codes)
 	assert.Equal(t, guarded.UID, w.running("guarded").UID)
 	status, body, err := w.agent.get("/metrics")
 	require.NoError(t, err)

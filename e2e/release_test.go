@@ -30,7 +30,7 @@ import (
 // there as agents leave them. Each time with less of the manifests left.
 func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 	t.Parallel()
-	h := newHarbour(t, cluster.New(t, withoutKubelets()), 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, quietAbove: 2")
+	h := newHarbour(t, cluster.New(t, withoutKubelets()), 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, hideAbove: 2")
 	require.NoError(t, h.c.Apply(t.Context(), deploy.ReleaseRBAC, deploy.RBACKatalyst, []byte(customNodeResources)))
 	eventually(t, "CustomNodeResources are served", func() error {
 		_, err := h.client.Resource(customNodes()).List(t.Context(), metav1.ListOptions{})
@@ -67,7 +67,7 @@ func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 
 	h.mark()
 	h.pretend("left")
-	for _, policy := range []string{"plimsoll-admit", "plimsoll-start", "plimsoll-load-words"} {
+	for _, policy := range []string{"plimsoll-admit", "plimsoll-start", "plimsoll-load-annotations"} {
 		h.remove("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", policy)
 		h.remove("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", policy)
 	}
@@ -92,7 +92,7 @@ func (h *harbour) hide(name string) {
 	}
 	h.load(vgdp.DataUpload, name, "b", nil)
 	eventually(h.t, "it is hidden", func() error {
-		return wanted(text(h.get(vgdp.DataUpload, name), "spec", "datamover"), gate.HeldMover)
+		return wanted(text(h.get(vgdp.DataUpload, name), "spec", "datamover"), gate.HiddenMover)
 	})
 }
 
@@ -110,12 +110,12 @@ func (h *harbour) isOpenWithoutItsPolicy(a *agent) {
 	problem("0")
 	h.remove("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "plimsoll-admit")
 	problem("1")
-	assert.Contains(h.t, loadsOf(a).Veleros[0].Open, "gate.yaml is not applied")
+	assert.Contains(h.t, loadsOf(a).Veleros[0].GateOpen, "gate.yaml is not applied")
 	require.NoError(h.t, h.c.Apply(h.t.Context(), deploy.Gate))
 	problem("0")
 
 	// Nor does it hide what nobody would hand back if it ended.
-	h.remove("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "plimsoll-heal")
+	h.remove("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "plimsoll-release-hidden")
 	seen := func() int {
 		v := loadsOf(a).Veleros[0]
 		return len(v.Waiting) - v.Hidden
@@ -140,9 +140,9 @@ func (h *harbour) isOpenWithoutItsPolicy(a *agent) {
 func (h *harbour) pretend(name string) {
 	h.t.Helper()
 	h.load(vgdp.DataUpload, name, "b", func(o map[string]any) {
-		o["spec"].(map[string]any)["datamover"] = gate.HeldMover
+		o["spec"].(map[string]any)["datamover"] = gate.HiddenMover
 		o["metadata"].(map[string]any)["annotations"] = map[string]any{
-			gate.HeldDataMover: "velero", gate.Waiting: "{}", gate.Priority: "3",
+			gate.OriginalDataMover: "velero", gate.Waiting: "{}", gate.Priority: "3",
 		}
 	})
 }
@@ -253,7 +253,7 @@ func (h *harbour) releaseOfANode() {
 	assert.Equal(t, []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}, node.Spec.Taints)
 	assert.Empty(t, node.Annotations["plimsoll.dev/taints"])
 	for _, c := range node.Status.Conditions {
-		assert.False(t, lease.Ours(c.Type), c.Type)
+		assert.False(t, lease.IsOurs(c.Type), c.Type)
 	}
 	assert.Contains(t, said, "CustomNodeResource "+h.nodes[0]+": marks removed\n")
 	assert.Contains(t, said, "Lease plimsoll-node-lease/"+h.nodes[0]+": not deleted (no right to); it is deleted with its Node\n")

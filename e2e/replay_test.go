@@ -55,11 +55,11 @@ const shortConfig = `
 tick: 200ms
 window: 1s
 history: 1m
-eviction: {round: 1s, settle: 3s}
+eviction: {round: 1s, cooldown: 3s}
 recording: {file: %q}
 plugins:
   warmUp: 0s
-  memoryStall: {kubeletEvictionHard: 16Mi, cleared: 2s, soft: {over: 2s}, hard: {over: 1s}}
+  memoryStall: {kubeletEvictionHard: 16Mi, clearFor: 2s, soft: {window: 2s}, hard: {window: 1s}}
 `
 
 // change is a level that the agent published, or that a replay gives, and when.

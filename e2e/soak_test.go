@@ -115,7 +115,7 @@ func newSoak(t *testing.T, length time.Duration) *soak {
 	w.configure()
 	w.prepare = func(a *agent) { a.settable = clock.Supported }
 	s.edit(w.config, "state: {", "state: {decisions: 10, ") // so that the ring is soon full
-	s.edit(b.config, "fleet:", "web: {pprof: true}\nfleet:")
+	s.edit(b.config, "agents:", "web: {pprof: true}\nagents:")
 	s.controller = b.controller()
 	s.controller.settable = clock.Supported
 	s.controller.start()

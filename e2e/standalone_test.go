@@ -240,7 +240,7 @@ func TestARecordingIsReadBack(t *testing.T) {
 		return nil
 	})
 	if err != nil {
-		require.ErrorIs(t, err, probes.ErrCutShort)
+		require.ErrorIs(t, err, probes.ErrTruncated)
 	}
 	assert.GreaterOrEqual(t, n, 11, "a kill loses no sample that was published a tick before")
 	assert.Contains(t, header.Command, "plimsoll agent")

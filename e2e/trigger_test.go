@@ -40,7 +40,7 @@ func (a *agent) triggers() triggers {
 // A minute lies between two ticks here: whatever is sampled after the start and
 // before the first of them was woken by the kernel.
 const minuteTicks = "tick: 1m\nwindow: 2m\nhistory: 4m\nwatchdog: 10m\neviction: {round: 1m}\n" +
-	"plugins: {memoryStall: {soft: {over: 1m}, hard: {over: 1m}, cleared: 1m}, diskContention: {cleared: 1m}, networkContention: {enabled: false}, filesystem: {enabled: false}}\n"
+	"plugins: {memoryStall: {soft: {window: 1m}, hard: {window: 1m}, clearFor: 1m}, diskContention: {clearFor: 1m}, networkContention: {enabled: false}, filesystem: {enabled: false}}\n"
 
 func TestStallOfAPodsCgroupIsSampledBeforeTheNextTick(t *testing.T) {
 	if !exists("/proc/pressure/memory") {
@@ -85,7 +85,7 @@ func TestPollingAloneSeesPressureWithinTwoSeconds(t *testing.T) {
 	const bound = 2 * 2 * time.Second
 	w := newWeather(t)
 	a := startAgent(t, "--path.procfs", w.dir, "--config", configFile(t, "triggers: {enabled: false}\n"+
-		"plugins: {warmUp: 0s, memoryStall: {hard: {over: 1s}, cleared: 1s}}\n")).ticked(3)
+		"plugins: {warmUp: 0s, memoryStall: {hard: {window: 1s}, clearFor: 1s}}\n")).ticked(3)
 	require.Zero(t, a.triggers().Armed)
 	is := func(level string) func() error {
 		return func() error {

@@ -24,7 +24,7 @@ func brakes(these ...string) func(Victim) Answer {
 
 // files is an outer plugin, which wants pods gone.
 func files(list ...plugins.Candidate) plugins.Verdict {
-	v := plugins.Verdict{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard, Pressing: plugins.Hard, Since: at(-5), Named: true}
+	v := plugins.Verdict{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard, MetLevel: plugins.Hard, Since: at(-5), Named: true}
 	for _, c := range list {
 		v.Candidates = append(v.Candidates, forced(c))
 	}
@@ -50,7 +50,7 @@ func TestARefusalOfAllHoldsWhatWasAskedForWithWaitsThatGrow(t *testing.T) {
 			when = append(when, second)
 		}
 		require.Empty(t, m.Victims)
-		require.Empty(t, m.Waiting, "it is not the pod's")
+		require.Empty(t, m.Backoffs, "it is not the pod's")
 		in = then(in, 1, restarted(t, m))
 	}
 	assert.Equal(t, []int{0, 10, 30, 70}, when)
@@ -72,19 +72,19 @@ func TestARefusalOfWhatOnePluginAsksForHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code)
 
 	in = pleading(list, pressing(named("c", 30)), files(named("a", 0), named("b", 0)))
-	in.Memory = restarted(t, m)
-	in.Memory.Victims, in.Memory.Settle = nil, nil
+	in.State = restarted(t, m)
+	in.State.Victims, in.State.Cooldowns = nil, nil
 	in.Time = at(1)
 	d, _ = play(in, &a)
 	assert.Equal(t, []string{"a", "c", "c"}, a.uids(), "nor is it asked again soon")
-	assert.Equal(t, "the controller refused evictions for files at hard; not requested again until 2026-03-01 12:00:10 UTC: 3 of 5 nodes", d.Candidates[0].Because)
+	assert.Equal(t, "the controller refused evictions for files at hard; not requested again until 2026-03-01 12:00:10 UTC: 3 of 5 nodes", d.Candidates[0].Reason)
 }
 
 func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {
 	urgent := pressing(named("a", 30))
 	urgent.Urgent = true
 	soft := files(named("a", 0))
-	soft.Pressing = plugins.Soft
+	soft.MetLevel = plugins.Soft
 	for what, row := range map[string]struct {
 		verdicts []plugins.Verdict
 		plugin   string
@@ -125,8 +125,8 @@ func TestMemoryBelowItsFloorIsAskedForWhateverWasRefusedBefore(t *testing.T) {
 	in.Levels.Verdicts[0].Urgent = true
 	_, m = play(in, &a)
 	require.Len(t, a.asked, 2)
-	assert.Contains(t, m.Brakes, "memory-stall at hard, below the floor")
-	assert.Contains(t, m.Brakes, "memory-stall at hard")
+	assert.Contains(t, m.Refusals, "memory-stall at hard, below the floor")
+	assert.Contains(t, m.Refusals, "memory-stall at hard")
 }
 
 func TestARefusalOfAllIsForgottenWithTime(t *testing.T) {
@@ -135,17 +135,17 @@ func TestARefusalOfAllIsForgottenWithTime(t *testing.T) {
 	_, m := play(in, &a)
 	_, m = play(then(in, 10, restarted(t, m)), &a)
 	const of = "memory-stall at hard"
-	require.Equal(t, Waiting{Until: at(30), Times: 2, Code: CodeBudget, Text: "3 of 5 nodes"}, m.Brakes[of])
+	require.Equal(t, Backoff{Until: at(30), Attempts: 2, Code: CodePDB, Text: "3 of 5 nodes"}, m.Refusals[of])
 	calm := round(0, nil, disk(plugins.None))
 	_, m = play(then(calm, 30+300, m), &a)
-	require.Contains(t, m.Brakes, of)
+	require.Contains(t, m.Refusals, of)
 	_, m = play(then(calm, 30+301, m), &a)
-	require.Empty(t, m.Brakes, "five minutes after")
+	require.Empty(t, m.Refusals, "five minutes after")
 	_, m = play(then(in, 400, m), &a)
-	assert.Equal(t, 1, m.Brakes[of].Times, "the waits begin anew")
+	assert.Equal(t, 1, m.Refusals[of].Attempts, "the waits begin anew")
 	a.answer = nil
 	_, m = play(then(in, 410, m), &a)
-	assert.Empty(t, m.Brakes, "and with one that goes")
+	assert.Empty(t, m.Refusals, "and with one that goes")
 }
 
 func TestTheControllerSaysWhenToAskAgain(t *testing.T) {
@@ -172,18 +172,18 @@ func TestTheControllerSaysWhenToAskAgain(t *testing.T) {
 
 func TestAClockThatWasSetBackKeepsNoRefusalForLong(t *testing.T) {
 	in := governed()
-	in.Memory.Brakes = map[string]Waiting{"memory-stall at hard": {Until: at(86400), Times: 1}}
+	in.State.Refusals = map[string]Backoff{"memory-stall at hard": {Until: at(86400), Attempts: 1}}
 	_, m := play(in, &api{})
-	assert.Equal(t, at(300), m.Brakes["memory-stall at hard"].Until)
+	assert.Equal(t, at(300), m.Refusals["memory-stall at hard"].Until)
 }
 
 // Nobody knows yet what became of the request that stands.
 func TestARequestThatStandsIsNotTakenBackByARefusalOfAll(t *testing.T) {
-	a := api{answer: always(Unanswered)}
+	a := api{answer: always(UnknownOutcome)}
 	in := governed()
 	_, m := play(in, &a)
-	m.Brakes["memory-stall at hard"] = Waiting{Until: at(100)}
+	m.Refusals["memory-stall at hard"] = Backoff{Until: at(100)}
 	d, _ := play(then(in, 5, m), &a)
-	assert.Equal(t, CodeUnanswered, d.Code, d.Reason)
+	assert.Equal(t, CodeUnknownOutcome, d.Code, d.Reason)
 	assert.Equal(t, []string{"a", "a"}, a.uids())
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// causesOf returns the verdicts that are met, and those that ended since the
+// causesBetween returns the verdicts that are met, and those that ended since the
 // round before.
-func causesOf(before, now *plugins.Levels) []Cause {
+func causesBetween(before, now *plugins.Levels) []Cause {
 	list := ended(before, now)
 	for _, v := range now.Verdicts {
-		if calls(v) || levelOf(before, v) > plugins.None {
+		if active(v) || levelOf(before, v) > plugins.None {
 			list = append(list, causeOf(v))
 		}
 	}
@@ -25,11 +25,11 @@ func causeOf(v plugins.Verdict) Cause {
 	}
 }
 
-// SwitchedOff is why a level ended: its plugin is no longer asked.
-const SwitchedOff = "the plugin was disabled"
+// ReasonDisabled is why a level ended: its plugin is no longer asked.
+const ReasonDisabled = "the plugin was disabled"
 
-// Unjudged is why a level ended: its plugin no longer judges that scope.
-const Unjudged = "its plugin no longer judges this scope, for example because the device was removed"
+// ReasonNoLongerJudged is why a level ended: its plugin no longer judges that scope.
+const ReasonNoLongerJudged = "its plugin no longer judges this scope, for example because the device was removed"
 
 // ended returns the verdicts that were met and are no longer judged.
 func ended(before, now *plugins.Levels) []Cause {
@@ -38,12 +38,12 @@ func ended(before, now *plugins.Levels) []Cause {
 	}
 	var list []Cause
 	for _, was := range before.Verdicts {
-		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameAs(was)) {
+		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameScope(was)) {
 			continue
 		}
-		why := SwitchedOff
+		why := ReasonDisabled
 		if slices.ContainsFunc(now.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == was.Plugin }) {
-			why = Unjudged
+			why = ReasonNoLongerJudged
 		}
 		list = append(list, Cause{Plugin: was.Plugin, Scope: was.Scope, Level: plugins.None, Since: now.Time, Reason: why})
 	}
@@ -54,13 +54,13 @@ func levelOf(l *plugins.Levels, v plugins.Verdict) plugins.Level {
 	if l == nil {
 		return plugins.None
 	}
-	if i := slices.IndexFunc(l.Verdicts, sameAs(v)); i >= 0 {
+	if i := slices.IndexFunc(l.Verdicts, sameScope(v)); i >= 0 {
 		return l.Verdicts[i].Level
 	}
 	return plugins.None
 }
 
-// sameAs matches verdicts of the same plugin about the same scope.
-func sameAs(v plugins.Verdict) func(plugins.Verdict) bool {
+// sameScope matches verdicts of the same plugin about the same scope.
+func sameScope(v plugins.Verdict) func(plugins.Verdict) bool {
 	return func(o plugins.Verdict) bool { return o.Plugin == v.Plugin && o.Scope == v.Scope }
 }

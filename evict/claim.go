@@ -11,23 +11,23 @@ import (
 // annotations of a Node together may have 256 KiB. A plugin names two conditions
 // in a round; with four a new version may rename both while the old ones end.
 const (
-	conditionsPerPlugin = 4
-	conditionsOfPlugins = 32
-	effectsPerCondition = 8
-	// effectsOfOthers is the number of effects from which only the plugin that
+	conditionsPerPlugin      = 4
+	conditionsOfOuterPlugins = 32
+	effectsPerCondition      = 8
+	// effectsByOtherPlugins is the number of effects from which only the plugin that
 	// owns the condition adds more: another plugin takes half at most.
-	effectsOfOthers = 4
+	effectsByOtherPlugins = 4
 )
 
 // Refusal is why a condition or taint effect that a plugin asks for is not
 // written.
 type Refusal struct{ Plugin, Why string }
 
-// claim makes the outer plugin that first names a condition its owner, and
+// claimConditions makes the outer plugin that first names a condition its owner, and
 // removes from the levels what is beyond the limits. A plugin keeps a condition
 // as long as it names it, met or not. A condition that is neither named nor in the
 // state has no owner again.
-func (m Memory) claim(in Input) (*plugins.Levels, []Refusal) {
+func (m State) claimConditions(in Input) (*plugins.Levels, []Refusal) {
 	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
 	own := plugins.Names()
 	named := map[string]bool{}
@@ -46,9 +46,9 @@ func (m Memory) claim(in Input) (*plugins.Levels, []Refusal) {
 		if v.Condition == "" || slices.Contains(own, v.Plugin) {
 			continue
 		}
-		why := m.take(v)
+		why := m.claimCondition(v)
 		if why == "" {
-			why = m.fit(v, asked)
+			why = m.limitEffects(v, asked)
 		}
 		if why != "" {
 			refused = append(refused, Refusal{v.Plugin, why})
@@ -57,9 +57,9 @@ func (m Memory) claim(in Input) (*plugins.Levels, []Refusal) {
 	return l, refused
 }
 
-// take makes the verdict's plugin own its condition, or removes the condition
+// claimCondition makes the verdict's plugin own its condition, or removes the condition
 // from the verdict and returns why.
-func (m Memory) take(v *plugins.Verdict) (refused string) {
+func (m State) claimCondition(v *plugins.Verdict) (refused string) {
 	if _, taken := m.Claims[v.Condition]; taken {
 		return ""
 	}
@@ -73,7 +73,7 @@ func (m Memory) take(v *plugins.Verdict) (refused string) {
 	case has >= conditionsPerPlugin:
 		v.Condition, v.Effects = "", nil
 		return fmt.Sprintf("condition not written: the plugin already has %d, which is the limit; each is released some time after it ended", has)
-	case len(m.Claims) >= conditionsOfPlugins:
+	case len(m.Claims) >= conditionsOfOuterPlugins:
 		v.Condition, v.Effects = "", nil
 		return fmt.Sprintf("condition not written: outer plugins already have %d, which is the limit", len(m.Claims))
 	}
@@ -81,12 +81,12 @@ func (m Memory) take(v *plugins.Verdict) (refused string) {
 	return ""
 }
 
-// fit removes a verdict's effects beyond the limit of its condition. Effects in
+// limitEffects removes a verdict's effects beyond the limit of its condition. Effects in
 // the state, and those of earlier verdicts, count.
-func (m Memory) fit(v *plugins.Verdict, asked map[string][]string) (refused string) {
+func (m State) limitEffects(v *plugins.Verdict, asked map[string][]string) (refused string) {
 	list, known := asked[v.Condition]
 	if !known {
-		for e := range m.Marks[v.Condition].Asked {
+		for e := range m.Marks[v.Condition].Effects {
 			if e != ownEffect {
 				list = append(list, e)
 			}
@@ -94,7 +94,7 @@ func (m Memory) fit(v *plugins.Verdict, asked map[string][]string) (refused stri
 	}
 	room, whose := effectsPerCondition, ""
 	if m.Claims[v.Condition] != v.Plugin {
-		room, whose = effectsOfOthers, "; more are reserved for the plugin that named it first"
+		room, whose = effectsByOtherPlugins, "; more are reserved for the plugin that named it first"
 	}
 	var fitting []string
 	for _, e := range v.Effects {

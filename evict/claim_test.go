@@ -15,7 +15,7 @@ import (
 // naming is what a plugin of another process says: it is at a level, and calls
 // its condition so.
 func naming(plugin, condition string, level plugins.Level, effects ...string) plugins.Verdict {
-	return plugins.Verdict{Plugin: plugin, Scope: condition, Condition: condition, Level: level, Pressing: level, Effects: effects, Reason: "it says so"}
+	return plugins.Verdict{Plugin: plugin, Scope: condition, Condition: condition, Level: level, MetLevel: level, Effects: effects, Reason: "it says so"}
 }
 
 // Hours of a plugin that calls its condition otherwise in each round, that comes
@@ -38,50 +38,50 @@ func TestWhateverPluginsInventTheNodeCarriesFewConditionsAndForgetsThem(t *testi
 			m := invent(t, of)
 			clean := false
 			in := round(2*3600, nil, memoryAt(plugins.None))
-			in.Memory = restarted(t, m)
+			in.State = restarted(t, m)
 			for range 3600/60 + 15 { // it ends
-				in = then(in, 60, in.Memory)
+				in = then(in, 60, in.State)
 				var marks Marks
-				marks, in.Memory = Mark(in)
+				marks, in.State = Mark(in)
 				clean = len(marks.Conditions) == 1 && len(marks.Taints) == 0 && marks.CNR == nil
 			}
 			assert.True(t, clean, "nothing is left on the Node")
-			in = then(in, 3600, in.Memory)
-			_, in.Memory = Mark(in)
-			assert.Empty(t, in.Memory.Marks)
-			assert.Empty(t, in.Memory.Claims)
+			in = then(in, 3600, in.State)
+			_, in.State = Mark(in)
+			assert.Empty(t, in.State.Marks)
+			assert.Empty(t, in.State.Claims)
 		})
 	}
 }
 
 // invent plays two hours with a rogue beside an honest plugin and an inner rule.
-func invent(t *testing.T, rogue func(round int) []plugins.Verdict) Memory {
+func invent(t *testing.T, rogue func(round int) []plugins.Verdict) State {
 	t.Helper()
 	honest, inner := naming("honest", "Honest", plugins.None), memoryAt(plugins.Hard)
 	in := round(0, nil, honest, inner)
-	_, in.Memory = Mark(in)
+	_, in.State = Mark(in)
 	most, refused := 0, 0
 	for n := range 2 * 3600 / 5 {
-		in = then(in, 5, in.Memory)
+		in = then(in, 5, in.State)
 		if n == 1000 {
-			honest.Level, honest.Pressing = plugins.Soft, plugins.Soft
+			honest.Level, honest.MetLevel = plugins.Soft, plugins.Soft
 		}
 		in.Levels = &plugins.Levels{Time: in.Time, Verdicts: append(rogue(n), honest, inner)}
 		var marks Marks
-		marks, in.Memory = Mark(in)
+		marks, in.State = Mark(in)
 		refused += len(marks.Refused)
 		most = max(most, carried(marks))
 		require.Equal(t, "Hard", about(t, marks, memoryKey).Reason, "inner rules have their own")
 		if n > 1000 {
 			require.Equal(t, "Soft", about(t, marks, Prefix+"Honest").Reason)
 		}
-		require.LessOrEqual(t, len(in.Memory.Claims), conditionsOfPlugins)
-		require.LessOrEqual(t, len(in.Memory.Marks), conditionsOfPlugins+1)
+		require.LessOrEqual(t, len(in.State.Claims), conditionsOfOuterPlugins)
+		require.LessOrEqual(t, len(in.State.Marks), conditionsOfOuterPlugins+1)
 	}
 	t.Logf("at most %d conditions and taints; %d were refused", most, refused)
-	assert.LessOrEqual(t, most, 2*(conditionsOfPlugins+1))
+	assert.LessOrEqual(t, most, 2*(conditionsOfOuterPlugins+1))
 	assert.Positive(t, refused)
-	return in.Memory
+	return in.State
 }
 
 func carried(m Marks) int {
@@ -113,12 +113,12 @@ func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {
 
 func TestAllOuterPluginsTogetherHaveSoManyConditionsAndInnerOnesTheirOwn(t *testing.T) {
 	var list []plugins.Verdict
-	for i := range conditionsOfPlugins + 1 {
+	for i := range conditionsOfOuterPlugins + 1 {
 		list = append(list, naming(fmt.Sprint("p", i), fmt.Sprint("C", i), plugins.Soft))
 	}
 	marks, _ := Mark(round(0, nil, append(list, memoryAt(plugins.Hard))...))
 	assert.Equal(t, []Refusal{{"p32", "condition not written: outer plugins already have 32, which is the limit"}}, marks.Refused)
-	assert.Len(t, marks.Conditions, conditionsOfPlugins+1)
+	assert.Len(t, marks.Conditions, conditionsOfOuterPlugins+1)
 	assert.Equal(t, "Hard", about(t, marks, memoryKey).Reason)
 	record, err := json.Marshal(marks.Taints)
 	require.NoError(t, err)
@@ -169,12 +169,12 @@ func TestWhoHoldsAConditionHasRoomForItsEffectsWhateverOthersInvent(t *testing.T
 	_, m := Mark(in)
 	for i := range 20 {
 		in = then(in, 5, m)
-		in.Levels.Verdicts = []plugins.Verdict{say("rogue", 100+i, effectsPerCondition), say("honest", 1, effectsOfOthers)}
+		in.Levels.Verdicts = []plugins.Verdict{say("rogue", 100+i, effectsPerCondition), say("honest", 1, effectsByOtherPlugins)}
 		var marks Marks
 		marks, m = Mark(in)
 		require.Equal(t, []string{"rogue"}, refusedOf(marks))
 		require.LessOrEqual(t, len(marks.CNR.Taints), effectsPerCondition)
-		for _, e := range say("honest", 1, effectsOfOthers).Effects {
+		for _, e := range say("honest", 1, effectsByOtherPlugins).Effects {
 			require.Contains(t, marks.CNR.Taints, corev1.Taint{Key: Prefix + "C", Effect: corev1.TaintEffect(e)}, i)
 		}
 	}

@@ -21,17 +21,19 @@ type Credit struct {
 	Until time.Time `json:"until"`
 }
 
-// scopeOf is the key of a verdict: its plugin and scope.
-func scopeOf(v plugins.Verdict) string { return v.Plugin + "/" + v.Scope }
+// verdictKey is the key of a verdict: its plugin and scope.
+func verdictKey(v plugins.Verdict) string { return v.Plugin + "/" + v.Scope }
 
-// late reports whether a pod that should have terminated by goneBy is overdue.
-func (in Input) late(goneBy time.Time) bool { return !in.Time.Before(goneBy.Add(in.Config.Late)) }
+// overdue reports whether a pod that should have terminated by goneBy is overdue.
+func (in Input) overdue(goneBy time.Time) bool {
+	return !in.Time.Before(goneBy.Add(in.Config.OverdueAfter))
+}
 
-// endsBy is until when a terminating pod counts as such. Its owner may choose a
-// termination grace period of 30 days; it counts only up to MaxGrace after the
+// terminatesBy is until when a terminating pod counts as such. Its owner may choose a
+// termination grace period of 30 days; it counts only up to MaxTerminationGrace after the
 // deletion was seen.
-func (in Input) endsBy(m Memory, p *pods.Pod) time.Time {
-	return earlier(p.GoneBy, m.Ending[p.UID].Add(in.Config.MaxGrace)).Add(in.Config.Late)
+func (in Input) terminatesBy(m State, p *pods.Pod) time.Time {
+	return earlier(p.TerminatesBy, m.Terminating[p.UID].Add(in.Config.MaxTerminationGrace)).Add(in.Config.OverdueAfter)
 }
 
 // creditUntil is until when a pod that terminates since then is credited to a
@@ -46,7 +48,7 @@ func (in Input) creditUntil(v plugins.Verdict, since, ends time.Time) time.Time 
 // credits returns the credits of a verdict: pods that it names and that are
 // terminating or have just terminated, and evicted pods whose deletion is not yet
 // in the watch.
-func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit {
+func (in Input) credits(m State, v plugins.Verdict, list []Considered) []Credit {
 	var all []Credit
 	add := func(c Credit, since time.Time) {
 		c.Until = in.creditUntil(v, since, c.Until)
@@ -57,45 +59,45 @@ func (in Input) credits(m Memory, v plugins.Verdict, list []Considered) []Credit
 	}
 	for i := range list {
 		c := &list[i]
-		if relief, named := reliefBy(v, c); named && c.Pod != nil && !c.Pod.GoneBy.IsZero() {
-			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.endsBy(m, c.Pod)}, m.Ending[c.Pod.UID])
+		if relief, named := reliefBy(v, c); named && c.Pod != nil && !c.Pod.TerminatesBy.IsZero() {
+			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.terminatesBy(m, c.Pod)}, m.Terminating[c.Pod.UID])
 		}
 	}
-	for i := range in.gone {
-		c := &in.gone[i]
+	for i := range in.terminated {
+		c := &in.terminated[i]
 		if relief, named := reliefBy(v, c); named {
-			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.Time.Add(in.Config.Late)}, in.Time)
+			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.Time.Add(in.Config.OverdueAfter)}, in.Time)
 		}
 	}
 	for i := range m.Victims {
 		l := &m.Victims[i]
-		until, ending := in.victimEnds(m, l)
+		until, ending := in.victimTerminates(m, l)
 		if relief, of := l.relief(v, list); ending && of {
-			add(Credit{Name: l.Namespace + "/" + l.Name, UID: l.UID, Relief: relief, Until: until}, later(l.Time, m.Ending[l.UID]))
+			add(Credit{Name: l.Namespace + "/" + l.Name, UID: l.UID, Relief: relief, Until: until}, later(l.Time, m.Terminating[l.UID]))
 		}
 	}
 	return all
 }
 
-// victimEnds is until when a pod that we evicted counts as terminating.
-func (in Input) victimEnds(m Memory, l *Chosen) (until time.Time, ending bool) {
-	if l.DryRun || l.Outcome != Evicted || !l.GoneAt.IsZero() || !in.known() {
+// victimTerminates is until when a pod that we evicted counts as terminating.
+func (in Input) victimTerminates(m State, l *Chosen) (until time.Time, ending bool) {
+	if l.DryRun || l.Outcome != Evicted || !l.TerminatedAt.IsZero() || !in.clusterKnown() {
 		return until, false
 	}
-	until = l.Time.Add(time.Duration(l.GraceSeconds)*time.Second + in.Config.Late)
-	if p, there := byUID(in.Cluster.Pods, l.UID); there && !p.GoneBy.IsZero() {
-		until = later(until, in.endsBy(m, &p))
+	until = l.Time.Add(time.Duration(l.GraceSeconds)*time.Second + in.Config.OverdueAfter)
+	if p, there := byUID(in.Cluster.Pods, l.UID); there && !p.TerminatesBy.IsZero() {
+		until = later(until, in.terminatesBy(m, &p))
 	}
 	return until, in.Time.Before(until)
 }
 
-// outlasted reports whether credits have covered a verdict's release target for
+// creditExpired reports whether credits have covered a verdict's release target for
 // as long as one pod may take to terminate, and the pressure is still there. Then
 // credits no longer count: pods that are deleted one after the other would block
 // evictions for ever.
-func (in Input) outlasted(m Memory, v plugins.Verdict) bool {
-	since, covered := m.Covered[scopeOf(v)]
-	bound := in.Config.MaxGrace + in.Config.Late
+func (in Input) creditExpired(m State, v plugins.Verdict) bool {
+	since, covered := m.Covered[verdictKey(v)]
+	bound := in.Config.MaxTerminationGrace + in.Config.OverdueAfter
 	if v.Urgent {
 		bound = in.Config.UrgentWait
 	}
@@ -115,7 +117,7 @@ func (l *Chosen) relief(v plugins.Verdict, list []Considered) (relief *float64, 
 	if l.Relief == nil {
 		return nil, true
 	}
-	was, of := l.Relief[scopeOf(v)]
+	was, of := l.Relief[verdictKey(v)]
 	return &was, of
 }
 
@@ -133,8 +135,8 @@ func (in Input) covers(v plugins.Verdict, credits []Credit) bool {
 	return known && len(credits) > 0 && sum >= target
 }
 
-// sayCredits names the terminating pods that count, for people.
-func sayCredits(v plugins.Verdict, credits []Credit) string {
+// creditReason names the terminating pods that count, for people.
+func creditReason(v plugins.Verdict, credits []Credit) string {
 	c := credits[0]
 	text := fmt.Sprintf("%s is terminating until %s; its usage counts as released", c.Name, clock(c.Until))
 	if len(credits) > 1 {

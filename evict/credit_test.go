@@ -12,10 +12,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func until(second int) func(*pods.Pod) { return func(p *pods.Pod) { p.GoneBy = at(second) } }
+func until(second int) func(*pods.Pod) { return func(p *pods.Pod) { p.TerminatesBy = at(second) } }
 
 func TestWhatIsEndingCountsByItsAmount(t *testing.T) {
-	for target, code := range map[float64]Code{10: CodeInFlight, 30: CodeInFlight, 31: CodeEvicted, 100: CodeEvicted} {
+	for target, code := range map[float64]Code{10: CodeTerminating, 30: CodeTerminating, 31: CodeEvicted, 100: CodeEvicted} {
 		v := pressing(named("x", 20), named("y", 10), named("a", 40))
 		v.Target = some(target)
 		in := round(0, []pods.Pod{pod("x", until(20)), pod("y", until(10)), pod("a")}, v)
@@ -32,16 +32,16 @@ func TestWhatIsEndingCountsByItsAmount(t *testing.T) {
 func TestOneThatIsLateCountsNoMoreAndThatIsSaid(t *testing.T) {
 	in := round(0, []pods.Pod{pod("x", until(20)), pod("a")}, pressing(named("x", 40), named("a", 40)))
 	d, m := play(in, &api{})
-	require.Equal(t, CodeInFlight, d.Code)
-	in.Config.Settle = 0
+	require.Equal(t, CodeTerminating, d.Code)
+	in.Config.Cooldown = 0
 	d, m = play(then(in, 49, m), &api{})
-	require.Equal(t, CodeInFlight, d.Code)
-	in.Memory = m
+	require.Equal(t, CodeTerminating, d.Code)
+	in.State = m
 	d, _ = play(then(in, 50, m), &api{})
 	require.Equal(t, CodeEvicted, d.Code)
-	assert.Equal(t, CodeLate, codes(d)["x"])
-	assert.Equal(t, "it should have terminated by 2026-03-01 12:00:20 UTC; its usage no longer counts as released", d.Candidates[0].Because)
-	in.Config.Late = 5 * time.Second
+	assert.Equal(t, CodeOverdue, codes(d)["x"])
+	assert.Equal(t, "it should have terminated by 2026-03-01 12:00:20 UTC; its usage no longer counts as released", d.Candidates[0].Reason)
+	in.Config.OverdueAfter = 5 * time.Second
 	d, _ = play(then(in, 25, m), &api{})
 	assert.Equal(t, CodeEvicted, d.Code)
 }
@@ -51,7 +51,7 @@ func TestAVictimCountsFromItsEvictionOn(t *testing.T) {
 	v := pressing(named("a", 30), named("b", 30))
 	v.Target = some(50)
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, v)
-	in.Config.Settle = 0
+	in.Config.Cooldown = 0
 	a := api{}
 	_, m := play(in, &a)
 	d, m := play(then(in, 1, m), &a)
@@ -60,13 +60,13 @@ func TestAVictimCountsFromItsEvictionOn(t *testing.T) {
 	in.Levels.Verdicts[0].Candidates = []plugins.Candidate{named("c", 30)}
 	in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pod("c"))
 	d, _ = play(then(in, 2, m), &a)
-	assert.Equal(t, CodeInFlight, d.Code, "nobody names the two any more, and they are still there: 60 of 50")
+	assert.Equal(t, CodeTerminating, d.Code, "nobody names the two any more, and they are still there: 60 of 50")
 	in.Levels.Verdicts[0].Candidates = []plugins.Candidate{named("a", 2), named("b", 2), named("c", 30)}
 	d, _ = play(then(in, 2, m), &a)
 	assert.Equal(t, CodeEvicted, d.Code, "what they have given back is no credit any more")
 }
 
-func TestWhoeverSettlesOneVerdictLeavesTheOthersAlone(t *testing.T) {
+func TestTheCooldownOfOneVerdictDoesNotHoldOthers(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(plugins.None))
 	a := api{}
 	_, m := play(in, &a)
@@ -79,14 +79,14 @@ func TestWhoeverSettlesOneVerdictLeavesTheOthersAlone(t *testing.T) {
 
 func TestAMemoryOfTheVersionBeforeHoldsEverything(t *testing.T) {
 	in := three(0)
-	in.Memory.Last = &Chosen{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b", GraceSeconds: 20}, Time: at(-5), Outcome: Evicted, Decision: "x"}
+	in.State.Last = &Chosen{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b", GraceSeconds: 20}, Time: at(-5), Outcome: Evicted, Decision: "x"}
 	d, m := play(in, &api{})
-	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, CodeTerminating, d.Code)
 	assert.Nil(t, m.Last)
 	in.Cluster.Pods.Pods = []pods.Pod{pod("a")}
 	d, m = play(then(in, 5, restarted(t, m)), &api{})
-	assert.Equal(t, CodeSettle, d.Code)
-	assert.Equal(t, at(35), m.Quiet)
+	assert.Equal(t, CodeCooldown, d.Code)
+	assert.Equal(t, at(35), m.CooldownUntil)
 }
 
 // pressedOut is a pod that the kubelet evicted because the node was short of
@@ -139,7 +139,7 @@ func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
 		in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c"), pod("k", own)}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 30)), gpu)
 		d, m := Decide(in)
 		assert.Equal(t, map[string]Code{"a": CodeNext, "b": CodeNext, "c": CodeNext}, codes(d), message)
-		assert.Empty(t, m.Kubelet, message)
+		assert.Empty(t, m.KubeletEvictions, message)
 	}
 	other := pod("k", pressedOut("memory"), func(p *pods.Pod) { p.StatusReason = "Preempting" })
 	d, _ := Decide(round(0, []pods.Pod{pod("a"), other}, pressing(named("a", 30))))
@@ -150,42 +150,42 @@ func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
 func TestAVictimThatIsSeenToBeEndingCountsOnce(t *testing.T) {
 	v := pressing(named("a", 6), named("b", 40))
 	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, v)
-	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Relief: map[string]float64{scopeOf(v): 6}, Outcome: Evicted, Time: at(-1)}}
+	in.State.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Relief: map[string]float64{verdictKey(v): 6}, Outcome: Evicted, Time: at(-1)}}
 	d, _ := play(in, &api{})
 	require.Len(t, d.Causes[0].Credit, 1)
 	assert.Equal(t, CodeEvicted, codes(d)["b"], "6 of 10: %s", d.Reason)
 }
 
-func TestAPluginsWordThatIsNotTakenCreditsNobody(t *testing.T) {
+func TestACandidateThatAPluginMayNotNameGivesNoCredit(t *testing.T) {
 	ending := named("a", 40)
 	ending.Refused = "it was not shown"
 	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, pressing(ending, named("b", 40)))
 	d, _ := play(in, &api{})
-	assert.Equal(t, map[string]Code{"a": CodeNotShown, "b": CodeEvicted}, codes(d))
+	assert.Equal(t, map[string]Code{"a": CodeNotAllowed, "b": CodeEvicted}, codes(d))
 }
 
 func TestHowLongAPodIsLateIsCountedFromTheEndThatItsOwnerGaveIt(t *testing.T) {
-	for second, want := range map[int]Code{59: CodeInFlight, 60: CodeNext, 129: CodeNext, 130: CodeLate} {
+	for second, want := range map[int]Code{59: CodeTerminating, 60: CodeNext, 129: CodeNext, 130: CodeOverdue} {
 		in := round(second, []pods.Pod{pod("x", until(100))}, pressing(named("x", 40)))
-		in.Config.MaxGrace, in.Config.Late = 30*time.Second, 30*time.Second
-		in.Memory.Ending = map[string]time.Time{"x": at(0)}
+		in.Config.MaxTerminationGrace, in.Config.OverdueAfter = 30*time.Second, 30*time.Second
+		in.State.Terminating = map[string]time.Time{"x": at(0)}
 		d, _ := Decide(in)
 		assert.Equal(t, want, codes(d)["x"], second)
 	}
 }
 
 func TestAVictimThatIsStillThereMayBeAskedForAgainWhenItCountsNoMore(t *testing.T) {
-	for second, want := range map[int]Code{49: CodeInFlight, 50: CodeNext} {
+	for second, want := range map[int]Code{49: CodeTerminating, 50: CodeNext} {
 		in := round(second, []pods.Pod{pod("a")}, pressing(named("a", 30)))
-		in.Config.MaxGrace, in.Config.Late = 30*time.Second, 30*time.Second
-		in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Time: at(0), Outcome: Evicted}}
+		in.Config.MaxTerminationGrace, in.Config.OverdueAfter = 30*time.Second, 30*time.Second
+		in.State.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Time: at(0), Outcome: Evicted}}
 		d, _ := Decide(in)
 		assert.Equal(t, want, codes(d)["a"], second)
 	}
 }
 
 func TestWhereItIsNotKnownHowMuchIsMissingASmallPodThatEndsHoldsNoOther(t *testing.T) {
-	for relief, want := range map[float64]Code{19: CodeNext, 20: CodeInFlight} {
+	for relief, want := range map[float64]Code{19: CodeNext, 20: CodeTerminating} {
 		v := pressing(named("x", relief), named("a", 40))
 		v.Target = none()
 		d, _ := Decide(round(0, []pods.Pod{pod("x", until(20)), pod("a")}, v))
@@ -196,10 +196,10 @@ func TestWhereItIsNotKnownHowMuchIsMissingASmallPodThatEndsHoldsNoOther(t *testi
 func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
 	x := Credit{Name: "shop/web-x", Until: at(50)}
 	v := pressing()
-	assert.Equal(t, "shop/web-x is terminating until 2026-03-01 12:00:50 UTC; its usage counts as released, which is all that must be released", sayCredits(v, []Credit{x}))
+	assert.Equal(t, "shop/web-x is terminating until 2026-03-01 12:00:50 UTC; its usage counts as released, which is all that must be released", creditReason(v, []Credit{x}))
 	for _, target := range []snapshot.Opt[float64]{none(), some(0)} {
 		v.Target = target
-		assert.Equal(t, "shop/web-x and 2 more are terminating; their usage counts as released", sayCredits(v, []Credit{x, x, x}))
+		assert.Equal(t, "shop/web-x and 2 more are terminating; their usage counts as released", creditReason(v, []Credit{x, x, x}))
 	}
 }
 
@@ -207,8 +207,8 @@ func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
 // that, or nothing presses, no such time begins.
 func TestSinceWhenWhatEndsIsAllThatIsMissingIsKnown(t *testing.T) {
 	held := pressing(named("x", 40))
-	held.Pressing = plugins.None
-	scope := scopeOf(held)
+	held.MetLevel = plugins.None
+	scope := verdictKey(held)
 	for what, row := range map[string]struct {
 		verdict plugins.Verdict
 		before  map[string]time.Time
@@ -225,7 +225,7 @@ func TestSinceWhenWhatEndsIsAllThatIsMissingIsKnown(t *testing.T) {
 		"no pod is named that is ending": {pressing(named("a", 40)), nil, nil, map[string]time.Time{}},
 	} {
 		in := round(0, []pods.Pod{pod("x", until(20)), pod("a")}, row.verdict)
-		in.Memory.Covered, in.Memory.Settle = row.before, row.settle
+		in.State.Covered, in.State.Cooldowns = row.before, row.settle
 		_, m := Decide(in)
 		assert.Equal(t, row.want, m.Covered, what)
 	}

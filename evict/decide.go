@@ -11,47 +11,47 @@ import (
 
 // Decide returns which candidates may be evicted, and why each other one is
 // skipped. Candidates with CodeNext may be evicted: the actor requests the
-// eviction of the first, records the answer (Decision.Answered), and calls
+// eviction of the first, records the answer (Decision.RecordAnswer), and calls
 // Decision.More for evictions beside an accepted one. In a dry run the request is
 // a dry run of the API server, too. The returned state lacks only the answers to
 // come.
-func Decide(in Input) (Decision, Memory) {
-	m := in.Memory.look(in)
+func Decide(in Input) (Decision, State) {
+	m := in.State.observe(in)
 	d := Decision{
 		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun, Candidates: in.rank(m),
 	}
-	if in.Config.DryRun && in.leave != nil {
+	if in.Config.DryRun && in.exclude != nil {
 		d.ID += "-dry" // the part that is no dry run has the same time
 	}
-	r := sit(in, m, d.Candidates)
+	r := evaluate(in, m, d.Candidates)
 	d.Causes = r.causes()
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		if c.Code, c.Because = r.spare(c); c.Code == "" {
-			c.Code, c.Because = r.ask(m, c, func(v plugins.Verdict) bool { return r.goesFor(v, c) })
+		if c.Code, c.Reason = r.skip(c); c.Code == "" {
+			c.Code, c.Reason = r.chooseVerdict(m, c, func(v plugins.Verdict) bool { return r.evictableFor(v, c) })
 		}
 	}
-	r.yield(d.Candidates)
-	d.Code, d.Reason = r.hold(d.Candidates)
-	m = r.settling(d.Candidates)
+	r.preferWithoutController(d.Candidates)
+	d.Code, d.Reason = r.holdRound(d.Candidates)
+	m = r.stateAfter(d.Candidates)
 	if d.Code == "" {
 		d.Code, d.Reason = CodeNext, "evict if no earlier candidate is evicted"
 	}
-	d.rest("", d.Code, d.Reason)
+	d.recode("", d.Code, d.Reason)
 	if _, some := d.Next(); d.Code == CodeNext && !some {
-		d.Code, d.Reason = CodeNobody, nobody(d.Candidates)
+		d.Code, d.Reason = CodeNone, mostFrequentReason(d.Candidates)
 		if i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Code == CodeBrake }); i >= 0 {
-			d.Code, d.Reason = CodeBrake, d.Candidates[i].Because
+			d.Code, d.Reason = CodeBrake, d.Candidates[i].Reason
 		}
 	}
 	return d, m
 }
 
-// rest replaces one code of candidates by another, with its reason.
-func (d *Decision) rest(from, to Code, because string) {
+// recode replaces one code of candidates by another, with its reason.
+func (d *Decision) recode(from, to Code, because string) {
 	for i := range d.Candidates {
 		if c := &d.Candidates[i]; c.Code == from {
-			c.Code, c.Because = to, because
+			c.Code, c.Reason = to, because
 		}
 	}
 }
@@ -78,91 +78,91 @@ func (d *Decision) Victim(i int, maxGrace time.Duration) Victim {
 	return Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, GraceSeconds: grace}
 }
 
-// grant records an accepted eviction. Later candidates are skipped, unless More
+// accept records an accepted eviction. Later candidates are skipped, unless More
 // finds that they are needed too.
-func (d *Decision) grant(i int) {
+func (d *Decision) accept(i int) {
 	c := &d.Candidates[i]
 	code, prefix := CodeEvicted, ""
 	if d.DryRun {
 		code, prefix = CodeWouldEvict, "dry run: "
 	}
-	if d.granted() == 0 {
+	if d.accepted() == 0 {
 		d.Reason = prefix
 	} else {
 		d.Reason += "; "
 	}
-	c.Code, c.Because = code, c.Why
+	c.Code, c.Reason = code, c.Why
 	d.Code = code
 	d.Reason += fmt.Sprintf("%s/%s: %s", c.Pod.Namespace, c.Pod.Name, c.Why)
-	d.rest(CodeNext, CodeNotNeeded, "waiting for the effect of an earlier eviction")
+	d.recode(CodeNext, CodeNotNeeded, "waiting for the effect of an earlier eviction")
 }
 
-// granted is the number of accepted evictions.
-func (d *Decision) granted() int { return len(d.Goers()) }
+// accepted is the number of accepted evictions.
+func (d *Decision) accepted() int { return len(d.Evicted()) }
 
-// end skips the candidates that were not requested. Code and reason become the
+// endRound skips the candidates that were not requested. Code and reason become the
 // round's outcome if no pod is evicted.
-func (d *Decision) end(code Code, reason string) {
-	if d.granted() == 0 {
+func (d *Decision) endRound(code Code, reason string) {
+	if d.accepted() == 0 {
 		d.Code, d.Reason = code, reason
 	}
-	d.rest(CodeNext, code, reason)
+	d.recode(CodeNext, code, reason)
 }
 
-// Answered records the answer of the API server, or of the controller, for
+// RecordAnswer records the answer of the API server, or of the controller, for
 // candidate i.
-func (d *Decision) Answered(i int, a Answer) {
+func (d *Decision) RecordAnswer(i int, a Answer) {
 	c := &d.Candidates[i]
 	c.Answers = append(c.Answers, a)
 	name := c.Pod.Namespace + "/" + c.Pod.Name
 	switch a.Outcome {
 	case Evicted:
-		d.grant(i)
+		d.accept(i)
 	case Blocked:
-		c.Code, c.Because = CodeBudget, a.says()
+		c.Code, c.Reason = CodePDB, a.reason()
 	case Refused:
-		c.Code, c.Because = CodeRefused, a.says()
+		c.Code, c.Reason = CodeRefused, a.reason()
 	case Braked:
-		c.Code, c.Because = CodeBrake, a.says()
+		c.Code, c.Reason = CodeBrake, a.reason()
 		for j := range d.Candidates { // candidates for another verdict are still requested
-			if o := &d.Candidates[j]; o.Code == CodeNext && o.Asked.String() == c.Asked.String() {
-				o.Code, o.Because = CodeBrake, a.says()
+			if o := &d.Candidates[j]; o.Code == CodeNext && o.For.String() == c.For.String() {
+				o.Code, o.Reason = CodeBrake, a.reason()
 			}
 		}
 		if _, some := d.Next(); !some {
-			d.end(CodeBrake, a.says())
+			d.endRound(CodeBrake, a.reason())
 		}
-	case Gone:
-		c.Code, c.Because = CodeGone, "it had already terminated; its usage counts as released"
+	case NotFound:
+		c.Code, c.Reason = CodeTerminated, "it had already terminated; its usage counts as released"
 		reason := name + " had already terminated; its usage counts as released"
-		if d.granted() == 0 {
-			d.Code, d.Reason = CodeGone, reason
+		if d.accepted() == 0 {
+			d.Code, d.Reason = CodeTerminated, reason
 		}
-		d.rest(CodeNext, CodeNotNeeded, reason)
-	case Unanswered:
+		d.recode(CodeNext, CodeNotNeeded, reason)
+	case UnknownOutcome:
 		reason := "eviction of " + name + ": outcome unknown: " + a.Text
-		c.Code, c.Because = CodeUnanswered, reason
-		d.end(CodeUnanswered, reason)
+		c.Code, c.Reason = CodeUnknownOutcome, reason
+		d.endRound(CodeUnknownOutcome, reason)
 	}
 }
 
 // Postpone ends a round: candidates that were not requested are left for later
 // rounds.
 func (d *Decision) Postpone() {
-	d.rest(CodeNext, CodeNext, "left for a later round, if still needed")
+	d.recode(CodeNext, CodeNext, "left for a later round, if still needed")
 	if d.Code == CodeNext {
-		d.Code, d.Reason = CodeNobody, nobody(d.Candidates)
+		d.Code, d.Reason = CodeNone, mostFrequentReason(d.Candidates)
 	}
 }
 
-// Unsaved ends a round whose state could not be saved: an agent that restarts
+// StateNotSaved ends a round whose state could not be saved: an agent that restarts
 // would not know of the eviction and would evict another pod.
-func (d *Decision) Unsaved(err error) {
-	d.end(CodeState, "cannot save the eviction state, so no pod is evicted: "+err.Error())
+func (d *Decision) StateNotSaved(err error) {
+	d.endRound(CodeState, "cannot save the eviction state, so no pod is evicted: "+err.Error())
 }
 
-// nobody is why no candidate is evicted: the most frequent reason.
-func nobody(list []Considered) string {
+// mostFrequentReason is why no candidate is evicted: the most frequent reason.
+func mostFrequentReason(list []Considered) string {
 	if len(list) == 0 {
 		return "the plugin named no pod"
 	}
@@ -176,5 +176,5 @@ func nobody(list []Considered) string {
 			most = c
 		}
 	}
-	return fmt.Sprintf("none of %d candidates is evicted; for %d of them: %s", len(list), count[most.Code], most.Because)
+	return fmt.Sprintf("none of %d candidates is evicted; for %d of them: %s", len(list), count[most.Code], most.Reason)
 }

@@ -25,20 +25,20 @@ func TestTheFirstCandidateGoesAndTheOthersAreNotNeeded(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code)
 	assert.Equal(t, "shop/web-a: a holds 30", d.Reason)
 	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
-	assert.Equal(t, "a holds 30", d.Candidates[0].Because)
+	assert.Equal(t, "a holds 30", d.Candidates[0].Reason)
 	assert.Equal(t, []Answer{{Time: at(0), Outcome: Evicted}}, d.Candidates[0].Answers)
 	assert.Equal(t, []Chosen{{
 		Victim: a.asked[0], Owner: "shop/ReplicaSet/web", Relief: map[string]float64{"memory-stall/node": 30}, Decision: d.ID, Time: at(0), Outcome: Evicted,
 	}}, m.Victims)
-	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(30)}, m.Settle)
-	going, some := d.Going()
+	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(30)}, m.Cooldowns)
+	going, some := d.FirstEvicted()
 	require.True(t, some)
 	assert.Equal(t, "a", going.Pod.UID)
 	assert.Equal(t, plugins.Hard, d.Level())
 }
 
 func TestTheNextIsAskedForWhenOneIsNotGranted(t *testing.T) {
-	for outcome, code := range map[Outcome]Code{Blocked: CodeBudget, Refused: CodeRefused} {
+	for outcome, code := range map[Outcome]Code{Blocked: CodePDB, Refused: CodeRefused} {
 		a := api{answer: func(v Victim) Answer {
 			if v.UID == "a" {
 				return Answer{Outcome: outcome, Text: "so it says"}
@@ -48,7 +48,7 @@ func TestTheNextIsAskedForWhenOneIsNotGranted(t *testing.T) {
 		d, m := play(three(0), &a)
 		assert.Equal(t, []string{"a", "b"}, a.uids())
 		assert.Equal(t, map[string]Code{"a": code, "b": CodeEvicted, "c": CodeNotNeeded}, codes(d))
-		assert.Equal(t, "the API server: so it says", d.Candidates[0].Because)
+		assert.Equal(t, "the API server: so it says", d.Candidates[0].Reason)
 		assert.Equal(t, CodeEvicted, d.Code)
 		assert.Equal(t, "b", m.last().UID)
 	}
@@ -58,10 +58,10 @@ func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
 	a := api{answer: always(Blocked)}
 	d, m := play(three(0), &a)
 	assert.Equal(t, []string{"a", "b", "c"}, a.uids())
-	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, CodeNone, d.Code)
 	assert.Equal(t, "none of 3 candidates is evicted; for 3 of them: the API server: so it says", d.Reason)
 	assert.Empty(t, m.Victims)
-	assert.Zero(t, m.Quiet)
+	assert.Zero(t, m.CooldownUntil)
 
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 1), named("x", 30), named("y", 30)))
 	d, _ = play(in, &a)
@@ -73,16 +73,16 @@ func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
 	d, _ = play(round(0, []pods.Pod{pod("a", mover), pod("b", static)}, pressing(list.Candidates[:2]...)), &a)
 	assert.Equal(t, "none of 2 candidates is evicted; for 1 of them: protected: mover", d.Reason, "of equals the first")
 	d, _ = play(round(0, nil, pressing()), &a)
-	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, CodeNone, d.Code)
 	assert.Equal(t, "the plugin named no pod", d.Reason)
 }
 
-func TestARoundEndsWhereNobodyKnowsOrAPodHadEnded(t *testing.T) {
+func TestARoundEndsAtAnUnknownOutcomeOrATerminatedPod(t *testing.T) {
 	for outcome, want := range map[Outcome]struct {
 		code, others Code
 	}{
-		Gone:       {CodeGone, CodeNotNeeded},
-		Unanswered: {CodeUnanswered, CodeUnanswered},
+		NotFound:       {CodeTerminated, CodeNotNeeded},
+		UnknownOutcome: {CodeUnknownOutcome, CodeUnknownOutcome},
 	} {
 		a := api{answer: always(outcome)}
 		d, m := play(three(0), &a)
@@ -90,14 +90,14 @@ func TestARoundEndsWhereNobodyKnowsOrAPodHadEnded(t *testing.T) {
 		assert.Equal(t, want.code, d.Code)
 		assert.Contains(t, d.Reason, "shop/web-a")
 		assert.Equal(t, map[string]Code{"a": want.code, "b": want.others, "c": want.others}, codes(d))
-		assert.Equal(t, d.Reason, d.Candidates[1].Because)
+		assert.Equal(t, d.Reason, d.Candidates[1].Reason)
 		assert.Equal(t, outcome, m.last().Outcome)
-		_, some := d.Going()
+		_, some := d.FirstEvicted()
 		assert.False(t, some)
 	}
 }
 
-func TestWhomARoundDidNotAskForWaitsForALaterOne(t *testing.T) {
+func TestCandidatesNotRequestedAreLeftForALaterRound(t *testing.T) {
 	var listed []pods.Pod
 	var list []plugins.Candidate
 	for i := range 8 {
@@ -108,24 +108,24 @@ func TestWhomARoundDidNotAskForWaitsForALaterOne(t *testing.T) {
 	in := round(0, listed, pressing(list...))
 	d, m := play(in, &a)
 	assert.Equal(t, []string{"p0", "p1", "p2", "p3", "p4"}, a.uids())
-	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, CodeNone, d.Code)
 	assert.Equal(t, CodeNext, codes(d)["p7"])
-	assert.Equal(t, "left for a later round, if still needed", d.Candidates[7].Because)
+	assert.Equal(t, "left for a later round, if still needed", d.Candidates[7].Reason)
 	a.asked = nil
 	play(then(in, 5, m), &a)
 	assert.Equal(t, []string{"p5", "p6", "p7"}, a.uids())
 }
 
-func TestAChoiceThatCannotBeKeptEvictsNobody(t *testing.T) {
+func TestNoPodIsEvictedWhileTheStateCannotBeSaved(t *testing.T) {
 	d, _ := Decide(three(0))
 	i, some := d.Next()
 	require.True(t, some)
-	d.Answered(i, Answer{Outcome: Blocked, Text: "a budget"})
-	d.Unsaved(errDisk)
+	d.RecordAnswer(i, Answer{Outcome: Blocked, Text: "a budget"})
+	d.StateNotSaved(errDisk)
 	d.Postpone()
 	assert.Equal(t, CodeState, d.Code)
 	assert.Contains(t, d.Reason, "no space left")
-	assert.Equal(t, map[string]Code{"a": CodeBudget, "b": CodeState, "c": CodeState}, codes(d))
+	assert.Equal(t, map[string]Code{"a": CodePDB, "b": CodeState, "c": CodeState}, codes(d))
 	_, some = d.Next()
 	assert.False(t, some)
 }
@@ -160,17 +160,17 @@ func TestADryRunAsksOncePerEpisodeOfPressureAndMarksNothing(t *testing.T) {
 	assert.Equal(t, "dry run: shop/web-a: a holds 30", d.Reason)
 	assert.True(t, d.DryRun)
 	assert.Equal(t, 1, a.dryRuns)
-	assert.Zero(t, m.Quiet, "nobody went, so nothing settles")
+	assert.Zero(t, m.CooldownUntil, "nobody went, so nothing settles")
 	for range 10 {
 		in = then(in, 60, restarted(t, m))
 		d, m = play(in, &a)
-		require.Equal(t, CodeInFlight, d.Code)
+		require.Equal(t, CodeTerminating, d.Code)
 	}
 	require.Len(t, a.asked, 1)
 
 	held := then(in, 5, m)
 	held.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
-	held.Levels.Verdicts[0].Pressing = plugins.None
+	held.Levels.Verdicts[0].MetLevel = plugins.None
 	_, m = play(held, &a)
 	_, m = play(then(in, 5, m), &a)
 	require.Len(t, a.asked, 1, "a level that is kept is the same episode")
@@ -203,7 +203,7 @@ func TestADryRunAfterRealEvictionsAsksToo(t *testing.T) {
 	d, m := play(in, &a)
 	assert.Equal(t, CodeWouldEvict, d.Code, d.Reason)
 	assert.Equal(t, []string{"a", "b"}, a.uids())
-	assert.Contains(t, m.Pretended, "memory-stall/node")
+	assert.Contains(t, m.DryRunEvicted, "memory-stall/node")
 }
 
 func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T) {
@@ -211,7 +211,7 @@ func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T)
 	in.Config.DryRun = true
 	a := api{answer: always(Blocked)}
 	d, m := play(in, &a)
-	assert.Equal(t, CodeNobody, d.Code)
+	assert.Equal(t, CodeNone, d.Code)
 	assert.Len(t, a.asked, 3)
 	_, m = play(then(in, 5, m), &a)
 	assert.Len(t, a.asked, 3)
@@ -219,23 +219,23 @@ func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T)
 	assert.Len(t, a.asked, 6)
 }
 
-func TestADryRunAsksNobodyInPlaceOfOneWhoMayBeGoing(t *testing.T) {
+func TestADryRunRequestsNoPodWhileAnOutcomeIsUnknown(t *testing.T) {
 	in := three(0)
-	a := api{answer: always(Unanswered)}
+	a := api{answer: always(UnknownOutcome)}
 	_, m := play(in, &a)
 	in = then(in, 2, m)
 	in.Config.DryRun = true
 	d, m := play(in, &a)
-	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, CodeTerminating, d.Code)
 	assert.Equal(t, []string{"a"}, a.uids())
 	assert.False(t, m.last().DryRun)
 }
 
-func TestNobodyGoesAfterAnOutageUnlessItPressesStill(t *testing.T) {
+func TestNoPodIsEvictedAfterAnOutageUnlessPressureRemains(t *testing.T) {
 	a := api{}
 	in := three(0)
 	in.Cluster.Pods.StaleSince = at(-1)
-	var m Memory
+	var m State
 	for range 120 {
 		var d Decision
 		d, m = play(in, &a)
@@ -255,22 +255,22 @@ func TestNobodyGoesAfterAnOutageUnlessItPressesStill(t *testing.T) {
 
 func TestAPodThatCameBackUnderItsNameIsAnotherOne(t *testing.T) {
 	in := round(0, []pods.Pod{pod("old", func(p *pods.Pod) { p.Name = "db-0" })}, pressing(named("old", 30)))
-	a := api{answer: always(Unanswered)}
+	a := api{answer: always(UnknownOutcome)}
 	_, m := play(in, &a)
 	in = then(in, 5, restarted(t, m))
 	in.Cluster.Pods.Pods = []pods.Pod{pod("new", func(p *pods.Pod) { p.Name = "db-0" })}
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("new", 30))}
 	d, m := play(in, &a)
-	assert.Equal(t, CodeSettle, d.Code)
+	assert.Equal(t, CodeCooldown, d.Code)
 	assert.Equal(t, []string{"old"}, a.uids())
-	assert.Equal(t, in.Time, m.last().GoneAt, "the one that was chosen is gone")
+	assert.Equal(t, in.Time, m.last().TerminatedAt, "the one that was chosen is gone")
 }
 
 func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.T) {
 	in := three(0)
 	d, m := Decide(in)
 	i, _ := d.Next()
-	m, _ = m.Choose(in, &d, i)
+	m, _ = m.RecordChoice(in, &d, i)
 	kept := restarted(t, m)
 	for what, row := range map[string]struct {
 		change func(*Input)
@@ -278,12 +278,12 @@ func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.
 		asked  []string
 	}{
 		"nothing came of it: the same pod": {func(*Input) {}, CodeEvicted, []string{"a"}},
-		"it came through, the pod ends":    {func(in *Input) { in.Cluster.Pods.Pods[0].GoneBy = at(22) }, CodeInFlight, []string{}},
-		"it came through, the pod is gone": {func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }, CodeSettle, []string{}},
+		"it came through, the pod ends":    {func(in *Input) { in.Cluster.Pods.Pods[0].TerminatesBy = at(22) }, CodeTerminating, []string{}},
+		"it came through, the pod is gone": {func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }, CodeCooldown, []string{}},
 		"others would go before it":        {func(in *Input) { in.Cluster.Pods.Pods[2].LowQoS = true }, CodeEvicted, []string{"a"}},
-		"it is named no more":              {func(in *Input) { in.Levels.Verdicts[0].Candidates = in.Levels.Verdicts[0].Candidates[1:] }, CodeInFlight, []string{}},
-		"it has become small":              {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 1 }, CodeInFlight, []string{}},
-		"it failed":                        {func(in *Input) { in.Cluster.Pods.Pods[0].Phase = "Failed" }, CodeSettle, []string{}},
+		"it is named no more":              {func(in *Input) { in.Levels.Verdicts[0].Candidates = in.Levels.Verdicts[0].Candidates[1:] }, CodeTerminating, []string{}},
+		"it has become small":              {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 1 }, CodeTerminating, []string{}},
+		"it failed":                        {func(in *Input) { in.Cluster.Pods.Pods[0].Phase = "Failed" }, CodeCooldown, []string{}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			in := then(three(0), 10, kept)
@@ -299,7 +299,7 @@ func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.
 func TestOfSeveralThatGoEachIsTold(t *testing.T) {
 	in := three(0)
 	in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(1000), 3
-	for outcome, code := range map[Outcome]Code{Evicted: CodeEvicted, Unanswered: CodeUnanswered, Gone: CodeGone} {
+	for outcome, code := range map[Outcome]Code{Evicted: CodeEvicted, UnknownOutcome: CodeUnknownOutcome, NotFound: CodeTerminated} {
 		d, _ := play(in, &api{answer: func(v Victim) Answer {
 			if v.UID == "c" {
 				return Answer{Outcome: outcome}
@@ -314,9 +314,9 @@ func TestOfSeveralThatGoEachIsTold(t *testing.T) {
 
 func TestAfterAnEvictionTheOthersAreNotNeededUntilMoreIsMissing(t *testing.T) {
 	d, _ := Decide(three(0))
-	d.Answered(0, Answer{Outcome: Evicted})
+	d.RecordAnswer(0, Answer{Outcome: Evicted})
 	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
-	assert.Equal(t, "waiting for the effect of an earlier eviction", d.Candidates[1].Because)
+	assert.Equal(t, "waiting for the effect of an earlier eviction", d.Candidates[1].Reason)
 }
 
 func TestARefusalOfAllLeavesWhatOthersWereToldBefore(t *testing.T) {
@@ -328,7 +328,7 @@ func TestARefusalOfAllLeavesWhatOthersWereToldBefore(t *testing.T) {
 		}
 		return Answer{Outcome: Braked, Text: "a brake"}
 	}})
-	assert.Equal(t, map[string]Code{"a": CodeBudget, "b": CodeBrake, "c": CodeBrake}, codes(d))
+	assert.Equal(t, map[string]Code{"a": CodePDB, "b": CodeBrake, "c": CodeBrake}, codes(d))
 }
 
 func TestTheIDOfADryRunSaysSoBesideARoundThatCountsAlone(t *testing.T) {
@@ -347,7 +347,7 @@ func TestTheIDOfADryRunSaysSoBesideARoundThatCountsAlone(t *testing.T) {
 }
 
 func TestARoundInWhichOneHadEndedOrIsUnclearAsksForNoMore(t *testing.T) {
-	for _, outcome := range []Outcome{Gone, Unanswered} {
+	for _, outcome := range []Outcome{NotFound, UnknownOutcome} {
 		in := three(0)
 		in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(1000), 3
 		a := api{answer: func(v Victim) Answer {
@@ -388,7 +388,7 @@ func TestFurtherPodsGoOnlyForWhatTheyAreNamedForAndWhatIsMissingThere(t *testing
 
 func TestAVerdictThatIsNotMetEvictsNoPodThatAnotherNames(t *testing.T) {
 	waiting := pressing(named("a", 30))
-	waiting.Due = at(60)
+	waiting.GraceEnds = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a")}, waiting, disk(plugins.None, named("a", 30))))
 	assert.Equal(t, map[string]Code{"a": CodeGrace}, codes(d))
 	for _, c := range []plugins.Candidate{named("a", 30), forced(named("a", 30))} { // and another pod may go
@@ -397,7 +397,7 @@ func TestAVerdictThatIsNotMetEvictsNoPodThatAnotherNames(t *testing.T) {
 		d, _ = Decide(round(0, []pods.Pod{pod("a"), pod("b", priority(5000))}, waiting, calm, other))
 		assert.Equal(t, map[string]Code{"a": CodeGrace, "b": CodeNext}, codes(d))
 	}
-	waiting.Due = at(0)
+	waiting.GraceEnds = at(0)
 	d, _ = Decide(round(0, []pods.Pod{pod("a")}, waiting))
 	assert.Equal(t, map[string]Code{"a": CodeNext}, codes(d), "its time has come")
 }

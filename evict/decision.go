@@ -7,7 +7,7 @@
 // (in force, and dry run), then the actors: Mark returns the conditions and taints
 // that the verdicts call for, Decide which candidates are evicted and why each
 // other one is skipped, the Tainter and the Evictor carry it out,
-// Decision.Answered records the API server's answers, and Decision.More finds
+// Decision.RecordAnswer records the API server's answers, and Decision.More finds
 // further evictions that are needed.
 //
 // # Concurrency
@@ -43,8 +43,8 @@ type Decision struct {
 	Candidates []Considered `json:"candidates,omitempty"`
 	// Omitted counts further candidates, all of them skipped.
 	Omitted int `json:"omitted,omitempty"`
-	// GoneAt is when the last evicted pod was seen to have terminated.
-	GoneAt time.Time `json:"goneAt,omitzero"`
+	// TerminatedAt is when the last evicted pod was seen to have terminated.
+	TerminatedAt time.Time `json:"goneAt,omitzero"`
 	// After is the causes again after the cooldown: how far the pressure fell.
 	After []Cause `json:"after,omitempty"`
 }
@@ -78,15 +78,15 @@ type Considered struct {
 	Plugins []string `json:"plugins"`
 	// Code is evicted, would-evict, or why it was skipped.
 	Code Code `json:"code"`
-	// Because is the same in one sentence.
-	Because string `json:"because"`
+	// Reason is the same in one sentence.
+	Reason string `json:"because"`
 	// Answers of the API server, in order.
 	Answers []Answer `json:"answers,omitempty"`
-	// GoneAt is when the evicted pod was seen to have terminated.
-	GoneAt time.Time `json:"goneAt,omitzero"`
-	// Asked is the verdict for which it is evicted; zero for skipped ones. It is
+	// TerminatedAt is when the evicted pod was seen to have terminated.
+	TerminatedAt time.Time `json:"goneAt,omitzero"`
+	// For is the verdict for which it is evicted; zero for skipped ones. It is
 	// not recorded.
-	Asked Asked `json:"-"`
+	For VerdictRef `json:"-"`
 }
 
 // Code is one word for an outcome or a reason, for metrics and tests: one of
@@ -99,63 +99,63 @@ const (
 	CodeWouldEvict Code = "would-evict" // dry run: it would have been evicted
 	CodeEnded      Code = "ended"       // the pressure has ended
 
-	CodeStandalone Code = "standalone" // standalone mode, no cluster
-	CodeOff        Code = "off"        // eviction.enabled is false
-	CodeSoft       Code = "soft"       // soft level: the node is marked, no pod is evicted
-	CodeHeld       Code = "held"       // the level is latched, its pressure is gone
-	CodeUnnamed    Code = "unnamed"    // the plugin lacks a measurement and names no pod
-	CodeStale      Code = "stale"      // the pods, the Node or the measurements are out of date
-	CodeKubelet    Code = "kubelet"    // the kubelet evicts pods itself, or has just done so
-	CodeReporting  Code = "reporting"  // the rule is new or was changed: report-only
-	CodeGrace      Code = "grace"      // eviction grace period of the plugin
-	CodeRelief     Code = "relief"     // data movers were throttled: waiting for the effect
-	CodeTaint      Code = "taint"      // the taint is not yet acknowledged
-	CodeInFlight   Code = "in-flight"  // the usage of a terminating pod counts as released
-	CodeSettle     Code = "settle"     // cooldown after an eviction
-	CodeBrake      Code = "brake"      // the controller refuses evictions for this verdict
-	CodeRate       Code = "rate-limit" // the eviction rate limit of the node or owner is reached
-	CodeState      Code = "state"      // the eviction state cannot be saved
-	CodeNobody     Code = "nobody"     // no candidate may or needs to be evicted
+	CodeStandalone  Code = "standalone"   // standalone mode, no cluster
+	CodeOff         Code = "off"          // eviction.enabled is false
+	CodeSoft        Code = "soft"         // soft level: the node is marked, no pod is evicted
+	CodeLatched     Code = "latched"      // the level is latched, its pressure is gone
+	CodeNoCandidate Code = "no-candidate" // the plugin lacks a measurement and names no pod
+	CodeStale       Code = "stale"        // the pods, the Node or the measurements are out of date
+	CodeKubelet     Code = "kubelet"      // the kubelet evicts pods itself, or has just done so
+	CodeReportOnly  Code = "report-only"  // the rule is new or was changed: report-only
+	CodeGrace       Code = "grace"        // eviction grace period of the plugin
+	CodeRelief      Code = "relief"       // data movers were throttled: waiting for the effect
+	CodeTaint       Code = "taint"        // the taint is not yet acknowledged
+	CodeTerminating Code = "terminating"  // the usage of a terminating pod counts as released
+	CodeCooldown    Code = "cooldown"     // cooldown after an eviction
+	CodeBrake       Code = "brake"        // the controller refuses evictions for this verdict
+	CodeRateLimit   Code = "rate-limit"   // the eviction rate limit of the node or owner is reached
+	CodeState       Code = "state"        // the eviction state cannot be saved
+	CodeNone        Code = "all-skipped"  // no candidate may or needs to be evicted
 
-	CodeNotAPod    Code = "not-a-pod"   // a service or other cgroup
-	CodeUnknownPod Code = "unknown-pod" // the API server does not list it
-	CodeNotShown   Code = "not-shown"   // the plugin may not name it
-	CodeLate       Code = "late"        // it should have terminated, and still exists
-	CodeFinished   Code = "finished"    // it has terminated by itself
-	CodeOptedOut   Code = "opted-out"   // plimsoll.dev/skip-eviction
-	CodeTolerates  Code = "tolerates"   // it tolerates our taint
-	CodeTooSmall   Code = "too-small"   // its eviction would release too little
-	CodeBudget     Code = "budget"      // a PodDisruptionBudget forbids it
-	CodeRefused    Code = "refused"     // the API server, or the controller, refused
-	CodeGone       Code = "gone"        // it had already terminated
-	CodeUnanswered Code = "unanswered"  // no answer: the outcome is unknown
-	CodeNext       Code = "next"        // evicted if no earlier candidate is
-	CodeLimit      Code = "round-limit" // the limit of evictions per round is reached
-	CodeNotNeeded  Code = "not-needed"  // earlier evictions release enough
+	CodeNotAPod        Code = "not-a-pod"       // a service or other cgroup
+	CodeUnknownPod     Code = "unknown-pod"     // the API server does not list it
+	CodeNotAllowed     Code = "not-shown"       // the plugin may not name it
+	CodeOverdue        Code = "overdue"         // it should have terminated, and still exists
+	CodeFinished       Code = "finished"        // it has terminated by itself
+	CodeOptedOut       Code = "opted-out"       // plimsoll.dev/skip-eviction
+	CodeTolerates      Code = "tolerates"       // it tolerates our taint
+	CodeTooSmall       Code = "too-small"       // its eviction would release too little
+	CodePDB            Code = "pdb"             // a PodDisruptionBudget forbids it
+	CodeRefused        Code = "refused"         // the API server, or the controller, refused
+	CodeTerminated     Code = "gone"            // it had already terminated
+	CodeUnknownOutcome Code = "unknown-outcome" // no answer: the outcome is unknown
+	CodeNext           Code = "next"            // evicted if no earlier candidate is
+	CodeRoundLimit     Code = "round-limit"     // the limit of evictions per round is reached
+	CodeNotNeeded      Code = "not-needed"      // earlier evictions release enough
 )
 
-// Going is the first evicted candidate; false if there is none.
-func (d *Decision) Going() (Considered, bool) {
+// FirstEvicted is the first evicted candidate; false if there is none.
+func (d *Decision) FirstEvicted() (Considered, bool) {
 	for _, c := range d.Candidates {
-		if c.goes() {
+		if c.evicted() {
 			return c, true
 		}
 	}
 	return Considered{}, false
 }
 
-// Goers are all evicted candidates.
-func (d *Decision) Goers() []Considered {
+// Evicted are all evicted candidates.
+func (d *Decision) Evicted() []Considered {
 	var list []Considered
 	for _, c := range d.Candidates {
-		if c.goes() {
+		if c.evicted() {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (c *Considered) goes() bool { return c.Code == CodeEvicted || c.Code == CodeWouldEvict }
+func (c *Considered) evicted() bool { return c.Code == CodeEvicted || c.Code == CodeWouldEvict }
 
 // Level is the highest of the causes.
 func (d *Decision) Level() plugins.Level {

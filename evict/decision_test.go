@@ -30,11 +30,11 @@ func TestADecisionKnowsItsCauses(t *testing.T) {
 		"what is met":               {nil, levels(on("sda", soft), on("sdb", none), memory), []string{"sda soft: the disk is soft", "node hard: memory is short"}},
 		"what stays met":            {levels(on("sda", soft)), levels(on("sda", soft)), []string{"sda soft: the disk is soft"}},
 		"what ended":                {levels(on("sda", hard), on("sdb", none)), levels(on("sda", none), on("sdb", none)), []string{"sda none: the disk is none"}},
-		"a device that is gone":     {levels(on("sda", none), on("sdb", soft)), levels(on("sda", none)), []string{"sdb none: " + Unjudged}},
-		"a plugin switched off":     {levels(memory, on("sda", none)), levels(on("sda", none)), []string{"node none: " + SwitchedOff}},
-		"all plugins switched off":  {levels(memory), levels(), []string{"node none: " + SwitchedOff}},
+		"a device that is gone":     {levels(on("sda", none), on("sdb", soft)), levels(on("sda", none)), []string{"sdb none: " + ReasonNoLongerJudged}},
+		"a plugin switched off":     {levels(memory, on("sda", none)), levels(on("sda", none)), []string{"node none: " + ReasonDisabled}},
+		"all plugins switched off":  {levels(memory), levels(), []string{"node none: " + ReasonDisabled}},
 		"a calm one that goes away": {levels(on("sda", none)), levels(), nil},
-		"the same scope, another's": {levels(memory), levels(func() plugins.Verdict { v := on("node", none); return v }()), []string{"node none: " + SwitchedOff}},
+		"the same scope, another's": {levels(memory), levels(func() plugins.Verdict { v := on("node", none); return v }()), []string{"node none: " + ReasonDisabled}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			in := round(7, nil)
@@ -57,7 +57,7 @@ func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
 	in.Config.DryRun = true
 	d, _ := Decide(in)
 	want := []Cause{
-		{Plugin: "disk-contention", Scope: "sda", Level: plugins.None, Since: at(7), Reason: SwitchedOff},
+		{Plugin: "disk-contention", Scope: "sda", Level: plugins.None, Since: at(7), Reason: ReasonDisabled},
 		{
 			Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Since: at(-5), Reason: "memory is short",
 			Observed: snapshot.Some(0.4), Operator: ">=", Threshold: snapshot.Some(0.25), Unit: "ratio",
@@ -67,6 +67,6 @@ func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, d.Causes, cmp.AllowUnexported(snapshot.Opt[float64]{})))
 	assert.Equal(t, at(7), d.Time)
 	assert.True(t, d.DryRun)
-	later, _ := Decide(then(in, 1, Memory{}))
+	later, _ := Decide(then(in, 1, State{}))
 	assert.NotEqual(t, d.ID, later.ID)
 }

@@ -13,75 +13,75 @@ import (
 // ownEffect is the key of the level's own effect among those that plugins ask for.
 const ownEffect = ""
 
-// onCNR is the prefix of conditions of the CustomNodeResource in the state. A
+// cnrPrefix is the prefix of conditions of the CustomNodeResource in the state. A
 // condition's own name has no slash.
-const onCNR = "cnr/"
+const cnrPrefix = "cnr/"
 
-// byPlace prefixes the conditions that belong on the CustomNodeResource, so that
+// prefixCNR prefixes the conditions that belong on the CustomNodeResource, so that
 // they differ from conditions of the Node with the same name.
-func byPlace(l *plugins.Levels) *plugins.Levels {
+func prefixCNR(l *plugins.Levels) *plugins.Levels {
 	if !slices.ContainsFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.CNR }) {
 		return l
 	}
 	list := slices.Clone(l.Verdicts)
 	for i, v := range list {
 		if v.CNR && v.Condition != "" {
-			list[i].Condition = onCNR + v.Condition
+			list[i].Condition = cnrPrefix + v.Condition
 		}
 	}
 	return &plugins.Levels{Time: l.Time, Verdicts: list}
 }
 
-// ask records the effects that a met verdict asks for. As long as no plugin asks
+// recordEffects records the effects that a met verdict asks for. As long as no plugin asks
 // for any, Asked stays nil.
-func (s Seen) ask(v plugins.Verdict, in Input) Seen {
-	if s.Asked == nil && len(v.Effects) == 0 {
+func (s MarkState) recordEffects(v plugins.Verdict, in Input) MarkState {
+	if s.Effects == nil && len(v.Effects) == 0 {
 		return s
 	}
-	first := s.Asked == nil
-	s.Asked = cloned(s.Asked)
-	if last := later(s.Met[0], s.Met[1]); first && in.Time.Sub(last) < in.Config.Transition {
-		s.Asked[ownEffect] = last // by a plugin that names no effects
+	first := s.Effects == nil
+	s.Effects = cloned(s.Effects)
+	if last := later(s.LastMet[0], s.LastMet[1]); first && in.Time.Sub(last) < in.Config.Transition {
+		s.Effects[ownEffect] = last // by a plugin that names no effects
 	}
 	effects := v.Effects
 	if len(effects) == 0 {
 		effects = []string{ownEffect}
 	}
 	for _, e := range effects {
-		if in.Time.Sub(s.Asked[e]) >= remembered(in.Config.Transition) {
-			s.Asked[e] = in.Time
+		if in.Time.Sub(s.Effects[e]) >= metResolution(in.Config.Transition) {
+			s.Effects[e] = in.Time
 		}
 	}
 	return s
 }
 
-// forget drops effects that no plugin has asked for within the transition period,
+// dropEffects drops effects that no plugin has asked for within the transition period,
 // while the condition itself lasts.
-func (s Seen) forget(in Input) Seen {
-	if s.Asked == nil {
+func (s MarkState) dropEffects(in Input) MarkState {
+	if s.Effects == nil {
 		return s
 	}
-	s.Asked = maps.Clone(s.Asked)
-	for e, at := range s.Asked {
-		s.Asked[e] = earlier(at, in.Time)
+	s.Effects = maps.Clone(s.Effects)
+	for e, at := range s.Effects {
+		s.Effects[e] = earlier(at, in.Time)
 	}
 	if s.level(in.Time, in.Config.Transition) > plugins.None {
-		maps.DeleteFunc(s.Asked, func(_ string, at time.Time) bool { return in.Time.Sub(at) >= in.Config.Transition })
+		maps.DeleteFunc(s.Effects, func(_ string, at time.Time) bool { return in.Time.Sub(at) >= in.Config.Transition })
 	}
 	return s
 }
 
-// effects returns the effects of the taints that are on.
-func (s Seen) effects() []corev1.TaintEffect {
-	own := effectOf(s.Worn)
+// taintEffects returns the effects of the taints that are on.
+func (s MarkState) taintEffects() []corev1.TaintEffect {
+	own := effectOf(s.TaintLevel)
 	if own == "" {
 		return nil
 	}
-	if len(s.Asked) == 0 {
+	if len(s.Effects) == 0 {
 		return []corev1.TaintEffect{own}
 	}
 	var list []corev1.TaintEffect
-	for e := range s.Asked {
+	for e := range s.Effects {
 		effect := corev1.TaintEffect(e)
 		if e == ownEffect {
 			effect = own

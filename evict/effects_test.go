@@ -16,14 +16,14 @@ import (
 type marker struct {
 	second int
 	dry    []string
-	memory Memory
+	memory State
 }
 
 func (m *marker) marks(verdicts ...plugins.Verdict) Marks {
 	m.second += 5
 	in := round(m.second, nil, verdicts...)
 	in.Config.DryRun, in.Config.DryRunPlugins = false, m.dry
-	in.Memory = m.memory
+	in.State = m.memory
 	marks, memory := Mark(in)
 	m.memory = memory
 	return marks
@@ -38,7 +38,7 @@ func (m *marker) next(verdicts ...plugins.Verdict) []corev1.TaintEffect {
 }
 
 func marking(plugin string, level plugins.Level, effects ...string) plugins.Verdict {
-	return plugins.Verdict{Plugin: plugin, Scope: "s", Level: level, Pressing: level, Condition: "C", Effects: effects}
+	return plugins.Verdict{Plugin: plugin, Scope: "s", Level: level, MetLevel: level, Condition: "C", Effects: effects}
 }
 
 func TestTheEffectsThatAPluginAsksForReplaceThatOfTheLevel(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAPluginThatAsksForEffectsTakesNoneFromOneThatDoesNot(t *testing.T) {
 	}
 }
 
-func TestAnEffectThatNobodyAsksForAnyMoreEndsAfterTheTransitionPeriodAndTheConditionGoesOn(t *testing.T) {
+func TestAnEffectNoLongerAskedForEndsAfterTheTransitionPeriod(t *testing.T) {
 	m := marker{}
 	m.next(marking("p", plugins.Soft, "NoSchedule"), marking("q", plugins.Soft, "PreferNoSchedule"))
 	transition := DefaultConfig().Transition
@@ -94,7 +94,7 @@ func TestAllEndsInTheEnd(t *testing.T) {
 	m.second += int((2 * time.Hour).Seconds())
 	m.next(marking("p", plugins.None))
 	assert.Empty(t, m.next(marking("p", plugins.None)))
-	assert.Empty(t, m.memory.Marks["C"].Asked)
+	assert.Empty(t, m.memory.Marks["C"].Effects)
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard)), "nothing of it is left")
 }
 

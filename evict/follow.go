@@ -12,14 +12,14 @@ import (
 type Change struct {
 	// Decision is its ID.
 	Decision string
-	Make     func(*Decision)
+	Apply    func(*Decision)
 }
 
 // Follow returns what became of the pods that earlier rounds evicted: when each
 // terminated and, after the cooldown, how far the pressure fell. Then they are
 // removed from the state.
-func Follow(in Input, m Memory) (Memory, []Change) {
-	if !in.known() {
+func Follow(in Input, m State) (State, []Change) {
+	if !in.clusterKnown() {
 		return m, nil
 	}
 	m = m.clone()
@@ -31,10 +31,10 @@ func Follow(in Input, m Memory) (Memory, []Change) {
 		}
 	}
 	for id := range ids {
-		victims, gone, last := m.of(id)
-		settled := gone == len(victims) && !in.Time.Before(last.Add(in.Config.Settle))
+		victims, gone, last := m.victimsOf(id)
+		settled := gone == len(victims) && !in.Time.Before(last.Add(in.Config.Cooldown))
 		if gone > 0 {
-			changes = append(changes, Change{id, func(d *Decision) { d.follow(in, victims, settled) }})
+			changes = append(changes, Change{id, func(d *Decision) { d.update(in, victims, settled) }})
 		}
 		if settled {
 			m.Victims = slices.DeleteFunc(m.Victims, func(l Chosen) bool { return l.Decision == id })
@@ -43,31 +43,31 @@ func Follow(in Input, m Memory) (Memory, []Change) {
 	return m, changes
 }
 
-// of returns the victims of a decision, how many have terminated, and when the
+// victimsOf returns the victims of a decision, how many have terminated, and when the
 // last one did.
-func (m Memory) of(id string) (victims []Chosen, gone int, last time.Time) {
+func (m State) victimsOf(id string) (victims []Chosen, gone int, last time.Time) {
 	for _, l := range m.Victims {
 		if l.Decision != id {
 			continue
 		}
 		victims = append(victims, l)
-		if !l.GoneAt.IsZero() {
-			gone, last = gone+1, later(last, l.GoneAt)
+		if !l.TerminatedAt.IsZero() {
+			gone, last = gone+1, later(last, l.TerminatedAt)
 		}
 	}
 	return victims, gone, last
 }
 
-func (d *Decision) follow(in Input, victims []Chosen, settled bool) {
-	d.GoneAt = time.Time{}
+func (d *Decision) update(in Input, victims []Chosen, settled bool) {
+	d.TerminatedAt = time.Time{}
 	for _, l := range victims {
 		if i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Pod != nil && c.Pod.UID == l.UID }); i >= 0 {
-			d.Candidates[i].GoneAt = l.GoneAt
+			d.Candidates[i].TerminatedAt = l.TerminatedAt
 		}
-		d.GoneAt = later(d.GoneAt, l.GoneAt)
+		d.TerminatedAt = later(d.TerminatedAt, l.TerminatedAt)
 	}
-	if slices.ContainsFunc(victims, func(l Chosen) bool { return l.GoneAt.IsZero() }) {
-		d.GoneAt = time.Time{}
+	if slices.ContainsFunc(victims, func(l Chosen) bool { return l.TerminatedAt.IsZero() }) {
+		d.TerminatedAt = time.Time{}
 	}
 	if !settled {
 		return

@@ -12,12 +12,12 @@ import (
 )
 
 // keeping is a round with what the daemon does after it.
-func keeping(in Input, a *api, l *Log) (Decision, Memory) {
+func keeping(in Input, a *api, l *Log) (Decision, State) {
 	d, m := play(in, a)
 	l.Add(d)
 	m, changes := Follow(in, m)
 	for _, c := range changes {
-		l.Update(c.Decision, c.Make)
+		l.Update(c.Decision, c.Apply)
 	}
 	return d, m
 }
@@ -38,14 +38,14 @@ func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T
 	}
 	in = then(in, 5, m)
 	_, m = keeping(in, &a, &log)
-	assert.Zero(t, of(first).GoneAt, "it is still ending")
+	assert.Zero(t, of(first).TerminatedAt, "it is still ending")
 
 	in = then(in, 5, restarted(t, m))
 	in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:]
 	_, m = keeping(in, &a, &log)
-	assert.Equal(t, at(10), of(first).GoneAt)
+	assert.Equal(t, at(10), of(first).TerminatedAt)
 	assert.Nil(t, of(first).After)
-	assert.Equal(t, at(10), of(first).Candidates[0].GoneAt)
+	assert.Equal(t, at(10), of(first).Candidates[0].TerminatedAt)
 	assert.Len(t, m.Victims, 1)
 
 	in = then(in, 29, restarted(t, m))
@@ -59,7 +59,7 @@ func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T
 	d, m = keeping(in, &a, &log)
 	require.Equal(t, CodeEvicted, d.Code, "it presses still, so the next one goes in the same round")
 	assert.Equal(t, []Cause{causeOf(now), causeOf(in.Levels.Verdicts[0])}, of(first).After, "in the order of the causes")
-	assert.Equal(t, at(10), of(first).GoneAt)
+	assert.Equal(t, at(10), of(first).TerminatedAt)
 	assert.Equal(t, "b", m.last().UID)
 	assert.Len(t, m.Victims, 1, "what is recorded is forgotten")
 	assert.Nil(t, of(d.ID).After)
@@ -75,7 +75,7 @@ func TestAfterASettledDecisionNothingMoreIsSaid(t *testing.T) {
 	_, m = keeping(then(in, 35, m), &a, &log)
 	assert.Empty(t, m.Victims)
 	require.Len(t, log.List(), 1)
-	assert.Equal(t, at(5), log.List()[0].GoneAt)
+	assert.Equal(t, at(5), log.List()[0].TerminatedAt)
 	assert.Nil(t, log.List()[0].After, "its cause is judged no more")
 	in = then(in, 40, restarted(t, m))
 	_, m = Decide(in)
@@ -86,37 +86,37 @@ func TestAfterASettledDecisionNothingMoreIsSaid(t *testing.T) {
 
 func TestWhatIsSaidOfADecisionIsAllOfItHoweverOftenItIsSaid(t *testing.T) {
 	in := round(0, nil, pressing())
-	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, GoneAt: at(-30)}}
-	m, changes := Follow(in, in.Memory)
+	in.State.Victims = []Chosen{{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, TerminatedAt: at(-30)}}
+	m, changes := Follow(in, in.State)
 	require.Len(t, changes, 1)
 	assert.Equal(t, "x", changes[0].Decision)
 	assert.Empty(t, m.Victims)
-	assert.Len(t, in.Memory.Victims, 1, "what was given is not changed")
+	assert.Len(t, in.State.Victims, 1, "what was given is not changed")
 	d := Decision{Causes: []Cause{causeOf(pressing())}}
 	for range 2 {
-		changes[0].Make(&d)
-		assert.Equal(t, at(-30), d.GoneAt)
+		changes[0].Apply(&d)
+		assert.Equal(t, at(-30), d.TerminatedAt)
 		assert.Equal(t, d.Causes, d.After)
 	}
 }
 
-func TestADryRunOrARoundWithoutAVictimFollowsNobody(t *testing.T) {
+func TestADryRunOrARoundWithoutAVictimIsNotFollowed(t *testing.T) {
 	in := three(0)
-	_, changes := Follow(in, Memory{})
+	_, changes := Follow(in, State{})
 	assert.Empty(t, changes)
 	in.Config.DryRun = true
-	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "a"}, DryRun: true, Outcome: Gone, GoneAt: at(-100)}}
-	_, changes = Follow(in, in.Memory)
+	in.State.Victims = []Chosen{{Victim: Victim{UID: "a"}, DryRun: true, Outcome: NotFound, TerminatedAt: at(-100)}}
+	_, changes = Follow(in, in.State)
 	assert.Empty(t, changes)
 }
 
 func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
-	log, a := Log{Max: 10}, api{answer: always(Gone)}
+	log, a := Log{Max: 10}, api{answer: always(NotFound)}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := keeping(in, &a, &log)
 	in.Cluster.Pods.Pods = nil
 	_, m = keeping(then(in, 5, m), &a, &log)
-	assert.Equal(t, at(0), log.List()[len(log.List())-1].GoneAt)
+	assert.Equal(t, at(0), log.List()[len(log.List())-1].TerminatedAt)
 	_, m = keeping(then(in, 30, m), &a, &log)
 	assert.Empty(t, m.Victims)
 	assert.Len(t, log.List()[len(log.List())-1].After, 1)

@@ -46,7 +46,7 @@ func TestForcedPodsGoInOrderAndByTheLimits(t *testing.T) {
 		_, m := play(in, &a)
 		require.Len(t, a.asked, want, i)
 		for i := range in.Cluster.Pods.Pods[:want] {
-			in.Cluster.Pods.Pods[i].GoneBy = in.Time.Add(20 * time.Second)
+			in.Cluster.Pods.Pods[i].TerminatesBy = in.Time.Add(20 * time.Second)
 		}
 		in = then(in, 5, restarted(t, m))
 	}
@@ -63,7 +63,7 @@ func TestForcedPodsGoInOrderAndByTheLimits(t *testing.T) {
 	in.Config.Limits.PerMinute = 2
 	d, _ := play(in, &a)
 	assert.Len(t, a.asked, 2, "the rate limit holds for them too")
-	assert.Equal(t, CodeRate, d.Candidates[2].Code)
+	assert.Equal(t, CodeRateLimit, d.Candidates[2].Code)
 }
 
 func TestAForcedPodWaitsForNothingThatPassesAndIsProtectedAllTheSame(t *testing.T) {
@@ -72,17 +72,17 @@ func TestAForcedPodWaitsForNothingThatPassesAndIsProtectedAllTheSame(t *testing.
 		code   Code
 	}{
 		"nothing":              {func(*Input) {}, CodeEvicted},
-		"a level is soft":      {func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.Soft, 0 }, CodeEvicted},
-		"a grace period":       {func(in *Input) { in.Levels.Verdicts[0].Due = at(100) }, CodeEvicted},
-		"the node settles":     {func(in *Input) { in.Memory.Settle = map[string]time.Time{"outer/pods": at(20)} }, CodeEvicted},
-		"another ends":         {func(in *Input) { in.Cluster.Pods.Pods[1].GoneBy = at(20) }, CodeEvicted},
+		"a level is soft":      {func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = plugins.Soft, 0 }, CodeEvicted},
+		"a grace period":       {func(in *Input) { in.Levels.Verdicts[0].GraceEnds = at(100) }, CodeEvicted},
+		"the node settles":     {func(in *Input) { in.State.Cooldowns = map[string]time.Time{"outer/pods": at(20)} }, CodeEvicted},
+		"another ends":         {func(in *Input) { in.Cluster.Pods.Pods[1].TerminatesBy = at(20) }, CodeEvicted},
 		"it is DaemonSet's":    {func(in *Input) { protected(pods.Protection{Code: pods.DaemonSet})(&in.Cluster.Pods.Pods[0]) }, pods.DaemonSet},
 		"it opted out at hard": {func(in *Input) { in.Cluster.Pods.Pods[0].OptedOut, in.Config.OptOutHard = true, []string{"shop"} }, CodeOptedOut},
 		"it opted out":         {func(in *Input) { in.Cluster.Pods.Pods[0].OptedOut = true }, CodeEvicted},
 		"the kubelet evicts":   {func(in *Input) { in.Cluster.Node.KubeletPressure = []string{"PIDPressure"} }, CodeKubelet},
-		"the plugin is new":    {func(in *Input) { in.Config.ReportFirst = time.Minute }, CodeReporting},
-		"it was not shown":     {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Refused = "not shown" }, CodeNotShown},
-		"no taint":             {func(in *Input) { in.Cluster.Marked = "conflict" }, CodeTaint},
+		"the plugin is new":    {func(in *Input) { in.Config.ReportOnly = time.Minute }, CodeReportOnly},
+		"it was not shown":     {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Refused = "not shown" }, CodeNotAllowed},
+		"no taint":             {func(in *Input) { in.Cluster.Unmarked = "conflict" }, CodeTaint},
 	} {
 		t.Run(what, func(t *testing.T) {
 			in := round(0, []pods.Pod{pod("f"), pod("o")}, asking(forced(named("f", 0)), named("o", 30)))
@@ -107,20 +107,20 @@ func TestForcedPodsComeFirstAndOneWordForThemIsEnough(t *testing.T) {
 
 func TestOfSoftPodsOneGoesInARoundAndThoseThatOptedOutStay(t *testing.T) {
 	v := asking(named("a", 0), named("b", 0), named("c", 0))
-	v.Level, v.Pressing = plugins.Soft, plugins.Soft
+	v.Level, v.MetLevel = plugins.Soft, plugins.Soft
 	in := round(0, []pods.Pod{pod("a", optedOut), pod("b"), pod("c")}, v)
 	in.Config.Limits.PerRound = 3
 	a := api{}
 	d, m := play(in, &a)
 	assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeEvicted, "c": CodeNotNeeded}, codes(d))
 	d, _ = play(then(in, 5, m), &a)
-	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, CodeTerminating, d.Code)
 	v.Target = some(10)
 	v.Candidates = []plugins.Candidate{named("b", 10), named("c", 10)}
 	v.Target, v.Whole = some(20), some(20)
 	in.Levels.Verdicts = []plugins.Verdict{v}
 	d, _ = play(in, &a)
-	assert.Equal(t, CodeLimit, codes(d)["c"], "though more is missing")
+	assert.Equal(t, CodeRoundLimit, codes(d)["c"], "though more is missing")
 }
 
 func TestAGraceThatAPluginAsksForIsTakenWithinBounds(t *testing.T) {

@@ -7,29 +7,29 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Grace holds, for each threshold of an outer plugin, since when it has been met
+// GraceTimers holds, for each threshold of an outer plugin, since when it has been met
 // (debounce): no pod is evicted before the eviction grace period has passed. The
 // plugin sets the period, the coordinator waits. Grace is not saved: a restart
 // starts the period again.
-type Grace map[Threshold]Waited
+type GraceTimers map[Threshold]GraceTimer
 
 // Threshold is the key of a timer. A plugin that changes its scope starts another
 // one.
 type Threshold struct{ Plugin, Scope string }
 
-// Waited is since when a threshold has been met. Missed: the plugin did not answer
+// GraceTimer is since when a threshold has been met. Missed: the plugin did not answer
 // the last time.
-type Waited struct {
+type GraceTimer struct {
 	Since  time.Time
 	Missed bool
 }
 
-// Heard records a plugin's verdict and returns when the grace period ends; zero
+// Observe records a plugin's verdict and returns when the grace period ends; zero
 // for a threshold that is not met. Soft and hard share one timer.
-func (g Grace) Heard(v plugins.Verdict, now time.Time) (Grace, time.Time) {
+func (g GraceTimers) Observe(v plugins.Verdict, now time.Time) (GraceTimers, time.Time) {
 	next := maps.Clone(g)
 	if next == nil {
-		next = Grace{}
+		next = GraceTimers{}
 	}
 	key := Threshold{v.Plugin, v.Scope}
 	was, waits := next[key]
@@ -40,20 +40,20 @@ func (g Grace) Heard(v plugins.Verdict, now time.Time) (Grace, time.Time) {
 	if !waits || was.Since.After(now) { // a clock that was set back
 		was.Since = now
 	}
-	next[key] = Waited{Since: was.Since}
+	next[key] = GraceTimer{Since: was.Since}
 	return next, was.Since.Add(time.Duration(v.GraceSeconds) * time.Second)
 }
 
 // Without removes a plugin's timers: its name may now be another process's.
-func (g Grace) Without(plugin string) Grace {
+func (g GraceTimers) Without(plugin string) GraceTimers {
 	next := maps.Clone(g)
-	maps.DeleteFunc(next, func(t Threshold, _ Waited) bool { return t.Plugin == plugin })
+	maps.DeleteFunc(next, func(t Threshold, _ GraceTimer) bool { return t.Plugin == plugin })
 	return next
 }
 
-// Missed records that a plugin did not answer. Once changes nothing; the second
+// MissedAnswer records that a plugin did not answer. Once changes nothing; the second
 // time removes its timers.
-func (g Grace) Missed(plugin string) Grace {
+func (g GraceTimers) MissedAnswer(plugin string) GraceTimers {
 	next := maps.Clone(g)
 	for t, w := range next {
 		switch {
@@ -61,7 +61,7 @@ func (g Grace) Missed(plugin string) Grace {
 		case w.Missed:
 			delete(next, t)
 		default:
-			next[t] = Waited{Since: w.Since, Missed: true}
+			next[t] = GraceTimer{Since: w.Since, Missed: true}
 		}
 	}
 	return next

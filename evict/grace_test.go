@@ -29,14 +29,14 @@ func (w word) verdict(grace time.Duration) plugins.Verdict {
 // due is when the grace is over after the last of these words; zero: nothing
 // is met.
 func due(words []word, grace time.Duration) time.Time {
-	var g Grace
+	var g GraceTimers
 	var last time.Time
 	for _, w := range words {
 		if w.missed {
-			g = g.Missed("p")
+			g = g.MissedAnswer("p")
 			continue
 		}
-		g, last = g.Heard(w.verdict(grace), graceStart.Add(time.Duration(w.at)*time.Second))
+		g, last = g.Observe(w.verdict(grace), graceStart.Add(time.Duration(w.at)*time.Second))
 	}
 	return last
 }
@@ -71,11 +71,11 @@ func TestAThresholdThatWasNotMetInBetweenWaitsAnew(t *testing.T) {
 }
 
 func TestPluginsDoNotWaitForOneAnother(t *testing.T) {
-	var g Grace
-	g, _ = g.Heard(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard}, graceStart)
-	g, _ = g.Heard(plugins.Verdict{Plugin: "q", Scope: "s", Level: plugins.None}, graceStart)
-	g = g.Missed("q").Missed("q")
-	_, due := g.Heard(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard, GraceSeconds: 60}, graceStart.Add(time.Hour))
+	var g GraceTimers
+	g, _ = g.Observe(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard}, graceStart)
+	g, _ = g.Observe(plugins.Verdict{Plugin: "q", Scope: "s", Level: plugins.None}, graceStart)
+	g = g.MissedAnswer("q").MissedAnswer("q")
+	_, due := g.Observe(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard, GraceSeconds: 60}, graceStart.Add(time.Hour))
 	assert.Equal(t, graceStart.Add(time.Minute), due)
 }
 

@@ -16,9 +16,9 @@ import (
 
 // history is an agent in a world, watched by a slow and obvious judge.
 type history struct {
-	*world
+	*env
 	t      *testing.T
-	memory Memory
+	memory State
 	before *plugins.Levels
 	in     Input // of this part of a round
 	uptime time.Duration
@@ -64,10 +64,10 @@ func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
 		live(t, seed, rounds, seen)
 	}
 	for _, c := range []Code{
-		CodeEvicted, CodeWouldEvict, CodeEnded, CodeOff, CodeSoft, CodeHeld, CodeUnnamed, CodeStale, CodeKubelet, CodeTaint,
-		CodeInFlight, CodeSettle, CodeNobody, CodeNotAPod, CodeUnknownPod, CodeFinished, CodeOptedOut, CodeTooSmall,
-		CodeBudget, CodeRefused, CodeGone, CodeUnanswered, CodeNext, CodeNotNeeded, pods.DaemonSet,
-		CodeReporting, CodeRate, CodeLimit, CodeLate,
+		CodeEvicted, CodeWouldEvict, CodeEnded, CodeOff, CodeSoft, CodeLatched, CodeNoCandidate, CodeStale, CodeKubelet, CodeTaint,
+		CodeTerminating, CodeCooldown, CodeNone, CodeNotAPod, CodeUnknownPod, CodeFinished, CodeOptedOut, CodeTooSmall,
+		CodePDB, CodeRefused, CodeTerminated, CodeUnknownOutcome, CodeNext, CodeNotNeeded, pods.DaemonSet,
+		CodeReportOnly, CodeRateLimit, CodeRoundLimit, CodeOverdue,
 	} {
 		assert.Positive(t, seen[c], "histories in which nothing is %s prove nothing of it", c)
 	}
@@ -77,7 +77,7 @@ func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
 // live lets one history happen.
 func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	h := &history{
-		world: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
+		env: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
 		ending: map[string]time.Time{}, endless: map[string]time.Time{}, named: map[string]time.Time{},
 		wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
 	}
@@ -87,7 +87,7 @@ func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	}
 	defer func() {
 		if t.Failed() {
-			t.Logf("history %d, at %s: victims %+v, quiet %s", seed, h.now, h.memory.Victims, h.memory.Quiet)
+			t.Logf("history %d, at %s: victims %+v, quiet %s", seed, h.now, h.memory.Victims, h.memory.CooldownUntil)
 		}
 	}()
 	for range rounds {
@@ -111,7 +111,7 @@ func (h *history) round() {
 	l := &plugins.Levels{Time: h.now, Verdicts: h.verdicts()}
 	h.in = Input{
 		Time: h.now, Uptime: h.uptime, Boot: "boot", Rules: h.rules, Levels: l, Before: h.before,
-		Config: h.config, Cluster: h.cluster(), Memory: h.memory,
+		Config: h.config, Cluster: h.cluster(), State: h.memory,
 	}
 	whole := h.in
 	h.before = l
@@ -120,7 +120,7 @@ func (h *history) round() {
 	h.judgeMarks(marks)
 	for _, part := range Split(h.in) {
 		h.in, h.granted = part, nil
-		h.in.Memory = m
+		h.in.State = m
 		var killed bool
 		if m, killed = h.part(); killed {
 			h.memory = restarted(h.t, m)
@@ -134,11 +134,11 @@ func (h *history) round() {
 }
 
 // part of a round, in which the agent may be killed.
-func (h *history) part() (m Memory, killed bool) {
+func (h *history) part() (m State, killed bool) {
 	d, m := Decide(h.in)
 	for _, v := range h.in.Levels.Verdicts {
 		if v.Level < plugins.Hard || !h.in.Config.DryRun {
-			delete(h.dryGoing, scopeOf(v))
+			delete(h.dryGoing, verdictKey(v))
 		}
 	}
 	for range asks + h.config.Limits.PerRound - 1 {
@@ -147,7 +147,7 @@ func (h *history) part() (m Memory, killed bool) {
 			break
 		}
 		var v Victim
-		m, v = m.Choose(h.in, &d, i)
+		m, v = m.RecordChoice(h.in, &d, i)
 		h.judgeAsked(v, d.DryRun)
 		killed := h.chance(0.05)
 		var a Answer
@@ -158,8 +158,8 @@ func (h *history) part() (m Memory, killed bool) {
 			return m, true
 		}
 		h.judgeAnswer(v, a)
-		d.Answered(i, a)
-		m = m.Answered(a, h.in.Config)
+		d.RecordAnswer(i, a)
+		m = m.RecordAnswer(a, h.in.Config)
 		d.More(h.in, m)
 	}
 	d.Postpone()
@@ -180,7 +180,7 @@ func (h *history) judgeClock() {
 		}
 	}
 	c := h.in.Cluster
-	if !c.Pods.Synced || !c.Pods.StaleSince.IsZero() || c.Node.Unknown != "" {
+	if !c.Pods.Synced || !c.Pods.StaleSince.IsZero() || c.Node.ReadError != "" {
 		return
 	}
 	for _, p := range c.Pods.Pods {
@@ -194,13 +194,13 @@ func (h *history) judgeClock() {
 // judgeEnds keeps which pods are being deleted, and for which verdicts.
 func (h *history) judgeEnds(listed []pods.Pod) {
 	for _, p := range listed {
-		if _, known := h.ending[p.UID]; !known && !p.GoneBy.IsZero() {
+		if _, known := h.ending[p.UID]; !known && !p.TerminatesBy.IsZero() {
 			h.ending[p.UID] = h.now
 		}
 	}
 	for _, v := range h.in.Levels.Verdicts {
 		names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { _, ends := h.ending[c.PodUID]; return ends })
-		scope := scopeOf(v)
+		scope := verdictKey(v)
 		_, known := h.endless[scope]
 		if names {
 			h.named[scope] = h.now
@@ -208,7 +208,7 @@ func (h *history) judgeEnds(listed []pods.Pod) {
 		switch settled := h.now.Sub(h.named[scope]) >= 30*time.Second; {
 		case names && !known:
 			h.endless[scope] = h.now
-		case v.Level == plugins.None, v.Pressing > plugins.None && settled:
+		case v.Level == plugins.None, v.MetLevel > plugins.None && settled:
 			delete(h.endless, scope)
 		}
 	}
@@ -220,8 +220,8 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Equal(t, h.in.Config.DryRun, dryRun)
 	require.Less(t, len(h.granted), h.config.Limits.PerRound, "more than the limit of a round")
 	require.True(t, h.config.Enabled)
-	require.True(t, c.Pods.Synced && c.Pods.StaleSince.IsZero() && c.Node.Unknown == "", "the API server is away")
-	require.True(t, dryRun || c.Marked == "", "the taint is not there")
+	require.True(t, c.Pods.Synced && c.Pods.StaleSince.IsZero() && c.Node.ReadError == "", "the API server is away")
+	require.True(t, dryRun || c.Unmarked == "", "the taint is not there")
 	i := slices.IndexFunc(c.Pods.Pods, func(p pods.Pod) bool { return p.UID == v.UID })
 	require.GreaterOrEqual(t, i, 0, "it is not listed")
 	p := c.Pods.Pods[i]
@@ -229,15 +229,15 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Empty(t, p.Protections)
 	require.False(t, p.OptedOut && p.Namespace == "strict")
 	require.False(t, h.ends(p), "it is ending")
-	require.True(t, p.GoneBy.IsZero() || h.now.Before(p.GoneBy.Add(30*time.Second)), "it ends by itself, or never")
-	require.False(t, slices.ContainsFunc(h.in.Memory.Victims, func(c Chosen) bool {
+	require.True(t, p.TerminatesBy.IsZero() || h.now.Before(p.TerminatesBy.Add(30*time.Second)), "it ends by itself, or never")
+	require.False(t, slices.ContainsFunc(h.in.State.Victims, func(c Chosen) bool {
 		return c.UID == v.UID && c.Outcome == Evicted && h.now.Sub(c.Time) < 30*time.Second
 	}), "it was evicted")
 	require.Contains(t, []string{"Running", "Pending"}, p.Phase)
 	require.Positive(t, v.GraceSeconds)
 	require.LessOrEqual(t, v.GraceSeconds, int64(30))
 	require.True(t, slices.ContainsFunc(h.in.Levels.Verdicts, func(w plugins.Verdict) bool {
-		return h.calls(w) && h.helped(w, p.UID) && h.misses(w, v.UID) && !h.settles(w, v.UID) && !(dryRun && h.dryGoing[scopeOf(w)])
+		return h.calls(w) && h.helped(w, p.UID) && h.misses(w, v.UID) && !h.settles(w, v.UID) && !(dryRun && h.dryGoing[verdictKey(w)])
 	}), "nothing that presses hard still needs it")
 	require.False(t, h.now.Before(h.wait[v.UID]), "it has to wait")
 	for _, o := range h.pods {
@@ -303,13 +303,13 @@ func (h *history) misses(v plugins.Verdict, but string) bool {
 func (h *history) ends(p pods.Pod) bool {
 	const grace, late = 30 * time.Second, 30 * time.Second
 	seen, known := h.ending[p.UID]
-	return known && !p.GoneBy.IsZero() && h.now.Before(p.GoneBy.Add(late)) && h.now.Before(seen.Add(grace+late))
+	return known && !p.TerminatesBy.IsZero() && h.now.Before(p.TerminatesBy.Add(late)) && h.now.Before(seen.Add(grace+late))
 }
 
 // outlasted: for a minute some pod or other has been ending that a verdict names,
 // with gaps shorter than the settle time, and none was chosen for it.
 func (h *history) outlasted(v plugins.Verdict) bool {
-	since, known := h.endless[scopeOf(v)]
+	since, known := h.endless[verdictKey(v)]
 	return known && h.now.Sub(since) >= time.Minute
 }
 
@@ -317,7 +317,7 @@ func (h *history) outlasted(v plugins.Verdict) bool {
 func (h *history) settles(v plugins.Verdict, but string) bool {
 	const settle = 30 * time.Second
 	return slices.ContainsFunc(h.pods, func(p *living) bool {
-		if p.ours.IsZero() || p.UID == but || slices.Contains(h.granted, p.UID) || !slices.Contains(p.scopes, scopeOf(v)) || h.in.Config.DryRun {
+		if p.ours.IsZero() || p.UID == but || slices.Contains(h.granted, p.UID) || !slices.Contains(p.scopes, verdictKey(v)) || h.in.Config.DryRun {
 			return false
 		}
 		accepted := h.now.Before(p.ours.Add(settle)) && slices.ContainsFunc(h.memory.Victims, func(c Chosen) bool {
@@ -336,7 +336,7 @@ func (h *history) naming(uid string) []string {
 	var scopes []string
 	for _, v := range h.in.Levels.Verdicts {
 		if slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.PodUID == uid }) {
-			scopes = append(scopes, scopeOf(v))
+			scopes = append(scopes, verdictKey(v))
 		}
 	}
 	return scopes
@@ -353,9 +353,9 @@ func (h *history) calls(v plugins.Verdict) bool {
 		}
 	}
 	r := h.ruled[v.Plugin]
-	return v.Level == plugins.Hard && v.Pressing == plugins.Hard && v.Absent == "" &&
+	return v.Level == plugins.Hard && v.MetLevel == plugins.Hard && v.Absent == "" &&
 		!slices.Contains(h.in.Cluster.Node.KubeletPressure, own[v.Resource]) &&
-		h.uptime-r.since >= max(h.config.ReportFirst, h.rules[v.Plugin].Lasts)
+		h.uptime-r.since >= max(h.config.ReportOnly, h.rules[v.Plugin].Window)
 }
 
 // helped: a verdict is helped by a pod's going.
@@ -385,9 +385,9 @@ func (h *history) judgeAnswer(v Victim, a Answer) {
 		}
 	case Refused:
 		h.wait[v.UID] = h.now.Add(5 * time.Minute)
-	case Gone, Unanswered:
+	case NotFound, UnknownOutcome:
 	}
-	if a.Outcome == Blocked || a.Outcome == Refused || a.Outcome == Gone {
+	if a.Outcome == Blocked || a.Outcome == Refused || a.Outcome == NotFound {
 		h.spent = slices.DeleteFunc(h.spent, func(c charge) bool { return c.uid == v.UID })
 	}
 }
@@ -400,22 +400,22 @@ func (h *history) judge(d Decision) {
 	named := map[string]bool{}
 	for _, v := range h.in.Levels.Verdicts {
 		for _, c := range v.Candidates {
-			named[identity(c)] = named[identity(c)] || v.Level > plugins.None
+			named[workloadKey(c)] = named[workloadKey(c)] || v.Level > plugins.None
 		}
 	}
 	for _, c := range d.Candidates {
-		require.NotEmpty(t, c.Because, c.Name)
-		require.True(t, named[identity(c.Candidate)], "%s twice, or by no verdict that is met", c.Name)
-		named[identity(c.Candidate)] = false
+		require.NotEmpty(t, c.Reason, c.Name)
+		require.True(t, named[workloadKey(c.Candidate)], "%s twice, or by no verdict that is met", c.Name)
+		named[workloadKey(c.Candidate)] = false
 		h.seen[c.Code]++
 		h.judgeCode(d, c)
 	}
 	for who, missing := range named {
 		require.False(t, missing, "nothing is said of %s", who)
 	}
-	_, going := d.Going()
+	_, going := d.FirstEvicted()
 	require.Equal(t, going, d.Code == CodeEvicted || d.Code == CodeWouldEvict)
-	require.Len(t, d.Goers(), len(h.granted))
+	require.Len(t, d.Evicted(), len(h.granted))
 	if len(h.granted) > 1 {
 		h.seen["several in a round"]++
 	}
@@ -423,31 +423,31 @@ func (h *history) judge(d Decision) {
 
 // judgeCode: a candidate's code agrees with the round's.
 func (h *history) judgeCode(d Decision, c Considered) {
-	answered := map[Outcome]Code{Evicted: CodeEvicted, Blocked: CodeBudget, Refused: CodeRefused, Gone: CodeGone, Unanswered: CodeUnanswered}
+	answered := map[Outcome]Code{Evicted: CodeEvicted, Blocked: CodePDB, Refused: CodeRefused, NotFound: CodeTerminated, UnknownOutcome: CodeUnknownOutcome}
 	if d.DryRun {
 		answered[Evicted] = CodeWouldEvict
 	}
 	rounds := map[Code][]Code{ // whose candidates may say so
-		CodeEvicted: {CodeEvicted}, CodeWouldEvict: {CodeWouldEvict}, CodeGone: {CodeGone, CodeEvicted, CodeWouldEvict}, CodeNext: {CodeNobody, CodeEvicted, CodeWouldEvict},
-		CodeNotNeeded: {CodeEvicted, CodeWouldEvict, CodeGone}, CodeUnanswered: {CodeUnanswered, CodeEvicted, CodeWouldEvict},
-		CodeStale: {CodeStale}, CodeTaint: {CodeTaint}, CodeOff: {CodeOff}, CodeLimit: {CodeEvicted, CodeWouldEvict},
+		CodeEvicted: {CodeEvicted}, CodeWouldEvict: {CodeWouldEvict}, CodeTerminated: {CodeTerminated, CodeEvicted, CodeWouldEvict}, CodeNext: {CodeNone, CodeEvicted, CodeWouldEvict},
+		CodeNotNeeded: {CodeEvicted, CodeWouldEvict, CodeTerminated}, CodeUnknownOutcome: {CodeUnknownOutcome, CodeEvicted, CodeWouldEvict},
+		CodeStale: {CodeStale}, CodeTaint: {CodeTaint}, CodeOff: {CodeOff}, CodeRoundLimit: {CodeEvicted, CodeWouldEvict},
 	}
 	if may, limited := rounds[c.Code]; limited {
-		require.Contains(h.t, may, d.Code, "%s is %s: %s", c.Name, c.Code, c.Because)
+		require.Contains(h.t, may, d.Code, "%s is %s: %s", c.Name, c.Code, c.Reason)
 	}
-	require.NotContains(h.t, []Code{"", CodeNobody, CodeEnded, CodeStandalone, CodeState}, c.Code)
+	require.NotContains(h.t, []Code{"", CodeNone, CodeEnded, CodeStandalone, CodeState}, c.Code)
 	if n := len(c.Answers); n > 0 {
 		require.Equal(h.t, answered[c.Answers[n-1].Outcome], c.Code)
-		require.Contains(h.t, []Code{CodeEvicted, CodeWouldEvict, CodeNobody, CodeGone, CodeUnanswered}, d.Code)
+		require.Contains(h.t, []Code{CodeEvicted, CodeWouldEvict, CodeNone, CodeTerminated, CodeUnknownOutcome}, d.Code)
 	} else {
-		require.NotContains(h.t, []Code{CodeEvicted, CodeWouldEvict, CodeGone}, c.Code)
+		require.NotContains(h.t, []Code{CodeEvicted, CodeWouldEvict, CodeTerminated}, c.Code)
 	}
 }
 
 // judgeMarks: the taints are those of the levels of the last five minutes, but
 // that one which came back stays on, and off at soft, for longer.
 func (h *history) judgeMarks(m Marks) {
-	dry := func(v plugins.Verdict) bool { return h.config.DryRun || Dry(h.config.DryRunPlugins, v.Plugin) }
+	dry := func(v plugins.Verdict) bool { return h.config.DryRun || IsDryRun(h.config.DryRunPlugins, v.Plugin) }
 	wanted := effects(m)
 	for _, v := range h.in.Levels.Verdicts {
 		if h.met[v.Condition] == nil {

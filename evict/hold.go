@@ -8,12 +8,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// hold is why no pod is evicted in this round, whatever the candidates; empty if
+// holdRound is why no pod is evicted in this round, whatever the candidates; empty if
 // one may be.
-func (r *sitting) hold(list []Considered) (Code, string) {
+func (r *evaluation) holdRound(list []Considered) (Code, string) {
 	forced := slices.ContainsFunc(list, func(c Considered) bool { return c.Forced && c.Code == "" })
-	muted := r.mutes(r.Levels.Verdicts, forced)
-	passes := slices.Contains([]Code{CodeGrace, CodeRelief, CodeInFlight, CodeSettle}, muted.code)
+	muted := r.suppressions(r.Levels.Verdicts, forced)
+	passes := slices.Contains([]Code{CodeGrace, CodeRelief, CodeTerminating, CodeCooldown}, muted.code)
 	for _, why := range []func() (Code, string){
 		r.holdByLevel,
 		func() (Code, string) {
@@ -29,15 +29,15 @@ func (r *sitting) hold(list []Considered) (Code, string) {
 			return code, reason
 		}
 	}
-	switch waiting := r.unconfirmed(list); {
+	switch waiting := r.unknownOutcome(list); {
 	case waiting != "":
-		return CodeInFlight, waiting
-	case r.Time.Before(r.memory.Quiet):
-		return CodeSettle, "a pod terminated; cooldown until " + clock(r.memory.Quiet)
-	case r.memory.Pending(r.Time) != "": // its token was taken already
+		return CodeTerminating, waiting
+	case r.Time.Before(r.state.CooldownUntil):
+		return CodeCooldown, "a pod terminated; cooldown until " + clock(r.state.CooldownUntil)
+	case r.state.Pending(r.Time) != "": // its token was taken already
 		return "", ""
 	}
-	return r.rate(r.memory)
+	return r.nodeRateLimit(r.state)
 }
 
 // clock is a time for people, with its date: some are set by others and far away.
@@ -45,7 +45,7 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST"
 
 func (in Input) holdByLevel() (Code, string) {
 	switch {
-	case !slices.ContainsFunc(in.Levels.Verdicts, calls):
+	case !slices.ContainsFunc(in.Levels.Verdicts, active):
 		return CodeEnded, "the pressure has ended"
 	case in.Cluster == nil:
 		return CodeStandalone, Standalone
@@ -73,8 +73,8 @@ func (in Input) holdByAge() (Code, string) {
 	return "", ""
 }
 
-// known reports whether pods and Node are up to date.
-func (in Input) known() bool {
+// clusterKnown reports whether pods and Node are up to date.
+func (in Input) clusterKnown() bool {
 	if in.Cluster == nil {
 		return false
 	}
@@ -86,40 +86,40 @@ func (in Input) holdByCluster() (Code, string) {
 	l := in.Cluster.Pods
 	switch {
 	case !l.Synced:
-		return CodeStale, "the pods of this node have not been listed yet" + because(l.StaleBecause)
+		return CodeStale, "the pods of this node have not been listed yet" + colonReason(l.StaleBecause)
 	case !l.StaleSince.IsZero():
-		return CodeStale, "no connection to the API server since " + clock(l.StaleSince) + because(l.StaleBecause)
-	case in.Cluster.Node.Unknown != "":
-		return CodeStale, "cannot read the Node: " + in.Cluster.Node.Unknown
+		return CodeStale, "no connection to the API server since " + clock(l.StaleSince) + colonReason(l.StaleBecause)
+	case in.Cluster.Node.ReadError != "":
+		return CodeStale, "cannot read the Node: " + in.Cluster.Node.ReadError
 	}
 	return "", ""
 }
 
 func (in Input) holdByTaint() (Code, string) {
-	if in.Config.DryRun || in.Cluster.Marked == "" { // a dry run sets no taint
+	if in.Config.DryRun || in.Cluster.Unmarked == "" { // a dry run sets no taint
 		return "", ""
 	}
-	return CodeTaint, "waiting for the taint, so that the pod is not scheduled here again: " + in.Cluster.Marked
+	return CodeTaint, "waiting for the taint, so that the pod is not scheduled here again: " + in.Cluster.Unmarked
 }
 
-func because(why string) string {
+func colonReason(why string) string {
 	if why == "" {
 		return ""
 	}
 	return ": " + why
 }
 
-// unconfirmed is the reason to wait for the last chosen pod while the outcome of
+// unknownOutcome is the reason to wait for the last chosen pod while the outcome of
 // its eviction is unknown: unless its eviction is requested again, no other pod is
 // evicted in its place. Empty: no need to wait.
-func (r *sitting) unconfirmed(list []Considered) string {
-	uid := r.memory.Pending(r.Time)
+func (r *evaluation) unknownOutcome(list []Considered) string {
+	uid := r.state.Pending(r.Time)
 	open := func(c Considered) bool {
 		return c.Pod != nil && c.Pod.UID == uid && (c.Code == "" || c.Code == CodeNext)
 	}
-	if uid == "" || !r.known() || slices.ContainsFunc(list, open) && !r.Config.DryRun {
+	if uid == "" || !r.clusterKnown() || slices.ContainsFunc(list, open) && !r.Config.DryRun {
 		return ""
 	}
-	l := r.memory.last()
+	l := r.state.last()
 	return fmt.Sprintf("waiting: the outcome of the eviction of %s/%s, chosen at %s, is not known yet", l.Namespace, l.Name, clock(l.Time))
 }

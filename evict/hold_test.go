@@ -14,14 +14,14 @@ import (
 
 func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 	level := func(level, pressing plugins.Level) func(*Input) {
-		return func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = level, pressing }
+		return func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = level, pressing }
 	}
-	chosen := func(c Chosen) func(*Input) { return func(in *Input) { in.Memory.Victims = []Chosen{c} } }
-	quiet := func(until time.Time) func(*Input) { return func(in *Input) { in.Memory.Quiet = until } }
+	chosen := func(c Chosen) func(*Input) { return func(in *Input) { in.State.Victims = []Chosen{c} } }
+	quiet := func(until time.Time) func(*Input) { return func(in *Input) { in.State.CooldownUntil = until } }
 	dry := func(scope string) func(*Input) {
 		return func(in *Input) {
 			in.Config.DryRun = true
-			in.Memory.Pretended = map[string]Chosen{scope: {Victim: Victim{UID: "a"}, Time: at(0), DryRun: true, Outcome: Evicted}}
+			in.State.DryRunEvicted = map[string]Chosen{scope: {Victim: Victim{UID: "a"}, Time: at(0), DryRun: true, Outcome: Evicted}}
 		}
 	}
 	kubelet := func(list ...string) func(*Input) {
@@ -37,38 +37,38 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 		"there is no cluster":        {CodeStandalone, func(in *Input) { in.Cluster = nil }, nothing, "standalone mode"},
 		"eviction is off":            {CodeOff, func(in *Input) { in.Config.Enabled = false }, nothing, "eviction.enabled"},
 		"it is soft":                 {CodeSoft, level(plugins.Soft, plugins.Soft), nothing, "no pod is evicted"},
-		"hard is kept, soft presses": {CodeHeld, level(plugins.Hard, plugins.Soft), nothing, "the pressure is gone"},
-		"hard is kept, none presses": {CodeHeld, level(plugins.Hard, plugins.None), nothing, "the pressure is gone"},
-		"a measurement is absent":    {CodeUnnamed, func(in *Input) { in.Levels.Verdicts[0].Absent = "no PSI" }, nothing, "no PSI"},
+		"hard is kept, soft presses": {CodeLatched, level(plugins.Hard, plugins.Soft), nothing, "the pressure is gone"},
+		"hard is kept, none presses": {CodeLatched, level(plugins.Hard, plugins.None), nothing, "the pressure is gone"},
+		"a measurement is absent":    {CodeNoCandidate, func(in *Input) { in.Levels.Verdicts[0].Absent = "no PSI" }, nothing, "no PSI"},
 		"the pods were never listed": {CodeStale, func(in *Input) { in.Cluster.Pods.Synced = false }, nothing, "have not been listed yet"},
 		"the API server is away": {CodeStale, func(in *Input) {
 			in.Cluster.Pods.StaleSince, in.Cluster.Pods.StaleBecause = at(-2), "refused"
 		}, nothing, "no connection to the API server since 2026-03-01 11:59:58 UTC: refused"},
-		"the Node is not known":      {CodeStale, func(in *Input) { in.Cluster.Node.Unknown = "timeout" }, nothing, "timeout"},
+		"the Node is not known":      {CodeStale, func(in *Input) { in.Cluster.Node.ReadError = "timeout" }, nothing, "timeout"},
 		"the measurements are old":   {CodeStale, func(in *Input) { in.Levels.Time = at(0).Add(-15*time.Second - 1) }, func(in *Input) { in.Levels.Time = at(-15) }, "no measurement since 2026-03-01 11:59:44"},
 		"rounds are long, all older": {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-181) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Minute, at(-180) }, "no measurement since"},
 		"rounds are short, all old":  {CodeStale, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-16) }, func(in *Input) { in.Config.Round, in.Levels.Time = time.Second, at(-15) }, "no measurement since"},
 		"the kubelet relieves":       {CodeKubelet, kubelet("PIDPressure", "MemoryPressure"), kubelet("PIDPressure", "DiskPressure"), "MemoryPressure"},
-		"the taint is not there":     {CodeTaint, func(in *Input) { in.Cluster.Marked = "conflict" }, func(in *Input) { in.Cluster.Marked, in.Config.DryRun = "conflict", true }, "conflict"},
+		"the taint is not there":     {CodeTaint, func(in *Input) { in.Cluster.Unmarked = "conflict" }, func(in *Input) { in.Cluster.Unmarked, in.Config.DryRun = "conflict", true }, "conflict"},
 		"our last one is ending": {
-			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b", GraceSeconds: 20}, Time: at(-49), Outcome: Evicted}),
+			CodeTerminating, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b", GraceSeconds: 20}, Time: at(-49), Outcome: Evicted}),
 			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is terminating until 2026-03-01 12:00:01 UTC; its usage counts as released",
 		},
-		"our last one got longer": {CodeInFlight, func(in *Input) {
-			in.Cluster.Pods.Pods[1].GoneBy = at(-29)
-			in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
+		"our last one got longer": {CodeTerminating, func(in *Input) {
+			in.Cluster.Pods.Pods[1].TerminatesBy = at(-29)
+			in.State.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
 		}, func(in *Input) {
-			in.Cluster.Pods.Pods[1].GoneBy = at(-30)
-			in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
+			in.Cluster.Pods.Pods[1].TerminatesBy = at(-30)
+			in.State.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
 		}, "is terminating until"},
 		"nobody knows of our last one": {
-			CodeInFlight, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b"}, Time: at(-59), Outcome: Unanswered}),
-			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: Unanswered}), "the outcome of the eviction of /web-b",
+			CodeTerminating, chosen(Chosen{Victim: Victim{UID: "b", Name: "web-b"}, Time: at(-59), Outcome: UnknownOutcome}),
+			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: UnknownOutcome}), "the outcome of the eviction of /web-b",
 		},
-		"it was granted in a dry run":  {CodeInFlight, dry("memory-stall/node"), dry("memory-stall/numa1"), "dry run"},
-		"somebody is ending":           {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(-30) }, "web-big is terminating until 2026-03-01 12:00:01 UTC"},
-		"somebody small is not enough": {CodeInFlight, func(in *Input) { in.Cluster.Pods.Pods[2].GoneBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].GoneBy = at(9) }, "is terminating until"},
-		"one has just gone":            {CodeSettle, quiet(at(0).Add(1)), quiet(at(0)), "2026-03-01 12:00:00 UTC"},
+		"it was granted in a dry run":  {CodeTerminating, dry("memory-stall/node"), dry("memory-stall/numa1"), "dry run"},
+		"somebody is ending":           {CodeTerminating, func(in *Input) { in.Cluster.Pods.Pods[2].TerminatesBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].TerminatesBy = at(-30) }, "web-big is terminating until 2026-03-01 12:00:01 UTC"},
+		"somebody small is not enough": {CodeTerminating, func(in *Input) { in.Cluster.Pods.Pods[2].TerminatesBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].TerminatesBy = at(9) }, "is terminating until"},
+		"one has just gone":            {CodeCooldown, quiet(at(0).Add(1)), quiet(at(0)), "2026-03-01 12:00:00 UTC"},
 		"the kubelet evicted one": {CodeKubelet, func(in *Input) {
 			pressedOut("memory")(&in.Cluster.Pods.Pods[1])
 		}, func(in *Input) {
@@ -88,7 +88,7 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 			assert.Empty(t, a.asked)
 			if row.code != CodeEnded {
 				assert.Equal(t, row.code, codes(d)["a"], "who had no reason of its own has the round's")
-				assert.Equal(t, d.Reason, d.Candidates[1].Because)
+				assert.Equal(t, d.Reason, d.Candidates[1].Reason)
 			}
 			in = made()
 			row.justNot(&in)
@@ -111,18 +111,18 @@ func TestAReasonThatIsNotKnownIsLeftOut(t *testing.T) {
 
 func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
 	held, blind := pressing(), pressing()
-	held.Pressing, blind.Absent = plugins.None, "no PSI"
+	held.MetLevel, blind.Absent = plugins.None, "no PSI"
 	held.Scope, blind.Scope = "numa0", "numa1"
 	kubelet := disk(plugins.Hard)
 	soft := disk(plugins.Soft)
 	none := disk(plugins.None)
 	soft.Scope, none.Scope = "sdb", "sdc"
 	for want, list := range map[Code][]plugins.Verdict{
-		CodeSoft:    {none, soft, none},
-		CodeHeld:    {soft, held, none},
-		CodeUnnamed: {held, blind, soft},
-		CodeKubelet: {blind, kubelet, held},
-		CodeNobody:  {kubelet, pressing(), blind},
+		CodeSoft:        {none, soft, none},
+		CodeLatched:     {soft, held, none},
+		CodeNoCandidate: {held, blind, soft},
+		CodeKubelet:     {blind, kubelet, held},
+		CodeNone:        {kubelet, pressing(), blind},
 	} {
 		for range 2 { // in both directions
 			in := round(0, nil, list...)
@@ -138,7 +138,7 @@ func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
 	assert.Equal(t, "the kubelet reports MemoryPressure and evicts pods itself", d.Reason, "the first of equals")
 }
 
-func TestAPodThatEndsHoldsOnlyWhomItsReliefHelps(t *testing.T) {
+func TestATerminatingPodHoldsOnlyVerdictsThatItRelieves(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b", ending)}, pressing(named("a", 30)), disk(plugins.Soft, named("b", 30)))
 	a := api{}
 	play(in, &a)
@@ -148,17 +148,17 @@ func TestAPodThatEndsHoldsOnlyWhomItsReliefHelps(t *testing.T) {
 	assert.Equal(t, []string{"a", "a"}, a.uids(), "nor at hard")
 	in.Levels.Verdicts = in.Levels.Verdicts[1:]
 	d, _ := play(in, &a)
-	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, CodeTerminating, d.Code)
 }
 
-func TestWhileSomebodyEndsAndThenForTheSettleTimeNobodyIsChosen(t *testing.T) {
-	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.GoneBy = at(30) })}, pressing(named("drained", 50), named("a", 30)))
+func TestNoPodIsChosenWhileOneTerminatesAndInTheCooldown(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.TerminatesBy = at(30) })}, pressing(named("drained", 50), named("a", 30)))
 	a := api{}
-	var m Memory
+	var m State
 	var d Decision
 	for second := 0; second < 60; second += 5 {
 		d, m = play(in, &a)
-		require.Equal(t, CodeInFlight, d.Code)
+		require.Equal(t, CodeTerminating, d.Code)
 		in = then(in, 5, restarted(t, m))
 	}
 	require.Equal(t, at(60), in.Time)
@@ -166,7 +166,7 @@ func TestWhileSomebodyEndsAndThenForTheSettleTimeNobodyIsChosen(t *testing.T) {
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
 	for second := 55; second < 55+25; second += 5 {
 		d, m = play(in, &a)
-		require.Equal(t, CodeSettle, d.Code)
+		require.Equal(t, CodeCooldown, d.Code)
 		in = then(in, 5, m)
 	}
 	require.Empty(t, a.asked)
@@ -179,7 +179,7 @@ func TestAPodThatNeverEndsHoldsForItsGraceAndAHalfMinute(t *testing.T) {
 	a := api{}
 	d, m := play(in, &a)
 	require.Equal(t, CodeEvicted, d.Code)
-	in.Cluster.Pods.Pods[0].GoneBy = at(21) // it says it is ending, and is not
+	in.Cluster.Pods.Pods[0].TerminatesBy = at(21) // it says it is ending, and is not
 	for in = then(in, 1, m); in.Time.Before(at(200)) && len(a.asked) == 1; in = then(in, 1, m) {
 		_, m = play(in, &a)
 	}
@@ -191,7 +191,7 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	evicted := pressedOut("memory")
 	in := round(0, []pods.Pod{pod("a"), pod("k", evicted)}, disk(plugins.None))
 	_, m := play(in, &api{})
-	assert.Equal(t, map[string]time.Time{"MemoryPressure": at(0)}, m.Kubelet)
+	assert.Equal(t, map[string]time.Time{"MemoryPressure": at(0)}, m.KubeletEvictions)
 	in = then(in, 60, restarted(t, m))
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("a", 30))}
 	a := api{}
@@ -200,11 +200,11 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	in = then(in, 100, m)
 	in.Cluster.Pods.Pods = []pods.Pod{pod("b"), pod("k2", evicted), pod("k", evicted)}
 	_, m = play(in, &a)
-	assert.Equal(t, []string{"k", "k2"}, m.Failed)
-	assert.Equal(t, map[string]time.Time{"MemoryPressure": in.Time}, m.Kubelet)
+	assert.Equal(t, []string{"k", "k2"}, m.KubeletEvicted)
+	assert.Equal(t, map[string]time.Time{"MemoryPressure": in.Time}, m.KubeletEvictions)
 	in.Cluster.Pods.Pods = []pods.Pod{pod("b")}
 	_, m = play(then(in, 1, m), &a)
-	assert.Empty(t, m.Failed, "one that is listed no more is forgotten")
+	assert.Empty(t, m.KubeletEvicted, "one that is listed no more is forgotten")
 }
 
 func TestWhatPassesByItselfIsToldAfterWhatDoesNot(t *testing.T) {
@@ -213,10 +213,10 @@ func TestWhatPassesByItselfIsToldAfterWhatDoesNot(t *testing.T) {
 		want   Code
 	}{
 		"soft": {func(in *Input) {
-			in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.Soft, plugins.Soft
+			in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = plugins.Soft, plugins.Soft
 		}, CodeSoft},
-		"hard, in its grace":    {func(in *Input) { in.Levels.Verdicts[0].Due = at(60) }, CodeStale},
-		"hard, and it settles":  {func(in *Input) { in.Memory.Settle = map[string]time.Time{"memory-stall/node": at(9)} }, CodeStale},
+		"hard, in its grace":    {func(in *Input) { in.Levels.Verdicts[0].GraceEnds = at(60) }, CodeStale},
+		"hard, and it settles":  {func(in *Input) { in.State.Cooldowns = map[string]time.Time{"memory-stall/node": at(9)} }, CodeStale},
 		"hard, with nothing on": {func(*Input) {}, CodeStale},
 	} {
 		in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
@@ -229,7 +229,7 @@ func TestWhatPassesByItselfIsToldAfterWhatDoesNot(t *testing.T) {
 
 func TestAForcedPodThatIsProtectedChangesNothingForTheRound(t *testing.T) {
 	v := asking(forced(named("a", 0)))
-	v.Due = at(60)
+	v.GraceEnds = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a", protected(pods.Protection{Code: pods.Static, Why: "static"}))}, v))
 	assert.Equal(t, map[string]Code{"a": pods.Static}, codes(d))
 	assert.Equal(t, CodeGrace, d.Code)
@@ -247,13 +247,13 @@ func TestAClockThatWasSetBackMakesWhatWasMeasuredStale(t *testing.T) {
 func TestWhileAnEvictionIsUnconfirmedAServiceIsNoCandidateAndAnUnknownNodeSettlesNothing(t *testing.T) {
 	service := plugins.Candidate{Cgroup: "/big.service", Name: "big.service", Relief: 99}
 	in := round(0, []pods.Pod{pod("a")}, pressing(service, named("a", 30)))
-	in.Memory.Victims = []Chosen{{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b"}, Time: at(-5), Outcome: Unanswered}}
+	in.State.Victims = []Chosen{{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b"}, Time: at(-5), Outcome: UnknownOutcome}}
 	in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pod("b"))
 	d, m := Decide(in)
-	assert.Equal(t, CodeInFlight, d.Code)
-	assert.Equal(t, at(30), m.Quiet)
+	assert.Equal(t, CodeTerminating, d.Code)
+	assert.Equal(t, at(30), m.CooldownUntil)
 	in.Cluster.Pods.Synced = false
 	d, m = Decide(in)
 	assert.Equal(t, CodeStale, d.Code)
-	assert.Zero(t, m.Quiet)
+	assert.Zero(t, m.CooldownUntil)
 }

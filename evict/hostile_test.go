@@ -34,7 +34,7 @@ func TestAtHardAPodsOwnerSavesItByNothing(t *testing.T) {
 			a := api{}
 			d, _ := play(in, &a)
 			assert.Equal(t, []string{"culprit"}, a.uids(), d.Reason)
-			assert.LessOrEqual(t, a.asked[0].GraceSeconds, int64(in.Config.MaxGrace/time.Second))
+			assert.LessOrEqual(t, a.asked[0].GraceSeconds, int64(in.Config.MaxTerminationGrace/time.Second))
 			assert.Positive(t, a.asked[0].GraceSeconds)
 		})
 	}
@@ -42,17 +42,17 @@ func TestAtHardAPodsOwnerSavesItByNothing(t *testing.T) {
 
 // deletedFor is a pod that its owner deleted with a grace period, now.
 func deletedFor(seconds int) func(*pods.Pod) {
-	return func(p *pods.Pod) { p.GoneBy = at(seconds) }
+	return func(p *pods.Pod) { p.TerminatesBy = at(seconds) }
 }
 
 func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month)), pod("innocent")}, pressing(named("stays", 40), named("innocent", 20)))
 	a := api{}
 	var d Decision
-	var m Memory
+	var m State
 	for in.Time.Before(at(60)) { // maxGrace and late
 		d, m = play(in, &a)
-		require.Equal(t, CodeInFlight, d.Code)
+		require.Equal(t, CodeTerminating, d.Code)
 		require.Contains(t, d.Reason, "shop/web-stays is terminating until 2026-03-01 12:01:00 UTC")
 		in = then(in, 5, restarted(t, m))
 	}
@@ -64,7 +64,7 @@ func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.
 	assert.LessOrEqual(t, a.asked[0].GraceSeconds, int64(30))
 	assert.Equal(t, at(60+25), d.Time, "and the settle time from when it last counted")
 
-	in.Cluster.Pods.Pods[0].GoneBy = in.Time // as the API server answers
+	in.Cluster.Pods.Pods[0].TerminatesBy = in.Time // as the API server answers
 	for len(a.asked) == 1 && in.Time.Before(at(400)) {
 		d, m = play(in, &a)
 		in = then(in, 5, restarted(t, m))
@@ -75,34 +75,34 @@ func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.
 func TestAnAgentThatForgotWhenAPodBeganToEndCreditsItOnceMore(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	_, m := play(in, &api{})
-	require.Equal(t, map[string]time.Time{"stays": at(0)}, m.Ending)
+	require.Equal(t, map[string]time.Time{"stays": at(0)}, m.Terminating)
 	in = then(in, 59, seasoned())
 	d, m := play(in, &api{})
-	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, CodeTerminating, d.Code)
 	in.Time = at(-100) // a clock that was set back
 	_, m = play(then(in, 0, m), &api{})
-	assert.Equal(t, map[string]time.Time{"stays": at(-100)}, m.Ending)
+	assert.Equal(t, map[string]time.Time{"stays": at(-100)}, m.Terminating)
 	in.Cluster.Pods.Pods = nil
 	_, m = play(then(in, 0, m), &api{})
-	assert.Empty(t, m.Ending, "one that is gone is forgotten")
+	assert.Empty(t, m.Terminating, "one that is gone is forgotten")
 }
 
 // A request that stands in the Lease is answered a round later.
 func TestAPodThatIsEndingAlreadyIsAskedForUntilThereIsAnAnswer(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
-	in.Memory.Ending = map[string]time.Time{"stays": at(-100)}
-	a := api{answer: always(Unanswered)}
+	in.State.Terminating = map[string]time.Time{"stays": at(-100)}
+	a := api{answer: always(UnknownOutcome)}
 	chosen, m := Decide(in)
-	_, holds := Still(in, m, &chosen, 0)
+	_, holds := Recheck(in, m, &chosen, 0)
 	assert.True(t, holds, "that it is ending is nothing new")
 	d, m := play(in, &a)
-	require.Equal(t, CodeUnanswered, d.Code, d.Reason)
+	require.Equal(t, CodeUnknownOutcome, d.Code, d.Reason)
 	d, m = play(then(in, 5, restarted(t, m)), &a)
-	assert.Equal(t, CodeUnanswered, d.Code, "that it is ending is no answer")
+	assert.Equal(t, CodeUnknownOutcome, d.Code, "that it is ending is no answer")
 	in = then(in, 10, m)
-	in.Cluster.Pods.Pods[0].GoneBy = at(5)
+	in.Cluster.Pods.Pods[0].TerminatesBy = at(5)
 	d, m = play(in, &a)
-	assert.Equal(t, CodeInFlight, d.Code, "that it ends sooner is one")
+	assert.Equal(t, CodeTerminating, d.Code, "that it ends sooner is one")
 	assert.Equal(t, Evicted, m.last().Outcome)
 }
 
@@ -121,14 +121,14 @@ func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *
 	}
 	require.Equal(t, []string{"culprit"}, a.uids())
 	assert.Equal(t, at(60+25), first, "maxGrace and late, and the settle time")
-	assert.Empty(t, in.Memory.Covered, "from here the bound starts anew")
+	assert.Empty(t, in.State.Covered, "from here the bound starts anew")
 }
 
 // Between two of them nobody ends, or who does is too small, so that what they
 // held seems to be gone; or the pressure itself pauses.
 func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.T) {
 	nobody := func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }
-	pause := func(in *Input) { in.Levels.Verdicts[0].Pressing = plugins.None }
+	pause := func(in *Input) { in.Levels.Verdicts[0].MetLevel = plugins.None }
 	for what, row := range map[string]struct{ usual, gap func(*Input) }{
 		"nobody ends":            {func(*Input) {}, nobody},
 		"a small one ends":       {func(*Input) {}, func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 2 }},
@@ -158,8 +158,8 @@ func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.
 
 func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
-	in.Memory.Ending = map[string]time.Time{"b": at(-10)}
-	in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
+	in.State.Terminating = map[string]time.Time{"b": at(-10)}
+	in.State.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
 	a := api{answer: always(Blocked)}
 	_, m := play(in, &a)
 	require.Equal(t, []string{"a"}, a.uids())
@@ -168,16 +168,16 @@ func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
 
 func TestWhatIsEndingCountsAnewOnceTheLevelWasOver(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
-	in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-50)}
-	in.Levels.Verdicts[0].Pressing = plugins.None
+	in.State.Covered = map[string]time.Time{"memory-stall/node": at(-50)}
+	in.Levels.Verdicts[0].MetLevel = plugins.None
 	_, m := play(in, &api{})
-	assert.Equal(t, in.Memory.Covered, m.Covered, "a pause is no end")
+	assert.Equal(t, in.State.Covered, m.Covered, "a pause is no end")
 	in.Levels.Verdicts[0].Level = plugins.None
 	_, m = play(then(in, 0, m), &api{})
 	assert.Empty(t, m.Covered)
-	in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.Hard, plugins.Hard
+	in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = plugins.Hard, plugins.Hard
 	d, m := play(then(in, 20, m), &api{})
-	assert.Equal(t, CodeInFlight, d.Code)
+	assert.Equal(t, CodeTerminating, d.Code)
 	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(20)}, m.Covered)
 	in.Levels.Verdicts = nil
 	_, m = play(then(in, 3700, m), &api{})
@@ -186,10 +186,10 @@ func TestWhatIsEndingCountsAnewOnceTheLevelWasOver(t *testing.T) {
 		m.Covered[fmt.Sprintf("name-%d/node", i)] = at(3700)
 	}
 	_, m = play(then(in, 3701, m), &api{})
-	assert.Len(t, m.Covered, rulesKept, "however many names it takes")
+	assert.Len(t, m.Covered, maxRules, "however many names it takes")
 }
 
-func TestMemoryBelowItsFloorWaitsForNobodysGrace(t *testing.T) {
+func TestMemoryBelowItsFloorWaitsForNoTerminationGrace(t *testing.T) {
 	urgent := func(list ...plugins.Candidate) plugins.Verdict {
 		v := pressing(list...)
 		v.Urgent = true
@@ -200,15 +200,15 @@ func TestMemoryBelowItsFloorWaitsForNobodysGrace(t *testing.T) {
 	when := map[string]time.Time{}
 	for in.Time.Before(at(20)) {
 		d, m := play(in, &a)
-		if g, some := d.Going(); some {
+		if g, some := d.FirstEvicted(); some {
 			when[g.Pod.UID] = d.Time
 			p := &in.Cluster.Pods.Pods[1]
 			if g.Pod.UID == "b" {
 				p = &in.Cluster.Pods.Pods[2]
 			}
-			p.GoneBy = in.Time.Add(20 * time.Second) // it holds what it has to the end
+			p.TerminatesBy = in.Time.Add(20 * time.Second) // it holds what it has to the end
 		} else if in.Time.Before(at(5)) {
-			require.Equal(t, CodeInFlight, d.Code)
+			require.Equal(t, CodeTerminating, d.Code)
 			require.Contains(t, d.Reason, "2026-03-01 12:00:05 UTC")
 		}
 		in = then(in, 1, restarted(t, m))
@@ -216,11 +216,11 @@ func TestMemoryBelowItsFloorWaitsForNobodysGrace(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"a": at(5), "b": at(11)}, when, "each has urgentWait to give back what it holds, from when it is seen to end")
 	assert.Equal(t, 5*time.Second, DefaultConfig().UrgentWait)
 
-	calm := then(in, 0, in.Memory)
+	calm := then(in, 0, in.State)
 	calm.Levels.Verdicts = []plugins.Verdict{pressing(named("c", 30))}
 	calm.Cluster.Pods.Pods = append(calm.Cluster.Pods.Pods, pod("c"))
 	d, _ := play(calm, &a)
-	assert.Contains(t, []Code{CodeSettle, CodeInFlight}, d.Code, "above its floor all wait as ever")
+	assert.Contains(t, []Code{CodeCooldown, CodeTerminating}, d.Code, "above its floor all wait as ever")
 }
 
 // A finalizer keeps what is left of a pod listed for as long as its owner likes.
@@ -229,11 +229,11 @@ func TestAVictimThatHasEndedIsGoneThoughAFinalizerKeepsIt(t *testing.T) {
 	in := three(0)
 	_, m := play(in, &a)
 	in = then(in, 5, m)
-	in.Cluster.Pods.Pods[0].GoneBy, in.Cluster.Pods.Pods[0].Phase = at(20), "Failed"
+	in.Cluster.Pods.Pods[0].TerminatesBy, in.Cluster.Pods.Pods[0].Phase = at(20), "Failed"
 	in.Levels.Verdicts = []plugins.Verdict{pressing(named("b", 25), named("c", 20))}
 	d, m := play(in, &a)
-	assert.Equal(t, CodeSettle, d.Code)
-	assert.Equal(t, at(5), m.last().GoneAt)
+	assert.Equal(t, CodeCooldown, d.Code)
+	assert.Equal(t, at(5), m.last().TerminatedAt)
 	play(then(in, 30, m), &a)
 	assert.Equal(t, []string{"a", "b"}, a.uids(), "30 s after it ended, not after its object has gone")
 }
@@ -248,18 +248,18 @@ func TestByWhatAnotherPodStillGoesFirst(t *testing.T) {
 	}{
 		"a request, beside one that asks for nothing": {func(in *Input) { in.Cluster.Pods.Pods[1].LowQoS = true }, CodeNotNeeded},
 		"a higher priority":                           {func(in *Input) { in.Cluster.Pods.Pods[0].Priority = 1_000_000_000 }, CodeNotNeeded},
-		"a disruption budget":                         {func(*Input) {}, CodeBudget},
+		"a disruption budget":                         {func(*Input) {}, CodePDB},
 		"being evicted again and again": {func(in *Input) {
-			in.Memory.Budgets.Owners = map[string]time.Duration{"shop/ReplicaSet/web": in.Uptime}
+			in.State.RateLimits.Owners = map[string]time.Duration{"shop/ReplicaSet/web": in.Uptime}
 			in.Cluster.Pods.Pods[1].Owner.Name = "other"
-		}, CodeRate},
+		}, CodeRateLimit},
 		"many pods that are small": {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Relief = 9 }, CodeTooSmall},
 	} {
 		t.Run(what, func(t *testing.T) {
 			in := round(0, []pods.Pod{pod("culprit"), pod("other")}, pressing(named("culprit", 60), named("other", 20)))
 			row.change(&in)
 			a := api{answer: func(v Victim) Answer {
-				if v.UID == "culprit" && row.code == CodeBudget {
+				if v.UID == "culprit" && row.code == CodePDB {
 					return Answer{Outcome: Blocked, Text: "a budget"}
 				}
 				return Answer{Outcome: Evicted}
@@ -268,7 +268,7 @@ func TestByWhatAnotherPodStillGoesFirst(t *testing.T) {
 			assert.Equal(t, map[string]Code{"culprit": row.code, "other": CodeEvicted}, codes(d))
 
 			small := round(0, in.Cluster.Pods.Pods, in.Levels.Verdicts...)
-			small.Memory = in.Memory
+			small.State = in.State
 			small.Levels.Verdicts[0].Candidates[1].Relief = 9
 			d, _ = play(small, &a)
 			assert.Equal(t, CodeTooSmall, codes(d)["other"], "one that would not end the pressure never goes in its place")
@@ -282,15 +282,15 @@ func TestARoundThatDoesNotKnowThePodsStartsNoBoundAnew(t *testing.T) {
 	for what, unknown := range map[string]func(*Cluster){
 		"the API server is not heard": func(c *Cluster) { c.Pods.StaleSince = at(-1) },
 		"the pods are not listed yet": func(c *Cluster) { c.Pods.Synced = false },
-		"the Node is not known":       func(c *Cluster) { c.Node.Unknown = "away" },
+		"the Node is not known":       func(c *Cluster) { c.Node.ReadError = "away" },
 	} {
 		in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
-		in.Memory.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
+		in.State.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
 		unknown(in.Cluster)
 		d, m := play(in, &api{})
 		require.Equal(t, CodeStale, d.Code, what)
-		assert.Equal(t, in.Memory.Covered, m.Covered, what)
-		in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].Pressing = plugins.None, plugins.None
+		assert.Equal(t, in.State.Covered, m.Covered, what)
+		in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = plugins.None, plugins.None
 		_, m = play(in, &api{})
 		assert.Empty(t, m.Covered, "%s, and the level is over", what)
 	}

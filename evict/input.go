@@ -15,28 +15,28 @@ const MinRound = time.Second
 
 // Config of the coordinator.
 type Config struct {
-	Enabled    bool          `yaml:"enabled" why:"Whether pods are evicted at all. It does not affect conditions and taints."`
-	DryRun     bool          `yaml:"dryRun" why:"Only log and record what would be done: no condition, no taint, no eviction. True, so that a fresh install only observes."`
-	Round      time.Duration `yaml:"round" why:"How often plugins are asked and evictions are decided; a rule that becomes met starts a round at once."`
-	Settle     time.Duration `yaml:"settle" why:"Cooldown: how long after a pod terminated no further pod is chosen, so that its effect is measured first. Longer than the rules' windows."`
-	Transition time.Duration `yaml:"transition" why:"How long a condition and its taint stay after the level was last met, so that they do not flap."`
-	MaxGrace   time.Duration `yaml:"maxGrace" why:"Upper bound of an evicted pod's termination grace period; a shorter period of the pod is kept."`
-	Via        string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which approves the agent's eviction requests within the cluster eviction limit. With controller, a stolen agent token evicts no pod of another node, and without a running controller no pod is evicted."`
+	Enabled             bool          `yaml:"enabled" why:"Whether pods are evicted at all. It does not affect conditions and taints."`
+	DryRun              bool          `yaml:"dryRun" why:"Only log and record what would be done: no condition, no taint, no eviction. True, so that a fresh install only observes."`
+	Round               time.Duration `yaml:"round" why:"How often plugins are asked and evictions are decided; a rule that becomes met starts a round at once."`
+	Cooldown            time.Duration `yaml:"cooldown" why:"Cooldown: how long after a pod terminated no further pod is chosen, so that its effect is measured first. Longer than the rules' windows."`
+	Transition          time.Duration `yaml:"transition" why:"How long a condition and its taint stay after the level was last met, so that they do not flap."`
+	MaxTerminationGrace time.Duration `yaml:"maxGrace" why:"Upper bound of an evicted pod's termination grace period; a shorter period of the pod is kept."`
+	Via                 string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which approves the agent's eviction requests within the cluster eviction limit. With controller, a stolen agent token evicts no pod of another node, and without a running controller no pod is evicted."`
 	// ViaFallback matters with Via controller alone.
 	ViaFallback      bool          `yaml:"viaFallback" why:"Whether the agent itself evicts for hard memory pressure when the controller does not answer: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
 	ViaFallbackAfter time.Duration `yaml:"viaFallbackAfter" why:"How long the controller must not have answered a request before the agent evicts itself: twice the time in which a new leader is elected (election.duration)."`
 	// Limits are upper bounds: a round evicts no more than needed.
-	Limits        Limits        `yaml:"limits" why:"Eviction rate limits; they hold for every pressure."`
-	DryRunPlugins []string      `yaml:"dryRunPlugins" unit:"names" why:"Plugins whose verdicts are decided as a dry run beside the others: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
-	ReportFirst   time.Duration `yaml:"reportFirst" why:"How long a new or changed rule is report-only, or its own window where that is longer: a typo that parses must not evict pods on every node."`
-	MaxAge        time.Duration `yaml:"maxAge" why:"The oldest measurement by which a pod is evicted: an agent that was frozen wakes up with old values. Three rounds where these are longer."`
-	ReliefWait    time.Duration `yaml:"reliefWait" why:"How long no pod is evicted for a pressure for which data movers were just throttled. Forced evictions, and memory below its floor, do not wait. 0s: no wait."`
-	Late          time.Duration `yaml:"late" why:"How long after the end of its termination grace period (at most maxGrace) the usage of a terminating pod still counts as released; then other pods may be evicted in its place."`
-	UrgentWait    time.Duration `yaml:"urgentWait" why:"The same where memory is below its floor: how long the usage of a terminating pod counts as released, whatever its termination grace period."`
-	KubeletTurn   time.Duration `yaml:"kubeletTurn" why:"Cooldown after an eviction by the kubelet for node pressure: no pod is chosen for the same resource. Evictions for a pod's own limit do not count."`
-	Taints        Flapping      `yaml:"taints" why:"Flap backoff of taints."`
-	MinRelief     float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if that releases this share of the resource, or all that must be released: evicting small pods does not help."`
-	Protect       pods.Rules    `yaml:"protect" why:"Pods that are never evicted, beside static, DaemonSet and data mover pods, pods without a controller and pods that can run on this node only."`
+	Limits          Limits        `yaml:"limits" why:"Eviction rate limits; they hold for every pressure."`
+	DryRunPlugins   []string      `yaml:"dryRunPlugins" unit:"names" why:"Plugins whose verdicts are decided as a dry run beside the others: they neither mark nor evict. A plugin's name, \"*\" for all, \"-name\" for all but one."`
+	ReportOnly      time.Duration `yaml:"reportOnly" why:"How long a new or changed rule is report-only, or its own window where that is longer: a typo that parses must not evict pods on every node."`
+	MaxAge          time.Duration `yaml:"maxAge" why:"The oldest measurement by which a pod is evicted: an agent that was frozen wakes up with old values. Three rounds where these are longer."`
+	ReliefWait      time.Duration `yaml:"reliefWait" why:"How long no pod is evicted for a pressure for which data movers were just throttled. Forced evictions, and memory below its floor, do not wait. 0s: no wait."`
+	OverdueAfter    time.Duration `yaml:"overdueAfter" why:"How long after the end of its termination grace period (at most maxGrace) the usage of a terminating pod still counts as released; then other pods may be evicted in its place."`
+	UrgentWait      time.Duration `yaml:"urgentWait" why:"The same where memory is below its floor: how long the usage of a terminating pod counts as released, whatever its termination grace period."`
+	KubeletCooldown time.Duration `yaml:"kubeletCooldown" why:"Cooldown after an eviction by the kubelet for node pressure: no pod is chosen for the same resource. Evictions for a pod's own limit do not count."`
+	Taints          FlapBackoff   `yaml:"taints" why:"Flap backoff of taints."`
+	MinRelief       float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if that releases this share of the resource, or all that must be released: evicting small pods does not help."`
+	Protect         pods.Rules    `yaml:"protect" why:"Pods that are never evicted, beside static, DaemonSet and data mover pods, pods without a controller and pods that can run on this node only."`
 	// OptOutHard are the namespaces whose opt-out holds at hard too.
 	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Namespaces in which plimsoll.dev/skip-eviction holds at hard too. Elsewhere it holds at soft only, or every tenant could make its pods immune."`
 }
@@ -50,10 +50,10 @@ const (
 // DefaultConfig is that of a fresh install: a dry run.
 func DefaultConfig() Config {
 	return Config{
-		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Settle: 30 * time.Second, Transition: 5 * time.Minute,
-		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportFirst: 10 * time.Minute, MaxAge: 15 * time.Second,
-		ReliefWait: 10 * time.Second, Late: 30 * time.Second, UrgentWait: 5 * time.Second, KubeletTurn: time.Minute, Taints: Flapping{Minimum: 5 * time.Minute, Maximum: time.Hour},
-		MaxGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(),
+		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Cooldown: 30 * time.Second, Transition: 5 * time.Minute,
+		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportOnly: 10 * time.Minute, MaxAge: 15 * time.Second,
+		ReliefWait: 10 * time.Second, OverdueAfter: 30 * time.Second, UrgentWait: 5 * time.Second, KubeletCooldown: time.Minute, Taints: FlapBackoff{Minimum: 5 * time.Minute, Maximum: time.Hour},
+		MaxTerminationGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(),
 	}
 }
 
@@ -75,44 +75,44 @@ type Input struct {
 	Contention []snapshot.Contention
 	// Relief is the throttling that is tried before an eviction.
 	Relief []Relief
-	// Memory is the state that the round before left.
-	Memory Memory
+	// State is the state that the round before left.
+	State State
 
-	// leave matches verdicts that are not in this part of the round; nil: none.
-	leave func(plugins.Verdict) bool
-	// gone are candidates of this round that no longer exist.
-	gone []Considered
+	// exclude matches verdicts that are not in this part of the round; nil: none.
+	exclude func(plugins.Verdict) bool
+	// terminated are candidates of this round that no longer exist.
+	terminated []Considered
 }
 
 // Cluster is the state of the cluster in this round.
 type Cluster struct {
 	Pods pods.List
 	Node Node
-	// Marked is empty once the API server has acknowledged the taints that
+	// Unmarked is empty once the API server has acknowledged the taints that
 	// Mark asked for, else why it has not.
-	Marked string
+	Unmarked string
 }
 
 // Node is what a round needs to know of the Node object.
 type Node struct {
-	// Unknown is why it could not be read in this round; empty: it was.
-	Unknown string
+	// ReadError is why it could not be read in this round; empty: it was.
+	ReadError string
 	// KubeletPressure is the pressure conditions of the kubelet's own that are
 	// True, such as MemoryPressure.
 	KubeletPressure []string
 }
 
-// Named returns the pods that plugins name as candidates, or forced before, by the
+// CandidatePods returns the pods that plugins name as candidates, or forced before, by the
 // UIDs of their cgroups, in that order.
-func Named(in Input) (uids []string) {
+func CandidatePods(in Input) (uids []string) {
 	for _, v := range in.Levels.Verdicts {
 		for _, c := range v.Candidates {
-			if calls(v) && c.PodUID != "" {
+			if active(v) && c.PodUID != "" {
 				uids = append(uids, c.PodUID)
 			}
 		}
 	}
-	for _, f := range in.Memory.Forced {
+	for _, f := range in.State.Forced {
 		uids = append(uids, f.UID)
 	}
 	return uids
@@ -122,7 +122,7 @@ func Named(in Input) (uids []string) {
 // reading it.
 func ReadNode(n *corev1.Node, err error) Node {
 	if err != nil {
-		return Node{Unknown: err.Error()}
+		return Node{ReadError: err.Error()}
 	}
 	var out Node
 	for _, c := range n.Status.Conditions {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestTheKubeletsPressureIsReadFromTheNode(t *testing.T) {
-	assert.Equal(t, Node{Unknown: "no space left on device"}, ReadNode(nil, errDisk))
+	assert.Equal(t, Node{ReadError: "no space left on device"}, ReadNode(nil, errDisk))
 	var n corev1.Node
 	for kind, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{
 		corev1.NodeReady: corev1.ConditionTrue, corev1.NodeMemoryPressure: corev1.ConditionTrue,
@@ -22,7 +22,7 @@ func TestTheKubeletsPressureIsReadFromTheNode(t *testing.T) {
 	}
 	got := ReadNode(&n, nil)
 	assert.ElementsMatch(t, []string{"MemoryPressure", "PIDPressure"}, got.KubeletPressure)
-	assert.Empty(t, got.Unknown)
+	assert.Empty(t, got.ReadError)
 	assert.Equal(t, Node{}, ReadNode(&corev1.Node{}, nil))
 }
 
@@ -41,16 +41,16 @@ func TestAFreshInstallObserves(t *testing.T) {
 	c := DefaultConfig()
 	assert.True(t, c.DryRun)
 	assert.True(t, c.Enabled)
-	times := []time.Duration{c.Round, c.Settle, c.Transition, c.MaxGrace}
+	times := []time.Duration{c.Round, c.Cooldown, c.Transition, c.MaxTerminationGrace}
 	assert.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Second}, times)
 	assert.Empty(t, c.OptOutHard)
 }
 
-func TestWhoIsNamedIsAskedAboutAndNobodyElse(t *testing.T) {
+func TestOnlyCandidatesAreResolved(t *testing.T) {
 	met, named, calm := pressing(named("b", 1), named("a", 1)), disk(plugins.None, named("c", 1)), disk(plugins.None, named("d", 1))
 	named.Named = true
 	met.Candidates = append(met.Candidates, plugins.Candidate{Cgroup: "/a.service"})
 	in := round(0, nil, met, named, calm)
-	in.Memory.Forced = []Forced{{UID: "f"}}
-	assert.Equal(t, []string{"b", "a", "c", "f"}, Named(in))
+	in.State.Forced = []Forced{{UID: "f"}}
+	assert.Equal(t, []string{"b", "a", "c", "f"}, CandidatePods(in))
 }

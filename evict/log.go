@@ -17,8 +17,8 @@ type Log struct {
 	last map[bool]string // signature of the round before, keyed by DryRun
 }
 
-// candidatesKept bounds the candidates of a stored decision.
-const candidatesKept = 30
+// maxCandidates bounds the candidates of a stored decision.
+const maxCandidates = 30
 
 // Add stores a decision, unless it repeats that of the round before: the same
 // causes at the same levels, the same outcome, no request. It reports whether it
@@ -101,7 +101,7 @@ func (d *Decision) signature() string {
 	for _, c := range d.Causes {
 		words = append(words, c.Plugin, c.Scope, c.Level.String())
 	}
-	for _, c := range d.Goers() {
+	for _, c := range d.Evicted() {
 		words = append(words, c.Pod.UID)
 	}
 	return strings.Join(words, "|")
@@ -111,12 +111,12 @@ func (d *Decision) asked() bool {
 	return slices.ContainsFunc(d.Candidates, func(c Considered) bool { return len(c.Answers) > 0 })
 }
 
-// omit drops the candidates beyond candidatesKept whose eviction was not
+// omit drops the candidates beyond maxCandidates whose eviction was not
 // requested.
 func (d *Decision) omit() {
 	var kept []Considered
 	for i, c := range d.Candidates {
-		if i < candidatesKept || len(c.Answers) > 0 { // requested, so also every evicted one
+		if i < maxCandidates || len(c.Answers) > 0 { // requested, so also every evicted one
 			kept = append(kept, c)
 		}
 	}

@@ -33,7 +33,7 @@ func TestADecisionIsKeptWhenItSaysSomethingNew(t *testing.T) {
 		}
 	}
 	asked := func(d *Decision) { d.Candidates = []Considered{{Answers: []Answer{{Outcome: Blocked}}}} }
-	spared := func(d *Decision) { d.Candidates, d.Reason = []Considered{{Code: CodeBudget}}, "other words" }
+	spared := func(d *Decision) { d.Candidates, d.Reason = []Considered{{Code: CodePDB}}, "other words" }
 	cause := func(c Cause) func(*Decision) { return func(d *Decision) { d.Causes[0] = c } }
 	for what, row := range map[string]struct {
 		before, now func(*Decision)
@@ -43,7 +43,7 @@ func TestADecisionIsKeptWhenItSaysSomethingNew(t *testing.T) {
 		"other words, others spared":  {func(*Decision) {}, spared, false},
 		"somebody was asked":          {func(*Decision) {}, asked, true},
 		"somebody was asked again":    {asked, asked, true},
-		"another outcome":             {func(*Decision) {}, func(d *Decision) { d.Code = CodeHeld }, true},
+		"another outcome":             {func(*Decision) {}, func(d *Decision) { d.Code = CodeLatched }, true},
 		"another level":               {func(*Decision) {}, func(d *Decision) { d.Causes[0].Level = plugins.Soft }, true},
 		"another plugin":              {func(*Decision) {}, cause(Cause{Plugin: "x", Scope: "node", Level: plugins.Hard}), true},
 		"another scope":               {func(*Decision) {}, cause(Cause{Plugin: "memory-stall", Scope: "x", Level: plugins.Hard}), true},
@@ -96,12 +96,12 @@ func TestADecisionIsUpdatedWhileItIsKept(t *testing.T) {
 	}
 	given := l.List()
 	for _, id := range []string{"0", "1"} {
-		l.Update(id, func(d *Decision) { d.GoneAt = at(5) })
+		l.Update(id, func(d *Decision) { d.TerminatedAt = at(5) })
 	}
 	assert.Equal(t, "21", ids(&l))
-	assert.Zero(t, l.List()[0].GoneAt)
-	assert.Equal(t, at(5), l.List()[1].GoneAt)
-	assert.Zero(t, given[1].GoneAt, "what was given before is as it was")
+	assert.Zero(t, l.List()[0].TerminatedAt)
+	assert.Equal(t, at(5), l.List()[1].TerminatedAt)
+	assert.Zero(t, given[1].TerminatedAt, "what was given before is as it was")
 }
 
 func TestWhatAReaderIsGivenIsItsOwn(t *testing.T) {
@@ -121,18 +121,18 @@ func TestWhatAReaderIsGivenIsItsOwn(t *testing.T) {
 func TestOfManyCandidatesTheFirstAreKeptAndWhoWasAskedFor(t *testing.T) {
 	d := caused("1", CodeEvicted, plugins.Hard)
 	for i := range 100 {
-		d.Candidates = append(d.Candidates, Considered{Code: CodeTooSmall, Because: fmt.Sprint(i)})
+		d.Candidates = append(d.Candidates, Considered{Code: CodeTooSmall, Reason: fmt.Sprint(i)})
 	}
-	d.Candidates[50].Code, d.Candidates[50].Answers = CodeBudget, []Answer{{Outcome: Blocked}}
+	d.Candidates[50].Code, d.Candidates[50].Answers = CodePDB, []Answer{{Outcome: Blocked}}
 	d.Candidates[99].Code, d.Candidates[99].Answers, d.Candidates[99].Pod = CodeEvicted, []Answer{{Outcome: Evicted}}, &pods.Pod{UID: "z"}
 	l := Log{Max: 1}
 	l.Add(d)
 	kept := l.List()[0]
 	require.Len(t, kept.Candidates, 32)
 	assert.Equal(t, 68, kept.Omitted)
-	assert.Equal(t, "29", kept.Candidates[29].Because)
-	assert.Equal(t, CodeBudget, kept.Candidates[30].Code)
-	going, some := kept.Going()
+	assert.Equal(t, "29", kept.Candidates[29].Reason)
+	assert.Equal(t, CodePDB, kept.Candidates[30].Code)
+	going, some := kept.FirstEvicted()
 	require.True(t, some)
 	assert.Equal(t, "z", going.Pod.UID)
 	assert.Len(t, d.Candidates, 100, "the round's own copy keeps all of them")
@@ -183,9 +183,9 @@ func TestWhatWasKeptBeforeARestartIsThereAgain(t *testing.T) {
 	for i := range 2 {
 		require.True(t, before.Add(caused(fmt.Sprint(i), CodeSoft, levels[i])))
 	}
-	gone, changed := before.Update("0", func(d *Decision) { d.GoneAt = at(9) })
+	gone, changed := before.Update("0", func(d *Decision) { d.TerminatedAt = at(9) })
 	require.True(t, changed)
-	_, changed = before.Update("0", func(d *Decision) { d.GoneAt = at(9) })
+	_, changed = before.Update("0", func(d *Decision) { d.TerminatedAt = at(9) })
 	require.False(t, changed, "nothing new is said")
 	_, changed = before.Update("none", func(*Decision) {})
 	require.False(t, changed)

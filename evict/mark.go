@@ -38,63 +38,63 @@ type Condition struct {
 	Message string `json:"message"`
 }
 
-// remembered is the resolution of the times at which a level was last met, so a
+// metResolution is the resolution of the times at which a level was last met, so a
 // mark may end that much sooner. The state is written to a disk, which may be the
 // one under pressure, so it must not change each round.
-func remembered(transition time.Duration) time.Duration { return min(15*time.Second, transition/20) }
+func metResolution(transition time.Duration) time.Duration { return min(15*time.Second, transition/20) }
 
 // Mark returns the wanted conditions and taints of a round, and the state for the
 // next. A level that ended keeps its mark for the transition period (hysteresis),
 // and a taint that flaps longer. Without a cluster, or in a dry run, nothing is
 // wanted.
-func Mark(in Input) (Marks, Memory) {
-	m := in.Memory.clone()
-	in.Levels = byPlace(in.Levels)
-	levels, refused := m.claim(in)
+func Mark(in Input) (Marks, State) {
+	m := in.State.clone()
+	in.Levels = prefixCNR(in.Levels)
+	levels, refused := m.claimConditions(in)
 	in.Levels = levels
 	if parts := Split(in); !in.Config.DryRun {
 		in = parts[0]
-		m.unmark(in, parts[1:])
+		m.dropDryRunMarks(in, parts[1:])
 	}
-	m.meet(in)
-	m.wear(in)
+	m.recordMet(in)
+	m.updateTaints(in)
 	if in.Cluster == nil || in.Config.DryRun {
 		return Marks{Refused: refused}, m
 	}
-	out := marks(in, m)
+	out := wantedMarks(in, m)
 	out.Refused = refused
 	return out, m
 }
 
-// meet records when each level was last met.
-func (m Memory) meet(in Input) {
+// recordMet records when each level was last met.
+func (m State) recordMet(in Input) {
 	for _, v := range in.Levels.Verdicts {
 		if v.Condition == "" || v.Level == plugins.None {
 			continue
 		}
-		seen := m.Marks[v.Condition].ask(v, in)
-		if at := &seen.Met[v.Level-plugins.Soft]; in.Time.Sub(*at) >= remembered(in.Config.Transition) {
+		seen := m.Marks[v.Condition].recordEffects(v, in)
+		if at := &seen.LastMet[v.Level-plugins.Soft]; in.Time.Sub(*at) >= metResolution(in.Config.Transition) {
 			*at = in.Time
 		}
 		m.Marks[v.Condition] = seen
 	}
 	for name, seen := range m.Marks { // a clock that was set back
-		for i := range seen.Met {
-			seen.Met[i] = earlier(seen.Met[i], in.Time)
+		for i := range seen.LastMet {
+			seen.LastMet[i] = earlier(seen.LastMet[i], in.Time)
 		}
-		m.Marks[name] = seen.forget(in)
+		m.Marks[name] = seen.dropEffects(in)
 	}
 	for _, v := range in.Levels.Verdicts {
 		seen := m.Marks[v.Condition]
 		if v.Partial && seen.level(in.Time, in.Config.Transition) > plugins.None {
-			m.Marks[v.Condition] = seen.kept(in.Time, in.Config.Transition)
+			m.Marks[v.Condition] = seen.refresh(in.Time, in.Config.Transition)
 		}
 	}
 }
 
-// wear sets and removes taints, and drops the state of conditions that ended long
+// updateTaints sets and removes taints, and drops the state of conditions that ended long
 // ago.
-func (m Memory) wear(in Input) {
+func (m State) updateTaints(in Input) {
 	for name, seen := range m.Marks {
 		level := seen.level(in.Time, in.Config.Transition)
 		for _, v := range in.Levels.Verdicts {
@@ -103,22 +103,22 @@ func (m Memory) wear(in Input) {
 			}
 		}
 		if in.Cluster == nil || in.Config.DryRun {
-			seen.Worn = plugins.None
+			seen.TaintLevel = plugins.None
 		} else {
-			seen = seen.wear(level, in.Time, in.Config.Taints)
+			seen = seen.updateTaint(level, in.Time, in.Config.Taints)
 		}
-		if level == plugins.None && seen.Worn == plugins.None {
-			seen.Asked = nil
+		if level == plugins.None && seen.TaintLevel == plugins.None {
+			seen.Effects = nil
 		}
 		m.Marks[name] = seen
-		if seen.forgotten(level, in.Time, in.Config.Taints) {
+		if seen.expired(level, in.Time, in.Config.Taints) {
 			delete(m.Marks, name)
 		}
 	}
 }
 
-// unmark removes at once the marks that only plugins in a dry run judge.
-func (m Memory) unmark(forReal Input, dry []Input) {
+// dropDryRunMarks removes at once the marks that only plugins in a dry run judge.
+func (m State) dropDryRunMarks(forReal Input, dry []Input) {
 	for _, in := range dry {
 		for _, v := range in.Levels.Verdicts {
 			same := func(o plugins.Verdict) bool { return o.Condition == v.Condition }
@@ -129,24 +129,24 @@ func (m Memory) unmark(forReal Input, dry []Input) {
 	}
 }
 
-func marks(in Input, m Memory) Marks {
+func wantedMarks(in Input, m State) Marks {
 	var out Marks
 	names := map[string]plugins.Verdict{}
 	for _, v := range in.Levels.Verdicts {
-		if was, there := names[v.Condition]; v.Condition != "" && (!there || saysMore(v, was)) {
+		if was, there := names[v.Condition]; v.Condition != "" && (!there || moreSevere(v, was)) {
 			names[v.Condition] = v
 		}
 	}
 	for name, seen := range m.Marks { // of a plugin that was disabled
-		if _, judged := names[name]; !judged && seen.Worn > plugins.None {
-			names[name] = plugins.Verdict{Reason: SwitchedOff}
+		if _, judged := names[name]; !judged && seen.TaintLevel > plugins.None {
+			names[name] = plugins.Verdict{Reason: ReasonDisabled}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		v := names[name]
 		seen := m.Marks[name]
-		level := max(v.Level, seen.level(in.Time, in.Config.Transition), seen.Worn)
-		out.add(name, condition(v, level), seen.effects())
+		level := max(v.Level, seen.level(in.Time, in.Config.Transition), seen.TaintLevel)
+		out.add(name, condition(v, level), seen.taintEffects())
 	}
 	return out
 }
@@ -154,7 +154,7 @@ func marks(in Input, m Memory) Marks {
 // add adds a condition and its taints to the Node's marks, or to those of the
 // CustomNodeResource, by the prefix of its name.
 func (m *Marks) add(name string, c Condition, effects []corev1.TaintEffect) {
-	name, cnr := strings.CutPrefix(name, onCNR)
+	name, cnr := strings.CutPrefix(name, cnrPrefix)
 	if cnr {
 		if m.CNR == nil {
 			m.CNR = &Marks{}
@@ -170,10 +170,10 @@ func (m *Marks) add(name string, c Condition, effects []corev1.TaintEffect) {
 	}
 }
 
-// saysMore reports whether v is shown rather than was, of verdicts with one
+// moreSevere reports whether v is shown rather than was, of verdicts with one
 // condition: the highest level, and at none the one that lacks a measurement,
 // since the condition may not be clear.
-func saysMore(v, was plugins.Verdict) bool {
+func moreSevere(v, was plugins.Verdict) bool {
 	return v.Level > was.Level || v.Level == plugins.None && was.Level == plugins.None && was.Absent == "" && v.Absent != ""
 }
 
@@ -210,33 +210,33 @@ func effectOf(l plugins.Level) corev1.TaintEffect {
 	return ""
 }
 
-// Seen is when a condition was last met at soft and at hard, and the history of its
+// MarkState is when a condition was last met at soft and at hard, and the history of its
 // taint.
-type Seen struct {
-	Met [2]time.Time `json:"met"`
-	// Worn is the level of the taint that is on. On and Off are when it was last
+type MarkState struct {
+	LastMet [2]time.Time `json:"met"`
+	// TaintLevel is the level of the taint that is on. On and Off are when it was last
 	// set and removed; Flaps counts how often it came back soon.
-	Worn  plugins.Level `json:"worn,omitempty"`
-	On    time.Time     `json:"on,omitzero"`
-	Off   time.Time     `json:"off,omitzero"`
-	Flaps int           `json:"flaps,omitempty"`
-	// Asked has the time at which a plugin last asked for each effect; the empty
+	TaintLevel  plugins.Level `json:"worn,omitempty"`
+	TaintedAt   time.Time     `json:"on,omitzero"`
+	UntaintedAt time.Time     `json:"off,omitzero"`
+	Flaps       int           `json:"flaps,omitempty"`
+	// Effects has the time at which a plugin last asked for each effect; the empty
 	// one is that of the level. nil: only that.
-	Asked map[string]time.Time `json:"asked,omitempty"`
+	Effects map[string]time.Time `json:"asked,omitempty"`
 }
 
-// kept refreshes a level while a missing measurement hides whether it has ended.
-func (s Seen) kept(now time.Time, transition time.Duration) Seen {
-	if i := s.level(now, transition) - plugins.Soft; now.Sub(s.Met[i]) >= remembered(transition) {
-		s.Met[i] = now
+// refresh refreshes a level while a missing measurement hides whether it has ended.
+func (s MarkState) refresh(now time.Time, transition time.Duration) MarkState {
+	if i := s.level(now, transition) - plugins.Soft; now.Sub(s.LastMet[i]) >= metResolution(transition) {
+		s.LastMet[i] = now
 	}
 	return s
 }
 
 // level is the condition's level, the transition period included.
-func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
+func (s MarkState) level(now time.Time, transition time.Duration) plugins.Level {
 	for _, l := range []plugins.Level{plugins.Hard, plugins.Soft} {
-		if now.Sub(s.Met[l-plugins.Soft]) < transition {
+		if now.Sub(s.LastMet[l-plugins.Soft]) < transition {
 			return l
 		}
 	}
@@ -246,7 +246,7 @@ func (s Seen) level(now time.Time, transition time.Duration) plugins.Level {
 // Adopt takes over the taints of the agent before this one, as recorded on the
 // Node or its CustomNodeResource. They count as just met, so that a restart
 // removes no mark early, however long it took.
-func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
+func (m State) Adopt(now time.Time, owned []OwnTaint) State {
 	m = m.clone()
 	for _, t := range owned {
 		name, ours := strings.CutPrefix(t.Key, Prefix)
@@ -257,21 +257,21 @@ func (m Memory) Adopt(now time.Time, owned []OwnTaint) Memory {
 		if !ofQoS {
 			effect = string(t.Effect)
 		} else {
-			name = onCNR + name
+			name = cnrPrefix + name
 		}
 		level := plugins.Soft
 		if effect != string(corev1.TaintEffectPreferNoSchedule) {
 			level = plugins.Hard
 		}
 		seen := m.Marks[name] // it may have another effect already
-		seen.Met[level-plugins.Soft] = now
-		if seen.Worn == plugins.None {
-			seen.On = t.Since.Time
+		seen.LastMet[level-plugins.Soft] = now
+		if seen.TaintLevel == plugins.None {
+			seen.TaintedAt = t.Since.Time
 		}
-		seen.Worn = max(seen.Worn, level)
-		if _, asked := seen.Asked[string(t.Effect)]; asked || ofQoS {
-			seen.Asked = cloned(seen.Asked)
-			seen.Asked[string(t.Effect)] = now
+		seen.TaintLevel = max(seen.TaintLevel, level)
+		if _, asked := seen.Effects[string(t.Effect)]; asked || ofQoS {
+			seen.Effects = cloned(seen.Effects)
+			seen.Effects[string(t.Effect)] = now
 		}
 		m.Marks[name] = seen
 	}

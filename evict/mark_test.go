@@ -41,7 +41,7 @@ func about(t *testing.T, m Marks, key string) Condition {
 
 func memoryAt(level plugins.Level) plugins.Verdict {
 	v := pressing()
-	v.Level, v.Pressing, v.Reason = level, level, "memory is "+level.String()
+	v.Level, v.MetLevel, v.Reason = level, level, "memory is "+level.String()
 	return v
 }
 
@@ -98,7 +98,7 @@ func TestEveryJudgedConditionIsThereOnceSortedAndTheHighestLevelWins(t *testing.
 // room is what the filesystem plugin says of a mount.
 func room(point string, level plugins.Level) plugins.Verdict {
 	return plugins.Verdict{
-		Plugin: "filesystem", Resource: plugins.Filesystem, Scope: point, Level: level, Pressing: level,
+		Plugin: "filesystem", Resource: plugins.Filesystem, Scope: point, Level: level, MetLevel: level,
 		Condition: "FilesystemPressure", Reason: "room on " + point + " is " + level.String(),
 	}
 }
@@ -127,7 +127,7 @@ func TestAConditionIsNotClearWhileOneOfItsScopesCannotBeSeen(t *testing.T) {
 	}
 }
 
-func TestAPluginThatNamesNobodyMarksTheNodeAndNobodyGoes(t *testing.T) {
+func TestAPluginWithoutCandidatesOnlyMarksTheNode(t *testing.T) {
 	full := room("/data", plugins.Soft)
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, room("/", plugins.None), full, memoryAt(plugins.None))
 	m, _ := Mark(in)
@@ -213,8 +213,8 @@ func TestWhatIsRememberedOfAMarkChangesEveryFifteenSecondsOnly(t *testing.T) {
 	changes := map[time.Time]bool{}
 	for range 60 {
 		_, m := Mark(in)
-		changes[m.Marks["MemoryContention"].Met[1]] = true
-		require.Zero(t, m.Marks["MemoryContention"].Met[0])
+		changes[m.Marks["MemoryContention"].LastMet[1]] = true
+		require.Zero(t, m.Marks["MemoryContention"].LastMet[0])
 		in = then(in, 1, m)
 	}
 	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true}, changes)
@@ -224,7 +224,7 @@ func TestAMarkOfAPluginThatJudgesNoMoreFades(t *testing.T) {
 	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
 	in := then(round(0, nil, disk(plugins.None)), 100, m)
 	marks, m := Mark(in)
-	assert.Equal(t, Condition{Type: memoryKey, Status: corev1.ConditionTrue, Reason: "Settling", Message: SwitchedOff}, about(t, marks, memoryKey))
+	assert.Equal(t, Condition{Type: memoryKey, Status: corev1.ConditionTrue, Reason: "Settling", Message: ReasonDisabled}, about(t, marks, memoryKey))
 	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectPreferNoSchedule}, effects(marks))
 	marks, _ = Mark(then(in, 200, m))
 	assert.Len(t, marks.Conditions, 1)
@@ -238,7 +238,7 @@ func TestNothingIsWantedInADryRunOrWithoutAClusterAndAllIsRemembered(t *testing.
 	dry, alone := forReal, forReal
 	dry.Config.DryRun, alone.Cluster = true, nil
 	for name, seen := range want.Marks {
-		seen.Worn, seen.On = plugins.None, time.Time{} // but for a taint that is not there
+		seen.TaintLevel, seen.TaintedAt = plugins.None, time.Time{} // but for a taint that is not there
 		want.Marks[name] = seen
 	}
 	for _, in := range []Input{dry, alone} {
@@ -257,7 +257,7 @@ func TestAClockThatWasSetBackMakesNoMarkLastLonger(t *testing.T) {
 	assert.Empty(t, marks.Taints)
 
 	_, m = Mark(then(round(1, nil, memoryAt(plugins.Hard)), 0, m))
-	assert.Equal(t, at(0), m.Marks["MemoryContention"].Met[1])
+	assert.Equal(t, at(0), m.Marks["MemoryContention"].LastMet[1])
 }
 
 func TestAMemoryThatWasGivenIsNotChanged(t *testing.T) {
@@ -273,20 +273,20 @@ func TestAMemoryThatWasGivenIsNotChanged(t *testing.T) {
 func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
 	_, known := Mark(round(-200, nil, memoryAt(plugins.Soft)))
 	for what, row := range map[string]struct {
-		before Memory
+		before State
 		owned  []OwnTaint
 		want   map[string]corev1.TaintEffect
 	}{
-		"soft": {Memory{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectPreferNoSchedule}},
-		"hard": {Memory{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
-		"both, in any order": {Memory{}, []OwnTaint{
+		"soft": {State{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectPreferNoSchedule}},
+		"hard": {State{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
+		"both, in any order": {State{}, []OwnTaint{
 			ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, 0), ownTaint(diskKey, corev1.TaintEffectNoSchedule, 0),
 			ownTaint(memoryKey, corev1.TaintEffectNoSchedule, 0), ownTaint(memoryKey, corev1.TaintEffectPreferNoSchedule, 0),
 		}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule, memoryKey: corev1.TaintEffectNoSchedule}},
-		"NoExecute is never asked for":     {Memory{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoExecute, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
+		"NoExecute is never asked for":     {State{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoExecute, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
 		"what is remembered is not enough": {known, []OwnTaint{ownTaint(memoryKey, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectNoSchedule}},
-		"a key that is not ours":           {Memory{}, []OwnTaint{ownTaint("example.com/x", corev1.TaintEffectNoSchedule, 0), ownTaint(Prefix, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{}},
-		"none":                             {Memory{}, nil, map[string]corev1.TaintEffect{}},
+		"a key that is not ours":           {State{}, []OwnTaint{ownTaint("example.com/x", corev1.TaintEffectNoSchedule, 0), ownTaint(Prefix, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{}},
+		"none":                             {State{}, nil, map[string]corev1.TaintEffect{}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := row.before.Adopt(at(0), row.owned)
@@ -302,8 +302,8 @@ func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
 }
 
 func TestAMarkIsRememberedAsExactlyAsItsPeriodNeeds(t *testing.T) {
-	assert.Equal(t, 15*time.Second, remembered(time.Hour))
-	assert.Equal(t, 3*time.Second, remembered(time.Minute))
+	assert.Equal(t, 15*time.Second, metResolution(time.Hour))
+	assert.Equal(t, 3*time.Second, metResolution(time.Minute))
 }
 
 func TestWhatCannotBeSeenKeepsTheMarkThatIsThereAndNoMore(t *testing.T) {
@@ -318,23 +318,23 @@ func TestWhatCannotBeSeenKeepsTheMarkThatIsThereAndNoMore(t *testing.T) {
 	for range 60 {
 		in = then(in, 1, m)
 		_, m = Mark(in)
-		changes[m.Marks["MemoryContention"].Met[1]] = true
+		changes[m.Marks["MemoryContention"].LastMet[1]] = true
 	}
 	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true, at(60): true}, changes)
 }
 
 func TestADryRunWearsNothing(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
-	_, in.Memory = Mark(in)
-	require.Equal(t, plugins.Hard, in.Memory.Marks["MemoryContention"].Worn)
+	_, in.State = Mark(in)
+	require.Equal(t, plugins.Hard, in.State.Marks["MemoryContention"].TaintLevel)
 	in.Config.DryRun = true
 	_, m := Mark(in)
-	assert.Equal(t, plugins.None, m.Marks["MemoryContention"].Worn)
+	assert.Equal(t, plugins.None, m.Marks["MemoryContention"].TaintLevel)
 }
 
 func TestWhatOnlyAPluginInADryRunJudgesIsTakenAwayThoughAnotherIsForReal(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard), disk(plugins.Hard))
-	_, in.Memory = Mark(in)
+	_, in.State = Mark(in)
 	in.Config.DryRunPlugins = []string{"disk-contention"}
 	marks, m := Mark(in)
 	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectNoSchedule}, effects(marks))
@@ -353,7 +353,7 @@ func TestAConditionIsMetWhileItsTaintWaitsForItsTime(t *testing.T) {
 	} {
 		in := round(0, nil, memoryAt(row.level))
 		in.Config.Transition = row.transition
-		in.Memory.Marks = map[string]Seen{"MemoryContention": {Met: [2]time.Time{at(-20)}, Off: at(-10), Flaps: 1}}
+		in.State.Marks = map[string]MarkState{"MemoryContention": {LastMet: [2]time.Time{at(-20)}, UntaintedAt: at(-10), Flaps: 1}}
 		marks, _ := Mark(in)
 		require.Empty(t, marks.Taints, what)
 		assert.Equal(t, corev1.ConditionTrue, about(t, marks, memoryKey).Status, what)
@@ -376,25 +376,25 @@ func TestTheCustomNodeResourceCarriesAllThatPluginsWantThere(t *testing.T) {
 
 func TestATaintThatIsTakenOverIsOnSinceItsFirstEffectAndAtItsHighest(t *testing.T) {
 	owned := []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, -100), ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, -50)}
-	seen := Memory{}.Adopt(at(0), owned).Marks["DiskContention"]
-	assert.Equal(t, plugins.Hard, seen.Worn)
-	assert.True(t, seen.On.Equal(owned[0].Since.Time))
-	before := Memory{Marks: map[string]Seen{"DiskContention": {Asked: map[string]time.Time{"NoSchedule": at(-1000)}}}}
-	assert.Equal(t, map[string]time.Time{"NoSchedule": at(0)}, before.Adopt(at(0), owned).Marks["DiskContention"].Asked)
+	seen := State{}.Adopt(at(0), owned).Marks["DiskContention"]
+	assert.Equal(t, plugins.Hard, seen.TaintLevel)
+	assert.True(t, seen.TaintedAt.Equal(owned[0].Since.Time))
+	before := State{Marks: map[string]MarkState{"DiskContention": {Effects: map[string]time.Time{"NoSchedule": at(-1000)}}}}
+	assert.Equal(t, map[string]time.Time{"NoSchedule": at(0)}, before.Adopt(at(0), owned).Marks["DiskContention"].Effects)
 }
 
 func TestTheEffectsThatPluginsAskedForLastAsLongAsTheTaintOrTheLevel(t *testing.T) {
 	asked := map[string]time.Time{"q/NoSchedule": at(-9)}
 	in := round(0, nil, memoryAt(plugins.None))
-	in.Memory.Marks = map[string]Seen{
-		onCNR + "Worn":  {Worn: plugins.Hard, On: at(-1), Flaps: 2, Asked: asked},
-		onCNR + "Met":   {Met: [2]time.Time{at(-9)}, Off: at(-1), Flaps: 1, Asked: asked},
-		onCNR + "Ended": {Off: at(-1), Flaps: 1, Asked: asked},
+	in.State.Marks = map[string]MarkState{
+		cnrPrefix + "Worn":  {TaintLevel: plugins.Hard, TaintedAt: at(-1), Flaps: 2, Effects: asked},
+		cnrPrefix + "Met":   {LastMet: [2]time.Time{at(-9)}, UntaintedAt: at(-1), Flaps: 1, Effects: asked},
+		cnrPrefix + "Ended": {UntaintedAt: at(-1), Flaps: 1, Effects: asked},
 	}
 	marks, m := Mark(in)
 	require.NotNil(t, marks.CNR)
 	assert.Equal(t, []corev1.Taint{{Key: Prefix + "Worn", Effect: "q/NoSchedule"}}, marks.CNR.Taints)
-	assert.Equal(t, asked, m.Marks[onCNR+"Worn"].Asked)
-	assert.Equal(t, asked, m.Marks[onCNR+"Met"].Asked)
-	assert.Nil(t, m.Marks[onCNR+"Ended"].Asked)
+	assert.Equal(t, asked, m.Marks[cnrPrefix+"Worn"].Effects)
+	assert.Equal(t, asked, m.Marks[cnrPrefix+"Met"].Effects)
+	assert.Nil(t, m.Marks[cnrPrefix+"Ended"].Effects)
 }

@@ -23,8 +23,8 @@ type Victim struct {
 	Level    plugins.Level    `json:"-"`
 	Resource plugins.Resource `json:"-"`
 	Urgent   bool             `json:"-"`
-	// Alone: the controller did not answer, and the agent evicts the pod itself.
-	Alone bool `json:"-"`
+	// Fallback: the controller did not answer, and the agent evicts the pod itself.
+	Fallback bool `json:"-"`
 }
 
 // Outcome is what an answer of the API server, or of the controller, means.
@@ -32,12 +32,12 @@ type Outcome string
 
 // The outcomes.
 const (
-	Evicted    Outcome = "evicted"    // accepted: the pod terminates
-	Gone       Outcome = "gone"       // no pod with that UID exists any more
-	Blocked    Outcome = "blocked"    // a PodDisruptionBudget forbids it for now
-	Refused    Outcome = "refused"    // a retry would be refused, too
-	Braked     Outcome = "braked"     // the controller refuses every pod for this verdict now
-	Unanswered Outcome = "unanswered" // it may have been accepted or not
+	Evicted        Outcome = "evicted"         // accepted: the pod terminates
+	NotFound       Outcome = "gone"            // no pod with that UID exists any more
+	Blocked        Outcome = "blocked"         // a PodDisruptionBudget forbids it for now
+	Refused        Outcome = "refused"         // a retry would be refused, too
+	Braked         Outcome = "braked"          // the controller refuses every pod for this verdict now
+	UnknownOutcome Outcome = "unknown-outcome" // it may have been accepted or not
 )
 
 // Answer is the answer to one eviction request.
@@ -56,8 +56,8 @@ type Answer struct {
 	Via string `json:"via,omitempty"`
 }
 
-// says is the answer's text after the name of its author.
-func (a *Answer) says() string {
+// reason is the answer's text after the name of its author.
+func (a *Answer) reason() string {
 	if a.Via == ViaController {
 		return "the controller: " + a.Text
 	}

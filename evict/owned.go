@@ -43,4 +43,5 @@ func Owned(node *corev1.Node) []OwnTaint {
 // same compares key and effect, which identify a taint.
 func (o OwnTaint) same(p OwnTaint) bool { return o.Key == p.Key && o.Effect == p.Effect }
 
+// Is tells whether t has its key and effect.
 func (o OwnTaint) Is(t corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }

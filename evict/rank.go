@@ -10,18 +10,18 @@ import (
 
 // rank joins the candidates of the met verdicts, one for each workload, in eviction
 // order.
-func (in Input) rank(m Memory) []Considered {
+func (in Input) rank(m State) []Considered {
 	joined := map[string]*ranked{}
 	for _, v := range in.Levels.Verdicts {
-		if !calls(v) {
+		if !active(v) {
 			continue
 		}
 		for i, c := range v.Candidates {
-			r := joined[identity(c)]
+			r := joined[workloadKey(c)]
 			if r == nil {
 				r = &ranked{Considered: Considered{Candidate: c}, rank: i}
 				r.Forced = false // join sets it
-				joined[identity(c)] = r
+				joined[workloadKey(c)] = r
 				in.identify(r)
 			}
 			r.join(v, i, c)
@@ -40,9 +40,9 @@ func (in Input) rank(m Memory) []Considered {
 	return out
 }
 
-// identity is the key of a workload: a pod's UID, or its cgroup. By UID two cgroups
+// workloadKey is the key of a workload: a pod's UID, or its cgroup. By UID two cgroups
 // of a pod are one candidate.
-func identity(c plugins.Candidate) string { return cmp.Or(c.PodUID, c.Cgroup) }
+func workloadKey(c plugins.Candidate) string { return cmp.Or(c.PodUID, c.Cgroup) }
 
 // ranked is a candidate with its sort keys.
 type ranked struct {
@@ -78,7 +78,7 @@ func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
 	if was, _ := r.GraceSeconds.Get(); asksFor(c) > was { // the longest one wins
 		r.GraceSeconds = c.GraceSeconds
 	}
-	r.severity = max(r.severity, v.Pressing)
+	r.severity = max(r.severity, v.MetLevel)
 	r.rank = min(r.rank, rank)
 	if c.Unit == r.Unit { // other units do not compare
 		r.Relief = max(r.Relief, c.Relief)
@@ -95,7 +95,7 @@ func asksFor(c plugins.Candidate) int64 {
 // not a pod comes last.
 func (r *ranked) before(o *ranked) int {
 	return cmp.Or(
-		first(r.pending, o.pending), first(r.Forced, o.Forced), first(r.Pod != nil, o.Pod != nil), r.beforeByPod(o),
+		trueFirst(r.pending, o.pending), trueFirst(r.Forced, o.Forced), trueFirst(r.Pod != nil, o.Pod != nil), r.beforeByPod(o),
 		cmp.Compare(o.severity, r.severity), cmp.Compare(r.rank, o.rank), cmp.Compare(o.Relief, r.Relief),
 		strings.Compare(r.Name, o.Name), strings.Compare(r.Cgroup, o.Cgroup),
 	)
@@ -105,11 +105,11 @@ func (r *ranked) beforeByPod(o *ranked) int {
 	if r.Pod == nil || o.Pod == nil {
 		return 0
 	}
-	return cmp.Or(first(r.Pod.LowQoS, o.Pod.LowQoS), cmp.Compare(r.Pod.Priority, o.Pod.Priority))
+	return cmp.Or(trueFirst(r.Pod.LowQoS, o.Pod.LowQoS), cmp.Compare(r.Pod.Priority, o.Pod.Priority))
 }
 
-// first sorts true before false.
-func first(a, b bool) int {
+// trueFirst sorts true before false.
+func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

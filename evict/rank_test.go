@@ -29,7 +29,7 @@ func TestEachKeyOfTheOrderDecidesWhereThoseBeforeItAreEqual(t *testing.T) {
 	unlisted := named("c", 90)
 	service := plugins.Candidate{Cgroup: "/system.slice/big.service", Name: "big.service", Relief: 99, Unit: "bytes"}
 	held := disk(plugins.Hard, a)
-	held.Pressing = plugins.Soft
+	held.MetLevel = plugins.Soft
 	for what, row := range map[string]struct {
 		a, b     pods.Pod
 		verdicts []plugins.Verdict
@@ -61,8 +61,8 @@ func TestAPodThatWasChosenAndNotConfirmedGoesFirst(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", low), pod("b", priority(5000))}, pressing(named("a", 30), named("b", 20)))
 	d, m := Decide(in)
 	require.Equal(t, []string{"a", "b"}, order(d))
-	for outcome, first := range map[Outcome]string{"": "b", Unanswered: "b"} {
-		m, _ := m.Choose(in, &d, 1)
+	for outcome, first := range map[Outcome]string{"": "b", UnknownOutcome: "b"} {
+		m, _ := m.RecordChoice(in, &d, 1)
 		m.last().Outcome = outcome
 		assert.Equal(t, first, ranks(then(in, 5, restarted(t, m)))[0], outcome)
 		assert.Equal(t, "a", ranks(then(in, 60, m))[0], "after a minute the API server has given the request up")
@@ -94,12 +94,12 @@ func TestAPodThatSeveralNameIsOneCandidateWithAllReasons(t *testing.T) {
 	assert.Equal(t, []string{"memory-stall"}, d.Candidates[0].Plugins)
 }
 
-func TestACandidateHasTheBestRankThatAnybodyGaveIt(t *testing.T) {
+func TestACandidateHasItsBestRankOfAllPlugins(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 40), named("b", 30), named("c", 20)), disk(plugins.Hard, named("c", 20), named("b", 20)))
 	assert.Equal(t, []string{"a", "c", "b"}, ranks(in))
 }
 
-func TestAVerdictThatIsNotMetNamesNobody(t *testing.T) {
+func TestAVerdictThatIsNotMetHasNoCandidates(t *testing.T) {
 	assert.Empty(t, ranks(round(0, []pods.Pod{pod("a")}, disk(plugins.None, named("a", 30)))))
 }
 
@@ -147,7 +147,7 @@ func TestAPodIsFoundByTheUIDOfItsCgroup(t *testing.T) {
 // Whichever verdict comes first.
 func TestWhatSeveralSayOfAPodIsJoinedInAnyOrder(t *testing.T) {
 	quiet := disk(plugins.Hard, named("a", 10))
-	quiet.Pressing = plugins.Soft
+	quiet.MetLevel = plugins.Soft
 	notShown, zero := forced(named("a", 30)), named("a", 30)
 	notShown.Refused, zero.GraceSeconds = "it was not shown", snapshot.Some[int64](0)
 	again := pressing(named("a", 20))

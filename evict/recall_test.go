@@ -17,31 +17,31 @@ import (
 func forcing(uids ...string) plugins.Verdict {
 	v := plugins.Verdict{Plugin: "p", Scope: plugins.ScopeNamed}
 	for _, uid := range uids {
-		v.Level, v.Pressing, v.Named = plugins.Hard, plugins.Hard, true
+		v.Level, v.MetLevel, v.Named = plugins.Hard, plugins.Hard, true
 		v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: uid, Name: "ns/" + uid, Why: "must go", Forced: true, GraceSeconds: snapshot.Some[int64](7)})
 	}
 	return v
 }
 
 func says(level plugins.Level) plugins.Verdict {
-	return plugins.Verdict{Plugin: "p", Scope: "s", Level: level, Pressing: level}
+	return plugins.Verdict{Plugin: "p", Scope: "s", Level: level, MetLevel: level}
 }
 
 // rounds tells after each round which pods are forced; a round is 5 s after the
 // one before.
 type rounds struct {
 	now    time.Time
-	memory Memory
+	memory State
 	there  []string
 }
 
 func (r *rounds) next(verdicts ...plugins.Verdict) []string {
 	r.now = r.now.Add(5 * time.Second)
-	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now, Verdicts: verdicts}, Memory: r.memory, Cluster: &Cluster{Pods: pods.List{Synced: true}}}
+	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now, Verdicts: verdicts}, State: r.memory, Cluster: &Cluster{Pods: pods.List{Synced: true}}}
 	for _, uid := range r.there {
 		in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pods.Pod{UID: uid, Name: uid})
 	}
-	levels, m := Recall(in)
+	levels, m := RecallForced(in)
 	r.memory = m
 	names := []string{}
 	for _, v := range levels.Verdicts {
@@ -65,7 +65,7 @@ func TestAPodThatIsForcedOnceStaysAskedForUntilItIsGoneOrTooOld(t *testing.T) {
 	r.there = []string{"b"}
 	assert.Equal(t, []string{"b"}, r.next(forcing()))
 	assert.Equal(t, []string{"b"}, r.next(), "the plugin has gone")
-	r.now = r.now.Add(forcedFor)
+	r.now = r.now.Add(forcedTTL)
 	assert.Empty(t, r.next())
 	assert.Empty(t, r.memory.Forced)
 }
@@ -73,8 +73,8 @@ func TestAPodThatIsForcedOnceStaysAskedForUntilItIsGoneOrTooOld(t *testing.T) {
 func TestAPodThatIsRecalledIsAskedForAsItWas(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
-	in := Input{Time: r.now, Levels: &plugins.Levels{Verdicts: []plugins.Verdict{forcing()}}, Memory: r.memory}
-	levels, _ := Recall(in)
+	in := Input{Time: r.now, Levels: &plugins.Levels{Verdicts: []plugins.Verdict{forcing()}}, State: r.memory}
+	levels, _ := RecallForced(in)
 	v := levels.Verdicts[0]
 	assert.Equal(t, forcing("a").Candidates, v.Candidates)
 	assert.Equal(t, plugins.Hard, v.Level)
@@ -146,7 +146,7 @@ func newAgent(t *testing.T, r *rounds) *rounds {
 	t.Helper()
 	next := *r
 	next.memory = restarted(t, r.memory)
-	next.memory.Forced[0].Again = false
+	next.memory.Forced[0].Repeats = false
 	return &next
 }
 
@@ -201,8 +201,8 @@ func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 		{Plugin: "p", UID: "a", Name: "ns/a", Why: "must go", GraceSeconds: &seven, At: r.now},
 		{Plugin: "q", UID: "a", Name: "ns/a", Why: "must go", At: r.now},
 	}, r.memory.Forced)
-	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now}, Memory: r.memory}
-	levels, _ := Recall(in)
+	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now}, State: r.memory}
+	levels, _ := RecallForced(in)
 	require.Len(t, levels.Verdicts, 2)
 	for i, want := range []snapshot.Opt[int64]{snapshot.Some(seven), {}} {
 		v := levels.Verdicts[i]
@@ -218,17 +218,17 @@ func TestWhenAForcedPodWasNamedLastIsRememberedToAMinute(t *testing.T) {
 		c := plugins.Candidate{PodUID: "a", Name: "ns/a", Forced: true}
 		return Input{Time: start.Add(since)}.force([]Forced{f}, "p", c, false)[0]
 	}
-	f := Forced{Plugin: "p", UID: "a", At: start, Pressed: true}
+	f := Forced{Plugin: "p", UID: "a", At: start, WithThreshold: true}
 	for since, want := range map[time.Duration]time.Duration{time.Minute - 1: 0, time.Minute: time.Minute, -time.Second: -time.Second} {
 		got := again(since, f)
 		assert.Equal(t, start.Add(want), got.At, since)
-		assert.True(t, got.Pressed, "that it was met is not forgotten")
-		assert.True(t, got.Again)
+		assert.True(t, got.WithThreshold, "that it was met is not forgotten")
+		assert.True(t, got.Repeats)
 	}
 	pressed := Input{Time: start}.force([]Forced{{Plugin: "p", UID: "a", At: start}}, "p", plugins.Candidate{PodUID: "a", Forced: true}, true)
-	assert.True(t, pressed[0].Pressed)
-	for ago, want := range map[time.Duration]bool{forcedFor - 1: false, forcedFor: true, -forcedFor: false, -forcedFor - 1: true} {
-		assert.Equal(t, want, Input{Time: start}.over(Forced{At: start.Add(-ago)}), ago)
+	assert.True(t, pressed[0].WithThreshold)
+	for ago, want := range map[time.Duration]bool{forcedTTL - 1: false, forcedTTL: true, -forcedTTL: false, -forcedTTL - 1: true} {
+		assert.Equal(t, want, Input{Time: start}.forcedExpired(Forced{At: start.Add(-ago)}), ago)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestAForcedPodTakesNothingFromWhatItsPluginSaysNow(t *testing.T) {
 	assert.Equal(t, "so it says", got[2].Reason)
 	assert.Equal(t, "C", got[2].Condition)
 	require.Len(t, got[2].Candidates, 2)
-	own.Level, own.Pressing, own.Candidates = plugins.None, plugins.None, nil
+	own.Level, own.MetLevel, own.Candidates = plugins.None, plugins.None, nil
 	in.Levels.Verdicts = []plugins.Verdict{own}
 	got = in.forced(f).Verdicts
 	assert.Empty(t, got[0].Condition, "it is not met")

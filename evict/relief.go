@@ -14,19 +14,19 @@ type Relief struct {
 	Scope string    `json:"scope"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	// How is what was done, for people.
-	How string `json:"how"`
+	// Action is what was done, for people.
+	Action string `json:"how"`
 }
 
 const wholeNode = "node"
 
-// of reports whether it relieves what a verdict is about.
-func (r *Relief) of(v plugins.Verdict) bool {
+// relieves reports whether it relieves what a verdict is about.
+func (r *Relief) relieves(v plugins.Verdict) bool {
 	return r.Resource == v.Resource && (r.Scope == v.Scope || r.Scope == wholeNode || v.Scope == wholeNode)
 }
 
-func (r *Relief) say() string {
-	return "since " + clock(r.Since) + " " + r.How + "; waiting for its effect until " + clock(r.Until)
+func (r *Relief) reason() string {
+	return "since " + clock(r.Since) + " " + r.Action + "; waiting for its effect until " + clock(r.Until)
 }
 
 // relief is the longest relief that a verdict waits for. Memory below its floor
@@ -36,7 +36,7 @@ func (in Input) relief(v plugins.Verdict) (longest Relief, waits bool) {
 		return longest, false
 	}
 	for _, r := range in.Relief {
-		if r.of(v) && in.Time.Before(r.Until) && r.Until.After(longest.Until) {
+		if r.relieves(v) && in.Time.Before(r.Until) && r.Until.After(longest.Until) {
 			longest, waits = r, true
 		}
 	}

@@ -15,11 +15,11 @@ import (
 // for it some seconds ago.
 func relieved(ago int) Input {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 20), named("b", 15)))
-	in.Relief = []Relief{{Resource: plugins.Memory, Scope: "node", Since: at(-ago), Until: at(-ago).Add(in.Config.ReliefWait), How: "2 data movers are slowed down"}}
+	in.Relief = []Relief{{Resource: plugins.Memory, Scope: "node", Since: at(-ago), Until: at(-ago).Add(in.Config.ReliefWait), Action: "2 data movers are slowed down"}}
 	return in
 }
 
-func TestNobodyIsEvictedBeforeReliefHasHadItsTime(t *testing.T) {
+func TestNoPodIsEvictedBeforeReliefHadItsTime(t *testing.T) {
 	var a api
 	d, _ := play(relieved(9), &a)
 	assert.Equal(t, CodeRelief, d.Code)

@@ -32,7 +32,7 @@ func named(uid string, relief float64) plugins.Candidate {
 func pressing(list ...plugins.Candidate) plugins.Verdict {
 	return plugins.Verdict{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Condition: "MemoryContention",
-		Level: plugins.Hard, Pressing: plugins.Hard, Since: at(-5), Reason: "memory is short",
+		Level: plugins.Hard, MetLevel: plugins.Hard, Since: at(-5), Reason: "memory is short",
 		Target: snapshot.Some(10.0), Whole: snapshot.Some(100.0), Candidates: list,
 	}
 }
@@ -41,7 +41,7 @@ func pressing(list ...plugins.Candidate) plugins.Verdict {
 func disk(level plugins.Level, list ...plugins.Candidate) plugins.Verdict {
 	return plugins.Verdict{
 		Plugin: "disk-contention", Resource: plugins.Disk, Scope: "sda", Condition: "DiskContention",
-		Level: level, Pressing: level, Since: at(-5), Reason: "the disk is " + level.String(), Candidates: list,
+		Level: level, MetLevel: level, Since: at(-5), Reason: "the disk is " + level.String(), Candidates: list,
 	}
 }
 
@@ -60,10 +60,10 @@ func pod(uid string, changes ...func(*pods.Pod)) pods.Pod {
 // round is one in which the API server is heard and evictions are for real.
 func round(second int, listed []pods.Pod, verdicts ...plugins.Verdict) Input {
 	in := Input{
-		Time: at(second), Uptime: up(second), Boot: "boot", Memory: seasoned(), Levels: &plugins.Levels{Time: at(second), Verdicts: verdicts}, Config: DefaultConfig(),
+		Time: at(second), Uptime: up(second), Boot: "boot", State: seasoned(), Levels: &plugins.Levels{Time: at(second), Verdicts: verdicts}, Config: DefaultConfig(),
 		Cluster: &Cluster{Pods: pods.List{Pods: listed, Synced: true}},
 	}
-	in.Config.DryRun, in.Config.ReportFirst = false, 0
+	in.Config.DryRun, in.Config.ReportOnly = false, 0
 	in.Config.Limits = Limits{PerRound: 1, PerMinute: 60, PerOwnerHour: 600} // its own tests say more
 	return in
 }
@@ -72,15 +72,15 @@ func round(second int, listed []pods.Pod, verdicts ...plugins.Verdict) Input {
 func up(second int) time.Duration { return 100*time.Hour + time.Duration(second)*time.Second }
 
 // seasoned is the memory of an agent that has run for long and evicted nobody.
-func seasoned() Memory { return Memory{Budgets: Budgets{Boot: "boot"}} }
+func seasoned() State { return State{RateLimits: RateLimits{Boot: "boot"}} }
 
 // then is the round some seconds after another, with the memory that it left.
-func then(in Input, seconds int, m Memory) Input {
+func then(in Input, seconds int, m State) Input {
 	before := in.Levels
 	in.Time = in.Time.Add(time.Duration(seconds) * time.Second)
 	in.Uptime += time.Duration(seconds) * time.Second
 	in.Levels = &plugins.Levels{Time: in.Time, Verdicts: before.Verdicts}
-	in.Before, in.Memory = before, m
+	in.Before, in.State = before, m
 	return in
 }
 
@@ -122,8 +122,8 @@ func always(o Outcome) func(Victim) Answer {
 const asks = 5
 
 // play is a whole round, as the daemon does it.
-func play(in Input, a *api) (Decision, Memory) {
-	_, in.Memory = Mark(in)
+func play(in Input, a *api) (Decision, State) {
+	_, in.State = Mark(in)
 	d, m := Decide(in)
 	for range asks + in.Config.Limits.PerRound - 1 {
 		i, some := d.Next()
@@ -131,10 +131,10 @@ func play(in Input, a *api) (Decision, Memory) {
 			break
 		}
 		var v Victim
-		m, v = m.Choose(in, &d, i)
+		m, v = m.RecordChoice(in, &d, i)
 		answer := a.evict(in.Time, v, d.DryRun)
-		d.Answered(i, answer)
-		m = m.Answered(answer, in.Config)
+		d.RecordAnswer(i, answer)
+		m = m.RecordAnswer(answer, in.Config)
 		d.More(in, m)
 	}
 	d.Postpone()
@@ -142,11 +142,11 @@ func play(in Input, a *api) (Decision, Memory) {
 }
 
 // restarted is a memory as the next agent reads it.
-func restarted(t testing.TB, m Memory) Memory {
+func restarted(t testing.TB, m State) State {
 	t.Helper()
 	b, err := json.Marshal(m)
 	require.NoError(t, err)
-	var back Memory
+	var back State
 	require.NoError(t, json.Unmarshal(b, &back))
 	return back
 }
@@ -155,7 +155,7 @@ func restarted(t testing.TB, m Memory) Memory {
 func codes(d Decision) map[string]Code {
 	all := map[string]Code{}
 	for _, c := range d.Candidates {
-		all[identity(c.Candidate)] = c.Code
+		all[workloadKey(c.Candidate)] = c.Code
 	}
 	return all
 }
@@ -164,7 +164,7 @@ func codes(d Decision) map[string]Code {
 func order(d Decision) []string {
 	list := []string{}
 	for _, c := range d.Candidates {
-		list = append(list, identity(c.Candidate))
+		list = append(list, workloadKey(c.Candidate))
 	}
 	return list
 }

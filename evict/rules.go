@@ -18,17 +18,17 @@ type Rule struct {
 	Hash string `json:"hash"`
 	// Since is when it was seen first, on the clock of Budgets.
 	Since time.Duration `json:"since"`
-	// Armed: the report-only time is over; a restart or reboot does not change
+	// InForce: the report-only time is over; a restart or reboot does not change
 	// that.
-	Armed bool `json:"armed,omitempty"`
+	InForce bool `json:"armed,omitempty"`
 }
 
-// rulesKept bounds the number of rules in the state once plugins are removed.
-const rulesKept = 64
+// maxRules bounds the number of rules in the state once plugins are removed.
+const maxRules = 64
 
-// lookAtRules records which rules are new or were changed, and for which the
+// observeRules records which rules are new or were changed, and for which the
 // report-only time is over.
-func (m Memory) lookAtRules(in Input, boot string) Memory {
+func (m State) observeRules(in Input, boot string) State {
 	m.Rules = maps.Clone(m.Rules)
 	if m.Rules == nil {
 		m.Rules = map[string]Rule{}
@@ -38,16 +38,16 @@ func (m Memory) lookAtRules(in Input, boot string) Memory {
 		r, known := m.Rules[name]
 		switch {
 		case !known || hash != "" && r.Hash != hash:
-			r = Rule{Hash: hash, Since: in.Uptime, Armed: !known && in.Rules[name].Default}
+			r = Rule{Hash: hash, Since: in.Uptime, InForce: !known && in.Rules[name].Default}
 		case boot != in.Boot:
 			r.Since = 0
 		}
 		r.Since = min(r.Since, in.Uptime)
-		r.Armed = r.Armed || in.Uptime-r.Since >= in.reports(name)
+		r.InForce = r.InForce || in.Uptime-r.Since >= in.reportOnlyFor(name)
 		m.Rules[name] = r
 	}
 	for name := range m.Rules {
-		if _, judges := judging[name]; len(m.Rules) > rulesKept && !judges {
+		if _, judges := judging[name]; len(m.Rules) > maxRules && !judges {
 			delete(m.Rules, name)
 		}
 	}
@@ -64,17 +64,17 @@ func (in Input) hashes() map[string]string {
 	return judging
 }
 
-// reports is the report-only time of a plugin.
-func (in Input) reports(plugin string) time.Duration {
-	return max(in.Rules[plugin].Lasts, in.Config.ReportFirst)
+// reportOnlyFor is the report-only time of a plugin.
+func (in Input) reportOnlyFor(plugin string) time.Duration {
+	return max(in.Rules[plugin].Window, in.Config.ReportOnly)
 }
 
-// reporting is why a verdict is report-only; empty if it is in force.
-func (in Input) reporting(m Memory, v plugins.Verdict) (Code, string) {
+// reportOnly is why a verdict is report-only; empty if it is in force.
+func (in Input) reportOnly(m State, v plugins.Verdict) (Code, string) {
 	r := m.Rules[v.Plugin]
-	if r.Armed {
+	if r.InForce {
 		return "", ""
 	}
-	return CodeReporting, fmt.Sprintf("rule %s is new or was changed: report-only until %s", v.Plugin,
-		in.clockIn(r.Since+in.reports(v.Plugin)-in.Uptime))
+	return CodeReportOnly, fmt.Sprintf("rule %s is new or was changed: report-only until %s", v.Plugin,
+		in.clockIn(r.Since+in.reportOnlyFor(v.Plugin)-in.Uptime))
 }

@@ -19,11 +19,11 @@ func reportsFor(t *testing.T, in Input) time.Duration {
 	began := in.Uptime
 	for range 1000 {
 		d, m := play(in, &api{})
-		if d.Code != CodeReporting {
+		if d.Code != CodeReportOnly {
 			require.Equal(t, CodeEvicted, d.Code, d.Reason)
 			return in.Uptime - began
 		}
-		require.Equal(t, CodeReporting, d.Candidates[0].Code)
+		require.Equal(t, CodeReportOnly, d.Candidates[0].Code)
 		in = then(in, 10, restarted(t, m))
 	}
 	t.Fatal("it never evicts")
@@ -32,8 +32,8 @@ func reportsFor(t *testing.T, in Input) time.Duration {
 
 func newRule(first, lasts time.Duration) Input {
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
-	in.Config.ReportFirst = first
-	in.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "one", Lasts: lasts}}
+	in.Config.ReportOnly = first
+	in.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "one", Window: lasts}}
 	return in
 }
 
@@ -81,15 +81,15 @@ func TestOnlyAChangeOfItsOwnConfigurationArmsARuleAnew(t *testing.T) {
 			in.Rules["memory-stall"] = plugins.Rule{Hash: "two"}
 			in.Time, in.Levels.Time = in.Time.AddDate(1, 0, 0), in.Time.AddDate(1, 0, 0)
 		}, time.Minute},
-		"its memory is lost": {func(in *Input) { in.Memory.Rules = nil }, time.Minute},
+		"its memory is lost": {func(in *Input) { in.State.Rules = nil }, time.Minute},
 	} {
 		next := then(in, 120, restarted(t, m))
-		next.Memory.Budgets = Budgets{Boot: next.Boot}
-		next.Memory.Settle, next.Memory.Victims = nil, nil
+		next.State.RateLimits = RateLimits{Boot: next.Boot}
+		next.State.Cooldowns, next.State.Victims = nil, nil
 		next.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "one"}}
 		row.change(&next)
 		if next.Boot != in.Boot {
-			next.Memory.Budgets = Budgets{Boot: in.Boot}
+			next.State.RateLimits = RateLimits{Boot: in.Boot}
 			next.Config.Limits.PerMinute, next.Config.Limits.PerOwnerHour = 60, 3600
 		}
 		assert.Equal(t, row.reports, reportsFor(t, next), what)
@@ -106,13 +106,13 @@ func TestABootInBetweenDoesNotShortenWhatARuleReports(t *testing.T) {
 
 func TestWhatIsRememberedOfRulesIsBounded(t *testing.T) {
 	in := newRule(time.Minute, 0)
-	m := in.Memory
+	m := in.State
 	for i := range 500 {
 		v := pressing()
 		v.Plugin = fmt.Sprint("outer-", i)
 		in.Levels = &plugins.Levels{Time: in.Time, Verdicts: []plugins.Verdict{v}}
 		_, m = play(then(in, 1, m), &api{})
-		require.LessOrEqual(t, len(m.Rules), rulesKept)
+		require.LessOrEqual(t, len(m.Rules), maxRules)
 		require.Contains(t, m.Rules, v.Plugin)
 	}
 }
@@ -130,7 +130,7 @@ func TestAnotherProcessUnderAPluginsNameOnlyReportsAtFirst(t *testing.T) {
 	in = from(in, "first")
 	assert.Equal(t, 10*time.Minute, reportsFor(t, in))
 	_, m := play(in, &api{})
-	m.Rules["memory-stall"] = Rule{Hash: "first", Armed: true}
+	m.Rules["memory-stall"] = Rule{Hash: "first", InForce: true}
 	again := then(in, 60, restarted(t, m))
 	d, _ := play(again, &api{})
 	assert.Equal(t, CodeEvicted, d.Code, "the same, after the agent was restarted")
@@ -139,29 +139,29 @@ func TestAnotherProcessUnderAPluginsNameOnlyReportsAtFirst(t *testing.T) {
 	require.Equal(t, "first", m.Rules["memory-stall"].Hash)
 	other := from(then(in, 60, restarted(t, m)), "second")
 	d, m = play(other, &api{})
-	assert.Equal(t, CodeReporting, d.Code)
+	assert.Equal(t, CodeReportOnly, d.Code)
 	d, _ = play(from(then(in, 90, restarted(t, m)), "first"), &api{})
-	assert.Equal(t, CodeReporting, d.Code, "that it was before is no merit")
+	assert.Equal(t, CodeReportOnly, d.Code, "that it was before is no merit")
 }
 
 func TestARuleOfATimeAheadReportsFromNowOn(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
-	in.Memory.Rules = map[string]Rule{"memory-stall": {Hash: "one", Since: in.Uptime + 1000*time.Hour}}
-	before := restarted(t, in.Memory)
+	in.State.Rules = map[string]Rule{"memory-stall": {Hash: "one", Since: in.Uptime + 1000*time.Hour}}
+	before := restarted(t, in.State)
 	assert.Equal(t, 10*time.Minute, reportsFor(t, in))
-	assert.Equal(t, before, restarted(t, in.Memory), "what was given is not changed")
+	assert.Equal(t, before, restarted(t, in.State), "what was given is not changed")
 }
 
 func TestOfPluginsThatJudgeNoMoreSoManyAreRemembered(t *testing.T) {
 	in := newRule(time.Minute, 0)
-	in.Memory.Rules = map[string]Rule{}
-	for i := range rulesKept - 1 {
-		in.Memory.Rules[fmt.Sprint("gone", i)] = Rule{Armed: true}
+	in.State.Rules = map[string]Rule{}
+	for i := range maxRules - 1 {
+		in.State.Rules[fmt.Sprint("gone", i)] = Rule{InForce: true}
 	}
-	assert.Len(t, in.Memory.lookAtRules(in, in.Boot).Rules, rulesKept)
-	in.Memory.Rules["gone too"] = Rule{Armed: true}
-	m := in.Memory.lookAtRules(in, in.Boot)
-	assert.Len(t, m.Rules, rulesKept)
+	assert.Len(t, in.State.observeRules(in, in.Boot).Rules, maxRules)
+	in.State.Rules["gone too"] = Rule{InForce: true}
+	m := in.State.observeRules(in, in.Boot)
+	assert.Len(t, m.Rules, maxRules)
 	assert.Contains(t, m.Rules, "memory-stall")
 }
 

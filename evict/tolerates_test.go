@@ -29,8 +29,8 @@ func TestATolerationSparesItsPodOnlyOfATaintThatIsThere(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			memory, nameless := pressing(named("a", 30)), pressing()
-			memory.Level, memory.Pressing, memory.Named = plugins.Soft, plugins.Soft, true
-			nameless.Plugin, nameless.Condition, nameless.Level, nameless.Pressing = "files", "", plugins.Soft, plugins.Soft
+			memory.Level, memory.MetLevel, memory.Named = plugins.Soft, plugins.Soft, true
+			nameless.Plugin, nameless.Condition, nameless.Level, nameless.MetLevel = "files", "", plugins.Soft, plugins.Soft
 			in := round(0, []pods.Pod{pod("a", func(p *pods.Pod) { p.Tolerations = []corev1.Toleration{row.toleration} })}, disk(plugins.None), nameless, memory)
 			d, _ := play(in, &api{})
 			assert.Equal(t, map[string]Code{"a": row.want}, codes(d))

@@ -11,16 +11,16 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// world is a made-up node with its API server, in which anything may happen.
-type world struct {
-	random *rand.Rand
-	now    time.Time
-	born   int
-	pods   []*living
-	lists  []listed // what the API server listed lately, the newest last
-	heard  listed   // what the agent heard last
-	away   bool
-	config Config
+// env is a made-up node with its API server, in which anything may happen.
+type env struct {
+	random      *rand.Rand
+	now         time.Time
+	born        int
+	pods        []*living
+	lists       []listed // what the API server listed lately, the newest last
+	connectedAt listed   // what the agent heard last
+	away        bool
+	config      Config
 	// strict budgets block most pods.
 	strict float64
 	// What the plugins say of memory and disk, and the kubelet of itself.
@@ -50,11 +50,11 @@ type listed struct {
 	pods []pods.Pod
 }
 
-func newWorld(seed uint64) *world {
-	w := &world{random: rand.New(rand.NewPCG(seed, 1)), now: at(0), config: DefaultConfig()}
+func newWorld(seed uint64) *env {
+	w := &env{random: rand.New(rand.NewPCG(seed, 1)), now: at(0), config: DefaultConfig()}
 	w.config.DryRun, w.config.OptOutHard = w.chance(0.2), []string{"strict"}
 	w.config.Limits = []Limits{{1, 60, 3600}, {3, 60, 3600}, {3, 5, 60}, {2, 2, 4}}[w.random.IntN(4)]
-	w.config.ReportFirst = time.Duration(w.random.IntN(2)) * time.Minute
+	w.config.ReportOnly = time.Duration(w.random.IntN(2)) * time.Minute
 	w.target, w.rules = []float64{10, 10, 45}[w.random.IntN(3)], map[string]plugins.Rule{}
 	w.strict = []float64{0.2, 0.2, 0.9}[w.random.IntN(3)]
 	for range 3 + w.random.IntN(12) {
@@ -64,12 +64,12 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-func (w *world) chance(p float64) bool { return w.random.Float64() < p }
+func (w *env) chance(p float64) bool { return w.random.Float64() < p }
 
-func (w *world) pick(of ...string) string { return of[w.random.IntN(len(of))] }
+func (w *env) pick(of ...string) string { return of[w.random.IntN(len(of))] }
 
 // bear makes a pod, of a StatefulSet where it has a name already.
-func (w *world) bear(name string) {
+func (w *env) bear(name string) {
 	w.born++
 	p := &living{relief: float64(w.random.IntN(40)), traffic: w.random.Float64()}
 	p.Pod = pod(fmt.Sprint("u", w.born), priority(int32(w.random.IntN(3))))
@@ -88,11 +88,11 @@ func (w *world) bear(name string) {
 }
 
 // end deletes a pod, which goes in time, late, or long after.
-func (w *world) end(p *living, grace int64) {
-	if !p.GoneBy.IsZero() {
+func (w *env) end(p *living, grace int64) {
+	if !p.TerminatesBy.IsZero() {
 		return
 	}
-	p.GoneBy = w.now.Add(time.Duration(grace) * time.Second)
+	p.TerminatesBy = w.now.Add(time.Duration(grace) * time.Second)
 	p.ends = w.now.Add(time.Duration(w.random.Int64N(grace+5)) * time.Second)
 	if w.chance(0.1) {
 		p.ends = p.ends.Add(5 * time.Minute)
@@ -100,12 +100,12 @@ func (w *world) end(p *living, grace int64) {
 }
 
 // pass lets time pass, and what happens in it happen.
-func (w *world) pass(seconds int) {
+func (w *env) pass(seconds int) {
 	w.now = w.now.Add(time.Duration(seconds) * time.Second)
 	for _, p := range slices.Clone(w.pods) {
 		switch {
 		case !p.gone.IsZero():
-		case !p.GoneBy.IsZero() && !p.ends.After(w.now):
+		case !p.TerminatesBy.IsZero() && !p.ends.After(w.now):
 			p.gone = w.now
 			if w.chance(0.7) {
 				w.bear(w.pick(p.Name, ""))
@@ -140,7 +140,7 @@ func (w *world) pass(seconds int) {
 }
 
 // change turns what is not about a pod.
-func (w *world) change() {
+func (w *env) change() {
 	level := func() [2]plugins.Level {
 		l := plugins.Level(w.random.IntN(3))
 		if w.chance(0.6) {
@@ -169,7 +169,7 @@ func (w *world) change() {
 		w.config.DryRunPlugins = [][]string{nil, {"disk-contention"}, {"*", "-disk-contention"}}[w.random.IntN(3)]
 	}
 	if w.chance(0.01) {
-		w.rules["memory-stall"] = plugins.Rule{Hash: fmt.Sprint(w.now), Lasts: 20 * time.Second}
+		w.rules["memory-stall"] = plugins.Rule{Hash: fmt.Sprint(w.now), Window: 20 * time.Second}
 	}
 }
 
@@ -178,30 +178,30 @@ const lag = 3 * time.Second
 
 // cluster is what the agent sees: a list that may be seconds old, or as old as
 // the API server is away.
-func (w *world) cluster() *Cluster {
-	c := &Cluster{Marked: w.marked, Node: Node{KubeletPressure: w.kubelet}}
+func (w *env) cluster() *Cluster {
+	c := &Cluster{Unmarked: w.marked, Node: Node{KubeletPressure: w.kubelet}}
 	if w.away {
-		c.Pods = pods.List{Pods: w.heard.pods, Synced: !w.heard.time.IsZero()}
-		c.Node.Unknown = "away"
+		c.Pods = pods.List{Pods: w.connectedAt.pods, Synced: !w.connectedAt.time.IsZero()}
+		c.Node.ReadError = "away"
 		if w.chance(0.7) { // it is noticed by the watch too
-			c.Pods.StaleSince, c.Node.Unknown = w.heard.time.Add(1), w.pick("", "away")
+			c.Pods.StaleSince, c.Node.ReadError = w.connectedAt.time.Add(1), w.pick("", "away")
 		}
 		return c
 	}
 	newest := len(w.lists) - 1
-	for newest > 0 && w.now.Sub(w.lists[newest-1].time) <= lag && !w.lists[newest-1].time.Before(w.heard.time) && w.chance(0.5) {
+	for newest > 0 && w.now.Sub(w.lists[newest-1].time) <= lag && !w.lists[newest-1].time.Before(w.connectedAt.time) && w.chance(0.5) {
 		newest--
 	}
-	w.heard = w.lists[newest]
-	c.Pods = pods.List{Pods: w.heard.pods, Synced: true}
+	w.connectedAt = w.lists[newest]
+	c.Pods = pods.List{Pods: w.connectedAt.pods, Synced: true}
 	return c
 }
 
 // verdicts are what the plugins see, which is the truth about cgroups.
-func (w *world) verdicts() []plugins.Verdict {
+func (w *env) verdicts() []plugins.Verdict {
 	memory, disk := pressing(), disk(w.disk[0])
 	memory.Target = snapshot.Some(w.target)
-	memory.Level, memory.Pressing, disk.Pressing = w.memory[0], w.memory[1], w.disk[1]
+	memory.Level, memory.MetLevel, disk.MetLevel = w.memory[0], w.memory[1], w.disk[1]
 	disk.Whole = snapshot.Some(1.0)
 	if w.absent {
 		memory.Absent = "no PSI"
@@ -210,7 +210,7 @@ func (w *world) verdicts() []plugins.Verdict {
 		if !p.gone.IsZero() && w.now.Sub(p.gone) > lag {
 			continue
 		}
-		if p.GoneBy.IsZero() || w.chance(0.5) { // who is ending gives back memory before it is gone
+		if p.TerminatesBy.IsZero() || w.chance(0.5) { // who is ending gives back memory before it is gone
 			memory.Candidates = append(memory.Candidates, named(p.UID, p.relief))
 		}
 		if w.chance(0.3) {
@@ -227,16 +227,16 @@ func (w *world) verdicts() []plugins.Verdict {
 }
 
 // evict is the API server: it does what it is asked for, and may not say so.
-func (w *world) evict(v Victim, dryRun bool) Answer {
-	a := Answer{Time: w.now, Outcome: Unanswered, Text: "no answer", DryRun: dryRun}
+func (w *env) evict(v Victim, dryRun bool) Answer {
+	a := Answer{Time: w.now, Outcome: UnknownOutcome, Text: "no answer", DryRun: dryRun}
 	arrives := !w.away || w.chance(0.2)
 	i := slices.IndexFunc(w.pods, func(p *living) bool { return p.UID == v.UID && p.gone.IsZero() })
 	switch {
 	case !arrives:
 		return a
 	case i < 0:
-		a.Outcome = Gone
-	case !w.pods[i].GoneBy.IsZero(): // budgets do not count for who is ending
+		a.Outcome = NotFound
+	case !w.pods[i].TerminatesBy.IsZero(): // budgets do not count for who is ending
 		a.Outcome = Evicted
 	case w.pods[i].refused:
 		a.Outcome = Refused
@@ -251,7 +251,7 @@ func (w *world) evict(v Victim, dryRun bool) Answer {
 		}
 	}
 	if w.away || w.chance(0.1) {
-		a.Outcome, a.RetryAfter = Unanswered, 0
+		a.Outcome, a.RetryAfter = UnknownOutcome, 0
 	}
 	return a
 }

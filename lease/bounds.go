@@ -38,28 +38,28 @@ const (
 	LevelHard = "hard"
 )
 
-// note is one annotation of a Lease: its maximum length, and what it is decoded
+// annotation is one annotation of a Lease: its maximum length, and what it is decoded
 // into.
-type note struct {
+type annotation struct {
 	key  string
 	most int
 	into any
 }
 
-func (c *Carried) notes() []note {
-	return []note{
+func (c *Content) notes() []annotation {
+	return []annotation{
 		{NodeAnnotation, maxReport, &c.Report},
 		{EvictionsAnnotation, maxRequested, &c.Requests},
-		{GrantedAnnotation, maxAnswered, &c.Answers},
+		{AnswersAnnotation, maxAnswered, &c.Answers},
 	}
 }
 
-// Carry returns those annotations of a Lease that a heartbeat carries. One that is
+// FilterAnnotations returns those annotations of a Lease that a heartbeat carries. One that is
 // too long is truncated to one byte more than allowed, so that reading it still
 // fails.
-func Carry(annotations map[string]string) map[string]string {
+func FilterAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, n := range (&Carried{}).notes() {
+	for _, n := range (&Content{}).notes() {
 		value, is := annotations[n.key]
 		if !is {
 			continue
@@ -72,11 +72,11 @@ func Carry(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// ReadCarried decodes the annotations of a Lease. An absent one is empty. One that
+// ReadContent decodes the annotations of a Lease. An absent one is empty. One that
 // cannot be decoded, or is beyond the bounds, is empty and gives an error that names
 // it; the others are decoded all the same.
-func ReadCarried(annotations map[string]string) (Carried, error) {
-	var c Carried
+func ReadContent(annotations map[string]string) (Content, error) {
+	var c Content
 	var bad error
 	for _, n := range c.notes() {
 		value, is := annotations[n.key]
@@ -90,7 +90,7 @@ func ReadCarried(annotations map[string]string) (Carried, error) {
 	return c, bad
 }
 
-func (c *Carried) read(n note, value string) error {
+func (c *Content) read(n annotation, value string) error {
 	var err error
 	if len(value) > n.most {
 		err = fmt.Errorf("longer than %d bytes", n.most)
@@ -124,7 +124,7 @@ func (r *NodeReport) bound() error {
 	if len(r.Plugins) > MaxPlugins {
 		return fmt.Errorf("more than %d plugins", MaxPlugins)
 	}
-	if r.Budget != nil && *r.Budget < 0 {
+	if r.DataMoverBudget != nil && *r.DataMoverBudget < 0 {
 		return errors.New("negative data mover budget")
 	}
 	return nil
@@ -147,7 +147,7 @@ func checkRequests(list []Request) error {
 		return fmt.Errorf("%d requests, at most %d are allowed", len(list), MaxRequests)
 	}
 	for i := range list {
-		if why := list[i].wrong(); why != "" {
+		if why := list[i].invalid(); why != "" {
 			return fmt.Errorf("request %d: %s", i, why)
 		}
 		if slices.ContainsFunc(list[:i], func(o Request) bool { return o.UID == list[i].UID && o.Since.Equal(&list[i].Since) }) {
@@ -157,9 +157,9 @@ func checkRequests(list []Request) error {
 	return nil
 }
 
-// wrong is why a request is invalid; empty if it is valid. Fields that become part
+// invalid is why a request is invalid; empty if it is valid. Fields that become part
 // of a path or of the answer are checked most strictly.
-func (r *Request) wrong() string {
+func (r *Request) invalid() string {
 	switch {
 	case r.UID == "" || len(r.UID) > maxUID || strings.ContainsFunc(r.UID, func(c rune) bool { return c <= ' ' || c > '~' }):
 		return "invalid UID"
@@ -181,8 +181,8 @@ func (r *Request) wrong() string {
 	return ""
 }
 
-// Clip truncates a text to at most most bytes.
-func Clip(text string, most int) string {
+// Truncate truncates a text to at most most bytes.
+func Truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

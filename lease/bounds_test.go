@@ -71,7 +71,7 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 		"one that stands there twice": {append(asked(), asked()...), "request 1 is a duplicate"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			got, err := lease.ReadCarried(map[string]string{lease.EvictionsAnnotation: text(t, row.list), lease.GrantedAnnotation: `[{"uid":"u1"}]`})
+			got, err := lease.ReadContent(map[string]string{lease.EvictionsAnnotation: text(t, row.list), lease.AnswersAnnotation: `[{"uid":"u1"}]`})
 			assert.Len(t, got.Answers, 1, "the controller's own word is read all the same")
 			if row.why == "" {
 				require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 
 // What a node says becomes labels of metrics: only words of ours do.
 func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
-	got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: text(t, lease.NodeReport{
+	got, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: text(t, lease.NodeReport{
 		Pressure: map[string]string{"disk": "hard", "memory": "on fire", "up{x=\"y\"}": "soft", "a newer agent's": "soft"},
 		Plugins:  map[string]string{"vendor.io/files": "soft", "a b": "soft", "x": "very", strings.Repeat("y", 129): "hard"},
 	})})
@@ -102,10 +102,10 @@ func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
 		why    string
 	}{
 		"nine plugins":   {lease.NodeReport{Plugins: plugins}, "more than 8 plugins"},
-		"less than none": {lease.NodeReport{Budget: new(-1)}, "negative data mover budget"},
+		"less than none": {lease.NodeReport{DataMoverBudget: new(-1)}, "negative data mover budget"},
 		"a long one":     {lease.NodeReport{Pressure: map[string]string{"disk": strings.Repeat("x", 4<<10)}}, "longer than 4096 bytes"},
 	} {
-		got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: text(t, row.report)})
+		got, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: text(t, row.report)})
 		require.ErrorContains(t, err, row.why, what)
 		assert.Equal(t, lease.NodeReport{}, got.Report, what)
 	}
@@ -116,29 +116,29 @@ func TestAReportAtEachBoundIsRead(t *testing.T) {
 	for i := range lease.MaxPlugins {
 		plugins[fmt.Sprint("p", i)] = "soft"
 	}
-	want := lease.NodeReport{Plugins: plugins, Budget: new(0)}
+	want := lease.NodeReport{Plugins: plugins, DataMoverBudget: new(0)}
 	longest := text(t, want)
 	longest += strings.Repeat(" ", 4<<10-len(longest))
-	got, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: longest})
+	got, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: longest})
 	require.NoError(t, err)
 	assert.Equal(t, want, got.Report)
-	_, err = lease.ReadCarried(map[string]string{lease.NodeAnnotation: longest + " "})
+	_, err = lease.ReadContent(map[string]string{lease.NodeAnnotation: longest + " "})
 	require.ErrorContains(t, err, "longer than 4096 bytes")
 }
 
 func TestOfSeveralAnnotationsThatCannotBeReadTheFirstIsNamed(t *testing.T) {
-	_, err := lease.ReadCarried(map[string]string{lease.NodeAnnotation: `7`, lease.EvictionsAnnotation: `7`, lease.GrantedAnnotation: `7`})
+	_, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: `7`, lease.EvictionsAnnotation: `7`, lease.AnswersAnnotation: `7`})
 	require.ErrorContains(t, err, "annotation "+lease.NodeAnnotation)
 }
 
 func TestOfALeasesAnnotationsNoMoreIsKeptThanIsRead(t *testing.T) {
-	assert.Nil(t, lease.Carry(map[string]string{"other": "x"}))
+	assert.Nil(t, lease.FilterAnnotations(map[string]string{"other": "x"}))
 	long := map[string]string{"other": "x", lease.NodeAnnotation: `{}`, lease.EvictionsAnnotation: strings.Repeat(" ", 250<<10)}
-	kept := lease.Carry(long)
+	kept := lease.FilterAnnotations(long)
 	assert.Len(t, kept, 2)
 	assert.LessOrEqual(t, len(kept[lease.EvictionsAnnotation]), 49<<10)
-	_, err := lease.ReadCarried(kept)
-	_, want := lease.ReadCarried(long)
+	_, err := lease.ReadContent(kept)
+	_, want := lease.ReadContent(long)
 	assert.Equal(t, want, err, "what is too long stays too long")
 }
 
@@ -146,7 +146,7 @@ func FuzzWhateverALeaseCarriesWhatIsReadIsBounded(f *testing.F) {
 	f.Add(text(f, asked()), `{"pressure":{"disk":"hard"},"plugins":{"p":"soft"},"budget":1}`)
 	f.Add(`[{"uid":"u","since":"2026-03-01T12:00:00.000000Z","graceSeconds":1099511627776}]`, `{"pressure":{"\u0000":"hard"}}`)
 	f.Fuzz(func(t *testing.T, requests, report string) {
-		got, _ := lease.ReadCarried(map[string]string{lease.EvictionsAnnotation: requests, lease.NodeAnnotation: report})
+		got, _ := lease.ReadContent(map[string]string{lease.EvictionsAnnotation: requests, lease.NodeAnnotation: report})
 		require.LessOrEqual(t, len(got.Requests), lease.MaxRequests)
 		require.LessOrEqual(t, len(got.Report.Plugins), lease.MaxPlugins)
 		for resource, level := range got.Report.Pressure {
@@ -162,7 +162,7 @@ func FuzzWhateverALeaseCarriesWhatIsReadIsBounded(f *testing.F) {
 }
 
 func TestATextIsClippedAtACharacter(t *testing.T) {
-	assert.Equal(t, "abc", lease.Clip("abc", 3))
-	assert.Equal(t, "ab…", lease.Clip("abcdef", 5))
-	assert.Equal(t, "a…", lease.Clip("aéééé", 5))
+	assert.Equal(t, "abc", lease.Truncate("abc", 3))
+	assert.Equal(t, "ab…", lease.Truncate("abcdef", 5))
+	assert.Equal(t, "a…", lease.Truncate("aéééé", 5))
 }

@@ -27,7 +27,7 @@ func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 // renew renews the Lease: one patch, once it is known to exist.
-func (b *Beat) renew(ctx context.Context) (Outcome, error) {
+func (b *Heartbeat) renew(ctx context.Context) (Outcome, error) {
 	var owner []metav1.OwnerReference
 	if b.stored == nil {
 		var err error
@@ -48,17 +48,17 @@ func (b *Beat) renew(ctx context.Context) (Outcome, error) {
 
 // read gets the Lease and the Node. It returns the owner reference that the Lease
 // lacks, if any. The error is NotFound if there is no Lease.
-func (b *Beat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
+func (b *Heartbeat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
 	var lease coordinationv1.Lease
-	if err := b.call(ctx, b.lease(b.Line.leases.Get()).Name(b.Node), &lease); err != nil {
+	if err := b.call(ctx, b.lease(b.Connection.leases.Get()).Name(b.Node), &lease); err != nil {
 		return nil, fmt.Errorf("get lease: %w", err)
 	}
 	node, err := b.node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := storedOf(&lease)
-	if b.Exclusive && b.rival.renews(s, b.Holder, b.Uptime(), b.Duration) {
+	s := leaseOf(&lease)
+	if b.Exclusive && b.otherHolder.renews(s, b.Holder, b.Uptime(), b.Duration) {
 		return nil, &failure{outcome: Held, err: fmt.Errorf("held by %s", s.holder)}
 	}
 	b.stored = &s
@@ -68,9 +68,9 @@ func (b *Beat) read(ctx context.Context) ([]metav1.OwnerReference, error) {
 	return []metav1.OwnerReference{ownerOf(node)}, nil
 }
 
-func (b *Beat) node(ctx context.Context) (*corev1.Node, error) {
+func (b *Heartbeat) node(ctx context.Context) (*corev1.Node, error) {
 	var node corev1.Node
-	err := b.call(ctx, b.Line.nodes.Get().Resource("nodes").Name(b.Node), &node)
+	err := b.call(ctx, b.Connection.nodes.Get().Resource("nodes").Name(b.Node), &node)
 	if apierrors.IsNotFound(err) {
 		return nil, &failure{outcome: NoNode, err: fmt.Errorf("node %s not found", b.Node)}
 	}
@@ -80,8 +80,8 @@ func (b *Beat) node(ctx context.Context) (*corev1.Node, error) {
 	return &node, nil
 }
 
-func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
-	at := b.stamp()
+func (b *Heartbeat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
+	at := b.renewTime()
 	r := b.stored.renew(b.Holder, b.Duration, at, b.carried())
 	r.Metadata.OwnerReferences = owner
 	if b.Exclusive {
@@ -92,68 +92,68 @@ func (b *Beat) patch(ctx context.Context, owner []metav1.OwnerReference) error {
 		return err
 	}
 	var lease coordinationv1.Lease
-	err = b.call(ctx, b.lease(b.Line.leases.Patch(types.MergePatchType)).Name(b.Node).
+	err = b.call(ctx, b.lease(b.Connection.leases.Patch(types.MergePatchType)).Name(b.Node).
 		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, scheme.ParameterCodec).Body(body), &lease)
 	if apierrors.IsConflict(err) || owner != nil && err != nil {
 		b.stored = nil // conflict, or the owner reference is not known to be written: read it again
 	}
 	if err != nil {
 		if b.stored != nil {
-			b.stored.unsure = true
+			b.stored.mayDiffer = true
 		}
 		return fmt.Errorf("renew lease: %w", err)
 	}
-	s := storedOf(&lease)
+	s := leaseOf(&lease)
 	b.stored = &s
 	return nil
 }
 
 // create creates the Lease, if there is a Node.
-func (b *Beat) create(ctx context.Context) (Outcome, error) {
+func (b *Heartbeat) create(ctx context.Context) (Outcome, error) {
 	b.stored = nil
 	node, err := b.node(ctx)
 	if err != nil {
 		return "", err
 	}
 	var lease coordinationv1.Lease
-	err = b.call(ctx, b.lease(b.Line.leases.Post()).
+	err = b.call(ctx, b.lease(b.Connection.leases.Post()).
 		VersionedParams(&metav1.CreateOptions{FieldManager: fieldManager}, scheme.ParameterCodec).
-		Body(create(node, b.Holder, b.Duration, b.stamp(), b.carried())), &lease)
+		Body(create(node, b.Holder, b.Duration, b.renewTime(), b.carried())), &lease)
 	if err != nil {
 		return "", fmt.Errorf("create lease: %w", err)
 	}
-	s := storedOf(&lease)
+	s := leaseOf(&lease)
 	b.stored = &s
 	return Created, nil
 }
 
-func (b *Beat) stamp() time.Time {
+func (b *Heartbeat) renewTime() time.Time {
 	var before time.Time
 	if b.stored != nil {
 		before = b.stored.renewed
 	}
-	b.stamped = stamp(b.now(), b.stamped, before)
-	return b.stamped
+	b.lastRenewTime = nextRenewTime(b.now(), b.lastRenewTime, before)
+	return b.lastRenewTime
 }
 
-func (b *Beat) carried() map[string]string {
-	if b.Carry == nil {
+func (b *Heartbeat) carried() map[string]string {
+	if b.Annotations == nil {
 		return nil
 	}
-	return b.Carry()
+	return b.Annotations()
 }
 
-func (b *Beat) lease(r *rest.Request) *rest.Request {
+func (b *Heartbeat) lease(r *rest.Request) *rest.Request {
 	return r.Namespace(b.Namespace).Resource("leases")
 }
 
 // call sends one request and waits for its answer. The client must not retry by
 // itself: it would sleep without the Beat's knowledge.
-func (b *Beat) call(ctx context.Context, r *rest.Request, into runtime.Object) error {
-	wait, began := b.pulse.wait, b.Uptime()
+func (b *Heartbeat) call(ctx context.Context, r *rest.Request, into runtime.Object) error {
+	wait, began := b.pulse.timeout, b.Uptime()
 	timed, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	end := b.Line.watch(ctx, wait)
+	end := b.Connection.monitor(ctx, wait)
 	err := r.MaxRetries(0).Do(timed).Into(into)
 	h := end()
 	var answer apierrors.APIStatus
@@ -175,8 +175,8 @@ func (b *Beat) call(ctx context.Context, r *rest.Request, into runtime.Object) e
 	return &failure{outcome: Slow, err: fmt.Errorf("no answer within %s", wait)}
 }
 
-// rival is another holder of the Lease, and when its last renewal was seen.
-type rival struct {
+// otherHolder is another holder of the Lease, and when its last renewal was seen.
+type otherHolder struct {
 	holder  string
 	renewed time.Time
 	since   time.Duration
@@ -185,12 +185,12 @@ type rival struct {
 // renews reports whether another holder renews the Lease: a renewal was seen less
 // than duration ago. As in leader election a renewal is a change of renewTime, so
 // the other's clock does not matter.
-func (r *rival) renews(s stored, us string, now, duration time.Duration) bool {
+func (r *otherHolder) renews(s stored, us string, now, duration time.Duration) bool {
 	if s.holder == us || s.holder == "" {
 		return false
 	}
 	if r.holder != s.holder || !r.renewed.Equal(s.renewed) {
-		*r = rival{s.holder, s.renewed, now}
+		*r = otherHolder{s.holder, s.renewed, now}
 	}
 	return now-r.since < duration
 }

@@ -9,8 +9,8 @@
 //	status := &lease.Status{Node: "n1", Nodes: client.CoreV1(), Conditions: conditions, Log: log}
 //	err := status.Run(ctx) // until ctx is done
 //
-//	line, err := lease.NewLine(config) // a connection of its own
-//	beat := &lease.Beat{Node: "n1", Namespace: lease.Namespace, Holder: "n1", Line: line, Interval: …}
+//	line, err := lease.NewConnection(config) // a connection of its own
+//	beat := &lease.Heartbeat{Node: "n1", Namespace: lease.Namespace, Holder: "n1", Line: line, Interval: …}
 //	err = beat.Run(ctx)
 //
 // # Concurrency

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// known is the Node's conditions when it was last read or written.
-type known struct {
+// nodeConditions is the Node's conditions when it was last read or written.
+type nodeConditions struct {
 	// conditions of the Node, ours and others'.
 	conditions []corev1.NodeCondition
 	// owned are the types of those that we applied.
@@ -21,18 +21,18 @@ type known struct {
 // ours reports whether a condition is ours: by its prefix, whatever the managed
 // fields, which any client that may write the Node can clear; and those that we
 // applied, such as Ready.
-func (k *known) ours(t corev1.NodeConditionType) bool {
-	return Ours(t) || slices.Contains(k.owned, string(t))
+func (k *nodeConditions) ours(t corev1.NodeConditionType) bool {
+	return IsOurs(t) || slices.Contains(k.owned, string(t))
 }
 
-func knownOf(node *corev1.Node) *known {
-	return &known{conditions: node.Status.Conditions, owned: ownedTypes(node.ManagedFields)}
+func nodeConditionsOf(node *corev1.Node) *nodeConditions {
+	return &nodeConditions{conditions: node.Status.Conditions, owned: ownedTypes(node.ManagedFields)}
 }
 
 // plan returns the conditions to apply, and why; why is empty if there is nothing to
 // write. A condition's lastTransitionTime changes only with its status, its
 // lastHeartbeatTime with every write.
-func plan(k *known, want []Condition, now time.Time, reportEvery time.Duration) ([]corev1.NodeCondition, Write) {
+func plan(k *nodeConditions, want []Condition, now time.Time, reportEvery time.Duration) ([]corev1.NodeCondition, Write) {
 	stamp := metav1.NewTime(now.UTC().Truncate(time.Second))
 	conditions := []corev1.NodeCondition{}
 	changed, due := false, false
@@ -72,7 +72,7 @@ func overdue(last, now time.Time, reportEvery time.Duration) bool {
 	return now.Sub(last) >= reportEvery || last.Sub(now) > time.Second
 }
 
-func (k *known) find(conditionType string) *corev1.NodeCondition {
+func (k *nodeConditions) find(conditionType string) *corev1.NodeCondition {
 	i := slices.IndexFunc(k.conditions, func(c corev1.NodeCondition) bool { return string(c.Type) == conditionType })
 	if i < 0 {
 		return nil

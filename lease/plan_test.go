@@ -80,7 +80,7 @@ func TestTheStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 		{"no time of transition is known", have{{Type: "p/Mem", Status: nay, Reason: "Calm", LastHeartbeatTime: sec(1)}}, []string{"p/Mem"}, want{calm}, Report, have{on("p/Mem", nay, "Calm", 1000, 1000)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, why := plan(&known{c.have, c.owned}, c.want, time.Unix(1000, 999), 4*time.Minute)
+			got, why := plan(&nodeConditions{c.have, c.owned}, c.want, time.Unix(1000, 999), 4*time.Minute)
 			assert.Equal(t, c.write, why)
 			assert.Empty(t, cmp.Diff(c.then, got))
 		})
@@ -136,7 +136,7 @@ func FuzzManagedFieldsOfAnyTextAreRead(f *testing.F) {
 func TestTheTimeOfTransitionIsThatOfTheLastChangeOfStatus(t *testing.T) {
 	const statuses = "FFTTTFTFFFTTFFFFFFFFTTTTTTTTF"
 	const reasons = "abaabbbabaaabbbaaaaaabaaaabaa"
-	k := known{}
+	k := nodeConditions{}
 	var since int64
 	for i := range statuses {
 		now := int64(1000 + i)
@@ -149,7 +149,7 @@ func TestTheTimeOfTransitionIsThatOfTheLastChangeOfStatus(t *testing.T) {
 		}
 		got, why := plan(&k, []Condition{c}, time.Unix(now, 0), 5*time.Second)
 		if why != "" {
-			k = known{got, []string{"p/x"}}
+			k = nodeConditions{got, []string{"p/x"}}
 		}
 		require.Len(t, k.conditions, 1)
 		is := k.conditions[0]

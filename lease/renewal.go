@@ -18,14 +18,14 @@ type stored struct {
 	owner       string // UID of the Node that owns it
 	version     string // resourceVersion
 	annotations map[string]string
-	// unsure: a renewal failed since then, and may have been written all the same.
-	unsure bool
-	// tracked: the Lease has managed fields, which are half of its stored size.
-	tracked bool
+	// mayDiffer: a renewal failed since then, and may have been written all the same.
+	mayDiffer bool
+	// hasManagedFields: the Lease has managed fields, which are half of its stored size.
+	hasManagedFields bool
 }
 
-func storedOf(l *coordinationv1.Lease) stored {
-	s := stored{version: l.ResourceVersion, annotations: l.Annotations, tracked: len(l.ManagedFields) > 0}
+func leaseOf(l *coordinationv1.Lease) stored {
+	s := stored{version: l.ResourceVersion, annotations: l.Annotations, hasManagedFields: len(l.ManagedFields) > 0}
 	if l.Spec.RenewTime != nil {
 		s.renewed = l.Spec.RenewTime.Time
 	}
@@ -43,9 +43,9 @@ func storedOf(l *coordinationv1.Lease) stored {
 	return s
 }
 
-// stamp is the renewTime of a renewal. It always increases, whatever the clock does:
+// nextRenewTime is the renewTime of a renewal. It always increases, whatever the clock does:
 // some observers look for a change, others for an increase.
-func stamp(now, last, stored time.Time) time.Time {
+func nextRenewTime(now, last, stored time.Time) time.Time {
 	now = now.UTC().Truncate(time.Microsecond)
 	for _, before := range []time.Time{last, stored} {
 		if !before.IsZero() && !now.After(before) {
@@ -92,7 +92,7 @@ func (s stored) renew(holder string, duration time.Duration, at time.Time, carri
 		acquired, transitions := Micro(at), s.transitions+1
 		r.Spec.AcquireTime, r.Spec.LeaseTransitions = &acquired, &transitions
 	}
-	if s.tracked {
+	if s.hasManagedFields {
 		r.Metadata.ManagedFields = make([]struct{}, 1) // an empty entry clears them
 	}
 	if len(carried) > 0 {
@@ -100,9 +100,9 @@ func (s stored) renew(holder string, duration time.Duration, at time.Time, carri
 	}
 	for key, value := range carried {
 		switch is, there := s.annotations[key]; {
-		case value == "" && (there || s.unsure):
+		case value == "" && (there || s.mayDiffer):
 			r.Metadata.Annotations[key] = nil
-		case value != is || value != "" && s.unsure:
+		case value != is || value != "" && s.mayDiffer:
 			r.Metadata.Annotations[key] = &value
 		}
 	}

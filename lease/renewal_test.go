@@ -41,7 +41,7 @@ func TestARenewalSaysWhatItMustAndNoMore(t *testing.T) {
 		},
 		{
 			"who wrote what need not be kept",
-			stored{holder: "us", tracked: true},
+			stored{holder: "us", hasManagedFields: true},
 			nil,
 			`{"metadata":{"managedFields":[{}]},"spec":{"holderIdentity":"us","leaseDurationSeconds":40,"renewTime":"2026-03-01T12:00:00.123456Z"}}`,
 		},
@@ -60,7 +60,7 @@ func TestALeaseThatIsMadeBelongsToTheNode(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "1"}, l.Annotations)
 	assert.True(t, l.Spec.AcquireTime.Time.Equal(at))
 	want := stored{renewed: at, holder: "us", owner: "u1", annotations: map[string]string{"a": "1"}}
-	assert.Empty(t, cmp.Diff(want, storedOf(l), cmp.AllowUnexported(stored{})))
+	assert.Empty(t, cmp.Diff(want, leaseOf(l), cmp.AllowUnexported(stored{})))
 	assert.EqualValues(t, 1, seconds(300*time.Millisecond), "the API takes no Lease of 0 s")
 }
 
@@ -73,15 +73,15 @@ func TestOfAStoredLeaseItIsKnownWhatTheNextRenewalNeeds(t *testing.T) {
 		},
 		Spec: coordinationv1.LeaseSpec{LeaseTransitions: &transitions},
 	}
-	want := stored{version: "7", tracked: true, transitions: 3, owner: "node"}
-	assert.Empty(t, cmp.Diff(want, storedOf(l), cmp.AllowUnexported(stored{})))
+	want := stored{version: "7", hasManagedFields: true, transitions: 3, owner: "node"}
+	assert.Empty(t, cmp.Diff(want, leaseOf(l), cmp.AllowUnexported(stored{})))
 }
 
-func TestALeaseThatSomebodyElseRenewsIsLeftAlone(t *testing.T) {
+func TestALeaseRenewedByAnotherHolderIsLeftAlone(t *testing.T) {
 	const duration = 40 * time.Second
 	t0 := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	theirs := func(n int) stored { return stored{holder: "kubelet", renewed: t0.Add(time.Duration(n) * time.Second)} }
-	var r rival
+	var r otherHolder
 	for _, c := range []struct {
 		name   string
 		stored stored
@@ -109,12 +109,12 @@ func TestAConnectionIsDeadOrOnlySlow(t *testing.T) {
 		sent time.Duration
 		dead bool
 	}{
-		{"it answers pings and took everything", health{open: true, ponged: true, acked: 1900 * ms}, 2 * time.Second, false},
-		{"something is under way", health{open: true, ponged: true, unacked: true, acked: 100 * ms}, 8 * time.Second, false},
-		{"it was idle before what is under way", health{open: true, ponged: true, unacked: true, acked: 9 * time.Second}, time.Second, false},
-		{"its kernel is silent", health{open: true, ponged: true, unacked: true, acked: 2 * time.Second}, 2 * time.Second, true},
+		{"it answers pings and took everything", health{open: true, pinged: true, acked: 1900 * ms}, 2 * time.Second, false},
+		{"something is under way", health{open: true, pinged: true, unacked: true, acked: 100 * ms}, 8 * time.Second, false},
+		{"it was idle before what is under way", health{open: true, pinged: true, unacked: true, acked: 9 * time.Second}, time.Second, false},
+		{"its kernel is silent", health{open: true, pinged: true, unacked: true, acked: 2 * time.Second}, 2 * time.Second, true},
 		{"nobody is behind its kernel", health{open: true, acked: 100 * ms}, 2 * time.Second, true},
-		{"it was closed", health{ponged: true}, 2 * time.Second, true},
+		{"it was closed", health{pinged: true}, 2 * time.Second, true},
 	} {
 		assert.Equal(t, c.dead, c.h.dead(c.sent), c.name)
 	}
@@ -147,18 +147,18 @@ func TestAfterARenewalThatFailedEveryAnnotationIsSent(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	line, err := NewLine(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+	line, err := NewConnection(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}})
 	require.NoError(t, err)
 	require.NoError(t, line.dial(t.Context()))
 	defer line.Close()
 	carried := map[string]string{"same": "1", "asks": "two"}
-	b := Beat{
-		Node: "n", Namespace: "ns", Holder: "n", Line: line, Duration: time.Minute, Carry: func() map[string]string { return carried },
+	b := Heartbeat{
+		Node: "n", Namespace: "ns", Holder: "n", Connection: line, Duration: time.Minute, Annotations: func() map[string]string { return carried },
 		Uptime: func() time.Duration { return 0 }, stored: &stored{holder: "n", annotations: map[string]string{"same": "1"}},
 	}
-	b.pulse.wait = time.Minute
+	b.pulse.timeout = time.Minute
 	require.Error(t, b.patch(t.Context(), nil))
 	carried["asks"] = "" // it is taken back
 	require.NoError(t, b.patch(t.Context(), nil))

@@ -25,11 +25,11 @@ const (
 	// DefaultEvery is how often the conditions are computed: as often as the
 	// kubelet computes its own.
 	DefaultEvery = 10 * time.Second
-	// reportLeast and reportSpread give each node its own period, so that agents
+	// minReportInterval and reportSpread give each node its own period, so that agents
 	// that started at the same time do not write at the same time. With the wait
 	// for the next pass it stays below 5 min, the kubelet's
 	// nodeStatusReportFrequency.
-	reportLeast, reportSpread = 4 * time.Minute, 45 * time.Second
+	minReportInterval, reportSpread = 4 * time.Minute, 45 * time.Second
 	// statusCallTimeout bounds each call to the API server.
 	statusCallTimeout = 5 * time.Second
 	// fieldManager owns our conditions in server-side apply.
@@ -63,13 +63,13 @@ type Status struct {
 	ReportEvery time.Duration
 	Log         *slog.Logger
 
-	woken  chan struct{} // holds at most one wake-up
-	once   sync.Once     // guards the creation of woken
-	known  *known        // nil until the Node was read, and after a failed write
-	reread atomic.Bool   // known is out of date
-	said   string        // the last logged error; empty after a success
-	mu     sync.Mutex    // guards writes
-	writes map[Write]uint64
+	woken       chan struct{}   // holds at most one wake-up
+	once        sync.Once       // guards the creation of woken
+	known       *nodeConditions // nil until the Node was read, and after a failed write
+	reread      atomic.Bool     // known is out of date
+	loggedError string          // the last logged error; empty after a success
+	mu          sync.Mutex      // guards writes
+	writes      map[Write]uint64
 }
 
 // Write is why the status was written, or that writing failed.
@@ -77,9 +77,9 @@ type Write string
 
 // The writes, as Writes counts them.
 const (
-	Changed Write = "changed" // a status or reason changed, or a condition came or went
-	Report  Write = "report"  // nothing changed for ReportEvery
-	Failed  Write = "failed"  // the API server refused it, or did not answer
+	Changed     Write = "changed" // a status or reason changed, or a condition came or went
+	Report      Write = "report"  // nothing changed for ReportEvery
+	WriteFailed Write = "failed"  // the API server refused it, or did not answer
 )
 
 // Run computes the conditions, and writes them if needed, until ctx is done.
@@ -87,7 +87,7 @@ func (s *Status) Run(ctx context.Context) error {
 	tick := time.NewTicker(cmp.Or(s.Every, DefaultEvery))
 	defer tick.Stop()
 	for {
-		s.look(ctx)
+		s.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -122,7 +122,7 @@ func (s *Status) wakeups() chan struct{} {
 func (s *Status) Writes() map[Write]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return map[Write]uint64{Changed: s.writes[Changed], Report: s.writes[Report], Failed: s.writes[Failed]}
+	return map[Write]uint64{Changed: s.writes[Changed], Report: s.writes[Report], WriteFailed: s.writes[WriteFailed]}
 }
 
 func (s *Status) count(w Write) {
@@ -134,48 +134,48 @@ func (s *Status) count(w Write) {
 	s.writes[w]++
 }
 
-// look is one pass: it writes the status if needed.
-func (s *Status) look(ctx context.Context) {
+// reconcile is one pass: it writes the status if needed.
+func (s *Status) reconcile(ctx context.Context) {
 	if s.reread.Swap(false) {
 		s.known = nil
 	}
 	if s.known == nil {
 		node, err := s.read(ctx)
 		if err != nil {
-			s.say(ctx, fmt.Errorf("get node: %w", err))
+			s.logError(ctx, fmt.Errorf("get node: %w", err))
 			return
 		}
-		s.known = knownOf(node)
+		s.known = nodeConditionsOf(node)
 	}
 	conditions, why := plan(s.known, s.Conditions(), time.Now(), s.reportEvery())
 	if why == "" {
-		s.say(ctx, nil)
+		s.logError(ctx, nil)
 		return
 	}
 	node, err := s.write(ctx, conditions)
 	if err != nil {
 		s.known = nil // it may have been written or not: read it again
 		if ctx.Err() == nil {
-			s.count(Failed)
+			s.count(WriteFailed)
 		}
-		s.say(ctx, fmt.Errorf("apply node status: %w", err))
+		s.logError(ctx, fmt.Errorf("apply node status: %w", err))
 		return
 	}
-	s.known = knownOf(node)
+	s.known = nodeConditionsOf(node)
 	s.count(why)
-	s.say(ctx, nil)
+	s.logError(ctx, nil)
 }
 
-// say logs an error once, until it changes or a pass succeeds.
-func (s *Status) say(ctx context.Context, err error) {
+// logError logs an error once, until it changes or a pass succeeds.
+func (s *Status) logError(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
-	case err == nil && s.said != "":
-		s.said = ""
+	case err == nil && s.loggedError != "":
+		s.loggedError = ""
 		s.Log.Info("node status update recovered", "node", s.Node)
 	case err == nil:
-	case err.Error() != s.said:
-		s.said = err.Error()
+	case err.Error() != s.loggedError:
+		s.loggedError = err.Error()
 		s.Log.Warn("failed to update node status; retrying", "node", s.Node, "err", err, "missing", apierrors.IsNotFound(err))
 	}
 }
@@ -206,7 +206,7 @@ func (s *Status) write(ctx context.Context, conditions []corev1.NodeCondition) (
 	if err != nil {
 		return nil, err
 	}
-	k := knownOf(node)
+	k := nodeConditionsOf(node)
 	patch, some, err := removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		given := func(g corev1.NodeCondition) bool { return g.Type == c.Type }
 		return k.ours(c.Type) && !slices.ContainsFunc(conditions, given)
@@ -252,5 +252,5 @@ func (s *Status) reportEvery() time.Duration {
 		return s.ReportEvery
 	}
 	sum := sha256.Sum256([]byte(s.Node)) // spread names that differ in one digit
-	return reportLeast + time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(reportSpread))
+	return minReportInterval + time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(reportSpread))
 }

@@ -120,12 +120,12 @@ func TestOurConditionsAndTheKubeletsLiveSideBySide(t *testing.T) {
 	writes := again.Writes()
 	assert.EqualValues(t, 1, writes[Changed])
 	assert.NotZero(t, writes[Report])
-	assert.Zero(t, writes[Failed])
+	assert.Zero(t, writes[WriteFailed])
 }
 
 // Server-side apply of nothing would take those away that nobody is recorded to
 // own, too.
-func TestTheKubeletsConditionsStayWhenOursGoAlsoWhereNobodyIsRecordedToOwnThem(t *testing.T) {
+func TestTheKubeletsConditionsStayAlsoWithoutManagedFields(t *testing.T) {
 	c, client := onCluster(t, "unrecorded")
 	asKubelet(t, c, "unrecorded", "KubeletReady")
 	_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), "unrecorded", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{})
@@ -142,7 +142,7 @@ func TestTheKubeletsConditionsStayWhenOursGoAlsoWhereNobodyIsRecordedToOwnThem(t
 	assert.NotNil(t, has(node, corev1.NodeReady, "KubeletReady"))
 }
 
-func TestAConditionOfOursThatSomebodyElseTookIsTakenBack(t *testing.T) {
+func TestAConditionTakenByAnotherManagerIsTakenBack(t *testing.T) {
 	c, client := onCluster(t, "status-taken")
 	g := &given{}
 	g.set(pressed("Stall"))
@@ -180,7 +180,7 @@ func TestWithoutARealNodeNothingIsMade(t *testing.T) {
 	eventually(t, c, s.Node, func(n *corev1.Node) bool { return has(n, "p/Mem", "Stall") != nil })
 	require.NoError(t, c.Client.CoreV1().Nodes().Delete(t.Context(), s.Node, metav1.DeleteOptions{}))
 	g.set(pressed("Floor"))
-	deadline.Eventually(t, func() bool { return s.Writes()[Failed] > 0 }, time.Minute, 20*time.Millisecond)
+	deadline.Eventually(t, func() bool { return s.Writes()[WriteFailed] > 0 }, time.Minute, 20*time.Millisecond)
 	_, err = c.Client.CoreV1().Nodes().Get(t.Context(), s.Node, metav1.GetOptions{})
 	require.Error(t, err, "writing a status made the Node")
 }
@@ -249,14 +249,14 @@ func TestWhoWritesUnderOurNameTakesNoConditionAndLeavesNone(t *testing.T) {
 	eventually(t, c, name, func(n *corev1.Node) bool { return has(n, "plimsoll.dev/B", "Hard") == nil })
 }
 
-func TestASilentAgentsConditionsAreUnknownAlsoWhereNobodyIsRecordedToOwnThem(t *testing.T) {
+func TestASilentAgentsConditionsAreUnknownAlsoWithoutManagedFields(t *testing.T) {
 	const name = "silent-unrecorded"
 	c, _ := onCluster(t, name)
 	asKubelet(t, c, name, "KubeletReady")
 	asUs(t, c, name, corev1.NodeCondition{Type: "plimsoll.dev/A", Status: corev1.ConditionTrue, Reason: "Hard"})
 	clearRecord(t, c, name)
 	node := eventually(t, c, name, func(n *corev1.Node) bool { // somebody else may write between
-		return MakeUnknown(t.Context(), c.Client.CoreV1(), n, "silence") == nil
+		return SetUnknown(t.Context(), c.Client.CoreV1(), n, "silence") == nil
 	})
 	node, err := c.Client.CoreV1().Nodes().Get(t.Context(), node.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -282,7 +282,7 @@ func TestAConditionOfTheKubeletsThatIsClaimedUnderOurNameStays(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"NetworkUnavailable", "plimsoll.dev/A"}, ownedTypes(node.ManagedFields))
 	kubelet("KubeletAgain")
-	eventually(t, c, name, func(n *corev1.Node) bool { return MakeUnknown(t.Context(), c.Client.CoreV1(), n, "silence") == nil })
+	eventually(t, c, name, func(n *corev1.Node) bool { return SetUnknown(t.Context(), c.Client.CoreV1(), n, "silence") == nil })
 	node = eventually(t, c, name, func(n *corev1.Node) bool { return has(n, "plimsoll.dev/A", ReasonSilent) != nil })
 	assert.NotNil(t, has(node, network, "KubeletAgain"), "a silent agent's conditions are made Unknown, and no other's")
 	kubelet("KubeletOnceMore")

@@ -153,7 +153,7 @@ func pass(d time.Duration) {
 }
 
 func counts(changed, report, failed uint64) map[Write]uint64 {
-	return map[Write]uint64{Changed: changed, Report: report, Failed: failed}
+	return map[Write]uint64{Changed: changed, Report: report, WriteFailed: failed}
 }
 
 func pressed(reason string) Condition {
@@ -266,7 +266,7 @@ func TestTheReportsOfManyNodesAreSpreadBelowFiveMinutes(t *testing.T) {
 		every := (&Status{Node: fmt.Sprintf("node-%d", i)}).reportEvery()
 		require.GreaterOrEqual(t, every, 4*time.Minute)
 		require.Less(t, every+DefaultEvery, 5*time.Minute)
-		tenth[int((every-reportLeast)*10/reportSpread)]++
+		tenth[int((every-minReportInterval)*10/reportSpread)]++
 	}
 	for i := range 10 {
 		assert.InDelta(t, 100, tenth[i], 50, "part %d", i)

@@ -15,8 +15,8 @@ import (
 // Prefix of the condition types of an agent.
 const Prefix = "plimsoll.dev/"
 
-// Ours reports whether a condition is an agent's.
-func Ours(t corev1.NodeConditionType) bool { return strings.HasPrefix(string(t), Prefix) }
+// IsOurs reports whether a condition is an agent's.
+func IsOurs(t corev1.NodeConditionType) bool { return strings.HasPrefix(string(t), Prefix) }
 
 // ReasonSilent is the reason of a condition whose agent is silent: its heartbeat has
 // stopped.
@@ -27,20 +27,20 @@ const ReasonSilent = "AgentSilent"
 func LastHeartbeat(conditions []corev1.NodeCondition) time.Time {
 	var last time.Time
 	for _, c := range conditions {
-		if Ours(c.Type) && c.LastHeartbeatTime.After(last) {
+		if IsOurs(c.Type) && c.LastHeartbeatTime.After(last) {
 			last = c.LastHeartbeatTime.Time
 		}
 	}
 	return last
 }
 
-// MakeUnknown sets the conditions of a silent agent to Unknown. It writes with the
+// SetUnknown sets the conditions of a silent agent to Unknown. It writes with the
 // agent's field manager, so that the agent still owns them: its next write replaces
 // them all. Their lastHeartbeatTime is kept. The Node must be current, with its
 // managed fields: if it has changed, nothing is written and the error is a conflict
 // (optimistic concurrency).
-func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *corev1.Node, message string) error {
-	conditions := unknown(knownOf(node), message, time.Now())
+func SetUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *corev1.Node, message string) error {
+	conditions := asUnknown(nodeConditionsOf(node), message, time.Now())
 	if len(conditions) == 0 {
 		return nil
 	}
@@ -54,16 +54,16 @@ func MakeUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *core
 	return nil
 }
 
-// unknown returns the agent's conditions with status Unknown; none if all are
+// asUnknown returns the agent's conditions with status Unknown; none if all are
 // Unknown already.
-func unknown(k *known, message string, now time.Time) []corev1.NodeCondition {
+func asUnknown(k *nodeConditions, message string, now time.Time) []corev1.NodeCondition {
 	var list []corev1.NodeCondition
 	changed := false
 	for _, c := range k.conditions {
 		if !k.ours(c.Type) {
 			continue
 		}
-		if !Ours(c.Type) { // Ready, where the agent keeps it: the node lifecycle controller's to judge
+		if !IsOurs(c.Type) { // Ready, where the agent keeps it: the node lifecycle controller's to judge
 			list = append(list, c)
 			continue
 		}

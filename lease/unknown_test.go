@@ -16,7 +16,7 @@ func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, Message: "m", LastHeartbeatTime: long, LastTransitionTime: long}
 	}
-	k := &known{
+	k := &nodeConditions{
 		owned: []string{"plimsoll.dev/Disk", "plimsoll.dev/Memory", "Ready", "plimsoll.dev/NotThere"},
 		conditions: []corev1.NodeCondition{
 			condition("MemoryPressure", corev1.ConditionFalse, "Kubelet"),
@@ -24,7 +24,7 @@ func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T
 			condition("plimsoll.dev/Net", corev1.ConditionUnknown, "NotSeen"), condition("Ready", corev1.ConditionTrue, "AgentBeats"),
 		},
 	}
-	got := unknown(k, "silence", now)
+	got := asUnknown(k, "silence", now)
 	require.Len(t, got, 4)
 	for i, kind := range []corev1.NodeConditionType{"plimsoll.dev/Disk", "plimsoll.dev/Memory", "plimsoll.dev/Net"} {
 		c := got[i]
@@ -36,7 +36,7 @@ func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T
 	assert.Equal(t, long, got[2].LastTransitionTime, "it was Unknown before")
 	assert.Equal(t, k.conditions[4], got[3], "Ready stays as it is, and the agent's")
 	k.conditions = got
-	assert.Empty(t, unknown(k, "silence", now), "it was said")
+	assert.Empty(t, asUnknown(k, "silence", now), "it was said")
 }
 
 func TestTheLastHeartbeatIsThatOfOurConditionsAlone(t *testing.T) {
@@ -56,7 +56,7 @@ func TestTheConditionsAreWrittenWhileOneOfThemDoesNotSayThatTheAgentIsSilent(t *
 		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionFalse, Reason: ReasonSilent},
 		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionUnknown, Reason: "NotSeen"},
 	} {
-		got := unknown(&known{conditions: []corev1.NodeCondition{other, said}}, "silence", time.Unix(1000, 0))
+		got := asUnknown(&nodeConditions{conditions: []corev1.NodeCondition{other, said}}, "silence", time.Unix(1000, 0))
 		require.Len(t, got, 2, other)
 		assert.Equal(t, []string{"Unknown", ReasonSilent}, []string{string(got[0].Status), got[0].Reason})
 	}

@@ -14,19 +14,19 @@ type Baselines map[string]Baseline
 
 // Baseline is the usual await of a disk, by direction and request size.
 type Baseline struct {
-	Device string             `json:"device"`
-	Read   [sizeClasses]Usual `json:"read"`
-	Write  [sizeClasses]Usual `json:"write"`
+	Device string                    `json:"device"`
+	Read   [sizeClasses]RequestStats `json:"read"`
+	Write  [sizeClasses]RequestStats `json:"write"`
 	// Seen is when it was last learned from.
 	Seen time.Time `json:"seen"`
 }
 
-// Usual sums up requests of one size class: their number, the seconds in which
+// RequestStats sums up requests of one size class: their number, the seconds in which
 // there were any, and the time that they took together, in seconds.
-type Usual struct {
-	Requests float64 `json:"requests"`
-	Seconds  float64 `json:"seconds"`
-	Waited   float64 `json:"waitedSeconds"`
+type RequestStats struct {
+	Requests     float64 `json:"requests"`
+	Seconds      float64 `json:"seconds"`
+	TotalSeconds float64 `json:"waitedSeconds"`
 }
 
 // sizeClasses of requests: up to 16 KiB, 128 KiB, 512 KiB, and larger. Large
@@ -46,27 +46,27 @@ const (
 	// learnedSeconds and learnedRequests must have been seen of a size class
 	// before it has a baseline.
 	learnedSeconds, learnedRequests = 3600, 10_000
-	// remembered is how many seconds have full weight. Older ones are halved again
+	// fullWeightSeconds is how many seconds have full weight. Older ones are halved again
 	// and again (exponential decay).
-	remembered = 24 * 3600
+	fullWeightSeconds = 24 * 3600
 	// A tick is learned from only if the disk is busy, and tasks of the node stall
 	// on IO, for at most these shares of it.
-	learnBusy, learnStall = 0.5, 0.1
-	// forgotten is how long the baseline of a removed disk is stored.
-	forgotten = 30 * 24 * time.Hour
+	learnMaxBusy, learnMaxStall = 0.5, 0.1
+	// baselineMaxAge is how long the baseline of a removed disk is stored.
+	baselineMaxAge = 30 * 24 * time.Hour
 )
 
 // Await is the usual await in seconds; absent until it is learned.
-func (u Usual) Await() snapshot.Opt[float64] {
+func (u RequestStats) Await() snapshot.Opt[float64] {
 	if u.Seconds < learnedSeconds || u.Requests < learnedRequests {
 		return snapshot.Opt[float64]{}
 	}
-	return snapshot.Some(u.Waited / u.Requests)
+	return snapshot.Some(u.TotalSeconds / u.Requests)
 }
 
-// Key identifies a disk: by its WWID, or else by the kernel's diskseq, which is
+// DiskKey identifies a disk: by its WWID, or else by the kernel's diskseq, which is
 // valid until the next boot.
-func Key(d *snapshot.Disk, bootID string) string {
+func DiskKey(d *snapshot.Disk, bootID string) string {
 	if wwid, ok := d.WWID.Get(); ok {
 		return "wwid:" + wwid
 	}
@@ -86,45 +86,45 @@ func (b Baselines) Clone() Baselines {
 func (b Baselines) learn(s *snapshot.Snapshot, l *Levels) {
 	step := s.Step()
 	stall, known := step.Pressure().IO.Some.Get()
-	if step.Elapsed() <= 0 || known && stall > learnStall {
+	if step.Elapsed() <= 0 || known && stall > learnMaxStall {
 		return
 	}
 	for i := range s.Disks {
 		d := &s.Disks[i].Disk
 		r, ok := step.Disk(d).Get()
-		if !ok || !judged(d) || r.ReadsPerSecond+r.WritesPerSecond == 0 || r.BusyRatio > learnBusy || pressed(l, d.Name) {
+		if !ok || !judged(d) || r.ReadsPerSecond+r.WritesPerSecond == 0 || r.BusyRatio > learnMaxBusy || underPressure(l, d.Name) {
 			continue
 		}
-		key := Key(d, s.BootID())
+		key := DiskKey(d, s.BootID())
 		was := b[key]
 		was.Read[sizeClass(per(r.ReadBytesPerSecond, r.ReadsPerSecond))].add(r.WindowSeconds, r.ReadsPerSecond, r.ReadAwaitSeconds)
 		was.Write[sizeClass(per(r.WrittenBytesPerSecond, r.WritesPerSecond))].add(r.WindowSeconds, r.WritesPerSecond, r.WriteAwaitSeconds)
 		was.Device, was.Seen = d.Name, s.Time
 		b[key] = was
 	}
-	maps.DeleteFunc(b, func(_ string, was Baseline) bool { return s.Time.Sub(was.Seen) > forgotten })
+	maps.DeleteFunc(b, func(_ string, was Baseline) bool { return s.Time.Sub(was.Seen) > baselineMaxAge })
 }
 
-// pressed reports whether a disk's level is on, or its threshold is met.
-func pressed(l *Levels, device string) bool {
+// underPressure reports whether a disk's level is on, or its threshold is met.
+func underPressure(l *Levels, device string) bool {
 	for _, v := range l.Verdicts {
-		if v.Resource == Disk && v.Scope == device && (v.Level > None || v.Begun > 0) {
+		if v.Resource == Disk && v.Scope == device && (v.Level > None || v.RuleMetSince > 0) {
 			return true
 		}
 	}
 	return false
 }
 
-func (u *Usual) add(seconds, perSecond float64, await snapshot.Opt[float64]) {
+func (u *RequestStats) add(seconds, perSecond float64, await snapshot.Opt[float64]) {
 	a, some := await.Get()
 	if !some {
 		return
 	}
 	u.Seconds += seconds
 	u.Requests += perSecond * seconds
-	u.Waited += perSecond * seconds * a
-	if u.Seconds > 2*remembered {
-		u.Seconds, u.Requests, u.Waited = u.Seconds/2, u.Requests/2, u.Waited/2
+	u.TotalSeconds += perSecond * seconds * a
+	if u.Seconds > 2*fullWeightSeconds {
+		u.Seconds, u.Requests, u.TotalSeconds = u.Seconds/2, u.Requests/2, u.TotalSeconds/2
 	}
 }
 
@@ -136,8 +136,8 @@ func per(perSecond, requests float64) float64 {
 	return perSecond / requests
 }
 
-// usual is the await of requests of this direction and mean size.
-func (b Baseline) usual(write bool, bytes float64) snapshot.Opt[float64] {
+// await is the await of requests of this direction and mean size.
+func (b Baseline) await(write bool, bytes float64) snapshot.Opt[float64] {
 	of := b.Read
 	if write {
 		of = b.Write

@@ -12,7 +12,7 @@ import (
 )
 
 func usualRead(n *diskNode) snapshot.Opt[float64] {
-	return n.set.Usual()[Key(&n.disk, "a")].usual(false, 8192)
+	return n.set.Baselines()[DiskKey(&n.disk, "a")].await(false, 8192)
 }
 
 func TestWhatIsUsualNeedsAnHourAndTenThousandRequests(t *testing.T) {
@@ -42,9 +42,9 @@ func TestNothingIsLearnedFromADiskUnderPressure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newDiskNode(t).learned()
-			before := n.set.Usual()
+			before := n.set.Baselines()
 			n.seconds(2000, d)
-			assert.Equal(t, before, n.set.Usual())
+			assert.Equal(t, before, n.set.Baselines())
 		})
 	}
 }
@@ -54,11 +54,11 @@ func TestNothingIsLearnedFromADiskUnderPressure(t *testing.T) {
 func TestNothingIsLearnedWhileTheLevelLasts(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
-	before := n.set.Usual()
+	before := n.set.Baselines()
 	require.Equal(t, Soft, n.seconds(29, calm()).Level)
-	assert.Equal(t, before, n.set.Usual())
+	assert.Equal(t, before, n.set.Baselines())
 	n.seconds(30, calm())
-	assert.NotEqual(t, before, n.set.Usual())
+	assert.NotEqual(t, before, n.set.Baselines())
 }
 
 // A device that is slow from its first second is learned as slow: it is judged
@@ -81,16 +81,16 @@ func TestADiskThatIsSlowFromItsFirstSecondIsJudgedAllTheSame(t *testing.T) {
 // them, and nobody is named for it.
 func TestAnotherMixOfRequestsIsLearnedOnItsOwn(t *testing.T) {
 	b := Baseline{}
-	b.Read[sizeClass(8192)] = Usual{Requests: 1e6, Seconds: 1e5, Waited: 1e3}
-	assert.Equal(t, snapshot.Some(0.001), b.usual(false, 8192))
-	assert.True(t, b.usual(false, 1<<20).IsZero())
-	assert.True(t, b.usual(true, 8192).IsZero())
+	b.Read[sizeClass(8192)] = RequestStats{Requests: 1e6, Seconds: 1e5, TotalSeconds: 1e3}
+	assert.Equal(t, snapshot.Some(0.001), b.await(false, 8192))
+	assert.True(t, b.await(false, 1<<20).IsZero())
+	assert.True(t, b.await(true, 8192).IsZero())
 	for bytes, class := range map[float64]int{0: 0, 4096: 0, 16 << 10: 0, 16<<10 + 1: 1, 128 << 10: 1, 256 << 10: 2, 512 << 10: 2, 1 << 20: 3} {
 		assert.Equal(t, class, sizeClass(bytes))
 	}
 }
 
-func TestAMixThatChangesNamesNobodyUntilItIsLearned(t *testing.T) {
+func TestAChangedMixHasNoCulpritUntilItIsLearned(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.size = 1 << 20
@@ -107,11 +107,11 @@ func TestAMixThatChangesNamesNobodyUntilItIsLearned(t *testing.T) {
 }
 
 func TestWhatIsUsualFollowsADiskThatChanges(t *testing.T) {
-	var u Usual
+	var u RequestStats
 	for range 10 * 24 * 3600 {
 		u.add(1, 100, snapshot.Some(0.001))
 	}
-	assert.Less(t, u.Seconds, float64(2*remembered+1))
+	assert.Less(t, u.Seconds, float64(2*fullWeightSeconds+1))
 	for range 4 * 24 * 3600 {
 		u.add(1, 100, snapshot.Some(0.002))
 	}
@@ -121,11 +121,11 @@ func TestWhatIsUsualFollowsADiskThatChanges(t *testing.T) {
 
 func TestWhatWasLearnedOutlivesARestart(t *testing.T) {
 	n := newDiskNode(t).learned()
-	b, err := json.Marshal(n.set.Usual())
+	b, err := json.Marshal(n.set.Baselines())
 	require.NoError(t, err)
 	var kept Baselines
 	require.NoError(t, json.Unmarshal(b, &kept))
-	assert.Equal(t, n.set.Usual(), kept)
+	assert.Equal(t, n.set.Baselines(), kept)
 	n.set = NewSet(diskConfig(), kept)
 	n.seconds(301, calm())
 	v := n.seconds(90, pressedHard())
@@ -135,22 +135,22 @@ func TestWhatWasLearnedOutlivesARestart(t *testing.T) {
 
 func TestADiskIsKnownByItsMediumOrUntilTheNextBoot(t *testing.T) {
 	d := snapshot.Disk{Name: "sda", Number: "8:0", Sequence: snapshot.Some(uint64(7))}
-	before := Key(&d, "a")
-	assert.NotEqual(t, before, Key(&d, "b"), "another boot")
+	before := DiskKey(&d, "a")
+	assert.NotEqual(t, before, DiskKey(&d, "b"), "another boot")
 	d.Sequence = snapshot.Some(uint64(8))
-	assert.NotEqual(t, before, Key(&d, "a"), "another device")
+	assert.NotEqual(t, before, DiskKey(&d, "a"), "another device")
 	d.WWID = snapshot.Some("naa.5000")
-	assert.Equal(t, Key(&d, "a"), Key(&d, "b"))
+	assert.Equal(t, DiskKey(&d, "a"), DiskKey(&d, "b"))
 }
 
 func TestADiskThatIsGoneForGoodIsForgotten(t *testing.T) {
 	n := newDiskNode(t)
 	n.second(calm())
 	n.second(calm())
-	gone := Baselines{"wwid:gone": {Seen: time.Unix(0, 0).Add(n.at - forgotten - time.Minute)}, "wwid:away": {Seen: time.Unix(0, 0).Add(n.at - forgotten + time.Hour)}}
+	gone := Baselines{"wwid:gone": {Seen: time.Unix(0, 0).Add(n.at - baselineMaxAge - time.Minute)}, "wwid:away": {Seen: time.Unix(0, 0).Add(n.at - baselineMaxAge + time.Hour)}}
 	n.set = NewSet(diskConfig(), gone)
 	n.second(calm())
 	n.second(calm())
-	assert.NotContains(t, n.set.Usual(), "wwid:gone")
-	assert.Contains(t, n.set.Usual(), "wwid:away")
+	assert.NotContains(t, n.set.Baselines(), "wwid:gone")
+	assert.Contains(t, n.set.Baselines(), "wwid:away")
 }

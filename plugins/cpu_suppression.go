@@ -16,16 +16,16 @@ import (
 // better elsewhere, so it is a candidate. The rule is off by default, since a pod
 // on reclaimed resources may have agreed to wait.
 type CPUSuppression struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the rule is on."`
-	Supply  float64       `yaml:"supply" unit:"ratio" why:"A pod may be starved if it gets less than this share of its CPU request."`
-	Waiting float64       `yaml:"waiting" unit:"ratio" why:"It is starved if its tasks also waited for a CPU for this share of the time, throttling by its own quota excluded."`
-	For     time.Duration `yaml:"for" why:"How long both must be met without a break before the pod is evicted: a restart elsewhere costs it more than a few minutes of waiting."`
-	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been starved before the level ends (hysteresis); a shorter time lets the taint flap."`
+	Enabled  bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Supply   float64       `yaml:"supply" unit:"ratio" why:"A pod may be starved if it gets less than this share of its CPU request."`
+	Waiting  float64       `yaml:"waiting" unit:"ratio" why:"It is starved if its tasks also waited for a CPU for this share of the time, throttling by its own quota excluded."`
+	For      time.Duration `yaml:"for" why:"How long both must be met without a break before the pod is evicted: a restart elsewhere costs it more than a few minutes of waiting."`
+	ClearFor time.Duration `yaml:"clearFor" why:"How long no pod may have been starved before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultCPUSuppression has the thresholds of a fresh install.
 func DefaultCPUSuppression() CPUSuppression {
-	return CPUSuppression{Supply: 0.5, Waiting: 0.5, For: 5 * time.Minute, Cleared: 30 * time.Second}
+	return CPUSuppression{Supply: 0.5, Waiting: 0.5, For: 5 * time.Minute, ClearFor: 30 * time.Second}
 }
 
 // supplyWindow is the window over which supply and waiting are averaged.
@@ -37,10 +37,10 @@ func (CPUSuppression) Name() string { return "cpu-suppression" }
 // starved is a pod with little CPU.
 type starved struct {
 	*snapshot.WorkloadState
-	cores, asks, waited float64
+	cores, request, waited float64
 }
 
-func (s starved) supply() float64 { return s.cores / s.asks }
+func (s starved) supply() float64 { return s.cores / s.request }
 
 // Threshold judges the pod that gets the least share of its request.
 func (c CPUSuppression) Threshold(v View) []Verdict {
@@ -49,18 +49,18 @@ func (c CPUSuppression) Threshold(v View) []Verdict {
 		Partial: v.WarmingUp || v.Monotonic-v.Since < c.For,
 	}
 	was := v.Was(out.Scope)
-	out.Met, out.Held = was.Met, was.Held
+	out.Latched, out.LowerMet = was.Latched, was.LowerMet
 	list, worst, why := c.starved(v)
 	met := make([]string, 0, len(list))
 	for _, s := range list {
 		met = append(met, s.Cgroup)
 	}
-	out.last(v, was, met)
-	list = slices.DeleteFunc(list, func(s starved) bool { return !out.lasted(v, s.Cgroup, c.For) })
+	out.recordLasting(v, was, met)
+	list = slices.DeleteFunc(list, func(s starved) bool { return !out.lastedFor(v, s.Cgroup, c.For) })
 	long := len(list) > 0 && !v.WarmingUp
-	out.latch(v, Hard, long, long, c.Cleared)
+	out.applyHysteresis(v, Hard, long, long, c.ClearFor)
 	out.Absent = why
-	out.Reason = c.say(v, &out, list, worst)
+	out.Reason = c.reason(v, &out, list, worst)
 	if long {
 		worst = &list[0]
 	}
@@ -81,7 +81,7 @@ func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why str
 	unseen := ""
 	for i := range v.Workloads {
 		l := &v.Workloads[i]
-		if l.Pod == nil || !l.Pod.LowQoS || l.Pod.Ending || l.Pod.CPURequestMillicores == 0 {
+		if l.Pod == nil || !l.Pod.LowQoS || l.Pod.Terminating || l.Pod.CPURequestMillicores == 0 {
 			continue
 		}
 		s, why := supplyOf(w, l)
@@ -106,7 +106,7 @@ func (c CPUSuppression) starved(v View) (list []starved, worst *starved, why str
 // supplyOf is the supply of a pod; why is why it is unknown.
 func supplyOf(w snapshot.Window, l *snapshot.WorkloadState) (s starved, why string) {
 	cores, waited := w.CPUSupply(&l.Workload)
-	s = starved{WorkloadState: l, asks: float64(l.Pod.CPURequestMillicores) / 1000}
+	s = starved{WorkloadState: l, request: float64(l.Pod.CPURequestMillicores) / 1000}
 	var ok1, ok2 bool
 	s.cores, ok1 = cores.Get()
 	s.waited, ok2 = waited.Get()
@@ -117,8 +117,8 @@ func supplyOf(w snapshot.Window, l *snapshot.WorkloadState) (s starved, why stri
 	return s, why
 }
 
-// say is the verdict in one sentence.
-func (c CPUSuppression) say(v View, out *Verdict, list []starved, worst *starved) string {
+// reason is the verdict in one sentence.
+func (c CPUSuppression) reason(v View, out *Verdict, list []starved, worst *starved) string {
 	needs := fmt.Sprintf("(needs < %.3g %% of its request and ≥ %.3g %% waiting, for %s)", 100*c.Supply, 100*c.Waiting, c.For)
 	switch {
 	case out.Absent != "":
@@ -128,14 +128,14 @@ func (c CPUSuppression) say(v View, out *Verdict, list []starved, worst *starved
 	case worst == nil:
 		return "no low-QoS pod requests CPU"
 	case out.Level > None:
-		return "level stays on until clear for " + c.Cleared.String() + ": " + worst.Title() + " " + c.why(v, out, *worst)
+		return "level stays on until clear for " + c.ClearFor.String() + ": " + worst.Title() + " " + c.why(v, out, *worst)
 	}
 	return worst.Title() + " " + c.why(v, out, *worst) + " " + needs
 }
 
 func (c CPUSuppression) why(v View, out *Verdict, s starved) string {
-	text := fmt.Sprintf("gets %.2f of the %.4g CPUs that it requests (%.0f %%) and waits for CPU %.0f %% of the time", s.cores, s.asks, 100*s.supply(), 100*s.waited)
-	if since, met := out.Lasting[s.Cgroup]; met {
+	text := fmt.Sprintf("gets %.2f of the %.4g CPUs that it requests (%.0f %%) and waits for CPU %.0f %% of the time", s.cores, s.request, 100*s.supply(), 100*s.waited)
+	if since, met := out.MetSince[s.Cgroup]; met {
 		text += ", for " + (v.Monotonic - since).Round(time.Second).String()
 	}
 	return text
@@ -147,7 +147,7 @@ func (c CPUSuppression) Top(v View, of Verdict, n int) []Candidate {
 	starved, _, _ := c.starved(v)
 	var list []Candidate
 	for _, s := range starved {
-		if of.lasted(v, s.Cgroup, c.For) {
+		if of.lastedFor(v, s.Cgroup, c.For) {
 			list = append(list, Candidate{
 				Cgroup: s.Cgroup, Name: s.Title(), PodUID: s.PodUID, Relief: s.cores, Unit: "cores", Why: c.why(v, &of, s),
 			})

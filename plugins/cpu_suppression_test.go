@@ -32,7 +32,7 @@ func TestAPodThatIsStarvedOfCPUForLongIsNamed(t *testing.T) {
 	assert.Contains(t, v.Reason, "ns/b gets 0.20 of the 2 CPUs that it requests (10 %) and waits for CPU 80 % of the time, for 4m59s (needs < 50 % of its request and ≥ 50 % waiting, for 5m0s)")
 	v = w.repeat(time.Second, starve)
 	require.Equal(t, Hard, v.Level, v.Reason)
-	assert.Equal(t, Hard, v.Pressing)
+	assert.Equal(t, Hard, v.MetLevel)
 	assert.Equal(t, "cpu-suppression", v.Plugin)
 	assert.Equal(t, CPU, v.Resource)
 	assert.Equal(t, "CPUSuppression", v.Condition)
@@ -58,7 +58,7 @@ func TestAPodThatMissesNothingIsNotStarved(t *testing.T) {
 		"its quota holds several of its tasks back": {asking(), 0.5, 0.9, 3},
 		"it asks for nothing":                       {snapshot.Pod{LowQoS: true}, 0.1, 0.9, 0},
 		"it is no pod of low QoS":                   {snapshot.Pod{CPURequestMillicores: 2000}, 0.1, 0.9, 0},
-		"it is ending already":                      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 2000, Ending: true}, 0.1, 0.9, 0},
+		"it is ending already":                      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 2000, Terminating: true}, 0.1, 0.9, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := suppression(t).pod("a", row.pod)
@@ -82,7 +82,7 @@ func TestAMomentOfPlentyStartsTheTimeOfAStarvedPodAnew(t *testing.T) {
 	require.Equal(t, None, v.Level, v.Reason)
 	assert.Equal(t, Hard, w.repeat(30*time.Second, starve).Level)
 	v = w.repeat(25*time.Second, func() { w.runs(0, 2, 0.1, 0) })
-	assert.Equal(t, None, v.Pressing)
+	assert.Equal(t, None, v.MetLevel)
 	assert.Equal(t, Hard, v.Level, "kept until clear for half a minute")
 	assert.Contains(t, v.Reason, "level stays on until clear")
 	assert.Empty(t, v.Candidates)
@@ -98,7 +98,7 @@ func TestAfterAGapTheTimeOfAStarvedPodStartsAnew(t *testing.T) {
 	assert.Equal(t, Hard, w.repeat(5*time.Second, starve).Level)
 }
 
-func TestWithoutWhatItNeedsCPUSuppressionNamesNobodyAndSaysWhy(t *testing.T) {
+func TestCPUSuppressionWithoutItsMeasurementsNamesNoPod(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
 		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
@@ -180,7 +180,7 @@ func TestTheSupplyRuleAgreesWithASlowObviousOne(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	w := suppression(t, func(c *CPUSuppression) { c.For, c.Cleared = 40*time.Second, time.Second })
+	w := suppression(t, func(c *CPUSuppression) { c.For, c.ClearFor = 40*time.Second, time.Second })
 	for _, name := range []string{"a", "b", "c"} {
 		w.pod(name, asking())
 	}

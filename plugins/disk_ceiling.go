@@ -25,10 +25,10 @@ func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {
 
 // nearest is the nearer of the two ceilings, or the one that is exceeded most, with
 // the throughput in the place of an await.
-func (c DiskCeiling) nearest(d *snapshot.Disk, w snapshot.Window) slowness {
+func (c DiskCeiling) nearest(d *snapshot.Disk, w snapshot.Window) diskAwait {
 	r, ok := w.Disk(d).Get()
-	of := func(unit string, carried, line float64) slowness {
-		s := slowness{direction: "requests and bytes", unit: unit, threshold: line}
+	of := func(unit string, carried, line float64) diskAwait {
+		s := diskAwait{direction: "requests and bytes", unit: unit, threshold: line}
 		if ok && line > 0 {
 			s.await = snapshot.Some(carried)
 		}
@@ -42,8 +42,8 @@ func (c DiskCeiling) nearest(d *snapshot.Disk, w snapshot.Window) slowness {
 	return requests
 }
 
-// carries is the throughput beside its ceiling, for people.
-func (s slowness) carries() string {
+// throughputText is the throughput beside its ceiling, for people.
+func (s diskAwait) throughputText() string {
 	carried, ok := s.await.Get()
 	switch {
 	case !ok:

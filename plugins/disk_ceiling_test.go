@@ -53,7 +53,7 @@ func TestTheCeilingThatIsExceededMostIsShown(t *testing.T) {
 	assert.Equal(t, "requests/s", n.seconds(90, busier()).Unit)
 }
 
-func TestADiskAtItsCeilingOnWhichNobodyWaitsIsBusy(t *testing.T) {
+func TestADiskAtItsCeilingWithoutSufferersIsBusy(t *testing.T) {
 	alone := busier()
 	alone.backup, alone.waits = 1, 0
 	n := below(t, DiskCeiling{Device: "sda", IOPS: 400})

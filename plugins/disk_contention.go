@@ -20,9 +20,9 @@ type DiskContention struct {
 	Await           time.Duration `yaml:"await" why:"The least await (mean time of a request, queue included) that counts as slow on a disk without moving parts."`
 	AwaitRotational time.Duration `yaml:"awaitRotational" why:"The same on a rotational disk, where a seek alone takes ten milliseconds."`
 	Factor          int           `yaml:"factor" unit:"times" why:"How many times its baseline the await must be. The baseline is learned per disk, for reads and writes and by request size, and never taken as more than the times above."`
-	Over            time.Duration `yaml:"over" why:"How long the rule must be met without a break: writeback and image pulls come in bursts."`
+	For             time.Duration `yaml:"for" why:"How long the rule must be met without a break: writeback and image pulls come in bursts."`
 	Coverage        float64       `yaml:"coverage" unit:"ratio" why:"No culprit is named unless workloads account for this share of the disk's traffic."`
-	Cleared         time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
+	ClearFor        time.Duration `yaml:"clearFor" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
 	Ceilings        []DiskCeiling `yaml:"ceilings" unit:"ceilings" why:"Disks that are judged by their throughput against a ceiling instead of their await; they need no baseline. As on other disks the rule is met only while a workload waits because of others."`
 }
 
@@ -30,7 +30,7 @@ type DiskContention struct {
 func DefaultDiskContention() DiskContention {
 	return DiskContention{
 		Enabled: true, Await: 20 * time.Millisecond, AwaitRotational: 100 * time.Millisecond, Factor: 3,
-		Over: time.Minute, Coverage: 0.70, Cleared: 30 * time.Second,
+		For: time.Minute, Coverage: 0.70, ClearFor: 30 * time.Second,
 	}
 }
 
@@ -39,8 +39,8 @@ const (
 	// diskRequests in it there is no await.
 	diskWindow   = 10 * time.Second
 	diskRequests = 10
-	// heldAwait is the lower threshold (hysteresis), as a share of the threshold.
-	heldAwait = 0.7
+	// lowerAwait is the lower threshold (hysteresis), as a share of the threshold.
+	lowerAwait = 0.7
 )
 
 // Name of the plugin.
@@ -84,8 +84,8 @@ func find(list []snapshot.Contention, device string) *snapshot.Contention {
 func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, covered bool, who func(string) *snapshot.Contention) Verdict {
 	out := Verdict{Resource: Disk, Scope: d.Name, Condition: "DiskContention", Unit: "seconds", Operator: ">=", Whole: snapshot.Some(1.0)}
 	was := v.Was(d.Name)
-	out.Met, out.Held = was.Met, was.Held
-	slow := slowness{}
+	out.Latched, out.LowerMet = was.Latched, was.LowerMet
+	slow := diskAwait{}
 	if ceiling, named := p.ceiling(d.Name); named {
 		slow = ceiling.nearest(d, w)
 		out.Unit = slow.unit
@@ -96,28 +96,28 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	out.Evidence = []Evidence{slow.evidence()}
 	var met, held bool
 	unnamed := ""
-	out.Reason = slow.say()
-	if await, ok := slow.await.Get(); ok && covered && await >= slow.threshold*heldAwait {
+	out.Reason = slow.text()
+	if await, ok := slow.await.Get(); ok && covered && await >= slow.threshold*lowerAwait {
 		c := who(d.Name)
-		held = c.State == snapshot.ContentionSuffers
+		held = c.State == snapshot.ContentionPresent
 		met = held && await >= slow.threshold
 		out.Evidence = append(out.Evidence, sufferersEvidence(c))
 		out.Absent = c.Absent["sufferers"]
-		out.Reason, unnamed = sayWho(c)+"; "+out.Reason, p.unnamed(c, slow)
+		out.Reason, unnamed = contentionText(c)+"; "+out.Reason, p.unnamed(c, slow)
 	}
 	if met {
-		out.Begun = cmp.Or(was.Begun, v.Monotonic)
+		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
 	}
-	lasted := met && v.Monotonic-out.Begun >= p.Over
-	out.latch(v, Soft, lasted && !v.WarmingUp, held && !v.WarmingUp, p.Cleared)
-	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.Over
+	lasted := met && v.Monotonic-out.RuleMetSince >= p.For
+	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, held && !v.WarmingUp, p.ClearFor)
+	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.For
 	switch {
 	case met && v.WarmingUp:
 		out.Reason = "warming up, only the hard level is judged: " + out.Reason
 	case met && !lasted:
-		out.Reason += fmt.Sprintf("; for %s, needs %s", (v.Monotonic - out.Begun).Round(time.Second), p.Over)
+		out.Reason += fmt.Sprintf("; for %s, needs %s", (v.Monotonic - out.RuleMetSince).Round(time.Second), p.For)
 	case out.Level > None && !met:
-		out.Reason = "level stays on until clear for " + p.Cleared.String() + ": " + out.Reason
+		out.Reason = "level stays on until clear for " + p.ClearFor.String() + ": " + out.Reason
 	}
 	if out.Level > None {
 		out.Absent = cmp.Or(out.Absent, unnamed)
@@ -126,7 +126,7 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 }
 
 // unnamed is why no culprit is named; empty if one may be.
-func (p DiskContention) unnamed(c *snapshot.Contention, slow slowness) string {
+func (p DiskContention) unnamed(c *snapshot.Contention, slow diskAwait) string {
 	coverage, known := c.Coverage.Get()
 	switch {
 	case !known:
@@ -139,11 +139,11 @@ func (p DiskContention) unnamed(c *snapshot.Contention, slow slowness) string {
 	return ""
 }
 
-// slowness is the await of one direction of a disk beside its threshold.
-type slowness struct {
+// diskAwait is the await of one direction of a disk beside its threshold.
+type diskAwait struct {
 	direction string
 	await     snapshot.Opt[float64] // seconds
-	usual     snapshot.Opt[float64]
+	baseline  snapshot.Opt[float64]
 	threshold float64
 	why       string // why there is no baseline
 	// unit of await and threshold if they are of a ceiling; empty: seconds.
@@ -151,20 +151,20 @@ type slowness struct {
 }
 
 // slowest is the direction that is nearest to its threshold, or furthest beyond it.
-func (p DiskContention) slowest(v View, d *snapshot.Disk, w snapshot.Window) slowness {
+func (p DiskContention) slowest(v View, d *snapshot.Disk, w snapshot.Window) diskAwait {
 	r, ok := w.Disk(d).Get()
 	least := p.Await.Seconds()
 	if rotational, _ := d.Rotational.Get(); rotational {
 		least = p.AwaitRotational.Seconds()
 	}
-	base := v.Usual[Key(d, v.BootID())]
-	of := func(write bool, name string, perSecond, bytes float64, await snapshot.Opt[float64]) slowness {
-		s := slowness{direction: name, threshold: least}
+	base := v.Baselines[DiskKey(d, v.BootID())]
+	of := func(write bool, name string, perSecond, bytes float64, await snapshot.Opt[float64]) diskAwait {
+		s := diskAwait{direction: name, threshold: least}
 		if !ok || perSecond*r.WindowSeconds < diskRequests {
 			return s
 		}
-		s.await, s.usual = await, base.usual(write, per(bytes, perSecond))
-		if usual, learned := s.usual.Get(); learned {
+		s.await, s.baseline = await, base.await(write, per(bytes, perSecond))
+		if usual, learned := s.baseline.Get(); learned {
 			s.threshold = max(least, float64(p.Factor)*min(usual, least))
 		} else {
 			s.why = base.progress(write, per(bytes, perSecond))
@@ -179,12 +179,12 @@ func (p DiskContention) slowest(v View, d *snapshot.Disk, w snapshot.Window) slo
 	return reads
 }
 
-func (s slowness) ratio() float64 {
+func (s diskAwait) ratio() float64 {
 	await, _ := s.await.Get()
 	return await / s.threshold
 }
 
-func (s slowness) evidence() Evidence {
+func (s diskAwait) evidence() Evidence {
 	e := Evidence{
 		Rule: Soft, What: "await of " + s.direction + " over " + diskWindow.String(),
 		Observed: s.await, Operator: ">=", Threshold: s.threshold, Unit: "seconds",
@@ -202,16 +202,16 @@ func (s slowness) evidence() Evidence {
 	return e
 }
 
-func (s slowness) say() string {
+func (s diskAwait) text() string {
 	if s.unit != "" {
-		return s.carries()
+		return s.throughputText()
 	}
 	await, ok := s.await.Get()
 	if !ok {
 		return fmt.Sprintf("fewer than %d requests in %s", diskRequests, diskWindow)
 	}
 	text := fmt.Sprintf("await of %s %.1f ms (needs ≥ %.0f ms", s.direction, 1000*await, 1000*s.threshold)
-	if usual, learned := s.usual.Get(); learned {
+	if usual, learned := s.baseline.Get(); learned {
 		return text + fmt.Sprintf("; baseline %.1f ms)", 1000*usual)
 	}
 	return text + ")"
@@ -220,29 +220,29 @@ func (s slowness) say() string {
 // sufferersEvidence is the longest time that a workload waited because of others.
 func sufferersEvidence(c *snapshot.Contention) Evidence {
 	e := Evidence{
-		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: snapshot.SuffersAt, Unit: "ratio",
-		Met: c.State == snapshot.ContentionSuffers, Absent: c.Absent["sufferers"],
+		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: snapshot.WaitedThreshold, Unit: "ratio",
+		Met: c.State == snapshot.ContentionPresent, Absent: c.Absent["sufferers"],
 	}
 	if e.Absent == "" {
 		e.Observed = snapshot.Some(0.0)
 	}
-	if i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.Lowest }); i >= 0 {
+	if i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.LowestClass }); i >= 0 {
 		e.Observed = snapshot.Some(c.Sufferers[i].Waited)
 	}
 	return e
 }
 
-// sayWho names sufferers and culprits, for people.
-func sayWho(c *snapshot.Contention) string {
+// contentionText names sufferers and culprits, for people.
+func contentionText(c *snapshot.Contention) string {
 	if why := c.Absent["sufferers"]; why != "" {
 		return "unknown which workloads wait: " + why
 	}
-	if c.State != snapshot.ContentionSuffers {
+	if c.State != snapshot.ContentionPresent {
 		return "busy, but no workload waits because of others"
 	}
 	var parts []string
 	for _, s := range c.Sufferers[:min(2, len(c.Sufferers))] {
-		if s.Counts() {
+		if s.Significant() {
 			parts = append(parts, fmt.Sprintf("%s waits %.0f %% of the time", s.Name, 100*s.Waited))
 		}
 	}
@@ -260,7 +260,7 @@ func (DiskContention) Top(v View, of Verdict, n int) []Candidate {
 	c := find(v.ContentionIn(w), of.Scope)
 	var list []Candidate
 	for _, u := range c.Culprits {
-		waits := func(s snapshot.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Counts() }
+		waits := func(s snapshot.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Significant() }
 		if u.Share < c.Culprits[0].Share/2 && slices.ContainsFunc(c.Sufferers, waits) {
 			continue
 		}

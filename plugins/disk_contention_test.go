@@ -18,13 +18,13 @@ const (
 
 // diskSecond is what happens on a disk in a second.
 type diskSecond struct {
-	requests uint64  // reads
-	size     uint64  // of each, in bytes; 0: 8 KiB
-	await    float64 // seconds, of each
-	busy     float64
-	backup   float64 // its share of them; the rest is the database's
-	nobodys  float64 // share of them that no workload explains
-	waits    float64 // share of the second in which the database waits
+	requests     uint64  // reads
+	size         uint64  // of each, in bytes; 0: 8 KiB
+	await        float64 // seconds, of each
+	busy         float64
+	backup       float64 // its share of them; the rest is the database's
+	unattributed float64 // share of them that no workload explains
+	waits        float64 // share of the second in which the database waits
 }
 
 // calm is an ordinary second: a database that reads, and a quarter is others'.
@@ -73,7 +73,7 @@ func (n *diskNode) second(d diskSecond) Verdict {
 	n.disk.ReadBytes += d.requests * d.size
 	n.disk.ReadMs += uint64(float64(d.requests) * d.await * 1000)
 	n.disk.BusyMs += uint64(1000 * d.busy)
-	known := uint64(float64(d.requests) * (1 - d.nobodys))
+	known := uint64(float64(d.requests) * (1 - d.unattributed))
 	for i, reads := range []uint64{uint64(float64(known) * d.backup), known - uint64(float64(known)*d.backup)} {
 		n.io[i].Reads += reads
 		n.io[i].ReadBytes += reads * d.size
@@ -116,7 +116,7 @@ func (n *diskNode) never(count int, d diskSecond) {
 	}
 }
 
-func TestWhoeverHurtsOthersOnADiskIsNamed(t *testing.T) {
+func TestTheCulpritOnADiskIsNamed(t *testing.T) {
 	n := newDiskNode(t).learned()
 	until := 0
 	for n.second(pressedHard()).Level == None {
@@ -177,7 +177,7 @@ func TestADisksLevelClearsOnlyAfterTheClearedWindow(t *testing.T) {
 	assert.Equal(t, None, n.seconds(20, calm()).Level)
 }
 
-func TestUntilADiskIsLearnedItIsMarkedAndNobodyIsNamed(t *testing.T) {
+func TestADiskWithoutBaselineIsMarkedWithoutCulprit(t *testing.T) {
 	n := newDiskNode(t)
 	n.seconds(400, calm())
 	v := n.seconds(90, pressedHard())
@@ -186,10 +186,10 @@ func TestUntilADiskIsLearnedItIsMarkedAndNobodyIsNamed(t *testing.T) {
 	assert.Contains(t, v.Absent, "not learned yet: 6m")
 }
 
-func TestWhereTrafficIsNobodysNobodyIsNamed(t *testing.T) {
+func TestUnattributedTrafficNamesNoCulprit(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
-	d.nobodys = 0.4
+	d.unattributed = 0.4
 	v := n.seconds(90, d)
 	require.Equal(t, Soft, v.Level, v.Reason)
 	assert.Empty(t, v.Candidates)

@@ -7,39 +7,39 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// FilesystemRoom judges whether a watched filesystem runs out of space or inodes.
+// FilesystemSpace judges whether a watched filesystem runs out of space or inodes.
 // It marks the node and names no pod: which workload wrote the data is not known,
 // and an eviction releases only the pod's own.
 //
 // It leaves out (probes.FilesystemUse) the filesystems of a kubelet and its
 // container runtime, which the kubelet monitors, and volumes of pods, which are no
 // pressure on the node.
-type FilesystemRoom struct {
+type FilesystemSpace struct {
 	Enabled     bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Available   float64       `yaml:"available" unit:"ratio" why:"Soft if less than this share is available to users other than root, as in the kubelet's nodefs.available. 0: available space is not judged."`
 	Enough      uint64        `yaml:"enough" unit:"bytes" why:"With this much available the share does not matter: a tenth of a large filesystem is plenty."`
 	FilesFree   float64       `yaml:"filesFree" unit:"ratio" why:"Soft if less than this share of the inodes is available, as in the kubelet's nodefs.inodesFree. 0: inodes are not judged."`
 	EnoughFiles int           `yaml:"enoughFiles" unit:"files" why:"With this many inodes available the share does not matter."`
 	MinSize     uint64        `yaml:"minSize" unit:"bytes" why:"Smaller filesystems are not judged: boot filesystems are nearly full on purpose. 0 judges all."`
-	Over        time.Duration `yaml:"over" why:"How long the rule must be met without a break: the temporary files of a build are no shortage."`
-	Cleared     time.Duration `yaml:"cleared" why:"How long the threshold plus margin must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
+	For         time.Duration `yaml:"for" why:"How long the rule must be met without a break: the temporary files of a build are no shortage."`
+	ClearFor    time.Duration `yaml:"clearFor" why:"How long the threshold plus margin must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
 	Margin      float64       `yaml:"margin" unit:"ratio" why:"How far above the threshold the level ends: 0.25 is a quarter more."`
 	MaxAge      time.Duration `yaml:"maxAge" why:"Older values are not judged, and a level that is on stays on. Longer than filesystems.every."`
 }
 
-// DefaultFilesystemRoom has the thresholds of a fresh install.
-func DefaultFilesystemRoom() FilesystemRoom {
-	return FilesystemRoom{
+// DefaultFilesystemSpace has the thresholds of a fresh install.
+func DefaultFilesystemSpace() FilesystemSpace {
+	return FilesystemSpace{
 		Enabled: true, Available: 0.10, Enough: 100 << 30, FilesFree: 0.05, EnoughFiles: 1_000_000, MinSize: 2 << 30,
-		Over: 30 * time.Second, Cleared: 30 * time.Second, Margin: 0.25, MaxAge: time.Minute,
+		For: 30 * time.Second, ClearFor: 30 * time.Second, Margin: 0.25, MaxAge: time.Minute,
 	}
 }
 
 // Name of the plugin.
-func (FilesystemRoom) Name() string { return "filesystem" }
+func (FilesystemSpace) Name() string { return "filesystem" }
 
 // Threshold judges each watched mount that the kubelet does not monitor.
-func (f FilesystemRoom) Threshold(v View) []Verdict {
+func (f FilesystemSpace) Threshold(v View) []Verdict {
 	var list []Verdict
 	for i := range v.Filesystems {
 		if fs := &v.Filesystems[i]; f.judges(fs) {
@@ -49,26 +49,26 @@ func (f FilesystemRoom) Threshold(v View) []Verdict {
 	return list
 }
 
-func (f FilesystemRoom) judges(fs *snapshot.Filesystem) bool {
+func (f FilesystemSpace) judges(fs *snapshot.Filesystem) bool {
 	size, known := fs.SizeBytes.Get()
 	return fs.Use != snapshot.UseKubelet && fs.Use != snapshot.UseVolume && (!known || size >= f.MinSize)
 }
 
-func (f FilesystemRoom) judge(v View, fs *snapshot.Filesystem) Verdict {
+func (f FilesystemSpace) judge(v View, fs *snapshot.Filesystem) Verdict {
 	out := Verdict{
 		Resource: Filesystem, Scope: fs.Mountpoint, Condition: "FilesystemPressure", Unit: "ratio", Operator: "<",
-		Partial: v.WarmingUp || v.Monotonic-v.Since < f.Over,
+		Partial: v.WarmingUp || v.Monotonic-v.Since < f.For,
 	}
 	if !fs.AgeSeconds.IsZero() { // else another filesystem is mounted there, or none
 		was := v.Was(out.Scope)
-		out.Met, out.Held, out.Begun = was.Met, was.Held, was.Begun
+		out.Latched, out.LowerMet, out.RuleMetSince = was.Latched, was.LowerMet, was.RuleMetSince
 	}
-	j := judgement{absent: f.unseen(fs)}
-	room := j.short(line{
+	j := judgement{absent: f.unavailable(fs)}
+	room := j.compareMinimum(minimum{
 		what: "space available on " + fs.Mountpoint, left: fs.AvailableBytes, all: fs.SizeBytes, why: fs.Absent["sizeBytes"],
 		share: f.Available, enough: float64(f.Enough), margin: f.Margin,
 	})
-	files := j.short(line{
+	files := j.compareMinimum(minimum{
 		what: "inodes available on " + fs.Mountpoint, left: fs.FilesFree, all: fs.Files, why: fs.Absent["files"],
 		share: f.FilesFree, enough: float64(f.EnoughFiles), margin: f.Margin,
 	})
@@ -77,20 +77,20 @@ func (f FilesystemRoom) judge(v View, fs *snapshot.Filesystem) Verdict {
 		shown = files
 	}
 	out.Observed, out.Threshold = shown.left, snapshot.Some(shown.below)
-	j.met = out.lasts(v, &j, room.met || files.met, f.Over) && !v.WarmingUp
-	j.held = !v.WarmingUp && (room.held || files.held || out.Met[0] && j.absent != "")
-	out.latch(v, Soft, j.met, j.held, f.Cleared)
-	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.say(out.Level, v.WarmingUp)
+	j.met = out.metFor(v, &j, room.met || files.met, f.For) && !v.WarmingUp
+	j.held = !v.WarmingUp && (room.held || files.held || out.Latched[0] && j.absent != "")
+	out.applyHysteresis(v, Soft, j.met, j.held, f.ClearFor)
+	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.reason(out.Level, v.WarmingUp)
 	return out
 }
 
-// unseen is why a filesystem cannot be judged now; empty if it can.
-func (f FilesystemRoom) unseen(fs *snapshot.Filesystem) string {
+// unavailable is why a filesystem cannot be judged now; empty if it can.
+func (f FilesystemSpace) unavailable(fs *snapshot.Filesystem) string {
 	age, read := fs.AgeSeconds.Get()
 	why := ""
 	switch {
-	case fs.Trouble() != "":
-		why = fs.Trouble()
+	case fs.Problem() != "":
+		why = fs.Problem()
 	case !read || age > f.MaxAge.Seconds():
 		why = "values are too old"
 	case fs.Use == "":
@@ -103,9 +103,9 @@ func (f FilesystemRoom) unseen(fs *snapshot.Filesystem) string {
 	return fs.Mountpoint + ": " + why
 }
 
-// line is the threshold of what must be available: a share of all, or the amount
+// minimum is the threshold of what must be available: a share of all, or the amount
 // enough if that is less.
-type line struct {
+type minimum struct {
 	what, why     string
 	left, all     snapshot.Opt[uint64]
 	share, enough float64
@@ -119,8 +119,8 @@ type shortage struct {
 	below     float64
 }
 
-// short compares what is left with its threshold; a share of 0 turns it off.
-func (j *judgement) short(l line) shortage {
+// compareMinimum compares what is left with its threshold; a share of 0 turns it off.
+func (j *judgement) compareMinimum(l minimum) shortage {
 	s := shortage{below: l.share}
 	if l.share == 0 {
 		return s
@@ -146,4 +146,4 @@ func (s shortage) worse(o shortage) bool {
 }
 
 // Top names no workload.
-func (FilesystemRoom) Top(View, Verdict, int) []Candidate { return nil }
+func (FilesystemSpace) Top(View, Verdict, int) []Candidate { return nil }

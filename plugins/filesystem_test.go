@@ -19,9 +19,9 @@ type roomy struct {
 	fs snapshot.Filesystem
 }
 
-func newRoomy(t *testing.T, change ...func(*FilesystemRoom)) *roomy {
+func newRoomy(t *testing.T, change ...func(*FilesystemSpace)) *roomy {
 	t.Helper()
-	c := Config{Filesystem: DefaultFilesystemRoom()}
+	c := Config{Filesystem: DefaultFilesystemSpace()}
 	for _, f := range change {
 		f(&c.Filesystem)
 	}
@@ -90,7 +90,7 @@ func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
 			assert.Equal(t, 31, r.left(row.bytes, row.files).until(Soft), "at each second of 30")
 			v := r.seconds(100)
 			assert.Equal(t, Soft, v.Level)
-			assert.Equal(t, Soft, v.Pressing)
+			assert.Equal(t, Soft, v.MetLevel)
 			assert.Contains(t, v.Reason, row.says)
 			assert.Equal(t, "filesystem", v.Plugin)
 			assert.Equal(t, "/data", v.Scope)
@@ -149,7 +149,7 @@ func TestWhatOthersJudgeAndWhatIsSmallIsLeftOut(t *testing.T) {
 	}
 	assert.Equal(t, Soft, r.levels.Of(Filesystem))
 
-	small := newRoomy(t, func(f *FilesystemRoom) { f.MinSize = 0 })
+	small := newRoomy(t, func(f *FilesystemSpace) { f.MinSize = 0 })
 	small.fs = mount("/scratch", func(f *snapshot.Filesystem) { f.SizeBytes = some(1 << 20) })
 	assert.Equal(t, Soft, small.seconds(31).Level, "a small one that matters")
 }
@@ -184,7 +184,7 @@ func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
 			}
 			v := r.seconds(150)
 			assert.Equal(t, Soft, v.Level)
-			assert.Equal(t, None, v.Pressing)
+			assert.Equal(t, None, v.MetLevel)
 			assert.Contains(t, v.Reason, "level stays on until clear")
 		})
 	}
@@ -232,7 +232,7 @@ func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testin
 			hang(r)
 			v = r.seconds(500)
 			assert.Equal(t, Soft, v.Level, "nobody knows that it has room")
-			assert.Equal(t, None, v.Pressing)
+			assert.Equal(t, None, v.MetLevel)
 			assert.Equal(t, why, v.Absent)
 			r.trouble("").fs.AgeSeconds = snapshot.Some(1.0)
 			assert.Equal(t, 30, r.until(None))
@@ -292,7 +292,7 @@ func TestEachFilesystemHasItsOwnVerdict(t *testing.T) {
 
 func TestWhileTheNodeWarmsUpNoFilesystemIsSoft(t *testing.T) {
 	r := newRoomy(t).left(gib, 500_000)
-	r.set = NewSet(Config{WarmUp: 5 * time.Minute, Filesystem: DefaultFilesystemRoom()}, nil)
+	r.set = NewSet(Config{WarmUp: 5 * time.Minute, Filesystem: DefaultFilesystemSpace()}, nil)
 	for range 300 {
 		v := r.seconds(1)
 		require.Equal(t, None, v.Level)
@@ -329,14 +329,14 @@ func TestAChangedFilesystemRuleStartsItsWindowAnew(t *testing.T) {
 }
 
 func TestHalfOfTheFilesystemRuleCanBeSwitchedOff(t *testing.T) {
-	r := newRoomy(t, func(f *FilesystemRoom) { f.Available = 0 })
+	r := newRoomy(t, func(f *FilesystemSpace) { f.Available = 0 })
 	v := r.left(0, 500_000).seconds(60)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, snapshot.Some(0.5), v.Observed, "the line that is there")
 	assert.NotContains(t, v.Reason, "space available")
 	assert.Equal(t, Soft, r.left(0, 0).seconds(31).Level)
 
-	r = newRoomy(t, func(f *FilesystemRoom) { f.FilesFree = 0 })
+	r = newRoomy(t, func(f *FilesystemSpace) { f.FilesFree = 0 })
 	assert.Equal(t, None, r.left(50*gib, 0).seconds(60).Level)
 }
 

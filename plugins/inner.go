@@ -45,8 +45,8 @@ type View struct {
 	// WarmingUp: the node booted or the agent started a short time ago, and only
 	// hard memory pressure is judged.
 	WarmingUp bool
-	// Usual has the baseline of each disk.
-	Usual Baselines
+	// Baselines has the baseline of each disk.
+	Baselines Baselines
 }
 
 // Was is the plugin's own last verdict about a scope; zero without one.
@@ -61,7 +61,7 @@ func (v View) Was(scope string) Verdict {
 // Inners is the complete list of inner plugins for a configuration.
 func Inners(c Config) []Inner {
 	var list []Inner
-	for _, p := range every(c) {
+	for _, p := range all(c) {
 		if p.enabled {
 			list = append(list, p.Inner)
 		}
@@ -73,21 +73,21 @@ func Inners(c Config) []Inner {
 // register one.
 func Names() []string {
 	var names []string
-	for _, p := range every(Config{}) {
+	for _, p := range all(Config{}) {
 		names = append(names, p.Name())
 	}
 	return names
 }
 
-// switched is a plugin with its switch.
-type switched struct {
+// plugin is a plugin with its switch.
+type plugin struct {
 	Inner
 	enabled bool
 }
 
-// every lists all inner plugins.
-func every(c Config) []switched {
-	return []switched{
+// all lists all inner plugins.
+func all(c Config) []plugin {
+	return []plugin{
 		{c.MemoryStall, c.MemoryStall.Enabled},
 		{c.DiskContention, c.DiskContention.Enabled},
 		{c.NetworkContention, c.NetworkContention.Enabled},
@@ -107,7 +107,7 @@ type Config struct {
 	DiskContention DiskContention `yaml:"diskContention" why:"Whether a workload waits for a disk because of others, and the disk is much slower than its baseline."`
 
 	NetworkContention NetworkContention `yaml:"networkContention" why:"Whether a link of the node is full and TCP retransmits."`
-	Filesystem        FilesystemRoom    `yaml:"filesystem" why:"Whether a watched filesystem that no kubelet monitors runs out of space or inodes."`
+	Filesystem        FilesystemSpace   `yaml:"filesystem" why:"Whether a watched filesystem that no kubelet monitors runs out of space or inodes."`
 	OOMStorm          OOMStorm          `yaml:"oomStorm" why:"Whether the kernel OOM-kills processes of one workload again and again."`
 
 	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a low-QoS pod gets far less CPU than it requests, for long, so that it would run better elsewhere."`
@@ -119,7 +119,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall(), DiskContention: DefaultDiskContention(),
-		NetworkContention: DefaultNetworkContention(), Filesystem: DefaultFilesystemRoom(), OOMStorm: DefaultOOMStorm(),
+		NetworkContention: DefaultNetworkContention(), Filesystem: DefaultFilesystemSpace(), OOMStorm: DefaultOOMStorm(),
 		CPUSuppression: DefaultCPUSuppression(), ReclaimedOvercommit: DefaultReclaimedOvercommit(), RSSOveruse: DefaultRSSOveruse(),
 	}
 }

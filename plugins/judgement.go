@@ -37,14 +37,14 @@ func (j *judgement) compare(level Level, what string, observed snapshot.Opt[floa
 	return e.Met
 }
 
-// say is the judgement in one sentence.
-func (j *judgement) say(level Level, warmingUp bool) string {
+// reason is the judgement in one sentence.
+func (j *judgement) reason(level Level, warmingUp bool) string {
 	var met, not []string
 	for _, e := range j.evidence {
 		if e.Met {
-			met = append(met, e.say())
+			met = append(met, e.text())
 		} else {
-			not = append(not, e.say())
+			not = append(not, e.text())
 		}
 	}
 	switch {
@@ -60,24 +60,24 @@ func (j *judgement) say(level Level, warmingUp bool) string {
 	return strings.Join(not, "; ")
 }
 
-func (e Evidence) say() string {
+func (e Evidence) text() string {
 	o, ok := e.Observed.Get()
 	switch {
 	case !ok:
 		return e.What + " unknown (" + e.Absent + ")"
 	case e.Unit == "ratio":
-		return fmt.Sprintf("%s %.1f %% (%s %.3g %%)", e.What, 100*o, e.wants(), 100*e.Threshold)
+		return fmt.Sprintf("%s %.1f %% (%s %.3g %%)", e.What, 100*o, e.operatorText(), 100*e.Threshold)
 	case e.Unit == "bytes":
-		return fmt.Sprintf("%s %.0f MiB (%s %.0f MiB)", e.What, o/(1<<20), e.wants(), e.Threshold/(1<<20))
+		return fmt.Sprintf("%s %.0f MiB (%s %.0f MiB)", e.What, o/(1<<20), e.operatorText(), e.Threshold/(1<<20))
 	case e.Unit == "cores":
-		return fmt.Sprintf("%s %.4g (%s %.4g)", e.What, o, e.wants(), e.Threshold)
+		return fmt.Sprintf("%s %.4g (%s %.4g)", e.What, o, e.operatorText(), e.Threshold)
 	case e.Unit == "seconds":
-		return fmt.Sprintf("%s %.0f s (%s %g s)", e.What, o, e.wants(), e.Threshold)
+		return fmt.Sprintf("%s %.0f s (%s %g s)", e.What, o, e.operatorText(), e.Threshold)
 	}
-	return fmt.Sprintf("%s %.0f (%s %s)", e.What, o, e.wants(), strconv.FormatFloat(e.Threshold, 'f', -1, 64))
+	return fmt.Sprintf("%s %.0f (%s %s)", e.What, o, e.operatorText(), strconv.FormatFloat(e.Threshold, 'f', -1, 64))
 }
 
-func (e Evidence) wants() string {
+func (e Evidence) operatorText() string {
 	op := strings.NewReplacer(">=", "≥", "<=", "≤").Replace(e.Operator)
 	if e.Met {
 		return op
@@ -93,60 +93,60 @@ func float(o snapshot.Opt[uint64]) snapshot.Opt[float64] {
 	return snapshot.Some(float64(v))
 }
 
-// latch applies hysteresis to one level: it turns on when met, and off when neither
+// applyHysteresis applies hysteresis to one level: it turns on when met, and off when neither
 // met nor held for all of cleared, without a gap in the samples.
-func (v *Verdict) latch(view View, level Level, met, held bool, cleared time.Duration) {
+func (v *Verdict) applyHysteresis(view View, level Level, met, held bool, cleared time.Duration) {
 	i := level - Soft
 	if met || held {
-		v.Held[i] = view.Monotonic
+		v.LowerMet[i] = view.Monotonic
 	}
 	_, seen := view.Over(cleared)
 	if met {
-		v.Pressing = max(v.Pressing, level)
+		v.MetLevel = max(v.MetLevel, level)
 	}
 	switch {
 	case met:
-		v.Met[i] = true
-	case v.Met[i] && seen && view.Monotonic-v.Held[i] >= cleared:
-		v.Met[i] = false
+		v.Latched[i] = true
+	case v.Latched[i] && seen && view.Monotonic-v.LowerMet[i] >= cleared:
+		v.Latched[i] = false
 	}
-	if v.Met[i] {
+	if v.Latched[i] {
 		v.Level = max(v.Level, level)
 	}
 }
 
-// last records since when each of these workloads has met the rule without a break
+// recordLasting records since when each of these workloads has met the rule without a break
 // (debounce); a gap in the samples starts it again.
-func (v *Verdict) last(view View, was Verdict, met []string) {
+func (v *Verdict) recordLasting(view View, was Verdict, met []string) {
 	if len(met) == 0 {
 		return
 	}
-	v.Lasting = make(map[string]time.Duration, len(met))
+	v.MetSince = make(map[string]time.Duration, len(met))
 	for _, cgroup := range met {
-		since, before := was.Lasting[cgroup]
+		since, before := was.MetSince[cgroup]
 		if !before || view.Step().Elapsed() == 0 {
 			since = view.Monotonic
 		}
-		v.Lasting[cgroup] = since
+		v.MetSince[cgroup] = since
 	}
 }
 
-// lasted reports whether a workload has met the rule for d without a break.
-func (v *Verdict) lasted(view View, cgroup string, d time.Duration) bool {
-	since, met := v.Lasting[cgroup]
+// lastedFor reports whether a workload has met the rule for d without a break.
+func (v *Verdict) lastedFor(view View, cgroup string, d time.Duration) bool {
+	since, met := v.MetSince[cgroup]
 	return met && view.Monotonic-since >= d
 }
 
-// lasts reports whether so was true at every sample for d (debounce). It must be
+// metFor reports whether so was true at every sample for d (debounce). It must be
 // called at each tick; a gap in the samples starts the time again.
-func (v *Verdict) lasts(view View, j *judgement, so bool, d time.Duration) bool {
+func (v *Verdict) metFor(view View, j *judgement, so bool, d time.Duration) bool {
 	if !so {
-		v.Begun = 0
+		v.RuleMetSince = 0
 		return false
 	}
-	if v.Begun == 0 || view.Step().Elapsed() == 0 {
-		v.Begun = view.Monotonic
+	if v.RuleMetSince == 0 || view.Step().Elapsed() == 0 {
+		v.RuleMetSince = view.Monotonic
 	}
-	lasted := snapshot.Some((view.Monotonic - v.Begun).Seconds())
+	lasted := snapshot.Some((view.Monotonic - v.RuleMetSince).Seconds())
 	return j.compare(Soft, "met without a break for", lasted, ">=", d.Seconds(), "seconds", "")
 }

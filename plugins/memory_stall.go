@@ -19,14 +19,14 @@ type MemoryStall struct {
 	Hard    StallRule `yaml:"hard" why:"From here pods are evicted at once; it must not be easier to reach than soft."`
 	// KubeletEvictionHard gives the floors: soft 4 times, hard 2 times.
 	KubeletEvictionHard uint64        `yaml:"kubeletEvictionHard" unit:"bytes" why:"The kubelet's evictionHard memory.available. The floors derive from it, soft at 4 times and hard at 2 times, so that this rule is met before the kubelet's. A floor counts only during global reclaim."`
-	Cleared             time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before a level ends (hysteresis); a shorter time lets the taint flap."`
+	ClearFor            time.Duration `yaml:"clearFor" why:"How long the lower threshold must be clear before a level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // StallRule is met if all tasks stalled for at least StallFull of the last Over
 // while less than Available of the memory is available.
 type StallRule struct {
 	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which all tasks of the node stalled on memory (PSI full). Use of memory alone is no pressure."`
-	Over      time.Duration `yaml:"over" why:"The window over which the stall is averaged, so that a short reclaim does not count."`
+	Window    time.Duration `yaml:"window" why:"The window over which the stall is averaged, so that a short reclaim does not count."`
 	Available float64       `yaml:"available" unit:"ratio" why:"Less than this share of all memory must be available; with more, the stall has another cause."`
 }
 
@@ -34,19 +34,19 @@ type StallRule struct {
 func DefaultMemoryStall() MemoryStall {
 	return MemoryStall{
 		Enabled:             true,
-		Soft:                StallRule{StallFull: 0.10, Over: 30 * time.Second, Available: 0.10},
-		Hard:                StallRule{StallFull: 0.25, Over: 5 * time.Second, Available: 0.04},
+		Soft:                StallRule{StallFull: 0.10, Window: 30 * time.Second, Available: 0.10},
+		Hard:                StallRule{StallFull: 0.25, Window: 5 * time.Second, Available: 0.04},
 		KubeletEvictionHard: 100 << 20,
-		Cleared:             30 * time.Second,
+		ClearFor:            30 * time.Second,
 	}
 }
 
 const (
 	softFloor, hardFloor = 4, 2 // times KubeletEvictionHard
 	// The lower thresholds (hysteresis): half the stall, and little more than the
-	// share available, over the last heldOver.
-	heldStall, heldAvailable = 0.5, 1.25
-	heldOver                 = 5 * time.Second
+	// share available, over the last lowerWindow.
+	lowerStall, upperAvailable = 0.5, 1.25
+	lowerWindow                = 5 * time.Second
 )
 
 // Name of the plugin.
@@ -62,9 +62,9 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	out := Verdict{Resource: Memory, Scope: "node", Condition: "MemoryContention", Unit: "ratio", Operator: ">="}
 	out.Evidence = append(hard.evidence, soft.evidence...)
 	was := v.Was(out.Scope)
-	out.Met, out.Held = was.Met, was.Held
-	out.latch(v, Soft, soft.met, soft.held, m.Cleared)
-	out.latch(v, Hard, hard.met, hard.held, m.Cleared)
+	out.Latched, out.LowerMet = was.Latched, was.LowerMet
+	out.applyHysteresis(v, Soft, soft.met, soft.held, m.ClearFor)
+	out.applyHysteresis(v, Hard, hard.met, hard.held, m.ClearFor)
 	shown, rule := soft, m.Soft
 	out.Absent = cmp.Or(hard.absent, soft.absent)
 	if out.Level == Hard { // what soft lacks, such as samples of half a minute, does not matter
@@ -72,9 +72,9 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	}
 	out.Observed, out.Threshold = shown.stall, snapshot.Some(rule.StallFull)
 	out.Target, out.Whole = m.release(v)
-	out.Partial = v.WarmingUp || v.Monotonic-v.Since < m.Soft.Over
-	out.Urgent = hard.met && hard.under
-	out.Reason = shown.say(out.Level, v.WarmingUp)
+	out.Partial = v.WarmingUp || v.Monotonic-v.Since < m.Soft.Window
+	out.Urgent = hard.met && hard.belowFloor
+	out.Reason = shown.reason(out.Level, v.WarmingUp)
 	return []Verdict{out}
 }
 
@@ -94,39 +94,39 @@ func (m MemoryStall) release(v View) (target, whole snapshot.Opt[float64]) {
 type stallJudgement struct {
 	judgement
 	stall snapshot.Opt[float64]
-	// under: below the floor for the whole window, whatever the stall.
-	under bool
+	// belowFloor: below the floor for the whole window, whatever the stall.
+	belowFloor bool
 }
 
 func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) stallJudgement {
-	w, covered := v.Over(rule.Over)
-	covered = covered && v.Monotonic-v.Since >= rule.Over
+	w, covered := v.Over(rule.Window)
+	covered = covered && v.Monotonic-v.Since >= rule.Window
 	full, own, why := nodeStall(v.Snapshot, w)
 	j := stallJudgement{judgement: judgement{absent: why}, stall: full}
 	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // without a total it never will be covered
-		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Over)
+		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Window)
 	}
 	scans := w.Memory().ScansPerSecond
-	what := "memory stall, full, over " + rule.Over.String()
+	what := "memory stall, full, over " + rule.Window.String()
 	if own > 0 {
 		what += fmt.Sprintf(", without the %.1f %% of cgroups at their own limit,", 100*own)
 	}
 	stalls := j.compare(level, what, full, ">=", rule.StallFull, "ratio", why)
 	little := j.compare(level, "memory available", v.Memory.AvailableRatio, "<", rule.Available, "ratio", "not in /proc/meminfo")
-	swapless := level == Hard && j.swapEnds(v.Snapshot, w)
+	swapless := level == Hard && j.swapExhausted(v.Snapshot, w)
 	moves := j.compare(level, "global reclaim, pages scanned per second", scans, ">", 0, "pages", "not in /proc/vmstat")
-	j.under = j.compare(level, "memory available throughout "+rule.Over.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
-	j.met = covered && moves && (stalls && (little || swapless) || j.under)
-	j.held = m.worthKeeping(v, level, rule, floor)
+	j.belowFloor = j.compare(level, "memory available throughout "+rule.Window.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
+	j.met = covered && moves && (stalls && (little || swapless) || j.belowFloor)
+	j.held = m.lowerMet(v, level, rule, floor)
 	return j
 }
 
 // swapFree is the share of free swap below which it counts as full.
 const swapFree = 0.10
 
-// swapEnds reports whether the swap is nearly full and pages are swapped in: pages
+// swapExhausted reports whether the swap is nearly full and pages are swapped in: pages
 // that are reclaimed next cannot be swapped out, however much seems available.
-func (j *stallJudgement) swapEnds(s *snapshot.Snapshot, w snapshot.Window) bool {
+func (j *stallJudgement) swapExhausted(s *snapshot.Snapshot, w snapshot.Window) bool {
 	total, ok1 := s.Memory.SwapTotalBytes.Get()
 	free, ok2 := s.Memory.SwapFreeBytes.Get()
 	if !ok1 || !ok2 || total == 0 {
@@ -137,17 +137,17 @@ func (j *stallJudgement) swapEnds(s *snapshot.Snapshot, w snapshot.Window) bool 
 	return full && back
 }
 
-// worthKeeping is the rule with its lower thresholds (hysteresis), over heldOver.
-func (m MemoryStall) worthKeeping(v View, level Level, rule StallRule, floor uint64) bool {
-	w, _ := v.Over(heldOver)
+// lowerMet is the rule with its lower thresholds (hysteresis), over lowerWindow.
+func (m MemoryStall) lowerMet(v View, level Level, rule StallRule, floor uint64) bool {
+	w, _ := v.Over(lowerWindow)
 	full, _, _ := nodeStall(v.Snapshot, w)
 	stall, ok1 := full.Get()
 	ratio, ok2 := v.Memory.AvailableRatio.Get()
 	available, ok3 := v.Memory.AvailableBytes.Get()
 	scans, _ := w.Memory().ScansPerSecond.Get() // absent: then nothing was met either
-	swapless := level == Hard && (&stallJudgement{}).swapEnds(v.Snapshot, w)
-	stalls := ok1 && ok2 && stall >= rule.StallFull*heldStall && (ratio < rule.Available*heldAvailable || swapless)
-	under := ok3 && float64(available) < float64(floor)*heldAvailable
+	swapless := level == Hard && (&stallJudgement{}).swapExhausted(v.Snapshot, w)
+	stalls := ok1 && ok2 && stall >= rule.StallFull*lowerStall && (ratio < rule.Available*upperAvailable || swapless)
+	under := ok3 && float64(available) < float64(floor)*upperAvailable
 	return scans > 0 && (stalls || under)
 }
 
@@ -175,7 +175,7 @@ func nodeStall(s *snapshot.Snapshot, w snapshot.Window) (full snapshot.Opt[float
 		switch {
 		case limited[l.Cgroup]:
 			own += stall
-		case !holdsAny(l.Cgroup, limited):
+		case !containsAny(l.Cgroup, limited):
 			others = max(others, stall)
 		}
 	}
@@ -189,7 +189,7 @@ func atOwnLimit(s *snapshot.Snapshot, w snapshot.Window) map[string]bool {
 	for i := range s.Workloads {
 		l := &s.Workloads[i].Workload
 		_, hits := w.MemoryStall(l)
-		if hits, ok := hits.Get(); ok && hits > 0 || l.Curbed {
+		if hits, ok := hits.Get(); ok && hits > 0 || l.ThrottledByAgent {
 			limited[l.Cgroup] = true
 		}
 	}
@@ -205,9 +205,9 @@ func workloadStall(w snapshot.Window, l *snapshot.Workload) float64 {
 	return full
 }
 
-// holdsAny reports whether parent contains one of the cgroups: its stall then
+// containsAny reports whether parent contains one of the cgroups: its stall then
 // includes theirs.
-func holdsAny(parent string, limited map[string]bool) bool {
+func containsAny(parent string, limited map[string]bool) bool {
 	for child := range limited {
 		if strings.HasPrefix(child, strings.TrimSuffix(parent, "/")+"/") {
 			return true

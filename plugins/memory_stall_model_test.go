@@ -66,7 +66,7 @@ func (s *slowStall) swapless(at, seconds int) bool {
 }
 
 func (s *slowStall) met(at int, hard bool, r StallRule, floor float64) bool {
-	seconds := int(r.Over / time.Second)
+	seconds := int(r.Window / time.Second)
 	stall, scans, most := s.over(at, seconds)
 	return scans > 0 && (stall >= r.StallFull-slack && (s.ratio[at] < r.Available || hard && s.swapless(at, seconds)) || most < floor)
 }

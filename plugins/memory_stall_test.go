@@ -181,7 +181,7 @@ func TestBelowTheKubeletsFloorsItIsAShortageWithoutStall(t *testing.T) {
 func TestThePodThatTheAgentItselfLimitsIsNotTheNodesShortage(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
-	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, Curbed: true, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
+	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, ThrottledByAgent: true, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
 	n.pod.Pressure.Memory.Full = snapshot.Some(uint64(0))
 	n.second(0, 100)
 	for range 60 {
@@ -282,7 +282,7 @@ func TestAConfigurationThatIsTheSameChangesNothing(t *testing.T) {
 	assert.Equal(t, Hard, n.second(0.8, 9000).Level)
 }
 
-func TestWithoutPSITheFloorsAreJudgedAndNobodyIsNamed(t *testing.T) {
+func TestWithoutPSIOnlyTheFloorsAreJudged(t *testing.T) {
 	n := newNode(t)
 	n.noPSI = true
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
@@ -347,41 +347,41 @@ func TestLevelsAreReadBackAsTheyAreWritten(t *testing.T) {
 
 func TestAVerdictPressesHardOnlyWhileItsRuleIsMet(t *testing.T) {
 	n := newNode(t).warm()
-	require.Equal(t, None, n.second(0, 0).Pressing)
+	require.Equal(t, None, n.second(0, 0).MetLevel)
 	n.available = 2 * gib
 	n.until(Hard, 10, 1, 9000)
 	for range 5 {
-		require.Equal(t, Hard, n.second(1, 9000).Pressing)
+		require.Equal(t, Hard, n.second(1, 9000).MetLevel)
 	}
 	n.available = 40 * gib // somebody was ended: from now on it is over
 	for range 29 {
 		v := n.second(0, 0)
 		require.Equal(t, Hard, v.Level)
-		require.Equal(t, None, v.Pressing, "nobody more is to go for it")
+		require.Equal(t, None, v.MetLevel, "nobody more is to go for it")
 	}
 	n.available = 2 * gib
 	v := n.seconds(2, 1, 9000)
-	assert.Equal(t, Hard, v.Pressing, "it is back while the level was kept")
+	assert.Equal(t, Hard, v.MetLevel, "it is back while the level was kept")
 }
 
 func TestAVerdictPressesSoftWhileOnlySoftIsMet(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	v := n.seconds(20, 0.8, 9000)
-	require.Equal(t, Hard, v.Pressing)
+	require.Equal(t, Hard, v.MetLevel)
 	v = n.seconds(20, 0.15, 500)
 	assert.Equal(t, Hard, v.Level, "half of its stall keeps it")
-	assert.Equal(t, Soft, v.Pressing)
+	assert.Equal(t, Soft, v.MetLevel)
 	n.available = 5 * gib // 7.8 %, still below soft's 10 %
 	v = n.seconds(20, 0.15, 500)
 	assert.Equal(t, Hard, v.Level)
-	assert.Equal(t, Soft, v.Pressing)
+	assert.Equal(t, Soft, v.MetLevel)
 }
 
 func TestWhileTheNodeWarmsUpSoftDoesNotPress(t *testing.T) {
 	n := newNode(t)
 	n.available = 5 * gib
-	assert.Equal(t, None, n.seconds(60, 0.2, 500).Pressing)
+	assert.Equal(t, None, n.seconds(60, 0.2, 500).MetLevel)
 }
 
 func TestTheReleaseTargetIsWhatIsMissingToBeOutOfReachOfSoft(t *testing.T) {
@@ -412,7 +412,7 @@ func TestTheReleaseTargetIsWhatIsMissingToBeOutOfReachOfSoft(t *testing.T) {
 	}
 }
 
-func TestWithoutMeminfoNobodyKnowsWhatIsMissing(t *testing.T) {
+func TestWithoutMeminfoTheReleaseTargetIsUnknown(t *testing.T) {
 	known := snapshot.Some(uint64(gib))
 	for _, m := range []snapshot.Memory{{}, {TotalBytes: known}, {AvailableBytes: known}} {
 		view := View{Snapshot: (&snapshot.History{Window: 1, Keep: 1, MaxGap: 1}).Add(&snapshot.Sample{Memory: m})}
@@ -433,7 +433,7 @@ func TestAMemoryVerdictsNumbersAreReadBackFromJSON(t *testing.T) {
 	assert.Contains(t, string(b), `"pressing":"hard"`)
 	var back Verdict
 	require.NoError(t, json.Unmarshal(b, &back))
-	assert.Equal(t, v.Pressing, back.Pressing)
+	assert.Equal(t, v.MetLevel, back.MetLevel)
 	assert.Equal(t, v.Target, back.Target)
 	assert.Equal(t, v.Whole, back.Whole)
 }

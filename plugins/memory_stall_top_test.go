@@ -61,7 +61,7 @@ func TestWhoHasMostAboveItsRequestGoesFirst(t *testing.T) {
 	assert.Equal(t, "working set 30720 MiB", all[0].Why)
 }
 
-func TestNobodyGoesBeforeOneThatHasTwiceAsMuchAboveItsRequest(t *testing.T) {
+func TestTwiceAsMuchAboveTheRequestComesFirst(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 13))

@@ -23,27 +23,27 @@ type NetworkContention struct {
 	Enabled     bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Utilization float64       `yaml:"utilization" unit:"ratio" why:"Soft if a link carries this share of its speed in one direction. A device of unknown speed is not judged (set it in network.devices)."`
 	Retransmits float64       `yaml:"retransmits" unit:"ratio" why:"And TCP retransmits this share of its segments: without loss a full link is only busy."`
-	Over        time.Duration `yaml:"over" why:"The window over which both are averaged, so that a burst does not count."`
-	Cleared     time.Duration `yaml:"cleared" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
+	Window      time.Duration `yaml:"window" why:"The window over which both are averaged, so that a burst does not count."`
+	ClearFor    time.Duration `yaml:"clearFor" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultNetworkContention has the thresholds of a fresh install.
 func DefaultNetworkContention() NetworkContention {
-	return NetworkContention{Enabled: true, Utilization: 0.90, Retransmits: 0.01, Over: 30 * time.Second, Cleared: 30 * time.Second}
+	return NetworkContention{Enabled: true, Utilization: 0.90, Retransmits: 0.01, Window: 30 * time.Second, ClearFor: 30 * time.Second}
 }
 
 const (
-	// heldUtilization is the lower threshold (hysteresis), as a share of the
-	// utilization; that of the retransmits is heldStall, both over heldOver.
-	heldUtilization = 0.9
-	// believed is the most of its reported speed that a link can carry: with more
+	// lowerUtilization is the lower threshold (hysteresis), as a share of the
+	// utilization; that of the retransmits is lowerStall, both over lowerWindow.
+	lowerUtilization = 0.9
+	// maxBelievableUtilization is the most of its reported speed that a link can carry: with more
 	// over half a minute the speed is wrong, as it may be for virtual NICs.
-	believed = 1.1
-	// fewSegments is the least number of TCP segments for a retransmit ratio: ten
+	maxBelievableUtilization = 1.1
+	// minSegments is the least number of TCP segments for a retransmit ratio: ten
 	// retransmits are then the default's 1 %.
-	fewSegments = 1000
-	// tickLate is how much shorter a window may be.
-	tickLate = 100 * time.Millisecond
+	minSegments = 1000
+	// windowTolerance is how much shorter a window may be.
+	windowTolerance = 100 * time.Millisecond
 )
 
 // Name of the plugin.
@@ -65,15 +65,15 @@ func (n NetworkContention) Threshold(v View) []Verdict {
 func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 	out := Verdict{
 		Resource: NetworkIO, Scope: nic.Name, Condition: "NetworkContention", Unit: "ratio", Operator: ">=",
-		Threshold: snapshot.Some(n.Utilization), Partial: v.WarmingUp || v.Monotonic-v.Since < n.Over,
+		Threshold: snapshot.Some(n.Utilization), Partial: v.WarmingUp || v.Monotonic-v.Since < n.Window,
 	}
 	was := v.Was(out.Scope)
-	out.Met, out.Held = was.Met, was.Held
-	w, _ := v.Over(n.Over)
+	out.Latched, out.LowerMet = was.Latched, was.LowerMet
+	w, _ := v.Over(n.Window)
 	l := linkOver(w, nic)
-	j := judgement{absent: n.unseen(v, nic, l)}
-	ratio, why := sentAgain(v.Snapshot, w)
-	over := " over " + n.Over.String()
+	j := judgement{absent: n.unavailable(v, nic, l)}
+	ratio, why := retransmitRatio(v.Snapshot, w)
+	over := " over " + n.Window.String()
 	received := j.compare(Soft, nic.Name+" receive utilization"+over, l.received, ">=", n.Utilization, "ratio", j.absent)
 	sent := j.compare(Soft, nic.Name+" transmit utilization"+over, l.sent, ">=", n.Utilization, "ratio", j.absent)
 	again := j.compare(Soft, "TCP segments retransmitted"+over, ratio, ">=", n.Retransmits, "ratio", why)
@@ -82,33 +82,33 @@ func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 		j.absent = cmp.Or(j.absent, nic.Name+": "+why)
 	}
 	j.met = j.absent == "" && full && again && !v.WarmingUp
-	j.held = !v.WarmingUp && n.worthKeeping(v, nic)
-	out.latch(v, Soft, j.met, j.held, n.Cleared)
-	out.Observed = l.most()
-	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.say(out.Level, v.WarmingUp)
+	j.held = !v.WarmingUp && n.lowerMet(v, nic)
+	out.applyHysteresis(v, Soft, j.met, j.held, n.ClearFor)
+	out.Observed = l.max()
+	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.reason(out.Level, v.WarmingUp)
 	if full {
-		out.Reason += whoseTraffic(v.Snapshot, nic.Name)
+		out.Reason += culpritsText(v.Snapshot, nic.Name)
 	}
 	return out
 }
 
-// worthKeeping is the rule again, easier to meet and over the last seconds.
-func (n NetworkContention) worthKeeping(v View, nic *snapshot.NIC) bool {
-	w, _ := v.Over(heldOver)
-	used, ok1 := linkOver(w, nic).most().Get()
-	ratio, _ := sentAgain(v.Snapshot, w)
+// lowerMet is the rule again, easier to meet and over the last seconds.
+func (n NetworkContention) lowerMet(v View, nic *snapshot.NIC) bool {
+	w, _ := v.Over(lowerWindow)
+	used, ok1 := linkOver(w, nic).max().Get()
+	ratio, _ := retransmitRatio(v.Snapshot, w)
 	again, ok2 := ratio.Get()
-	return ok1 && ok2 && used >= n.Utilization*heldUtilization && again >= n.Retransmits*heldStall
+	return ok1 && ok2 && used >= n.Utilization*lowerUtilization && again >= n.Retransmits*lowerStall
 }
 
-// unseen is why a link cannot be judged; empty if it can.
-func (n NetworkContention) unseen(v View, nic *snapshot.NIC, l link) string {
-	used, known := l.most().Get()
+// unavailable is why a link cannot be judged; empty if it can.
+func (n NetworkContention) unavailable(v View, nic *snapshot.NIC, l link) string {
+	used, known := l.max().Get()
 	seen := min(l.over, v.Monotonic-v.Since)
 	switch {
-	case !known || seen < n.Over-tickLate:
-		return fmt.Sprintf("%s: %s of the last %s seen so far", nic.Name, seen.Round(time.Second), n.Over)
-	case used > believed:
+	case !known || seen < n.Window-windowTolerance:
+		return fmt.Sprintf("%s: %s of the last %s seen so far", nic.Name, seen.Round(time.Second), n.Window)
+	case used > maxBelievableUtilization:
 		return nic.Name + ": it carries more than its reported speed, so that speed is wrong (set it in network.devices)"
 	}
 	return ""
@@ -128,8 +128,8 @@ func linkOver(w snapshot.Window, nic *snapshot.NIC) link {
 	return link{r.ReceiveUtilizationRatio, r.TransmitUtilizationRatio, time.Duration(r.WindowSeconds * float64(time.Second))}
 }
 
-// most is the higher utilization of the two directions.
-func (l link) most() snapshot.Opt[float64] {
+// max is the higher utilization of the two directions.
+func (l link) max() snapshot.Opt[float64] {
 	a, ok1 := l.received.Get()
 	b, ok2 := l.sent.Get()
 	if !ok1 || !ok2 {
@@ -138,9 +138,9 @@ func (l link) most() snapshot.Opt[float64] {
 	return snapshot.Some(max(a, b))
 }
 
-// sentAgain is the retransmit ratio of TCP in the host's network namespace. Pods
+// retransmitRatio is the retransmit ratio of TCP in the host's network namespace. Pods
 // with a namespace of their own are not included.
-func sentAgain(s *snapshot.Snapshot, w snapshot.Window) (ratio snapshot.Opt[float64], why string) {
+func retransmitRatio(s *snapshot.Snapshot, w snapshot.Window) (ratio snapshot.Opt[float64], why string) {
 	sent, again := w.TCP()
 	all, ok1 := sent.Get()
 	n, ok2 := again.Get()
@@ -148,15 +148,15 @@ func sentAgain(s *snapshot.Snapshot, w snapshot.Window) (ratio snapshot.Opt[floa
 	case !ok1 || !ok2:
 		absent := s.Network.Absent
 		return ratio, cmp.Or(absent["tcp"], absent["tcpSegmentsSentTotal"], absent["tcpRetransmitsTotal"], "a ratio needs two samples")
-	case all < fewSegments:
+	case all < minSegments:
 		return ratio, "too few TCP segments sent in the host's network namespace"
 	}
 	return snapshot.Some(float64(n) / float64(all)), ""
 }
 
-// whoseTraffic names the workloads that fill a link, for people, as far as pods'
+// culpritsText names the workloads that fill a link, for people, as far as pods'
 // network namespaces count it; empty if not known.
-func whoseTraffic(s *snapshot.Snapshot, nic string) string {
+func culpritsText(s *snapshot.Snapshot, nic string) string {
 	i := slices.IndexFunc(s.Contention, func(c snapshot.Contention) bool {
 		return c.Resource == snapshot.SharedNetwork && (c.Device == nic || c.Device == "")
 	})

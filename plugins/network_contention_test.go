@@ -76,7 +76,7 @@ func (w *wired) until(l Level, of traffic) int {
 func quiet() traffic { return traffic{received: 0.2, sent: 0.3, segments: 20_000, again: 0.0005} }
 func full() traffic  { return traffic{received: 0.1, sent: 0.97, segments: 60_000, again: 0.03} }
 
-func TestALinkThatIsFullAndHurtsIsSoftInEitherDirection(t *testing.T) {
+func TestAFullLinkWithRetransmitsIsSoftInEitherDirection(t *testing.T) {
 	for what, change := range map[string]func(*traffic){
 		"eth0 transmit utilization over 30s 97.0 % (≥ 90 %)": func(*traffic) {},
 		"eth0 receive utilization over 30s 97.0 % (≥ 90 %)":  func(f *traffic) { f.received, f.sent = f.sent, f.received },
@@ -88,7 +88,7 @@ func TestALinkThatIsFullAndHurtsIsSoftInEitherDirection(t *testing.T) {
 			assert.InDelta(t, 27, w.until(Soft, of), 1, "0.3 and 0.97 are 0.9 on average after 27 s of 30; 0.2 and 0.97 after 27 s as well")
 			v := w.seconds(60, of)
 			assert.Equal(t, Soft, v.Level)
-			assert.Equal(t, Soft, v.Pressing)
+			assert.Equal(t, Soft, v.MetLevel)
 			assert.Contains(t, v.Reason, what)
 			assert.Contains(t, v.Reason, "TCP segments retransmitted over 30s 3.0 % (≥ 1 %)")
 			assert.Equal(t, "network-contention", v.Plugin)
@@ -211,13 +211,13 @@ func TestNothingOfALinkIsJudgedBeforeItWasSeenForTheWindow(t *testing.T) {
 	w.seconds(1, full())
 	w.seconds(1, full())
 	assert.Contains(t, w.levels.Verdicts[0].Absent, "1s of the last 30s")
-	assert.Equal(t, None, w.levels.Verdicts[0].Pressing)
+	assert.Equal(t, None, w.levels.Verdicts[0].MetLevel)
 
 	w.sleep(time.Minute)
 	v = w.seconds(30, full())
-	assert.Equal(t, None, v.Pressing, "what was before the gap does not count")
+	assert.Equal(t, None, v.MetLevel, "what was before the gap does not count")
 	assert.Equal(t, Soft, v.Level, "and the level is not forgotten over it")
-	assert.Equal(t, Soft, w.seconds(1, full()).Pressing)
+	assert.Equal(t, Soft, w.seconds(1, full()).MetLevel)
 }
 
 func TestALevelOfALinkIsLeftOnceItWasCalmForTheWindow(t *testing.T) {

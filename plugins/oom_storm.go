@@ -17,13 +17,13 @@ type OOMStorm struct {
 	Enabled   bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Kills     int           `yaml:"kills" unit:"kills" why:"Soft from this many OOM kills in one workload within the window; one or two are an accident."`
 	HardKills int           `yaml:"hardKills" unit:"kills" why:"Hard from this many: the workload is a candidate for eviction. 0: never."`
-	Over      time.Duration `yaml:"over" why:"The window in which kills are counted. The kubelet waits 10s, 20s, 40s and so on between restarts; a longer window needs a longer history."`
-	Cleared   time.Duration `yaml:"cleared" why:"How long there must be less than half of the kills before the level ends (hysteresis); a shorter time lets the taint flap."`
+	Window    time.Duration `yaml:"window" why:"The window in which kills are counted. The kubelet waits 10s, 20s, 40s and so on between restarts; a longer window needs a longer history."`
+	ClearFor  time.Duration `yaml:"clearFor" why:"How long there must be less than half of the kills before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultOOMStorm has the thresholds of a fresh install.
 func DefaultOOMStorm() OOMStorm {
-	return OOMStorm{Kills: 3, Over: 90 * time.Second, Cleared: 30 * time.Second}
+	return OOMStorm{Kills: 3, Window: 90 * time.Second, ClearFor: 30 * time.Second}
 }
 
 // Name of the plugin.
@@ -33,10 +33,10 @@ func (OOMStorm) Name() string { return "oom-storm" }
 func (o OOMStorm) Threshold(v View) []Verdict {
 	out := Verdict{
 		Resource: Memory, Scope: "node", Condition: "OOMStorm", Unit: "kills", Operator: ">=", Threshold: snapshot.Some(float64(o.Kills)),
-		Partial: v.WarmingUp || v.Monotonic-v.Since < o.Over,
+		Partial: v.WarmingUp || v.Monotonic-v.Since < o.Window,
 	}
 	was := v.Was(out.Scope)
-	out.Met, out.Held = was.Met, was.Held
+	out.Latched, out.LowerMet = was.Latched, was.LowerMet
 	list, why := o.killed(v)
 	j := judgement{absent: why}
 	most, what := snapshot.Opt[float64]{}, "OOM kills of any workload"
@@ -46,20 +46,20 @@ func (o OOMStorm) Threshold(v View) []Verdict {
 	if len(list) > 0 {
 		most, what = snapshot.Some(float64(list[0].kills)), "OOM kills of "+list[0].Name
 	}
-	what += " within " + o.Over.String()
+	what += " within " + o.Window.String()
 	hard := o.HardKills > 0 && j.compare(Hard, what, most, ">=", float64(o.HardKills), "kills", why)
 	soft := j.compare(Soft, what, most, ">=", float64(o.Kills), "kills", why)
 	n, _ := most.Get()
 	half := func(kills int) bool { return kills > 0 && 2*n >= float64(kills) }
 	up := !v.WarmingUp
-	out.latch(v, Soft, up && soft, up && half(o.Kills), o.Cleared)
-	out.latch(v, Hard, up && hard, up && half(o.HardKills), o.Cleared)
+	out.applyHysteresis(v, Soft, up && soft, up && half(o.Kills), o.ClearFor)
+	out.applyHysteresis(v, Hard, up && hard, up && half(o.HardKills), o.ClearFor)
 	if out.Level == Hard {
 		out.Threshold = snapshot.Some(float64(o.HardKills))
 	}
 	j.met = up && (hard || out.Level < Hard && soft)
 	out.Observed = most
-	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.say(out.Level, v.WarmingUp)
+	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.reason(out.Level, v.WarmingUp)
 	return []Verdict{out}
 }
 
@@ -73,7 +73,7 @@ type victim struct {
 // first; why is why none could be counted. A parent cgroup counts its children's
 // kills and is left out.
 func (o OOMStorm) killed(v View) (list []victim, why string) {
-	w, _ := v.Over(min(o.Over, v.Monotonic-v.Since))
+	w, _ := v.Over(min(o.Window, v.Monotonic-v.Since))
 	why = "no workload found"
 	with := map[string]bool{}
 	for i := range v.Workloads {
@@ -90,7 +90,7 @@ func (o OOMStorm) killed(v View) (list []victim, why string) {
 			list, with[l.Cgroup] = append(list, victim{l, kills}), true
 		}
 	}
-	list = slices.DeleteFunc(list, func(k victim) bool { return holdsAny(k.Cgroup, with) })
+	list = slices.DeleteFunc(list, func(k victim) bool { return containsAny(k.Cgroup, with) })
 	slices.SortStableFunc(list, func(a, b victim) int { return cmp.Compare(b.kills, a.kills) })
 	return list, why
 }
@@ -110,7 +110,7 @@ func (o OOMStorm) Top(v View, of Verdict, n int) []Candidate {
 		}
 		list = append(list, Candidate{
 			Cgroup: k.Cgroup, Name: k.Name, PodUID: k.PodUID, Relief: float64(set), Unit: "bytes",
-			Why: fmt.Sprintf("%d OOM kills within %s, working set %.0f MiB", k.kills, o.Over, float64(set)/(1<<20)),
+			Why: fmt.Sprintf("%d OOM kills within %s, working set %.0f MiB", k.kills, o.Window, float64(set)/(1<<20)),
 		})
 	}
 	return list[:min(n, len(list))]

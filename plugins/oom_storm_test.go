@@ -104,7 +104,7 @@ func TestKillsThatAreNoStormGiveNothing(t *testing.T) {
 	}
 }
 
-func TestByDefaultNobodyAsksForStorms(t *testing.T) {
+func TestOOMStormIsOffByDefault(t *testing.T) {
 	for _, p := range Inners(Default()) {
 		assert.NotEqual(t, "oom-storm", p.Name())
 	}
@@ -126,7 +126,7 @@ func TestAStormIsOverWhenThereWereLessThanHalfOfTheKillsForAWhile(t *testing.T) 
 	require.Equal(t, Soft, c.kill(0, 3).seconds(1).Level)
 	v := c.seconds(90)
 	assert.Equal(t, Soft, v.Level)
-	assert.Equal(t, None, v.Pressing)
+	assert.Equal(t, None, v.MetLevel)
 	assert.Empty(t, v.Candidates, "nobody is in one now")
 	assert.Equal(t, Soft, c.seconds(28).Level)
 	assert.Equal(t, None, c.seconds(1).Level, "30 s after the last of them left the window")
@@ -142,7 +142,7 @@ func TestHardIsReachedOnlyWhereItIsConfigured(t *testing.T) {
 	assert.Equal(t, Soft, c.kill(0, 4).kill(1, 3).seconds(1).Level)
 	v := c.kill(0, 1).seconds(1)
 	assert.Equal(t, Hard, v.Level)
-	assert.Equal(t, Hard, v.Pressing)
+	assert.Equal(t, Hard, v.MetLevel)
 	assert.Equal(t, snapshot.Some(5.0), v.Threshold)
 	require.Len(t, v.Candidates, 1, "who is below hard's line need not go")
 	assert.Equal(t, "pod a", v.Candidates[0].Name)

@@ -82,10 +82,10 @@ type Verdict struct {
 	Level Level  `json:"level"`
 	// Since is when the level changed last.
 	Since time.Time `json:"since"`
-	// Pressing is the level whose threshold is met at this tick. Level may stay
+	// MetLevel is the level whose threshold is met at this tick. Level may stay
 	// above it (latched, hysteresis). No pod is evicted for a pressure that is
 	// gone.
-	Pressing Level `json:"pressing"`
+	MetLevel Level `json:"pressing"`
 	// Urgent: memory is below its floor, and the kernel's OOM killer is next.
 	// Evictions do not wait for milder measures.
 	Urgent bool `json:"urgent,omitempty"`
@@ -115,8 +115,8 @@ type Verdict struct {
 	// GraceSeconds is the eviction grace period: how long the threshold must be
 	// met before a pod is evicted for it. The coordinator waits. 0: no wait.
 	GraceSeconds int64 `json:"graceSeconds,omitzero"`
-	// Due is the end of the eviction grace period; zero without one.
-	Due time.Time `json:"due,omitzero"`
+	// GraceEnds is the end of the eviction grace period; zero without one.
+	GraceEnds time.Time `json:"due,omitzero"`
 	// Named: the candidates are to be evicted without a threshold, also at soft.
 	Named bool `json:"named,omitempty"`
 	// Effects of the taint that the plugin asks for, such as NoSchedule; none:
@@ -132,17 +132,17 @@ type Verdict struct {
 	// Partial: not everything could be judged, because the agent or the node has
 	// just started. Marks set before stay.
 	Partial bool `json:"-"`
-	// Held is, for each level from Soft on, when its lower threshold was last met:
+	// LowerMet is, for each level from Soft on, when its lower threshold was last met:
 	// the state of the hysteresis.
-	Held [2]time.Duration `json:"-"`
-	// Met is, for each level from Soft on, whether it is on (latched).
-	Met [2]bool `json:"-"`
-	// Lasting is, for a rule about single workloads that must be met for some time
+	LowerMet [2]time.Duration `json:"-"`
+	// Latched is, for each level from Soft on, whether it is on (latched).
+	Latched [2]bool `json:"-"`
+	// MetSince is, for a rule about single workloads that must be met for some time
 	// (debounce), since when each has met it at every tick, by cgroup.
-	Lasting map[string]time.Duration `json:"-"`
-	// Begun is since when the rule has been met at every tick, for a rule that must
+	MetSince map[string]time.Duration `json:"-"`
+	// RuleMetSince is since when the rule has been met at every tick, for a rule that must
 	// be met for some time (debounce); 0: it is not met.
-	Begun time.Duration `json:"-"`
+	RuleMetSince time.Duration `json:"-"`
 }
 
 // Evidence is one comparison of a rule.
@@ -186,8 +186,8 @@ type Levels struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// Beside adds verdicts, of outer plugins, which are asked at another interval.
-func (l *Levels) Beside(more []Verdict) *Levels {
+// With adds verdicts, of outer plugins, which are asked at another interval.
+func (l *Levels) With(more []Verdict) *Levels {
 	if len(more) == 0 {
 		return l
 	}

@@ -20,19 +20,19 @@ type ReclaimedOvercommit struct {
 	CPU        int           `yaml:"cpu" unit:"millicores" why:"The reclaimed CPUs where no CustomNodeResource of Katalyst reports them. 0: unknown, not judged."`
 	Memory     uint64        `yaml:"memory" unit:"bytes" why:"The reclaimed memory where no CustomNodeResource reports it. 0: unknown, not judged."`
 	For        time.Duration `yaml:"for" why:"How long the rule must be met without a break: the reclaimed amount is recomputed every few seconds."`
-	Cleared    time.Duration `yaml:"cleared" why:"How long the rule must not be met before the level ends (hysteresis); a shorter time lets the taint flap."`
+	ClearFor   time.Duration `yaml:"clearFor" why:"How long the rule must not be met before the level ends (hysteresis); a shorter time lets the taint flap."`
 }
 
 // DefaultReclaimedOvercommit has the thresholds of a fresh install.
 func DefaultReclaimedOvercommit() ReclaimedOvercommit {
-	return ReclaimedOvercommit{CPURate: 120, MemoryRate: 110, For: time.Minute, Cleared: 30 * time.Second}
+	return ReclaimedOvercommit{CPURate: 120, MemoryRate: 110, For: time.Minute, ClearFor: 30 * time.Second}
 }
 
 // Name of the plugin.
 func (ReclaimedOvercommit) Name() string { return "reclaimed-overcommit" }
 
-// lent is one of the reclaimed resources.
-type lent struct {
+// reclaimed is one of the reclaimed resources.
+type reclaimed struct {
 	scope    string
 	resource Resource
 	unit     string
@@ -41,12 +41,12 @@ type lent struct {
 	reported snapshot.Opt[uint64]
 	// configured is used if nothing is reported; 0: none.
 	configured uint64
-	asks       func(*snapshot.Pod) uint64
+	request    func(*snapshot.Pod) uint64
 }
 
-func (r ReclaimedOvercommit) resources(v View) []lent {
+func (r ReclaimedOvercommit) resources(v View) []reclaimed {
 	reported, _ := v.Reclaimable()
-	return []lent{
+	return []reclaimed{
 		{"reclaimed cpu", CPU, "cores", 1000, r.CPURate, reported.CPUMillicores, uint64(r.CPU), func(p *snapshot.Pod) uint64 { return p.CPURequestMillicores }},
 		{"reclaimed memory", Memory, "bytes", 1, r.MemoryRate, reported.MemoryBytes, r.Memory, func(p *snapshot.Pod) uint64 { return p.MemoryRequestBytes }},
 	}
@@ -61,13 +61,13 @@ func (r ReclaimedOvercommit) Threshold(v View) []Verdict {
 	return list
 }
 
-func (r ReclaimedOvercommit) judge(v View, of lent) Verdict {
+func (r ReclaimedOvercommit) judge(v View, of reclaimed) Verdict {
 	out := Verdict{
 		Resource: of.resource, Scope: of.scope, Condition: "ReclaimedOvercommit", Unit: of.unit, Operator: ">",
 		Partial: v.WarmingUp || v.Monotonic-v.Since < r.For,
 	}
 	was := v.Was(out.Scope)
-	out.Met, out.Held, out.Begun = was.Met, was.Held, was.Begun
+	out.Latched, out.LowerMet, out.RuleMetSince = was.Latched, was.LowerMet, was.RuleMetSince
 	pods, why := v.Pods()
 	all, known := of.available(v)
 	if why == "" {
@@ -77,29 +77,29 @@ func (r ReclaimedOvercommit) judge(v View, of lent) Verdict {
 	var asked snapshot.Opt[float64]
 	line := float64(of.rate) / 100 * all
 	if why == "" {
-		asked = snapshot.Some(of.asked(pods))
+		asked = snapshot.Some(of.requested(pods))
 		out.Threshold, out.Whole = snapshot.Some(line), asked
 	}
 	what := fmt.Sprintf("%s requested by low-QoS pods (%s reclaimed, limit %d %%)", of.what(), of.amount(all), of.rate)
 	over := j.compare(Hard, what, asked, ">", line, of.unit, why)
-	j.met = out.lasts(v, &j, over, r.For) && !v.WarmingUp
-	out.latch(v, Hard, j.met, j.met, r.Cleared)
+	j.met = out.metFor(v, &j, over, r.For) && !v.WarmingUp
+	out.applyHysteresis(v, Hard, j.met, j.met, r.ClearFor)
 	if n, ok := asked.Get(); ok && over {
 		out.Target = snapshot.Some(n - line)
 	}
 	out.Observed = asked
-	out.Evidence, out.Absent, out.Reason = j.evidence, why, j.say(out.Level, v.WarmingUp)
+	out.Evidence, out.Absent, out.Reason = j.evidence, why, j.reason(out.Level, v.WarmingUp)
 	return out
 }
 
-func (l lent) what() string {
+func (l reclaimed) what() string {
 	if l.resource == CPU {
 		return "CPUs"
 	}
 	return "memory"
 }
 
-func (l lent) amount(n float64) string {
+func (l reclaimed) amount(n float64) string {
 	if l.resource == CPU {
 		return fmt.Sprintf("%.4g", n)
 	}
@@ -108,7 +108,7 @@ func (l lent) amount(n float64) string {
 
 // available is the reclaimed amount, reported or else configured; why is why it is
 // unknown.
-func (l lent) available(v View) (all float64, why string) {
+func (l reclaimed) available(v View) (all float64, why string) {
 	if n, ok := l.reported.Get(); ok {
 		return float64(n) / l.per, ""
 	}
@@ -119,11 +119,11 @@ func (l lent) available(v View) (all float64, why string) {
 	return 0, "the reclaimed amount is unknown: " + cmp.Or(why, "not reported") + ", and none is configured"
 }
 
-// asked is the total request of all low-QoS pods that are not terminating.
-func (l lent) asked(pods []snapshot.Pod) (all float64) {
+// requested is the total request of all low-QoS pods that are not terminating.
+func (l reclaimed) requested(pods []snapshot.Pod) (all float64) {
 	for i := range pods {
-		if pods[i].LowQoS && !pods[i].Ending {
-			all += float64(l.asks(&pods[i])) / l.per
+		if pods[i].LowQoS && !pods[i].Terminating {
+			all += float64(l.request(&pods[i])) / l.per
 		}
 	}
 	return all
@@ -133,19 +133,19 @@ func (l lent) asked(pods []snapshot.Pod) (all float64) {
 // of these the largest request.
 func (r ReclaimedOvercommit) Top(v View, of Verdict, n int) []Candidate {
 	resources := r.resources(v)
-	about := resources[slices.IndexFunc(resources, func(l lent) bool { return l.scope == of.Scope })]
+	about := resources[slices.IndexFunc(resources, func(l reclaimed) bool { return l.scope == of.Scope })]
 	var pods []*snapshot.WorkloadState
 	for i := range v.Workloads {
-		if l := &v.Workloads[i]; l.Pod != nil && l.Pod.LowQoS && !l.Pod.Ending && about.asks(l.Pod) > 0 {
+		if l := &v.Workloads[i]; l.Pod != nil && l.Pod.LowQoS && !l.Pod.Terminating && about.request(l.Pod) > 0 {
 			pods = append(pods, l)
 		}
 	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.WorkloadState) int {
-		return cmp.Or(cmp.Compare(a.Pod.Priority, b.Pod.Priority), cmp.Compare(about.asks(b.Pod), about.asks(a.Pod)))
+		return cmp.Or(cmp.Compare(a.Pod.Priority, b.Pod.Priority), cmp.Compare(about.request(b.Pod), about.request(a.Pod)))
 	})
 	var list []Candidate
 	for _, l := range pods {
-		asks := float64(about.asks(l.Pod)) / about.per
+		asks := float64(about.request(l.Pod)) / about.per
 		list = append(list, Candidate{
 			Cgroup: l.Cgroup, Name: l.Title(), PodUID: l.PodUID, Relief: asks, Unit: about.unit,
 			Why: fmt.Sprintf("requests %s %s, priority %d", about.amount(asks), about.what(), l.Pod.Priority),

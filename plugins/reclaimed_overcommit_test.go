@@ -32,7 +32,7 @@ func (w *ward) lends(millicores, memory uint64) *ward {
 	return w
 }
 
-func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
+func TestMoreRequestedThanReclaimedIsHardByResource(t *testing.T) {
 	w := overcommit(t).pod("a", borrowing(4000, gib, 7)).pod("b", borrowing(2000, gib, 0)).pod("c", borrowing(3000, 0, 0)).lends(5000, 8*gib)
 	list := w.pass()
 	require.Len(t, list, 2)
@@ -55,12 +55,12 @@ func TestMoreAskedForThanIsLentIsHardByResource(t *testing.T) {
 	assert.Equal(t, "reclaimed memory", memory.Scope)
 
 	list = w.lends(9000, gib).pass()
-	assert.Equal(t, None, list[0].Pressing)
+	assert.Equal(t, None, list[0].MetLevel)
 	assert.Equal(t, Hard, list[1].Level)
 	assert.Len(t, list[1].Candidates, 2, "c asks for no memory")
 }
 
-func TestWhatFitsIntoWhatIsLentIsNotJudged(t *testing.T) {
+func TestRequestsWithinTheReclaimedAmountAreNotMet(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod  snapshot.Pod
 		lent uint64
@@ -68,7 +68,7 @@ func TestWhatFitsIntoWhatIsLentIsNotJudged(t *testing.T) {
 		"a healthy busy node":       {borrowing(5000, gib, 0), 5000},
 		"a little more than lent":   {borrowing(6000, gib, 0), 5000},
 		"it is no pod of low QoS":   {snapshot.Pod{CPURequestMillicores: 50_000}, 5000},
-		"it is ending already":      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 50_000, Ending: true}, 5000},
+		"it is ending already":      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 50_000, Terminating: true}, 5000},
 		"nobody asks, none is lent": {snapshot.Pod{LowQoS: true}, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -92,19 +92,19 @@ func TestItMustLastBeforeAPodOfLowQoSGoes(t *testing.T) {
 	require.Equal(t, None, w.repeat(time.Second, nil).Level)
 }
 
-func TestTheConfigurationSaysWhatIsLentWhereNobodyElseDoes(t *testing.T) {
+func TestTheConfiguredAmountIsUsedWithoutAReport(t *testing.T) {
 	w := overcommit(t, func(r *ReclaimedOvercommit) { r.CPU = 1000 }).pod("a", borrowing(4000, gib, 0))
 	list := w.pass()
 	assert.Equal(t, Hard, list[0].Level, list[0].Reason)
 	assert.Equal(t, None, list[1].Level)
 	assert.Contains(t, list[1].Absent, "the reclaimed amount is unknown: not reported, and none is configured")
 	list = w.lends(4000, gib).pass()
-	assert.Equal(t, None, list[0].Pressing, "the node's own word is the better one")
+	assert.Equal(t, None, list[0].MetLevel, "the node's own word is the better one")
 	list = w.lends(0, gib).pass()
-	assert.Equal(t, Hard, list[0].Pressing, "none is lent any more")
+	assert.Equal(t, Hard, list[0].MetLevel, "none is lent any more")
 }
 
-func TestWithoutPodsOrWhatIsLentNobodyIsNamed(t *testing.T) {
+func TestWithoutPodsOrReclaimedAmountNoPodIsNamed(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
 		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
@@ -135,8 +135,8 @@ func TestTheOvercommitRuleAgreesWithASlowObviousOne(t *testing.T) {
 		var all uint64
 		for i := range rnd.IntN(6) {
 			p := borrowing(uint64(rnd.IntN(8000)), 0, 0)
-			p.LowQoS, p.Ending = rnd.IntN(4) > 0, rnd.IntN(5) == 0
-			if w.pod(string(rune('a'+i)), p); p.LowQoS && !p.Ending {
+			p.LowQoS, p.Terminating = rnd.IntN(4) > 0, rnd.IntN(5) == 0
+			if w.pod(string(rune('a'+i)), p); p.LowQoS && !p.Terminating {
 				all += p.CPURequestMillicores
 			}
 		}

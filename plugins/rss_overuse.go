@@ -15,15 +15,15 @@ import (
 // is not marked. The rule is off by default: a limit above the request allows such
 // use.
 type RSSOveruse struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the rule is on."`
-	Rate    int           `yaml:"rate" unit:"percent" why:"The RSS that a pod may have, in percent of its memory request. A pod can override it: annotation katalyst.kubewharf.io/memory_enhancement, {\"rss_overuse_threshold\":\"1.2\"}. 0: only pods with the annotation are judged."`
-	For     time.Duration `yaml:"for" why:"How long the RSS must be above that without a break: a job that is about to end may exceed it."`
-	Cleared time.Duration `yaml:"cleared" why:"How long no pod may have been above that before the level ends (hysteresis)."`
+	Enabled  bool          `yaml:"enabled" why:"Whether the rule is on."`
+	Rate     int           `yaml:"rate" unit:"percent" why:"The RSS that a pod may have, in percent of its memory request. A pod can override it: annotation katalyst.kubewharf.io/memory_enhancement, {\"rss_overuse_threshold\":\"1.2\"}. 0: only pods with the annotation are judged."`
+	For      time.Duration `yaml:"for" why:"How long the RSS must be above that without a break: a job that is about to end may exceed it."`
+	ClearFor time.Duration `yaml:"clearFor" why:"How long no pod may have been above that before the level ends (hysteresis)."`
 }
 
 // DefaultRSSOveruse has the thresholds of a fresh install.
 func DefaultRSSOveruse() RSSOveruse {
-	return RSSOveruse{Rate: 150, For: time.Minute, Cleared: 30 * time.Second}
+	return RSSOveruse{Rate: 150, For: time.Minute, ClearFor: 30 * time.Second}
 }
 
 // Name of the plugin.
@@ -36,8 +36,8 @@ type overuser struct {
 	rss, request, rate float64
 }
 
-// beyond is the RSS as a share of its limit.
-func (o overuser) beyond() float64 { return o.rss / (o.request * o.rate) }
+// overuse is the RSS as a share of its limit.
+func (o overuser) overuse() float64 { return o.rss / (o.request * o.rate) }
 
 // Threshold judges the pod that is furthest above its limit.
 func (r RSSOveruse) Threshold(v View) []Verdict {
@@ -46,18 +46,18 @@ func (r RSSOveruse) Threshold(v View) []Verdict {
 		Partial: v.WarmingUp || v.Monotonic-v.Since < r.For,
 	}
 	was := v.Was(out.Scope)
-	out.Met, out.Held = was.Met, was.Held
+	out.Latched, out.LowerMet = was.Latched, was.LowerMet
 	list, why := r.overusers(v)
 	met := make([]string, 0, len(list))
 	for _, o := range list {
-		if o.beyond() > 1 {
+		if o.overuse() > 1 {
 			met = append(met, o.Cgroup)
 		}
 	}
-	out.last(v, was, met)
-	long := slices.IndexFunc(list, func(o overuser) bool { return out.lasted(v, o.Cgroup, r.For) })
+	out.recordLasting(v, was, met)
+	long := slices.IndexFunc(list, func(o overuser) bool { return out.lastedFor(v, o.Cgroup, r.For) })
 	on := long >= 0 && !v.WarmingUp
-	out.latch(v, Hard, on, on, r.Cleared)
+	out.applyHysteresis(v, Hard, on, on, r.ClearFor)
 	out.Absent = why
 	shown := max(0, long)
 	if len(list) > 0 {
@@ -69,11 +69,11 @@ func (r RSSOveruse) Threshold(v View) []Verdict {
 	case len(list) == 0:
 		out.Reason = "no judged pod requests memory"
 	case on:
-		out.Reason = list[shown].Title() + " " + r.why(v, &out, list[shown])
+		out.Reason = list[shown].Title() + " " + r.reason(v, &out, list[shown])
 	case out.Level > None:
-		out.Reason = "level stays on until clear for " + r.Cleared.String() + ": " + list[0].Title() + " " + r.why(v, &out, list[0])
+		out.Reason = "level stays on until clear for " + r.ClearFor.String() + ": " + list[0].Title() + " " + r.reason(v, &out, list[0])
 	default:
-		out.Reason = fmt.Sprintf("%s %s (needs more than the limit, for %s)", list[0].Title(), r.why(v, &out, list[0]), r.For)
+		out.Reason = fmt.Sprintf("%s %s (needs more than the limit, for %s)", list[0].Title(), r.reason(v, &out, list[0]), r.For)
 	}
 	return []Verdict{out}
 }
@@ -86,7 +86,7 @@ func (r RSSOveruse) overusers(v View) (list []overuser, why string) {
 	}
 	for i := range v.Workloads {
 		l := &v.Workloads[i]
-		if l.Pod == nil || l.Pod.Ending || l.Pod.MemoryRequestBytes == 0 {
+		if l.Pod == nil || l.Pod.Terminating || l.Pod.MemoryRequestBytes == 0 {
 			continue
 		}
 		rate := cmp.Or(l.Pod.RSSOveruse, float64(r.Rate)/100)
@@ -104,18 +104,18 @@ func (r RSSOveruse) overusers(v View) (list []overuser, why string) {
 	} else if why != "" {
 		why = "the RSS of pods is unknown: " + why
 	}
-	slices.SortStableFunc(list, func(a, b overuser) int { return cmp.Compare(b.beyond(), a.beyond()) })
+	slices.SortStableFunc(list, func(a, b overuser) int { return cmp.Compare(b.overuse(), a.overuse()) })
 	return list, why
 }
 
-func (r RSSOveruse) why(v View, out *Verdict, o overuser) string {
+func (r RSSOveruse) reason(v View, out *Verdict, o overuser) string {
 	whose := ""
 	if o.Pod.RSSOveruse > 0 {
 		whose = " (its annotation)"
 	}
 	text := fmt.Sprintf("has %.0f MiB of RSS, %.0f %% of the %.0f MiB that it requests, limit %.0f %%%s",
 		o.rss/(1<<20), 100*o.rss/o.request, o.request/(1<<20), 100*o.rate, whose)
-	if since, met := out.Lasting[o.Cgroup]; met {
+	if since, met := out.MetSince[o.Cgroup]; met {
 		text += ", exceeded for " + (v.Monotonic - since).Round(time.Second).String()
 	}
 	return text
@@ -127,9 +127,9 @@ func (r RSSOveruse) Top(v View, of Verdict, n int) []Candidate {
 	all, _ := r.overusers(v)
 	var list []Candidate
 	for _, o := range all {
-		if of.lasted(v, o.Cgroup, r.For) {
+		if of.lastedFor(v, o.Cgroup, r.For) {
 			list = append(list, Candidate{
-				Cgroup: o.Cgroup, Name: o.Title(), PodUID: o.PodUID, Relief: o.rss, Unit: "bytes", Why: r.why(v, &of, o),
+				Cgroup: o.Cgroup, Name: o.Title(), PodUID: o.PodUID, Relief: o.rss, Unit: "bytes", Why: r.reason(v, &of, o),
 			})
 		}
 	}

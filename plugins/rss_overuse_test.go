@@ -72,7 +72,7 @@ func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
 		"a healthy busy node":   {snapshot.Pod{MemoryRequestBytes: gib}, 1000 * mib},
 		"exactly what it may":   {snapshot.Pod{MemoryRequestBytes: gib}, 1536 * mib},
 		"it asks for no memory": {snapshot.Pod{LowQoS: true}, 9 * gib},
-		"it is ending already":  {snapshot.Pod{MemoryRequestBytes: gib, Ending: true}, 9 * gib},
+		"it is ending already":  {snapshot.Pod{MemoryRequestBytes: gib, Terminating: true}, 9 * gib},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := overuse(t).pod("a", row.pod).rss(0, row.rss)
@@ -85,7 +85,7 @@ func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
 	}
 }
 
-func TestWithoutWhatItNeedsRSSOveruseNamesNobodyAndSaysWhy(t *testing.T) {
+func TestRSSOveruseWithoutItsMeasurementsNamesNoPod(t *testing.T) {
 	for why, change := range map[string]func(*ward){
 		"no API server is configured": func(w *ward) { w.standalone = true },
 		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },

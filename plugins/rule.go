@@ -12,8 +12,8 @@ import (
 type Rule struct {
 	// Hash of the configuration.
 	Hash string
-	// Lasts is the longest window of the rule.
-	Lasts time.Duration
+	// Window is the longest window of the rule.
+	Window time.Duration
 	// Default: it is the default configuration.
 	Default bool
 }
@@ -27,7 +27,7 @@ func Rules(c Config) map[string]Rule {
 	rules := map[string]Rule{}
 	for _, p := range Inners(c) {
 		sum := hash(p)
-		rules[p.Name()] = Rule{Hash: sum, Lasts: lasts(reflect.ValueOf(p)), Default: sum == fresh[p.Name()]}
+		rules[p.Name()] = Rule{Hash: sum, Window: longestWindow(reflect.ValueOf(p)), Default: sum == fresh[p.Name()]}
 	}
 	return rules
 }
@@ -37,19 +37,21 @@ func hash(p Inner) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// lasts is the longest field with the key over, in a struct and its nested structs.
-func lasts(v reflect.Value) time.Duration {
+// longestWindow is the longest field with the key window or for, in a struct and its nested
+// structs: how long the rule takes to be met.
+func longestWindow(v reflect.Value) time.Duration {
 	longest := time.Duration(0)
 	for i := range v.NumField() {
 		f := v.Field(i)
 		if !f.CanInterface() {
 			continue
 		}
-		switch over, isDuration := reflect.TypeAssert[time.Duration](f); {
+		key := v.Type().Field(i).Tag.Get("yaml")
+		switch d, isDuration := reflect.TypeAssert[time.Duration](f); {
 		case f.Kind() == reflect.Struct:
-			longest = max(longest, lasts(f))
-		case isDuration && v.Type().Field(i).Tag.Get("yaml") == "over":
-			longest = max(longest, over)
+			longest = max(longest, longestWindow(f))
+		case isDuration && (key == "window" || key == "for"):
+			longest = max(longest, d)
 		}
 	}
 	return longest

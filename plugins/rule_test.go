@@ -31,10 +31,12 @@ func TestARuleIsTheSameUntilItsOwnConfigurationChanges(t *testing.T) {
 
 func TestARuleLastsAsLongAsTheLongestOfItsTimes(t *testing.T) {
 	c := Default()
-	assert.Equal(t, 30*time.Second, Rules(c)["memory-stall"].Lasts, "soft takes longer than hard")
-	assert.Equal(t, time.Minute, Rules(c)["disk-contention"].Lasts)
-	c.MemoryStall.Hard.Over, c.MemoryStall.Cleared = time.Hour, 2*time.Hour
-	assert.Equal(t, time.Hour, Rules(c)["memory-stall"].Lasts, "how long it takes to be left does not count")
+	assert.Equal(t, 30*time.Second, Rules(c)["memory-stall"].Window, "soft takes longer than hard")
+	assert.Equal(t, time.Minute, Rules(c)["disk-contention"].Window)
+	c.CPUSuppression.Enabled, c.CPUSuppression.For = true, time.Hour
+	assert.Equal(t, time.Hour, Rules(c)["cpu-suppression"].Window)
+	c.MemoryStall.Hard.Window, c.MemoryStall.ClearFor = time.Hour, 2*time.Hour
+	assert.Equal(t, time.Hour, Rules(c)["memory-stall"].Window, "how long it takes to be left does not count")
 	for name, r := range Rules(c) {
 		assert.NotEmpty(t, r.Hash, name)
 	}

@@ -9,28 +9,28 @@ import (
 
 // Set runs the inner plugins once per tick and stores their verdicts for the next.
 type Set struct {
-	config   Config
-	inners   []Inner
-	started  time.Duration // monotonic, of the first snapshot
-	since    time.Duration // monotonic, when this configuration came into force
-	previous map[string][]Verdict
-	usual    Baselines
-	begun    bool
-	warm     bool // no warm-up after the start of the agent
+	config     Config
+	inners     []Inner
+	started    time.Duration // monotonic, of the first snapshot
+	since      time.Duration // monotonic, when this configuration came into force
+	previous   map[string][]Verdict
+	baselines  Baselines
+	begun      bool
+	skipWarmUp bool // no warm-up after the start of the agent
 }
 
 // NewSet is a Set for a configuration, with the baselines that were learned before.
 func NewSet(c Config, usual Baselines) *Set {
-	return &Set{config: c, inners: Inners(c), previous: map[string][]Verdict{}, usual: usual.Clone()}
+	return &Set{config: c, inners: Inners(c), previous: map[string][]Verdict{}, baselines: usual.Clone()}
 }
 
 // SetOf is a Set of one plugin; Configure must not be called.
 func SetOf(p Inner, usual Baselines) *Set {
-	return &Set{inners: []Inner{p}, previous: map[string][]Verdict{}, usual: usual.Clone()}
+	return &Set{inners: []Inner{p}, previous: map[string][]Verdict{}, baselines: usual.Clone()}
 }
 
-// Usual returns the learned baselines, for the next Set.
-func (s *Set) Usual() Baselines { return s.usual.Clone() }
+// Baselines returns the learned baselines, for the next Set.
+func (s *Set) Baselines() Baselines { return s.baselines.Clone() }
 
 // Configure applies a changed configuration: all timers and latched levels are
 // reset.
@@ -56,7 +56,7 @@ func (s *Set) Judge(snap *snapshot.Snapshot) *Levels {
 	if s.since < 0 {
 		s.since = now
 	}
-	view := View{Snapshot: snap, Monotonic: now, Since: s.since, WarmingUp: s.warmingUp(snap, now), Usual: s.usual}
+	view := View{Snapshot: snap, Monotonic: now, Since: s.since, WarmingUp: s.warmingUp(snap, now), Baselines: s.baselines}
 	l := &Levels{Time: snap.Time}
 	for _, p := range s.inners {
 		view.Previous = s.previous[p.Name()]
@@ -75,14 +75,14 @@ func (s *Set) Judge(snap *snapshot.Snapshot) *Levels {
 		s.previous[p.Name()] = verdicts
 		l.Verdicts = append(l.Verdicts, verdicts...)
 	}
-	s.usual.learn(snap, l)
+	s.baselines.learn(snap, l)
 	return l
 }
 
-// Warm skips the warm-up after the start of the agent; that after the boot of the
+// SkipWarmUp skips the warm-up after the start of the agent; that after the boot of the
 // node remains.
-func (s *Set) Warm() { s.warm = true }
+func (s *Set) SkipWarmUp() { s.skipWarmUp = true }
 
 func (s *Set) warmingUp(snap *snapshot.Snapshot, now time.Duration) bool {
-	return !s.warm && now-s.started < s.config.WarmUp || snap.UptimeSeconds < s.config.WarmUp.Seconds()
+	return !s.skipWarmUp && now-s.started < s.config.WarmUp || snap.UptimeSeconds < s.config.WarmUp.Seconds()
 }

@@ -11,7 +11,7 @@ import (
 func TestAWarmSetJudgesSoftFromTheStartUnlessTheNodeHasJustBooted(t *testing.T) {
 	short := func(booted time.Duration) *node {
 		n := newNode(t)
-		n.set.Warm()
+		n.set.SkipWarmUp()
 		n.at, n.available = booted, 5*gib
 		return n
 	}

@@ -20,30 +20,30 @@ import (
 const (
 	resolveTime   = 2 * time.Second
 	resolveClaims = 32
-	// resolveAtOnce is how many claims are looked up concurrently.
-	resolveAtOnce = 4
-	// resolveAgain is after what time a claim that did not exist, or was not bound,
+	// resolveConcurrency is how many claims are looked up concurrently.
+	resolveConcurrency = 4
+	// resolveRetry is after what time a claim that did not exist, or was not bound,
 	// is looked up again.
-	resolveAgain = time.Minute
+	resolveRetry = time.Minute
 )
 
 // claim is what is known of a PersistentVolumeClaim and its volume.
 type claim struct {
 	// known: the claim is bound and its volume was read.
 	known bool
-	// none: the claim does not exist, or is not bound although the pod had started,
+	// unbinding: the claim does not exist, or is not bound although the pod had started,
 	// so it binds the pod to no node. A pod starts only with bound claims: a
 	// missing one was deleted by removing its finalizer, and may have been
 	// replaced. Otherwise it would protect the pod for ever.
-	none bool
+	unbinding bool
 	// started: the pod had started when the claim was looked up.
 	started bool
 	// onlyHere is why the volume binds the pod to this node; empty if it does not.
 	onlyHere string
 	// why it is not known; nil also if it was not looked up yet.
 	why error
-	// asked is when it was last looked up.
-	asked time.Time
+	// lookedUpAt is when it was last looked up.
+	lookedUpAt time.Time
 }
 
 // reason is why a claim is not known.
@@ -51,22 +51,22 @@ func (c claim) reason() string {
 	if c.why == nil {
 		return "not looked up yet"
 	}
-	return short(c.why.Error())
+	return truncate(c.why.Error())
 }
 
-// of is the claim for a pod as it is now: a claim that was missing before the pod
+// forPod is the claim for a pod as it is now: a claim that was missing before the pod
 // started is looked up again.
-func (c claim) of(pod *corev1.Pod) claim {
+func (c claim) forPod(pod *corev1.Pod) claim {
 	if !c.known && !c.started && started(pod) {
 		return claim{}
 	}
 	return c
 }
 
-// rests reports whether the claim need not be looked up now.
-func (c claim) rests(now time.Time) bool {
-	answered := c.none || errors.Is(c.why, errNotBound)
-	return c.known || answered && now.Sub(c.asked) < resolveAgain
+// isFresh reports whether the claim need not be looked up now.
+func (c claim) isFresh(now time.Time) bool {
+	answered := c.unbinding || errors.Is(c.why, errNotBound)
+	return c.known || answered && now.Sub(c.lookedUpAt) < resolveRetry
 }
 
 // started reports whether a container of the pod was ever created, for which its
@@ -75,8 +75,8 @@ func started(pod *corev1.Pod) bool {
 	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || len(stripStarted(&pod.Status)) > 0
 }
 
-// claimsOf are a pod's claims by name.
-type claimsOf map[string]claim
+// claimsByName are a pod's claims by name.
+type claimsByName map[string]claim
 
 // claimKey is a claim as used by one pod. A bound claim never changes and is not
 // deleted while a pod uses it; another pod may find another claim under that name.
@@ -110,10 +110,10 @@ func claimNames(pod *corev1.Pod) []string {
 func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	ctx, stop := context.WithTimeout(ctx, resolveTime)
 	defer stop()
-	open := w.openClaims(uids)
+	open := w.unknownClaims(uids)
 	open = open[:min(resolveClaims, len(open))]
-	found := w.lookUpAll(ctx, open, resolveAtOnce)
-	w.keepClaims(open, found)
+	found := w.lookUpAll(ctx, open, resolveConcurrency)
+	w.storeClaims(open, found)
 	for _, claim := range found {
 		if claim.why != nil && !errors.Is(claim.why, errNotBound) {
 			return fmt.Errorf("look up the volumes of pods on node %s: %w", w.Node, claim.why)
@@ -122,19 +122,19 @@ func (w *Watcher) Resolve(ctx context.Context, uids []string) error {
 	return nil
 }
 
-// openClaim is a claim to be looked up.
-type openClaim struct {
+// unknownClaim is a claim to be looked up.
+type unknownClaim struct {
 	claimKey
 	started bool
 	// asked is when it was last looked up, place the position of its pod in uids,
 	// and turn the number of claims of its namespace before it.
-	asked       time.Time
-	place, turn int
+	asked      time.Time
+	rank, turn int
 }
 
-// openClaims returns the unknown claims of some pods in lookup order, and drops the
+// unknownClaims returns the unknown claims of some pods in lookup order, and drops the
 // claims of pods that no longer exist.
-func (w *Watcher) openClaims(uids []string) []openClaim {
+func (w *Watcher) unknownClaims(uids []string) []unknownClaim {
 	pods, now, places := w.stored(), time.Now(), map[string]int{}
 	for i, uid := range slices.Backward(uids) { // the first position of a duplicate counts
 		places[uid] = i
@@ -142,40 +142,40 @@ func (w *Watcher) openClaims(uids []string) []openClaim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := map[claimKey]claim{}
-	var open []openClaim
+	var open []unknownClaim
 	for _, pod := range pods {
 		place, named := places[cgroupUID(pod)]
 		for _, name := range claimNames(pod) {
 			key := claimKey{pod.UID, pod.Namespace, name}
-			c := w.claims[key].of(pod)
+			c := w.claims[key].forPod(pod)
 			known[key] = c
-			if named && !c.rests(now) {
-				open = append(open, openClaim{claimKey: key, started: started(pod), asked: c.asked, place: place})
+			if named && !c.isFresh(now) {
+				open = append(open, unknownClaim{claimKey: key, started: started(pod), asked: c.lookedUpAt, rank: place})
 			}
 		}
 	}
 	w.claims = known
-	return inTurn(open)
+	return roundRobin(open)
 }
 
-// inTurn orders claims round-robin over namespaces.
-func inTurn(open []openClaim) []openClaim {
-	slices.SortStableFunc(open, func(a, b openClaim) int {
-		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.place, b.place))
+// roundRobin orders claims round-robin over namespaces.
+func roundRobin(open []unknownClaim) []unknownClaim {
+	slices.SortStableFunc(open, func(a, b unknownClaim) int {
+		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.rank, b.rank))
 	})
 	turns := map[string]int{}
 	for i := range open {
 		open[i].turn = turns[open[i].namespace]
 		turns[open[i].namespace]++
 	}
-	slices.SortStableFunc(open, func(a, b openClaim) int {
-		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.place, b.place))
+	slices.SortStableFunc(open, func(a, b unknownClaim) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.rank, b.rank))
 	})
 	return open
 }
 
-// keepClaims stores lookups; a known claim is never replaced.
-func (w *Watcher) keepClaims(open []openClaim, found []claim) {
+// storeClaims stores lookups; a known claim is never replaced.
+func (w *Watcher) storeClaims(open []unknownClaim, found []claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, o := range open {
@@ -188,7 +188,7 @@ func (w *Watcher) keepClaims(open []openClaim, found []claim) {
 var errNotBound = errors.New("claim is not bound")
 
 // lookUpAll looks up claims concurrently. Errors are in each claim.
-func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) []claim {
+func (w *Watcher) lookUpAll(ctx context.Context, open []unknownClaim, atOnce int) []claim {
 	found := make([]claim, len(open))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -203,14 +203,14 @@ func (w *Watcher) lookUpAll(ctx context.Context, open []openClaim, atOnce int) [
 }
 
 // lookUp gets a claim and then its volume.
-func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {
+func (w *Watcher) lookUp(ctx context.Context, o unknownClaim) claim {
 	if ctx.Err() != nil {
-		return claim{started: o.started, why: fmt.Errorf("no time left to look it up: %w", ctx.Err()), asked: o.asked}
+		return claim{started: o.started, why: fmt.Errorf("no time left to look it up: %w", ctx.Err()), lookedUpAt: o.asked}
 	}
-	c := claim{started: o.started, asked: time.Now()}
+	c := claim{started: o.started, lookedUpAt: time.Now()}
 	found, err := w.Claims.PersistentVolumeClaims(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		c.none = true
+		c.unbinding = true
 		return c
 	}
 	if err != nil {
@@ -218,7 +218,7 @@ func (w *Watcher) lookUp(ctx context.Context, o openClaim) claim {
 		return c
 	}
 	if found.Spec.VolumeName == "" || found.Status.Phase != corev1.ClaimBound {
-		if c.none = o.started; !c.none {
+		if c.unbinding = o.started; !c.unbinding {
 			c.why = fmt.Errorf("%w (phase %q)", errNotBound, found.Status.Phase)
 		}
 		return c

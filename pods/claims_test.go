@@ -95,7 +95,7 @@ func TestAnAPIServerThatHangsHoldsALookUpForTwoSecondsAndNoLonger(t *testing.T) 
 		err := w.Resolve(t.Context(), everyPod(w))
 		assert.Equal(t, resolveTime, time.Since(from))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Len(t, claims.asked, resolveAtOnce)
+		assert.Len(t, claims.asked, resolveConcurrency)
 		for _, p := range w.List(DefaultRules()).Pods {
 			require.Equal(t, []string{Unresolved}, codes(p.Protections))
 			assert.Contains(t, p.Protections[0].Why, "deadline exceeded")
@@ -112,7 +112,7 @@ func TestOnASlowAPIServerEveryClaimHasItsTurn(t *testing.T) {
 		}
 		seen := slices.Compact(slices.Sorted(slices.Values(claims.asked)))
 		assert.Len(t, seen, 12)
-		assert.Equal(t, resolveAtOnce, claims.most)
+		assert.Equal(t, resolveConcurrency, claims.most)
 	})
 }
 
@@ -122,7 +122,7 @@ func TestAClaimThatWaitsDoesNotHideOneThatMayNotBeRead(t *testing.T) {
 		w.Claims = claims
 		require.NoError(t, w.Resolve(t.Context(), everyPod(w)), "a claim that is not bound yet is no error")
 		claims.refuse = "ns0002"
-		time.Sleep(resolveAgain)
+		time.Sleep(resolveRetry)
 		require.EqualError(t, w.Resolve(t.Context(), everyPod(w)), "look up the volumes of pods on node n1: get claim ns0002/data: refused")
 	})
 }
@@ -194,14 +194,14 @@ func TestTheClaimsOfWhoIsNamedFirstAreAskedForFirst(t *testing.T) {
 	assert.ElementsMatch(t, want, asked)
 }
 
-func TestAnAnswerThatComesAfterItsPodIsGoneIsNotKept(t *testing.T) {
+func TestAnAnswerAfterItsPodWasDeletedIsDropped(t *testing.T) {
 	w := fullWatcher(t, 1)
-	open := w.openClaims(everyPod(w))
+	open := w.unknownClaims(everyPod(w))
 	require.Len(t, open, 1)
-	gone := openClaim{claimKey: claimKey{"gone", "shop", "data"}}
-	w.keepClaims(append(open, gone), []claim{{known: true}, {known: true}})
+	gone := unknownClaim{claimKey: claimKey{"gone", "shop", "data"}}
+	w.storeClaims(append(open, gone), []claim{{known: true}, {known: true}})
 	assert.Len(t, w.claims, 1)
-	w.keepClaims(open, []claim{{none: true}})
+	w.storeClaims(open, []claim{{unbinding: true}})
 	assert.True(t, w.claims[open[0].claimKey].known, "nor does a later one replace what is known")
 }
 
@@ -281,7 +281,7 @@ func TestAPodThatNamesThousandsOfClaimsHasFewOfThemAskedForAndKeepsNoOtherWaitin
 		}
 		require.Len(t, asked, 11*resolveClaims)
 		assert.Len(t, slices.Compact(slices.Sorted(slices.Values(asked))), 11*resolveClaims, "each once")
-		time.Sleep(resolveAgain)
+		time.Sleep(resolveRetry)
 		require.NoError(t, w.Resolve(t.Context(), []string{"u0"}))
 		assert.Equal(t, []string{"a/data", "a/more"}, slices.Sorted(slices.Values(asked[11*resolveClaims:])), "after a minute again")
 	})
@@ -312,7 +312,7 @@ func TestManyMayAskAtTheSameTime(t *testing.T) {
 
 func TestWhatIsKnownOfAClaimHoldsAsLongAsItMay(t *testing.T) {
 	now := time.Unix(1000, 0)
-	minute := now.Add(-resolveAgain)
+	minute := now.Add(-resolveRetry)
 	running, pending, fresh := made(), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })
 	assert.True(t, started(running))
 	assert.False(t, started(pending))
@@ -326,20 +326,20 @@ func TestWhatIsKnownOfAClaimHoldsAsLongAsItMay(t *testing.T) {
 	}{
 		"bound, before the pod started":          {claim{known: true}, running, true, true},
 		"bound":                                  {claim{known: true, started: true}, running, true, true},
-		"none, before the pod started":           {claim{none: true, asked: now}, running, false, true},
-		"none, and the pod waits":                {claim{none: true, asked: now}, pending, true, true},
-		"none, a minute ago":                     {claim{none: true, asked: minute}, pending, true, false},
-		"not bound, almost a minute ago":         {claim{why: unbound, asked: minute.Add(1)}, pending, true, true},
-		"not bound, a minute ago":                {claim{why: unbound, asked: minute}, pending, true, false},
-		"it could not be read":                   {claim{why: errors.New("refused"), asked: now}, pending, true, false},
+		"none, before the pod started":           {claim{unbinding: true, lookedUpAt: now}, running, false, true},
+		"none, and the pod waits":                {claim{unbinding: true, lookedUpAt: now}, pending, true, true},
+		"none, a minute ago":                     {claim{unbinding: true, lookedUpAt: minute}, pending, true, false},
+		"not bound, almost a minute ago":         {claim{why: unbound, lookedUpAt: minute.Add(1)}, pending, true, true},
+		"not bound, a minute ago":                {claim{why: unbound, lookedUpAt: minute}, pending, true, false},
+		"it could not be read":                   {claim{why: errors.New("refused"), lookedUpAt: now}, pending, true, false},
 		"it was not asked for yet":               {claim{}, pending, true, false},
-		"none, and the pod had started by then ": {claim{none: true, started: true, asked: now}, running, true, true},
+		"none, and the pod had started by then ": {claim{unbinding: true, started: true, lookedUpAt: now}, running, true, true},
 	} {
-		assert.Equal(t, row.rests, row.c.rests(now), what)
+		assert.Equal(t, row.rests, row.c.isFresh(now), what)
 		if row.keeps {
-			assert.Equal(t, row.c, row.c.of(row.pod), what)
+			assert.Equal(t, row.c, row.c.forPod(row.pod), what)
 		} else {
-			assert.Equal(t, claim{}, row.c.of(row.pod), what)
+			assert.Equal(t, claim{}, row.c.forPod(row.pod), what)
 		}
 	}
 }
@@ -350,11 +350,11 @@ func TestEachClaimOfAPodIsNamedOnce(t *testing.T) {
 
 func TestClaimsAreAskedForInTurn(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	of := func(namespace, name string, asked int64, place int) openClaim {
-		return openClaim{claimKey: claimKey{namespace: namespace, name: name}, asked: at(asked), place: place}
+	of := func(namespace, name string, asked int64, place int) unknownClaim {
+		return unknownClaim{claimKey: claimKey{namespace: namespace, name: name}, asked: at(asked), rank: place}
 	}
 	var got []string
-	for _, c := range inTurn([]openClaim{of("x", "x2", 0, 2), of("x", "x1", 0, 1), of("y", "y5", 9, 0), of("y", "y4", 5, 4), of("x", "x0", 7, 0)}) {
+	for _, c := range roundRobin([]unknownClaim{of("x", "x2", 0, 2), of("x", "x1", 0, 1), of("y", "y5", 9, 0), of("y", "y4", 5, 4), of("x", "x0", 7, 0)}) {
 		got = append(got, c.name)
 	}
 	assert.Equal(t, []string{"x1", "y4", "y5", "x2", "x0"}, got, "one of each namespace before another's second; of one the longest not asked for, then by the pod's place")
@@ -422,9 +422,9 @@ func TestAClaimIsKnownOnceItIsBoundAndItsVolumeWasRead(t *testing.T) {
 		"it names one, and waits for another": {bound("pv", corev1.ClaimPending), local, true, false, true, ""},
 	} {
 		b := &bindings{claim: row.claim, volume: row.volume}
-		c := (&Watcher{Claims: b, Volumes: b}).lookUp(t.Context(), openClaim{claimKey: claimKey{name: "data"}, started: row.started})
+		c := (&Watcher{Claims: b, Volumes: b}).lookUp(t.Context(), unknownClaim{claimKey: claimKey{name: "data"}, started: row.started})
 		assert.Equal(t, row.known, c.known, what)
-		assert.Equal(t, row.none, c.none, what)
+		assert.Equal(t, row.none, c.unbinding, what)
 		assert.Equal(t, row.known && row.volume == local, c.onlyHere != "", what)
 		assert.Equal(t, row.why == "", c.why == nil, what)
 		assert.Contains(t, c.reason(), row.why, what)

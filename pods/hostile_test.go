@@ -53,9 +53,9 @@ func TestWhatAnOwnerWritesDoesNotProtectItsPod(t *testing.T) {
 		"a claim that was deleted in use":   claiming("gone"),
 	} {
 		t.Run(what, func(t *testing.T) {
-			pod, claims := made(change), claimsOf{"gone": {none: true}}
+			pod, claims := made(change), claimsByName{"gone": {unbinding: true}}
 			assert.Empty(t, protections(pod, claims, DefaultRules()))
-			p := describe(strip(pod), claims, DefaultRules())
+			p := toPod(strip(pod), claims, DefaultRules())
 			assert.Empty(t, p.Protections)
 			assert.Equal(t, string(pod.UID), p.CgroupUID, "its cgroup is its own")
 			known := p.known()
@@ -88,13 +88,13 @@ func TestACgroupIsAnotherPodsOnlyOfAStaticPod(t *testing.T) {
 		"static, as of another node":     {made(static("victim"), func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), "u1"},
 		"its Node is not its controller": {made(static("victim"), func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }), "u1"},
 	} {
-		assert.Equal(t, row.uid, describe(strip(row.pod), nil, DefaultRules()).CgroupUID, what)
+		assert.Equal(t, row.uid, toPod(strip(row.pod), nil, DefaultRules()).CgroupUID, what)
 	}
 }
 
 // Memory within a request was promised to the pod, which goes after others for
 // it. A request counts as far as a kubelet or a scheduler granted it.
-func TestAResizeThatNobodyGrantedPromisesNothing(t *testing.T) {
+func TestAResizeThatIsNotAllocatedDoesNotCount(t *testing.T) {
 	gib := func(n int64) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(n<<30, resource.BinarySI)}
 	}
@@ -126,7 +126,7 @@ func TestAResizeThatNobodyGrantedPromisesNothing(t *testing.T) {
 		"nothing asked for, something granted": {pod(nil, gib(1)), 0},
 	} {
 		stripped := strip(row.pod)
-		assert.Equal(t, row.gib<<30, describe(stripped, nil, DefaultRules()).MemoryRequestBytes, what)
+		assert.Equal(t, row.gib<<30, toPod(stripped, nil, DefaultRules()).MemoryRequestBytes, what)
 		assert.Equal(t, stripped, strip(stripped), what)
 	}
 }
@@ -152,7 +152,7 @@ func TestWhatTheKubeletEvictedForIsKeptOfPressureAlone(t *testing.T) {
 		"without any condition": {func(c *corev1.PodCondition) { *c = corev1.PodCondition{} }, ""},
 	} {
 		pod := strip(made(ended(row.change)))
-		assert.Equal(t, row.kept, describe(pod, nil, DefaultRules()).StatusMessage, what)
+		assert.Equal(t, row.kept, toPod(pod, nil, DefaultRules()).StatusMessage, what)
 		assert.Equal(t, pod, strip(pod), what)
 	}
 }

@@ -2,9 +2,9 @@ package pods
 
 import "github.com/plimsoll-dev/plimsoll/snapshot"
 
-// Known returns the pods as rules see them: those that have not terminated, one for
+// ForRules returns the pods as rules see them: those that have not terminated, one for
 // each cgroup. It is meaningful only if Synced.
-func (l List) Known() []snapshot.Pod {
+func (l List) ForRules() []snapshot.Pod {
 	byCgroup := l.byCgroup
 	if byCgroup == nil {
 		byCgroup = indexByCgroup(l.Pods)
@@ -24,7 +24,7 @@ func (p *Pod) known() snapshot.Pod {
 		UID: p.CgroupUID, Namespace: p.Namespace, Name: p.Name, QoS: p.QoS, LowQoS: p.LowQoS, Priority: p.Priority,
 		CPURequestMillicores: p.CPURequestMillicores, MemoryRequestBytes: p.MemoryRequestBytes,
 		CPULimitMillicores: p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,
-		Mover: p.is(Mover), Ending: !p.GoneBy.IsZero(), RSSOveruse: p.RSSOveruse,
+		Mover: p.is(Mover), Terminating: !p.TerminatesBy.IsZero(), RSSOveruse: p.RSSOveruse,
 	}
 }
 

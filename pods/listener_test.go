@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// heardBy runs a watcher of s in a bubble of its own time.
-func heardBy(t *testing.T, s *server, test func(w *Watcher, log *bytes.Buffer)) {
+// watcherOn runs a watcher of s in a bubble of its own time.
+func watcherOn(t *testing.T, s *server, test func(w *Watcher, log *bytes.Buffer)) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		w := &Watcher{Node: "n1", Pods: s, Log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -36,10 +36,10 @@ func heardBy(t *testing.T, s *server, test func(w *Watcher, log *bytes.Buffer)) 
 
 func TestAWatchThatBringsNothingNotEvenABookmarkIsGivenUp(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
-	heardBy(t, s, func(w *Watcher, log *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, log *bytes.Buffer) {
 		require.True(t, w.Synced())
 		for range 5 { // the bookmarks keep it
-			time.Sleep(silence - time.Second)
+			time.Sleep(watchTimeout - time.Second)
 			s.last().bookmark("9", false)
 			synctest.Wait()
 			require.Zero(t, w.List(DefaultRules()).StaleSince)
@@ -47,13 +47,13 @@ func TestAWatchThatBringsNothingNotEvenABookmarkIsGivenUp(t *testing.T) {
 		require.Equal(t, 1, s.calls())
 		s.set(func(s *server) { s.hang = true })
 		heard := time.Now()
-		time.Sleep(silence - time.Nanosecond)
+		time.Sleep(watchTimeout - time.Nanosecond)
 		synctest.Wait()
 		require.Zero(t, w.List(DefaultRules()).StaleSince, "given up too early")
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		list := w.List(DefaultRules())
-		assert.Equal(t, heard.Add(silence), list.StaleSince)
+		assert.Equal(t, heard.Add(watchTimeout), list.StaleSince)
 		assert.Contains(t, list.StaleBecause, "not even a bookmark")
 		assert.Len(t, list.Pods, 1, "what was known is still known")
 		assert.Contains(t, log.String(), "level=WARN")
@@ -62,7 +62,7 @@ func TestAWatchThatBringsNothingNotEvenABookmarkIsGivenUp(t *testing.T) {
 
 func TestTheMarkLastsUntilTheWholeListIsInAgain(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
-	heardBy(t, s, func(w *Watcher, log *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, log *bytes.Buffer) {
 		s.set(func(s *server) {
 			s.fail = errors.New("away")
 			s.rows = []corev1.Pod{*made(func(p *corev1.Pod) { p.UID = "u2" })}
@@ -96,7 +96,7 @@ func TestTheMarkLastsUntilTheWholeListIsInAgain(t *testing.T) {
 
 func TestAnAPIServerThatRefusesConnectionsIsAskedSoonAndAgain(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
-	heardBy(t, s, func(w *Watcher, _ *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.last().bookmark("9", false)
 		s.set(func(s *server) { s.fail, s.asked = fmt.Errorf("dial: %w", syscall.ECONNREFUSED), nil })
 		s.last().Stop()
@@ -124,16 +124,18 @@ func TestAnAPIServerThatRefusesConnectionsIsAskedSoonAndAgain(t *testing.T) {
 
 func TestAWatchThatWasAnsweredLateDoesNotGoOnWhereTheOldOneWas(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
-	heardBy(t, s, func(w *Watcher, _ *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.last().bookmark("9", false)
-		s.set(func(s *server) { s.takes, s.rows = 2*gap, []corev1.Pod{*made(func(p *corev1.Pod) { p.UID = "u2" })} })
+		s.set(func(s *server) {
+			s.takes, s.rows = 2*maxResumeGap, []corev1.Pod{*made(func(p *corev1.Pod) { p.UID = "u2" })}
+		})
 		s.last().Stop()
 		for range 30 {
 			synctest.Wait()
 			if list := w.List(DefaultRules()); list.StaleSince.IsZero() {
 				require.Equal(t, "u2", list.Pods[0].UID)
 			}
-			time.Sleep(gap / 2)
+			time.Sleep(maxResumeGap / 2)
 		}
 		require.Zero(t, w.List(DefaultRules()).StaleSince)
 		assert.NotNil(t, s.last().options.SendInitialEvents)
@@ -142,7 +144,7 @@ func TestAWatchThatWasAnsweredLateDoesNotGoOnWhereTheOldOneWas(t *testing.T) {
 
 func TestARegularEndOfAWatchIsNoNews(t *testing.T) {
 	s := &server{}
-	heardBy(t, s, func(w *Watcher, log *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, log *bytes.Buffer) {
 		for range 3 {
 			s.last().bookmark("9", false)
 			time.Sleep(time.Minute)
@@ -158,7 +160,7 @@ func TestARegularEndOfAWatchIsNoNews(t *testing.T) {
 
 func TestAWatchThatOnlyTheClientMadeUpIsNoAnswer(t *testing.T) {
 	s := &server{}
-	heardBy(t, s, func(w *Watcher, _ *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.set(func(s *server) { s.made = watch.NewEmptyWatch() })
 		lost := time.Now()
 		s.last().bookmark("9", false)
@@ -172,7 +174,7 @@ func TestAWatchThatOnlyTheClientMadeUpIsNoAnswer(t *testing.T) {
 
 func TestAnErrorThatAWatchBringsIsTheReason(t *testing.T) {
 	s := &server{}
-	heardBy(t, s, func(w *Watcher, _ *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.set(func(s *server) { s.fail = errors.New("away") })
 		expired := apierrors.NewResourceExpired("too old").Status()
 		s.last().Error(&expired)
@@ -186,7 +188,7 @@ func TestAnErrorThatAWatchBringsIsTheReason(t *testing.T) {
 func TestBeforeTheFirstListNothingIsKnownAndThatIsSaid(t *testing.T) {
 	s := &server{fail: errors.New("away")}
 	require.Equal(t, List{}, (&Watcher{}).List(DefaultRules()).withoutIndex())
-	heardBy(t, s, func(w *Watcher, _ *bytes.Buffer) {
+	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		list := w.List(DefaultRules())
 		assert.False(t, list.Synced)
 		assert.False(t, w.Synced())
@@ -204,10 +206,10 @@ func (l List) withoutIndex() List {
 	return l
 }
 
-func TestWhoeverFollowsThePodsIsToldOfEachChange(t *testing.T) {
+func TestChangedIsCalledAfterEachChange(t *testing.T) {
 	told := 0
 	w := &Watcher{Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)}
-	s := shelf{w.newStore(), &listener{watcher: w}}
+	s := strippingStore{w.newStore(), &listerWatcher{watcher: w}}
 	for i, change := range []func() error{
 		func() error { return s.Replace([]any{made()}, "1") },
 		func() error { return s.Add(made(func(p *corev1.Pod) { p.Name = "web-2" })) },

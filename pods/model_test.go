@@ -87,8 +87,8 @@ func (c *choices) pod() *corev1.Pod {
 	return pod
 }
 
-func (c *choices) claims() claimsOf {
-	all := claimsOf{}
+func (c *choices) claims() claimsByName {
+	all := claimsByName{}
 	for _, name := range []string{"a", "b", "web-1-a"} {
 		switch c.of(4) {
 		case 1:
@@ -96,14 +96,14 @@ func (c *choices) claims() claimsOf {
 		case 2:
 			all[name] = claim{known: true, onlyHere: "here"}
 		case 3:
-			all[name] = claim{none: true, started: true}
+			all[name] = claim{unbinding: true, started: true}
 		}
 	}
 	return all
 }
 
 // obviously is what protects a pod, said the long way.
-func obviously(pod *corev1.Pod, claims claimsOf) map[string]bool {
+func obviously(pod *corev1.Pod, claims claimsByName) map[string]bool {
 	is := map[string]bool{}
 	controller := obviousController(pod)
 	is[Static] = obviouslyStatic(pod)
@@ -120,7 +120,7 @@ func obviously(pod *corev1.Pod, claims claimsOf) map[string]bool {
 	for _, v := range pod.Spec.Volumes {
 		claim := claims[obviousClaim(pod, v)]
 		is[OnlyHere] = is[OnlyHere] || claim.onlyHere != ""
-		is[Unresolved] = is[Unresolved] || !claim.known && !claim.none
+		is[Unresolved] = is[Unresolved] || !claim.known && !claim.unbinding
 	}
 	return is
 }
@@ -265,6 +265,6 @@ func FuzzAnyPod(f *testing.F) {
 		}
 		whole, stripped := protections(&pod, nil, DefaultRules()), protections(once, nil, DefaultRules())
 		assert.Equal(t, codes(whole), codes(stripped))
-		describe(once, nil, DefaultRules())
+		toPod(once, nil, DefaultRules())
 	})
 }

@@ -56,9 +56,9 @@ type Pod struct {
 	// StatusMessage is the kubelet's message for a pod that it evicted for node
 	// pressure; empty for others, also for evictions at a limit of the pod's own.
 	StatusMessage string `json:"statusMessage,omitempty"`
-	// GoneBy is when the termination grace period of a terminating pod ends
+	// TerminatesBy is when the termination grace period of a terminating pod ends
 	// (deletionTimestamp); zero for others.
-	GoneBy time.Time `json:"goneBy,omitzero"`
+	TerminatesBy time.Time `json:"goneBy,omitzero"`
 	// Protections are all reasons why it is never evicted, even if forced.
 	Protections []Protection `json:"protections,omitempty"`
 	// Tolerations of taints.
@@ -84,14 +84,14 @@ type Protection struct {
 
 // The protections' codes.
 const (
-	Static       = "static"        // mirror pod of a static pod
-	Critical     = "critical"      // its priority is at or above the limit
-	DaemonSet    = "daemonset"     // its DaemonSet would recreate it on this node
-	NoController = "no-controller" // no controller would recreate it
-	OnlyHere     = "only-here"     // it can run on this node only
-	Namespace    = "namespace"     // its namespace is protected
-	Mover        = "mover"         // a data mover pod: Velero would wait for it for hours
-	Unresolved   = "unresolved"    // unknown where its volumes can be used
+	Static       = "static"          // mirror pod of a static pod
+	Critical     = "critical"        // its priority is at or above the limit
+	DaemonSet    = "daemonset"       // its DaemonSet would recreate it on this node
+	NoController = "no-controller"   // no controller would recreate it
+	OnlyHere     = "bound-to-node"   // it can run on this node only
+	Namespace    = "namespace"       // its namespace is protected
+	Mover        = "mover"           // a data mover pod: Velero would wait for it for hours
+	Unresolved   = "volumes-unknown" // unknown where its volumes can be used
 )
 
 // Rules are the protections that configuration can change.
@@ -143,15 +143,15 @@ func indexByCgroup(all []Pod) map[string]int {
 	byCgroup := make(map[string]int, len(all))
 	for i, p := range all {
 		before, there := byCgroup[p.CgroupUID]
-		if !there || joinsBefore(p, all[before]) {
+		if !there || winsCgroup(p, all[before]) {
 			byCgroup[p.CgroupUID] = i
 		}
 	}
 	return byCgroup
 }
 
-// joinsBefore reports whether a wins over b for their common cgroup UID.
-func joinsBefore(a, b Pod) bool {
+// winsCgroup reports whether a wins over b for their common cgroup UID.
+func winsCgroup(a, b Pod) bool {
 	if ownA, ownB := a.UID == a.CgroupUID, b.UID == b.CgroupUID; ownA != ownB {
 		return ownA
 	}

@@ -8,20 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Protected returns the reasons why a pod is protected, as far as the pod itself
+// ProtectionsWithoutVolumes returns the reasons why a pod is protected, as far as the pod itself
 // shows them, without its volumes.
-func Protected(pod *corev1.Pod, rules Rules) []Protection {
+func ProtectionsWithoutVolumes(pod *corev1.Pod, rules Rules) []Protection {
 	return slices.DeleteFunc(protections(pod, nil, rules), func(p Protection) bool { return p.Code == Unresolved })
 }
 
 // protections returns all reasons why a pod is never evicted, even if forced. It
 // must use only fields that strip keeps.
-func protections(pod *corev1.Pod, claims claimsOf, rules Rules) []Protection {
+func protections(pod *corev1.Pod, claims claimsByName, rules Rules) []Protection {
 	var why reasons
 	if isStatic(pod) {
 		why.add(Static, "it is the mirror pod of a static pod (annotation %s, controlled by Node %s)", configMirror, pod.Spec.NodeName)
 	}
-	if label, load := moves(pod); label != "" {
+	if label, load := dataMoverLoad(pod); label != "" {
 		why.add(Mover, "it is a data mover pod of Velero (label %s is %q), which would not notice its eviction", label, load)
 	}
 	if int(priority(pod)) >= rules.Priority {
@@ -51,8 +51,8 @@ func (r *reasons) add(code, why string, facts ...any) {
 }
 
 // onlyHere adds what binds a pod to this node: its spec, or its volumes.
-func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
-	if pod.Spec.NodeName != "" && namesNode(pod.ManagedFields) {
+func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsByName) {
+	if pod.Spec.NodeName != "" && creatorSetNodeName(pod.ManagedFields) {
 		r.add(OnlyHere, "its creator set spec.nodeName to %s, so no scheduler would place it elsewhere", pod.Spec.NodeName)
 	}
 	if host, there := pod.Spec.NodeSelector[corev1.LabelHostname]; there {
@@ -68,7 +68,7 @@ func (r *reasons) onlyHere(pod *corev1.Pod, claims claimsOf) {
 		if claim.onlyHere != "" {
 			r.add(OnlyHere, "%s", claim.onlyHere)
 		}
-		if !claim.known && !claim.none {
+		if !claim.known && !claim.unbinding {
 			r.add(Unresolved, "unknown where the volume of claim %s can be used: %s", name, claim.reason())
 		}
 	}
@@ -103,11 +103,11 @@ func isStatic(pod *corev1.Pod) bool {
 	})
 }
 
-// moves is the label that makes a pod a data mover of Velero, and the name of its
+// dataMoverLoad is the label that makes a pod a data mover of Velero, and the name of its
 // data mover load; empty for other pods. Velero's node-agent creates movers itself,
 // with the load as controller, so a pod of another controller is none, whatever
 // labels its template has.
-func moves(pod *corev1.Pod) (label, load string) {
+func dataMoverLoad(pod *corev1.Pod) (label, load string) {
 	if owner := controller(pod); owner.Kind != "" && group(owner) != "velero.io" {
 		return "", ""
 	}

@@ -126,12 +126,12 @@ func owner(apiVersion, kind string, controller *bool) metav1.OwnerReference {
 }
 
 func TestWhatProtectsAPodDoesAndWhatOnlyLooksLikeItDoesNot(t *testing.T) {
-	local := claimsOf{"data": {known: true, onlyHere: "its volume pv1 is a disk of this node (local /mnt/d1)"}}
-	remote := claimsOf{"data": {known: true}, "web-1-tmp": {known: true}}
-	denied := claimsOf{"data": {why: errors.New("get claim shop/data: forbidden")}}
+	local := claimsByName{"data": {known: true, onlyHere: "its volume pv1 is a disk of this node (local /mnt/d1)"}}
+	remote := claimsByName{"data": {known: true}, "web-1-tmp": {known: true}}
+	denied := claimsByName{"data": {why: errors.New("get claim shop/data: forbidden")}}
 	for what, row := range map[string]struct {
 		pod    *corev1.Pod
-		claims claimsOf
+		claims claimsByName
 		codes  []string
 		why    string // part of the reason: the fact that decided
 	}{
@@ -164,12 +164,12 @@ func TestWhatProtectsAPodDoesAndWhatOnlyLooksLikeItDoesNot(t *testing.T) {
 		"the node by its name":              {pod: made(requiring(field("In", "n1"))), codes: []string{OnlyHere}, why: `"n1"`},
 		"local volume":                      {pod: made(claiming("data")), claims: local, codes: []string{OnlyHere}, why: "/mnt/d1"},
 		"volume of the network":             {pod: made(claiming("data")), claims: remote},
-		"another claim's volume is local":   {pod: made(claiming("other")), claims: claimsOf{"other": {known: true}, "data": local["data"]}},
+		"another claim's volume is local":   {pod: made(claiming("other")), claims: claimsByName{"other": {known: true}, "data": local["data"]}},
 		"claim not looked up yet":           {pod: made(claiming("data")), codes: []string{Unresolved}, why: "not looked up"},
 		"claim that nobody may read":        {pod: made(claiming("data")), claims: denied, codes: []string{Unresolved}, why: "get claim shop/data: forbidden"},
-		"ephemeral volume, local":           {pod: made(scratch("tmp")), claims: claimsOf{"web-1-tmp": local["data"]}, codes: []string{OnlyHere}},
+		"ephemeral volume, local":           {pod: made(scratch("tmp")), claims: claimsByName{"web-1-tmp": local["data"]}, codes: []string{OnlyHere}},
 		"ephemeral volume, of the network":  {pod: made(scratch("tmp")), claims: remote},
-		"ephemeral volume, not looked up":   {pod: made(scratch("tmp")), claims: claimsOf{"tmp": {known: true}}, codes: []string{Unresolved}, why: "web-1-tmp"},
+		"ephemeral volume, not looked up":   {pod: made(scratch("tmp")), claims: claimsByName{"tmp": {known: true}}, codes: []string{Unresolved}, why: "web-1-tmp"},
 		"a directory of the host, no claim": {pod: made(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "d"}} })},
 		"in kube-system":                    {pod: made(in("kube-system")), codes: []string{Namespace}, why: "kube-system"},
 		"in velero":                         {pod: made(in("velero")), codes: []string{Namespace}},

@@ -15,8 +15,8 @@ const (
 	reclaimedMemory   corev1.ResourceName = "resource.katalyst.kubewharf.io/reclaimed_memory"
 )
 
-// amount is the quantity of a resource in a list; false if it is not in it.
-type amount func(corev1.ResourceList) (uint64, bool)
+// quantity is the quantity of a resource in a list; false if it is not in it.
+type quantity func(corev1.ResourceList) (uint64, bool)
 
 // memory in bytes, reclaimed memory too.
 func memory(list corev1.ResourceList) (uint64, bool) {
@@ -44,7 +44,7 @@ func cpuRequest(spec *corev1.PodSpec) uint64 { return request(spec, cpu) }
 // runtime's overhead is added. The arithmetic is that of
 // k8s.io/component-helpers/resource.PodRequests on the spec; during a resize the
 // scheduler may reserve more.
-func request(spec *corev1.PodSpec, of amount) uint64 {
+func request(spec *corev1.PodSpec, of quantity) uint64 {
 	var together, sidecars, most uint64
 	for _, c := range spec.Containers {
 		asks, _ := of(c.Resources.Requests)
@@ -70,7 +70,7 @@ func request(spec *corev1.PodSpec, of amount) uint64 {
 
 // limit of a pod: that at pod level, or the sum of all containers that run together
 // if each has one; 0 is none. Init containers run before them and do not count.
-func limit(spec *corev1.PodSpec, of amount) uint64 {
+func limit(spec *corev1.PodSpec, of quantity) uint64 {
 	overhead, _ := of(spec.Overhead)
 	if spec.Resources != nil {
 		if whole, _ := of(spec.Resources.Limits); whole > 0 {

@@ -36,8 +36,8 @@ func TestAPodsMemoryRequestIsWhatTheSchedulerSetsAside(t *testing.T) {
 	}
 }
 
-// lent is what a pod of Katalyst's reclaimed_cores asks for.
-func lent(millicpu, memory string) corev1.Container {
+// reclaimed is what a pod of Katalyst's reclaimed_cores asks for.
+func reclaimed(millicpu, memory string) corev1.Container {
 	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		"resource.katalyst.kubewharf.io/reclaimed_millicpu": resource.MustParse(millicpu),
 		"resource.katalyst.kubewharf.io/reclaimed_memory":   resource.MustParse(memory),
@@ -59,7 +59,7 @@ func TestCPUsAreCountedAsMemoryIsInThousandthsOfACore(t *testing.T) {
 }
 
 func TestWhatAPodBorrowsIsPartOfWhatItAsksFor(t *testing.T) {
-	spec := corev1.PodSpec{Containers: []corev1.Container{lent("44k", "2Gi"), container("1Gi")}}
+	spec := corev1.PodSpec{Containers: []corev1.Container{reclaimed("44k", "2Gi"), container("1Gi")}}
 	assert.EqualValues(t, 44_000+7000, cpuRequest(&spec))
 	assert.EqualValues(t, 3<<30, memoryRequest(&spec))
 }
@@ -118,13 +118,13 @@ func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
 	var list List
 	failed := made(func(p *corev1.Pod) { p.UID, p.Status.Phase = "u5", corev1.PodFailed })
 	for _, p := range []*corev1.Pod{mover, ended, failed, old, newer} {
-		list.Pods = append(list.Pods, describe(p, nil, DefaultRules()))
+		list.Pods = append(list.Pods, toPod(p, nil, DefaultRules()))
 	}
 	want := []snapshot.Pod{
 		{UID: "u1", Namespace: "shop", Name: "web-1", QoS: "Burstable", Priority: 1000, CPURequestMillicores: 7000, MemoryRequestBytes: 1024, Mover: true},
 		{UID: "h", Namespace: "shop", Name: "newer", QoS: "Burstable", Priority: 1000},
 	}
-	if diff := cmp.Diff(want, list.Known()); diff != "" {
+	if diff := cmp.Diff(want, list.ForRules()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -139,7 +139,7 @@ func TestWhatAListSaysOfAResourceIsItsOwnAndWhatIsReclaimed(t *testing.T) {
 	}
 	for what, row := range map[string]struct {
 		list corev1.ResourceList
-		of   amount
+		of   quantity
 		want uint64
 		says bool
 	}{

@@ -43,17 +43,17 @@ func moverLabels() []string {
 const maxValue = 253
 
 // transform is strip as a client-go TransformFunc, which must be idempotent.
-func (w Wiring) transform(object any) (any, error) {
+func (w PluginPods) transform(object any) (any, error) {
 	switch pod := object.(type) {
-	case *shelved:
+	case *storedPod:
 		return pod, nil
 	case *corev1.Pod:
-		s := &shelved{Pod: strip(pod)}
+		s := &storedPod{Pod: strip(pod)}
 		if w.Enabled {
-			s.wire = encode(forPlugins(pod, w.Full))
-			s.wire = s.within(maxWire)
+			s.encoded = encode(forPlugins(pod, w.Full))
+			s.encoded = s.encodedWithin(maxEncoded)
 			if !w.Full {
-				s.extra = fitting(encodeAnnotations(pod, w.Annotations), maxWire-len(s.wire))
+				s.annotations = fitting(encodeAnnotations(pod, w.Annotations), maxEncoded-len(s.encoded))
 			}
 		}
 		return s, nil
@@ -83,8 +83,8 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 		Spec: stripSpec(pod),
 		Status: corev1.PodStatus{
 			Phase:      pod.Status.Phase,
-			Reason:     short(pod.Status.Reason),
-			Message:    evictedBecause(pod),
+			Reason:     truncate(pod.Status.Reason),
+			Message:    kubeletEvictionMessage(pod),
 			QOSClass:   pod.Status.QOSClass,
 			StartTime:  pod.Status.StartTime.DeepCopy(),
 			Conditions: stripConditions(pod.Status.Conditions),
@@ -128,24 +128,24 @@ func stripSpec(pod *corev1.Pod) corev1.PodSpec {
 	}
 }
 
-// evictedBecause is the kubelet's message for a pod that it evicted for node
+// kubeletEvictionMessage is the kubelet's message for a pod that it evicted for node
 // pressure; other messages are dropped. Only such a pod has the condition: an
 // eviction for a limit of the pod's own has not, nor has a pod that was not admitted
 // (evictPod and Admit in eviction_manager.go of kubernetes/pkg/kubelet/eviction).
-func evictedBecause(pod *corev1.Pod) string {
-	if pod.Status.Reason != "Evicted" || !slices.ContainsFunc(pod.Status.Conditions, endedByKubelet) {
+func kubeletEvictionMessage(pod *corev1.Pod) string {
+	if pod.Status.Reason != "Evicted" || !slices.ContainsFunc(pod.Status.Conditions, isKubeletEviction) {
 		return ""
 	}
-	return short(pod.Status.Message)
+	return truncate(pod.Status.Message)
 }
 
-func endedByKubelet(c corev1.PodCondition) bool {
+func isKubeletEviction(c corev1.PodCondition) bool {
 	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
 }
 
 // stripConditions keeps the one that decides, without its message.
 func stripConditions(all []corev1.PodCondition) []corev1.PodCondition {
-	i := slices.IndexFunc(all, endedByKubelet)
+	i := slices.IndexFunc(all, isKubeletEviction)
 	if i < 0 {
 		return nil
 	}
@@ -210,7 +210,7 @@ func stripContainers(containers []corev1.Container, status []corev1.ContainerSta
 			Name:          c.Name,
 			RestartPolicy: copied(c.RestartPolicy),
 			Resources: corev1.ResourceRequirements{
-				Requests: granted(c.Resources.Requests, allocated),
+				Requests: boundByAllocated(c.Resources.Requests, allocated),
 				Limits:   c.Resources.Limits.DeepCopy(),
 			},
 		})
@@ -222,12 +222,12 @@ func stripPodResources(r *corev1.ResourceRequirements, allocated corev1.Resource
 	if r == nil {
 		return nil
 	}
-	return &corev1.ResourceRequirements{Requests: granted(r.Requests, allocated), Limits: r.Limits.DeepCopy()}
+	return &corev1.ResourceRequirements{Requests: boundByAllocated(r.Requests, allocated), Limits: r.Limits.DeepCopy()}
 }
 
-// granted is the request, bounded by what the kubelet has allocated: a resize may
+// boundByAllocated is the request, bounded by what the kubelet has allocated: a resize may
 // request anything, and pods within their request are evicted last.
-func granted(asked, allocated corev1.ResourceList) corev1.ResourceList {
+func boundByAllocated(asked, allocated corev1.ResourceList) corev1.ResourceList {
 	kept := asked.DeepCopy()
 	for name, most := range allocated {
 		if quantity, there := kept[name]; there && quantity.Cmp(most) > 0 {
@@ -248,13 +248,13 @@ func pick(all map[string]string, keys []string) map[string]string {
 		if kept == nil {
 			kept = make(map[string]string, len(keys))
 		}
-		kept[key] = short(value)
+		kept[key] = truncate(value)
 	}
 	return kept
 }
 
-// short truncates a text from outside to maxValue bytes.
-func short(text string) string {
+// truncate truncates a text from outside to maxValue bytes.
+func truncate(text string) string {
 	if len(text) > maxValue {
 		return strings.ToValidUTF8(text[:maxValue], "")
 	}

@@ -196,7 +196,7 @@ func TestALongAnnotationIsCutWhereACharacterEnds(t *testing.T) {
 }
 
 func TestWhatIsNoPodIsRefused(t *testing.T) {
-	_, err := Wiring{}.transform(&corev1.Node{})
+	_, err := PluginPods{}.transform(&corev1.Node{})
 	assert.ErrorContains(t, err, "*v1.Node")
 }
 
@@ -215,8 +215,8 @@ func TestWhoNamedANodeIsReadFromTheRecord(t *testing.T) {
 		"not the expected form":              {[]metav1.ManagedFieldsEntry{record(`{"f:spec":[1]}`, "")}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			assert.Equal(t, row.named, namesNode(row.entries))
-			assert.Equal(t, row.named, namesNode(stripManagedFields(row.entries)))
+			assert.Equal(t, row.named, creatorSetNodeName(row.entries))
+			assert.Equal(t, row.named, creatorSetNodeName(stripManagedFields(row.entries)))
 		})
 	}
 }
@@ -224,7 +224,7 @@ func TestWhoNamedANodeIsReadFromTheRecord(t *testing.T) {
 func TestNoMoreOfARequestIsKeptThanTheKubeletHasGranted(t *testing.T) {
 	asked := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi"), corev1.ResourceCPU: resource.MustParse("1")}
 	allocated := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("4"), "example.org/gpu": resource.MustParse("0")}
-	got := granted(asked, allocated)
+	got := boundByAllocated(asked, allocated)
 	assert.Len(t, got, 2, "what is not asked for is not granted")
 	assert.True(t, got.Memory().Equal(resource.MustParse("1Gi")))
 	assert.True(t, got.Cpu().Equal(resource.MustParse("1")))
@@ -232,10 +232,10 @@ func TestNoMoreOfARequestIsKeptThanTheKubeletHasGranted(t *testing.T) {
 
 func TestATextIsCutWhereItIsLongerThanIsKept(t *testing.T) {
 	longest := strings.Repeat("x", maxValue)
-	assert.Equal(t, longest, short(longest))
-	assert.Equal(t, longest, short(longest+"x"))
-	assert.Equal(t, "a\xffb", short("a\xffb"), "what is not cut stays as it is")
-	assert.Equal(t, longest[1:], short(longest[1:]+"\u00f6"), "not within a character")
+	assert.Equal(t, longest, truncate(longest))
+	assert.Equal(t, longest, truncate(longest+"x"))
+	assert.Equal(t, "a\xffb", truncate("a\xffb"), "what is not cut stays as it is")
+	assert.Equal(t, longest[1:], truncate(longest[1:]+"\u00f6"), "not within a character")
 }
 
 func TestAContainerCountsAsStartedOnceItWasMade(t *testing.T) {
@@ -255,9 +255,9 @@ func TestOnlyWhatTheKubeletEvictedKeepsItsMessage(t *testing.T) {
 		p.Status.Reason, p.Status.Message = "Evicted", "The node was low on resource: memory. "
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet}}
 	})
-	assert.Equal(t, "The node was low on resource: memory. ", evictedBecause(evicted))
+	assert.Equal(t, "The node was low on resource: memory. ", kubeletEvictionMessage(evicted))
 	evicted.Status.Reason = "Preempting"
-	assert.Empty(t, evictedBecause(evicted))
+	assert.Empty(t, kubeletEvictionMessage(evicted))
 }
 
 func TestVolumesThatAreNoClaimsAreNotKept(t *testing.T) {

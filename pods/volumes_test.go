@@ -156,7 +156,7 @@ func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
 	l.bound("data")
 	l.bound("none")
 	for key, claim := range w.claims { // a minute later
-		claim.asked = claim.asked.Add(-resolveAgain)
+		claim.lookedUpAt = claim.lookedUpAt.Add(-resolveRetry)
 		w.claims[key] = claim
 	}
 	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
@@ -259,7 +259,7 @@ func (l lab) allow(user, what string, verbs ...string) {
 
 // Whoever makes pods chooses how many claims there are to remember.
 func TestWhatVolumesRemembersIsBounded(t *testing.T) {
-	var v Volumes
+	var v VolumeResolver
 	for i := range 3*maxFound + 1 {
 		v.keep(claimKey{types.UID(fmt.Sprint("pod", i)), "shop", "data"}, claim{known: true})
 		require.LessOrEqual(t, len(v.found), maxFound)

@@ -29,10 +29,10 @@ type Watcher struct {
 	// Changed is called after each change of the store, and must not block. Nil:
 	// not called.
 	Changed func()
-	// Wiring is whether and how pods are also stored for outer plugins.
-	Wiring Wiring
+	// PluginPods is whether and how pods are also stored for outer plugins.
+	PluginPods PluginPods
 
-	hearing hearing
+	connection connectionState
 	// mu guards pods and claims.
 	mu     sync.Mutex
 	pods   cache.Store // nil before Run; the store locks itself
@@ -46,11 +46,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.pods = store
 	w.mu.Unlock()
-	server := &listener{watcher: w}
+	server := &listerWatcher{watcher: w}
 	// The reflector's own log lines repeat those of listener.
 	ctx = klog.NewContext(ctx, klog.Logger{})
-	reflector := cache.NewReflectorWithOptions(server.listWatch(), &corev1.Pod{}, shelf{store, server}, cache.ReflectorOptions{
-		Name: "pods of " + w.Node, Backoff: retries(),
+	reflector := cache.NewReflectorWithOptions(server.listWatch(), &corev1.Pod{}, strippingStore{store, server}, cache.ReflectorOptions{
+		Name: "pods of " + w.Node, Backoff: reconnectBackoff(),
 	})
 	reflector.RunWithContext(ctx)
 	server.forwards.Wait()
@@ -59,38 +59,40 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // newStore is a store that strips pods as they are added.
 func (w *Watcher) newStore() cache.Store {
-	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.Wiring.transform))
+	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.PluginPods.transform))
 }
 
-// shelf is the store as the reflector fills it; it is complete from the first
+// strippingStore is the store as the reflector fills it; it is complete from the first
 // Replace on.
-type shelf struct {
+type strippingStore struct {
 	cache.Store
-	listener *listener
+	listener *listerWatcher
 }
 
 // Transformer strips pods also while a first list is still being received.
-func (s shelf) Transformer() cache.TransformFunc { return s.listener.watcher.Wiring.transform }
+func (s strippingStore) Transformer() cache.TransformFunc {
+	return s.listener.watcher.PluginPods.transform
+}
 
 // Replace stores a complete list. Only then the store is up to date again.
-func (s shelf) Replace(pods []any, version string) error {
+func (s strippingStore) Replace(pods []any, version string) error {
 	if err := s.Store.Replace(pods, version); err != nil {
 		return err
 	}
-	s.listener.again(s.listener.watcher.hearing.complete())
+	s.listener.logRecovery(s.listener.watcher.connection.synced())
 	return s.changed(nil)
 }
 
 // Add stores a new pod.
-func (s shelf) Add(pod any) error { return s.changed(s.Store.Add(pod)) }
+func (s strippingStore) Add(pod any) error { return s.changed(s.Store.Add(pod)) }
 
 // Update stores a changed pod.
-func (s shelf) Update(pod any) error { return s.changed(s.Store.Update(pod)) }
+func (s strippingStore) Update(pod any) error { return s.changed(s.Store.Update(pod)) }
 
 // Delete removes a pod.
-func (s shelf) Delete(pod any) error { return s.changed(s.Store.Delete(pod)) }
+func (s strippingStore) Delete(pod any) error { return s.changed(s.Store.Delete(pod)) }
 
-func (s shelf) changed(err error) error {
+func (s strippingStore) changed(err error) error {
 	if tell := s.listener.watcher.Changed; tell != nil && err == nil {
 		tell()
 	}
@@ -98,22 +100,22 @@ func (s shelf) changed(err error) error {
 }
 
 // Synced reports whether a complete list was received at least once.
-func (w *Watcher) Synced() bool { return w.hearing.state().synced }
+func (w *Watcher) Synced() bool { return w.connection.state().synced }
 
 // StaleSince is when the connection to the API server was lost; zero while it is
 // up.
-func (w *Watcher) StaleSince() time.Time { return w.hearing.state().since }
+func (w *Watcher) StaleSince() time.Time { return w.connection.state().since }
 
 // List returns the stored pods, by namespace and name, without a request.
 func (w *Watcher) List(rules Rules) List {
 	// The state is read first, so the pods may be newer than it, never older.
-	state := w.hearing.state()
+	state := w.connection.state()
 	stored := w.stored()
 	claims := w.claimsByPod(stored)
-	list := List{Synced: state.synced, StaleSince: state.since, StaleBecause: state.because}
+	list := List{Synced: state.synced, StaleSince: state.since, StaleBecause: state.lastError}
 	list.Pods = make([]Pod, 0, len(stored))
 	for i, pod := range stored {
-		list.Pods = append(list.Pods, describe(pod, claims[i], rules))
+		list.Pods = append(list.Pods, toPod(pod, claims[i], rules))
 	}
 	list.byCgroup = indexByCgroup(list.Pods)
 	return list
@@ -129,36 +131,36 @@ func (w *Watcher) stored() []*corev1.Pod {
 }
 
 // all returns the content of the store, in order.
-func (w *Watcher) all() []*shelved {
+func (w *Watcher) all() []*storedPod {
 	w.mu.Lock()
 	store := w.pods
 	w.mu.Unlock()
 	if store == nil {
 		return nil
 	}
-	var all []*shelved
+	var all []*storedPod
 	for _, object := range store.List() {
-		if s, ok := object.(*shelved); ok {
+		if s, ok := object.(*storedPod); ok {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b *shelved) int {
+	slices.SortFunc(all, func(a, b *storedPod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
 
 // claimsByPod returns the known claims of each pod, in the pods' order.
-func (w *Watcher) claimsByPod(pods []*corev1.Pod) []claimsOf {
+func (w *Watcher) claimsByPod(pods []*corev1.Pod) []claimsByName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make([]claimsOf, len(pods))
+	all := make([]claimsByName, len(pods))
 	for i, pod := range pods {
 		for _, name := range claimNames(pod) {
 			if all[i] == nil {
-				all[i] = claimsOf{}
+				all[i] = claimsByName{}
 			}
-			all[i][name] = w.claims[claimKey{pod.UID, pod.Namespace, name}].of(pod)
+			all[i][name] = w.claims[claimKey{pod.UID, pod.Namespace, name}].forPod(pod)
 		}
 	}
 	return all

@@ -28,22 +28,22 @@ type Cgroups struct {
 	roots []string
 
 	trees    []*node // of roots; nil if there is no such cgroup
-	tracked  []*tracked
+	tracked  []*trackedWorkload
 	unsorted bool
 
 	now     time.Duration // time of the running read
 	fds     fdBudget
-	buf     []byte // for the file that is being read
-	path    cPath  // for the file that is being opened
-	devices names
-	reasons names
+	buf     []byte     // for the file that is being read
+	path    pathBuffer // for the file that is being opened
+	devices interner
+	reasons interner
 	found   []absence // absences in the workload that is being read
 	hostNS  uint64    // inode of the host's network namespace
 	pids    []int     // of the pod that is being read
 	proc    string    // mountpoint of procfs
 	// Parsed files of cgroup v1, until they are merged.
 	operations, size []blkioDevice
-	urgent           int // how many more workloads may be read in detail before they are due
+	earlyDetails     int // how many more workloads may be read in detail before they are due
 	pace             pace
 }
 
@@ -102,7 +102,7 @@ func (c *Cgroups) Read(at time.Duration) ([]snapshot.Workload, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begun := threadTime()
-	c.now, c.urgent = at, maxUrgent
+	c.now, c.earlyDetails = at, maxEarlyDetails
 	if c.hostNS == 0 {
 		c.hostNS = c.hostNamespace()
 	}
@@ -113,13 +113,13 @@ func (c *Cgroups) Read(at time.Duration) ([]snapshot.Workload, error) {
 		c.refreshAll()
 		c.readAll()
 	}
-	c.pace.spent(at, threadTime()-begun)
+	c.pace.record(at, threadTime()-begun)
 	return c.workloads(), nil
 }
 
-// maxUrgent is how many workloads per read are read in detail ahead of schedule
+// maxEarlyDetails is how many workloads per read are read in detail ahead of schedule
 // because they stall on memory: in a shortage all of them do.
-const maxUrgent = 64
+const maxEarlyDetails = 64
 
 // Note returns a remark on reduced reading; "" if every tick reads all.
 func (c *Cgroups) Note() string {
@@ -131,7 +131,7 @@ func (c *Cgroups) Note() string {
 	}
 	note := c.pace.note()
 	if slow > 0 {
-		note = strings.TrimPrefix(fmt.Sprintf("%s; memory.stat of %d workloads takes longer than %s and is read every %s", note, slow, slowStat, restEvery), "; ")
+		note = strings.TrimPrefix(fmt.Sprintf("%s; memory.stat of %d workloads takes longer than %s and is read every %s", note, slow, slowStat, idleDetailEvery), "; ")
 	}
 	return note
 }
@@ -156,7 +156,7 @@ func (c *Cgroups) mounted() error {
 		if err == nil {
 			return nil
 		}
-		first = firstOf(first, err)
+		first = firstError(first, err)
 	}
 	return fmt.Errorf("read cgroups: no cgroup file system: %w", first)
 }
@@ -164,7 +164,7 @@ func (c *Cgroups) mounted() error {
 func (c *Cgroups) refreshAll() {
 	for i, root := range c.roots {
 		n := c.trees[i]
-		if n != nil && !c.still(n) {
+		if n != nil && !c.stillSame(n) {
 			c.forget(n)
 			n = nil
 		}
@@ -179,8 +179,8 @@ func (c *Cgroups) refreshAll() {
 	if !c.unsorted {
 		return
 	}
-	c.tracked = slices.DeleteFunc(c.tracked, func(t *tracked) bool { return t.gone })
-	slices.SortFunc(c.tracked, func(a, b *tracked) int { return strings.Compare(a.w.Cgroup, b.w.Cgroup) })
+	c.tracked = slices.DeleteFunc(c.tracked, func(t *trackedWorkload) bool { return t.removed })
+	slices.SortFunc(c.tracked, func(a, b *trackedWorkload) int { return strings.Compare(a.w.Cgroup, b.w.Cgroup) })
 	c.unsorted = false
 }
 
@@ -189,12 +189,12 @@ func (c *Cgroups) refreshAll() {
 // after a workload's read must not be in its parent's counters already.
 func (c *Cgroups) readAll() (gone bool) {
 	for _, t := range c.tracked {
-		if t.above != nil {
-			c.askTally(t.above)
+		if t.parent != nil {
+			c.readParentCounters(t.parent)
 		}
 	}
 	for _, t := range c.tracked {
-		if t.gone || t.w.At == c.now { // gone: removed with its parent
+		if t.removed || t.w.At == c.now { // gone: removed with its parent
 			continue
 		}
 		if !t.read() {
@@ -208,12 +208,12 @@ func (c *Cgroups) readAll() (gone bool) {
 // drop forgets a removed cgroup and has its parent listed again.
 func (c *Cgroups) drop(n *node) {
 	c.forget(n)
-	if n.above == nil {
+	if n.parent == nil {
 		c.trees[slices.Index(c.trees, n)] = nil
 		return
 	}
-	n.above.below = slices.DeleteFunc(n.above.below, func(b *node) bool { return b == n })
-	n.above.unlisted = true
+	n.parent.children = slices.DeleteFunc(n.parent.children, func(b *node) bool { return b == n })
+	n.parent.listAgain = true
 }
 
 // workloads copies the current values, since a Sample never changes. It
@@ -226,7 +226,7 @@ func (c *Cgroups) workloads() []snapshot.Workload {
 	all := make([]snapshot.Workload, 0, len(c.tracked))
 	io := make([]snapshot.WorkloadIO, 0, devices)
 	for _, t := range c.tracked {
-		if t.gone {
+		if t.removed {
 			continue
 		}
 		all = append(all, t.w)

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// where returns the directory (an index in node.in) of a source's files;
+// sourceDir returns the directory (an index in node.in) of a source's files;
 // without one, the value name is absent.
-func (t *tracked) where(of fileGroup, from source, name string) (int, bool) {
+func (t *trackedWorkload) sourceDir(of fileGroup, from source, name string) (int, bool) {
 	switch {
 	case from.dir < 0:
-		t.because(of, name, t.c.reasons.join("no ", from.hierarchy, " hierarchy is mounted"))
+		t.recordAbsent(of, name, t.c.reasons.internJoined("no ", from.hierarchy, " hierarchy is mounted"))
 		return 0, false
 	case t.in[from.dir].inode != 0:
 		return from.dir, true
 	case errors.Is(t.in[from.dir].err, fs.ErrNotExist):
-		t.because(of, name, t.c.reasons.join("no cgroup of this path in the ", from.hierarchy, " hierarchy"))
+		t.recordAbsent(of, name, t.c.reasons.internJoined("no cgroup of this path in the ", from.hierarchy, " hierarchy"))
 	default:
-		t.because(of, name, fmt.Sprintf("the %s hierarchy: %v", from.hierarchy, t.in[from.dir].err))
+		t.recordAbsent(of, name, fmt.Sprintf("the %s hierarchy: %v", from.hierarchy, t.in[from.dir].err))
 	}
 	return 0, false
 }
@@ -30,19 +30,19 @@ type absence struct {
 	what, why string
 }
 
-// begin starts the reading of a group: its earlier absences no longer hold.
-func (t *tracked) begin(of fileGroup) { t.begun |= 1 << of }
+// beginGroup starts the reading of a group: its earlier absences no longer hold.
+func (t *trackedWorkload) beginGroup(of fileGroup) { t.begun |= 1 << of }
 
-func (t *tracked) because(of fileGroup, what, why string) {
+func (t *trackedWorkload) recordAbsent(of fileGroup, what, why string) {
 	if why != "" {
-		t.unread(of)
+		t.retryGroup(of)
 		t.c.found = append(t.c.found, absence{of, what, why})
 	}
 }
 
-// sayAbsent copies the reasons to the workload. It makes new maps only if a
+// publishAbsent copies the reasons to the workload. It makes new maps only if a
 // reason changed, since Samples share them.
-func (t *tracked) sayAbsent() {
+func (t *trackedWorkload) publishAbsent() {
 	begun, found := t.begun, t.c.found
 	t.begun, t.c.found = 0, found[:0]
 	if len(found) == 0 && len(t.absent) == 0 {

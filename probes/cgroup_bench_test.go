@@ -61,7 +61,7 @@ func benchmarkRead(b *testing.B, top string, n int, busy bool) {
 	for at := time.Second; b.Loop(); at += time.Second {
 		c.pace = pace{}
 		for _, t := range c.tracked {
-			t.quiet = !busy
+			t.idle = !busy
 		}
 		_, _ = c.Read(at)
 	}

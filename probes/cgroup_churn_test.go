@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // podChurn repeatedly creates and removes pods of this host's cgroups under the

@@ -11,7 +11,7 @@ import (
 
 // readMemoryDetail reads memory.stat, which can take milliseconds for a large
 // cgroup, and values that seldom change.
-func (t *tracked) readMemoryDetail(urgent bool) {
+func (t *trackedWorkload) readMemoryDetail(urgent bool) {
 	i, v1, ok := t.memoryDir()
 	switch {
 	case !ok:
@@ -22,12 +22,12 @@ func (t *tracked) readMemoryDetail(urgent bool) {
 	}
 	t.readMemoryStat(i, statLine{"inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"anon", nameRSS, &t.w.RSSBytes}, statLine{"pgsteal", nameReclaimed, &t.w.Reclaimed})
-	if t.restDue {
-		t.begin(ofSeldom)
+	if t.seldomDue {
+		t.beginGroup(ofSeldom)
 		t.readLimitV2(i)
 	}
 	// A workload without swap uses some only in a shortage.
-	if swapped, known := t.w.SwapBytes.Get(); known && swapped == 0 && !urgent && !t.restDue {
+	if swapped, known := t.w.SwapBytes.Get(); known && swapped == 0 && !urgent && !t.seldomDue {
 		return
 	}
 	t.numberOnce(ofDetail, &t.w.SwapBytes, nameSwap, i, "memory.swap.current")
@@ -41,13 +41,13 @@ type statLine struct {
 
 // readMemoryStat reads lines of memory.stat. After two slow reads in a row it
 // pauses.
-func (t *tracked) readMemoryStat(i int, lines ...statLine) {
+func (t *trackedWorkload) readMemoryStat(i int, lines ...statLine) {
 	if t.c.now < t.statAgain {
 		return
 	}
-	t.begin(ofStat)
+	t.beginGroup(ofStat)
 	begun := time.Now()
-	b, err := t.once(i, "memory.stat")
+	b, err := t.readOnce(i, "memory.stat")
 	t.paceStat(time.Since(begun))
 	for _, l := range lines {
 		*l.to = snapshot.Opt[uint64]{}
@@ -63,7 +63,7 @@ func (t *tracked) readMemoryStat(i int, lines ...statLine) {
 	}
 	for _, l := range lines {
 		if l.to.IsZero() || err != nil {
-			t.keep(ofStat, l.to, snapshot.Opt[uint64]{}, l.name, l.key+" in memory.stat", err)
+			t.store(ofStat, l.to, snapshot.Opt[uint64]{}, l.name, l.key+" in memory.stat", err)
 		}
 	}
 }
@@ -72,75 +72,75 @@ func (t *tracked) readMemoryStat(i int, lines ...statLine) {
 // of many CPUs the kernel sums it over all of them, for a cgroup and all below.
 const slowStat = 10 * time.Millisecond
 
-func (t *tracked) paceStat(took time.Duration) {
+func (t *trackedWorkload) paceStat(took time.Duration) {
 	switch {
 	case took < slowStat:
 		t.slowBefore = false
 	case !t.slowBefore: // the reader may have waited for a CPU
 		t.slowBefore = true
 	default:
-		t.statAgain = t.c.now + restEvery
+		t.statAgain = t.c.now + idleDetailEvery
 	}
 }
 
 // readLimitV2 reads memory.max, where "max" is no limit: the value is absent
 // without a reason.
-func (t *tracked) readLimitV2(i int) {
-	b, err := t.once(i, "memory.max")
+func (t *trackedWorkload) readLimitV2(i int) {
+	b, err := t.readOnce(i, "memory.max")
 	if err == nil && string(trimNewline(b)) == "max" {
 		t.w.MemoryLimitBytes = snapshot.Opt[uint64]{}
 		return
 	}
-	t.take(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, "memory.max", b, err)
+	t.storeNumber(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, "memory.max", b, err)
 }
 
 // readThrottling sums the throttling of a cgroup and those below it: the kernel
 // counts it only where it happens, and quotas are on a pod's containers.
 // Without any quota it is read less often.
-func (t *tracked) readThrottling() {
+func (t *trackedWorkload) readThrottling() {
 	from, key := t.c.from.throttling, "throttled_usec"
 	if from.v1 {
 		key = "throttled_time"
 	}
 	// A new container may have a quota, and may be the first that runs.
-	if t.unthrottled && !t.restDue && from.dir >= 0 && t.c.subtreeHolds(&t.in[from.dir]) {
+	if t.noQuota && !t.seldomDue && from.dir >= 0 && t.c.subtreeHolds(&t.in[from.dir]) {
 		return
 	}
-	t.begin(ofThrottling)
+	t.beginGroup(ofThrottling)
 	t.w.ThrottledAt = t.c.now
-	i, ok := t.where(ofThrottling, from, nameThrottled)
+	i, ok := t.sourceDir(ofThrottling, from, nameThrottled)
 	if !ok {
 		return
 	}
 	periods := uint64(0)
 	all, err := t.sumAll(i, "cpu.stat", func(b []byte) (snapshot.Opt[uint64], error) {
-		n, _ := firstOfKey(b, "cpu.stat", "nr_periods")
+		n, _ := valueOfKey(b, "cpu.stat", "nr_periods")
 		ran, _ := n.Get()
 		periods += ran
-		return firstOfKey(b, "cpu.stat", key)
+		return valueOfKey(b, "cpu.stat", key)
 	})
-	t.unthrottled = err == nil && periods == 0
+	t.noQuota = err == nil && periods == 0
 	switch {
 	case from.v1:
-		t.keep(ofThrottling, &t.w.ThrottledMicroseconds, microseconds(all), nameThrottled, "throttled_time in cpu.stat (CONFIG_CFS_BANDWIDTH)", err)
+		t.store(ofThrottling, &t.w.ThrottledMicroseconds, microseconds(all), nameThrottled, "throttled_time in cpu.stat (CONFIG_CFS_BANDWIDTH)", err)
 	case err == nil && all.IsZero():
 		t.w.ThrottledMicroseconds = all
-		t.because(ofThrottling, nameThrottled, notEnabled("cpu"))
+		t.recordAbsent(ofThrottling, nameThrottled, notEnabled("cpu"))
 	default:
-		t.keep(ofThrottling, &t.w.ThrottledMicroseconds, all, nameThrottled, "throttled_usec in cpu.stat", err)
+		t.store(ofThrottling, &t.w.ThrottledMicroseconds, all, nameThrottled, "throttled_usec in cpu.stat", err)
 	}
 }
 
 // sumKeyed sums one line of a file over a cgroup and those below.
-func (t *tracked) sumKeyed(i int, file, key string) (snapshot.Opt[uint64], error) {
-	return t.sumAll(i, file, func(b []byte) (snapshot.Opt[uint64], error) { return firstOfKey(b, file, key) })
+func (t *trackedWorkload) sumKeyed(i int, file, key string) (snapshot.Opt[uint64], error) {
+	return t.sumAll(i, file, func(b []byte) (snapshot.Opt[uint64], error) { return valueOfKey(b, file, key) })
 }
 
 // sumAll sums a counter over a cgroup and those below it; a child without a
 // value adds nothing. The sum decreases when a container is removed, which
 // counts as a reset.
-func (t *tracked) sumAll(i int, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
-	b, err := t.once(i, file)
+func (t *trackedWorkload) sumAll(i int, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
+	b, err := t.readOnce(i, file)
 	if err != nil {
 		return snapshot.Opt[uint64]{}, err
 	}
@@ -149,7 +149,7 @@ func (t *tracked) sumAll(i int, file string, value func([]byte) (snapshot.Opt[ui
 		return snapshot.Opt[uint64]{}, err
 	}
 	for _, dir := range t.c.subtree(t.node, i) {
-		v, err := t.belowOne(dir, file, value)
+		v, err := t.readChild(dir, file, value)
 		if err == nil && !v.IsZero() {
 			total, err = sum(total, v)
 		}
@@ -160,8 +160,8 @@ func (t *tracked) sumAll(i int, file string, value func([]byte) (snapshot.Opt[ui
 	return total, nil
 }
 
-// belowOne reads a file of a child cgroup; a removed one has no value.
-func (t *tracked) belowOne(dir, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
+// readChild reads a file of a child cgroup; a removed one has no value.
+func (t *trackedWorkload) readChild(dir, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
 	fd, err := t.c.path.open(dir, "/", file)
 	if err == nil {
 		defer closeFD(fd)
@@ -170,7 +170,7 @@ func (t *tracked) belowOne(dir, file string, value func([]byte) (snapshot.Opt[ui
 		err = fmt.Errorf("%s: %w", file, err)
 	}
 	if err != nil {
-		return snapshot.Opt[uint64]{}, ignoreGone(err)
+		return snapshot.Opt[uint64]{}, ignoreRemoved(err)
 	}
 	return value(t.c.buf)
 }
@@ -219,37 +219,37 @@ func (c *Cgroups) appendSubtree(list []listed, dir string) []listed {
 	return list
 }
 
-func ignoreGone(err error) error {
-	if isGone(err) {
+func ignoreRemoved(err error) error {
+	if isRemoved(err) {
 		return nil
 	}
 	return err
 }
 
-// take stores the value of a file that is one number.
-func (t *tracked) take(of fileGroup, to *snapshot.Opt[uint64], name, file string, b []byte, err error) {
+// storeNumber stores the value of a file that is one number.
+func (t *trackedWorkload) storeNumber(of fileGroup, to *snapshot.Opt[uint64], name, file string, b []byte, err error) {
 	var v snapshot.Opt[uint64]
 	if err == nil {
 		v, err = number(b, file)
 	}
-	t.keep(of, to, v, name, file, err)
+	t.store(of, to, v, name, file, err)
 }
 
-func (t *tracked) number(of fileGroup, to *snapshot.Opt[uint64], name string, id fileID, i int, file string) {
-	b, err := t.keptOpen(id, i, file)
-	t.take(of, to, name, file, b, err)
+func (t *trackedWorkload) number(of fileGroup, to *snapshot.Opt[uint64], name string, id fileID, i int, file string) {
+	b, err := t.readKept(id, i, file)
+	t.storeNumber(of, to, name, file, b, err)
 }
 
-func (t *tracked) numberOnce(of fileGroup, to *snapshot.Opt[uint64], name string, i int, file string) {
-	b, err := t.once(i, file)
-	t.take(of, to, name, file, b, err)
+func (t *trackedWorkload) numberOnce(of fileGroup, to *snapshot.Opt[uint64], name string, i int, file string) {
+	b, err := t.readOnce(i, file)
+	t.storeNumber(of, to, name, file, b, err)
 }
 
-// keep stores a value, or the reason why it is absent.
-func (t *tracked) keep(of fileGroup, to *snapshot.Opt[uint64], v snapshot.Opt[uint64], name, what string, err error) {
+// store stores a value, or the reason why it is absent.
+func (t *trackedWorkload) store(of fileGroup, to *snapshot.Opt[uint64], v snapshot.Opt[uint64], name, what string, err error) {
 	*to = v
 	if v.IsZero() {
-		t.because(of, name, cmp.Or(err, fmt.Errorf("no %s", what)).Error())
+		t.recordAbsent(of, name, cmp.Or(err, fmt.Errorf("no %s", what)).Error())
 	}
 }
 
@@ -257,7 +257,7 @@ func (t *tracked) keep(of fileGroup, to *snapshot.Opt[uint64], v snapshot.Opt[ui
 func number(b []byte, file string) (snapshot.Opt[uint64], error) {
 	n, err := parseUint(trimNewline(b))
 	if err != nil {
-		return snapshot.Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(b, err))
+		return snapshot.Opt[uint64]{}, fmt.Errorf("%s: %w", file, lineError(b, err))
 	}
 	return snapshot.Some(n), nil
 }

@@ -69,7 +69,7 @@ func (d cgroupDir) inode() (inode, links uint64, err error) {
 // alive reports whether the cgroup exists since it was opened: every cgroup has
 // this file, a removed one has no files.
 func (d cgroupDir) alive() bool {
-	return !isGone(unix.Faccessat(int(d), "cgroup.procs", unix.F_OK, 0))
+	return !isRemoved(unix.Faccessat(int(d), "cgroup.procs", unix.F_OK, 0))
 }
 
 func (d cgroupDir) openFile(name string) (int, error) {
@@ -124,14 +124,14 @@ func readFrom(fd int, name string, buf []byte, ended func(n, space int) bool) ([
 	}
 }
 
-// isGone reports whether an error is that of a removed cgroup: its files cannot
+// isRemoved reports whether an error is that of a removed cgroup: its files cannot
 // be opened any more (ENOENT), and open ones cannot be read (ENODEV).
-func isGone(err error) bool {
+func isRemoved(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
-// isScarce reports whether an error is that of a process or machine out of file
+// isOutOfResources reports whether an error is that of a process or machine out of file
 // descriptors or memory, which says nothing about the file itself.
-func isScarce(err error) bool {
+func isOutOfResources(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }

@@ -12,10 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // budgets of descriptors: none, too few for one workload, too few for all, and
@@ -106,7 +107,7 @@ func TestWhatIsKeptOpenOfCgroupsThatWentIsGivenBack(t *testing.T) {
 		}
 		k.after(time.Millisecond)
 		p.enter(t, c, "")
-		k.after(lookAgain)
+		k.after(recheckCgroup)
 		require.Empty(t, heldFiles(t, kubepods+"/pod"))
 		taken := budget - k.c.fds.left // by what is above the pods
 		require.Len(t, heldFiles(t, top), len(before)+taken)
@@ -172,7 +173,7 @@ func TestAKeptFileThatGrowsIsReadWhole(t *testing.T) {
 }
 
 // An error of one file neither drops the others nor repeats its last value.
-func TestAnErrorOfAKeptFileIsSaidAndPasses(t *testing.T) {
+func TestAnErrorOfAKeptFileIsReportedAndPasses(t *testing.T) {
 	g := newGateTree(t, 1)
 	file := filepath.Join(g.top, g.pods[0], "memory.current")
 	require.NoError(t, os.Remove(file))
@@ -231,7 +232,7 @@ func TestAHierarchyThatGoesTakesItsMeasurementsAlone(t *testing.T) {
 		require.NotNil(t, w)
 		require.Equal(t, u64(4096), w.MemoryBytes)
 		require.NoError(t, os.RemoveAll(filepath.Join(top, "memory")))
-		w = one(k.after(lookAgain), "/kubepods/pod1")
+		w = one(k.after(recheckCgroup), "/kubepods/pod1")
 		require.NotNil(t, w, "budget %d", budget)
 		assert.True(t, w.MemoryBytes.IsZero())
 		assert.Equal(t, u64(5), w.CPUMicroseconds)
@@ -254,10 +255,10 @@ func TestHalfOfWhatAProcessMayOpenIsKeptAtMost(t *testing.T) {
 
 func TestNoRoomForAnotherFileIsToldFromAFileThatIsGone(t *testing.T) {
 	for _, err := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
-		assert.True(t, isScarce(fmt.Errorf("cpu.stat: %w", err)))
-		assert.False(t, isGone(err))
+		assert.True(t, isOutOfResources(fmt.Errorf("cpu.stat: %w", err)))
+		assert.False(t, isRemoved(err))
 	}
 	for _, err := range []error{unix.ENOENT, unix.ENODEV, unix.EACCES, errors.New("else"), nil} {
-		assert.False(t, isScarce(err))
+		assert.False(t, isOutOfResources(err))
 	}
 }

@@ -105,7 +105,7 @@ func mountedHierarchies(procRoot string) (map[string]string, error) {
 	}
 	// The first whole mount is the system's. Mounts of a part of the tree, such
 	// as those in containers, come after it.
-	slices.SortStableFunc(mounts, func(a, b *procfs.MountInfo) int { return partOf(a) - partOf(b) })
+	slices.SortStableFunc(mounts, func(a, b *procfs.MountInfo) int { return mountRank(a) - mountRank(b) })
 	found := map[string]string{}
 	for _, m := range mounts {
 		switch m.FSType {
@@ -120,7 +120,7 @@ func mountedHierarchies(procRoot string) (map[string]string, error) {
 	return found, nil
 }
 
-func partOf(m *procfs.MountInfo) int {
+func mountRank(m *procfs.MountInfo) int {
 	if m.Root == "/" {
 		return 0
 	}
@@ -142,7 +142,7 @@ func reachable(procRoot, mountPoint string) string {
 }
 
 func newCgroups(found map[string]string, roots []string) *Cgroups {
-	c := &Cgroups{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: names{}, reasons: names{}}
+	c := &Cgroups{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: interner{}, reasons: interner{}}
 	c.trees = make([]*node, len(c.roots))
 	for _, name := range append(walkedHierarchies(), "cpu") {
 		dir := found[name]

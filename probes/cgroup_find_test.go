@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // procWithMounts is a made-up procfs whose pid 1 has these mounts: a mount

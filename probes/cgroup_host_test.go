@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/containerd/cgroups/v3"
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // These tests read this machine's own cgroups. They make some of a name of
@@ -142,7 +143,7 @@ func TestAProcessThatIsElsewhereInSomeHierarchiesHasPartOfTheMeasurements(t *tes
 	assert.Equal(t, "no cgroup of this path in the cpuacct hierarchy", w.Absent["cpuMicrosecondsTotal"])
 }
 
-func TestPSISwitchedOffForOneCgroupIsSaidAndLeavesTheOthers(t *testing.T) {
+func TestPSIDisabledForOneCgroupIsReportedAndLeavesTheOthers(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -202,10 +203,10 @@ func TestARemovedCgroupIsToldByEachOfItsErrors(t *testing.T) {
 	require.NoError(t, os.Remove(dir))
 	_, err = open.Read(make([]byte, 8))
 	require.ErrorIs(t, err, unix.ENODEV)
-	assert.True(t, isGone(err), "read of a file that was open")
+	assert.True(t, isRemoved(err), "read of a file that was open")
 	_, err = d.read("cgroup.procs", nil)
 	require.ErrorIs(t, err, unix.ENOENT)
-	assert.True(t, isGone(err), "open in a directory that was open")
+	assert.True(t, isRemoved(err), "open in a directory that was open")
 	assert.False(t, d.alive())
 }
 
@@ -221,7 +222,7 @@ func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
 	require.NoError(t, os.Chmod(file, 0))
 
 	var w snapshot.Workload
-	asNobody(t, func() { w = readOne(t, c, cgroup) })
+	asUnprivileged(t, func() { w = readOne(t, c, cgroup) })
 	assert.Equal(t, snapshot.Absent{"memory": "no permission to read PSI: memory.pressure: permission denied"}, w.Pressure.Absent)
 	assert.Zero(t, w.Pressure.Memory)
 	must(t, w.Pressure.CPU.Some, w.Pressure.Absent)

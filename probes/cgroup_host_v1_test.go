@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestOnV1AnOOMKillInAContainerCountsForItsPod(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const whyHostNetwork = "host network: its traffic is in the node's counters only"
@@ -27,7 +28,7 @@ var (
 // of this process even if the pid is reused, and becomes invalid when the
 // process ends. It keeps no file below open: that would keep the namespace, and
 // its half of the pod's veth, alive after the pod.
-func (t *tracked) readNetwork() {
+func (t *trackedWorkload) readNetwork() {
 	if !t.pod {
 		return
 	}
@@ -36,18 +37,18 @@ func (t *tracked) readNetwork() {
 	if err != nil { // no process yet, or it has ended or changed its namespace
 		t.leaveProcess()
 		if t.c.now < t.networkDue {
-			t.because(ofDetail, nameNetwork, t.whyNoNetwork)
+			t.recordAbsent(ofDetail, nameNetwork, t.whyNoNetwork)
 			return
 		}
 		network, err = t.findNetwork()
 	}
 	if err != nil {
-		t.networkPatience = min(restEvery, max(time.Second, 30*t.networkPatience))
-		t.networkDue, t.whyNoNetwork = t.c.now+t.networkPatience, err.Error()
-		t.because(ofDetail, nameNetwork, t.whyNoNetwork)
+		t.networkBackoff = min(idleDetailEvery, max(time.Second, 30*t.networkBackoff))
+		t.networkDue, t.whyNoNetwork = t.c.now+t.networkBackoff, err.Error()
+		t.recordAbsent(ofDetail, nameNetwork, t.whyNoNetwork)
 		return
 	}
-	t.networkDue, t.networkPatience = 0, 0
+	t.networkDue, t.networkBackoff = 0, 0
 	network.At = t.c.now
 	t.w.Network = snapshot.Some(network)
 }
@@ -55,7 +56,7 @@ func (t *tracked) readNetwork() {
 // findNetwork uses the first process of the pod outside the host's network
 // namespace. Processes in the host's prove nothing: a container runtime may run
 // its own in the pod's cgroup (CRI-O's conmon_cgroup = "pod").
-func (t *tracked) findNetwork() (snapshot.WorkloadNetwork, error) {
+func (t *trackedWorkload) findNetwork() (snapshot.WorkloadNetwork, error) {
 	why := errNoProcess
 	for _, pid := range t.processes() {
 		d, err := openDir(t.c.proc + "/" + strconv.Itoa(pid))
@@ -76,9 +77,9 @@ func (t *tracked) findNetwork() (snapshot.WorkloadNetwork, error) {
 	return snapshot.WorkloadNetwork{}, why
 }
 
-func isEnded(err error) bool { return isGone(err) || errors.Is(err, unix.ESRCH) }
+func isEnded(err error) bool { return isRemoved(err) || errors.Is(err, unix.ESRCH) }
 
-func (t *tracked) keepProcess(d cgroupDir) {
+func (t *trackedWorkload) keepProcess(d cgroupDir) {
 	if !t.c.fds.take() {
 		d.close()
 		return
@@ -86,7 +87,7 @@ func (t *tracked) keepProcess(d cgroupDir) {
 	t.process = d
 }
 
-func (t *tracked) leaveProcess() {
+func (t *trackedWorkload) leaveProcess() {
 	if t.process != noDir {
 		t.process.close()
 		t.process = noDir
@@ -100,7 +101,7 @@ const maxAsked = 16
 // processes returns the lowest pids of the pod, in order: the first most likely
 // holds its namespaces and has not created others. The first hierarchy that has
 // any counts.
-func (t *tracked) processes() []int {
+func (t *trackedWorkload) processes() []int {
 	c := t.c
 	c.pids = c.pids[:0]
 	for i := range t.in[:c.walked] {
@@ -186,7 +187,7 @@ func sumNetDev(b []byte) (snapshot.WorkloadNetwork, error) {
 		}
 		name, c, err := parseNetDevLine(trimNewline(line))
 		if err != nil {
-			return snapshot.WorkloadNetwork{}, oddLine(trimNewline(line), err)
+			return snapshot.WorkloadNetwork{}, lineError(trimNewline(line), err)
 		}
 		devices++
 		if string(name) == "lo" {

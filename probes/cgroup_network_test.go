@@ -259,7 +259,7 @@ func TestAStrangerWithTheNumberOfAPodsProcessIsNotTakenForIt(t *testing.T) {
 	}
 }
 
-func TestWhereTheHostsNetworkIsNotKnownNoPodIsSaidToHaveItsOwn(t *testing.T) {
+func TestWithoutTheHostsNamespaceNoPodHasItsOwnNetwork(t *testing.T) {
 	if actAsChild() {
 		return
 	}

@@ -9,23 +9,23 @@ import (
 
 // node is a known cgroup: one path, in all hierarchies that have it.
 type node struct {
-	cgroup string
-	above  *node     // nil for a root
-	in     []nodeDir // one for each of Cgroups.dirs
-	below  []*node   // sorted by path; none for a pod
-	pod    bool
+	cgroup   string
+	parent   *node     // nil for a root
+	in       []nodeDir // one for each of Cgroups.dirs
+	children []*node   // sorted by path; none for a pod
+	pod      bool
 
 	populated bool // it has processes of its own
 	// Errors of reading its processes, or its children. It is a workload then:
 	// its counters include all below it.
-	noProcs, noList string
-	unlisted        bool          // its children are to be listed again
-	due             time.Duration // when to look again without a sign of change
-	patience        time.Duration // the interval until then
+	procsError, listError string
+	listAgain             bool          // its children are to be listed again
+	due                   time.Duration // when to look again without a sign of change
+	backoff               time.Duration // the interval until then
 
-	workload *tracked // nil if it is none
+	workload *trackedWorkload // nil if it is none
 
-	tally *tally // nil while it does not pay
+	parentCounters *parentCounters // nil while it does not pay
 }
 
 // nodeDir is a cgroup in one hierarchy.
@@ -41,11 +41,11 @@ type nodeDir struct {
 
 // newNode opens a cgroup in all hierarchies; nil if none has it.
 func (c *Cgroups) newNode(cgroup string, above *node) *node {
-	n := &node{cgroup: cgroup, above: above, in: make([]nodeDir, len(c.dirs)), pod: snapshot.PodUID(cgroup) != "", unlisted: true}
+	n := &node{cgroup: cgroup, parent: above, in: make([]nodeDir, len(c.dirs)), pod: snapshot.PodUID(cgroup) != "", listAgain: true}
 	for i := range n.in {
 		n.in[i].kept = noDir
 	}
-	if !c.appear(n) {
+	if !c.openEverywhere(n) {
 		return nil
 	}
 	if n.pod {
@@ -54,15 +54,15 @@ func (c *Cgroups) newNode(cgroup string, above *node) *node {
 	return n
 }
 
-// appear opens the cgroup in hierarchies that did not have it before, and
+// openEverywhere opens the cgroup in hierarchies that did not have it before, and
 // reports whether any has it.
-func (c *Cgroups) appear(n *node) (somewhere bool) {
+func (c *Cgroups) openEverywhere(n *node) (somewhere bool) {
 	for i := range n.in {
 		nd := &n.in[i]
 		if nd.inode == 0 {
 			c.openNode(n, i)
 			if nd.inode != 0 && n.workload != nil {
-				n.workload.quiet = false // it has more values now
+				n.workload.idle = false // it has more values now
 			}
 		}
 		somewhere = somewhere || nd.inode != 0
@@ -89,8 +89,8 @@ func (c *Cgroups) openNode(n *node, i int) {
 	nd.kept = d
 }
 
-// letGo closes the kept directories of a cgroup.
-func (c *Cgroups) letGo(n *node) {
+// closeDirs closes the kept directories of a cgroup.
+func (c *Cgroups) closeDirs(n *node) {
 	for i := range n.in {
 		if n.in[i].kept != noDir {
 			n.in[i].kept.close()
@@ -133,18 +133,18 @@ func (n *node) inode() uint64 {
 
 // forget closes all files of a cgroup and of those below it.
 func (c *Cgroups) forget(n *node) {
-	for _, b := range n.below {
+	for _, b := range n.children {
 		c.forget(b)
 	}
 	c.untrack(n)
-	n.closeTally()
-	c.letGo(n)
+	n.closeParentCounters()
+	c.closeDirs(n)
 }
 
 func (c *Cgroups) alive(n *node, i int) bool {
 	d, mine, err := c.open(n, i)
 	if err != nil {
-		return !isGone(err)
+		return !isRemoved(err)
 	}
 	if mine {
 		defer d.close()

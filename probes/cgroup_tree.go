@@ -12,28 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAgain is how long changes without a sign may go unnoticed: that a cgroup
+// recheckCgroup is how long changes without a sign may go unnoticed: that a cgroup
 // got its first process, lost its last, or is another one of the same name.
 // Signs are a changed number of links, and a file that is gone.
-const lookAgain = 10 * time.Second
+const recheckCgroup = 10 * time.Second
 
 // refresh finds the cgroups that were added or removed below a cgroup other
 // than a pod.
 func (c *Cgroups) refresh(n *node) {
 	due := c.now >= n.due
 	if due {
-		c.ask(n)
+		c.findProcesses(n)
 	}
 	// A cgroup with processes and no child seldom gets one.
-	if due || n.unlisted || (len(n.below) > 0 || !n.populated) && c.linksMoved(n) {
+	if due || n.listAgain || (len(n.children) > 0 || !n.populated) && c.linksChanged(n) {
 		c.list(n)
 	}
-	for _, b := range n.below {
+	for _, b := range n.children {
 		if !b.pod {
 			c.refresh(b)
 		}
 	}
-	isWorkload := n.cgroup != "/" && (n.populated || n.noProcs != "" || n.noList != "")
+	isWorkload := n.cgroup != "/" && (n.populated || n.procsError != "" || n.listError != "")
 	switch {
 	case isWorkload && n.workload == nil:
 		c.track(n)
@@ -42,10 +42,10 @@ func (c *Cgroups) refresh(n *node) {
 	}
 }
 
-// linksMoved reports whether the number of children changed in a hierarchy. It
+// linksChanged reports whether the number of children changed in a hierarchy. It
 // is the same if one was added and one removed; reading the removed one's files
 // shows that.
-func (c *Cgroups) linksMoved(n *node) bool {
+func (c *Cgroups) linksChanged(n *node) bool {
 	for i := range n.in[:c.walked] {
 		nd := &n.in[i]
 		if nd.inode == 0 {
@@ -73,8 +73,8 @@ func (c *Cgroups) links(n *node, i int) (uint64, error) {
 // list reads the names of a cgroup's children. The hierarchies of v1 are merged
 // into one tree, by path.
 func (c *Cgroups) list(n *node) {
-	n.unlisted, n.noList = false, ""
-	c.appear(n)
+	n.listAgain, n.listError = false, ""
+	c.openEverywhere(n)
 	var names []string
 	for i := range n.in[:c.walked] {
 		if n.in[i].inode == 0 {
@@ -85,16 +85,16 @@ func (c *Cgroups) list(n *node) {
 		if err == nil && links != 2 { // most have no child, which shows without listing their files
 			names, err = appendDirs(names, c.dirs[i]+n.cgroup)
 		}
-		if isScarce(err) {
-			n.unlisted = true
+		if isOutOfResources(err) {
+			n.listAgain = true
 			return
 		}
-		if err != nil && !isGone(err) {
-			n.noList = fmt.Sprintf("list child cgroups: %v", err)
+		if err != nil && !isRemoved(err) {
+			n.listError = fmt.Sprintf("list child cgroups: %v", err)
 		}
 	}
 	slices.Sort(names)
-	c.follow(n, slices.Compact(names))
+	c.syncChildren(n, slices.Compact(names))
 }
 
 func appendDirs(names []string, dir string) ([]string, error) {
@@ -107,10 +107,10 @@ func appendDirs(names []string, dir string) ([]string, error) {
 	return names, err
 }
 
-// follow keeps the known children that still exist, and adds the new ones.
-func (c *Cgroups) follow(n *node, names []string) {
-	was := n.below
-	n.below = make([]*node, 0, len(names))
+// syncChildren keeps the known children that still exist, and adds the new ones.
+func (c *Cgroups) syncChildren(n *node, names []string) {
+	was := n.children
+	n.children = make([]*node, 0, len(names))
 	for _, name := range names {
 		cgroup := path.Join(n.cgroup, name)
 		for len(was) > 0 && was[0].cgroup < cgroup {
@@ -118,13 +118,13 @@ func (c *Cgroups) follow(n *node, names []string) {
 			was = was[1:]
 		}
 		var b *node
-		if len(was) > 0 && was[0].cgroup == cgroup && c.still(was[0]) {
+		if len(was) > 0 && was[0].cgroup == cgroup && c.stillSame(was[0]) {
 			b, was = was[0], was[1:]
 		} else {
 			b = c.newNode(cgroup, n)
 		}
 		if b != nil {
-			n.below = append(n.below, b)
+			n.children = append(n.children, b)
 		}
 	}
 	for _, gone := range was {
@@ -132,9 +132,9 @@ func (c *Cgroups) follow(n *node, names []string) {
 	}
 }
 
-// still reports whether a listed cgroup is the one known by its path. For a
+// stillSame reports whether a listed cgroup is the one known by its path. For a
 // workload, reading its files shows it.
-func (c *Cgroups) still(n *node) bool {
+func (c *Cgroups) stillSame(n *node) bool {
 	if n.workload == nil {
 		for i := range n.in {
 			if n.in[i].inode != 0 && !c.alive(n, i) {
@@ -142,34 +142,34 @@ func (c *Cgroups) still(n *node) bool {
 			}
 		}
 	}
-	return c.appear(n)
+	return c.openEverywhere(n)
 }
 
-// ask finds out whether a cgroup has processes of its own, in any hierarchy.
+// findProcesses finds out whether a cgroup has processes of its own, in any hierarchy.
 // One without is asked again soon, since a cgroup is created before its first
 // process enters it, with exponential backoff.
-func (c *Cgroups) ask(n *node) {
-	wasPopulated, wasWhy := n.populated, n.noProcs
-	n.populated, n.noProcs = false, ""
+func (c *Cgroups) findProcesses(n *node) {
+	wasPopulated, wasWhy := n.populated, n.procsError
+	n.populated, n.procsError = false, ""
 	for i := range n.in[:c.walked] {
 		if n.in[i].inode == 0 {
 			continue
 		}
 		has, err := c.hasProcesses(n, i)
-		if isScarce(err) {
-			n.populated, n.noProcs = wasPopulated, wasWhy
+		if isOutOfResources(err) {
+			n.populated, n.procsError = wasPopulated, wasWhy
 			return
 		}
 		n.populated = n.populated || has
 		if err != nil {
-			n.noProcs = cmp.Or(n.noProcs, err.Error())
+			n.procsError = cmp.Or(n.procsError, err.Error())
 		}
 	}
-	n.patience = min(lookAgain, max(time.Second, 2*n.patience))
+	n.backoff = min(recheckCgroup, max(time.Second, 2*n.backoff))
 	if n.populated {
-		n.patience = lookAgain
+		n.backoff = recheckCgroup
 	}
-	n.due = c.now + n.patience
+	n.due = c.now + n.backoff
 }
 
 // hasProcesses reports whether a cgroup has processes in a hierarchy. A
@@ -186,7 +186,7 @@ func (c *Cgroups) hasProcesses(n *node, i int) (has bool, err error) {
 	switch {
 	case err == nil:
 		return len(c.buf) > 0, nil
-	case isGone(err), errors.Is(err, unix.EOPNOTSUPP):
+	case isRemoved(err), errors.Is(err, unix.EOPNOTSUPP):
 		return false, nil
 	}
 	return false, err
@@ -195,7 +195,7 @@ func (c *Cgroups) hasProcesses(n *node, i int) (has bool, err error) {
 // track makes a cgroup a workload. From then on reading its files shows whether
 // it exists, and its directory is opened only when needed.
 func (c *Cgroups) track(n *node) {
-	c.letGo(n)
+	c.closeDirs(n)
 	n.workload = newTracked(c, n)
 	c.tracked = append(c.tracked, n.workload)
 	c.unsorted = true
@@ -206,7 +206,7 @@ func (c *Cgroups) untrack(n *node) {
 		return
 	}
 	n.workload.close()
-	n.workload.gone = true
+	n.workload.removed = true
 	n.workload = nil
 	c.unsorted = true
 }

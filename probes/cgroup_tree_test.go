@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // ticks reads at instants that the test chooses.
@@ -138,7 +139,7 @@ func TestWorkloadsBelowOneAnotherThatGoTogetherGiveBackWhatTheyHadOnce(t *testin
 		p.enter(t, c, cgroup)
 		children = append(children, p)
 	}
-	require.Equal(t, names, cgroupPaths(k.after(lookAgain)))
+	require.Equal(t, names, cgroupPaths(k.after(recheckCgroup)))
 
 	k.c.now = k.at + time.Millisecond // Read, in its two steps
 	k.c.refreshAll()
@@ -165,9 +166,9 @@ func TestACgroupIsAWorkloadFromItsFirstProcessToItsLast(t *testing.T) {
 	require.Empty(t, k.tick())
 	p := startChild(t)
 	p.enter(t, c, cgroup)
-	require.Equal(t, []string{cgroup}, cgroupPaths(k.after(lookAgain)))
+	require.Equal(t, []string{cgroup}, cgroupPaths(k.after(recheckCgroup)))
 	p.enter(t, c, other)
-	require.Equal(t, []string{other}, cgroupPaths(k.after(lookAgain)), "where it is now")
+	require.Equal(t, []string{other}, cgroupPaths(k.after(recheckCgroup)), "where it is now")
 }
 
 func TestACgroupThatWaitsForItsFirstProcessIsAskedSoon(t *testing.T) {
@@ -219,7 +220,7 @@ func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
 	assert.True(t, r.Pressure.IO.Some.IsZero())
 
 	require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
-	for range int(lookAgain/time.Second) + 1 {
+	for range int(recheckCgroup/time.Second) + 1 {
 		require.Equal(t, "done", p.do(t, "burn a little"))
 		w = add(time.Second)
 	}
@@ -240,7 +241,7 @@ func TestAPodThatIsNotInAllHierarchiesYetIsReadInThemSoon(t *testing.T) {
 	}
 	for _, h := range order[1:] {
 		mkdirs(t, c, pod, h)
-		w := k.after(lookAgain)
+		w := k.after(recheckCgroup)
 		require.Len(t, w, 1)
 		switch h {
 		case unified:
@@ -285,15 +286,15 @@ func TestThousandsOfEmptyCgroupsAreNoWorkloadsAndSeldomLookedAt(t *testing.T) {
 		require.Equal(t, []string{kubepods + "/pod0"}, cgroupPaths(k.tick()))
 	}
 	root := k.c.trees[0]
-	require.Len(t, root.below, many+1)
-	for _, n := range root.below {
-		require.Equal(t, lookAgain, n.patience, n.cgroup)
+	require.Len(t, root.children, many+1)
+	for _, n := range root.children {
+		require.Equal(t, recheckCgroup, n.backoff, n.cgroup)
 	}
 	for i := range many {
 		rmdirs(t, c, fmt.Sprintf("%s/%04d", top, i), unified)
 	}
 	require.Equal(t, []string{kubepods + "/pod0"}, cgroupPaths(k.tick()))
-	assert.Len(t, root.below, 1)
+	assert.Len(t, root.children, 1)
 }
 
 // A cgroup that cannot be opened for want of descriptors still exists.
@@ -304,7 +305,7 @@ func TestAProcessWithoutDescriptorsLosesMeasurementsAndNoPods(t *testing.T) {
 		before := g.tick()
 		g.tick()
 		without(t, func() {
-			for i, w := range g.after(lookAgain) {
+			for i, w := range g.after(recheckCgroup) {
 				require.Equal(t, before[i].Inode, w.Inode)
 				if budget == 0 {
 					assert.True(t, w.CPUMicroseconds.IsZero())

@@ -14,7 +14,7 @@ const noLimitV1 = 1 << 62
 const whyBlkioInactive = "blkio inactive: the kernel counts only devices that ever had a throttle rule"
 
 // readCPUV1 reads cpuacct.usage, in nanoseconds.
-func (t *tracked) readCPUV1(i int) {
+func (t *trackedWorkload) readCPUV1(i int) {
 	t.number(ofCPU, &t.w.CPUMicroseconds, nameCPU, fileCPU, i, "cpuacct.usage")
 	t.w.CPUMicroseconds = microseconds(t.w.CPUMicroseconds)
 }
@@ -28,14 +28,14 @@ func microseconds(nanoseconds snapshot.Opt[uint64]) snapshot.Opt[uint64] {
 }
 
 // readIOV1 reads blk-throttle's counters of the cgroup and all below it.
-func (t *tracked) readIOV1(i int) {
+func (t *trackedWorkload) readIOV1(i int) {
 	const bytesFile, operationsFile = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
-	b, err := t.keptOpen(fileIOBytes, i, bytesFile)
+	b, err := t.readKept(fileIOBytes, i, bytesFile)
 	if err == nil && t.blkio != nil && bytes.Equal(b, t.blkio) {
 		// Every operation but a flush transfers bytes: if the bytes are
 		// unchanged, the other file need not be read.
 		t.w.IO = append(t.w.IO, t.io...)
-		t.sayNoIO()
+		t.recordNoIO()
 		return
 	}
 	t.blkio, t.whyNoIO = append(t.blkio[:0], b...), ""
@@ -43,7 +43,7 @@ func (t *tracked) readIOV1(i int) {
 	if c.size, err = blkioDevices(b, err, c.size[:0], c.devices, bytesFile); err != nil {
 		t.whyNoIO = err.Error()
 	}
-	b, err = t.keptOpen(fileIO, i, operationsFile)
+	b, err = t.readKept(fileIO, i, operationsFile)
 	if c.operations, err = blkioDevices(b, err, c.operations[:0], c.devices, operationsFile); err != nil {
 		t.whyNoIO = err.Error()
 	}
@@ -58,20 +58,20 @@ func (t *tracked) readIOV1(i int) {
 	if t.whyNoIO != "" && t.whyNoIO != whyBlkioInactive {
 		t.blkio = nil // the other file may be readable next time
 	}
-	t.sayNoIO()
+	t.recordNoIO()
 }
 
-// sayNoIO records the reason for absent IO. Devices that the kernel does not
+// recordNoIO records the reason for absent IO. Devices that the kernel does not
 // count stay as they are.
-func (t *tracked) sayNoIO() {
+func (t *trackedWorkload) recordNoIO() {
 	read := t.readAt[ofIO]
-	t.because(ofIO, nameIO, t.whyNoIO)
+	t.recordAbsent(ofIO, nameIO, t.whyNoIO)
 	if t.whyNoIO == whyBlkioInactive {
 		t.readAt[ofIO] = read
 	}
 }
 
-func blkioDevices(b []byte, err error, devices []blkioDevice, known names, file string) ([]blkioDevice, error) {
+func blkioDevices(b []byte, err error, devices []blkioDevice, known interner, file string) ([]blkioDevice, error) {
 	if err != nil {
 		return devices, err
 	}
@@ -84,21 +84,21 @@ func blkioDevices(b []byte, err error, devices []blkioDevice, known names, file 
 // readMemoryDetailV1 reads the memory hierarchy (kernel cgroup-v1/memory.rst).
 // total_inactive_file and total_swap include all cgroups below; limit hits and
 // kills are counted only where they happen, and are summed.
-func (t *tracked) readMemoryDetailV1(i int) {
+func (t *trackedWorkload) readMemoryDetailV1(i int) {
 	t.readMemoryStat(i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"total_rss", nameRSS, &t.w.RSSBytes}, statLine{"total_swap", nameSwap, &t.w.SwapBytes}, statLine{"total_pgpgin", nameCharged, &t.w.Charged})
 	was := t.w.LimitHits
 	hits, err := t.sumAll(i, "memory.failcnt", func(b []byte) (snapshot.Opt[uint64], error) { return number(b, "memory.failcnt") })
-	t.keep(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
-	if t.restDue || t.w.LimitHits != was {
+	t.store(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
+	if t.seldomDue || t.w.LimitHits != was {
 		t.readSeldomV1(i)
 	}
 }
 
 // readSeldomV1 reads the limit, and the OOM kills, which do not change while
 // the limit is not reached.
-func (t *tracked) readSeldomV1(i int) {
-	t.begin(ofSeldom)
+func (t *trackedWorkload) readSeldomV1(i int) {
+	t.beginGroup(ofSeldom)
 	// The cgroup's own limit, as its hits are its own, and as with v2; the
 	// hierarchical one of memory.stat would be that of kubepods for most pods.
 	t.numberOnce(ofSeldom, &t.w.MemoryLimitBytes, nameMemoryLimit, i, "memory.limit_in_bytes")
@@ -106,5 +106,5 @@ func (t *tracked) readSeldomV1(i int) {
 		t.w.MemoryLimitBytes = snapshot.Opt[uint64]{}
 	}
 	kills, err := t.sumKeyed(i, "memory.oom_control", "oom_kill")
-	t.keep(ofSeldom, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.oom_control (kernel before 4.13)", err)
+	t.store(ofSeldom, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.oom_control (kernel before 4.13)", err)
 }

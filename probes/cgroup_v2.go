@@ -29,31 +29,31 @@ const (
 )
 
 // readMemory reads the memory in use.
-func (t *tracked) readMemory() (moved bool) {
-	t.begin(ofMemory)
+func (t *trackedWorkload) readMemory() (moved bool) {
+	t.beginGroup(ofMemory)
 	t.readAt[ofMemory] = t.c.now
 	was, from := t.w.MemoryBytes, t.c.from.memory
-	i, ok := t.where(ofMemory, from, nameMemory)
+	i, ok := t.sourceDir(ofMemory, from, nameMemory)
 	switch {
 	case !ok:
 		t.w.MemoryBytes = snapshot.Opt[uint64]{}
 	case from.v1:
 		t.number(ofMemory, &t.w.MemoryBytes, nameMemoryBytes, fileMemory, i, "memory.usage_in_bytes")
 	default:
-		b, err := t.keptOpen(fileMemory, i, "memory.current")
+		b, err := t.readKept(fileMemory, i, "memory.current")
 		if errors.Is(err, fs.ErrNotExist) {
 			t.w.MemoryBytes = snapshot.Opt[uint64]{}
-			t.because(ofMemory, nameMemory, notEnabled("memory"))
+			t.recordAbsent(ofMemory, nameMemory, notEnabled("memory"))
 			break
 		}
-		t.take(ofMemory, &t.w.MemoryBytes, nameMemoryBytes, "memory.current", b, err)
+		t.storeNumber(ofMemory, &t.w.MemoryBytes, nameMemoryBytes, "memory.current", b, err)
 	}
 	return t.w.MemoryBytes != was
 }
 
 // memoryDir returns the directory of the memory controller's other files, if it
 // is enabled.
-func (t *tracked) memoryDir() (i int, v1, ok bool) {
+func (t *trackedWorkload) memoryDir() (i int, v1, ok bool) {
 	from := t.c.from.memory
 	ok = from.dir >= 0 && t.in[from.dir].inode != 0
 	return from.dir, from.v1, ok && (from.v1 || !errors.Is(t.files[fileMemory].missing, fs.ErrNotExist))
@@ -61,13 +61,13 @@ func (t *tracked) memoryDir() (i int, v1, ok bool) {
 
 // readEvents reads how often the cgroup, or one below, reached its limit and
 // was OOM-killed. On v1 that is expensive, and part of the detail.
-func (t *tracked) readEvents() {
+func (t *trackedWorkload) readEvents() {
 	i, v1, ok := t.memoryDir()
-	if v1 || !ok || t.stands(ofEvents) {
+	if v1 || !ok || t.unchanged(ofEvents) {
 		return
 	}
 	var high, most, kills snapshot.Opt[uint64]
-	b, err := t.keptOpen(fileEvents, i, "memory.events")
+	b, err := t.readKept(fileEvents, i, "memory.events")
 	if err == nil {
 		err = keyed(b, "memory.events", func(key []byte, value uint64) {
 			switch string(key) {
@@ -81,60 +81,60 @@ func (t *tracked) readEvents() {
 		})
 	}
 	hits, sumErr := sum(high, most)
-	t.keep(ofEvents, &t.w.LimitHits, hits, nameLimitHits, "high and max in memory.events", firstOf(err, sumErr))
-	t.keep(ofEvents, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.events", err)
+	t.store(ofEvents, &t.w.LimitHits, hits, nameLimitHits, "high and max in memory.events", firstError(err, sumErr))
+	t.store(ofEvents, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.events", err)
 }
 
-func (t *tracked) readCPU() (moved bool) {
-	if t.stands(ofCPU) {
+func (t *trackedWorkload) readCPU() (moved bool) {
+	if t.unchanged(ofCPU) {
 		return false
 	}
 	was, from := t.w.CPUMicroseconds, t.c.from.cpu
-	i, ok := t.where(ofCPU, from, nameCPU)
+	i, ok := t.sourceDir(ofCPU, from, nameCPU)
 	switch {
 	case !ok:
 		t.w.CPUMicroseconds = snapshot.Opt[uint64]{}
 	case from.v1:
 		t.readCPUV1(i)
 	default:
-		b, err := t.keptOpen(fileCPU, i, "cpu.stat")
+		b, err := t.readKept(fileCPU, i, "cpu.stat")
 		var usage snapshot.Opt[uint64]
 		if err == nil {
-			usage, err = firstOfKey(b, "cpu.stat", "usage_usec")
+			usage, err = valueOfKey(b, "cpu.stat", "usage_usec")
 		}
-		t.keep(ofCPU, &t.w.CPUMicroseconds, usage, nameCPU, "usage_usec in cpu.stat", err)
+		t.store(ofCPU, &t.w.CPUMicroseconds, usage, nameCPU, "usage_usec in cpu.stat", err)
 	}
 	return t.w.CPUMicroseconds != was
 }
 
-func (t *tracked) readIO() (moved bool) {
-	if t.stands(ofIO) {
+func (t *trackedWorkload) readIO() (moved bool) {
+	if t.unchanged(ofIO) {
 		return false
 	}
 	t.io, t.w.IO = t.w.IO, t.io[:0]
 	from := t.c.from.io
-	i, ok := t.where(ofIO, from, nameIO)
+	i, ok := t.sourceDir(ofIO, from, nameIO)
 	switch {
 	case !ok:
 	case from.v1:
 		t.readIOV1(i)
 	default:
-		b, err := t.keptOpen(fileIO, i, "io.stat")
+		b, err := t.readKept(fileIO, i, "io.stat")
 		if err != nil {
-			t.because(ofIO, nameIO, whyNotV2("io", err))
+			t.recordAbsent(ofIO, nameIO, whyNotV2("io", err))
 			break
 		}
 		if t.w.IO, err = parseIOStat(b, t.w.IO, t.c.devices); err != nil {
-			t.because(ofIO, nameIO, fmt.Sprintf("io.stat: %v", err))
+			t.recordAbsent(ofIO, nameIO, fmt.Sprintf("io.stat: %v", err))
 		}
 	}
 	return !slices.Equal(t.w.IO, t.io)
 }
 
 // readPressure reads the pressure files, which only cgroup v2 has.
-func (t *tracked) readPressure() {
-	t.begin(ofPressure)
-	i, ok := t.where(ofPressure, t.c.from.pressure, namePressure)
+func (t *trackedWorkload) readPressure() {
+	t.beginGroup(ofPressure)
+	i, ok := t.sourceDir(ofPressure, t.c.from.pressure, namePressure)
 	if !ok {
 		return
 	}
@@ -144,29 +144,29 @@ func (t *tracked) readPressure() {
 	t.readStall(ofIOStall, i, &p.IO, filePressureIO, "io", "io.pressure")
 }
 
-func (t *tracked) readStall(of fileGroup, i int, to *snapshot.Stall, id fileID, resource, file string) {
-	if t.stands(of) {
+func (t *trackedWorkload) readStall(of fileGroup, i int, to *snapshot.Stall, id fileID, resource, file string) {
+	if t.unchanged(of) {
 		return
 	}
 	*to = snapshot.Stall{}
-	b, err := t.keptOpen(id, i, file)
+	b, err := t.readKept(id, i, file)
 	if err != nil {
-		t.because(of, resource, t.whyNoStall(i, &t.files[id], err))
+		t.recordAbsent(of, resource, t.whyNoStall(i, &t.files[id], err))
 		return
 	}
 	if *to, err = parsePSI(b); err != nil {
-		t.because(of, resource, fmt.Sprintf("%s: %v", file, err))
+		t.recordAbsent(of, resource, fmt.Sprintf("%s: %v", file, err))
 	}
 }
 
 // whyNoStall distinguishes PSI disabled for this cgroup from PSI missing in the
 // kernel. The result is cached until the file is tried again.
-func (t *tracked) whyNoStall(i int, f *keptFile, err error) string {
+func (t *trackedWorkload) whyNoStall(i int, f *keptFile, err error) string {
 	if f.missing != nil && f.why != "" {
 		return f.why
 	}
 	f.why = psiReason(err)
-	if isGone(err) && t.pressureIsOff(i) {
+	if isRemoved(err) && t.pressureIsOff(i) {
 		f.why = whyPSICgroupOff
 	}
 	return f.why
@@ -174,8 +174,8 @@ func (t *tracked) whyNoStall(i int, f *keptFile, err error) string {
 
 // pressureIsOff reads cgroup.pressure (since kernel 6.1): 0 hides the pressure
 // files.
-func (t *tracked) pressureIsOff(i int) bool {
-	b, err := t.once(i, "cgroup.pressure")
+func (t *trackedWorkload) pressureIsOff(i int) bool {
+	b, err := t.readOnce(i, "cgroup.pressure")
 	return err == nil && string(trimNewline(b)) == "0"
 }
 

@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // madeUpV1 is a made-up host of v1 on which the same path is not everywhere.
@@ -161,11 +162,11 @@ func TestWhatIsReadStaysWithTheCgroupThatWasOpened(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(top, "x/memory.current"), []byte("2\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(top, "x/cgroup.procs"), []byte("2\n"), 0o600))
 	_, err = d.read("memory.current", nil)
-	assert.True(t, isGone(err), "%v", err)
+	assert.True(t, isRemoved(err), "%v", err)
 	assert.False(t, d.alive())
 }
 
-func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
+func TestAListingErrorIsAReasonOfItsWorkload(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to read as another user")
 	}
@@ -174,16 +175,16 @@ func TestWhatCannotBeListedIsSaidOfTheWorkloadThatStandsForIt(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(top, "system.slice"), 0o711))
 	c := mustFind(t, top)
 	var got []snapshot.Workload
-	asNobody(t, func() { got = mustRead(t, c) })
+	asUnprivileged(t, func() { got = mustRead(t, c) })
 	require.Equal(t, []string{"/cron", madeUpPod, "/system.slice"}, cgroupPaths(got))
 	assert.Contains(t, got[2].Absent["processes"], "list child cgroups: ")
 	assert.Contains(t, got[2].Absent["processes"], "permission denied")
 	assert.NotContains(t, got[1].Absent, "processes")
 }
 
-// asNobody runs do with an unprivileged file system user, on this thread only:
+// asUnprivileged runs do with an unprivileged file system user, on this thread only:
 // root may read everything.
-func asNobody(t *testing.T, do func()) {
+func asUnprivileged(t *testing.T, do func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -192,7 +193,7 @@ func asNobody(t *testing.T, do func()) {
 	do()
 }
 
-func TestOnV1AnOddLineOfBlkioIsSaidAndLeavesTheOtherDevices(t *testing.T) {
+func TestOnV1AMalformedBlkioLineIsReportedAndLeavesTheOtherDevices(t *testing.T) {
 	files := madeUpV1()
 	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "(unknown) Read 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
 	files["blkio/a/blkio.throttle.io_service_bytes_recursive"] = "8:0 Read 4096\n8:0 Write 8192\nTotal 12288\n"

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestTheSumOfAllCPUsIsInSeconds(t *testing.T) {

@@ -26,35 +26,35 @@ type registry[F any] struct {
 	// forget releases facts that are no longer needed; may be nil.
 	forget func(*F)
 
-	buf   []byte
-	round int // listings so far
-	reads int // samples so far
-	met   int // devices so far
-	// moved: devices were added or removed, or a fact that layers depend on
+	buf      []byte
+	listings int // listings so far
+	reads    int // samples so far
+	added    int // devices so far
+	// changed: devices were added or removed, or a fact that layers depend on
 	// changed.
-	moved bool
+	changed bool
 }
 
 type device[F any] struct {
-	name   string
-	inode  uint64
-	listed int  // the last round that listed it
-	since  int  // the round that listed it first
-	born   int  // the read that listed it first
-	place  int  // counts devices in the order they appeared, which spreads the looks
-	looked bool // its facts are its own; false: none, or those of an earlier device of its name
-	facts  F
+	name         string
+	inode        uint64
+	lastListing  int  // the last round that listed it
+	addedListing int  // the round that listed it first
+	addedRead    int  // the read that listed it first
+	ordinal      int  // counts devices in the order they appeared, which spreads the looks
+	hasFacts     bool // its facts are its own; false: none, or those of an earlier device of its name
+	facts        F
 }
 
 func newRegistry[F any](dir string) *registry[F] {
 	return &registry[F]{dir: dir, devices: map[string]*device[F]{}, buf: make([]byte, 32<<10)}
 }
 
-// steady reads counters with read and then lists the devices. Counters belong
+// readStable reads counters with read and then lists the devices. Counters belong
 // to a device that the previous listing had too. If a device appeared
 // meanwhile, the counters are read again, since they may be those of an earlier
 // device of its name. unlisted is the error of listing sysfs.
-func (r *registry[F]) steady(read func() error) (err, unlisted error) {
+func (r *registry[F]) readStable(read func() error) (err, unlisted error) {
 	const tries = 3 // a device that appears in the last one is left out: see settled
 	r.reads++
 	for range tries {
@@ -69,7 +69,7 @@ func (r *registry[F]) steady(read func() error) (err, unlisted error) {
 	return nil, nil
 }
 
-func (r *registry[F]) settled(d *device[F]) bool { return d.since != r.round }
+func (r *registry[F]) stable(d *device[F]) bool { return d.addedListing != r.listings }
 
 // list reads the directory and reports whether a device was added.
 func (r *registry[F]) list() (come bool, err error) {
@@ -78,11 +78,11 @@ func (r *registry[F]) list() (come bool, err error) {
 		return false, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	r.round++
+	r.listings++
 	there := 0
 	err = eachEntry(fd, r.buf, func(name []byte, inode uint64) {
 		there++
-		come = r.see(name, inode) || come
+		come = r.observe(name, inode) || come
 	})
 	if err != nil {
 		return false, fmt.Errorf("list %s: %w", r.dir, err)
@@ -90,40 +90,40 @@ func (r *registry[F]) list() (come bool, err error) {
 	if there != len(r.devices) {
 		r.sweep()
 	}
-	r.moved = r.moved || come
+	r.changed = r.changed || come
 	return come, nil
 }
 
-// see records an entry and reports whether its device is a new one.
-func (r *registry[F]) see(name []byte, inode uint64) (come bool) {
+// observe records an entry and reports whether its device is a new one.
+func (r *registry[F]) observe(name []byte, inode uint64) (come bool) {
 	// sysfs shows a slash in a device's name as an exclamation mark.
 	if i := bytes.IndexByte(name, '!'); i >= 0 {
 		name = bytes.ReplaceAll(name, []byte{'!'}, []byte{'/'})
 	}
 	d, known := r.devices[string(name)]
 	if known && d.inode == inode {
-		d.listed = r.round
+		d.lastListing = r.listings
 		return false
 	}
 	if !known {
 		d = &device[F]{name: string(name)}
 		r.devices[d.name] = d
 	}
-	d.inode, d.listed, d.since, d.born, d.place, d.looked = inode, r.round, r.round, r.reads, r.met, false
-	r.met++
+	d.inode, d.lastListing, d.addedListing, d.addedRead, d.ordinal, d.hasFacts = inode, r.listings, r.listings, r.reads, r.added, false
+	r.added++
 	return true
 }
 
 func (r *registry[F]) sweep() {
 	for name, d := range r.devices {
-		if d.listed == r.round {
+		if d.lastListing == r.listings {
 			continue
 		}
 		if r.forget != nil {
 			r.forget(&d.facts)
 		}
 		delete(r.devices, name)
-		r.moved = true
+		r.changed = true
 	}
 }
 
@@ -132,11 +132,11 @@ func (r *registry[F]) sweep() {
 // appeared while the agent runs is still being set up, and is read again after
 // 1, 2, 4, 8 and 16 reads.
 func (r *registry[F]) due(d *device[F], every int) bool {
-	age := r.reads - d.born
-	young := d.born > 1 && age > 0 && age < factsEvery && age&(age-1) == 0
-	return !d.looked || young || (age > 0 && (r.reads+d.place)%every == 0)
+	age := r.reads - d.addedRead
+	young := d.addedRead > 1 && age > 0 && age < factsEvery && age&(age-1) == 0
+	return !d.hasFacts || young || (age > 0 && (r.reads+d.ordinal)%every == 0)
 }
 
-func (r *registry[F]) lookAt(d *device[F]) *look {
-	return lookAt(filepath.Join(r.dir, strings.ReplaceAll(d.name, "/", "!")), r.buf)
+func (r *registry[F]) open(d *device[F]) *deviceDir {
+	return openDeviceDir(filepath.Join(r.dir, strings.ReplaceAll(d.name, "/", "!")), r.buf)
 }

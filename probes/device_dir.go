@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // openSysfs opens a file or directory below dir, an open directory or
@@ -82,29 +83,29 @@ func visitEntries(b []byte, visit func(name []byte, inode uint64)) {
 	}
 }
 
-// look reads the facts of one device from its open directory in sysfs.
-type look struct {
+// deviceDir reads the facts of one device from its open directory in sysfs.
+type deviceDir struct {
 	fd     int
 	err    error // why the directory could not be opened
 	buf    []byte
 	absent snapshot.Absent
 }
 
-// lookAt opens a device's directory. If it does not exist, every fact is absent
+// openDeviceDir opens a device's directory. If it does not exist, every fact is absent
 // for that reason.
-func lookAt(dir string, buf []byte) *look {
+func openDeviceDir(dir string, buf []byte) *deviceDir {
 	fd, err := openSysfs(unix.AT_FDCWD, dir, unix.O_DIRECTORY)
-	return &look{fd: fd, err: err, buf: buf}
+	return &deviceDir{fd: fd, err: err, buf: buf}
 }
 
-func (l *look) close() {
+func (l *deviceDir) close() {
 	if l.err == nil {
 		_ = unix.Close(l.fd)
 	}
 }
 
 // text returns a small file's content without surrounding space.
-func (l *look) text(name string) (string, error) {
+func (l *deviceDir) text(name string) (string, error) {
 	if l.err != nil {
 		return "", &fs.PathError{Op: "open", Path: name, Err: errors.Unwrap(l.err)}
 	}
@@ -114,12 +115,12 @@ func (l *look) text(name string) (string, error) {
 }
 
 // has reports whether a path below the directory exists.
-func (l *look) has(name string) bool {
+func (l *deviceDir) has(name string) bool {
 	return l.err == nil && unix.Faccessat(l.fd, name, unix.F_OK, 0) == nil
 }
 
 // link returns the target of a link as it is stored; empty if there is none.
-func (l *look) link(name string) string {
+func (l *deviceDir) link(name string) string {
 	if l.err != nil {
 		return ""
 	}
@@ -132,7 +133,7 @@ func (l *look) link(name string) string {
 }
 
 // entries returns the names in a subdirectory, or in the device's own (".").
-func (l *look) entries(name string) []string {
+func (l *deviceDir) entries(name string) []string {
 	if l.err != nil {
 		return nil
 	}
@@ -151,7 +152,7 @@ func (l *look) entries(name string) []string {
 
 // fact reads a file with one value. On failure the value is absent and the
 // error is the reason.
-func fact[T any](l *look, name, file string, parse func(string) (T, error)) snapshot.Opt[T] {
+func fact[T any](l *deviceDir, name, file string, parse func(string) (T, error)) snapshot.Opt[T] {
 	text, err := l.text(file)
 	if err != nil {
 		l.absent.Because(name, reason(err))

@@ -11,10 +11,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // inNamespaces runs the calling test again in a process with network, mount and

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // The worst case of a re-created device: within one tick, with counters above
@@ -84,7 +85,7 @@ func TestANICMadeAnewWithinATickHasNoRateAcross(t *testing.T) {
 // steadily reads as a Host does, with what happens during each read.
 func steadily(t *testing.T, m *machineTree, r *registry[nicFacts], during ...func()) (reads int) {
 	t.Helper()
-	err, unlisted := r.steady(func() error {
+	err, unlisted := r.readStable(func() error {
 		if reads < len(during) {
 			during[reads]()
 		}
@@ -103,10 +104,10 @@ func TestCountersAreReadAgainWhenADeviceCameMeanwhile(t *testing.T) {
 	assert.Equal(t, 1, steadily(t, m, r), "what did not change costs one read")
 	anew := func() { m.renew("sys/class/net/eth0") }
 	assert.Equal(t, 2, steadily(t, m, r, anew), "the counters may be those of the one before")
-	assert.True(t, r.settled(r.devices["eth0"]))
+	assert.True(t, r.stable(r.devices["eth0"]))
 	assert.Equal(t, 3, steadily(t, m, r, anew, anew, anew), "not for ever")
-	assert.False(t, r.settled(r.devices["eth0"]), "it is left out of the sample")
-	assert.True(t, r.settled(r.devices["lo"]))
+	assert.False(t, r.stable(r.devices["eth0"]), "it is left out of the sample")
+	assert.True(t, r.stable(r.devices["lo"]))
 	assert.Equal(t, 1, steadily(t, m, r, func() { m.remove("sys/class/net/eth0") }), "a removed device takes no other device's counters")
 	assert.NotContains(t, r.devices, "eth0")
 }
@@ -189,7 +190,7 @@ func TestLooksAreSpreadEvenlyAndReachEveryDeviceInItsTurn(t *testing.T) {
 	r := newDisks(t.TempDir())
 	const n = 100
 	for i := range n {
-		r.devices[fmt.Sprint(i)] = &device[diskFacts]{looked: true, place: i, born: 1}
+		r.devices[fmt.Sprint(i)] = &device[diskFacts]{hasFacts: true, ordinal: i, addedRead: 1}
 	}
 	r.reads = 1
 	looks := map[string]int{}
@@ -212,20 +213,20 @@ func TestLooksAreSpreadEvenlyAndReachEveryDeviceInItsTurn(t *testing.T) {
 
 func TestADeviceThatCameWhileWeLookedIsLookedAtSoonAndLessAndLess(t *testing.T) {
 	r := newDisks(t.TempDir())
-	d := &device[diskFacts]{place: factsEvery - 1, born: 2*factsEvery + 1}
+	d := &device[diskFacts]{ordinal: factsEvery - 1, addedRead: 2*factsEvery + 1}
 	var ages []int
 	for age := range factsEvery {
-		r.reads = d.born + age
+		r.reads = d.addedRead + age
 		if r.due(d, factsEvery) {
 			ages = append(ages, age)
-			d.looked = true
+			d.hasFacts = true
 		}
 	}
 	assert.Equal(t, []int{0, 1, 2, 4, 8, 16}, ages)
 }
 
 func TestLooksOfWhatHasGoneAreAbsentWithTheirReason(t *testing.T) {
-	l := lookAt(t.TempDir()+"/gone", make([]byte, 64))
+	l := openDeviceDir(t.TempDir()+"/gone", make([]byte, 64))
 	defer l.close()
 	assert.Zero(t, fact(l, "sizeBytes", "size", decimal))
 	assert.Equal(t, snapshot.Absent{"sizeBytes": "size: no such file or directory"}, l.absent)

@@ -10,8 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // diskFacts is a disk as it was last read.
@@ -23,8 +24,8 @@ type diskFacts struct {
 	// medium is the open file diskseq, for devices whose medium may change:
 	// loop devices and removable disks.
 	medium *os.File
-	// hidden is the number of the read that leaves the disk out.
-	hidden int
+	// skippedRead is the number of the read that leaves the disk out.
+	skippedRead int
 }
 
 func newDisks(sysfs string) *registry[diskFacts] {
@@ -37,11 +38,11 @@ func newDisks(sysfs string) *registry[diskFacts] {
 // /sys/block), without loop, ram and zram devices that have done no IO.
 func (h *Host) readDisks(s *snapshot.Sample) error {
 	path := filepath.Join(h.paths.Procfs, "diskstats")
-	err, unlisted := h.disks.steady(func() (err error) {
+	err, unlisted := h.disks.readStable(func() (err error) {
 		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
 		return err
 	})
-	if err = firstOf(err, unlisted); err != nil {
+	if err = firstError(err, unlisted); err != nil {
 		return err // without the listing partitions look like disks
 	}
 	if len(h.buf) == 0 && len(h.disks.devices) > 0 {
@@ -49,11 +50,11 @@ func (h *Host) readDisks(s *snapshot.Sample) error {
 	}
 	s.Disks = make([]snapshot.Disk, 0, len(h.disks.devices))
 	for line := range bytes.Lines(h.buf) {
-		err = firstOf(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
+		err = firstError(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
 	}
-	if h.disks.moved {
+	if h.disks.changed {
 		layerDisks(h.disks.devices)
-		h.disks.moved = false
+		h.disks.changed = false
 	}
 	for i := range s.Disks {
 		s.Disks[i].Layer = h.disks.devices[s.Disks[i].Name].facts.Layer
@@ -69,40 +70,40 @@ var errNoDiskstats = errors.New("/proc/diskstats is empty")
 func (h *Host) addDisk(s *snapshot.Sample, line []byte) error {
 	l, err := parseDiskLine(line)
 	if err != nil {
-		return oddLine(line, err)
+		return lineError(line, err)
 	}
 	d, whole := h.disks.devices[string(l.name)]
-	if !whole || !h.disks.settled(d) {
+	if !whole || !h.disks.stable(d) {
 		return nil
 	}
 	c, err := l.counters()
 	if err != nil {
-		return oddLine(line, err)
+		return lineError(line, err)
 	}
-	if premade(d.name) && c.Reads == 0 && c.Writes == 0 {
+	if precreated(d.name) && c.Reads == 0 && c.Writes == 0 {
 		return nil
 	}
 	f := &d.facts
 	_, onward := c.Minus(f.DiskCounters)
 	if h.disks.due(d, factsEvery) || !onward || f.major != l.major || f.minor != l.minor || f.mediumChanged() {
-		h.lookAtDisk(d, l)
+		h.readDiskFacts(d, l)
 	}
 	f.DiskCounters = c
-	if f.hidden != h.disks.reads {
+	if f.skippedRead != h.disks.reads {
 		s.Disks = append(s.Disks, f.Disk)
 	}
 	return nil
 }
 
-// premade reports whether a device is one of the dozens of loop, ram and zram
+// precreated reports whether a device is one of the dozens of loop, ram and zram
 // devices that a kernel creates in advance. They count only once they are used.
-func premade(name string) bool {
+func precreated(name string) bool {
 	return strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram")
 }
 
-// lookAtDisk reads the disk's facts again.
-func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
-	l := h.disks.lookAt(d)
+// readDiskFacts reads the disk's facts again.
+func (h *Host) readDiskFacts(d *device[diskFacts], line diskLine) {
+	l := h.disks.open(d)
 	defer l.close()
 	was := d.facts
 	f := diskFacts{Disk: snapshot.Disk{Name: d.name, Layer: was.Layer}, major: line.major, minor: line.minor}
@@ -116,21 +117,21 @@ func (h *Host) lookAtDisk(d *device[diskFacts], line diskLine) {
 	f.Absent = l.absent
 	removable, err := l.text("removable")
 	f.removable = err == nil && removable == "1"
-	made := was.Name != "" && !d.looked
+	made := was.Name != "" && !d.hasFacts
 	if made && f.Number == was.Number && f.Sequence == was.Sequence {
 		// It was re-created, and no field of a Sample shows it (no diskseq
 		// before kernel 5.15): leaving it out once starts a new series.
-		f.hidden = h.disks.reads
+		f.skippedRead = h.disks.reads
 	}
 	f.keepMedium(&was, d, h.disks.dir)
-	h.disks.moved = h.disks.moved || !d.looked || !f.sameGraph(&was)
-	d.facts, d.looked = f, true
+	h.disks.changed = h.disks.changed || !d.hasFacts || !f.sameGraph(&was)
+	d.facts, d.hasFacts = f, true
 }
 
 // keepMedium opens diskseq, or keeps the open file if the device is the same:
 // reading that of a removed device gives ENODEV.
 func (f *diskFacts) keepMedium(was *diskFacts, d *device[diskFacts], dir string) {
-	if d.looked && was.medium != nil {
+	if d.hasFacts && was.medium != nil {
 		f.medium = was.medium
 		return
 	}

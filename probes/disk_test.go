@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func diskNames(s *snapshot.Sample) []string {
@@ -18,7 +19,7 @@ func diskNames(s *snapshot.Sample) []string {
 	return names
 }
 
-func TestLoopRAMAndZramDevicesCountOnceSomebodyUsedThem(t *testing.T) {
+func TestLoopRAMAndZramDevicesCountOnceUsed(t *testing.T) {
 	m := recordedMachine(t)
 	assert.Equal(t, []string{"vda"}, diskNames(m.sample()))
 	m.edit("proc/diskstats", "loop3 0 0 0 0 0", "loop3 1 0 8 0 0")

@@ -48,14 +48,14 @@ func (h *Host) readFilesystems(s *snapshot.Sample) error {
 
 // Reasons why a mount's values are absent or old.
 const (
-	notMounted   = "not mounted"
-	hangs        = "statfs hangs"
-	mountsInText = 3
+	whyNotMounted   = "not mounted"
+	whyHangs        = "statfs hangs"
+	maxMountsInText = 3
 )
 
 // state returns a watched mount as of now; hung is the number of calls that
 // hang.
-func (w *watched) state(now time.Time, timeout time.Duration, hung int) snapshot.Filesystem {
+func (w *watchedMount) state(now time.Time, timeout time.Duration, hung int) snapshot.Filesystem {
 	f := snapshot.Filesystem{
 		Mountpoint: w.Point, Type: w.Type, Device: w.Source,
 		SizeBytes: w.usage.size, AvailableBytes: w.usage.available, Files: w.usage.files, FilesFree: w.usage.filesFree,
@@ -64,17 +64,17 @@ func (w *watched) state(now time.Time, timeout time.Duration, hung int) snapshot
 	if !w.answered.IsZero() {
 		f.AgeSeconds = snapshot.Some(now.Sub(w.answered).Seconds())
 	}
-	if why := w.trouble(now, timeout, hung); why != "" {
+	if why := w.problem(now, timeout, hung); why != "" {
 		f.Absent.Because(snapshot.AbsentFilesystem, why)
 	}
 	return f
 }
 
-// trouble returns Filesystem.Trouble.
-func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string {
+// problem returns Filesystem.Trouble.
+func (w *watchedMount) problem(now time.Time, timeout time.Duration, hung int) string {
 	switch {
 	case w.hangs(now, timeout):
-		return hangs
+		return whyHangs
 	case w.queued && hung >= maxCalls:
 		return fmt.Sprintf("not read: statfs of %d other mounts hangs", hung)
 	case w.failed != nil:
@@ -85,9 +85,9 @@ func (w *watched) trouble(now time.Time, timeout time.Duration, hung int) string
 	return ""
 }
 
-// troubles joins the mounts' reasons into one line, the mounts with the same
+// joinProblems joins the mounts' reasons into one line, the mounts with the same
 // reason together.
-func troubles(list []snapshot.Filesystem) error {
+func joinProblems(list []snapshot.Filesystem) error {
 	points := map[string][]string{}
 	for i := range list {
 		if why := list[i].Absent[snapshot.AbsentFilesystem]; why != "" && why != snapshot.AnswerPending {
@@ -97,8 +97,8 @@ func troubles(list []snapshot.Filesystem) error {
 	var errs []error
 	for _, why := range slices.Sorted(maps.Keys(points)) {
 		of := points[why]
-		names := strings.Join(of[:min(mountsInText, len(of))], ", ")
-		if more := len(of) - mountsInText; more > 0 {
+		names := strings.Join(of[:min(maxMountsInText, len(of))], ", ")
+		if more := len(of) - maxMountsInText; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
 		errs = append(errs, fmt.Errorf("%s: %s", names, why))
@@ -126,7 +126,7 @@ func (f *filesystems) read(now time.Time) ([]snapshot.Filesystem, error) {
 		list = append(list, snapshot.Filesystem{Mountpoint: point, Absent: snapshot.Absent{snapshot.AbsentFilesystem: why}})
 	}
 	slices.SortFunc(list, func(a, b snapshot.Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
-	return list, oneLine(slices.DeleteFunc([]error{f.err, troubles(list)}, func(err error) bool { return err == nil }))
+	return list, oneLine(slices.DeleteFunc([]error{f.err, joinProblems(list)}, func(err error) bool { return err == nil }))
 }
 
 var errTableHangs = errors.New("reading /proc/1/mountinfo hangs")

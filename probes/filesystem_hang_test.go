@@ -168,7 +168,7 @@ func TestTheEndWaitsForAnswersAndNotForWhatHangs(t *testing.T) {
 	s := newMountSpace(t)
 	dead := s.Fuse("dead")
 	h := s.host(dead.Point)
-	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
+	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == whyHangs })
 	start := deadline.Start()
 	h.Close()
 	t.Logf("closed in %s beside a hung mount", start.Passed())

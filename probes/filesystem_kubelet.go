@@ -6,8 +6,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // kubeletPlaces has the locations of the kubelet's and its container runtime's
@@ -35,7 +36,7 @@ func (p *kubeletPlaces) use(m mount) snapshot.FilesystemUse {
 
 // findKubelet searches the configured directories. Without a kubelet's
 // directory there is no kubelet, even if other software runs containers.
-func findKubelet(c choice, config FilesystemConfig) kubeletPlaces {
+func findKubelet(c selection, config FilesystemConfig) kubeletPlaces {
 	p := kubeletPlaces{numbers: map[string]bool{}}
 	if config.Kubelet == "" {
 		return p
@@ -68,7 +69,7 @@ func findKubelet(c choice, config FilesystemConfig) kubeletPlaces {
 // locate returns a directory below root with its symbolic links resolved inside
 // root, and the mount it is on. It may hang if a filesystem on the way does.
 func locate(root, dir string) (path string, mount int, err error) {
-	fd, err := again(func() (int, error) { return openBelow(root, dir) })
+	fd, err := retryEINTR(func() (int, error) { return openBelow(root, dir) })
 	if err != nil {
 		return "", 0, err
 	}

@@ -100,7 +100,7 @@ func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing
 	root, all, err := mountTable{Paths{Procfs: s.Proc}, s.host().proc}.read()
 	require.NoError(t, err)
 	found := func(kubelet string, runtimes ...string) []snapshot.FilesystemUse {
-		p := findKubelet(choice{root: root, all: all}, s.config(kubelet, runtimes...))
+		p := findKubelet(selection{root: root, all: all}, s.config(kubelet, runtimes...))
 		var uses []snapshot.FilesystemUse
 		for _, point := range []string{s.kubelet, s.images, s.volume, s.data} {
 			for _, m := range all {
@@ -123,7 +123,7 @@ func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
 	s := newKubeletSpace(t)
 	h := s.host()
 	hang, looks := make(chan struct{}), make(chan int, 1000)
-	h.filesystems.find = func(c choice, config FilesystemConfig) kubeletPlaces {
+	h.filesystems.find = func(c selection, config FilesystemConfig) kubeletPlaces {
 		looks <- 1
 		<-hang
 		return findKubelet(c, config)
@@ -145,9 +145,9 @@ func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
 
 func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
 	hang := make(chan struct{})
-	f := &filesystems{out: map[*watched]bool{}}
-	f.survey = func(FilesystemConfig) (choice, error) { return choice{}, nil }
-	f.find = func(choice, FilesystemConfig) kubeletPlaces {
+	f := &filesystems{out: map[*watchedMount]bool{}}
+	f.survey = func(FilesystemConfig) (selection, error) { return selection{}, nil }
+	f.find = func(selection, FilesystemConfig) kubeletPlaces {
 		<-hang
 		return kubeletPlaces{}
 	}

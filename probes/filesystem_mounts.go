@@ -24,8 +24,8 @@ type mount struct {
 	Source     string
 }
 
-// choice has the mounts to watch, and where they are reached.
-type choice struct {
+// selection has the mounts to watch, and where they are reached.
+type selection struct {
 	root    string
 	all     []mount           // all reachable ones
 	mounts  []mount           // the watched ones, by mountpoint
@@ -40,20 +40,20 @@ type mountTable struct {
 
 // survey reads the table and selects the configured mounts, or by default the
 // root and those on block devices.
-func (t mountTable) survey(config FilesystemConfig) (choice, error) {
+func (t mountTable) survey(config FilesystemConfig) (selection, error) {
 	root, all, err := t.read()
 	if err != nil {
-		return choice{}, err
+		return selection{}, err
 	}
 	if len(config.Mounts) > 0 {
 		mounts, missing := named(all, config.Mounts)
-		return choice{root, all, mounts, missing}, nil
+		return selection{root, all, mounts, missing}, nil
 	}
 	block, err := t.blockTypes()
 	if err != nil {
-		return choice{}, err
+		return selection{}, err
 	}
-	return choice{root: root, all: all, mounts: onBlockDevices(all, block)}, nil
+	return selection{root: root, all: all, mounts: onBlockDevices(all, block)}, nil
 }
 
 // read returns the reachable mounts, and the directory that their mountpoints
@@ -184,7 +184,7 @@ func named(all []mount, points []string) (mounts []mount, missing map[string]str
 		at := slices.IndexFunc(all, func(m mount) bool { return m.Point == point })
 		switch {
 		case at < 0:
-			missing[point] = notMounted
+			missing[point] = whyNotMounted
 		case all[at].Type == "autofs": // statfs would mount it
 			missing[point] = "not mounted now: automount mounts it on first access"
 		case !slices.Contains(mounts, all[at]):
@@ -202,7 +202,7 @@ func onBlockDevices(all []mount, block map[string]bool) []mount {
 	best := map[string]mount{}
 	for _, m := range all {
 		kind, _, _ := strings.Cut(m.Type, ".") // fuseblk.ntfs
-		wanted := m.Point == "/" || block[kind] && !image(kind) && !ofContainer(m.Point)
+		wanted := m.Point == "/" || block[kind] && !isImage(kind) && !ofContainer(m.Point)
 		if was, some := best[m.Number]; wanted && (!some || better(m, was)) {
 			best[m.Number] = m
 		}
@@ -229,7 +229,7 @@ func better(a, b mount) bool {
 	return cmp.Or(cmp.Compare(len(a.Point), len(b.Point)), byPoint(a, b)) < 0
 }
 
-func image(kind string) bool {
+func isImage(kind string) bool {
 	return slices.Contains([]string{"squashfs", "erofs", "iso9660", "udf", "cramfs", "romfs"}, kind)
 }
 

@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // usage has the size and the available space of a filesystem (statfs(2)).
@@ -26,7 +27,7 @@ var (
 // statfs reads m, which is below root. It blocks while the filesystem hangs,
 // and no signal ends that.
 func statfs(root string, m mount) (usage, error) {
-	fd, err := again(func() (int, error) {
+	fd, err := retryEINTR(func() (int, error) {
 		return unix.Open(strings.TrimSuffix(root, "/")+m.Point, unix.O_PATH|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -39,14 +40,14 @@ func statfs(root string, m mount) (usage, error) {
 		return usage{}, errors.Join(err, errGone)
 	}
 	var s unix.Statfs_t
-	if _, err := again(func() (int, error) { return 0, unix.Fstatfs(fd, &s) }); err != nil {
+	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstatfs(fd, &s) }); err != nil {
 		return usage{}, err
 	}
 	return newUsage(&s), nil
 }
 
-// again repeats a call that a signal to the Go runtime interrupted.
-func again(call func() (int, error)) (int, error) {
+// retryEINTR repeats a call that a signal to the Go runtime interrupted.
+func retryEINTR(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
 		if !errors.Is(err, unix.EINTR) {
@@ -76,7 +77,7 @@ func newUsage(s *unix.Statfs_t) usage {
 	if s.Frsize <= 0 {
 		unit = uint64(max(0, s.Bsize))
 	}
-	u.size, u.available = room(&u.absent, unit, s.Blocks, s.Bavail)
+	u.size, u.available = blocksToBytes(&u.absent, unit, s.Blocks, s.Bavail)
 	switch {
 	case s.Files == 0:
 		u.absent.Because("files", "this filesystem has no inode count")
@@ -88,8 +89,8 @@ func newUsage(s *unix.Statfs_t) usage {
 	return u
 }
 
-// room converts blocks to bytes.
-func room(absent *snapshot.Absent, unit, blocks, available uint64) (size, avail snapshot.Opt[uint64]) {
+// blocksToBytes converts blocks to bytes.
+func blocksToBytes(absent *snapshot.Absent, unit, blocks, available uint64) (size, avail snapshot.Opt[uint64]) {
 	over, bytes := bits.Mul64(unit, blocks)
 	switch {
 	case bytes == 0 && over == 0:

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func answered(point string) func([]snapshot.Filesystem) bool {
@@ -117,9 +118,9 @@ func TestAMountThatHangsAndIsUnmountedIsGoneAndItsPlaceIsAskedAnew(t *testing.T)
 	s := newMountSpace(t)
 	dead := s.Fuse("place")
 	h := s.host(dead.Point)
-	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
+	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == whyHangs })
 	s.Unmount(dead.Point) // as umount -l does; the call goes on hanging
-	s.eventually(h, "it is gone", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == notMounted })
+	s.eventually(h, "it is gone", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == whyNotMounted })
 	s.Mount("tmpfs", "new", "place", "size=1m")
 	list := s.eventually(h, "the new one answers", answered(dead.Point))
 	assert.Equal(t, "tmpfs", at(list, dead.Point).Type)
@@ -168,7 +169,7 @@ func TestTheSampleHasTheFilesystemsAndTheProbeItsTrouble(t *testing.T) {
 	dead := s.Fuse("dead")
 	h := recordedMachine(t).host()
 	h.filesystems = s.host(dead.Point).filesystems
-	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == hangs })
+	s.eventually(h, "it hangs", func(list []snapshot.Filesystem) bool { return at(list, dead.Point).Absent["statfs"] == whyHangs })
 	sample := mustSample(t, h)
 	require.Len(t, sample.Filesystems, 1)
 	assert.Equal(t, dead.Point, sample.Filesystems[0].Mountpoint)
@@ -176,12 +177,12 @@ func TestTheSampleHasTheFilesystemsAndTheProbeItsTrouble(t *testing.T) {
 	h.filesystems.close()
 }
 
-func TestAMountTableThatCannotBeReadKeepsWhatIsKnownAndAsksNobody(t *testing.T) {
+func TestAnUnreadableMountTableKeepsTheLastValuesAndReadsNoMount(t *testing.T) {
 	asked := make(chan string, 100)
 	var table error
-	f := &filesystems{out: map[*watched]bool{}, find: findKubelet}
-	f.survey = func(FilesystemConfig) (choice, error) {
-		return choice{mounts: []mount{{ID: 1, Point: "/a"}}}, table
+	f := &filesystems{out: map[*watchedMount]bool{}, find: findKubelet}
+	f.survey = func(FilesystemConfig) (selection, error) {
+		return selection{mounts: []mount{{ID: 1, Point: "/a"}}}, table
 	}
 	f.ask = func(_ string, m mount) (usage, error) {
 		asked <- m.Point
@@ -205,7 +206,7 @@ func TestAMountTableThatCannotBeReadKeepsWhatIsKnownAndAsksNobody(t *testing.T) 
 	assert.GreaterOrEqual(t, age(list[0]), 59.0)
 	assert.Len(t, asked, 1, "it is not known what is mounted there by now")
 
-	f.survey = func(FilesystemConfig) (choice, error) { panic("odd") }
+	f.survey = func(FilesystemConfig) (selection, error) { panic("odd") }
 	_, _ = f.read(start.Add(2 * time.Minute)) // that of before
 	f.running.Wait()
 	_, err = f.read(start.Add(2 * time.Minute))
@@ -213,13 +214,13 @@ func TestAMountTableThatCannotBeReadKeepsWhatIsKnownAndAsksNobody(t *testing.T) 
 	f.close()
 }
 
-func TestAMountTableThatHangsIsSaidToAndReadByOne(t *testing.T) {
+func TestAMountTableThatHangsIsReportedAndReadOnce(t *testing.T) {
 	hang, reads := make(chan struct{}), make(chan int, 100)
-	f := &filesystems{out: map[*watched]bool{}, find: findKubelet}
-	f.survey = func(FilesystemConfig) (choice, error) {
+	f := &filesystems{out: map[*watchedMount]bool{}, find: findKubelet}
+	f.survey = func(FilesystemConfig) (selection, error) {
 		reads <- 1
 		<-hang
-		return choice{missing: map[string]string{"/x": notMounted}}, nil
+		return selection{missing: map[string]string{"/x": whyNotMounted}}, nil
 	}
 	f.follow(FilesystemConfig{Every: time.Second, Timeout: 10 * time.Second})
 	start := time.Now()

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Paths are the mountpoints of the host's kernel file systems.
@@ -27,17 +28,17 @@ type Paths struct {
 
 // Host reads Samples of the machine it runs on. It belongs to one goroutine.
 type Host struct {
-	paths    Paths
-	proc     procfs.FS
-	cgroups  *Cgroups
-	noGroup  error
-	disks    *registry[diskFacts]
-	nics     *registry[nicFacts]
-	speeds   map[string]uint64 // configured speeds of NICs by name, in bytes per second
-	buf      []byte            // reused for each file
-	squeezes squeezes
-	reads    int
-	clock    func(id int32) (time.Duration, error)
+	paths        Paths
+	proc         procfs.FS
+	cgroups      *Cgroups
+	cgroupsError error
+	disks        *registry[diskFacts]
+	nics         *registry[nicFacts]
+	speeds       map[string]uint64 // configured speeds of NICs by name, in bytes per second
+	buf          []byte            // reused for each file
+	squeezes     squeezes
+	reads        int
+	clock        func(id int32) (time.Duration, error)
 	// filesystems is shared with the goroutines that it starts.
 	filesystems *filesystems
 }
@@ -59,22 +60,22 @@ func NewHost(paths Paths, roots []string) (*Host, error) {
 		return nil, fmt.Errorf("sysfs %s: %w", paths.Sysfs, err)
 	}
 	h.filesystems = newFilesystems(mountTable{paths, h.proc})
-	h.Follow(roots)
+	h.FollowRoots(roots)
 	return h, nil
 }
 
 // CgroupFlavour returns v1, v2 or hybrid, or the error that no layout was
 // found.
 func (h *Host) CgroupFlavour() (string, error) {
-	if h.noGroup != nil {
-		return "", h.noGroup
+	if h.cgroupsError != nil {
+		return "", h.cgroupsError
 	}
 	return h.cgroups.Flavour(), nil
 }
 
 // CgroupHierarchy is Cgroups.Hierarchy; empty if there is no layout.
 func (h *Host) CgroupHierarchy(controller string) (dir string, v1 bool) {
-	if h.noGroup != nil {
+	if h.cgroupsError != nil {
 		return "", false
 	}
 	return h.cgroups.Hierarchy(controller)
@@ -102,7 +103,7 @@ func (h *Host) Read() (*snapshot.Sample, error) {
 	observe(s, "network", h.readNetwork)
 	observe(s, "softnet", h.readSoftnet)
 	observe(s, "workloads", h.readWorkloads)
-	if h.noGroup == nil {
+	if h.cgroupsError == nil {
 		s.Probes[len(s.Probes)-1].Note = h.cgroups.Note()
 	}
 	observe(s, "filesystems", h.readFilesystems)
@@ -116,14 +117,14 @@ func (h *Host) Read() (*snapshot.Sample, error) {
 func observe(s *snapshot.Sample, name string, read func(*snapshot.Sample) error) {
 	start := time.Now()
 	p := snapshot.Probe{Name: name}
-	if err := safely(func() error { return read(s) }); err != nil {
+	if err := recovering(func() error { return read(s) }); err != nil {
 		p.Error = err.Error()
 	}
 	p.Duration = time.Since(start)
 	s.Probes = append(s.Probes, p)
 }
 
-func safely(f func() error) (err error) {
+func recovering(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
@@ -172,8 +173,8 @@ func (h *Host) readPressure(s *snapshot.Sample) error {
 }
 
 func (h *Host) readWorkloads(s *snapshot.Sample) error {
-	if h.noGroup != nil {
-		return h.noGroup
+	if h.cgroupsError != nil {
+		return h.cgroupsError
 	}
 	var err error
 	s.IOSource = h.cgroups.IOSource()
@@ -193,11 +194,11 @@ func oneLine(errs []error) error {
 	return errors.New(strings.Join(words, "; "))
 }
 
-// Follow finds the cgroup layout again, and searches workloads below roots from
+// FollowRoots finds the cgroup layout again, and searches workloads below roots from
 // the next Read on.
-func (h *Host) Follow(roots []string) {
+func (h *Host) FollowRoots(roots []string) {
 	if h.cgroups != nil {
 		h.cgroups.Close()
 	}
-	h.cgroups, h.noGroup = FindCgroups(h.paths.Procfs, h.paths.Cgroupfs, roots)
+	h.cgroups, h.cgroupsError = FindCgroups(h.paths.Procfs, h.paths.Cgroupfs, roots)
 }

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestARecordedMachineReadsAsItsFilesSay(t *testing.T) {
@@ -174,7 +175,7 @@ func TestWithoutCgroupsTheFlavourSaysWhy(t *testing.T) {
 	require.Error(t, err)
 
 	h.paths.Cgroupfs = cgroupTree(t, map[string]string{"cgroup.controllers": "memory\n", "cgroup.procs": "", "a/cgroup.procs": "1\n"})
-	h.Follow(nil)
+	h.FollowRoots(nil)
 	flavour, err := h.CgroupFlavour()
 	require.NoError(t, err)
 	assert.Equal(t, "v2", flavour)

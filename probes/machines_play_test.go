@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // player extracts a machine that ./recordfixture recorded, sample after sample,
@@ -235,7 +236,8 @@ func ioRate(part, number string, of func(snapshot.WorkloadIORates) float64) func
 
 func cores(r snapshot.WorkloadRates) snapshot.Opt[float64] { return r.CPUCores }
 func ioWrittenMiB(r snapshot.WorkloadIORates) float64      { return r.WrittenBytesPerSecond / (1 << 20) }
-func ioReadMiB(r snapshot.WorkloadIORates) float64         { return r.ReadBytesPerSecond / (1 << 20) }
+
+func ioReadMiB(r snapshot.WorkloadIORates) float64 { return r.ReadBytesPerSecond / (1 << 20) }
 
 // wantNoErrors has the probes succeed in every sample, but those named.
 func wantNoErrors(t *testing.T, all []*snapshot.Snapshot, named map[string]string) {

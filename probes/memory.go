@@ -72,8 +72,8 @@ func (h *Host) readVMStat(s *snapshot.Sample) error {
 }
 
 var (
-	errNoScans = errors.New("no pgscan_direct and no pgscan_kswapd in /proc/vmstat")
-	errCut     = errors.New("/proc/vmstat ends in the middle of a line")
+	errNoScans       = errors.New("no pgscan_direct and no pgscan_kswapd in /proc/vmstat")
+	errTruncatedFile = errors.New("/proc/vmstat ends in the middle of a line")
 )
 
 // vmCounts has the lines of /proc/vmstat that are used.
@@ -91,7 +91,7 @@ func vmCounters(b []byte) (vmCounts, error) {
 		}
 	})
 	if err == nil && len(whole) < len(b) {
-		err = errCut
+		err = errTruncatedFile
 	}
 	return found, err
 }

@@ -63,7 +63,7 @@ func TestTheLastLineOfACutVmstatIsNotTakenForWhole(t *testing.T) {
 	s := m.sample()
 	assert.Equal(t, u64(7), s.Memory.ScansDirect)
 	assert.Zero(t, s.Memory.OOMKills, "it may have been 107")
-	assert.Equal(t, errCut.Error(), probeError(t, s, "vmstat"))
+	assert.Equal(t, errTruncatedFile.Error(), probeError(t, s, "vmstat"))
 }
 
 func TestAMeasurementThatIsNotInMeminfoIsAbsentWithAReason(t *testing.T) {

@@ -3,8 +3,9 @@ package probes
 import (
 	"errors"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 var (

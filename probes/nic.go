@@ -11,18 +11,19 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // nicFacts is a NIC as it was last read.
 type nicFacts struct {
 	// NIC has the counters of the last read and the facts of the last look.
 	snapshot.NIC
-	// hidden is the number of the read that leaves the NIC out, counted that of
+	// skippedRead is the number of the read that leaves the NIC out, counted that of
 	// the last read that has it.
-	hidden, counted int
+	skippedRead, lastRead int
 }
 
 // NetworkConfig overrides what network devices report about themselves.
@@ -44,8 +45,8 @@ func (h *Host) FollowNetwork(c NetworkConfig) {
 	}
 }
 
-// knownSpeed sets the configured speeds.
-func (h *Host) knownSpeed(nics []snapshot.NIC) {
+// applyConfiguredSpeeds sets the configured speeds.
+func (h *Host) applyConfiguredSpeeds(nics []snapshot.NIC) {
 	for i := range nics {
 		n := &nics[i]
 		if speed, known := h.speeds[n.Name]; known {
@@ -58,10 +59,10 @@ func (h *Host) knownSpeed(nics []snapshot.NIC) {
 
 const bytesPerMbit = 1_000_000 / 8
 
-// every is how many reads its facts are cached. There is one veth per pod and
+// refreshEvery is how many reads its facts are cached. There is one veth per pod and
 // no rule judges them: reading their carrier and master once in some minutes
 // halves the cost of all NICs.
-func (f *nicFacts) every() int {
+func (f *nicFacts) refreshEvery() int {
 	if f.Kind == "veth" {
 		return 10 * factsEvery
 	}
@@ -101,7 +102,7 @@ func (h *Host) readNICs(s *snapshot.Sample) error {
 		return err
 	}
 	path := filepath.Join(h.paths.Procfs, strconv.Itoa(p.PID), "net/dev")
-	err, unlisted := h.nics.steady(func() (err error) {
+	err, unlisted := h.nics.readStable(func() (err error) {
 		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
 		return err
 	})
@@ -113,20 +114,20 @@ func (h *Host) readNICs(s *snapshot.Sample) error {
 	n := 0
 	for line := range bytes.Lines(h.buf) {
 		if n++; n > headers {
-			err = firstOf(err, h.addNIC(s, bytes.TrimRight(line, "\n")))
+			err = firstError(err, h.addNIC(s, bytes.TrimRight(line, "\n")))
 		}
 	}
 	if n <= headers {
 		err = errNoNIC
 	}
-	if h.nics.moved {
+	if h.nics.changed {
 		layerNICs(h.nics.devices)
-		h.nics.moved = false
+		h.nics.changed = false
 	}
-	h.takeLayers(s.NICs)
-	h.knownSpeed(s.NICs)
+	h.copyLayers(s.NICs)
+	h.applyConfiguredSpeeds(s.NICs)
 	if err == nil || unlisted == nil {
-		return firstOf(err, unlisted)
+		return firstError(err, unlisted)
 	}
 	return oneLine([]error{err, unlisted})
 }
@@ -136,7 +137,7 @@ func (h *Host) readNICs(s *snapshot.Sample) error {
 func (h *Host) addNIC(s *snapshot.Sample, line []byte) error {
 	name, c, err := parseNetDevLine(line)
 	if err != nil {
-		return oddLine(line, err)
+		return lineError(line, err)
 	}
 	d := h.nics.devices[string(name)]
 	if d == nil {
@@ -145,14 +146,14 @@ func (h *Host) addNIC(s *snapshot.Sample, line []byte) error {
 	}
 	f := &d.facts
 	// A list that changes while it is read may have a line twice.
-	if !h.nics.settled(d) || f.counted == h.nics.reads {
+	if !h.nics.stable(d) || f.lastRead == h.nics.reads {
 		return nil
 	}
-	if _, onward := c.Minus(f.NICCounters); !onward || h.nics.due(d, f.every()) {
-		h.lookAtNIC(d)
+	if _, onward := c.Minus(f.NICCounters); !onward || h.nics.due(d, f.refreshEvery()) {
+		h.readNICFacts(d)
 	}
-	f.NICCounters, f.counted = c, h.nics.reads
-	if f.hidden != h.nics.reads {
+	f.NICCounters, f.lastRead = c, h.nics.reads
+	if f.skippedRead != h.nics.reads {
 		s.NICs = append(s.NICs, f.NIC)
 	}
 	return nil
@@ -163,8 +164,8 @@ func unlistedNIC(name string, c snapshot.NICCounters) snapshot.NIC {
 	return snapshot.NIC{Name: name, NICCounters: c, Absent: snapshot.Absent{"index": why, "address": why, "speedBytesPerSecond": why, "carrier": why}}
 }
 
-// takeLayers copies the layers, which are known once all NICs are read.
-func (h *Host) takeLayers(nics []snapshot.NIC) {
+// copyLayers copies the layers, which are known once all NICs are read.
+func (h *Host) copyLayers(nics []snapshot.NIC) {
 	for i := range nics {
 		if d := h.nics.devices[nics[i].Name]; d != nil {
 			nics[i].Layer, nics[i].Master = d.facts.Layer, d.facts.Master
@@ -172,9 +173,9 @@ func (h *Host) takeLayers(nics []snapshot.NIC) {
 	}
 }
 
-// lookAtNIC reads the NIC's facts again.
-func (h *Host) lookAtNIC(d *device[nicFacts]) {
-	l := h.nics.lookAt(d)
+// readNICFacts reads the NIC's facts again.
+func (h *Host) readNICFacts(d *device[nicFacts]) {
+	l := h.nics.open(d)
 	defer l.close()
 	was := &d.facts
 	f := nicFacts{NIC: snapshot.NIC{Name: d.name, Layer: was.Layer}}
@@ -194,19 +195,19 @@ func (h *Host) lookAtNIC(d *device[nicFacts]) {
 		l.absent.Because("carrier", "the device is down")
 	}
 	f.Absent = l.absent
-	made := was.Name != "" && !d.looked
+	made := was.Name != "" && !d.hasFacts
 	if made && f.Index == was.Index && f.Address == was.Address {
 		// It was re-created with the index and the address of the old one,
 		// which is possible: leaving it out once starts a new series.
-		f.hidden = h.nics.reads
+		f.skippedRead = h.nics.reads
 	}
-	h.nics.moved = h.nics.moved || !d.looked || !f.sameGraph(was)
-	d.facts, d.looked = f, true
+	h.nics.changed = h.nics.changed || !d.hasFacts || !f.sameGraph(was)
+	d.facts, d.hasFacts = f, true
 }
 
 // speed of the link. veth and tun report a constant of their driver, which is
 // no limit.
-func (l *look) speed(kind string) snapshot.Opt[uint64] {
+func (l *deviceDir) speed(kind string) snapshot.Opt[uint64] {
 	const name = "speedBytesPerSecond"
 	if kind == "veth" || kind == "tun" {
 		l.absent.Because(name, "a device of this kind has no speed")

@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestEachColumnOfNetDevIsItsOwnCounter(t *testing.T) {
@@ -211,7 +212,7 @@ func TestOfPid1sNetworkNoneIsTakenForItsOwn(t *testing.T) {
 	assert.Nil(t, nicOf(m.sample(), "wrong"), "/proc/net may be a pod's own")
 }
 
-func TestWherePid1MayNotBeReadTheAgentsOwnNetworkServesAndItIsSaid(t *testing.T) {
+func TestWithoutAccessToPid1TheAgentsOwnNetworkIsReadAndReported(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/4242/net/dev", "a\nb\nown0: 7 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n")
 	m.write("proc/4242/net/snmp", m.read("proc/1/net/snmp"))
@@ -224,7 +225,7 @@ func TestWherePid1MayNotBeReadTheAgentsOwnNetworkServesAndItIsSaid(t *testing.T)
 	require.NoError(t, os.Chmod(filepath.Dir(m.dir), 0o755))
 	h := m.host()
 	var s *snapshot.Sample
-	asNobody(t, func() { s = mustSample(t, h) })
+	asUnprivileged(t, func() { s = mustSample(t, h) })
 	assert.Contains(t, s.Network.Absent["hostNamespace"], "the agent's own network namespace")
 	require.Len(t, s.NICs, 1)
 	assert.Equal(t, "own0", s.NICs[0].Name)

@@ -10,21 +10,21 @@ import (
 )
 
 var (
-	errNoNumber = errors.New("not a decimal number")
-	errTooLarge = errors.New("number above 2^64-1")
-	errNoValue  = errors.New("key without a value")
+	errNotNumber = errors.New("not a decimal number")
+	errTooLarge  = errors.New("number above 2^64-1")
+	errNoValue   = errors.New("key without a value")
 )
 
 // parseUint parses a number as the kernel prints it: decimal digits and nothing
 // else. A number that does not fit is an error and never wraps.
 func parseUint(b []byte) (uint64, error) {
 	if len(b) == 0 {
-		return 0, errNoNumber
+		return 0, errNotNumber
 	}
 	var n uint64
 	for _, c := range b {
 		if c < '0' || c > '9' {
-			return 0, errNoNumber
+			return 0, errNotNumber
 		}
 		digit := uint64(c - '0')
 		if n > (math.MaxUint64-digit)/10 {
@@ -48,7 +48,7 @@ func parseKeyed(b []byte, found func(key []byte, value uint64)) error {
 		}
 		key, value, err := splitKeyed(line)
 		if err != nil {
-			first = firstOf(first, oddLine(line, err))
+			first = firstError(first, lineError(line, err))
 			continue
 		}
 		found(key, value)
@@ -56,9 +56,9 @@ func parseKeyed(b []byte, found func(key []byte, value uint64)) error {
 	return first
 }
 
-// firstOfKey returns the value of one key of a flat-keyed file, absent if the
+// valueOfKey returns the value of one key of a flat-keyed file, absent if the
 // key is missing. It does not parse the other lines.
-func firstOfKey(b []byte, file, wanted string) (snapshot.Opt[uint64], error) {
+func valueOfKey(b []byte, file, wanted string) (snapshot.Opt[uint64], error) {
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
@@ -67,7 +67,7 @@ func firstOfKey(b []byte, file, wanted string) (snapshot.Opt[uint64], error) {
 		}
 		value, err := parseUint(line[len(wanted)+1:])
 		if err != nil {
-			return snapshot.Opt[uint64]{}, fmt.Errorf("%s: %w", file, oddLine(line, err))
+			return snapshot.Opt[uint64]{}, fmt.Errorf("%s: %w", file, lineError(line, err))
 		}
 		return snapshot.Some(value), nil
 	}
@@ -83,9 +83,9 @@ func splitKeyed(line []byte) (key []byte, value uint64, err error) {
 	return key, value, err
 }
 
-// oddLine adds the malformed line to an error, cut to 60 bytes because the
+// lineError adds the malformed line to an error, cut to 60 bytes because the
 // error is shown to people.
-func oddLine(line []byte, err error) error {
+func lineError(line []byte, err error) error {
 	const most = 60
 	if len(line) > most {
 		return fmt.Errorf("line %q…: %w", line[:most], err)
@@ -93,18 +93,18 @@ func oddLine(line []byte, err error) error {
 	return fmt.Errorf("line %q: %w", line, err)
 }
 
-func firstOf(first, next error) error {
+func firstError(first, next error) error {
 	if first != nil {
 		return first
 	}
 	return next
 }
 
-// names interns strings, so that reading the same names again allocates
+// interner interns strings, so that reading the same names again allocates
 // nothing. It is emptied when it grows too large, since devices come and go.
-type names map[string]string
+type interner map[string]string
 
-func (n names) of(b []byte) string {
+func (n interner) intern(b []byte) string {
 	if s, ok := n[string(b)]; ok {
 		return s
 	}
@@ -117,12 +117,12 @@ func (n names) of(b []byte) string {
 	return s
 }
 
-// join is of for a name in several parts.
-func (n names) join(parts ...string) string {
+// internJoined is of for a name in several parts.
+func (n interner) internJoined(parts ...string) string {
 	var array [96]byte
 	b := array[:0]
 	for _, p := range parts {
 		b = append(b, p...)
 	}
-	return n.of(b)
+	return n.intern(b)
 }

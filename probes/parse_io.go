@@ -9,10 +9,10 @@ import (
 )
 
 var (
-	errNoDevice  = errors.New("counters without a device number")
-	errTwice     = errors.New("duplicate entry")
-	errPartial   = errors.New("incomplete counters")
-	errBlkioLine = errors.New("want device, operation, number")
+	errNoDevice   = errors.New("counters without a device number")
+	errDuplicate  = errors.New("duplicate entry")
+	errIncomplete = errors.New("incomplete counters")
+	errBlkioLine  = errors.New("want device, operation, number")
 )
 
 // parseIOStat parses io.stat (kernel cgroup-v2.rst): one line per device, such
@@ -21,18 +21,18 @@ var (
 // device without counters, and several such devices before one with counters
 // ("7:1 7:0 rbytes=…"). A device whose line is otherwise malformed is left out;
 // the error is about the first one.
-func parseIOStat(b []byte, devices []snapshot.WorkloadIO, known names) ([]snapshot.WorkloadIO, error) {
+func parseIOStat(b []byte, devices []snapshot.WorkloadIO, known interner) ([]snapshot.WorkloadIO, error) {
 	var first error
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
 		d, counted, err := parseIOLine(line, known)
 		if err == nil && counted && slices.ContainsFunc(devices, func(o snapshot.WorkloadIO) bool { return o.Number == d.Number }) {
-			err = errTwice
+			err = errDuplicate
 		}
 		switch {
 		case err != nil:
-			first = firstOf(first, oddLine(line, err))
+			first = firstError(first, lineError(line, err))
 		case counted:
 			devices = append(devices, d)
 		}
@@ -41,7 +41,7 @@ func parseIOStat(b []byte, devices []snapshot.WorkloadIO, known names) ([]snapsh
 }
 
 // parseIOLine parses one line; counted reports whether it has counters.
-func parseIOLine(line []byte, known names) (d snapshot.WorkloadIO, counted bool, err error) {
+func parseIOLine(line []byte, known interner) (d snapshot.WorkloadIO, counted bool, err error) {
 	var number []byte
 	var seen uint
 	for len(line) > 0 {
@@ -52,7 +52,7 @@ func parseIOLine(line []byte, known names) (d snapshot.WorkloadIO, counted bool,
 			err = countIO(&d, &seen, key, value)
 		case len(key) == 0: // two spaces in a row
 		case seen != 0:
-			err = errTwice
+			err = errDuplicate
 		default:
 			number = key
 		}
@@ -67,9 +67,9 @@ func parseIOLine(line []byte, known names) (d snapshot.WorkloadIO, counted bool,
 		// The kernel prints "(unknown)" for paths of a multipath device.
 		return d, false, errNoDevice
 	case seen != 0b1111:
-		return d, false, errPartial
+		return d, false, errIncomplete
 	}
-	d.Number = known.of(number)
+	d.Number = known.intern(number)
 	return d, true, nil
 }
 
@@ -96,7 +96,7 @@ func countIO(d *snapshot.WorkloadIO, seen *uint, key, value []byte) error {
 	case to == nil:
 		return nil
 	case *seen&bit != 0:
-		return errTwice
+		return errDuplicate
 	}
 	*seen |= bit
 	var err error
@@ -142,20 +142,20 @@ type blkioDevice struct {
 // io_service_bytes_recursive (kernel cgroup-v1/blkio-controller.rst): lines
 // such as "8:0 Read 123", with "Total 123" at the end. It appends to devices. A
 // malformed line is skipped; the error is about the first one.
-func parseBlkio(b []byte, devices []blkioDevice, known names) ([]blkioDevice, error) {
+func parseBlkio(b []byte, devices []blkioDevice, known interner) ([]blkioDevice, error) {
 	var first error
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
 		var err error
 		if devices, err = addBlkioLine(devices, line, known); err != nil {
-			first = firstOf(first, oddLine(line, err))
+			first = firstError(first, lineError(line, err))
 		}
 	}
 	return devices, first
 }
 
-func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevice, error) {
+func addBlkioLine(devices []blkioDevice, line []byte, known interner) ([]blkioDevice, error) {
 	var words [3][]byte
 	switch n := split(line, &words); {
 	case n == 0, n == 2 && string(words[0]) == "Total":
@@ -174,7 +174,7 @@ func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevic
 	if err != nil {
 		return devices, err
 	}
-	number := known.of(words[0])
+	number := known.intern(words[0])
 	i := slices.IndexFunc(devices, func(d blkioDevice) bool { return d.number == number })
 	if i < 0 {
 		i = len(devices)
@@ -185,7 +185,7 @@ func addBlkioLine(devices []blkioDevice, line []byte, known names) ([]blkioDevic
 		to = &devices[i].write
 	}
 	if !to.IsZero() {
-		return devices, errTwice
+		return devices, errDuplicate
 	}
 	*to = snapshot.Some(n)
 	return devices, nil
@@ -213,19 +213,19 @@ func joinBlkio(operations, size []blkioDevice, devices []snapshot.WorkloadIO) ([
 	for _, o := range operations {
 		i := slices.IndexFunc(size, func(d blkioDevice) bool { return d.number == o.number })
 		if i < 0 {
-			first = firstOf(first, oddLine([]byte(o.number), errPartial))
+			first = firstError(first, lineError([]byte(o.number), errIncomplete))
 			continue
 		}
 		d, whole := joinDevice(o, size[i])
 		if !whole {
-			first = firstOf(first, oddLine([]byte(o.number), errPartial))
+			first = firstError(first, lineError([]byte(o.number), errIncomplete))
 			continue
 		}
 		devices = append(devices, d)
 	}
 	for _, s := range size {
 		if !slices.ContainsFunc(operations, func(d blkioDevice) bool { return d.number == s.number }) {
-			first = firstOf(first, oddLine([]byte(s.number), errPartial))
+			first = firstError(first, lineError([]byte(s.number), errIncomplete))
 		}
 	}
 	return devices, first

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestANumberThatDoesNotFitIsAnErrorAndNotAWrappedNumber(t *testing.T) {
@@ -22,7 +23,7 @@ func TestANumberThatDoesNotFitIsAnErrorAndNotAWrappedNumber(t *testing.T) {
 	}
 	for in, want := range map[string]error{
 		"18446744073709551616": errTooLarge, "18446744073709551620": errTooLarge, "99999999999999999999": errTooLarge,
-		"": errNoNumber, "-1": errNoNumber, "+1": errNoNumber, "1.5": errNoNumber, "0x1f": errNoNumber, "max": errNoNumber, " 1": errNoNumber,
+		"": errNotNumber, "-1": errNotNumber, "+1": errNotNumber, "1.5": errNotNumber, "0x1f": errNotNumber, "max": errNotNumber, " 1": errNotNumber,
 	} {
 		_, err := parseUint([]byte(in))
 		require.ErrorIs(t, err, want, in)
@@ -34,7 +35,7 @@ func TestAnOddLineOfAKeyedFileCostsItselfAlone(t *testing.T) {
 	err := parseKeyed([]byte("low 0\n\nhigh many\nmax\nmax 3\noom_kill 18446744073709551616\noom 1"), func(k []byte, v uint64) {
 		got[string(k)] = v
 	})
-	require.ErrorIs(t, err, errNoNumber, "the first odd line is the one that is told")
+	require.ErrorIs(t, err, errNotNumber, "the first odd line is the one that is told")
 	assert.Contains(t, err.Error(), `"high many"`)
 	assert.Equal(t, map[string]uint64{"low": 0, "max": 3, "oom": 1}, got)
 
@@ -77,16 +78,16 @@ func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
 		"keys of the cost model":                {in: "8:0 cost.vrate=100.00 cost.usage=5" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
 		"the cost model's keys alone":           {in: "8:0 cost.usage=5\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}},
 		"a path of a multipath device":          {in: "(unknown)" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}, wantErr: errNoDevice},
-		"a number that is none":                 {in: "8:0 rbytes=x wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errNoNumber},
+		"a number that is none":                 {in: "8:0 rbytes=x wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errNotNumber},
 		"a number that does not fit":            {in: "8:0 rbytes=18446744073709551616 wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errTooLarge},
-		"a part of the counters is not zero":    {in: "8:0 rbytes=4096\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errPartial},
+		"a part of the counters is not zero":    {in: "8:0 rbytes=4096\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errIncomplete},
 		"counters without a device":             {in: strings.TrimSpace(counters) + "\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errNoDevice},
-		"a counter twice":                       {in: "8:0 rios=1" + counters + "8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errTwice},
-		"a device twice counts once":            {in: "8:0" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}, wantErr: errTwice},
-		"a second device behind the first ones": {in: "8:0" + strings.TrimSuffix(counters, "\n") + " 8:16\n8:32" + counters, want: []snapshot.WorkloadIO{whole("8:32")}, wantErr: errTwice},
+		"a counter twice":                       {in: "8:0 rios=1" + counters + "8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errDuplicate},
+		"a device twice counts once":            {in: "8:0" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}, wantErr: errDuplicate},
+		"a second device behind the first ones": {in: "8:0" + strings.TrimSuffix(counters, "\n") + " 8:16\n8:32" + counters, want: []snapshot.WorkloadIO{whole("8:32")}, wantErr: errDuplicate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := parseIOStat([]byte(c.in), nil, names{})
+			got, err := parseIOStat([]byte(c.in), nil, interner{})
 			require.ErrorIs(t, err, c.wantErr)
 			assert.Empty(t, cmp.Diff(c.want, got))
 		})
@@ -95,7 +96,7 @@ func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
 
 func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
 	got, err := parseBlkio([]byte("8:0 Read 10\n(unknown) Read 5\n8:0 Write 20\n8:0 Sync 30\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 30\n"+
-		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"), nil, names{})
+		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"), nil, interner{})
 	require.ErrorIs(t, err, errNoDevice)
 	want := []blkioDevice{
 		{number: "8:0", read: snapshot.Some[uint64](10), write: snapshot.Some[uint64](20)},
@@ -104,7 +105,7 @@ func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
 	}
 	assert.Equal(t, want, got)
 
-	got, err = parseBlkio([]byte("Total 0\n"), nil, names{})
+	got, err = parseBlkio([]byte("Total 0\n"), nil, interner{})
 	require.NoError(t, err)
 	assert.Empty(t, got)
 }
@@ -125,7 +126,7 @@ func TestABlkioDeviceWithoutAllFourNumbersIsLeftOut(t *testing.T) {
 		"writes missing":     {{both("8:0"), both("8:32")}, {both("8:0"), noWrite}},
 	} {
 		got, err := joinBlkio(c[0], c[1], nil)
-		require.ErrorIs(t, err, errPartial, name)
+		require.ErrorIs(t, err, errIncomplete, name)
 		require.Len(t, got, 1, name)
 		assert.Equal(t, "8:0", got[0].Number, name)
 	}
@@ -169,8 +170,8 @@ func FuzzIOStat(f *testing.F) {
 	f.Add([]byte("8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n"))
 	f.Add([]byte("7:7 7:6 rbytes=1 wbytes=1 rios=1 wios=18446744073709551616 cost.usage=1\n(unknown) rios=1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		devices, err := parseIOStat(b, nil, names{})
-		again, _ := parseIOStat(append(bytes.Clone(b), "\n999:999 rbytes=1 wbytes=2 rios=3 wios=4\n"...), nil, names{})
+		devices, err := parseIOStat(b, nil, interner{})
+		again, _ := parseIOStat(append(bytes.Clone(b), "\n999:999 rbytes=1 wbytes=2 rios=3 wios=4\n"...), nil, interner{})
 		seen := map[string]bool{}
 		for i, d := range devices {
 			require.False(t, seen[d.Number], "one entry a device")
@@ -189,8 +190,8 @@ func FuzzBlkio(f *testing.F) {
 	f.Add([]byte("254:0 Read 33554432\n254:0 Write 8388608\nTotal 41943040\n"), []byte("254:0 Read 32\n254:0 Write 8\n"))
 	f.Add([]byte("(unknown) Read 1\n8:0 Read 18446744073709551616\n"), []byte("8:0 Write\n\n8:0 Read -1"))
 	f.Fuzz(func(t *testing.T, operations, size []byte) {
-		o, errO := parseBlkio(operations, nil, names{})
-		s, errS := parseBlkio(size, nil, names{})
+		o, errO := parseBlkio(operations, nil, interner{})
+		s, errS := parseBlkio(size, nil, interner{})
 		devices, err := joinBlkio(o, s, nil)
 		require.LessOrEqual(t, len(devices), min(len(o), len(s)))
 		if errO == nil && errS == nil && err == nil {

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cPath builds paths in one reused buffer and hands that to the kernel. As
+// pathBuffer builds paths in one reused buffer and hands that to the kernel. As
 // strings they would be copied twice: for hundreds of pods, whose files are
 // opened again at each read, most of the garbage of a read.
-type cPath struct{ buf []byte }
+type pathBuffer struct{ buf []byte }
 
-func (p *cPath) join(parts ...string) *byte {
+func (p *pathBuffer) join(parts ...string) *byte {
 	p.buf = p.buf[:0]
 	for _, part := range parts {
 		p.buf = append(p.buf, part...)
@@ -22,7 +22,7 @@ func (p *cPath) join(parts ...string) *byte {
 }
 
 // open opens a file for reading.
-func (p *cPath) open(parts ...string) (fd int, err error) {
+func (p *pathBuffer) open(parts ...string) (fd int, err error) {
 	name, here := p.join(parts...), unix.AT_FDCWD
 	for {
 		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(here), uintptr(unsafe.Pointer(name)), unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
@@ -36,7 +36,7 @@ func (p *cPath) open(parts ...string) (fd int, err error) {
 }
 
 // links returns a directory's number of links, or 0 if it does not exist.
-func (p *cPath) links(parts ...string) uint64 {
+func (p *pathBuffer) links(parts ...string) uint64 {
 	var st unix.Statx_t
 	name, here := p.join(parts...), unix.AT_FDCWD
 	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(here), uintptr(unsafe.Pointer(name)), 0, unix.STATX_NLINK, uintptr(unsafe.Pointer(&st)), 0)

@@ -7,8 +7,9 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Reasons why PSI is absent, one for each remedy.
@@ -47,10 +48,10 @@ func parsePSI(b []byte) (snapshot.Stall, error) {
 		}
 		total, err := psiTotal(rest)
 		if err == nil && !to.IsZero() {
-			err = errTwice
+			err = errDuplicate
 		}
 		if err != nil {
-			return snapshot.Stall{}, oddLine(line, err)
+			return snapshot.Stall{}, lineError(line, err)
 		}
 		*to = snapshot.Some(total)
 	}

@@ -11,10 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const pressureFile = "some avg10=0.44 avg60=0.12 avg300=0.09 total=4222263\nfull avg10=0.00 avg60=0.00 avg300=0.03 total=3358925\n"
@@ -35,12 +36,12 @@ func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
 		"full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n":        errNoSome,
 		"some avg10=0.00 avg60=0.00 avg300=0.00\n":                errNoTotal,
 		"some total=18446744073709551616\n":                       errTooLarge,
-		"some total=-1\n":                                         errNoNumber,
-		"some total=1\nfull total=x\n":                            errNoNumber,
-		"some total=1\nsome total=2\n":                            errTwice,
+		"some total=-1\n":                                         errNotNumber,
+		"some total=1\nfull total=x\n":                            errNotNumber,
+		"some total=1\nsome total=2\n":                            errDuplicate,
 		"someavg10=0.00 avg60=0.00 avg300=0.00 total=49250015\n":  errNoSome,
 		"some avg10=0.00 avg60=0.00 avg300=0.00 subtotal=4925\n":  errNoTotal,
-		"some avg10=0.00 avg60=0.00 avg300=0.00 total=\nfull a\n": errNoNumber,
+		"some avg10=0.00 avg60=0.00 avg300=0.00 total=\nfull a\n": errNotNumber,
 	} {
 		st, err := parsePSI([]byte(in))
 		require.ErrorIs(t, err, want, in)
@@ -48,7 +49,7 @@ func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
 	}
 }
 
-func TestEachWayOfHavingNoPSIIsSaidInItsOwnWords(t *testing.T) {
+func TestEachCauseOfMissingPSIHasItsOwnReason(t *testing.T) {
 	open := func(errno unix.Errno) error { return &fs.PathError{Op: "read", Path: "/proc/pressure/io", Err: errno} }
 	off, none, forbidden := psiReason(open(unix.EOPNOTSUPP)), psiReason(open(unix.ENOENT)), psiReason(open(unix.EACCES))
 	assert.Equal(t, "PSI is disabled (boot with psi=1)", off)

@@ -13,8 +13,9 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // RecordingFormat is the first field of a recording's header.
@@ -33,9 +34,9 @@ type Header struct {
 	Command string `json:"command"`
 }
 
-// ErrCutShort reports a recording without an end, as after its writer was
+// ErrTruncated reports a recording without an end, as after its writer was
 // killed. All complete samples were delivered before it.
-var ErrCutShort = errors.New("truncated: the writer did not close it")
+var ErrTruncated = errors.New("truncated: the writer did not close it")
 
 // Recorder writes Samples to a file: gzip over one line of JSON each, after the
 // Header. The state of the cluster is only in the lines where it changed. It
@@ -85,12 +86,12 @@ func (r *Recorder) Add(s *snapshot.Sample) error {
 	if size >= r.max {
 		return fmt.Errorf("record to %s: %w", r.file.Name(), ErrFull)
 	}
-	return r.write(r.short(s))
+	return r.write(r.withoutSameCluster(s))
 }
 
-// short returns the sample without the cluster's state if the previous line
+// withoutSameCluster returns the sample without the cluster's state if the previous line
 // that had one has the same.
-func (r *Recorder) short(s *snapshot.Sample) *snapshot.Sample {
+func (r *Recorder) withoutSameCluster(s *snapshot.Sample) *snapshot.Sample {
 	if s.Cluster == nil || s.Cluster != r.cluster && !reflect.DeepEqual(s.Cluster, r.cluster) {
 		r.cluster = s.Cluster
 		return s
@@ -131,17 +132,17 @@ const (
 	maxSampleValues = 1 << 19
 )
 
-var errTooMuch = fmt.Errorf("sample exceeds %d bytes or %d values", maxSampleBytes, maxSampleValues)
+var errSampleTooLarge = fmt.Errorf("sample exceeds %d bytes or %d values", maxSampleBytes, maxSampleValues)
 
 func fits(line []byte) error {
 	if len(line) >= maxSampleBytes || bytes.Count(line, []byte{','}) > maxSampleValues {
-		return errTooMuch
+		return errSampleTooLarge
 	}
 	return nil
 }
 
 // Play reads a recording and calls f for each sample, in order. It returns the
-// error of f, ErrCutShort, or what is wrong with the recording and at which
+// error of f, ErrTruncated, or what is wrong with the recording and at which
 // sample.
 func Play(r io.Reader, f func(*snapshot.Sample) error) (Header, error) {
 	gz, err := gzip.NewReader(r)
@@ -163,7 +164,7 @@ func playLines(r io.Reader, f func(*snapshot.Sample) error) (Header, error) {
 	for n := 1; lines.Scan(); n++ {
 		s, err := decodeSample(lines.Bytes())
 		if err != nil {
-			return h, fmt.Errorf("recording: sample %d: %w", n, orCutShort(lines, err))
+			return h, fmt.Errorf("recording: sample %d: %w", n, orTruncated(lines, err))
 		}
 		cluster = cmp.Or(s.Cluster, cluster)
 		s.Cluster = cluster
@@ -186,12 +187,12 @@ func readHeader(lines *bufio.Scanner) (Header, error) {
 	case err == nil && strings.HasPrefix(h.Format, recordingFormats):
 		return Header{}, fmt.Errorf("recording: header: unsupported format %.40q: a newer version wrote it, this one reads %s", h.Format, RecordingFormat)
 	}
-	return Header{}, fmt.Errorf("recording: header: %w", orCutShort(lines, errNoHeader))
+	return Header{}, fmt.Errorf("recording: header: %w", orTruncated(lines, errNoRecordingHeader))
 }
 
 var (
-	errNoHeader = fmt.Errorf("the first line is not a header of format %s", RecordingFormat)
-	errNoClock  = errors.New("no monotonicNanoseconds")
+	errNoRecordingHeader = fmt.Errorf("the first line is not a header of format %s", RecordingFormat)
+	errNoClock           = errors.New("no monotonicNanoseconds")
 )
 
 func decodeSample(line []byte) (*snapshot.Sample, error) {
@@ -212,11 +213,11 @@ func decodeSample(line []byte) (*snapshot.Sample, error) {
 	return &s, nil
 }
 
-// orCutShort returns ErrCutShort if the line that gave err was the last one of
+// orTruncated returns ErrTruncated if the line that gave err was the last one of
 // a truncated file, else err.
-func orCutShort(lines *bufio.Scanner, err error) error {
+func orTruncated(lines *bufio.Scanner, err error) error {
 	if !lines.Scan() && errors.Is(lines.Err(), io.ErrUnexpectedEOF) {
-		return ErrCutShort
+		return ErrTruncated
 	}
 	return err
 }
@@ -226,9 +227,9 @@ func inRecording(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // EOF: not even a gzip header
-		return fmt.Errorf("recording: %w", ErrCutShort)
+		return fmt.Errorf("recording: %w", ErrTruncated)
 	case errors.Is(err, bufio.ErrTooLong):
-		return fmt.Errorf("recording: %w", errTooMuch)
+		return fmt.Errorf("recording: %w", errSampleTooLarge)
 	}
 	return fmt.Errorf("recording: %w", err)
 }

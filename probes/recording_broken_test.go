@@ -16,9 +16,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestARecordingThatIsCutAnywhereGivesItsWholeSamplesAndSaysSo(t *testing.T) {
@@ -28,7 +29,7 @@ func TestARecordingThatIsCutAnywhereGivesItsWholeSamplesAndSaysSo(t *testing.T) 
 	most := 0
 	for n := range len(b) {
 		back, _, err := play(bytes.NewReader(b[:n]))
-		require.ErrorIs(t, err, ErrCutShort, "at byte %d of %d", n, len(b))
+		require.ErrorIs(t, err, ErrTruncated, "at byte %d of %d", n, len(b))
 		require.GreaterOrEqual(t, len(back), most, "at byte %d: more of the file gives no fewer samples", n)
 		if len(back) > most {
 			require.Empty(t, cmp.Diff(samples[:len(back)], back, sameSamples()))
@@ -69,7 +70,7 @@ func TestAKilledWriterLosesNothingThatWasAdded(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	back, _, err := play(f)
-	require.ErrorIs(t, err, ErrCutShort)
+	require.ErrorIs(t, err, ErrTruncated)
 	require.GreaterOrEqual(t, len(back), added)
 	for i, s := range back {
 		want := samples[i%len(samples)] // the writer read the same files
@@ -108,7 +109,7 @@ func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
 		"a wrong type":      {zipped(someHeader, `{"monotonicNanoseconds":"1"}`), "recording: sample 1: json: cannot unmarshal string"},
 		"a negative count":  {zipped(someHeader, `{"monotonicNanoseconds":1,"disks":[{"readsCompletedTotal":-1}]}`), "recording: sample 1: json: cannot unmarshal number -1"},
 		"garbage behind it": {append(zipped(someHeader), "garbage behind it"...), "recording: gzip: invalid header"},
-		"too long a header": {zipped(strings.Repeat(" ", maxSampleBytes)), errTooMuch.Error()},
+		"too long a header": {zipped(strings.Repeat(" ", maxSampleBytes)), errSampleTooLarge.Error()},
 	} {
 		_, _, err := play(bytes.NewReader(c.content))
 		require.ErrorContains(t, err, c.want, name)
@@ -118,7 +119,7 @@ func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
 	b[len(b)-8]++ // the checksum
 	back, _, err := play(bytes.NewReader(b))
 	require.ErrorIs(t, err, gzip.ErrChecksum)
-	require.NotErrorIs(t, err, ErrCutShort)
+	require.NotErrorIs(t, err, ErrTruncated)
 	assert.Len(t, back, 1)
 }
 
@@ -155,7 +156,7 @@ func TestARecordingMadeToExhaustMemoryIsRefused(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, _, err := play(bytes.NewReader(bomb))
 		runtime.ReadMemStats(&after)
-		require.ErrorContains(t, err, errTooMuch.Error(), name)
+		require.ErrorContains(t, err, errSampleTooLarge.Error(), name)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8*maxSampleBytes), name)
 	}
 }

@@ -1,10 +1,6 @@
 package probes
 
 import (
-	"github.com/plimsoll-dev/plimsoll/snapshot"
-)
-
-import (
 	"bytes"
 	"compress/gzip"
 	"io"
@@ -15,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestARecordingHasThePodsWhereTheyChanged(t *testing.T) {

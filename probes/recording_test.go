@@ -11,9 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // play reads all samples of a recording.
@@ -135,8 +136,8 @@ func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
 	require.NoError(t, err)
 	small := &snapshot.Sample{Monotonic: 1}
 	require.NoError(t, r.Add(small))
-	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), errTooMuch)
-	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, Workloads: make([]snapshot.Workload, maxSampleValues)}), errTooMuch)
+	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), errSampleTooLarge)
+	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, Workloads: make([]snapshot.Workload, maxSampleValues)}), errSampleTooLarge)
 	require.NoError(t, r.Add(small))
 	require.NoError(t, r.Close())
 	f, err := os.Open(file)

@@ -11,8 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // TriggerSettings configure the PSI triggers.
@@ -42,10 +43,10 @@ type Triggers struct {
 	every     time.Duration // how often to try what is not armed; 0: recheck
 
 	// Used by Run's goroutine only.
-	have  TriggerSettings
-	dir   string // of the unified hierarchy
-	armed []armed
-	fired map[string]uint64
+	current TriggerSettings
+	dir     string // of the unified hierarchy
+	armed   []armed
+	fired   map[string]uint64
 
 	state atomic.Pointer[TriggerState]
 }
@@ -73,12 +74,12 @@ func (t *Triggers) State() *TriggerState { return t.state.Load() }
 // Arm arms the triggers that can be armed and are not yet. Called before Run,
 // it makes the state known when Run starts.
 func (t *Triggers) Arm() *TriggerState {
-	if s := t.Settings(); !reflect.DeepEqual(s, t.have) {
+	if s := t.Settings(); !reflect.DeepEqual(s, t.current) {
 		t.disarm()
-		t.have = s
+		t.current = s
 	}
 	var absent snapshot.Absent
-	if t.have.Enabled {
+	if t.current.Enabled {
 		absent = t.armMissing()
 	}
 	return t.publish(absent)
@@ -140,14 +141,14 @@ func (t *Triggers) wait(end int, most time.Duration) error {
 	if _, err := unix.Poll(fds, int(max(0, most.Milliseconds()+1))); err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("wait for PSI triggers: %w", err)
 	}
-	t.take(fds[1:])
+	t.handle(fds[1:])
 	return nil
 }
 
-// take handles the result of poll for each trigger. The kernel reports a cgroup
+// handle handles the result of poll for each trigger. The kernel reports a cgroup
 // that is removed, or whose PSI is switched off, as an error and as fired: its
 // trigger is dropped, and armed again when it is back.
-func (t *Triggers) take(fds []unix.PollFd) {
+func (t *Triggers) handle(fds []unix.PollFd) {
 	fired, lost := 0, 0
 	var kept []armed
 	for i, fd := range fds {
@@ -212,7 +213,7 @@ func (t *Triggers) armMissing() snapshot.Absent {
 			absent.Because(p.String(), whyTooManyTriggers)
 			continue
 		}
-		fd, trigger, err := p.arm(t.have)
+		fd, trigger, err := p.arm(t.current)
 		if err == nil {
 			t.armed = append(t.armed, armed{trigger, fd})
 			t.count(p.resource, 0)

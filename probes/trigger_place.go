@@ -61,7 +61,7 @@ func (t *Triggers) places() []triggerPlace {
 	if dir == "" {
 		return list
 	}
-	for _, cgroup := range triggerCgroups(dir, t.have.Roots) {
+	for _, cgroup := range triggerCgroups(dir, t.current.Roots) {
 		for _, r := range resources {
 			list = append(list, triggerPlace{cgroup, r, dir + cgroup + "/" + r + ".pressure", unix.CGROUP2_SUPER_MAGIC})
 		}

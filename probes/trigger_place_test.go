@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 func TestTheHostsTriggersAreArmedWithTheWindowThatThisUserMayHave(t *testing.T) {
@@ -100,7 +101,7 @@ func TestThePodsCgroupsOfBothDriversAreFound(t *testing.T) {
 	}
 }
 
-func TestEachThingThatKeepsTriggersAwayIsSaidInItsOwnWords(t *testing.T) {
+func TestEachCauseOfAnUnarmedTriggerHasItsOwnReason(t *testing.T) {
 	host := triggerPlace{resource: "memory", file: "/proc/pressure/memory"}
 	off, without := filepath.Join(t.TempDir(), "off"), t.TempDir()
 	require.NoError(t, os.Mkdir(off, 0o755))
@@ -149,10 +150,10 @@ func TestOnlyTheKernelsFilesAreWrittenTo(t *testing.T) {
 	assert.Equal(t, text, string(b))
 }
 
-func TestAReasonIsSaidOnceWithThePlacesItKeepsTriggersFrom(t *testing.T) {
+func TestAReasonIsListedOnceWithItsPlaces(t *testing.T) {
 	s := TriggerState{Absent: snapshot.Absent{"host memory": whyNoPSI, "host io": whyNoPSI, "/kubepods io": whyPSICgroupOff}}
-	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: " + whyNoPSI}, s.Without(nil, ""))
+	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: " + whyNoPSI}, s.Reasons(nil, ""))
 	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: as said"},
-		s.Without(snapshot.Absent{"cpu": whyNoPSI}, "as said"))
-	assert.Empty(t, (&TriggerState{}).Without(nil, ""))
+		s.Reasons(snapshot.Absent{"cpu": whyNoPSI}, "as said"))
+	assert.Empty(t, (&TriggerState{}).Reasons(nil, ""))
 }

@@ -40,9 +40,9 @@ func (s *TriggerState) Cgroups() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// Without returns a line for each reason why triggers are not armed, with the
+// Reasons returns a line for each reason why triggers are not armed, with the
 // places it applies to. It replaces a reason that is among told with instead.
-func (s *TriggerState) Without(told snapshot.Absent, instead string) []string {
+func (s *TriggerState) Reasons(told snapshot.Absent, instead string) []string {
 	where := map[string][]string{}
 	for _, place := range slices.Sorted(maps.Keys(s.Absent)) {
 		why := s.Absent[place]

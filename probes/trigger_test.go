@@ -21,7 +21,7 @@ import (
 // These tests arm triggers of this machine's kernel, in cgroups of their own,
 // over the 2 s that every user may have.
 
-func TestTheKernelWakesWhoeverWaitsWhenTasksOfAPodsCgroupStall(t *testing.T) {
+func TestATriggerFiresWhenTasksOfAPodsCgroupStall(t *testing.T) {
 	w, cgroup := watchCgroup(t, "/burstable")
 	assert.Equal(t, []string{cgroup, cgroup + "/burstable"}, w.State().Cgroups())
 	assert.Zero(t, w.woken.Load(), "the cgroup has no process that could stall")

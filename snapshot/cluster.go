@@ -11,7 +11,7 @@ type Cluster struct {
 	// Absent has the reason why "pods" or "reclaimable" are unknown.
 	Absent Absent `json:"absent,omitempty"`
 
-	places map[string]int // index in Pods by UID
+	byUID map[string]int // index in Pods by UID
 }
 
 // Pod is what rules need to know of a pod.
@@ -36,9 +36,9 @@ type Pod struct {
 	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`
 	// Mover: it is a data mover pod of Velero, whose waiting is no contention.
 	Mover bool `json:"mover,omitempty"`
-	// Ending: it was deleted and may still be terminating. Its grace period
+	// Terminating: it was deleted and may still be terminating. Its grace period
 	// counts only as far as the agent would have given it.
-	Ending bool `json:"ending,omitempty"`
+	Terminating bool `json:"ending,omitempty"`
 	// RSSOveruse is the RSS allowed as a multiple of its memory request, by its
 	// own annotation; 0 without one.
 	RSSOveruse float64 `json:"rssOveruseRatio,omitempty"`
@@ -58,10 +58,11 @@ func NewCluster(pods []Pod, reclaimable Reclaimable, absent Absent) *Cluster {
 	return c
 }
 
+// Index prepares the lookup of pods by UID; a Cluster that was decoded needs it.
 func (c *Cluster) Index() {
-	c.places = make(map[string]int, len(c.Pods))
+	c.byUID = make(map[string]int, len(c.Pods))
 	for i := range c.Pods {
-		c.places[c.Pods[i].UID] = i
+		c.byUID[c.Pods[i].UID] = i
 	}
 }
 
@@ -70,7 +71,7 @@ func (c *Cluster) pod(uid string) *Pod {
 	if c == nil || uid == "" {
 		return nil
 	}
-	if i, there := c.places[uid]; there {
+	if i, there := c.byUID[uid]; there {
 		return &c.Pods[i]
 	}
 	return nil
@@ -96,21 +97,21 @@ func (s *Snapshot) Reclaimable() (reclaimable Reclaimable, why string) {
 	return s.Cluster.Reclaimable, s.Cluster.Absent["reclaimable"]
 }
 
-// Lowest reports whether a workload is of the lowest class, whose waiting is no
+// LowestClass reports whether a workload is of the lowest class, whose waiting is no
 // contention: pods of low QoS, data mover pods even with memory requests, and
 // workloads that the agent throttles. For a pod that the API server does not
 // list, its cgroup shows whether it is BestEffort.
-func (w *WorkloadState) Lowest() bool {
+func (w *WorkloadState) LowestClass() bool {
 	if w.Pod != nil {
-		return w.Pod.LowQoS || w.Pod.Mover || w.Curbed
+		return w.Pod.LowQoS || w.Pod.Mover || w.ThrottledByAgent
 	}
-	return w.BestEffort() || w.Curbed
+	return w.BestEffort() || w.ThrottledByAgent
 }
 
-// Curb marks the workloads that the agent throttles, before the sample is used.
-func (s *Sample) Curb(cgroups map[string]bool) {
+// MarkThrottled marks the workloads that the agent throttles, before the sample is used.
+func (s *Sample) MarkThrottled(cgroups map[string]bool) {
 	for i := range s.Workloads {
-		s.Workloads[i].Curbed = cgroups[s.Workloads[i].Cgroup]
+		s.Workloads[i].ThrottledByAgent = cgroups[s.Workloads[i].Cgroup]
 	}
 }
 

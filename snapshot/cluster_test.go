@@ -11,7 +11,7 @@ import (
 func twoPods() []Pod {
 	return []Pod{
 		{UID: "u1", Namespace: "shop", Name: "web-1", QoS: "Burstable", Priority: 7, CPURequestMillicores: 1500, MemoryRequestBytes: 1 << 30, MemoryLimitBytes: 2 << 30, RSSOveruse: 1.2},
-		{UID: "u2", Namespace: "velero", Name: "du-1", QoS: "BestEffort", LowQoS: true, Mover: true, Ending: true},
+		{UID: "u2", Namespace: "velero", Name: "du-1", QoS: "BestEffort", LowQoS: true, Mover: true, Terminating: true},
 	}
 }
 
@@ -35,7 +35,7 @@ func TestAWorkloadIsJoinedWithItsPod(t *testing.T) {
 	assert.Equal(t, Some(uint64(5)), lent.MemoryBytes)
 }
 
-func TestWhyPodsAreNotKnownIsSaid(t *testing.T) {
+func TestWhyPodsAreUnknownIsReported(t *testing.T) {
 	alone := testHistory().Add(&Sample{Monotonic: 1})
 	_, why := alone.Pods()
 	assert.Contains(t, why, "no API server is configured")
@@ -57,15 +57,15 @@ func TestNothingIsDoneForTheSakeOfLowQoSAndMovers(t *testing.T) {
 		"Burstable, by the API server":       {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable"}}, false},
 		"Burstable with reclaimed resources": {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", LowQoS: true}}, true},
 		"Burstable, and moves data":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Mover: true}}, true},
-		"Burstable, and limited by us":       {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}, Pod: &Pod{QoS: "Burstable"}}, true},
-		"unknown, and limited by us":         {WorkloadState{Workload: Workload{Kind: KindPod, Curbed: true}}, true},
+		"Burstable, and limited by us":       {WorkloadState{Workload: Workload{Kind: KindPod, ThrottledByAgent: true}, Pod: &Pod{QoS: "Burstable"}}, true},
+		"unknown, and limited by us":         {WorkloadState{Workload: Workload{Kind: KindPod, ThrottledByAgent: true}}, true},
 	} {
-		assert.Equal(t, row.want, row.w.Lowest(), what)
+		assert.Equal(t, row.want, row.w.LowestClass(), what)
 	}
 }
 
 func TestWhoCarriesALimitOfOursIsMarked(t *testing.T) {
-	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", Curbed: true}}}
-	s.Curb(map[string]bool{"/a": true})
-	assert.Equal(t, []Workload{{Cgroup: "/a", Curbed: true}, {Cgroup: "/b"}}, s.Workloads)
+	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", ThrottledByAgent: true}}}
+	s.MarkThrottled(map[string]bool{"/a": true})
+	assert.Equal(t, []Workload{{Cgroup: "/a", ThrottledByAgent: true}, {Cgroup: "/b"}}, s.Workloads)
 }

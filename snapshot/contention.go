@@ -47,8 +47,8 @@ const (
 	// others except those of the lowest class (pods of low QoS, and Velero's
 	// movers), such as a nightly backup alone on a disk.
 	ContentionBusy ContentionState = "busy"
-	// ContentionSuffers: a workload waits because of others.
-	ContentionSuffers ContentionState = "contention"
+	// ContentionPresent: a workload waits because of others.
+	ContentionPresent ContentionState = "contention"
 	// ContentionUnknown: the kernel does not report which workloads wait.
 	ContentionUnknown ContentionState = "unknown"
 )
@@ -84,22 +84,22 @@ type Sufferer struct {
 	Waited float64 `json:"waitedRatio"`
 	// Share of the traffic that is its own.
 	Share float64 `json:"shareRatio"`
-	// Lowest: it is of the lowest class, whose waiting is no contention.
-	Lowest bool `json:"lowest,omitempty"`
+	// LowestClass: it is of the lowest class, whose waiting is no contention.
+	LowestClass bool `json:"lowest,omitempty"`
 }
 
-// Counts reports whether its waiting makes this a contention: it waits at least
-// SuffersAt and is not of the lowest class.
-func (s Sufferer) Counts() bool { return s.Waited >= SuffersAt && !s.Lowest }
+// Significant reports whether its waiting makes this a contention: it waits at least
+// WaitedThreshold and is not of the lowest class.
+func (s Sufferer) Significant() bool { return s.Waited >= WaitedThreshold && !s.LowestClass }
 
 const (
-	// partiesNamed is how many culprits, and how many sufferers, are listed.
-	partiesNamed = 10
-	// smallShare and smallWait: a workload below them is not listed.
-	smallShare, smallWait = 0.01, 0.01
-	// SuffersAt is the share of the window that a workload must wait to make it
+	// maxParties is how many culprits, and how many sufferers, are listed.
+	maxParties = 10
+	// minShare and minWaited: a workload below them is not listed.
+	minShare, minWaited = 0.01, 0.01
+	// WaitedThreshold is the share of the window that a workload must wait to make it
 	// a contention.
-	SuffersAt = 0.05
+	WaitedThreshold = 0.05
 )
 
 // use is the traffic of one workload on one device, or the memory it takes.
@@ -108,7 +108,7 @@ type use struct {
 	bytes, requests  float64 // per second
 	inFlight         float64 // mean number of requests
 	waited           float64 // share of the window
-	blind            bool    // its stall is unknown
+	stallUnknown     bool    // its stall is unknown
 	share            float64
 }
 
@@ -197,7 +197,7 @@ func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Op
 			}
 		}
 		splitStall(uses[first:], r.Pressure.IO.Some)
-		nested.leave(i, uses, first)
+		nested.subtract(i, uses, first)
 	}
 	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.device, b.device) })
 	return uses
@@ -225,7 +225,7 @@ func splitStall(uses []use, stall Opt[float64]) {
 		if all > 0 {
 			part = uses[j].inFlight / all
 		}
-		uses[j].waited, uses[j].blind = waited*part, !known
+		uses[j].waited, uses[j].stallUnknown = waited*part, !known
 	}
 }
 
@@ -256,7 +256,7 @@ func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
 	for i := range uses {
 		uses[i].share = (portion(uses[i].bytes, bytes) + portion(uses[i].requests, requests)) / 2
 	}
-	s.name(&c, uses)
+	s.listParties(&c, uses)
 	return c
 }
 
@@ -267,51 +267,51 @@ func portion(of, all float64) float64 {
 	return min(1, of/all)
 }
 
-// name lists the workloads above the smallest shares and sets the state.
-func (s *Snapshot) name(c *Contention, uses []use) {
+// listParties lists the workloads above the smallest shares and sets the state.
+func (s *Snapshot) listParties(c *Contention, uses []use) {
 	c.State = ContentionBusy
 	seen := len(uses) == 0
-	all := explained(uses)
+	all := attributedShare(uses)
 	for i := range uses {
 		uses[i].waited *= 1 - uses[i].share/all
-		seen = seen || !uses[i].blind
+		seen = seen || !uses[i].stallUnknown
 	}
 	if !seen {
 		c.State = ContentionUnknown
 		c.Absent.Because("sufferers", "no workload's stall is known (needs cgroup v2, booted with psi=1)")
 	}
-	var top [partiesNamed]*use
-	most, more := largest(top[:0], uses, smallShare, func(u *use) float64 { return u.share })
+	var top [maxParties]*use
+	most, more := largest(top[:0], uses, minShare, func(u *use) float64 { return u.share })
 	c.MoreCulprits = more
 	for _, u := range most {
 		c.Culprits = append(c.Culprits, Culprit{s.party(u), u.share, u.bytes, u.requests})
 	}
 	sufferer := func(u *use) Sufferer {
-		return Sufferer{s.party(u), u.waited, u.share, s.Workloads[u.workload].Lowest()}
+		return Sufferer{s.party(u), u.waited, u.share, s.Workloads[u.workload].LowestClass()}
 	}
-	most, c.MoreSufferers = largest(top[:0], uses, smallWait, func(u *use) float64 { return u.waited })
+	most, c.MoreSufferers = largest(top[:0], uses, minWaited, func(u *use) float64 { return u.waited })
 	for _, u := range most {
 		c.Sufferers = append(c.Sufferers, sufferer(u))
 	}
-	if slices.ContainsFunc(uses, func(u use) bool { return u.waited >= SuffersAt && sufferer(&u).Counts() }) {
-		c.State = ContentionSuffers
+	if slices.ContainsFunc(uses, func(u use) bool { return u.waited >= WaitedThreshold && sufferer(&u).Significant() }) {
+		c.State = ContentionPresent
 	}
 }
 
-// nearlyAll is the share of the traffic above which the rest is taken for
+// fullyAttributed is the share of the traffic above which the rest is taken for
 // measurement error, since workloads and device are not read at the same
 // instant. Otherwise a workload alone on a device would seem to wait for
 // others.
-const nearlyAll = 0.85
+const fullyAttributed = 0.85
 
-// explained is the share of the traffic of known and unknown workloads: the sum
+// attributedShare is the share of the traffic of known and unknown workloads: the sum
 // of shares if that is nearly all, otherwise 1.
-func explained(uses []use) float64 {
+func attributedShare(uses []use) float64 {
 	sum := 0.0
 	for i := range uses {
 		sum += uses[i].share
 	}
-	if sum < nearlyAll {
+	if sum < fullyAttributed {
 		return 1
 	}
 	return sum

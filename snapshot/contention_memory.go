@@ -11,7 +11,7 @@ func pageBytes() float64 { return float64(os.Getpagesize()) }
 func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
 	scans, _ := w.Memory().ScansPerSecond.Get()
 	host, _ := w.Pressure().Memory.Some.Get()
-	if scans == 0 && host < smallWait {
+	if scans == 0 && host < minWaited {
 		return Contention{}, false
 	}
 	c = Contention{Resource: SharedMemory}
@@ -28,7 +28,7 @@ func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, taken))
 	}
-	s.name(&c, uses)
+	s.listParties(&c, uses)
 	return c, true
 }
 
@@ -61,8 +61,8 @@ func (s *Snapshot) memoryUses(of func(int) Opt[WorkloadRates]) (uses []use, all 
 			taken, stall = 0, 0
 		}
 		first := len(uses)
-		uses = append(uses, use{workload: i, bytes: max(0, taken), waited: stall, blind: !known})
-		nested.leave(i, uses, first)
+		uses = append(uses, use{workload: i, bytes: max(0, taken), waited: stall, stallUnknown: !known})
+		nested.subtract(i, uses, first)
 	}
 	for _, u := range uses {
 		all += u.bytes

@@ -3,15 +3,15 @@ package snapshot
 import "fmt"
 
 const (
-	// quietLink is the traffic of all links together, in bytes per second,
+	// minLinkBytes is the traffic of all links together, in bytes per second,
 	// below which there is no contention: 1 Mbit/s.
-	quietLink = 125_000
-	// roomyLink is the utilization below which a link is not contended.
-	roomyLink = 0.5
+	minLinkBytes = 125_000
+	// uncontendedUtilization is the utilization below which a link is not contended.
+	uncontendedUtilization = 0.5
 
-	whyNoWaits    = "the kernel does not measure which workload waits for a link"
-	whyManyLinks  = "several links are in use: a pod's traffic cannot be attributed to one of them"
-	whyNoneCounts = "no pod has network counters of its own"
+	whyWaitsUnknown  = "the kernel does not measure which workload waits for a link"
+	whyManyLinks     = "several links are in use: a pod's traffic cannot be attributed to one of them"
+	whyNoPodCounters = "no pod has network counters of its own"
 )
 
 // networkContention returns the workloads that use the node's links, in the
@@ -25,7 +25,7 @@ func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) 
 	l := s.links(w)
 	receives := l.received > l.sent
 	carried := max(l.received, l.sent)
-	if carried < quietLink || l.roomy {
+	if carried < minLinkBytes || l.uncontended {
 		return Contention{}, false
 	}
 	c = Contention{Resource: SharedNetwork}
@@ -43,11 +43,11 @@ func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) 
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, carried))
 	}
-	s.name(&c, uses)
+	s.listParties(&c, uses)
 	c.State = ContentionUnknown
-	c.Absent.Because("sufferers", whyNoWaits)
+	c.Absent.Because("sufferers", whyWaitsUnknown)
 	if len(uses) == 0 {
-		c.Absent.Because("culprits", fmt.Sprintf("%s: the traffic is the host's, or of pods with hostNetwork", whyNoneCounts))
+		c.Absent.Because("culprits", fmt.Sprintf("%s: the traffic is the host's, or of pods with hostNetwork", whyNoPodCounters))
 	}
 	return c, true
 }
@@ -57,23 +57,23 @@ type links struct {
 	count          int
 	name           string // of one of them
 	received, sent float64
-	roomy          bool // all of them are known to be below roomyLink
+	uncontended    bool // all of them are known to be below uncontendedUtilization
 }
 
 func (s *Snapshot) links(w Window) links {
-	l := links{roomy: true}
+	l := links{uncontended: true}
 	for i := range s.NICs {
 		n := &s.NICs[i].NIC
 		if n.Layer != LayerLeaf {
 			continue
 		}
 		r, ok := w.NIC(n).Get()
-		if !ok || max(r.ReceiveBytesPerSecond, r.TransmitBytesPerSecond) < quietLink {
+		if !ok || max(r.ReceiveBytesPerSecond, r.TransmitBytesPerSecond) < minLinkBytes {
 			continue
 		}
 		in, ok1 := r.ReceiveUtilizationRatio.Get()
 		out, ok2 := r.TransmitUtilizationRatio.Get()
-		l.roomy = l.roomy && ok1 && ok2 && max(in, out) < roomyLink
+		l.uncontended = l.uncontended && ok1 && ok2 && max(in, out) < uncontendedUtilization
 		l.count, l.name = l.count+1, n.Name
 		l.received, l.sent = l.received+r.ReceiveBytesPerSecond, l.sent+r.TransmitBytesPerSecond
 	}
@@ -93,7 +93,7 @@ func (s *Snapshot) networkUses(of func(int) Opt[WorkloadRates], receives bool) (
 		if receives {
 			bytes = n.ReceiveBytesPerSecond
 		}
-		uses, all = append(uses, use{workload: i, bytes: bytes, blind: true}), all+bytes
+		uses, all = append(uses, use{workload: i, bytes: bytes, stallUnknown: true}), all+bytes
 	}
 	return uses, all
 }

@@ -55,7 +55,7 @@ func networkOf(links []linkOf, pods map[string]*netOf) (c Contention, some bool)
 	return c, false
 }
 
-func TestOfOneLinkItIsSaidWhoFillsIt(t *testing.T) {
+func TestTheTrafficOfOneLinkIsAttributed(t *testing.T) {
 	c, some := networkOf(
 		[]linkOf{{"eth0", 20e6, 100e6, gigabit, LayerLeaf}, {"cni0", 99e6, 99e6, 0, LayerStacked}, {"eth1", 10, 10, gigabit, LayerLeaf}},
 		map[string]*netOf{"a": {5e6, 70e6}, "b": {90e6, 20e6}, "host": nil, "idle": {1, 1}},
@@ -85,7 +85,7 @@ func TestPodsThatSendToEachOtherAreNeverMoreThanAll(t *testing.T) {
 	assert.InDelta(t, 0.75, c.Culprits[0].Share, 1e-6)
 }
 
-func TestOfSeveralLinksNobodyKnowsWhoseTrafficTakesWhich(t *testing.T) {
+func TestTheTrafficOfSeveralLinksIsNotAttributedToOne(t *testing.T) {
 	c, some := networkOf([]linkOf{{"eth0", 1e6, 60e6, 0, LayerLeaf}, {"eth1", 1e6, 40e6, 0, LayerLeaf}}, map[string]*netOf{"a": {0, 50e6}})
 	require.True(t, some)
 	assert.Empty(t, c.Device, "all of them together")
@@ -94,7 +94,7 @@ func TestOfSeveralLinksNobodyKnowsWhoseTrafficTakesWhich(t *testing.T) {
 	assert.InDelta(t, 0.5, c.Culprits[0].Share, 1e-6)
 }
 
-func TestWhereNoPodIsCountedNobodyIsNamed(t *testing.T) {
+func TestWithoutPodCountersNoPodIsNamed(t *testing.T) {
 	c, some := networkOf([]linkOf{{"eth0", 1e6, 60e6, 0, LayerLeaf}}, map[string]*netOf{"host": nil})
 	require.True(t, some)
 	assert.Empty(t, c.Culprits)
@@ -103,7 +103,7 @@ func TestWhereNoPodIsCountedNobodyIsNamed(t *testing.T) {
 	assert.Equal(t, ContentionUnknown, c.State)
 }
 
-func TestOfALinkThatIsInNobodysWayNothingIsSaid(t *testing.T) {
+func TestAnUncontendedLinkHasNoContention(t *testing.T) {
 	for what, links := range map[string][]linkOf{
 		"it carries next to nothing":   {{"eth0", 1e5, 1e5, 0, LayerLeaf}},
 		"half of its speed is free":    {{"eth0", 60e6, 60e6, gigabit, LayerLeaf}},

@@ -126,7 +126,7 @@ func TestWhoUsesEachDiskAndWhoWaitsForIt(t *testing.T) {
 	sda, sdb := onDevice(t, s, "sda"), onDevice(t, s, "sdb")
 	assert.Equal(t, []string{backup + " 90 %", database + " 5 %"}, culprits(sda))
 	assert.Equal(t, []string{database + " 47 %", backup + " 5 %"}, sufferers(sda), "a workload does not wait for itself")
-	assert.Equal(t, ContentionSuffers, sda.State)
+	assert.Equal(t, ContentionPresent, sda.State)
 	coverage, _ := sda.Coverage.Get()
 	assert.InDelta(t, (180+20.0/128)/200, coverage, 1e-9)
 
@@ -135,7 +135,7 @@ func TestWhoUsesEachDiskAndWhoWaitsForIt(t *testing.T) {
 	assert.Equal(t, ContentionBusy, sdb.State)
 }
 
-func TestALoneBackupIsBusyAndNobodySuffers(t *testing.T) {
+func TestALoneBackupIsBusyWithoutContention(t *testing.T) {
 	for _, cgroup := range []string{backup, database, "/system.slice/backup.service"} {
 		for _, seen := range []uint64{100, 98, 93, 86} { // workloads are read a little later than the disk
 			s := sharing{
@@ -159,12 +159,12 @@ func TestWhatIsNotExplainedMayBeWhatAWorkloadWaitsFor(t *testing.T) {
 		{cgroup: database, reads: map[string]uint64{"8:0": 75}, writes: map[string]uint64{"8:0": 75}, bytes: 1 << 20, ioStall: 1},
 	}}.after(10)
 	c := onDevice(t, s, "sda")
-	assert.Equal(t, ContentionSuffers, c.State)
+	assert.Equal(t, ContentionPresent, c.State)
 	assert.Equal(t, []string{database + " 25 %"}, sufferers(c))
 }
 
 // The lowest class causes no contention by waiting, but is shown.
-func TestWhoeverIsOfTheLowestClassMakesNoContention(t *testing.T) {
+func TestTheLowestClassMakesNoContention(t *testing.T) {
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: backup, reads: map[string]uint64{"8:0": 5}, bytes: 4096, ioStall: 0.8},
 		{cgroup: web, reads: map[string]uint64{"8:0": 95}, bytes: 1 << 20, ioStall: 0.01},
@@ -172,9 +172,9 @@ func TestWhoeverIsOfTheLowestClassMakesNoContention(t *testing.T) {
 	c := onDevice(t, n.after(10), "sda")
 	assert.Equal(t, ContentionBusy, c.State)
 	require.NotEmpty(t, c.Sufferers)
-	assert.True(t, c.Sufferers[0].Lowest)
+	assert.True(t, c.Sufferers[0].LowestClass)
 	n.users[0].cgroup = database
-	assert.Equal(t, ContentionSuffers, onDevice(t, n.after(10), "sda").State)
+	assert.Equal(t, ContentionPresent, onDevice(t, n.after(10), "sda").State)
 }
 
 // A workload on two disks waits for the one on which its requests take long. By
@@ -185,17 +185,17 @@ func TestTwoMoversOnOneDiskAreBusyAlsoWhenTheyAreBurstable(t *testing.T) {
 		{cgroup: "/kubepods/burstable/pod" + one, reads: map[string]uint64{"8:0": 500}, bytes: 1 << 16, ioStall: 0.8},
 		{cgroup: "/kubepods/burstable/pod" + two, reads: map[string]uint64{"8:0": 500}, bytes: 1 << 16, ioStall: 0.7},
 	}}
-	require.Equal(t, ContentionSuffers, onDevice(t, n.after(5), "sda").State)
+	require.Equal(t, ContentionPresent, onDevice(t, n.after(5), "sda").State)
 	movers := []Pod{{UID: one, Namespace: "velero", Name: "du-1", QoS: "Burstable", Mover: true}, {UID: two, Namespace: "velero", Name: "du-2", QoS: "Burstable", Mover: true}}
 	n.cluster = NewCluster(movers, Reclaimable{}, nil)
 	c := onDevice(t, n.after(5), "sda")
 	assert.Equal(t, ContentionBusy, c.State)
 	require.Len(t, c.Sufferers, 2, "they are shown, and nothing is done for their sake")
-	assert.True(t, c.Sufferers[0].Lowest && c.Sufferers[1].Lowest)
+	assert.True(t, c.Sufferers[0].LowestClass && c.Sufferers[1].LowestClass)
 	assert.Equal(t, "velero/du-1", c.Sufferers[0].Name)
 	movers[1].Mover = false
 	n.cluster = NewCluster(movers, Reclaimable{}, nil)
-	assert.Equal(t, ContentionSuffers, onDevice(t, n.after(5), "sda").State, "a service that waits for a mover is a sufferer")
+	assert.Equal(t, ContentionPresent, onDevice(t, n.after(5), "sda").State, "a service that waits for a mover is a sufferer")
 }
 
 func TestAStallIsSplitBetweenDisksByTheTimeOfTheRequests(t *testing.T) {
@@ -210,7 +210,7 @@ func TestAStallIsSplitBetweenDisksByTheTimeOfTheRequests(t *testing.T) {
 }
 
 // On v1 writeback is attributed to no workload, which shows as low coverage.
-func TestOnV1WritesAreNobodys(t *testing.T) {
+func TestOnV1WritesAreNotAttributed(t *testing.T) {
 	s := sharing{
 		source: IOBlkio, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{
@@ -222,7 +222,7 @@ func TestOnV1WritesAreNobodys(t *testing.T) {
 	coverage, _ := c.Coverage.Get()
 	assert.InDelta(t, 0.25, coverage, 1e-9)
 	assert.Equal(t, []string{database + " 25 %"}, culprits(c))
-	assert.Equal(t, ContentionSuffers, c.State)
+	assert.Equal(t, ContentionPresent, c.State)
 }
 
 // The root has the disk's own counters: it accounts for nothing.
@@ -256,7 +256,7 @@ func TestAWorkloadThatHoldsOthersCountsForWhatIsItsOwn(t *testing.T) {
 	assert.Equal(t, []string{"/a/b/c 56 %", "/a 8 %"}, sufferers(c), "a parent waits with its children")
 }
 
-func TestWithoutStallOfWorkloadsNobodyKnowsWhoSuffers(t *testing.T) {
+func TestWithoutStallOfWorkloadsContentionIsUnknown(t *testing.T) {
 	n := sharing{
 		noPSI: true, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{{cgroup: database, reads: map[string]uint64{"8:0": 100}, bytes: 1 << 20}},
@@ -306,7 +306,7 @@ func TestWhoTakesMemoryAndWhoWaitsForIt(t *testing.T) {
 	assert.InDelta(t, share, c.Culprits[0].Share, 1e-9)
 	assert.Equal(t, backup, c.Culprits[0].Cgroup)
 	assert.Len(t, c.Culprits, 1)
-	assert.Equal(t, ContentionSuffers, c.State)
+	assert.Equal(t, ContentionPresent, c.State)
 	assert.Equal(t, database, c.Sufferers[0].Cgroup)
 	assert.InDelta(t, 0.4, c.Sufferers[0].Waited, 0.01)
 	coverage, _ := c.Coverage.Get()
@@ -350,12 +350,12 @@ func sharesAreShares(t *testing.T, c Contention) {
 	sum := 0.0
 	for i, p := range c.Culprits {
 		sum += p.Share
-		require.True(t, p.Share >= smallShare && p.Share <= 1 && !math.IsNaN(p.Share), "%+v", p)
+		require.True(t, p.Share >= minShare && p.Share <= 1 && !math.IsNaN(p.Share), "%+v", p)
 		require.True(t, i == 0 || p.Share <= c.Culprits[i-1].Share)
 	}
 	require.LessOrEqual(t, sum, 1+1e-9)
 	for i, p := range c.Sufferers {
-		require.True(t, p.Waited >= smallWait && p.Waited <= 1 && !math.IsNaN(p.Waited), "%+v", p)
+		require.True(t, p.Waited >= minWaited && p.Waited <= 1 && !math.IsNaN(p.Waited), "%+v", p)
 		require.True(t, i == 0 || p.Waited <= c.Sufferers[i-1].Waited)
 	}
 	if v, ok := c.Coverage.Get(); ok {

@@ -70,9 +70,9 @@ func isBelow(cgroup, of string) bool {
 	return len(cgroup) > len(of) && cgroup[len(of)] == '/' && cgroup[:len(of)] == of
 }
 
-// leave subtracts a workload's uses, the last in the list, from those of the
+// subtract subtracts a workload's uses, the last in the list, from those of the
 // workload that contains it. Those come earlier, since its path is shorter.
-func (n nesting) leave(workload int, uses []use, first int) {
+func (n nesting) subtract(workload int, uses []use, first int) {
 	nearest := -1
 	for i := range n.holders {
 		h := &n.holders[i]

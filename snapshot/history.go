@@ -30,7 +30,7 @@ type History struct {
 // workload the number of the sample at which its series began.
 func (h *History) Add(raw *Sample) *Snapshot {
 	h.seq++
-	why, related := broken(h.newest, raw, h.MaxGap)
+	why, related := gapReason(h.newest, raw, h.MaxGap)
 	s := emptySnapshot(raw, h.seq)
 	last := h.newest
 	if !related {
@@ -49,10 +49,10 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	return s
 }
 
-// broken returns the reason why no window may reach from s back to newest.
+// gapReason returns the reason why no window may reach from s back to newest.
 // related is true if devices continue from the old counters, so that 32-bit
 // times are unwrapped across the gap.
-func broken(newest *Snapshot, s *Sample, maxGap time.Duration) (why string, related bool) {
+func gapReason(newest *Snapshot, s *Sample, maxGap time.Duration) (why string, related bool) {
 	if newest == nil {
 		return "", false
 	}
@@ -82,7 +82,7 @@ func hostReset(last *point, s *Sample) bool {
 		d.opt(of(s.Pressure).Some, of(last.Pressure).Some)
 		d.opt(of(s.Pressure).Full, of(last.Pressure).Full)
 	}
-	return d.broken
+	return d.decreased
 }
 
 // trimmed drops the points older than Keep. It copies, since Snapshots share
@@ -178,7 +178,7 @@ func (w *Workload) follows(was *Workload) bool {
 	d.opt(w.CPUMicroseconds, was.CPUMicroseconds)
 	d.opt(w.Pressure.Memory.Some, was.Pressure.Memory.Some)
 	d.opt(w.Pressure.IO.Some, was.Pressure.IO.Some)
-	return !d.broken
+	return !d.decreased
 }
 
 // Sort orders the lists as link needs them; a kernel's are ordered, those of a

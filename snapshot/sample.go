@@ -36,10 +36,10 @@ type Sample struct {
 	// Cluster is what the API server reports about this node; nil without an
 	// API server. The agent sets it after Read, so that a recording has it.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	// Said has the answers of outer plugins since the previous sample, as JSON;
+	// OuterVerdicts has the answers of outer plugins since the previous sample, as JSON;
 	// absent if they did not change. The agent sets it after Read: a replay
 	// cannot ask the plugins.
-	Said json.RawMessage `json:"said,omitempty"`
+	OuterVerdicts json.RawMessage `json:"said,omitempty"`
 
 	// Probes has the duration and error of each reader.
 	Probes []Probe `json:"probes"`
@@ -251,9 +251,9 @@ type Workload struct {
 	Name   string `json:"name"`
 	// PodUID as the API server writes it; pods only.
 	PodUID string `json:"podUid,omitempty"`
-	// Curbed: the agent throttles it, so its stall is the throttle's effect and
-	// no pressure. The agent sets it (Sample.Curb).
-	Curbed bool `json:"curbed,omitempty"`
+	// ThrottledByAgent: the agent throttles it, so its stall is the throttle's effect and
+	// no pressure. The agent sets it (Sample.MarkThrottled).
+	ThrottledByAgent bool `json:"curbed,omitempty"`
 
 	// At is when the counters were read, on CLOCK_MONOTONIC; rates are divided
 	// by it, since not every sample reads every workload. For an idle workload
@@ -361,13 +361,13 @@ type Filesystem struct {
 	Absent Absent `json:"absent,omitempty"`
 }
 
-// Trouble returns the reason why the values are older than the last scheduled
+// Problem returns the reason why the values are older than the last scheduled
 // statfs: the mount hangs, fails, is not mounted, is not read, or has not
 // answered yet; empty if they are current.
-func (f *Filesystem) Trouble() string { return f.Absent[AbsentFilesystem] }
+func (f *Filesystem) Problem() string { return f.Absent[AbsentFilesystem] }
 
 // Pending reports whether the first statfs has not returned yet.
-func (f *Filesystem) Pending() bool { return f.Trouble() == AnswerPending }
+func (f *Filesystem) Pending() bool { return f.Problem() == AnswerPending }
 
 // FilesystemUse is who manages the available space of a filesystem.
 type FilesystemUse string
@@ -387,5 +387,5 @@ const (
 // first answer.
 const (
 	AbsentFilesystem = "statfs"
-	AnswerPending    = "not answered yet"
+	AnswerPending    = "first statfs has not returned yet"
 )

@@ -80,7 +80,7 @@ func (w Window) Memory() MemoryRates {
 	r.RefaultsPerSecond = w.rate(m.Refaults, b.Refaults)
 	r.SwapInsPerSecond = w.rate(m.SwapIns, b.SwapIns)
 	if w.Elapsed() > 0 {
-		r.OOMKills = moved(m.OOMKills, b.OOMKills)
+		r.OOMKills = increase(m.OOMKills, b.OOMKills)
 	}
 	return r
 }
@@ -133,7 +133,7 @@ func (w Window) TCP() (sent, again Opt[uint64]) {
 		return sent, again
 	}
 	n, b := w.to.Network, w.points[w.from].Network
-	return moved(n.TCPSegmentsSent, b.TCPSegmentsSent), moved(n.TCPRetransmits, b.TCPRetransmits)
+	return increase(n.TCPSegmentsSent, b.TCPSegmentsSent), increase(n.TCPRetransmits, b.TCPRetransmits)
 }
 
 // Disk returns the rates of a disk of the snapshot.
@@ -203,7 +203,7 @@ func (w Window) Workload(l *Workload) Opt[WorkloadRates] {
 
 // workload appends the rates of IO to a list that all workloads share.
 func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] {
-	was := w.past(l)
+	was := w.workloadPoint(l)
 	if was == nil {
 		return Opt[WorkloadRates]{}
 	}
@@ -213,9 +213,9 @@ func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] 
 	}
 	r := WorkloadRates{
 		WindowSeconds:  seconds,
-		CPUCores:       per(l.CPUMicroseconds, past(was.cpu), seconds*1e6),
-		ThrottledRatio: per(l.ThrottledMicroseconds, past(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6),
-		LimitHits:      moved(l.LimitHits, past(was.hits)),
+		CPUCores:       per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6),
+		ThrottledRatio: per(l.ThrottledMicroseconds, optCount(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6),
+		LimitHits:      increase(l.LimitHits, optCount(was.hits)),
 		Network:        networkRates(l.Network, was.network),
 
 		MemoryTakenPerSecond: was.memoryTaken(l),
@@ -234,11 +234,11 @@ func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] 
 // every workload at every tick: the share of the window in which its tasks
 // stalled on memory, and how often it reached its own limit.
 func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64]) {
-	was := w.past(l)
+	was := w.workloadPoint(l)
 	if was == nil {
 		return StallRatio{}, Opt[uint64]{}
 	}
-	return was.stall(1, l.Pressure.Memory, (l.At - was.at).Seconds()), moved(l.LimitHits, past(was.hits))
+	return was.stall(1, l.Pressure.Memory, (l.At - was.at).Seconds()), increase(l.LimitHits, optCount(was.hits))
 }
 
 // CPUSupply returns how many CPUs a workload used on average, and the share of
@@ -246,14 +246,14 @@ func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64
 // quota throttled it, which the kernel counts as waiting too. That time is
 // summed over CPUs, so the result is rather too small than too large.
 func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
-	was := w.past(l)
+	was := w.workloadPoint(l)
 	if was == nil {
 		return cores, waited
 	}
 	seconds := (l.At - was.at).Seconds()
-	cores = per(l.CPUMicroseconds, past(was.cpu), seconds*1e6)
+	cores = per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6)
 	some, ok1 := was.stall(0, l.Pressure.CPU, seconds).Some.Get()
-	held, ok2 := moved(l.ThrottledMicroseconds, past(was.throttled)).Get()
+	held, ok2 := increase(l.ThrottledMicroseconds, optCount(was.throttled)).Get()
 	if !ok1 || !ok2 || seconds <= 0 {
 		return cores, waited
 	}
@@ -263,16 +263,16 @@ func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
 // OOMKills returns how many processes of a workload the kernel killed in the
 // window because memory ran out.
 func (w Window) OOMKills(l *Workload) Opt[uint64] {
-	was := w.past(l)
+	was := w.workloadPoint(l)
 	if was == nil {
 		return Opt[uint64]{}
 	}
-	return moved(l.OOMKills, past(was.kills))
+	return increase(l.OOMKills, optCount(was.kills))
 }
 
-// past returns the counters of a workload at the start of the window; nil if it
+// workloadPoint returns the counters of a workload at the start of the window; nil if it
 // did not exist before.
-func (w Window) past(l *Workload) *pastWorkload {
+func (w Window) workloadPoint(l *Workload) *workloadPoint {
 	b := w.base(l.series)
 	if b == nil {
 		return nil
@@ -280,24 +280,24 @@ func (w Window) past(l *Workload) *pastWorkload {
 	return &b.workloads[l.series.slot]
 }
 
-func (p *pastWorkload) stall(of int, now Stall, seconds float64) StallRatio {
-	return StallRatio{Some: share(now.Some, past(p.pressure[of].some), seconds), Full: share(now.Full, past(p.pressure[of].full), seconds)}
+func (p *workloadPoint) stall(of int, now Stall, seconds float64) StallRatio {
+	return StallRatio{Some: share(now.Some, optCount(p.pressure[of].some), seconds), Full: share(now.Full, optCount(p.pressure[of].full), seconds)}
 }
 
 // memoryTaken is how fast a workload took memory: on v1 what it was charged, as
 // of DetailAt; on v2 its growth plus what was reclaimed from it. The latter is
 // left out if it was not read again.
-func (p *pastWorkload) memoryTaken(l *Workload) Opt[float64] {
+func (p *workloadPoint) memoryTaken(l *Workload) Opt[float64] {
 	seconds, detail := (l.At - p.at).Seconds(), (l.DetailAt - p.detailAt).Seconds()
-	if charged := per(l.Charged, past(p.charged), detail/pageBytes()); !charged.IsZero() {
+	if charged := per(l.Charged, optCount(p.charged), detail/pageBytes()); !charged.IsZero() {
 		return charged
 	}
 	now, ok1 := l.MemoryBytes.Get()
-	was, ok2 := past(p.memory).Get()
+	was, ok2 := optCount(p.memory).Get()
 	if !ok1 || !ok2 || seconds <= 0 {
 		return Opt[float64]{}
 	}
-	back, _ := per(l.Reclaimed, past(p.reclaimed), detail/pageBytes()).Get()
+	back, _ := per(l.Reclaimed, optCount(p.reclaimed), detail/pageBytes()).Get()
 	return Some((float64(now)-float64(was))/seconds + back)
 }
 
@@ -317,7 +317,7 @@ func networkRates(o Opt[WorkloadNetwork], was WorkloadNetwork) Opt[WorkloadNetwo
 		TransmitBytesPerSecond:   float64(d.u64(now.TransmitBytes, was.TransmitBytes)) / seconds,
 		TransmitPacketsPerSecond: float64(d.u64(now.TransmitPackets, was.TransmitPackets)) / seconds,
 	}
-	if d.broken {
+	if d.decreased {
 		return Opt[WorkloadNetworkRates]{}
 	}
 	return Some(r)
@@ -339,26 +339,26 @@ func appendIORates(rates []WorkloadIORates, now, was []WorkloadIO, seconds float
 			ReadBytesPerSecond:    float64(d.u64(n.ReadBytes, p.ReadBytes)) / seconds,
 			WrittenBytesPerSecond: float64(d.u64(n.WrittenBytes, p.WrittenBytes)) / seconds,
 		}
-		if !d.broken {
+		if !d.decreased {
 			rates = append(rates, r)
 		}
 	}
 	return rates
 }
 
-// moved is the difference of a counter, absent if one value is absent or the
+// increase is the difference of a counter, absent if one value is absent or the
 // counter decreased.
-func moved(now, was Opt[uint64]) Opt[uint64] {
+func increase(now, was Opt[uint64]) Opt[uint64] {
 	var d differ
 	v := d.opt(now, was)
-	if d.broken {
+	if d.decreased {
 		return Opt[uint64]{}
 	}
 	return v
 }
 
 func per(now, was Opt[uint64], unit float64) Opt[float64] {
-	v, ok := moved(now, was).Get()
+	v, ok := increase(now, was).Get()
 	if !ok || unit <= 0 {
 		return Opt[float64]{}
 	}

@@ -30,15 +30,15 @@ type stored struct {
 	Value   json.RawMessage `json:"memory"`
 }
 
-// ErrNone says that nothing was saved yet.
-var ErrNone = errors.New("no saved state")
+// ErrNoState says that nothing was saved yet.
+var ErrNoState = errors.New("no saved state")
 
 // Load reads the saved value. With any error the value is empty.
 func (f File[T]) Load() (T, error) {
 	var none, v T
 	b, err := os.ReadFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, ErrNone
+		return none, ErrNoState
 	}
 	if err != nil {
 		return none, fmt.Errorf("state: %w", err)
@@ -50,7 +50,7 @@ func (f File[T]) Load() (T, error) {
 	if now := f.version(); s.Version != now && (s.Version != now-1 || s.Version < 1) {
 		return none, fmt.Errorf("state: %s: version %d, this program reads %d and the one before", f.Path, s.Version, now)
 	}
-	if sum(s.Value) != s.SHA256 {
+	if checksum(s.Value) != s.SHA256 {
 		return none, fmt.Errorf("state: %s: checksum mismatch", f.Path)
 	}
 	if err := json.Unmarshal(s.Value, &v); err != nil {
@@ -77,7 +77,7 @@ func (f File[T]) Prepare(v T) (save func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
-	b, err := json.Marshal(stored{Version: f.version(), SHA256: sum(value), Value: value})
+	b, err := json.Marshal(stored{Version: f.version(), SHA256: checksum(value), Value: value})
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -96,18 +96,18 @@ func replace(path string, b []byte) error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	point()
+	crashPoint()
 	_, err = f.Write(b)
-	point()
+	crashPoint()
 	err = cmp.Or(err, f.Sync(), f.Close())
-	point()
+	crashPoint()
 	if err == nil {
 		err = os.Rename(half, path)
 	}
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	point()
+	crashPoint()
 	return syncDir(dir)
 }
 
@@ -123,7 +123,7 @@ func syncDir(dir string) error {
 	return nil
 }
 
-func sum(b []byte) string {
+func checksum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])
 }

@@ -50,7 +50,7 @@ func storing(t *testing.T, m memory) (File[memory], []byte) {
 func TestAMemoryIsReadAsItWasKept(t *testing.T) {
 	s := File[memory]{Path: filepath.Join(t.TempDir(), "not", "made", "yet", "evict.json")}
 	_, err := s.Load()
-	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, err, ErrNoState)
 	for _, m := range []memory{remembering(), {}, remembering()} {
 		require.NoError(t, s.Save(m))
 		back, err := s.Load()
@@ -71,7 +71,7 @@ func TestAMemoryThatIsCutIsNoMemory(t *testing.T) {
 		m, err := s.Load()
 		require.ErrorContains(t, err, "state: "+s.Path, "cut after %d bytes", n)
 		require.ErrorAs(t, err, new(*json.SyntaxError))
-		require.NotErrorIs(t, err, ErrNone)
+		require.NotErrorIs(t, err, ErrNoState)
 		require.Equal(t, memory{}, m)
 	}
 }
@@ -107,7 +107,7 @@ func TestAMemoryOfANewerProgramIsNotGuessedAt(t *testing.T) {
 func TestAMemoryOfTheRightSumAndTheWrongShapeIsNoMemory(t *testing.T) {
 	s, _ := storing(t, memory{})
 	value := json.RawMessage(`{"quiet":"2026-03-01T12:00:00Z","marks":[]}`)
-	b, err := json.Marshal(stored{Version: 1, SHA256: sum(value), Value: value})
+	b, err := json.Marshal(stored{Version: 1, SHA256: checksum(value), Value: value})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(s.Path, b, 0o600))
 	m, err := s.Load()
@@ -122,7 +122,7 @@ func TestAMemoryThatCannotBeReadOrKeptIsAnErrorThatNamesTheFile(t *testing.T) {
 	require.ErrorContains(t, below.Save(remembering()), "state: mkdir "+file)
 	_, err := below.Load()
 	require.ErrorContains(t, err, "not a directory")
-	require.NotErrorIs(t, err, ErrNone)
+	require.NotErrorIs(t, err, ErrNoState)
 
 	s, whole := storing(t, remembering())
 	require.NoError(t, os.Mkdir(s.Path+".half", 0o700))
@@ -172,7 +172,7 @@ func TestAnAgentThatWasKilledWhileItWroteLosesNothing(t *testing.T) {
 func FuzzAFileOfAnyBytesIsReadOrRefused(f *testing.F) {
 	value, err := json.Marshal(remembering())
 	require.NoError(f, err)
-	whole, err := json.Marshal(stored{Version: 1, SHA256: sum(value), Value: value})
+	whole, err := json.Marshal(stored{Version: 1, SHA256: checksum(value), Value: value})
 	require.NoError(f, err)
 	for _, seed := range [][]byte{whole, value, nil, []byte("null"), []byte(`{"version":1}`), whole[:40]} {
 		f.Add(seed, false)
@@ -181,7 +181,7 @@ func FuzzAFileOfAnyBytesIsReadOrRefused(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, signed bool) {
 		if signed { // as if the sum were right, which no accident makes
 			var err error
-			if b, err = json.Marshal(stored{Version: 1, SHA256: sum(b), Value: b}); err != nil {
+			if b, err = json.Marshal(stored{Version: 1, SHA256: checksum(b), Value: b}); err != nil {
 				return // not JSON at all
 			}
 		}

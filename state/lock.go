@@ -88,8 +88,8 @@ func (l *Lock) Release() {
 	}
 }
 
-// Name is the ID of the state directory; empty where none is locked.
-func (l *Lock) Name() string {
+// StateID is the ID of the state directory; empty where none is locked.
+func (l *Lock) StateID() string {
 	if l == nil {
 		return ""
 	}

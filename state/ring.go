@@ -83,7 +83,7 @@ func (r *Ring[T]) add(line []byte) error {
 	if half := r.MaxBytes / 2; int64(len(line)) > half {
 		return fmt.Errorf("state: %s: value of %d bytes exceeds half of the maximum of %d", r.Dir, len(line), r.MaxBytes)
 	} else if r.lines >= r.Max || r.size+int64(len(line)) > half {
-		if err := r.turn(); err != nil {
+		if err := r.rotate(); err != nil {
 			return err
 		}
 	}
@@ -98,8 +98,8 @@ func (r *Ring[T]) add(line []byte) error {
 	return nil
 }
 
-// turn replaces the older file by the newer one.
-func (r *Ring[T]) turn() error {
+// rotate replaces the older file by the newer one.
+func (r *Ring[T]) rotate() error {
 	err := r.Close()
 	if err == nil {
 		err = os.Rename(filepath.Join(r.Dir, newer), filepath.Join(r.Dir, older))

@@ -10,9 +10,9 @@ import (
 // hanging disk blocks a caller no longer than its timeout. The zero value is
 // ready.
 type Writer struct {
-	// Most is how many writes may be queued behind the current one, 1 when 0. Beyond
+	// MaxQueued is how many writes may be queued behind the current one, 1 when 0. Beyond
 	// that the oldest is dropped: the newest state counts.
-	Most int
+	MaxQueued int
 
 	mu      sync.Mutex // guards all below
 	waiting []*write
@@ -26,17 +26,17 @@ type write struct {
 	done chan error
 }
 
-// ErrLate says that a write was not completed in time. It may still complete later.
-var ErrLate = errors.New("state: write timed out")
+// ErrTimeout says that a write was not completed in time. It may still complete later.
+var ErrTimeout = errors.New("state: write timed out")
 
 // Do queues a write and waits for its result, at most so long, and not at all
 // where the current write has already taken as long. The error is that of do, or
-// ErrLate.
+// ErrTimeout.
 func (w *Writer) Do(wait time.Duration, do func() error) error {
 	one := &write{do, make(chan error, 1)}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, one)
-	if over := len(w.waiting) - max(1, w.Most); over > 0 {
+	if over := len(w.waiting) - max(1, w.MaxQueued); over > 0 {
 		w.waiting = w.waiting[over:]
 	}
 	if w.idle == nil {
@@ -52,11 +52,11 @@ func (w *Writer) Do(wait time.Duration, do func() error) error {
 	case err := <-one.done:
 		return err
 	case <-late.C:
-		return ErrLate
+		return ErrTimeout
 	}
 }
 
-// Flush waits until all queued writes are done, at most so long; else ErrLate.
+// Flush waits until all queued writes are done, at most so long; else ErrTimeout.
 func (w *Writer) Flush(wait time.Duration) error {
 	w.mu.Lock()
 	idle := w.idle
@@ -70,7 +70,7 @@ func (w *Writer) Flush(wait time.Duration) error {
 	case <-idle:
 		return nil
 	case <-late.C:
-		return ErrLate
+		return ErrTimeout
 	}
 }
 

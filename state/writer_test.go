@@ -23,9 +23,9 @@ func TestADiskThatHangsHoldsAWriterForAsLongAsItWaitsAndOnce(t *testing.T) {
 		disk := make(chan struct{})
 		hangs := func() error { <-disk; return nil }
 		start := time.Now()
-		require.ErrorIs(t, w.Do(time.Second, hangs), ErrLate)
+		require.ErrorIs(t, w.Do(time.Second, hangs), ErrTimeout)
 		assert.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, w.Do(time.Second, hangs), ErrLate)
+		require.ErrorIs(t, w.Do(time.Second, hangs), ErrTimeout)
 		assert.Equal(t, time.Second, time.Since(start), "it has had its time")
 		close(disk)
 		synctest.Wait()
@@ -40,9 +40,9 @@ func TestWhoEndsWaitsForWhatASlowDiskHasNotTakenYet(t *testing.T) {
 		require.NoError(t, w.Flush(time.Second), "nothing was to be written")
 		written := 0
 		slow := func() error { time.Sleep(2 * time.Second); written++; return nil }
-		require.ErrorIs(t, w.Do(time.Second, slow), ErrLate)
-		require.ErrorIs(t, w.Do(0, slow), ErrLate)
-		require.ErrorIs(t, w.Flush(time.Second), ErrLate)
+		require.ErrorIs(t, w.Do(time.Second, slow), ErrTimeout)
+		require.ErrorIs(t, w.Do(0, slow), ErrTimeout)
+		require.ErrorIs(t, w.Flush(time.Second), ErrTimeout)
 		require.NoError(t, w.Flush(5*time.Second))
 		assert.Equal(t, 2, written)
 		require.NoError(t, w.Do(3*time.Second, slow), "it writes again")
@@ -54,10 +54,10 @@ func TestAWriteThatWaitsForAnotherHasItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer
 		slow := func() error { time.Sleep(700 * time.Millisecond); return nil }
-		require.ErrorIs(t, w.Do(0, slow), ErrLate)
+		require.ErrorIs(t, w.Do(0, slow), ErrTimeout)
 		time.Sleep(100 * time.Millisecond)
 		start := time.Now()
-		require.ErrorIs(t, w.Do(time.Second, slow), ErrLate)
+		require.ErrorIs(t, w.Do(time.Second, slow), ErrTimeout)
 		assert.Equal(t, time.Second, time.Since(start), "600 ms for the one before it, and 700 for itself")
 		time.Sleep(time.Second)
 		require.NoError(t, w.Do(time.Second, slow))
@@ -67,11 +67,11 @@ func TestAWriteThatWaitsForAnotherHasItsOwnTime(t *testing.T) {
 func TestOfValuesThatWaitForTheDiskTheNewestAreWritten(t *testing.T) {
 	for most, want := range map[int][]int{0: {0, 4}, 1: {0, 4}, 3: {0, 2, 3, 4}, 9: {0, 1, 2, 3, 4}} {
 		synctest.Test(t, func(t *testing.T) {
-			w := Writer{Most: most}
+			w := Writer{MaxQueued: most}
 			disk := make(chan struct{})
 			var written []int
 			for i := range 5 {
-				require.ErrorIs(t, w.Do(0, func() error { <-disk; written = append(written, i); return nil }), ErrLate)
+				require.ErrorIs(t, w.Do(0, func() error { <-disk; written = append(written, i); return nil }), ErrTimeout)
 				synctest.Wait() // the first is under way
 			}
 			close(disk)
@@ -90,14 +90,14 @@ func TestAValueIsOnTheDiskOnceItAnswersAgain(t *testing.T) {
 	var w Writer
 	first, err := f.Prepare(memory{Settled: true})
 	require.NoError(t, err)
-	require.ErrorIs(t, w.Do(10*time.Millisecond, first), ErrLate)
+	require.ErrorIs(t, w.Do(10*time.Millisecond, first), ErrTimeout)
 	last, err := f.Prepare(remembering())
 	require.NoError(t, err)
-	require.ErrorIs(t, w.Do(10*time.Millisecond, last), ErrLate)
+	require.ErrorIs(t, w.Do(10*time.Millisecond, last), ErrTimeout)
 	pipe := f.Path + ".pipe"
 	require.NoError(t, os.Rename(half, pipe)) // the write that hangs has it open still
 	back, err := f.Load()
-	require.ErrorIs(t, err, ErrNone, "%v", back)
+	require.ErrorIs(t, err, ErrNoState, "%v", back)
 
 	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	require.NoError(t, err)

@@ -1,9 +1,9 @@
-// Package mirror keeps a store in sync with the API server: list and watch by a
+// Package store keeps a store in sync with the API server: list and watch by a
 // client-go reflector, as an informer does.
 //
 // # Usage
 //
-//	mirror.Run(ctx, "backups", store, client.Resource(backups).Namespace("velero"), "")
+//	store.Run(ctx, "backups", store, client.Resource(backups).Namespace("velero"), "")
 //
 // # Concurrency
 //
@@ -31,8 +31,8 @@ type Source[L runtime.Object] interface {
 
 // The exponential backoff after a failed list or watch.
 const (
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 5 * time.Second
+	minBackoff = 200 * time.Millisecond
+	maxBackoff = 5 * time.Second
 )
 
 // Run keeps the store in sync with the objects that have the labels until ctx is done;
@@ -58,6 +58,6 @@ func Run[L runtime.Object](ctx context.Context, name string, store cache.Reflect
 	}
 	// The reflector's own log lines add nothing to ours.
 	cache.NewReflectorWithOptions(lw, nil, store, cache.ReflectorOptions{
-		Name: name, Backoff: &wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: lastRetry},
+		Name: name, Backoff: &wait.Backoff{Duration: minBackoff, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: maxBackoff},
 	}).RunWithContext(klog.NewContext(ctx, klog.Logger{}))
 }

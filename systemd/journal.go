@@ -30,8 +30,8 @@ type Journal struct {
 // attr is an attribute with its full name.
 type attr struct{ name, value string }
 
-// ToJournal tells whether this process's standard error is connected to the journal.
-func ToJournal() bool {
+// StderrIsJournal tells whether this process's standard error is connected to the journal.
+func StderrIsJournal() bool {
 	is, err := journal.StderrIsJournalStream()
 	return err == nil && is
 }
@@ -46,14 +46,14 @@ func (j *Journal) Enabled(_ context.Context, l slog.Level) bool { return l >= j.
 func (j *Journal) Handle(_ context.Context, r slog.Record) error {
 	attrs := slices.Clip(j.attrs)
 	r.Attrs(func(a slog.Attr) bool {
-		attrs = flat(attrs, j.prefix, a)
+		attrs = flatten(attrs, j.prefix, a)
 		return true
 	})
 	var text strings.Builder
 	text.WriteString(r.Message)
 	fields := map[string]string{"PLIMSOLL_MESSAGE": r.Message, "SYSLOG_IDENTIFIER": "plimsoll"}
 	for _, a := range attrs {
-		text.WriteString(" " + a.name + "=" + quoted(a.value))
+		text.WriteString(" " + a.name + "=" + quote(a.value))
 		fields[field(a.name)] = a.value
 	}
 	return j.Send(text.String(), priority(r.Level), fields)
@@ -64,7 +64,7 @@ func (j *Journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *j
 	next.attrs = slices.Clip(j.attrs)
 	for _, a := range attrs {
-		next.attrs = flat(next.attrs, j.prefix, a)
+		next.attrs = flatten(next.attrs, j.prefix, a)
 	}
 	return &next
 }
@@ -78,8 +78,8 @@ func (j *Journal) WithGroup(name string) slog.Handler {
 	return &next
 }
 
-// flat appends an attribute, a group as its members.
-func flat(list []attr, prefix string, a slog.Attr) []attr {
+// flatten appends an attribute, a group as its members.
+func flatten(list []attr, prefix string, a slog.Attr) []attr {
 	v := a.Value.Resolve()
 	switch v.Kind() {
 	case slog.KindGroup:
@@ -87,7 +87,7 @@ func flat(list []attr, prefix string, a slog.Attr) []attr {
 			prefix += a.Key + "."
 		}
 		for _, inner := range v.Group() {
-			list = flat(list, prefix, inner)
+			list = flatten(list, prefix, inner)
 		}
 		return list
 	case slog.KindTime:
@@ -124,8 +124,8 @@ func field(name string) string {
 	return b.String()[:min(b.Len(), maxField)]
 }
 
-// quoted quotes a value as slog's text handler does.
-func quoted(value string) string {
+// quote quotes a value as slog's text handler does.
+func quote(value string) string {
 	plain := func(c rune) bool {
 		return c != ' ' && c != '"' && c != '=' && c != utf8.RuneError && unicode.IsPrint(c)
 	}

@@ -26,7 +26,7 @@ func large(n, loads int) Input {
 			in.Pressure[fleet[i].Name] = Pressure{Budget: new(1), Why: "disk soft on nvme0n1"}
 		}
 	}
-	in.Fleet = NewFleet(fleet)
+	in.Topology = NewTopology(fleet)
 	var places []Place
 	for zone := range 20 {
 		pv := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -71,7 +71,7 @@ func BenchmarkModel(b *testing.B) {
 	in.Veleros["velero"] = Velero{Epoch: 7, PrepareLimit: 40}
 	for i := range in.Loads {
 		if l := &in.Loads[i]; l.Node == "" {
-			l.Node = in.Fleet.nodes[i%100].Name
+			l.Node = in.Topology.nodes[i%100].Name
 		}
 	}
 	var ours, its time.Duration
@@ -92,9 +92,9 @@ func BenchmarkModel(b *testing.B) {
 func BenchmarkFleet(b *testing.B) {
 	in := large(5000, 50000)
 	for b.Loop() {
-		in.Fleet = NewFleet(in.Fleet.nodes)
+		in.Topology = NewTopology(in.Topology.nodes)
 		for i := range in.Loads {
-			in.Fleet.Of(&in.Loads[i])
+			in.Topology.ReachOf(&in.Loads[i])
 		}
 	}
 }

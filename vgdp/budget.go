@@ -9,26 +9,26 @@ import (
 
 // The control parameters of a Budget.
 const (
-	// ShrinkSoft and ShrinkHard are the cooldown after a decrease: how long its effect is
+	// ShrinkCooldownSoft and ShrinkCooldownHard are the cooldown after a decrease: how long its effect is
 	// awaited before the next.
-	ShrinkSoft = 30 * time.Second
-	ShrinkHard = 10 * time.Second
-	// Grow is how long there must be no pressure before each increase by one load.
-	Grow = time.Minute
+	ShrinkCooldownSoft = 30 * time.Second
+	ShrinkCooldownHard = 10 * time.Second
+	// GrowInterval is how long there must be no pressure before each increase by one load.
+	GrowInterval = time.Minute
 	// HoldStep is the additive backoff of start holds: each is longer than the one before
-	// by it, up to LongestHoldOff, and one step shorter again after each Forget without
+	// by it, up to MaxStartHold, and one step shorter again after each Forget without
 	// pressure.
-	HoldStep       = 10 * time.Second
-	LongestHoldOff = 2 * time.Minute
-	Forget         = 5 * time.Minute
+	HoldStep     = 10 * time.Second
+	MaxStartHold = 2 * time.Minute
+	HoldDecay    = 5 * time.Minute
 )
 
 // Budget is how many data mover loads a node may run, as its pressure allows: additive
 // increase, multiplicative decrease. The zero value is that of a node without pressure.
 // It is the whole state.
 type Budget struct {
-	// Places for data mover loads; 0: as many as are configured.
-	Places int `json:"places,omitempty"`
+	// Limit for data mover loads; 0: as many as are configured.
+	Limit int `json:"places,omitempty"`
 	// HoldUntil ends the start hold: a load that has just started must show its effect
 	// first. Hold is the length of that hold.
 	HoldUntil time.Time     `json:"holdUntil,omitzero"`
@@ -39,13 +39,13 @@ type Budget struct {
 	// Forgot when Hold was last shortened.
 	Changed    time.Time `json:"changed,omitzero"`
 	ClearSince time.Time `json:"clearSince,omitzero"`
-	Forgot     time.Time `json:"forgot,omitzero"`
+	Decayed    time.Time `json:"forgot,omitzero"`
 	// Why, in words.
 	Why string `json:"why,omitempty"`
 }
 
-// Strain is a node's pressure at one moment, as data movers cause it.
-type Strain struct {
+// NodePressure is a node's pressure at one moment, as data movers cause it.
+type NodePressure struct {
 	Time time.Time
 	// Level of disks, network and memory. Absent is why it is unknown; then the budget
 	// neither shrinks nor grows.
@@ -56,15 +56,15 @@ type Strain struct {
 	Configured, Running int
 }
 
-// NewStrain is the highest level of the inner plugins for disks, network and memory.
-func NewStrain(l *plugins.Levels) Strain {
-	s := Strain{Time: l.Time, Absent: "no plugin judges disks, network or memory"}
+// NewNodePressure is the highest level of the inner plugins for disks, network and memory.
+func NewNodePressure(l *plugins.Levels) NodePressure {
+	s := NodePressure{Time: l.Time, Absent: "no plugin judges disks, network or memory"}
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
 		if v.Resource != plugins.Disk && v.Resource != plugins.NetworkIO && v.Resource != plugins.Memory {
 			continue
 		}
-		switch why := unseen(v); {
+		switch why := unknownReason(v); {
 		case why == "":
 			s.Absent = ""
 		case s.Absent != "":
@@ -77,9 +77,9 @@ func NewStrain(l *plugins.Levels) Strain {
 	return s
 }
 
-// unseen is why a verdict does not tell whether there is pressure; empty: it does. A
+// unknownReason is why a verdict does not tell whether there is pressure; empty: it does. A
 // level counts even where the plugin names no culprit.
-func unseen(v *plugins.Verdict) string {
+func unknownReason(v *plugins.Verdict) string {
 	switch {
 	case v.Level > plugins.None:
 		return ""
@@ -90,34 +90,34 @@ func unseen(v *plugins.Verdict) string {
 }
 
 // Next is the budget after the pressure at s.Time.
-func (b Budget) Next(s Strain) Budget {
+func (b Budget) Next(s NodePressure) Budget {
 	if b.Changed.After(s.Time) { // the clock was set back: reset, or it would last until then
 		b = Budget{}
 	}
 	switch {
 	case s.Level > plugins.None:
-		b = b.press(s)
+		b = b.shrink(s)
 		b.Why = s.Why
 	case s.Absent != "":
 		b.ClearSince = time.Time{}
 		return b
 	default:
-		b = b.relieve(s)
+		b = b.grow(s)
 	}
 	b.Level = s.Level
 	return b
 }
 
-func (b Budget) press(s Strain) Budget {
+func (b Budget) shrink(s NodePressure) Budget {
 	b.ClearSince = time.Time{}
 	rose := s.Level > b.Level
-	places := b.Places
+	places := b.Limit
 	if places == 0 || places > s.Configured {
 		places = s.Configured
 	}
-	pause := ShrinkSoft
+	pause := ShrinkCooldownSoft
 	if s.Level == plugins.Hard {
-		pause = ShrinkHard
+		pause = ShrinkCooldownHard
 	}
 	switch {
 	case b.Level == plugins.None: // pressure begins: no more than run now
@@ -127,30 +127,30 @@ func (b Budget) press(s Strain) Budget {
 	case s.Time.Sub(b.Changed) >= pause:
 		places--
 	}
-	if places = max(Floor, places); places != b.Places {
-		b.Places, b.Changed = places, s.Time
+	if places = max(MinBudget, places); places != b.Limit {
+		b.Limit, b.Changed = places, s.Time
 	}
 	// Where nothing runs, one may start when the hold ends, so that backups progress.
-	if rose || !s.Time.Before(b.HoldUntil) && s.Running >= Floor {
-		b.Hold = min(b.Hold+HoldStep, LongestHoldOff)
+	if rose || !s.Time.Before(b.HoldUntil) && s.Running >= MinBudget {
+		b.Hold = min(b.Hold+HoldStep, MaxStartHold)
 		b.HoldUntil = s.Time.Add(b.Hold)
 	}
 	return b
 }
 
-func (b Budget) relieve(s Strain) Budget {
+func (b Budget) grow(s NodePressure) Budget {
 	if b.ClearSince.IsZero() || b.Level > plugins.None {
-		b.ClearSince, b.Forgot = s.Time, s.Time
+		b.ClearSince, b.Decayed = s.Time, s.Time
 		if b.Changed.Before(s.Time) {
 			b.Changed = s.Time
 		}
 	}
-	for ; b.Hold > 0 && s.Time.Sub(b.Forgot) >= Forget; b.Forgot = b.Forgot.Add(Forget) {
+	for ; b.Hold > 0 && s.Time.Sub(b.Decayed) >= HoldDecay; b.Decayed = b.Decayed.Add(HoldDecay) {
 		b.Hold -= HoldStep
 	}
-	for ; b.Places > 0 && s.Time.Sub(b.Changed) >= Grow; b.Changed = b.Changed.Add(Grow) {
-		if b.Places++; b.Places >= s.Configured {
-			b.Places, b.Why = 0, ""
+	for ; b.Limit > 0 && s.Time.Sub(b.Changed) >= GrowInterval; b.Changed = b.Changed.Add(GrowInterval) {
+		if b.Limit++; b.Limit >= s.Configured {
+			b.Limit, b.Why = 0, ""
 		}
 	}
 	return b
@@ -159,8 +159,8 @@ func (b Budget) relieve(s Strain) Budget {
 // Pressure is what the agent publishes; nil: none.
 func (b Budget) Pressure(now time.Time) *Pressure {
 	p := &Pressure{Why: b.Why}
-	if b.Places > 0 {
-		p.Budget = new(b.Places)
+	if b.Limit > 0 {
+		p.Budget = new(b.Limit)
 	}
 	if now.Before(b.HoldUntil) {
 		p.HoldUntil = b.HoldUntil

@@ -37,8 +37,8 @@ func (c *LoadConcurrency) Concurrency(otherwise int) Concurrency {
 	return out
 }
 
-// Anywhere is the number for an unknown node.
-func (c *Concurrency) Anywhere() int { return c.global }
+// Default is the number for an unknown node.
+func (c *Concurrency) Default() int { return c.global }
 
 // On is the number for a node with these labels: of several matching rules the
 // smallest.
@@ -55,9 +55,9 @@ func (c *Concurrency) On(node map[string]string) int {
 	return number
 }
 
-// Binding is the limit in force where a running node-agent still uses the one that it
+// InForce is the limit in force where a running node-agent still uses the one that it
 // read at its start: the lower of both, where 0 means none.
-func Binding(live, started int) int {
+func InForce(live, started int) int {
 	if live == 0 || started == 0 {
 		return max(live, started)
 	}

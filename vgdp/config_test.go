@@ -145,7 +145,7 @@ func TestTheConcurrencyOfANodeIsVeleros(t *testing.T) {
 	for _, c := range cases {
 		rules := c.LoadConcurrency.Concurrency(c.Default)
 		if c.Node != nil {
-			assert.Equal(t, c.Expect, rules.Anywhere(), c.ID)
+			assert.Equal(t, c.Expect, rules.Default(), c.ID)
 			continue
 		}
 		assert.Equal(t, c.Expect, rules.On(c.NodeLabels), c.ID)
@@ -154,7 +154,7 @@ func TestTheConcurrencyOfANodeIsVeleros(t *testing.T) {
 
 func TestWhatARunningNodeAgentReadAtItsStartBindsIt(t *testing.T) {
 	for _, c := range []struct{ live, started, want int }{{4, 2, 2}, {2, 4, 2}, {0, 4, 4}, {4, 0, 4}, {0, 0, 0}} {
-		assert.Equal(t, c.want, Binding(c.live, c.started), "live %d, at its start %d", c.live, c.started)
+		assert.Equal(t, c.want, InForce(c.live, c.started), "live %d, at its start %d", c.live, c.started)
 	}
 }
 

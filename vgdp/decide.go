@@ -10,15 +10,15 @@ import (
 type Input struct {
 	Time time.Time
 	// Veleros by namespace; loads in other namespaces are ignored.
-	Veleros map[string]Velero
-	Loads   []Load // in any order
-	Fleet   *Fleet
+	Veleros  map[string]Velero
+	Loads    []Load // in any order
+	Topology *Topology
 	// Pressure of the nodes whose agents report; a node without has none.
 	Pressure map[string]Pressure
 	// Holds are the start holds in the Gate now, by node.
 	Holds map[string]time.Time
-	// HoldFor is the lifetime of a start hold unless it is renewed; 0: HoldFor.
-	HoldFor time.Duration
+	// HoldLifetime is the lifetime of a start hold unless it is renewed; 0: HoldLifetime.
+	HoldLifetime time.Duration
 }
 
 // Velero is one installation.
@@ -40,9 +40,9 @@ type Pressure struct {
 	Why string
 }
 
-// Floor is how many data mover loads may run on a node under any pressure, so that
+// MinBudget is how many data mover loads may run on a node under any pressure, so that
 // backups progress.
-const Floor = 1
+const MinBudget = 1
 
 // Decision about all data mover loads.
 type Decision struct {
@@ -87,9 +87,9 @@ type Waiting struct {
 	Wait Wait
 }
 
-// HoldFor is the lifetime of a start hold unless it is renewed, which happens at half
+// HoldLifetime is the lifetime of a start hold unless it is renewed, which happens at half
 // of it.
-const HoldFor = time.Minute
+const HoldLifetime = time.Minute
 
 // Decide says which loads may be accepted, which may start, and why each other one
 // waits. It goes through the loads in order and gives a ticket to each that could
@@ -97,19 +97,19 @@ const HoldFor = time.Minute
 // a load that could not run takes no slot from one that can. Unschedulable loads
 // come last, see probe.
 func Decide(in Input) Decision {
-	d := &decider{in: &in, room: newRoom(&in)}
+	d := &decider{in: &in, capacity: newCapacity(&in)}
 	d.out.Limited, d.out.Holds = d.limited(), d.holds()
-	d.keepOrRevoke()
-	line := d.room.line()
-	free := d.room.free(len(line.rest))
+	d.checkTickets()
+	line := d.capacity.queue()
+	free := d.capacity.freeSlots(len(line.rest))
 	d.out.Admit, d.out.Waiting = make([]Grant, 0, free), make([]Waiting, 0, len(line.rest)-free)
 	for a := line.next(false); a != nil; {
 		wait := d.admit(a)
 		if wait.Code != "" {
 			d.out.Waiting = append(d.out.Waiting, Waiting{a.load, wait})
 		}
-		if wait.Code == CodeNoNode && a.load.Node == "" {
-			d.homeless = append(d.homeless, a)
+		if wait.Code == CodeUnschedulable && a.load.Node == "" {
+			d.unschedulable = append(d.unschedulable, a)
 		}
 		a = line.next(wait.Code == "")
 	}
@@ -119,16 +119,16 @@ func Decide(in Input) Decision {
 }
 
 type decider struct {
-	in   *Input
-	room *room
-	out  Decision
+	in       *Input
+	capacity *capacity
+	out      Decision
 
-	homeless []*applicant // unschedulable ones
+	unschedulable []*candidate // unschedulable ones
 }
 
 func (d *decider) limited() map[string]bool {
 	out := map[string]bool{}
-	for namespace, v := range d.room.veleros {
+	for namespace, v := range d.capacity.veleros {
 		out[namespace] = v.limited
 	}
 	return out
@@ -138,52 +138,52 @@ func (d *decider) limited() map[string]bool {
 func (d *decider) holds() map[string]time.Time {
 	out := map[string]time.Time{}
 	for name := range d.in.Pressure {
-		i, there := d.in.Fleet.index[name]
-		if !there || !d.room.tight[i] {
+		i, there := d.in.Topology.index[name]
+		if !there || !d.capacity.underPressure[i] {
 			continue
 		}
 		out[name] = d.in.Holds[name]
-		if lasts := cmp.Or(d.in.HoldFor, HoldFor); out[name].Sub(d.in.Time) < lasts/2 {
+		if lasts := cmp.Or(d.in.HoldLifetime, HoldLifetime); out[name].Sub(d.in.Time) < lasts/2 {
 			out[name] = d.in.Time.Add(lasts)
 		}
 	}
 	return out
 }
 
-// keepOrRevoke checks the tickets that are out, the oldest first, and releases hidden
+// checkTickets checks the tickets that are out, the oldest first, and releases hidden
 // loads that need none.
-func (d *decider) keepOrRevoke() {
+func (d *decider) checkTickets() {
 	for i := range d.in.Loads {
 		l := &d.in.Loads[i]
-		if v := d.room.veleros[l.Namespace]; l.Held && l.fresh() && v != nil && (l.leaving() || !v.limited) {
+		if v := d.capacity.veleros[l.Namespace]; l.Hidden && l.unaccepted() && v != nil && (l.canceling() || !v.limited) {
 			d.out.Release = append(d.out.Release, l)
 		}
 	}
-	for _, l := range d.room.tickets {
-		if why := d.room.stale(l); why != "" {
+	for _, l := range d.capacity.tickets {
+		if why := d.capacity.stale(l); why != "" {
 			d.out.Revoke = append(d.out.Revoke, Revocation{Load: l, Why: why})
 		}
 	}
-	for _, l := range d.room.unstarted {
-		d.out.Revoke = append(d.out.Revoke, Revocation{Load: l, Start: true, Why: CodeRetry})
+	for _, l := range d.capacity.unstarted {
+		d.out.Revoke = append(d.out.Revoke, Revocation{Load: l, Start: true, Why: CodeBackoff})
 	}
 }
 
 // admit grants a ticket, or says why not.
-func (d *decider) admit(a *applicant) Wait {
-	if a.early {
-		return d.in.early(a.load)
+func (d *decider) admit(a *candidate) Wait {
+	if a.notReady {
+		return d.in.notReady(a.load)
 	}
-	wait := d.room.take(a)
+	wait := d.capacity.take(a)
 	if wait.Code == "" {
 		d.grant(a)
 	}
 	return wait
 }
 
-func (d *decider) grant(a *applicant) {
+func (d *decider) grant(a *candidate) {
 	g := Grant{Load: a.load, Ticket: Ticket{Epoch: a.velero.Epoch, At: d.in.Time}}
-	g.Overdue = a.free && !a.spared && d.room.suffering(a.reach)
+	g.Overdue = a.exempt && !a.neverHeld && d.capacity.allPressed(a.reach)
 	d.out.Admit = append(d.out.Admit, g)
 }
 
@@ -191,28 +191,28 @@ func (d *decider) grant(a *applicant) {
 // autoscaler creates a node only for a pod that is pending. Until the node is there the
 // others wait and take no slots.
 func (d *decider) probe() {
-	for _, a := range d.homeless {
+	for _, a := range d.unschedulable {
 		v := a.velero
-		if v.homeless > 0 || v.slots >= v.PrepareLimit {
+		if v.unschedulable > 0 || v.slots >= v.PrepareLimit {
 			continue
 		}
-		v.homeless++
+		v.unschedulable++
 		v.slot(a.load)
 		d.grant(a)
 		d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(w Waiting) bool { return w.Load == a.load })
 	}
 }
 
-// early says why a load could not use a ticket now; the zero value: it could.
-func (in *Input) early(l *Load) Wait {
-	if l.NotYet != "" {
-		return Wait{Code: CodeNotYet, Detail: l.NotYet}
+// notReady says why a load could not use a ticket now; the zero value: it could.
+func (in *Input) notReady(l *Load) Wait {
+	if l.NotReady != "" {
+		return Wait{Code: CodeNotReady, Detail: l.NotReady}
 	}
 	if l.bound() && l.Node == "" {
-		return Wait{Code: CodeNotYet, Detail: "its pod is not scheduled yet"}
+		return Wait{Code: CodeNotReady, Detail: "its pod is not scheduled yet"}
 	}
 	if at := l.retry(); in.Time.Before(at) {
-		return Wait{Code: CodeRetry, Until: at}
+		return Wait{Code: CodeBackoff, Until: at}
 	}
 	return Wait{}
 }

@@ -33,7 +33,7 @@ func nodes(n, concurrency int) []Node {
 func world(limit int, fleet []Node, loads ...Load) Input {
 	return Input{
 		Time: noon, Veleros: map[string]Velero{"velero": {Epoch: 7, PrepareLimit: limit}},
-		Fleet: NewFleet(fleet), Loads: loads, Pressure: map[string]Pressure{},
+		Topology: NewTopology(fleet), Loads: loads, Pressure: map[string]Pressure{},
 	}
 }
 

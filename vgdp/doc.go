@@ -12,7 +12,7 @@
 //
 //	ConfigMap ── ReadNodeAgent ──► Concurrency, LoadAffinity, PrepareLimit
 //	                                      │
-//	Nodes ────────── NewFleet ◄───────────┘   which load can run where
+//	Nodes ────────── NewTopology ◄───────────┘   which load can run where
 //	                    │
 //	agents' Pressure ──►│
 //	loads ──► Decide ◄──┘ ──► Admit, Start, Revoke, Release, Holds, Waiting

@@ -24,7 +24,7 @@ func (h Hint) String() string { return h.Key + ": " + h.Why }
 func (c *NodeAgent) hints(text string) []Hint {
 	var list []Hint
 	walk("", json.RawMessage(text), reflect.TypeFor[NodeAgent](), func(path string) {
-		list = append(list, Hint{Key: path, Why: unread(path)})
+		list = append(list, Hint{Key: path, Why: ignoredReason(path)})
 	})
 	list = append(list, c.LoadConcurrency.hints()...)
 	for i, a := range c.LoadAffinity {
@@ -63,8 +63,8 @@ func (c *LoadConcurrency) hints() []Hint {
 	return list
 }
 
-// unread explains a key that Velero does not know.
-func unread(path string) string {
+// ignoredReason explains a key that Velero does not know.
+func ignoredReason(path string) string {
 	switch path {
 	case "cachePVC.thresholdInGB":
 		return "Velero does not read it, whatever its documentation says: write residentThresholdInMB, 1024 times the number"
@@ -72,24 +72,24 @@ func unread(path string) string {
 		return "Velero does not read it here, whatever its documentation says: write it inside loadConcurrency"
 	}
 	name := path[strings.LastIndexAny(path, ".]")+1:]
-	if right := place("", name, reflect.TypeFor[NodeAgent]()); right != "" && right != path {
+	if right := rightPath("", name, reflect.TypeFor[NodeAgent]()); right != "" && right != path {
 		return "Velero does not read it here: write " + right
 	}
 	return "Velero has no such key and ignores it"
 }
 
-// place is where a key of that name belongs; empty: nowhere.
-func place(path, name string, t reflect.Type) string {
+// rightPath is where a key of that name belongs; empty: nowhere.
+func rightPath(path, name string, t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Map:
-		return place(path+"[]", name, t.Elem())
+		return rightPath(path+"[]", name, t.Elem())
 	case reflect.Struct:
 		for key, f := range keys(t) {
 			inside := strings.TrimPrefix(path+"."+key, ".")
 			if strings.EqualFold(key, name) {
 				return inside
 			}
-			if right := place(inside, name, f); right != "" {
+			if right := rightPath(inside, name, f); right != "" {
 				return right
 			}
 		}

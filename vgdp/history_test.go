@@ -129,7 +129,7 @@ func (h *history) sameShuffled(in Input, d Decision) {
 func (h *history) budgets(in Input, d Decision) {
 	m := model{in: in}
 	for _, g := range d.Start {
-		node := in.Fleet.nodes[in.Fleet.index[g.Node]]
+		node := in.Topology.nodes[in.Topology.index[g.Node]]
 		running, _ := m.prepared(g.Node)
 		let := 0
 		for _, o := range d.Start {
@@ -137,7 +137,7 @@ func (h *history) budgets(in Input, d Decision) {
 				let++
 			}
 		}
-		if !newRoom(&in).exempt(g.Load) {
+		if !newCapacity(&in).exempt(g.Load) {
 			require.LessOrEqual(h.t, running+1, m.allowed(node), "%s on %s, with %d let", g.Name, g.Node, let)
 		}
 	}
@@ -171,7 +171,7 @@ func (h *history) agents() {
 	for _, i := range h.r.Perm(len(h.in.Loads)) {
 		l := h.load(i)
 		switch {
-		case l.Phase == New && l.leaving():
+		case l.Phase == New && l.canceling():
 			h.change(i, func(l *Load) { l.Phase = Canceled })
 		case l.Phase == New:
 			h.accept(i)
@@ -179,7 +179,7 @@ func (h *history) agents() {
 			h.change(i, func(l *Load) {
 				l.Phase, l.PreparedAt = Prepared, h.in.Time
 				if l.Node == "" {
-					reach := h.in.Fleet.Of(l)
+					reach := h.in.Topology.ReachOf(l)
 					l.Node = reach.Nodes[h.r.IntN(len(reach.Nodes))]
 				}
 			})
@@ -201,7 +201,7 @@ func (h *history) begin(i int) {
 	}
 	held := h.in.Time.Before(h.in.Holds[l.Node])
 	ticket := l.Started != nil && l.Started.Node == l.Node && l.Started.Epoch == h.in.Veleros["velero"].Epoch
-	if running < h.in.Fleet.agentsOf("velero")[h.in.Fleet.index[l.Node]].Concurrency && (!held || ticket) {
+	if running < h.in.Topology.agentsOf("velero")[h.in.Topology.index[l.Node]].Concurrency && (!held || ticket) {
 		h.change(i, func(l *Load) { l.Phase = InProgress })
 	}
 }
@@ -230,7 +230,7 @@ func (h *history) step() {
 }
 
 func (h *history) done() bool {
-	return !slices.ContainsFunc(h.in.Loads, func(l Load) bool { return l.fresh() || l.preparing() || l.running() })
+	return !slices.ContainsFunc(h.in.Loads, func(l Load) bool { return l.unaccepted() || l.preparing() || l.running() })
 }
 
 // arrive at some time, bound or not.
@@ -238,8 +238,8 @@ func (h *history) arrive() {
 	i := len(h.in.Loads)
 	l := someLoad(h.r, i)
 	l.Namespace, l.Phase, l.Created, l.Mover = "velero", New, h.in.Time, ""
-	l.Note, l.Ticket, l.NotYet, l.Cancel, l.Deleted, l.AcceptedAt, l.PreparedAt, l.Started = Note{}, nil, "", false, false, time.Time{}, time.Time{}, nil
-	l.Node = h.in.Fleet.nodes[h.r.IntN(len(h.in.Fleet.nodes))].Name
+	l.Note, l.Ticket, l.NotReady, l.Cancel, l.Deleted, l.AcceptedAt, l.PreparedAt, l.Started = Note{}, nil, "", false, false, time.Time{}, time.Time{}, nil
+	l.Node = h.in.Topology.nodes[h.r.IntN(len(h.in.Topology.nodes))].Name
 	if !l.bound() {
 		l.Node = ""
 	}
@@ -248,7 +248,7 @@ func (h *history) arrive() {
 
 // press some nodes anew.
 func (h *history) press() {
-	for _, n := range h.in.Fleet.nodes {
+	for _, n := range h.in.Topology.nodes {
 		delete(h.in.Pressure, n.Name)
 		if h.r.IntN(2) == 0 {
 			h.in.Pressure[n.Name] = Pressure{Budget: new(1 + h.r.IntN(3)), HoldUntil: h.in.Time.Add(time.Duration(h.r.IntN(60)) * time.Second), Why: "disk"}
@@ -303,7 +303,7 @@ func (h *history) disturb() {
 	case 8:
 		if len(h.in.Loads) > 0 {
 			i := h.r.IntN(len(h.in.Loads))
-			h.change(i, func(l *Load) { l.Cancel = l.fresh() })
+			h.change(i, func(l *Load) { l.Cancel = l.unaccepted() })
 		}
 	}
 }

@@ -59,9 +59,9 @@ type Load struct {
 	AcceptedAt, PreparedAt time.Time
 	// Mover is the load's data mover, as its creator wrote it.
 	Mover string
-	// Held: it is hidden, the mover in its spec is Plimsoll's, so that no node-agent takes
+	// Hidden: it is hidden, the mover in its spec is Plimsoll's, so that no node-agent takes
 	// it up.
-	Held bool
+	Hidden bool
 	// Cancel was requested. Deleted: it is being deleted, which Velero turns into a
 	// cancellation.
 	Cancel, Deleted bool
@@ -83,24 +83,24 @@ type Load struct {
 	Priority *int32
 	// Timeout from its creation after which Velero cancels it; 0: Velero's default.
 	Timeout time.Duration
-	// NotYet is why no node-agent can accept it now, such as a missing target volume;
+	// NotReady is why no node-agent can accept it now, such as a missing target volume;
 	// empty: one can.
-	NotYet string
+	NotReady string
 	// Ticket to be accepted, and Started, the one to start.
 	Ticket, Started *Ticket
 	// Note is the state of its waiting.
 	Note Note
 }
 
-// fresh tells whether it is not accepted yet.
-func (l *Load) fresh() bool { return l.Phase == "" || l.Phase == New }
+// unaccepted tells whether it is not accepted yet.
+func (l *Load) unaccepted() bool { return l.Phase == "" || l.Phase == New }
 
-// ours tells whether Velero's own data mover does it. Loads of others are neither held
+// byVelero tells whether Velero's own data mover does it. Loads of others are neither held
 // nor counted: Velero's node-agent does not touch them.
-func (l *Load) ours() bool { return l.Mover == "" || l.Mover == "velero" }
+func (l *Load) byVelero() bool { return l.Mover == "" || l.Mover == "velero" }
 
-// leaving tells whether Velero cancels it, which needs no ticket.
-func (l *Load) leaving() bool { return l.Cancel || l.Deleted }
+// canceling tells whether Velero cancels it, which needs no ticket.
+func (l *Load) canceling() bool { return l.Cancel || l.Deleted }
 
 // preparing tells whether prepareQueueLength counts it.
 func (l *Load) preparing() bool { return l.Phase == Accepted || l.Phase == Prepared }
@@ -111,7 +111,7 @@ func (l *Load) preparing() bool { return l.Phase == Accepted || l.Phase == Prepa
 // counted: an API server that has evaluated a write by it may still be about to store
 // that write, and only a change of the load (optimistic concurrency) prevents it.
 func (l *Load) Slot(v Velero) bool {
-	return l.preparing() || l.fresh() && l.Ticket != nil && (l.Ticket.Epoch == v.Epoch || v.PrepareLimit > 0)
+	return l.preparing() || l.unaccepted() && l.Ticket != nil && (l.Ticket.Epoch == v.Epoch || v.PrepareLimit > 0)
 }
 
 // running tells whether it takes one of its node's places: Velero frees the place of a
@@ -129,27 +129,27 @@ const (
 	// VeleroTimeout is that of itemOperationTimeout and fs-backup-timeout, unless
 	// Velero is told otherwise.
 	VeleroTimeout = 4 * time.Hour
-	// LongestHold of a load that waits to be accepted, but at most a quarter of its
+	// MaxAcceptHold of a load that waits to be accepted, but at most a quarter of its
 	// timeout: it must have time left to run.
-	LongestHold = 30 * time.Minute
-	// LongestStart of a prepared one, but at most a quarter of its timeout: its pod and
+	MaxAcceptHold = 30 * time.Minute
+	// MaxPreparedHold of a prepared one, but at most a quarter of its timeout: its pod and
 	// volumes exist, and each refused start costs Velero a retry.
-	LongestStart = 5 * time.Minute
+	MaxPreparedHold = 5 * time.Minute
 )
 
-// waited tells whether pressure has held it for as long as it may: it is overdue.
-func (l *Load) waited(now time.Time) bool {
+// overdue tells whether pressure has held it for as long as it may: it is overdue.
+func (l *Load) overdue(now time.Time) bool {
 	if l.Phase == Prepared {
 		return !now.Before(l.startUntil())
 	}
-	return !l.Note.PressureSince.IsZero() && !now.Before(l.Note.PressureSince.Add(l.longest()))
+	return !l.Note.PressureSince.IsZero() && !now.Before(l.Note.PressureSince.Add(l.maxHold()))
 }
 
-func (l *Load) longest() time.Duration { return min(LongestHold, l.timeout()/4) }
+func (l *Load) maxHold() time.Duration { return min(MaxAcceptHold, l.timeout()/4) }
 
 // startUntil is until when pressure may hold a prepared load.
 func (l *Load) startUntil() time.Time {
-	return l.prepared().Add(min(LongestStart, l.timeout()/4))
+	return l.prepared().Add(min(MaxPreparedHold, l.timeout()/4))
 }
 
 func (l *Load) timeout() time.Duration {
@@ -161,7 +161,7 @@ func (l *Load) timeout() time.Duration {
 
 // OnItsWay tells whether it is accepted, prepared or running, within its timeout.
 func (l *Load) OnItsWay(now time.Time) bool {
-	return l.ours() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(l.timeout()))
+	return l.byVelero() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(l.timeout()))
 }
 
 // prepared is when it was prepared, or the latest earlier moment that is known.

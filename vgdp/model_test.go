@@ -110,9 +110,9 @@ func (m *model) onItsWay(l Load) bool {
 }
 
 func (m *model) couldGo(l Load) bool {
-	node := slices.IndexFunc(m.in.Fleet.nodes, func(n Node) bool { return n.Name == l.Node })
+	node := slices.IndexFunc(m.in.Topology.nodes, func(n Node) bool { return n.Name == l.Node })
 	waits := slices.ContainsFunc(m.waiting(), func(o Load) bool { return o.UID == l.UID })
-	return waits && l.NotYet == "" && !m.delayed(l) && node >= 0 && m.in.Fleet.nodes[node].Agents[l.Namespace].Ready
+	return waits && l.NotReady == "" && !m.delayed(l) && node >= 0 && m.in.Topology.nodes[node].Agents[l.Namespace].Ready
 }
 
 // spared by pressure.
@@ -155,7 +155,7 @@ func (m *model) parked(node Node, velero string) (n int) {
 		let := o.Started != nil && *o.Started == Ticket{Node: node.Name, Epoch: m.in.Veleros[velero].Epoch, At: o.Started.At}
 		restore := o.Kind == DataDownload || o.Kind == PodVolumeRestore
 		overdue := m.in.Time.Sub(o.prepared()) >= 5*time.Minute
-		if o.Node == node.Name && o.Namespace == velero && o.Phase == Prepared && m.allowed(node) >= 0 && !let && !o.leaving() && !restore && !m.urgent(o) && !overdue {
+		if o.Node == node.Name && o.Namespace == velero && o.Phase == Prepared && m.allowed(node) >= 0 && !let && !o.canceling() && !restore && !m.urgent(o) && !overdue {
 			n++
 		}
 	}
@@ -166,16 +166,16 @@ func (m *model) parked(node Node, velero string) (n int) {
 func (m *model) code(l Load) Code {
 	v := m.in.Veleros[l.Namespace]
 	switch {
-	case l.NotYet != "":
-		return CodeNotYet
+	case l.NotReady != "":
+		return CodeNotReady
 	case m.delayed(l):
-		return CodeRetry
+		return CodeBackoff
 	}
-	i := slices.IndexFunc(m.in.Fleet.nodes, func(n Node) bool { return n.Name == l.Node })
-	if i < 0 || !m.in.Fleet.nodes[i].Agents[l.Namespace].Ready {
-		return CodeNoNode
+	i := slices.IndexFunc(m.in.Topology.nodes, func(n Node) bool { return n.Name == l.Node })
+	if i < 0 || !m.in.Topology.nodes[i].Agents[l.Namespace].Ready {
+		return CodeUnschedulable
 	}
-	node := m.in.Fleet.nodes[i]
+	node := m.in.Topology.nodes[i]
 	agent := node.Agents[l.Namespace]
 	used, mine := m.on(l.Node, l.Namespace)
 	if m.spared(l) {
@@ -198,7 +198,7 @@ func (m *model) limited(velero string) bool {
 	if m.in.Veleros[velero].PrepareLimit > 0 {
 		return true
 	}
-	return slices.ContainsFunc(m.in.Fleet.nodes, func(n Node) bool {
+	return slices.ContainsFunc(m.in.Topology.nodes, func(n Node) bool {
 		_, there := n.Agents[velero]
 		return there && m.allowed(n) >= 0
 	})
@@ -282,7 +282,7 @@ func (m *model) first(list []Load) (Load, []Load) {
 // start is who of the prepared ones on tight nodes may run.
 func (m *model) start() (starts []string) {
 	m.shares = map[string]int{} // a place on a node is nobody's share
-	for _, node := range m.in.Fleet.nodes {
+	for _, node := range m.in.Topology.nodes {
 		running, left := m.prepared(node.Name)
 		for len(left) > 0 && m.allowed(node) >= 0 {
 			var l Load

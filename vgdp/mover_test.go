@@ -71,27 +71,27 @@ func TestMoversAreMeasuredWhereTheyPress(t *testing.T) {
 
 func TestACurbOutlivesThatNobodySeesWhetherThereIsPressure(t *testing.T) {
 	target := Target{moverGroup, "sda"}
-	curbs := map[Target]Curb{target: {Base: Rates{Read: 300}, Percent: 40, Changed: at(-time.Minute), Expires: at(time.Minute)}}
+	curbs := map[Target]MoverLimit{target: {Base: Rates{Read: 300}, Percent: 40, Changed: at(-time.Minute), Expires: at(time.Minute)}}
 	partial := judged(plugins.Disk, "sda", plugins.None)
 	partial.Partial = true
 	u := NewUsage(dock(), said(partial), curbs)
-	assert.True(t, u.Unseen["sda"])
+	assert.True(t, u.Unknown["sda"])
 	after := Throttle(curbs, u)
 	assert.Equal(t, curbs, after, "neither released nor renewed")
 	u.Time = at(time.Minute)
 	assert.Empty(t, Throttle(curbs, u), "and it expires")
 
 	u = NewUsage(dock(), said(judged(plugins.Disk, "sda", plugins.None)), curbs)
-	assert.False(t, u.Unseen["sda"])
+	assert.False(t, u.Unknown["sda"])
 	assert.Equal(t, 50, Throttle(curbs, u)[target].Percent)
 	absent := judged(plugins.Memory, "node", plugins.None)
 	absent.Absent = "no PSI"
-	assert.True(t, NewUsage(dock(), said(absent), nil).Unseen[""])
-	assert.False(t, NewUsage(dock(), said(absent, judged(plugins.NetworkIO, "eth0", plugins.None)), nil).Unseen[""], "one of the two sees")
+	assert.True(t, NewUsage(dock(), said(absent), nil).Unknown[""])
+	assert.False(t, NewUsage(dock(), said(absent, judged(plugins.NetworkIO, "eth0", plugins.None)), nil).Unknown[""], "one of the two sees")
 }
 
 func TestAMoverIsAliveAsLongAsItsCgroupUntilItsPodIsKnown(t *testing.T) {
-	curbs := map[Target]Curb{{moverGroup, "sda"}: {}}
+	curbs := map[Target]MoverLimit{{moverGroup, "sda"}: {}}
 	s := dock()
 	s.Workloads[0].Pod = nil
 	assert.True(t, NewUsage(s, said(), curbs).Alive[moverGroup])
@@ -105,18 +105,18 @@ func TestAMoverIsAliveAsLongAsItsCgroupUntilItsPodIsKnown(t *testing.T) {
 func TestALevelCountsAlsoWhereNobodyCanBeNamed(t *testing.T) {
 	unnamed := judged(plugins.Disk, "sda", plugins.Soft)
 	unnamed.Absent = "the baseline of this disk is not learned yet"
-	s := NewStrain(said(unnamed))
+	s := NewNodePressure(said(unnamed))
 	assert.Equal(t, plugins.Soft, s.Level)
 	assert.Empty(t, s.Absent)
 	starting := judged(plugins.Disk, "sda", plugins.None)
 	starting.Partial = true
-	assert.Contains(t, NewStrain(said(starting)).Absent, "just started")
-	assert.Empty(t, NewStrain(said(starting, judged(plugins.Memory, "node", plugins.None))).Absent)
+	assert.Contains(t, NewNodePressure(said(starting)).Absent, "just started")
+	assert.Empty(t, NewNodePressure(said(starting, judged(plugins.Memory, "node", plugins.None))).Absent)
 }
 
 func TestAClockThatWasSetBackEndsWhatLiesInTheFuture(t *testing.T) {
-	b := Budget{Places: 1, Changed: at(time.Hour), HoldUntil: at(time.Hour)}
-	assert.Nil(t, b.Next(Strain{Time: noon, Configured: 4}).Pressure(noon))
+	b := Budget{Limit: 1, Changed: at(time.Hour), HoldUntil: at(time.Hour)}
+	assert.Nil(t, b.Next(NodePressure{Time: noon, Configured: 4}).Pressure(noon))
 	u := NewUsage(dock(), said(), nil)
-	assert.Empty(t, Throttle(map[Target]Curb{{moverGroup, "sda"}: {Percent: 20, Changed: at(time.Hour), Expires: at(2 * time.Hour)}}, u))
+	assert.Empty(t, Throttle(map[Target]MoverLimit{{moverGroup, "sda"}: {Percent: 20, Changed: at(time.Hour), Expires: at(2 * time.Hour)}}, u))
 }

@@ -102,15 +102,15 @@ func ReadNodeAgent(name string, data map[string]string) (NodeAgent, []Hint, erro
 	for key, text := range data {
 		var c NodeAgent
 		if err := json.Unmarshal([]byte(text), &c); err != nil {
-			return refuse("key %s: %w", key, explained(text, err))
+			return refuse("key %s: %w", key, describeJSONError(text, err))
 		}
 		return c, c.hints(text), nil
 	}
 	panic("unreachable: data has one key")
 }
 
-// explained names the key or the line that an error of encoding/json is about.
-func explained(text string, err error) error {
+// describeJSONError names the key or the line that an error of encoding/json is about.
+func describeJSONError(text string, err error) error {
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {

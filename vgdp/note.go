@@ -18,46 +18,46 @@ type Note struct {
 
 // Debouncing of notes, to save writes.
 const (
-	// NoteAfter is how old a load must be to get a note: most new ones are admitted at
+	// NoteMinAge is how old a load must be to get a note: most new ones are admitted at
 	// once.
-	NoteAfter = 10 * time.Second
-	// NoteAgain is how long a reason must be unchanged before another replaces it.
-	NoteAgain = 30 * time.Minute
+	NoteMinAge = 10 * time.Second
+	// NoteInterval is how long a reason must be unchanged before another replaces it.
+	NoteInterval = 30 * time.Minute
 )
 
-// Noted is a note to be written.
-type Noted struct {
+// NoteWrite is a note to be written.
+type NoteWrite struct {
 	*Load
 	Note Note
 }
 
 // Notes are the notes worth a write: the first of a load, the beginning of
-// pressure (which starts its time limit), a changed reason after NoteAgain, and a
+// pressure (which starts its time limit), a changed reason after NoteInterval, and a
 // revoked ticket.
-func (d *Decision) Notes(now time.Time) []Noted {
-	var list []Noted
+func (d *Decision) Notes(now time.Time) []NoteWrite {
+	var list []NoteWrite
 	for i := range d.Waiting {
 		w := &d.Waiting[i]
-		if note, news := w.NoteAt(now); news {
-			list = append(list, Noted{w.Load, note})
+		if note, news := w.NextNote(now); news {
+			list = append(list, NoteWrite{w.Load, note})
 		}
 	}
 	for _, r := range d.Revoke {
 		note := r.Note
 		note.Reason, note.Since, note.BlockedBy = r.Why, now, ""
-		if r.Why == CodeRetry {
+		if r.Why == CodeBackoff {
 			note.Unused, note.UnusedAt = note.Unused+1, now
 		}
-		list = append(list, Noted{r.Load, note})
+		list = append(list, NoteWrite{r.Load, note})
 	}
 	return list
 }
 
-// NoteAt is the note of a waiting load, and whether it is worth a write.
-func (w *Waiting) NoteAt(now time.Time) (n Note, news bool) {
+// NextNote is the note of a waiting load, and whether it is worth a write.
+func (w *Waiting) NextNote(now time.Time) (n Note, news bool) {
 	n = w.Load.Note
 	n.Reason, n.Since, n.BlockedBy = w.Wait.Code, now, w.Wait.BlockedBy()
-	pressed := w.Wait.Code == CodePressure && w.fresh() && n.PressureSince.IsZero()
+	pressed := w.Wait.Code == CodePressure && w.unaccepted() && n.PressureSince.IsZero()
 	if pressed {
 		n.PressureSince = w.Wait.Since
 	}
@@ -65,7 +65,7 @@ func (w *Waiting) NoteAt(now time.Time) (n Note, news bool) {
 	case pressed:
 		return n, true
 	case w.Load.Note.Reason == "":
-		return n, now.Sub(w.Created) >= NoteAfter
+		return n, now.Sub(w.Created) >= NoteMinAge
 	}
-	return n, n.Reason != w.Load.Note.Reason && now.Sub(w.Load.Note.Since) >= NoteAgain
+	return n, n.Reason != w.Load.Note.Reason && now.Sub(w.Load.Note.Since) >= NoteInterval
 }

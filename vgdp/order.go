@@ -44,23 +44,23 @@ func (l *Load) rank(now time.Time, urgent bool) int {
 	return base + int(max(0, now.Sub(l.Created))/Aging)
 }
 
-// standing is the sort key of a load, without fair sharing.
-type standing struct {
+// sortKey is the sort key of a load, without fair sharing.
+type sortKey struct {
 	tier    int64 // the lower comes first: rank, then unused tickets
 	created int64
 	uid8    uint64 // the first bytes of the UID, which mostly decide without a string comparison
-	*applicant
+	*candidate
 }
 
-func (a *applicant) standing(now time.Time) standing {
+func (a *candidate) sortKey(now time.Time) sortKey {
 	l := a.load
 	tier := int64(-l.rank(now, a.urgent))<<32 + int64(l.Note.Unused)
 	var uid [8]byte
 	copy(uid[:], l.UID)
-	return standing{tier, l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
+	return sortKey{tier, l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
 }
 
-func (s standing) compare(o standing) int {
+func (s sortKey) compare(o sortKey) int {
 	switch {
 	case s.tier != o.tier:
 		return cmp.Compare(s.tier, o.tier)
@@ -72,34 +72,34 @@ func (s standing) compare(o standing) int {
 	return strings.Compare(s.load.UID, o.load.UID)
 }
 
-// applicant is a candidate: a load that waits to be accepted, with what the decision
+// candidate is a candidate: a load that waits to be accepted, with what the decision
 // needs.
-type applicant struct {
-	load   *Load
-	velero *velero
-	backup *share
-	reach  *Reach
-	urgent bool       // an application is frozen until it is done
-	free   bool       // exempt from pressure now
-	spared bool       // exempt from the beginning
-	early  bool       // it could not use a ticket now
-	place  int        // in its tier, before fair sharing
-	next   *applicant // of its tier and its Backup
+type candidate struct {
+	load      *Load
+	velero    *velero
+	backup    *share
+	reach     *Reach
+	urgent    bool       // an application is frozen until it is done
+	exempt    bool       // exempt from pressure now
+	neverHeld bool       // exempt from the beginning
+	notReady  bool       // it could not use a ticket now
+	place     int        // in its tier, before fair sharing
+	next      *candidate // of its tier and its Backup
 }
 
 // share of a Backup: how many of its loads are on their way, for fair sharing.
 type share struct {
 	taken       int
-	first, last *applicant // those of one tier that wait, in order
+	first, last *candidate // those of one tier that wait, in order
 }
 
-// line is the queue of candidates: by rank; loads with unused tickets behind the
+// queue is the queue of candidates: by rank; loads with unused tickets behind the
 // others; then fairly by Backup, the one with fewest loads on their way first; then by
 // creation and UID.
-type line struct {
-	rest  []standing // of all that are not in tied, sorted
-	tied  shares     // the current tier, by Backup
-	front *share     // of the load returned last
+type queue struct {
+	rest     []sortKey // of all that are not in tied, sorted
+	byBackup shares    // the current tier, by Backup
+	front    *share    // of the load returned last
 }
 
 // share is that of a load's Backup.
@@ -112,58 +112,58 @@ func (v *velero) share(l *Load) *share {
 	return s
 }
 
-func (r *room) line() *line {
+func (r *capacity) queue() *queue {
 	n := len(r.in.Loads)
-	ln := &line{rest: make([]standing, 0, n)}
-	all := make([]applicant, 0, n) // never reallocated: pointers to it are kept
+	ln := &queue{rest: make([]sortKey, 0, n)}
+	all := make([]candidate, 0, n) // never reallocated: pointers to it are kept
 	for i := range r.in.Loads {
 		l := &r.in.Loads[i]
 		v := r.veleros[l.Namespace]
 		switch {
-		case v == nil || !l.ours():
+		case v == nil || !l.byVelero():
 		case l.running() || l.Slot(v.Velero):
 			v.share(l).taken++
-		case l.fresh() && v.limited && !l.leaving():
-			all = append(all, applicant{
-				load: l, velero: v, backup: v.share(l), reach: r.in.Fleet.Of(l),
-				urgent: r.urgent[l], free: r.exempt(l), spared: r.spared(l), early: r.in.early(l).Code != "",
+		case l.unaccepted() && v.limited && !l.canceling():
+			all = append(all, candidate{
+				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l),
+				urgent: r.urgent[l], exempt: r.exempt(l), neverHeld: r.neverHeld(l), notReady: r.in.notReady(l).Code != "",
 			})
-			ln.rest = append(ln.rest, all[len(all)-1].standing(r.in.Time))
+			ln.rest = append(ln.rest, all[len(all)-1].sortKey(r.in.Time))
 		}
 	}
-	slices.SortFunc(ln.rest, standing.compare)
+	slices.SortFunc(ln.rest, sortKey.compare)
 	return ln
 }
 
 // next is the next candidate; nil: none is left. took says whether the previous one got
 // a slot, which counts for its Backup.
-func (ln *line) next(took bool) *applicant {
+func (ln *queue) next(took bool) *candidate {
 	if f := ln.front; f != nil {
 		if took {
 			f.taken++
 		}
 		if f.first = f.first.next; f.first == nil {
-			heap.Pop(&ln.tied)
+			heap.Pop(&ln.byBackup)
 		} else {
-			heap.Fix(&ln.tied, 0)
+			heap.Fix(&ln.byBackup, 0)
 		}
 		ln.front = nil
 	}
-	if len(ln.tied) == 0 && !ln.tie() {
+	if len(ln.byBackup) == 0 && !ln.nextTier() {
 		return nil
 	}
-	ln.front = ln.tied[0]
+	ln.front = ln.byBackup[0]
 	return ln.front.first
 }
 
-// tie takes the next tier: loads that only fair sharing orders.
-func (ln *line) tie() bool {
+// nextTier takes the next tier: loads that only fair sharing orders.
+func (ln *queue) nextTier() bool {
 	n := 0
 	for n < len(ln.rest) && ln.rest[n].tier == ln.rest[0].tier {
-		a := ln.rest[n].applicant
+		a := ln.rest[n].candidate
 		b := a.backup
 		if b.first == nil {
-			b.first, ln.tied = a, append(ln.tied, b)
+			b.first, ln.byBackup = a, append(ln.byBackup, b)
 		} else {
 			b.last.next = a
 		}
@@ -171,7 +171,7 @@ func (ln *line) tie() bool {
 		n++
 	}
 	ln.rest = ln.rest[n:]
-	heap.Init(&ln.tied)
+	heap.Init(&ln.byBackup)
 	return n > 0
 }
 

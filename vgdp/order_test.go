@@ -72,5 +72,5 @@ func TestTheDelayAfterAnUnusedTicketGrows(t *testing.T) {
 	l.Note.Unused = 1 << 30
 	assert.Equal(t, at(10*time.Minute), l.retry())
 	d := Decide(world(9, nodes(1, 9), load("x", DataUpload, func(l *Load) { l.Note.Unused, l.Note.UnusedAt = 1, at(-29*time.Second) })))
-	assert.Equal(t, map[string]Code{"x": CodeRetry}, why(d))
+	assert.Equal(t, map[string]Code{"x": CodeBackoff}, why(d))
 }

@@ -22,12 +22,12 @@ type Obstacle string
 
 // The obstacles.
 const (
-	ObstacleAffinity Obstacle = "affinity" // loadAffinity or the operating system excludes it
-	ObstacleVolume   Obstacle = "volume"   // the volume's topology excludes it
-	ObstacleCordoned Obstacle = "cordoned"
-	ObstacleTaint    Obstacle = "taint"
-	ObstacleAgent    Obstacle = "agent" // no node-agent of its Velero is ready there
-	ObstacleGone     Obstacle = "gone"  // the node does not exist
+	ObstacleAffinity    Obstacle = "affinity" // loadAffinity or the operating system excludes it
+	ObstacleVolume      Obstacle = "volume"   // the volume's topology excludes it
+	ObstacleCordoned    Obstacle = "cordoned"
+	ObstacleTaint       Obstacle = "taint"
+	ObstacleAgent       Obstacle = "agent" // no node-agent of its Velero is ready there
+	ObstacleNodeDeleted Obstacle = "gone"  // the node does not exist
 )
 
 // Place is where the pod of a data mover may run.

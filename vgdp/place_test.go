@@ -31,29 +31,29 @@ func TestThatNoLiveNodeWillDoIsSaidAtOnceAndWhy(t *testing.T) {
 	d := Decide(world(0, fleet, at(NewPlace(linux, pv, nil))))
 	assert.Empty(t, d.Waiting, "nothing is touched")
 	d = Decide(world(1, fleet, load("slot", DataUpload, in(Accepted)), at(NewPlace(linux, pv, nil))))
-	assert.Equal(t, map[string]Code{"x": CodeNoNode}, why(d), "also when no slot is free")
+	assert.Equal(t, map[string]Code{"x": CodeUnschedulable}, why(d), "also when no slot is free")
 	assert.Equal(t, "unschedulable: 1 excluded by loadAffinity or operating system, 2 without a ready node-agent, 1 cordoned, 1 tainted, 1 excluded by the volume's topology",
 		d.Waiting[0].Wait.Sentence())
 
 	tolerant := []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
-	f := NewFleet(fleet)
+	f := NewTopology(fleet)
 	x := at(NewPlace(linux, pv, tolerant))
-	assert.Equal(t, []string{"n4"}, f.Of(&x).Nodes)
+	assert.Equal(t, []string{"n4"}, f.ReachOf(&x).Nodes)
 	x = at(NewPlace(PodAffinity(&OnOS(nil, true).NodeSelector, nil), nil, nil))
-	assert.Equal(t, []string{"n2"}, f.Of(&x).Nodes)
+	assert.Equal(t, []string{"n2"}, f.ReachOf(&x).Nodes)
 	x = at(NewPlace(nil, AllowedTopologies([]corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b", "c"}}}}}), nil))
-	assert.Equal(t, []string{"n1"}, f.Of(&x).Nodes)
+	assert.Equal(t, []string{"n1"}, f.ReachOf(&x).Nodes)
 	assert.Nil(t, AllowedTopologies(nil))
 	x = load("bound", PodVolumeBackup, on("n3"))
-	assert.Equal(t, []string{"n3"}, f.Of(&x).Nodes, "the scheduler has no say")
+	assert.Equal(t, []string{"n3"}, f.ReachOf(&x).Nodes, "the scheduler has no say")
 	x.Node = "n5"
-	assert.Equal(t, "1 without a ready node-agent", f.Of(&x).String())
+	assert.Equal(t, "1 without a ready node-agent", f.ReachOf(&x).String())
 	x.Node = "n7"
-	assert.Equal(t, "its node does not exist any more", f.Of(&x).String())
+	assert.Equal(t, "its node does not exist any more", f.ReachOf(&x).String())
 	x.Node = ""
-	assert.Equal(t, "the cluster has no node", NewFleet(nil).Of(&x).String())
+	assert.Equal(t, "the cluster has no node", NewTopology(nil).ReachOf(&x).String())
 	d = Decide(world(1, fleet, x))
-	assert.Equal(t, map[string]Code{"bound": CodeNotYet}, why(d))
+	assert.Equal(t, map[string]Code{"bound": CodeNotReady}, why(d))
 }
 
 func TestASelectorSelectsAsTheSchedulerDoes(t *testing.T) {
@@ -105,7 +105,7 @@ func TestOneLoadGoesOnForWhichNoNodeWillDoSoThatOneCanBeMade(t *testing.T) {
 	loads := []Load{gone, load("x1", DataUpload, nowhere), load("x2", DataUpload, nowhere), load("y", DataUpload)}
 	d := Decide(world(4, nodes(1, 9), loads...))
 	assert.Equal(t, []string{"y", "x1"}, admitted(d), "it comes last, and nobody could accept what is bound to a node that is gone")
-	assert.Equal(t, map[string]Code{"gone": CodeNoNode, "x2": CodeNoNode}, why(d))
+	assert.Equal(t, map[string]Code{"gone": CodeUnschedulable, "x2": CodeUnschedulable}, why(d))
 	assert.Equal(t, []string{"y"}, admitted(Decide(world(1, nodes(1, 9), loads...))), "when a slot is left over")
 
 	loads[1].Ticket = &Ticket{Epoch: 7, At: noon}

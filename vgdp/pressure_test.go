@@ -29,7 +29,7 @@ func TestWhereNothingIsConfiguredAndNoNodeSuffersNothingIsTouched(t *testing.T) 
 }
 
 func TestWhatWasHeldIsGivenBackWhenNothingHasToBe(t *testing.T) {
-	quiet := func(l *Load) { l.Held = true }
+	quiet := func(l *Load) { l.Hidden = true }
 	cancel := func(l *Load) { l.Cancel = true }
 	d := Decide(world(0, nodes(1, 1), load("held", DataUpload, quiet), load("not", DataUpload)))
 	assert.Len(t, d.Release, 1)
@@ -101,7 +101,7 @@ func TestOnAPressedNodeOnlyWhoFitsIsLetStart(t *testing.T) {
 	}
 	d := Decide(pressed(world(9, nodes(2, 4), loads...), "n1", tight(1)))
 	assert.Equal(t, map[string]Code{"waits": CodePressure}, why(d))
-	assert.Equal(t, map[string]time.Time{"n1": at(HoldFor)}, d.Holds)
+	assert.Equal(t, map[string]time.Time{"n1": at(HoldLifetime)}, d.Holds)
 	var starts []string
 	for _, g := range d.Start {
 		starts = append(starts, g.Name)
@@ -139,7 +139,7 @@ func TestATicketToStartThatIsNotUsedGoesBack(t *testing.T) {
 }
 
 func TestAHoldIsRenewedWhenHalfOfItIsOver(t *testing.T) {
-	for left, want := range map[time.Duration]time.Time{HoldFor / 2: at(HoldFor / 2), HoldFor/2 - 1: at(HoldFor), -time.Hour: at(HoldFor)} {
+	for left, want := range map[time.Duration]time.Time{HoldLifetime / 2: at(HoldLifetime / 2), HoldLifetime/2 - 1: at(HoldLifetime), -time.Hour: at(HoldLifetime)} {
 		w := pressed(world(9, nodes(1, 4)), "n1", tight(1))
 		w.Holds = map[string]time.Time{"n1": at(left), "n2": at(left)}
 		assert.Equal(t, map[string]time.Time{"n1": want}, Decide(w).Holds, left)
@@ -187,7 +187,7 @@ func TestTicketsGoBackTheNewestFirst(t *testing.T) {
 	for _, r := range d.Revoke {
 		got[r.Name] = r.Why
 	}
-	assert.Equal(t, map[string]Code{"unused": CodeRetry, "new": CodeLimit, "void": CodeLimit}, got)
+	assert.Equal(t, map[string]Code{"unused": CodeBackoff, "new": CodeLimit, "void": CodeLimit}, got)
 
 	d = Decide(pressed(world(9, nodes(1, 9), load("x", PodVolumeBackup, on("n1"), ticket(7, noon)), load("r", PodVolumeRestore, on("n1"), ticket(7, noon))), "n1", held(time.Minute)))
 	if assert.Len(t, d.Revoke, 1) {
@@ -215,12 +215,12 @@ func TestNotesAreWrittenWhenTheyAreWorthIt(t *testing.T) {
 		load Load
 		want *Note
 	}{
-		"a new one has none yet": {load("x", DataUpload, made(at(-NoteAfter+1))), nil},
-		"the first":              {load("x", DataUpload, made(at(-NoteAfter))), &Note{Reason: CodeLimit, Since: noon, BlockedBy: "DataUpload velero/slot"}},
+		"a new one has none yet": {load("x", DataUpload, made(at(-NoteMinAge+1))), nil},
+		"the first":              {load("x", DataUpload, made(at(-NoteMinAge))), &Note{Reason: CodeLimit, Since: noon, BlockedBy: "DataUpload velero/slot"}},
 		"the same":               {load("x", DataUpload, note(Note{Reason: CodeLimit})), nil},
-		"another, soon":          {load("x", DataUpload, note(Note{Reason: CodeFull, Since: at(-NoteAgain + 1)})), nil},
+		"another, soon":          {load("x", DataUpload, note(Note{Reason: CodeFull, Since: at(-NoteInterval + 1)})), nil},
 		"another, after long": {
-			load("x", DataUpload, note(Note{Reason: CodeFull, Since: at(-NoteAgain), PressureSince: at(-time.Hour)})),
+			load("x", DataUpload, note(Note{Reason: CodeFull, Since: at(-NoteInterval), PressureSince: at(-time.Hour)})),
 			&Note{Reason: CodeLimit, Since: noon, BlockedBy: "DataUpload velero/slot", PressureSince: at(-time.Hour)},
 		},
 	} {
@@ -237,5 +237,5 @@ func TestNotesAreWrittenWhenTheyAreWorthIt(t *testing.T) {
 	d := Decide(pressed(world(0, nodes(1, 9), load("x", PodVolumeBackup, on("n1"), made(noon))), "n1", held(time.Minute)))
 	assert.Equal(t, Note{Reason: CodePressure, Since: noon, BlockedBy: "Node n1", PressureSince: noon}, d.Notes(noon)[0].Note, "its time counts from now on")
 	d = Decide(world(9, nodes(1, 9), load("x", DataUpload, ticket(7, at(-TicketLife)))))
-	assert.Equal(t, Note{Reason: CodeRetry, Since: noon, Unused: 1, UnusedAt: noon}, d.Notes(noon)[0].Note)
+	assert.Equal(t, Note{Reason: CodeBackoff, Since: noon, Unused: 1, UnusedAt: noon}, d.Notes(noon)[0].Note)
 }

@@ -13,18 +13,18 @@ type Code string
 
 // The codes.
 const (
-	CodeLimit    Code = "limit"      // all slots of prepareQueueLength are taken
-	CodeFull     Code = "full"       // the concurrency limit is reached on its nodes
-	CodePressure Code = "pressure"   // its nodes are under pressure
-	CodeNoNode   Code = "no-node"    // unschedulable: no node is possible
-	CodeNotYet   Code = "not-yet"    // no node-agent could accept it now
-	CodeRetry    Code = "retry"      // no node-agent used its last ticket
-	CodeAgent    Code = "node-agent" // node-agents use an older, lower limit
+	CodeLimit         Code = "limit"         // all slots of prepareQueueLength are taken
+	CodeFull          Code = "full"          // the concurrency limit is reached on its nodes
+	CodePressure      Code = "pressure"      // its nodes are under pressure
+	CodeUnschedulable Code = "unschedulable" // unschedulable: no node is possible
+	CodeNotReady      Code = "not-ready"     // no node-agent could accept it now
+	CodeBackoff       Code = "backoff"       // no node-agent used its last ticket
+	CodeAgent         Code = "node-agent"    // node-agents use an older, lower limit
 )
 
 // Codes are all values of Wait.Code.
 func Codes() []Code {
-	return []Code{CodeLimit, CodeFull, CodePressure, CodeNoNode, CodeNotYet, CodeRetry, CodeAgent}
+	return []Code{CodeLimit, CodeFull, CodePressure, CodeUnschedulable, CodeNotReady, CodeBackoff, CodeAgent}
 }
 
 // Wait is why a load waits; the zero value: it does not.
@@ -66,11 +66,11 @@ func (w *Wait) Sentence() string {
 		return "the concurrency limit is reached on " + w.where()
 	case CodePressure:
 		return fmt.Sprintf("pressure on %s: %s; held until %s at the latest", w.where(), w.Detail, w.Until.UTC().Format(time.RFC3339))
-	case CodeNoNode:
+	case CodeUnschedulable:
 		return "unschedulable: " + w.reach.String()
-	case CodeNotYet:
+	case CodeNotReady:
 		return "no node-agent can accept it yet: " + w.Detail
-	case CodeRetry:
+	case CodeBackoff:
 		return fmt.Sprintf("no node-agent used its last ticket; next ticket at %s", w.Until.UTC().Format(time.RFC3339))
 	case CodeAgent:
 		return fmt.Sprintf("the node-agent still has prepareQueueLength %d from its start; restart it", w.Count)
@@ -88,18 +88,18 @@ func (w *Wait) where() string {
 // String is the number of nodes that each obstacle excludes.
 func (r *Reach) String() string {
 	words := map[Obstacle]string{
-		ObstacleAffinity: "%d excluded by loadAffinity or operating system",
-		ObstacleVolume:   "%d excluded by the volume's topology",
-		ObstacleCordoned: "%d cordoned",
-		ObstacleTaint:    "%d tainted",
-		ObstacleAgent:    "%d without a ready node-agent",
-		ObstacleGone:     "its node does not exist any more",
+		ObstacleAffinity:    "%d excluded by loadAffinity or operating system",
+		ObstacleVolume:      "%d excluded by the volume's topology",
+		ObstacleCordoned:    "%d cordoned",
+		ObstacleTaint:       "%d tainted",
+		ObstacleAgent:       "%d without a ready node-agent",
+		ObstacleNodeDeleted: "its node does not exist any more",
 	}
 	var list []string
-	for _, o := range slices.Sorted(maps.Keys(r.Missed)) {
+	for _, o := range slices.Sorted(maps.Keys(r.Excluded)) {
 		text := words[o]
 		if strings.Contains(text, "%d") {
-			text = fmt.Sprintf(text, r.Missed[o])
+			text = fmt.Sprintf(text, r.Excluded[o])
 		}
 		list = append(list, text)
 	}

@@ -35,7 +35,7 @@ func (n *single) second(s int) {
 			l.Phase, n.free = Completed, n.in.Time
 		}
 	}
-	n.budget = n.budget.Next(Strain{Time: n.in.Time, Level: n.level(s), Configured: 1, Running: running, Why: "disk"})
+	n.budget = n.budget.Next(NodePressure{Time: n.in.Time, Level: n.level(s), Configured: 1, Running: running, Why: "disk"})
 	delete(n.in.Pressure, "n1")
 	if p := n.budget.Pressure(n.in.Time); p != nil {
 		n.in.Pressure["n1"] = *p
@@ -110,7 +110,7 @@ func TestWhereOneLoadRunsAtATimePressureKeepsNoneForLongerThanItMay(t *testing.T
 	}{
 		{"soft", func(int) plugins.Level { return plugins.Soft }, 0},
 		{"hard", func(int) plugins.Level { return plugins.Hard }, 0},
-		{"soft now and then, each time for longer", func(s int) plugins.Level { return plugins.Level(s / 30 % 2) }, LongestStart},
+		{"soft now and then, each time for longer", func(s int) plugins.Level { return plugins.Level(s / 30 % 2) }, MaxPreparedHold},
 	} {
 		for _, limit := range []int{0, loads} {
 			for _, runs := range []time.Duration{30 * time.Second, 20 * time.Minute} {
@@ -118,7 +118,7 @@ func TestWhereOneLoadRunsAtATimePressureKeepsNoneForLongerThanItMay(t *testing.T
 				n.queue(loads)
 				t.Logf("%s, limit %d, each runs %s: at most %s without one; %d tickets, %d taken back", row.name, limit, runs, n.idle, n.tickets, n.back)
 				assert.True(t, n.done())
-				assert.LessOrEqual(t, n.idle, LongestStart+5*time.Second, "and the node-agent's own 5 s")
+				assert.LessOrEqual(t, n.idle, MaxPreparedHold+5*time.Second, "and the node-agent's own 5 s")
 				assert.GreaterOrEqual(t, n.idle, row.least)
 				assert.LessOrEqual(t, n.tickets, loads)
 				assert.Zero(t, n.back)

@@ -15,16 +15,16 @@ const (
 	UrgentOfNamespace = 4
 )
 
-// urgentOf is the key of a count: a node, a namespace, or a namespace on a node.
-type urgentOf struct{ node, namespace string }
+// urgentKey is the key of a count: a node, a namespace, or a namespace on a node.
+type urgentKey struct{ node, namespace string }
 
-// standstill selects the urgent loads: those on their way before those that wait,
+// selectUrgent selects the urgent loads: those on their way before those that wait,
 // then the oldest. A load that could not use a ticket is not urgent, or it would
 // take the place of another for nothing.
-func (r *room) standstill() map[*Load]bool {
+func (r *capacity) selectUrgent() map[*Load]bool {
 	var list []*Load
 	for i := range r.in.Loads {
-		if l := &r.in.Loads[i]; l.Hooks && l.Kind == PodVolumeBackup && l.ours() && (r.onItsWay(l) || r.couldGo(l)) {
+		if l := &r.in.Loads[i]; l.Hooks && l.Kind == PodVolumeBackup && l.byVelero() && (r.onItsWay(l) || r.couldUseTicket(l)) {
 			list = append(list, l)
 		}
 	}
@@ -37,9 +37,9 @@ func (r *room) standstill() map[*Load]bool {
 		}
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
-	urgent, counted := map[*Load]bool{}, map[urgentOf]int{}
+	urgent, counted := map[*Load]bool{}, map[urgentKey]int{}
 	for _, l := range list {
-		node, namespace, both := urgentOf{node: l.Node}, urgentOf{namespace: l.PodNamespace}, urgentOf{l.Node, l.PodNamespace}
+		node, namespace, both := urgentKey{node: l.Node}, urgentKey{namespace: l.PodNamespace}, urgentKey{l.Node, l.PodNamespace}
 		if counted[node] < UrgentOnNode && counted[namespace] < UrgentOfNamespace && counted[both] == 0 {
 			urgent[l] = true
 			counted[node]++
@@ -51,20 +51,20 @@ func (r *room) standstill() map[*Load]bool {
 }
 
 // onItsWay tells whether it has a slot of its Velero or a place on its node.
-func (r *room) onItsWay(l *Load) bool {
+func (r *capacity) onItsWay(l *Load) bool {
 	v := r.veleros[l.Namespace]
 	return v != nil && (l.running() || l.Slot(v.Velero))
 }
 
-// couldGo tells whether it waits and could use a ticket.
-func (r *room) couldGo(l *Load) bool {
+// couldUseTicket tells whether it waits and could use a ticket.
+func (r *capacity) couldUseTicket(l *Load) bool {
 	v := r.veleros[l.Namespace]
-	return v != nil && v.limited && l.fresh() && !l.leaving() && r.in.early(l).Code == "" && len(r.in.Fleet.Of(l).nodes) > 0
+	return v != nil && v.limited && l.unaccepted() && !l.canceling() && r.in.notReady(l).Code == "" && len(r.in.Topology.ReachOf(l).nodes) > 0
 }
 
-// spared tells whether it is exempt from pressure from the beginning: a restore, or
+// neverHeld tells whether it is exempt from pressure from the beginning: a restore, or
 // urgent.
-func (r *room) spared(l *Load) bool { return l.restore() || r.urgent[l] }
+func (r *capacity) neverHeld(l *Load) bool { return l.restore() || r.urgent[l] }
 
 // exempt tells whether pressure does not hold it (any more).
-func (r *room) exempt(l *Load) bool { return r.spared(l) || l.waited(r.in.Time) }
+func (r *capacity) exempt(l *Load) bool { return r.neverHeld(l) || l.overdue(r.in.Time) }

@@ -61,7 +61,7 @@ func TestALoadThatCannotGoTakesNobodysUrgency(t *testing.T) {
 		"it is cancelled":                 func(l *Load) { l.Cancel = true },
 		"it ended":                        in(Failed),
 		"it is another data mover's":      func(l *Load) { l.Mover = "theirs" },
-		"its target is not looked up yet": func(l *Load) { l.NotYet = "its target is not looked up yet" },
+		"its target is not looked up yet": func(l *Load) { l.NotReady = "its target is not looked up yet" },
 	} {
 		loads := frozen(2, "n1", "a")
 		cannot(&loads[0])

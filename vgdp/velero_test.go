@@ -82,7 +82,7 @@ func TestPhasesTimesAndLabelsAreVeleros(t *testing.T) {
 	for _, p := range c.Phases {
 		l := load("x", DataUpload, in(p))
 		states := 0
-		for _, is := range []bool{l.fresh(), l.preparing(), l.running(), slices.Contains(c.Terminal, p)} {
+		for _, is := range []bool{l.unaccepted(), l.preparing(), l.running(), slices.Contains(c.Terminal, p)} {
 			if is {
 				states++
 			}

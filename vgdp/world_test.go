@@ -32,7 +32,7 @@ func someWorld(r *rand.Rand, n int) Input {
 			in.Pressure[node.Name] = p
 		}
 	}
-	in.Fleet = NewFleet(fleet)
+	in.Topology = NewTopology(fleet)
 	for i := range n {
 		in.Loads = append(in.Loads, someLoad(r, i))
 	}
@@ -53,7 +53,7 @@ func someLoad(r *rand.Rand, i int) Load {
 		l.Priority = new(int32(r.IntN(40) - 20))
 	}
 	if r.IntN(6) == 0 {
-		l.NotYet = "its volume is not there"
+		l.NotReady = "its volume is not there"
 	}
 	if r.IntN(4) == 0 {
 		l.Timeout = time.Duration(r.IntN(4)) * time.Hour
@@ -70,7 +70,7 @@ func someLoad(r *rand.Rand, i int) Load {
 			l.Started = &Ticket{Node: l.Node, Epoch: int64([]int{7, 3, 6}[r.IntN(3)]), At: at(-time.Duration(r.IntN(90)) * time.Second)}
 		}
 	}
-	if l.fresh() && r.IntN(4) == 0 {
+	if l.unaccepted() && r.IntN(4) == 0 {
 		l.Ticket = &Ticket{Epoch: int64([]int{7, 3, 6}[r.IntN(3)]), At: at(-time.Duration(r.IntN(90)) * time.Second)}
 	}
 	return l

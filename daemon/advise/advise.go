@@ -36,29 +36,29 @@ type Advice struct {
 	Failed string    `json:"failed,omitempty"`
 	Start  time.Time `json:"start"`
 	End    time.Time `json:"end"`
-	// SeenSeconds are the part of Seconds without gaps.
-	Seconds     float64 `json:"seconds"`
-	SeenSeconds float64 `json:"seenSeconds"`
-	Samples     uint64  `json:"samples"`
-	// OOMKills counts kills by the kernel; NotAnnounced are those without a
+	// ObservedSeconds are the part of Seconds without gaps.
+	Seconds         float64 `json:"seconds"`
+	ObservedSeconds float64 `json:"seenSeconds"`
+	Samples         uint64  `json:"samples"`
+	// OOMKills counts kills by the kernel; OOMKillsWithoutLevel are those without a
 	// level of memory in the minute before.
-	OOMKills     uint64 `json:"oomKills"`
-	NotAnnounced uint64 `json:"oomKillsNotAnnounced"`
+	OOMKills             uint64 `json:"oomKills"`
+	OOMKillsWithoutLevel uint64 `json:"oomKillsNotAnnounced"`
 
 	Scopes    []Scope    `json:"scopes"`
 	Proposals []Proposal `json:"proposals"`
 	// Configuration is YAML with the proposed changes only.
 	Configuration string   `json:"configuration"`
-	NotKnown      []string `json:"notKnown"`
+	Limits        []string `json:"notKnown"`
 }
 
 // Scope is the alarms of one plugin and scope.
 type Scope struct {
-	Plugin      string  `json:"plugin"`
-	Scope       string  `json:"scope"`
-	SeenSeconds float64 `json:"seenSeconds"`
-	Soft        Alarms  `json:"soft"`
-	Hard        Alarms  `json:"hard"`
+	Plugin          string  `json:"plugin"`
+	Scope           string  `json:"scope"`
+	ObservedSeconds float64 `json:"seenSeconds"`
+	Soft            Alarms  `json:"soft"`
+	Hard            Alarms  `json:"hard"`
 }
 
 // Advice evaluates all samples so far, with the replay's report. No sample may
@@ -70,12 +70,12 @@ func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, erro
 	}
 	a := &Advice{
 		Format: Format, Config: report.Config, Recordings: report.Recordings, Failed: report.Failed, Start: report.Start, End: report.End,
-		Seconds: report.Seconds, SeenSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, NotAnnounced: w.unseen,
-		Scopes: []Scope{}, Proposals: w.propose(c), NotKnown: notKnown(),
+		Seconds: report.Seconds, ObservedSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, OOMKillsWithoutLevel: w.killsWithoutLevel,
+		Scopes: []Scope{}, Proposals: w.propose(c), Limits: limits(),
 	}
 	for i := range report.Scopes {
 		s := &report.Scopes[i]
-		scope := Scope{Plugin: s.Plugin, Scope: s.Scope, SeenSeconds: s.NoneSeconds + s.SoftSeconds + s.HardSeconds}
+		scope := Scope{Plugin: s.Plugin, Scope: s.Scope, ObservedSeconds: s.NoneSeconds + s.SoftSeconds + s.HardSeconds}
 		for level, to := range map[plugins.Level]*Alarms{plugins.Soft: &scope.Soft, plugins.Hard: &scope.Hard} {
 			if seen := w.alarms.list[alarmKey{s.Plugin, s.Scope, level}]; seen != nil {
 				*to = seen.Alarms
@@ -88,7 +88,7 @@ func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, erro
 	return a, err
 }
 
-func notKnown() []string {
+func limits() []string {
 	return []string{
 		"Whether an application was really affected: a recording does not tell. An alarm counts as false without contention, when its rule was met for less than ten seconds, or when it exceeded its threshold by less than a tenth. An alarm that counts as real may be false too.",
 		"What did not happen during the recording: a week without a backup tells nothing about backups.",
@@ -97,15 +97,15 @@ func notKnown() []string {
 }
 
 // byAwait is the disks of a kind, slowest first.
-func (w *Watcher) byAwait(rotational bool) []*diskSeen {
-	var list []*diskSeen
+func (w *Watcher) byAwait(rotational bool) []*diskRecord {
+	var list []*diskRecord
 	for _, d := range w.disks {
 		if d.rotational == rotational && d.awaits.n > 0 {
 			list = append(list, d)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *diskSeen) int {
-		return cmp.Compare(b.awaits.quantile(calmest), a.awaits.quantile(calmest))
+	slices.SortStableFunc(list, func(a, b *diskRecord) int {
+		return cmp.Compare(b.awaits.quantile(calmQuantile), a.awaits.quantile(calmQuantile))
 	})
 	return list
 }

@@ -14,25 +14,25 @@ type Alarms struct {
 	Times          uint64  `json:"times"`
 	Seconds        float64 `json:"seconds"`
 	LongestSeconds float64 `json:"longestSeconds"`
-	// Killed: an OOM kill meanwhile, or in the minute after.
-	Killed uint64 `json:"killed"`
-	// Hurt: real, with contention; for a resource whose sufferers are never
+	// OOMKilled: an OOM kill meanwhile, or in the minute after.
+	OOMKilled uint64 `json:"killed"`
+	// Real: real, with contention; for a resource whose sufferers are never
 	// known, it lasted and was well beyond the threshold.
-	Hurt uint64 `json:"hurt"`
-	// False alarms: NobodyWaited (no contention), Brief (its rule was met for
+	Real uint64 `json:"hurt"`
+	// False alarms: NoContention (no contention), Brief (its rule was met for
 	// less than ten seconds), or Grazed (the threshold was exceeded by less
 	// than a tenth).
-	NobodyWaited uint64 `json:"falseNobodyWaited"`
+	NoContention uint64 `json:"falseNobodyWaited"`
 	Brief        uint64 `json:"falseBrief"`
-	Grazed       uint64 `json:"falseGrazed"`
+	Marginal     uint64 `json:"falseGrazed"`
 }
 
 // False is how many of them were false, as far as a recording tells.
-func (a Alarms) False() uint64 { return a.NobodyWaited + a.Brief + a.Grazed }
+func (a Alarms) False() uint64 { return a.NoContention + a.Brief + a.Marginal }
 
 const (
 	brief     = 10 * time.Second
-	grazed    = 1.1
+	marginal  = 1.1
 	maxScopes = 1000
 )
 
@@ -43,26 +43,26 @@ type alarmKey struct {
 
 // alarms of each plugin, scope and level.
 type alarms struct {
-	list map[alarmKey]*alarmSeen
+	list map[alarmKey]*alarmRecord
 }
 
-type alarmSeen struct {
+type alarmRecord struct {
 	Alarms
-	on      bool
-	seconds float64 // of the present alarm
-	met     float64 // the part in which the rule was met
-	worst   float64 // largest ratio to the threshold
-	waited  bool
-	killed  bool
-	told    bool // sufferers of this resource can be known
-	ended   *time.Duration
+	on             bool
+	seconds        float64 // of the present alarm
+	metSeconds     float64 // the part in which the rule was met
+	worst          float64 // largest ratio to the threshold
+	contention     bool
+	killed         bool
+	sufferersKnown bool // sufferers of this resource can be known
+	ended          *time.Duration
 }
 
 func (a *alarms) watch(m replay.Moment, killed bool) {
 	if a.list == nil {
-		a.list = map[alarmKey]*alarmSeen{}
+		a.list = map[alarmKey]*alarmRecord{}
 	}
-	said := map[*alarmSeen]bool{}
+	said := map[*alarmRecord]bool{}
 	for i := range m.Levels.Verdicts {
 		v := &m.Levels.Verdicts[i]
 		for level := plugins.Soft; level <= v.Level; level++ {
@@ -79,48 +79,48 @@ func (a *alarms) watch(m replay.Moment, killed bool) {
 
 // pass updates whether the level is on. An alarm that ended is counted a minute
 // later, when OOM kills after it are known.
-func (s *alarmSeen) pass(now time.Duration, on, killed bool) {
+func (s *alarmRecord) pass(now time.Duration, on, killed bool) {
 	s.killed = s.killed || killed
 	if s.on && !on && s.ended == nil {
 		s.ended = &now
 	}
-	if s.ended != nil && now-*s.ended > harmAfter {
+	if s.ended != nil && now-*s.ended > harmWindow {
 		s.close()
 	}
 }
 
-func (a *alarms) of(k alarmKey) *alarmSeen {
+func (a *alarms) of(k alarmKey) *alarmRecord {
 	s := a.list[k]
 	if s == nil && len(a.list) < maxScopes {
-		s = &alarmSeen{}
+		s = &alarmRecord{}
 		a.list[k] = s
 	}
 	return s
 }
 
 // watch takes a moment at which the level is on.
-func (s *alarmSeen) watch(m replay.Moment, v *plugins.Verdict, level plugins.Level) {
+func (s *alarmRecord) watch(m replay.Moment, v *plugins.Verdict, level plugins.Level) {
 	if s.ended != nil {
 		s.close()
 	}
 	if s.on && !m.Gap {
 		s.seconds += m.Step.Seconds()
-		if v.Pressing >= level {
-			s.met += m.Step.Seconds()
+		if v.MetLevel >= level {
+			s.metSeconds += m.Step.Seconds()
 		}
 	}
 	s.on = true
-	s.worst = max(s.worst, beyond(v))
+	s.worst = max(s.worst, excess(v))
 	switch v.Resource {
 	case plugins.Memory:
-		s.told, s.waited = true, s.waited || waits(m, snapshot.SharedMemory, "")
+		s.sufferersKnown, s.contention = true, s.contention || inContention(m, snapshot.SharedMemory, "")
 	case plugins.Disk:
-		s.told, s.waited = true, s.waited || waits(m, snapshot.SharedDisk, v.Scope)
+		s.sufferersKnown, s.contention = true, s.contention || inContention(m, snapshot.SharedDisk, v.Scope)
 	}
 }
 
-// beyond is the ratio of the observed value to its threshold.
-func beyond(v *plugins.Verdict) float64 {
+// excess is the ratio of the observed value to its threshold.
+func excess(v *plugins.Verdict) float64 {
 	is, ok1 := v.Observed.Get()
 	line, ok2 := v.Threshold.Get()
 	switch {
@@ -133,7 +133,7 @@ func beyond(v *plugins.Verdict) float64 {
 }
 
 // close counts the present alarm in its class.
-func (s *alarmSeen) close() {
+func (s *alarmRecord) close() {
 	if !s.on {
 		return
 	}
@@ -143,15 +143,15 @@ func (s *alarmSeen) close() {
 	a.LongestSeconds = max(a.LongestSeconds, s.seconds)
 	switch {
 	case s.killed:
-		a.Killed++
-	case s.told && !s.waited:
-		a.NobodyWaited++
-	case s.met < brief.Seconds():
+		a.OOMKilled++
+	case s.sufferersKnown && !s.contention:
+		a.NoContention++
+	case s.metSeconds < brief.Seconds():
 		a.Brief++
-	case s.worst < grazed:
-		a.Grazed++
+	case s.worst < marginal:
+		a.Marginal++
 	default:
-		a.Hurt++
+		a.Real++
 	}
-	*s = alarmSeen{Alarms: s.Alarms}
+	*s = alarmRecord{Alarms: s.Alarms}
 }

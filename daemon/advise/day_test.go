@@ -141,7 +141,7 @@ func TestNoLineIsProposedBeyondWhatIsSafe(t *testing.T) {
 	assert.InDelta(t, mostRetransmits, accepted(t, a).Plugins.NetworkContention.Retransmits, 1e-9)
 }
 
-func TestHalfADayIsNotEnoughAndItIsSaidHowMuchThereWas(t *testing.T) {
+func TestHalfADayIsNotEnoughData(t *testing.T) {
 	d := newDay()
 	d.await = 34
 	a := d.scarce().pass(12*time.Hour, 0.09).advice(t, nil)
@@ -189,7 +189,7 @@ func TestHarmlessStallNearTheLineRaisesItButNotAboveHard(t *testing.T) {
 func TestSoftIsNotRaisedAboveAHardThatStays(t *testing.T) {
 	c := plugins.Default()
 	c.MemoryStall.Hard.StallFull = 0.12
-	w := Watcher{seconds: 2 * enoughSeconds, memory: memorySeen{scarce: 1, soft: highest{value: 0.10}, hard: highest{value: 0.05}}}
+	w := Watcher{seconds: 2 * enoughSeconds, memory: memoryRecord{scarce: 1, soft: highest{value: 0.10}, hard: highest{value: 0.05}}}
 	p := w.propose(c)
 	assert.Equal(t, []float64{0.12, 0.12}, []float64{p[0].Value, p[1].Value})
 }
@@ -202,7 +202,7 @@ func TestStallAroundAKillIsNotHarmless(t *testing.T) {
 	p := of(t, a, "memoryStall.soft.stallFull")
 	assert.Contains(t, p.Reason, "was 3.0 %", "what came before the kill is left out")
 	assert.Equal(t, Keep, p.Outcome)
-	assert.Equal(t, []uint64{1, 1}, []uint64{a.OOMKills, a.NotAnnounced})
+	assert.Equal(t, []uint64{1, 1}, []uint64{a.OOMKills, a.OOMKillsWithoutLevel})
 }
 
 func TestAnAdviceIsReadByPeople(t *testing.T) {

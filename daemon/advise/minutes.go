@@ -20,9 +20,9 @@ const (
 	maxDisks = 256
 )
 
-// diskSeen is the await of one disk in calm minutes: at most half busy, without
+// diskRecord is the await of one disk in calm minutes: at most half busy, without
 // contention.
-type diskSeen struct {
+type diskRecord struct {
 	key, name  string
 	rotational bool
 	from       snapshot.DiskCounters
@@ -51,11 +51,11 @@ func (w *Watcher) watchDisks(m replay.Moment) {
 }
 
 // disk is the record of a disk; nil for stacked ones and beyond maxDisks.
-func (w *Watcher) disk(d *snapshot.Disk, bootID string) *diskSeen {
+func (w *Watcher) disk(d *snapshot.Disk, bootID string) *diskRecord {
 	if d.Layer != snapshot.LayerLeaf {
 		return nil
 	}
-	key := plugins.Key(d, bootID)
+	key := plugins.DiskKey(d, bootID)
 	for _, known := range w.disks {
 		if known.key == key {
 			return known
@@ -65,15 +65,15 @@ func (w *Watcher) disk(d *snapshot.Disk, bootID string) *diskSeen {
 		return nil
 	}
 	rotational, _ := d.Rotational.Get()
-	known := &diskSeen{key: key, name: d.Name, rotational: rotational}
+	known := &diskRecord{key: key, name: d.Name, rotational: rotational}
 	w.disks = append(w.disks, known)
 	return known
 }
 
-func (d *diskSeen) watch(m replay.Moment, disk *snapshot.Disk) {
+func (d *diskRecord) watch(m replay.Moment, disk *snapshot.Disk) {
 	d.seen = true
 	now := m.Snapshot.Monotonic()
-	d.pressed = d.pressed || waits(m, snapshot.SharedDisk, disk.Name)
+	d.pressed = d.pressed || inContention(m, snapshot.SharedDisk, disk.Name)
 	switch {
 	case d.since == 0 || m.Gap:
 	case now-d.since < minute:
@@ -81,11 +81,11 @@ func (d *diskSeen) watch(m replay.Moment, disk *snapshot.Disk) {
 	case !d.pressed && float64(disk.BusyMs-d.from.BusyMs) <= calmBusy*float64((now-d.since).Milliseconds()):
 		d.add(disk)
 	}
-	d.from, d.since, d.pressed = disk.DiskCounters, now, waits(m, snapshot.SharedDisk, disk.Name)
+	d.from, d.since, d.pressed = disk.DiskCounters, now, inContention(m, snapshot.SharedDisk, disk.Name)
 }
 
 // add records the minute that ends.
-func (d *diskSeen) add(now *snapshot.Disk) {
+func (d *diskRecord) add(now *snapshot.Disk) {
 	before := d.awaits.n
 	d.awaits.add(await(now.Reads-d.from.Reads, now.ReadMs-d.from.ReadMs))
 	d.awaits.add(await(now.Writes-d.from.Writes, now.WriteMs-d.from.WriteMs))
@@ -103,27 +103,27 @@ func await(requests, ms uint64) (seconds float64, some bool) {
 	return float64(ms) / float64(requests) / 1000, true
 }
 
-// waits reports contention on a resource.
-func waits(m replay.Moment, resource snapshot.SharedResource, device string) bool {
+// inContention reports contention on a resource.
+func inContention(m replay.Moment, resource snapshot.SharedResource, device string) bool {
 	for i := range m.Snapshot.Contention {
 		c := &m.Snapshot.Contention[i]
 		if c.Resource == resource && c.Device == device {
-			return c.State == snapshot.ContentionSuffers
+			return c.State == snapshot.ContentionPresent
 		}
 	}
 	return false
 }
 
-// networkSeen is TCP's share of retransmitted segments, in minutes without a
+// networkRecord is TCP's share of retransmitted segments, in minutes without a
 // level of a link.
-type networkSeen struct {
+type networkRecord struct {
 	since          time.Duration
 	segments, lost uint64
 	pressed        bool
-	again          histogram
+	retransmits    histogram
 }
 
-func (n *networkSeen) watch(m replay.Moment) {
+func (n *networkRecord) watch(m replay.Moment) {
 	segments, ok1 := m.Snapshot.Network.TCPSegmentsSent.Get()
 	lost, ok2 := m.Snapshot.Network.TCPRetransmits.Get()
 	if !ok1 || !ok2 {
@@ -137,7 +137,7 @@ func (n *networkSeen) watch(m replay.Moment) {
 	case now-n.since < minute:
 		return
 	case !n.pressed && segments >= n.segments+minuteSegments && lost >= n.lost:
-		n.again.add(float64(lost-n.lost)/float64(segments-n.segments), true)
+		n.retransmits.add(float64(lost-n.lost)/float64(segments-n.segments), true)
 	}
 	n.since, n.segments, n.lost, n.pressed = now, segments, lost, false
 }

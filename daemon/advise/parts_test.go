@@ -40,9 +40,9 @@ func TestAQuantileIsAtMostATwentiethTooHigh(t *testing.T) {
 
 func TestWhateverWasSeenALineIsNeverLoweredNorRaisedBeyondItsBound(t *testing.T) {
 	holds := func(now, most, seen uint16, lacks bool) bool {
-		l := line{key: "k", unit: "ratio", now: float64(now%100+1) / 100, most: float64(most%100+1) / 100, step: 0.01, seen: float64(seen) / 1000}
+		l := threshold{key: "k", unit: "ratio", now: float64(now%100+1) / 100, most: float64(most%100+1) / 100, step: 0.01, seen: float64(seen) / 1000}
 		if lacks {
-			l.lacks = "not enough"
+			l.missing = "not enough"
 		}
 		p := l.judge()
 		safe := p.Value >= p.Now-1e-9 && p.Value <= max(p.Now, l.most)+1e-6
@@ -71,13 +71,13 @@ func alarmsOf(resource plugins.Resource, moments ...said) Alarms {
 	for i, s := range moments {
 		state := snapshot.ContentionBusy
 		if s.waits {
-			state = snapshot.ContentionSuffers
+			state = snapshot.ContentionPresent
 		}
 		a.watch(replay.Moment{
 			Offset: time.Duration(i) * time.Second, Step: time.Second,
 			Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{{Resource: shared, Device: device, State: state}}},
 			Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{
-				Plugin: plugin, Scope: scope, Resource: resource, Level: s.level, Pressing: s.pressing, Operator: ">=",
+				Plugin: plugin, Scope: scope, Resource: resource, Level: s.level, MetLevel: s.pressing, Operator: ">=",
 				Observed: snapshot.Some(s.observed), Threshold: snapshot.Some(1.0),
 			}}},
 		}, s.killed)
@@ -104,13 +104,13 @@ func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
 		moments  [][]said
 		want     Alarms
 	}{
-		{"contention", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Hurt: 1}},
-		{"no contention", plugins.Disk, [][]said{on(21, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NobodyWaited: 1}},
+		{"contention", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
+		{"no contention", plugins.Disk, [][]said{on(21, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NoContention: 1}},
 		{"it is brief and kept by hysteresis", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true}), kept}, Alarms{Times: 1, Seconds: 35, LongestSeconds: 35, Brief: 1}},
-		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Grazed: 1}},
-		{"a kill follows within a minute", plugins.Memory, [][]said{on(6, said{observed: 1.05}), calm[:40], {{killed: true}}, calm}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, Killed: 1}},
-		{"a kill comes much later", plugins.Memory, [][]said{on(6, said{observed: 2}), calm, {{killed: true}}}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, NobodyWaited: 1}},
-		{"twice", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:5], on(11, said{observed: 2})}, Alarms{Times: 2, Seconds: 30, LongestSeconds: 20, Hurt: 1, NobodyWaited: 1}},
+		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Marginal: 1}},
+		{"a kill follows within a minute", plugins.Memory, [][]said{on(6, said{observed: 1.05}), calm[:40], {{killed: true}}, calm}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, OOMKilled: 1}},
+		{"a kill comes much later", plugins.Memory, [][]said{on(6, said{observed: 2}), calm, {{killed: true}}}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, NoContention: 1}},
+		{"twice", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:5], on(11, said{observed: 2})}, Alarms{Times: 2, Seconds: 30, LongestSeconds: 20, Real: 1, NoContention: 1}},
 		{"never", plugins.Disk, [][]said{calm}, Alarms{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
 	for i := range 3000 {
 		w.disk(&snapshot.Disk{Name: fmt.Sprintf("sd%d", i), Layer: snapshot.LayerLeaf}, "boot")
 	}
-	w.alarms.list = map[alarmKey]*alarmSeen{}
+	w.alarms.list = map[alarmKey]*alarmRecord{}
 	assert.Len(t, w.disks, maxDisks)
 	for i := range 3000 {
 		w.alarms.of(alarmKey{"p", fmt.Sprint(i), plugins.Soft})
@@ -133,7 +133,7 @@ func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
 	assert.Len(t, w.alarms.list, maxScopes)
 }
 
-func TestAMinuteInWhichSomebodyWaitsForOthersIsNotCalm(t *testing.T) {
+func TestMinuteWithContentionIsNotCalm(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		d := newDay().pass(5*time.Minute, 0)
 		h := snapshot.History{Window: time.Minute, Keep: time.Hour, MaxGap: time.Hour}
@@ -141,7 +141,7 @@ func TestAMinuteInWhichSomebodyWaitsForOthersIsNotCalm(t *testing.T) {
 		for i, s := range d.samples {
 			m := replay.Moment{Snapshot: h.Add(s), Levels: &plugins.Levels{}, Step: step}
 			if waits && i == 3 {
-				m.Snapshot.Contention = []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", State: snapshot.ContentionSuffers}}
+				m.Snapshot.Contention = []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", State: snapshot.ContentionPresent}}
 			}
 			w.watchDisks(m)
 		}

@@ -40,9 +40,9 @@ const (
 	// enoughSeconds of observation are needed for a proposal: a day includes
 	// nightly work.
 	enoughSeconds = 24 * 3600
-	// calmest is the quantile of calm minutes that a threshold must exceed;
+	// calmQuantile is the quantile of calm minutes that a threshold must exceed;
 	// enoughMinutes are needed for it to be meaningful.
-	calmest, enoughMinutes = 0.999, 1000
+	calmQuantile, enoughMinutes = 0.999, 1000
 )
 
 // Bounds, above which real pressure would be detected too late or not at all. A
@@ -67,34 +67,34 @@ func (w *Watcher) propose(c plugins.Config) []Proposal {
 	}
 }
 
-// line is one threshold and the values of a healthy node.
-type line struct {
+// threshold is one threshold and the values of a healthy node.
+type threshold struct {
 	key, unit     string
 	now, most     float64
 	step          float64 // granularity of proposals
 	seen          float64 // the highest value of a healthy node
 	what          string  // what seen is, in words
-	enough, lacks string  // the amount of data; lacks: why it is not enough
+	data, missing string  // the amount of data; lacks: why it is not enough
 }
 
 // judge decides about a threshold: keep it if the healthy values stay below it
 // by the margin, otherwise raise it to that margin, within its bound.
-func (l line) judge() Proposal {
+func (l threshold) judge() Proposal {
 	p := Proposal{Key: l.key, Unit: l.unit, Now: l.now, Value: l.now, Outcome: Keep}
 	text := func(v float64) string { return view.Quantity(v, l.unit) }
 	switch wanted := math.Ceil(l.seen*margin/l.step-1e-9) * l.step; {
-	case l.lacks != "":
-		p.Outcome, p.Reason = NotEnough, l.lacks
+	case l.missing != "":
+		p.Outcome, p.Reason = NotEnough, l.missing
 	case l.seen == 0:
-		p.Reason = fmt.Sprintf("%s (%s): keep %s", l.what, l.enough, text(l.now))
+		p.Reason = fmt.Sprintf("%s (%s): keep %s", l.what, l.data, text(l.now))
 	case l.seen*margin <= l.now:
-		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of %.1f ×: keep", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen)
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of %.1f ×: keep", l.what, text(l.seen), l.data, text(l.now), l.now/l.seen)
 	case l.now >= l.most:
 		p.Reason = fmt.Sprintf("%s was %s (%s): %s leaves a margin of only %.1f ×, but above %s real pressure would be detected too late: keep",
-			l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(l.most))
+			l.what, text(l.seen), l.data, text(l.now), l.now/l.seen, text(l.most))
 	default:
-		p.Value, p.Outcome = tidy(min(wanted, l.most)), Change
-		p.Reason = fmt.Sprintf("%s was %s (%s): %s would leave a margin of only %.1f ×: propose %s", l.what, text(l.seen), l.enough, text(l.now), l.now/l.seen, text(p.Value))
+		p.Value, p.Outcome = roundOff(min(wanted, l.most)), Change
+		p.Reason = fmt.Sprintf("%s was %s (%s): %s would leave a margin of only %.1f ×: propose %s", l.what, text(l.seen), l.data, text(l.now), l.now/l.seen, text(p.Value))
 		if wanted > l.most {
 			p.Reason += ", the highest safe value"
 		}
@@ -102,26 +102,26 @@ func (l line) judge() Proposal {
 	return p
 }
 
-// tidy removes rounding errors.
-func tidy(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+// roundOff removes rounding errors.
+func roundOff(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 func (w *Watcher) stall(name string, rule plugins.StallRule, h highest, most float64) Proposal {
-	l := line{key: "plugins.memoryStall." + name + ".stallFull", unit: "ratio", now: rule.StallFull, most: most, step: 0.01, seen: h.value}
-	l.lacks = w.lacks()
-	l.enough = view.Age(seconds(w.memory.scarce)) + " of scarce memory in " + view.Age(seconds(w.seconds))
-	l.what = fmt.Sprintf("the highest harmless stall over %s while memory was scarce", rule.Over)
+	l := threshold{key: "plugins.memoryStall." + name + ".stallFull", unit: "ratio", now: rule.StallFull, most: most, step: 0.01, seen: h.value}
+	l.missing = w.missing()
+	l.data = view.Age(seconds(w.memory.scarce)) + " of scarce memory in " + view.Age(seconds(w.seconds))
+	l.what = fmt.Sprintf("the highest harmless stall over %s while memory was scarce", rule.Window)
 	switch {
 	case w.memory.scarce == 0:
 		l.what = "memory was never scarce while the node was healthy"
 	case h.value == 0:
 		l.what = "the healthy node never stalled while memory was scarce"
 	default:
-		l.enough += ", at " + view.Stamp(h.at)
+		l.data += ", at " + view.Stamp(h.at)
 	}
 	return l.judge()
 }
 
-func (w *Watcher) lacks() string {
+func (w *Watcher) missing() string {
 	if w.seconds >= enoughSeconds {
 		return ""
 	}
@@ -129,18 +129,18 @@ func (w *Watcher) lacks() string {
 }
 
 func (w *Watcher) await(name string, now time.Duration, rotational bool, most time.Duration) Proposal {
-	l := line{key: "plugins.diskContention." + name, unit: "seconds", now: now.Seconds(), most: most.Seconds(), step: 0.005}
+	l := threshold{key: "plugins.diskContention." + name, unit: "seconds", now: now.Seconds(), most: most.Seconds(), step: 0.005}
 	disks := w.byAwait(rotational)
 	if len(disks) == 0 {
-		l.lacks = "not enough data: no disk of this kind was used in a calm minute"
+		l.missing = "not enough data: no disk of this kind was used in a calm minute"
 		return l.judge()
 	}
-	l.lacks = fmt.Sprintf("not enough data: %d calm minutes of %s observed, needs %d", disks[0].minutes, disks[0].name, enoughMinutes)
+	l.missing = fmt.Sprintf("not enough data: %d calm minutes of %s observed, needs %d", disks[0].minutes, disks[0].name, enoughMinutes)
 	for _, d := range disks {
 		if d.minutes >= enoughMinutes {
-			l.lacks, l.seen = w.lacks(), d.awaits.quantile(calmest)
+			l.missing, l.seen = w.missing(), d.awaits.quantile(calmQuantile)
 			l.what = "p99.9 await of " + d.name + " in calm minutes"
-			l.enough = fmt.Sprintf("%d minutes", d.minutes)
+			l.data = fmt.Sprintf("%d minutes", d.minutes)
 			break
 		}
 	}
@@ -148,15 +148,15 @@ func (w *Watcher) await(name string, now time.Duration, rotational bool, most ti
 }
 
 func (w *Watcher) retransmits(now float64) Proposal {
-	h := &w.network.again
-	l := line{key: "plugins.networkContention.retransmits", unit: "ratio", now: now, most: mostRetransmits, step: 0.005}
-	l.lacks, l.seen = w.lacks(), h.quantile(calmest)
-	l.what, l.enough = "the p99.9 of TCP retransmits in calm minutes", fmt.Sprintf("%d minutes", h.n)
+	h := &w.network.retransmits
+	l := threshold{key: "plugins.networkContention.retransmits", unit: "ratio", now: now, most: mostRetransmits, step: 0.005}
+	l.missing, l.seen = w.missing(), h.quantile(calmQuantile)
+	l.what, l.data = "the p99.9 of TCP retransmits in calm minutes", fmt.Sprintf("%d minutes", h.n)
 	if h.max == 0 {
 		l.what = "TCP retransmitted nothing in any calm minute"
 	}
 	if h.n < enoughMinutes {
-		l.lacks = fmt.Sprintf("not enough data: %d calm minutes with TCP traffic, needs %d", h.n, enoughMinutes)
+		l.missing = fmt.Sprintf("not enough data: %d calm minutes with TCP traffic, needs %d", h.n, enoughMinutes)
 	}
 	return l.judge()
 }

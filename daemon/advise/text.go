@@ -18,12 +18,12 @@ func WriteText(w io.Writer, a *Advice) error {
 	if a.Failed != "" {
 		fmt.Fprintf(&b, "replay stopped: %s\n", view.Printable(a.Failed))
 	}
-	fmt.Fprintf(&b, "%s to %s UTC, %s, of which %s were observed\n\n", view.Stamp(a.Start), view.Stamp(a.End), view.Age(seconds(a.Seconds)), view.Age(seconds(a.SeenSeconds)))
+	fmt.Fprintf(&b, "%s to %s UTC, %s, of which %s were observed\n\n", view.Stamp(a.Start), view.Stamp(a.End), view.Age(seconds(a.Seconds)), view.Age(seconds(a.ObservedSeconds)))
 	if err := table(&b, a.rows()); err != nil {
 		return err
 	}
 	if a.OOMKills > 0 {
-		fmt.Fprintf(&b, "\n%d OOM kills, %d of them with no level of memory in the minute before.\n", a.OOMKills, a.NotAnnounced)
+		fmt.Fprintf(&b, "\n%d OOM kills, %d of them with no level of memory in the minute before.\n", a.OOMKills, a.OOMKillsWithoutLevel)
 	}
 	b.WriteString("\nThresholds:\n")
 	for _, p := range a.Proposals {
@@ -34,7 +34,7 @@ func WriteText(w io.Writer, a *Advice) error {
 		b.WriteString("  " + line)
 	}
 	b.WriteString("\nLimits:\n")
-	for _, n := range a.NotKnown {
+	for _, n := range a.Limits {
 		b.WriteString("  " + n + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
@@ -56,8 +56,8 @@ func (a *Advice) rows() [][]string {
 		}{{"soft", s.Soft}, {"hard", s.Hard}} {
 			if l.Times > 0 {
 				rows = append(rows, []string{
-					s.Plugin, s.Scope, view.Age(seconds(s.SeenSeconds)), l.name, view.Count(l.Times), view.Age(seconds(l.Seconds)), view.Age(seconds(l.LongestSeconds)),
-					view.Count(l.Killed), view.Count(l.Hurt), view.Count(l.False()), l.why(),
+					s.Plugin, s.Scope, view.Age(seconds(s.ObservedSeconds)), l.name, view.Count(l.Times), view.Age(seconds(l.Seconds)), view.Age(seconds(l.LongestSeconds)),
+					view.Count(l.OOMKilled), view.Count(l.Real), view.Count(l.False()), l.why(),
 				})
 			}
 		}
@@ -74,7 +74,7 @@ func (a Alarms) why() string {
 	for _, c := range []struct {
 		n    uint64
 		what string
-	}{{a.NobodyWaited, "no contention"}, {a.Brief, "brief"}, {a.Grazed, "marginal"}} {
+	}{{a.NoContention, "no contention"}, {a.Brief, "brief"}, {a.Marginal, "marginal"}} {
 		if c.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
 		}

@@ -14,20 +14,20 @@ import (
 type Watcher struct {
 	seconds float64 // observed
 	kills   uint64  // OOM kills
-	// unseen are the OOM kills without a level of memory before them.
-	unseen  uint64
-	memory  memorySeen
-	disks   []*diskSeen
-	network networkSeen
-	alarms  alarms
-	last    *snapshot.Snapshot
-	judged  bool          // memory was at a level at least once
-	level   time.Duration // offset of the last time
+	// killsWithoutLevel are the OOM kills without a level of memory before them.
+	killsWithoutLevel uint64
+	memory            memoryRecord
+	disks             []*diskRecord
+	network           networkRecord
+	alarms            alarms
+	last              *snapshot.Snapshot
+	memoryJudged      bool          // memory was at a level at least once
+	memoryLevelAt     time.Duration // offset of the last time
 }
 
-// harmAfter is how long before and after an OOM kill or a hard level the node
+// harmWindow is how long before and after an OOM kill or a hard level the node
 // does not count as healthy.
-const harmAfter = time.Minute
+const harmWindow = time.Minute
 
 // Watch takes the next moment of a replay.
 func (w *Watcher) Watch(m replay.Moment) {
@@ -36,9 +36,9 @@ func (w *Watcher) Watch(m replay.Moment) {
 		w.seconds += m.Step.Seconds()
 	}
 	if m.Levels.Of(plugins.Memory) > plugins.None {
-		w.judged, w.level = true, m.Offset
-	} else if killed > 0 && (!w.judged || m.Offset-w.level > harmAfter) {
-		w.unseen += killed
+		w.memoryJudged, w.memoryLevelAt = true, m.Offset
+	} else if killed > 0 && (!w.memoryJudged || m.Offset-w.memoryLevelAt > harmWindow) {
+		w.killsWithoutLevel += killed
 	}
 	w.kills += killed
 	w.memory.watch(m, killed > 0)
@@ -61,14 +61,14 @@ func (w *Watcher) killed(m replay.Moment) uint64 {
 	return is - was
 }
 
-// memorySeen is the stall of the healthy node while memory was scarce.
-type memorySeen struct {
-	scarce  float64 // seconds, healthy
-	soft    highest
-	hard    highest
-	waiting []stalled // pending until no harm followed for harmAfter
-	harmed  time.Duration
-	begun   bool
+// memoryRecord is the stall of the healthy node while memory was scarce.
+type memoryRecord struct {
+	scarce   float64 // seconds, healthy
+	soft     highest
+	hard     highest
+	pending  []stalled // pending until no harm followed for harmWindow
+	harmedAt time.Duration
+	harmSeen bool
 }
 
 // highest value, and its time.
@@ -84,39 +84,39 @@ type stalled struct {
 	soft, hard float64
 }
 
-// scarceAt is the multiple of the soft rule's share of available memory below
+// scarceFactor is the multiple of the soft rule's share of available memory below
 // which memory is scarce. With more memory available no stall counts.
-const scarceAt = 2
+const scarceFactor = 2
 
-func (s *memorySeen) watch(m replay.Moment, killed bool) {
+func (s *memoryRecord) watch(m replay.Moment, killed bool) {
 	now := m.Offset
 	v, there := verdict(m.Levels, "memory-stall")
-	if killed || m.Gap || there && (v.Level == plugins.Hard || scarce(v) && serveless(v)) {
-		s.waiting = s.waiting[:0] // the node was not healthy before it
-		s.harmed, s.begun = now, true
+	if killed || m.Gap || there && (v.Level == plugins.Hard || scarce(v) && stallIsHarm(v)) {
+		s.pending = s.pending[:0] // the node was not healthy before it
+		s.harmedAt, s.harmSeen = now, true
 		return
 	}
-	for len(s.waiting) > 0 && now-s.waiting[0].offset > harmAfter {
-		s.take(s.waiting[0])
-		s.waiting = slices.Delete(s.waiting, 0, 1)
+	for len(s.pending) > 0 && now-s.pending[0].offset > harmWindow {
+		s.take(s.pending[0])
+		s.pending = slices.Delete(s.pending, 0, 1)
 	}
-	if !there || s.begun && now-s.harmed <= harmAfter || !scarce(v) {
+	if !there || s.harmSeen && now-s.harmedAt <= harmWindow || !scarce(v) {
 		return
 	}
 	soft, _ := stallOf(v, plugins.Soft).Get()
 	hard, _ := stallOf(v, plugins.Hard).Get()
-	s.waiting = append(s.waiting, stalled{now, m.Snapshot.Time, m.Step.Seconds(), soft, hard})
+	s.pending = append(s.pending, stalled{now, m.Snapshot.Time, m.Step.Seconds(), soft, hard})
 }
 
 // end takes the pending values: the recording ends without harm.
-func (s *memorySeen) end() {
-	for _, v := range s.waiting {
+func (s *memoryRecord) end() {
+	for _, v := range s.pending {
 		s.take(v)
 	}
-	s.waiting = nil
+	s.pending = nil
 }
 
-func (s *memorySeen) take(v stalled) {
+func (s *memoryRecord) take(v stalled) {
 	s.scarce += v.seconds
 	s.soft.raise(v.soft, v.at)
 	s.hard.raise(v.hard, v.at)
@@ -137,7 +137,7 @@ func scarce(v *plugins.Verdict) bool {
 		switch {
 		case e.Rule != plugins.Soft || !known:
 		case e.What == "memory available":
-			little = is < scarceAt*e.Threshold
+			little = is < scarceFactor*e.Threshold
 		case strings.HasPrefix(e.What, "global reclaim"):
 			moves = e.Met
 		}
@@ -145,8 +145,8 @@ func scarce(v *plugins.Verdict) bool {
 	return little && moves
 }
 
-// serveless reports whether the stall alone is harm; see the bounds.
-func serveless(v *plugins.Verdict) bool {
+// stallIsHarm reports whether the stall alone is harm; see the bounds.
+func stallIsHarm(v *plugins.Verdict) bool {
 	soft, _ := stallOf(v, plugins.Soft).Get()
 	hard, _ := stallOf(v, plugins.Hard).Get()
 	return soft >= mostSoftStall || hard >= mostHardStall

@@ -32,50 +32,50 @@ type Agent struct {
 	Show func(*view.State)
 	// Hide ends the display, from the same goroutine; nil: nothing to end.
 	Hide func()
-	// Listening is called with each web address before anything else runs; may be
+	// OnListening is called with each web address before anything else runs; may be
 	// nil.
-	Listening func(url string)
-	// ID of the state directory that the agent has locked; empty: no lock.
-	ID string
+	OnListening func(url string)
+	// StateID of the state directory that the agent has locked; empty: no lock.
+	StateID string
 	// Level of Log follows the configuration; nil: the level is fixed.
 	Level *slog.LevelVar
 
-	host      *probes.Host
-	history   *snapshot.History
-	set       *plugins.Set
-	usual     usual
-	recorder  *probes.Recorder
-	said      said
-	About     view.Agent
-	config    *config.Agent // in force in the sample loop; see reconfigure
-	triggers  *probes.Triggers
-	cluster   *cluster // nil in standalone mode
-	outer     *asker
-	movers    *movers
-	decisions evict.Log
-	records   *records // owned by the round's goroutine once it is loaded
-	tally     evict.Tally
+	host          *probes.Host
+	history       *snapshot.History
+	set           *plugins.Set
+	baselines     baselineStore
+	recorder      *probes.Recorder
+	outerVerdicts verdictRecorder
+	About         view.Agent
+	config        *config.Agent // in force in the sample loop; see reconfigure
+	triggers      *probes.Triggers
+	cluster       *cluster // nil in standalone mode
+	outer         *outerHost
+	movers        *moverLimits
+	decisions     evict.Log
+	records       *decisionStore // owned by the round's goroutine once it is loaded
+	counters      evict.Counters
 
 	// Owned by the round's goroutine.
-	memory evict.Memory
-	boot   string          // boot ID
-	judged *plugins.Levels // verdicts of the inner plugins that the last round used
-	before *plugins.Levels // levels that the last round decided by
-	// unsaved is since when the eviction state cannot be saved; zero: it is
+	savedState  evict.State
+	boot        string          // boot ID
+	lastJudged  *plugins.Levels // verdicts of the inner plugins that the last round used
+	lastDecided *plugins.Levels // levels that the last round decided by
+	// unsavedSince is since when the eviction state cannot be saved; zero: it is
 	// saved.
-	unsaved time.Time
+	unsavedSince time.Time
 
 	// Owned by the sample loop, except pace.woken.
-	pace pace
-	told []string // notes about triggers that were logged last
+	pace           pace
+	loggedTriggers []string // notes about triggers that were logged last
 
-	state  atomic.Pointer[view.State]
-	beat   atomic.Int64     // when the last sample ended, in Unix nanoseconds
-	rounds process.Liveness // when the last round ended
-	missed atomic.Uint64
-	risen  chan struct{} // wakes the round loop: a level rose
-	tick   chan struct{} // wakes the display: a state was published
-	bell   web.Bell      // the same, for clients that watch the page
+	state         atomic.Pointer[view.State]
+	lastSample    atomic.Int64     // when the last sample ended, in Unix nanoseconds
+	roundLiveness process.Liveness // when the last round ended
+	missed        atomic.Uint64
+	levelRose     chan struct{} // wakes the round loop: a level rose
+	published     chan struct{} // wakes the display: a state was published
+	pageBell      web.Notifier  // the same, for clients that watch the page
 }
 
 // New prepares what can fail: the kernel's files and the recording. It
@@ -93,29 +93,29 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
 		history:   &snapshot.History{},
-		usual:     newUsual(c.State.Dir),
+		baselines: newUsual(c.State.Dir),
 		records:   newRecords(c.State),
 		decisions: evict.Log{Max: c.State.Decisions},
-		risen:     make(chan struct{}, 1),
-		tick:      make(chan struct{}, 1),
+		levelRose: make(chan struct{}, 1),
+		published: make(chan struct{}, 1),
 		pace:      pace{woken: make(chan struct{}, 1)},
 		About: view.Agent{
-			Node: node, Version: process.Version(), Started: time.Now(), Mode: "standalone", ConfigFile: configPath, Notes: notes(c.Paths.Procfs),
+			Node: node, Version: process.Version(), Started: time.Now(), Mode: "standalone", ConfigFile: configPath, Restrictions: permissionNotes(c.Paths.Procfs),
 		},
 	}
 	if a.boot = bootID(c.Paths.Procfs); a.boot == "" {
 		a.boot = "unknown" // then boots are told apart by uptime alone
 	}
-	a.set = plugins.NewSet(c.Plugins.Inner, a.usual.load(log))
+	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(log))
 	a.decisions.Restore(a.records.load(log))
 	a.movers = newMovers(c.State.Dir, host, log)
-	a.outer = a.newAsker(c)
+	a.outer = a.newOuterHost(c)
 	a.triggers = a.newTriggers(c)
-	a.beat.Store(time.Now().UnixNano())
+	a.lastSample.Store(time.Now().UnixNano())
 	if a.About.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
 		log.Warn("cannot find the cgroup hierarchy; workloads are not measured", "error", err)
 	}
-	a.follow(c)
+	a.applyConfig(c)
 	if c.Recording.File != "" {
 		if a.recorder, err = probes.NewRecorder(c.Recording.File, process.Version(), c.Recording.MaxSize); err != nil {
 			return nil, err
@@ -145,26 +145,26 @@ func (a *Agent) Join() error {
 		return err
 	}
 	a.cluster, a.About.Mode = cl, "cluster"
-	if cl.heart != nil {
-		cl.heart.id = a.ID
-		held := holdOn()
-		a.About.Notes = append(a.About.Notes, held...)
+	if cl.heartbeat != nil {
+		cl.heartbeat.id = a.StateID
+		held := protectProcess()
+		a.About.Restrictions = append(a.About.Restrictions, held...)
 		for _, note := range held {
 			a.Log.Info("the heartbeat is not fully protected from memory shortage", "note", note)
 		}
 	}
-	cl.mayEnd = func() time.Duration {
+	cl.terminationBound = func() time.Duration {
 		now := a.Config.Current().Eviction
-		return now.MaxGrace + now.Late
+		return now.MaxTerminationGrace + now.OverdueAfter
 	}
-	cl.asksLent = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
-	if a.memory, err = cl.store.Load(); err != nil {
-		a.memory = evict.Unknown(time.Now().UTC(), c.Eviction)
+	cl.needsReclaimed = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
+	if a.savedState, err = cl.store.Load(); err != nil {
+		a.savedState = evict.NoSavedState(time.Now().UTC(), c.Eviction)
 		a.Log.Info("no saved eviction state; starting empty", "reason", err)
 	}
-	cl.granter.late = func() { poke(a.risen) }
-	if a.memory.Pending(time.Now()) == "" {
-		cl.granter.withdraw() // requests that an earlier agent left in the Lease
+	cl.requester.lateAnswer = func() { wake(a.levelRose) }
+	if a.savedState.Pending(time.Now()) == "" {
+		cl.requester.withdraw() // requests that an earlier agent left in the Lease
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (a *Agent) Join() error {
 // returns an error as soon as a part fails.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.cluster != nil {
-		if err := a.cluster.heart.waitUntilAlone(ctx, a.cluster.leases); err != nil {
+		if err := a.cluster.heartbeat.waitUntilAlone(ctx, a.cluster.leases); err != nil {
 			return err
 		}
 	}
@@ -188,12 +188,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.runTriggers(ctx) })
 	g.Go(func() error { return a.sampleLoop(ctx) })
 	g.Go(func() error { return a.roundLoop(ctx) })
-	g.Go(func() error { return a.usual.keep(ctx, a.Log) })
+	g.Go(func() error { return a.baselines.keep(ctx, a.Log) })
 	g.Go(func() error { return a.outer.host.Run(ctx) })
 	shown := a.startShow(ctx)
 	g.Go(func() error { return a.Config.Run(ctx) })
 	svc := &process.Service{Log: a.Log}
-	g.Go(func() error { return a.report(ctx, svc) })
+	g.Go(func() error { return a.notifySystemd(ctx, svc) })
 	g.Go(func() error { return svc.ReloadOnHangup(ctx, a.Config.Reload) })
 	g.Go(func() error { return svc.NotifyStopping(ctx) })
 	if a.cluster != nil {
@@ -240,9 +240,9 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 					a.Hide()
 				}
 				return
-			case <-a.tick:
+			case <-a.published:
 				if a.Show != nil {
-					a.Show(a.state.Load().With(a.viewCluster(), a.decisions.List()).Beside(a.viewOuter()))
+					a.Show(a.state.Load().WithCluster(a.viewCluster(), a.decisions.List()).WithOuter(a.viewOuter()))
 				}
 			}
 		}
@@ -254,7 +254,7 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	c := a.Config.Current()
 	server := &web.Server{
-		State: a.state.Load, Published: a.bell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
+		State: a.state.Load, Published: a.pageBell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
 		Reload: a.Config.Reload, Version: process.Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
 	}
 	local, err := server.ListenLocal(ctx, c.API.Socket)
@@ -263,7 +263,7 @@ func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	}
 	list := []*web.Listener{local}
 	exposure := web.Exposure{Open: c.Web.Open, Pprof: c.Web.Pprof}
-	if exposure.Guard, err = a.guard(); err != nil {
+	if exposure.Auth, err = a.guard(); err != nil {
 		return nil, errors.Join(err, process.CloseAll(list))
 	}
 	opened, err := process.OpenWeb(ctx, server, c.Web.ListenAddresses, exposure)
@@ -272,8 +272,8 @@ func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	}
 	for _, l := range opened {
 		a.Log.Info("listening", "url", l.URL())
-		if a.Listening != nil {
-			a.Listening(l.URL())
+		if a.OnListening != nil {
+			a.OnListening(l.URL())
 		}
 	}
 	return append(list, opened...), nil
@@ -281,7 +281,7 @@ func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 
 // healthy fails if no sample has ended for the watchdog's time.
 func (a *Agent) healthy() error {
-	if age := a.age(); age > a.Config.Current().Watchdog {
+	if age := a.sampleAge(); age > a.Config.Current().Watchdog {
 		return fmt.Errorf("sample: none for %s", age.Round(time.Second))
 	}
 	return nil
@@ -300,11 +300,11 @@ func (a *Agent) ready() error {
 	if a.state.Load() == nil {
 		return errors.New("sample: none yet")
 	}
-	if age := a.age(); age > readyTicks*a.Config.Current().Tick {
+	if age := a.sampleAge(); age > readyTicks*a.Config.Current().Tick {
 		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
 	}
 	c := a.Config.Current()
-	if err := a.rounds.Check(process.NotReadyAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {
+	if err := a.roundLiveness.Check(process.NotReadyAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {
 		return err
 	}
 	if a.cluster != nil {
@@ -317,12 +317,12 @@ func (a *Agent) viewCluster() *view.Cluster {
 	if a.cluster == nil {
 		return nil
 	}
-	v := a.cluster.view(a.Config.Current().Eviction, &a.tally)
-	v.Loads = a.movers.shown.Load()
+	v := a.cluster.view(a.Config.Current().Eviction, &a.counters)
+	v.DataMovers = a.movers.shown.Load()
 	return v
 }
 
-func (a *Agent) age() time.Duration { return time.Since(time.Unix(0, a.beat.Load())) }
+func (a *Agent) sampleAge() time.Duration { return time.Since(time.Unix(0, a.lastSample.Load())) }
 
 func (a *Agent) closeRecorder() {
 	if a.recorder == nil {
@@ -334,7 +334,7 @@ func (a *Agent) closeRecorder() {
 }
 
 // guard authenticates clients of the agent's addresses.
-func (a *Agent) guard() (*guard.Guard, error) {
+func (a *Agent) guard() (*guard.Authenticator, error) {
 	c := a.Config.Current()
 	if c.Web.TokenReview && a.cluster == nil {
 		return nil, errors.New("web.tokenReview: needs an API server, but the agent runs standalone")
@@ -342,11 +342,11 @@ func (a *Agent) guard() (*guard.Guard, error) {
 	return process.NewGuard(c.Web.ConfigFile, c.Web.TokenReview, c.Kubernetes.Kubeconfig, a.Log)
 }
 
-// report notifies systemd of each sample. If samples stop, the watchdog ends
+// notifySystemd notifies systemd of each sample. If samples stop, the watchdog ends
 // the agent after the same time from which /-/healthy fails.
-func (a *Agent) report(ctx context.Context, svc *process.Service) error {
+func (a *Agent) notifySystemd(ctx context.Context, svc *process.Service) error {
 	for {
-		next := a.bell.Next()
+		next := a.pageBell.Next()
 		if s := a.state.Load(); s != nil {
 			svc.Alive(a.status(s), a.Config.Current().Watchdog)
 		}
@@ -361,7 +361,7 @@ func (a *Agent) report(ctx context.Context, svc *process.Service) error {
 // status is the node's state and what it means for its pods, in one line.
 func (a *Agent) status(s *view.State) string {
 	headline, _ := s.Headline()
-	return headline + " · " + s.With(a.viewCluster(), nil).ModeText() + process.ConfigWarning(a.Config.Status())
+	return headline + " · " + s.WithCluster(a.viewCluster(), nil).ModeText() + process.ConfigWarning(a.Config.Status())
 }
 
 // SampleOnce takes a sample and returns a state with rates: the first time it

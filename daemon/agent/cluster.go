@@ -34,21 +34,21 @@ import (
 // cluster is what an agent needs to act in a cluster; a standalone agent has
 // none.
 type cluster struct {
-	node    string
-	bootID  string
-	nodes   corev1client.NodesGetter
-	pods    *pods.Watcher
-	evictor *kube.Evictor
-	granter *granter
-	tainter *kube.Tainter
-	cnr     *cnr
-	events  *kube.Announcer
-	status  *lease.Status
-	heart   *heartbeat // the agent's own Lease; nil: lease.enabled is false
-	keeper  *heartbeat // the Node's Lease; nil: a kubelet renews it
-	store   state.File[evict.Memory]
-	writer  state.Writer // of store
-	log     *slog.Logger
+	node      string
+	bootID    string
+	nodes     corev1client.NodesGetter
+	pods      *pods.Watcher
+	evictor   *kube.Evictor
+	requester *evictionRequester
+	tainter   *kube.Tainter
+	cnr       *cnr
+	events    *kube.Announcer
+	status    *lease.Status
+	heartbeat *heartbeat // the agent's own Lease; nil: lease.enabled is false
+	nodeLease *heartbeat // the Node's Lease; nil: a kubelet renews it
+	store     state.File[evict.State]
+	writer    state.Writer // of store
+	log       *slog.Logger
 
 	// conditions are the ones decided last. marked is closed when there are some:
 	// until then nothing is written, or a restart would remove what an earlier
@@ -56,24 +56,24 @@ type cluster struct {
 	conditions atomic.Pointer[[]lease.Condition]
 	marked     chan struct{}
 
-	// known is what the sample loop uses of the cluster; moved signals that it is
+	// facts is what the sample loop uses of the cluster; moved signals that it is
 	// out of date.
-	known atomic.Pointer[snapshot.Cluster]
-	moved chan struct{}
-	lent  *lender
+	facts       atomic.Pointer[snapshot.Cluster]
+	podsChanged chan struct{}
+	reclaimed   *reclaimedReader
 	// leases are read once, at startup, by waitUntilAlone.
 	leases coordinationv1client.LeasesGetter
-	// asksLent tells whether a rule needs the reclaimed resources. mayEnd is how
+	// needsReclaimed tells whether a rule needs the reclaimed resources. terminationBound is how
 	// long a deleted pod counts as terminating for the rules (credit).
-	asksLent func() bool
-	mayEnd   func() time.Duration
-	ending   endings // owned by keepKnown's goroutine
+	needsReclaimed   func() bool
+	terminationBound func() time.Duration
+	terminating      terminations // owned by updateFacts's goroutine
 
 	// Owned by the round's goroutine.
-	seen    *corev1.Node // the Node as read in this round, or nil
-	uid     string       // of the Node, once it is read
-	adopted bool         // the taints of an earlier agent are known
-	clean   bool         // the Node has no taint of Plimsoll
+	nodeRead *corev1.Node // the Node as read in this round, or nil
+	uid      string       // of the Node, once it is read
+	adopted  bool         // the taints of an earlier agent are known
+	unmarked bool         // the Node has no taint of Plimsoll
 }
 
 // newCluster creates the clients. It sends no request: an agent starts whether
@@ -89,62 +89,62 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	}
 	cl := &cluster{
 		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
-		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, Wiring: pods.Wiring{
+		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, PluginPods: pods.PluginPods{
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
 		}},
 		evictor: &kube.Evictor{REST: core.RESTClient()},
 		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
 		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
 		events:  kube.NewAnnouncer(core, node, log),
-		store:   state.File[evict.Memory]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.MemoryVersion},
+		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
-	cl.granter = &granter{alone: cl.evictor, wake: func() {}, late: func() {}}
+	cl.requester = &evictionRequester{direct: cl.evictor, wake: func() {}, lateAnswer: func() {}}
 	if c.Lease.Enabled {
-		if err := cl.addBeats(c.Lease, how); err != nil {
+		if err := cl.addHeartbeats(c.Lease, how); err != nil {
 			return nil, err
 		}
 	}
-	cl.moved, cl.lent = make(chan struct{}, 1), &lender{rest: core.RESTClient(), node: node}
-	cl.asksLent = func() bool { return false }
-	cl.mayEnd = func() time.Duration { return c.Eviction.MaxGrace + c.Eviction.Late }
-	cl.pods.Changed = func() { poke(cl.moved) }
-	cl.know()
-	cl.status.Conditions = func() []lease.Condition { return cl.keeper.beside(*cl.conditions.Load()) }
+	cl.podsChanged, cl.reclaimed = make(chan struct{}, 1), &reclaimedReader{rest: core.RESTClient(), node: node}
+	cl.needsReclaimed = func() bool { return false }
+	cl.terminationBound = func() time.Duration { return c.Eviction.MaxTerminationGrace + c.Eviction.OverdueAfter }
+	cl.pods.Changed = func() { wake(cl.podsChanged) }
+	cl.buildFacts()
+	cl.status.Conditions = func() []lease.Condition { return cl.nodeLease.withReady(*cl.conditions.Load()) }
 	return cl, nil
 }
 
-// addBeats creates the heartbeat of the agent's own Lease and, with
+// addHeartbeats creates the heartbeat of the agent's own Lease and, with
 // lease.target: node, that of the Node's Lease.
-func (c *cluster) addBeats(of config.Lease, how *rest.Config) (err error) {
+func (c *cluster) addHeartbeats(of config.Lease, how *rest.Config) (err error) {
 	if c.leases, err = coordinationv1client.NewForConfig(how); err != nil {
 		return fmt.Errorf("create Kubernetes client: %w", err)
 	}
-	if c.heart, err = newHeartbeat(of, c.node, how, c.log); err != nil {
+	if c.heartbeat, err = newHeartbeat(of, c.node, how, c.log); err != nil {
 		return err
 	}
-	c.heart.told, c.heart.granter, c.granter.wake = c.status.Reread, c.granter, c.heart.beat.Wake
+	c.heartbeat.nodeChanged, c.heartbeat.requester, c.requester.wake = c.status.Reread, c.requester, c.heartbeat.beat.Wake
 	if of.Target != config.LeaseOfNode {
 		return nil
 	}
-	if c.keeper, err = newKeeper(of, c.node, how, c.log); err != nil {
+	if c.nodeLease, err = newNodeLease(of, c.node, how, c.log); err != nil {
 		return err
 	}
-	c.keeper.told = c.status.Reread
+	c.nodeLease.nodeChanged = c.status.Reread
 	return nil
 }
 
-// beats are the heartbeats that are configured.
-func (c *cluster) beats() []*heartbeat {
-	return slices.DeleteFunc([]*heartbeat{c.heart, c.keeper}, func(h *heartbeat) bool { return h == nil })
+// heartbeats are the heartbeats that are configured.
+func (c *cluster) heartbeats() []*heartbeat {
+	return slices.DeleteFunc([]*heartbeat{c.heartbeat, c.nodeLease}, func(h *heartbeat) bool { return h == nil })
 }
 
 // run keeps the pods and the Node's conditions up to date until ctx is done.
 func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return c.pods.Run(ctx) })
-	g.Go(func() error { return c.keepKnown(ctx) })
+	g.Go(func() error { return c.updateFacts(ctx) })
 	g.Go(func() error {
-		for _, known := range []<-chan struct{}{c.marked, c.keeper.whose()} {
+		for _, known := range []<-chan struct{}{c.marked, c.nodeLease.holderDecided()} {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -153,9 +153,9 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 		}
 		return c.status.Run(ctx)
 	})
-	for _, h := range c.beats() {
+	for _, h := range c.heartbeats() {
 		g.Go(func() error { return h.run(ctx) })
-		g.Go(func() error { return h.write(ctx) })
+		g.Go(func() error { return h.logChanges(ctx) })
 	}
 	g.Go(func() error {
 		<-ctx.Done()
@@ -165,12 +165,12 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 }
 
 // view is what status page, API and metrics show of the cluster.
-func (c *cluster) view(config evict.Config, tally *evict.Tally) *view.Cluster {
+func (c *cluster) view(config evict.Config, tally *evict.Counters) *view.Cluster {
 	list := c.pods.List(config.Protect)
 	v := &view.Cluster{
 		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced, PodOf: list.ByCgroupUID,
-		StaleSince: list.StaleSince, StaleBecause: list.StaleBecause, StatusWrites: map[string]uint64{},
-		Heartbeat: c.heart.view(), NodeLease: c.keeper.view(),
+		StaleSince: list.StaleSince, StaleReason: list.StaleBecause, StatusWrites: map[string]uint64{},
+		Heartbeat: c.heartbeat.view(), NodeLease: c.nodeLease.view(),
 	}
 	if conditions := c.conditions.Load(); conditions != nil {
 		for _, m := range *conditions {
@@ -197,11 +197,11 @@ func (c *cluster) ready() error {
 	if since := c.pods.StaleSince(); !since.IsZero() && time.Since(since) > staleReady {
 		return fmt.Errorf("pods: no answer from the API server for %s", time.Since(since).Round(time.Second))
 	}
-	if err := c.heart.ready(); err != nil {
+	if err := c.heartbeat.ready(); err != nil {
 		return err
 	}
-	if err := c.keeper.ready(); err != nil {
-		return fmt.Errorf("%s: %w", nodeLeases, err)
+	if err := c.nodeLease.ready(); err != nil {
+		return fmt.Errorf("%s: %w", nodeLeaseNamespace, err)
 	}
 	return nil
 }

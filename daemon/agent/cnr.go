@@ -14,15 +14,15 @@ import (
 // nothing: if there is none, or the agent may not write it, the Node is marked
 // and pods are evicted all the same. It is owned by the round's goroutine.
 type cnr struct {
-	marker *kube.CNRMarker
-	last   *kube.CNR // as last read or written; nil if that failed
-	looked time.Time // time of the last read or attempt
+	marker   *kube.CNRMarker
+	last     *kube.CNR // as last read or written; nil if that failed
+	lastRead time.Time // time of the last read or attempt
 	// adopted: the taints of an earlier agent are known. They are read when a
 	// plugin first asks for a mark there, so that clusters without Katalyst see
 	// no request.
-	adopted bool
-	marked  bool   // it may carry marks of Plimsoll
-	said    string // last error logged; empty: none
+	adopted     bool
+	marked      bool   // it may carry marks of Plimsoll
+	loggedError string // last error logged; empty: none
 }
 
 // cnrReread is how long a read is used, and how soon a failed one is repeated.
@@ -30,28 +30,28 @@ const cnrReread = time.Minute
 
 // adopt returns the eviction state with the taints that an earlier agent put on
 // the CustomNodeResource.
-func (c *cnr) adopt(ctx context.Context, in evict.Input) evict.Memory {
+func (c *cnr) adopt(ctx context.Context, in evict.Input) evict.State {
 	about := func(v plugins.Verdict) bool { return v.CNR }
-	if c.adopted || in.Time.Sub(c.looked) < cnrReread || !slices.ContainsFunc(in.Levels.Verdicts, about) {
-		return in.Memory
+	if c.adopted || in.Time.Sub(c.lastRead) < cnrReread || !slices.ContainsFunc(in.Levels.Verdicts, about) {
+		return in.State
 	}
-	c.looked = in.Time
+	c.lastRead = in.Time
 	found, err := c.marker.Get(ctx)
-	if c.say(err); err != nil {
-		return in.Memory
+	if c.logError(err); err != nil {
+		return in.State
 	}
 	c.last, c.adopted, c.marked = found, true, true
-	return in.Memory.Adopt(in.Time, found.Owned())
+	return in.State.Adopt(in.Time, found.Owned())
 }
 
 // mark writes the wanted marks, or removes all of Plimsoll.
 func (c *cnr) mark(ctx context.Context, now time.Time, want *evict.Marks) {
-	failed := c.last == nil && now.Sub(c.looked) < cnrReread
+	failed := c.last == nil && now.Sub(c.lastRead) < cnrReread
 	if want == nil && !c.marked || failed {
 		return
 	}
-	if now.Sub(c.looked) >= cnrReread {
-		c.last, c.looked = nil, now
+	if now.Sub(c.lastRead) >= cnrReread {
+		c.last, c.lastRead = nil, now
 	}
 	marks := evict.Marks{}
 	if want != nil {
@@ -59,18 +59,18 @@ func (c *cnr) mark(ctx context.Context, now time.Time, want *evict.Marks) {
 	}
 	var err error
 	c.last, err = c.marker.Apply(ctx, c.last, marks)
-	c.say(err)
+	c.logError(err)
 	c.marked = err != nil || want != nil
 }
 
-// say logs an error once until it changes.
-func (c *cnr) say(err error) {
+// logError logs an error once until it changes.
+func (c *cnr) logError(err error) {
 	words := ""
 	if err != nil {
 		words = err.Error()
 	}
-	if words != c.said && err != nil {
+	if words != c.loggedError && err != nil {
 		c.marker.Log.Warn("failed to mark the CustomNodeResource; retrying", "error", err)
 	}
-	c.said = words
+	c.loggedError = words
 }

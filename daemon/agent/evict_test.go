@@ -40,7 +40,7 @@ type carrying struct {
 func newCarrying(t *testing.T, names ...string) *carrying {
 	t.Helper()
 	c := &carrying{}
-	store := state.File[evict.Memory]{Path: filepath.Join(t.TempDir(), "evict.json"), Version: evict.MemoryVersion}
+	store := state.File[evict.State]{Path: filepath.Join(t.TempDir(), "evict.json"), Version: evict.StateVersion}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) { watchOf(w, r, names) })
 	mux.HandleFunc("POST /api/v1/namespaces/shop/pods/{name}/eviction", func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func newCarrying(t *testing.T, names ...string) *carrying {
 		}
 		return nil
 	})
-	c.Agent = &Agent{Log: slog.New(slog.DiscardHandler), risen: make(chan struct{}, 1), cluster: &cluster{
+	c.Agent = &Agent{Log: slog.New(slog.DiscardHandler), levelRose: make(chan struct{}, 1), cluster: &cluster{
 		pods: watcher, store: store, evictor: &kube.Evictor{REST: client.RESTClient()}, log: slog.New(slog.DiscardHandler),
 	}}
 	return c
@@ -109,19 +109,19 @@ func servedPod(name string) *corev1.Pod {
 }
 
 // chosen is a round in which memory is short and "culprit" goes.
-func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.Decision, evict.Memory) {
+func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.Decision, evict.State) {
 	t.Helper()
 	now := time.Now().UTC()
 	levels := &plugins.Levels{Time: now, Verdicts: []plugins.Verdict{{
-		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: plugins.Hard, Pressing: plugins.Hard,
+		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: plugins.Hard, MetLevel: plugins.Hard,
 		Candidates: []plugins.Candidate{{Cgroup: "/culprit", PodUID: "culprit", Relief: 9, Unit: "bytes"}},
 	}}}
 	c.state.Store(&view.State{Levels: levels})
 	in := evict.Input{
 		Time: now, Uptime: uptime(), Boot: "boot", Levels: levels, Config: evict.DefaultConfig(),
-		Cluster: &evict.Cluster{Pods: listed}, Memory: evict.Memory{Budgets: evict.Budgets{Boot: "boot"}},
+		Cluster: &evict.Cluster{Pods: listed}, State: evict.State{RateLimits: evict.RateLimits{Boot: "boot"}},
 	}
-	in.Config.DryRun, in.Config.ReportFirst = false, 0
+	in.Config.DryRun, in.Config.ReportOnly = false, 0
 	d, m := evict.Decide(in)
 	i, some := d.Next()
 	require.True(t, some, d.Reason)
@@ -149,5 +149,5 @@ func TestAPodThatHasGoneSinceItWasChosenIsNotAskedFor(t *testing.T) {
 	kept, err := c.cluster.store.Load()
 	require.NoError(t, err)
 	assert.Empty(t, kept.Victims, "the next agent must not ask for it either")
-	assert.Len(t, c.risen, 1, "the next round comes at once")
+	assert.Len(t, c.levelRose, 1, "the next round comes at once")
 }

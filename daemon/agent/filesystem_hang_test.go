@@ -42,7 +42,7 @@ func runAgent(t *testing.T, text string) (url string, a *Agent) {
 	a, err = New(file, slog.New(slog.DiscardHandler), path)
 	require.NoError(t, err)
 	listening := make(chan string, 1)
-	a.Listening = func(url string) { listening <- url }
+	a.OnListening = func(url string) { listening <- url }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
@@ -68,7 +68,7 @@ func TestAnAgentThatEndsWaitsForASlowDisk(t *testing.T) {
 		<-time.After(time.Second)
 		written.Store(true)
 		return nil
-	}), state.ErrLate)
+	}), state.ErrTimeout)
 }
 
 // fetch has a deadline: an endless answer is an error.

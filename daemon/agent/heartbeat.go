@@ -24,27 +24,27 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-// nodeLeases is the namespace of the Nodes' own Leases, which kubelets renew.
-const nodeLeases = "kube-node-lease"
+// nodeLeaseNamespace is the namespace of the Nodes' own Leases, which kubelets renew.
+const nodeLeaseNamespace = "kube-node-lease"
 
 // heartbeat renews one Lease, the agent's own or the Node's, and keeps what is
 // shown about it.
 type heartbeat struct {
-	beat *lease.Beat
+	beat *lease.Heartbeat
 	log  *slog.Logger
 
-	// told is called when the Node's conditions may have changed: after a gap in
+	// nodeChanged is called when the Node's conditions may have changed: after a gap in
 	// the renewals and, if the agent keeps the Node Ready, after each renewal.
-	told func()
-	// ours tells, if the agent keeps the Node Ready, whether the Lease is the
+	nodeChanged func()
+	// holdsNodeLease tells, if the agent keeps the Node Ready, whether the Lease is the
 	// agent's to renew; known is closed once that is decided.
-	ours  atomic.Bool
-	known chan struct{}
-	once  sync.Once
+	holdsNodeLease atomic.Bool
+	holderKnown    chan struct{}
+	knownOnce      sync.Once
 
-	// granter supplies the eviction requests and receives the answers; nil for
+	// requester supplies the eviction requests and receives the answers; nil for
 	// the Node's Lease, which carries nothing.
-	granter *granter
+	requester *evictionRequester
 
 	// renewed is when the Lease was last renewed, on the clock of Beat.Uptime; 0:
 	// never. Owned by the beat's goroutine.
@@ -53,13 +53,13 @@ type heartbeat struct {
 	// levels, outer and loads are what the Lease carries about the node.
 	levels atomic.Pointer[plugins.Levels]
 	outer  atomic.Pointer[map[string]string]
-	loads  atomic.Pointer[vgdp.Pressure]
-	// said queues attempts for the log.
-	said chan lease.Attempt
+	budget atomic.Pointer[vgdp.Pressure]
+	// attempts queues attempts for the log.
+	attempts chan lease.Attempt
 	// id of the agent's state directory; empty if unknown or if the Lease carries
 	// nothing. other receives the ID of another agent.
-	id    string
-	other chan string
+	id         string
+	otherAgent chan string
 
 	mu    sync.Mutex // guards shown; nothing is done under it but copying
 	shown view.Heartbeat
@@ -68,18 +68,18 @@ type heartbeat struct {
 // newHeartbeat prepares the heartbeat of the agent's own Lease, which carries a
 // report about the node. It does not connect.
 func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
-	h, err := beatOf(c, config.LeaseOfAgent, node, how, log)
+	h, err := newHeartbeatFor(c, config.LeaseOfAgent, node, how, log)
 	if err != nil {
 		return nil, err
 	}
-	h.beat.Carry = h.carry
+	h.beat.Annotations = h.annotations
 	return h, nil
 }
 
-// newKeeper prepares the renewal of the Node's own Lease, for nodes without a
+// newNodeLease prepares the renewal of the Node's own Lease, for nodes without a
 // kubelet.
-func newKeeper(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
-	h, err := beatOf(c, config.LeaseOfNode, node, how, log)
+func newNodeLease(c config.Lease, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+	h, err := newHeartbeatFor(c, config.LeaseOfNode, node, how, log)
 	if err != nil {
 		return nil, err
 	}
@@ -87,22 +87,22 @@ func newKeeper(c config.Lease, node string, how *rest.Config, log *slog.Logger) 
 	return h, nil
 }
 
-func beatOf(c config.Lease, target, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
+func newHeartbeatFor(c config.Lease, target, node string, how *rest.Config, log *slog.Logger) (*heartbeat, error) {
 	own := rest.CopyConfig(how)
 	own.UserAgent = "plimsoll-heartbeat/" + process.Version()
-	line, err := lease.NewLine(own)
+	line, err := lease.NewConnection(own)
 	if err != nil {
 		return nil, err
 	}
 	h := &heartbeat{
-		log: log, said: make(chan lease.Attempt, 16), other: make(chan string, 1), known: make(chan struct{}),
-		beat: &lease.Beat{
-			Node: node, Namespace: NamespaceOf(target), Holder: HolderOf(target, node), Line: line,
+		log: log, attempts: make(chan lease.Attempt, 16), otherAgent: make(chan string, 1), holderKnown: make(chan struct{}),
+		beat: &lease.Heartbeat{
+			Node: node, Namespace: NamespaceOf(target), Holder: HolderOf(target, node), Connection: line,
 			Interval: c.Interval, Duration: c.Duration, Uptime: uptime,
 		},
 		shown: view.Heartbeat{Target: target, Interval: c.Interval, Duration: c.Duration, Outcomes: map[lease.Outcome]uint64{}},
 	}
-	h.beat.Beaten = h.beaten
+	h.beat.OnAttempt = h.recordAttempt
 	return h, nil
 }
 
@@ -118,44 +118,44 @@ func HolderOf(target, node string) string {
 // NamespaceOf a Lease.
 func NamespaceOf(target string) string {
 	if target == config.LeaseOfNode {
-		return nodeLeases
+		return nodeLeaseNamespace
 	}
 	return lease.Namespace
 }
 
-// carry is the annotations that each renewal writes.
-func (h *heartbeat) carry() map[string]string {
+// annotations is the annotations that each renewal writes.
+func (h *heartbeat) annotations() map[string]string {
 	carried := map[string]string{}
 	if levels := h.levels.Load(); levels != nil {
-		carried[lease.NodeAnnotation] = reportOf(levels, h.outer.Load(), h.loads.Load())
+		carried[lease.NodeAnnotation] = reportOf(levels, h.outer.Load(), h.budget.Load())
 	}
 	if h.id != "" {
 		carried[Annotation] = h.id
 	}
-	if asked, known := h.granter.carry(); known {
+	if asked, known := h.requester.encodePending(); known {
 		carried[lease.EvictionsAnnotation] = asked
 	}
 	return carried
 }
 
-// tell passes the inner plugins' levels on; if one rose, the Lease is renewed
+// setLevels passes the inner plugins' levels on; if one rose, the Lease is renewed
 // at once.
-func (h *heartbeat) tell(levels *plugins.Levels, rose bool) {
+func (h *heartbeat) setLevels(levels *plugins.Levels, rose bool) {
 	before := h.levels.Swap(levels)
 	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
 		h.beat.Wake()
 	}
 }
 
-// tellOuter passes the outer plugins' verdicts on. They wait for the next
+// setOuter passes the outer plugins' verdicts on. They wait for the next
 // renewal: outer plugins must not raise its rate.
-func (h *heartbeat) tellOuter(said []plugins.Verdict) {
+func (h *heartbeat) setOuter(said []plugins.Verdict) {
 	h.outer.Store(new(outerLevels(said)))
 }
 
-// mostOuter bounds the outer plugins that a Lease carries, because each renewal
+// maxOuter bounds the outer plugins that a Lease carries, because each renewal
 // is stored in etcd.
-const mostOuter = lease.MaxPlugins
+const maxOuter = lease.MaxPlugins
 
 // outerLevels are the levels above none by plugin, hard before soft.
 func outerLevels(said []plugins.Verdict) map[string]string {
@@ -169,16 +169,16 @@ func outerLevels(said []plugins.Verdict) map[string]string {
 		return cmp.Or(cmp.Compare(highest[b], highest[a]), cmp.Compare(a, b))
 	})
 	levels := map[string]string{}
-	for _, name := range names[:min(len(names), mostOuter)] {
+	for _, name := range names[:min(len(names), maxOuter)] {
 		levels[name] = highest[name].String()
 	}
 	return levels
 }
 
-// tellLoads passes the data mover budget on, nil for no limit; a smaller one is
+// setBudget passes the data mover budget on, nil for no limit; a smaller one is
 // written at once.
-func (h *heartbeat) tellLoads(p *vgdp.Pressure) {
-	before := h.loads.Swap(p)
+func (h *heartbeat) setBudget(p *vgdp.Pressure) {
+	before := h.budget.Swap(p)
 	if p != nil && (before == nil || p.HoldUntil.After(before.HoldUntil) || p.Budget != nil && (before.Budget == nil || *p.Budget < *before.Budget)) {
 		h.beat.Wake()
 	}
@@ -203,7 +203,7 @@ func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pres
 		r.Plugins = *outer
 	}
 	if loads != nil {
-		r.Budget = loads.Budget
+		r.DataMoverBudget = loads.Budget
 		if !loads.HoldUntil.IsZero() {
 			r.HoldUntil = new(lease.Micro(loads.HoldUntil))
 		}
@@ -215,56 +215,56 @@ func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pres
 	return string(text)
 }
 
-// beaten records an attempt. It is dropped from the log rather than wait for
+// recordAttempt records an attempt. It is dropped from the log rather than wait for
 // it: a log that is not read delays no renewal.
-func (h *heartbeat) beaten(a lease.Attempt) {
+func (h *heartbeat) recordAttempt(a lease.Attempt) {
 	h.mu.Lock()
 	h.shown.Add(a)
 	h.mu.Unlock()
-	h.learn(a.Outcome)
+	h.decideHolder(a.Outcome)
 	if a.Outcome.Good() {
-		h.broke(h.beat.Uptime())
-		h.granter.hear(a.Annotations)
-		h.hearOther(a)
+		h.checkGap(h.beat.Uptime())
+		h.requester.readAnswers(a.Annotations)
+		h.detectOther(a)
 	}
 	select {
-	case h.said <- a:
+	case h.attempts <- a:
 	default:
 	}
 }
 
-// learn decides whether the Node is ours to keep Ready: another holder of its
+// decideHolder decides whether the Node is ours to keep Ready: another holder of its
 // Lease keeps it Ready itself.
-func (h *heartbeat) learn(o lease.Outcome) {
+func (h *heartbeat) decideHolder(o lease.Outcome) {
 	if !h.beat.Exclusive || !o.Good() && o != lease.Held {
 		return
 	}
-	h.ours.Store(o.Good())
-	h.once.Do(func() { close(h.known) })
+	h.holdsNodeLease.Store(o.Good())
+	h.knownOnce.Do(func() { close(h.holderKnown) })
 	if o.Good() {
-		h.told()
+		h.nodeChanged()
 	}
 }
 
-// silence is the gap between renewals after which the controller may have set
-// the conditions to Unknown: half of its monitor grace period (fleet.grace).
-const silence = 20 * time.Second
+// renewalGap is the gap between renewals after which the controller may have set
+// the conditions to Unknown: half of its monitor grace period (agents.monitorGracePeriod).
+const renewalGap = 20 * time.Second
 
-// broke calls told after such a gap, because the conditions may be Unknown.
-func (h *heartbeat) broke(now time.Duration) {
-	if h.renewed != 0 && now-h.renewed >= silence && !h.beat.Exclusive {
-		h.told()
+// checkGap calls told after such a gap, because the conditions may be Unknown.
+func (h *heartbeat) checkGap(now time.Duration) {
+	if h.renewed != 0 && now-h.renewed >= renewalGap && !h.beat.Exclusive {
+		h.nodeChanged()
 	}
 	h.renewed = now
 }
 
-// whose is closed once it is decided whether the Node's Lease is ours; h may be
+// holderDecided is closed once it is decided whether the Node's Lease is ours; h may be
 // nil.
-func (h *heartbeat) whose() <-chan struct{} {
+func (h *heartbeat) holderDecided() <-chan struct{} {
 	if h == nil {
 		return closed()
 	}
-	return h.known
+	return h.holderKnown
 }
 
 func closed() <-chan struct{} {
@@ -273,10 +273,10 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// beside adds the condition Ready if the agent keeps the Node Ready: once it is
+// withReady adds the condition Ready if the agent keeps the Node Ready: once it is
 // Unknown, renewing the Lease alone does not restore it. h may be nil.
-func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
-	if h == nil || !h.ours.Load() {
+func (h *heartbeat) withReady(list []lease.Condition) []lease.Condition {
+	if h == nil || !h.holdsNodeLease.Load() {
 		return list
 	}
 	return append(slices.Clip(list), lease.Condition{
@@ -287,19 +287,19 @@ func (h *heartbeat) beside(list []lease.Condition) []lease.Condition {
 // run renews the Lease until ctx is done.
 func (h *heartbeat) run(ctx context.Context) error { return h.beat.Run(ctx) }
 
-// write logs changes, until ctx is done or another agent forces this one to
+// logChanges logs changes, until ctx is done or another agent forces this one to
 // exit.
-func (h *heartbeat) write(ctx context.Context) error {
+func (h *heartbeat) logChanges(ctx context.Context) error {
 	said := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case other := <-h.other:
-			if err := h.meet(other); err != nil {
+		case other := <-h.otherAgent:
+			if err := h.resolveConflict(other); err != nil {
 				return err
 			}
-		case a := <-h.said:
+		case a := <-h.attempts:
 			switch {
 			case a.Err != nil && a.Err.Error() != said:
 				said = a.Err.Error()
@@ -343,6 +343,6 @@ func (h *heartbeat) view() *view.Heartbeat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	shown := h.shown.Clone()
-	shown.Dials = h.beat.Line.Dials.Load()
+	shown.Dials = h.beat.Connection.Dials.Load()
 	return &shown
 }

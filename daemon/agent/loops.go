@@ -23,12 +23,12 @@ func (a *Agent) sample() error {
 	if err != nil {
 		return err
 	}
-	raw.Cluster = a.cluster.facts()
-	raw.Curb(*a.movers.curbed.Load())
+	raw.Cluster = a.cluster.currentFacts()
+	raw.MarkThrottled(*a.movers.throttledCgroups.Load())
 	snapshot := a.history.Add(raw)
 	levels := a.set.Judge(snapshot)
 	a.publish(snapshot, levels, time.Since(start))
-	a.usual.take(a.set, snapshot.Monotonic())
+	a.baselines.takeIfDue(a.set, snapshot.Monotonic())
 	a.record(raw)
 	return nil
 }
@@ -38,28 +38,28 @@ func (a *Agent) sample() error {
 // decides, evicts, and saves the decision with its reasons. A rule in dry run
 // gets a decision of its own.
 func (a *Agent) round(ctx context.Context) {
-	if !a.measured() {
+	if !a.hasNewLevels() {
 		return
 	}
-	a.soothe()
-	said := a.ask(ctx)
-	a.hear(said)
-	in := a.look(ctx, said)
-	in.Levels, in.Memory = evict.Recall(in)
+	a.throttleMovers()
+	said := a.askPlugins(ctx)
+	a.recordVerdicts(said)
+	in := a.observe(ctx, said)
+	in.Levels, in.State = evict.RecallForced(in)
 	marks, memory := evict.Mark(in)
-	in.Memory = memory
-	a.answer(marks.Refused)
-	in = a.mark(ctx, in, marks)
+	in.State = memory
+	a.reportRefusals(marks.Refused)
+	in = a.writeMarks(ctx, in, marks)
 	for _, part := range evict.Split(in) {
-		part.Memory = memory
+		part.State = memory
 		var d evict.Decision
 		d, memory = evict.Decide(part)
 		memory = a.evict(ctx, part, &d, memory)
-		a.note(d)
+		a.logDecision(d)
 	}
-	a.keep(in, memory)
+	a.saveState(in, memory)
 	if a.cluster != nil {
-		a.cluster.granter.withdraw()
+		a.cluster.requester.withdraw()
 	}
 }
 
@@ -67,7 +67,7 @@ func (a *Agent) round(ctx context.Context) {
 // it. Ticks never overlap: one that comes while a sample runs is missed and
 // counted.
 func (a *Agent) sampleLoop(ctx context.Context) error {
-	defer a.usual.end(a.set)
+	defer a.baselines.end(a.set)
 	ticker := time.NewTicker(a.config.Tick)
 	defer ticker.Stop()
 	for tick := a.config.Tick; ; {
@@ -90,41 +90,41 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 func (a *Agent) roundLoop(ctx context.Context) error {
 	defer a.movers.lift()
 	for {
-		a.rest(ctx)
+		a.pauseBetweenRounds(ctx)
 		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)
 		select {
 		case <-ctx.Done():
 			period.Stop()
 			return nil
-		case <-a.risen:
+		case <-a.levelRose:
 			period.Stop()
 		case <-period.C:
 		}
 		a.round(ctx)
-		a.rounds.Record(loopRounds)
+		a.roundLiveness.Record(loopRounds)
 	}
 }
 
-// rest keeps rounds evict.MinRound apart (rate limit). A level that has become
+// pauseBetweenRounds keeps rounds evict.MinRound apart (rate limit). A level that has become
 // hard since the last round ends the pause: it was soft just before, and that
 // round must not delay this one.
-func (a *Agent) rest(ctx context.Context) {
+func (a *Agent) pauseBetweenRounds(ctx context.Context) {
 	pause := time.NewTimer(evict.MinRound)
 	defer pause.Stop()
 	for rose := false; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.risen:
+		case <-a.levelRose:
 			rose = true
 		case <-pause.C:
 			if rose {
-				poke(a.risen)
+				wake(a.levelRose)
 			}
 			return
 		}
-		if a.judged != nil && a.state.Load().Levels.Rose(a.judged, plugins.Hard) {
-			poke(a.risen)
+		if a.lastJudged != nil && a.state.Load().Levels.Rose(a.lastJudged, plugins.Hard) {
+			wake(a.levelRose)
 			return
 		}
 	}
@@ -133,15 +133,15 @@ func (a *Agent) rest(ctx context.Context) {
 // reconfigure applies a changed configuration between two ticks.
 func (a *Agent) reconfigure() {
 	if c := a.Config.Current(); c != a.config {
-		a.follow(c)
+		a.applyConfig(c)
 	}
 }
 
-func (a *Agent) follow(c *config.Agent) {
+func (a *Agent) applyConfig(c *config.Agent) {
 	a.config = c
 	a.history.Window, a.history.Keep, a.history.MaxGap = c.Window, c.History, c.MaxGap()
 	a.set.Configure(c.Plugins.Inner)
-	a.host.Follow(c.Workloads.Roots)
+	a.host.FollowRoots(c.Workloads.Roots)
 	a.host.FollowFilesystems(c.Filesystems)
 	a.host.FollowNetwork(c.Network)
 	if a.Level != nil {
@@ -157,26 +157,26 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 		s.Agent.ConfigError = err.Error()
 	}
 	var notes []string
-	s.Agent.Triggers, notes = a.triggersNow(snapshot)
-	s.Agent.Notes = append(slices.Clip(s.Agent.Notes), notes...)
-	if a.pace.now {
+	s.Agent.Triggers, notes = a.triggerState(snapshot)
+	s.Agent.Restrictions = append(slices.Clip(s.Agent.Restrictions), notes...)
+	if a.pace.woke {
 		a.Log.Debug("a PSI trigger woke this sample", "sample", snapshot.Time)
 	}
 	a.state.Store(s)
-	a.beat.Store(time.Now().UnixNano())
-	poke(a.tick)
-	a.bell.Ring()
+	a.lastSample.Store(time.Now().UnixNano())
+	wake(a.published)
+	a.pageBell.Notify()
 	rose := before != nil && levels.Rose(before.Levels, plugins.Soft)
 	if rose {
-		poke(a.risen)
+		wake(a.levelRose)
 	}
-	if a.cluster != nil && a.cluster.heart != nil {
-		a.cluster.heart.tell(levels, rose)
+	if a.cluster != nil && a.cluster.heartbeat != nil {
+		a.cluster.heartbeat.setLevels(levels, rose)
 	}
 }
 
-// poke signals c without blocking; signals that are not yet received merge.
-func poke(c chan struct{}) {
+// wake signals c without blocking; signals that are not yet received merge.
+func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -189,7 +189,7 @@ func (a *Agent) record(s *snapshot.Sample) {
 	if a.recorder == nil {
 		return
 	}
-	s, err := a.said.with(s)
+	s, err := a.outerVerdicts.addTo(s)
 	if err == nil {
 		err = a.recorder.Add(s)
 	}

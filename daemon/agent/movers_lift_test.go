@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func TestAReleaseFreesTheMoversThatAnAgentWhichIsGoneHasSlowedDown(t *testing.T) {
@@ -25,11 +26,11 @@ func TestAReleaseFreesTheMoversThatAnAgentWhichIsGoneHasSlowedDown(t *testing.T)
 
 	h.round(1, plugins.None)
 	h.round(1, plugins.Hard)
-	require.NotEmpty(t, h.movers.book.Limits)
+	require.NotEmpty(t, h.movers.limits.Limits)
 	require.NoError(t, release())
 	assert.Contains(t, out.String(), moverPod+" read 8:0: limit removed\n")
 	assert.Contains(t, h.read(), "rbps=max")
-	kept, err := state.File[moversKept]{Path: filepath.Join(h.state, "movers.json")}.Load()
+	kept, err := state.File[savedMovers]{Path: filepath.Join(h.state, "movers.json")}.Load()
 	require.NoError(t, err)
 	assert.Empty(t, kept.Limits)
 	out.Reset()

@@ -29,7 +29,7 @@ type harbour struct {
 	log    bytes.Buffer
 	config config.Agent
 	now    time.Time
-	movers *movers
+	movers *moverLimits
 }
 
 const moverPod = "/kubepods/besteffort/pod1"
@@ -80,7 +80,7 @@ func (h *harbour) start() {
 	require.NoError(h.t, err)
 	h.movers = newMovers(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
 	tree := throttle.Tree{IO: throttle.Hierarchy{Dir: h.dir}, CPU: throttle.Hierarchy{Dir: h.dir}}
-	h.movers.book.Files = files{tree}
+	h.movers.limits.Files = files{tree}
 }
 
 // seen is a sample with a level of the disk, and whether it could be judged.
@@ -113,7 +113,7 @@ func TestAMoverIsSlowedDownAndFreedWhenItIsCalm(t *testing.T) {
 	h := newHarbour(t)
 	h.round(0, plugins.Soft)
 	assert.Equal(t, fourOf, h.read())
-	assert.True(t, (*h.movers.curbed.Load())[moverPod], "its stall is our doing")
+	assert.True(t, (*h.movers.throttledCgroups.Load())[moverPod], "its stall is our doing")
 	shown := h.movers.shown.Load()
 	require.Len(t, shown.Throttled, 1)
 	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use", shown.Throttled[0].Text())
@@ -124,14 +124,14 @@ func TestAMoverIsSlowedDownAndFreedWhenItIsCalm(t *testing.T) {
 	}
 	assert.Equal(t, free, h.read())
 	assert.Empty(t, h.movers.shown.Load().Throttled)
-	assert.Empty(t, *h.movers.curbed.Load())
+	assert.Empty(t, *h.movers.throttledCgroups.Load())
 }
 
 func TestAnAgentThatComesBackKeepsACurbUntilItExpires(t *testing.T) {
 	h := newHarbour(t)
 	h.round(0, plugins.Soft)
 	h.start()
-	assert.True(t, (*h.movers.curbed.Load())[moverPod], "from the first sample on")
+	assert.True(t, (*h.movers.throttledCgroups.Load())[moverPod], "from the first sample on")
 	h.now = h.now.Add(4 * time.Minute)
 	h.movers.round(h.seen(plugins.None, true), &h.config)
 	assert.Equal(t, fourOf, h.read(), "it has just started and sees nothing yet")
@@ -144,7 +144,7 @@ func TestAnAgentThatComesBackKeepsACurbUntilItExpires(t *testing.T) {
 func TestAllIsUndone(t *testing.T) {
 	for what, undo := range map[string]func(h *harbour){
 		"at the end":              func(h *harbour) { h.movers.lift() },
-		"when it is switched off": func(h *harbour) { h.movers.off() },
+		"when it is switched off": func(h *harbour) { h.movers.disable() },
 		"by a dry run": func(h *harbour) {
 			h.config.VGDP.DryRun = true
 			h.round(1, plugins.Soft)
@@ -154,7 +154,7 @@ func TestAllIsUndone(t *testing.T) {
 		},
 		"by the next agent, when it is off by then": func(h *harbour) {
 			h.start()
-			h.movers.off()
+			h.movers.disable()
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAllIsUndone(t *testing.T) {
 			undo(h)
 			assert.Equal(t, free, h.read())
 			h.start()
-			assert.Empty(t, h.movers.book.Limits, "and forgotten")
+			assert.Empty(t, h.movers.limits.Limits, "and forgotten")
 		})
 	}
 }
@@ -204,9 +204,9 @@ func FuzzAnyStateIsReadOrRefused(f *testing.F) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "movers.json"), b, 0o600))
 		m := newMovers(dir, host, slog.New(slog.DiscardHandler))
-		m.book.Files = throttle.Tree{}
+		m.limits.Files = throttle.Tree{}
 		m.lift()
-		require.NotNil(t, m.curbed.Load())
+		require.NotNil(t, m.throttledCgroups.Load())
 	})
 }
 

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// notes tells what an agent without root cannot read. Access to the root
+// permissionNotes tells what an agent without root cannot read. Access to the root
 // directory of pid 1 means access to all processes (CAP_SYS_PTRACE).
-func notes(procfs string) []string {
+func permissionNotes(procfs string) []string {
 	if os.Geteuid() == 0 {
 		return nil
 	}

@@ -13,35 +13,35 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// measured tells whether there are new levels. A round uses each sample once.
-func (a *Agent) measured() bool {
+// hasNewLevels tells whether there are new levels. A round uses each sample once.
+func (a *Agent) hasNewLevels() bool {
 	state := a.state.Load()
-	return state != nil && state.Levels != a.judged
+	return state != nil && state.Levels != a.lastJudged
 }
 
-// soothe throttles data movers, before any pod is evicted.
-func (a *Agent) soothe() {
+// throttleMovers throttles data movers, before any pod is evicted.
+func (a *Agent) throttleMovers() {
 	state, c := a.state.Load(), a.Config.Current()
 	if a.cluster == nil || !c.VGDP.Enabled { // standalone, it is unknown which pods they are
-		a.movers.off()
+		a.movers.disable()
 	} else {
 		a.movers.round(state, c)
 	}
-	if a.cluster != nil && a.cluster.heart != nil {
-		a.cluster.heart.tellLoads(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))
+	if a.cluster != nil && a.cluster.heartbeat != nil {
+		a.cluster.heartbeat.setBudget(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))
 	}
 }
 
-// hear passes verdicts of outer plugins to the recording and the Lease.
-func (a *Agent) hear(said []plugins.Verdict) {
-	a.said.hear(said)
-	if a.cluster != nil && a.cluster.heart != nil {
-		a.cluster.heart.tellOuter(said)
+// recordVerdicts passes verdicts of outer plugins to the recording and the Lease.
+func (a *Agent) recordVerdicts(said []plugins.Verdict) {
+	a.outerVerdicts.set(said)
+	if a.cluster != nil && a.cluster.heartbeat != nil {
+		a.cluster.heartbeat.setOuter(said)
 	}
 }
 
-// answer tells the outer plugins which marks were refused.
-func (a *Agent) answer(refused []evict.Refusal) {
+// reportRefusals tells the outer plugins which marks were refused.
+func (a *Agent) reportRefusals(refused []evict.Refusal) {
 	why := map[string]string{}
 	for _, r := range refused {
 		why[r.Plugin] = r.Why
@@ -49,59 +49,59 @@ func (a *Agent) answer(refused []evict.Refusal) {
 	a.outer.host.Unmarked(why)
 }
 
-// look observes: it gathers the newest levels, the outer plugins' verdicts and
+// observe observes: it gathers the newest levels, the outer plugins' verdicts and
 // the present state of the cluster.
-func (a *Agent) look(ctx context.Context, said []plugins.Verdict) evict.Input {
+func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input {
 	state := a.state.Load()
-	levels := state.Levels.Beside(said)
+	levels := state.Levels.With(said)
 	c := a.Config.Current()
 	in := evict.Input{
-		Time: time.Now().UTC(), Uptime: uptime(), Boot: a.boot, Rules: plugins.Rules(c.Plugins.Inner), Levels: levels, Before: a.before,
-		Config: c.Eviction, Memory: a.memory, Contention: state.Snapshot.Contention, Relief: a.movers.relief,
+		Time: time.Now().UTC(), Uptime: uptime(), Boot: a.boot, Rules: plugins.Rules(c.Plugins.Inner), Levels: levels, Before: a.lastDecided,
+		Config: c.Eviction, State: a.savedState, Contention: state.Snapshot.Contention, Relief: a.movers.relief,
 	}
-	a.before, a.judged = levels, state.Levels
+	a.lastDecided, a.lastJudged = levels, state.Levels
 	if a.cluster != nil {
-		in.Cluster, in.Memory = a.cluster.look(ctx, in)
-		in.Memory = a.cluster.cnr.adopt(ctx, in)
+		in.Cluster, in.State = a.cluster.observe(ctx, in)
+		in.State = a.cluster.cnr.adopt(ctx, in)
 	}
 	return in
 }
 
-// look reads from the cluster what this round needs. It reads the Node only
+// observe reads from the cluster what this round needs. It reads the Node only
 // while a rule is met or the Node is marked, so that calm nodes send no
 // requests.
-func (c *cluster) look(ctx context.Context, in evict.Input) (*evict.Cluster, evict.Memory) {
-	pressed := met(in.Levels) || len(in.Memory.Forced) > 0
+func (c *cluster) observe(ctx context.Context, in evict.Input) (*evict.Cluster, evict.State) {
+	pressed := anyMet(in.Levels) || len(in.State.Forced) > 0
 	if pressed {
-		if err := c.pods.Resolve(ctx, evict.Named(in)); err != nil {
+		if err := c.pods.Resolve(ctx, evict.CandidatePods(in)); err != nil {
 			c.log.Debug("cannot resolve the volumes of pods", "error", err)
 		}
 	}
 	out := &evict.Cluster{Pods: c.pods.List(in.Config.Protect)}
-	c.seen = nil
-	if !pressed && len(in.Memory.Marks) == 0 && c.clean {
-		return out, in.Memory
+	c.nodeRead = nil
+	if !pressed && len(in.State.Marks) == 0 && c.unmarked {
+		return out, in.State
 	}
 	node, err := c.getNode(ctx)
 	out.Node = evict.ReadNode(node, err)
 	if err != nil {
-		return out, in.Memory
+		return out, in.State
 	}
 	if c.uid != "" && c.uid != string(node.UID) {
 		c.status.Reread() // a new Node with the same name: it lacks our conditions
-		for _, h := range c.beats() {
+		for _, h := range c.heartbeats() {
 			h.beat.Reread() // and it does not own our Lease
 		}
 	}
-	c.seen, c.uid = node, string(node.UID)
+	c.nodeRead, c.uid = node, string(node.UID)
 	if !c.adopted {
 		c.adopted = true
-		return out, in.Memory.Adopt(in.Time, evict.Owned(node))
+		return out, in.State.Adopt(in.Time, evict.Owned(node))
 	}
-	return out, in.Memory
+	return out, in.State
 }
 
-func met(l *plugins.Levels) bool {
+func anyMet(l *plugins.Levels) bool {
 	for _, v := range l.Verdicts {
 		if v.Level > plugins.None {
 			return true
@@ -110,39 +110,39 @@ func met(l *plugins.Levels) bool {
 	return false
 }
 
-// errUnmarked: without conditions no pod is evicted.
-var errUnmarked = errors.New("conditions.enabled is false")
+// errConditionsDisabled: without conditions no pod is evicted.
+var errConditionsDisabled = errors.New("conditions.enabled is false")
 
-// mark hands over the conditions and writes the taints. The returned input
+// writeMarks hands over the conditions and writes the taints. The returned input
 // tells whether the API server has acknowledged them.
-func (a *Agent) mark(ctx context.Context, in evict.Input, marks evict.Marks) evict.Input {
+func (a *Agent) writeMarks(ctx context.Context, in evict.Input, marks evict.Marks) evict.Input {
 	c := a.cluster
 	if c == nil {
 		return in
 	}
 	unmarked := error(nil)
 	if !a.Config.Current().Conditions.Enabled {
-		marks, unmarked = evict.Marks{}, errUnmarked
+		marks, unmarked = evict.Marks{}, errConditionsDisabled
 	}
 	if !c.adopted { // what an earlier agent wrote is not known yet
-		in.Cluster.Marked = "the Node is not read yet"
+		in.Cluster.Unmarked = "the Node is not read yet"
 		return in
 	}
-	c.hand(marks)
+	c.setConditions(marks)
 	c.cnr.mark(ctx, in.Time, marks.CNR)
-	if c.seen != nil {
-		_, err := c.tainter.Apply(ctx, c.seen, marks.Taints)
-		c.clean = err == nil && len(marks.Taints) == 0
+	if c.nodeRead != nil {
+		_, err := c.tainter.Apply(ctx, c.nodeRead, marks.Taints)
+		c.unmarked = err == nil && len(marks.Taints) == 0
 		unmarked = errors.Join(unmarked, err)
 	}
 	if unmarked != nil {
-		in.Cluster.Marked = unmarked.Error()
+		in.Cluster.Unmarked = unmarked.Error()
 	}
 	return in
 }
 
-// hand passes the conditions to the status loop, which writes changes at once.
-func (c *cluster) hand(marks evict.Marks) {
+// setConditions passes the conditions to the status loop, which writes changes at once.
+func (c *cluster) setConditions(marks evict.Marks) {
 	list := make([]lease.Condition, 0, len(marks.Conditions))
 	for _, m := range marks.Conditions {
 		list = append(list, lease.Condition(m))
@@ -160,53 +160,53 @@ type evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// asks returns the evictor that is configured (eviction.via).
-func (c *cluster) asks(via string) evictor {
+// evictorFor returns the evictor that is configured (eviction.via).
+func (c *cluster) evictorFor(via string) evictor {
 	if via == evict.ViaController {
-		return c.granter
+		return c.requester
 	}
 	return c.evictor
 }
 
-// asksPerRound is how many requests of a round may be refused.
-const asksPerRound = 5
+// maxRefusedPerRound is how many requests of a round may be refused.
+const maxRefusedPerRound = 5
 
 // evict requests evictions of the candidates, one after the other, until enough
 // are accepted. It saves each choice before the request, so that a restart does
 // not evict a second pod, unless the disk hangs.
-func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m evict.Memory) evict.Memory {
-	for range asksPerRound + in.Config.Limits.PerRound - 1 {
+func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m evict.State) evict.State {
+	for range maxRefusedPerRound + in.Config.Limits.PerRound - 1 {
 		i, some := d.Next()
 		if !some {
 			break
 		}
-		chosen, v := m.Choose(in, d, i)
-		if err := a.save(chosen); err != nil && !d.GoesUnkept(i, time.Since(a.unsaved)) {
-			d.Unsaved(err)
-			_ = a.save(m) // else the next agent repeats a request that this one never sent
+		chosen, v := m.RecordChoice(in, d, i)
+		if err := a.writeState(chosen); err != nil && !d.EvictUnsaved(i, time.Since(a.unsavedSince)) {
+			d.StateNotSaved(err)
+			_ = a.writeState(m) // else the next agent repeats a request that this one never sent
 			return m
 		}
-		now, holds := evict.Still(a.lookAgain(in), m, d, i)
+		now, holds := evict.Recheck(a.recheckInput(in), m, d, i)
 		if !holds {
 			d.Outdated()
-			_ = a.save(now) // a failure is logged already
-			poke(a.risen)   // the next round decides again, at once
+			_ = a.writeState(now) // a failure is logged already
+			wake(a.levelRose)     // the next round decides again, at once
 			return now
 		}
-		answer := a.cluster.asks(in.Config.Via).Evict(ctx, v, d.DryRun)
+		answer := a.cluster.evictorFor(in.Config.Via).Evict(ctx, v, d.DryRun)
 		a.Log.Info("requested eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,
 			"outcome", answer.Outcome, "code", answer.Code, "answer", answer.Text)
-		d.Answered(i, answer)
-		m = chosen.Answered(answer, in.Config)
+		d.RecordAnswer(i, answer)
+		m = chosen.RecordAnswer(answer, in.Config)
 		d.More(in, m)
 	}
 	d.Postpone()
 	return m
 }
 
-// lookAgain is the input with the newest levels and pods; it sends no request.
-func (a *Agent) lookAgain(in evict.Input) evict.Input {
-	in = in.With(a.state.Load().Levels.Beside(outerOf(in.Levels)))
+// recheckInput is the input with the newest levels and pods; it sends no request.
+func (a *Agent) recheckInput(in evict.Input) evict.Input {
+	in = in.WithLevels(a.state.Load().Levels.With(outerOf(in.Levels)))
 	in.Time, in.Uptime = time.Now().UTC(), uptime()
 	now := *in.Cluster
 	now.Pods = a.cluster.pods.List(in.Config.Protect)
@@ -214,27 +214,27 @@ func (a *Agent) lookAgain(in evict.Input) evict.Input {
 	return in
 }
 
-// note stores a new decision and publishes it.
-func (a *Agent) note(d evict.Decision) {
+// logDecision stores a new decision and publishes it.
+func (a *Agent) logDecision(d evict.Decision) {
 	if a.decisions.Add(d) {
-		a.tell(d)
+		a.publishDecision(d)
 		a.records.append(a.decisions.List()[0], a.Log)
 	}
 }
 
-// keep records the outcome of earlier decisions and saves the state for the
+// saveState records the outcome of earlier decisions and saves the state for the
 // next round and the next agent.
-func (a *Agent) keep(in evict.Input, m evict.Memory) {
+func (a *Agent) saveState(in evict.Input, m evict.State) {
 	m, changes := evict.Follow(in, m)
 	for _, c := range changes {
-		if d, changed := a.decisions.Update(c.Decision, c.Make); changed {
+		if d, changed := a.decisions.Update(c.Decision, c.Apply); changed {
 			a.records.append(d, a.Log)
 		}
 	}
-	before := a.memory
-	a.memory = m
-	if a.cluster != nil && (!a.unsaved.IsZero() || !reflect.DeepEqual(before, m)) {
-		_ = a.save(m) // repeated each round until it succeeds
+	before := a.savedState
+	a.savedState = m
+	if a.cluster != nil && (!a.unsavedSince.IsZero() || !reflect.DeepEqual(before, m)) {
+		_ = a.writeState(m) // repeated each round until it succeeds
 	}
 }
 
@@ -247,28 +247,28 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// keepWait bounds how long a round waits for the disk: many times what a
+// saveTimeout bounds how long a round waits for the disk: many times what a
 // working disk takes, and less than the time to the next round.
-const keepWait = time.Second
+const saveTimeout = time.Second
 
-// save writes the eviction state, and notes since when that fails.
-func (a *Agent) save(m evict.Memory) error {
-	err := a.cluster.save(m)
+// writeState writes the eviction state, and notes since when that fails.
+func (a *Agent) writeState(m evict.State) error {
+	err := a.cluster.writeState(m)
 	switch {
 	case err == nil:
-		a.unsaved = time.Time{}
-	case a.unsaved.IsZero():
-		a.unsaved = time.Now()
+		a.unsavedSince = time.Time{}
+	case a.unsavedSince.IsZero():
+		a.unsavedSince = time.Now()
 		a.Log.Warn("cannot save eviction state", "error", err)
 	}
 	return err
 }
 
-// save waits no longer than keepWait for the disk.
-func (c *cluster) save(m evict.Memory) error {
+// writeState waits no longer than saveTimeout for the disk.
+func (c *cluster) writeState(m evict.State) error {
 	save, err := c.store.Prepare(m)
 	if err != nil {
 		return err
 	}
-	return c.writer.Do(keepWait, save)
+	return c.writer.Do(saveTimeout, save)
 }

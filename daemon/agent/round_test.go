@@ -18,12 +18,12 @@ import (
 func TestARoundKnowsWhoHurtsWhom(t *testing.T) {
 	file, err := config.Open("", nil)
 	require.NoError(t, err)
-	a, s := &Agent{Config: file, movers: &movers{}}, scenes.Contended()
+	a, s := &Agent{Config: file, movers: &moverLimits{}}, scenes.Contended()
 	a.state.Store(s)
-	require.True(t, a.measured())
-	in := a.look(t.Context(), nil)
+	require.True(t, a.hasNewLevels())
+	in := a.observe(t.Context(), nil)
 	assert.Equal(t, s.Snapshot.Contention, in.Contention)
-	assert.False(t, a.measured(), "each sample is used once")
+	assert.False(t, a.hasNewLevels(), "each sample is used once")
 }
 
 func TestALevelThatBecameHardWaitsForNoPause(t *testing.T) {
@@ -44,19 +44,19 @@ func TestALevelThatBecameHardWaitsForNoPause(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &Agent{risen: make(chan struct{}, 1), judged: at(c.judged).Levels}
+				a := &Agent{levelRose: make(chan struct{}, 1), lastJudged: at(c.judged).Levels}
 				a.state.Store(at(c.judged))
 				go func() {
 					time.Sleep(evict.MinRound / 4)
 					a.state.Store(at(c.risen))
 					if c.anotherIsAsked {
-						poke(a.risen)
+						wake(a.levelRose)
 					}
 				}()
 				start := time.Now()
-				a.rest(t.Context())
+				a.pauseBetweenRounds(t.Context())
 				assert.Equal(t, c.rested, time.Since(start))
-				assert.Equal(t, c.anotherIsAsked, len(a.risen) == 1, "a round at once")
+				assert.Equal(t, c.anotherIsAsked, len(a.levelRose) == 1, "a round at once")
 			})
 		})
 	}

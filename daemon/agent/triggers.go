@@ -19,7 +19,7 @@ func (a *Agent) newTriggers(c *config.Agent) *probes.Triggers {
 	return &probes.Triggers{
 		Paths:    probes.Paths{Procfs: c.Paths.Procfs, Cgroupfs: c.Paths.Cgroupfs},
 		Settings: func() probes.TriggerSettings { return TriggerSettings(a.Config.Current()) },
-		Wake:     func() { poke(a.pace.woken) },
+		Wake:     func() { wake(a.pace.woken) },
 	}
 }
 
@@ -31,36 +31,37 @@ func (a *Agent) runTriggers(ctx context.Context) error {
 	return nil
 }
 
+// TriggerSettings of a configuration.
 func TriggerSettings(c *config.Agent) probes.TriggerSettings {
 	return probes.TriggerSettings{
 		Enabled: c.Triggers.Enabled, Stall: c.Triggers.Stall, Window: c.Triggers.Window, Roots: c.Workloads.Roots,
 	}
 }
 
-// triggersNow is the state of the triggers, with notes about those not armed.
+// triggerState is the state of the triggers, with notes about those not armed.
 // Changes are logged.
-func (a *Agent) triggersNow(s *snapshot.Snapshot) (t *view.Triggers, notes []string) {
+func (a *Agent) triggerState(s *snapshot.Snapshot) (t *view.Triggers, notes []string) {
 	state := a.triggers.State()
 	if state == nil {
 		return nil, nil
 	}
-	t = &view.Triggers{Armed: len(state.Armed), FiredTotal: state.Fired, WokenTotal: a.pace.count, Woken: a.pace.now, Absent: state.Absent}
+	t = &view.Triggers{Armed: len(state.Armed), FiredTotal: state.Fired, WokenTotal: a.pace.count, WokenByTrigger: a.pace.woke, Absent: state.Absent}
 	if len(state.Armed) > 0 {
 		t.WindowSeconds = state.Armed[0].Window.Seconds()
 	}
 	notes = triggerNotes(state, s.Pressure.Totals.Absent)
-	told := append([]string{armedText(state, a.config.Triggers.Window)}, notes...)
+	told := append([]string{triggersText(state, a.config.Triggers.Window)}, notes...)
 	for _, line := range told {
-		if line != "" && !slices.Contains(a.told, line) {
+		if line != "" && !slices.Contains(a.loggedTriggers, line) {
 			a.Log.Info("PSI triggers", "state", line)
 		}
 	}
-	a.told = told
+	a.loggedTriggers = told
 	return t, notes
 }
 
-// armedText is empty if none is armed.
-func armedText(s *probes.TriggerState, wanted time.Duration) string {
+// triggersText is empty if none is armed.
+func triggersText(s *probes.TriggerState, wanted time.Duration) string {
 	if len(s.Armed) == 0 {
 		return ""
 	}
@@ -75,7 +76,7 @@ func armedText(s *probes.TriggerState, wanted time.Duration) string {
 // from being read is not repeated.
 func triggerNotes(s *probes.TriggerState, unread snapshot.Absent) []string {
 	var notes []string
-	for _, without := range s.Without(unread, "cannot read pressure either") {
+	for _, without := range s.Reasons(unread, "cannot read pressure either") {
 		notes = append(notes, "no PSI trigger, stalls are seen at the next tick: "+without)
 	}
 	return notes

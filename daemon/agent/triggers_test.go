@@ -30,12 +30,12 @@ func TestWhatKeepsTriggersAwayIsLoggedOnceAndShownAlways(t *testing.T) {
 		Settings: func() probes.TriggerSettings { return TriggerSettings(a.config) },
 	}
 	s := &snapshot.Snapshot{}
-	view, notes := a.triggersNow(s)
+	view, notes := a.triggerState(s)
 	assert.Nil(t, view, "not tried yet")
 	assert.Empty(t, notes)
 	a.triggers.Arm()
 	for range 3 {
-		view, notes = a.triggersNow(s)
+		view, notes = a.triggerState(s)
 		assert.Zero(t, view.Armed)
 		assert.Len(t, view.Absent, 2)
 		assert.Len(t, notes, 1, "both have the same reason")
@@ -58,12 +58,12 @@ func TestThatThereIsNoPSIIsNotSaidAgainForTriggers(t *testing.T) {
 
 func TestWhatIsArmedIsSaidWithTheWindowThatItCameTo(t *testing.T) {
 	s := &probes.TriggerState{}
-	assert.Empty(t, armedText(s, time.Second))
+	assert.Empty(t, triggersText(s, time.Second))
 	for _, cgroup := range []string{"", "/kubepods/burstable", "/kubepods"} {
 		for _, r := range []string{"memory", "io"} {
 			s.Armed = append(s.Armed, probes.Trigger{Cgroup: cgroup, Resource: r, Window: 2 * time.Second})
 		}
 	}
-	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable", armedText(s, 2*time.Second))
-	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable; over 2s instead of 1s: CAP_SYS_RESOURCE is missing", armedText(s, time.Second))
+	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable", triggersText(s, 2*time.Second))
+	assert.Equal(t, "6 armed: host, /kubepods, /kubepods/burstable; over 2s instead of 1s: CAP_SYS_RESOURCE is missing", triggersText(s, time.Second))
 }

@@ -20,7 +20,7 @@ func adviseCommand() *cobra.Command {
 		Short: "Recommend thresholds from days of recordings",
 		Long: "Recommend thresholds from days of recordings (recording.file): how often each threshold was met, which alarms\n" +
 			"were false, and what to set. Several recordings of one machine are replayed in order of time; - is standard input.",
-		Args: wrongUse(cobra.MinimumNArgs(1)),
+		Args: asUsageError(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := adviceWriters()[output]
 			if !known {

@@ -37,7 +37,7 @@ func agentCommand() *cobra.Command {
 		Short: "Run the agent of this node",
 		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, evicts pods, and serves\n" +
 			"the status page, metrics and API. On a terminal it shows a live view, otherwise a line per change.",
-		Args: wrongUse(cobra.NoArgs),
+		Args: asUsageError(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -141,7 +141,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer lock.Release()
 	a, err := agent.New(file, log, f.config)
 	if err == nil && !file.Current().Kubernetes.Standalone {
-		a.ID = lock.Name()
+		a.StateID = lock.StateID()
 		err = a.Join()
 	}
 	switch {
@@ -156,7 +156,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		live.Size = func() (int, int, error) { return term.GetSize(fd) }
 	}
 	a.Show, a.Hide = live.Show, live.Close
-	a.Listening = func(url string) { live.Page = cmp.Or(live.Page, url) }
+	a.OnListening = func(url string) { live.Page = cmp.Or(live.Page, url) }
 	if err := a.Run(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -186,7 +186,7 @@ func logger(w io.Writer, c config.Log, level *slog.LevelVar) *slog.Logger {
 	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	if w == os.Stderr && systemd.ToJournal() {
+	if w == os.Stderr && systemd.StderrIsJournal() {
 		return slog.New(systemd.NewJournal(level))
 	}
 	return slog.New(slog.NewTextHandler(w, o))

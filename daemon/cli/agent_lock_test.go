@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/agent"
-	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/agent"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func TestAnAgentIsRefusedWhileAnotherUsesItsState(t *testing.T) {

@@ -52,8 +52,8 @@ func TestTheDoctorLooksForNoClusterOfAnAgentThatRunsStandalone(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\n"), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1") // as in a pod
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	p := (&agentFlags{config: path}).patient()
-	assert.NoError(t, p.NoCluster)
+	p := (&agentFlags{config: path}).examination()
+	assert.NoError(t, p.ClusterErr)
 	assert.Nil(t, p.Cluster)
-	assert.Error(t, (&agentFlags{}).patient().NoCluster, "the token of a pod is not there")
+	assert.Error(t, (&agentFlags{}).examination().ClusterErr, "the token of a pod is not there")
 }

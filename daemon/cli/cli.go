@@ -9,21 +9,22 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
 )
 
 // Exit statuses.
 const (
-	exitNotSo = 1 // failure, or a negative answer such as doctor's
-	exitUsage = 2 // wrong usage
+	exitFailure = 1 // failure, or a negative answer such as doctor's
+	exitUsage   = 2 // wrong usage
 )
 
 // usageError is a wrong command line.
 type usageError struct{ error }
 
-// errSaid: the negative answer is on stdout already, so nothing goes to stderr.
-var errSaid = errors.New("not so")
+// errAlreadyPrinted: the negative answer is on stdout already, so nothing goes to stderr.
+var errAlreadyPrinted = errors.New("not so")
 
 // Main runs the program with the arguments after its name and returns its exit
 // status.
@@ -38,8 +39,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errSaid):
-		return exitNotSo
+	case errors.Is(err, errAlreadyPrinted):
+		return exitFailure
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintln(stderr, "plimsoll: "+line)
@@ -47,7 +48,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if _, wrong := errors.AsType[usageError](err); wrong {
 		return exitUsage
 	}
-	return exitNotSo
+	return exitFailure
 }
 
 // Commands is the whole command tree.
@@ -74,8 +75,8 @@ func Commands() *cobra.Command {
 	return root
 }
 
-// wrongUse turns an error about arguments into a usageError.
-func wrongUse(check cobra.PositionalArgs) cobra.PositionalArgs {
+// asUsageError turns an error about arguments into a usageError.
+func asUsageError(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
 			return usageError{fmt.Errorf("%s: %w; see %s --help", c.Name(), err, c.CommandPath())}
@@ -86,7 +87,7 @@ func wrongUse(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: wrongUse(cobra.NoArgs),
+		Use: "version", Short: "Print the version", Args: asUsageError(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(c.OutOrStdout(), "plimsoll "+process.Version())
 			return err

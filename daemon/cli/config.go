@@ -16,14 +16,14 @@ import (
 
 func configCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "config", Short: "Check or print a configuration", Args: wrongUse(cobra.NoArgs),
+		Use: "config", Short: "Check or print a configuration", Args: asUsageError(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return errors.Join(c.Help(), usageError{errors.New("config: missing subcommand; see plimsoll config --help")})
 		},
 	}
 	c.AddCommand(
 		&cobra.Command{
-			Use: "check FILE", Short: "Report every mistake in a file with its key and line", Args: wrongUse(cobra.ExactArgs(1)),
+			Use: "check FILE", Short: "Report every mistake in a file with its key and line", Args: asUsageError(cobra.ExactArgs(1)),
 			RunE: func(c *cobra.Command, args []string) error {
 				if _, err := openAny(args[0]); err != nil {
 					return prefixed("config: ", err)
@@ -33,7 +33,7 @@ func configCommand() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "print [FILE]", Short: "Print the effective configuration, defaults included", Args: wrongUse(cobra.MaximumNArgs(1)),
+			Use: "print [FILE]", Short: "Print the effective configuration, defaults included", Args: asUsageError(cobra.MaximumNArgs(1)),
 			RunE: func(c *cobra.Command, args []string) error {
 				document, err := openAny(strings.Join(args, ""))
 				if err != nil {

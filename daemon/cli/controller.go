@@ -29,7 +29,7 @@ func controllerCommand() *cobra.Command {
 		Long: "Run the controller of the cluster: it watches the agents' heartbeats, approves the evictions that they request,\n" +
 			"queues Velero's Backups so that several run at a time but none that share a namespace, and admits Velero's data\n" +
 			"mover loads within the capacity of nodes and cluster. Of several replicas the elected leader acts.",
-		Args: wrongUse(cobra.NoArgs),
+		Args: asUsageError(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), c.ErrOrStderr()) },
 	}
 	fl := c.Flags()

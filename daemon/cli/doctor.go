@@ -26,17 +26,17 @@ func doctorCommand() *cobra.Command {
 		Short: "Check that this machine can be measured and that the agent can work",
 		Long: "Check that this machine can be measured and that the agent can work. Needs no running agent. Exit status 1 if a\n" +
 			"row is FAIL.",
-		Args: wrongUse(cobra.NoArgs),
+		Args: asUsageError(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			rows := f.patient().Examine(c.Context())
+			rows := f.examination().Examine(c.Context())
 			if err := printRows(c, rows, output); err != nil {
 				return err
 			}
 			if doctor.Failed(rows) {
-				return errSaid
+				return errAlreadyPrinted
 			}
 			return nil
 		},
@@ -53,18 +53,18 @@ func doctorCommand() *cobra.Command {
 	return c
 }
 
-// patient is what the configuration describes; the defaults if the file has
+// examination is what the configuration describes; the defaults if the file has
 // errors.
-func (f *agentFlags) patient() doctor.Patient {
-	p := doctor.Patient{ConfigFile: f.config}
+func (f *agentFlags) examination() doctor.Examination {
+	p := doctor.Examination{ConfigFile: f.config}
 	c := config.Default()
 	f.override(&c)
 	if file, err := config.Open(f.config, f.override); err == nil {
 		c = *file.Current()
 	} else {
-		p.Mistakes = strings.Split(err.Error(), "\n")
+		p.ConfigErrors = strings.Split(err.Error(), "\n")
 	}
-	if f.config == "" && len(p.Mistakes) > 0 {
+	if f.config == "" && len(p.ConfigErrors) > 0 {
 		p.ConfigFile = "command line"
 	}
 	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}
@@ -72,28 +72,28 @@ func (f *agentFlags) patient() doctor.Patient {
 	p.Filesystems, p.Network = c.Filesystems, c.Network
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
-	p.How = agent.StartedBy()
+	p.StartedBy = agent.StartedBy()
 	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, agent.PluginDirs(&c)
-	p.Evicts = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
+	p.EvictsDirectly = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
 	p.Katalyst = c.Plugins.ReclaimedOvercommit.Enabled
 	if c.Kubernetes.Standalone {
 		return p
 	}
 	if c.VGDP.Enabled {
-		p.Loads = c.VGDP.Concurrency
+		p.MoverConcurrency = c.VGDP.Concurrency
 	}
 	how, err := process.RestConfig(c.Kubernetes.Kubeconfig)
 	if err == nil {
 		err = leasesOf(&c, &p)
 	}
 	if !errors.Is(err, process.ErrNoKubeconfig) {
-		p.Cluster, p.NoCluster = how, err
+		p.Cluster, p.ClusterErr = how, err
 	}
 	return p
 }
 
 // leasesOf sets the Leases that an agent with this configuration renews.
-func leasesOf(c *config.Agent, p *doctor.Patient) error {
+func leasesOf(c *config.Agent, p *doctor.Examination) error {
 	node, err := agent.NodeName(c)
 	lease := func(target string) doctor.Lease {
 		return doctor.Lease{Namespace: agent.NamespaceOf(target), Name: node, Holder: agent.HolderOf(target, node)}

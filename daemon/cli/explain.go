@@ -111,9 +111,9 @@ func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string)
 	case f.output == "json":
 		return view.WriteJSON(out, web.Decisions{Decisions: append([]evict.Decision{}, list...)})
 	case name == "":
-		return explain.Newest(out, list, time.Now())
+		return explain.WriteNewest(out, list, time.Now())
 	}
-	return explain.Named(out, list, name, time.Now())
+	return explain.WriteAbout(out, list, name, time.Now())
 }
 
 // askCluster answers from the Events that the API server stores.

@@ -84,7 +84,7 @@ func TestExplainedAsJSONItIsTheDecisionsOfTheAPI(t *testing.T) {
 
 func TestAnUnknownNameIsNotSoAndIsToldTheKnownOnes(t *testing.T) {
 	status, stdout, stderr := told("explain", "eviction", "nobody", "--api.socket", answeringAgent(t, scenes.Decisions(false)))
-	assert.Equal(t, exitNotSo, status)
+	assert.Equal(t, exitFailure, status)
 	assert.Empty(t, stdout)
 	assert.Regexp(t, `^plimsoll: explain: eviction: "nobody": .*candidates are: batch/report-28f7c-x2k9p, .*\n$`, stderr)
 }
@@ -92,7 +92,7 @@ func TestAnUnknownNameIsNotSoAndIsToldTheKnownOnes(t *testing.T) {
 func TestExplainWithoutAnAgentSaysWhereItLooked(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	status, _, stderr := told("explain", "eviction", "--api.socket", socket)
-	assert.Equal(t, exitNotSo, status)
+	assert.Equal(t, exitFailure, status)
 	assert.Equal(t, "plimsoll: explain: eviction: no agent is listening on "+socket+"\n", stderr)
 }
 
@@ -143,6 +143,6 @@ func TestWhereTheAgentCannotBeAskedTheEventsOfTheNodeTell(t *testing.T) {
 	assert.JSONEq(t, `{"events":[{"time":"2026-03-01T12:00:00Z","reason":"PressureEviction","message":"shop/cart: working set 3.0 GiB (decision d1)"}]}`, stdout)
 
 	status, _, stderr = told("explain", "eviction", "--node", "node-a", "--kubeconfig", config, "d2")
-	assert.Equal(t, exitNotSo, status)
+	assert.Equal(t, exitFailure, status)
 	assert.Contains(t, stderr, `plimsoll: explain: eviction: "d2": `)
 }

@@ -37,11 +37,11 @@ func explainLoadCommand() *cobra.Command {
 		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its turn.\n" +
 			"Reads the API server and decides as the controller would; with --config by the controller's own settings.\n" +
 			"KIND is one of du, dd, pvb, pvr, or the kind's name.",
-	}, askLoad, explain.WriteLoad)
+	}, askLoad, explain.WriteMoverLoad)
 }
 
-func askLoad(ctx context.Context, file *config.FileOf[config.Controller], clients *controller.Clients, namespace, name string, _ time.Time) (*explain.Load, error) {
-	return explain.AskLoad(ctx, controller.NewLoads(file, clients), namespace, name)
+func askLoad(ctx context.Context, file *config.FileOf[config.Controller], clients *controller.Clients, namespace, name string, _ time.Time) (*explain.MoverLoad, error) {
+	return explain.AskMoverLoad(ctx, controller.NewLoads(file, clients), namespace, name)
 }
 
 // waitingFlags select the Velero installation and the format of the answer.

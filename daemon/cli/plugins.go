@@ -19,7 +19,7 @@ func pluginsCommand() *cobra.Command {
 	var f agentFlags
 	var output string
 	c := &cobra.Command{
-		Use: "plugins", Short: "List the agent's plugins with their levels", Args: wrongUse(cobra.NoArgs),
+		Use: "plugins", Short: "List the agent's plugins with their levels", Args: asUsageError(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
@@ -51,8 +51,8 @@ func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
 	for _, p := range list.Plugins {
 		fmt.Fprintln(t, pluginLine(p, now))
 	}
-	if list.Rival != "" {
-		fmt.Fprintln(t, "Outer plugins are disabled: "+view.Printable(list.Rival))
+	if list.OtherHost != "" {
+		fmt.Fprintln(t, "Outer plugins are disabled: "+view.Printable(list.OtherHost))
 	}
 	return t.Flush()
 }

@@ -21,7 +21,7 @@ func TestEachPluginHasALineAndEachSocketWithoutOneToo(t *testing.T) {
 			Name: "vendor", Since: now.Add(-time.Minute), LastCall: now.Add(-4 * time.Second), TookSeconds: 0.0125, Breaker: "closed",
 		}},
 		{Kind: "outer", Absent: "connect: \x1b[2Jrefused", Outer: &outer.Status{Socket: "/run/p.sock"}},
-	}, Rival: "katalyst-agent"}
+	}, OtherHost: "katalyst-agent"}
 	var b strings.Builder
 	require.NoError(t, writePlugins(&b, list, now))
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")

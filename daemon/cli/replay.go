@@ -19,7 +19,7 @@ func replayCommand() *cobra.Command {
 		Short: "Replay recorded samples: what would have been decided",
 		Long: "Replay recorded samples (recording.file) through the agent's own rules, with any configuration, and show what\n" +
 			"would have been decided. Several recordings of one machine are replayed in order of time; - is standard input.",
-		Args: wrongUse(cobra.MinimumNArgs(1)),
+		Args: asUsageError(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := replayWriters()[output]
 			if !known {

@@ -61,10 +61,10 @@ func TestAReplayIsUsedWronglyInOneLine(t *testing.T) {
 		{exitUsage, "replay: requires at least 1 arg(s)", []string{"replay"}},
 		{exitUsage, `replay: -o "xml": want table, json or svg`, []string{"replay", "-o", "xml", file}},
 		{exitUsage, "replay: unknown flag: --sail", []string{"replay", "--sail", file}},
-		{exitNotSo, "config: stat /none.yaml: no such file", []string{"replay", "--config", "/none.yaml", file}},
-		{exitNotSo, "replay: open /none: no such file or directory", []string{"replay", "/none"}},
-		{exitNotSo, "replay: stat /none: no such file or directory", []string{"replay", file, "/none"}},
-		{exitNotSo, "replay: -: standard input cannot be combined", []string{"replay", "-", file}},
+		{exitFailure, "config: stat /none.yaml: no such file", []string{"replay", "--config", "/none.yaml", file}},
+		{exitFailure, "replay: open /none: no such file or directory", []string{"replay", "/none"}},
+		{exitFailure, "replay: stat /none: no such file or directory", []string{"replay", file, "/none"}},
+		{exitFailure, "replay: -: standard input cannot be combined", []string{"replay", "-", file}},
 	} {
 		status, stdout, stderr := told(c.args...)
 		assert.Equal(t, c.status, status, c.want)
@@ -77,7 +77,7 @@ func TestAReplayIsUsedWronglyInOneLine(t *testing.T) {
 func TestWhereAReplayCannotGoOnItsReportEndsThere(t *testing.T) {
 	file := recorded(t)
 	status, stdout, stderr := told("replay", file, file)
-	assert.Equal(t, exitNotSo, status)
+	assert.Equal(t, exitFailure, status)
 	assert.Contains(t, stdout, "replay stopped: "+file+": sample 1: it overlaps")
 	assert.Contains(t, stdout, file+": 5 samples")
 	assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)

@@ -11,7 +11,7 @@ import (
 func Differences(a, b Document) []string {
 	var keys []string
 	old := values(a)
-	walk(root(b), func(path string, f field) {
+	walk(structOf(b), func(path string, f field) {
 		if f.value.Kind() == reflect.Struct || strings.Contains(path, "[]") {
 			return
 		}
@@ -40,7 +40,7 @@ func (Agent) AtStart() []string {
 
 func values(a Document) map[string]reflect.Value {
 	all := map[string]reflect.Value{}
-	walk(root(a), func(path string, f field) { all[path] = f.value })
+	walk(structOf(a), func(path string, f field) { all[path] = f.value })
 	return all
 }
 

@@ -46,8 +46,8 @@ type Problem struct {
 	// Keys are the dotted keys whose values contradict each other, the one to
 	// blame first. A decoder names the first of them that the file sets.
 	Keys []string
-	// Why says in one line what must hold.
-	Why string
+	// Reason says in one line what must hold.
+	Reason string
 }
 
 type problems []Problem
@@ -55,6 +55,6 @@ type problems []Problem
 // must notes a problem with keys unless ok.
 func (p *problems) must(ok bool, why string, keys ...string) {
 	if !ok {
-		*p = append(*p, Problem{Keys: keys, Why: why})
+		*p = append(*p, Problem{Keys: keys, Reason: why})
 	}
 }

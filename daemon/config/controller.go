@@ -20,7 +20,7 @@ type Controller struct {
 	Kubernetes ControllerKubernetes `yaml:"kubernetes" why:"How the cluster is reached."`
 	Election   Election             `yaml:"election" why:"The leader election: which of several replicas acts."`
 	Velero     []Velero             `yaml:"velero" unit:"Velero installations" why:"The Velero installations of the cluster; none: each namespace that has a Backup or a node-agent in it is one."`
-	Fleet      agents.Settings      `yaml:"fleet" why:"The agents, as their heartbeats show them."`
+	Fleet      agents.Settings      `yaml:"agents" why:"The agents, as their heartbeats show them."`
 	VGDP       admission.Settings   `yaml:"vgdp" why:"Velero's data mover loads: in which order they are admitted, and how many at a time."`
 	Backups    backup.Settings      `yaml:"backups" why:"The queue of Velero's Backups: several run at a time, but none that share a namespace."`
 }
@@ -75,27 +75,27 @@ func DefaultController() Controller {
 }
 
 const (
-	maxBackups  = 1000
-	maxQuiet    = 1_000_000
-	minHold     = 4 * time.Second
-	maxElection = 10 * time.Minute
-	maxAging    = 30 * 24 * time.Hour
+	maxBackups   = 1000
+	maxHideAbove = 1_000_000
+	minGateLease = 4 * time.Second
+	maxElection  = 10 * time.Minute
+	maxAging     = 30 * 24 * time.Hour
 )
 
 // Validate lists every value that must not be used, in the order of the keys.
 func (c Controller) Validate() []Problem {
 	var p problems
 	for i, address := range c.Web.ListenAddresses {
-		why := wrongAddress(address)
+		why := addressProblem(address)
 		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
 	}
-	p.must(c.Web.ConfigFile == "" || isPlace(c.Web.ConfigFile), wantPlace(c.Web.ConfigFile), "web.configFile")
+	p.must(c.Web.ConfigFile == "" || isCleanPath(c.Web.ConfigFile), wantCleanPath(c.Web.ConfigFile), "web.configFile")
 	oneOf(&p, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&p, "log.format", c.Log.Format, "text", "json")
-	p.must(c.Kubernetes.Kubeconfig == "" || isPlace(c.Kubernetes.Kubeconfig), wantPlace(c.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
+	p.must(c.Kubernetes.Kubeconfig == "" || isCleanPath(c.Kubernetes.Kubeconfig), wantCleanPath(c.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
 	namespace(&p, "election.namespace", c.Election.Namespace)
 	// The API server counts a Lease's duration in whole seconds.
-	within(&p, "election.duration", c.Election.Duration, time.Second, maxElection)
+	durationBetween(&p, "election.duration", c.Election.Duration, time.Second, maxElection)
 	p.must(c.Election.Duration%time.Second == 0, "want whole seconds", "election.duration")
 	seen := map[string]bool{}
 	for i, v := range c.Velero {
@@ -106,25 +106,25 @@ func (c Controller) Validate() []Problem {
 		wrong := validation.IsDNS1123Subdomain(v.NodeAgentConfigMap)
 		p.must(v.NodeAgentConfigMap == "" || len(wrong) == 0, "want the name of a ConfigMap, got "+quote(v.NodeAgentConfigMap), fmt.Sprintf("velero[%d].nodeAgentConfigMap", i))
 	}
-	within(&p, "fleet.grace", c.Fleet.Grace, time.Second, time.Hour)
-	within(&p, "fleet.taintsStay", c.Fleet.TaintsStay, c.Fleet.Grace, maxDuration)
-	within(&p, "fleet.evictions.per", c.Fleet.Evictions.Per, time.Second, maxDuration)
-	within(&p, "fleet.evictions.perOwner", c.Fleet.Evictions.PerOwner, time.Second, maxDuration)
-	within(&p, "fleet.evictions.brakedPer", c.Fleet.Evictions.BrakedPer, c.Fleet.Evictions.UrgentPer, maxDuration)
-	within(&p, "fleet.evictions.urgentPer", c.Fleet.Evictions.UrgentPer, time.Second, maxDuration)
-	within(&p, "fleet.evictions.maxGrace", c.Fleet.Evictions.MaxGrace, time.Second, maxDuration)
+	durationBetween(&p, "agents.monitorGracePeriod", c.Fleet.Grace, time.Second, time.Hour)
+	durationBetween(&p, "agents.taintRemovalDelay", c.Fleet.TaintsStay, c.Fleet.Grace, maxDuration)
+	durationBetween(&p, "agents.evictions.period", c.Fleet.Evictions.Per, time.Second, maxDuration)
+	durationBetween(&p, "agents.evictions.ownerInterval", c.Fleet.Evictions.PerOwner, time.Second, maxDuration)
+	durationBetween(&p, "agents.evictions.brakedInterval", c.Fleet.Evictions.BrakedPer, c.Fleet.Evictions.UrgentPer, maxDuration)
+	durationBetween(&p, "agents.evictions.urgentInterval", c.Fleet.Evictions.UrgentPer, time.Second, maxDuration)
+	durationBetween(&p, "agents.evictions.maxGrace", c.Fleet.Evictions.MaxGrace, time.Second, maxDuration)
 	for i, name := range c.Fleet.Evictions.ForceGraceZero {
-		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("fleet.evictions.forceGraceZero[%d]", i))
+		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("agents.evictions.forceGraceZero[%d]", i))
 	}
 	// A Gate's lease and its renewal are counted in seconds.
-	within(&p, "vgdp.leaseDuration", c.VGDP.LeaseDuration, minHold, maxElection)
+	durationBetween(&p, "vgdp.leaseDuration", c.VGDP.LeaseDuration, minGateLease, maxElection)
 	p.must(c.VGDP.LeaseDuration%time.Second == 0, "want whole seconds", "vgdp.leaseDuration")
-	number(&p, "vgdp.notesPerSecond", c.VGDP.NotesPerSecond, 1, maxBackups)
-	number(&p, "vgdp.quietAbove", c.VGDP.QuietAbove, 0, maxQuiet)
-	within(&p, "backups.resync", c.Backups.Resync, time.Second, time.Hour)
-	number(&p, "backups.limit", c.Backups.Limit, 0, maxBackups)
-	within(&p, "backups.aging", c.Backups.Aging, 0, maxAging)
-	within(&p, "backups.stuckAfter", c.Backups.StuckAfter, 0, maxDuration)
+	intBetween(&p, "vgdp.reasonsPerSecond", c.VGDP.NotesPerSecond, 1, maxBackups)
+	intBetween(&p, "vgdp.hideAbove", c.VGDP.QuietAbove, 0, maxHideAbove)
+	durationBetween(&p, "backups.resync", c.Backups.Resync, time.Second, time.Hour)
+	intBetween(&p, "backups.limit", c.Backups.Limit, 0, maxBackups)
+	durationBetween(&p, "backups.aging", c.Backups.Aging, 0, maxAging)
+	durationBetween(&p, "backups.stuckAfter", c.Backups.StuckAfter, 0, maxDuration)
 	return p
 }
 

@@ -25,12 +25,12 @@ func TestAControllersFileIsReadAsStrictlyAsAnAgents(t *testing.T) {
 		"velero: [{namespace: a, nodeAgentConfigMap: A}]\n":    {`test.yaml:3: velero[0].nodeAgentConfigMap: want the name of a ConfigMap, got "A"`},
 		"vgdp: {leaseDuration: 1s}\n":                          {`test.yaml:3: vgdp.leaseDuration: 1s is not between 4s and 10m`},
 		"velero: [{}]\n":                                       {`test.yaml: velero[0].namespace: want the name of a namespace, got ""`},
-		"fleet:\n  evictions: {maxGrace: 100ms}\n":             {`test.yaml:4: fleet.evictions.maxGrace: 100ms is not between 1s and 24h`},
-		"fleet:\n  evictions: {urgentPer: 100ms}\n":            {`test.yaml:4: fleet.evictions.urgentPer: 100ms is not between 1s and 24h`},
-		"fleet:\n  evictions: {brakedPer: 30s}\n":              {`test.yaml:4: fleet.evictions.brakedPer: 30s is not between 1m and 24h`},
-		"fleet:\n  evictions: {maxGrace: 25h}\n":               {`test.yaml:4: fleet.evictions.maxGrace: 25h is not between 1s and 24h`},
-		"fleet:\n  evictions:\n    forceGraceZero: [a, '']\n":  {`test.yaml:5: fleet.evictions.forceGraceZero[1]: want a plugin's name, got ""`},
-		"fleet: {evictions: {forcegracezero: [a]}}\n":          {`test.yaml:3: fleet.evictions.forcegracezero: unknown key (did you mean "forceGraceZero"?)`},
+		"agents:\n  evictions: {maxGrace: 100ms}\n":            {`test.yaml:4: agents.evictions.maxGrace: 100ms is not between 1s and 24h`},
+		"agents:\n  evictions: {urgentInterval: 100ms}\n":      {`test.yaml:4: agents.evictions.urgentInterval: 100ms is not between 1s and 24h`},
+		"agents:\n  evictions: {brakedInterval: 30s}\n":        {`test.yaml:4: agents.evictions.brakedInterval: 30s is not between 1m and 24h`},
+		"agents:\n  evictions: {maxGrace: 25h}\n":              {`test.yaml:4: agents.evictions.maxGrace: 25h is not between 1s and 24h`},
+		"agents:\n  evictions:\n    forceGraceZero: [a, '']\n": {`test.yaml:5: agents.evictions.forceGraceZero[1]: want a plugin's name, got ""`},
+		"agents: {evictions: {forcegracezero: [a]}}\n":         {`test.yaml:3: agents.evictions.forcegracezero: unknown key (did you mean "forceGraceZero"?)`},
 		"log: {level: loud}\nweb: {listenAddresses: ['9774']}": {`test.yaml:3: log.level: want one of debug, info, warn, error, got "loud"`, `test.yaml:4: web.listenAddresses[0]: want host:port (IPv6 as [::1]:9773), got "9774"`},
 	} {
 		assert.Equal(t, want, mistakes(t, []byte(controllerHead+body), DefaultController()), body)

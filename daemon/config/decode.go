@@ -72,12 +72,12 @@ type decoder struct {
 func (d *decoder) fail(line int, path, format string, args ...any) {
 	d.failed[path] = true
 	if len(d.errs) == maxErrors {
-		d.errs = append(d.errs, &Error{File: d.file, Line: line, Why: "too many mistakes; those from here on are not listed"})
+		d.errs = append(d.errs, &Error{File: d.file, Line: line, Reason: "too many mistakes; those from here on are not listed"})
 	}
 	if d.full() {
 		return
 	}
-	d.errs = append(d.errs, &Error{File: d.file, Line: line, Key: path, Why: fmt.Sprintf(format, args...)})
+	d.errs = append(d.errs, &Error{File: d.file, Line: line, Key: path, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (d *decoder) full() bool { return len(d.errs) > maxErrors }
@@ -103,7 +103,7 @@ func (d *decoder) validate(found []Problem) {
 		if i := slices.IndexFunc(p.Keys, func(key string) bool { return d.lines[key] > 0 }); i >= 0 {
 			key = p.Keys[i]
 		}
-		d.fail(d.lines[key], key, "%s", p.Why)
+		d.fail(d.lines[key], key, "%s", p.Reason)
 	}
 }
 
@@ -122,7 +122,7 @@ func (d *decoder) entry(parent string, key, value *yaml.Node, known []field) {
 		d.fail(key.Line, parent, "a key must be a word, got %s", describe(key))
 		return
 	}
-	path := join(parent, word(key.Value))
+	path := join(parent, plainOrQuoted(key.Value))
 	f, ok := lookup(known, key.Value)
 	switch {
 	case key.ShortTag() == "!!merge":

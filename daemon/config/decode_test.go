@@ -205,7 +205,7 @@ func TestAContradictionIsNamedAtAKeyThatTheFileSets(t *testing.T) {
 	assert.Equal(t, []string{"test.yaml:3: window: window (1s) must be at least 2 × tick (1s)"},
 		mistakes(t, file("window: 1s\n"), Default()))
 	assert.Equal(t, []string{"test.yaml:3: tick: window (10s) must be at least 2 × tick (6s)"},
-		mistakes(t, file("tick: 6s\neviction: {round: 6s}\nplugins: {memoryStall: {hard: {over: 6s}}}\n"), Default()))
+		mistakes(t, file("tick: 6s\neviction: {round: 6s}\nplugins: {memoryStall: {hard: {window: 6s}}}\n"), Default()))
 	assert.Equal(t, []string{"test.yaml:5: web.listenAddresses[1]: want a port from 0 to 65535, got \"http\""},
 		mistakes(t, file("web:\n  listenAddresses: [':1',\n    ':http']\n"), Default()))
 	unset := Default()

@@ -125,11 +125,11 @@ func TestEveryKeySaysWhatForAndEveryTextHowItIsWritten(t *testing.T) {
 
 func everyKeySaysWhatFor(t *testing.T, d Document) {
 	t.Helper()
-	walk(root(d), func(path string, f field) {
+	walk(structOf(d), func(path string, f field) {
 		kind := f.value.Kind()
 		assert.Regexp(t, `^[a-z][a-zA-Z]*$`, f.key, path)
-		assert.True(t, len(f.why) > 10 || kind == reflect.Struct, path)
-		assert.NotContains(t, f.why, "|", "%s: it stands in a table", path)
+		assert.True(t, len(f.description) > 10 || kind == reflect.Struct, path)
+		assert.NotContains(t, f.description, "|", "%s: it stands in a table", path)
 		if kind == reflect.String || kind == reflect.Slice {
 			assert.NotEmpty(t, f.unit, path)
 		}

@@ -18,8 +18,8 @@ type Error struct {
 	// Key is the dotted path, such as plugins.memoryStall.soft.stallFull or
 	// web.listenAddresses[0]; empty for the file as a whole.
 	Key string
-	// Why is one line.
-	Why string
+	// Reason is one line.
+	Reason string
 }
 
 // Error is one line: file:line: key: why. What is not known is left out.
@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 	if e.Key != "" {
 		b.WriteString(e.Key + ": ")
 	}
-	b.WriteString(e.Why)
+	b.WriteString(e.Reason)
 	return b.String()
 }
 

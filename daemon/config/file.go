@@ -170,7 +170,7 @@ func (f *FileOf[T]) decode(data []byte, err error) (*T, error) {
 	f.override(&agent)
 	var errs Errors
 	for _, p := range agent.Validate() {
-		errs = append(errs, &Error{File: "flags", Key: p.Keys[0], Why: p.Why})
+		errs = append(errs, &Error{File: "flags", Key: p.Keys[0], Reason: p.Reason})
 	}
 	return &agent, errs.orNil()
 }

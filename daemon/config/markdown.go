@@ -75,8 +75,8 @@ Changes below these keys take effect only when the controller is restarted: %s.
 `
 
 func table(b *strings.Builder, d Document) {
-	walk(root(d), func(path string, f field) {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", path, defaultCell(f), unitCell(f), f.why)
+	walk(structOf(d), func(path string, f field) {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", path, defaultCell(f), unitCell(f), f.description)
 	})
 }
 

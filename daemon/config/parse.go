@@ -17,14 +17,14 @@ const maxFileBytes = 256 << 10
 // file. A mistake has its line and no key.
 func parse(file string, data []byte) (*yaml.Node, *Error) {
 	if len(data) > maxFileBytes {
-		return nil, &Error{File: file, Why: "larger than 256Ki: not a configuration file"}
+		return nil, &Error{File: file, Reason: "larger than 256Ki: not a configuration file"}
 	}
 	first, second, err := parseStream(data)
 	if err != nil {
 		return nil, syntaxError(file, data, err)
 	}
 	if second != nil {
-		return nil, &Error{File: file, Line: second.Line, Why: "a second YAML document begins here: want one"}
+		return nil, &Error{File: file, Line: second.Line, Reason: "a second YAML document begins here: want one"}
 	}
 	if first == nil || first.Content[0].ShortTag() == "!!null" {
 		return nil, nil
@@ -70,7 +70,7 @@ func syntaxError(file string, data []byte, err error) *Error {
 	if bytes.ContainsRune(indent, '\t') {
 		what = "a tab in the indentation: write spaces"
 	}
-	return &Error{File: file, Line: at + 1, Why: "not YAML: " + what}
+	return &Error{File: file, Line: at + 1, Reason: "not YAML: " + what}
 }
 
 // syntaxMessage is the library's message without prefix and line.

@@ -16,7 +16,7 @@ func Print(w io.Writer, d Document) error {
 	p := &printer{}
 	p.line("", "apiVersion: %s", APIVersion)
 	p.line("", "kind: %s", d.Kind())
-	for _, f := range fieldsOf(root(d)) {
+	for _, f := range fieldsOf(structOf(d)) {
 		p.line("", "")
 		p.field("", f)
 	}
@@ -39,7 +39,7 @@ func (p *printer) fields(indent string, v reflect.Value) {
 }
 
 func (p *printer) field(indent string, f field) {
-	p.comment(indent, f.why)
+	p.comment(indent, f.description)
 	switch f.value.Kind() {
 	case reflect.Struct:
 		p.line(indent, "%s:", f.key)

@@ -119,19 +119,19 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Watchdog = between(watchdogTicks*a.Tick, time.Hour)
 	a.Triggers = Triggers{Enabled: flip(), Stall: between(time.Millisecond, minTrigger), Window: between(minTrigger, maxTrigger)}
 	a.Eviction.Round = between(max(a.Tick, minRound), time.Hour)
-	a.Eviction.Settle, a.Eviction.Transition = between(0, time.Hour), between(0, time.Hour)
+	a.Eviction.Cooldown, a.Eviction.Transition = between(0, time.Hour), between(0, time.Hour)
 	a.Eviction.ReliefWait, a.Eviction.UrgentWait = between(0, maxReliefWait), between(0, maxReliefWait)
 	a.Eviction.ViaFallbackAfter = between(kube.DefaultEvictTimeout, maxDuration)
 	a.Eviction.Via = evict.ViaDirect
-	a.VGDP = VGDP{Enabled: flip(), DryRun: flip(), Concurrency: 1 + r.Intn(maxLoads)}
-	a.Eviction.MaxGrace, a.Eviction.MinRelief = between(time.Second, time.Hour), r.Float64()
+	a.VGDP = VGDP{Enabled: flip(), DryRun: flip(), Concurrency: 1 + r.Intn(maxMoverLoads)}
+	a.Eviction.MaxTerminationGrace, a.Eviction.MinRelief = between(time.Second, time.Hour), r.Float64()
 	a.Eviction.Enabled, a.Eviction.DryRun = flip(), flip()
 	some := func() int { return 1 + r.Intn(maxEvictions) }
 	a.Eviction.Limits = evict.Limits{PerRound: some(), PerMinute: some(), PerOwnerHour: some()}
 	a.Eviction.DryRunPlugins = [][]string{nil, {"*", "-" + pick("memory-stall", "7")}}[r.Intn(2)]
-	a.Eviction.ReportFirst, a.Eviction.MaxAge = between(0, time.Hour), between(time.Second, time.Hour)
-	a.Eviction.Late, a.Eviction.KubeletTurn = between(0, time.Hour), between(0, time.Hour)
-	a.Eviction.Taints = evict.Flapping{Minimum: between(0, time.Hour), Maximum: between(time.Hour, maxDuration)}
+	a.Eviction.ReportOnly, a.Eviction.MaxAge = between(0, time.Hour), between(time.Second, time.Hour)
+	a.Eviction.OverdueAfter, a.Eviction.KubeletCooldown = between(0, time.Hour), between(0, time.Hour)
+	a.Eviction.Taints = evict.FlapBackoff{Minimum: between(0, time.Hour), Maximum: between(time.Hour, maxDuration)}
 	a.Eviction.Protect.Priority = r.Intn(maxPriority + 1)
 	a.Eviction.Protect.Namespaces = []string{pick("kube-system", "true", "7")}
 	a.Eviction.OptOutHard = []string{pick("default", "null")}
@@ -150,39 +150,39 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 		Strict: flip(), TokenDir: pick("/etc/tokens", "/t"), Deadline: between(100*time.Millisecond, time.Minute), Top: 1 + r.Intn(maxTopPods),
 		FullPods: flip(), NoExecute: []string{pick("p/C", "a/b/C")}, ForceGraceZero: []string{pick("p", "true")},
 	}
-	soft := plugins.StallRule{StallFull: 0.5 - r.Float64()/2, Over: between(a.Tick, time.Minute), Available: r.Float64()}
-	hard := plugins.StallRule{StallFull: 0.5 + r.Float64()/2, Over: between(a.Tick, time.Minute), Available: soft.Available * r.Float64()}
+	soft := plugins.StallRule{StallFull: 0.5 - r.Float64()/2, Window: between(a.Tick, time.Minute), Available: r.Float64()}
+	hard := plugins.StallRule{StallFull: 0.5 + r.Float64()/2, Window: between(a.Tick, time.Minute), Available: soft.Available * r.Float64()}
 	a.Plugins.MemoryStall = plugins.MemoryStall{
 		Enabled: flip(), Soft: soft, Hard: hard,
-		KubeletEvictionHard: uint64(r.Int63n(maxEvictionHard)), Cleared: between(a.Tick, time.Minute),
+		KubeletEvictionHard: uint64(r.Int63n(maxEvictionHard)), ClearFor: between(a.Tick, time.Minute),
 	}
 	a.Plugins.DiskContention = plugins.DiskContention{
 		Enabled: flip(), Await: between(time.Microsecond, time.Hour), AwaitRotational: between(time.Microsecond, time.Hour), Factor: 1 + r.Intn(maxFactor),
-		Over: between(a.Tick, maxDuration), Coverage: r.Float64(), Cleared: between(a.Tick, time.Minute),
+		For: between(a.Tick, maxDuration), Coverage: r.Float64(), ClearFor: between(a.Tick, time.Minute),
 	}
 	a.Plugins.DiskContention.Ceilings = [][]plugins.DiskCeiling{nil, {{Device: "sda", IOPS: 1 + r.Intn(maxIOPS)}, {Device: pick("true", "7"), BytesPerSecond: 1 + uint64(r.Int63n(1<<40))}}}[r.Intn(2)]
 	a.Plugins.NetworkContention = plugins.NetworkContention{
-		Enabled: flip(), Utilization: 1 - r.Float64(), Retransmits: 1 - r.Float64(), Over: between(a.Tick, time.Minute), Cleared: between(a.Tick, time.Minute),
+		Enabled: flip(), Utilization: 1 - r.Float64(), Retransmits: 1 - r.Float64(), Window: between(a.Tick, time.Minute), ClearFor: between(a.Tick, time.Minute),
 	}
-	a.Plugins.Filesystem = plugins.FilesystemRoom{
+	a.Plugins.Filesystem = plugins.FilesystemSpace{
 		Enabled: flip(), Available: r.Float64(), Enough: 1 + uint64(r.Int63n(1<<60)), FilesFree: r.Float64(), EnoughFiles: 1 + r.Intn(maxFiles),
-		MinSize: uint64(r.Int63n(1 << 40)), Over: between(0, maxDuration), Cleared: between(a.Tick, time.Minute), Margin: r.Float64(), MaxAge: 2 * maxDuration,
+		MinSize: uint64(r.Int63n(1 << 40)), For: between(0, maxDuration), ClearFor: between(a.Tick, time.Minute), Margin: r.Float64(), MaxAge: 2 * maxDuration,
 	}
 	a.Plugins.OOMStorm = plugins.OOMStorm{
 		Enabled: flip(), Kills: 1 + r.Intn(9), HardKills: []int{0, 9 + r.Intn(maxKills-9)}[r.Intn(2)],
-		Over: between(a.Tick+time.Second, time.Minute), Cleared: between(a.Tick+time.Second, time.Minute),
+		Window: between(a.Tick+time.Second, time.Minute), ClearFor: between(a.Tick+time.Second, time.Minute),
 	}
 	a.Plugins.CPUSuppression = plugins.CPUSuppression{
-		Enabled: flip(), Supply: 1 - r.Float64(), Waiting: 1 - r.Float64(), For: between(minTick, maxDuration), Cleared: between(a.Tick, time.Minute),
+		Enabled: flip(), Supply: 1 - r.Float64(), Waiting: 1 - r.Float64(), For: between(minTick, maxDuration), ClearFor: between(a.Tick, time.Minute),
 	}
 	a.Plugins.ReclaimedOvercommit = plugins.ReclaimedOvercommit{
 		Enabled: flip(), CPURate: 1 + r.Intn(maxRate), MemoryRate: 1 + r.Intn(maxRate), CPU: r.Intn(maxMillicores), Memory: uint64(r.Int63n(1 << 40)),
-		For: between(0, maxDuration), Cleared: between(a.Tick, time.Minute),
+		For: between(0, maxDuration), ClearFor: between(a.Tick, time.Minute),
 	}
-	a.Plugins.RSSOveruse = plugins.RSSOveruse{Enabled: flip(), Rate: r.Intn(maxRate + 1), For: between(0, maxDuration), Cleared: between(a.Tick, time.Minute)}
+	a.Plugins.RSSOveruse = plugins.RSSOveruse{Enabled: flip(), Rate: r.Intn(maxRate + 1), For: between(0, maxDuration), ClearFor: between(a.Tick, time.Minute)}
 	a.Network.Devices = [][]probes.NetworkDevice{nil, {{Name: "eth0", Speed: 1 + r.Intn(maxSpeed)}, {Name: pick("true", "7"), Speed: 100}}}[r.Intn(2)]
-	a.History = between(max(soft.Over, hard.Over, a.Plugins.MemoryStall.Cleared, a.Plugins.DiskContention.Cleared,
-		a.Plugins.NetworkContention.Over, a.Plugins.NetworkContention.Cleared, a.Plugins.Filesystem.Cleared, a.Plugins.OOMStorm.Over, a.Plugins.OOMStorm.Cleared, time.Minute)+a.Window, 2*time.Minute+maxHistoryTicks/2*minTick)
+	a.History = between(max(soft.Window, hard.Window, a.Plugins.MemoryStall.ClearFor, a.Plugins.DiskContention.ClearFor,
+		a.Plugins.NetworkContention.Window, a.Plugins.NetworkContention.ClearFor, a.Plugins.Filesystem.ClearFor, a.Plugins.OOMStorm.Window, a.Plugins.OOMStorm.ClearFor, time.Minute)+a.Window, 2*time.Minute+maxHistoryTicks/2*minTick)
 	a.Paths = Paths{pick("/proc", "/host/proc"), pick("/sys", "/host sys/ü"), pick("", "/sys/fs/cgroup"), pick("", "/", "/host")}
 	a.Filesystems.Mounts = [][]string{nil, {"/"}, {"/mnt/a b", `/mnt/"quoted" #1`}}[r.Intn(3)]
 	a.Filesystems.Every, a.Filesystems.Timeout = between(time.Second, maxDuration), between(100*time.Millisecond, time.Minute)

@@ -198,7 +198,7 @@ func formatBytes(b uint64) string {
 // formatString leaves plain words plain. Everything else is quoted as Go does
 // it, which YAML reads alike for text that can be printed.
 func formatString(s string) string {
-	if word(s) == s && (unicode.IsLetter(rune(s[0])) || s[0] == '/') &&
+	if plainOrQuoted(s) == s && (unicode.IsLetter(rune(s[0])) || s[0] == '/') &&
 		(&yaml.Node{Kind: yaml.ScalarNode, Value: s}).ShortTag() == "!!str" {
 		return s
 	}

@@ -11,10 +11,10 @@ const maxSchemaDepth = 16
 
 // field is one key of a configuration struct.
 type field struct {
-	key   string
-	unit  string
-	why   string
-	value reflect.Value
+	key         string
+	unit        string
+	description string
+	value       reflect.Value
 }
 
 // fieldsOf lists the keys of a struct in declaration order, inlined structs
@@ -73,7 +73,7 @@ func isStructList(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }
 
-// root is the struct behind a document, given by value or by pointer.
-func root(d Document) reflect.Value {
+// structOf is the struct behind a document, given by value or by pointer.
+func structOf(d Document) reflect.Value {
 	return reflect.Indirect(reflect.ValueOf(d))
 }

@@ -34,7 +34,7 @@ const (
 	maxSocketPath   = 107 // sun_path of unix(7) without the final zero
 	maxPort         = 65535
 	maxReliefWait   = time.Minute
-	maxLoads        = 1000          // more than any node runs
+	maxMoverLoads   = 1000          // more than any node runs
 	maxTop          = 10_000        // more than a node has pods
 	minSeries       = 100           // enough for a few workloads
 	maxSeries       = 100_000       // some 10 MB per scrape
@@ -46,20 +46,20 @@ func (a Agent) Validate() []Problem {
 	var p problems
 	a.validatePeriods(&p)
 	a.validateHistory(&p)
-	a.validatePlaces(&p)
+	a.validatePaths(&p)
 	for i, address := range a.Web.ListenAddresses {
-		why := wrongAddress(address)
+		why := addressProblem(address)
 		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
 	}
-	number(&p, "web.podSeries.top", a.Web.PodSeries.Top, 0, maxTop)
-	number(&p, "web.podSeries.maxSeries", a.Web.PodSeries.MaxSeries, minSeries, maxSeries)
+	intBetween(&p, "web.podSeries.top", a.Web.PodSeries.Top, 0, maxTop)
+	intBetween(&p, "web.podSeries.maxSeries", a.Web.PodSeries.MaxSeries, minSeries, maxSeries)
 	p.must(a.Eviction.Protect.Priority <= maxPriority,
 		fmt.Sprintf("%d would allow evicting pods that Kubernetes calls critical (%d and above)", a.Eviction.Protect.Priority, maxPriority),
 		"eviction.protect.priority")
-	number(&p, "state.decisions", a.State.Decisions, 1, maxDecisions)
+	intBetween(&p, "state.decisions", a.State.Decisions, 1, maxDecisions)
 	p.must(a.State.DecisionsSize >= minDecisions, fmt.Sprintf("%s is less than 256Ki: too small for a few decisions of a full node", formatBytes(a.State.DecisionsSize)),
 		"state.decisionsSize")
-	number(&p, "vgdp.concurrency", a.VGDP.Concurrency, 1, maxLoads)
+	intBetween(&p, "vgdp.concurrency", a.VGDP.Concurrency, 1, maxMoverLoads)
 	a.validateLease(&p)
 	oneOf(&p, "log.level", a.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&p, "log.format", a.Log.Format, "text", "json")
@@ -79,35 +79,35 @@ func (a Agent) Validate() []Problem {
 }
 
 func (a Agent) validatePeriods(p *problems) {
-	within(p, "tick", a.Tick, minTick, maxTick)
-	within(p, "window", a.Window, 0, maxDuration)
-	within(p, "history", a.History, 0, maxDuration)
-	within(p, "watchdog", a.Watchdog, 0, maxDuration)
-	within(p, "triggers.window", a.Triggers.Window, minTrigger, maxTrigger)
-	within(p, "triggers.stall", a.Triggers.Stall, time.Millisecond, a.Triggers.Window)
-	within(p, "eviction.round", a.Eviction.Round, minRound, maxDuration)
-	within(p, "eviction.settle", a.Eviction.Settle, 0, maxDuration)
-	within(p, "eviction.transition", a.Eviction.Transition, 0, maxDuration)
-	within(p, "eviction.reliefWait", a.Eviction.ReliefWait, 0, maxReliefWait)
-	within(p, "eviction.urgentWait", a.Eviction.UrgentWait, 0, maxReliefWait)
-	within(p, "eviction.maxGrace", a.Eviction.MaxGrace, time.Second, maxDuration)
+	durationBetween(p, "tick", a.Tick, minTick, maxTick)
+	durationBetween(p, "window", a.Window, 0, maxDuration)
+	durationBetween(p, "history", a.History, 0, maxDuration)
+	durationBetween(p, "watchdog", a.Watchdog, 0, maxDuration)
+	durationBetween(p, "triggers.window", a.Triggers.Window, minTrigger, maxTrigger)
+	durationBetween(p, "triggers.stall", a.Triggers.Stall, time.Millisecond, a.Triggers.Window)
+	durationBetween(p, "eviction.round", a.Eviction.Round, minRound, maxDuration)
+	durationBetween(p, "eviction.cooldown", a.Eviction.Cooldown, 0, maxDuration)
+	durationBetween(p, "eviction.transition", a.Eviction.Transition, 0, maxDuration)
+	durationBetween(p, "eviction.reliefWait", a.Eviction.ReliefWait, 0, maxReliefWait)
+	durationBetween(p, "eviction.urgentWait", a.Eviction.UrgentWait, 0, maxReliefWait)
+	durationBetween(p, "eviction.maxGrace", a.Eviction.MaxTerminationGrace, time.Second, maxDuration)
 	a.validateEviction(p)
-	within(p, "filesystems.every", a.Filesystems.Every, time.Second, maxDuration)
-	within(p, "filesystems.timeout", a.Filesystems.Timeout, 100*time.Millisecond, time.Minute)
-	within(p, "plugins.warmUp", a.Plugins.WarmUp, 0, maxDuration)
+	durationBetween(p, "filesystems.every", a.Filesystems.Every, time.Second, maxDuration)
+	durationBetween(p, "filesystems.timeout", a.Filesystems.Timeout, 100*time.Millisecond, time.Minute)
+	durationBetween(p, "plugins.warmUp", a.Plugins.WarmUp, 0, maxDuration)
 	atLeast(p, period{"window", a.Window}, period{"tick", a.Tick}, 2)
 	atLeast(p, period{"watchdog", a.Watchdog}, period{"tick", a.Tick}, watchdogTicks)
 	atLeast(p, period{"eviction.round", a.Eviction.Round}, period{"tick", a.Tick}, 1)
 	for _, rule := range a.ruleWindows() {
-		within(p, rule.key, rule.value, 0, maxDuration)
+		durationBetween(p, rule.key, rule.value, 0, maxDuration)
 		atLeast(p, rule, period{"tick", a.Tick}, 1)
 	}
 }
 
 func (a Agent) validateLease(p *problems) {
 	oneOf(p, "lease.target", a.Lease.Target, LeaseOfAgent, LeaseOfNode)
-	within(p, "lease.interval", a.Lease.Interval, minInterval, maxInterval)
-	within(p, "lease.duration", a.Lease.Duration, time.Second, maxDuration)
+	durationBetween(p, "lease.interval", a.Lease.Interval, minInterval, maxInterval)
+	durationBetween(p, "lease.duration", a.Lease.Duration, time.Second, maxDuration)
 	atLeast(p, period{"lease.duration", a.Lease.Duration}, period{"lease.interval", a.Lease.Interval}, leaseIntervals)
 }
 
@@ -121,28 +121,28 @@ type period struct {
 // rule was not met must be visible for so long.
 func (a Agent) ruleWindows() []period {
 	list := []period{
-		{"plugins.memoryStall.soft.over", a.Plugins.MemoryStall.Soft.Over},
-		{"plugins.memoryStall.hard.over", a.Plugins.MemoryStall.Hard.Over},
-		{"plugins.memoryStall.cleared", a.Plugins.MemoryStall.Cleared},
-		{"plugins.diskContention.cleared", a.Plugins.DiskContention.Cleared},
+		{"plugins.memoryStall.soft.window", a.Plugins.MemoryStall.Soft.Window},
+		{"plugins.memoryStall.hard.window", a.Plugins.MemoryStall.Hard.Window},
+		{"plugins.memoryStall.clearFor", a.Plugins.MemoryStall.ClearFor},
+		{"plugins.diskContention.clearFor", a.Plugins.DiskContention.ClearFor},
 	}
 	if n := a.Plugins.NetworkContention; n.Enabled {
-		list = append(list, period{"plugins.networkContention.over", n.Over}, period{"plugins.networkContention.cleared", n.Cleared})
+		list = append(list, period{"plugins.networkContention.window", n.Window}, period{"plugins.networkContention.clearFor", n.ClearFor})
 	}
 	if f := a.Plugins.Filesystem; f.Enabled {
-		list = append(list, period{"plugins.filesystem.cleared", f.Cleared})
+		list = append(list, period{"plugins.filesystem.clearFor", f.ClearFor})
 	}
 	if o := a.Plugins.OOMStorm; o.Enabled {
-		list = append(list, period{"plugins.oomStorm.over", o.Over}, period{"plugins.oomStorm.cleared", o.Cleared})
+		list = append(list, period{"plugins.oomStorm.window", o.Window}, period{"plugins.oomStorm.clearFor", o.ClearFor})
 	}
 	if c := a.Plugins.CPUSuppression; c.Enabled {
-		list = append(list, period{"plugins.cpuSuppression.cleared", c.Cleared})
+		list = append(list, period{"plugins.cpuSuppression.clearFor", c.ClearFor})
 	}
 	if r := a.Plugins.ReclaimedOvercommit; r.Enabled {
-		list = append(list, period{"plugins.reclaimedOvercommit.cleared", r.Cleared})
+		list = append(list, period{"plugins.reclaimedOvercommit.clearFor", r.ClearFor})
 	}
 	if r := a.Plugins.RSSOveruse; r.Enabled {
-		list = append(list, period{"plugins.rssOveruse.cleared", r.Cleared})
+		list = append(list, period{"plugins.rssOveruse.clearFor", r.ClearFor})
 	}
 	return list
 }
@@ -161,43 +161,43 @@ func (a Agent) validateHistory(p *problems) {
 		"history", "tick")
 }
 
-func (a Agent) validatePlaces(p *problems) {
-	p.must(isPlace(a.Paths.Procfs), wantPlace(a.Paths.Procfs), "paths.procfs")
-	p.must(isPlace(a.Paths.Sysfs), wantPlace(a.Paths.Sysfs), "paths.sysfs")
-	p.must(a.Paths.Cgroupfs == "" || isPlace(a.Paths.Cgroupfs), wantPlace(a.Paths.Cgroupfs), "paths.cgroupfs")
-	p.must(a.Paths.Rootfs == "" || isPlace(a.Paths.Rootfs), wantPlace(a.Paths.Rootfs), "paths.rootfs")
-	p.must(a.API.Socket == "" || isPlace(a.API.Socket), wantPlace(a.API.Socket), "api.socket")
+func (a Agent) validatePaths(p *problems) {
+	p.must(isCleanPath(a.Paths.Procfs), wantCleanPath(a.Paths.Procfs), "paths.procfs")
+	p.must(isCleanPath(a.Paths.Sysfs), wantCleanPath(a.Paths.Sysfs), "paths.sysfs")
+	p.must(a.Paths.Cgroupfs == "" || isCleanPath(a.Paths.Cgroupfs), wantCleanPath(a.Paths.Cgroupfs), "paths.cgroupfs")
+	p.must(a.Paths.Rootfs == "" || isCleanPath(a.Paths.Rootfs), wantCleanPath(a.Paths.Rootfs), "paths.rootfs")
+	p.must(a.API.Socket == "" || isCleanPath(a.API.Socket), wantCleanPath(a.API.Socket), "api.socket")
 	p.must(len(a.API.Socket) <= maxSocketPath,
 		fmt.Sprintf("longer than the %d bytes a Unix socket's path can have", maxSocketPath), "api.socket")
-	p.must(a.State.Dir == "" || isPlace(a.State.Dir), wantPlace(a.State.Dir), "state.dir")
-	p.must(a.Kubernetes.Kubeconfig == "" || isPlace(a.Kubernetes.Kubeconfig), wantPlace(a.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
+	p.must(a.State.Dir == "" || isCleanPath(a.State.Dir), wantCleanPath(a.State.Dir), "state.dir")
+	p.must(a.Kubernetes.Kubeconfig == "" || isCleanPath(a.Kubernetes.Kubeconfig), wantCleanPath(a.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
 	p.must(!a.Kubernetes.Standalone || a.Kubernetes.Kubeconfig == "", "a standalone agent has no kubeconfig", "kubernetes.kubeconfig", "kubernetes.standalone")
 	for i, root := range a.Workloads.Roots {
-		p.must(isPlace(root), wantPlace(root), fmt.Sprintf("workloads.roots[%d]", i))
+		p.must(isCleanPath(root), wantCleanPath(root), fmt.Sprintf("workloads.roots[%d]", i))
 	}
-	p.must(a.Filesystems.Kubelet == "" || isPlace(a.Filesystems.Kubelet), wantPlace(a.Filesystems.Kubelet), "filesystems.kubelet")
+	p.must(a.Filesystems.Kubelet == "" || isCleanPath(a.Filesystems.Kubelet), wantCleanPath(a.Filesystems.Kubelet), "filesystems.kubelet")
 	for i, dir := range a.Filesystems.Runtimes {
-		p.must(isPlace(dir), wantPlace(dir), fmt.Sprintf("filesystems.runtimes[%d]", i))
+		p.must(isCleanPath(dir), wantCleanPath(dir), fmt.Sprintf("filesystems.runtimes[%d]", i))
 	}
 	for i, mount := range a.Filesystems.Mounts {
-		p.must(isPlace(mount), wantPlace(mount), fmt.Sprintf("filesystems.mounts[%d]", i))
+		p.must(isCleanPath(mount), wantCleanPath(mount), fmt.Sprintf("filesystems.mounts[%d]", i))
 	}
-	p.must(a.Web.ConfigFile == "" || isPlace(a.Web.ConfigFile), wantPlace(a.Web.ConfigFile), "web.configFile")
-	p.must(a.Recording.File == "" || isPlace(a.Recording.File), wantPlace(a.Recording.File), "recording.file")
+	p.must(a.Web.ConfigFile == "" || isCleanPath(a.Web.ConfigFile), wantCleanPath(a.Web.ConfigFile), "web.configFile")
+	p.must(a.Recording.File == "" || isCleanPath(a.Recording.File), wantCleanPath(a.Recording.File), "recording.file")
 }
 
-func isPlace(s string) bool { return path.IsAbs(s) && path.Clean(s) == s }
+func isCleanPath(s string) bool { return path.IsAbs(s) && path.Clean(s) == s }
 
-func wantPlace(s string) string {
+func wantCleanPath(s string) string {
 	return fmt.Sprintf("want an absolute path without .., // or a slash at its end, got %s", quote(s))
 }
 
-func within(p *problems, key string, value, least, most time.Duration) {
+func durationBetween(p *problems, key string, value, least, most time.Duration) {
 	p.must(value >= least && value <= most, fmt.Sprintf("%s is not between %s and %s",
 		formatDuration(value), formatDuration(least), formatDuration(most)), key)
 }
 
-func number(p *problems, key string, value, least, most int) {
+func intBetween(p *problems, key string, value, least, most int) {
 	p.must(value >= least && value <= most, fmt.Sprintf("%d is not between %d and %d", value, least, most), key)
 }
 
@@ -217,8 +217,8 @@ func oneOf(p *problems, key, value string, allowed ...string) {
 		fmt.Sprintf("want one of %s, got %s", strings.Join(allowed, ", "), quote(value)), key)
 }
 
-// wrongAddress is empty for host:port, the host possibly empty or in brackets.
-func wrongAddress(address string) string {
+// addressProblem is empty for host:port, the host possibly empty or in brackets.
+func addressProblem(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	number, portErr := strconv.ParseUint(port, 10, 64)
 	switch {
@@ -243,8 +243,8 @@ func validateMemoryStall(p *problems, key string, m plugins.MemoryStall) {
 const maxFactor = 1000
 
 func validateDiskContention(p *problems, key string, d plugins.DiskContention) {
-	within(p, key+".over", d.Over, 0, maxDuration)
-	within(p, key+".await", d.Await, time.Microsecond, time.Hour)
-	within(p, key+".awaitRotational", d.AwaitRotational, time.Microsecond, time.Hour)
-	number(p, key+".factor", d.Factor, 1, maxFactor)
+	durationBetween(p, key+".for", d.For, 0, maxDuration)
+	durationBetween(p, key+".await", d.Await, time.Microsecond, time.Hour)
+	durationBetween(p, key+".awaitRotational", d.AwaitRotational, time.Microsecond, time.Hour)
+	intBetween(p, key+".factor", d.Factor, 1, maxFactor)
 }

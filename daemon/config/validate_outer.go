@@ -21,7 +21,7 @@ const (
 func (a Agent) validateOuter(p *problems) {
 	o := a.Plugins.Outer
 	for i, dir := range o.Dirs {
-		p.must(isPlace(dir) && dir != "/", wantPlace(dir), fmt.Sprintf("plugins.dirs[%d]", i))
+		p.must(isCleanPath(dir) && dir != "/", wantCleanPath(dir), fmt.Sprintf("plugins.dirs[%d]", i))
 	}
 	p.must(len(o.Dirs) <= maxDirs, fmt.Sprintf("%d are more than %d directories", len(o.Dirs), maxDirs), "plugins.dirs")
 	for i, uid := range o.Uids {
@@ -31,10 +31,10 @@ func (a Agent) validateOuter(p *problems) {
 	for i, name := range o.Names {
 		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("plugins.names[%d]", i))
 	}
-	p.must(o.TokenDir == "" || isPlace(o.TokenDir), wantPlace(o.TokenDir), "plugins.tokenDir")
+	p.must(o.TokenDir == "" || isCleanPath(o.TokenDir), wantCleanPath(o.TokenDir), "plugins.tokenDir")
 	p.must(!o.Strict || o.TokenDir != "", "strict needs a tokenDir: without it no plugin has a token", "plugins.strict", "plugins.tokenDir")
-	within(p, "plugins.deadline", o.Deadline, 100*time.Millisecond, time.Minute)
-	number(p, "plugins.top", o.Top, 1, maxTopPods)
+	durationBetween(p, "plugins.deadline", o.Deadline, 100*time.Millisecond, time.Minute)
+	intBetween(p, "plugins.top", o.Top, 1, maxTopPods)
 	for i, of := range o.Annotations {
 		validateAnnotations(p, fmt.Sprintf("plugins.annotations[%d]", i), of.Plugin, of.Keys)
 	}

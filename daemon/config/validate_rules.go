@@ -28,17 +28,17 @@ func (a Agent) validateEviction(p *problems) {
 	oneOf(p, "eviction.via", e.Via, evict.ViaDirect, evict.ViaController)
 	p.must(e.Via != evict.ViaController || a.Lease.Enabled,
 		"the agent's Lease carries requests to the controller: want lease.enabled: true", "eviction.via", "lease.enabled")
-	within(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, kube.DefaultEvictTimeout, maxDuration) // a round waits that long
-	within(p, "eviction.reportFirst", e.ReportFirst, 0, maxDuration)
-	within(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
-	within(p, "eviction.late", e.Late, 0, maxDuration)
-	within(p, "eviction.kubeletTurn", e.KubeletTurn, 0, maxDuration)
-	within(p, "eviction.taints.minimum", e.Taints.Minimum, 0, maxDuration)
-	within(p, "eviction.taints.maximum", e.Taints.Maximum, 0, maxDuration)
+	durationBetween(p, "eviction.viaFallbackAfter", e.ViaFallbackAfter, kube.DefaultEvictTimeout, maxDuration) // a round waits that long
+	durationBetween(p, "eviction.reportOnly", e.ReportOnly, 0, maxDuration)
+	durationBetween(p, "eviction.maxAge", e.MaxAge, time.Second, time.Hour)
+	durationBetween(p, "eviction.overdueAfter", e.OverdueAfter, 0, maxDuration)
+	durationBetween(p, "eviction.kubeletCooldown", e.KubeletCooldown, 0, maxDuration)
+	durationBetween(p, "eviction.taints.minimum", e.Taints.Minimum, 0, maxDuration)
+	durationBetween(p, "eviction.taints.maximum", e.Taints.Maximum, 0, maxDuration)
 	atLeast(p, period{"eviction.taints.maximum", e.Taints.Maximum}, period{"eviction.taints.minimum", e.Taints.Minimum}, 1)
-	number(p, "eviction.limits.perRound", e.Limits.PerRound, 1, maxEvictions)
-	number(p, "eviction.limits.perMinute", e.Limits.PerMinute, 1, maxEvictions)
-	number(p, "eviction.limits.perOwnerHour", e.Limits.PerOwnerHour, 1, maxEvictions)
+	intBetween(p, "eviction.limits.perRound", e.Limits.PerRound, 1, maxEvictions)
+	intBetween(p, "eviction.limits.perMinute", e.Limits.PerMinute, 1, maxEvictions)
+	intBetween(p, "eviction.limits.perOwnerHour", e.Limits.PerOwnerHour, 1, maxEvictions)
 	for i, name := range e.DryRunPlugins {
 		key := fmt.Sprintf("eviction.dryRunPlugins[%d]", i)
 		p.must(name != "" && name != "-" && name != "-*", "want the name of a plugin, * or -name", key)
@@ -54,16 +54,16 @@ func (a Agent) validateNetwork(p *problems) {
 		p.must(d.Name != "", "want the name of a device, such as eth0", key+".name")
 		before := slices.ContainsFunc(a.Network.Devices[:i], func(o probes.NetworkDevice) bool { return o.Name == d.Name })
 		p.must(!before, fmt.Sprintf("%s is named twice", quote(d.Name)), key+".name")
-		number(p, key+".speed", d.Speed, 1, maxSpeed)
+		intBetween(p, key+".speed", d.Speed, 1, maxSpeed)
 	}
 	n := a.Plugins.NetworkContention
-	within(p, "plugins.networkContention.over", n.Over, minTick, maxDuration)
-	within(p, "plugins.networkContention.cleared", n.Cleared, minTick, maxDuration)
+	durationBetween(p, "plugins.networkContention.window", n.Window, minTick, maxDuration)
+	durationBetween(p, "plugins.networkContention.clearFor", n.ClearFor, minTick, maxDuration)
 	p.must(n.Utilization > 0, "0 would always be met: to turn the rule off, set enabled: false", "plugins.networkContention.utilization")
 	p.must(n.Retransmits > 0, "0 would always be met: to turn the rule off, set enabled: false", "plugins.networkContention.retransmits")
 }
 
-func validateFilesystem(p *problems, key string, f plugins.FilesystemRoom, probe probes.FilesystemConfig) {
+func validateFilesystem(p *problems, key string, f plugins.FilesystemSpace, probe probes.FilesystemConfig) {
 	p.must(f.Available > 0 || f.FilesFree > 0, "0 for both would never be met: to turn the rule off, set enabled: false", key+".available", key+".filesFree")
 	p.must(f.Available < 1, "1 would always be met: every file takes some space", key+".available")
 	p.must(f.FilesFree < 1, "1 would always be met: the root directory is one", key+".filesFree")
@@ -72,22 +72,22 @@ func validateFilesystem(p *problems, key string, f plugins.FilesystemRoom, probe
 	if f.FilesFree > 0 {
 		least = 1
 	}
-	number(p, key+".enoughFiles", f.EnoughFiles, least, maxFiles)
-	within(p, key+".over", f.Over, 0, maxDuration)
-	within(p, key+".cleared", f.Cleared, minTick, maxDuration)
-	within(p, key+".maxAge", f.MaxAge, time.Second, maxAgePeriods*maxDuration)
+	intBetween(p, key+".enoughFiles", f.EnoughFiles, least, maxFiles)
+	durationBetween(p, key+".for", f.For, 0, maxDuration)
+	durationBetween(p, key+".clearFor", f.ClearFor, minTick, maxDuration)
+	durationBetween(p, key+".maxAge", f.MaxAge, time.Second, maxAgePeriods*maxDuration)
 	if f.Enabled {
 		atLeast(p, period{key + ".maxAge", f.MaxAge}, period{"filesystems.every", probe.Every}, maxAgePeriods)
 	}
 }
 
 func validateOOMStorm(p *problems, key string, o plugins.OOMStorm) {
-	number(p, key+".kills", o.Kills, 1, maxKills)
-	number(p, key+".hardKills", o.HardKills, 0, maxKills)
+	intBetween(p, key+".kills", o.Kills, 1, maxKills)
+	intBetween(p, key+".hardKills", o.HardKills, 0, maxKills)
 	p.must(o.HardKills == 0 || o.HardKills >= o.Kills, fmt.Sprintf("hard must not be easier to reach than soft: hardKills %d is less than kills %d",
 		o.HardKills, o.Kills), key+".hardKills", key+".kills")
-	within(p, key+".over", o.Over, minTick, maxDuration)
-	within(p, key+".cleared", o.Cleared, minTick, maxDuration)
+	durationBetween(p, key+".window", o.Window, minTick, maxDuration)
+	durationBetween(p, key+".clearFor", o.ClearFor, minTick, maxDuration)
 }
 
 const (
@@ -98,22 +98,22 @@ const (
 func validateCPUSuppression(p *problems, key string, c plugins.CPUSuppression) {
 	p.must(c.Supply > 0, "0 would never be met: to turn the rule off, set enabled: false", key+".supply")
 	p.must(c.Waiting > 0, "0 would be met by an idle pod", key+".waiting")
-	within(p, key+".for", c.For, minTick, maxDuration)
-	within(p, key+".cleared", c.Cleared, minTick, maxDuration)
+	durationBetween(p, key+".for", c.For, minTick, maxDuration)
+	durationBetween(p, key+".clearFor", c.ClearFor, minTick, maxDuration)
 }
 
 func validateReclaimedOvercommit(p *problems, key string, r plugins.ReclaimedOvercommit) {
-	number(p, key+".cpuRate", r.CPURate, 1, maxRate)
-	number(p, key+".memoryRate", r.MemoryRate, 1, maxRate)
-	number(p, key+".cpu", r.CPU, 0, maxMillicores)
-	within(p, key+".for", r.For, 0, maxDuration)
-	within(p, key+".cleared", r.Cleared, minTick, maxDuration)
+	intBetween(p, key+".cpuRate", r.CPURate, 1, maxRate)
+	intBetween(p, key+".memoryRate", r.MemoryRate, 1, maxRate)
+	intBetween(p, key+".cpu", r.CPU, 0, maxMillicores)
+	durationBetween(p, key+".for", r.For, 0, maxDuration)
+	durationBetween(p, key+".clearFor", r.ClearFor, minTick, maxDuration)
 }
 
 func validateRSSOveruse(p *problems, key string, r plugins.RSSOveruse) {
-	number(p, key+".rate", r.Rate, 0, maxRate)
-	within(p, key+".for", r.For, 0, maxDuration)
-	within(p, key+".cleared", r.Cleared, minTick, maxDuration)
+	intBetween(p, key+".rate", r.Rate, 0, maxRate)
+	durationBetween(p, key+".for", r.For, 0, maxDuration)
+	durationBetween(p, key+".clearFor", r.ClearFor, minTick, maxDuration)
 }
 
 func validateCeilings(p *problems, key string, list []plugins.DiskCeiling) {
@@ -122,7 +122,7 @@ func validateCeilings(p *problems, key string, list []plugins.DiskCeiling) {
 		p.must(c.Device != "", "want the name of a disk, such as nvme0n1", at+".device")
 		before := slices.ContainsFunc(list[:i], func(o plugins.DiskCeiling) bool { return o.Device == c.Device })
 		p.must(!before, fmt.Sprintf("%s is named twice", quote(c.Device)), at+".device")
-		number(p, at+".iops", c.IOPS, 0, maxIOPS)
+		intBetween(p, at+".iops", c.IOPS, 0, maxIOPS)
 		p.must(c.IOPS > 0 || c.BytesPerSecond > 0, "0 for both would never be met: leave the disk out", at+".iops", at+".bytesPerSecond")
 	}
 }

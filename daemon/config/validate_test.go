@@ -22,8 +22,8 @@ func TestTheDefaultsAreWhatIsDocumentedAndGood(t *testing.T) {
 	assert.Equal(t, []string{"127.0.0.1:9773"}, a.Web.ListenAddresses)
 	assert.False(t, a.Web.Open)
 	assert.Zero(t, a.Web.PodSeries.Top, "series of single pods are asked for")
-	assert.Equal(t, plugins.StallRule{StallFull: 0.10, Over: 30 * time.Second, Available: 0.10}, a.Plugins.MemoryStall.Soft)
-	assert.Equal(t, plugins.StallRule{StallFull: 0.25, Over: 5 * time.Second, Available: 0.04}, a.Plugins.MemoryStall.Hard)
+	assert.Equal(t, plugins.StallRule{StallFull: 0.10, Window: 30 * time.Second, Available: 0.10}, a.Plugins.MemoryStall.Soft)
+	assert.Equal(t, plugins.StallRule{StallFull: 0.25, Window: 5 * time.Second, Available: 0.04}, a.Plugins.MemoryStall.Hard)
 
 	a.Web.ListenAddresses[0] = "changed"
 	assert.Equal(t, []string{"127.0.0.1:9773"}, Default().Web.ListenAddresses, "each caller has its own")
@@ -112,13 +112,13 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		},
 		"history shorter than the rules look back": {
 			func(a *Agent) { a.History = 39 * time.Second },
-			[]string{"history", "plugins.memoryStall.soft.over", "window"},
-			"history (39s) must reach back over plugins.memoryStall.soft.over (30s) and window (10s) together",
+			[]string{"history", "plugins.memoryStall.soft.window", "window"},
+			"history (39s) must reach back over plugins.memoryStall.soft.window (30s) and window (10s) together",
 		},
 		"a rule looks back further than history": {
-			func(a *Agent) { a.Plugins.MemoryStall.Hard.Over = 111 * time.Second },
-			[]string{"history", "plugins.memoryStall.hard.over", "window"},
-			"history (2m) must reach back over plugins.memoryStall.hard.over (1m51s) and window (10s) together",
+			func(a *Agent) { a.Plugins.MemoryStall.Hard.Window = 111 * time.Second },
+			[]string{"history", "plugins.memoryStall.hard.window", "window"},
+			"history (2m) must reach back over plugins.memoryStall.hard.window (1m51s) and window (10s) together",
 		},
 		"history that fills the memory": {
 			func(a *Agent) { a.Tick, a.History = 100*time.Millisecond, time.Hour },
@@ -126,9 +126,9 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"history (1h) must not hold more than 7200 ticks (100ms)",
 		},
 		"a rule shorter than a tick": {
-			func(a *Agent) { a.Plugins.MemoryStall.Hard.Over = 0 },
-			[]string{"plugins.memoryStall.hard.over", "tick"},
-			"plugins.memoryStall.hard.over (0s) must be at least tick (1s)",
+			func(a *Agent) { a.Plugins.MemoryStall.Hard.Window = 0 },
+			[]string{"plugins.memoryStall.hard.window", "tick"},
+			"plugins.memoryStall.hard.window (0s) must be at least tick (1s)",
 		},
 		"negative warm-up": {
 			func(a *Agent) { a.Plugins.WarmUp = -time.Second },
@@ -136,14 +136,14 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"-1s is not between 0s and 24h",
 		},
 		"longer to be over than history reaches": {
-			func(a *Agent) { a.Plugins.MemoryStall.Cleared = 2 * time.Minute },
-			[]string{"history", "plugins.memoryStall.cleared", "window"},
-			"history (2m) must reach back over plugins.memoryStall.cleared (2m) and window (10s) together",
+			func(a *Agent) { a.Plugins.MemoryStall.ClearFor = 2 * time.Minute },
+			[]string{"history", "plugins.memoryStall.clearFor", "window"},
+			"history (2m) must reach back over plugins.memoryStall.clearFor (2m) and window (10s) together",
 		},
 		"a rule over at once": {
-			func(a *Agent) { a.Plugins.MemoryStall.Cleared = 0 },
-			[]string{"plugins.memoryStall.cleared", "tick"},
-			"plugins.memoryStall.cleared (0s) must be at least tick (1s)",
+			func(a *Agent) { a.Plugins.MemoryStall.ClearFor = 0 },
+			[]string{"plugins.memoryStall.clearFor", "tick"},
+			"plugins.memoryStall.clearFor (0s) must be at least tick (1s)",
 		},
 		"always met": {
 			func(a *Agent) { a.Plugins.MemoryStall.Soft.StallFull = 0 },
@@ -151,9 +151,9 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"0 would always be met: to turn the rule off, set enabled: false",
 		},
 		"a disk's rule over at once": {
-			func(a *Agent) { a.Plugins.DiskContention.Cleared = 0 },
-			[]string{"plugins.diskContention.cleared", "tick"},
-			"plugins.diskContention.cleared (0s) must be at least tick (1s)",
+			func(a *Agent) { a.Plugins.DiskContention.ClearFor = 0 },
+			[]string{"plugins.diskContention.clearFor", "tick"},
+			"plugins.diskContention.clearFor (0s) must be at least tick (1s)",
 		},
 		"a disk that is never slow": {
 			func(a *Agent) { a.Plugins.DiskContention.AwaitRotational = 2 * time.Hour },
@@ -176,9 +176,9 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"0 would always be met: to turn the rule off, set enabled: false",
 		},
 		"a link's rule looks back further than history": {
-			func(a *Agent) { a.Plugins.NetworkContention.Over = 111 * time.Second },
-			[]string{"history", "plugins.networkContention.over", "window"},
-			"history (2m) must reach back over plugins.networkContention.over (1m51s) and window (10s) together",
+			func(a *Agent) { a.Plugins.NetworkContention.Window = 111 * time.Second },
+			[]string{"history", "plugins.networkContention.window", "window"},
+			"history (2m) must reach back over plugins.networkContention.window (1m51s) and window (10s) together",
 		},
 		"a link without a speed": {
 			func(a *Agent) { a.Network.Devices = []probes.NetworkDevice{{Name: "eth0"}} },
@@ -229,11 +229,11 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		},
 		"a filesystem's level over at once": {
 			func(a *Agent) {
-				a.Tick, a.Window, a.Plugins.Filesystem.Cleared = 2*time.Second, 4*time.Second, time.Second
+				a.Tick, a.Window, a.Plugins.Filesystem.ClearFor = 2*time.Second, 4*time.Second, time.Second
 				a.Eviction.Round = time.Minute
 			},
-			[]string{"plugins.filesystem.cleared", "tick"},
-			"plugins.filesystem.cleared (1s) must be at least tick (2s)",
+			[]string{"plugins.filesystem.clearFor", "tick"},
+			"plugins.filesystem.clearFor (1s) must be at least tick (2s)",
 		},
 		"a storm of nothing": {
 			func(a *Agent) { a.Plugins.OOMStorm.Kills = 0 },
@@ -246,9 +246,9 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"hard must not be easier to reach than soft: hardKills 2 is less than kills 3",
 		},
 		"a storm further back than history": {
-			func(a *Agent) { a.Plugins.OOMStorm.Enabled, a.Plugins.OOMStorm.Over = true, 2*time.Minute },
-			[]string{"history", "plugins.oomStorm.over", "window"},
-			"history (2m) must reach back over plugins.oomStorm.over (2m) and window (10s) together",
+			func(a *Agent) { a.Plugins.OOMStorm.Enabled, a.Plugins.OOMStorm.Window = true, 2*time.Minute },
+			[]string{"history", "plugins.oomStorm.window", "window"},
+			"history (2m) must reach back over plugins.oomStorm.window (2m) and window (10s) together",
 		},
 		"a supply that nobody is below": {
 			func(a *Agent) { a.Plugins.CPUSuppression.Supply = 0 },
@@ -342,7 +342,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			agent := Default()
 			tt.change(&agent)
-			assert.Equal(t, []Problem{{Keys: tt.keys, Why: tt.why}}, agent.Validate())
+			assert.Equal(t, []Problem{{Keys: tt.keys, Reason: tt.why}}, agent.Validate())
 		})
 	}
 }
@@ -353,11 +353,11 @@ func TestValuesAtTheirBoundsAreGood(t *testing.T) {
 	a.History = 34 * time.Second
 	a.Plugins.MemoryStall.Hard = a.Plugins.MemoryStall.Soft
 	a.Plugins.MemoryStall.KubeletEvictionHard = 1 << 50
-	a.Plugins.WarmUp, a.Plugins.MemoryStall.Cleared = 0, 2*time.Second
-	a.Plugins.OOMStorm.Over, a.Plugins.OOMStorm.HardKills = time.Hour, 3 // rules that are off look back nowhere
-	a.Plugins.NetworkContention.Enabled, a.Plugins.NetworkContention.Over = false, time.Hour
+	a.Plugins.WarmUp, a.Plugins.MemoryStall.ClearFor = 0, 2*time.Second
+	a.Plugins.OOMStorm.Window, a.Plugins.OOMStorm.HardKills = time.Hour, 3 // rules that are off look back nowhere
+	a.Plugins.NetworkContention.Enabled, a.Plugins.NetworkContention.Window = false, time.Hour
 	a.Plugins.Filesystem.FilesFree, a.Plugins.Filesystem.EnoughFiles = 0, 0
-	a.Filesystems.Every, a.Plugins.Filesystem.Over = 30*time.Second, 0
+	a.Filesystems.Every, a.Plugins.Filesystem.For = 30*time.Second, 0
 	a.Recording.MaxSize = 1 << 20
 	a.API.Socket = "/" + strings.Repeat("x", 106)
 	assert.Empty(t, a.Validate())
@@ -378,10 +378,10 @@ func TestPeriodsNearTheEndOfTimeDoNotWrapAround(t *testing.T) {
 
 func TestAnAddressIsAHostAndAPort(t *testing.T) {
 	for _, good := range []string{":0", ":9773", "127.0.0.1:9773", "[::1]:65535", "localhost:1", "[fe80::1%eth0]:1"} {
-		assert.Empty(t, wrongAddress(good), good)
+		assert.Empty(t, addressProblem(good), good)
 	}
 	for _, bad := range []string{"", "9773", "localhost", "::1:9773", "a:b", ":65536", ":-1", ":+1", ":", ":http", "http://a:1", "a b:1", "[::1]"} {
-		assert.NotEmpty(t, wrongAddress(bad), bad)
+		assert.NotEmpty(t, addressProblem(bad), bad)
 	}
 }
 

@@ -41,16 +41,16 @@ type Controller struct {
 	started  time.Time
 	election *election
 	queue    *backup.Reconciler
-	fleet    *agents.Reconciler
+	agents   *agents.Reconciler
 	loads    *admission.Reconciler
 	events   record.EventBroadcaster
-	pulses   *process.Liveness
+	liveness *process.Liveness
 }
 
 // The loops of the controller.
 const (
 	loopBackups = "backups"
-	loopFleet   = "fleet"
+	loopAgents  = "agents"
 	loopLoads   = "vgdp"
 )
 
@@ -85,16 +85,16 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
 	loads.Events, loads.Log = recorder, log
 	return &Controller{
-		Config: file, Log: log, started: time.Now(), events: events, pulses: beats,
+		Config: file, Log: log, started: time.Now(), events: events, liveness: beats,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
 		queue: &backup.Reconciler{
 			Backups: clients.Dynamic.Resource(backup.Resource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
 			Of: of, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
 			Events: recorder,
 		},
-		fleet: &agents.Reconciler{
-			Nodes: clients.Core, Leases: clients.Coordination, Pods: clients.Core, Volumes: pods.Volumes{Claims: clients.Core, Volumes: clients.Core},
-			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopFleet); return file.Current().Fleet },
+		agents: &agents.Reconciler{
+			Nodes: clients.Core, Leases: clients.Coordination, Pods: clients.Core, Volumes: pods.VolumeResolver{Claims: clients.Core, Volumes: clients.Core},
+			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return file.Current().Fleet },
 			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
 		},
 		loads: loads,
@@ -113,6 +113,7 @@ func NewLoads(file *config.FileOf[config.Controller], clients *Clients) *admissi
 	return r
 }
 
+// Clients of the API server, one connection for all.
 type Clients struct {
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
@@ -173,11 +174,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	defer c.events.Shutdown()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.election.Run(ctx, c.lead) })
+	g.Go(func() error { return c.election.Run(ctx, c.runAsLeader) })
 	g.Go(func() error { return c.Config.Run(ctx) })
 	g.Go(func() error { return process.WatchLoops(ctx, c.healthy) })
 	svc := &process.Service{Log: c.Log}
-	g.Go(func() error { return c.report(ctx, svc) })
+	g.Go(func() error { return c.notifySystemd(ctx, svc) })
 	g.Go(func() error { return svc.ReloadOnHangup(ctx, c.Config.Reload) })
 	g.Go(func() error { return svc.NotifyStopping(ctx) })
 	for _, l := range listeners {
@@ -186,12 +187,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	return process.WaitAll(ctx, g)
 }
 
-// lead runs the loops of the leader until leadership is lost.
-func (c *Controller) lead(ctx context.Context) error {
-	defer c.pulses.Reset()
+// runAsLeader runs the loops of the leader until leadership is lost.
+func (c *Controller) runAsLeader(ctx context.Context) error {
+	defer c.liveness.Reset()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
-	g.Go(func() error { return c.fleet.Run(ctx) })
+	g.Go(func() error { return c.agents.Run(ctx) })
 	g.Go(func() error { return c.loads.Run(ctx) })
 	return g.Wait()
 }
@@ -203,7 +204,7 @@ func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := process.OpenWeb(ctx, server, w.ListenAddresses, web.Exposure{Open: w.Open, Pprof: w.Pprof, Guard: who})
+	list, err := process.OpenWeb(ctx, server, w.ListenAddresses, web.Exposure{Open: w.Open, Pprof: w.Pprof, Auth: who})
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (c *Controller) pauses() map[string]time.Duration {
 }
 
 // healthy fails when a loop is stuck. A standby replica has no loops.
-func (c *Controller) healthy() error { return c.pulses.Check(process.StuckAfter, c.pauses()) }
+func (c *Controller) healthy() error { return c.liveness.Check(process.StuckAfter, c.pauses()) }
 
 // ready: a standby knows the leader; a leader has listed its objects and its
 // loops make progress.
@@ -227,26 +228,26 @@ func (c *Controller) ready() error {
 	if err := c.election.ready(); err != nil {
 		return err
 	}
-	if !c.election.leads.Load() {
+	if !c.election.isLeader.Load() {
 		return nil
 	}
 	switch config := c.Config.Current(); {
 	case config.Backups.Enabled && c.queue.Reports() == nil:
-		return errNotLooked
-	case config.Fleet.Enabled && c.fleet.Report() == nil:
-		return errNotSeen
+		return errBackupsNotListed
+	case config.Fleet.Enabled && c.agents.Report() == nil:
+		return errAgentsNotListed
 	case config.VGDP.Enabled && c.loads.Reports() == nil:
-		return errNoLoads
+		return errLoadsNotListed
 	}
-	return c.pulses.Check(process.NotReadyAfter, c.pauses())
+	return c.liveness.Check(process.NotReadyAfter, c.pauses())
 }
 
 func (c *Controller) state() web.ControllerState {
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
-		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.known(), Leads: c.election.leads.Load(),
-		Enabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Tally().Counts(), Fleet: c.fleet.Report(), FleetCounts: c.fleet.Tally().Counts(),
-		LoadsEnabled: c.Config.Current().VGDP.Enabled, Loads: c.loads.Reports(), LoadCounts: c.loads.Tally().Counts(),
+		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(),
+		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counters().Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counters().Counts(),
+		AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counters().Counts(),
 	}
 	if bad != nil {
 		s.ConfigError = bad.Error()
@@ -257,20 +258,20 @@ func (c *Controller) state() web.ControllerState {
 // reportEvery is how often the log level is applied and systemd notified.
 const reportEvery = time.Second
 
-// feed feeds systemd's watchdog unless a loop is stuck.
-func (c *Controller) feed(svc *process.Service) {
+// feedWatchdog feeds systemd's watchdog unless a loop is stuck.
+func (c *Controller) feedWatchdog(svc *process.Service) {
 	if c.healthy() == nil {
 		svc.Alive(c.status(), 0)
 	}
 }
 
-// report depends on no loop, so that a stuck one cannot stop it.
-func (c *Controller) report(ctx context.Context, svc *process.Service) error {
+// notifySystemd depends on no loop, so that a stuck one cannot stop it.
+func (c *Controller) notifySystemd(ctx context.Context, svc *process.Service) error {
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
 	for {
 		process.SetLevel(c.Level, c.Config.Current().Log)
-		c.feed(svc)
+		c.feedWatchdog(svc)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -282,8 +283,8 @@ func (c *Controller) report(ctx context.Context, svc *process.Service) error {
 // status of this replica in one line.
 func (c *Controller) status() string {
 	text := "no leader known"
-	switch leader := c.election.known(); {
-	case c.election.leads.Load():
+	switch leader := c.election.leaderID(); {
+	case c.election.isLeader.Load():
 		text = "leader"
 	case leader != "":
 		text = "standby; leader is " + leader
@@ -292,16 +293,16 @@ func (c *Controller) status() string {
 }
 
 // guard authenticates clients of the controller's addresses.
-func (c *Controller) guard() (*guard.Guard, error) {
+func (c *Controller) guard() (*guard.Authenticator, error) {
 	config := c.Config.Current()
 	return process.NewGuard(config.Web.ConfigFile, config.Web.TokenReview, config.Kubernetes.Kubeconfig, c.Log)
 }
 
-// errNotLooked: the leader has not listed the Backups yet.
-var errNotLooked = errors.New("backups: not listed yet")
+// errBackupsNotListed: the leader has not listed the Backups yet.
+var errBackupsNotListed = errors.New("backups: not listed yet")
 
-// errNotSeen: the leader has not listed the agents yet.
-var errNotSeen = errors.New("agents: Nodes and Leases not listed yet")
+// errAgentsNotListed: the leader has not listed the agents yet.
+var errAgentsNotListed = errors.New("agents: Nodes and Leases not listed yet")
 
-// errNoLoads: the leader has not listed the data mover loads yet.
-var errNoLoads = errors.New("vgdp: Nodes, node-agents and Leases not listed yet")
+// errLoadsNotListed: the leader has not listed the data mover loads yet.
+var errLoadsNotListed = errors.New("vgdp: Nodes, node-agents and Leases not listed yet")

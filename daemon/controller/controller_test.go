@@ -12,11 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/config"
-	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
 )
 
 // leading is a controller that leads, with loops that beat when the test does.
@@ -26,8 +27,8 @@ func leading(t *testing.T) *Controller {
 		c.Fleet.Enabled, c.Backups.Enabled, c.VGDP.Enabled = false, false, false
 	})
 	require.NoError(t, err)
-	c := &Controller{Config: file, election: &election{identity: "us"}, pulses: &process.Liveness{}}
-	c.election.leads.Store(true)
+	c := &Controller{Config: file, election: &election{identity: "us"}, liveness: &process.Liveness{}}
+	c.election.isLeader.Store(true)
 	c.election.leader.Store(&c.election.identity)
 	return c
 }
@@ -37,7 +38,7 @@ func TestAControllerWhoseLoopIsStuckIsNotReadyAndThenDead(t *testing.T) {
 		c := leading(t)
 		require.NoError(t, c.ready(), "what waits for its first lists is not stuck")
 		for range 10 * int(process.StuckAfter/time.Second) { // it works
-			c.pulses.Record(loopFleet)
+			c.liveness.Record(loopAgents)
 			time.Sleep(time.Second)
 			require.NoError(t, c.ready())
 		}
@@ -46,8 +47,8 @@ func TestAControllerWhoseLoopIsStuckIsNotReadyAndThenDead(t *testing.T) {
 			assert.Equal(t, since > process.NotReadyAfter, c.ready() != nil, "after %s", since)
 			assert.Equal(t, since > process.StuckAfter, c.healthy() != nil, "after %s", since)
 		}
-		assert.ErrorContains(t, c.healthy(), "fleet: last pass of its loop was 5m59s ago")
-		c.pulses.Reset()
+		assert.ErrorContains(t, c.healthy(), "agents: last pass of its loop was 5m59s ago")
+		c.liveness.Reset()
 		assert.NoError(t, c.healthy(), "one that stands by has no loop")
 	})
 }
@@ -55,7 +56,7 @@ func TestAControllerWhoseLoopIsStuckIsNotReadyAndThenDead(t *testing.T) {
 func TestALoopThatRestsLongByItselfIsNotStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := leading(t)
-		c.pulses.Record(loopBackups)
+		c.liveness.Record(loopBackups)
 		time.Sleep(c.Config.Current().Backups.Resync + process.NotReadyAfter)
 		assert.NoError(t, c.ready())
 		time.Sleep(time.Second)
@@ -71,7 +72,7 @@ func TestAControllerWhoseLoopIsStuckEndsAndSaysWhy(t *testing.T) {
 		defer close(stuck)
 		began := time.Now()
 		g, ctx := errgroup.WithContext(t.Context())
-		g.Go(func() error { c.pulses.Record(loopLoads); <-stuck; return nil })
+		g.Go(func() error { c.liveness.Record(loopLoads); <-stuck; return nil })
 		g.Go(func() error { return process.WatchLoops(ctx, c.healthy) })
 		assert.ErrorContains(t, process.WaitAll(ctx, g), "so that another replica can lead: vgdp: last pass of its loop was")
 		assert.LessOrEqual(t, time.Since(began), process.StuckAfter+2*process.WatchInterval+process.StopTimeout)
@@ -83,11 +84,11 @@ func TestTheWatchdogIsFedByALoopThatWorks(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	c := leading(t)
 	svc := &process.Service{Log: slog.New(slog.DiscardHandler)}
-	c.pulses.LastPass = map[string]time.Time{loopFleet: time.Now().Add(-process.StuckAfter - time.Second)}
-	c.feed(svc)
+	c.liveness.LastPass = map[string]time.Time{loopAgents: time.Now().Add(-process.StuckAfter - time.Second)}
+	c.feedWatchdog(svc)
 	assert.False(t, svc.Ready.Load(), "nothing was said")
-	c.pulses.Record(loopFleet)
-	c.feed(svc)
+	c.liveness.Record(loopAgents)
+	c.feedWatchdog(svc)
 	assert.Contains(t, next(), "WATCHDOG=1")
 }
 
@@ -99,11 +100,11 @@ func TestEachLoopOfTheControllerBeatsWhenItLooks(t *testing.T) {
 	c, err := New(file, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer c.events.Shutdown()
-	assert.Empty(t, c.pulses.LastPass)
+	assert.Empty(t, c.liveness.LastPass)
 	c.queue.Settings()
-	c.fleet.Settings()
+	c.agents.Settings()
 	c.loads.Settings()
-	assert.Equal(t, []string{loopBackups, loopFleet, loopLoads}, slices.Sorted(maps.Keys(c.pulses.LastPass)))
+	assert.Equal(t, []string{loopAgents, loopBackups, loopLoads}, slices.Sorted(maps.Keys(c.liveness.LastPass)))
 }
 
 // systemdHears is a service manager as far as a program knows one: a socket.

@@ -29,8 +29,8 @@ type election struct {
 	identity string
 	log      *slog.Logger
 
-	leads  atomic.Bool
-	leader atomic.Pointer[string] // identity of the last known leader
+	isLeader atomic.Bool
+	leader   atomic.Pointer[string] // identity of the last known leader
 }
 
 // newIdentity is unique among all processes, past ones included.
@@ -46,7 +46,7 @@ func newIdentity() (string, error) {
 // must return when its context is done. Without election it calls lead at once.
 func (e *election) Run(ctx context.Context, lead func(context.Context) error) error {
 	if !e.config.Enabled {
-		e.leads.Store(true)
+		e.isLeader.Store(true)
 		e.leader.Store(&e.identity)
 		return lead(ctx)
 	}
@@ -83,7 +83,7 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(elected context.Context) {
 				defer close(ended)
-				led = e.leadUntil(ctx, elected, lead)
+				led = e.leadWhile(ctx, elected, lead)
 				end()
 			},
 			OnStoppedLeading: func() {},
@@ -98,26 +98,26 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 	}
 	// While this replica leads, the Lease is renewed until lead has returned.
 	defer context.AfterFunc(ctx, func() {
-		if !e.leads.Load() {
+		if !e.isLeader.Load() {
 			end()
 		}
 	})()
 	elector.Run(klog.NewContext(electing, klog.Logger{}))
 	// A term that begins only now finds its context done and returns at once.
-	if !e.leads.Load() {
+	if !e.isLeader.Load() {
 		return nil
 	}
 	<-ended
-	e.leads.Store(false)
+	e.isLeader.Store(false)
 	if elector.IsLeader() {
 		e.release(ctx, lock)
 	}
 	return led
 }
 
-// leadUntil runs lead until the election or ctx ends.
-func (e *election) leadUntil(ctx, elected context.Context, lead func(context.Context) error) error {
-	e.leads.Store(true)
+// leadWhile runs lead until the election or ctx ends.
+func (e *election) leadWhile(ctx, elected context.Context, lead func(context.Context) error) error {
+	e.isLeader.Store(true)
 	both, cancel := context.WithCancel(elected)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -156,7 +156,7 @@ func (e *election) ready() error {
 	return nil
 }
 
-func (e *election) known() string {
+func (e *election) leaderID() string {
 	if id := e.leader.Load(); id != nil {
 		return *id
 	}

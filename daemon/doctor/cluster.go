@@ -29,10 +29,10 @@ const serverTimeout = 15 * time.Second
 const oldestKubernetes = 30
 
 // cluster examines the API server, if the configuration has one.
-func (p Patient) cluster(ctx context.Context) []Row {
+func (p Examination) cluster(ctx context.Context) []Row {
 	switch {
-	case p.NoCluster != nil:
-		return []Row{{Fail, "API server", p.NoCluster.Error()}}
+	case p.ClusterErr != nil:
+		return []Row{{Fail, "API server", p.ClusterErr.Error()}}
 	case p.Cluster == nil:
 		return []Row{{Pass, "API server", "no kubeconfig: the agent can only run with --standalone"}}
 	}
@@ -50,7 +50,7 @@ func (p Patient) cluster(ctx context.Context) []Row {
 	return rows
 }
 
-func (p Patient) dryRun() Row {
+func (p Examination) dryRun() Row {
 	if p.DryRun {
 		return Row{Warn, "dry run", "on: no condition, no taint, no eviction (eviction.dryRun: false turns it off)"}
 	}
@@ -58,15 +58,15 @@ func (p Patient) dryRun() Row {
 }
 
 // loads reports how many data mover loads may run.
-func (p Patient) loads() Row {
+func (p Examination) loads() Row {
 	const check = "data movers"
-	switch p.Loads {
+	switch p.MoverConcurrency {
 	case 0:
 		return Row{Pass, check, "not limited (vgdp.enabled: false)"}
 	case 1:
 		return Row{Warn, check, "vgdp.concurrency is 1: the data mover budget cannot shrink, starts can only be held. Let Velero run 4 (loadConcurrency.globalConfig), set vgdp.concurrency: 4, and let Plimsoll limit"}
 	}
-	return Row{Pass, check, fmt.Sprintf("at most %d data mover loads at a time, fewer under pressure", p.Loads)}
+	return Row{Pass, check, fmt.Sprintf("at most %d data mover loads at a time, fewer under pressure", p.MoverConcurrency)}
 }
 
 // apiServer asks for the version, which every client may read.
@@ -112,7 +112,7 @@ func (r right) String() string {
 
 // rights checks by SelfSubjectAccessReviews that the caller has each right that
 // the agent uses. Every authenticated user may send those (system:basic-user).
-func (p Patient) rights(ctx context.Context, how *rest.Config) Row {
+func (p Examination) rights(ctx context.Context, how *rest.Config) Row {
 	const check = "rights"
 	client, err := authorizationclient.NewForConfig(how)
 	if err != nil {
@@ -156,7 +156,7 @@ func hasKatalyst(ctx context.Context, client rest.Interface) bool {
 
 // neededRights are those of the roles in the manifests and, for token reviews,
 // those of system:auth-delegator.
-func (p Patient) neededRights() ([]right, error) {
+func (p Examination) neededRights() ([]right, error) {
 	var all []right
 	for _, m := range p.manifests() {
 		list, err := rightsIn(m.text)
@@ -179,10 +179,10 @@ type manifest struct {
 }
 
 // manifests are those that grant the rights this agent needs.
-func (p Patient) manifests() []manifest {
+func (p Examination) manifests() []manifest {
 	return slices.DeleteFunc([]manifest{
 		{"deploy/rbac.yaml", deploy.RBAC, true},
-		{"deploy/rbac-evict-direct.yaml", deploy.RBACEvictDirect, p.Evicts},
+		{"deploy/rbac-evict-direct.yaml", deploy.RBACEvictDirect, p.EvictsDirectly},
 		{"deploy/rbac-lease-node.yaml", deploy.RBACLeaseNode, p.NodeLease != nil},
 		{"deploy/rbac-katalyst.yaml", deploy.RBACKatalyst, p.Katalyst},
 		{"deploy/rbac-metrics.yaml", deploy.RBACMetrics, p.TokenReview},

@@ -59,7 +59,7 @@ const good = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
 
 func inCluster(t *testing.T, how *rest.Config) []Row {
 	t.Helper()
-	return Patient{Cluster: how, Evicts: true}.cluster(t.Context())
+	return Examination{Cluster: how, EvictsDirectly: true}.cluster(t.Context())
 }
 
 func TestAnApiServerThatAnswersIsNamedWithItsVersion(t *testing.T) {
@@ -104,7 +104,7 @@ func TestEachVerbThatTheManifestGrantsIsAskedFor(t *testing.T) {
 	for _, want := range []string{"list pods", "watch pods", "create pods/eviction", "get nodes", "patch nodes", "patch nodes/status", "create events"} {
 		assert.Contains(t, asked(), want)
 	}
-	needed, err := Patient{Evicts: true}.neededRights()
+	needed, err := Examination{EvictsDirectly: true}.neededRights()
 	require.NoError(t, err)
 	assert.Len(t, asked(), len(needed))
 	assert.Contains(t, r.Finding, fmt.Sprintf("all %d", len(needed)))
@@ -115,11 +115,11 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	r := row(t, inCluster(t, how), "rights")
 	assert.Equal(t, Fail, r.Result)
 	assert.Contains(t, r.Finding, "missing: patch nodes/status, create pods/eviction (apply deploy/rbac.yaml, deploy/rbac-evict-direct.yaml)")
-	r = row(t, Patient{Cluster: how}.cluster(t.Context()), "rights")
+	r = row(t, Examination{Cluster: how}.cluster(t.Context()), "rights")
 	assert.Contains(t, r.Finding, "missing: patch nodes/status (apply deploy/rbac.yaml)", "the controller evicts")
 	how, _ = apiServerOf(t, good, "get customnoderesources")
 	assert.Equal(t, Pass, row(t, inCluster(t, how), "rights").Result, "nobody asks what is lent")
-	r = row(t, Patient{Cluster: how, Katalyst: true}.cluster(t.Context()), "rights")
+	r = row(t, Examination{Cluster: how, Katalyst: true}.cluster(t.Context()), "rights")
 	assert.Contains(t, r.Finding, "missing: get customnoderesources.node.katalyst.kubewharf.io (apply deploy/rbac.yaml, deploy/rbac-katalyst.yaml)")
 }
 
@@ -139,16 +139,16 @@ func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {
 
 func TestADryRunIsAWarningAndOnlyInACluster(t *testing.T) {
 	how, _ := apiServerOf(t, good)
-	r := row(t, Patient{Cluster: how, DryRun: true}.cluster(t.Context()), "dry run")
+	r := row(t, Examination{Cluster: how, DryRun: true}.cluster(t.Context()), "dry run")
 	assert.Equal(t, Warn, r.Result)
 	assert.Contains(t, r.Finding, "no eviction")
 	assert.Equal(t, Pass, row(t, inCluster(t, how), "dry run").Result)
-	alone := Patient{DryRun: true}.cluster(t.Context())
+	alone := Examination{DryRun: true}.cluster(t.Context())
 	assert.Equal(t, []Row{{Pass, "API server", "no kubeconfig: the agent can only run with --standalone"}}, alone)
 }
 
 func TestAKubeconfigThatCannotBeUsedFails(t *testing.T) {
-	rows := Patient{NoCluster: errors.New("kubeconfig: stat /x: no such file or directory")}.cluster(t.Context())
+	rows := Examination{ClusterErr: errors.New("kubeconfig: stat /x: no such file or directory")}.cluster(t.Context())
 	assert.Equal(t, []Row{{Fail, "API server", "kubeconfig: stat /x: no such file or directory"}}, rows)
 }
 
@@ -160,19 +160,19 @@ func TestTheStateDirectoryMustBeWritableOrMakable(t *testing.T) {
 		dir:                          {Pass, "state directory", dir + " is writable"},
 		filepath.Join(dir, "a", "b"): {Pass, "state directory", filepath.Join(dir, "a", "b") + " can be created"},
 	} {
-		assert.Equal(t, want, Patient{StateDir: path}.state())
+		assert.Equal(t, want, Examination{StateDir: path}.state())
 	}
 	for _, path := range []string{file, filepath.Join(file, "below")} {
-		r := Patient{StateDir: path}.state()
+		r := Examination{StateDir: path}.state()
 		assert.Equal(t, Fail, r.Result, path)
 		assert.Contains(t, r.Finding, "no pod is evicted without it", path)
 	}
 }
 
 func TestAConcurrencyOfOneIsAWarning(t *testing.T) {
-	assert.Equal(t, Row{Pass, "data movers", "not limited (vgdp.enabled: false)"}, Patient{}.loads())
-	one := Patient{Loads: 1}.loads()
+	assert.Equal(t, Row{Pass, "data movers", "not limited (vgdp.enabled: false)"}, Examination{}.loads())
+	one := Examination{MoverConcurrency: 1}.loads()
 	assert.Equal(t, Warn, one.Result)
 	assert.Contains(t, one.Finding, "vgdp.concurrency is 1: the data mover budget cannot shrink")
-	assert.Equal(t, Row{Pass, "data movers", "at most 4 data mover loads at a time, fewer under pressure"}, Patient{Loads: 4}.loads())
+	assert.Equal(t, Row{Pass, "data movers", "at most 4 data mover loads at a time, fewer under pressure"}, Examination{MoverConcurrency: 4}.loads())
 }

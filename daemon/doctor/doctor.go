@@ -41,8 +41,8 @@ type Row struct {
 	Finding string `json:"finding"`
 }
 
-// Patient is the configuration of the agent that is examined.
-type Patient struct {
+// Examination is the configuration of the agent that is examined.
+type Examination struct {
 	Paths probes.Paths
 	// Roots of workloads, as configured.
 	Roots []string
@@ -53,8 +53,8 @@ type Patient struct {
 	// Network as configured.
 	Network probes.NetworkConfig
 	// ConfigFile, if any, and every mistake in it.
-	ConfigFile string
-	Mistakes   []string
+	ConfigFile   string
+	ConfigErrors []string
 	// Socket and Addresses on which the agent would listen.
 	Socket    string
 	Addresses []string
@@ -66,42 +66,42 @@ type Patient struct {
 	PluginDirs []string
 	// StateDir is where the agent would save its state.
 	StateDir string
-	// How the agent would be started, in the words of package state.
-	How string
-	// Cluster is the client configuration, nil without a kubeconfig. NoCluster is
+	// StartedBy the agent would be started, in the words of package state.
+	StartedBy string
+	// Cluster is the client configuration, nil without a kubeconfig. ClusterErr is
 	// why a kubeconfig cannot be used.
-	Cluster   *rest.Config
-	NoCluster error
+	Cluster    *rest.Config
+	ClusterErr error
 	// DryRun as configured. Evicts: the agent may evict without the controller.
-	DryRun bool
-	Evicts bool
+	DryRun         bool
+	EvictsDirectly bool
 	// Katalyst: a rule needs the reclaimed resources of the node.
 	Katalyst bool
-	// Loads is how many data mover loads may run at a time, as configured; 0: the
+	// MoverConcurrency is how many data mover loads may run at a time, as configured; 0: the
 	// agent does not limit them.
-	Loads int
+	MoverConcurrency int
 	// Lease of the agent, nil if it is switched off. NodeLease is the Node's own,
 	// nil if a kubelet renews it.
 	Lease, NodeLease *Lease
 }
 
 // Examine returns the rows, in a fixed order.
-func (p Patient) Examine(ctx context.Context) []Row {
+func (p Examination) Examine(ctx context.Context) []Row {
 	rows := p.config()
 	rows = append(rows, kernelRow(), userRow())
 	rows = append(rows, p.kernelFiles()...)
-	answers := client(p).Answers(ctx)
+	answers := client(p).Ping(ctx)
 	rows = append(rows, p.socket(answers))
 	for _, a := range p.Addresses {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
 	rows = append(rows, p.webConfig(time.Now())...)
-	rows = append(rows, p.state(), p.alone(answers == nil))
+	rows = append(rows, p.state(), p.singleAgent(answers == nil))
 	rows = append(rows, p.plugins()...)
 	return append(rows, p.cluster(ctx)...)
 }
 
-func client(p Patient) *web.Client { return web.NewClient(p.Socket) }
+func client(p Examination) *web.Client { return web.NewClient(p.Socket) }
 
 // Failed tells whether a row is a FAIL.
 func Failed(rows []Row) bool {
@@ -113,15 +113,15 @@ func Failed(rows []Row) bool {
 	return false
 }
 
-func (p Patient) config() []Row {
+func (p Examination) config() []Row {
 	if p.ConfigFile == "" {
 		return []Row{{Pass, "configuration", "defaults (no --config)"}}
 	}
-	if len(p.Mistakes) == 0 {
+	if len(p.ConfigErrors) == 0 {
 		return []Row{{Pass, "configuration", p.ConfigFile + " is valid"}}
 	}
 	var rows []Row
-	for _, m := range p.Mistakes {
+	for _, m := range p.ConfigErrors {
 		rows = append(rows, Row{Fail, "configuration", m})
 	}
 	return rows
@@ -170,7 +170,7 @@ func userRow() Row {
 }
 
 // kernelFiles takes one sample and reports on its probes.
-func (p Patient) kernelFiles() []Row {
+func (p Examination) kernelFiles() []Row {
 	host, err := probes.NewHost(p.Paths, p.Roots)
 	if err != nil {
 		return []Row{{Fail, "kernel files", err.Error()}}
@@ -219,23 +219,23 @@ func unknownSpeed(nics []snapshot.NIC) []string {
 	return names
 }
 
-func (p Patient) socket(answers error) Row {
+func (p Examination) socket(answers error) Row {
 	switch {
 	case answers == nil:
 		return Row{Pass, "local socket", "an agent answers on " + p.Socket}
 	case !errors.Is(answers, web.ErrNoAgent):
 		return Row{Fail, "local socket", p.Socket + ": " + answers.Error()}
 	}
-	if dir, err := makable(filepath.Dir(p.Socket)); err != nil {
+	if dir, err := creatable(filepath.Dir(p.Socket)); err != nil {
 		return Row{Fail, "local socket", fmt.Sprintf("cannot create %s: %s: %v (choose another with --api.socket)", p.Socket, dir, err)}
 	}
 	return Row{Pass, "local socket", p.Socket + " is free"}
 }
 
 // state: without a writable state directory no pod is evicted.
-func (p Patient) state() Row {
+func (p Examination) state() Row {
 	const check = "state directory"
-	if dir, err := makable(p.StateDir); err != nil {
+	if dir, err := creatable(p.StateDir); err != nil {
 		return Row{Fail, check, fmt.Sprintf("%s: %s: %v; no pod is evicted without it (choose another with --state.dir)", p.StateDir, dir, err)}
 	}
 	if !exists(p.StateDir) {
@@ -244,9 +244,9 @@ func (p Patient) state() Row {
 	return Row{Pass, check, p.StateDir + " is writable"}
 }
 
-// alone: one agent of a node may use the state directory. An agent that answers
+// singleAgent: one agent of a node may use the state directory. An agent that answers
 // here, or was started the way this one would be, is the one examined.
-func (p Patient) alone(agentRuns bool) Row {
+func (p Examination) singleAgent(agentRuns bool) Row {
 	const check = "one agent"
 	holder, locked, err := state.Peek(p.StateDir)
 	switch {
@@ -254,15 +254,15 @@ func (p Patient) alone(agentRuns bool) Row {
 		return Row{Warn, check, err.Error() + " (run as the agent's user to see whether an agent uses it)"}
 	case !locked:
 		return Row{Pass, check, "no agent uses " + p.StateDir}
-	case agentRuns || holder.How == p.How:
+	case agentRuns || holder.How == p.StartedBy:
 		return Row{Pass, check, fmt.Sprintf("the agent uses %s (%s)", p.StateDir, holder)}
 	}
 	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), so one that is started here exits: two would double every rate limit. Keep one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)", p.StateDir, holder)}
 }
 
-// makable tells whether a directory is writable, or can be created; dir is the
+// creatable tells whether a directory is writable, or can be created; dir is the
 // nearest one that exists.
-func makable(path string) (dir string, err error) {
+func creatable(path string) (dir string, err error) {
 	dir = path
 	for !exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)

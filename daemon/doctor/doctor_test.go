@@ -15,8 +15,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func patient(t *testing.T) Patient {
-	return Patient{
+func patient(t *testing.T) Examination {
+	return Examination{
 		Paths:     probes.Paths{Procfs: "/proc", Sysfs: "/sys"},
 		Socket:    filepath.Join(t.TempDir(), "s", "plimsoll.sock"),
 		Addresses: []string{"127.0.0.1:0"},
@@ -49,11 +49,11 @@ func TestThisMachineIsExaminedWithoutAnAgent(t *testing.T) {
 
 func TestEveryMistakeOfTheConfigurationIsARow(t *testing.T) {
 	p := patient(t)
-	p.ConfigFile, p.Mistakes = "a.yaml", []string{"a.yaml:3: tick: x", "a.yaml:4: window: y"}
+	p.ConfigFile, p.ConfigErrors = "a.yaml", []string{"a.yaml:3: tick: x", "a.yaml:4: window: y"}
 	rows := p.config()
 	assert.Equal(t, []Row{{Fail, "configuration", "a.yaml:3: tick: x"}, {Fail, "configuration", "a.yaml:4: window: y"}}, rows)
 	assert.True(t, Failed(rows))
-	p.Mistakes = nil
+	p.ConfigErrors = nil
 	assert.False(t, Failed(p.config()))
 }
 
@@ -123,9 +123,9 @@ func TestASocketThatCannotBeMadeFails(t *testing.T) {
 	assert.Contains(t, r.Finding, "not a directory")
 }
 
-func notThere(t *testing.T, p Patient) error {
+func notThere(t *testing.T, p Examination) error {
 	t.Helper()
-	err := client(p).Answers(t.Context())
+	err := client(p).Ping(t.Context())
 	require.Error(t, err)
 	return err
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// firstAnswer is how long to wait for a filesystem beyond its timeout: on a
+// extraWait is how long to wait for a filesystem beyond its timeout: on a
 // starved machine even the mount table is slow.
-const firstAnswer = 5 * time.Second
+const extraWait = 5 * time.Second
 
 // read takes samples until every watched filesystem has answered or timed out,
 // because they are asked outside of the sample. One that has done neither in
 // time is an error of its probe.
-func (p Patient) read(host *probes.Host) (*snapshot.Sample, error) {
+func (p Examination) read(host *probes.Host) (*snapshot.Sample, error) {
 	host.FollowFilesystems(p.Filesystems)
 	host.FollowNetwork(p.Network)
 	defer host.Close()
@@ -24,18 +24,18 @@ func (p Patient) read(host *probes.Host) (*snapshot.Sample, error) {
 	defer poll.Stop()
 	for start := time.Now(); ; <-poll.C {
 		s, err := host.Read()
-		if err != nil || p.settled(s) {
+		if err != nil || p.allAnswered(s) {
 			return s, err
 		}
-		if waited := time.Since(start); waited > p.Filesystems.Timeout+firstAnswer {
-			unsettled(s, waited)
+		if waited := time.Since(start); waited > p.Filesystems.Timeout+extraWait {
+			markUnanswered(s, waited)
 			return s, nil
 		}
 	}
 }
 
-// unsettled turns filesystems without an answer into an error of their probe.
-func unsettled(s *snapshot.Sample, waited time.Duration) {
+// markUnanswered turns filesystems without an answer into an error of their probe.
+func markUnanswered(s *snapshot.Sample, waited time.Duration) {
 	what := "the mount table"
 	if i := slices.IndexFunc(s.Filesystems, func(f snapshot.Filesystem) bool { return f.Pending() }); i >= 0 {
 		what = s.Filesystems[i].Mountpoint
@@ -47,7 +47,7 @@ func unsettled(s *snapshot.Sample, waited time.Duration) {
 	}
 }
 
-func (p Patient) settled(s *snapshot.Sample) bool {
+func (p Examination) allAnswered(s *snapshot.Sample) bool {
 	pending := slices.ContainsFunc(s.Filesystems, func(f snapshot.Filesystem) bool { return f.Pending() })
 	failed := slices.ContainsFunc(s.Probes, func(p snapshot.Probe) bool { return p.Name == "filesystems" && p.Error != "" })
 	return p.Filesystems.Every <= 0 || !pending && (len(s.Filesystems) > 0 || failed)

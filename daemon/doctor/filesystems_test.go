@@ -27,8 +27,8 @@ func TestAFilesystemThatWasNotReadInTimeIsNotSaidToBeRead(t *testing.T) {
 			s := &snapshot.Sample{}
 			s.Filesystems = c.known
 			s.Probes = []snapshot.Probe{{Name: "disks"}, {Name: "filesystems"}}
-			assert.False(t, Patient{Filesystems: probes.FilesystemConfig{Every: time.Second}}.settled(s))
-			unsettled(s, 1310*time.Millisecond)
+			assert.False(t, Examination{Filesystems: probes.FilesystemConfig{Every: time.Second}}.allAnswered(s))
+			markUnanswered(s, 1310*time.Millisecond)
 			assert.Equal(t, []snapshot.Probe{{Name: "disks"}, {Name: "filesystems", Error: c.want}}, s.Probes)
 		})
 	}

@@ -19,29 +19,29 @@ import (
 // admission policies and flow control. A policy without its binding has no
 // effect, nor has a binding without its policy.
 func installed(ctx context.Context, client rest.Interface) []Row {
-	return append(append(identity(ctx, client), level(ctx, client)...), gates(ctx, client)...)
+	return append(append(identity(ctx, client), priorityLevel(ctx, client)...), gates(ctx, client)...)
 }
 
 func identity(ctx context.Context, client rest.Interface) []Row {
 	const check = "admission policies"
-	o := lookFor(ctx, client, deploy.Identity)
+	o := findObjects(ctx, client, deploy.Identity)
 	switch {
 	case o.hidden:
 		return nil
 	case len(o.missing) > 0:
-		return []Row{{Fail, check, o.lacks("an agent's token is not bound to its node (apply deploy/identity.yaml)")}}
+		return []Row{{Fail, check, o.missingText("an agent's token is not bound to its node (apply deploy/identity.yaml)")}}
 	}
 	return []Row{{Pass, check, fmt.Sprintf("all %d that bind agents to their nodes, with their bindings, are installed", o.n/2)}}
 }
 
-func level(ctx context.Context, client rest.Interface) []Row {
+func priorityLevel(ctx context.Context, client rest.Interface) []Row {
 	const check = "priority level"
-	o := lookFor(ctx, client, deploy.Heartbeats)
+	o := findObjects(ctx, client, deploy.Heartbeats)
 	switch {
 	case o.hidden:
 		return nil
 	case len(o.missing) > 0:
-		return []Row{{Warn, check, o.lacks("heartbeats share a priority level with all service accounts and queue behind their requests (apply deploy/heartbeats.yaml)")}}
+		return []Row{{Warn, check, o.missingText("heartbeats share a priority level with all service accounts and queue behind their requests (apply deploy/heartbeats.yaml)")}}
 	}
 	return []Row{{Pass, check, "heartbeats have their own"}}
 }
@@ -49,16 +49,16 @@ func level(ctx context.Context, client rest.Interface) []Row {
 // gates checks what holds data mover loads; it is optional.
 func gates(ctx context.Context, client rest.Interface) []Row {
 	const check = "gate"
-	held, hidden := lookFor(ctx, client, deploy.GateCRD, deploy.Gate), lookFor(ctx, client, deploy.GateMutating)
+	held, hidden := findObjects(ctx, client, deploy.GateCRD, deploy.Gate), findObjects(ctx, client, deploy.GateMutating)
 	switch {
 	case held.hidden || hidden.hidden:
 		return nil
 	case len(held.missing) == held.n && len(hidden.missing) == hidden.n:
 		return []Row{{Pass, check, "not installed: no data mover load is held (vgdp.enabled of the controller must be false)"}}
 	case len(held.missing) > 0:
-		return []Row{{Fail, check, held.lacks("data mover loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
+		return []Row{{Fail, check, held.missingText("data mover loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
 	case len(hidden.missing) > 0 && serves(ctx, client, "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"):
-		return []Row{{Warn, check, hidden.lacks("held data mover loads are not hidden from node-agents, which try each every 5 s, and movers may be scheduled to nodes that take none (apply deploy/gate-mutating.yaml)")}}
+		return []Row{{Warn, check, hidden.missingText("held data mover loads are not hidden from node-agents, which try each every 5 s, and movers may be scheduled to nodes that take none (apply deploy/gate-mutating.yaml)")}}
 	case len(hidden.missing) > 0:
 		return []Row{{Pass, check, fmt.Sprintf("all %d objects but those of deploy/gate-mutating.yaml, which need Kubernetes 1.36", held.n)}}
 	}
@@ -72,12 +72,12 @@ type objects struct {
 	hidden  bool // the caller may not read them, or the API server does not answer
 }
 
-func (o *objects) lacks(consequence string) string {
+func (o *objects) missingText(consequence string) string {
 	return fmt.Sprintf("%d of %d missing: %s: %s", len(o.missing), o.n, strings.Join(o.missing, ", "), consequence)
 }
 
-// lookFor looks for the objects of manifests, all of them cluster-scoped.
-func lookFor(ctx context.Context, client rest.Interface, manifests ...[]byte) (found objects) {
+// findObjects looks for the objects of manifests, all of them cluster-scoped.
+func findObjects(ctx context.Context, client rest.Interface, manifests ...[]byte) (found objects) {
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(bytes.Join(manifests, []byte("\n---\n"))), 4096)
 	for {
 		var o metav1.PartialObjectMetadata

@@ -23,7 +23,7 @@ type Lease struct {
 const heartbeat = "heartbeat"
 
 // leases has a row for each Lease that the agent would renew.
-func (p Patient) leases(ctx context.Context, how *rest.Config) []Row {
+func (p Examination) leases(ctx context.Context, how *rest.Config) []Row {
 	if p.Lease == nil {
 		return []Row{{Warn, heartbeat, "off: the cluster does not notice when the agent is gone (set lease.enabled: true)"}}
 	}
@@ -45,7 +45,7 @@ func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesG
 	l, err := leases.Get(ctx, w.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return w.none(ctx, leases)
+		return w.examineMissing(ctx, leases)
 	case err != nil:
 		return Row{Fail, heartbeat, oneLine(err)}
 	}
@@ -75,8 +75,8 @@ func lifetime(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// none: the Lease does not exist; the agent creates it if it can.
-func (w *Lease) none(ctx context.Context, leases coordinationv1client.LeaseInterface) Row {
+// examineMissing: the Lease does not exist; the agent creates it if it can.
+func (w *Lease) examineMissing(ctx context.Context, leases coordinationv1client.LeaseInterface) Row {
 	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: w.Name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -102,14 +102,14 @@ func TestAPolicyBindingKindOrLevelThatIsMissingIsNamed(t *testing.T) {
 	)
 	for gone, want := range map[string]Row{
 		validating + "plimsoll-agent-node":                       {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicy plimsoll-agent-node: an agent's token is not bound"},
-		binding + "plimsoll-lease-words":                         {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicyBinding plimsoll-lease-words: "},
+		binding + "plimsoll-lease-annotations":                   {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicyBinding plimsoll-lease-annotations: "},
 		flow + "flowschemas/plimsoll-heartbeats":                 {Warn, "priority level", "1 of 2 missing: FlowSchema plimsoll-heartbeats: heartbeats share a priority level"},
 		flow + "prioritylevelconfigurations/plimsoll-heartbeats": {Warn, "priority level", "1 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats: "},
-		kind:                            {Fail, "gate", "1 of 7 missing: CustomResourceDefinition gates.plimsoll.dev: "},
-		validating + "plimsoll-admit":   {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicy plimsoll-admit: "},
-		binding + "plimsoll-load-words": {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-load-words: "},
-		mutating + "plimsoll-heal":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-heal: held data mover loads are not hidden"},
-		mutates + "plimsoll-steer":      {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
+		kind:                                  {Fail, "gate", "1 of 7 missing: CustomResourceDefinition gates.plimsoll.dev: "},
+		validating + "plimsoll-admit":         {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicy plimsoll-admit: "},
+		binding + "plimsoll-load-annotations": {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-load-annotations: "},
+		mutating + "plimsoll-release-hidden":  {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-release-hidden: held data mover loads are not hidden"},
+		mutates + "plimsoll-steer":            {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
 	} {
 		r := row(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}", gone: "gone"})), want.Check)
 		assert.Equal(t, want.Result, r.Result, gone)
@@ -125,7 +125,7 @@ func TestAGateThatNobodyInstalledIsNoFailure(t *testing.T) {
 
 	const mutating = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic"
 	old := map[string]string{"ours": "{}", mutating + "ies": "gone"}
-	for _, of := range []string{"ies/plimsoll-heal", "ies/plimsoll-steer", "ybindings/plimsoll-heal", "ybindings/plimsoll-steer"} {
+	for _, of := range []string{"ies/plimsoll-release-hidden", "ies/plimsoll-steer", "ybindings/plimsoll-release-hidden", "ybindings/plimsoll-steer"} {
 		old[mutating+of] = "gone"
 	}
 	assert.Equal(t, Row{Pass, "gate", "all 7 objects but those of deploy/gate-mutating.yaml, which need Kubernetes 1.36"}, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate"))

@@ -9,9 +9,9 @@ import (
 
 // plugins checks the directories that are searched. The agent creates the
 // default one.
-func (p Patient) plugins() []Row {
+func (p Examination) plugins() []Row {
 	const check = "outer plugins"
-	if rival := outer.Rival(p.Paths.Procfs, p.PluginDirs); rival != "" {
+	if rival := outer.FindOtherHost(p.Paths.Procfs, p.PluginDirs); rival != "" {
 		return []Row{{Fail, check, rival + ": plugins give some answers only once, so the agent registers no plugin; stop one of the two"}}
 	}
 	var rows []Row

@@ -18,7 +18,7 @@ func TestWhereOuterPluginsAreLookedForIsExamined(t *testing.T) {
 	require.NoError(t, os.Chmod(own, 0o711))
 	require.NoError(t, os.Chmod(open, 0o777))
 	require.NoError(t, os.Chmod(sticky, 0o777|os.ModeSticky))
-	p := Patient{Paths: probes.Paths{Procfs: "/proc"}, PluginDirs: []string{own, open, sticky, own + "/none"}}
+	p := Examination{Paths: probes.Paths{Procfs: "/proc"}, PluginDirs: []string{own, open, sticky, own + "/none"}}
 	rows := p.plugins()
 	require.Len(t, rows, 4)
 	assert.Equal(t, []Result{Pass, Warn, Pass, Pass}, []Result{rows[0].Result, rows[1].Result, rows[2].Result, rows[3].Result})
@@ -41,7 +41,7 @@ func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(process, of), text, 0o600))
 	}
-	p := Patient{Paths: probes.Paths{Procfs: procfs}, PluginDirs: []string{dir}}
+	p := Examination{Paths: probes.Paths{Procfs: procfs}, PluginDirs: []string{dir}}
 	rows := p.plugins()
 	require.Len(t, rows, 1)
 	assert.Equal(t, Fail, rows[0].Result)

@@ -57,7 +57,7 @@ func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.T
 	if !slices.Contains(strings.Split(flag(args, "disable-controllers", ""), ","), "backup-queue") {
 		return Row{Pass, check, name + ": Velero's own queue starts Backups, so backups.enabled must be false; " + runs}
 	}
-	if leader := leads(lease, now); leader != "" {
+	if leader := leaderOf(lease, now); leader != "" {
 		return Row{Pass, check, name + ": the plimsoll controller starts Backups, leader " + leader + "; " + runs}
 	}
 	return Row{Fail, check, name + " runs with --disable-controllers=backup-queue and no plimsoll controller is leader: no Backup starts. " +
@@ -71,8 +71,8 @@ func counted(n, what string) string {
 	return n + " " + what + "s"
 }
 
-// leads is the present holder of the Lease; empty: none.
-func leads(l *coordinationv1.Lease, now time.Time) string {
+// leaderOf is the present holder of the Lease; empty: none.
+func leaderOf(l *coordinationv1.Lease, now time.Time) string {
 	if l == nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > lifetime(l) {
 		return ""
 	}

@@ -10,7 +10,7 @@ import (
 
 // triggers arms the PSI triggers for a moment. No rule needs them: without them
 // a stall is seen at the next tick.
-func (p Patient) triggers(s *snapshot.Sample) Row {
+func (p Examination) triggers(s *snapshot.Sample) Row {
 	const check = "PSI triggers"
 	if !p.Triggers.Enabled {
 		return Row{Pass, check, "off (triggers.enabled: false): stalls are seen at the next tick"}
@@ -21,7 +21,7 @@ func (p Patient) triggers(s *snapshot.Sample) Row {
 		where := strings.Join(append([]string{"host"}, state.Cgroups()...), ", ")
 		finding = fmt.Sprintf("%d can be armed over %s: %s", len(state.Armed), state.Armed[0].Window, where)
 	}
-	if without := state.Without(s.Pressure.Absent, "see probe pressure"); len(without) > 0 {
+	if without := state.Reasons(s.Pressure.Absent, "see probe pressure"); len(without) > 0 {
 		return Row{Warn, check, finding + "; none for " + strings.Join(without, "; ")}
 	}
 	if len(state.Armed) > 0 && state.Armed[0].Window != p.Triggers.Window {

@@ -15,7 +15,7 @@ import (
 
 const triggersCheck = "PSI triggers"
 
-func triggered(t *testing.T) Patient {
+func triggered(t *testing.T) Examination {
 	p := patient(t)
 	p.Paths.Cgroupfs = t.TempDir() // the host alone, whatever pods run here
 	p.Triggers = probes.TriggerSettings{Enabled: true, Stall: 300 * time.Millisecond, Window: 2 * time.Second}

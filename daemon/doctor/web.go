@@ -12,10 +12,10 @@ import (
 
 // webConfig examines how clients are authenticated, as a starting server does.
 // The right to review tokens is checked with the other rights.
-func (p Patient) webConfig(now time.Time) []Row {
+func (p Examination) webConfig(now time.Time) []Row {
 	const check = "web configuration"
 	switch {
-	case p.TokenReview && p.Cluster == nil && p.NoCluster == nil:
+	case p.TokenReview && p.Cluster == nil && p.ClusterErr == nil:
 		return []Row{{Fail, check, "web.tokenReview needs an API server: without a cluster the agent does not start"}}
 	case p.WebConfig == "" && !p.TokenReview:
 		return []Row{{Pass, check, "none: clients are not authenticated"}}
@@ -26,18 +26,18 @@ func (p Patient) webConfig(now time.Time) []Row {
 	if err != nil {
 		return []Row{{Fail, check, oneLine(err) + ": the agent does not start, and a running one refuses every client"}}
 	}
-	rows := []Row{{Pass, check, p.WebConfig + ": " + strings.Join(p.asked(f), ", ")}}
-	if loose := loosely(f); len(loose) > 0 {
+	rows := []Row{{Pass, check, p.WebConfig + ": " + strings.Join(p.authMethods(f), ", ")}}
+	if loose := filePermissionWarnings(f); len(loose) > 0 {
 		rows[0] = Row{Warn, check, strings.Join(loose, "; ")}
 	}
 	if f.Certificate != nil {
-		rows = append(rows, lifeRow(f.Certificate.NotBefore, f.Certificate.NotAfter, now))
+		rows = append(rows, certificateRow(f.Certificate.NotBefore, f.Certificate.NotAfter, now))
 	}
 	return rows
 }
 
-// asked is what clients need to authenticate.
-func (p Patient) asked(f guard.Facts) []string {
+// authMethods is what clients need to authenticate.
+func (p Examination) authMethods(f guard.WebConfigFacts) []string {
 	var list []string
 	if f.Certificate != nil {
 		list = append(list, "TLS")
@@ -57,9 +57,9 @@ func (p Patient) asked(f guard.Facts) []string {
 	return list
 }
 
-// loosely are warnings about files: secrets that every user may read, and files
+// filePermissionWarnings are warnings about files: secrets that every user may read, and files
 // that others than the owner may change.
-func loosely(f guard.Facts) []string {
+func filePermissionWarnings(f guard.WebConfigFacts) []string {
 	var list []string
 	for _, file := range f.Files {
 		info, err := os.Stat(file)
@@ -77,11 +77,11 @@ func loosely(f guard.Facts) []string {
 	return list
 }
 
-// lateRenewal is the last part of a certificate's life, 1/10, in which its
+// renewalDueFraction is the last part of a certificate's life, 1/10, in which its
 // renewal is late: most are renewed with a third left.
-const lateRenewal = 10
+const renewalDueFraction = 10
 
-func lifeRow(from, until, now time.Time) Row {
+func certificateRow(from, until, now time.Time) Row {
 	const check = "web certificate"
 	when := until.UTC().Format(time.RFC3339)
 	switch {
@@ -89,7 +89,7 @@ func lifeRow(from, until, now time.Time) Row {
 		return Row{Fail, check, "expired at " + when + ": no client accepts it; a renewed one is served from the next connection on"}
 	case now.Before(from):
 		return Row{Fail, check, "valid only from " + from.UTC().Format(time.RFC3339) + ": no client accepts it; check this host's clock"}
-	case until.Sub(now) < until.Sub(from)/lateRenewal:
+	case until.Sub(now) < until.Sub(from)/renewalDueFraction:
 		return Row{Warn, check, "expires at " + when + ", in " + until.Sub(now).Round(time.Second).String() + ": renew it"}
 	}
 	return Row{Pass, check, "valid until " + when}

@@ -59,7 +59,7 @@ func (s served) file(name, text string) string {
 // after some of the certificate's day, by a configuration.
 func (s served) after(part time.Duration, config string) []Row {
 	s.t.Helper()
-	return Patient{WebConfig: s.file("web.yaml", config)}.webConfig(s.from.Add(part))
+	return Examination{WebConfig: s.file("web.yaml", config)}.webConfig(s.from.Add(part))
 }
 
 func TestWhatClientsShowToGetInIsSaid(t *testing.T) {
@@ -76,11 +76,11 @@ func TestWhatClientsShowToGetInIsSaid(t *testing.T) {
 	} {
 		assert.Equal(t, Row{Pass, webCheck, web + ": " + want}, row(t, s.after(time.Hour, config), webCheck))
 	}
-	tokens := Patient{TokenReview: true, Cluster: &rest.Config{}}
+	tokens := Examination{TokenReview: true, Cluster: &rest.Config{}}
 	assert.Equal(t, []Row{{Pass, webCheck, "none; clients need a token of the cluster"}}, tokens.webConfig(s.from))
 	tokens.WebConfig = s.file("web.yaml", withTLS)
 	assert.Equal(t, Row{Pass, webCheck, web + ": TLS, tokens of the cluster"}, tokens.webConfig(s.from)[0])
-	assert.Equal(t, []Row{{Pass, webCheck, "none: clients are not authenticated"}}, Patient{}.webConfig(s.from))
+	assert.Equal(t, []Row{{Pass, webCheck, "none: clients are not authenticated"}}, Examination{}.webConfig(s.from))
 }
 
 func must(b []byte, err error) []byte {
@@ -109,7 +109,7 @@ func TestAWebConfigurationThatNoAgentStartsWithFails(t *testing.T) {
 		assert.Contains(t, rows[0].Finding, why, config)
 		assert.NotContains(t, rows[0].Finding, "\n")
 	}
-	rows := Patient{WebConfig: s.path("none.yaml")}.webConfig(s.from)
+	rows := Examination{WebConfig: s.path("none.yaml")}.webConfig(s.from)
 	assert.Equal(t, Fail, rows[0].Result)
 	assert.Contains(t, rows[0].Finding, "no such file")
 }
@@ -131,7 +131,7 @@ func TestACertificateIsExaminedForItsLife(t *testing.T) {
 func TestWhoMayReadSecretsOrChangeTheFilesIsSaid(t *testing.T) {
 	s := newServed(t)
 	web, key, cert := s.file("web.yaml", withTLS+oneUser), s.path("key.pem"), s.path("cert.pem")
-	found := func() Row { return Patient{WebConfig: web}.webConfig(s.from)[0] }
+	found := func() Row { return Examination{WebConfig: web}.webConfig(s.from)[0] }
 	for _, file := range []string{web, key, cert} {
 		require.NoError(t, os.Chmod(file, 0o440))
 	}
@@ -151,19 +151,19 @@ func TestWhoMayReadSecretsOrChangeTheFilesIsSaid(t *testing.T) {
 	}
 	s.file("plain.yaml", withTLS)
 	require.NoError(t, os.Chmod(s.path("plain.yaml"), 0o644))
-	assert.Equal(t, Pass, Patient{WebConfig: s.path("plain.yaml")}.webConfig(s.from)[0].Result, "there is no secret in it")
+	assert.Equal(t, Pass, Examination{WebConfig: s.path("plain.yaml")}.webConfig(s.from)[0].Result, "there is no secret in it")
 }
 
 func TestTokensNeedAnAPIServerAndTheRightToAskAboutThem(t *testing.T) {
-	alone := Patient{TokenReview: true}
+	alone := Examination{TokenReview: true}
 	r := row(t, alone.webConfig(time.Now()), webCheck)
 	assert.Equal(t, Fail, r.Result)
 	assert.Contains(t, r.Finding, "web.tokenReview")
-	alone.NoCluster = errors.New("kubeconfig: no such file")
+	alone.ClusterErr = errors.New("kubeconfig: no such file")
 	assert.Equal(t, Pass, row(t, alone.webConfig(time.Now()), webCheck).Result, "the row of the API server says it")
 
 	how, asked := apiServerOf(t, good, "create subjectaccessreviews")
-	p := Patient{Cluster: how, TokenReview: true}
+	p := Examination{Cluster: how, TokenReview: true}
 	r = row(t, p.cluster(t.Context()), "rights")
 	assert.Equal(t, Fail, r.Result)
 	assert.Contains(t, asked(), "create tokenreviews")

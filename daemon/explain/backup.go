@@ -29,10 +29,10 @@ type Backup struct {
 	Created   time.Time    `json:"created"`
 	// Waiting is the controller's annotation; nil: it has none.
 	Waiting *backup.Waiting `json:"waiting,omitempty"`
-	// Odd is what is wrong with its annotations.
-	Odd string `json:"odd,omitempty"`
+	// AnnotationError is what is wrong with its annotations.
+	AnnotationError string `json:"odd,omitempty"`
 	// Place in the queue; nil: it does not wait.
-	Place *backup.Place `json:"place,omitempty"`
+	Place *backup.QueuedBackup `json:"place,omitempty"`
 	// Queue of its Velero.
 	Queue backup.Report `json:"queue"`
 }
@@ -80,10 +80,10 @@ func backupOf(o *backup.Object, queue backup.Report) *Backup {
 	if o.Waiting.Reason != "" {
 		b.Waiting = &o.Waiting
 	}
-	if o.Odd != nil {
-		b.Odd = o.Odd.Error()
+	if o.AnnotationErr != nil {
+		b.AnnotationError = o.AnnotationErr.Error()
 	}
-	if i := slices.IndexFunc(queue.Waiting, func(p backup.Place) bool { return p.Name == o.Name }); i >= 0 {
+	if i := slices.IndexFunc(queue.Waiting, func(p backup.QueuedBackup) bool { return p.Name == o.Name }); i >= 0 {
 		b.Place = &queue.Waiting[i]
 	}
 	return b
@@ -97,7 +97,7 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 		if b.Phase == backup.Ready && b.Waiting != nil {
 			t.line("It may start for %s now, and Velero has not started it yet.", age(now, b.Waiting.Since))
 		}
-		return t.to(w)
+		return t.writeTo(w)
 	}
 	p := b.Place
 	where := fmt.Sprintf("at place %d of %d", p.Place, len(b.Queue.Waiting)-starting(b.Queue.Waiting))
@@ -108,12 +108,12 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	if b.Waiting != nil {
 		t.line("The controller wrote: %s, for %s.", b.Waiting.Reason, age(now, b.Waiting.Since))
 	}
-	if b.Odd != "" {
-		t.line("%s.", b.Odd)
+	if b.AnnotationError != "" {
+		t.line("%s.", b.AnnotationError)
 	}
 	t.line("")
 	t.line("%d of %d run in %s:", b.Queue.Running, b.Queue.Limit, b.Queue.Namespace)
-	if err := t.to(w); err != nil {
+	if err := t.writeTo(w); err != nil {
 		return err
 	}
 	return writeQueue(w, b, now)
@@ -127,7 +127,7 @@ func writeQueue(w io.Writer, b *Backup, now time.Time) error {
 	for _, a := range b.Queue.Active {
 		fmt.Fprintf(table, "  -\t%s\t%s\t%s\n", a.Name, a.Phase, age(now, a.Created))
 	}
-	self := slices.IndexFunc(b.Queue.Waiting, func(p backup.Place) bool { return p.Name == b.Name })
+	self := slices.IndexFunc(b.Queue.Waiting, func(p backup.QueuedBackup) bool { return p.Name == b.Name })
 	ahead := b.Queue.Waiting[:self+1]
 	skipped := max(0, len(ahead)-placesShown)
 	for _, p := range ahead[skipped:] {
@@ -144,7 +144,7 @@ func writeQueue(w io.Writer, b *Backup, now time.Time) error {
 }
 
 // starting is how many Backups start now; they have no place.
-func starting(list []backup.Place) (n int) {
+func starting(list []backup.QueuedBackup) (n int) {
 	for _, p := range list {
 		if p.Reason == backup.CodeStarts {
 			n++
@@ -153,7 +153,7 @@ func starting(list []backup.Place) (n int) {
 	return n
 }
 
-func placeText(p backup.Place) string {
+func placeText(p backup.QueuedBackup) string {
 	if p.Reason == backup.CodeStarts {
 		return "-"
 	}

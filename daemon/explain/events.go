@@ -39,7 +39,7 @@ var ErrNoEvents = errors.New("the API server has no Event of its agent")
 
 // Events are the agent's Events about its Node, newest first; with a name,
 // those that mention it. The error wraps ErrNoEvents if there are none, and
-// ErrUnknown if none mentions the name.
+// ErrNotInDecisions if none mentions the name.
 func Events(ctx context.Context, from corev1client.EventsGetter, node, name string) ([]Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func Events(ctx context.Context, from corev1client.EventsGetter, node, name stri
 		return list, nil
 	}
 	if name != "" {
-		return nil, fmt.Errorf("%q: %w: none of %d Events about node %s mentions it", name, ErrUnknown, len(kept.Items), node)
+		return nil, fmt.Errorf("%q: %w: none of %d Events about node %s mentions it", name, ErrNotInDecisions, len(kept.Items), node)
 	}
 	return nil, fmt.Errorf("node %s: %w", node, ErrNoEvents)
 }
@@ -90,5 +90,5 @@ func WriteEvents(w io.Writer, list []Event, now time.Time) error {
 		t.line("%s UTC, %s ago: %s%s", view.Stamp(e.Time), view.Age(now.Sub(e.Time)), e.Reason, times)
 		t.line("  %s", e.Message)
 	}
-	return t.to(w)
+	return t.writeTo(w)
 }

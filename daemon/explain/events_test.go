@@ -83,7 +83,7 @@ func TestANameChoosesTheEventsThatMentionIt(t *testing.T) {
 		assert.Equal(t, "PressureEviction", list[0].Reason)
 	}
 	_, err := Events(t.Context(), client, "node-a", "shop/nobody")
-	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, ErrNotInDecisions)
 	assert.ErrorContains(t, err, "none of 2 Events about node node-a mentions it")
 }
 
@@ -98,5 +98,5 @@ func TestWhatTheApiServerRefusesIsSaid(t *testing.T) {
 	client, _ := apiServer(t, http.StatusForbidden)
 	_, err := Events(t.Context(), client, "node-a", "")
 	require.ErrorContains(t, err, "events of node node-a: events is forbidden")
-	assert.NotErrorIs(t, err, ErrUnknown)
+	assert.NotErrorIs(t, err, ErrNotInDecisions)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// ErrUnknown means that no stored decision is about the name.
-var ErrUnknown = errors.New("no stored decision names it")
+// ErrNotInDecisions means that no stored decision is about the name.
+var ErrNotInDecisions = errors.New("no stored decision names it")
 
 // namesListed bounds the names in the error about an unknown name.
 const namesListed = 12
@@ -20,7 +20,7 @@ const namesListed = 12
 // About returns the decisions in which a name is a candidate, or the one with
 // this ID, in the order of the list. A name is a pod's name, with or without
 // its namespace, its UID, or the name of its workload on the node. The error
-// wraps ErrUnknown and lists the known names.
+// wraps ErrNotInDecisions and lists the known names.
 func About(list []evict.Decision, name string) ([]evict.Decision, error) {
 	var found []evict.Decision
 	for i := range list {
@@ -34,29 +34,29 @@ func About(list []evict.Decision, name string) ([]evict.Decision, error) {
 	known := names(list)
 	switch {
 	case len(list) == 0:
-		return nil, fmt.Errorf("%q: %w: there is no decision yet", name, ErrUnknown)
+		return nil, fmt.Errorf("%q: %w: there is no decision yet", name, ErrNotInDecisions)
 	case len(known) == 0:
-		return nil, fmt.Errorf("%q: %w: none of %d has a candidate", name, ErrUnknown, len(list))
+		return nil, fmt.Errorf("%q: %w: none of %d has a candidate", name, ErrNotInDecisions, len(list))
 	}
 	more := ""
 	if over := len(known) - namesListed; over > 0 {
 		known, more = known[:namesListed], fmt.Sprintf(" and %d more", over)
 	}
-	return nil, fmt.Errorf("%q: %w; candidates are: %s%s", name, ErrUnknown, strings.Join(known, ", "), more)
+	return nil, fmt.Errorf("%q: %w; candidates are: %s%s", name, ErrNotInDecisions, strings.Join(known, ", "), more)
 }
 
 // places are the indexes of the candidates with this name.
 func places(d *evict.Decision, name string) []int {
 	var at []int
 	for i := range d.Candidates {
-		if called(&d.Candidates[i], name) {
+		if hasName(&d.Candidates[i], name) {
 			at = append(at, i)
 		}
 	}
 	return at
 }
 
-func called(c *evict.Considered, name string) bool {
+func hasName(c *evict.Considered, name string) bool {
 	is := []string{c.Name, c.PodUID, c.Cgroup}
 	if c.Pod != nil {
 		is = append(is, c.Pod.Name, c.Pod.UID, c.Pod.Namespace+"/"+c.Pod.Name)

@@ -46,7 +46,7 @@ func golden(t *testing.T, name, got string) {
 func newest(t *testing.T, list []evict.Decision) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, Newest(&b, list, now(append(list, evict.Decision{}))))
+	require.NoError(t, WriteNewest(&b, list, now(append(list, evict.Decision{}))))
 	return b.String()
 }
 
@@ -56,7 +56,7 @@ func about(t *testing.T, list []evict.Decision, name string) string {
 	found, err := About(list, name)
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, Named(&b, found, name, now(list)))
+	require.NoError(t, WriteAbout(&b, found, name, now(list)))
 	return b.String()
 }
 
@@ -84,7 +84,7 @@ func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
 
 func TestWhyItWaitsIsToldInTheApiServersOwnWords(t *testing.T) {
 	text := about(t, scenes.Decisions(false), blocked)
-	assert.Contains(t, text, "skipped: budget")
+	assert.Contains(t, text, "skipped: pdb")
 	assert.Contains(t, text, "The disruption budget report needs 1 healthy pods and has 1 currently")
 	assert.Contains(t, text, "blocked (429)")
 	assert.Contains(t, text, "decision    evicted: "+evicted, "and who went instead")
@@ -107,13 +107,13 @@ func TestAPodIsFoundByEachOfItsNames(t *testing.T) {
 
 func TestAnUnknownNameIsToldWhatNamesThereAre(t *testing.T) {
 	_, err := About(scenes.Decisions(false), "shop/nobody")
-	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, ErrNotInDecisions)
 	assert.Contains(t, err.Error(), `"shop/nobody"`)
 	assert.Contains(t, err.Error(), "batch/"+blocked+", logging/collector-9xw2l, "+evicted+", cache.service")
 	assert.NotContains(t, err.Error(), "\n")
 
 	_, err = About(nil, "x")
-	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, ErrNotInDecisions)
 	assert.Contains(t, err.Error(), "there is no decision yet")
 	_, err = About([]evict.Decision{{}}, "x")
 	assert.ErrorContains(t, err, "none of 1 has a candidate")
@@ -129,7 +129,7 @@ func TestAnUnknownNameIsToldWhatNamesThereAre(t *testing.T) {
 func TestAPartOfANameIsNoName(t *testing.T) {
 	for _, name := range []string{"cart", "shop", "shop/", ""} {
 		_, err := About(scenes.Decisions(false), name)
-		assert.ErrorIs(t, err, ErrUnknown, "%q", name)
+		assert.ErrorIs(t, err, ErrNotInDecisions, "%q", name)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestBeforeAnyDecisionThatIsSaid(t *testing.T) {
 
 func TestAnEvictionThatIsNotOverYetSaysSo(t *testing.T) {
 	list := scenes.Decisions(false)
-	list[1].GoneAt, list[1].After = time.Time{}, nil
+	list[1].TerminatedAt, list[1].After = time.Time{}, nil
 	text := about(t, list, evicted)
 	assert.Contains(t, text, "terminated  not yet")
 	assert.Contains(t, text, "pressure    not known until the pod has terminated")
@@ -182,7 +182,7 @@ func TestAnEvictionOfLongAgoIsStillTold(t *testing.T) {
 func TestCandidatesThatWereNotKeptAreCounted(t *testing.T) {
 	d := scenes.Decisions(false)[1]
 	d.Omitted = 7
-	assert.Contains(t, newest(t, []evict.Decision{d}), "1 budget, 1 daemonset, 1 not-a-pod, 7 not stored")
+	assert.Contains(t, newest(t, []evict.Decision{d}), "1 pdb, 1 daemonset, 1 not-a-pod, 7 not stored")
 	assert.Contains(t, about(t, []evict.Decision{d}, d.ID), "and 7 more, all skipped")
 	assert.Contains(t, about(t, []evict.Decision{d}, evicted), "3 of 11")
 }
@@ -192,7 +192,7 @@ func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
 	d := scenes.Decisions(false)[1]
 	d.Reason, d.ID = evil, evil
 	d.Candidates = []evict.Considered{{
-		Candidate: plugins.Candidate{Name: evil, Cgroup: evil, Why: evil, Unit: evil}, Plugins: []string{evil}, Code: evict.Code(evil), Because: evil,
+		Candidate: plugins.Candidate{Name: evil, Cgroup: evil, Why: evil, Unit: evil}, Plugins: []string{evil}, Code: evict.Code(evil), Reason: evil,
 		Answers: []evict.Answer{{Text: evil}},
 	}}
 	d.Causes[0].Plugin, d.Causes[0].Reason = evil, evil

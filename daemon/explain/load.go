@@ -13,31 +13,31 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
-// ErrNoLoad means that no data mover load has the name, or more than one has it.
-var ErrNoLoad = errors.New("no such data mover load")
+// ErrNoMoverLoad means that no data mover load has the name, or more than one has it.
+var ErrNoMoverLoad = errors.New("no such data mover load")
 
-// Load is the state of one data mover load, and what would be decided about it
+// MoverLoad is the state of one data mover load, and what would be decided about it
 // now.
-type Load struct {
+type MoverLoad struct {
 	Namespace string     `json:"namespace"`
 	Kind      vgdp.Kind  `json:"kind"`
 	Name      string     `json:"name"`
 	Phase     vgdp.Phase `json:"phase"`
 	Created   time.Time  `json:"created"`
 	Node      string     `json:"node,omitempty"`
-	// Others is the foreign data mover that handles it; Plimsoll leaves it alone.
-	Others string `json:"otherDataMover,omitempty"`
+	// OtherMover is the foreign data mover that handles it; Plimsoll leaves it alone.
+	OtherMover string `json:"otherDataMover,omitempty"`
 	// Ticket of the present epoch; nil: none.
 	Ticket *vgdp.Ticket `json:"ticket,omitempty"`
 	// Place is why it would wait, decided now; nil: it does not wait. Ahead
 	// counts those that wait before it.
-	Place *admission.Place `json:"place,omitempty"`
-	Ahead int              `json:"ahead"`
+	Place *admission.WaitingLoad `json:"place,omitempty"`
+	Ahead int                    `json:"ahead"`
 	// Note is the controller's annotation, and Diagnosis what keeps the load from
 	// being prepared; empty for none.
-	Note      *vgdp.Note `json:"waiting,omitempty"`
-	Diagnosis string     `json:"diagnosis,omitempty"`
-	Odd       string     `json:"odd,omitempty"`
+	Note            *vgdp.Note `json:"waiting,omitempty"`
+	Diagnosis       string     `json:"diagnosis,omitempty"`
+	AnnotationError string     `json:"odd,omitempty"`
 	// GateRenewed is when the Gate was renewed; zero: there is no Gate, and
 	// nothing is held.
 	GateRenewed time.Time `json:"gateRenewed,omitzero"`
@@ -46,16 +46,16 @@ type Load struct {
 	Velero admission.Report `json:"velero"`
 }
 
-// AskLoad reads a data mover load and decides about its Velero as the
+// AskMoverLoad reads a data mover load and decides about its Velero as the
 // controller would. A name may have a kind before it: du/NAME, DataUpload/NAME.
-func AskLoad(ctx context.Context, r *admission.Reconciler, namespace, name string) (*Load, error) {
+func AskMoverLoad(ctx context.Context, r *admission.Reconciler, namespace, name string) (*MoverLoad, error) {
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
 	kinds, name, err := kindOf(name)
 	if err != nil {
 		return nil, err
 	}
-	a, err := r.Ask(ctx, namespace)
+	a, err := r.Preview(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +67,11 @@ func AskLoad(ctx context.Context, r *admission.Reconciler, namespace, name strin
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoLoad)
+		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoMoverLoad)
 	case 1:
 		return loadOf(found[0], a), nil
 	}
-	return nil, fmt.Errorf("%s/%s: %w by name alone: there is a %s and a %s; use KIND/%s", namespace, name, ErrNoLoad, found[0].Load.Kind, found[1].Load.Kind, name)
+	return nil, fmt.Errorf("%s/%s: %w by name alone: there is a %s and a %s; use KIND/%s", namespace, name, ErrNoMoverLoad, found[0].Load.Kind, found[1].Load.Kind, name)
 }
 
 // kindOf is the kind before a name; without one, every kind.
@@ -87,20 +87,20 @@ func kindOf(name string) ([]vgdp.Kind, string, error) {
 			return []vgdp.Kind{kind}, rest, nil
 		}
 	}
-	return nil, "", fmt.Errorf("%q: want one of du, dd, pvb, pvr or a kind's name: %w", before, ErrNoLoad)
+	return nil, "", fmt.Errorf("%q: want one of du, dd, pvb, pvr or a kind's name: %w", before, ErrNoMoverLoad)
 }
 
-func loadOf(o *admission.Object, a *admission.Answer) *Load {
+func loadOf(o *admission.Object, a *admission.Preview) *MoverLoad {
 	l := &o.Load
-	out := &Load{
+	out := &MoverLoad{
 		Namespace: o.Namespace, Kind: l.Kind, Name: o.Name, Phase: l.Phase, Created: l.Created, Node: l.Node,
-		Diagnosis: o.Diagnosed, Velero: a.Report,
+		Diagnosis: o.Diagnosis, Velero: a.Report,
 	}
 	if out.Phase == "" {
 		out.Phase = vgdp.New
 	}
 	if l.Mover != "" && l.Mover != "velero" {
-		out.Others = l.Mover
+		out.OtherMover = l.Mover
 	}
 	if l.Ticket != nil && l.Ticket.Epoch == a.Report.Epoch {
 		out.Ticket = l.Ticket
@@ -108,8 +108,8 @@ func loadOf(o *admission.Object, a *admission.Answer) *Load {
 	if l.Note != (vgdp.Note{}) {
 		out.Note = &l.Note
 	}
-	if o.Odd != nil {
-		out.Odd = o.Odd.Error()
+	if o.AnnotationErr != nil {
+		out.AnnotationError = o.AnnotationErr.Error()
 	}
 	if a.Gate != nil && a.Gate.Spec.RenewTime != nil {
 		out.GateRenewed = a.Gate.Spec.RenewTime.Time
@@ -121,12 +121,12 @@ func loadOf(o *admission.Object, a *admission.Answer) *Load {
 
 // placeOf is the place of a load that waits and how many are ahead of it; nil:
 // it does not wait.
-func placeOf(l *vgdp.Load, a *admission.Answer) (*admission.Place, int) {
+func placeOf(l *vgdp.Load, a *admission.Preview) (*admission.WaitingLoad, int) {
 	ahead := 0
 	for i := range a.Decision.Waiting {
 		w := &a.Decision.Waiting[i]
 		if w.UID == l.UID {
-			p := admission.NewPlace(w, a.Input.Time)
+			p := admission.NewWaitingLoad(w, a.Input.Time)
 			return &p, ahead
 		}
 		if (w.Phase == vgdp.Prepared) == (l.Phase == vgdp.Prepared) {
@@ -136,8 +136,8 @@ func placeOf(l *vgdp.Load, a *admission.Answer) (*admission.Place, int) {
 	return nil, 0
 }
 
-// WriteLoad writes what a data mover load waits for.
-func WriteLoad(w io.Writer, l *Load, now time.Time) error {
+// WriteMoverLoad writes what a data mover load waits for.
+func WriteMoverLoad(w io.Writer, l *MoverLoad, now time.Time) error {
 	t := text{now: now}
 	state := fmt.Sprintf("%s %s/%s is %s", l.Kind, l.Namespace, l.Name, l.Phase)
 	if l.Node != "" {
@@ -145,8 +145,8 @@ func WriteLoad(w io.Writer, l *Load, now time.Time) error {
 	}
 	state += ", " + age(now, l.Created) + " old"
 	switch {
-	case l.Others != "":
-		t.line("%s. Data mover %s handles it: Plimsoll neither holds nor counts it.", state, l.Others)
+	case l.OtherMover != "":
+		t.line("%s. Data mover %s handles it: Plimsoll neither holds nor counts it.", state, l.OtherMover)
 	case l.Place != nil:
 		t.line("%s, with %d ahead of it: %s.", state, l.Ahead, l.Place.Why)
 	case l.Ticket != nil && l.Phase == vgdp.New:
@@ -162,8 +162,8 @@ func WriteLoad(w io.Writer, l *Load, now time.Time) error {
 	if l.Note != nil && l.Note.Unused > 0 {
 		t.line("%d tickets were not used by any node-agent, the last one %s ago.", l.Note.Unused, age(now, l.Note.UnusedAt))
 	}
-	if l.Odd != "" {
-		t.line("%s.", l.Odd)
+	if l.AnnotationError != "" {
+		t.line("%s.", l.AnnotationError)
 	}
 	t.gate(l)
 	t.velero(&l.Velero)
@@ -171,10 +171,10 @@ func WriteLoad(w io.Writer, l *Load, now time.Time) error {
 		t.line("")
 		t.line("%s", l.Diagnosis)
 	}
-	return t.to(w)
+	return t.writeTo(w)
 }
 
-func (t *text) gate(l *Load) {
+func (t *text) gate(l *MoverLoad) {
 	switch {
 	case l.GateRenewed.IsZero():
 		t.line("There is no Gate in %s: nothing is held there.", l.Namespace)
@@ -192,8 +192,8 @@ func (t *text) velero(r *admission.Report) {
 	for _, n := range r.Nodes {
 		t.line("Node %s is under pressure: %s.", n.Name, n.Why)
 	}
-	if r.Bad != "" {
-		t.line("The configuration of the node-agents has errors, the last good one is in use: %s.", r.Bad)
+	if r.ConfigMapError != "" {
+		t.line("The configuration of the node-agents has errors, the last good one is in use: %s.", r.ConfigMapError)
 	}
 	for _, hint := range r.Hints {
 		t.line("In ConfigMap %s: %s.", r.ConfigMap, hint)

@@ -15,7 +15,7 @@ import (
 )
 
 // answer about a Velero with one slot, which one of three loads has.
-func answer(now time.Time) *admission.Answer {
+func answer(now time.Time) *admission.Preview {
 	made := now.Add(-10 * time.Minute)
 	object := func(name string, change func(*admission.Object)) *admission.Object {
 		o := &admission.Object{
@@ -25,9 +25,9 @@ func answer(now time.Time) *admission.Answer {
 		change(o)
 		return o
 	}
-	a := &admission.Answer{All: []*admission.Object{
+	a := &admission.Preview{All: []*admission.Object{
 		object("first", func(o *admission.Object) {
-			o.Load.Phase, o.Diagnosed = vgdp.Accepted, "Pod velero/first, phase Pending"
+			o.Load.Phase, o.Diagnosis = vgdp.Accepted, "Pod velero/first, phase Pending"
 		}),
 		object("second", func(o *admission.Object) { o.Load.Scheduled = true }),
 		object("third", func(o *admission.Object) {
@@ -41,7 +41,7 @@ func answer(now time.Time) *admission.Answer {
 	}}
 	a.Input = vgdp.Input{
 		Time: now, Veleros: map[string]vgdp.Velero{"velero": {Epoch: 7, PrepareLimit: 1}},
-		Fleet: vgdp.NewFleet([]vgdp.Node{{Features: vgdp.Features{Name: "n1"}, Agents: map[string]vgdp.Agent{"velero": {Ready: true, Concurrency: 1}}}}),
+		Topology: vgdp.NewTopology([]vgdp.Node{{Features: vgdp.Features{Name: "n1"}, Agents: map[string]vgdp.Agent{"velero": {Ready: true, Concurrency: 1}}}}),
 	}
 	for _, o := range a.All {
 		if o.Load.Namespace == "velero" {
@@ -60,7 +60,7 @@ func TestWhatALoadWaitsForIsTold(t *testing.T) {
 	a := answer(now)
 	told := func(i int) string {
 		var b strings.Builder
-		require.NoError(t, WriteLoad(&b, loadOf(a.All[i], a), now))
+		require.NoError(t, WriteMoverLoad(&b, loadOf(a.All[i], a), now))
 		return b.String()
 	}
 	assert.Equal(t, `PodVolumeBackup velero/first is Accepted on node n1, 10m0s old. Plimsoll does not hold it.
@@ -79,7 +79,7 @@ Pod velero/first, phase Pending
 	assert.Contains(t, told(1), "The Gate holds nothing, renewed 3s ago.\n")
 	a.Gate = nil
 	assert.Contains(t, told(1), "There is no Gate in velero: nothing is held there.\n")
-	a.Report.Bad, a.Report.Hints, a.Report.Drift, a.Report.ConfigMap = "no JSON", []string{"x: y"}, 3, "agents"
+	a.Report.ConfigMapError, a.Report.Hints, a.Report.Drift, a.Report.ConfigMap = "no JSON", []string{"x: y"}, 3, "agents"
 	a.Report.Nodes = []admission.Node{{Name: "n1", Why: "disk hard"}}
 	for _, line := range []string{"in use: no JSON.\n", "In ConfigMap agents: x: y.\n", "3 node-agents started before", "Node n1 is under pressure: disk hard.\n"} {
 		assert.Contains(t, told(1), line)
@@ -96,5 +96,5 @@ func TestALoadIsNamedWithItsKindOrWithout(t *testing.T) {
 		assert.Equal(t, "a", name)
 	}
 	_, _, err := kindOf("pod/a")
-	assert.ErrorIs(t, err, ErrNoLoad)
+	assert.ErrorIs(t, err, ErrNoMoverLoad)
 }

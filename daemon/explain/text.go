@@ -15,11 +15,11 @@ import (
 // rest.
 const (
 	decisionsShown = 6
-	casesShown     = 4
+	aboutShown     = 4
 )
 
-// Newest writes the newest decisions of a list, newest first.
-func Newest(w io.Writer, list []evict.Decision, now time.Time) error {
+// WriteNewest writes the newest decisions of a list, newest first.
+func WriteNewest(w io.Writer, list []evict.Decision, now time.Time) error {
 	t := text{now: now}
 	if len(list) == 0 {
 		t.line("No decision yet: no level has changed since the agent started.")
@@ -27,7 +27,7 @@ func Newest(w io.Writer, list []evict.Decision, now time.Time) error {
 	for i := range list[:min(decisionsShown, len(list))] {
 		t.overview(&list[i])
 	}
-	t.more(len(list)-decisionsShown, "decisions")
+	t.olderNote(len(list)-decisionsShown, "decisions")
 	if at := newestEviction(list); at >= decisionsShown {
 		t.overview(&list[at])
 	}
@@ -35,35 +35,35 @@ func Newest(w io.Writer, list []evict.Decision, now time.Time) error {
 		t.line("")
 		t.line("Details: plimsoll explain eviction POD, NAMESPACE/POD, UID or DECISION")
 	}
-	return t.to(w)
+	return t.writeTo(w)
 }
 
-// Named writes what the decisions that About found meant for a name, or the
+// WriteAbout writes what the decisions that About found meant for a name, or the
 // whole decision if the name is its ID.
-func Named(w io.Writer, found []evict.Decision, name string, now time.Time) error {
+func WriteAbout(w io.Writer, found []evict.Decision, name string, now time.Time) error {
 	t := text{now: now}
 	shown := 0
 	for i := range found {
 		d := &found[i]
 		if d.ID == name {
-			t.whole(d)
+			t.decision(d)
 			continue
 		}
-		if shown++; shown > casesShown {
+		if shown++; shown > aboutShown {
 			continue
 		}
 		for _, at := range places(d, name) {
 			t.candidate(d, at)
 		}
 	}
-	t.more(shown-casesShown, "decisions about it")
-	return t.to(w)
+	t.olderNote(shown-aboutShown, "decisions about it")
+	return t.writeTo(w)
 }
 
 // newestEviction is the index of the newest decision that evicts; -1: none.
 func newestEviction(list []evict.Decision) int {
 	return slices.IndexFunc(list, func(d evict.Decision) bool {
-		_, some := d.Going()
+		_, some := d.FirstEvicted()
 		return some
 	})
 }
@@ -79,21 +79,21 @@ func (t *text) line(format string, args ...any) {
 	t.b.WriteString(view.Printable(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// fact writes an indented line with a label; an empty fact writes none.
-func (t *text) fact(name, fact string) {
+// labelled writes an indented line with a label; an empty fact writes none.
+func (t *text) labelled(name, fact string) {
 	if fact != "" {
 		t.line("  %-11s %s", name, fact)
 	}
 }
 
-func (t *text) more(n int, what string) {
+func (t *text) olderNote(n int, what string) {
 	if n > 0 {
 		t.line("")
 		t.line("and %d older %s; -o json prints all", n, what)
 	}
 }
 
-func (t *text) to(w io.Writer) error {
+func (t *text) writeTo(w io.Writer) error {
 	_, err := io.WriteString(w, t.b.String())
 	return err
 }
@@ -109,36 +109,36 @@ func (t *text) head(d *evict.Decision, what string) {
 
 func (t *text) causes(d *evict.Decision) {
 	for _, c := range d.Causes {
-		t.fact("cause", fmt.Sprintf("%s %s since %s: %s", view.CauseTitle(c), c.Level, view.Clock(c.Since), c.Reason))
+		t.labelled("cause", fmt.Sprintf("%s %s since %s: %s", view.CauseTitle(c), c.Level, view.Clock(c.Since), c.Reason))
 		for _, e := range c.Credit {
-			t.fact("credit", e.Name+" is terminating: its use counts as released until "+view.Clock(e.Until))
+			t.labelled("credit", e.Name+" is terminating: its use counts as released until "+view.Clock(e.Until))
 		}
 		if c.Contention != nil {
-			t.fact("contention", view.ContentionSentence(c.Contention, "the time"))
+			t.labelled("contention", view.ContentionSentence(c.Contention, "the time"))
 		}
 	}
 }
 
-// parties are culprits and sufferers, as far as the decision has them.
-func (t *text) parties(d *evict.Decision) {
+// contentionParties are culprits and sufferers, as far as the decision has them.
+func (t *text) contentionParties(d *evict.Decision) {
 	for _, c := range d.Causes {
 		if c.Contention == nil {
 			continue
 		}
 		on := view.ContentionTitle(c.Contention)
-		t.fact("used by", on+": "+view.CulpritsText(c.Contention))
-		t.fact("waiting", on+": "+view.SufferersText(c.Contention))
+		t.labelled("used by", on+": "+view.CulpritsText(c.Contention))
+		t.labelled("waiting", on+": "+view.SufferersText(c.Contention))
 	}
 }
 
-// afterwards is when the pod terminated and how the pressure changed.
-func (t *text) afterwards(d *evict.Decision) {
-	t.fact("terminated", view.GoneText(d))
-	for _, fell := range view.FellText(d) {
-		t.fact("pressure", fell)
+// aftermath is when the pod terminated and how the pressure changed.
+func (t *text) aftermath(d *evict.Decision) {
+	t.labelled("terminated", view.TerminatedText(d))
+	for _, fell := range view.PressureChanges(d) {
+		t.labelled("pressure", fell)
 	}
 	if d.Code == evict.CodeEvicted && len(d.After) == 0 {
-		t.fact("pressure", "not known until the pod has terminated and the cooldown has passed")
+		t.labelled("pressure", "not known until the pod has terminated and the cooldown has passed")
 	}
 }
 
@@ -146,10 +146,10 @@ func (t *text) afterwards(d *evict.Decision) {
 func (t *text) overview(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
-	t.fact("decision", d.Reason)
-	t.afterwards(d)
+	t.labelled("decision", d.Reason)
+	t.aftermath(d)
 	if all := len(d.Candidates) + d.Omitted; all > 0 {
-		t.fact("skipped", counts(d))
+		t.labelled("skipped", counts(d))
 	}
 }
 
@@ -175,22 +175,22 @@ func counts(d *evict.Decision) string {
 	return strings.Join(parts, ", ")
 }
 
-// whole writes a decision with all its candidates.
-func (t *text) whole(d *evict.Decision) {
+// decision writes a decision with all its candidates.
+func (t *text) decision(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
-	t.parties(d)
-	t.fact("decision", d.Reason)
-	t.afterwards(d)
+	t.contentionParties(d)
+	t.labelled("decision", d.Reason)
+	t.aftermath(d)
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		t.line("  %2d. %s: %s", i+1, c.Name, view.CandidateText(c))
 		t.line("      relief %s (%s)%s", view.Quantity(c.Relief, c.Unit), c.Why, podFacts(c))
-		if c.Because != c.Why {
-			t.line("      %s", c.Because)
+		if c.Reason != c.Why {
+			t.line("      %s", c.Reason)
 		}
 		for _, a := range c.Answers {
-			t.line("      %s, %s: %s", view.Answerer(a), view.Clock(a.Time), view.AnswerText(a, c.Because))
+			t.line("      %s, %s: %s", view.AnswerSource(a), view.Clock(a.Time), view.AnswerText(a, c.Reason))
 		}
 	}
 	if d.Omitted > 0 {
@@ -209,22 +209,22 @@ func podFacts(c *evict.Considered) string {
 func (t *text) candidate(d *evict.Decision, at int) {
 	c := &d.Candidates[at]
 	t.head(d, c.Name+" "+view.CandidateText(c))
-	if c.Because != c.Why {
-		t.fact("reason", c.Because)
+	if c.Reason != c.Why {
+		t.labelled("reason", c.Reason)
 	}
 	t.causes(d)
-	t.parties(d)
-	t.fact("rank", fmt.Sprintf("%d of %d, named by %s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", ")))
-	t.fact("relief", fmt.Sprintf("%s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
+	t.contentionParties(d)
+	t.labelled("rank", fmt.Sprintf("%d of %d, named by %s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", ")))
+	t.labelled("relief", fmt.Sprintf("%s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
 	if c.Pod != nil {
-		t.fact("pod", view.PodText(c.Pod)+" · UID "+c.Pod.UID)
+		t.labelled("pod", view.PodText(c.Pod)+" · UID "+c.Pod.UID)
 	}
 	for _, a := range c.Answers {
-		t.fact("answer", fmt.Sprintf("%s UTC, %s: %s", view.Clock(a.Time), view.Answerer(a), view.AnswerText(a, c.Because)))
+		t.labelled("answer", fmt.Sprintf("%s UTC, %s: %s", view.Clock(a.Time), view.AnswerSource(a), view.AnswerText(a, c.Reason)))
 	}
 	if c.Code == evict.CodeEvicted {
-		t.afterwards(d)
-	} else if c.Because != d.Reason {
-		t.fact("decision", fmt.Sprintf("%s: %s", view.DecisionText(d), d.Reason))
+		t.aftermath(d)
+	} else if c.Reason != d.Reason {
+		t.labelled("decision", fmt.Sprintf("%s: %s", view.DecisionText(d), d.Reason))
 	}
 }

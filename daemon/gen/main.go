@@ -43,15 +43,15 @@ func manual(root *cobra.Command, dir string) error {
 		return err
 	}
 	for _, page := range pages {
-		if err := pack(page); err != nil {
+		if err := compress(page); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pack replaces page by page.gz, without name and time in its header.
-func pack(page string) error {
+// compress replaces page by page.gz, without name and time in its header.
+func compress(page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err

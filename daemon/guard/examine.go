@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Facts about a web configuration, for plimsoll doctor.
-type Facts struct {
+// WebConfigFacts about a web configuration, for plimsoll doctor.
+type WebConfigFacts struct {
 	// Certificate that the server presents now; nil: no TLS.
 	Certificate *x509.Certificate
 	// Clients is how client certificates are verified, in the file's words;
@@ -30,21 +30,21 @@ type Facts struct {
 
 // Examine reads a web configuration as a starting server does. It fails where
 // that would fail, and where no client could ever authenticate.
-func Examine(file string) (Facts, error) {
+func Examine(file string) (WebConfigFacts, error) {
 	srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
-	if _, err := (&Guard{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(srv); err != nil {
-		return Facts{}, err
+	if _, err := (&Authenticator{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(srv); err != nil {
+		return WebConfigFacts{}, err
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return Facts{}, err
+		return WebConfigFacts{}, err
 	}
 	var c web.Config
 	if err := yaml.Unmarshal(text, &c); err != nil {
-		return Facts{}, err
+		return WebConfigFacts{}, err
 	}
 	c.TLSConfig.SetDirectory(filepath.Dir(file))
-	f := Facts{Clients: c.TLSConfig.ClientAuth, Users: len(c.Users), Files: []string{file}}
+	f := WebConfigFacts{Clients: c.TLSConfig.ClientAuth, Users: len(c.Users), Files: []string{file}}
 	if f.Users > 0 || c.TLSConfig.TLSKey != "" {
 		f.Secrets = append(f.Secrets, file)
 	}
@@ -52,12 +52,12 @@ func Examine(file string) (Facts, error) {
 		err = f.examineTLS(&c.TLSConfig)
 	}
 	if err != nil {
-		return Facts{}, fmt.Errorf("web configuration %s: %w", file, err)
+		return WebConfigFacts{}, fmt.Errorf("web configuration %s: %w", file, err)
 	}
 	return f, nil
 }
 
-func (f *Facts) examineTLS(c *web.TLSConfig) error {
+func (f *WebConfigFacts) examineTLS(c *web.TLSConfig) error {
 	served, err := web.ConfigToTLSConfig(c)
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@
 // # Usage
 //
 //	srv := &http.Server{Handler: mux}
-//	g := &guard.Guard{File: "/etc/plimsoll/web.yaml", Open: []string{"/-/healthy"}, Log: log}
+//	g := &guard.Authenticator{File: "/etc/plimsoll/web.yaml", Open: []string{"/-/healthy"}, Log: log}
 //	tls, err := g.Protect(srv)
 //	if tls { err = srv.ServeTLS(listener, "", "") }
 //
@@ -32,9 +32,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Guard authenticates the clients of a server. The zero value admits every
+// Authenticator authenticates the clients of a server. The zero value admits every
 // client, without an identity.
-type Guard struct {
+type Authenticator struct {
 	// File is the web configuration; empty: none.
 	File string
 	// Tokens reviews bearer tokens; nil: tokens are not accepted.
@@ -50,11 +50,11 @@ const maxHeader = 64 << 10
 // Protect puts authentication before the server's handler, and TLS into the
 // server if the file configures it: then it must serve TLS. It fails if the
 // file is invalid.
-func (g *Guard) Protect(srv *http.Server) (tls bool, err error) {
+func (g *Authenticator) Protect(srv *http.Server) (tls bool, err error) {
 	srv.MaxHeaderBytes = maxHeader
 	served, byFile := srv.Handler, srv.Handler
 	if g.File != "" {
-		srv.Handler = g.known(served)
+		srv.Handler = g.markAuthenticated(served)
 		if err := byToolkit(srv, g.File, g.Log); err != nil {
 			return false, fmt.Errorf("web configuration %s: %s", g.File, strings.Join(strings.Fields(err.Error()), " "))
 		}
@@ -78,19 +78,19 @@ func (g *Guard) Protect(srv *http.Server) (tls bool, err error) {
 // byToolkit lets exporter-toolkit install its handler and its TLS. It exports
 // neither, so it is made to serve once, on a closed listener.
 func byToolkit(srv *http.Server, file string, log *slog.Logger) error {
-	err := web.Serve(closed{}, srv, &web.FlagConfig{WebConfigFile: &file}, slog.New(onlyErrors{log.Handler()}))
+	err := web.Serve(closedListener{}, srv, &web.FlagConfig{WebConfigFile: &file}, slog.New(onlyErrors{log.Handler()}))
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
-// closed is a closed listener.
-type closed struct{}
+// closedListener is a closed listener.
+type closedListener struct{}
 
-func (closed) Accept() (net.Conn, error) { return nil, net.ErrClosed }
-func (closed) Close() error              { return nil }
-func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
+func (closedListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (closedListener) Close() error              { return nil }
+func (closedListener) Addr() net.Addr            { return &net.TCPAddr{} }
 
 // onlyErrors drops the toolkit's messages about its listener.
 type onlyErrors struct{ slog.Handler }
@@ -99,12 +99,12 @@ func (h onlyErrors) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelError && h.Handler.Enabled(ctx, level)
 }
 
-// known marks a request as authenticated that passed the toolkit, if the
+// markAuthenticated marks a request as authenticated that passed the toolkit, if the
 // toolkit demands a password or verified a client certificate.
-func (g *Guard) known(next http.Handler) http.Handler {
+func (g *Authenticator) markAuthenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.hasUsers() || r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-			r = asKnown(r)
+			r = withAuthenticated(r)
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -112,7 +112,7 @@ func (g *Guard) known(next http.Handler) http.Handler {
 
 // hasUsers tells whether the file demands passwords now; an invalid file does
 // not.
-func (g *Guard) hasUsers() bool {
+func (g *Authenticator) hasUsers() bool {
 	if g.File == "" {
 		return false
 	}
@@ -126,17 +126,17 @@ func (g *Guard) hasUsers() bool {
 	return yaml.Unmarshal(text, &c) == nil && len(c.Users) > 0
 }
 
-// who is the context key of the mark that a client is authenticated.
-type who struct{}
+// authenticatedKey is the context key of the mark that a client is authenticated.
+type authenticatedKey struct{}
 
-func asKnown(r *http.Request) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), who{}, true))
+func withAuthenticated(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), authenticatedKey{}, true))
 }
 
-// ToKnown serves authenticated clients; the others get 404.
-func ToKnown(next http.Handler) http.Handler {
+// RequireAuthenticated serves authenticated clients; the others get 404.
+func RequireAuthenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if known, _ := r.Context().Value(who{}).(bool); !known {
+		if known, _ := r.Context().Value(authenticatedKey{}).(bool); !known {
 			http.NotFound(w, r)
 			return
 		}
@@ -144,10 +144,10 @@ func ToKnown(next http.Handler) http.Handler {
 	})
 }
 
-// ByAddress serves only requests whose Host is an IP address or localhost.
+// RequireAddressHost serves only requests whose Host is an IP address or localhost.
 // Otherwise a website could point its name at 127.0.0.1 and read what loopback
 // serves (DNS rebinding).
-func ByAddress(next http.Handler) http.Handler {
+func RequireAddressHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {

@@ -45,7 +45,7 @@ func guard(t *testing.T, config string, tokens *Tokens) *guarded {
 	t.Helper()
 	s := &guarded{t: t, dir: t.TempDir(), authority: newAuthority(t)}
 	s.authority.write(s.dir)
-	g := &Guard{Tokens: tokens, Open: []string{"/-/healthy"}, Log: slog.New(slog.DiscardHandler)}
+	g := &Authenticator{Tokens: tokens, Open: []string{"/-/healthy"}, Log: slog.New(slog.DiscardHandler)}
 	if config != "" {
 		g.File = s.write(config)
 	}
@@ -55,7 +55,7 @@ func guard(t *testing.T, config string, tokens *Tokens) *guarded {
 	}
 	mux.Handle("GET /metrics", says("metrics"))
 	mux.Handle("GET /-/healthy", says("healthy"))
-	mux.Handle("/", ToKnown(says("page")))
+	mux.Handle("/", RequireAuthenticated(says("page")))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	var err error
 	s.tls, err = g.Protect(srv)
@@ -260,18 +260,18 @@ func TestABadFileIsOneLineAtTheStart(t *testing.T) {
 	} {
 		file := filepath.Join(dir, "web.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		_, err := (&Guard{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(&http.Server{Handler: http.NewServeMux(), ReadHeaderTimeout: time.Second})
+		_, err := (&Authenticator{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(&http.Server{Handler: http.NewServeMux(), ReadHeaderTimeout: time.Second})
 		require.ErrorContains(t, err, why)
 		assert.NotContains(t, err.Error(), "\n")
 		assert.Contains(t, err.Error(), file)
 	}
-	_, err := (&Guard{File: filepath.Join(dir, "none"), Log: slog.New(slog.DiscardHandler)}).Protect(&http.Server{Handler: http.NewServeMux(), ReadHeaderTimeout: time.Second})
+	_, err := (&Authenticator{File: filepath.Join(dir, "none"), Log: slog.New(slog.DiscardHandler)}).Protect(&http.Server{Handler: http.NewServeMux(), ReadHeaderTimeout: time.Second})
 	require.Error(t, err)
 	assert.False(t, errors.Is(err, net.ErrClosed))
 }
 
 func TestASiteThatPointsItsOwnNameAtLoopbackReadsNothing(t *testing.T) {
-	h := ByAddress(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := RequireAddressHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for host, want := range map[string]int{
 		"127.0.0.1:9773": http.StatusOK, "127.0.0.1": http.StatusOK, "[::1]:9773": http.StatusOK, "[::1]": http.StatusOK,
 		"localhost:9773": http.StatusOK, "LOCALHOST": http.StatusOK,

@@ -28,28 +28,28 @@ type Tokens struct {
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 
-	mu      sync.Mutex // guards answers
-	answers map[question]answer
+	mu    sync.Mutex // guards answers
+	cache map[cacheKey]cachedStatus
 }
 
 // How long an answer is cached. A refusal is short, so that a newly granted
 // right works soon.
 const (
-	yesHolds = time.Minute
-	noHolds  = 10 * time.Second
+	allowedTTL = time.Minute
+	refusedTTL = 10 * time.Second
 )
 
 const (
-	askTimeout = 5 * time.Second
-	maxToken   = 16 << 10 // longer than any token that a cluster issues
-	maxAnswers = 1000     // bound of the cache, which unknown clients fill
+	reviewTimeout = 5 * time.Second
+	maxToken      = 16 << 10 // longer than any token that a cluster issues
+	maxCached     = 1000     // bound of the cache, which unknown clients fill
 )
 
-// question is a hash of token, verb and path, so that no token is stored.
-type question [sha256.Size]byte
+// cacheKey is a hash of token, verb and path, so that no token is stored.
+type cacheKey [sha256.Size]byte
 
-// answer is an HTTP status: 200, 401 or 403.
-type answer struct {
+// cachedStatus is an HTTP status: 200, 401 or 403.
+type cachedStatus struct {
 	status int
 	until  time.Time
 }
@@ -62,14 +62,14 @@ func bearer(h http.Header) (token string, ok bool) {
 
 // serve calls next for clients that the API server allows.
 func (t *Tokens) serve(w http.ResponseWriter, r *http.Request, token string, next http.Handler) {
-	status, err := t.judge(r.Context(), token, strings.ToLower(r.Method), nonResourceURL(r.URL.Path))
+	status, err := t.status(r.Context(), token, strings.ToLower(r.Method), nonResourceURL(r.URL.Path))
 	if err != nil {
 		t.Log.Warn("cannot review a bearer token; request refused", "path", r.URL.Path, "error", err)
 		status = http.StatusServiceUnavailable
 	}
 	switch status {
 	case http.StatusOK:
-		next.ServeHTTP(w, asKnown(r))
+		next.ServeHTTP(w, withAuthenticated(r))
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "a token of this cluster is needed", status)
@@ -91,28 +91,28 @@ func nonResourceURL(path string) string {
 	return "/plimsoll" + path
 }
 
-// judge is the HTTP status for a token; an error if the API server does not
+// status is the HTTP status for a token; an error if the API server does not
 // answer.
-func (t *Tokens) judge(ctx context.Context, token, verb, path string) (int, error) {
+func (t *Tokens) status(ctx context.Context, token, verb, path string) (int, error) {
 	if token == "" || len(token) > maxToken {
 		return http.StatusUnauthorized, nil
 	}
-	q := question(sha256.Sum256([]byte(token + "\x00" + verb + "\x00" + path)))
-	if status := t.known(q); status != 0 {
+	q := cacheKey(sha256.Sum256([]byte(token + "\x00" + verb + "\x00" + path)))
+	if status := t.cached(q); status != 0 {
 		return status, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	status, err := t.ask(ctx, token, verb, path)
+	status, err := t.review(ctx, token, verb, path)
 	if err != nil {
 		return 0, err
 	}
-	t.keep(q, status)
+	t.store(q, status)
 	return status, nil
 }
 
-// ask sends both reviews to the API server.
-func (t *Tokens) ask(ctx context.Context, token, verb, path string) (int, error) {
+// review sends both reviews to the API server.
+func (t *Tokens) review(ctx context.Context, token, verb, path string) (int, error) {
 	review, err := t.Reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("review the token: %w", err)
@@ -122,7 +122,7 @@ func (t *Tokens) ask(ctx context.Context, token, verb, path string) (int, error)
 	}
 	user := review.Status.User
 	access, err := t.Accesses.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra(user.Extra),
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: convertExtra(user.Extra),
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: path},
 	}}, metav1.CreateOptions{})
 	if err != nil {
@@ -134,7 +134,7 @@ func (t *Tokens) ask(ctx context.Context, token, verb, path string) (int, error)
 	return http.StatusOK, nil
 }
 
-func extra(of map[string]authenticationv1.ExtraValue) map[string]authorizationv1.ExtraValue {
+func convertExtra(of map[string]authenticationv1.ExtraValue) map[string]authorizationv1.ExtraValue {
 	all := map[string]authorizationv1.ExtraValue{}
 	for key, values := range of {
 		all[key] = authorizationv1.ExtraValue(values)
@@ -149,36 +149,36 @@ func (t *Tokens) now() time.Time {
 	return t.Now()
 }
 
-// known is a cached answer that is still valid, or 0.
-func (t *Tokens) known(q question) int {
+// cached is a cached answer that is still valid, or 0.
+func (t *Tokens) cached(q cacheKey) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a, ok := t.answers[q]; ok && t.now().Before(a.until) {
+	if a, ok := t.cache[q]; ok && t.now().Before(a.until) {
 		return a.status
 	}
 	return 0
 }
 
-// keep caches an answer. A full cache drops expired answers and all refusals:
+// store caches an answer. A full cache drops expired answers and all refusals:
 // only unknown clients cause so many.
-func (t *Tokens) keep(q question, status int) {
+func (t *Tokens) store(q cacheKey, status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, holds := t.now(), noHolds
+	now, holds := t.now(), refusedTTL
 	if status == http.StatusOK {
-		holds = yesHolds
+		holds = allowedTTL
 	}
-	if t.answers == nil {
-		t.answers = map[question]answer{}
+	if t.cache == nil {
+		t.cache = map[cacheKey]cachedStatus{}
 	}
-	if len(t.answers) >= maxAnswers {
-		for q, a := range t.answers {
+	if len(t.cache) >= maxCached {
+		for q, a := range t.cache {
 			if a.status != http.StatusOK || !now.Before(a.until) {
-				delete(t.answers, q)
+				delete(t.cache, q)
 			}
 		}
 	}
-	if len(t.answers) < maxAnswers {
-		t.answers[q] = answer{status, now.Add(holds)}
+	if len(t.cache) < maxCached {
+		t.cache[q] = cachedStatus{status, now.Add(holds)}
 	}
 }

@@ -114,26 +114,26 @@ func TestAnswersHoldForAWhileAlsoWithoutTheAPIServerAndNoLonger(t *testing.T) {
 func TestStrangersTokensTakeNoRoomFromThoseOfOthers(t *testing.T) {
 	v := &vouchers{}
 	tokens := v.tokens()
-	status, err := tokens.judge(t.Context(), "scraper", "get", "/metrics")
+	status, err := tokens.status(t.Context(), "scraper", "get", "/metrics")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
-	for i := range 5 * maxAnswers {
-		status, err := tokens.judge(t.Context(), fmt.Sprint("stranger", i), "get", "/metrics")
+	for i := range 5 * maxCached {
+		status, err := tokens.status(t.Context(), fmt.Sprint("stranger", i), "get", "/metrics")
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, status)
-		require.LessOrEqual(t, len(tokens.answers), maxAnswers)
+		require.LessOrEqual(t, len(tokens.cache), maxCached)
 	}
 	before := v.asked.Load()
-	status, err = tokens.judge(t.Context(), "scraper", "get", "/metrics")
+	status, err = tokens.status(t.Context(), "scraper", "get", "/metrics")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, before, v.asked.Load(), "it was still known")
-	for i := len(tokens.answers); i < maxAnswers; i++ {
-		tokens.keep(question{byte(i), byte(i >> 8)}, http.StatusUnauthorized)
+	for i := len(tokens.cache); i < maxCached; i++ {
+		tokens.store(cacheKey{byte(i), byte(i >> 8)}, http.StatusUnauthorized)
 	}
-	tokens.keep(question{255}, http.StatusOK)
-	assert.Equal(t, http.StatusOK, tokens.known(question{255}), "who comes when all room is taken has some")
-	status, err = tokens.judge(t.Context(), strings.Repeat("x", maxToken+1), "get", "/metrics")
+	tokens.store(cacheKey{255}, http.StatusOK)
+	assert.Equal(t, http.StatusOK, tokens.cached(cacheKey{255}), "who comes when all room is taken has some")
+	status, err = tokens.status(t.Context(), strings.Repeat("x", maxToken+1), "get", "/metrics")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusUnauthorized, status)
 	assert.Equal(t, before, v.asked.Load(), "no cluster makes such a token")

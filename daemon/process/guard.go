@@ -14,11 +14,11 @@ import (
 )
 
 // NewGuard returns nil if neither a file nor tokens authenticate clients.
-func NewGuard(file string, tokens bool, kubeconfig string, log *slog.Logger) (*guard.Guard, error) {
+func NewGuard(file string, tokens bool, kubeconfig string, log *slog.Logger) (*guard.Authenticator, error) {
 	if file == "" && !tokens {
 		return nil, nil
 	}
-	g := &guard.Guard{File: file, Open: web.Health(), Log: log}
+	g := &guard.Authenticator{File: file, Open: web.ProbePaths(), Log: log}
 	if !tokens {
 		return g, nil
 	}
@@ -35,14 +35,14 @@ func NewGuard(file string, tokens bool, kubeconfig string, log *slog.Logger) (*g
 // Rate limit (token bucket) of the token reviews and of the access reviews:
 // unknown clients must not load the API server.
 const (
-	questionsPerSecond = 5
-	questionsAtOnce    = 10
-	questionTimeout    = 5 * time.Second
+	reviewsPerSecond = 5
+	reviewBurst      = 10
+	reviewTimeout    = 5 * time.Second
 )
 
 func newTokens(how *rest.Config, log *slog.Logger) (*guard.Tokens, error) {
 	how = rest.CopyConfig(how)
-	how.QPS, how.Burst, how.Timeout = questionsPerSecond, questionsAtOnce, questionTimeout
+	how.QPS, how.Burst, how.Timeout = reviewsPerSecond, reviewBurst, reviewTimeout
 	authentication, err := authenticationclient.NewForConfig(how)
 	if err != nil {
 		return nil, err

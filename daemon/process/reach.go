@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ErrNoKubeconfig: there is neither a kubeconfig nor a service account of a pod.
+// ErrNoKubeconfig says that there is neither a kubeconfig nor a service account of a pod.
 var ErrNoKubeconfig = errors.New("no kubeconfig: set --kubeconfig, or --standalone to run without a cluster")
 
 // RestConfig is the client configuration of a kubeconfig, or of the pod's service

@@ -8,6 +8,6 @@ import "time"
 // pulse.go.
 const StuckAfter = 3 * time.Minute
 
-// stick is where a test can make a loop hang (build tag plimsollstuck). Each
+// testHang is where a test can make a loop hang (build tag plimsollstuck). Each
 // request of a loop has a deadline, so nothing from outside can.
-func stick() {}
+func testHang() {}

@@ -24,13 +24,13 @@ func OpenWeb(ctx context.Context, s webServer, addresses []string, x web.Exposur
 		return nil, err
 	}
 	if len(handed) > 0 {
-		return each(handed, func(l net.Listener) (*web.Listener, error) { return s.On(l, x) })
+		return openAll(handed, func(l net.Listener) (*web.Listener, error) { return s.On(l, x) })
 	}
-	return each(addresses, func(a string) (*web.Listener, error) { return s.Listen(ctx, a, x) })
+	return openAll(addresses, func(a string) (*web.Listener, error) { return s.Listen(ctx, a, x) })
 }
 
-// each opens all or none: if one fails, it closes those before it.
-func each[T any](list []T, open func(T) (*web.Listener, error)) (opened []*web.Listener, _ error) {
+// openAll opens all or none: if one fails, it closes those before it.
+func openAll[T any](list []T, open func(T) (*web.Listener, error)) (opened []*web.Listener, _ error) {
 	for _, one := range list {
 		l, err := open(one)
 		if err != nil {
@@ -41,6 +41,7 @@ func each[T any](list []T, open func(T) (*web.Listener, error)) (opened []*web.L
 	return opened, nil
 }
 
+// CloseAll closes listeners; one that is closed already is no error.
 func CloseAll(list []*web.Listener) error {
 	var errs []error
 	for _, l := range list {

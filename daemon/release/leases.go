@@ -14,8 +14,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// look reads Leases of Plimsoll.
-type look func(context.Context) ([]coordinationv1.Lease, error)
+// leaseReader reads Leases of Plimsoll.
+type leaseReader func(context.Context) ([]coordinationv1.Lease, error)
 
 // heartbeats are the Leases of all agents.
 func (r *Release) heartbeats(ctx context.Context) ([]coordinationv1.Lease, error) {
@@ -29,7 +29,7 @@ func (r *Release) heartbeats(ctx context.Context) ([]coordinationv1.Lease, error
 }
 
 // leaseOf reads one Lease, which may not exist.
-func (r *Release) leaseOf(name types.NamespacedName) look {
+func (r *Release) leaseOf(name types.NamespacedName) leaseReader {
 	return func(ctx context.Context) ([]coordinationv1.Lease, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
@@ -44,16 +44,16 @@ func (r *Release) leaseOf(name types.NamespacedName) look {
 	}
 }
 
-// pulse is a valid Lease whose holder may be alive.
-type pulse struct {
+// liveLease is a valid Lease whose holder may be alive.
+type liveLease struct {
 	renewed *metav1.MicroTime
 	until   time.Time // a live holder will have renewed it by then
 }
 
-// pulses are the Leases that have not expired. A live holder renews its Lease
+// liveLeases are the Leases that have not expired. A live holder renews its Lease
 // at least three times in its duration.
-func pulses(leases []coordinationv1.Lease, now time.Time) map[types.UID]pulse {
-	beats := map[types.UID]pulse{}
+func liveLeases(leases []coordinationv1.Lease, now time.Time) map[types.UID]liveLease {
+	beats := map[types.UID]liveLease{}
 	for i := range leases {
 		l := &leases[i]
 		if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil || holder(l) == "" {
@@ -61,7 +61,7 @@ func pulses(leases []coordinationv1.Lease, now time.Time) map[types.UID]pulse {
 		}
 		lasts := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 		if now.Sub(l.Spec.RenewTime.Time) < lasts {
-			beats[l.UID] = pulse{l.Spec.RenewTime, now.Add(lasts / 3)}
+			beats[l.UID] = liveLease{l.Spec.RenewTime, now.Add(lasts / 3)}
 		}
 	}
 	return beats
@@ -74,21 +74,21 @@ func holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// between runs do, and reports holders that were alive meanwhile, because they
+// checkHolders runs do, and reports holders that were alive meanwhile, because they
 // bring back what do removed. A holder that has just stopped leaves a valid
 // Lease, so it waits until each Lease was renewed or should have been.
-func (r *Release) between(ctx context.Context, look look, do func() error) error {
+func (r *Release) checkHolders(ctx context.Context, look leaseReader, do func() error) error {
 	leases, err := look(ctx)
 	if err != nil {
 		return errors.Join(err, do())
 	}
-	beats := pulses(leases, time.Now())
+	beats := liveLeases(leases, time.Now())
 	errs := []error{do()}
 	for len(beats) > 0 && ctx.Err() == nil {
 		if leases, err = look(ctx); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		errs = append(errs, alive(beats, leases, time.Now())...)
+		errs = append(errs, renewedSince(beats, leases, time.Now())...)
 		if len(beats) > 0 {
 			wait(ctx, pause)
 		}
@@ -96,9 +96,9 @@ func (r *Release) between(ctx context.Context, look look, do func() error) error
 	return errors.Join(errs...)
 }
 
-// alive reports the Leases that were renewed. It leaves in beats those still
+// renewedSince reports the Leases that were renewed. It leaves in beats those still
 // undecided.
-func alive(beats map[types.UID]pulse, leases []coordinationv1.Lease, now time.Time) (errs []error) {
+func renewedSince(beats map[types.UID]liveLease, leases []coordinationv1.Lease, now time.Time) (errs []error) {
 	there := map[types.UID]bool{}
 	for i := range leases {
 		l := &leases[i]
@@ -117,7 +117,7 @@ func alive(beats map[types.UID]pulse, leases []coordinationv1.Lease, now time.Ti
 }
 
 // remove Leases.
-func (r *Release) remove(ctx context.Context, look look) error {
+func (r *Release) remove(ctx context.Context, look leaseReader) error {
 	leases, err := look(ctx)
 	errs := []error{err}
 	for i := range leases {
@@ -127,7 +127,7 @@ func (r *Release) remove(ctx context.Context, look look) error {
 		cancel()
 		switch {
 		case err == nil:
-			r.did("Lease %s/%s: deleted", l.Namespace, l.Name)
+			r.report("Lease %s/%s: deleted", l.Namespace, l.Name)
 		case !apierrors.IsNotFound(err):
 			errs = append(errs, fmt.Errorf("lease %s/%s: %w", l.Namespace, l.Name, err))
 		}

@@ -21,26 +21,26 @@ func of(uid, holder string, ago time.Duration) coordinationv1.Lease {
 }
 
 func TestWhoMayLiveIsWaitedForUntilHeMustHaveRenewedHisLease(t *testing.T) {
-	beats := pulses([]coordinationv1.Lease{of("ended-long-ago", "n1", 31*time.Second), of("given-back", "", time.Second), {}, of("a", "n2", time.Second), of("b", "n3", 29*time.Second)}, now())
+	beats := liveLeases([]coordinationv1.Lease{of("ended-long-ago", "n1", 31*time.Second), of("given-back", "", time.Second), {}, of("a", "n2", time.Second), of("b", "n3", 29*time.Second)}, now())
 	assert.Len(t, beats, 2)
 
-	assert.Empty(t, alive(beats, []coordinationv1.Lease{of("a", "n2", time.Second), of("b", "n3", 29*time.Second)}, now().Add(10*time.Second)))
+	assert.Empty(t, renewedSince(beats, []coordinationv1.Lease{of("a", "n2", time.Second), of("b", "n3", 29*time.Second)}, now().Add(10*time.Second)))
 	assert.Len(t, beats, 2, "neither has renewed it, and there is time left")
 
-	errs := alive(beats, []coordinationv1.Lease{of("a", "n2", 0), of("b", "n3", 29*time.Second)}, now().Add(10*time.Second))
+	errs := renewedSince(beats, []coordinationv1.Lease{of("a", "n2", 0), of("b", "n3", 29*time.Second)}, now().Add(10*time.Second))
 	assert.Len(t, beats, 1)
 	if assert.Len(t, errs, 1) {
 		assert.EqualError(t, errs[0], "lease plimsoll-node-lease/a: still renewed by n2, which brings back what is removed: stop it first")
 	}
-	assert.Empty(t, alive(beats, []coordinationv1.Lease{of("b", "n3", 29*time.Second)}, now().Add(10*time.Second+time.Millisecond)))
+	assert.Empty(t, renewedSince(beats, []coordinationv1.Lease{of("b", "n3", 29*time.Second)}, now().Add(10*time.Second+time.Millisecond)))
 	assert.Empty(t, beats, "he would have")
 }
 
 func TestWhoGivesHisLeaseBackOrDeletesItHasEnded(t *testing.T) {
 	for name, leases := range map[string][]coordinationv1.Lease{"back": {of("a", "", 0)}, "deleted": nil} {
-		beats := pulses([]coordinationv1.Lease{of("a", "n2", time.Second)}, now())
-		assert.Empty(t, alive(beats, leases, now()), name)
-		assert.Empty(t, alive(beats, leases, now().Add(11*time.Second)), name)
+		beats := liveLeases([]coordinationv1.Lease{of("a", "n2", time.Second)}, now())
+		assert.Empty(t, renewedSince(beats, leases, now()), name)
+		assert.Empty(t, renewedSince(beats, leases, now().Add(11*time.Second)), name)
 		assert.Empty(t, beats, name)
 	}
 }

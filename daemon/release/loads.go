@@ -25,7 +25,7 @@ func (r *Release) gates(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			r.did("%s: deleted", nameOf(u))
+			r.report("%s: deleted", nameOf(u))
 		}
 		return err
 	})
@@ -46,7 +46,7 @@ func (r *Release) loads(ctx context.Context) error {
 				return err
 			}
 			if hidden {
-				r.did("%s: released", nameOf(u))
+				r.report("%s: released", nameOf(u))
 				return nil
 			}
 			r.done, r.cleaned = r.done+1, r.cleaned+1
@@ -67,10 +67,10 @@ func (r *Release) backups(ctx context.Context) error {
 			return err
 		}
 		if returned {
-			r.did("%s: queued again, Velero had not started it", nameOf(u))
+			r.report("%s: queued again, Velero had not started it", nameOf(u))
 			return nil
 		}
-		r.did("%s: reason removed", nameOf(u))
+		r.report("%s: reason removed", nameOf(u))
 		return nil
 	})
 }

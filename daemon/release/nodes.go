@@ -30,7 +30,7 @@ func customResource() schema.GroupVersionResource {
 }
 
 func (r *Release) nodes(ctx context.Context) error {
-	return r.each(ctx, nodeResource(), func(u *unstructured.Unstructured) error { return r.lift(ctx, u) })
+	return r.each(ctx, nodeResource(), func(u *unstructured.Unstructured) error { return r.unmark(ctx, u) })
 }
 
 func (r *Release) customNodes(ctx context.Context) error {
@@ -44,7 +44,7 @@ func (r *Release) node(ctx context.Context, name string) error {
 	u, err := r.Dynamic.Resource(nodeResource()).Get(asked, name, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		err = r.lift(ctx, u)
+		err = r.unmark(ctx, u)
 	case apierrors.IsNotFound(err):
 		err = nil
 	}
@@ -58,32 +58,32 @@ func (r *Release) node(ctx context.Context, name string) error {
 	return errors.Join(err, custom)
 }
 
-// lift removes taints and conditions from a Node.
-func (r *Release) lift(ctx context.Context, u *unstructured.Unstructured) error {
+// unmark removes taints and conditions from a Node.
+func (r *Release) unmark(ctx context.Context, u *unstructured.Unstructured) error {
 	node := &corev1.Node{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, node); err != nil {
 		return err
 	}
-	conditions, some, err := lease.LiftPatch(node)
+	conditions, some, err := lease.RemovalPatch(node)
 	if err == nil && some {
 		if err = r.patch(ctx, nodeResource(), u, types.JSONPatchType, conditions, "status"); err == nil {
-			r.did("%s: conditions removed", nameOf(u))
+			r.report("%s: conditions removed", nameOf(u))
 			return nil // the Node has changed: the next pass continues
 		}
 	}
-	taints, some := kube.LiftPatch(node)
+	taints, some := kube.RemovalPatch(node)
 	if some {
 		lifted := r.patch(ctx, nodeResource(), u, types.JSONPatchType, taints)
 		if lifted == nil {
-			r.did("%s: taints removed: %s", nameOf(u), words(evict.Owned(node)))
+			r.report("%s: taints removed: %s", nameOf(u), taintsText(evict.Owned(node)))
 		}
 		err = errors.Join(err, lifted)
 	}
-	r.note(node)
+	r.noteUnrecorded(node)
 	return err
 }
 
-func words(taints []evict.OwnTaint) string {
+func taintsText(taints []evict.OwnTaint) string {
 	list := make([]string, 0, len(taints))
 	for _, t := range taints {
 		list = append(list, t.Key+":"+string(t.Effect))
@@ -91,9 +91,9 @@ func words(taints []evict.OwnTaint) string {
 	return strings.Join(list, " ")
 }
 
-// note records taints with Plimsoll's prefix that no agent has recorded: they
+// noteUnrecorded records taints with Plimsoll's prefix that no agent has recorded: they
 // were set by others, or the record was removed.
-func (r *Release) note(node *corev1.Node) {
+func (r *Release) noteUnrecorded(node *corev1.Node) {
 	owned := evict.Owned(node)
 	var errs []error
 	for _, t := range node.Spec.Taints {
@@ -102,7 +102,7 @@ func (r *Release) note(node *corev1.Node) {
 			errs = append(errs, fmt.Errorf("node %s: taint %s:%s is on no agent's record and stays; to remove it: kubectl taint node %[1]s %[2]s:%[3]s-", node.Name, t.Key, t.Effect))
 		}
 	}
-	r.strange[node.Name] = errors.Join(errs...)
+	r.unrecorded[node.Name] = errors.Join(errs...)
 }
 
 // customNode removes the marks from a CustomNodeResource, if there is one.
@@ -117,7 +117,7 @@ func (r *Release) customNode(ctx context.Context, name string) error {
 	}
 	is, err := m.Apply(ctx, was, evict.Marks{})
 	if err == nil && is != was {
-		r.did("CustomNodeResource %s: marks removed", name)
+		r.report("CustomNodeResource %s: marks removed", name)
 	}
 	return err
 }

@@ -50,8 +50,8 @@ type Release struct {
 	// done counts the changes; cleaned counts those to loads that were not
 	// hidden.
 	done, cleaned int
-	// strange are taints with Plimsoll's prefix and without a record, by node.
-	strange map[string]error
+	// unrecorded are taints with Plimsoll's prefix and without a record, by node.
+	unrecorded map[string]error
 }
 
 const (
@@ -68,48 +68,48 @@ const (
 
 // All releases everything in the cluster, unless a controller runs.
 func (r *Release) All(ctx context.Context) error {
-	r.strange = map[string]error{}
+	r.unrecorded = map[string]error{}
 	controller := r.leaseOf(r.Election)
-	if err := r.between(ctx, controller, func() error { return nil }); err != nil {
+	if err := r.checkHolders(ctx, controller, func() error { return nil }); err != nil {
 		return err
 	}
-	err := r.between(ctx, r.heartbeats, func() error { return r.sweep(ctx, r.everything) })
-	return r.end(err, r.remove(ctx, r.heartbeats), r.remove(ctx, controller))
+	err := r.checkHolders(ctx, r.heartbeats, func() error { return r.sweep(ctx, r.removeMarks) })
+	return r.summarize(err, r.remove(ctx, r.heartbeats), r.remove(ctx, controller))
 }
 
 // Node removes the marks of one node's agent. The agent's own rights suffice,
 // except for its Lease, which is deleted with its Node.
 func (r *Release) Node(ctx context.Context, name string) error {
 	look := r.leaseOf(types.NamespacedName{Namespace: lease.Namespace, Name: name})
-	r.strange = map[string]error{}
-	err := r.between(ctx, look, func() error {
+	r.unrecorded = map[string]error{}
+	err := r.checkHolders(ctx, look, func() error {
 		return r.sweep(ctx, func(ctx context.Context) error { return r.node(ctx, name) })
 	})
 	kept := r.remove(ctx, look)
 	if apierrors.IsForbidden(kept) {
-		r.say("Lease %s/%s: not deleted (no right to); it is deleted with its Node", lease.Namespace, name)
+		r.print("Lease %s/%s: not deleted (no right to); it is deleted with its Node", lease.Namespace, name)
 		kept = nil
 	}
-	return r.end(err, kept)
+	return r.summarize(err, kept)
 }
 
-// end reports what is left.
-func (r *Release) end(errs ...error) error {
+// summarize reports what is left.
+func (r *Release) summarize(errs ...error) error {
 	if r.cleaned > 0 {
-		r.say("%d data mover loads: tickets and reasons removed", r.cleaned)
+		r.print("%d data mover loads: tickets and reasons removed", r.cleaned)
 	}
-	for _, node := range slices.Sorted(maps.Keys(r.strange)) {
-		errs = append(errs, r.strange[node])
+	for _, node := range slices.Sorted(maps.Keys(r.unrecorded)) {
+		errs = append(errs, r.unrecorded[node])
 	}
 	err := errors.Join(errs...)
 	if err == nil && r.done == 0 {
-		r.say("nothing of Plimsoll found")
+		r.print("nothing of Plimsoll found")
 	}
 	return err
 }
 
-// errBack: removed objects exist again.
-var errBack = errors.New("what is removed comes back: stop all agents and controllers, then run release again")
+// errComesBack: removed objects exist again.
+var errComesBack = errors.New("what is removed comes back: stop all agents and controllers, then run release again")
 
 // sweep repeats pass until it changes nothing. The error tells what is left.
 func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) error {
@@ -120,7 +120,7 @@ func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) e
 		case err == nil && r.done == before:
 			return nil
 		case n == passes && r.done > before:
-			return errors.Join(err, errBack)
+			return errors.Join(err, errComesBack)
 		case n == passes, ctx.Err() != nil:
 			return err
 		}
@@ -128,18 +128,18 @@ func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) e
 	}
 }
 
-// everything but Leases: while those exist, the agents do not count as gone.
-func (r *Release) everything(ctx context.Context) error {
+// removeMarks but Leases: while those exist, the agents do not count as gone.
+func (r *Release) removeMarks(ctx context.Context) error {
 	return errors.Join(r.gates(ctx), r.loads(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx))
 }
 
-// did reports one change.
-func (r *Release) did(format string, args ...any) {
+// report reports one change.
+func (r *Release) report(format string, args ...any) {
 	r.done++
-	r.say(format, args...)
+	r.print(format, args...)
 }
 
-func (r *Release) say(format string, args ...any) {
+func (r *Release) print(format string, args ...any) {
 	fmt.Fprintf(r.Out, format+"\n", args...)
 }
 

@@ -14,17 +14,17 @@ import (
 // chain is the agent's chain of a sample and a round, without its reads and
 // writes.
 type chain struct {
-	history snapshot.History
-	set     *plugins.Set
-	said    []plugins.Verdict // last recorded verdicts of outer plugins
+	history       snapshot.History
+	set           *plugins.Set
+	outerVerdicts []plugins.Verdict // last recorded verdicts of outer plugins
 
-	config evict.Config
-	memory evict.Memory
-	before *plugins.Levels // of the last round
-	was    *plugins.Levels // of the last sample
-	rose   bool            // since the last round
-	at     time.Duration   // time of the last round, on the monotonic clock; 0: none
-	log    evict.Log
+	config   evict.Config
+	memory   evict.State
+	before   *plugins.Levels // of the last round
+	previous *plugins.Levels // of the last sample
+	rose     bool            // since the last round
+	roundAt  time.Duration   // time of the last round, on the monotonic clock; 0: none
+	log      evict.Log
 }
 
 // replayedBoot stands for the boot ID of a recording.
@@ -34,44 +34,44 @@ const replayedBoot = "replay"
 func newChain(c *config.Agent, warmUp bool, before *chain) *chain {
 	var learned plugins.Baselines
 	if before != nil {
-		learned = before.set.Usual()
+		learned = before.set.Baselines()
 	}
 	ch := &chain{
 		history: snapshot.History{Window: c.Window, Keep: c.History, MaxGap: c.MaxGap()},
 		set:     plugins.NewSet(c.Plugins.Inner, learned), config: c.Eviction, log: evict.Log{Max: 1},
 	}
 	if !warmUp {
-		ch.set.Warm()
+		ch.set.SkipWarmUp()
 	}
 	ch.config.DryRun = true // a replay cannot evict
 	// The agent is assumed to have been running for a long time: its rate
 	// limits are full, and no rule is report-only.
-	ch.memory.Budgets = evict.Budgets{Boot: replayedBoot, Since: -time.Hour, Node: -time.Hour}
-	ch.config.ReportFirst = 0
+	ch.memory.RateLimits = evict.RateLimits{Boot: replayedBoot, Since: -time.Hour, Node: -time.Hour}
+	ch.config.ReportOnly = 0
 	return ch
 }
 
 // judge is the agent's sample, with the recorded verdicts of outer plugins.
 func (c *chain) judge(s *snapshot.Sample) (*snapshot.Snapshot, *plugins.Levels) {
 	snapshot := c.history.Add(s)
-	c.hear(s)
-	levels := c.set.Judge(snapshot).Beside(c.said)
-	c.rose = c.rose || c.was != nil && levels.Rose(c.was, plugins.Soft)
-	c.was = levels
+	c.recordVerdicts(s)
+	levels := c.set.Judge(snapshot).With(c.outerVerdicts)
+	c.rose = c.rose || c.previous != nil && levels.Rose(c.previous, plugins.Soft)
+	c.previous = levels
 	return snapshot, levels
 }
 
-// unread names a plugin in place of those whose recorded verdicts cannot be
+// undecodedPlugins names a plugin in place of those whose recorded verdicts cannot be
 // decoded.
-const unread = "outer plugins"
+const undecodedPlugins = "outer plugins"
 
-func (c *chain) hear(s *snapshot.Sample) {
-	if s.Said == nil {
+func (c *chain) recordVerdicts(s *snapshot.Sample) {
+	if s.OuterVerdicts == nil {
 		return
 	}
-	c.said = nil
-	if err := json.Unmarshal(s.Said, &c.said); err != nil {
-		c.said = []plugins.Verdict{{Plugin: unread, Scope: "node", Since: s.Time, Absent: "cannot decode recorded verdicts: " + err.Error()}}
+	c.outerVerdicts = nil
+	if err := json.Unmarshal(s.OuterVerdicts, &c.outerVerdicts); err != nil {
+		c.outerVerdicts = []plugins.Verdict{{Plugin: undecodedPlugins, Scope: "node", Since: s.Time, Absent: "cannot decode recorded verdicts: " + err.Error()}}
 	}
 }
 
@@ -79,28 +79,28 @@ func (c *chain) hear(s *snapshot.Sample) {
 // change.
 func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decision, bool) {
 	now := s.Monotonic()
-	since := now - c.at
+	since := now - c.roundAt
 	hardened := c.before != nil && levels.Rose(c.before, plugins.Hard)
-	if c.at > 0 && since < c.config.Round && !(c.rose && since >= evict.MinRound) && !hardened {
+	if c.roundAt > 0 && since < c.config.Round && !(c.rose && since >= evict.MinRound) && !hardened {
 		return evict.Decision{}, false
 	}
-	c.at, c.rose = now, false
+	c.roundAt, c.rose = now, false
 	in := evict.Input{
-		Time: s.Time, Uptime: s.Monotonic(), Boot: replayedBoot, Levels: levels, Before: c.before, Config: c.config, Memory: c.memory, Contention: s.Contention,
+		Time: s.Time, Uptime: s.Monotonic(), Boot: replayedBoot, Levels: levels, Before: c.before, Config: c.config, State: c.memory, Contention: s.Contention,
 		Cluster: &evict.Cluster{Pods: pods.List{Synced: true}},
 	}
-	if met(levels) {
+	if anyLevel(levels) {
 		in.Cluster.Pods.Pods = recordedPods(s)
 	}
 	c.before = levels
-	in.Levels, in.Memory = evict.Recall(in)
-	_, in.Memory = evict.Mark(in)
+	in.Levels, in.State = evict.RecallForced(in)
+	_, in.State = evict.Mark(in)
 	d, m := evict.Decide(in)
 	for i, some := d.Next(); some; i, some = d.Next() {
-		m, _ = m.Choose(in, &d, i)
+		m, _ = m.RecordChoice(in, &d, i)
 		granted := evict.Answer{Time: in.Time, Outcome: evict.Evicted, DryRun: true}
-		d.Answered(i, granted)
-		m = m.Answered(granted, in.Config)
+		d.RecordAnswer(i, granted)
+		m = m.RecordAnswer(granted, in.Config)
 		d.Candidates[i].Answers = nil // no request was sent
 		d.More(in, m)
 	}
@@ -111,7 +111,7 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decis
 	return c.log.List()[0], true
 }
 
-func met(l *plugins.Levels) bool {
+func anyLevel(l *plugins.Levels) bool {
 	for _, v := range l.Verdicts {
 		if v.Level > plugins.None {
 			return true

@@ -59,7 +59,7 @@ func (p *Player) file(ctx context.Context, name string, stdin io.Reader) error {
 	r := &p.report.Recordings[len(p.report.Recordings)-1]
 	var stopped error
 	header, err := probes.Play(in, func(s *snapshot.Sample) error {
-		if stopped = p.after(ctx, s, r); stopped != nil {
+		if stopped = p.checkOrder(ctx, s, r); stopped != nil {
 			return stopped
 		}
 		if r.Samples == 0 {
@@ -75,7 +75,7 @@ func (p *Player) file(ctx context.Context, name string, stdin io.Reader) error {
 	switch {
 	case stopped != nil:
 		return fmt.Errorf("%s: sample %d: %w", name, r.Samples+1, stopped)
-	case errors.Is(err, probes.ErrCutShort) && r.Samples > 0:
+	case errors.Is(err, probes.ErrTruncated) && r.Samples > 0:
 		r.CutShort = true
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
@@ -92,9 +92,9 @@ var (
 	errMachine  = errors.New("it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 )
 
-// after checks that a recording begins after the samples played before. Within
+// checkOrder checks that a recording begins after the samples played before. Within
 // a recording every sample is played, and is a gap where time did not advance.
-func (p *Player) after(ctx context.Context, s *snapshot.Sample, r *Recording) error {
+func (p *Player) checkOrder(ctx context.Context, s *snapshot.Sample, r *Recording) error {
 	last := p.newest
 	switch {
 	case ctx.Err() != nil:
@@ -125,7 +125,7 @@ func ordered(names []string) ([]string, error) {
 	starts := make([]start, 0, len(names))
 	booted := map[string]time.Time{} // the latest: a clock that is not set yet is behind
 	for _, name := range names {
-		s, err := startOf(name)
+		s, err := readStart(name)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func ordered(names []string) ([]string, error) {
 	return sorted, nil
 }
 
-func startOf(name string) (start, error) {
+func readStart(name string) (start, error) {
 	if name == Stdin {
 		return start{}, errors.New("-: standard input cannot be combined with other recordings: its start time is not known in advance")
 	}

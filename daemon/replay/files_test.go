@@ -60,7 +60,7 @@ func TestBootsArePlayedInOrderAlsoWhenTheClockWasSet(t *testing.T) {
 	r, err := play(t, recording(t, "first", first), recording(t, "set", set))
 	require.NoError(t, err)
 	require.Len(t, r.Gaps, 1)
-	assert.Equal(t, Booted, r.Gaps[0].Why)
+	assert.Equal(t, Rebooted, r.Gaps[0].Reason)
 	_, err = play(t, recording(t, "unset", unset), recording(t, "first", first))
 	require.NoError(t, err, "by its own clock it is the older one")
 	late := recording(t, "unset", unset)
@@ -165,5 +165,5 @@ func TestAClockThatStandsStillWithinARecordingIsAGap(t *testing.T) {
 	r, err := play(t, recording(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))
 	require.NoError(t, err)
 	require.Len(t, r.Gaps, 1)
-	assert.Equal(t, "the clock did not advance", r.Gaps[0].Why)
+	assert.Equal(t, "the clock did not advance", r.Gaps[0].Reason)
 }

@@ -66,9 +66,9 @@ func wantText(l labelled.Label) string {
 	for _, w := range l.Want {
 		text := fmt.Sprintf("%s %s %.0f–%.0f s", strings.TrimSpace(string(w.Resource)+" "+w.Scope), w.Level, w.From, w.To)
 		switch {
-		case w.AtMost && w.Nobody:
+		case w.AtMost && w.NoCulprit:
 			text += " at most, no culprit named"
-		case w.Nobody:
+		case w.NoCulprit:
 			text += ", no culprit named"
 		case w.Culprit != "":
 			text += ", presser named"

@@ -38,7 +38,7 @@ func newOurs(t *testing.T, l labelled.Label, first *snapshot.Sample) *ours {
 	c.Plugins.WarmUp = 0
 	ch := newChain(&c, false, nil)
 	ch.set = plugins.NewSet(c.Plugins.Inner, learned(l, first))
-	ch.set.Warm()
+	ch.set.SkipWarmUp()
 	return &ours{chain: ch}
 }
 
@@ -51,12 +51,12 @@ func learned(l labelled.Label, first *snapshot.Sample) plugins.Baselines {
 		if !told {
 			continue
 		}
-		u := plugins.Usual{Requests: 1e6, Seconds: 24 * 3600, Waited: 1e6 * await.Seconds()}
+		u := plugins.RequestStats{Requests: 1e6, Seconds: 24 * 3600, TotalSeconds: 1e6 * await.Seconds()}
 		of := plugins.Baseline{Device: d.Name, Seen: first.Time}
 		for class := range of.Read {
 			of.Read[class], of.Write[class] = u, u
 		}
-		b[plugins.Key(d, first.BootID)] = of
+		b[plugins.DiskKey(d, first.BootID)] = of
 	}
 	return b
 }
@@ -267,11 +267,11 @@ func (w *watch) judge(s *snapshot.Sample) []alarm {
 }
 
 func (w *watch) names(i int, want labelled.Want, v plugins.Verdict) {
-	if want.Nobody {
+	if want.NoCulprit {
 		require.Empty(w.t, v.Candidates, "no pod may be named: %s", v.Reason)
 		return
 	}
-	if len(v.Candidates) == 0 || v.Pressing == plugins.None { // no pod is evicted for pressure that has ended
+	if len(v.Candidates) == 0 || v.MetLevel == plugins.None { // no pod is evicted for pressure that has ended
 		return
 	}
 	if first := v.Candidates[0]; strings.Contains(first.Cgroup+first.PodUID, want.Culprit) {

@@ -35,7 +35,7 @@ func TestAReplayKnowsThePodsThatTheRecordingHas(t *testing.T) {
 	p := player(nil)
 	require.NoError(t, p.Files(t.Context(), []string{Stdin}, f))
 	d := p.Report().Decisions[0]
-	going, some := d.Going()
+	going, some := d.FirstEvicted()
 	require.True(t, some)
 	assert.Equal(t, "batch/count-1", going.Name)
 	assert.EqualValues(t, 7, going.Pod.Priority)

@@ -35,7 +35,7 @@ type Player struct {
 	Watch func(Moment)
 
 	report Report
-	held   []*snapshot.Sample // until the tick is known
+	queued []*snapshot.Sample // until the tick is known
 	tick   time.Duration
 	chain  *chain
 	last   *snapshot.Sample // that was played
@@ -55,34 +55,34 @@ type Moment struct {
 	Gap          bool
 }
 
-// rhythmSteps are read before the first sample is played, to find the tick of
+// tickSamples are read before the first sample is played, to find the tick of
 // the recording.
-const rhythmSteps = 16
+const tickSamples = 16
 
 // Add plays the next sample.
 func (p *Player) Add(s *snapshot.Sample) {
 	if p.tick == 0 {
-		p.held = append(p.held, s)
-		if len(p.held) > rhythmSteps {
-			p.begin()
+		p.queued = append(p.queued, s)
+		if len(p.queued) > tickSamples {
+			p.startPlaying()
 		}
 		return
 	}
 	p.play(s)
 }
 
-// begin plays the held samples, now that their tick is known.
-func (p *Player) begin() {
-	p.tick = rhythm(p.held, p.Config)
-	for _, s := range p.held {
+// startPlaying plays the held samples, now that their tick is known.
+func (p *Player) startPlaying() {
+	p.tick = recordedTick(p.queued, p.Config)
+	for _, s := range p.queued {
 		p.play(s)
 	}
-	p.held = nil
+	p.queued = nil
 }
 
-// rhythm is the configuration's tick, or the median step of the recording where
+// recordedTick is the configuration's tick, or the median step of the recording where
 // that would make every step a gap.
-func rhythm(samples []*snapshot.Sample, c *config.Agent) time.Duration {
+func recordedTick(samples []*snapshot.Sample, c *config.Agent) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(samples); i++ {
 		steps = append(steps, samples[i].Boottime-samples[i-1].Boottime)
@@ -99,7 +99,7 @@ func rhythm(samples []*snapshot.Sample, c *config.Agent) time.Duration {
 
 // play puts one sample through the chain.
 func (p *Player) play(s *snapshot.Sample) {
-	at := moment{time: s.Time, step: p.step(s)}
+	at := instant{time: s.Time, step: p.step(s)}
 	p.offset += at.step
 	at.offset = p.offset
 	why := ""
@@ -107,13 +107,13 @@ func (p *Player) play(s *snapshot.Sample) {
 	case p.last == nil:
 		p.chain = p.newChain(p.WarmUp)
 	case s.BootID != p.last.BootID:
-		why = Booted
+		why = Rebooted
 		p.reboot(at)
 	}
 	snapshot, levels := p.chain.judge(s)
 	if at.gap = snapshot.WindowSeconds == 0 && p.last != nil; at.gap {
 		why = cmp.Or(why, strings.TrimPrefix(snapshot.Absent["rates"], "window dropped: "))
-		p.report.gap(Gap{Time: s.Time, OffsetSeconds: at.offset.Seconds(), Seconds: at.step.Seconds(), Why: why})
+		p.report.gap(Gap{Time: s.Time, OffsetSeconds: at.offset.Seconds(), Seconds: at.step.Seconds(), Reason: why})
 	}
 	p.report.change(p.scopes.add(at, levels)...)
 	if p.Watch != nil {
@@ -139,14 +139,14 @@ func (p *Player) step(s *snapshot.Sample) time.Duration {
 	return max(0, s.Time.Sub(p.last.Time))
 }
 
-// Booted is the reason of a gap, and of the end of a level, at a reboot.
-const Booted = "the machine rebooted"
+// Rebooted is the reason of a gap, and of the end of a level, at a reboot.
+const Rebooted = "the machine rebooted"
 
 // reboot starts a new chain: the agent restarts with the machine. The learned
 // baselines of the disks are kept.
-func (p *Player) reboot(at moment) {
+func (p *Player) reboot(at instant) {
 	p.chain = p.newChain(false)
-	p.report.change(p.scopes.end(at, Booted)...)
+	p.report.change(p.scopes.end(at, Rebooted)...)
 }
 
 func (p *Player) newChain(warmUp bool) *chain {
@@ -158,10 +158,10 @@ func (p *Player) newChain(warmUp bool) *chain {
 // Report of the samples so far. No sample may be added afterwards.
 func (p *Player) Report() *Report {
 	if p.tick == 0 {
-		p.begin()
+		p.startPlaying()
 	}
 	r := &p.report
-	r.about(p)
+	r.describe(p)
 	r.Scopes = p.scopes.reports()
 	r.Stall = append([]Point[snapshot.Ratios]{}, p.stall.points...)
 	return r

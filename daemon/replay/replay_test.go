@@ -53,7 +53,7 @@ func TestAShortageIsReplayedWithItsLevelsAndWhoWouldHaveGone(t *testing.T) {
 	assert.InDelta(t, 63, d.OffsetSeconds, 0, "at once when the level rises")
 	assert.Equal(t, evict.CodeWouldEvict, d.Code)
 	assert.True(t, d.DryRun)
-	going, some := d.Going()
+	going, some := d.FirstEvicted()
 	require.True(t, some)
 	assert.Equal(t, "pod/"+largeUID, going.Name)
 	assert.Equal(t, "working set 30720 MiB", going.Why)
@@ -77,21 +77,21 @@ func TestAPodOfTheLowestClassGoesFirst(t *testing.T) {
 		s.Workloads[1].Cgroup = "/kubepods.slice/kubepods-besteffort.slice/pod-b.slice"
 	}
 	d := replayed(player(nil), n).Decisions[0]
-	going, _ := d.Going()
+	going, _ := d.FirstEvicted()
 	assert.Equal(t, "pod/"+smallUID, going.Name)
 }
 
-func TestWhereThereIsNoPodNobodyGoesAndTheFirstNamedIsTold(t *testing.T) {
+func TestWithoutPodsNoneIsEvictedAndTheFirstCandidateIsNamed(t *testing.T) {
 	n := newNode().seconds(40, 0).short(10)
 	for _, s := range n.samples {
 		s.Workloads = s.Workloads[2:]
 	}
 	d := replayed(player(nil), n).Decisions[0]
-	assert.Equal(t, evict.CodeNobody, d.Code)
+	assert.Equal(t, evict.CodeNone, d.Code)
 	assert.Equal(t, "no pod evicted: none of 1 candidates is evicted; for 1 of them: not a pod; first of 1 candidates: backup.service, working set 1024 MiB", d.text())
 }
 
-func TestAConfigurationThatEvictsNobodyDecidesSo(t *testing.T) {
+func TestConfigurationWithoutEvictions(t *testing.T) {
 	c := defaults()
 	c.Eviction.Enabled = false
 	r := replayed(player(c), newNode().seconds(40, 0).short(10))
@@ -170,12 +170,12 @@ func TestAllTimeIsAccountedFor(t *testing.T) {
 		}
 		r := replayed(player(nil), n)
 		s := stalls(t, r)
-		assert.InDelta(t, r.Seconds, s.NoneSeconds+s.SoftSeconds+s.HardSeconds+s.UnseenSeconds, 1e-6)
+		assert.InDelta(t, r.Seconds, s.NoneSeconds+s.SoftSeconds+s.HardSeconds+s.UnobservedSeconds, 1e-6)
 		gaps := 0.0
 		for _, g := range r.Gaps {
 			gaps += g.Seconds
 		}
-		assert.InDelta(t, gaps, s.UnseenSeconds, 1e-6)
+		assert.InDelta(t, gaps, s.UnobservedSeconds, 1e-6)
 	}
 }
 
@@ -185,10 +185,10 @@ func TestAGapIsShownAndNothingIsJudgedAcrossIt(t *testing.T) {
 	r := replayed(player(nil), n)
 	require.Len(t, r.Gaps, 1)
 	assert.Equal(t, Gap{
-		Time: n.samples[71].Time, OffsetSeconds: 130, Seconds: 60, Why: "no sample for 1m0s (suspended, paused or starved)",
+		Time: n.samples[71].Time, OffsetSeconds: 130, Seconds: 60, Reason: "no sample for 1m0s (suspended, paused or starved)",
 	}, r.Gaps[0])
 	s := stalls(t, r)
-	assert.InDelta(t, 60, s.UnseenSeconds, 0)
+	assert.InDelta(t, 60, s.UnobservedSeconds, 0)
 	assert.Equal(t, []string{"memory-stall node none>hard at 1m3s", "memory-stall node hard>none at 2m40s"}, levels(r), "a gap is no calm")
 }
 
@@ -196,11 +196,11 @@ func TestARebootEndsEveryLevelAndBeginsAnew(t *testing.T) {
 	n := newNode().seconds(61, 0).short(10).reboot().seconds(400, 0).short(10)
 	r := replayed(player(nil), n)
 	require.Len(t, r.Gaps, 1)
-	assert.Equal(t, Booted, r.Gaps[0].Why)
+	assert.Equal(t, Rebooted, r.Gaps[0].Reason)
 	assert.InDelta(t, 61, r.Gaps[0].Seconds, 0, "by the wall's clock")
 	require.Len(t, r.Changes, 3)
 	assert.Equal(t, plugins.None, r.Changes[1].To)
-	assert.Equal(t, Booted, r.Changes[1].Reason)
+	assert.Equal(t, Rebooted, r.Changes[1].Reason)
 	assert.Equal(t, plugins.Hard, r.Changes[2].To)
 	assert.InDelta(t, 70+61+399+3, r.Changes[2].OffsetSeconds, 1, "the new boot's own shortage")
 }
@@ -210,7 +210,7 @@ func TestWhatWasLearnedOfTheDisksOutlivesAReboot(t *testing.T) {
 	before := newChain(c, false, nil)
 	learned := plugins.Baselines{"wwid:1": {Device: "sda"}}
 	before.set = plugins.NewSet(c.Plugins.Inner, learned)
-	assert.Equal(t, learned, newChain(c, false, before).set.Usual())
+	assert.Equal(t, learned, newChain(c, false, before).set.Baselines())
 }
 
 func TestANodeThatHasJustBootedWarmsUpAndAnAgentOnlyOnDemand(t *testing.T) {
@@ -257,12 +257,12 @@ func TestOneSampleIsAReport(t *testing.T) {
 
 func TestAScopeThatIsThereNoMoreEndsItsLevel(t *testing.T) {
 	var l scopes
-	at := moment{time: time.Unix(1, 0)}
+	at := instant{time: time.Unix(1, 0)}
 	l.add(at, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: "sda", Level: plugins.Soft}, {Plugin: "p", Scope: "sdb"}}})
 	at.step, at.offset = time.Second, time.Second
 	changes := l.add(at, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: "sdb"}}})
 	require.Len(t, changes, 1)
-	assert.Equal(t, evict.Unjudged, changes[0].Reason)
+	assert.Equal(t, evict.ReasonNoLongerJudged, changes[0].Reason)
 	at.offset += time.Second
 	assert.Empty(t, l.add(at, &plugins.Levels{}))
 	reports := l.reports()
@@ -274,7 +274,7 @@ func TestAScopeThatIsThereNoMoreEndsItsLevel(t *testing.T) {
 func TestOnlyARiseIsCountedAsOne(t *testing.T) {
 	var l scopes
 	for _, level := range []plugins.Level{plugins.Soft, plugins.Hard, plugins.Soft, plugins.None, plugins.Soft, plugins.Soft, plugins.None, plugins.Hard} {
-		l.add(moment{}, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: "sda", Level: level}}})
+		l.add(instant{}, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: "sda", Level: level}}})
 	}
 	r := l.reports()[0]
 	assert.Equal(t, []uint64{2, 2}, []uint64{r.RoseToSoft, r.RoseToHard})
@@ -284,8 +284,8 @@ func TestWhatFlapsForDaysIsBoundedAndCounted(t *testing.T) {
 	const total = 42_000
 	n := newNode()
 	c := defaults()
-	c.Plugins.MemoryStall.Cleared = 0
-	c.Plugins.MemoryStall.Hard.Over = time.Second
+	c.Plugins.MemoryStall.ClearFor = 0
+	c.Plugins.MemoryStall.Hard.Window = time.Second
 	p := player(c)
 	var middle uint64
 	for i := range total {
@@ -322,7 +322,7 @@ func heap() uint64 {
 func TestScopesWithoutEndAreBounded(t *testing.T) {
 	var l scopes
 	for i := range maxScopes + 5 {
-		l.add(moment{}, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: string(rune('a' + i))}}})
+		l.add(instant{}, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: string(rune('a' + i))}}})
 	}
 	assert.Len(t, l.reports(), maxScopes)
 	assert.Equal(t, uint64(5), l.omitted)
@@ -346,11 +346,11 @@ func TestARuleIsNamedByTheComparisonInTheVerdictsOwnUnit(t *testing.T) {
 		{Rule: plugins.Soft, Unit: "seconds", Operator: "<", Observed: snapshot.Some(0.7), Threshold: 0.6},
 		{Rule: plugins.Soft, Unit: "seconds", Operator: ">=", Observed: snapshot.Some(0.02), Threshold: 0.1},
 	}}
-	c, worst := compared(&v, plugins.Soft, moment{offset: time.Minute}, &Extreme{Observed: 0.01})
+	c, worst := compareRule(&v, plugins.Soft, instant{offset: time.Minute}, &Extreme{Observed: 0.01})
 	assert.Equal(t, Comparison{snapshot.Some(0.02), snapshot.Some(0.1)}, c)
 	assert.InDelta(t, 0.02, worst.Observed, 0)
 	assert.InDelta(t, 60, worst.OffsetSeconds, 0)
-	_, worst = compared(&v, plugins.Soft, moment{}, &Extreme{Observed: 0.03})
+	_, worst = compareRule(&v, plugins.Soft, instant{}, &Extreme{Observed: 0.03})
 	assert.InDelta(t, 0.03, worst.Observed, 0)
 }
 
@@ -417,9 +417,9 @@ func TestTheWorstOfARuleIsOfTheComparisonThatTheVerdictShows(t *testing.T) {
 		Unit: "ratio", Operator: ">=", Observed: some(0.95),
 		Evidence: []plugins.Evidence{evidence(plugins.Hard, 0.3), evidence(plugins.Soft, 0.1), evidence(plugins.Soft, 0.95)},
 	}
-	c, worst := compared(v, plugins.Soft, moment{}, nil)
+	c, worst := compareRule(v, plugins.Soft, instant{}, nil)
 	assert.Equal(t, some(0.95), c.Observed)
 	assert.InDelta(t, 0.95, worst.Observed, 0)
-	_, worst = compared(v, plugins.Hard, moment{}, nil)
+	_, worst = compareRule(v, plugins.Hard, instant{}, nil)
 	assert.InDelta(t, 0.3, worst.Observed, 0, "of another level it is the first")
 }

@@ -46,8 +46,8 @@ type Report struct {
 	Omitted   Omitted    `json:"omitted"`
 	// Stall is the node's PSI over time.
 	Stall []Point[snapshot.Ratios] `json:"stall"`
-	// NotKnown is what a replay cannot know, and what it assumes.
-	NotKnown []string `json:"notKnown"`
+	// Limits is what a replay cannot know, and what it assumes.
+	Limits []string `json:"notKnown"`
 }
 
 // Omitted counts what the bounds of the lists left out.
@@ -96,8 +96,8 @@ type Scope struct {
 	UnjudgedSeconds float64 `json:"unjudgedSeconds"`
 	// Absent is the last reason of a missing measurement.
 	Absent string `json:"absent,omitempty"`
-	// UnseenSeconds is the time in gaps.
-	UnseenSeconds float64 `json:"unseenSeconds"`
+	// UnobservedSeconds is the time in gaps.
+	UnobservedSeconds float64 `json:"unseenSeconds"`
 	// Rose counts the rises of the level to soft, and to hard.
 	RoseToSoft uint64 `json:"roseToSoft"`
 	RoseToHard uint64 `json:"roseToHard"`
@@ -147,7 +147,7 @@ type Change struct {
 }
 
 // Decision that a dry run would have made. Its pods are those of the recording;
-// see Report.NotKnown.
+// see Report.Limits.
 type Decision struct {
 	OffsetSeconds float64 `json:"offsetSeconds"`
 	evict.Decision
@@ -158,24 +158,24 @@ type Gap struct {
 	Time          time.Time `json:"time"`
 	OffsetSeconds float64   `json:"offsetSeconds"`
 	Seconds       float64   `json:"seconds"`
-	Why           string    `json:"why"`
+	Reason        string    `json:"why"`
 }
 
-// bounded appends up to a limit and counts the rest.
-func bounded[T any](list *[]T, limit int, omitted *uint64, more ...T) {
+// appendBounded appends up to a limit and counts the rest.
+func appendBounded[T any](list *[]T, limit int, omitted *uint64, more ...T) {
 	room := min(len(more), limit-len(*list))
 	*list = append(*list, more[:room]...)
 	*omitted += uint64(len(more) - room)
 }
 
-func (r *Report) gap(g Gap) { bounded(&r.Gaps, maxGaps, &r.Omitted.Gaps, g) }
+func (r *Report) gap(g Gap) { appendBounded(&r.Gaps, maxGaps, &r.Omitted.Gaps, g) }
 
 func (r *Report) change(c ...Change) {
-	bounded(&r.Changes, maxChanges, &r.Omitted.Changes, c...)
+	appendBounded(&r.Changes, maxChanges, &r.Omitted.Changes, c...)
 }
 
 func (r *Report) decide(d Decision) {
-	bounded(&r.Decisions, maxDecisions, &r.Omitted.Decisions, d)
+	appendBounded(&r.Decisions, maxDecisions, &r.Omitted.Decisions, d)
 }
 
 // sample counts a played sample.
@@ -187,15 +187,15 @@ func (r *Report) sample(s *snapshot.Sample, offset time.Duration) {
 	r.End, r.Seconds = s.Time, offset.Seconds()
 }
 
-// about fills in the configuration and the limits of the replay.
-func (r *Report) about(p *Player) {
+// describe fills in the configuration and the limits of the replay.
+func (r *Report) describe(p *Player) {
 	r.Format, r.Config, r.WarmUp = Format, p.ConfigFile, p.WarmUp
 	r.TickSeconds, r.WindowSeconds = p.tick.Seconds(), p.Config.Window.Seconds()
 	r.Omitted.Scopes = p.scopes.omitted
 	// Lists are never null in JSON.
 	r.Recordings, r.Changes = append([]Recording{}, r.Recordings...), append([]Change{}, r.Changes...)
 	r.Decisions, r.Gaps = append([]Decision{}, r.Decisions...), append([]Gap{}, r.Gaps...)
-	r.NotKnown = []string{
+	r.Limits = []string{
 		"Pods: a recording has none from the API server. Each pod counts as unprotected and of equal priority, " +
 			"only BestEffort is known, from the cgroup's name. A pod named here may in fact be protected, covered by a PodDisruptionBudget or recreated on this node.",
 		"The effect of an eviction: the recording continues unchanged, so no other pod is chosen until the level has ended.",
@@ -203,8 +203,8 @@ func (r *Report) about(p *Player) {
 		"The kubelet's conditions: assumed to report no pressure.",
 	}
 	if p.WarmUp {
-		r.NotKnown = append(r.NotKnown, "The first "+p.Config.Plugins.WarmUp.String()+" are judged as after a start of the agent: only the hard level of memory.")
+		r.Limits = append(r.Limits, "The first "+p.Config.Plugins.WarmUp.String()+" are judged as after a start of the agent: only the hard level of memory.")
 	} else {
-		r.NotKnown = append(r.NotKnown, "The start of the agent: assumed to be long before (--warm-up judges as after a start). The warm-up after a boot applies.")
+		r.Limits = append(r.Limits, "The start of the agent: assumed to be long before (--warm-up judges as after a start). The warm-up after a boot applies.")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// moment of a sample.
-type moment struct {
+// instant of a sample.
+type instant struct {
 	time   time.Time
 	offset time.Duration // from the first sample
 	step   time.Duration // from the sample before
@@ -27,40 +27,40 @@ type key struct{ plugin, scope string }
 
 // scope of one plugin.
 type scope struct {
-	report Scope
-	said   bool // in the last sample there was a verdict
-	absent bool // in it a measurement was missing
-	trace  trace[Rules]
+	report             Scope
+	present            bool // in the last sample there was a verdict
+	measurementMissing bool // in it a measurement was missing
+	trace              trace[Rules]
 }
 
 // add takes the verdicts of one moment, and returns the changes of levels.
-func (l *scopes) add(at moment, levels *plugins.Levels) []Change {
+func (l *scopes) add(at instant, levels *plugins.Levels) []Change {
 	for _, s := range l.list {
-		s.spend(at)
-		s.said = false
+		s.addTime(at)
+		s.present = false
 	}
 	var changes []Change
 	for i := range levels.Verdicts {
 		v := &levels.Verdicts[i]
-		s := l.of(v)
+		s := l.find(v)
 		if s == nil {
 			continue
 		}
-		s.said = true
+		s.present = true
 		if c, changed := s.add(at, v); changed {
 			changes = append(changes, c)
 		}
 	}
 	for _, s := range l.list {
-		if !s.said {
-			changes = append(changes, s.end(at, evict.Unjudged)...)
+		if !s.present {
+			changes = append(changes, s.end(at, evict.ReasonNoLongerJudged)...)
 		}
 	}
 	return changes
 }
 
-// of is the scope of a verdict; nil beyond maxScopes.
-func (l *scopes) of(v *plugins.Verdict) *scope {
+// find is the scope of a verdict; nil beyond maxScopes.
+func (l *scopes) find(v *plugins.Verdict) *scope {
 	k := key{v.Plugin, v.Scope}
 	if s := l.at[k]; s != nil {
 		return s
@@ -78,7 +78,7 @@ func (l *scopes) of(v *plugins.Verdict) *scope {
 }
 
 // end ends all levels.
-func (l *scopes) end(at moment, why string) []Change {
+func (l *scopes) end(at instant, why string) []Change {
 	var changes []Change
 	for _, s := range l.list {
 		changes = append(changes, s.end(at, why)...)
@@ -96,34 +96,34 @@ func (l *scopes) reports() []Scope {
 	return list
 }
 
-// spend adds the time since the last sample to the level of that sample.
-func (s *scope) spend(at moment) {
+// addTime adds the time since the last sample to the level of that sample.
+func (s *scope) addTime(at instant) {
 	seconds := at.step.Seconds()
 	r := &s.report
 	switch {
-	case !s.said:
+	case !s.present:
 	case at.gap:
-		r.UnseenSeconds += seconds
+		r.UnobservedSeconds += seconds
 	case r.Level == plugins.Hard:
 		r.HardSeconds += seconds
 	case r.Level == plugins.Soft:
 		r.SoftSeconds += seconds
 	default:
 		r.NoneSeconds += seconds
-		if s.absent {
+		if s.measurementMissing {
 			r.UnjudgedSeconds += seconds
 		}
 	}
 }
 
-func (s *scope) add(at moment, v *plugins.Verdict) (Change, bool) {
+func (s *scope) add(at instant, v *plugins.Verdict) (Change, bool) {
 	r := &s.report
 	r.Unit, r.Operator = v.Unit, v.Operator
-	s.absent = v.Absent != ""
+	s.measurementMissing = v.Absent != ""
 	r.Absent = cmp.Or(v.Absent, r.Absent)
 	now := Rules{Level: v.Level}
-	now.Soft, r.Soft = compared(v, plugins.Soft, at, r.Soft)
-	now.Hard, r.Hard = compared(v, plugins.Hard, at, r.Hard)
+	now.Soft, r.Soft = compareRule(v, plugins.Soft, at, r.Soft)
+	now.Hard, r.Hard = compareRule(v, plugins.Hard, at, r.Hard)
 	s.trace.add(at.offset.Seconds(), at.gap, now, s.worst)
 	was := r.Level
 	if v.Level == was {
@@ -143,7 +143,7 @@ func (s *scope) add(at moment, v *plugins.Verdict) (Change, bool) {
 }
 
 // end is the change of a level that ends because there is no verdict any more.
-func (s *scope) end(at moment, why string) []Change {
+func (s *scope) end(at instant, why string) []Change {
 	was := s.report.Level
 	if was == plugins.None {
 		return nil
@@ -155,9 +155,9 @@ func (s *scope) end(at moment, why string) []Change {
 	}}
 }
 
-// compared is the comparison of a rule in the verdict's own unit, and the worst
+// compareRule is the comparison of a rule in the verdict's own unit, and the worst
 // so far.
-func compared(v *plugins.Verdict, rule plugins.Level, at moment, worst *Extreme) (Comparison, *Extreme) {
+func compareRule(v *plugins.Verdict, rule plugins.Level, at instant, worst *Extreme) (Comparison, *Extreme) {
 	i := -1
 	for j, e := range v.Evidence {
 		same := e.Rule == rule && e.Unit == v.Unit && e.Operator == v.Operator
@@ -172,14 +172,14 @@ func compared(v *plugins.Verdict, rule plugins.Level, at moment, worst *Extreme)
 	c := Comparison{Observed: e.Observed}
 	c.Threshold = some(e.Threshold)
 	observed, ok := e.Observed.Get()
-	if ok && (worst == nil || beyond(v.Operator, observed, worst.Observed)) {
+	if ok && (worst == nil || exceeds(v.Operator, observed, worst.Observed)) {
 		worst = &Extreme{What: e.What, Observed: observed, Threshold: e.Threshold, Time: at.time, OffsetSeconds: at.offset.Seconds()}
 	}
 	return c, worst
 }
 
-// beyond reports whether a exceeds b in the direction of the comparison.
-func beyond(operator string, a, b float64) bool {
+// exceeds reports whether a exceeds b in the direction of the comparison.
+func exceeds(operator string, a, b float64) bool {
 	if operator == "<" || operator == "<=" {
 		return a < b
 	}
@@ -197,7 +197,7 @@ func (s *scope) worst(a, b Rules) Rules {
 func (s *scope) worse(a, b Comparison) Comparison {
 	x, ok1 := a.Observed.Get()
 	y, ok2 := b.Observed.Get()
-	if !ok1 || ok2 && beyond(s.report.Operator, y, x) {
+	if !ok1 || ok2 && exceeds(s.report.Operator, y, x) {
 		return b
 	}
 	return a

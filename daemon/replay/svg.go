@@ -85,7 +85,7 @@ func draw(r *Report) *plot {
 	p := &plot{Title: view.Printable(r.headline()), Height: 8}
 	p.text("head", wrap(r.headline())...)
 	var desc []string
-	for _, t := range append(r.played(), r.judgedBy()) {
+	for _, t := range append(r.recordingLines(), r.judgedWith()) {
 		p.text("quiet", wrap(t)...)
 		desc = append(desc, view.Printable(t))
 	}
@@ -105,7 +105,7 @@ func draw(r *Report) *plot {
 	p.list(r)
 	p.Height += lineHeight
 	p.text("name", "Limits of a replay")
-	for _, n := range r.NotKnown {
+	for _, n := range r.Limits {
 		p.text("quiet", wrap(n)...)
 	}
 	p.Desc = strings.Join(desc, ". ")

@@ -11,7 +11,7 @@ import (
 
 // decisions are marks in a lane of their own; list has their texts.
 func (p *plot) decisions(r *Report) {
-	list := r.decisionsTold()
+	list := r.shownDecisions()
 	if len(list) == 0 {
 		return
 	}
@@ -30,8 +30,8 @@ func (p *plot) decisions(r *Report) {
 	p.Height = y + 18
 }
 
-// decisionsTold omits the end of pressure, which the level shows.
-func (r *Report) decisionsTold() []*Decision {
+// shownDecisions omits the end of pressure, which the level shows.
+func (r *Report) shownDecisions() []*Decision {
 	var list []*Decision
 	for i := range r.Decisions {
 		if r.Decisions[i].Code != evict.CodeEnded {
@@ -42,7 +42,7 @@ func (r *Report) decisionsTold() []*Decision {
 }
 
 func (p *plot) list(r *Report) {
-	list := r.decisionsTold()
+	list := r.shownDecisions()
 	if len(list) == 0 {
 		return
 	}

@@ -33,7 +33,7 @@ func newBand(class string, from, to float64, y, h int, title string) band {
 // gaps are drawn in full height in every area.
 func (a *area) gaps(r *Report) {
 	for _, g := range r.Gaps[:min(marksShown, len(r.Gaps))] {
-		a.Bands = append(a.Bands, newBand("gap", r.x(g.OffsetSeconds-g.Seconds), r.x(g.OffsetSeconds), 0, a.H, view.Age(seconds(g.Seconds))+" not observed: "+g.Why))
+		a.Bands = append(a.Bands, newBand("gap", r.x(g.OffsetSeconds-g.Seconds), r.x(g.OffsetSeconds), 0, a.H, view.Age(seconds(g.Seconds))+" not observed: "+g.Reason))
 	}
 }
 
@@ -66,8 +66,8 @@ func (s *Scope) bands(r *Report) []band {
 	return list
 }
 
-// tall are bands in the full height of a strip.
-func tall(list []band) []band {
+// fullHeight are bands in the full height of a strip.
+func fullHeight(list []band) []band {
 	for i := range list {
 		list[i].Y, list[i].H = "0", fmt.Sprint(stripHeight)
 	}
@@ -77,7 +77,7 @@ func tall(list []band) []band {
 // lines through the known values, interrupted at gaps.
 func lines[T any](r *Report, points []Point[T], class string, at func(float64) float64, of func(T) snapshot.Opt[float64]) []polyline {
 	var list []polyline
-	var l drawn
+	var l simplifiedLine
 	for _, p := range points {
 		v, ok := of(p.Value).Get()
 		if !ok || p.AfterGap {
@@ -90,11 +90,11 @@ func lines[T any](r *Report, points []Point[T], class string, at func(float64) f
 	return l.end(list, class)
 }
 
-// drawn is a line that keeps only the first and last of several points at one
+// simplifiedLine is a line that keeps only the first and last of several points at one
 // height.
-type drawn struct{ x, y []string }
+type simplifiedLine struct{ x, y []string }
 
-func (l *drawn) add(x, y string) {
+func (l *simplifiedLine) add(x, y string) {
 	if n := len(l.y); n > 1 && l.y[n-1] == y && l.y[n-2] == y {
 		l.x[n-1] = x
 		return
@@ -102,7 +102,7 @@ func (l *drawn) add(x, y string) {
 	l.x, l.y = append(l.x, x), append(l.y, y)
 }
 
-func (l *drawn) end(list []polyline, class string) []polyline {
+func (l *simplifiedLine) end(list []polyline, class string) []polyline {
 	if len(l.x) == 1 { // a dot
 		l.x, l.y = append(l.x, l.x[0]), append(l.y, l.y[0])
 	}
@@ -110,7 +110,7 @@ func (l *drawn) end(list []polyline, class string) []polyline {
 	for i := range l.x {
 		points = append(points, l.x[i]+","+l.y[i])
 	}
-	*l = drawn{}
+	*l = simplifiedLine{}
 	if len(points) == 0 {
 		return list
 	}

@@ -39,7 +39,7 @@ func (s *Scope) nearness() [3]float64 {
 	for _, e := range []*Extreme{s.Soft, s.Hard} {
 		if e != nil && e.Threshold > 0 && e.Observed > 0 {
 			ratio := e.Observed / e.Threshold
-			if beyond(s.Operator, 0, 1) { // less is worse
+			if exceeds(s.Operator, 0, 1) { // less is worse
 				ratio = 1 / ratio
 			}
 			near = max(near, ratio)
@@ -51,8 +51,8 @@ func (s *Scope) nearness() [3]float64 {
 // strip is the comparison of a plugin over time.
 func (p *plot) strip(r *Report, s *Scope) {
 	p.Height += 8
-	p.text("name", wrap(s.title()+": "+s.spent())...)
-	p.text("quiet", wrap(s.lines())...)
+	p.text("name", wrap(s.title()+": "+s.timeAtLevels())...)
+	p.text("quiet", wrap(s.thresholdsText())...)
 	if text := s.unjudged(); text != "" {
 		p.text("quiet", wrap(text)...)
 	}
@@ -75,13 +75,13 @@ func (p *plot) strip(r *Report, s *Scope) {
 	levels := area{Y: a.Y + a.H + 2, H: levelHeight, Label: view.Printable(s.title() + ": level over time")}
 	levels.gaps(r)
 	levels.Bands = append(levels.Bands, s.bands(r)...)
-	a.Bands = append(a.Bands, tall(s.bands(r))...)
+	a.Bands = append(a.Bands, fullHeight(s.bands(r))...)
 	p.Areas = append(p.Areas, a, levels)
 	p.Height = levels.Y + levels.H
 }
 
-// lines describes the thresholds and the scale.
-func (s *Scope) lines() string {
+// thresholdsText describes the thresholds and the scale.
+func (s *Scope) thresholdsText() string {
 	var parts []string
 	last := Rules{}
 	if n := len(s.Points); n > 0 {

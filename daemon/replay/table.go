@@ -36,7 +36,7 @@ func WriteTable(w io.Writer, r *Report) error {
 		}
 	}
 	b.WriteString("\nLimits of a replay:\n")
-	for _, n := range r.NotKnown {
+	for _, n := range r.Limits {
 		b.WriteString("  " + n + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
@@ -59,10 +59,10 @@ func (r *Report) head() []string {
 	if r.Failed != "" {
 		lines = append(lines, "replay stopped: "+r.Failed)
 	}
-	return append(lines, r.judgedBy())
+	return append(lines, r.judgedWith())
 }
 
-func (r *Report) judgedBy() string {
+func (r *Report) judgedWith() string {
 	config := r.Config
 	if config == "" {
 		config = "the default configuration"
@@ -84,7 +84,7 @@ type line struct {
 func (r *Report) lines() [][]string {
 	var all []line
 	for _, g := range r.Gaps {
-		all = append(all, line{g.OffsetSeconds, 0, cells(g.Time, g.OffsetSeconds, "", "", "gap", "", view.Age(seconds(g.Seconds))+" not observed: "+g.Why)})
+		all = append(all, line{g.OffsetSeconds, 0, cells(g.Time, g.OffsetSeconds, "", "", "gap", "", view.Age(seconds(g.Seconds))+" not observed: "+g.Reason)})
 	}
 	for i := range r.Changes {
 		c := &r.Changes[i]
@@ -136,14 +136,14 @@ func sign(operator string) string {
 
 // text is the pod that would be evicted and why, or why none would.
 func (d *Decision) text() string {
-	if c, some := d.Going(); some {
+	if c, some := d.FirstEvicted(); some {
 		return "would evict " + c.Name + ": " + c.Why
 	}
 	text := d.Reason
 	if d.Code != evict.CodeSoft { // whose reason has it
 		text = view.DecisionText(&d.Decision) + ": " + text
 	}
-	if len(d.Candidates) > 0 && d.Code == evict.CodeNobody {
+	if len(d.Candidates) > 0 && d.Code == evict.CodeNone {
 		text += fmt.Sprintf("; first of %d candidates: %s, %s", len(d.Candidates)+d.Omitted, d.Candidates[0].Name, d.Candidates[0].Why)
 	}
 	return text
@@ -163,7 +163,7 @@ func (r *Report) summary() [][]string {
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
 		rows = append(rows, []string{
-			s.Plugin, s.Scope, view.Age(seconds(s.NoneSeconds)), view.Age(seconds(s.SoftSeconds)), view.Age(seconds(s.HardSeconds)), view.Age(seconds(s.UnseenSeconds)),
+			s.Plugin, s.Scope, view.Age(seconds(s.NoneSeconds)), view.Age(seconds(s.SoftSeconds)), view.Age(seconds(s.HardSeconds)), view.Age(seconds(s.UnobservedSeconds)),
 			view.Count(s.RoseToSoft), view.Count(s.RoseToHard), s.extreme(s.Soft), s.extreme(s.Hard),
 		})
 	}

@@ -104,7 +104,7 @@ func hostile(t *testing.T) *Report {
 			d.Candidates[j].Name, d.Candidates[j].Why = name, name
 		}
 	}
-	r.Gaps[0].Why = name
+	r.Gaps[0].Reason = name
 	return r
 }
 

@@ -25,10 +25,10 @@ func (f *frame) contention(s *view.State, room int) {
 	if w := s.Snapshot.WindowSeconds; w > 0 {
 		head += " " + view.Seconds(w)
 	}
-	if f.roomy && list[0].State == snapshot.ContentionSuffers { // these come first
+	if f.roomy && list[0].State == snapshot.ContentionPresent { // these come first
 		head += "  culprits by share, sufferers by time waited"
 	}
-	list, quiet := f.worth(list, room)
+	list, quiet := f.chooseShown(list, room)
 	f.add(line{{head, dim}, {quiet, plain}})
 	room -= 1 + len(list)
 	for i := range list {
@@ -44,18 +44,18 @@ func (f *frame) contention(s *view.State, room int) {
 	f.gap()
 }
 
-// worth separates the list into those that get lines, chosen by the longest
+// chooseShown separates the list into those that get lines, chosen by the longest
 // waits, and a summary of the others.
-func (f *frame) worth(list []snapshot.Contention, room int) (shown []snapshot.Contention, others string) {
+func (f *frame) chooseShown(list []snapshot.Contention, room int) (shown []snapshot.Contention, others string) {
 	n := len(list)
 	for n > 0 && !f.roomy && list[n-1].State == snapshot.ContentionBusy {
 		n--
 	}
-	shown = view.Busiest(list[:n], max(1, room-1), view.Waits)
+	shown = view.Busiest(list[:n], max(1, room-1), view.WaitedShare)
 	var left []string
 	for i := range list {
-		if !slices.ContainsFunc(shown, func(c snapshot.Contention) bool { return place(&c) == place(&list[i]) }) {
-			left = append(left, place(&list[i]))
+		if !slices.ContainsFunc(shown, func(c snapshot.Contention) bool { return contendedName(&c) == contendedName(&list[i]) }) {
+			left = append(left, contendedName(&list[i]))
 		}
 	}
 	switch {
@@ -67,8 +67,8 @@ func (f *frame) worth(list []snapshot.Contention, room int) (shown []snapshot.Co
 	return shown, fmt.Sprintf("  and %d more: %s", len(left), strings.Join(left, ", "))
 }
 
-// place is the device, or otherwise the resource.
-func place(c *snapshot.Contention) string {
+// contendedName is the device, or otherwise the resource.
+func contendedName(c *snapshot.Contention) string {
 	if c.Device != "" {
 		return c.Device
 	}
@@ -76,7 +76,7 @@ func place(c *snapshot.Contention) string {
 }
 
 func contentionHead(c *snapshot.Contention) line {
-	l := line{{place(c), bold}, {"  ", plain}, {view.ContentionText(c), contentionStyle(c.State)}}
+	l := line{{contendedName(c), bold}, {"  ", plain}, {view.ContentionText(c), contentionStyle(c.State)}}
 	if c.State == snapshot.ContentionBusy {
 		return l
 	}
@@ -85,7 +85,7 @@ func contentionHead(c *snapshot.Contention) line {
 
 func contentionStyle(s snapshot.ContentionState) style {
 	switch s {
-	case snapshot.ContentionSuffers:
+	case snapshot.ContentionPresent:
 		return yellow
 	case snapshot.ContentionBusy:
 		return dim
@@ -101,7 +101,7 @@ func (f *frame) contentionLine(c *snapshot.Contention) line {
 		left -= columns(s.text)
 	}
 	const numbers = 9 + 15 // width of the numbers of both kinds
-	s, waits := view.Sufferer(c)
+	s, waits := view.MainSufferer(c)
 	waits = waits && c.State != snapshot.ContentionBusy
 	names := left - 9
 	if waits {
@@ -109,23 +109,23 @@ func (f *frame) contentionLine(c *snapshot.Contention) line {
 	}
 	names = max(8, names)
 	if len(c.Culprits) > 0 {
-		l = append(l, span{"  " + view.Ratio(c.Culprits[0].Share) + " ", plain}, span{middle(c.Culprits[0].Name, names), bold})
+		l = append(l, span{"  " + view.Ratio(c.Culprits[0].Share) + " ", plain}, span{shorten(c.Culprits[0].Name, names), bold})
 	}
 	if waits {
-		l = append(l, span{"  waits " + view.Ratio(s.Waited) + " ", plain}, span{middle(s.Name, names), bold})
+		l = append(l, span{"  waits " + view.Ratio(s.Waited) + " ", plain}, span{shorten(s.Name, names), bold})
 	}
 	return l
 }
 
-// widest is the limit of the columns on a wide terminal: columns far apart are
+// maxColumns is the limit of the columns on a wide terminal: columns far apart are
 // hard to read together.
-const widest = 140
+const maxColumns = 140
 
 // parties are culprits beside sufferers; the names share the width that the
 // numbers leave.
 func (f *frame) parties(c *snapshot.Contention) []line {
 	const numbers = 2 + 6 + 2 + 9 + 2 + 2 + 6 + 2 // width of all but the names
-	names := max(8, (min(f.width, widest)-numbers)/2)
+	names := max(8, (min(f.width, maxColumns)-numbers)/2)
 	n := min(partiesShown, max(len(c.Culprits), len(c.Sufferers)))
 	rows := make([]line, 0, n+1)
 	for i := range n {
@@ -149,7 +149,7 @@ func culprit(c *snapshot.Contention, i, width int) line {
 		p := &c.Culprits[i]
 		return line{
 			{"  " + fit(view.Ratio(p.Share), 6, true) + "  " + fit(view.ByteRate(p.BytesPerSecond), 9, true) + "  ", plain},
-			{middle(p.Name, width), bold},
+			{shorten(p.Name, width), bold},
 			{"", plain},
 		}
 	case i == 0:
@@ -172,10 +172,10 @@ func sufferer(c *snapshot.Contention, i, width int) line {
 	}
 	p := &c.Sufferers[i]
 	name := p.Name
-	if p.Lowest {
+	if p.LowestClass {
 		name += " (lowest)"
 	}
-	return line{{fit(view.Ratio(p.Waited), 6, true) + "  ", plain}, {middle(name, width), bold}}
+	return line{{fit(view.Ratio(p.Waited), 6, true) + "  ", plain}, {shorten(name, width), bold}}
 }
 
 // moreOf is how many of a list are not shown; empty for none.
@@ -186,9 +186,9 @@ func moreOf(listed, beyond int) string {
 	return ""
 }
 
-// middle shortens a long name in the middle: pods of one owner differ at the
+// shorten shortens a long name in the middle: pods of one owner differ at the
 // end.
-func middle(s string, width int) string {
+func shorten(s string, width int) string {
 	s = view.Printable(s)
 	if utf8.RuneCountInString(s) <= width {
 		return s

@@ -49,7 +49,7 @@ func after(t *testing.T, frame, words string) []string {
 	return nil
 }
 
-func TestWhoHurtsWhomStandsFirstBelowTheHeader(t *testing.T) {
+func TestContentionIsFirstBelowTheHeader(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {120, 40}} {
 		frame := frameOf(scenes.Contended(), size[0], size[1], false)
 		hurt, judged := strings.Index(frame, "CONTENTION 10.0 s"), strings.Index(frame, "memory-stall")
@@ -61,7 +61,7 @@ func TestWhoHurtsWhomStandsFirstBelowTheHeader(t *testing.T) {
 	}
 }
 
-func TestADeviceOnWhichNobodyWaitsIsOneShortLine(t *testing.T) {
+func TestBusyDeviceIsOneLine(t *testing.T) {
 	busy := onDisk("nvme0n1", snapshot.ContentionBusy)
 	busy.Culprits = []snapshot.Culprit{culpritNamed("backup.service", 0.97)}
 	lines := after(t, frameOf(contending(busy), 120, 40, false), "CONTENTION")
@@ -85,7 +85,7 @@ func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
 }
 
 func TestOneSideThatIsEmptySaysSo(t *testing.T) {
-	c := onDisk("sda", snapshot.ContentionSuffers)
+	c := onDisk("sda", snapshot.ContentionPresent)
 	c.Sufferers = []snapshot.Sufferer{suffererNamed("web/db", 0.4)}
 	assert.Regexp(t, `^ +no workload found using it +40\.0 % +web/db$`, after(t, frameOf(contending(c), 80, 24, false), "sda  contention")[1])
 }
@@ -93,7 +93,7 @@ func TestOneSideThatIsEmptySaysSo(t *testing.T) {
 func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {
 	var list []snapshot.Contention
 	for i := range 40 {
-		c := onDisk(fmt.Sprintf("sd%02d", i), snapshot.ContentionSuffers)
+		c := onDisk(fmt.Sprintf("sd%02d", i), snapshot.ContentionPresent)
 		c.Culprits, c.Sufferers = []snapshot.Culprit{culpritNamed("backup.service", 0.9)}, []snapshot.Sufferer{suffererNamed("web/db", 0.4)}
 		list = append(list, c)
 	}
@@ -107,13 +107,13 @@ func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {
 }
 
 func TestALongNameKeepsItsEnds(t *testing.T) {
-	assert.Equal(t, "payment…5-x2k9p", middle("payments/checkout-7d9c8b6f5-x2k9p", 15))
+	assert.Equal(t, "payment…5-x2k9p", shorten("payments/checkout-7d9c8b6f5-x2k9p", 15))
 	for width := 1; width < 40; width++ {
-		got := middle("payments/checkout-7d9c8b6f5-x2k9p", width)
+		got := shorten("payments/checkout-7d9c8b6f5-x2k9p", width)
 		assert.LessOrEqual(t, utf8.RuneCountInString(got), width)
 	}
-	assert.Equal(t, "web/a", middle("web/a", 5))
-	assert.Equal(t, `\x1b[2J`, middle("\x1b[2J", 20))
+	assert.Equal(t, "web/a", shorten("web/a", 5))
+	assert.Equal(t, `\x1b[2J`, shorten("\x1b[2J", 20))
 }
 
 func TestCalmDevicesOfAPluginShareALine(t *testing.T) {

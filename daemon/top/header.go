@@ -38,7 +38,7 @@ func modeStyle(s *view.State) style {
 
 // headStyle does not show none as healthy while measurements are missing.
 func headStyle(s *view.State, l plugins.Level) style {
-	if l == plugins.None && s.Unjudged() {
+	if l == plugins.None && s.MeasurementsMissing() {
 		return bold
 	}
 	return levelStyle(l)
@@ -61,7 +61,7 @@ func (f *frame) verdicts(s *view.State) {
 			continue
 		}
 		head := line{
-			{name(v), bold},
+			{pluginName(v), bold},
 			{" ", plain},
 			{v.Level.String(), verdictStyle(v)},
 			{" for " + view.Age(s.Age(v.Since)), plain},
@@ -79,8 +79,8 @@ func (f *frame) verdicts(s *view.State) {
 	}
 }
 
-// name of a plugin with its scope, if that is not the node.
-func name(v plugins.Verdict) string {
+// pluginName of a plugin with its scope, if that is not the node.
+func pluginName(v plugins.Verdict) string {
 	if v.Scope == "" || v.Scope == "node" {
 		return v.Plugin
 	}
@@ -97,7 +97,7 @@ func calmScopes(list []plugins.Verdict) []plugins.Verdict {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(v plugins.Verdict) bool {
-		return v.Level > plugins.None || v.Absent != "" || name(v) == v.Plugin
+		return v.Level > plugins.None || v.Absent != "" || pluginName(v) == v.Plugin
 	})
 }
 

@@ -15,7 +15,7 @@ func Lines(prev, now *view.State) []string {
 	if prev == nil {
 		text, _ := now.Headline()
 		list = append(list, now.Agent.Node+": "+text+"; "+now.ModeText())
-		for _, n := range now.Agent.Notes {
+		for _, n := range now.Agent.Restrictions {
 			list = append(list, "note: "+n)
 		}
 		prev = &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}
@@ -46,7 +46,7 @@ func levelLines(prev, now *plugins.Levels) []string {
 		}
 	}
 	for _, v := range prev.Verdicts {
-		if v.Level > plugins.None && !judged(now, v) {
+		if v.Level > plugins.None && !hasVerdict(now, v) {
 			list = append(list, view.Title(v)+": "+v.Level.String()+" → no longer judged ("+v.Plugin+")")
 		}
 	}
@@ -60,13 +60,13 @@ func evictionLines(was, is *view.Eviction) []string {
 		return nil
 	case was == nil || was.Decision != is.Decision:
 		return []string{is.Text() + " (decision " + is.Decision + ")"}
-	case was.GoneAt.IsZero() && !is.GoneAt.IsZero():
-		return []string{is.Name + " terminated " + view.Age(is.GoneAt.Sub(is.Time)) + " after its eviction"}
+	case was.TerminatedAt.IsZero() && !is.TerminatedAt.IsZero():
+		return []string{is.Name + " terminated " + view.Age(is.TerminatedAt.Sub(is.Time)) + " after its eviction"}
 	}
 	return nil
 }
 
-func judged(l *plugins.Levels, v plugins.Verdict) bool {
+func hasVerdict(l *plugins.Levels, v plugins.Verdict) bool {
 	for _, other := range l.Verdicts {
 		if other.Plugin == v.Plugin && other.Scope == v.Scope {
 			return true

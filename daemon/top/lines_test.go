@@ -88,13 +88,13 @@ func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
 		s.LastEviction = e
 		return s
 	}
-	first := &view.Eviction{Decision: "d1", Time: scenes.Start(), Name: "shop/cart", Why: "working set 3.0 GiB"}
+	first := &view.Eviction{Decision: "d1", Time: scenes.Start(), Name: "shop/cart", Reason: "working set 3.0 GiB"}
 	gone := *first
-	gone.GoneAt = scenes.Start().Add(14 * time.Second)
+	gone.TerminatedAt = scenes.Start().Add(14 * time.Second)
 	assert.Equal(t, []string{stamp + "evicted shop/cart: working set 3.0 GiB; still terminating (decision d1)"}, Lines(with(nil), with(first)))
 	assert.Equal(t, []string{stamp + "shop/cart terminated 14 s after its eviction"}, Lines(with(first), with(&gone)))
 	assert.Empty(t, Lines(with(&gone), with(&gone)))
-	dry := &view.Eviction{Decision: "d2", Time: scenes.Start(), Name: "shop/cart", Why: "working set 3.0 GiB", DryRun: true}
+	dry := &view.Eviction{Decision: "d2", Time: scenes.Start(), Name: "shop/cart", Reason: "working set 3.0 GiB", DryRun: true}
 	assert.Equal(t, []string{stamp + "dry run: would evict shop/cart: working set 3.0 GiB (decision d2)"}, Lines(with(&gone), with(dry)))
 	assert.Empty(t, Lines(with(dry), with(nil)), "one that is kept no more is no news")
 }

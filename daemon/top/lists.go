@@ -42,8 +42,8 @@ func (f *frame) section(t table) {
 	f.add(t.lines(f.width)...)
 }
 
-// some adds how many of all are shown, if not all are.
-func some(what string, shown, all int) string {
+// headWithCount adds how many of all are shown, if not all are.
+func headWithCount(what string, shown, all int) string {
 	if shown == all {
 		return what
 	}
@@ -62,7 +62,7 @@ func rate(ok bool, text string) span {
 func device(name, kind string) string { return strings.TrimSpace(name + " " + kind) }
 
 func diskTable(disks []snapshot.DiskState, all int) table {
-	t := table{head: []string{some("DISK", len(disks), all), "r/s", "w/s", "read", "written", "r await", "w await", "queue", "busy"}}
+	t := table{head: []string{headWithCount("DISK", len(disks), all), "r/s", "w/s", "read", "written", "r await", "w await", "queue", "busy"}}
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
 		t.rows = append(t.rows, line{
@@ -78,22 +78,22 @@ func diskTable(disks []snapshot.DiskState, all int) table {
 }
 
 func nicTable(nics []snapshot.NICState, all int) table {
-	t := table{head: []string{some("NIC", len(nics), all), "receive", "transmit", "speed", "used", "errors", "drops"}}
+	t := table{head: []string{headWithCount("NIC", len(nics), all), "receive", "transmit", "speed", "used", "errors", "drops"}}
 	for _, n := range nics {
 		r, ok := n.Rates.Get()
 		t.rows = append(t.rows, line{
 			{device(n.Name, view.NICKind(&n.NIC)), plain},
 			rate(ok, view.BitRate(r.ReceiveBytesPerSecond)), rate(ok, view.BitRate(r.TransmitBytesPerSecond)),
 			{view.Optional(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }), plain},
-			{used(r), plain},
-			mark(rate(ok, perSecond(r.ErrorsPerSecond)), r.ErrorsPerSecond > 0), mark(rate(ok, perSecond(r.DropsPerSecond)), r.DropsPerSecond > 0),
+			{utilization(r), plain},
+			highlightIf(rate(ok, perSecond(r.ErrorsPerSecond)), r.ErrorsPerSecond > 0), highlightIf(rate(ok, perSecond(r.DropsPerSecond)), r.DropsPerSecond > 0),
 		})
 	}
 	return t
 }
 
-// used is the utilization of the busier direction.
-func used(r snapshot.NICRates) string {
+// utilization is the utilization of the busier direction.
+func utilization(r snapshot.NICRates) string {
 	in, ok1 := r.ReceiveUtilizationRatio.Get()
 	out, ok2 := r.TransmitUtilizationRatio.Get()
 	if !ok1 && !ok2 {
@@ -102,7 +102,7 @@ func used(r snapshot.NICRates) string {
 	return view.Ratio(max(in, out))
 }
 
-func mark(s span, hot bool) span {
+func highlightIf(s span, hot bool) span {
 	if hot {
 		s.style = red
 	}
@@ -111,7 +111,7 @@ func mark(s span, hot bool) span {
 
 func workloadTable(list []*snapshot.WorkloadState, room int) table {
 	shown := list[:min(room, len(list))]
-	t := table{head: []string{some("WORKLOAD", len(shown), len(list)), "cpu", "memory", "limit", "mem stall", "io stall", "hits"}}
+	t := table{head: []string{headWithCount("WORKLOAD", len(shown), len(list)), "cpu", "memory", "limit", "mem stall", "io stall", "hits"}}
 	for _, w := range shown {
 		r, _ := w.Rates.Get() // each part is absent without rates
 		row := line{
@@ -133,11 +133,11 @@ func workloadTable(list []*snapshot.WorkloadState, room int) table {
 
 func size(b uint64) string { return view.Bytes(float64(b)) }
 
-// troublesShown below the lists of a small frame.
-const troublesShown = 2
+// warningsShown below the lists of a small frame.
+const warningsShown = 2
 
-// troubles is what a reader must know to trust the numbers above.
-func troubles(s *view.State, roomy bool) []line {
+// warnings is what a reader must know to trust the numbers above.
+func warnings(s *view.State, roomy bool) []line {
 	var list []line
 	if e := s.Agent.ConfigError; e != "" {
 		list = append(list, line{{"configuration: ", yellow}, {"reload failed, the previous one stays in force: " + e, plain}})
@@ -145,13 +145,13 @@ func troubles(s *view.State, roomy bool) []line {
 	for _, p := range s.FailedProbes() {
 		list = append(list, line{{"probe " + p.Name + " failed: ", yellow}, {p.Error, plain}})
 	}
-	for _, n := range s.Agent.Notes {
+	for _, n := range s.Agent.Restrictions {
 		list = append(list, line{{"note: ", dim}, {n, plain}})
 	}
 	for _, p := range s.NotedProbes() {
 		list = append(list, line{{"probe " + p.Name + ": ", dim}, {p.Note, plain}})
 	}
-	most := troublesShown
+	most := warningsShown
 	if roomy {
 		most *= 4
 	}
@@ -169,12 +169,12 @@ func absences(all []view.Absence, roomy bool) []line {
 	}
 	most := 1
 	if roomy {
-		most = troublesShown * 2
+		most = warningsShown * 2
 	}
 	lead := fmt.Sprintf("unavailable (%d): ", len(all))
 	var list []line
 	for _, a := range all[:min(most, len(all))] {
-		list = append(list, line{{lead, dim}, {a.Where + " " + a.What + ": " + a.Why, plain}})
+		list = append(list, line{{lead, dim}, {a.Where + " " + a.What + ": " + a.Reason, plain}})
 		lead = strings.Repeat(" ", len(lead))
 	}
 	return list

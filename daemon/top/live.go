@@ -23,7 +23,7 @@ type Live struct {
 }
 
 // Size of a terminal whose size is unknown.
-const usualWidth, usualHeight = 80, 24
+const defaultWidth, defaultHeight = 80, 24
 
 const (
 	hideCursor, showCursor = "\x1b[?25l", "\x1b[?25h"
@@ -95,7 +95,7 @@ func (l *Live) draw(s *view.State) {
 func (l *Live) size() (width, height int) {
 	width, height, err := l.Size()
 	if err != nil || width < 1 || height < 2 {
-		return usualWidth, usualHeight
+		return defaultWidth, defaultHeight
 	}
 	return width, height
 }

@@ -21,9 +21,9 @@ import (
 // The smallest frame; a smaller terminal cuts it.
 const minWidth, minHeight = 40, 10
 
-// roomy is the height in lines from which sections are separated by empty
+// roomyHeight is the height in lines from which sections are separated by empty
 // lines.
-const roomy = 32
+const roomyHeight = 32
 
 // Render draws one frame of at most height lines and width columns. Control
 // characters in names are escaped, so only the colours requested by color reach
@@ -31,7 +31,7 @@ const roomy = 32
 func Render(w io.Writer, s *view.State, width, height int, color bool) {
 	f := &frame{width: max(1, width), color: color}
 	if s == nil {
-		f.add(line{{"Plimsoll  ", bold}, {view.Waiting, plain}})
+		f.add(line{{"Plimsoll  ", bold}, {view.WaitingText, plain}})
 	} else {
 		f.state(s, max(minHeight, height))
 	}
@@ -39,14 +39,14 @@ func Render(w io.Writer, s *view.State, width, height int, color bool) {
 }
 
 func (f *frame) state(s *view.State, height int) {
-	f.roomy = height >= roomy
+	f.roomy = height >= roomyHeight
 	f.header(s)
 	f.contention(s, 2*height/5)
 	f.verdicts(s)
-	f.loads(s)
+	f.dataMovers(s)
 	f.gap()
 	f.pressure(s)
-	footer := troubles(s, f.roomy)
+	footer := warnings(s, f.roomy)
 	f.lists(s, height-len(f.lines)-len(footer))
 	f.lines = append(f.lines, footer...)
 }

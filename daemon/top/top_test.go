@@ -26,7 +26,7 @@ func allScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
-		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(), "contended": scenes.Contended(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Disconnected(), "contended": scenes.Contended(),
 	}
 }
 
@@ -164,7 +164,7 @@ func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
 		{scenes.Calm(), "standalone mode: evictions disabled"},
 		{scenes.DryRun(), "DRY RUN: decides, but writes nothing"},
 		{scenes.Evicted(), "cluster: 2 pods on this node"},
-		{scenes.Deaf(), "cluster: no connection to the API server since 12:00:30 UTC, evictions paused"},
+		{scenes.Disconnected(), "cluster: no connection to the API server since 12:00:30 UTC, evictions paused"},
 	} {
 		second := strings.Split(frameOf(c.state, 80, 24, false), "\n")[1]
 		assert.True(t, strings.HasPrefix(second, c.want), second)

@@ -18,8 +18,8 @@ type Cluster struct {
 	PodOf func(cgroupUID string) (pods.Pod, bool) `json:"-"`
 	// StaleSince is when the connection to the API server was lost; zero while
 	// the list of pods is current.
-	StaleSince   time.Time `json:"staleSince,omitzero"`
-	StaleBecause string    `json:"staleBecause,omitempty"`
+	StaleSince  time.Time `json:"staleSince,omitzero"`
+	StaleReason string    `json:"staleBecause,omitempty"`
 	// Conditions are the desired ones of the Node.
 	Conditions []evict.Condition `json:"conditions"`
 	// StatusWrites counts, by reason, how often conditions were written.
@@ -28,8 +28,8 @@ type Cluster struct {
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 	// NodeLease is the Node's own, nil when the agent does not renew that.
 	NodeLease *Heartbeat `json:"nodeLease,omitempty"`
-	// Loads is nil where data movers are not managed.
-	Loads *Loads `json:"loads,omitempty"`
+	// DataMovers is nil where data movers are not managed.
+	DataMovers *DataMovers `json:"loads,omitempty"`
 	// Evictions counts requested, Suppressed skipped candidates.
 	Evictions  map[evict.Result]uint64 `json:"-"`
 	Suppressed map[evict.Code]uint64   `json:"-"`

@@ -95,11 +95,11 @@ func Age(d time.Duration) string {
 	case s < 60:
 		return fmt.Sprintf("%d s", s)
 	case s < 3600:
-		return two(s/60, "min", s%60, "s")
+		return twoUnits(s/60, "min", s%60, "s")
 	case s < 24*3600:
-		return two(s/3600, "h", s/60%60, "min")
+		return twoUnits(s/3600, "h", s/60%60, "min")
 	}
-	return two(s/(24*3600), "d", s/3600%24, "h")
+	return twoUnits(s/(24*3600), "d", s/3600%24, "h")
 }
 
 // Clock is a time of day, in UTC like everything here: 12:02:05.
@@ -108,7 +108,7 @@ func Clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 // Stamp is a day and its time, in UTC.
 func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 
-func two(a int64, unit string, b int64, small string) string {
+func twoUnits(a int64, unit string, b int64, small string) string {
 	if b == 0 {
 		return fmt.Sprintf("%d %s", a, unit)
 	}
@@ -134,7 +134,7 @@ func Quantity(v float64, unit string) string {
 // characters, direction marks, invalid UTF-8. Names of devices and cgroups are
 // untrusted input.
 func Printable(s string) string {
-	if strings.IndexFunc(s, odd) < 0 && utf8.ValidString(s) {
+	if strings.IndexFunc(s, unprintable) < 0 && utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
@@ -143,7 +143,7 @@ func Printable(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case !odd(r):
+		case !unprintable(r):
 			b.WriteRune(r)
 		case r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
@@ -155,4 +155,4 @@ func Printable(s string) string {
 	return b.String()
 }
 
-func odd(r rune) bool { return !unicode.IsPrint(r) }
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }

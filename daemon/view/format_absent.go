@@ -14,15 +14,15 @@ type Absence struct {
 	// several lack it for the same reason, "12 workloads".
 	Where string
 	// What is the measurement's name in the JSON of the snapshot.
-	What string
-	Why  string
+	What   string
+	Reason string
 }
 
 // Absences are all missing measurements with their reasons, the node's first.
 func (s *State) Absences() []Absence {
 	var list absences
 	n := s.Snapshot
-	list.add("node", "nodes", n.Absent, n.Memory.Absent, ofPressure(n.Pressure.Totals.Absent), n.Network.Absent)
+	list.add("node", "nodes", n.Absent, n.Memory.Absent, pressureAbsences(n.Pressure.Totals.Absent), n.Network.Absent)
 	for _, v := range s.Levels.Verdicts {
 		if v.Absent != "" {
 			list.add("plugin "+v.Plugin, "plugins", snapshot.Absent{"verdict": v.Absent})
@@ -39,13 +39,13 @@ func (s *State) Absences() []Absence {
 	}
 	for i := range n.Workloads {
 		w := &n.Workloads[i]
-		list.add("workload "+w.Cgroup, "workloads", w.Absent, ofPressure(w.Pressure.Absent))
+		list.add("workload "+w.Cgroup, "workloads", w.Absent, pressureAbsences(w.Pressure.Absent))
 	}
 	return list.all()
 }
 
-// ofPressure prefixes the keys cpu, memory and io with "pressure.".
-func ofPressure(absent snapshot.Absent) snapshot.Absent {
+// pressureAbsences prefixes the keys cpu, memory and io with "pressure.".
+func pressureAbsences(absent snapshot.Absent) snapshot.Absent {
 	var out snapshot.Absent
 	for what, why := range absent {
 		out.Because("pressure."+what, why)
@@ -64,14 +64,14 @@ type absences struct {
 func (a *absences) add(where, plural string, of ...snapshot.Absent) {
 	for _, absent := range of {
 		for _, what := range slices.Sorted(maps.Keys(absent)) {
-			a.one(Absence{Where: Printable(where), What: Printable(what), Why: Printable(absent[what])}, plural)
+			a.join(Absence{Where: Printable(where), What: Printable(what), Reason: Printable(absent[what])}, plural)
 		}
 	}
 }
 
-func (a *absences) one(n Absence, plural string) {
+func (a *absences) join(n Absence, plural string) {
 	for i, was := range a.list {
-		if a.plural[i] == plural && was.What == n.What && was.Why == n.Why {
+		if a.plural[i] == plural && was.What == n.What && was.Reason == n.Reason {
 			a.counts[i]++
 			return
 		}
@@ -111,8 +111,8 @@ func (s *State) NotedProbes() []snapshot.Probe {
 	return list
 }
 
-// Reason is why a measurement is absent, from the first key that has a reason.
-func Reason(absent snapshot.Absent, keys ...string) string {
+// AbsentReason is why a measurement is absent, from the first key that has a reason.
+func AbsentReason(absent snapshot.Absent, keys ...string) string {
 	for _, k := range keys {
 		if why, ok := absent[k]; ok {
 			return Printable(why)

@@ -17,17 +17,17 @@ func (s *State) Contention() []snapshot.Contention {
 		c := &list[i]
 		c.Culprits, c.Sufferers = slices.Clone(c.Culprits), slices.Clone(c.Sufferers)
 		for j := range c.Culprits {
-			s.Cluster.name(&c.Culprits[j].Party)
+			s.Cluster.resolveName(&c.Culprits[j].Party)
 		}
 		for j := range c.Sufferers {
-			s.Cluster.name(&c.Sufferers[j].Party)
+			s.Cluster.resolveName(&c.Sufferers[j].Party)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b snapshot.Contention) int { return cmp.Compare(concern(&a), concern(&b)) })
+	slices.SortStableFunc(list, func(a, b snapshot.Contention) int { return cmp.Compare(severity(&a), severity(&b)) })
 	return list
 }
 
-func (c *Cluster) name(p *snapshot.Party) {
+func (c *Cluster) resolveName(p *snapshot.Party) {
 	if c == nil || c.PodOf == nil || p.PodUID == "" {
 		return
 	}
@@ -36,8 +36,8 @@ func (c *Cluster) name(p *snapshot.Party) {
 	}
 }
 
-func concern(c *snapshot.Contention) int {
-	return slices.Index([]snapshot.ContentionState{snapshot.ContentionSuffers, snapshot.ContentionUnknown, snapshot.ContentionBusy}, c.State)
+func severity(c *snapshot.Contention) int {
+	return slices.Index([]snapshot.ContentionState{snapshot.ContentionPresent, snapshot.ContentionUnknown, snapshot.ContentionBusy}, c.State)
 }
 
 // ContentionTitle is the resource and its device as a heading: "Disk nvme0n1".
@@ -48,13 +48,13 @@ func ContentionTitle(c *snapshot.Contention) string {
 // ContentionText is the state of a contention in a few words.
 func ContentionText(c *snapshot.Contention) string {
 	switch {
-	case c.State == snapshot.ContentionSuffers:
+	case c.State == snapshot.ContentionPresent:
 		return "contention"
 	case c.State != snapshot.ContentionBusy:
 		return "sufferers unknown"
 	case len(c.Sufferers) == 0:
 		return "busy, no contention"
-	case slices.ContainsFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.Lowest }):
+	case slices.ContainsFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.LowestClass }):
 		return "busy, short waits only"
 	}
 	return "busy, only the lowest class waits"
@@ -69,17 +69,17 @@ func ContentionSentence(c *snapshot.Contention, when string) string {
 		waited, of = "stalled on memory", "of memory pressure"
 	}
 	text := "no workload " + waited
-	switch s, some := Sufferer(c); {
+	switch s, some := MainSufferer(c); {
 	case some:
 		text = Printable(s.Name) + " " + waited + " for " + Ratio(s.Waited) + " of " + when
 	case c.State != snapshot.ContentionBusy:
 		text = "sufferers " + of + " unknown"
 	}
-	return text + "; " + UseText(c)
+	return text + "; " + UsageText(c)
 }
 
-// UseText is the part of ContentionSentence about culprit and coverage.
-func UseText(c *snapshot.Contention) string {
+// UsageText is the part of ContentionSentence about culprit and coverage.
+func UsageText(c *snapshot.Contention) string {
 	traffic := "the traffic"
 	if c.Resource == snapshot.SharedMemory {
 		traffic = "memory growth"
@@ -94,7 +94,7 @@ func UseText(c *snapshot.Contention) string {
 // culpritText names the largest culprit other than the main sufferer.
 func culpritText(c *snapshot.Contention, traffic string) string {
 	first := c.Culprits[0]
-	s, _ := Sufferer(c)
+	s, _ := MainSufferer(c)
 	if s.Party != first.Party {
 		return Printable(first.Name) + " accounts for " + Ratio(first.Share) + " of " + traffic
 	}
@@ -105,13 +105,13 @@ func culpritText(c *snapshot.Contention, traffic string) string {
 	return text
 }
 
-// Sufferer is the workload that waits most, of the lowest class only if no other
+// MainSufferer is the workload that waits most, of the lowest class only if no other
 // waits; false if none waits.
-func Sufferer(c *snapshot.Contention) (snapshot.Sufferer, bool) {
+func MainSufferer(c *snapshot.Contention) (snapshot.Sufferer, bool) {
 	if len(c.Sufferers) == 0 {
 		return snapshot.Sufferer{}, false
 	}
-	i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.Lowest })
+	i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.LowestClass })
 	return c.Sufferers[max(0, i)], true
 }
 
@@ -122,7 +122,7 @@ func CulpritsText(c *snapshot.Contention) string {
 	for _, p := range c.Culprits {
 		list = append(list, Ratio(p.Share)+" "+Printable(p.Name)+" ("+ByteRate(p.BytesPerSecond)+")")
 	}
-	return listed(list, c.MoreCulprits, "no workload found using it")
+	return joinMore(list, c.MoreCulprits, "no workload found using it")
 }
 
 // SufferersText is the sufferers in one line.
@@ -130,19 +130,19 @@ func SufferersText(c *snapshot.Contention) string {
 	list := make([]string, 0, len(c.Sufferers)+1)
 	for _, p := range c.Sufferers {
 		text := Ratio(p.Waited) + " " + Printable(p.Name)
-		if p.Lowest {
+		if p.LowestClass {
 			text += " (lowest class)"
 		}
 		list = append(list, text)
 	}
 	none := "none"
 	if c.State == snapshot.ContentionUnknown {
-		none = "unknown: " + Reason(c.Absent, "sufferers")
+		none = "unknown: " + AbsentReason(c.Absent, "sufferers")
 	}
-	return listed(list, c.MoreSufferers, none)
+	return joinMore(list, c.MoreSufferers, none)
 }
 
-func listed(list []string, more int, none string) string {
+func joinMore(list []string, more int, none string) string {
 	if len(list) == 0 {
 		return none
 	}
@@ -156,18 +156,18 @@ func coverageText(c *snapshot.Contention) string {
 	r, known := c.Coverage.Get()
 	switch {
 	case !known:
-		return "coverage unknown: " + Reason(c.Absent, "coverageRatio")
+		return "coverage unknown: " + AbsentReason(c.Absent, "coverageRatio")
 	case r < plugins.DefaultDiskContention().Coverage && c.State != snapshot.ContentionBusy:
 		return "coverage " + Ratio(r) + ", too low to choose candidates"
 	}
 	return "coverage " + Ratio(r)
 }
 
-// Waits is the share of the window that the main sufferer waits. It orders
+// WaitedShare is the share of the window that the main sufferer waits. It orders
 // contentions where not all can be shown.
-func Waits(c snapshot.Contention) float64 {
-	s, _ := Sufferer(&c)
-	if c.State == snapshot.ContentionSuffers {
+func WaitedShare(c snapshot.Contention) float64 {
+	s, _ := MainSufferer(&c)
+	if c.State == snapshot.ContentionPresent {
 		return 1 + s.Waited
 	}
 	return s.Waited

@@ -17,31 +17,31 @@ func culprit(name string, share float64) snapshot.Culprit {
 }
 
 func sufferer(name string, waited float64, lowest bool) snapshot.Sufferer {
-	return snapshot.Sufferer{Party: snapshot.Party{Name: name}, Waited: waited, Lowest: lowest}
+	return snapshot.Sufferer{Party: snapshot.Party{Name: name}, Waited: waited, LowestClass: lowest}
 }
 
 func nvme(state snapshot.ContentionState, coverage snapshot.Opt[float64], culprits []snapshot.Culprit, sufferers ...snapshot.Sufferer) *snapshot.Contention {
 	return &snapshot.Contention{Resource: snapshot.SharedDisk, Device: "nvme0n1", State: state, Coverage: coverage, Culprits: culprits, Sufferers: sufferers}
 }
 
-func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
+func TestContentionSentence(t *testing.T) {
 	du, known := []snapshot.Culprit{culprit("batch/du-abc", 0.71), culprit("web/db", 0.2)}, snapshot.Some(0.94)
 	db, backup := sufferer("web/db", 0.38, false), sufferer("velero/backup", 0.6, true)
 	unknown := nvme(snapshot.ContentionUnknown, known, du)
-	memory := nvme(snapshot.ContentionSuffers, known, du, db)
+	memory := nvme(snapshot.ContentionPresent, known, du, db)
 	memory.Resource, memory.Device = snapshot.SharedMemory, ""
-	uncounted := nvme(snapshot.ContentionSuffers, snapshot.Opt[float64]{}, nil, db)
+	uncounted := nvme(snapshot.ContentionPresent, snapshot.Opt[float64]{}, nil, db)
 	uncounted.Absent.Because("coverageRatio", "the disk transferred no bytes")
 	for want, c := range map[string]*snapshot.Contention{
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(snapshot.ContentionSuffers, known, du, backup, db),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(snapshot.ContentionPresent, known, du, backup, db),
 		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                nvme(snapshot.ContentionBusy, known, du, backup),
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(snapshot.ContentionSuffers, snapshot.Some(0.699), nil, db),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(snapshot.ContentionPresent, snapshot.Some(0.699), nil, db),
 		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                   nvme(snapshot.ContentionBusy, snapshot.Some(0.699), nil),
 		"sufferers on nvme0n1 unknown; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                                               unknown,
 		"web/db stalled on memory for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of memory growth; coverage 94.0 %":                     memory,
 		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage unknown: the disk transferred no bytes":            uncounted,
-		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %": nvme(snapshot.ContentionSuffers, known, du, sufferer("batch/du-abc", 0.3, false)),
-		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                    nvme(snapshot.ContentionSuffers, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %": nvme(snapshot.ContentionPresent, known, du, sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                    nvme(snapshot.ContentionPresent, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
 	} {
 		assert.Equal(t, want, view.ContentionSentence(c, "the last 10 s"))
 	}
@@ -50,7 +50,7 @@ func TestWhoHurtsWhomIsOneSentence(t *testing.T) {
 func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
 	known := snapshot.Some(1.0)
 	for want, c := range map[string]*snapshot.Contention{
-		"contention":                        nvme(snapshot.ContentionSuffers, known, nil, sufferer("a", 0.3, false)),
+		"contention":                        nvme(snapshot.ContentionPresent, known, nil, sufferer("a", 0.3, false)),
 		"busy, no contention":               nvme(snapshot.ContentionBusy, known, nil),
 		"busy, short waits only":            nvme(snapshot.ContentionBusy, known, nil, sufferer("b", 0.5, true), sufferer("a", 0.03, false)),
 		"busy, only the lowest class waits": nvme(snapshot.ContentionBusy, known, nil, sufferer("a", 0.5, true)),
@@ -61,14 +61,14 @@ func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
 	assert.Equal(t, "sufferers unknown", view.ContentionText(nvme("made-up", known, nil)), "a state of a newer agent")
 }
 
-func TestWhereSomebodyIsHurtComesFirst(t *testing.T) {
+func TestContentionOrder(t *testing.T) {
 	s := scenes.Calm()
 	s.Snapshot.Contention = []snapshot.Contention{
 		{Device: "a", State: snapshot.ContentionBusy},
 		{Device: "b", State: snapshot.ContentionUnknown},
-		{Device: "c", State: snapshot.ContentionSuffers},
+		{Device: "c", State: snapshot.ContentionPresent},
 		{Device: "d", State: snapshot.ContentionBusy},
-		{Device: "e", State: snapshot.ContentionSuffers},
+		{Device: "e", State: snapshot.ContentionPresent},
 	}
 	order := ""
 	for _, c := range s.Contention() {
@@ -78,7 +78,7 @@ func TestWhereSomebodyIsHurtComesFirst(t *testing.T) {
 	assert.Equal(t, "a", s.Snapshot.Contention[0].Device, "a snapshot never changes")
 }
 
-func TestThePressureTellsWhoHurtsWhomByTheNamesOfPods(t *testing.T) {
+func TestContentionHasPodNames(t *testing.T) {
 	s := scenes.Contended()
 	raw := s.Snapshot.Contention[0].Culprits[0].Name
 	assert.Contains(t, raw, "pod 5eed")
@@ -100,7 +100,7 @@ func TestTheMadeUpContentionIsThatOfRealSamples(t *testing.T) {
 		states = append(states, c.State)
 		assert.LessOrEqual(t, len(c.Culprits), 10)
 	}
-	assert.Equal(t, []snapshot.ContentionState{snapshot.ContentionSuffers, snapshot.ContentionSuffers, snapshot.ContentionSuffers, snapshot.ContentionBusy}, states)
+	assert.Equal(t, []snapshot.ContentionState{snapshot.ContentionPresent, snapshot.ContentionPresent, snapshot.ContentionPresent, snapshot.ContentionBusy}, states)
 	assert.Equal(t, []string{"Disk nvme0n1", "Disk sda", "Memory", "Disk sdb"}, []string{
 		view.ContentionTitle(&list[0]), view.ContentionTitle(&list[1]), view.ContentionTitle(&list[2]), view.ContentionTitle(&list[3]),
 	})

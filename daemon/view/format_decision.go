@@ -18,10 +18,10 @@ type Eviction struct {
 	// DryRun: the pod was not evicted.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Name is the pod's, with its namespace.
-	Name string `json:"name"`
-	Why  string `json:"why"`
-	// GoneAt is when the pod was found to be terminated.
-	GoneAt time.Time `json:"goneAt,omitzero"`
+	Name   string `json:"name"`
+	Reason string `json:"why"`
+	// TerminatedAt is when the pod was found to be terminated.
+	TerminatedAt time.Time `json:"goneAt,omitzero"`
 }
 
 // Text is the eviction in a few words, without its time: "evicted web/a: why;
@@ -31,22 +31,22 @@ func (e *Eviction) Text() string {
 	if e.DryRun {
 		verb = "dry run: would evict "
 	}
-	text := verb + Printable(e.Name) + ": " + Printable(e.Why)
+	text := verb + Printable(e.Name) + ": " + Printable(e.Reason)
 	switch {
 	case e.DryRun:
 		return text
-	case e.GoneAt.IsZero():
+	case e.TerminatedAt.IsZero():
 		return text + "; still terminating"
 	}
-	return text + "; terminated after " + Age(e.GoneAt.Sub(e.Time))
+	return text + "; terminated after " + Age(e.TerminatedAt.Sub(e.Time))
 }
 
-// newestEviction is nil if no decision evicts a pod.
-func newestEviction(decisions []evict.Decision) *Eviction {
+// latestEviction is nil if no decision evicts a pod.
+func latestEviction(decisions []evict.Decision) *Eviction {
 	for i := range decisions {
 		d := &decisions[i]
-		if c, some := d.Going(); some {
-			return &Eviction{Decision: d.ID, Time: d.Time, DryRun: d.DryRun, Name: c.Name, Why: c.Why, GoneAt: d.GoneAt}
+		if c, some := d.FirstEvicted(); some {
+			return &Eviction{Decision: d.ID, Time: d.Time, DryRun: d.DryRun, Name: c.Name, Reason: c.Why, TerminatedAt: d.TerminatedAt}
 		}
 	}
 	return nil
@@ -61,7 +61,7 @@ func DecisionText(d *evict.Decision) string {
 		return "dry run: would evict"
 	case evict.CodeEnded:
 		return "pressure ended"
-	case evict.CodeUnanswered:
+	case evict.CodeUnknownOutcome:
 		return "eviction outcome unknown"
 	case evict.CodeSoft:
 		return "no eviction needed"
@@ -76,12 +76,12 @@ func CandidateText(c *evict.Considered) string {
 		return "evicted"
 	case evict.CodeWouldEvict:
 		return "would be evicted"
-	case evict.CodeUnanswered:
+	case evict.CodeUnknownOutcome:
 		return "outcome unknown"
-	case evict.CodeGone:
+	case evict.CodeTerminated:
 		return "already deleted"
-	case evict.CodeInFlight:
-		if c.Pod != nil && !c.Pod.GoneBy.IsZero() {
+	case evict.CodeTerminating:
+		if c.Pod != nil && !c.Pod.TerminatesBy.IsZero() {
 			return "already terminating"
 		}
 	}
@@ -118,8 +118,8 @@ func PodText(p *pods.Pod) string {
 	return fmt.Sprintf("%s · priority %d · %s · %s", qos, p.Priority, owner, request)
 }
 
-// Answerer is the API server, or the controller where the request went there.
-func Answerer(a evict.Answer) string {
+// AnswerSource is the API server, or the controller where the request went there.
+func AnswerSource(a evict.Answer) string {
 	if a.Via == evict.ViaController {
 		return "controller"
 	}
@@ -142,37 +142,37 @@ func AnswerText(a evict.Answer, said string) string {
 	return Printable(text)
 }
 
-// GoneText is when the evicted pod terminated; empty where no pod was evicted.
-func GoneText(d *evict.Decision) string {
+// TerminatedText is when the evicted pod terminated; empty where no pod was evicted.
+func TerminatedText(d *evict.Decision) string {
 	switch {
-	case !d.GoneAt.IsZero():
-		return Clock(d.GoneAt) + " UTC, " + Age(d.GoneAt.Sub(d.Time)) + " after the decision"
+	case !d.TerminatedAt.IsZero():
+		return Clock(d.TerminatedAt) + " UTC, " + Age(d.TerminatedAt.Sub(d.Time)) + " after the decision"
 	case d.Code == evict.CodeEvicted:
 		return "not yet"
 	}
 	return ""
 }
 
-// FellText is how far the pressure fell, a line for each cause. It is empty
+// PressureChanges is how far the pressure fell, a line for each cause. It is empty
 // until the cooldown is over.
-func FellText(d *evict.Decision) []string {
+func PressureChanges(d *evict.Decision) []string {
 	var list []string
 	for _, was := range d.Causes {
 		for _, is := range d.After {
 			if is.Plugin == was.Plugin && is.Scope == was.Scope {
-				list = append(list, fellText(was, is))
+				list = append(list, pressureChange(was, is))
 			}
 		}
 	}
 	return list
 }
 
-// fellText adds the thresholds where they differ: then the two values belong to
+// pressureChange adds the thresholds where they differ: then the two values belong to
 // two rules with different windows.
-func fellText(was, is evict.Cause) string {
+func pressureChange(was, is evict.Cause) string {
 	from, to := observedText(was), observedText(is)
 	if was.Threshold != is.Threshold {
-		from, to = from+lineText(was), to+lineText(is)
+		from, to = from+thresholdText(was), to+thresholdText(is)
 	}
 	return CauseTitle(was) + ": " + levelChange(was.Level, is.Level) + ", " + from + " → " + to + "; now " + Printable(is.Reason)
 }
@@ -182,7 +182,7 @@ func observedText(c evict.Cause) string {
 	return Optional(c.Observed, func(v float64) string { return Quantity(v, c.Unit) })
 }
 
-func lineText(c evict.Cause) string {
+func thresholdText(c evict.Cause) string {
 	t, known := c.Threshold.Get()
 	if !known {
 		return ""

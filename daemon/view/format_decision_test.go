@@ -29,40 +29,40 @@ func TestTheMadeUpDecisionsAreThoseOfRealRounds(t *testing.T) {
 
 func TestAStateKeepsItsOwnWhenTheClusterIsAdded(t *testing.T) {
 	bare, cluster := scenes.Calm(), &view.Cluster{Pods: 3}
-	with := bare.With(cluster, scenes.Decisions(false))
+	with := bare.WithCluster(cluster, scenes.Decisions(false))
 	assert.Same(t, cluster, with.Cluster)
 	assert.Same(t, bare.Snapshot, with.Snapshot)
 	assert.Nil(t, bare.Cluster, "a state that was published never changes")
 	assert.Nil(t, bare.LastEviction)
-	assert.Nil(t, (*view.State)(nil).With(cluster, nil), "before the first tick there is no state")
+	assert.Nil(t, (*view.State)(nil).WithCluster(cluster, nil), "before the first tick there is no state")
 }
 
 func TestTheNewestEvictionIsTheOneThatHappenedLast(t *testing.T) {
 	list := scenes.Decisions(false)
-	got := scenes.Calm().With(nil, list).LastEviction
+	got := scenes.Calm().WithCluster(nil, list).LastEviction
 	assert.Equal(t, &view.Eviction{
-		Decision: list[1].ID, Time: list[1].Time, Name: "shop/cart-66b8d-mm4qz", Why: "working set 3.0 GiB", GoneAt: list[1].Time.Add(14 * time.Second),
+		Decision: list[1].ID, Time: list[1].Time, Name: "shop/cart-66b8d-mm4qz", Reason: "working set 3.0 GiB", TerminatedAt: list[1].Time.Add(14 * time.Second),
 	}, got)
-	assert.Nil(t, scenes.Calm().With(nil, list[2:]).LastEviction, "no pod evicted")
+	assert.Nil(t, scenes.Calm().WithCluster(nil, list[2:]).LastEviction, "no pod evicted")
 }
 
 func TestEachOutcomeHasWordsOfItsOwn(t *testing.T) {
 	for code, want := range map[evict.Code]string{
 		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "dry run: would evict", evict.CodeEnded: "pressure ended",
-		evict.CodeUnanswered: "eviction outcome unknown", evict.CodeSoft: "no eviction needed",
-		evict.CodeSettle: "no pod evicted", evict.CodeNobody: "no pod evicted", "made-up": "no pod evicted",
+		evict.CodeUnknownOutcome: "eviction outcome unknown", evict.CodeSoft: "no eviction needed",
+		evict.CodeCooldown: "no pod evicted", evict.CodeNone: "no pod evicted", "made-up": "no pod evicted",
 	} {
 		assert.Equal(t, want, view.DecisionText(&evict.Decision{Code: code}))
 	}
 	for code, want := range map[evict.Code]string{
-		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "would be evicted", evict.CodeGone: "already deleted",
-		evict.CodeUnanswered: "outcome unknown", evict.CodeBudget: "skipped: budget", pods.DaemonSet: "skipped: daemonset",
+		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "would be evicted", evict.CodeTerminated: "already deleted",
+		evict.CodeUnknownOutcome: "outcome unknown", evict.CodePDB: "skipped: pdb", pods.DaemonSet: "skipped: daemonset",
 	} {
 		assert.Equal(t, want, view.CandidateText(&evict.Considered{Code: code}))
 	}
-	ending, other := &pods.Pod{GoneBy: scenes.Start()}, &pods.Pod{}
-	assert.Equal(t, "already terminating", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: ending}))
-	assert.Equal(t, "skipped: in-flight", view.CandidateText(&evict.Considered{Code: evict.CodeInFlight, Pod: other}), "another one is ending")
+	ending, other := &pods.Pod{TerminatesBy: scenes.Start()}, &pods.Pod{}
+	assert.Equal(t, "already terminating", view.CandidateText(&evict.Considered{Code: evict.CodeTerminating, Pod: ending}))
+	assert.Equal(t, "skipped: terminating", view.CandidateText(&evict.Considered{Code: evict.CodeTerminating, Pod: other}), "another one is ending")
 }
 
 func TestWhatIsNotKnownOfAPodIsNotMadeUp(t *testing.T) {
@@ -77,7 +77,7 @@ func TestTheApiServersWordsAreSaidOnce(t *testing.T) {
 	assert.Equal(t, "blocked (429): not now", view.AnswerText(a, ""))
 	assert.Equal(t, "blocked (429)", view.AnswerText(a, "the API server: not now"))
 	assert.Equal(t, "evicted, dry run (201)", view.AnswerText(evict.Answer{Outcome: evict.Evicted, Code: http.StatusCreated, DryRun: true}, ""))
-	assert.Equal(t, `unanswered: \x1b[2J`, view.AnswerText(evict.Answer{Outcome: evict.Unanswered, Text: "\x1b[2J"}, ""), "no answer has no status")
+	assert.Equal(t, `unknown-outcome: \x1b[2J`, view.AnswerText(evict.Answer{Outcome: evict.UnknownOutcome, Text: "\x1b[2J"}, ""), "no answer has no status")
 }
 
 func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
@@ -95,16 +95,16 @@ func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
 	assert.Equal(t, []string{
 		"disk-contention sda: hard → none, 250 ms (threshold >= 200 ms) → – (threshold >= 100 ms); now as it is",
 		"disk-contention sdb: still soft, 100 ms → 90.0 ms; now as it is",
-	}, view.FellText(d), "sdc is gone, what was not measured is not 0, and values of two rules are told apart")
-	assert.Empty(t, view.FellText(&evict.Decision{Causes: d.Causes}), "empty before the cooldown is over")
+	}, view.PressureChanges(d), "sdc is gone, what was not measured is not 0, and values of two rules are told apart")
+	assert.Empty(t, view.PressureChanges(&evict.Decision{Causes: d.Causes}), "empty before the cooldown is over")
 }
 
 func TestWhenTheVictimIsGone(t *testing.T) {
 	d := &evict.Decision{Code: evict.CodeEvicted, Time: scenes.Start()}
-	assert.Equal(t, "not yet", view.GoneText(d))
-	d.GoneAt = scenes.Start().Add(75 * time.Second)
-	assert.Equal(t, "12:01:15 UTC, 1 min 15 s after the decision", view.GoneText(d))
-	assert.Empty(t, view.GoneText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "no pod evicted")
+	assert.Equal(t, "not yet", view.TerminatedText(d))
+	d.TerminatedAt = scenes.Start().Add(75 * time.Second)
+	assert.Equal(t, "12:01:15 UTC, 1 min 15 s after the decision", view.TerminatedText(d))
+	assert.Empty(t, view.TerminatedText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "no pod evicted")
 }
 
 func TestTheModeSaysWhetherPodsCanBeEvicted(t *testing.T) {

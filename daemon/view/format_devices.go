@@ -19,7 +19,7 @@ const idleNIC = 1000
 // Disks of the state, leaves first, and separately the idle loop and RAM disks.
 func (s *State) Disks() (shown, idle []snapshot.DiskState) {
 	for _, d := range s.Snapshot.Disks {
-		if minor(d.Name) && DiskLoad(d) <= 0 {
+		if isMinorDisk(d.Name) && DiskRequests(d) <= 0 {
 			idle = append(idle, d)
 		} else {
 			shown = append(shown, d)
@@ -77,15 +77,15 @@ func kind(kind string, on []string, layer snapshot.Layer) string {
 	return text
 }
 
-func minor(name string) bool {
+func isMinorDisk(name string) bool {
 	return slices.ContainsFunc([]string{"loop", "ram", "zram", "sr", "fd", "nbd"}, func(prefix string) bool {
 		rest, ok := strings.CutPrefix(name, prefix)
 		return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
 	})
 }
 
-// DiskLoad orders disks by requests per second; -1 when unknown.
-func DiskLoad(d snapshot.DiskState) float64 {
+// DiskRequests orders disks by requests per second; -1 when unknown.
+func DiskRequests(d snapshot.DiskState) float64 {
 	r, ok := d.Rates.Get()
 	if !ok {
 		return -1
@@ -101,13 +101,13 @@ func (s *State) NICs() (shown, rest []snapshot.NICState) {
 		switch {
 		case n.Physical, n.Layer == snapshot.LayerLeaf:
 			shown = append(shown, n)
-		case n.Name == "lo" || NICLoad(n) < idleNIC:
+		case n.Name == "lo" || NICBytes(n) < idleNIC:
 			rest = append(rest, n)
 		default:
 			virtual = append(virtual, n)
 		}
 	}
-	busy := Busiest(virtual, maxVirtual, NICLoad)
+	busy := Busiest(virtual, maxVirtual, NICBytes)
 	for _, n := range virtual {
 		if !slices.ContainsFunc(busy, func(b snapshot.NICState) bool { return b.Name == n.Name }) {
 			rest = append(rest, n)
@@ -118,8 +118,8 @@ func (s *State) NICs() (shown, rest []snapshot.NICState) {
 	return shown, rest
 }
 
-// NICLoad orders NICs by bytes per second of both directions; -1 when unknown.
-func NICLoad(n snapshot.NICState) float64 {
+// NICBytes orders NICs by bytes per second of both directions; -1 when unknown.
+func NICBytes(n snapshot.NICState) float64 {
 	r, ok := n.Rates.Get()
 	if !ok {
 		return -1
@@ -130,16 +130,16 @@ func NICLoad(n snapshot.NICState) float64 {
 // BusiestDisks chooses n disks, leaves before stacked ones and busy before idle
 // ones, and keeps their order.
 func BusiestDisks(list []snapshot.DiskState, n int) []snapshot.DiskState {
-	return Busiest(list, n, func(d snapshot.DiskState) float64 { return worth(d.Layer, DiskLoad(d)) })
+	return Busiest(list, n, func(d snapshot.DiskState) float64 { return leafRank(d.Layer, DiskRequests(d)) })
 }
 
 // BusiestNICs chooses n NICs as BusiestDisks does.
 func BusiestNICs(list []snapshot.NICState, n int) []snapshot.NICState {
-	return Busiest(list, n, func(d snapshot.NICState) float64 { return worth(d.Layer, NICLoad(d)) })
+	return Busiest(list, n, func(d snapshot.NICState) float64 { return leafRank(d.Layer, NICBytes(d)) })
 }
 
-// worth ranks each leaf above all stacked devices: no load is near 10¹².
-func worth(l snapshot.Layer, load float64) float64 {
+// leafRank ranks each leaf above all stacked devices: no load is near 10¹².
+func leafRank(l snapshot.Layer, load float64) float64 {
 	if depth(l) > depth("") {
 		return load - 1e12
 	}

@@ -23,22 +23,22 @@ func (s *State) Filesystems(n int) (shown, rest []snapshot.Filesystem) {
 // fullness orders filesystems: 0 to 1, above that those that fail, below that
 // those that are unknown.
 func fullness(f snapshot.Filesystem) float64 {
-	if f.Trouble() != "" {
+	if f.Problem() != "" {
 		return 2
 	}
-	left, ok := RoomLeft(f).Get()
+	left, ok := AvailableShare(f).Get()
 	if !ok {
 		return -1
 	}
 	return 1 - left
 }
 
-// RoomLeft is the share of a filesystem available to unprivileged users.
-func RoomLeft(f snapshot.Filesystem) snapshot.Opt[float64] {
-	return part(f.AvailableBytes, f.SizeBytes)
+// AvailableShare is the share of a filesystem available to unprivileged users.
+func AvailableShare(f snapshot.Filesystem) snapshot.Opt[float64] {
+	return shareOf(f.AvailableBytes, f.SizeBytes)
 }
 
-func part(of, all snapshot.Opt[uint64]) snapshot.Opt[float64] {
+func shareOf(of, all snapshot.Opt[uint64]) snapshot.Opt[float64] {
 	n, ok1 := of.Get()
 	total, ok2 := all.Get()
 	if !ok1 || !ok2 || total == 0 {
@@ -50,15 +50,17 @@ func part(of, all snapshot.Opt[uint64]) snapshot.Opt[float64] {
 // Below these shares a filesystem is highlighted: the kubelet's default eviction
 // thresholds (nodefs.available, nodefs.inodesFree).
 const (
-	scarceRoom  = 0.10
-	scarceFiles = 0.05
+	lowSpaceShare  = 0.10
+	lowInodesShare = 0.05
 )
 
-// ScarceRoom reports whether little space is available.
-func ScarceRoom(f snapshot.Filesystem) bool { return below(RoomLeft(f), scarceRoom) }
+// LowSpace reports whether little space is available.
+func LowSpace(f snapshot.Filesystem) bool { return below(AvailableShare(f), lowSpaceShare) }
 
-// ScarceFiles reports whether few inodes are available.
-func ScarceFiles(f snapshot.Filesystem) bool { return below(part(f.FilesFree, f.Files), scarceFiles) }
+// LowInodes reports whether few inodes are available.
+func LowInodes(f snapshot.Filesystem) bool {
+	return below(shareOf(f.FilesFree, f.Files), lowInodesShare)
+}
 
 func below(o snapshot.Opt[float64], limit float64) bool {
 	v, ok := o.Get()

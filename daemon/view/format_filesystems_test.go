@@ -43,17 +43,17 @@ func TestTheFullestFilesystemsAndThoseThatHangAreShown(t *testing.T) {
 }
 
 func TestAFilesystemIsMarkedWhereAKubeletWouldEvict(t *testing.T) {
-	assert.True(t, ScarceRoom(filled("/", 9, 100)))
-	assert.True(t, ScarceRoom(filled("/", 0, 100)))
-	assert.False(t, ScarceRoom(filled("/", 10, 100)))
-	assert.False(t, ScarceRoom(snapshot.Filesystem{}), "what is not known is not scarce")
-	assert.False(t, ScarceRoom(filled("/", 0, 0)))
+	assert.True(t, LowSpace(filled("/", 9, 100)))
+	assert.True(t, LowSpace(filled("/", 0, 100)))
+	assert.False(t, LowSpace(filled("/", 10, 100)))
+	assert.False(t, LowSpace(snapshot.Filesystem{}), "what is not known is not scarce")
+	assert.False(t, LowSpace(filled("/", 0, 0)))
 	files := func(free uint64) snapshot.Filesystem {
 		return snapshot.Filesystem{Files: snapshot.Some[uint64](100), FilesFree: snapshot.Some(free)}
 	}
-	assert.True(t, ScarceFiles(files(4)))
-	assert.False(t, ScarceFiles(files(5)))
-	assert.False(t, ScarceFiles(snapshot.Filesystem{FilesFree: snapshot.Some[uint64](0)}))
+	assert.True(t, LowInodes(files(4)))
+	assert.False(t, LowInodes(files(5)))
+	assert.False(t, LowInodes(snapshot.Filesystem{FilesFree: snapshot.Some[uint64](0)}))
 	assert.Equal(t, "12 s ago", Ago(12.7))
 	assert.Equal(t, "2 h 5 min ago", Ago(7500))
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Waiting is shown before the first tick.
-const Waiting = "Waiting for the first sample"
+// WaitingText is shown before the first tick.
+const WaitingText = "Waiting for the first sample"
 
 // Headline is the overall verdict in words, such as "Memory: soft since 12 s".
 // The State may be nil. A node with missing measurements is never called healthy.
 func (s *State) Headline() (text string, level plugins.Level) {
 	if s == nil {
-		return Waiting, plugins.None
+		return WaitingText, plugins.None
 	}
 	var pressed []string
 	for _, v := range s.Levels.Verdicts {
@@ -30,15 +30,15 @@ func (s *State) Headline() (text string, level plugins.Level) {
 		return strings.Join(pressed, " · "), level
 	case len(s.Levels.Verdicts) == 0:
 		return "Not judged: no plugin is enabled", level
-	case s.Unjudged():
+	case s.MeasurementsMissing():
 		return "No pressure found; some measurements are missing", level
 	}
 	return "No pressure", level
 }
 
-// Unjudged reports that no plugin is enabled, or that a plugin lacks a
+// MeasurementsMissing reports that no plugin is enabled, or that a plugin lacks a
 // measurement.
-func (s *State) Unjudged() bool {
+func (s *State) MeasurementsMissing() bool {
 	unseen := func(v plugins.Verdict) bool { return v.Absent != "" }
 	return len(s.Levels.Verdicts) == 0 || slices.ContainsFunc(s.Levels.Verdicts, unseen)
 }

@@ -146,9 +146,9 @@ func TestWhatManyLackForOneReasonIsSaidOnce(t *testing.T) {
 	}
 	s.Snapshot.Workloads[2].Pressure.Absent = snapshot.Absent{"io": "no\nPSI"}
 	assert.Equal(t, []Absence{
-		{Where: "node", What: "pressure.memory", Why: "no PSI"},
-		{Where: "3 workloads", What: "io", Why: "not enabled"},
-		{Where: `workload /c\x1b`, What: "pressure.io", Why: `no\x0aPSI`},
+		{Where: "node", What: "pressure.memory", Reason: "no PSI"},
+		{Where: "3 workloads", What: "io", Reason: "not enabled"},
+		{Where: `workload /c\x1b`, What: "pressure.io", Reason: `no\x0aPSI`},
 	}, s.Absences())
 }
 

@@ -51,8 +51,8 @@ func TestWhatIsAbsentIsNeverZero(t *testing.T) {
 
 func TestAReasonIsThatOfTheFirstKeyThatHasOne(t *testing.T) {
 	absent := snapshot.Absent{"rates": "first sample\x1b[2J"}
-	assert.Equal(t, `first sample\x1b[2J`, Reason(absent, "memoryBytes", "rates"))
-	assert.Equal(t, "not measured", Reason(absent, "memoryBytes"))
+	assert.Equal(t, `first sample\x1b[2J`, AbsentReason(absent, "memoryBytes", "rates"))
+	assert.Equal(t, "not measured", AbsentReason(absent, "memoryBytes"))
 }
 
 func TestNamesCannotCommandATerminalNorTurnTheText(t *testing.T) {
@@ -95,7 +95,7 @@ func TestTheHeadlineIsTheWholeVerdictInOneLine(t *testing.T) {
 	nothing, _ := judgedBy().Headline()
 	assert.Equal(t, "Not judged: no plugin is enabled", nothing)
 	waiting, _ := (*State)(nil).Headline()
-	assert.Equal(t, Waiting, waiting)
+	assert.Equal(t, WaitingText, waiting)
 }
 
 func TestALevelThatWasNotJudgedInFullSaysSo(t *testing.T) {

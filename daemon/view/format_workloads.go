@@ -9,10 +9,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// thrashing is the memory stall from which a workload counts as under pressure
+// thrashingStall is the memory stall from which a workload counts as under pressure
 // of its own memory limit: a file reader hits its limit all the time at almost
 // no cost.
-const thrashing = 0.05
+const thrashingStall = 0.05
 
 // OwnLimitText describes a workload for which AtOwnLimit holds.
 const OwnLimitText = "at its own memory limit: its own pressure, not the node's"
@@ -24,7 +24,7 @@ func AtOwnLimit(w *snapshot.WorkloadState) bool {
 		return false
 	}
 	hits, _ := r.LimitHits.Get() // absent counts as none
-	return hits > 0 && Stall(r.Pressure.Memory) >= thrashing
+	return hits > 0 && Stall(r.Pressure.Memory) >= thrashingStall
 }
 
 // Stall is a workload's PSI for sorting and highlighting: full, or some where the

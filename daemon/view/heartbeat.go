@@ -22,15 +22,15 @@ type Heartbeat struct {
 	Outcomes map[lease.Outcome]uint64 `json:"outcomes"`
 	Dials    uint64                   `json:"dials"`
 	// Last are the last attempts, newest first.
-	Last []Beat `json:"last"`
+	Last []RenewAttempt `json:"last"`
 	// LongestGapSeconds is the longest time between two successful attempts.
 	LongestGapSeconds float64 `json:"longestGapSeconds"`
-	// Took is how long successful attempts took.
-	Took Durations `json:"-"`
+	// RenewDurations is how long successful attempts took.
+	RenewDurations Durations `json:"-"`
 }
 
-// Beat is one attempt to renew the Lease.
-type Beat struct {
+// RenewAttempt is one attempt to renew the Lease.
+type RenewAttempt struct {
 	Time            time.Time     `json:"time"`
 	DurationSeconds float64       `json:"durationSeconds"`
 	Outcome         lease.Outcome `json:"outcome"`
@@ -59,18 +59,18 @@ func (d *Durations) add(seconds float64) {
 	d.Seconds += seconds
 }
 
-// lastBeats is the capacity of Heartbeat.Last.
-const lastBeats = 12
+// maxAttempts is the capacity of Heartbeat.Last.
+const maxAttempts = 12
 
 // Add records an attempt.
 func (h *Heartbeat) Add(a lease.Attempt) {
 	h.Outcomes[a.Outcome]++
-	b := Beat{Time: a.Time.UTC(), DurationSeconds: a.Took.Seconds(), Outcome: a.Outcome}
+	b := RenewAttempt{Time: a.Time.UTC(), DurationSeconds: a.Took.Seconds(), Outcome: a.Outcome}
 	if a.Err != nil {
 		b.Error = a.Err.Error()
 	}
 	h.Error = b.Error
-	h.Last = append([]Beat{b}, h.Last[:min(len(h.Last), lastBeats-1)]...)
+	h.Last = append([]RenewAttempt{b}, h.Last[:min(len(h.Last), maxAttempts-1)]...)
 	if !a.Outcome.Good() {
 		return
 	}
@@ -79,7 +79,7 @@ func (h *Heartbeat) Add(a lease.Attempt) {
 		h.LongestGapSeconds = max(h.LongestGapSeconds, ended.Sub(h.Renewed).Seconds())
 	}
 	h.Renewed = ended
-	h.Took.add(a.Took.Seconds())
+	h.RenewDurations.add(a.Took.Seconds())
 }
 
 // Clone is a deep copy.

@@ -5,19 +5,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// Outer is the state of the outer plugins.
-type Outer struct {
+// OuterPlugins is the state of the outer plugins.
+type OuterPlugins struct {
 	// Plugins that are registered, then the sockets without one.
 	Plugins []outer.Status
 	Counts  map[string]outer.Counts
-	// Rival is another plugin host, because of which this agent does not call the
+	// OtherHost is another plugin host, because of which this agent does not call the
 	// plugins; empty: none.
-	Rival string
+	OtherHost string
 }
 
-// Is reports whether a plugin is an outer one, registered now or earlier. A nil
+// Has reports whether a plugin is an outer one, registered now or earlier. A nil
 // Outer has none.
-func (o *Outer) Is(plugin string) bool {
+func (o *OuterPlugins) Has(plugin string) bool {
 	if o == nil {
 		return false
 	}
@@ -25,7 +25,7 @@ func (o *Outer) Is(plugin string) bool {
 	return is
 }
 
-func (o *Outer) verdicts() []plugins.Verdict {
+func (o *OuterPlugins) verdicts() []plugins.Verdict {
 	var list []plugins.Verdict
 	for _, p := range o.Plugins {
 		list = append(list, p.Verdicts...)

@@ -21,32 +21,32 @@ type State struct {
 	// Cluster is nil for an agent that runs standalone.
 	Cluster *Cluster
 	// Outer plugins; nil where outer plugins are disabled.
-	Outer *Outer
+	Outer *OuterPlugins
 	// LastEviction is the newest stored one, nil for none.
 	LastEviction *Eviction
 }
 
-// Beside is a copy of the state with the outer plugins and their last verdicts.
-func (s *State) Beside(o *Outer) *State {
+// WithOuter is a copy of the state with the outer plugins and their last verdicts.
+func (s *State) WithOuter(o *OuterPlugins) *State {
 	if s == nil || o == nil {
 		return s
 	}
 	with := *s
 	with.Outer = o
 	if s.Levels != nil {
-		with.Levels = s.Levels.Beside(o.verdicts())
+		with.Levels = s.Levels.With(o.verdicts())
 	}
 	return &with
 }
 
-// With is a copy of the state with the cluster's current state and the newest
+// WithCluster is a copy of the state with the cluster's current state and the newest
 // eviction among the decisions, which are sorted newest first.
-func (s *State) With(c *Cluster, decisions []evict.Decision) *State {
+func (s *State) WithCluster(c *Cluster, decisions []evict.Decision) *State {
 	if s == nil {
 		return nil
 	}
 	with := *s
-	with.Cluster, with.LastEviction = c, newestEviction(decisions)
+	with.Cluster, with.LastEviction = c, latestEviction(decisions)
 	return &with
 }
 
@@ -75,8 +75,8 @@ type Agent struct {
 	ConfigFile  string `json:"configFile,omitempty"`
 	ConfigError string `json:"configError,omitempty"`
 
-	// Notes are permanent restrictions: what this agent cannot read or do, and why.
-	Notes []string `json:"notes,omitempty"`
+	// Restrictions are permanent restrictions: what this agent cannot read or do, and why.
+	Restrictions []string `json:"notes,omitempty"`
 }
 
 // Triggers are the PSI triggers by which the kernel wakes the agent.
@@ -86,9 +86,9 @@ type Triggers struct {
 	WindowSeconds float64 `json:"windowSeconds,omitempty"`
 	// FiredTotal counts by resource. WokenTotal counts the samples taken before
 	// their tick because a trigger fired; Woken: this sample was.
-	FiredTotal map[string]uint64 `json:"firedTotal,omitempty"`
-	WokenTotal uint64            `json:"samplesWokenTotal"`
-	Woken      bool              `json:"woken"`
+	FiredTotal     map[string]uint64 `json:"firedTotal,omitempty"`
+	WokenTotal     uint64            `json:"samplesWokenTotal"`
+	WokenByTrigger bool              `json:"woken"`
 	// Absent is, by place and resource, why no trigger is armed there.
 	Absent snapshot.Absent `json:"absent,omitempty"`
 }

@@ -32,16 +32,16 @@ type Plugin struct {
 // Plugins is /api/v1/plugins.
 type Plugins struct {
 	Plugins []Plugin `json:"plugins"`
-	// Rival is another plugin host, because of which this agent does not call
+	// OtherHost is another plugin host, because of which this agent does not call
 	// the outer plugins; empty: none.
-	Rival string `json:"rival,omitempty"`
+	OtherHost string `json:"rival,omitempty"`
 }
 
-func rivalOf(s *view.State) string {
+func otherHost(s *view.State) string {
 	if s.Outer == nil {
 		return ""
 	}
-	return s.Outer.Rival
+	return s.Outer.OtherHost
 }
 
 func pluginOf(kind string, v plugins.Verdict) Plugin {
@@ -85,14 +85,14 @@ func (s *Server) plugins(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, func(st *view.State) any {
 		list := []Plugin{}
 		for _, v := range st.Levels.Verdicts {
-			if !st.Outer.Is(v.Plugin) {
+			if !st.Outer.Has(v.Plugin) {
 				list = append(list, pluginOf("inner", v))
 			}
 		}
 		if st.Outer != nil {
 			list = append(list, outerPlugins(st.Outer.Plugins)...)
 		}
-		return Plugins{list, rivalOf(st)}
+		return Plugins{list, otherHost(st)}
 	})
 }
 
@@ -117,7 +117,7 @@ func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
 
 // answer writes of(newest state), or 503 before the first sample.
 func (s *Server) answer(w http.ResponseWriter, of func(*view.State) any) {
-	st := s.whole()
+	st := s.currentState()
 	if st == nil {
 		http.Error(w, errNoSampleYet.Error(), http.StatusServiceUnavailable)
 		return

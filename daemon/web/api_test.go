@@ -32,7 +32,7 @@ func ask(t *testing.T, s *Server, path string, into any) {
 	t.Helper()
 	mux := http.NewServeMux()
 	s.public(mux)
-	s.everything(mux)
+	s.restricted(mux)
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
@@ -88,7 +88,7 @@ func TestTheMetricsAndThePageSeeTheClusterToo(t *testing.T) {
 	for path, want := range map[string]string{"/metrics": "plimsoll_pods 2\n", "/": "<h2>Cluster</h2>"} {
 		mux := http.NewServeMux()
 		s.public(mux)
-		s.everything(mux)
+		s.restricted(mux)
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		assert.Contains(t, w.Body.String(), want, path)

@@ -24,8 +24,8 @@ var ErrNoAgent = errors.New("no agent is listening")
 // errNoSampleYet: the agent is running and its first tick has not ended.
 var errNoSampleYet = errors.New("the agent has no sample yet")
 
-// askTimeout of one request to the agent on this machine.
-const askTimeout = 5 * time.Second
+// requestTimeout of one request to the agent on this machine.
+const requestTimeout = 5 * time.Second
 
 // Client calls the agent's API on its local socket.
 type Client struct {
@@ -38,7 +38,7 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	return &Client{socket: path, http: http.Client{Timeout: askTimeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{socket: path, http: http.Client{Timeout: requestTimeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
 // State is the agent's current state. ErrNoAgent if no agent listens.
@@ -54,8 +54,8 @@ func (c *Client) State(ctx context.Context) (*view.State, error) {
 	return p.State(&s), nil
 }
 
-// Answers returns nil if an agent is running, ErrNoAgent if no agent listens.
-func (c *Client) Answers(ctx context.Context) error {
+// Ping returns nil if an agent is running, ErrNoAgent if no agent listens.
+func (c *Client) Ping(ctx context.Context) error {
 	var ok json.RawMessage
 	err := c.get(ctx, "/api/v1/decisions", &ok)
 	if errors.Is(err, errNoSampleYet) {
@@ -88,7 +88,7 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("%w on %s", ErrNoAgent, c.socket)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the agent: %w", cause(err))
+		return fmt.Errorf("ask the agent: %w", innermost(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

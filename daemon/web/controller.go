@@ -33,24 +33,24 @@ type ControllerState struct {
 	// Identity of this replica. Leads: it is the leader. Leader is the identity
 	// of the current leader, empty while unknown.
 	Identity, Leader string
-	Leads            bool
-	// Enabled: the controller starts Backups (the backup queue).
-	Enabled bool
+	IsLeader         bool
+	// QueueEnabled: the controller starts Backups (the backup queue).
+	QueueEnabled bool
 	// Queues, one for each Velero; empty on a standby replica.
 	Queues []backup.Report
 	Counts backup.Counts
-	// Fleet is the report about the agents; nil on a standby replica.
-	Fleet       *agents.Report
-	FleetCounts agents.Counts
-	// LoadsEnabled: the admission of data mover loads. Loads has a report for
+	// Agents is the report about the agents; nil on a standby replica.
+	Agents      *agents.Report
+	AgentCounts agents.Counts
+	// AdmissionEnabled: the admission of data mover loads. Loads has a report for
 	// each Velero; empty on a standby replica.
-	LoadsEnabled bool
-	Loads        []admission.Report
-	LoadCounts   admission.Counts
+	AdmissionEnabled bool
+	DataMoverLoads   []admission.Report
+	DataMoverCounts  admission.Counts
 }
 
-// Loads is /api/v1/loads.
-type Loads struct {
+// DataMoverLoads is /api/v1/loads.
+type DataMoverLoads struct {
 	// Leader is the current leader; only its own answer has Veleros.
 	Leader  string             `json:"leader,omitempty"`
 	Leads   bool               `json:"leads"`
@@ -74,37 +74,39 @@ func (c *Controller) Listen(ctx context.Context, address string, x Exposure) (*L
 }
 
 // On serves on an open listener, as Listen does.
-func (c *Controller) On(l net.Listener, x Exposure) (*Listener, error) { return on(l, x, c, c.Log) }
+func (c *Controller) On(l net.Listener, x Exposure) (*Listener, error) {
+	return serveOn(l, x, c, c.Log)
+}
 
 func (c *Controller) public(mux *http.ServeMux) {
 	mux.HandleFunc("GET /metrics", c.metrics)
-	mux.HandleFunc("GET /-/healthy", probe(c.Healthy))
-	mux.HandleFunc("GET /-/ready", probe(c.Ready))
+	mux.HandleFunc("GET /-/healthy", probeHandler(c.Healthy))
+	mux.HandleFunc("GET /-/ready", probeHandler(c.Ready))
 }
 
-func (c *Controller) everything(mux *http.ServeMux) {
+func (c *Controller) restricted(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", c.page)
 	mux.HandleFunc("GET /api/v1/backups", c.backups)
-	mux.HandleFunc("GET /api/v1/fleet", c.fleet)
+	mux.HandleFunc("GET /api/v1/agents", c.agents)
 	mux.HandleFunc("GET /api/v1/loads", c.loads)
 }
 
 func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
-	writeJSON(w, Backups{Leader: s.Leader, Leads: s.Leads, Enabled: s.Enabled, Queues: append([]backup.Report{}, s.Queues...)})
+	writeJSON(w, Backups{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.QueueEnabled, Queues: append([]backup.Report{}, s.Queues...)})
 }
 
 func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
-	writeJSON(w, Loads{Leader: s.Leader, Leads: s.Leads, Enabled: s.LoadsEnabled, Veleros: append([]admission.Report{}, s.Loads...)})
+	writeJSON(w, DataMoverLoads{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.AdmissionEnabled, Veleros: append([]admission.Report{}, s.DataMoverLoads...)})
 }
 
-// fleet is /api/v1/fleet; a standby replica answers 503.
-func (c *Controller) fleet(w http.ResponseWriter, _ *http.Request) {
+// agents is /api/v1/agents; a standby replica answers 503.
+func (c *Controller) agents(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
-	if s.Fleet == nil {
+	if s.Agents == nil {
 		http.Error(w, "agents: this replica is not the leader; the leader is "+cmp.Or(s.Leader, "unknown"), http.StatusServiceUnavailable)
 		return
 	}
-	writeJSON(w, s.Fleet)
+	writeJSON(w, s.Agents)
 }

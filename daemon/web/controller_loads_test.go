@@ -17,18 +17,18 @@ import (
 func letting() ControllerState {
 	made := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
 	return ControllerState{
-		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", Leads: true, LoadsEnabled: true,
-		Loads: []admission.Report{
+		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", IsLeader: true, AdmissionEnabled: true,
+		DataMoverLoads: []admission.Report{
 			{
-				Namespace: "velero", Limited: true, Epoch: 7, PrepareLimit: 4, Slots: 3, ConfigMap: "agents", Drift: 2, Bad: "line 3", Hints: []string{"prepareQueueLength: not here"},
+				Namespace: "velero", Limited: true, Epoch: 7, PrepareLimit: 4, Slots: 3, ConfigMap: "agents", Drift: 2, ConfigMapError: "line 3", Hints: []string{"prepareQueueLength: not here"},
 				Phases:  map[vgdp.Kind]map[vgdp.Phase]int{vgdp.DataUpload: {vgdp.Accepted: 3, vgdp.New: 1}},
 				Reasons: map[vgdp.Code]int{vgdp.CodePressure: 1},
 				Nodes:   []admission.Node{{Name: "n1", Budget: new(1), HoldUntil: made, Why: "disk hard"}},
-				Waiting: []admission.Place{{Kind: vgdp.DataUpload, Name: "<b>du", WaitSeconds: 90, Backup: "Backup nightly", Reason: vgdp.CodePressure, Why: "node n1 suffers", Hidden: true}},
+				Waiting: []admission.WaitingLoad{{Kind: vgdp.DataUpload, Name: "<b>du", WaitSeconds: 90, Backup: "Backup nightly", Reason: vgdp.CodePressure, Why: "node n1 suffers", Hidden: true}},
 			},
 			{Namespace: "other", Problem: "gate main: forbidden"},
 		},
-		LoadCounts: admission.Counts{
+		DataMoverCounts: admission.Counts{
 			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
 			Waits: map[vgdp.Kind]admission.Waits{vgdp.DataUpload: {Within: [12]uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
 		},
@@ -43,7 +43,7 @@ func TestTheControllersMetricsSayWhatLoadsWaitFor(t *testing.T) {
 	for _, line := range []string{
 		`plimsoll_vgdp_loads{velero="velero",kind="DataUpload",phase="Accepted"} 3`, `plimsoll_vgdp_loads{velero="velero",kind="PodVolumeBackup",phase="New"} 0`,
 		`plimsoll_vgdp_held{velero="velero",reason="pressure"} 1`, `plimsoll_vgdp_held{velero="velero",reason="limit"} 0`,
-		`plimsoll_vgdp_limited{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
+		`plimsoll_vgdp_tickets_required{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
 		`plimsoll_vgdp_gate_problem{velero="velero"} 0`, `plimsoll_vgdp_gate_problem{velero="other"} 1`, `plimsoll_vgdp_node_budget{node="n1"} 1`,
 		`plimsoll_vgdp_gate_bypassed_total{velero="velero"} 5`, `plimsoll_vgdp_gate_bypassed_total{velero="other"} 0`, "plimsoll_vgdp_overdue_total 1",
 		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="0.5"} 1`, `plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="15"} 3`,
@@ -68,8 +68,8 @@ func TestTheControllersPageAndAPIShowLoads(t *testing.T) {
 	}
 	status, body := fetched(t, url+"/api/v1/loads")
 	assert.Equal(t, 200, status)
-	var l Loads
+	var l DataMoverLoads
 	require.NoError(t, json.Unmarshal([]byte(body), &l))
-	assert.Equal(t, letting().Loads, l.Veleros)
+	assert.Equal(t, letting().DataMoverLoads, l.Veleros)
 	assert.True(t, l.Enabled && l.Leads)
 }

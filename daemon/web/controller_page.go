@@ -25,9 +25,9 @@ type controllerPage struct {
 // page is the status page of the controller. It reloads itself.
 func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	t := template.Must(template.New("controller").Funcs(template.FuncMap{
-		"since": since, "wait": waitText, "names": namesText,
-		"first": first[agents.Quiet], "more": more[agents.Quiet], "firstPressed": first[agents.Pressed], "morePressed": more[agents.Pressed],
-		"firstUnread": first[agents.Unread], "firstLoads": first[admission.Place], "moreLoads": more[admission.Place],
+		"since": since, "wait": waitText, "names": waitReason,
+		"first": firstRows[agents.MissingAgent], "more": moreRows[agents.MissingAgent], "firstPressed": firstRows[agents.Pressed], "morePressed": moreRows[agents.Pressed],
+		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
 	}).Parse(controllerHTML)) // compiled in, and rendered by the tests
 	var b bytes.Buffer
 	if err := t.Execute(&b, controllerPage{ControllerState: c.State(), Now: time.Now()}); err != nil {
@@ -37,7 +37,7 @@ func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; "+restOfPolicy)
+	h.Set("Content-Security-Policy", "default-src 'none'; "+commonPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	_, _ = w.Write(b.Bytes()) // the client may be gone
@@ -46,10 +46,10 @@ func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 // maxRows of a table: a browser cannot show thousands of nodes.
 const maxRows = 50
 
-func first[T any](list []T) []T { return list[:min(len(list), maxRows)] }
+func firstRows[T any](list []T) []T { return list[:min(len(list), maxRows)] }
 
-// more is how many are not shown.
-func more[T any](list []T) int { return max(0, len(list)-maxRows) }
+// moreRows is how many are not shown.
+func moreRows[T any](list []T) int { return max(0, len(list)-maxRows) }
 
 // since is the time from t to now.
 func since(now, t time.Time) string { return waitText(now.Sub(t).Seconds()) }
@@ -59,5 +59,5 @@ func waitText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// namesText is why a Backup waits.
-func namesText(p backup.Place) string { return p.Why() }
+// waitReason is why a Backup waits.
+func waitReason(p backup.QueuedBackup) string { return p.Why() }

@@ -24,11 +24,11 @@ import (
 func leading() ControllerState {
 	made := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
 	return ControllerState{
-		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", Leads: true, Enabled: true,
+		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", IsLeader: true, QueueEnabled: true,
 		Queues: []backup.Report{{
 			Namespace: "velero", Limit: 2, Running: 1,
 			Active: []backup.Active{{Name: "nightly", Phase: backup.InProgress, Created: made}, {Name: "left", Phase: backup.Ready, Created: made, ReadySince: made, Stuck: true}},
-			Waiting: []backup.Place{
+			Waiting: []backup.QueuedBackup{
 				{Name: "<b>weekly", Place: 1, Position: 4, Phase: backup.Queued, Created: made, WaitSeconds: 90.5, Reason: backup.CodeRunning, BlockedBy: "nightly", Namespaces: []string{"shop"}, Shared: 1},
 				{Name: "odd", Place: 2, Phase: backup.New, Created: made, WaitSeconds: 1, Reason: backup.CodeAhead, BlockedBy: "weekly", Invalid: "no pattern"},
 			},
@@ -88,7 +88,7 @@ func fetched(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, b.String()
 }
 
-func TestTheControllersPageAndAPISayWhoWaitsForWhom(t *testing.T) {
+func TestControllerShowsWhatEachBackupWaitsFor(t *testing.T) {
 	url := served(t, leading(), "127.0.0.1:0", Exposure{}, nil)
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, http.StatusOK, status)
@@ -156,8 +156,8 @@ func TestAControllersAddressThatOthersReachShowsMetricsAndHealthAlone(t *testing
 func TestAnAddressThatOthersReachShowsAllToThoseWhoProveWhoTheyAre(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("basic_auth_users: {prometheus: $2a$04$n1xIPBHV0xr6FNVmQEmSnOVp50labHmNkpNby1KCSSWPsKq1iif4y}\n"), 0o600))
-	g := &guard.Guard{File: file, Open: Health(), Log: slog.New(slog.DiscardHandler)}
-	url := served(t, leading(), "0.0.0.0:0", Exposure{Guard: g, Pprof: true}, nil)
+	g := &guard.Authenticator{File: file, Open: ProbePaths(), Log: slog.New(slog.DiscardHandler)}
+	url := served(t, leading(), "0.0.0.0:0", Exposure{Auth: g, Pprof: true}, nil)
 	known := strings.Replace(url, "http://", "http://prometheus:load%20line@", 1)
 	for path, stranger := range map[string]int{
 		"/": http.StatusUnauthorized, "/api/v1/backups": http.StatusUnauthorized, "/debug/pprof/cmdline": http.StatusUnauthorized, "/metrics": http.StatusUnauthorized,

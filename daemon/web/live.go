@@ -16,38 +16,38 @@ import (
 // goroutine, which sends the newest state and is cut off when the client does
 // not read: a slow client delays no other.
 type live struct {
-	watchers atomic.Int32
-	// patience is the write timeout for a client that does not read; 0:
-	// eventPatience.
-	patience time.Duration
+	clients atomic.Int32
+	// writeTimeout is the write timeout for a client that does not read; 0:
+	// eventTimeout.
+	writeTimeout time.Duration
 
-	mu   sync.Mutex // guards all below
-	of   *view.State
-	at   time.Time
-	text []byte // of an event, rendered once for all clients; immutable
+	mu            sync.Mutex // guards all below
+	renderedState *view.State
+	renderedAt    time.Time
+	rendered      []byte // of an event, rendered once for all clients; immutable
 }
 
 const (
-	// maxWatchers is the limit of concurrent clients over all addresses.
-	maxWatchers = 32
-	// eventPatience is the write timeout of one event.
-	eventPatience = 10 * time.Second
+	// maxClients is the limit of concurrent clients over all addresses.
+	maxClients = 32
+	// eventTimeout is the write timeout of one event.
+	eventTimeout = 10 * time.Second
 	// eventPeriod is after how long without a new state the page is sent again,
 	// with the age of its values.
 	eventPeriod = 5 * time.Second
-	// redrawn is how old a rendering of the same state may be.
-	redrawn = time.Second
+	// renderMaxAge is how old a rendering of the same state may be.
+	renderMaxAge = time.Second
 )
 
-// watch is GET /live: the main part of the page as a server-sent event for each
+// followLive is GET /live: the main part of the page as a server-sent event for each
 // published state, until the client disconnects or the server ends.
-func (s *Server) watch(p *page) http.HandlerFunc {
+func (s *Server) followLive(p *page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !s.live.enter() {
+		if !s.live.acquire() {
 			http.Error(w, "too many clients follow the page live; it reloads instead", http.StatusServiceUnavailable)
 			return
 		}
-		defer s.live.leave()
+		defer s.live.release()
 		h := w.Header()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-store")
@@ -68,12 +68,12 @@ func (s *Server) watch(p *page) http.HandlerFunc {
 // client disconnected or does not read, or the server ends.
 func (s *Server) sendEvent(ctx context.Context, w http.ResponseWriter, c *http.ResponseController, p *page) bool {
 	next := s.published() // before reading the state, so that none is missed
-	text, err := s.live.draw(s.State(), p)
+	text, err := s.live.render(s.State(), p)
 	if err != nil {
 		s.Log.Error("failed to render the status page", "error", err)
 		return false
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(cmp.Or(s.live.patience, eventPatience)))
+	_ = c.SetWriteDeadline(time.Now().Add(cmp.Or(s.live.writeTimeout, eventTimeout)))
 	if ctx.Err() != nil { // checked after the deadline is set: the end of the context sets another one
 		return false
 	}
@@ -96,37 +96,37 @@ func (s *Server) published() <-chan struct{} {
 	return s.Published()
 }
 
-func (l *live) enter() bool {
-	if l.watchers.Add(1) > maxWatchers {
-		l.leave()
+func (l *live) acquire() bool {
+	if l.clients.Add(1) > maxClients {
+		l.release()
 		return false
 	}
 	return true
 }
 
-// leave drops the rendering when the last client leaves.
-func (l *live) leave() {
-	if l.watchers.Add(-1) > 0 {
+// release drops the rendering when the last client leaves.
+func (l *live) release() {
+	if l.clients.Add(-1) > 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of, l.text = nil, nil
+	l.renderedState, l.rendered = nil, nil
 }
 
-// draw renders the event of a state once for all clients.
-func (l *live) draw(of *view.State, p *page) ([]byte, error) {
+// render renders the event of a state once for all clients.
+func (l *live) render(of *view.State, p *page) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if l.text != nil && l.of == of && now.Sub(l.at) < redrawn {
-		return l.text, nil
+	if l.rendered != nil && l.renderedState == of && now.Sub(l.renderedAt) < renderMaxAge {
+		return l.rendered, nil
 	}
 	var b bytes.Buffer
 	if err := p.template.ExecuteTemplate(&b, "main", p.data(false)); err != nil {
 		return nil, err
 	}
 	text := append([]byte("data: "), bytes.ReplaceAll(bytes.TrimSpace(b.Bytes()), []byte("\n"), []byte("\ndata: "))...)
-	l.of, l.at, l.text = of, now, append(text, "\n\n"...)
-	return l.text, nil
+	l.renderedState, l.renderedAt, l.rendered = of, now, append(text, "\n\n"...)
+	return l.rendered, nil
 }

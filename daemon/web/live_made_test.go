@@ -24,7 +24,7 @@ type publisher struct {
 	t       *testing.T
 	server  *Server
 	state   atomic.Pointer[view.State]
-	bell    Bell
+	bell    Notifier
 	address string
 	stop    context.CancelFunc
 	ended   chan error
@@ -55,7 +55,7 @@ func (p *publisher) next(which string) {
 	l.Verdicts[0].Reason = "tick " + which + "."
 	s.Levels = &l
 	p.state.Store(&s)
-	p.bell.Ring()
+	p.bell.Notify()
 }
 
 // end ends the server and returns how long that took.

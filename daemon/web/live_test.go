@@ -38,7 +38,7 @@ func TestEveryPublishedStateReachesThoseWhoWatch(t *testing.T) {
 	page, _ := getPage(t, p.state.Load(), "", 0)
 	_, main, _ := strings.Cut(page, "<main>")
 	main, _, _ = strings.Cut(main, "</main>")
-	p.bell.Ring()
+	p.bell.Notify()
 	again, err := w.event()
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(withoutAlarms(main), withoutAlarms(again)), "what is sent is what the page is")
@@ -50,16 +50,16 @@ func withoutAlarms(text string) string {
 	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, `role="alert"`) }), "\n")
 }
 
-func TestWhoDoesNotReadDelaysNobodyAndIsCutOff(t *testing.T) {
+func TestLiveClientThatDoesNotReadIsCutOff(t *testing.T) {
 	p := publish(t, scenes.Contended())
-	p.server.live.patience = 2 * time.Second
+	p.server.live.writeTimeout = 2 * time.Second
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address)
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(1024))
 	_, err = io.WriteString(conn, "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	require.NoError(t, err)
-	eventually(t, "it is let in", func() bool { return p.server.live.watchers.Load() == 1 })
+	eventually(t, "it is let in", func() bool { return p.server.live.clients.Load() == 1 })
 	w, _ := p.watch()
 	cut, start := false, deadline.Start()
 	for i := 0; !cut; i++ {
@@ -68,10 +68,10 @@ func TestWhoDoesNotReadDelaysNobodyAndIsCutOff(t *testing.T) {
 		p.next(fmt.Sprint(i))
 		require.Less(t, rung.Elapsed(), time.Second, "publishing never waits")
 		w.hears(fmt.Sprint(i))
-		cut = p.server.live.watchers.Load() == 1
+		cut = p.server.live.clients.Load() == 1
 	}
 	require.NoError(t, w.body.Close())
-	eventually(t, "all are gone", func() bool { return p.server.live.watchers.Load() == 0 })
+	eventually(t, "all are gone", func() bool { return p.server.live.clients.Load() == 0 })
 	assert.Less(t, p.end(), time.Second)
 }
 
@@ -92,8 +92,8 @@ func TestAHundredClientsAreServedOrTurnedAway(t *testing.T) {
 			t.Errorf("status %d", code)
 		}
 	}
-	assert.Len(t, in, maxWatchers)
-	assert.Equal(t, 100-maxWatchers, away)
+	assert.Len(t, in, maxClients)
+	assert.Equal(t, 100-maxClients, away)
 	p.next("all")
 	for _, w := range in {
 		w.hears("all")
@@ -101,11 +101,11 @@ func TestAHundredClientsAreServedOrTurnedAway(t *testing.T) {
 	for _, w := range in {
 		require.NoError(t, w.body.Close())
 	}
-	eventually(t, "no client is left", func() bool { return p.server.live.watchers.Load() == 0 })
+	eventually(t, "no client is left", func() bool { return p.server.live.clients.Load() == 0 })
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	p.server.live.mu.Lock()
-	assert.Nil(t, p.server.live.text, "nor is what was drawn for them")
-	assert.Nil(t, p.server.live.of)
+	assert.Nil(t, p.server.live.rendered, "nor is what was drawn for them")
+	assert.Nil(t, p.server.live.renderedState)
 	p.server.live.mu.Unlock()
 	w, code := p.watch()
 	assert.Equal(t, http.StatusOK, code, "there is room again")
@@ -113,7 +113,7 @@ func TestAHundredClientsAreServedOrTurnedAway(t *testing.T) {
 	w.hears("again")
 }
 
-func TestTheServerEndsAtOnceWhoeverWatches(t *testing.T) {
+func TestServerEndsWithLiveClients(t *testing.T) {
 	p := publish(t, scenes.Contended())
 	for range 3 {
 		w, _ := p.watch()
@@ -126,7 +126,7 @@ func TestTheServerEndsAtOnceWhoeverWatches(t *testing.T) {
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(1024))
 	_, err = io.WriteString(conn, "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	require.NoError(t, err)
-	eventually(t, "all are in", func() bool { return p.server.live.watchers.Load() == 4 })
+	eventually(t, "all are in", func() bool { return p.server.live.clients.Load() == 4 })
 	reads, _ := p.watch()
 	for i := range 200 { // more than the sockets of one that never reads take
 		p.next(fmt.Sprint(i))
@@ -135,7 +135,7 @@ func TestTheServerEndsAtOnceWhoeverWatches(t *testing.T) {
 	took := p.end()
 	t.Logf("ended after %s", took)
 	assert.Less(t, took, time.Second, "less than a request is given to end (%s)", shutdownTimeout)
-	eventually(t, "no client is connected", func() bool { return p.server.live.watchers.Load() == 0 })
+	eventually(t, "no client is connected", func() bool { return p.server.live.clients.Load() == 0 })
 }
 
 func TestWhenNoStateComesThePageSaysHowOldItIs(t *testing.T) {
@@ -157,7 +157,7 @@ func TestBeforeTheFirstTickThereIsAnEventAsWell(t *testing.T) {
 	w, _ := p.watch()
 	text, err := w.event()
 	require.NoError(t, err)
-	assert.Contains(t, text, view.Waiting)
+	assert.Contains(t, text, view.WaitingText)
 	p.state.Store(first)
 	p.next("one")
 	w.hears("one")
@@ -170,7 +170,7 @@ func TestOnlyWhoseThePageIsMayWatchIt(t *testing.T) {
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/live", http.NoBody))
 	assert.Equal(t, http.StatusNotFound, w.Code, "an address that others reach")
-	s.everything(mux)
+	s.restricted(mux)
 	for method, code := range map[string]int{http.MethodHead: http.StatusOK, http.MethodPost: http.StatusMethodNotAllowed} {
 		w = httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(method, "/live", http.NoBody))

@@ -15,7 +15,7 @@ import (
 func (s *Server) metrics() http.Handler {
 	return &metricsHandler{
 		agent: view.Agent{Version: s.Version}, pods: s.Pods,
-		state: func() *view.State { return s.State().With(s.cluster(), nil).Beside(s.outer()) },
+		state: func() *view.State { return s.State().WithCluster(s.cluster(), nil).WithOuter(s.outer()) },
 	}
 }
 

@@ -14,14 +14,14 @@ type labelled struct {
 	value  float64
 }
 
-// appendAdmission appends the leader's series of data mover loads; a standby
+// appendDataMoverLoads appends the leader's series of data mover loads; a standby
 // replica has only its own counters.
-func appendAdmission(b []byte, s *ControllerState) []byte {
-	b = appendLabelled(b, "plimsoll_vgdp_loads", gauge, "Data mover loads that have not ended, by kind and phase.", loadPhases(s.Loads))
-	b = appendLabelled(b, "plimsoll_vgdp_held", gauge, "Held data mover loads, by reason.", loadReasons(s.Loads))
-	b = appendFamilies(b, s.Loads, func(b []byte, r *admission.Report) []byte { return appendLabel(b, "velero", r.Namespace) }, []family[admission.Report]{
+func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
+	b = appendLabelled(b, "plimsoll_vgdp_loads", gauge, "Data mover loads that have not ended, by kind and phase.", loadPhases(s.DataMoverLoads))
+	b = appendLabelled(b, "plimsoll_vgdp_held", gauge, "Held data mover loads, by reason.", loadReasons(s.DataMoverLoads))
+	b = appendFamilies(b, s.DataMoverLoads, func(b []byte, r *admission.Report) []byte { return appendLabel(b, "velero", r.Namespace) }, []family[admission.Report]{
 		{
-			"plimsoll_vgdp_limited", gauge, "1 while data mover loads need a ticket, else 0.",
+			"plimsoll_vgdp_tickets_required", gauge, "1 while data mover loads need a ticket, else 0.",
 			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Limited) },
 		},
 		{
@@ -34,18 +34,18 @@ func appendAdmission(b []byte, s *ControllerState) []byte {
 		},
 		{
 			"plimsoll_vgdp_gate_problem", gauge, "1 while no decision is made about a Velero's data mover loads, or the Gate is open although they need tickets, else 0.",
-			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.Open != "") },
+			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.GateOpen != "") },
 		},
 	})
-	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "Data mover budget of a node under pressure: how many data mover loads it may run, for all Veleros together.", loadBudgets(s.Loads))
+	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "Data mover budget of a node under pressure: how many data mover loads it may run, for all Veleros together.", loadBudgets(s.DataMoverLoads))
 	var bypassed []labelled
-	for _, r := range s.Loads {
-		bypassed = append(bypassed, labelled{[]string{"velero", r.Namespace}, float64(s.LoadCounts.Bypassed[r.Namespace])})
+	for _, r := range s.DataMoverLoads {
+		bypassed = append(bypassed, labelled{[]string{"velero", r.Namespace}, float64(s.DataMoverCounts.Bypassed[r.Namespace])})
 	}
 	b = appendLabelled(b, "plimsoll_vgdp_gate_bypassed_total", counter, "Data mover loads accepted without the ticket that they needed.", bypassed)
-	b = appendLabelled(b, "plimsoll_vgdp_overdue_total", counter, "Overdue data mover loads: tickets given in spite of pressure.", []labelled{{nil, float64(s.LoadCounts.Overdue)}})
-	b = appendLoadWaits(b, s.LoadCounts.Waits)
-	return appendCounted(b, loadWrites(s.LoadCounts), "result", family[counted]{
+	b = appendLabelled(b, "plimsoll_vgdp_overdue_total", counter, "Overdue data mover loads: tickets given in spite of pressure.", []labelled{{nil, float64(s.DataMoverCounts.Overdue)}})
+	b = appendLoadWaits(b, s.DataMoverCounts.Waits)
+	return appendCounted(b, loadWrites(s.DataMoverCounts), "result", family[reasonCount]{
 		"plimsoll_vgdp_writes_total", counter, "Writes of data mover loads by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
 	})
 }
@@ -128,7 +128,7 @@ func appendLoadWaits(b []byte, of map[vgdp.Kind]admission.Waits) []byte {
 }
 
 // loadWrites has every kind, with 0 for those that never occurred.
-func loadWrites(c admission.Counts) []counted {
+func loadWrites(c admission.Counts) []reasonCount {
 	all := map[string]uint64{"conflict": c.Conflicts, "failed": c.Failures}
 	for _, kind := range admission.EditKinds() {
 		all[string(kind)] = c.Writes[kind]

@@ -67,7 +67,7 @@ func appendTriggers(b []byte, t *view.Triggers) []byte {
 			func(b []byte, t *view.Triggers) []byte { return appendCount(b, uint64(t.Armed)) },
 		},
 		{
-			"plimsoll_samples_woken_total", counter, "Samples taken before their tick because a PSI trigger fired.",
+			"plimsoll_triggered_samples_total", counter, "Samples taken before their tick because a PSI trigger fired.",
 			func(b []byte, t *view.Triggers) []byte { return appendCount(b, t.WokenTotal) },
 		},
 	})
@@ -96,19 +96,19 @@ func appendProbes(b []byte, list []snapshot.Probe) []byte {
 }
 
 // appendVerdicts appends inner and outer plugins and their levels.
-func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.Outer) []byte {
-	up := upOf(pluginNames(verdicts), o)
+func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.OuterPlugins) []byte {
+	up := pluginsUp(pluginNames(verdicts), o)
 	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
 		return appendLabels(b, "plugin", v.Plugin, "scope", v.Scope)
 	}, []family[plugins.Verdict]{
 		{"plimsoll_threshold_met", gauge, "Level of the plugin's verdict: 0 none, 1 soft, 2 hard; absent while a measurement is missing.", appendLevel},
 	})
-	return appendFamilies(b, up, func(b []byte, u *upness) []byte {
+	return appendFamilies(b, up, func(b []byte, u *pluginUp) []byte {
 		return appendLabel(b, "plugin", u.plugin)
-	}, []family[upness]{
+	}, []family[pluginUp]{
 		{
 			"plimsoll_plugin_up", gauge, "1 when the plugin's last call was answered, else 0; always 1 for inner plugins.",
-			func(b []byte, u *upness) []byte { return appendBool(b, u.up) },
+			func(b []byte, u *pluginUp) []byte { return appendBool(b, u.up) },
 		},
 	})
 }

@@ -23,18 +23,18 @@ func appendController(s *ControllerState) []byte {
 	b = appendFamilies(b, []ControllerState{*s}, noLabels, []family[ControllerState]{
 		{
 			"plimsoll_leader", gauge, "1 when this replica of the controller is the leader, else 0.",
-			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.Leads) },
+			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.IsLeader) },
 		},
 		{
 			"plimsoll_backup_queue_enabled", gauge, "1 when the controller starts Backups in order, 0 when Velero does.",
-			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.Enabled) },
+			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.QueueEnabled) },
 		},
 	})
-	b = appendFleet(b, s)
-	b = appendAdmission(b, s)
+	b = appendAgents(b, s)
+	b = appendDataMoverLoads(b, s)
 	b = appendQueues(b, s.Queues)
 	b = appendWaits(b, s.Counts.Waits)
-	return appendCounted(b, backupWrites(s.Counts), "result", family[counted]{
+	return appendCounted(b, backupWrites(s.Counts), "result", family[reasonCount]{
 		"plimsoll_backup_writes_total", counter, "Writes of Backups by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
 	})
 }
@@ -93,7 +93,7 @@ func appendWaits(b []byte, of map[string]backup.Waits) []byte {
 }
 
 // backupWrites has every kind, with 0 for those that never occurred.
-func backupWrites(c backup.Counts) []counted {
+func backupWrites(c backup.Counts) []reasonCount {
 	all := map[string]uint64{"conflict": c.Conflicts, "failed": c.Failures}
 	for _, kind := range backup.Kinds() {
 		all[kind] = c.Writes[kind]

@@ -19,23 +19,23 @@ func appendCluster(b []byte, s *view.State) []byte {
 	if s.Cluster == nil {
 		return b
 	}
-	b = appendKnown(b, s)
+	b = appendPods(b, s)
 	b = appendConditions(b, s.Cluster.Conditions)
-	b = appendCounted(b, writes(s.Cluster.StatusWrites), "reason", family[counted]{
+	b = appendCounted(b, writes(s.Cluster.StatusWrites), "reason", family[reasonCount]{
 		"plimsoll_node_status_writes_total", counter, "Writes of the Node's conditions by reason; failed: the API server did not accept the write.", appendCounter,
 	})
 	b = appendHeartbeat(b, s.Cluster.Heartbeat)
 	b = appendNodeLease(b, s.Cluster.NodeLease)
-	b = appendLoads(b, s)
+	b = appendDataMovers(b, s)
 	b = appendEvictions(b, results(s))
-	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[counted]{
+	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[reasonCount]{
 		"plimsoll_evictions_suppressed_total", counter,
 		"Candidates skipped without an eviction request, by reason, counted once for each stored decision.", appendCounter,
 	})
 }
 
-// appendKnown appends the series about the list of pods.
-func appendKnown(b []byte, s *view.State) []byte {
+// appendPods appends the series about the list of pods.
+func appendPods(b []byte, s *view.State) []byte {
 	return appendFamilies(b, []view.State{*s}, noLabels, []family[view.State]{
 		{
 			"plimsoll_pods", gauge, "Pods of this node; absent before they were listed for the first time.",
@@ -91,39 +91,39 @@ func appendConditions(b []byte, list []evict.Condition) []byte {
 	})
 }
 
-// counted is a counter and the reason it is counted for.
-type counted struct {
+// reasonCount is a counter and the reason it is counted for.
+type reasonCount struct {
 	why string
 	n   uint64
 }
 
-func appendCounter(b []byte, c *counted) []byte { return appendCount(b, c.n) }
+func appendCounter(b []byte, c *reasonCount) []byte { return appendCount(b, c.n) }
 
 // appendCounted appends one family of counters that differ in one label.
-func appendCounted(b []byte, list []counted, label string, f family[counted]) []byte {
-	return appendFamilies(b, list, func(b []byte, c *counted) []byte { return appendLabel(b, label, c.why) }, []family[counted]{f})
+func appendCounted(b []byte, list []reasonCount, label string, f family[reasonCount]) []byte {
+	return appendFamilies(b, list, func(b []byte, c *reasonCount) []byte { return appendLabel(b, label, c.why) }, []family[reasonCount]{f})
 }
 
-// outcomes is how many candidates of a plugin had one result.
-type outcomes struct {
+// resultCount is how many candidates of a plugin had one result.
+type resultCount struct {
 	evict.Result
 	n uint64
 }
 
-func appendEvictions(b []byte, list []outcomes) []byte {
-	return appendFamilies(b, list, func(b []byte, o *outcomes) []byte {
+func appendEvictions(b []byte, list []resultCount) []byte {
+	return appendFamilies(b, list, func(b []byte, o *resultCount) []byte {
 		return appendLabels(b, "plugin", o.Plugin, "result", string(o.Code))
-	}, []family[outcomes]{
+	}, []family[resultCount]{
 		{
 			"plimsoll_evictions_total", counter, "Eviction requests, by the plugin that ranked the pod first and by result.",
-			func(b []byte, o *outcomes) []byte { return appendCount(b, o.n) },
+			func(b []byte, o *resultCount) []byte { return appendCount(b, o.n) },
 		},
 	})
 }
 
 // results has every result of every plugin, with 0 for those that never
 // occurred.
-func results(s *view.State) []outcomes {
+func results(s *view.State) []resultCount {
 	counts := map[evict.Result]uint64{}
 	if s.Levels != nil {
 		for _, plugin := range pluginNames(s.Levels.Verdicts) {
@@ -133,11 +133,11 @@ func results(s *view.State) []outcomes {
 		}
 	}
 	maps.Copy(counts, s.Cluster.Evictions)
-	list := make([]outcomes, 0, len(counts))
+	list := make([]resultCount, 0, len(counts))
 	for r, n := range counts {
-		list = append(list, outcomes{r, n})
+		list = append(list, resultCount{r, n})
 	}
-	slices.SortFunc(list, func(a, b outcomes) int {
+	slices.SortFunc(list, func(a, b resultCount) int {
 		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Code, b.Code))
 	})
 	return list
@@ -146,17 +146,17 @@ func results(s *view.State) []outcomes {
 // requestedCodes are the codes of candidates for which an eviction was requested.
 func requestedCodes() []evict.Code {
 	return []evict.Code{
-		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodeBudget, evict.CodeRefused, evict.CodeGone, evict.CodeUnanswered, evict.CodeBrake,
+		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodePDB, evict.CodeRefused, evict.CodeTerminated, evict.CodeUnknownOutcome, evict.CodeBrake,
 	}
 }
 
 // skippedCodes are the codes of candidates that were skipped.
 func skippedCodes() []evict.Code {
 	codes := []evict.Code{
-		evict.CodeOff, evict.CodeSoft, evict.CodeHeld, evict.CodeUnnamed, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint, evict.CodeRelief,
-		evict.CodeInFlight, evict.CodeSettle, evict.CodeState, evict.CodeNotAPod, evict.CodeUnknownPod, evict.CodeFinished,
-		evict.CodeOptedOut, evict.CodeTooSmall, evict.CodeBudget, evict.CodeRefused, evict.CodeUnanswered, evict.CodeNext, evict.CodeNotNeeded,
-		evict.CodeReporting, evict.CodeGrace, evict.CodeRate, evict.CodeLimit, evict.CodeLate, evict.CodeNotShown, evict.CodeBrake,
+		evict.CodeOff, evict.CodeSoft, evict.CodeLatched, evict.CodeNoCandidate, evict.CodeStale, evict.CodeKubelet, evict.CodeTaint, evict.CodeRelief,
+		evict.CodeTerminating, evict.CodeCooldown, evict.CodeState, evict.CodeNotAPod, evict.CodeUnknownPod, evict.CodeFinished,
+		evict.CodeOptedOut, evict.CodeTooSmall, evict.CodePDB, evict.CodeRefused, evict.CodeUnknownOutcome, evict.CodeNext, evict.CodeNotNeeded,
+		evict.CodeReportOnly, evict.CodeGrace, evict.CodeRateLimit, evict.CodeRoundLimit, evict.CodeOverdue, evict.CodeNotAllowed, evict.CodeBrake,
 	}
 	for _, protection := range []string{
 		pods.Static, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere, pods.Namespace, pods.Mover, pods.Unresolved,
@@ -166,7 +166,7 @@ func skippedCodes() []evict.Code {
 	return codes
 }
 
-func suppressed(counts map[evict.Code]uint64) []counted {
+func suppressed(counts map[evict.Code]uint64) []reasonCount {
 	all := map[string]uint64{}
 	for _, code := range skippedCodes() {
 		all[string(code)] = 0
@@ -177,16 +177,16 @@ func suppressed(counts map[evict.Code]uint64) []counted {
 	return sorted(all)
 }
 
-func writes(counts map[string]uint64) []counted {
-	all := map[string]uint64{string(lease.Changed): 0, string(lease.Report): 0, string(lease.Failed): 0}
+func writes(counts map[string]uint64) []reasonCount {
+	all := map[string]uint64{string(lease.Changed): 0, string(lease.Report): 0, string(lease.WriteFailed): 0}
 	maps.Copy(all, counts)
 	return sorted(all)
 }
 
-func sorted(counts map[string]uint64) []counted {
-	list := make([]counted, 0, len(counts))
+func sorted(counts map[string]uint64) []reasonCount {
+	list := make([]reasonCount, 0, len(counts))
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
-		list = append(list, counted{why, counts[why]})
+		list = append(list, reasonCount{why, counts[why]})
 	}
 	return list
 }

@@ -26,13 +26,13 @@ func fullCluster() *view.Cluster {
 			{Type: "plimsoll.dev/MemoryContention", Status: corev1.ConditionTrue},
 			{Type: "plimsoll.dev/NetworkContention", Status: corev1.ConditionFalse},
 		},
-		Loads: &view.Loads{
-			Running: 3, Level: plugins.Soft, Budget: new(2), HoldUntil: time.UnixMilli(1_800_000_070_500), Why: "disk soft on sda",
+		DataMovers: &view.DataMovers{
+			Running: 3, Level: plugins.Soft, Budget: new(2), StartHoldUntil: time.UnixMilli(1_800_000_070_500), Reason: "disk soft on sda",
 			Throttled: []view.Throttled{{Name: "velero/du-1", Disk: "sda"}, {Name: "velero/du-2", Disk: "sda"}, {Name: "velero/du-1"}}, Problem: "limit /du-1 read 8:0: input/output error",
 		},
 		StatusWrites: map[string]uint64{"changed": 4, "report": 7},
 		Evictions: map[evict.Result]uint64{
-			{Plugin: "memory-stall", Code: evict.CodeEvicted}: 2, {Plugin: "memory-stall", Code: evict.CodeBudget}: 3,
+			{Plugin: "memory-stall", Code: evict.CodeEvicted}: 2, {Plugin: "memory-stall", Code: evict.CodePDB}: 3,
 			{Plugin: "gone-plugin", Code: evict.CodeRefused}: 1,
 		},
 		Suppressed: map[evict.Code]uint64{evict.CodeTooSmall: 5, pods.DaemonSet: 6},
@@ -87,7 +87,7 @@ func TestEvictionsAreCountedByPluginAndResult(t *testing.T) {
 		values[labelsOf(m)] = m.GetCounter().GetValue()
 	}
 	assert.Equal(t, 2.0, values["plugin=memory-stall result=evicted "])
-	assert.Equal(t, 3.0, values["plugin=memory-stall result=budget "])
+	assert.Equal(t, 3.0, values["plugin=memory-stall result=pdb "])
 	assert.Equal(t, 0.0, values["plugin=disk-latency result=evicted "])
 	assert.Equal(t, 1.0, values["plugin=gone-plugin result=refused "], "a plugin that was switched off keeps its counts")
 	assert.Len(t, values, 3*len(requestedCodes())+1)
@@ -104,7 +104,7 @@ func labelsOf(m *dto.Metric) string {
 // TestEveryCodeOfADecisionIsCountedFromTheStart holds the lists of codes
 // against what rounds really decide.
 func TestEveryCodeOfADecisionIsCountedFromTheStart(t *testing.T) {
-	var tally evict.Tally
+	var tally evict.Counters
 	for _, dryRun := range []bool{false, true} {
 		for _, d := range scenes.Decisions(dryRun) {
 			tally.Count(&d)
@@ -173,11 +173,11 @@ func TestWhatDataMoversMayDoIsMeasured(t *testing.T) {
 	s := fullState()
 	assert.Equal(t, map[string]float64{"sda": 2, "": 1}, valuesOf(t, s, "plimsoll_vgdp_throttled", "disk"))
 	calm := *s.Cluster
-	calm.Loads = &view.Loads{}
+	calm.DataMovers = &view.DataMovers{}
 	s.Cluster = &calm
 	text := string(appendMetrics(nil, s))
 	assert.Contains(t, text, "plimsoll_vgdp_movers 0\n")
 	assert.NotContains(t, text, "plimsoll_vgdp_budget ", "no limit is not 0")
-	calm.Loads = nil
+	calm.DataMovers = nil
 	assert.NotContains(t, string(appendMetrics(nil, s)), "plimsoll_vgdp")
 }

@@ -23,7 +23,7 @@ func appendContention(b []byte, s *view.State) []byte {
 		},
 	})
 	list := all[:min(contentionSeries, len(all))]
-	b = appendFamilies(b, list, func(b []byte, c *snapshot.Contention) []byte { return append(appendShared(append(b, '{'), c), '}') }, []family[snapshot.Contention]{
+	b = appendFamilies(b, list, func(b []byte, c *snapshot.Contention) []byte { return append(appendContended(append(b, '{'), c), '}') }, []family[snapshot.Contention]{
 		{
 			"plimsoll_contention_state", gauge, "1 while a workload waits for what others do, 0 while none does but pods of the lowest class (low QoS or mover); absent while the kernel does not tell.",
 			func(b []byte, c *snapshot.Contention) []byte {
@@ -43,12 +43,12 @@ func appendContentionState(b []byte, s snapshot.ContentionState) []byte {
 	if s == snapshot.ContentionUnknown {
 		return b
 	}
-	return appendBool(b, s == snapshot.ContentionSuffers)
+	return appendBool(b, s == snapshot.ContentionPresent)
 }
 
-// appendShared appends the contended resource as the last labels. Memory has no
+// appendContended appends the contended resource as the last labels. Memory has no
 // device.
-func appendShared(b []byte, c *snapshot.Contention) []byte {
+func appendContended(b []byte, c *snapshot.Contention) []byte {
 	b = appendPair(b, "resource", string(c.Resource))
 	if c.Device == "" {
 		return b
@@ -64,7 +64,7 @@ type partySeries struct {
 }
 
 func (p *partySeries) append(b []byte) []byte {
-	return append(appendShared(append(append(b, p.labels...), ','), p.on), '}')
+	return append(appendContended(append(append(b, p.labels...), ','), p.on), '}')
 }
 
 func appendParties(b []byte, s *view.State, list []snapshot.Contention) []byte {
@@ -73,7 +73,7 @@ func appendParties(b []byte, s *view.State, list []snapshot.Contention) []byte {
 	for i := range list {
 		c := &list[i]
 		// Sufferers of a link are never known, but its culprits are.
-		if c.State != snapshot.ContentionSuffers && c.Resource != snapshot.SharedNetwork {
+		if c.State != snapshot.ContentionPresent && c.Resource != snapshot.SharedNetwork {
 			continue
 		}
 		for _, p := range c.Culprits {

@@ -21,7 +21,7 @@ import (
 func fullContention() []snapshot.Contention {
 	return []snapshot.Contention{
 		{
-			Resource: snapshot.SharedDisk, Device: "nvme0n1", State: snapshot.ContentionSuffers, Coverage: snapshot.Some(0.94),
+			Resource: snapshot.SharedDisk, Device: "nvme0n1", State: snapshot.ContentionPresent, Coverage: snapshot.Some(0.94),
 			Culprits:  []snapshot.Culprit{{Party: snapshot.Party{Cgroup: "/system.slice/backup.service"}, Share: 0.71}},
 			Sufferers: []snapshot.Sufferer{{Party: snapshot.Party{Cgroup: "/kubepods/pod-a", PodUID: "41aa9e07"}, Waited: 0.38}},
 		},
@@ -45,7 +45,7 @@ func contendedOn(state snapshot.ContentionState, devices int) *view.State {
 	return s
 }
 
-func TestWhoHurtsWhomHasSeries(t *testing.T) {
+func TestContentionHasSeries(t *testing.T) {
 	text := contentionSeriesText(scenes.Contended())
 	assert.Equal(t, map[string]float64{
 		" device=nvme0n1 resource=disk": 1, " device=sda resource=disk": 1, " device=sdb resource=disk": 0, " resource=memory": 1,
@@ -65,7 +65,7 @@ func TestWhereNothingIsInUseThereIsNoSeriesOfIt(t *testing.T) {
 	assert.Empty(t, contentionSeriesText(&view.State{Snapshot: &snapshot.Snapshot{}}))
 }
 
-func TestWorkloadsHaveNoSeriesWhereNobodyIsHurt(t *testing.T) {
+func TestWorkloadsHaveNoSeriesWithoutContention(t *testing.T) {
 	text := contentionSeriesText(contendedOn(snapshot.ContentionBusy, 3))
 	assert.Len(t, podValues(t, text, "plimsoll_contention_state"), 3)
 	assert.NotContains(t, text, "s0.service")
@@ -81,7 +81,7 @@ func TestWhatIsNotKnownIsNotCalledCalm(t *testing.T) {
 
 func TestManyDevicesHaveFewSeries(t *testing.T) {
 	s := contendedOn(snapshot.ContentionBusy, 300)
-	contended := contendedOn(snapshot.ContentionSuffers, 300).Snapshot.Contention
+	contended := contendedOn(snapshot.ContentionPresent, 300).Snapshot.Contention
 	s.Snapshot.Contention[299] = contended[299]
 	text := contentionSeriesText(s)
 	states := podValues(t, text, "plimsoll_contention_state")
@@ -92,7 +92,7 @@ func TestManyDevicesHaveFewSeries(t *testing.T) {
 	assert.Len(t, podValues(t, contentionSeriesText(s), "plimsoll_contention_culprit_share_ratio"), contentionSeries)
 }
 
-func TestPrometheusFindsNothingWrongInWhoHurtsWhom(t *testing.T) {
+func TestContentionSeriesPassPrometheusLint(t *testing.T) {
 	s := scenes.Contended()
 	hostile := scenes.Hostile().Snapshot.Disks[0].Name
 	s.Snapshot.Contention[0].Device = hostile
@@ -116,7 +116,7 @@ func TestPrometheusFindsNothingWrongInWhoHurtsWhom(t *testing.T) {
 // A pod may leave a cgroup behind elsewhere, and Prometheus refuses a scrape in
 // which a series is there twice.
 func TestTwoCgroupsOfOnePodThatHurtAreTwoSeries(t *testing.T) {
-	s := contendedOn(snapshot.ContentionSuffers, 1)
+	s := contendedOn(snapshot.ContentionPresent, 1)
 	c := &s.Snapshot.Contention[0]
 	for _, dir := range []string{"/old", "/new"} {
 		p := snapshot.Party{Cgroup: dir, PodUID: "u1", Name: "pod u1"}

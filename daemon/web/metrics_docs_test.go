@@ -41,15 +41,15 @@ func wholeAgent() []byte {
 	s.Agent.Triggers = &view.Triggers{Armed: 8, FiredTotal: map[string]uint64{"memory": 3}}
 	s.Cluster.Heartbeat = &view.Heartbeat{Renewed: s.Agent.Started}
 	s.Cluster.NodeLease = &view.Heartbeat{}
-	text, _ := NewPodSeries(10, 1000).append(appendMetrics(nil, s.Beside(outers())), differentPods(), nil)
+	text, _ := NewPodSeries(10, 1000).append(appendMetrics(nil, s.WithOuter(outers())), differentPods(), nil)
 	return text
 }
 
 // wholeController is the same of the controller's.
 func wholeController() []byte {
 	s := leading()
-	s.Fleet, s.FleetCounts = watching().Fleet, watching().FleetCounts
-	s.LoadsEnabled, s.Loads, s.LoadCounts = true, letting().Loads, letting().LoadCounts
+	s.Agents, s.AgentCounts = watching().Agents, watching().AgentCounts
+	s.AdmissionEnabled, s.DataMoverLoads, s.DataMoverCounts = true, letting().DataMoverLoads, letting().DataMoverCounts
 	return appendController(&s)
 }
 

@@ -13,7 +13,7 @@ func appendFilesystems(b []byte, list []snapshot.Filesystem) []byte {
 				switch {
 				case f.Pending():
 					return b
-				case f.Trouble() != "":
+				case f.Problem() != "":
 					return appendCount(b, 0)
 				}
 				return appendCount(b, 1)

@@ -11,7 +11,7 @@ func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 	if h == nil {
 		return b
 	}
-	b = appendCounted(b, renewals(h), "result", family[counted]{
+	b = appendCounted(b, renewals(h), "result", family[reasonCount]{
 		"plimsoll_lease_renewals_total", counter, "Attempts to renew the agent's Lease, by result.", appendCounter,
 	})
 	b = appendFamilies(b, []view.Heartbeat{*h}, noLabels, []family[view.Heartbeat]{
@@ -29,7 +29,7 @@ func appendHeartbeat(b []byte, h *view.Heartbeat) []byte {
 			func(b []byte, h *view.Heartbeat) []byte { return appendCount(b, h.Dials) },
 		},
 	})
-	return appendRenewDurations(b, h.Took)
+	return appendRenewDurations(b, h.RenewDurations)
 }
 
 // appendNodeLease appends the renewals of the Node's own Lease; nothing where a
@@ -38,12 +38,12 @@ func appendNodeLease(b []byte, h *view.Heartbeat) []byte {
 	if h == nil {
 		return b
 	}
-	return appendCounted(b, renewals(h), "result", family[counted]{
+	return appendCounted(b, renewals(h), "result", family[reasonCount]{
 		"plimsoll_node_lease_renewals_total", counter, "Attempts to renew the Node's own Lease (lease.target: node), by result.", appendCounter,
 	})
 }
 
-func renewals(h *view.Heartbeat) []counted {
+func renewals(h *view.Heartbeat) []reasonCount {
 	all := map[string]uint64{}
 	for _, o := range lease.Outcomes() {
 		all[string(o)] = h.Outcomes[o]

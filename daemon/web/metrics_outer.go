@@ -8,19 +8,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-// upness is whether a plugin is up.
-type upness struct {
+// pluginUp is whether a plugin is up.
+type pluginUp struct {
 	plugin string
 	up     bool
 }
 
-// upOf has the inner plugins, the registered outer ones, and those that were
+// pluginsUp has the inner plugins, the registered outer ones, and those that were
 // registered earlier.
-func upOf(judging []string, o *view.Outer) []upness {
-	list := make([]upness, 0, len(judging))
+func pluginsUp(judging []string, o *view.OuterPlugins) []pluginUp {
+	list := make([]pluginUp, 0, len(judging))
 	for _, name := range judging {
-		if !o.Is(name) {
-			list = append(list, upness{name, true})
+		if !o.Has(name) {
+			list = append(list, pluginUp{name, true})
 		}
 	}
 	if o == nil {
@@ -36,45 +36,45 @@ func upOf(judging []string, o *view.Outer) []upness {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(up)) {
-		list = append(list, upness{name, up[name]})
+		list = append(list, pluginUp{name, up[name]})
 	}
 	return list
 }
 
-// plugged is a count of one plugin.
-type plugged struct {
+// pluginCount is a count of one plugin.
+type pluginCount struct {
 	plugin, what, how string
 	n                 uint64
 }
 
 // appendOuter appends the calls of outer plugins and the refused parts of their
 // answers.
-func appendOuter(b []byte, o *view.Outer) []byte {
+func appendOuter(b []byte, o *view.OuterPlugins) []byte {
 	if o == nil {
 		return b
 	}
-	calls, refused := []plugged{}, []plugged{}
+	calls, refused := []pluginCount{}, []pluginCount{}
 	names := slices.Sorted(maps.Keys(o.Counts))
 	for _, name := range names {
 		for call, n := range o.Counts[name].Calls {
-			calls = append(calls, plugged{name, call.Method, call.Result, n})
+			calls = append(calls, pluginCount{name, call.Method, call.Result, n})
 		}
 		for _, what := range outer.Refusals() {
-			refused = append(refused, plugged{name, what, "", o.Counts[name].Refused[what]})
+			refused = append(refused, pluginCount{name, what, "", o.Counts[name].Refused[what]})
 		}
 	}
-	slices.SortFunc(calls, func(a, b plugged) int {
+	slices.SortFunc(calls, func(a, b pluginCount) int {
 		return slices.Compare([]string{a.plugin, a.what, a.how}, []string{b.plugin, b.what, b.how})
 	})
-	value := func(b []byte, p *plugged) []byte { return appendCount(b, p.n) }
-	b = appendFamilies(b, calls, func(b []byte, p *plugged) []byte {
+	value := func(b []byte, p *pluginCount) []byte { return appendCount(b, p.n) }
+	b = appendFamilies(b, calls, func(b []byte, p *pluginCount) []byte {
 		b = appendPair(append(b, '{'), "plugin", p.plugin)
 		b = appendPair(append(b, ','), "method", p.what)
 		return append(appendPair(append(b, ','), "result", p.how), '}')
-	}, []family[plugged]{{"plimsoll_plugin_calls_total", counter, "Calls of outer plugins, by method and gRPC status.", value}})
-	b = appendFamilies(b, refused, func(b []byte, p *plugged) []byte {
+	}, []family[pluginCount]{{"plimsoll_plugin_calls_total", counter, "Calls of outer plugins, by method and gRPC status.", value}})
+	b = appendFamilies(b, refused, func(b []byte, p *pluginCount) []byte {
 		return appendLabels(b, "plugin", p.plugin, "reason", p.what)
-	}, []family[plugged]{{"plimsoll_plugin_refused_total", counter, "Parts of outer plugins' answers that were refused or clipped, by reason.", value}})
+	}, []family[pluginCount]{{"plimsoll_plugin_refused_total", counter, "Parts of outer plugins' answers that were refused or clipped, by reason.", value}})
 	return appendDurations(b, names, o.Counts)
 }
 

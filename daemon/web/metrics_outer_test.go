@@ -17,12 +17,12 @@ import (
 
 // outers is a plugin that answers, one that does not, one that was removed, and a
 // socket.
-func outers() *view.Outer {
+func outers() *view.OuterPlugins {
 	met := plugins.Verdict{
-		Plugin: "vendor", Scope: "NUMA 0", Level: plugins.Hard, Pressing: plugins.Hard, Condition: "MemoryPressure",
+		Plugin: "vendor", Scope: "NUMA 0", Level: plugins.Hard, MetLevel: plugins.Hard, Condition: "MemoryPressure",
 		Observed: snapshot.Some(3.0), Operator: ">", Threshold: snapshot.Some(2.0), Reason: "the plugin reports hard threshold met",
 	}
-	return &view.Outer{
+	return &view.OuterPlugins{
 		Plugins: []outer.Status{
 			{Name: "broken", Socket: "/run/b.sock", Up: true, Failure: "ThresholdMet: it is tired", Breaker: "open"},
 			{Name: "vendor", Socket: "/run/v.sock", Up: true, Breaker: "closed", Since: time.Unix(1, 0), Verdicts: []plugins.Verdict{met}},
@@ -40,7 +40,7 @@ func outers() *view.Outer {
 }
 
 func TestOuterPluginsHaveTheirSeries(t *testing.T) {
-	text := string(appendMetrics(nil, fullState().Beside(outers())))
+	text := string(appendMetrics(nil, fullState().WithOuter(outers())))
 	for _, line := range []string{
 		`plimsoll_plugin_up{plugin="memory-stall"} 1`, `plimsoll_plugin_up{plugin="vendor"} 1`,
 		`plimsoll_plugin_up{plugin="broken"} 0`, `plimsoll_plugin_up{plugin="gone"} 0`,
@@ -82,8 +82,8 @@ func TestTheAPITellsOfEachOuterPluginAndSocket(t *testing.T) {
 }
 
 func TestWhatAnOuterPluginSaysIsInTheHeadline(t *testing.T) {
-	text, level := fullState().Beside(outers()).Headline()
+	text, level := fullState().WithOuter(outers()).Headline()
 	assert.Contains(t, text, "vendor NUMA 0: hard since")
 	assert.Equal(t, plugins.Hard, level)
-	assert.NotContains(t, fullState().Beside(outers()).Pressure().Levels, plugins.Resource(""))
+	assert.NotContains(t, fullState().WithOuter(outers()).Pressure().Levels, plugins.Resource(""))
 }

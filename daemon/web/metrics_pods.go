@@ -17,7 +17,7 @@ type PodSeries struct {
 
 	mu       sync.Mutex // guards all below; not held while text is written or sent
 	sequence uint64     // of the sample of the last choice
-	kept     map[workloadKey]*podEntry
+	entries  map[workloadKey]*podEntry
 	owners   map[podName]workloadKey
 	dropped  uint64
 	ranks    []podRank                      // scratch of one choice
@@ -34,7 +34,7 @@ func NewPodSeries(top, maxSeries int) *PodSeries {
 	}
 	return &PodSeries{
 		top: top, max: maxSeries, families: podFamilies(), disks: podDiskFamilies(),
-		kept: map[workloadKey]*podEntry{}, owners: map[podName]workloadKey{}, devices: map[string]*snapshot.DiskState{},
+		entries: map[workloadKey]*podEntry{}, owners: map[podName]workloadKey{}, devices: map[string]*snapshot.DiskState{},
 	}
 }
 
@@ -76,10 +76,10 @@ func (p *PodSeries) rows(rows []podRow, s *view.State) ([]podRow, uint64) {
 		p.choose(s.Snapshot)
 		p.sequence = s.Snapshot.Sequence
 	}
-	p.name(s)
+	p.nameAll(s)
 	for i := range s.Snapshot.Workloads {
 		w := &s.Snapshot.Workloads[i]
-		if e, in := p.kept[keyOf(w)]; in {
+		if e, in := p.entries[keyOf(w)]; in {
 			rows = append(rows, p.row(e, w))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // podRank is a workload in the order of choice.
 type podRank struct {
 	key    workloadKey
-	load   float64
+	usage  float64
 	series int
 }
 
@@ -19,11 +19,11 @@ type podRank struct {
 // cache of the others is dropped. The caller holds mu.
 func (p *PodSeries) choose(s *snapshot.Snapshot) {
 	p.rank(s)
-	in := make(map[workloadKey]*podEntry, min(len(p.ranks), p.stay()))
+	in := make(map[workloadKey]*podEntry, min(len(p.ranks), p.maxKept()))
 	used := 0
 	for place, r := range p.ranks {
-		e, was := p.kept[r.key]
-		if !p.room(was, place, used+r.series) {
+		e, was := p.entries[r.key]
+		if !p.fits(was, place, used+r.series) {
 			p.dropped += uint64(r.series)
 			continue
 		}
@@ -33,24 +33,24 @@ func (p *PodSeries) choose(s *snapshot.Snapshot) {
 		}
 		in[r.key] = e
 	}
-	for key, e := range p.kept {
+	for key, e := range p.entries {
 		if _, stays := in[key]; !stays {
-			p.disown(key, e)
+			p.releaseName(key, e)
 		}
 	}
-	p.kept = in
+	p.entries = in
 }
 
-// stay is the most workloads that have series.
-func (p *PodSeries) stay() int { return p.top + p.top/2 }
+// maxKept is the most workloads that have series.
+func (p *PodSeries) maxKept() int { return p.top + p.top/2 }
 
-// room reports whether the workload at a place, from 0, is chosen when it and
+// fits reports whether the workload at a place, from 0, is chosen when it and
 // all before it have so many series. A chosen one has more room (hysteresis):
 // two of about the same load would otherwise alternate, and each change begins
 // new series.
-func (p *PodSeries) room(was bool, place, series int) bool {
+func (p *PodSeries) fits(was bool, place, series int) bool {
 	if was {
-		return place < p.stay() && series <= p.max
+		return place < p.maxKept() && series <= p.max
 	}
 	return place < p.top && series <= p.max-p.max/3
 }
@@ -62,18 +62,18 @@ func (p *PodSeries) rank(s *snapshot.Snapshot) {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		if n := p.seriesOf(w); n > 0 {
-			p.ranks = append(p.ranks, podRank{keyOf(w), max(p.load(s, w), linkLoad(w, link)), n})
+			p.ranks = append(p.ranks, podRank{keyOf(w), max(p.usage(s, w), linkUsage(w, link)), n})
 		}
 	}
 	slices.SortFunc(p.ranks, func(a, b podRank) int {
-		return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(a.key.cgroup, b.key.cgroup), cmp.Compare(a.key.inode, b.key.inode))
+		return cmp.Or(cmp.Compare(b.usage, a.usage), cmp.Compare(a.key.cgroup, b.key.cgroup), cmp.Compare(a.key.inode, b.key.inode))
 	})
 }
 
-// load is a workload's use or pressure: the largest of its share of the CPUs,
+// usage is a workload's use or pressure: the largest of its share of the CPUs,
 // of the memory, of the time of a disk, and of its stalls; the network's is
 // apart. All are from 0 to about 1; absent counts as 0.
-func (p *PodSeries) load(s *snapshot.Snapshot, w *snapshot.WorkloadState) float64 {
+func (p *PodSeries) usage(s *snapshot.Snapshot, w *snapshot.WorkloadState) float64 {
 	load := 0.0
 	memory, ok := w.WorkingSetBytes.Get()
 	if !ok {
@@ -91,14 +91,14 @@ func (p *PodSeries) load(s *snapshot.Snapshot, w *snapshot.WorkloadState) float6
 		load = max(load, cores/float64(online))
 	}
 	for i := range r.IO {
-		load = max(load, p.diskLoad(&r.IO[i]))
+		load = max(load, p.diskUsage(&r.IO[i]))
 	}
 	return max(load, view.Stall(r.Pressure.CPU), view.Stall(r.Pressure.Memory), view.Stall(r.Pressure.IO))
 }
 
-// diskLoad is the workload's share of the device's busy time, by its share of
+// diskUsage is the workload's share of the device's busy time, by its share of
 // the requests.
-func (p *PodSeries) diskLoad(io *snapshot.WorkloadIORates) float64 {
+func (p *PodSeries) diskUsage(io *snapshot.WorkloadIORates) float64 {
 	d, known := p.devices[io.Number]
 	if !known {
 		return 0
@@ -111,9 +111,9 @@ func (p *PodSeries) diskLoad(io *snapshot.WorkloadIORates) float64 {
 	return min(1, (io.ReadsPerSecond+io.WritesPerSecond)/all) * r.BusyRatio
 }
 
-// linkLoad is the share of a link's speed that the busier direction of a
+// linkUsage is the share of a link's speed that the busier direction of a
 // workload's traffic takes; 0 where the speed is unknown.
-func linkLoad(w *snapshot.WorkloadState, bytesPerSecond uint64) float64 {
+func linkUsage(w *snapshot.WorkloadState, bytesPerSecond uint64) float64 {
 	r, _ := w.Rates.Get() // without rates there is no network either
 	n, ok := r.Network.Get()
 	if !ok || bytesPerSecond == 0 {

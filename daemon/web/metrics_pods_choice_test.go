@@ -32,7 +32,7 @@ func burdened(name string, rates snapshot.WorkloadRates) snapshot.WorkloadState 
 	return w
 }
 
-func TestAllThatAWorkloadUsesOrSuffersCounts(t *testing.T) {
+func TestUseAndPressureOfAWorkloadCount(t *testing.T) {
 	full := snapshot.StallRatio{Full: snapshot.Some(0.2)}
 	for name, rates := range map[string]snapshot.WorkloadRates{
 		"CPU":          {CPUCores: snapshot.Some(0.4)}, // of 2
@@ -99,11 +99,11 @@ func TestAWorkloadThatIsMadeAnewIsAnotherOne(t *testing.T) {
 	p := NewPodSeries(1, 1000)
 	a := using("a", 50)
 	namesIn(t, podText(p, sampled(1, a, using("b", 10))))
-	first := p.kept[keyOf(&a)]
+	first := p.entries[keyOf(&a)]
 	a.Inode++
 	assert.Equal(t, []string{"a"}, namesIn(t, podText(p, sampled(2, a, using("b", 10)))))
-	assert.NotSame(t, first, p.kept[keyOf(&a)])
-	assert.Len(t, p.kept, 1)
+	assert.NotSame(t, first, p.entries[keyOf(&a)])
+	assert.Len(t, p.entries, 1)
 	assert.Len(t, p.owners, 1)
 }
 
@@ -112,11 +112,11 @@ func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
 	s := manyPods(3)
 	podText(p, s)
 	w := &s.Snapshot.Workloads[1]
-	e := p.kept[keyOf(w)]
+	e := p.entries[keyOf(w)]
 	prefix, device := &e.prefixes[0], &e.devices[0]
 	s.Snapshot.Sequence++
 	podText(p, s)
-	assert.Same(t, e, p.kept[keyOf(w)])
+	assert.Same(t, e, p.entries[keyOf(w)])
 	assert.Same(t, prefix, &e.prefixes[0])
 	assert.Same(t, device, &e.devices[0])
 
@@ -127,12 +127,12 @@ func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
 	assert.Same(t, prefix, &e.prefixes[0])
 
 	podText(p, sampled(9))
-	assert.Empty(t, p.kept, "no entry of an ended workload")
+	assert.Empty(t, p.entries, "no entry of an ended workload")
 	assert.Empty(t, p.owners)
 	assert.Empty(t, p.devices)
 }
 
-func TestNobodyHasMoreSeriesThanThereIsRoomFor(t *testing.T) {
+func TestPodSeriesStayWithinTheLimit(t *testing.T) {
 	s := manyPods(30)
 	for i := range 400 { // one that went over every disk
 		s.Snapshot.Workloads[29].IO = append(s.Snapshot.Workloads[29].IO, snapshot.WorkloadIO{Number: fmt.Sprintf("65:%d", i)})
@@ -172,15 +172,15 @@ func TestTheChoiceKeepsItsPromises(t *testing.T) {
 		for i := range uint64(20) {
 			s := randomPods(r, i+1)
 			families := parseMetrics(t, []byte(podText(p, s)))
-			require.LessOrEqual(t, len(p.kept), p.stay())
+			require.LessOrEqual(t, len(p.entries), p.maxKept())
 			require.LessOrEqual(t, countSeries(families)-1, p.max)
-			require.Len(t, p.owners, len(p.kept))
+			require.Len(t, p.owners, len(p.entries))
 			for _, f := range families {
 				valuesIn(t, f) // none is there twice
 			}
 			checkPlaces(t, p, s, in)
 			in = map[workloadKey]bool{}
-			for key := range p.kept {
+			for key := range p.entries {
 				in[key] = true
 			}
 		}
@@ -199,7 +199,7 @@ func checkPlaces(t *testing.T, p *PodSeries, s *view.State, before map[workloadK
 		return
 	}
 	for place, r := range p.ranks {
-		_, in := p.kept[r.key]
+		_, in := p.entries[r.key]
 		require.Equal(t, place < p.top || before[r.key] && place < p.top+p.top/2, in, "place %d of top %d", place, p.top)
 	}
 }

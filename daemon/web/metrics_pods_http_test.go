@@ -78,7 +78,7 @@ func (c stuckClient) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestAClientThatDoesNotReadKeepsNobodyElseWaiting(t *testing.T) {
+func TestSlowScrapeDelaysNoOtherClient(t *testing.T) {
 	h := (&Server{State: func() *view.State { return manyPods(3) }, Pods: NewPodSeries(10, 1000)}).metrics()
 	stuck := stuckClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	var group sync.WaitGroup

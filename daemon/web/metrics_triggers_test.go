@@ -16,7 +16,7 @@ func TestTriggersHaveSeriesWhereTheyAreArmed(t *testing.T) {
 	s.Agent.Triggers = &view.Triggers{Armed: 8, FiredTotal: map[string]uint64{"memory": 3, "io": 0}, WokenTotal: 2}
 	value := func(family string) float64 { return valuesOf(t, s, family, "")[""] }
 	assert.InDelta(t, 8, value("plimsoll_pressure_triggers_armed"), 0)
-	assert.InDelta(t, 2, value("plimsoll_samples_woken_total"), 0)
+	assert.InDelta(t, 2, value("plimsoll_triggered_samples_total"), 0)
 	assert.Equal(t, map[string]float64{"memory": 3, "io": 0}, valuesOf(t, s, "plimsoll_pressure_triggers_fired_total", "resource"))
 	problems, err := promlint.New(bytes.NewReader(appendTriggers(nil, s.Agent.Triggers))).Lint()
 	require.NoError(t, err)

@@ -38,20 +38,20 @@ type page struct {
 // details.
 func newPage(state func() *view.State, decisions func() []evict.Decision) *page {
 	return &page{
-		state: state, decisions: decisions, now: time.Now, policy: pagePolicy(),
+		state: state, decisions: decisions, now: time.Now, policy: contentSecurityPolicy(),
 		template: template.Must(template.ParseFS(pageHTML, "*.html")), // compiled in, and rendered by the tests
 	}
 }
 
-// pagePolicy lets the page load nothing, run only its own script and connect
+// contentSecurityPolicy lets the page load nothing, run only its own script and connect
 // only to its own server: a script injected through a malicious name would not
 // run.
-func pagePolicy() string {
+func contentSecurityPolicy() string {
 	hash := sha256.Sum256([]byte(pageScript))
-	return "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; connect-src 'self'; " + restOfPolicy
+	return "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; connect-src 'self'; " + commonPolicy
 }
 
-const restOfPolicy = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const commonPolicy = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
@@ -71,4 +71,4 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
 
-func (s *Server) page() *page { return newPage(s.whole, s.Decisions) }
+func (s *Server) page() *page { return newPage(s.currentState, s.Decisions) }

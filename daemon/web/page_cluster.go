@@ -24,18 +24,18 @@ func newPageCluster(s *view.State) *pageCluster {
 	if c == nil {
 		return nil
 	}
-	p := &pageCluster{Facts: []fact{podsKnown(c), serverHeard(s, c)}, None: "None yet: waiting for the first round."}
-	if c.Loads != nil {
-		p.Facts = append(p.Facts, loads(c.Loads))
-		for _, t := range c.Loads.Throttled {
+	p := &pageCluster{Facts: []fact{podsFact(c), apiServerFact(s, c)}, None: "None yet: waiting for the first round."}
+	if c.DataMovers != nil {
+		p.Facts = append(p.Facts, dataMoversFact(c.DataMovers))
+		for _, t := range c.DataMovers.Throttled {
 			p.Throttled = append(p.Throttled, t.Text())
 		}
 	}
 	if c.Heartbeat != nil {
-		p.Facts, p.Beats = append(p.Facts, heartbeat(s, "Heartbeat", c.Heartbeat)), beatRows(c.Heartbeat)
+		p.Facts, p.Beats = append(p.Facts, heartbeatFact(s, "Heartbeat", c.Heartbeat)), beatRows(c.Heartbeat)
 	}
 	if c.NodeLease != nil {
-		p.Facts = append(p.Facts, heartbeat(s, "Node Lease", c.NodeLease))
+		p.Facts = append(p.Facts, heartbeatFact(s, "Node Lease", c.NodeLease))
 	}
 	if c.DryRun {
 		p.None = "None in a dry run."
@@ -64,41 +64,41 @@ func beatRows(h *view.Heartbeat) []beatRow {
 	return rows
 }
 
-// heartbeat is when a Lease was last renewed, as of the newest sample.
-func heartbeat(s *view.State, name string, h *view.Heartbeat) fact {
-	of := "longest gap " + view.Seconds(h.LongestGapSeconds) + ", " + view.Count(h.Dials) + " connections" + because(h.Error)
+// heartbeatFact is when a Lease was last renewed, as of the newest sample.
+func heartbeatFact(s *view.State, name string, h *view.Heartbeat) fact {
+	of := "longest gap " + view.Seconds(h.LongestGapSeconds) + ", " + view.Count(h.Dials) + " connections" + inParentheses(h.Error)
 	if h.Renewed.IsZero() {
-		return fact{name, hot(cell{Text: "no renewal yet"}, h.Error != ""), of}
+		return fact{name, highlightIf(cell{Text: "no renewal yet"}, h.Error != ""), of}
 	}
 	age := s.Age(h.Renewed)
-	return fact{name, hot(cell{Text: "renewed " + view.Age(age) + " ago"}, age > h.Duration), of}
+	return fact{name, highlightIf(cell{Text: "renewed " + view.Age(age) + " ago"}, age > h.Duration), of}
 }
 
-// loads is the state of data movers, and why they are limited.
-func loads(l *view.Loads) fact {
+// dataMoversFact is the state of data movers, and why they are limited.
+func dataMoversFact(l *view.DataMovers) fact {
 	of := "limited by Velero's configuration only"
 	switch {
-	case l.Why != "":
-		of = view.Printable(l.Why)
+	case l.Reason != "":
+		of = view.Printable(l.Reason)
 	case l.Absent != "":
 		of = "pressure on this node unknown: " + view.Printable(l.Absent)
 	}
-	return fact{"Data movers", hot(cell{Text: l.Text()}, l.Budget != nil || l.Problem != ""), of + because(l.Problem)}
+	return fact{"Data movers", highlightIf(cell{Text: l.Text()}, l.Budget != nil || l.Problem != ""), of + inParentheses(l.Problem)}
 }
 
-func podsKnown(c *view.Cluster) fact {
+func podsFact(c *view.Cluster) fact {
 	if !c.PodsSynced {
-		why := "not listed yet" + because(c.StaleBecause)
-		return fact{"Pods of this node", known(snapshot.Opt[uint64]{}, view.Count, snapshot.Absent{"pods": why}, "pods"), "not listed yet: evictions paused"}
+		why := "not listed yet" + inParentheses(c.StaleReason)
+		return fact{"Pods of this node", cellOf(snapshot.Opt[uint64]{}, view.Count, snapshot.Absent{"pods": why}, "pods"), "not listed yet: evictions paused"}
 	}
 	return fact{"Pods of this node", cell{Text: view.Count(uint64(c.Pods))}, "listed by the API server"}
 }
 
-func serverHeard(s *view.State, c *view.Cluster) fact {
+func apiServerFact(s *view.State, c *view.Cluster) fact {
 	if c.StaleSince.IsZero() {
 		return fact{"API server", cell{Text: "connected"}, "the list of pods is up to date"}
 	}
-	return fact{"API server", hot(cell{Text: "no connection for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + because(c.StaleBecause)}
+	return fact{"API server", highlightIf(cell{Text: "no connection for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + inParentheses(c.StaleReason)}
 }
 
 // conditionClass is the colour of a condition; the text has the same
@@ -115,7 +115,7 @@ func conditionClass(c evict.Condition) string {
 	return "none"
 }
 
-func because(why string) string {
+func inParentheses(why string) string {
 	if why == "" {
 		return ""
 	}

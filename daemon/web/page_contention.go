@@ -54,7 +54,7 @@ func newPageContention(s *view.State, open bool) pageContention {
 	when := "the last " + view.Seconds(window)
 	p := pageContention{Open: open}
 	list := s.Contention()
-	full := view.Busiest(list, contentionsShown, view.Waits)
+	full := view.Busiest(list, contentionsShown, view.WaitedShare)
 	for i := range list {
 		c := &list[i]
 		row := newContentionRow(c, when, open)
@@ -84,10 +84,10 @@ func newContentionRow(c *snapshot.Contention, when string, open bool) contention
 		r.Of = "of memory growth"
 	}
 	if c.State == snapshot.ContentionBusy && len(c.Sufferers) == 0 {
-		r.Sentence = view.UseText(c) // the badge has the rest
+		r.Sentence = view.UsageText(c) // the badge has the rest
 	}
 	if c.State == snapshot.ContentionUnknown {
-		r.None = "unknown: " + view.Reason(c.Absent, "sufferers")
+		r.None = "unknown: " + view.AbsentReason(c.Absent, "sufferers")
 	}
 	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, culpritRow)
 	r.Sufferers = newPartyRows(c.Sufferers, c.MoreSufferers, suffererRow)
@@ -111,7 +111,7 @@ func newPartyRows[T any](list []T, beyond int, row func(*T) partyRow) partyRows 
 
 func contentionClass(s snapshot.ContentionState) string {
 	switch s {
-	case snapshot.ContentionSuffers:
+	case snapshot.ContentionPresent:
 		return "soft"
 	case snapshot.ContentionBusy:
 		return "none"
@@ -129,7 +129,7 @@ func culpritRow(p *snapshot.Culprit) partyRow {
 
 func suffererRow(p *snapshot.Sufferer) partyRow {
 	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Details: "own share " + view.Ratio(p.Share)}
-	if p.Lowest {
+	if p.LowestClass {
 		r.Details += " · lowest class (low QoS or mover): triggers no eviction"
 	}
 	return r

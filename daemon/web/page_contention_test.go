@@ -21,7 +21,7 @@ func manyDisks(disks, contended int) *view.State {
 	s.Snapshot.Contention = nil
 	for i := range disks {
 		c := of[0]
-		c.Device, c.State = fmt.Sprintf("sd%03d", i), snapshot.ContentionSuffers
+		c.Device, c.State = fmt.Sprintf("sd%03d", i), snapshot.ContentionPresent
 		if i >= contended {
 			c.State, c.Sufferers = snapshot.ContentionBusy, nil
 		}
@@ -43,7 +43,7 @@ func folded(t *testing.T, text, from, fold string) (shown, hidden string) {
 	return shown, hidden
 }
 
-func TestWhoHurtsWhomIsTheFirstPlotOfThePage(t *testing.T) {
+func TestContentionIsFirstOnThePage(t *testing.T) {
 	text, _ := getPage(t, scenes.Contended(), "", 0)
 	hurt := strings.Index(text, "<h2>Contention")
 	for _, later := range []string{"<h2>Verdicts", "<h2>Latest decisions", "<h2>Pressure"} {
@@ -81,15 +81,15 @@ func TestWhatIsNotJudgedInFullIsNotFolded(t *testing.T) {
 		list = append(list, pageVerdict{Scope: fmt.Sprint("sd", i), Level: plugins.None.String()})
 	}
 	list[3].Level, list[5].Level, list[6].Scope = unknownClass, "soft", ""
-	shown, calm := apart(list)
+	shown, calm := separateCalm(list)
 	assert.Equal(t, []pageVerdict{list[3], list[5], list[6]}, shown)
 	assert.Len(t, calm, 5)
-	shown, calm = apart(list[:4])
+	shown, calm = separateCalm(list[:4])
 	assert.Len(t, shown, 4, "few are shown in full")
 	assert.Empty(t, calm)
 }
 
-func TestThePageDoesNotCallCalmWhatNobodyMeasured(t *testing.T) {
+func TestUnknownContentionIsNotShownAsCalm(t *testing.T) {
 	first, _ := getPage(t, scenes.FirstTick(), "", 0)
 	assert.True(t, strings.Contains(first, "Not available yet: rates need two samples."), "rates need two samples")
 	s := manyDisks(1, 1)
@@ -121,8 +121,8 @@ func BenchmarkThePageIsDrawn(b *testing.B) {
 			server.Decisions = func() []evict.Decision { return decisions }
 			p := server.page()
 			for b.Loop() {
-				server.live.text = nil
-				text, err := server.live.draw(s, p)
+				server.live.rendered = nil
+				text, err := server.live.render(s, p)
 				if err != nil {
 					b.Fatal(err)
 				}

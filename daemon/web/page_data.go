@@ -62,10 +62,10 @@ type fact struct {
 	Of string
 }
 
-// known is a measurement as a cell, with the reason where it is absent.
-func known[T any](o snapshot.Opt[T], format func(T) string, absent snapshot.Absent, keys ...string) cell {
+// cellOf is a measurement as a cell, with the reason where it is absent.
+func cellOf[T any](o snapshot.Opt[T], format func(T) string, absent snapshot.Absent, keys ...string) cell {
 	if o.IsZero() {
-		return cell{Text: view.Unknown, Why: view.Reason(absent, keys...)}
+		return cell{Text: view.Unknown, Why: view.AbsentReason(absent, keys...)}
 	}
 	return cell{Text: view.Optional(o, format)}
 }
@@ -75,26 +75,26 @@ func wholeNumber(format func(float64) string) func(uint64) string {
 	return func(n uint64) string { return format(float64(n)) }
 }
 
-func hot(c cell, is bool) cell {
+func highlightIf(c cell, is bool) cell {
 	c.Hot = is
 	return c
 }
 
-// stale is how many periods old a sample may be before the page warns.
-const stale = 3
+// staleTicks is how many periods old a sample may be before the page warns.
+const staleTicks = 3
 
-// silent is how long the connection to the API server may be lost before the
+// disconnectTolerance is how long the connection to the API server may be lost before the
 // page warns: the restart of a watch is normal.
-const silent = 5 * time.Second
+const disconnectTolerance = 5 * time.Second
 
 func (p *page) data(open bool) pageData {
 	s := p.state()
 	if s == nil {
-		return pageData{Open: open, Waiting: view.Waiting, Headline: view.Waiting, Level: unknownClass}
+		return pageData{Open: open, Waiting: view.WaitingText, Headline: view.WaitingText, Level: unknownClass}
 	}
 	text, level := s.Headline()
 	class, window := levelClass(level), ""
-	if s.Unjudged() && level == plugins.None {
+	if s.MeasurementsMissing() && level == plugins.None {
 		class = unknownClass
 	}
 	if w := s.Snapshot.WindowSeconds; w > 0 {
@@ -105,12 +105,12 @@ func (p *page) data(open bool) pageData {
 	disks, idle := s.Disks()
 	workloads, hidden := workloadRows(s)
 	decisions := pageDecisions(p.decisions(), s.Snapshot.Time)
-	unfolded := unfoldedOf(decisions)
-	verdicts, calm := apart(pageVerdicts(s))
+	unfolded := unfolded(decisions)
+	verdicts, calm := separateCalm(pageVerdicts(s))
 	return pageData{
 		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
 		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
-		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Notes),
+		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Restrictions),
 		Contention: newPageContention(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
@@ -166,14 +166,14 @@ func agentFacts(s *view.State) []string {
 func alarms(s *view.State, now time.Time) []string {
 	var list []string
 	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
-	if age := now.Sub(s.Snapshot.Time); age > stale*max(period, time.Second) {
+	if age := now.Sub(s.Snapshot.Time); age > staleTicks*max(period, time.Second) {
 		list = append(list, "The newest sample is "+view.Age(age)+" old: all values below are stale.")
 	}
 	if e := s.Agent.ConfigError; e != "" {
 		list = append(list, "Configuration reload failed; the previous configuration stays in force: "+view.Printable(e))
 	}
-	if c := s.Cluster; c != nil && !c.StaleSince.IsZero() && s.Age(c.StaleSince) > silent {
-		list = append(list, "No connection to the API server for "+view.Age(s.Age(c.StaleSince))+because(c.StaleBecause)+": evictions are paused.")
+	if c := s.Cluster; c != nil && !c.StaleSince.IsZero() && s.Age(c.StaleSince) > disconnectTolerance {
+		list = append(list, "No connection to the API server for "+view.Age(s.Age(c.StaleSince))+inParentheses(c.StaleReason)+": evictions are paused.")
 	}
 	if s.Agent.TicksMissed > 0 {
 		list = append(list, view.Count(s.Agent.TicksMissed)+" samples missed since the start: the previous sample took too long.")

@@ -50,8 +50,8 @@ func pageDecisions(list []evict.Decision, now time.Time) []pageDecision {
 	return out
 }
 
-// unfoldedOf is how many decisions are not folded.
-func unfoldedOf(list []pageDecision) int {
+// unfolded is how many decisions are not folded.
+func unfolded(list []pageDecision) int {
 	evicted := slices.IndexFunc(list, func(d pageDecision) bool { return d.Victim != nil })
 	if evicted < evictionOpen {
 		return max(decisionsOpen, evicted+1)
@@ -72,7 +72,7 @@ func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
 				on+" culprits: "+view.CulpritsText(c.Contention), on+" sufferers: "+view.SufferersText(c.Contention))
 		}
 	}
-	_, gone := d.Going()
+	_, gone := d.FirstEvicted()
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		switch {
@@ -91,7 +91,7 @@ func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
 // decisionClass is the colour of an outcome; the text has the same information.
 func decisionClass(d *evict.Decision) string {
 	switch d.Code {
-	case evict.CodeEvicted, evict.CodeUnanswered:
+	case evict.CodeEvicted, evict.CodeUnknownOutcome:
 		return "hard"
 	case evict.CodeWouldEvict:
 		return "soft"
@@ -112,7 +112,7 @@ func causeNames(causes []evict.Cause) string {
 func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
 	v := &pageVictim{
 		Name: view.Printable(c.Name), UID: view.Printable(c.PodUID), Answers: answers(c),
-		Relief: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Terminated: view.GoneText(d), Changes: view.FellText(d),
+		Relief: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Terminated: view.TerminatedText(d), Changes: view.PressureChanges(d),
 	}
 	if c.Pod != nil {
 		v.Pod, v.UID = view.PodText(c.Pod), view.Printable(c.Pod.UID)
@@ -129,7 +129,7 @@ func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
 func newConsidered(c *evict.Considered) consideredRow {
 	row := consideredRow{
 		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit),
-		Outcome: view.CandidateText(c), Because: view.Printable(c.Because), Answers: answers(c),
+		Outcome: view.CandidateText(c), Because: view.Printable(c.Reason), Answers: answers(c),
 	}
 	if c.Pod != nil {
 		row.Pod = view.PodText(c.Pod)
@@ -140,7 +140,7 @@ func newConsidered(c *evict.Considered) consideredRow {
 func answers(c *evict.Considered) []string {
 	list := make([]string, len(c.Answers))
 	for i, a := range c.Answers {
-		list[i] = view.Clock(a.Time) + " UTC " + view.AnswerText(a, c.Because)
+		list[i] = view.Clock(a.Time) + " UTC " + view.AnswerText(a, c.Reason)
 	}
 	return list
 }

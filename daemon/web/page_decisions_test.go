@@ -23,11 +23,11 @@ func TestWhatTheClusterSaysIsOnlyTextToo(t *testing.T) {
 	pod := pods.Pod{UID: evil, QoS: evil, Owner: pods.Owner{Kind: evil, Name: evil}}
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		c.Name, c.Cgroup, c.Why, c.Because, c.Pod, c.Answers = evil, evil, evil, evil, &pod, []evict.Answer{{Outcome: evil, Text: evil}}
+		c.Name, c.Cgroup, c.Why, c.Reason, c.Pod, c.Answers = evil, evil, evil, evil, &pod, []evict.Answer{{Outcome: evil, Text: evil}}
 	}
 	d.Candidates[0].Code = evil
-	s := scenes.Deaf()
-	s.Cluster.StaleBecause = evil
+	s := scenes.Disconnected()
+	s.Cluster.StaleReason = evil
 	s.Cluster.Conditions = []evict.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
 	p := newPage(func() *view.State { return s }, func() []evict.Decision { return []evict.Decision{d} })
 	w := httptest.NewRecorder()
@@ -39,7 +39,7 @@ func TestWhatTheClusterSaysIsOnlyTextToo(t *testing.T) {
 	}
 }
 
-func TestADecisionShowsWhomItSparedAndWhy(t *testing.T) {
+func TestDecisionShowsSkippedCandidatesWithReasons(t *testing.T) {
 	text, _ := getPage(t, scenes.MemoryHard(), "", 0)
 	assert.True(t, strings.Contains(text, "Candidates, with the reason each was skipped: 3"), "Candidates, with the reason each was skipped: 3")
 	assert.True(t, strings.Contains(text, evict.Standalone), evict.Standalone)
@@ -71,10 +71,10 @@ func TestADryRunIsSaidLoudlyBeforeAnythingElse(t *testing.T) {
 }
 
 func TestAnAgentThatDoesNotHearTheClusterSaysSinceWhen(t *testing.T) {
-	text, _ := getPage(t, scenes.Deaf(), "", 0)
+	text, _ := getPage(t, scenes.Disconnected(), "", 0)
 	assert.True(t, strings.Contains(text, "No connection to the API server for 1 min 35 s (dial tcp 10.0.0.1:6443: connect: connection refused)"), "alarm")
 	assert.True(t, strings.Contains(text, "no connection for 1 min 35 s"), "no connection for 1 min 35 s")
-	s := scenes.Deaf()
+	s := scenes.Disconnected()
 	s.Cluster.StaleSince = s.Snapshot.Time.Add(-4 * time.Second)
 	text, _ = getPage(t, s, "", 0)
 	assert.False(t, strings.Contains(text, "No connection to the API server"), "a watch that begins again is no alarm")
@@ -116,10 +116,10 @@ func TestDecisionsOfLongAgoAreFolded(t *testing.T) {
 
 func TestTheNewestEvictionIsNotFolded(t *testing.T) {
 	quiet, gone := scenes.Decisions(false)[2], scenes.Decisions(false)[1]
-	for before, unfolded := range map[int]int{0: 3, 2: 3, 3: 4, 7: 8, 8: 3} {
+	for before, want := range map[int]int{0: 3, 2: 3, 3: 4, 7: 8, 8: 3} {
 		list := append(slices.Repeat([]evict.Decision{quiet}, before), gone, gone, quiet)
 		list = append(list, slices.Repeat([]evict.Decision{quiet}, 3)...)
-		assert.Equal(t, unfolded, unfoldedOf(pageDecisions(list, scenes.Start())), "%d decisions before it", before)
+		assert.Equal(t, want, unfolded(pageDecisions(list, scenes.Start())), "%d decisions before it", before)
 	}
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	assert.True(t, strings.Contains(text, "<p>Last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; terminated after 14 s</p>"), "and in a line at the top")

@@ -21,14 +21,14 @@ func filesystemRows(list []snapshot.Filesystem) []filesystemRow {
 			kind = "not mounted"
 		}
 		room := func(o snapshot.Opt[uint64]) cell {
-			return known(o, wholeNumber(view.Bytes), f.Absent, "sizeBytes", "statfs")
+			return cellOf(o, wholeNumber(view.Bytes), f.Absent, "sizeBytes", "statfs")
 		}
 		rows = append(rows, filesystemRow{
-			Name: view.Printable(f.Mountpoint), Kind: kind, Trouble: view.Printable(f.Trouble()),
-			Size: room(f.SizeBytes), Available: hot(room(f.AvailableBytes), view.ScarceRoom(f)),
-			Left: hot(known(view.RoomLeft(f), view.Ratio, f.Absent, "sizeBytes", "statfs"), view.ScarceRoom(f)),
-			Free: hot(known(f.FilesFree, view.Count, f.Absent, "files", "statfs"), view.ScarceFiles(f)),
-			Age:  hot(known(f.AgeSeconds, view.Ago, f.Absent, "statfs"), f.Trouble() != "" && !f.Pending()),
+			Name: view.Printable(f.Mountpoint), Kind: kind, Trouble: view.Printable(f.Problem()),
+			Size: room(f.SizeBytes), Available: highlightIf(room(f.AvailableBytes), view.LowSpace(f)),
+			Left: highlightIf(cellOf(view.AvailableShare(f), view.Ratio, f.Absent, "sizeBytes", "statfs"), view.LowSpace(f)),
+			Free: highlightIf(cellOf(f.FilesFree, view.Count, f.Absent, "files", "statfs"), view.LowInodes(f)),
+			Age:  highlightIf(cellOf(f.AgeSeconds, view.Ago, f.Absent, "statfs"), f.Problem() != "" && !f.Pending()),
 		})
 	}
 	return rows

@@ -20,12 +20,12 @@ func TestThePageTellsWhatDataMoversMayDo(t *testing.T) {
 	assert.True(t, f.Hot)
 	assert.Equal(t, "disk soft on sda (limit /du-1 read 8:0: input/output error)", f.Of)
 
-	for of, l := range map[string]*view.Loads{
+	for of, l := range map[string]*view.DataMovers{
 		"limited by Velero's configuration only": {},
 		"pressure on this node unknown: no PSI":  {Absent: "no PSI"},
 	} {
 		c := *s.Cluster
-		c.Loads = l
+		c.DataMovers = l
 		s.Cluster = &c
 		f := newPageCluster(s).Facts[2]
 		assert.Equal(t, of, f.Of)

@@ -18,8 +18,8 @@ func pagePressures(s *view.State) []pagePressure {
 	card := func(name, key, what string, r snapshot.StallRatio, of func(snapshot.TrendPoint) snapshot.StallRatio) pagePressure {
 		p := pagePressure{
 			Name: name, What: what,
-			Some: known(r.Some, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"),
-			Full: known(r.Full, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"), Spark: newSparkline(trend, of),
+			Some: cellOf(r.Some, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"),
+			Full: cellOf(r.Full, view.Ratio, merged(n.Pressure.Totals.Absent, n.Absent), key, "rates"), Spark: newSparkline(trend, of),
 		}
 		if key == "cpu" {
 			p.Full = cell{Text: view.Unknown, Why: "the kernel defines no PSI full for the CPU of a whole node"}
@@ -54,25 +54,25 @@ func memoryFacts(n *snapshot.Snapshot) []fact {
 	kills, _ := m.MemoryRates.OOMKills.Get() // absent: nothing to highlight
 	return []fact{
 		{
-			"Available", known(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
+			"Available", cellOf(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
 			"of " + view.Optional(m.TotalBytes, wholeNumber(view.Bytes)) + " (" + view.Optional(m.AvailableRatio, view.Ratio) + ")",
 		},
-		{"Reclaim scans", hot(known(m.ScansPerSecond, perSecond, absent, "vmstat", "rates"), scans > 0), "pages, global reclaim only"},
-		{"Refaults", known(m.RefaultsPerSecond, perSecond, absent, "vmstat", "rates"), "reclaimed pages read again"},
+		{"Reclaim scans", highlightIf(cellOf(m.ScansPerSecond, perSecond, absent, "vmstat", "rates"), scans > 0), "pages, global reclaim only"},
+		{"Refaults", cellOf(m.RefaultsPerSecond, perSecond, absent, "vmstat", "rates"), "reclaimed pages read again"},
 		{
-			"OOM kills", hot(known(m.MemoryRates.OOMKills, view.Count, absent, "vmstat", "rates"), kills > 0),
+			"OOM kills", highlightIf(cellOf(m.MemoryRates.OOMKills, view.Count, absent, "vmstat", "rates"), kills > 0),
 			"in the window, " + view.Optional(m.Memory.OOMKills, view.Count) + " since boot",
 		},
-		swapFree(m.Memory, absent),
-		{"Swap-ins", known(m.SwapInsPerSecond, perSecond, absent, "vmstat", "rates"), "pages"},
+		swapFact(m.Memory, absent),
+		{"Swap-ins", cellOf(m.SwapInsPerSecond, perSecond, absent, "vmstat", "rates"), "pages"},
 	}
 }
 
-func swapFree(m snapshot.Memory, absent snapshot.Absent) fact {
+func swapFact(m snapshot.Memory, absent snapshot.Absent) fact {
 	if total, ok := m.SwapTotalBytes.Get(); ok && total == 0 {
 		return fact{"Swap", cell{Text: "none"}, "this node has no swap"}
 	}
-	free := known(m.SwapFreeBytes, wholeNumber(view.Bytes), absent, "swapFreeBytes", "meminfo")
+	free := cellOf(m.SwapFreeBytes, wholeNumber(view.Bytes), absent, "swapFreeBytes", "meminfo")
 	return fact{"Swap free", free, "of " + view.Optional(m.SwapTotalBytes, wholeNumber(view.Bytes))}
 }
 
@@ -81,9 +81,9 @@ func networkFacts(n *snapshot.Snapshot) []fact {
 	absent.Because("idle", "no segment was sent")
 	perSecond := func(v float64) string { return view.Number(v) + "/s" }
 	return []fact{
-		{"TCP retransmits", known(w.TCPRetransmitRatio, view.Ratio, absent, "tcp", "tcpRetransmitsTotal", "rates", "idle"), "of segments sent"},
-		{"Listen drops", known(w.ListenDropsPerSecond, perSecond, absent, "listenDropsTotal", "rates"), "connections dropped at full listen queues"},
-		{"Receive squeezed", known(w.SoftnetSqueezedPerSecond, perSecond, absent, "softnetSqueezedTotal", "rates"), "softirq budget used up; normal on busy nodes"},
+		{"TCP retransmits", cellOf(w.TCPRetransmitRatio, view.Ratio, absent, "tcp", "tcpRetransmitsTotal", "rates", "idle"), "of segments sent"},
+		{"Listen drops", cellOf(w.ListenDropsPerSecond, perSecond, absent, "listenDropsTotal", "rates"), "connections dropped at full listen queues"},
+		{"Receive squeezed", cellOf(w.SoftnetSqueezedPerSecond, perSecond, absent, "softnetSqueezedTotal", "rates"), "softirq budget used up; normal on busy nodes"},
 	}
 }
 
@@ -103,7 +103,7 @@ func diskRows(s *view.State, disks []snapshot.DiskState) []diskRow {
 			Name: view.Printable(d.Name), Kind: diskKind(&d.Disk),
 			ReadIOPS: rate(r.ReadsPerSecond, view.Number), WriteIOPS: rate(r.WritesPerSecond, view.Number),
 			Read: rate(r.ReadBytesPerSecond, view.ByteRate), Write: rate(r.WrittenBytesPerSecond, view.ByteRate),
-			ReadAwait: known(r.ReadAwaitSeconds, view.Seconds, absent, "rates", "idle"), WriteAwait: known(r.WriteAwaitSeconds, view.Seconds, absent, "rates", "idle"),
+			ReadAwait: cellOf(r.ReadAwaitSeconds, view.Seconds, absent, "rates", "idle"), WriteAwait: cellOf(r.WriteAwaitSeconds, view.Seconds, absent, "rates", "idle"),
 			Queue: rate(r.QueueLength, view.Number), Busy: rate(r.BusyRatio, view.Ratio),
 		})
 	}
@@ -127,7 +127,7 @@ func diskKind(d *snapshot.Disk) string {
 func rateCell(ok bool, absent snapshot.Absent) func(float64, func(float64) string) cell {
 	return func(v float64, format func(float64) string) cell {
 		if !ok {
-			return known(snapshot.Opt[float64]{}, format, merged(absent, snapshot.Absent{"new": "it is new, or its counters were reset"}), "rates", "new")
+			return cellOf(snapshot.Opt[float64]{}, format, merged(absent, snapshot.Absent{"new": "it is new, or its counters were reset"}), "rates", "new")
 		}
 		return cell{Text: format(v)}
 	}
@@ -146,14 +146,14 @@ func nicRows(s *view.State, nics []snapshot.NICState) []nicRow {
 		rate := rateCell(ok, absent)
 		perSecond := func(v float64) string { return view.Number(v) + "/s" }
 		used := func(o snapshot.Opt[float64]) cell {
-			return known(o, view.Ratio, absent, "speedBytesPerSecond", "rates")
+			return cellOf(o, view.Ratio, absent, "speedBytesPerSecond", "rates")
 		}
 		rows = append(rows, nicRow{
 			Name: view.Printable(n.Name), Kind: view.NICKind(&n.NIC),
 			Receive: rate(r.ReceiveBytesPerSecond, view.BitRate), Transmit: rate(r.TransmitBytesPerSecond, view.BitRate),
 			ReceiveUsed: used(r.ReceiveUtilizationRatio), TransmitUsed: used(r.TransmitUtilizationRatio),
-			Speed:  known(n.SpeedBytesPerSecond, wholeNumber(view.BitRate), absent, "speedBytesPerSecond"),
-			Errors: hot(rate(r.ErrorsPerSecond, perSecond), r.ErrorsPerSecond > 0), Drops: hot(rate(r.DropsPerSecond, perSecond), r.DropsPerSecond > 0),
+			Speed:  cellOf(n.SpeedBytesPerSecond, wholeNumber(view.BitRate), absent, "speedBytesPerSecond"),
+			Errors: highlightIf(rate(r.ErrorsPerSecond, perSecond), r.ErrorsPerSecond > 0), Drops: highlightIf(rate(r.DropsPerSecond, perSecond), r.DropsPerSecond > 0),
 		})
 	}
 	return rows
@@ -188,11 +188,11 @@ func newWorkload(s *view.State, w *snapshot.WorkloadState) workloadRow {
 	}
 	row := workloadRow{
 		Name: view.Printable(w.Name), Kind: view.Printable(string(w.Kind)), Where: view.Printable(w.Cgroup),
-		CPU:         known(r.CPUCores, view.Number, absent, "cpuMicrosecondsTotal", "rates"),
-		Memory:      known(w.WorkingSetBytes, wholeNumber(view.Bytes), absent, "memoryBytes", "inactiveFileBytes", "memory"),
-		Limit:       known(w.MemoryLimitBytes, wholeNumber(view.Bytes), absent, "memoryLimitBytes", "memory", "none"),
+		CPU:         cellOf(r.CPUCores, view.Number, absent, "cpuMicrosecondsTotal", "rates"),
+		Memory:      cellOf(w.WorkingSetBytes, wholeNumber(view.Bytes), absent, "memoryBytes", "inactiveFileBytes", "memory"),
+		Limit:       cellOf(w.MemoryLimitBytes, wholeNumber(view.Bytes), absent, "memoryLimitBytes", "memory", "none"),
 		MemoryStall: stallCell(r.Pressure.Memory, stalls, "memory"), IOStall: stallCell(r.Pressure.IO, stalls, "io"),
-		LimitHits: known(r.LimitHits, view.Count, absent, "limitHitsTotal", "memory", "rates"),
+		LimitHits: cellOf(r.LimitHits, view.Count, absent, "limitHitsTotal", "memory", "rates"),
 	}
 	if view.AtOwnLimit(w) {
 		row.OwnLimit = view.OwnLimitText
@@ -200,10 +200,10 @@ func newWorkload(s *view.State, w *snapshot.WorkloadState) workloadRow {
 	return row
 }
 
-// worthALook is the stall of a workload from which its cell is highlighted.
-const worthALook = 0.05
+// highlightStall is the stall of a workload from which its cell is highlighted.
+const highlightStall = 0.05
 
 func stallCell(r snapshot.StallRatio, absent snapshot.Absent, key string) cell {
 	full, _ := r.Full.Get() // absent: nothing to highlight
-	return hot(known(r.Full, view.Ratio, absent, key, "rates"), full >= worthALook)
+	return highlightIf(cellOf(r.Full, view.Ratio, absent, key, "rates"), full >= highlightStall)
 }

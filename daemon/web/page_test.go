@@ -26,7 +26,7 @@ func pageScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
-		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Deaf(), "contended": scenes.Contended(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Disconnected(), "contended": scenes.Contended(),
 	}
 }
 
@@ -180,7 +180,7 @@ func TestThePageIsFetchedAnewUnlessItIsHeld(t *testing.T) {
 
 func TestBeforeTheFirstTickThePageSaysThatItWaits(t *testing.T) {
 	text, _ := getPage(t, nil, "", 0)
-	assert.True(t, strings.Contains(text, view.Waiting), view.Waiting)
+	assert.True(t, strings.Contains(text, view.WaitingText), view.WaitingText)
 	assert.False(t, strings.Contains(text, "No pressure"), "what was not judged is not healthy")
 }
 

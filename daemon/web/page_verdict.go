@@ -33,7 +33,7 @@ func pageVerdicts(s *view.State) []pageVerdict {
 		p := pageVerdict{
 			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), State: view.LevelText(v), Since: view.Age(s.Age(v.Since)), At: view.Stamp(v.Since), Scope: scope(v),
 			Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
-			Observed: observed(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
+			Observed: observedCell(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
 		}
 		if t, ok := v.Threshold.Get(); ok {
 			p.Limit = limit(v.Operator, t, v.Unit)
@@ -54,9 +54,9 @@ func pageVerdicts(s *view.State) []pageVerdict {
 // verdictsShown in full if there are more.
 const verdictsShown = 4
 
-// apart separates many verdicts into those that are met, lack measurements or
+// separateCalm separates many verdicts into those that are met, lack measurements or
 // are about the node, and the rest: a node has dozens of disks.
-func apart(list []pageVerdict) (shown, calm []pageVerdict) {
+func separateCalm(list []pageVerdict) (shown, calm []pageVerdict) {
 	if len(list) <= verdictsShown {
 		return list, nil
 	}
@@ -81,7 +81,7 @@ func scope(v plugins.Verdict) string {
 func newEvidence(e plugins.Evidence) evidenceRow {
 	row := evidenceRow{
 		Rule: e.Rule.String(), What: view.Printable(e.What), Limit: limit(e.Operator, e.Threshold, e.Unit),
-		Observed: observed(e.Observed, e.Unit, e.Absent), Met: "not met",
+		Observed: observedCell(e.Observed, e.Unit, e.Absent), Met: "not met",
 	}
 	switch {
 	case e.Met:
@@ -98,11 +98,11 @@ func candidate(c plugins.Candidate) candidateRow {
 	}
 }
 
-func observed(o snapshot.Opt[float64], unit, absent string) cell {
+func observedCell(o snapshot.Opt[float64], unit, absent string) cell {
 	if absent == "" {
 		absent = "not measured"
 	}
-	return known(o, func(v float64) string { return view.Quantity(v, unit) }, snapshot.Absent{"": absent}, "")
+	return cellOf(o, func(v float64) string { return view.Quantity(v, unit) }, snapshot.Absent{"": absent}, "")
 }
 
 func limit(operator string, threshold float64, unit string) string {

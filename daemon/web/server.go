@@ -32,7 +32,7 @@ type Server struct {
 	// Cluster is nil, or returns nil, for an agent that runs standalone.
 	Cluster func() *view.Cluster
 	// Outer plugins; nil, or returns nil, where they are disabled.
-	Outer func() *view.Outer
+	Outer func() *view.OuterPlugins
 	// Decisions that are stored, newest first.
 	Decisions func() []evict.Decision
 	// Healthy and Ready return an error that names the failed part, or nil.
@@ -47,10 +47,10 @@ type Server struct {
 	live live
 }
 
-// whole is the newest state with the cluster's current state, outer plugins and
+// currentState is the newest state with the cluster's current state, outer plugins and
 // the newest eviction; nil before the first tick.
-func (s *Server) whole() *view.State {
-	return s.State().With(s.cluster(), s.Decisions()).Beside(s.outer())
+func (s *Server) currentState() *view.State {
+	return s.State().WithCluster(s.cluster(), s.Decisions()).WithOuter(s.outer())
 }
 
 func (s *Server) cluster() *view.Cluster {
@@ -60,7 +60,7 @@ func (s *Server) cluster() *view.Cluster {
 	return s.Cluster()
 }
 
-func (s *Server) outer() *view.Outer {
+func (s *Server) outer() *view.OuterPlugins {
 	if s.Outer == nil {
 		return nil
 	}
@@ -73,12 +73,12 @@ type Exposure struct {
 	Open bool
 	// Pprof adds /debug/pprof/.
 	Pprof bool
-	// Guard authenticates clients; nil: none.
-	Guard *guard.Guard
+	// Auth authenticates clients; nil: none.
+	Auth *guard.Authenticator
 }
 
-// Health are the paths without authentication: probes have no credentials.
-func Health() []string { return []string{"/-/healthy", "/-/ready"} }
+// ProbePaths are the paths without authentication: probes have no credentials.
+func ProbePaths() []string { return []string{"/-/healthy", "/-/ready"} }
 
 // Listener is an open address with its server. Serve or Close ends it.
 type Listener struct {
@@ -103,25 +103,25 @@ func (s *Server) Listen(ctx context.Context, address string, x Exposure) (*Liste
 }
 
 // On serves on an open listener, as Listen does.
-func (s *Server) On(l net.Listener, x Exposure) (*Listener, error) { return on(l, x, s, s.Log) }
+func (s *Server) On(l net.Listener, x Exposure) (*Listener, error) { return serveOn(l, x, s, s.Log) }
 
-// shown is the two sets of handlers of a server: those of every address, and
+// handlers is the two sets of handlers of a server: those of every address, and
 // the restricted ones.
-type shown interface {
+type handlers interface {
 	public(mux *http.ServeMux)
-	everything(mux *http.ServeMux)
+	restricted(mux *http.ServeMux)
 }
 
-func listen(ctx context.Context, address string, x Exposure, s shown, log *slog.Logger) (*Listener, error) {
+func listen(ctx context.Context, address string, x Exposure, s handlers, log *slog.Logger) (*Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("web: listen on %s: %w", address, cause(err))
+		return nil, fmt.Errorf("web: listen on %s: %w", address, innermost(err))
 	}
-	return on(l, x, s, log)
+	return serveOn(l, x, s, log)
 }
 
-// on closes a listener that it cannot serve on.
-func on(l net.Listener, x Exposure, s shown, log *slog.Logger) (_ *Listener, err error) {
+// serveOn closes a listener that it cannot serve on.
+func serveOn(l net.Listener, x Exposure, s handlers, log *slog.Logger) (_ *Listener, err error) {
 	mux := http.NewServeMux()
 	s.public(mux)
 	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
@@ -130,19 +130,19 @@ func on(l net.Listener, x Exposure, s shown, log *slog.Logger) (_ *Listener, err
 	whole := mux
 	if !x.Open {
 		whole = http.NewServeMux()
-		only := guard.ToKnown
+		only := guard.RequireAuthenticated
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
-			only = guard.ByAddress
+			only = guard.RequireAddressHost
 		}
 		mux.Handle("/", only(whole))
 	}
-	s.everything(whole)
+	s.restricted(whole)
 	if x.Pprof {
-		profiles(whole)
+		addProfiles(whole)
 	}
 	listener := &Listener{Listener: l, server: newServer(mux, log)}
-	if x.Guard != nil {
-		if listener.tls, err = x.Guard.Protect(listener.server); err != nil {
+	if x.Auth != nil {
+		if listener.tls, err = x.Auth.Protect(listener.server); err != nil {
 			return nil, errors.Join(fmt.Errorf("web: %w", err), l.Close())
 		}
 	}
@@ -155,7 +155,7 @@ func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("api: socket: %w", err)
 	}
-	if err := removeStale(ctx, path); err != nil {
+	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, fmt.Errorf("api: socket %s: %w", path, err)
 	}
 	// No other process may connect between the creation of the socket and its
@@ -164,17 +164,17 @@ func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	syscall.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("api: socket %s: %w", path, cause(err))
+		return nil, fmt.Errorf("api: socket %s: %w", path, innermost(err))
 	}
 	mux := http.NewServeMux()
 	s.public(mux)
-	s.everything(mux)
+	s.restricted(mux)
 	mux.HandleFunc("POST /-/reload", s.reload)
 	return &Listener{Listener: l, server: newServer(mux, s.Log)}, nil
 }
 
-// cause is the innermost error: the caller adds the address.
-func cause(err error) error {
+// innermost is the innermost error: the caller adds the address.
+func innermost(err error) error {
 	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
 		return sys.Err
 	}
@@ -184,9 +184,9 @@ func cause(err error) error {
 	return err
 }
 
-var errAnswers = errors.New("another agent is listening on it")
+var errSocketInUse = errors.New("another agent is listening on it")
 
-func removeStale(ctx context.Context, path string) error {
+func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -202,11 +202,11 @@ func removeStale(ctx context.Context, path string) error {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
-		return errors.Join(errAnswers, c.Close())
+		return errors.Join(errSocketInUse, c.Close())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return os.Remove(path)
 	}
-	return cause(err)
+	return innermost(err)
 }
 
 // Timeouts of one request: a client that does not read loses its connection.
@@ -254,21 +254,21 @@ func (l *Listener) serve() error {
 // public is the handlers of every address.
 func (s *Server) public(mux *http.ServeMux) {
 	mux.Handle("GET /metrics", s.metrics())
-	mux.HandleFunc("GET /-/healthy", probe(s.Healthy))
-	mux.HandleFunc("GET /-/ready", probe(s.Ready))
+	mux.HandleFunc("GET /-/healthy", probeHandler(s.Healthy))
+	mux.HandleFunc("GET /-/ready", probeHandler(s.Ready))
 }
 
-func (s *Server) everything(mux *http.ServeMux) {
+func (s *Server) restricted(mux *http.ServeMux) {
 	p := s.page()
 	mux.Handle("GET /{$}", p)
-	mux.HandleFunc("GET /live", s.watch(p))
+	mux.HandleFunc("GET /live", s.followLive(p))
 	mux.HandleFunc("GET /api/v1/snapshot", s.snapshot)
 	mux.HandleFunc("GET /api/v1/pressure", s.pressure)
 	mux.HandleFunc("GET /api/v1/plugins", s.plugins)
 	mux.HandleFunc("GET /api/v1/decisions", s.decisions)
 }
 
-func profiles(mux *http.ServeMux) {
+func addProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -276,7 +276,7 @@ func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-func probe(check func() error) http.HandlerFunc {
+func probeHandler(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -72,7 +72,7 @@ func (b *bench) roundsWith(ctx context.Context, host *outer.Host, n int) (Row, e
 		defer cancel()
 		now := time.Now()
 		answered := map[string]bool{}
-		for _, v := range host.Ask(c, outer.Round{Time: now, Pods: shown, Smoother: atOnce{}, MaxAge: time.Minute}) {
+		for _, v := range host.Ask(c, outer.Round{Time: now, Pods: shown, Graces: atOnce{}, MaxAge: time.Minute}) {
 			answered[v.Plugin] = true
 		}
 		return len(answered)
@@ -117,9 +117,9 @@ func registered(ctx context.Context, ask func() int) error {
 // atOnce lets no threshold wait.
 type atOnce struct{}
 
-func (atOnce) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }
-func (atOnce) Missed(string)                              {}
-func (atOnce) Came(string)                                {}
+func (atOnce) Reported(plugins.Verdict, time.Time) time.Time { return time.Time{} }
+func (atOnce) Missed(string)                                 {}
+func (atOnce) Registered(string)                             {}
 
 // wired are pods as the agent shows them: of two containers, with probes,
 // volumes and conditions.

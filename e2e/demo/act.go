@@ -30,7 +30,7 @@ kubernetes: {kubeconfig: %s, node: %s}
 api: {socket: %s}
 state: {dir: %s}
 web: {listenAddresses: ["127.0.0.1:0"]}
-eviction: {dryRun: false, reportFirst: 0s, limits: {perOwnerHour: 3600}} # an agent that knows nothing begins with empty budgets
+eviction: {dryRun: false, reportOnly: 0s, limits: {perOwnerHour: 3600}} # an agent that knows nothing begins with empty budgets
 plugins: {memoryStall: {kubeletEvictionHard: 1536Mi}}
 vgdp: {dryRun: false, concurrency: 2}
 `
@@ -103,7 +103,7 @@ func (s *show) watchEviction(ctx context.Context) (undo func() error, err error)
 				told[d.ID] = true
 				s.say("%s: %s", d.Level(), d.Reason)
 			}
-			if !d.GoneAt.IsZero() {
+			if !d.TerminatedAt.IsZero() {
 				err = nil
 			}
 		}
@@ -130,7 +130,7 @@ func (s *show) evicted(ctx context.Context) (string, error) {
 	}
 	var names []string
 	for _, d := range said.Decisions {
-		if c, some := d.Going(); some {
+		if c, some := d.FirstEvicted(); some {
 			names = append(names, c.Pod.Namespace+"/"+c.Pod.Name)
 		}
 	}

@@ -59,9 +59,9 @@ type Want struct {
 	AtMost bool `yaml:"atMost,omitempty"`
 	// Culprit and Sufferer are in the names of the workloads that press and
 	// that wait; Nobody: no workload may be named as one that should go.
-	Culprit  string `yaml:"culprit,omitempty"`
-	Sufferer string `yaml:"sufferer,omitempty"`
-	Nobody   bool   `yaml:"nobody,omitempty"`
+	Culprit   string `yaml:"culprit,omitempty"`
+	Sufferer  string `yaml:"sufferer,omitempty"`
+	NoCulprit bool   `yaml:"nobody,omitempty"`
 }
 
 // Healthy says whether a good judge says nothing at all.

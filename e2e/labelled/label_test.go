@@ -49,6 +49,6 @@ func TestALabelThatIsMisspeltIsRefusedWithItsFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, labels, 1)
 	assert.Equal(t, "one", labels[0].Name)
-	assert.Equal(t, Want{Span: Span{1.5, 2}, Resource: plugins.Disk, Scope: "vdb", Level: plugins.Soft, AtMost: true, Nobody: true}, labels[0].Want[0])
+	assert.Equal(t, Want{Span: Span{1.5, 2}, Resource: plugins.Disk, Scope: "vdb", Level: plugins.Soft, AtMost: true, NoCulprit: true}, labels[0].Want[0])
 	assert.InDelta(t, 0.005, labels[0].Usual["vdb"].Seconds(), 1e-9)
 }

@@ -62,12 +62,12 @@ func (n *node) learned(dir string, disks ...string) {
 		sequence, err := strconv.ParseUint(strings.TrimSpace(n.run("cat /sys/block/"+name+"/diskseq")), 10, 64)
 		require.NoError(n.t, err)
 		d.Sequence = snapshot.Some(sequence)
-		usual := plugins.Usual{Requests: 1e6, Seconds: 24 * 3600, Waited: 5e3}
+		usual := plugins.RequestStats{Requests: 1e6, Seconds: 24 * 3600, TotalSeconds: 5e3}
 		b := plugins.Baseline{Device: name, Seen: n.clock()}
 		for i := range b.Read {
 			b.Read[i], b.Write[i] = usual, usual
 		}
-		known[plugins.Key(&d, bootID)] = b
+		known[plugins.DiskKey(&d, bootID)] = b
 	}
 	file := filepath.Join(n.t.TempDir(), "baselines.json")
 	require.NoError(n.t, state.File[plugins.Baselines]{Path: file}.Save(known))
@@ -111,7 +111,7 @@ func whoHurtsWhom(shared *node) func(*testing.T) {
 		n.throttle(100, "vd7", "vd8")
 		t.Cleanup(func() { n.throttle(0, "vd7", "vd8") })
 		n.learned("/root/state", "vdh", "vdi")
-		n.configure("window: 5s\nplugins: {warmUp: 0s, diskContention: {over: 5s, cleared: 5s}}\n")
+		n.configure("window: 5s\nplugins: {warmUp: 0s, diskContention: {for: 5s, clearFor: 5s}}\n")
 		n.startAgentWith("--standalone --config /root/agent.yaml --state.dir /root/state")
 		t.Cleanup(func() { n.run("systemctl stop plimsoll") })
 
@@ -132,7 +132,7 @@ func whoHurtsWhom(shared *node) func(*testing.T) {
 				if v.Absent != "" { // such as the traffic of the backup, which is gone
 					t.Logf("%s: nobody is named: %s", disk, v.Absent)
 				}
-				return v.Level == plugins.Soft && len(v.Candidates) > 0 && c.State == snapshot.ContentionSuffers && len(c.Sufferers) > 0
+				return v.Level == plugins.Soft && len(v.Candidates) > 0 && c.State == snapshot.ContentionPresent && len(c.Sufferers) > 0
 			})
 			assert.Equal(t, pods[1], v.Candidates[0].PodUID, "the presser is named")
 			assert.Equal(t, pods[0], c.Sufferers[0].PodUID, "for the sake of the service")

@@ -111,10 +111,10 @@ spec:
 func quickly() []string {
 	return []string{
 		"--set", "image.tag=" + imageVersion,
-		"--set-json", `agent.config.plugins={"warmUp": "0s", "rssOveruse": {"enabled": true, "for": "5s", "cleared": "1s"}, "filesystem": {"minSize": 0, "over": "3s"},
-			"diskContention": {"over": "3s", "ceilings": [{"device": "vdb", "iops": 12}]}}`,
+		"--set-json", `agent.config.plugins={"warmUp": "0s", "rssOveruse": {"enabled": true, "for": "5s", "clearFor": "1s"}, "filesystem": {"minSize": 0, "for": "3s"},
+			"diskContention": {"for": "3s", "ceilings": [{"device": "vdb", "iops": 12}]}}`,
 		"--set-json", `agent.config.filesystems={"mounts": ["/srv/full"], "every": "1s"}`,
-		"--set-json", `agent.config.eviction={"dryRun": true, "via": "controller", "reportFirst": "0s", "limits": {"perMinute": 60, "perOwnerHour": 3600}}`,
+		"--set-json", `agent.config.eviction={"dryRun": true, "via": "controller", "reportOnly": "0s", "limits": {"perMinute": 60, "perOwnerHour": 3600}}`,
 		"--set", "controller.config.vgdp.enabled=true",
 		"--wait", "--timeout", "5m",
 	}

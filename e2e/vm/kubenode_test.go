@@ -169,7 +169,7 @@ func (k *kubeNode) joinAgent() {
 	require.NoError(k.t, k.cluster.Apply(k.t.Context(), deploy.RBAC, deploy.RBACEvictDirect))
 	k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/root/agent.kubeconfig")
 	config := filepath.Join(k.t.TempDir(), "agent.yaml")
-	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false, reportFirst: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
+	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
 	require.NoError(k.t, os.WriteFile(config, []byte(text), 0o600))
 	require.NoError(k.t, k.Push(k.t.Context(), config, "/root/agent.yaml"))
 	k.startAgentWith("--config /root/agent.yaml --kubeconfig /root/agent.kubeconfig --node " + nodeName)

@@ -31,9 +31,9 @@ func thePackage(shared *kubeNode) func(*testing.T) {
 		require.NoError(t, k.cluster.Apply(t.Context(), deploy.RBAC))
 		k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/etc/plimsoll/agent.kubeconfig")
 		k.run(`sed -i 's|standalone: true|kubeconfig: /etc/plimsoll/agent.kubeconfig|' /etc/plimsoll/agent.yaml && cat >>/etc/plimsoll/agent.yaml <<'E'
-eviction: {dryRun: false, reportFirst: 0s}
+eviction: {dryRun: false, reportOnly: 0s}
 filesystems: {mounts: [/srv/full], every: 1s}
-plugins: {warmUp: 0s, filesystem: {minSize: 0, over: 3s}}
+plugins: {warmUp: 0s, filesystem: {minSize: 0, for: 3s}}
 E
 chmod 600 /etc/plimsoll/agent.kubeconfig && plimsoll config check /etc/plimsoll/agent.yaml`)
 		k.stage("package installed")

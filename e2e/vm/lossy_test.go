@@ -28,7 +28,7 @@ func (n *node) onLink(nic string) (plugins.Verdict, bool) {
 func lossyLink(shared *node) func(*testing.T) {
 	return func(t *testing.T) {
 		n := shared.with(t)
-		n.configure("window: 3s\nnetwork: {devices: [{name: eth1, speed: 4}]}\nplugins: {warmUp: 0s, networkContention: {over: 5s, cleared: 1s}}\n")
+		n.configure("window: 3s\nnetwork: {devices: [{name: eth1, speed: 4}]}\nplugins: {warmUp: 0s, networkContention: {window: 5s, clearFor: 1s}}\n")
 		wired("rate 4mbit loss 4%")(n)
 		t.Cleanup(func() { unwired(n) })
 		n.startAgentWith("--standalone --config /root/agent.yaml")

@@ -186,7 +186,7 @@ func networkScenes() []scene {
 		of("network-full", "rate 4mbit", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, without loss", "a full link is what a backup is for: nothing is lost"),
 		of("network-lossy", "rate 2mbit loss 5%", "twelve streams of TCP through eth1 at 2 Mbit/s, of 4, of which 5 % are lost", "the loss is not caused by a lack of bandwidth on this link"),
 		of("network-full-and-lossy", "rate 4mbit loss 4%", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, and 4 % are lost", "the link is full and TCP retransmits: the node is marked, no pod is named",
-			labelled.Want{Resource: plugins.NetworkIO, Scope: "eth1", Level: plugins.Soft, Nobody: true}),
+			labelled.Want{Resource: plugins.NetworkIO, Scope: "eth1", Level: plugins.Soft, NoCulprit: true}),
 	}
 }
 
@@ -282,7 +282,7 @@ func scenesOfV1() []scene {
 		},
 		{
 			name: "buffered-writes-v1", run: 90 * time.Second, usual: usualOf("vdc"),
-			want: []labelled.Want{{Resource: plugins.Disk, Scope: "vdc", Level: plugins.Soft, AtMost: true, Nobody: true}},
+			want: []labelled.Want{{Resource: plugins.Disk, Scope: "vdc", Level: plugins.Soft, AtMost: true, NoCulprit: true}},
 			did:  "on cgroup v1 a BestEffort pod writes vdc, a disk of 100 requests a second, through the page cache; a service reads 1 MiB/s of it past the page cache",
 			why:  "the service waits; writeback by the kernel is not charged to the pod, so no pod may be named",
 			begin: func(n *node) {

@@ -25,9 +25,9 @@ eviction: {round: 20s}
 plugins:
   warmUp: 0s
   memoryStall:
-    soft: {stallFull: 0.02, over: 20s, available: 0.5}
-    hard: {stallFull: 0.02, over: 20s, available: 0.5}
-    cleared: 20s
+    soft: {stallFull: 0.02, window: 20s, available: 0.5}
+    hard: {stallFull: 0.02, window: 20s, available: 0.5}
+    clearFor: 20s
 `
 
 // triggered shows on a kernel that lets the agent have any window what triggers

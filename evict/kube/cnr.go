@@ -37,24 +37,24 @@ type CNRMarker struct {
 type CNR struct {
 	node corev1.Node // its annotations, and its taints with effects "<QoS level>/<effect>"
 	// As they were read, so that fields of others that we do not know are kept.
-	taints, conditions list
+	taints, conditions rawList
 }
 
-// list is a JSON list with its elements undecoded.
-type list struct {
+// rawList is a JSON list with its elements undecoded.
+type rawList struct {
 	whole any // nil where there is none
-	each  []json.RawMessage
+	items []json.RawMessage
 }
 
-func (l *list) UnmarshalJSON(b []byte) error {
+func (l *rawList) UnmarshalJSON(b []byte) error {
 	l.whole = json.RawMessage(slices.Clone(b))
-	return json.Unmarshal(b, &l.each)
+	return json.Unmarshal(b, &l.items)
 }
 
-// read decodes the elements of a list; unknown fields are dropped.
-func read[T any](l list) ([]T, error) {
-	known := make([]T, len(l.each))
-	for i, raw := range l.each {
+// decodeList decodes the elements of a list; unknown fields are dropped.
+func decodeList[T any](l rawList) ([]T, error) {
+	known := make([]T, len(l.items))
+	for i, raw := range l.items {
 		if err := json.Unmarshal(raw, &known[i]); err != nil {
 			return nil, err
 		}
@@ -96,7 +96,7 @@ func (m *CNRMarker) Apply(ctx context.Context, c *CNR, want evict.Marks) (*CNR, 
 				break
 			}
 		}
-		if c, err = m.apply(ctx, c, want); err == nil || !IsStale(err) {
+		if c, err = m.apply(ctx, c, want); err == nil || !IsConflict(err) {
 			break
 		}
 		c = nil
@@ -140,17 +140,17 @@ func parseCNR(body []byte) (*CNR, error) {
 	var o struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 		Spec     struct {
-			Taints list `json:"taints"`
+			Taints rawList `json:"taints"`
 		} `json:"spec"`
 		Status struct {
-			Conditions list `json:"conditions"`
+			Conditions rawList `json:"conditions"`
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(body, &o); err != nil {
 		return nil, fmt.Errorf("decode the API server's answer: %w", err)
 	}
 	c := &CNR{node: corev1.Node{ObjectMeta: o.Metadata}, taints: o.Spec.Taints, conditions: o.Status.Conditions}
-	taints, err := read[cnrTaint](c.taints)
+	taints, err := decodeList[cnrTaint](c.taints)
 	if err != nil {
 		return nil, fmt.Errorf("decode spec.taints: %w", err)
 	}
@@ -168,13 +168,13 @@ func (m *CNRMarker) now() time.Time {
 	return m.Now()
 }
 
-func (c *CNR) was(*corev1.Node) any { return c.taints.whole }
+func (c *CNR) before(*corev1.Node) any { return c.taints.whole }
 
-func (c *CNR) is(taints []corev1.Taint) any {
+func (c *CNR) after(taints []corev1.Taint) any {
 	all := make([]any, 0, len(taints))
 	for _, t := range taints {
 		if i := slices.IndexFunc(c.node.Spec.Taints, func(o corev1.Taint) bool { return equalTaints(o, t) }); i >= 0 {
-			all = append(all, c.taints.each[i])
+			all = append(all, c.taints.items[i])
 			continue
 		}
 		qos, effect, _ := strings.Cut(string(t.Effect), "/")
@@ -184,14 +184,14 @@ func (c *CNR) is(taints []corev1.Taint) any {
 	return all
 }
 
-// cnrBeat is how often an unchanged condition is written, as the kubelet does on
+// cnrHeartbeat is how often an unchanged condition is written, as the kubelet does on
 // the Node.
-const cnrBeat = 5 * time.Minute
+const cnrHeartbeat = 5 * time.Minute
 
 // conditionPatch replaces the conditions with our prefix. changed is false when
 // status, reason and set of conditions are the same and were written recently.
 func (c *CNR) conditionPatch(want []evict.Condition, now time.Time) (patch []byte, changed bool, err error) {
-	have, err := read[cnrCondition](c.conditions)
+	have, err := decodeList[cnrCondition](c.conditions)
 	if err != nil {
 		return nil, false, fmt.Errorf("decode status.conditions: %w", err)
 	}
@@ -200,19 +200,19 @@ func (c *CNR) conditionPatch(want []evict.Condition, now time.Time) (patch []byt
 		if strings.HasPrefix(o.Type, evict.Prefix) {
 			ours[o.Type] = o
 		} else {
-			all = append(all, c.conditions.each[i])
+			all = append(all, c.conditions.items[i])
 		}
 	}
 	changed = len(ours) != len(want)
 	at := metav1.NewTime(now.UTC().Truncate(time.Second))
 	for _, w := range want {
-		changed = changed || ours[w.Type].old(w, now)
+		changed = changed || ours[w.Type].stale(w, now)
 		all = append(all, cnrCondition{Type: w.Type, Status: w.Status, LastHeartbeatTime: &at, Reason: w.Reason, Message: w.Message})
 	}
 	patch, err = json.Marshal([]op{{"test", "/status/conditions", c.conditions.whole}, {"add", "/status/conditions", all}})
 	return patch, changed, err
 }
 
-func (c cnrCondition) old(w evict.Condition, now time.Time) bool {
-	return c.Status != w.Status || c.Reason != w.Reason || c.LastHeartbeatTime == nil || now.Sub(c.LastHeartbeatTime.Time) >= cnrBeat
+func (c cnrCondition) stale(w evict.Condition, now time.Time) bool {
+	return c.Status != w.Status || c.Reason != w.Reason || c.LastHeartbeatTime == nil || now.Sub(c.LastHeartbeatTime.Time) >= cnrHeartbeat
 }

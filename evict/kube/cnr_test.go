@@ -60,7 +60,7 @@ func TestATaintOfTheCustomNodeResourceComesAndGoesBesideThoseOfOthers(t *testing
 	assert.JSONEq(t, katalysts, after, "as if nothing had been")
 }
 
-func TestATaintOfTheCustomNodeResourceThatSomebodyElseWroteMeanwhileIsNotLost(t *testing.T) {
+func TestAConcurrentTaintOfTheCustomNodeResourceIsNotLost(t *testing.T) {
 	c := cnrOf(t, `{"metadata": {}, "spec": {}}`)
 	patch, changed := taintPatch(&c.node, c, []corev1.Taint{{Key: "plimsoll.dev/NUMA", Effect: "reclaimed_cores/NoSchedule"}}, time.Unix(0, 0))
 	require.True(t, changed)
@@ -93,7 +93,7 @@ func TestConditionsOfTheCustomNodeResourceAreWrittenWhenTheyMeanSomething(t *tes
 		"nothing new":      {want, time.Minute, false},
 		"a number alone":   {[]evict.Condition{{Type: want[0].Type, Status: want[0].Status, Reason: "Hard", Message: "10 of 8"}}, time.Minute, false},
 		"another reason":   {[]evict.Condition{{Type: want[0].Type, Status: want[0].Status, Reason: "Soft"}}, time.Minute, true},
-		"long not written": {want, cnrBeat, true},
+		"long not written": {want, cnrHeartbeat, true},
 		"another type":     {[]evict.Condition{{Type: "plimsoll.dev/B", Status: want[0].Status, Reason: "Hard"}}, time.Minute, true},
 		"none any more":    {nil, time.Minute, true},
 	} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
 	"github.com/plimsoll-dev/plimsoll/evict"
 
 	corev1 "k8s.io/api/core/v1"

@@ -50,10 +50,10 @@ func (e *Evictor) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.Timeout, DefaultEvictTimeout))
 	defer cancel()
 	code, err := e.post(ctx, v, dryRun)
-	outcome, after := Meaning(err)
+	outcome, after := OutcomeOf(err)
 	a := evict.Answer{Outcome: outcome, Code: code, RetryAfter: after, Text: answerText(err), DryRun: dryRun}
-	if errors.Is(err, context.DeadlineExceeded) && e.isAway(ctx, v) {
-		a.Outcome, a.Text = evict.Gone, "the request timed out, but no pod with that UID exists"
+	if errors.Is(err, context.DeadlineExceeded) && e.podIsGone(ctx, v) {
+		a.Outcome, a.Text = evict.NotFound, "the request timed out, but no pod with that UID exists"
 	}
 	a.Time = e.now()
 	return a
@@ -62,7 +62,7 @@ func (e *Evictor) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.
 // post sends the eviction; code is the HTTP status, 0 without an answer.
 func (e *Evictor) post(ctx context.Context, v evict.Victim, dryRun bool) (code int, err error) {
 	deadline, _ := ctx.Deadline()
-	// A part of the time is reserved for isAway.
+	// A part of the time is reserved for podIsGone.
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)*4/5)
 	defer cancel()
 	uid := types.UID(v.UID)
@@ -89,11 +89,11 @@ func (e *Evictor) post(ctx context.Context, v evict.Victim, dryRun bool) (code i
 	return cmp.Or(code, int(s.Code)), err
 }
 
-// isAway reports whether no pod has the victim's name and UID. For a Pending pod
+// podIsGone reports whether no pod has the victim's name and UID. For a Pending pod
 // the API server answers a wrong UID only after retrying for ten seconds
 // (EvictionsRetry in eviction.go of its pkg/registry/core/pod/storage), and a
 // recreated pod of a StatefulSet is Pending under the same name.
-func (e *Evictor) isAway(ctx context.Context, v evict.Victim) bool {
+func (e *Evictor) podIsGone(ctx context.Context, v evict.Victim) bool {
 	var list corev1.PodList
 	err := e.REST.Get().Namespace(v.Namespace).Resource("pods").MaxRetries(0).
 		Param("fieldSelector", "metadata.name="+v.Name).Do(ctx).Into(&list)
@@ -107,39 +107,39 @@ func (e *Evictor) now() time.Time {
 	return e.Now()
 }
 
-// Meaning returns the outcome that the error of an eviction request stands for,
+// OutcomeOf returns the outcome that the error of an eviction request stands for,
 // and its Retry-After, 0 without one. No error is Evicted. The answers are those
 // of eviction.go in kubernetes/pkg/registry/core/pod/storage, of admission and of
 // the API server's filters.
-func Meaning(err error) (evict.Outcome, time.Duration) {
+func OutcomeOf(err error) (evict.Outcome, time.Duration) {
 	if err == nil {
 		return evict.Evicted, 0
 	}
 	s, ok := statusOf(err)
 	if !ok {
-		return evict.Unanswered, 0
+		return evict.UnknownOutcome, 0
 	}
 	after := retryAfter(s)
 	if s.Code == http.StatusUnauthorized || s.Code == http.StatusRequestTimeout {
-		return evict.Unanswered, after // the request was not processed
+		return evict.UnknownOutcome, after // the request was not processed
 	}
 	switch {
-	case isGone(s):
-		return evict.Gone, 0
+	case isNotFound(s):
+		return evict.NotFound, 0
 	case isBlocked(s):
 		return evict.Blocked, after
 	case s.Code == http.StatusNotFound, s.Code == http.StatusTooManyRequests:
 		// A 404 that does not name the pod comes from a proxy. A 429 without a
 		// PodDisruptionBudget is flow control, which would reject others, too.
-		return evict.Unanswered, after
+		return evict.UnknownOutcome, after
 	case s.Code >= 400 && s.Code < 500:
 		return evict.Refused, 0
 	}
-	return evict.Unanswered, after
+	return evict.UnknownOutcome, after
 }
 
-// isGone reports whether the pod does not exist, or has another UID.
-func isGone(s metav1.Status) bool {
+// isNotFound reports whether the pod does not exist, or has another UID.
+func isNotFound(s metav1.Status) bool {
 	switch s.Code {
 	case http.StatusNotFound:
 		return s.Details != nil && (s.Details.Kind == "pods" || s.Details.Kind == "namespaces") &&
@@ -154,9 +154,9 @@ func isGone(s metav1.Status) bool {
 	return false
 }
 
-// manyBudgets is part of the fixed text of the 500 for a pod under two
+// manyPDBs is part of the fixed text of the 500 for a pod under two
 // PodDisruptionBudgets, which has neither reason nor cause.
-const manyBudgets = "more than one PodDisruptionBudget"
+const manyPDBs = "more than one PodDisruptionBudget"
 
 // isBlocked reports whether the eviction may succeed later.
 func isBlocked(s metav1.Status) bool {
@@ -174,7 +174,7 @@ func isBlocked(s metav1.Status) bool {
 		// Webhooks that first migrate a workload answer "not yet" this way.
 		return hasCause(s, policyv1.DisruptionBudgetCause) || strings.HasPrefix(s.Message, "admission webhook ")
 	case http.StatusInternalServerError:
-		return strings.Contains(s.Message, manyBudgets)
+		return strings.Contains(s.Message, manyPDBs)
 	}
 	return false
 }

@@ -164,7 +164,7 @@ func TestAPodThatCameBackUnderItsNameIsNotTouched(t *testing.T) {
 				start := time.Now()
 				got := e.Evict(t.Context(), victim(old), dry)
 				t.Logf("%s after %s: %s", got.Outcome, time.Since(start).Round(time.Millisecond), got.Text)
-				assert.Equal(t, evict.Gone, got.Outcome)
+				assert.Equal(t, evict.NotFound, got.Outcome)
 				assert.False(t, s.ends(pod))
 			}
 		})
@@ -174,9 +174,9 @@ func TestAPodThatCameBackUnderItsNameIsNotTouched(t *testing.T) {
 func TestAPodThatIsNotThereIsGone(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-gone")
 	got := s.evictor.Evict(t.Context(), evict.Victim{UID: "u", Namespace: s.namespace, Name: "nobody"}, false)
-	assert.Equal(t, evict.Answer{Time: got.Time, Outcome: evict.Gone, Code: 404, Text: `pods "nobody" not found`}, got)
+	assert.Equal(t, evict.Answer{Time: got.Time, Outcome: evict.NotFound, Code: 404, Text: `pods "nobody" not found`}, got)
 	got = s.evictor.Evict(t.Context(), evict.Victim{UID: "u", Namespace: "no-such-namespace", Name: "nobody"}, false)
-	assert.Equal(t, evict.Gone, got.Outcome, got.Text)
+	assert.Equal(t, evict.NotFound, got.Outcome, got.Text)
 }
 
 func TestADisruptionBudgetBlocksUntilItAllows(t *testing.T) {
@@ -262,7 +262,7 @@ func TestAnAPIServerThatIsAwayAnswersNothingWithinTheDeadline(t *testing.T) {
 	start := deadline.Start()
 	got = s.evictor.Evict(t.Context(), victim(pod), false)
 	t.Logf("paused: %s after %s: %s", got.Outcome, start.Passed(), got.Text)
-	assert.Equal(t, evict.Unanswered, got.Outcome)
+	assert.Equal(t, evict.UnknownOutcome, got.Outcome)
 	assert.Less(t, start.Elapsed(), 2*DefaultEvictTimeout)
 
 	require.NoError(t, c.APIServers[0].Kill())
@@ -270,7 +270,7 @@ func TestAnAPIServerThatIsAwayAnswersNothingWithinTheDeadline(t *testing.T) {
 	start = deadline.Start()
 	got = s.evictor.Evict(t.Context(), victim(pod), false)
 	t.Logf("killed: %s after %s: %s", got.Outcome, start.Passed(), got.Text)
-	assert.Equal(t, evict.Unanswered, got.Outcome)
+	assert.Equal(t, evict.UnknownOutcome, got.Outcome)
 	assert.Less(t, start.Elapsed(), soon/2)
 
 	require.NoError(t, c.APIServers[0].Start())

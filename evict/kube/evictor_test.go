@@ -56,15 +56,15 @@ func TestEachAnswerOfTheAPIServerMeansOneThing(t *testing.T) {
 	}{
 		{"created", nil, evict.Evicted, 0}, // eviction.go, Create: "Success!"
 
-		{"no such pod", status(404, "pods", `pods "web-0" not found`, 0), evict.Gone, 0},               // eviction.go, getPod
-		{"no such namespace", status(404, "namespaces", `namespaces "a" not found`, 0), evict.Gone, 0}, // admission/plugin/namespace/lifecycle
+		{"no such pod", status(404, "pods", `pods "web-0" not found`, 0), evict.NotFound, 0},               // eviction.go, getPod
+		{"no such namespace", status(404, "namespaces", `namespaces "a" not found`, 0), evict.NotFound, 0}, // admission/plugin/namespace/lifecycle
 		{"another UID", status(409, "Pod", "Operation cannot be fulfilled on Pod \"web-0\": the UID in the precondition (a) does not match "+
-			"the UID in record (b). The object might have been deleted and then recreated", 0), evict.Gone, 0}, // eviction.go, addConditionAndDeletePod; registry/rest/delete.go
+			"the UID in record (b). The object might have been deleted and then recreated", 0), evict.NotFound, 0}, // eviction.go, addConditionAndDeletePod; registry/rest/delete.go
 		{"another UID, seen by the store", status(409, "pods", "Operation cannot be fulfilled on pods \"web-0\": StorageError: invalid object, "+
-			"Code: 4, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b", 0), evict.Gone, 0}, // storage/interfaces.go
+			"Code: 4, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in object meta: b", 0), evict.NotFound, 0}, // storage/interfaces.go
 		{"a budget deleted meanwhile", status(404, "poddisruptionbudgets", `poddisruptionbudgets.policy "b" not found`, 0), evict.Blocked, 0}, // eviction.go, refresh
-		{"not found, by something in between", status(404, "pods", "page not found", 0, unexpected), evict.Unanswered, 0},                     // client-go, newUnstructuredResponseError
-		{"not found, nobody knows what", bare(404, "not found"), evict.Unanswered, 0},
+		{"not found, by something in between", status(404, "pods", "page not found", 0, unexpected), evict.UnknownOutcome, 0},                 // client-go, newUnstructuredResponseError
+		{"not found, nobody knows what", bare(404, "not found"), evict.UnknownOutcome, 0},
 
 		{"the budget is used up", status(429, "", "Cannot evict pod as it would violate the pod's disruption budget.", 0, budget), evict.Blocked, 0},                       // eviction.go, checkAndDecrement
 		{"the budget is not processed", status(429, "", "Cannot evict pod as it would violate the pod's disruption budget.", 10, budget), evict.Blocked, 10 * time.Second}, // eviction.go, createTooManyRequestsError
@@ -76,14 +76,14 @@ func TestEachAnswerOfTheAPIServerMeansOneThing(t *testing.T) {
 		{"the namespace is being deleted", status(403, "pods", "forbidden", 0, ending), evict.Blocked, 0},                                                                  // admission/plugin/namespace/lifecycle
 		{"a webhook that moves the workload first", bare(429, `admission webhook "evict.virt" denied the request: evacuation was triggered`), evict.Blocked, 0},            // admission/plugin/webhook/errors
 
-		{"flow control", status(429, "pods", "Too many requests, please try again later.", 1, unexpected), evict.Unanswered, time.Second}, // server/filters/priority-and-fairness.go
-		{"a store that starts", status(429, "", "storage is (re)initializing", 1), evict.Unanswered, time.Second},                         // storage/cacher
-		{"no time left in the queue", status(504, "", "request timed out", 10), evict.Unanswered, 10 * time.Second},                       // apimachinery, NewTimeoutError
-		{"the webhook is away", status(500, "", "Internal error occurred: failed calling webhook", 0), evict.Unanswered, 0},               // admission/plugin/webhook/validating
-		{"etcd is away", bare(500, "etcdserver: request timed out"), evict.Unanswered, 0},                                                 // storage/etcd3
-		{"the API server shuts down", bare(503, "apiserver is shutting down"), evict.Unanswered, 0},                                       // server/filters/with_retry_after.go
-		{"the token expired", bare(401, "Unauthorized"), evict.Unanswered, 0},                                                             // endpoints/filters/authentication.go
-		{"the request took too long to arrive", bare(408, "request timeout"), evict.Unanswered, 0},                                        // net/http
+		{"flow control", status(429, "pods", "Too many requests, please try again later.", 1, unexpected), evict.UnknownOutcome, time.Second}, // server/filters/priority-and-fairness.go
+		{"a store that starts", status(429, "", "storage is (re)initializing", 1), evict.UnknownOutcome, time.Second},                         // storage/cacher
+		{"no time left in the queue", status(504, "", "request timed out", 10), evict.UnknownOutcome, 10 * time.Second},                       // apimachinery, NewTimeoutError
+		{"the webhook is away", status(500, "", "Internal error occurred: failed calling webhook", 0), evict.UnknownOutcome, 0},               // admission/plugin/webhook/validating
+		{"etcd is away", bare(500, "etcdserver: request timed out"), evict.UnknownOutcome, 0},                                                 // storage/etcd3
+		{"the API server shuts down", bare(503, "apiserver is shutting down"), evict.UnknownOutcome, 0},                                       // server/filters/with_retry_after.go
+		{"the token expired", bare(401, "Unauthorized"), evict.UnknownOutcome, 0},                                                             // endpoints/filters/authentication.go
+		{"the request took too long to arrive", bare(408, "request timeout"), evict.UnknownOutcome, 0},                                        // net/http
 
 		{"no right to evict", status(403, "pods", `pods "web-0" is forbidden: User "x" cannot create resource "pods/eviction"`, 0), evict.Refused, 0}, // endpoints/handlers/responsewriters
 		{"a webhook that says no", bare(403, `admission webhook "w" denied the request: no`), evict.Refused, 0},                                       // admission/plugin/webhook/errors
@@ -92,15 +92,15 @@ func TestEachAnswerOfTheAPIServerMeansOneThing(t *testing.T) {
 		{"an invalid value", status(422, "", "invalid", 0), evict.Refused, 0},                                                                         // eviction.go, NewInvalid
 		{"a method not allowed", bare(405, "no"), evict.Refused, 0},
 
-		{"no connection", errors.New("dial tcp 127.0.0.1:1: connect: connection refused"), evict.Unanswered, 0},
-		{"too late", fmt.Errorf("Post \"https://x\": %w", context.DeadlineExceeded), evict.Unanswered, 0},
-		{"stopped", context.Canceled, evict.Unanswered, 0},
+		{"no connection", errors.New("dial tcp 127.0.0.1:1: connect: connection refused"), evict.UnknownOutcome, 0},
+		{"too late", fmt.Errorf("Post \"https://x\": %w", context.DeadlineExceeded), evict.UnknownOutcome, 0},
+		{"stopped", context.Canceled, evict.UnknownOutcome, 0},
 		{"wrapped", fmt.Errorf("evict: %w", bare(403, "no")), evict.Refused, 0},
 		{"an absurd wait", status(429, "", "x", -5, budget), evict.Blocked, 0},
-		{"a redirect", bare(302, "elsewhere"), evict.Unanswered, 0},
+		{"a redirect", bare(302, "elsewhere"), evict.UnknownOutcome, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, wait := Meaning(c.err)
+			got, wait := OutcomeOf(c.err)
 			assert.Equal(t, c.want, got)
 			assert.Equal(t, c.wait, wait)
 		})
@@ -160,7 +160,7 @@ func TestTheAPIServerIsAskedOnceHoweverItAsksToComeBack(t *testing.T) {
 	got := e.Evict(t.Context(), evict.Victim{UID: "u1", Namespace: "shop", Name: "web-0"}, false)
 	assert.Less(t, start.Elapsed(), 20*time.Second, "it slept through the Retry-After")
 	assert.Equal(t, 1, asked)
-	assert.Equal(t, evict.Unanswered, got.Outcome)
+	assert.Equal(t, evict.UnknownOutcome, got.Outcome)
 	assert.Equal(t, 30*time.Second, got.RetryAfter)
 	assert.Equal(t, 429, got.Code)
 	assert.WithinDuration(t, time.Now(), got.Time, time.Minute)
@@ -171,7 +171,7 @@ func TestAnAPIServerThatDoesNotAnswerIsLeftAtTheDeadline(t *testing.T) {
 	start := deadline.Start()
 	got := e.Evict(t.Context(), evict.Victim{UID: "u1", Namespace: "shop", Name: "web-0"}, false)
 	assert.Less(t, start.Elapsed(), 20*time.Second)
-	assert.Equal(t, evict.Unanswered, got.Outcome)
+	assert.Equal(t, evict.UnknownOutcome, got.Outcome)
 	assert.Zero(t, got.Code)
 	assert.Contains(t, got.Text, "deadline")
 }
@@ -181,10 +181,10 @@ func TestAnUnansweredEvictionIsDoneWhenThePodIsNoLongerThere(t *testing.T) {
 		name, list string
 		want       evict.Outcome
 	}{
-		{"still there", `{"items":[{"metadata":{"name":"web-0","uid":"u1"}}]}`, evict.Unanswered},
-		{"another came under its name", `{"items":[{"metadata":{"name":"web-0","uid":"u2"}}]}`, evict.Gone},
-		{"nobody has the name", `{"items":[]}`, evict.Gone},
-		{"no list", `{"kind":"Status","status":"Failure"}`, evict.Unanswered},
+		{"still there", `{"items":[{"metadata":{"name":"web-0","uid":"u1"}}]}`, evict.UnknownOutcome},
+		{"another came under its name", `{"items":[{"metadata":{"name":"web-0","uid":"u2"}}]}`, evict.NotFound},
+		{"nobody has the name", `{"items":[]}`, evict.NotFound},
+		{"no list", `{"kind":"Status","status":"Failure"}`, evict.UnknownOutcome},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // each waits for a deadline
@@ -230,10 +230,10 @@ func TestAClientThatMayNotAskAnyMoreOrIsStoppedIsUnanswered(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, code := range []int{503, 0} {
 		got := e.Evict(ctx, v, false)
-		assert.Equal(t, evict.Unanswered, got.Outcome)
+		assert.Equal(t, evict.UnknownOutcome, got.Outcome)
 		assert.Equal(t, code, got.Code, got.Text)
 		assert.Equal(t, 1, asked)
 	}
 	cancel()
-	assert.Equal(t, evict.Unanswered, e.Evict(ctx, v, false).Outcome)
+	assert.Equal(t, evict.UnknownOutcome, e.Evict(ctx, v, false).Outcome)
 }

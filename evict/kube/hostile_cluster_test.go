@@ -137,16 +137,16 @@ func (s tenancy) seen(name string, ready func(*pods.Pod) bool) (found pods.Pod) 
 	return found
 }
 
-func alive(p *pods.Pod) bool { return p.GoneBy.IsZero() }
+func alive(p *pods.Pod) bool { return p.TerminatesBy.IsZero() }
 
 // decides is a round in which memory is short: what it says of the culprit, and
 // who would go.
-func (s tenancy) decides(m evict.Memory, culprit, innocent pods.Pod) (evict.Decision, string) {
+func (s tenancy) decides(m evict.State, culprit, innocent pods.Pod) (evict.Decision, string) {
 	s.t.Helper()
 	require.NoError(s.t, s.watcher.Resolve(s.t.Context(), []string{culprit.UID, innocent.UID}))
 	v := pressing(named(culprit.UID, 60), named(innocent.UID, 20))
 	in := round(0, nil, v)
-	in.Cluster.Pods, in.Memory = s.watcher.List(in.Config.Protect), m
+	in.Cluster.Pods, in.State = s.watcher.List(in.Config.Protect), m
 	in.Time = time.Now()
 	in.Levels.Time = in.Time
 	d, _ := evict.Decide(in)
@@ -222,10 +222,10 @@ func TestATemplateSavesItsPodByNothingButWhatTheSecurityPageSays(t *testing.T) {
 		}
 		require.Equal(t, culprit.UID, next, name)
 		i, _ := d.Next()
-		got := s.evictor.Evict(t.Context(), d.Victim(i, evict.DefaultConfig().MaxGrace), false)
+		got := s.evictor.Evict(t.Context(), d.Victim(i, evict.DefaultConfig().MaxTerminationGrace), false)
 		require.Equal(t, evict.Evicted, got.Outcome, "%s: %s", name, got.Text)
-		ends := s.seen(culprit.Name, func(p *pods.Pod) bool { return !p.GoneBy.IsZero() })
-		assert.WithinDuration(t, time.Now(), ends.GoneBy, soon, "%s gets no longer than any", name)
+		ends := s.seen(culprit.Name, func(p *pods.Pod) bool { return !p.TerminatesBy.IsZero() })
+		assert.WithinDuration(t, time.Now(), ends.TerminatesBy, soon, "%s gets no longer than any", name)
 	}
 	assert.False(t, s.ends(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: innocent.Name, UID: types.UID(innocent.UID)}}), "nobody went in its place")
 }
@@ -291,20 +291,20 @@ func TestATenantSavesItsPodByNothingThatItMayDoToIt(t *testing.T) {
 	assert.Equal(t, erased.UID, next, "a record that was erased protects nothing")
 
 	require.NoError(t, theirs.Delete(t.Context(), deleted.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(month))}))
-	deleted = s.seen(deleted.Name, func(p *pods.Pod) bool { return !p.GoneBy.IsZero() })
-	require.Greater(t, time.Until(deleted.GoneBy), 29*24*time.Hour)
+	deleted = s.seen(deleted.Name, func(p *pods.Pod) bool { return !p.TerminatesBy.IsZero() })
+	require.Greater(t, time.Until(deleted.TerminatesBy), 29*24*time.Hour)
 	d, next := s.decides(seasoned(), deleted, innocent)
 	assert.Empty(t, next, "at first it counts as ending")
-	assert.Equal(t, evict.CodeInFlight, d.Code)
+	assert.Equal(t, evict.CodeTerminating, d.Code)
 	m := seasoned()
-	m.Ending = map[string]time.Time{deleted.UID: time.Now().Add(-evict.DefaultConfig().MaxGrace - evict.DefaultConfig().Late)}
+	m.Terminating = map[string]time.Time{deleted.UID: time.Now().Add(-evict.DefaultConfig().MaxTerminationGrace - evict.DefaultConfig().OverdueAfter)}
 	d, next = s.decides(m, deleted, innocent)
 	require.Equal(t, deleted.UID, next, "then it is a pod like any other: %s", d.Reason)
 	i, _ := d.Next()
-	got := s.evictor.Evict(t.Context(), d.Victim(i, evict.DefaultConfig().MaxGrace), false)
+	got := s.evictor.Evict(t.Context(), d.Victim(i, evict.DefaultConfig().MaxTerminationGrace), false)
 	require.Equal(t, evict.Evicted, got.Outcome, got.Text)
-	deleted = s.seen(deleted.Name, func(p *pods.Pod) bool { return time.Until(p.GoneBy) < time.Hour })
-	t.Logf("its eviction shortened a month to %s", time.Until(deleted.GoneBy).Round(time.Second))
+	deleted = s.seen(deleted.Name, func(p *pods.Pod) bool { return time.Until(p.TerminatesBy) < time.Hour })
+	t.Logf("its eviction shortened a month to %s", time.Until(deleted.TerminatesBy).Round(time.Second))
 }
 
 // Whoever may make pods may write their owners too. Where they are made up the

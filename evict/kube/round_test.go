@@ -29,24 +29,24 @@ func named(uid string, relief float64) plugins.Candidate {
 func pressing(list ...plugins.Candidate) plugins.Verdict {
 	return plugins.Verdict{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Condition: "MemoryContention",
-		Level: plugins.Hard, Pressing: plugins.Hard, Since: at(-5), Reason: "memory is short",
+		Level: plugins.Hard, MetLevel: plugins.Hard, Since: at(-5), Reason: "memory is short",
 		Target: snapshot.Some(10.0), Whole: snapshot.Some(100.0), Candidates: list,
 	}
 }
 
 func round(second int, listed []pods.Pod, verdicts ...plugins.Verdict) evict.Input {
 	in := evict.Input{
-		Time: at(second), Uptime: 100*time.Hour + time.Duration(second)*time.Second, Boot: "boot", Memory: seasoned(),
+		Time: at(second), Uptime: 100*time.Hour + time.Duration(second)*time.Second, Boot: "boot", State: seasoned(),
 		Levels: &plugins.Levels{Time: at(second), Verdicts: verdicts}, Config: evict.DefaultConfig(),
 		Cluster: &evict.Cluster{Pods: pods.List{Pods: listed, Synced: true}},
 	}
-	in.Config.DryRun, in.Config.ReportFirst = false, 0
+	in.Config.DryRun, in.Config.ReportOnly = false, 0
 	in.Config.Limits = evict.Limits{PerRound: 1, PerMinute: 60, PerOwnerHour: 600}
 	return in
 }
 
 // seasoned is the state of an agent that has run for long and evicted no pod.
-func seasoned() evict.Memory { return evict.Memory{Budgets: evict.Budgets{Boot: "boot"}} }
+func seasoned() evict.State { return evict.State{RateLimits: evict.RateLimits{Boot: "boot"}} }
 
 // codes of a decision's candidates by the pod's UID.
 func codes(d evict.Decision) map[string]evict.Code {

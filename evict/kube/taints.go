@@ -58,10 +58,10 @@ func (t *Tainter) Apply(ctx context.Context, node *corev1.Node, want []corev1.Ta
 		}
 		var after *corev1.Node
 		if after, err = t.patch(ctx, patch); err == nil {
-			t.say(node, after)
+			t.logChange(node, after)
 			return after, nil
 		}
-		if !IsStale(err) {
+		if !IsConflict(err) {
 			break
 		}
 		node = nil
@@ -85,11 +85,11 @@ func (t *Tainter) patch(ctx context.Context, patch []byte) (*corev1.Node, error)
 // fieldManager is our name in the API server's managed fields.
 const fieldManager = "plimsoll-agent"
 
-// IsStale reports whether a patch failed because the Node has changed since it was
+// IsConflict reports whether a patch failed because the Node has changed since it was
 // read. The API server answers a failed test of a JSON patch with a 422 without a
 // reason (handlers/patch.go), and an invalid value with one whose reason is
 // Invalid.
-func IsStale(err error) bool {
+func IsConflict(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true
 	}
@@ -97,7 +97,7 @@ func IsStale(err error) bool {
 	return s.Code == http.StatusUnprocessableEntity && len(causes(s)) == 0
 }
 
-func (t *Tainter) say(before, after *corev1.Node) {
+func (t *Tainter) logChange(before, after *corev1.Node) {
 	t.Log.Info("taints changed", "node", t.Node, "before", taintWords(before), "after", taintWords(after))
 }
 
@@ -116,30 +116,30 @@ func (t *Tainter) now() time.Time {
 	return t.Now()
 }
 
-// wire encodes the taints of a kind of object.
-type wire interface {
-	// was is the list as it was read, nil where there is none.
-	was(node *corev1.Node) any
-	// is is the list as it should be.
-	is(taints []corev1.Taint) any
+// taintEncoding encodes the taints of a kind of object.
+type taintEncoding interface {
+	// before is the list as it was read, nil where there is none.
+	before(node *corev1.Node) any
+	// after is the list as it should be.
+	after(taints []corev1.Taint) any
 }
 
 // nodeTaints encodes the taints of a Node.
 type nodeTaints struct{}
 
-func (nodeTaints) was(node *corev1.Node) any {
+func (nodeTaints) before(node *corev1.Node) any {
 	if len(node.Spec.Taints) == 0 {
 		return nil
 	}
 	return node.Spec.Taints
 }
 
-func (nodeTaints) is(taints []corev1.Taint) any { return taints }
+func (nodeTaints) after(taints []corev1.Taint) any { return taints }
 
 // taintPatch is the JSON patch that sets the wanted taints; changed is false if
 // there is nothing to change. It tests that taints and record are still as in node
 // (optimistic concurrency), so no concurrent change is lost.
-func taintPatch(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) (patch []byte, changed bool) {
+func taintPatch(node *corev1.Node, as taintEncoding, want []corev1.Taint, now time.Time) (patch []byte, changed bool) {
 	ops, changed := taintOps(node, as, want, now)
 	if !changed {
 		return nil, false
@@ -147,7 +147,7 @@ func taintPatch(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) 
 	return encodeOps(ops)
 }
 
-func taintOps(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) (list []op, changed bool) {
+func taintOps(node *corev1.Node, as taintEncoding, want []corev1.Taint, now time.Time) (list []op, changed bool) {
 	taints, record := mergeTaints(node.Spec.Taints, evict.Owned(node), want, now)
 	was, recorded := node.Annotations[evict.TaintsAnnotation]
 	is := encodeRecord(record)
@@ -155,8 +155,8 @@ func taintOps(node *corev1.Node, as wire, want []corev1.Taint, now time.Time) (l
 		return nil, false
 	}
 	return append(recordOps(node, is),
-		op{"test", "/spec/taints", as.was(node)},
-		op{"add", "/spec/taints", as.is(taints)}), true
+		op{"test", "/spec/taints", as.before(node)},
+		op{"add", "/spec/taints", as.after(taints)}), true
 }
 
 func encodeOps(list []op) (patch []byte, some bool) {
@@ -251,10 +251,10 @@ func equalTaints(a, b corev1.Taint) bool {
 	return a.MatchTaint(&b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
 }
 
-// LiftPatch is the JSON patch that removes our taints from a Node, for the
+// RemovalPatch is the JSON patch that removes our taints from a Node, for the
 // controller and the uninstaller; some is false if there are none. It fails if the
 // Node has changed since it was read.
-func LiftPatch(node *corev1.Node) (patch []byte, some bool) {
+func RemovalPatch(node *corev1.Node) (patch []byte, some bool) {
 	ops, some := taintOps(node, nodeTaints{}, nil, time.Time{})
 	if !some {
 		return nil, false

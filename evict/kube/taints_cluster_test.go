@@ -104,7 +104,7 @@ func utc(own []evict.OwnTaint) []evict.OwnTaint {
 	return own
 }
 
-func TestATaintOfOurKeyThatSomebodyElsePutThereIsTheirs(t *testing.T) {
+func TestAForeignTaintWithOurKeyStaysForeign(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-theirs")
 	writer := newTainter(t, c, "taint-theirs")
@@ -118,7 +118,7 @@ func TestATaintOfOurKeyThatSomebodyElsePutThereIsTheirs(t *testing.T) {
 	}
 }
 
-func TestNobodyLosesATaintToAnotherWriter(t *testing.T) {
+func TestNoTaintIsLostToAConcurrentWriter(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-race")
 	writer := newTainter(t, c, "taint-race")
@@ -145,7 +145,7 @@ func TestNobodyLosesATaintToAnotherWriter(t *testing.T) {
 				return
 			}
 			conflicts++
-			require.True(t, IsStale(err), "%v", err)
+			require.True(t, IsConflict(err), "%v", err)
 			require.Less(t, try, 100)
 		}
 	}
@@ -165,7 +165,7 @@ func TestATaintTheAPIServerWillNotHaveIsAnErrorAtOnce(t *testing.T) {
 	writer := newTainter(t, c, "taint-invalid")
 	_, err := writer.Apply(t.Context(), nil, []corev1.Taint{taint("not a key!", no)})
 	require.ErrorContains(t, err, "taint node taint-invalid: ")
-	assert.False(t, IsStale(err), "%v", err)
+	assert.False(t, IsConflict(err), "%v", err)
 	writer.Node = "taint-nobody"
 	_, err = writer.Apply(t.Context(), nil, nil)
 	require.ErrorContains(t, err, "not found")

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
@@ -187,7 +188,7 @@ func TestAnyChangeOfTaintsOrRecordSinceMakesThePatchFail(t *testing.T) {
 	}
 }
 
-func TestAnAnnotationOfSomebodyElseStays(t *testing.T) {
+func TestAForeignAnnotationIsKept(t *testing.T) {
 	n := nodeWith(nil, nil)
 	n.Annotations = map[string]string{"other": "x"}
 	after, _ := patched(t, n, []corev1.Taint{taint("plimsoll.dev/mem", no)}, time.Unix(100, 0))
@@ -211,7 +212,7 @@ func TestARecordThatCannotBeReadOwnsNothing(t *testing.T) {
 	assert.Empty(t, evict.Owned(n))
 	after, _ := patched(t, n, nil, time.Unix(100, 0))
 	assert.Equal(t, n.Spec.Taints, after.Spec.Taints)
-	patch, _ := LiftPatch(n)
+	patch, _ := RemovalPatch(n)
 	assert.Contains(t, string(patch), `{"op":"add","path":"/spec/taints","value":[{"key":"quarantine","effect":"NoSchedule"}]}`)
 	n = nodeWith(nil, nil)
 	n.Annotations = map[string]string{evict.TaintsAnnotation: `[{"key":"plimsoll.dev/a","effect":"NoSchedule","since":"2026-01-02T03:04:05Z"},{"key":"plimsoll.dev/a","effect":"NoSchedule"}]`}
@@ -315,7 +316,7 @@ func TestOfARecordOnlyOurKeysAreOurs(t *testing.T) {
 	require.Len(t, own, 1)
 	assert.Equal(t, "plimsoll.dev/MemoryContention", own[0].Key)
 	assert.Equal(t, corev1.TaintEffectNoSchedule, own[0].Effect)
-	m := evict.Memory{}.Adopt(at(0), append(own, evict.OwnTaint{Key: "example.org/x", Effect: "NoSchedule"}, evict.OwnTaint{Key: evict.Prefix, Effect: "NoSchedule"}))
+	m := evict.State{}.Adopt(at(0), append(own, evict.OwnTaint{Key: "example.org/x", Effect: "NoSchedule"}, evict.OwnTaint{Key: evict.Prefix, Effect: "NoSchedule"}))
 	require.Len(t, m.Marks, 1, "nor is another's adopted")
 	assert.Contains(t, m.Marks, "MemoryContention")
 }

@@ -29,7 +29,7 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	list := h.plugins()
 	waits := make([]<-chan struct{}, 0, len(list))
 	for _, p := range list {
-		waits = append(waits, p.ask(r, c))
+		waits = append(waits, p.startRound(r, c))
 	}
 	for _, done := range waits {
 		select {
@@ -39,19 +39,19 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	}
 	var verdicts []plugins.Verdict
 	for _, p := range list {
-		verdicts = append(verdicts, p.take(r.Time, r.MaxAge)...)
+		verdicts = append(verdicts, p.takeVerdicts(r.Time, r.MaxAge)...)
 	}
 	return verdicts
 }
 
-// shown is the pods of one round as one plugin sees them.
-type shown struct {
+// visiblePods is the pods of one round as one plugin sees them.
+type visiblePods struct {
 	wire [][]byte
 	at   map[string]int // by UID
 }
 
-func newShown(pods []Pod, annotations []string) shown {
-	s := shown{wire: make([][]byte, 0, len(pods)), at: make(map[string]int, len(pods))}
+func newVisiblePods(pods []Pod, annotations []string) visiblePods {
+	s := visiblePods{wire: make([][]byte, 0, len(pods)), at: make(map[string]int, len(pods))}
 	for i, p := range pods {
 		s.wire = append(s.wire, p.with(annotations))
 		s.at[p.UID] = i
@@ -68,9 +68,9 @@ func (p Pod) with(annotations []string) []byte {
 	return b
 }
 
-// own returns the host's encodings of the pods that a plugin named, as far as
+// ownEncodings returns the host's encodings of the pods that a plugin named, as far as
 // they were in the request.
-func (s shown) own(named [][]byte) [][]byte {
+func (s visiblePods) ownEncodings(named [][]byte) [][]byte {
 	var list [][]byte
 	seen := map[string]bool{}
 	for _, raw := range named {

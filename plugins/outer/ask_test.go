@@ -55,7 +55,7 @@ func uids(list []plugins.Candidate) (taken, refused []string) {
 
 func TestARoundAsksInTheOrderThatPluginsRelyOnAndEchoesTheScope(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	scope := "\u00fc/NUMA 0 \x01 verbatim"
 	f.threshold = thresholdOf(hardMet(scope))
@@ -83,7 +83,7 @@ func TestARoundAsksInTheOrderThatPluginsRelyOnAndEchoesTheScope(t *testing.T) {
 
 func TestAtSoftNoPodIsWantedAndNoneIsTaken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	soft := hardMet("s")
 	soft.MetType = wire.ThresholdMetType_SOFT_MET
@@ -106,7 +106,7 @@ func TestAtSoftNoPodIsWantedAndNoneIsTaken(t *testing.T) {
 
 func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	met := hardMet("s")
 	forged, err := (&corev1.Pod{ObjectMeta: objectMeta("b"), Spec: corev1.PodSpec{NodeName: "forged"}}).Marshal()
@@ -126,7 +126,7 @@ func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T)
 
 func TestAThresholdThatIsNotDueIsNotAskedForPodsAndIsWaitedForAnewOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	met := hardMet("s")
 	met.GracePeriodSeconds = 30
@@ -138,16 +138,16 @@ func TestAThresholdThatIsNotDueIsNotAskedForPodsAndIsWaitedForAnewOfAnotherProce
 	smoother := &recorder{due: later}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	list := w.Ask(ctx, Round{Time: time.Now(), Smoother: smoother, MaxAge: time.Minute})
+	list := w.Ask(ctx, Round{Time: time.Now(), Graces: smoother, MaxAge: time.Minute})
 	v := verdict(t, list, "s")
-	assert.Equal(t, later, v.Due)
+	assert.Equal(t, later, v.GraceEnds)
 	assert.EqualValues(t, 30, v.GraceSeconds)
 	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet"}, f.calls())
 	assert.Equal(t, []string{"registered p", "reported p s hard"}, smoother.all())
 	first := v.Process
 	require.NotEmpty(t, first)
 	ask := func() plugins.Verdict {
-		return verdict(t, w.Ask(t.Context(), Round{Time: time.Now(), Smoother: smoother, MaxAge: time.Minute}), "s")
+		return verdict(t, w.Ask(t.Context(), Round{Time: time.Now(), Graces: smoother, MaxAge: time.Minute}), "s")
 	}
 	assert.Equal(t, first, ask().Process)
 	f.kill()
@@ -164,14 +164,14 @@ type recorder struct {
 	list []string
 }
 
-func (r *recorder) Heard(v plugins.Verdict, _ time.Time) time.Time {
+func (r *recorder) Reported(v plugins.Verdict, _ time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list = append(r.list, "reported "+v.Plugin+" "+v.Scope+" "+v.Level.String())
 	return r.due
 }
 
-func (r *recorder) Came(plugin string) {
+func (r *recorder) Registered(plugin string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list = append(r.list, "registered "+plugin)
@@ -191,7 +191,7 @@ func (r *recorder) all() []string {
 
 func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.threshold = thresholdOf(hardMet("s"))
 	f.top = func(*wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
@@ -231,7 +231,7 @@ func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
 
 func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.Deadline = 300 * time.Millisecond })
+	w := newPluginEnv(t, func(c *Config) { c.Deadline = 300 * time.Millisecond })
 	sleeper, healthy := newFake("a-sleeper"), newFake("healthy")
 	sleeps := make(chan struct{})
 	t.Cleanup(func() { close(sleeps) })
@@ -271,7 +271,7 @@ func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testin
 
 func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	release := make(chan struct{})
 	once := true
@@ -288,7 +288,7 @@ func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
 	f.forgetRegistration(t)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	r := Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: noGrace{}, MaxAge: time.Minute}
+	r := Round{Time: time.Now(), Pods: wirePods(t, "a"), Graces: noGrace{}, MaxAge: time.Minute}
 	assert.Empty(t, w.Ask(short, r), "it has never said anything")
 	assert.Empty(t, w.Ask(short, r), "it is busy and not asked again")
 	close(release)
@@ -302,9 +302,9 @@ func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
 	assert.Empty(t, named.Absent, "it was asked again")
 }
 
-func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
+func TestAnOldAnswerMarksForAWhileAndNamesNoPod(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	met := hardMet("s")
 	met.Condition = &wire.Condition{ConditionName: "C", MetCondition: true}
@@ -323,13 +323,13 @@ func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
 	require.Len(t, verdict(t, w.round("a"), "s").Candidates, 1)
 	fails = true
 	missed := &recorder{}
-	v := verdict(t, w.Ask(t.Context(), Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: missed, MaxAge: time.Minute}), "s")
+	v := verdict(t, w.Ask(t.Context(), Round{Time: time.Now(), Pods: wirePods(t, "a"), Graces: missed, MaxAge: time.Minute}), "s")
 	assert.Equal(t, []string{"missed p"}, missed.all())
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.Equal(t, "C", v.Condition)
 	assert.Empty(t, v.Candidates)
 	assert.Contains(t, v.Absent, "ThresholdMet")
-	v = verdict(t, w.Ask(t.Context(), Round{Time: time.Now().Add(time.Minute), Smoother: noGrace{}, MaxAge: 15 * time.Second}), "s")
+	v = verdict(t, w.Ask(t.Context(), Round{Time: time.Now().Add(time.Minute), Graces: noGrace{}, MaxAge: 15 * time.Second}), "s")
 	assert.Equal(t, plugins.None, v.Level, "it has aged out")
 	assert.Contains(t, v.Absent, "no answer since")
 }
@@ -337,7 +337,7 @@ func TestAnAnswerThatIsNotGivenAgainMarksForAWhileAndNamesNobody(t *testing.T) {
 // The page, the API and the metrics show Status.
 func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	fails := false
 	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
@@ -366,7 +366,7 @@ func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T)
 	assert.Contains(t, v.Absent, "broken")
 	v = shown(16 * time.Second)
 	assert.Equal(t, plugins.None, v.Level)
-	assert.Equal(t, plugins.None, v.Pressing)
+	assert.Equal(t, plugins.None, v.MetLevel)
 	assert.Contains(t, v.Absent, "no answer since")
 	assert.Contains(t, v.Reason, "broken")
 }
@@ -375,7 +375,7 @@ func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T)
 // plugin's threshold would withdraw its own forced candidates.
 func TestNoTwoVerdictsOfAPluginHaveOneScope(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.threshold = thresholdOf(hardMet(plugins.ScopeNamed))
 	asked := ""
@@ -400,7 +400,7 @@ func TestNoTwoVerdictsOfAPluginHaveOneScope(t *testing.T) {
 
 func TestWhatIsNotMarkedIsCountedShownAndLoggedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	var log bytes.Buffer
 	w.Log = slog.New(slog.NewTextHandler(&log, nil))
 	newFake("p").serve(t, w.path("p.sock"))
@@ -423,7 +423,7 @@ func TestWhatIsNotMarkedIsCountedShownAndLoggedOnce(t *testing.T) {
 
 func TestMethodsThatAPluginDoesNotHaveAreNoFailure(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.threshold = thresholdOf(hardMet("s"))
 	f.serve(t, w.path("p.sock"))
@@ -589,7 +589,7 @@ func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T
 
 func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) {
+	w := newPluginEnv(t, func(c *Config) {
 		c.Annotations = []Annotations{{Plugin: "numa", Keys: []string{"numa"}}, {Plugin: "spread", Keys: []string{"other"}}}
 	})
 	seen := map[string][][]byte{}
@@ -616,7 +616,7 @@ func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
 	pods := wirePods(t, "a", "b")
 	pods[0].Wire = append(make([]byte, 0, 1000), pods[0].Wire...) // room that two plugins could share
 	pods[0].Annotations = map[string][]byte{"numa": []byte("\x92\x3e\x04numa"), "other": []byte("\x92\x3e\x05other")}
-	w.Ask(t.Context(), Round{Time: time.Now(), Pods: pods, Smoother: noGrace{}, MaxAge: time.Minute})
+	w.Ask(t.Context(), Round{Time: time.Now(), Pods: pods, Graces: noGrace{}, MaxAge: time.Minute})
 	mu.Lock()
 	defer mu.Unlock()
 	a, b := podBytes(t, "a"), podBytes(t, "b")
@@ -628,7 +628,7 @@ func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
 
 func TestAnAnswerThatIsTooLargeIsAFailedCall(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
 		r := hardMet("s")
@@ -658,9 +658,9 @@ func TestAConditionOfGetEvictPodsIsSoftAloneAndItsEffectsAreBounded(t *testing.T
 	assert.Equal(t, plugins.None, c.named(&wire.GetEvictPodsResponse{}).Level)
 }
 
-func TestWhileAPluginIsBusyWhatItSaidBeforeNamesNobodyAgain(t *testing.T) {
+func TestWhileAPluginIsBusyItsOldAnswerNamesNoPod(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.threshold = thresholdOf(hardMet("s"))
 	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
@@ -679,7 +679,7 @@ func TestWhileAPluginIsBusyWhatItSaidBeforeNamesNobodyAgain(t *testing.T) {
 	require.Len(t, verdict(t, w.round("a"), "s").Candidates, 1)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	v := verdict(t, w.Ask(short, Round{Time: time.Now(), Pods: wirePods(t, "a"), Smoother: noGrace{}, MaxAge: time.Minute}), "s")
+	v := verdict(t, w.Ask(short, Round{Time: time.Now(), Pods: wirePods(t, "a"), Graces: noGrace{}, MaxAge: time.Minute}), "s")
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.Empty(t, v.Candidates)
 	assert.Contains(t, v.Absent, "previous round still run")

@@ -57,7 +57,7 @@ func Refusals() []string {
 type converter struct {
 	plugin string
 	config Config
-	shown  shown
+	shown  visiblePods
 	refuse func(what string)
 	now    time.Time
 }
@@ -72,7 +72,7 @@ func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
 	case plugins.ScopeNamed: // reserved for GetEvictPods
 		v.Scope += " (threshold)"
 	}
-	v.Pressing = v.Level
+	v.MetLevel = v.Level
 	v.Observed, v.Threshold = c.number(r.GetObservedValue()), c.number(r.GetThresholdValue())
 	switch r.GetThresholdOperator() {
 	case wire.ThresholdOperator_LESS_THAN:
@@ -85,11 +85,11 @@ func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
 	v.GraceSeconds = c.grace(r.GetGracePeriodSeconds())
 	c.condition(&v, r.GetCondition())
 	v.Reason = fmt.Sprintf("the plugin reports %s: %s, observed %s, threshold %s %s",
-		says(v.Level), v.Scope, amount(v.Observed), v.Operator, amount(v.Threshold))
+		metText(v.Level), v.Scope, amount(v.Observed), v.Operator, amount(v.Threshold))
 	return v
 }
 
-func says(l plugins.Level) string {
+func metText(l plugins.Level) string {
 	if l == plugins.None {
 		return "threshold not met"
 	}
@@ -158,7 +158,7 @@ func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
 	if forced+soft > 0 {
 		v.Reason = fmt.Sprintf("the plugin named pods to evict: %d forced, %d optional", forced, soft)
 	}
-	v.Pressing, v.Named = v.Level, len(v.Candidates) > 0
+	v.MetLevel, v.Named = v.Level, len(v.Candidates) > 0
 	c.condition(&v, r.GetCondition())
 	return v
 }

@@ -21,7 +21,7 @@ import (
 // what it refuses is counted.
 func converting(uids ...string) (converter, map[string]int) {
 	refused := map[string]int{}
-	c := converter{plugin: "p", shown: shown{at: map[string]int{}}, refuse: func(what string) { refused[what]++ }}
+	c := converter{plugin: "p", shown: visiblePods{at: map[string]int{}}, refuse: func(what string) { refused[what]++ }}
 	for i, uid := range uids {
 		c.shown.at[uid] = i
 	}
@@ -56,7 +56,7 @@ func TestAThresholdIsToldInOneSentence(t *testing.T) {
 		assert.Equal(t, row.want, v.Reason, what)
 		assert.Equal(t, row.op, v.Operator, what)
 		assert.Equal(t, row.level, v.Level, what)
-		assert.Equal(t, row.level, v.Pressing, what)
+		assert.Equal(t, row.level, v.MetLevel, what)
 		assert.Empty(t, refused, what)
 	}
 	assert.Equal(t, "unknown", amount(snapshot.Opt[float64]{}))
@@ -94,7 +94,7 @@ func TestPodsThatAPluginNamesAreForcedOrNotAndCountedOnce(t *testing.T) {
 	v := c.named(&wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{of("a", true, "it leaks"), of("b", false, ""), of("a", false, "again"), of("c", false, "x")}})
 	assert.Equal(t, "the plugin named pods to evict: 1 forced, 2 optional", v.Reason)
 	assert.Equal(t, plugins.Hard, v.Level)
-	assert.Equal(t, plugins.Hard, v.Pressing)
+	assert.Equal(t, plugins.Hard, v.MetLevel)
 	require.Len(t, v.Candidates, 3)
 	assert.Equal(t, plugins.Candidate{PodUID: "a", Name: "shop/web-a", Why: "it leaks", Forced: true}, v.Candidates[0])
 	assert.Equal(t, "named by p", v.Candidates[1].Why)
@@ -172,11 +172,11 @@ func TestCallsAreCountedInTheBucketsThatTheyFit(t *testing.T) {
 
 func TestOfPluginsThatHaveGoneTheFirstToGoMakesRoom(t *testing.T) {
 	now := time.Unix(1000, 0)
-	c := counts{gone: map[string]time.Time{"b": now.Add(1), "a": now, "c": now.Add(2)}}
+	c := counts{unregisteredAt: map[string]time.Time{"b": now.Add(1), "a": now, "c": now.Add(2)}}
 	for range 20 { // in any order
-		assert.Equal(t, "a", c.longestGone())
+		assert.Equal(t, "a", c.oldestUnregistered())
 	}
-	assert.Empty(t, (&counts{}).longestGone())
+	assert.Empty(t, (&counts{}).oldestUnregistered())
 }
 
 func TestATextIsClippedWhereItIsTooLong(t *testing.T) {

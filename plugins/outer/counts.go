@@ -11,9 +11,9 @@ import (
 // unregistered plugin stay for a while, so that its end is visible. Plugins
 // under ever new names replace unregistered ones only.
 type counts struct {
-	mu   sync.Mutex // guards both
-	of   map[string]*Counts
-	gone map[string]time.Time // when it was unregistered, by name
+	mu             sync.Mutex // guards both
+	of             map[string]*Counts
+	unregisteredAt map[string]time.Time // when it was unregistered, by name
 }
 
 // forgetAfter is how long the counts of an unregistered plugin are kept: longer
@@ -44,34 +44,34 @@ func (c *counts) keep(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.get(name)
-	delete(c.gone, name)
+	delete(c.unregisteredAt, name)
 }
 
-// leave notes that the plugin was unregistered.
-func (c *counts) leave(name string, now time.Time) {
+// unregistered notes that the plugin was unregistered.
+func (c *counts) unregistered(name string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone == nil {
-		c.gone = map[string]time.Time{}
+	if c.unregisteredAt == nil {
+		c.unregisteredAt = map[string]time.Time{}
 	}
-	c.gone[name] = now
+	c.unregisteredAt[name] = now
 }
 
 // forget removes the plugins unregistered before a time.
 func (c *counts) forget(before time.Time) {
-	for name, since := range c.gone {
+	for name, since := range c.unregisteredAt {
 		if since.Before(before) {
 			delete(c.of, name)
-			delete(c.gone, name)
+			delete(c.unregisteredAt, name)
 		}
 	}
 }
 
-// longestGone is the plugin that was unregistered first; empty if there is
+// oldestUnregistered is the plugin that was unregistered first; empty if there is
 // none.
-func (c *counts) longestGone() (name string) {
-	for other, since := range c.gone {
-		if name == "" || since.Before(c.gone[name]) {
+func (c *counts) oldestUnregistered() (name string) {
+	for other, since := range c.unregisteredAt {
+		if name == "" || since.Before(c.unregisteredAt[name]) {
 			name = other
 		}
 	}
@@ -86,9 +86,9 @@ func (c *counts) get(name string) *Counts {
 		return o
 	}
 	if len(c.of) >= maxPlugins { // so many can be registered at a time
-		name := c.longestGone()
+		name := c.oldestUnregistered()
 		delete(c.of, name)
-		delete(c.gone, name)
+		delete(c.unregisteredAt, name)
 	}
 	o := &Counts{Calls: map[Call]uint64{}, Refused: map[string]uint64{}, Within: make([]uint64, len(Buckets()))}
 	c.of[name] = o

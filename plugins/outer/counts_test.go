@@ -15,15 +15,15 @@ func TestCountsAreForgottenWithTheirPlugin(t *testing.T) {
 		c.keep(name)
 		c.call(name, "ThresholdMet", "OK", time.Millisecond)
 	}
-	c.leave("gone", now)
-	c.leave("back", now)
+	c.unregistered("gone", now)
+	c.unregistered("back", now)
 	c.keep("back")
 	assert.Len(t, c.all(now.Add(forgetAfter)), 3, "others see for a while that it has gone")
 	left := c.all(now.Add(forgetAfter + time.Second))
 	assert.Len(t, left, 2)
 	assert.NotContains(t, left, "gone")
 	assert.EqualValues(t, 1, left["back"].Calls[Call{"ThresholdMet", "OK"}], "it goes on counting")
-	assert.Empty(t, c.gone)
+	assert.Empty(t, c.unregisteredAt)
 }
 
 func TestPluginsOfEverNewNamesTakeNoOthersCounts(t *testing.T) {
@@ -34,11 +34,11 @@ func TestPluginsOfEverNewNamesTakeNoOthersCounts(t *testing.T) {
 	for i := range 10 * maxPlugins {
 		name := fmt.Sprint("new-", i)
 		c.keep(name)
-		c.leave(name, now.Add(time.Duration(i)))
+		c.unregistered(name, now.Add(time.Duration(i)))
 	}
 	left := c.all(now)
 	assert.Len(t, left, maxPlugins)
 	assert.EqualValues(t, 1, left["stays"].Refused["unknown pod"])
 	assert.Contains(t, left, fmt.Sprint("new-", 10*maxPlugins-1), "the last are kept")
-	assert.Len(t, c.gone, maxPlugins-1)
+	assert.Len(t, c.unregisteredAt, maxPlugins-1)
 }

@@ -20,24 +20,26 @@ const (
 	batch = 64
 )
 
-// identity distinguishes a socket from an earlier one of its name: each
+// fileIdentity distinguishes a socket from an earlier one of its name: each
 // listener has a file of its own. The inode may be reused, so it includes when
 // the file was made.
-type identity struct {
+type fileIdentity struct {
 	dev, inode uint64
 	made       time.Time
 }
 
-func (i identity) String() string { return fmt.Sprintf("%x:%x:%x", i.dev, i.inode, i.made.UnixNano()) }
+func (i fileIdentity) String() string {
+	return fmt.Sprintf("%x:%x:%x", i.dev, i.inode, i.made.UnixNano())
+}
 
-// found is the result of a scan: sockets by path, and directories.
-type found struct {
-	sockets map[string]identity
+// scanResult is the result of a scan: sockets by path, and directories.
+type scanResult struct {
+	sockets map[string]fileIdentity
 	dirs    []string
 	entries int
-	// left is a directory that was not read completely, because a limit was
+	// incompleteDir is a directory that was not read completely, because a limit was
 	// reached; empty if everything was read.
-	left string
+	incompleteDir string
 	// branches are read in turn.
 	branches []*branch
 }
@@ -45,12 +47,12 @@ type found struct {
 // branch is a configured directory, or a subdirectory of one with all below it.
 // Each vendor has one, and fills only its own.
 type branch struct {
-	queue []place
+	queue []scanDir
 	open  *os.File // the first of the queue; nil: not opened yet
 }
 
-// place is a directory, depth levels below a configured one.
-type place struct {
+// scanDir is a directory, depth levels below a configured one.
+type scanDir struct {
 	dir   string
 	depth int
 }
@@ -59,31 +61,31 @@ type place struct {
 // so that a full one does not hide the sockets of others. It ignores names that
 // begin with a dot: plugins create their sockets so and rename them. An
 // unreadable directory is tried again at the next scan.
-func discover(dirs []string) found {
-	f := found{sockets: map[string]identity{}}
+func discover(dirs []string) scanResult {
+	f := scanResult{sockets: map[string]fileIdentity{}}
 	for _, dir := range dirs {
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-			f.branches = append(f.branches, &branch{queue: []place{{resolved, 0}}})
+			f.branches = append(f.branches, &branch{queue: []scanDir{{resolved, 0}}})
 		}
 	}
 	for len(f.branches) > 0 {
 		b := f.branches[0]
 		f.branches = f.branches[1:]
-		if f.turn(b) {
+		if f.readBatch(b) {
 			f.branches = append(f.branches, b)
 		}
 	}
 	return f
 }
 
-// turn reads a batch of a branch, and reports whether there is more of it.
-func (f *found) turn(b *branch) (more bool) {
+// readBatch reads a batch of a branch, and reports whether there is more of it.
+func (f *scanResult) readBatch(b *branch) (more bool) {
 	if len(b.queue) == 0 {
 		return false
 	}
 	at := b.queue[0]
 	if f.entries >= maxEntries || len(f.sockets) >= maxSockets || b.open == nil && len(f.dirs) >= maxDirs {
-		f.left = at.dir
+		f.incompleteDir = at.dir
 		b.close()
 		return false
 	}
@@ -98,7 +100,7 @@ func (f *found) turn(b *branch) (more bool) {
 	}
 	entries, err := b.open.ReadDir(batch)
 	for _, e := range entries {
-		f.see(b, at, e)
+		f.addEntry(b, at, e)
 	}
 	if err != nil { // mostly io.EOF
 		b.close()
@@ -114,15 +116,15 @@ func (b *branch) close() {
 	}
 }
 
-func (f *found) see(b *branch, at place, e os.DirEntry) {
+func (f *scanResult) addEntry(b *branch, at scanDir, e os.DirEntry) {
 	f.entries++
 	path := filepath.Join(at.dir, e.Name())
 	switch {
 	case strings.HasPrefix(e.Name(), "."):
 	case e.IsDir() && at.depth == 0:
-		f.branches = append(f.branches, &branch{queue: []place{{path, 1}}})
+		f.branches = append(f.branches, &branch{queue: []scanDir{{path, 1}}})
 	case e.IsDir() && at.depth < maxDepth:
-		b.queue = append(b.queue, place{path, at.depth + 1})
+		b.queue = append(b.queue, scanDir{path, at.depth + 1})
 	case e.Type()&os.ModeSocket != 0:
 		if id, ok := identify(path); ok {
 			f.sockets[path] = id
@@ -132,15 +134,15 @@ func (f *found) see(b *branch, at place, e os.DirEntry) {
 
 // identify uses the file's birth time, which nothing can change, or its mtime
 // if the filesystem has no birth time.
-func identify(path string) (identity, bool) {
+func identify(path string) (fileIdentity, bool) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return identity{}, false
+		return fileIdentity{}, false
 	}
 	made := st.Mtime
 	if st.Mask&unix.STATX_BTIME != 0 {
 		made = st.Btime
 	}
-	return identity{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, time.Unix(made.Sec, int64(made.Nsec))}, true
+	return fileIdentity{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, time.Unix(made.Sec, int64(made.Nsec))}, true
 }

@@ -24,9 +24,9 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-func TestADirectoryThatIsFullHidesNoOthersSocketAndIsSaidOnce(t *testing.T) {
+func TestAFullDirectoryHidesNoOtherSocketAndIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	var log bytes.Buffer
 	w.Log = slog.New(slog.NewTextHandler(&log, nil))
 	require.NoError(t, os.MkdirAll(w.path("vendor/deep"), 0o755))
@@ -35,7 +35,7 @@ func TestADirectoryThatIsFullHidesNoOthersSocketAndIsSaidOnce(t *testing.T) {
 	newFake("p").serve(t, w.path("vendor/deep/p.sock"))
 	f := discover(w.config.Dirs)
 	assert.Contains(t, f.sockets, w.path("vendor/deep/p.sock"))
-	assert.Equal(t, w.path("a"), f.left)
+	assert.Equal(t, w.path("a"), f.incompleteDir)
 	assert.Less(t, f.entries, maxEntries+batch)
 	assert.LessOrEqual(t, len(f.dirs), maxDirs)
 	w.run().waitFor("p")
@@ -56,18 +56,18 @@ func TestOfDirectoriesWithoutEndSomeAreRead(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(deep, "6"), 0o700))
 	f := discover([]string{dir})
 	assert.Len(t, f.dirs, maxDirs)
-	assert.NotEmpty(t, f.left)
+	assert.NotEmpty(t, f.incompleteDir)
 	assert.Contains(t, f.dirs, deep)
 	assert.NotContains(t, f.dirs, filepath.Join(deep, "6"))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "a")))
 	f = discover([]string{dir})
-	assert.Empty(t, f.left, "all was seen")
+	assert.Empty(t, f.incompleteDir, "all was seen")
 	assert.Equal(t, 6, f.entries)
 }
 
 func TestOfSocketsWithoutEndSomeAreTriedAndAnHonestOneAmongThem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	require.NoError(t, os.MkdirAll(w.path("a"), 0o755))
 	require.NoError(t, os.MkdirAll(w.path("vendor"), 0o755))
 	dead := newFake("dead")
@@ -78,7 +78,7 @@ func TestOfSocketsWithoutEndSomeAreTriedAndAnHonestOneAmongThem(t *testing.T) {
 	}
 	f := discover(w.config.Dirs)
 	assert.Less(t, len(f.sockets), maxSockets+batch)
-	assert.Equal(t, w.path("a"), f.left)
+	assert.Equal(t, w.path("a"), f.incompleteDir)
 	newFake("p").serve(t, w.path("vendor/p.sock"))
 	w.run().waitFor("p")
 }

@@ -166,8 +166,8 @@ func (f *fake) GetEvictPods(_ context.Context, r *wire.GetEvictPodsRequest) (*wi
 	return f.named(r)
 }
 
-// world is a host with a directory of its own.
-type world struct {
+// pluginEnv is a host with a directory of its own.
+type pluginEnv struct {
 	*Host
 	t      testing.TB
 	dir    string
@@ -176,9 +176,9 @@ type world struct {
 	end    context.CancelFunc
 }
 
-func newWorld(t testing.TB, change ...func(*Config)) *world {
+func newPluginEnv(t testing.TB, change ...func(*Config)) *pluginEnv {
 	t.Helper()
-	w := &world{t: t, dir: socketDir(t), config: DefaultConfig(), ended: make(chan error, 1)}
+	w := &pluginEnv{t: t, dir: socketDir(t), config: DefaultConfig(), ended: make(chan error, 1)}
 	w.config.Dirs = []string{w.dir}
 	for _, c := range change {
 		c(&w.config)
@@ -196,7 +196,7 @@ func socketDir(t testing.TB) string {
 	return dir
 }
 
-func (w *world) run() *world {
+func (w *pluginEnv) run() *pluginEnv {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background()) // which ends after the cleanups of the plugins begin
 	w.end = cancel
@@ -213,10 +213,10 @@ func (w *world) run() *world {
 	return w
 }
 
-func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *pluginEnv) path(name string) string { return filepath.Join(w.dir, name) }
 
 // names of the plugins that are registered.
-func (w *world) names() []string {
+func (w *pluginEnv) names() []string {
 	list := []string{}
 	for _, p := range w.plugins() {
 		list = append(list, p.name)
@@ -229,7 +229,7 @@ func eventually(t testing.TB, what string, so func() bool) {
 	deadline.Eventually(t, so, 20*time.Second, 5*time.Millisecond, what)
 }
 
-func (w *world) waitFor(names ...string) {
+func (w *pluginEnv) waitFor(names ...string) {
 	w.t.Helper()
 	want := append([]string{}, names...)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
@@ -252,16 +252,16 @@ func equal(a, b []string) bool {
 // noGrace makes every threshold due at once.
 type noGrace struct{}
 
-func (noGrace) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }
-func (noGrace) Missed(string)                              {}
-func (noGrace) Came(string)                                {}
+func (noGrace) Reported(plugins.Verdict, time.Time) time.Time { return time.Time{} }
+func (noGrace) Missed(string)                                 {}
+func (noGrace) Registered(string)                             {}
 
 // round asks with pods of these UIDs.
-func (w *world) round(pods ...string) []plugins.Verdict {
+func (w *pluginEnv) round(pods ...string) []plugins.Verdict {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), w.config.Deadline)
 	defer cancel()
-	return w.Ask(ctx, Round{Time: time.Now(), Pods: wirePods(w.t, pods...), Smoother: noGrace{}, MaxAge: 15 * time.Second})
+	return w.Ask(ctx, Round{Time: time.Now(), Pods: wirePods(w.t, pods...), Graces: noGrace{}, MaxAge: 15 * time.Second})
 }
 
 func wirePods(t testing.TB, uids ...string) []Pod {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// walkEvery is the interval of the scans that find what inotify missed: a
+	// scanEvery is the interval of the scans that find what inotify missed: a
 	// directory that did not exist before, a queue that overflowed.
-	walkEvery = 10 * time.Second
-	// walkApart and walkShare limit the cost of a storm of files: after a scan
-	// follows a pause of walkShare times its duration. newPerWalk limits the
+	scanEvery = 10 * time.Second
+	// minScanPause and scanPauseFactor limit the cost of a storm of files: after a scan
+	// follows a pause of scanPauseFactor times its duration. newPerScan limits the
 	// cost of a storm of sockets: the remaining ones are left to the next scan.
-	walkApart  = 20 * time.Millisecond
-	walkShare  = 9
-	newPerWalk = 16
+	minScanPause    = 20 * time.Millisecond
+	scanPauseFactor = 9
+	newPerScan      = 16
 	// maxPlugins bounds the state kept for plugins that register under ever new
 	// names.
 	maxPlugins = 64
@@ -36,13 +36,13 @@ type Host struct {
 	Procfs string
 	Log    *slog.Logger
 
-	counts  counts
-	crowded bool // used by Run only: the scan limits were exceeded and logged
+	counts      counts
+	limitLogged bool // used by Run only: the scan limits were exceeded and logged
 
-	mu      sync.Mutex         // guards all below
-	live    map[string]*plugin // by name
-	sockets map[string]*socket // by path
-	rival   string
+	mu         sync.Mutex         // guards all below
+	registered map[string]*plugin // by name
+	sockets    map[string]*socket // by path
+	otherHost  string
 }
 
 // Run discovers plugins and registers them until ctx is done; then it closes
@@ -54,24 +54,24 @@ func (h *Host) Run(ctx context.Context) error {
 	var events <-chan fsnotify.Event
 	var errs <-chan error
 	if err != nil {
-		h.Log.Warn("inotify unavailable; plugins are found by directory scans only", "every", walkEvery, "error", err)
+		h.Log.Warn("inotify unavailable; plugins are found by directory scans only", "every", scanEvery, "error", err)
 	} else {
 		defer watcher.Close()
 		events, errs = watcher.Events, watcher.Errors
 	}
-	tick := time.NewTicker(walkEvery)
+	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
 	for look := true; ; {
 		if look {
-			h.lookForRival()
+			h.updateOtherHost()
 		}
 		begun := time.Now()
-		rest := h.walk(ctx, watcher, &all)
+		rest := h.scan(ctx, watcher, &all)
 		look = false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(min(max(walkApart, walkShare*time.Since(begun)), walkEvery)):
+		case <-time.After(min(max(minScanPause, scanPauseFactor*time.Since(begun)), scanEvery)):
 		}
 		if rest {
 			continue
@@ -102,31 +102,31 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-// walk scans the directories, starts new sockets, ends those that were removed
+// scan scans the directories, starts new sockets, ends those that were removed
 // or are no longer allowed, and reports whether some are left to start.
-func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest bool) {
+func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest bool) {
 	c := h.Settings()
-	if h.Rival() != "" {
+	if h.OtherHost() != "" {
 		c.Dirs = nil
 	}
 	now := discover(c.Dirs)
 	if h.watch(watcher, now.dirs) { // a socket may appear between the scan and the watch
 		now = discover(c.Dirs)
 	}
-	if now.left != "" && !h.crowded {
-		h.crowded = true
+	if now.incompleteDir != "" && !h.limitLogged {
+		h.limitLogged = true
 		h.Log.Warn("plugin directories exceed the scan limits, so some sockets are not found; remove files that are not plugin sockets",
-			"incompleteDir", now.left, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
+			"incompleteDir", now.incompleteDir, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.end(c, now.sockets)
+	h.endMissing(c, now.sockets)
 	begun := 0
 	for path, file := range now.sockets { // in random order, so that none is always the last
 		if h.sockets[path] != nil {
 			continue
 		}
-		if begun++; begun > newPerWalk {
+		if begun++; begun > newPerScan {
 			return true
 		}
 		s := h.newSocket(ctx, path, file)
@@ -136,20 +136,20 @@ func (h *Host) walk(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	return false
 }
 
-// end ends plugins and sockets that were removed or are no longer allowed. The
+// endMissing ends plugins and sockets that were removed or are no longer allowed. The
 // caller holds mu.
-func (h *Host) end(c Config, now map[string]identity) {
+func (h *Host) endMissing(c Config, now map[string]fileIdentity) {
 	if h.sockets == nil {
-		h.sockets, h.live = map[string]*socket{}, map[string]*plugin{}
+		h.sockets, h.registered = map[string]*socket{}, map[string]*plugin{}
 	}
-	for _, p := range h.live {
+	for _, p := range h.registered {
 		if p.allowed(c) != nil {
 			p.cancel()
 		}
 	}
 	for path, s := range h.sockets {
 		if file, there := now[path]; !there || file != s.file {
-			s.leave()
+			s.cancelFile()
 			delete(h.sockets, path)
 		}
 	}
@@ -177,26 +177,26 @@ func (h *Host) watch(watcher *fsnotify.Watcher, dirs []string) (fresh bool) {
 func (h *Host) plugins() []*plugin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	list := make([]*plugin, 0, len(h.live))
-	for _, name := range slices.Sorted(maps.Keys(h.live)) {
-		list = append(list, h.live[name])
+	list := make([]*plugin, 0, len(h.registered))
+	for _, name := range slices.Sorted(maps.Keys(h.registered)) {
+		list = append(list, h.registered[name])
 	}
 	return list
 }
 
-// Rival is another plugin host of these directories, because of which no plugin
+// OtherHost is another plugin host of these directories, because of which no plugin
 // is called; empty if there is none.
-func (h *Host) Rival() string {
+func (h *Host) OtherHost() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rival
+	return h.otherHost
 }
 
-func (h *Host) lookForRival() {
-	before := h.Rival()
-	now := lookForRival(h.Procfs, h.Settings().Dirs, before)
+func (h *Host) updateOtherHost() {
+	before := h.OtherHost()
+	now := findOtherHost(h.Procfs, h.Settings().Dirs, before)
 	h.mu.Lock()
-	h.rival = now
+	h.otherHost = now
 	h.mu.Unlock()
 	switch {
 	case now == before:

@@ -84,7 +84,7 @@ func TestAPluginThatIsKilledIsRemovedAtOnceAndComesBackOverItsStaleSocket(t *tes
 	t.Parallel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	w := newWorld(t).run()
+	w := newPluginEnv(t).run()
 	for range 5 {
 		c := start(t, "plugin", exe, w.path("child.sock"))
 		w.waitFor("child")
@@ -102,7 +102,7 @@ func TestAPluginThatIsKilledIsRemovedAtOnceAndComesBackOverItsStaleSocket(t *tes
 const comings = 1000
 
 func TestAPluginThatComesBackAThousandTimesIsRegisteredOnceEachTimeAndLeavesNothingBehind(t *testing.T) {
-	w := newWorld(t).run()
+	w := newPluginEnv(t).run()
 	f := newFake("p")
 	come := func(removes bool) {
 		f.serve(t, w.path("p.sock"))
@@ -159,7 +159,7 @@ func inUse(t *testing.T) (goroutines, fds int, heap uint64) {
 }
 
 func TestEveryConnectionEndsWithTheHost(t *testing.T) {
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	for i := range 5 {
 		newFake(fmt.Sprint("p", i)).serve(t, w.path(fmt.Sprint("p", i, ".sock")))
 	}
@@ -174,7 +174,7 @@ func TestEveryConnectionEndsWithTheHost(t *testing.T) {
 // behind it goes on.
 func TestAPluginLivesAsLongAsItsConnectionNotAsItsSocketsName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
@@ -193,7 +193,7 @@ func TestAPluginLivesAsLongAsItsConnectionNotAsItsSocketsName(t *testing.T) {
 
 func TestWhoTakesALivePluginsPlaceIsRefusedUntilThatHasGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	old, next := newFake("p"), newFake("p")
 	old.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
@@ -219,7 +219,7 @@ func TestAPluginThatAnswersNothingForThreeRoundsLosesItsNameAndOneThatFailsDoesN
 	t.Parallel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	w := newWorld(t, func(c *Config) { c.Deadline = 100 * time.Millisecond })
+	w := newPluginEnv(t, func(c *Config) { c.Deadline = 100 * time.Millisecond })
 	c := start(t, "plugin", exe, w.path("first.sock"))
 	failing := newFake("failing")
 	failing.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
@@ -253,7 +253,7 @@ func TestAPluginThatConfigurationAllowsNoMoreIsEnded(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newPluginEnv(t)
 			var config atomic.Pointer[Config]
 			config.Store(&w.config)
 			w.Settings = func() Config { return *config.Load() }
@@ -272,7 +272,7 @@ func TestAPluginThatConfigurationAllowsNoMoreIsEnded(t *testing.T) {
 
 func TestADirectoryThatComesLaterIsFoundByAWalk(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.Dirs = append(c.Dirs, filepath.Join(c.Dirs[0]+"-later", "plugins")) })
+	w := newPluginEnv(t, func(c *Config) { c.Dirs = append(c.Dirs, filepath.Join(c.Dirs[0]+"-later", "plugins")) })
 	t.Cleanup(func() { _ = os.RemoveAll(w.dir + "-later") })
 	w.run()
 	require.NoError(t, os.MkdirAll(w.config.Dirs[1], 0o755))
@@ -283,12 +283,12 @@ func TestADirectoryThatComesLaterIsFoundByAWalk(t *testing.T) {
 
 func TestADenseNodesPodsReachAPluginAndALargerMessageDoesNot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.threshold = thresholdOf(hardMet("s"))
 	f.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
-	r := Round{Time: time.Now(), Smoother: noGrace{}, MaxAge: time.Minute}
+	r := Round{Time: time.Now(), Graces: noGrace{}, MaxAge: time.Minute}
 	for i := range 250 {
 		r.Pods = append(r.Pods, Pod{UID: fmt.Sprint(i), Wire: append(podBytes(t, fmt.Sprint(i)), padding(16<<10)...)})
 	}
@@ -319,27 +319,27 @@ func runWatcher(dir string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-func TestWhereKatalystsAgentWatchesTheDirectoryNobodyIsRegistered(t *testing.T) {
+func TestWithAnotherPluginHostNoPluginIsRegistered(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	program, err := os.ReadFile(exe)
 	require.NoError(t, err)
 	bin := t.TempDir()
-	for _, name := range []string{rivalName, "another"} {
+	for _, name := range []string{otherHostName, "another"} {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), program, 0o700))
 	}
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	f.serve(t, w.path("p.sock"))
 	other := socketDir(t)
 	start(t, "watcher", filepath.Join(bin, "another"), w.dir)
-	start(t, "watcher", filepath.Join(bin, rivalName), other)
-	assert.Empty(t, Rival("/proc", w.config.Dirs), "another program, and its agent elsewhere")
-	rival := start(t, "watcher", filepath.Join(bin, rivalName), w.dir)
-	assert.Equal(t, fmt.Sprintf("katalyst-agent (pid %d) watches the plugin directory %s", rival.Process.Pid, w.dir), Rival("/proc", w.config.Dirs))
+	start(t, "watcher", filepath.Join(bin, otherHostName), other)
+	assert.Empty(t, FindOtherHost("/proc", w.config.Dirs), "another program, and its agent elsewhere")
+	rival := start(t, "watcher", filepath.Join(bin, otherHostName), w.dir)
+	assert.Equal(t, fmt.Sprintf("katalyst-agent (pid %d) watches the plugin directory %s", rival.Process.Pid, w.dir), FindOtherHost("/proc", w.config.Dirs))
 	w.run()
-	eventually(t, "seen", func() bool { return strings.Contains(w.Rival(), rivalName) })
+	eventually(t, "seen", func() bool { return strings.Contains(w.OtherHost(), otherHostName) })
 	assert.Empty(t, w.names())
 	assert.Empty(t, f.calls(), "some of its answers come once only")
 	require.NoError(t, rival.Process.Kill())
@@ -348,7 +348,7 @@ func TestWhereKatalystsAgentWatchesTheDirectoryNobodyIsRegistered(t *testing.T) 
 
 func TestAPluginThatEndsItsConnectionWithoutEndingItselfComesBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	f := newFake("p")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("p.sock"))
 	require.NoError(t, err)

@@ -92,21 +92,21 @@ type Round struct {
 	Time time.Time
 	// Pods of the node; none without a cluster.
 	Pods []Pod
-	// Smoother receives each reported or missed threshold.
-	Smoother Smoother
+	// Graces receives each reported or missed threshold.
+	Graces GraceTimer
 	// MaxAge is how old the last answer may be and still count.
 	MaxAge time.Duration
 }
 
-// Smoother applies the eviction grace period: a threshold must be met for that
+// GraceTimer applies the eviction grace period: a threshold must be met for that
 // long. It may be called by several goroutines.
-type Smoother interface {
-	// Came: a plugin of this name has just been registered and has not answered
+type GraceTimer interface {
+	// Registered: a plugin of this name has just been registered and has not answered
 	// yet.
-	Came(plugin string)
-	// Heard takes a verdict and returns when its grace period ends; the plugin
+	Registered(plugin string)
+	// Reported takes a verdict and returns when its grace period ends; the plugin
 	// is not asked for pods before.
-	Heard(v plugins.Verdict, at time.Time) (due time.Time)
+	Reported(v plugins.Verdict, at time.Time) (due time.Time)
 	// Missed: the plugin did not answer.
 	Missed(plugin string)
 }

@@ -21,57 +21,57 @@ type plugin struct {
 	name           string
 	since          time.Time
 	uid            uint32
-	process        string // plugins.Verdict.Process
-	link, endpoint *link  // endpoint is link, or a connection of its own
+	process        string      // plugins.Verdict.Process
+	link, endpoint *connection // endpoint is link, or a connection of its own
 	client         wire.EvictionPluginClient
 	ctx            context.Context // ends with the plugin
 	cancel         context.CancelFunc
 	released       chan struct{} // closed when its name is available
 	calls          sync.WaitGroup
 
-	mu       sync.Mutex // guards all below
-	breaker  breaker
-	running  chan struct{} // closed at the end of the running round; nil: none
-	late     bool          // an answer is ready that no round has taken
-	asked    time.Time     // start of its last round
-	took     time.Duration // duration of that round
-	failure  string        // error of its last round; empty: none
-	named    said          // by GetEvictPods
-	met      said          // by ThresholdMet
-	mapped   string        // the last condition that it reported
-	maxAge   time.Duration // Round.MaxAge of the last round
-	unmarked string        // Status.Unmarked
-	warned   bool          // of unmarked
+	mu           sync.Mutex // guards all below
+	breaker      breaker
+	running      chan struct{} // closed at the end of the running round; nil: none
+	pending      bool          // an answer is ready that no round has taken
+	lastCall     time.Time     // start of its last round
+	lastDuration time.Duration // duration of that round
+	failure      string        // error of its last round; empty: none
+	namedAnswer  pluginAnswer  // by GetEvictPods
+	metAnswer    pluginAnswer  // by ThresholdMet
+	condition    string        // the last condition that it reported
+	maxAge       time.Duration // Round.MaxAge of the last round
+	unmarked     string        // Status.Unmarked
+	warned       bool          // of unmarked
 }
 
-// said is one answer and its time.
-type said struct {
+// pluginAnswer is one answer and its time.
+type pluginAnswer struct {
 	verdict plugins.Verdict
 	at      time.Time
 	fresh   bool // from its last round
 }
 
-// live waits until its connection or the host ends, or the configuration
+// waitForEnd waits until its connection or the host ends, or the configuration
 // excludes it.
-func (p *plugin) live() {
+func (p *plugin) waitForEnd() {
 	defer p.cancel()
 	select {
 	case <-p.ctx.Done():
-	case <-p.link.gone():
-	case <-p.endpoint.gone():
+	case <-p.link.closed():
+	case <-p.endpoint.closed():
 	}
 }
 
-// dead reports whether another plugin may take its name: its connection has
+// isDead reports whether another plugin may take its name: its connection has
 // ended, or it fails in three rounds and does not answer now. A plugin that is
 // slow once, on a node under pressure, keeps its name.
-func (p *plugin) dead(ctx context.Context) bool {
+func (p *plugin) isDead(ctx context.Context) bool {
 	select {
 	case <-p.ctx.Done():
 		return true
-	case <-p.link.gone():
+	case <-p.link.closed():
 		return true
-	case <-p.endpoint.gone():
+	case <-p.endpoint.closed():
 		return true
 	default:
 	}
@@ -92,10 +92,10 @@ func (p *plugin) closeEndpoint() {
 	}
 }
 
-// ask starts a round with the plugin, unless its previous one still runs or has
+// startRound starts a round with the plugin, unless its previous one still runs or has
 // an answer that was not taken, or its circuit breaker is open. The channel is
 // closed when there is nothing to wait for.
-func (p *plugin) ask(r Round, c Config) <-chan struct{} {
+func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.maxAge = r.MaxAge
@@ -103,15 +103,15 @@ func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 		return p.running
 	}
 	done := make(chan struct{})
-	if p.late || p.ctx.Err() != nil || !p.breaker.open(r.Time).IsZero() {
+	if p.pending || p.ctx.Err() != nil || !p.breaker.open(r.Time).IsZero() {
 		close(done)
 		return done
 	}
-	if p.asked.IsZero() {
-		r.Smoother.Came(p.name)
+	if p.lastCall.IsZero() {
+		r.Graces.Registered(p.name)
 	}
 	p.running = done
-	p.asked = time.Now()
+	p.lastCall = time.Now()
 	p.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(p.ctx, c.Deadline)
 		defer cancel()
@@ -119,11 +119,11 @@ func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.breaker = p.breaker.after(err != nil, time.Now())
-		p.failure, p.took = "", time.Since(p.asked)
+		p.failure, p.lastDuration = "", time.Since(p.lastCall)
 		if err != nil {
 			p.failure = clip(err.Error())
 		}
-		p.running, p.late = nil, true
+		p.running, p.pending = nil, true
 		close(done)
 	})
 	return done
@@ -132,20 +132,20 @@ func (p *plugin) ask(r Round, c Config) <-chan struct{} {
 // round makes the calls in the order that plugins rely on. A failed call costs
 // its own answer only, if time for the next one is left.
 func (p *plugin) round(ctx context.Context, r Round, c Config) error {
-	shown := newShown(r.Pods, c.AnnotationKeys(p.name))
+	shown := newVisiblePods(r.Pods, c.AnnotationKeys(p.name))
 	conv := converter{plugin: p.name, config: c, shown: shown, refuse: p.host.counts.refuse(p.name), now: r.Time}
 	evictPods, err := call(ctx, p, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.wire})
-	p.hear(&p.named, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.named(evictPods), was, r.Time) })
+	p.recordAnswer(&p.namedAnswer, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.named(evictPods), was, r.Time) })
 	threshold, metErr := call(ctx, p, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.wire})
 	if metErr != nil {
-		r.Smoother.Missed(p.name)
-		p.hear(&p.met, false, nil)
+		r.Graces.Missed(p.name)
+		p.recordAnswer(&p.metAnswer, false, nil)
 		return metErr
 	}
 	v := conv.threshold(threshold)
-	v.Due = r.Smoother.Heard(v, r.Time)
+	v.GraceEnds = r.Graces.Reported(v, r.Time)
 	topErr := error(nil)
-	if v.Level > plugins.None && !r.Time.Before(v.Due) {
+	if v.Level > plugins.None && !r.Time.Before(v.GraceEnds) {
 		top, e := p.top(ctx, threshold, shown, c, v.Level)
 		if topErr = e; e == nil {
 			conv.top(&v, top, c.Top)
@@ -153,7 +153,7 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 			v.Absent = "no candidates: " + clip(e.Error())
 		}
 	}
-	p.hear(&p.met, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
+	p.recordAnswer(&p.metAnswer, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
 	if err == nil {
 		err = topErr
 	}
@@ -162,9 +162,9 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 
 // top asks for the pods to evict: at soft for none, which tells the plugin that
 // its soft threshold was received.
-func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown shown, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
+func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown visiblePods, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
 	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.wire, EvictionScope: of.GetEvictionScope()}
-	if candidates := shown.own(of.GetCandidatePods()); len(candidates) > 0 {
+	if candidates := shown.ownEncodings(of.GetCandidatePods()); len(candidates) > 0 {
 		request.ActivePods = candidates
 	}
 	if level == plugins.Hard {
@@ -173,8 +173,8 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown s
 	return call(ctx, p, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
 }
 
-// hear stores an answer, or that there was none.
-func (p *plugin) hear(to *said, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
+// recordAnswer stores an answer, or that there was none.
+func (p *plugin) recordAnswer(to *pluginAnswer, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	to.fresh = answered
@@ -183,7 +183,7 @@ func (p *plugin) hear(to *said, answered bool, of func(was plugins.Verdict) plug
 	}
 	to.verdict, to.at = of(to.verdict), time.Now()
 	if to.verdict.Condition != "" {
-		p.mapped = to.verdict.Condition
+		p.condition = to.verdict.Condition
 	}
 }
 
@@ -196,30 +196,30 @@ func since(v, was plugins.Verdict, now time.Time) plugins.Verdict {
 	return v
 }
 
-// take returns the plugin's verdicts for this round. The candidates of an
+// takeVerdicts returns the plugin's verdicts for this round. The candidates of an
 // answer count once, in the round that takes it.
-func (p *plugin) take(now time.Time, maxAge time.Duration) []plugins.Verdict {
+func (p *plugin) takeVerdicts(now time.Time, maxAge time.Duration) []plugins.Verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	news := p.late
-	p.late = false
+	news := p.pending
+	p.pending = false
 	var list []plugins.Verdict
-	for _, s := range []*said{&p.named, &p.met} {
+	for _, s := range []*pluginAnswer{&p.namedAnswer, &p.metAnswer} {
 		if s.at.IsZero() {
 			continue
 		}
 		v := s.verdict
 		v.Process = p.process
 		if !news || !s.fresh {
-			v = aged(v, s.at, now, maxAge, p.silence(now))
+			v = expire(v, s.at, now, maxAge, p.staleReason(now))
 		}
 		list = append(list, v)
 	}
 	return list
 }
 
-// silence is the reason why the plugin has no new answer.
-func (p *plugin) silence(now time.Time) string {
+// staleReason is the reason why the plugin has no new answer.
+func (p *plugin) staleReason(now time.Time) string {
 	switch {
 	case p.running != nil:
 		return "its calls of the previous round still run"
@@ -231,13 +231,13 @@ func (p *plugin) silence(now time.Time) string {
 	return "not called in this round"
 }
 
-// aged turns an old answer into a verdict without candidates, and without a
+// expire turns an old answer into a verdict without candidates, and without a
 // level once it is older than maxAge.
-func aged(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why string) plugins.Verdict {
+func expire(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why string) plugins.Verdict {
 	v.Candidates = nil
 	v.Absent = "no answer since " + at.UTC().Format("15:04:05 MST") + ": " + why
 	if now.Sub(at) > maxAge {
-		v.Level, v.Pressing, v.Reason = plugins.None, plugins.None, v.Absent
+		v.Level, v.MetLevel, v.Reason = plugins.None, plugins.None, v.Absent
 	}
 	return v
 }

@@ -26,41 +26,41 @@ var (
 	// errRefused: it is an eviction plugin that may not be registered at
 	// present.
 	errRefused = errors.New("refused")
-	// errNoSocket: the file was removed, or replaced by another socket.
-	errNoSocket = errors.New("the socket was removed or replaced")
+	// errSocketReplaced: the file was removed, or replaced by another socket.
+	errSocketReplaced = errors.New("the socket was removed or replaced")
 )
 
 // register connects and registers a plugin, and serves it until it ends. It
-// returns the reason why it was not registered, or errGone after it was.
+// returns the reason why it was not registered, or errDisconnected after it was.
 func (s *socket) register() error {
-	l, err := connect(s.there, s.path)
+	l, err := connect(s.fileCtx, s.path)
 	if err != nil {
-		s.say(err.Error())
+		s.report(err.Error())
 		return err
 	}
 	defer l.Close()
 	if l.file != s.file {
-		return errNoSocket // another one has replaced it
+		return errSocketReplaced // another one has replaced it
 	}
 	client := registration.NewRegistrationClient(l)
-	info, err := getInfo(s.there, client)
+	info, err := getInfo(s.fileCtx, client)
 	if err != nil {
-		s.say(err.Error())
+		s.report(err.Error())
 		return err
 	}
 	p, err := s.admit(l, info)
 	if err != nil {
-		s.say(err.Error())
-		tell(s.there, client, err)
+		s.report(err.Error())
+		notifyStatus(s.fileCtx, client, err)
 		return err
 	}
 	defer s.host.release(p)
-	s.say("")
-	tell(p.ctx, client, nil)
+	s.report("")
+	notifyStatus(p.ctx, client, nil)
 	s.host.Log.Info("plugin registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
-	p.live()
+	p.waitForEnd()
 	s.host.Log.Info("plugin unregistered", "plugin", p.name, "socket", s.path)
-	return errGone
+	return errDisconnected
 }
 
 func getInfo(ctx context.Context, client registration.RegistrationClient) (*registration.PluginInfo, error) {
@@ -73,9 +73,9 @@ func getInfo(ctx context.Context, client registration.RegistrationClient) (*regi
 	return info, nil
 }
 
-// tell notifies a plugin of the result of its registration, and ignores an
+// notifyStatus notifies a plugin of the result of its registration, and ignores an
 // error.
-func tell(ctx context.Context, client registration.RegistrationClient, why error) {
+func notifyStatus(ctx context.Context, client registration.RegistrationClient, why error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status := &registration.RegistrationStatus{PluginRegistered: why == nil}
@@ -86,8 +86,8 @@ func tell(ctx context.Context, client registration.RegistrationClient, why error
 }
 
 // admit checks the plugin's identity and claims its name.
-func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) {
-	ctx, c := s.there, s.host.Settings()
+func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, error) {
+	ctx, c := s.fileCtx, s.host.Settings()
 	switch {
 	case info.GetType() != pluginType:
 		return nil, fmt.Errorf("%w: type %q, want %q", errOtherKind, clip(info.GetType()), pluginType)
@@ -109,9 +109,9 @@ func (s *socket) admit(l *link, info *registration.PluginInfo) (*plugin, error) 
 			return nil, err
 		}
 	}
-	p.process = l.who()
+	p.process = l.peerID()
 	if p.endpoint != l {
-		p.process += " " + p.endpoint.who()
+		p.process += " " + p.endpoint.peerID()
 	}
 	p.client = wire.NewEvictionPluginClient(p.endpoint)
 	if err := p.authenticate(ctx, c); err != nil {
@@ -137,7 +137,7 @@ func (p *plugin) allowed(c Config) error {
 	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c))
 }
 
-func (l *link) allowed(c Config) error {
+func (l *connection) allowed(c Config) error {
 	if uid := strconv.FormatUint(uint64(l.peer.Uid), 10); !slices.Contains(c.Uids, uid) {
 		return fmt.Errorf("%w: user %s is not in plugins.uids", errRefused, uid)
 	}
@@ -149,7 +149,7 @@ var errOutside = errors.New("not inside a directory of plugins.dirs")
 // endpoint connects to the socket that the plugin gives in its PluginInfo, if
 // it is another one.
 func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint string) error {
-	path, err := inside(c.Dirs, endpoint)
+	path, err := resolveInside(c.Dirs, endpoint)
 	if err != nil {
 		return fmt.Errorf("%w: endpoint %q: %w", errRefused, clip(endpoint), err)
 	}
@@ -164,15 +164,15 @@ func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint str
 	return nil
 }
 
-// inside resolves a path with its links, and requires the result to be in one
+// resolveInside resolves a path with its links, and requires the result to be in one
 // of dirs.
-func inside(dirs []string, path string) (string, error) {
+func resolveInside(dirs []string, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errOutside
 	}
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", cause(errors.Unwrap(err))
+		return "", rootCause(errors.Unwrap(err))
 	}
 	if !within(dirs, resolved) {
 		return "", errOutside
@@ -206,7 +206,7 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	}
 	want, err := os.ReadFile(filepath.Join(c.TokenDir, p.name))
 	if err != nil {
-		return fmt.Errorf("%w: token file: %w", errRefused, cause(errors.Unwrap(err)))
+		return fmt.Errorf("%w: token file: %w", errRefused, rootCause(errors.Unwrap(err)))
 	}
 	token := strings.TrimSpace(string(want))
 	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) != 1 {
@@ -221,7 +221,7 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 func (h *Host) claim(ctx context.Context, p *plugin) error {
 	for {
 		other, err := h.take(p)
-		if other == nil || !other.dead(ctx) {
+		if other == nil || !other.isDead(ctx) {
 			return err
 		}
 		other.cancel()
@@ -237,16 +237,16 @@ func (h *Host) claim(ctx context.Context, p *plugin) error {
 func (h *Host) take(p *plugin) (other *plugin, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.socket.wants = ""
-	if other := h.live[p.name]; other != nil {
-		p.socket.wants = p.name
+	p.socket.wantedName = ""
+	if other := h.registered[p.name]; other != nil {
+		p.socket.wantedName = p.name
 		return other, fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.socket.path)
 	}
-	if len(h.live) >= maxPlugins {
-		return nil, fmt.Errorf("%w: limit reached: %d plugins are registered", errRefused, len(h.live))
+	if len(h.registered) >= maxPlugins {
+		return nil, fmt.Errorf("%w: limit reached: %d plugins are registered", errRefused, len(h.registered))
 	}
 	p.released = make(chan struct{})
-	h.live[p.name] = p
+	h.registered[p.name] = p
 	h.counts.keep(p.name)
 	return nil, nil
 }
@@ -255,11 +255,11 @@ func (h *Host) take(p *plugin) (other *plugin, err error) {
 // waits for running calls.
 func (h *Host) release(p *plugin) {
 	h.mu.Lock()
-	delete(h.live, p.name)
+	delete(h.registered, p.name)
 	for _, s := range h.sockets {
-		if s.wants == p.name {
+		if s.wantedName == p.name {
 			select {
-			case s.freed <- struct{}{}:
+			case s.nameFreed <- struct{}{}:
 			default:
 			}
 		}
@@ -270,8 +270,8 @@ func (h *Host) release(p *plugin) {
 	p.calls.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.live[p.name] == nil { // no other plugin has taken the name meanwhile
-		h.counts.leave(p.name, time.Now())
+	if h.registered[p.name] == nil { // no other plugin has taken the name meanwhile
+		h.counts.unregistered(p.name, time.Now())
 	}
 }
 

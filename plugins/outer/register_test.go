@@ -18,7 +18,7 @@ import (
 
 func TestAPluginIsRegisteredWhenAndWhereverItsSocketAppears(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	before := newFake("before")
 	before.serve(t, w.path("before.sock"))
 	w.run().waitFor("before")
@@ -42,7 +42,7 @@ func TestAPluginIsRegisteredWhenAndWhereverItsSocketAppears(t *testing.T) {
 
 func TestWhatBeginsWithADotOrIsNoSocketIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	require.NoError(t, os.Mkdir(w.path(".hidden"), 0o755))
 	dot, inDot, link := newFake("dot"), newFake("in-dot"), newFake("link")
 	dot.serve(t, w.path(".dot.sock"))
@@ -61,7 +61,7 @@ func TestWhatBeginsWithADotOrIsNoSocketIsLeftAlone(t *testing.T) {
 
 func TestASocketThatIsNoEvictionPluginsIsToldFalseOnceAndLeftAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	reporter := newFake("reporter")
 	reporter.info.Type = "ReporterPlugin"
 	reporter.serve(t, w.path("reporter.sock"))
@@ -80,7 +80,7 @@ func TestASocketThatIsNoEvictionPluginsIsToldFalseOnceAndLeftAlone(t *testing.T)
 }
 
 // lookAgain waits until further attempts would have been made.
-func (w *world) lookAgain() {
+func (w *pluginEnv) lookAgain() {
 	w.t.Helper()
 	extra := newFake("extra")
 	for range 3 {
@@ -128,7 +128,7 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(config *Config) {
+			w := newPluginEnv(t, func(config *Config) {
 				if c.config != nil {
 					c.config(config)
 				}
@@ -155,7 +155,7 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 
 func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.Strict, c.TokenDir = true, t.TempDir() })
+	w := newPluginEnv(t, func(c *Config) { c.Strict, c.TokenDir = true, t.TempDir() })
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "good"), []byte("secret\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "empty"), []byte("\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "bad"), []byte("other"), 0o600))
@@ -183,7 +183,7 @@ func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
 
 func TestAnEndpointOfItsOwnIsAskedAndMustLieInsideByWhateverLink(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	outside := filepath.Join(socketDir(t), "x.sock")
 	newFake("x").serve(t, outside)
 	require.NoError(t, os.Symlink(outside, w.path("link")))
@@ -211,9 +211,9 @@ func TestAnEndpointOfItsOwnIsAskedAndMustLieInsideByWhateverLink(t *testing.T) {
 	w.waitFor()
 }
 
-func TestNobodyTakesTheNameOfALivePluginAndItIsFreeOnceThatHasGone(t *testing.T) {
+func TestTheNameOfALivePluginIsTakenUntilItEnds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	first, second := newFake("p"), newFake("p")
 	first.serve(t, w.path("first.sock"))
 	w.run().waitFor("p")
@@ -230,9 +230,9 @@ func TestNobodyTakesTheNameOfALivePluginAndItIsFreeOnceThatHasGone(t *testing.T)
 	w.waitFor("p")
 }
 
-func TestASocketThatSaysNothingCostsNobodyElse(t *testing.T) {
+func TestASilentSocketDelaysNoOtherPlugin(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	mute, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("a-mute.sock"))
 	require.NoError(t, err)
 	defer mute.Close()
@@ -248,26 +248,26 @@ func TestASocketThatSaysNothingCostsNobodyElse(t *testing.T) {
 // A socket may be replaced between scan and connection.
 func TestASocketThatWasReplacedBeforeItIsConnectedToIsAskedNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	first, second := newFake("first"), newFake("second")
 	first.serve(t, w.path("p.sock"))
 	seen, there := identify(w.path("p.sock"))
 	require.True(t, there)
 	second.serve(t, w.path("p.sock"))
 	s := w.newSocket(t.Context(), w.path("p.sock"), seen)
-	defer s.leave()
-	require.ErrorIs(t, s.register(), errNoSocket)
+	defer s.cancelFile()
+	require.ErrorIs(t, s.register(), errSocketReplaced)
 	assert.Empty(t, second.calls())
 }
 
 // The user of the endpoint is checked as well as that of the discovered socket.
 func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPluginEnv(t)
 	service := newFake("service")
 	service.serve(t, w.path(".service"))
-	s := w.newSocket(t.Context(), w.path("p.sock"), identity{})
-	defer s.leave()
+	s := w.newSocket(t.Context(), w.path("p.sock"), fileIdentity{})
+	defer s.cancelFile()
 	p := &plugin{}
 	w.config.Uids = []string{"4711"}
 	require.ErrorContains(t, s.endpoint(t.Context(), w.config, p, w.path(".service")), "user 0 is not in plugins.uids")
@@ -279,7 +279,7 @@ func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
 
 func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
 	t.Parallel()
-	h := &Host{live: map[string]*plugin{}}
+	h := &Host{registered: map[string]*plugin{}}
 	for i := range maxPlugins {
 		_, err := h.take(&plugin{name: fmt.Sprint(i), socket: &socket{}})
 		require.NoError(t, err)
@@ -291,8 +291,8 @@ func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
 // A plugin's last calls may end after another one took its name.
 func TestAPluginThatEndsLateTakesNothingFromTheNext(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.live = map[string]*plugin{}
+	w := newPluginEnv(t)
+	w.registered = map[string]*plugin{}
 	come := func() *plugin {
 		p := &plugin{host: w.Host, name: "p", socket: &socket{}, cancel: func() {}}
 		_, err := w.take(p)
@@ -307,7 +307,7 @@ func TestAPluginThatEndsLateTakesNothingFromTheNext(t *testing.T) {
 	close(ends)
 	<-released
 	assert.Equal(t, []*plugin{next}, w.plugins())
-	assert.NotContains(t, w.counts.gone, "p", "it is there")
+	assert.NotContains(t, w.counts.unregisteredAt, "p", "it is there")
 	w.release(next)
-	assert.Contains(t, w.counts.gone, "p")
+	assert.Contains(t, w.counts.unregisteredAt, "p")
 }

@@ -19,22 +19,22 @@ const (
 type socket struct {
 	host *Host
 	path string
-	file identity
+	file fileIdentity
 	// ctx ends with the host, there also when the file is removed.
-	ctx, there context.Context
-	leave      context.CancelFunc // ends there
-	// freed wakes it when the name it needs may be available.
-	freed chan struct{}
-	done  chan struct{}
+	ctx, fileCtx context.Context
+	cancelFile   context.CancelFunc // ends there
+	// nameFreed wakes it when the name it needs may be available.
+	nameFreed chan struct{}
+	done      chan struct{}
 
 	// guarded by the host's mu
-	problem string // reason why no plugin is registered
-	wants   string // the name that another plugin holds
+	problem    string // reason why no plugin is registered
+	wantedName string // the name that another plugin holds
 }
 
-func (h *Host) newSocket(ctx context.Context, path string, file identity) *socket {
-	s := &socket{host: h, path: path, file: file, ctx: ctx, freed: make(chan struct{}, 1), done: make(chan struct{})}
-	s.there, s.leave = context.WithCancel(ctx)
+func (h *Host) newSocket(ctx context.Context, path string, file fileIdentity) *socket {
+	s := &socket{host: h, path: path, file: file, ctx: ctx, nameFreed: make(chan struct{}, 1), done: make(chan struct{})}
+	s.fileCtx, s.cancelFile = context.WithCancel(ctx)
 	return s
 }
 
@@ -50,11 +50,11 @@ func (s *socket) ended() bool {
 // run registers the plugin, with exponential backoff, while the file exists.
 func (s *socket) run() {
 	defer close(s.done)
-	defer s.leave()
+	defer s.cancelFile()
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
 		err := s.register()
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, errDisconnected):
 			wait = firstRetry
 		case errors.Is(err, errRefused):
 			wait = max(wait, time.Second)
@@ -75,16 +75,16 @@ func (s *socket) sleep(err error, wait time.Duration) bool {
 		timer = nil
 	}
 	select {
-	case <-s.there.Done():
+	case <-s.fileCtx.Done():
 		return false
-	case <-s.freed:
+	case <-s.nameFreed:
 	case <-timer:
 	}
-	return s.there.Err() == nil
+	return s.fileCtx.Err() == nil
 }
 
-// say stores the reason why no plugin is registered, and logs a new one.
-func (s *socket) say(problem string) {
+// report stores the reason why no plugin is registered, and logs a new one.
+func (s *socket) report(problem string) {
 	s.host.mu.Lock()
 	news := problem != s.problem
 	s.problem = problem

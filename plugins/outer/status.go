@@ -86,19 +86,19 @@ func (p *plugin) status(now time.Time) Status {
 	defer p.mu.Unlock()
 	s := Status{
 		Name: p.name, Socket: p.socket.path, Up: true, Since: p.since, UID: p.uid, Breaker: p.breaker.state(now),
-		LastCall: p.asked, TookSeconds: p.took.Seconds(), Failure: p.failure, Unmarked: p.unmarked, Condition: p.mapped,
+		LastCall: p.lastCall, TookSeconds: p.lastDuration.Seconds(), Failure: p.failure, Unmarked: p.unmarked, Condition: p.condition,
 	}
-	if p.mapped != "" {
-		s.MapsTo = conditionPrefix + p.mapped
+	if p.condition != "" {
+		s.MapsTo = conditionPrefix + p.condition
 	}
-	for _, said := range []said{p.named, p.met} {
+	for _, said := range []pluginAnswer{p.namedAnswer, p.metAnswer} {
 		v := said.verdict
 		silent := v.Scope == plugins.ScopeNamed && !v.Named && v.Condition == ""
 		if said.at.IsZero() || silent {
 			continue
 		}
 		if !said.fresh || now.Sub(said.at) > p.maxAge {
-			v = aged(v, said.at, now, p.maxAge, p.silence(now))
+			v = expire(v, said.at, now, p.maxAge, p.staleReason(now))
 		}
 		s.Verdicts = append(s.Verdicts, v)
 	}

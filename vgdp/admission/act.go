@@ -13,33 +13,33 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// actFor bounds the time for writes in a round: the Gates must be renewed, and a long
+// maxWriteTime bounds the time for writes in a round: the Gates must be renewed, and a long
 // queue of notes must not delay tickets.
-const actFor = 500 * time.Millisecond
+const maxWriteTime = 500 * time.Millisecond
 
-// write makes the edits in order until actFor is over; the next round finds the rest.
+// write makes the edits in order until maxWriteTime is over; the next round finds the rest.
 func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]*Object) {
-	until := time.Now().Add(actFor)
+	until := time.Now().Add(maxWriteTime)
 	notes := r.noteLimit()
 	for i := range list {
 		e := &list[i]
 		if ctx.Err() != nil || time.Now().After(until) {
-			r.ring()
+			r.signal()
 			return
 		}
-		if e.kind == KindNote && !notes.TryAccept() || e.kind == KindHide && !r.veleros[e.load.Namespace].heals {
+		if e.kind == KindNote && !notes.TryAccept() || e.kind == KindHide && !r.veleros[e.load.Namespace].releasable {
 			continue
 		}
-		r.wrote(ctx, e, r.patch(ctx, e, objects[e.load.UID]))
+		r.recordWrite(ctx, e, r.patch(ctx, e, objects[e.load.UID]))
 	}
 }
 
 // noteLimit is the configured rate limit of notes, a token bucket.
 func (r *Reconciler) noteLimit() flowcontrol.RateLimiter {
-	if n := r.Settings().NotesPerSecond; r.notes == nil || n != r.notesFor {
-		r.notesFor, r.notes = n, flowcontrol.NewTokenBucketRateLimiter(float32(n), n)
+	if n := r.Settings().NotesPerSecond; r.noteBucket == nil || n != r.notesFor {
+		r.notesFor, r.noteBucket = n, flowcontrol.NewTokenBucketRateLimiter(float32(n), n)
 	}
-	return r.notes
+	return r.noteBucket
 }
 
 // patch writes one load, if it is unchanged (optimistic concurrency).
@@ -55,9 +55,9 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 		return err
 	}
 	r.pending[loadKey{e.load.Kind, o.Namespace, o.Name}] = u.GetResourceVersion()
-	if e.kind == KindHide && fields(u.Object).text("spec", "datamover") != gate.HeldMover {
+	if e.kind == KindHide && fields(u.Object).text("spec", "datamover") != gate.HiddenMover {
 		v := r.veleros[o.Namespace] // until the next test
-		v.heals, v.healTried = false, r.clock.now()
+		v.releasable, v.releaseTestedAt = false, r.clock.now()
 		return errNotHeld
 	}
 	return nil
@@ -67,18 +67,18 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 // does not know yet that the Gate holds it.
 var errNotHeld = errors.New("load was released at once: the API server does not know yet that the Gate holds it")
 
-// wrote records the result of an edit. A load that changed meanwhile is decided anew in
+// recordWrite records the result of an edit. A load that changed meanwhile is decided anew in
 // the next round.
-func (r *Reconciler) wrote(ctx context.Context, e *edit, err error) {
+func (r *Reconciler) recordWrite(ctx context.Context, e *edit, err error) {
 	switch {
 	case err == nil:
-		r.tally.wrote(e.kind)
-		r.done(e)
+		r.counters.addWrite(e.kind)
+		r.logWrite(e)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, errNotHeld):
-		r.tally.missed()
+		r.counters.addConflict()
 	case ctx.Err() != nil:
 	default:
-		r.tally.failed()
+		r.counters.addFailure()
 		r.Log.Warn("failed to write data mover load; retrying", "load", name(e.load), "write", string(e.kind), "error", err)
 	}
 }

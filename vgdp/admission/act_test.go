@@ -23,7 +23,7 @@ func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
 	var writes atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writes.Add(1)
-		<-time.After(actFor)
+		<-time.After(maxWriteTime)
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"kind":"DataUpload","apiVersion":"velero.io/v2alpha1","metadata":{"name":"a","resourceVersion":"9"}}`)
 	}))
@@ -31,17 +31,17 @@ func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
 	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
-	r.begin()
+	r.reset()
 	var list []edit
 	objects := map[string]*Object{}
 	for i := range 3 {
 		l := &vgdp.Load{UID: fmt.Sprint(i), Name: fmt.Sprint(i), Namespace: "velero", Kind: vgdp.DataUpload}
 		objects[l.UID] = &Object{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: "5"}, Load: *l}
-		list = append(list, edit{load: l, kind: KindDiagnose, words: map[string]any{}})
+		list = append(list, edit{load: l, kind: KindDiagnose, annotations: map[string]any{}})
 	}
 	r.write(t.Context(), list, objects)
 	assert.Equal(t, int64(1), writes.Load())
-	assert.Len(t, r.bell, 1, "it is looked again at once")
+	assert.Len(t, r.wake, 1, "it is looked again at once")
 }
 
 func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {

@@ -40,7 +40,7 @@ func trimAgent(o any) (*agentPod, error) {
 	case *corev1.Pod:
 		return readAgent(p), nil
 	}
-	return nil, strange(o)
+	return nil, unexpectedType(o)
 }
 
 func readAgent(p *corev1.Pod) *agentPod {
@@ -76,42 +76,42 @@ func option(args []string, name string) string {
 	return ""
 }
 
-func renewAgent(was, is *agentPod) bool {
+func agentChanged(was, is *agentPod) bool {
 	return was.UID != is.UID || was.Node != is.Node || was.Ready != is.Ready || was.ConfigMap != is.ConfigMap || !was.Started.Equal(is.Started)
 }
 
-// report is what a Plimsoll agent reports of its node.
-type report struct {
+// nodeReport is what a Plimsoll agent reports of its node.
+type nodeReport struct {
 	metav1.ObjectMeta
 
 	lease.NodeReport
-	Odd     error
-	Renewed metav1.MicroTime
-	// Heard is when its last renewal was seen, by the local clock.
-	Heard time.Time
+	ParseErr error
+	Renewed  metav1.MicroTime
+	// LastHeartbeat is when its last renewal was seen, by the local clock.
+	LastHeartbeat time.Time
 }
 
-func trimReport(o any) (*report, error) {
+func trimReport(o any) (*nodeReport, error) {
 	switch l := o.(type) {
-	case *report:
+	case *nodeReport:
 		return l, nil
 	case *coordinationv1.Lease:
-		carried, odd := lease.ReadCarried(l.Annotations)
-		r := &report{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: l.ResourceVersion}, NodeReport: carried.Report, Odd: odd, Heard: time.Now()}
+		carried, odd := lease.ReadContent(l.Annotations)
+		r := &nodeReport{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: l.ResourceVersion}, NodeReport: carried.Report, ParseErr: odd, LastHeartbeat: time.Now()}
 		if l.Spec.RenewTime != nil {
 			r.Renewed = *l.Spec.RenewTime
 		}
 		return r, nil
 	}
-	return nil, strange(o)
+	return nil, unexpectedType(o)
 }
 
-// renewReport: a heartbeat without other changes triggers no round.
-func renewReport(was, is *report) bool {
+// reportChanged: a heartbeat without other changes triggers no round.
+func reportChanged(was, is *nodeReport) bool {
 	if was.Renewed.Equal(&is.Renewed) {
-		is.Heard = was.Heard
+		is.LastHeartbeat = was.LastHeartbeat
 	}
-	return !sameBudget(was.Budget, is.Budget) || !was.HoldUntil.Equal(is.HoldUntil)
+	return !sameBudget(was.DataMoverBudget, is.DataMoverBudget) || !was.HoldUntil.Equal(is.HoldUntil)
 }
 
 func sameBudget(a, b *int) bool {
@@ -124,29 +124,29 @@ func sameBudget(a, b *int) bool {
 // pressure converts the report to package vgdp's type; nil: no pressure, or the agent's
 // heartbeat is overdue. now is the local clock, as Heard, and at the same moment by the
 // clock of start holds.
-func (r *report) pressure(now, at time.Time, grace time.Duration) *vgdp.Pressure {
-	if now.Sub(r.Heard) >= grace || r.Odd != nil || r.Budget == nil && r.HoldUntil == nil {
+func (r *nodeReport) pressure(now, at time.Time, grace time.Duration) *vgdp.Pressure {
+	if now.Sub(r.LastHeartbeat) >= grace || r.ParseErr != nil || r.DataMoverBudget == nil && r.HoldUntil == nil {
 		return nil
 	}
-	p := &vgdp.Pressure{Budget: r.Budget, Why: words(r.Pressure)}
-	if left := r.holds() - now.Sub(r.Heard); left > 0 {
+	p := &vgdp.Pressure{Budget: r.DataMoverBudget, Why: pressureText(r.Pressure)}
+	if left := r.holdLength() - now.Sub(r.LastHeartbeat); left > 0 {
 		p.HoldUntil = at.Add(left)
 	}
 	return p
 }
 
-// holds is the length of the start hold from the renewal on. Both times are by the
+// holdLength is the length of the start hold from the renewal on. Both times are by the
 // node's clock, which may be wrong by hours, so only their difference counts, at
 // most what an agent ever sets.
-func (r *report) holds() time.Duration {
+func (r *nodeReport) holdLength() time.Duration {
 	if r.HoldUntil == nil {
 		return 0
 	}
-	return min(r.HoldUntil.Sub(r.Renewed.Time), vgdp.LongestHoldOff)
+	return min(r.HoldUntil.Sub(r.Renewed.Time), vgdp.MaxStartHold)
 }
 
-// words are the pressures by resource, sorted.
-func words(pressure map[string]string) string {
+// pressureText are the pressures by resource, sorted.
+func pressureText(pressure map[string]string) string {
 	var list []string
 	for resource, level := range pressure {
 		list = append(list, resource+" "+level)
@@ -161,7 +161,7 @@ func words(pressure map[string]string) string {
 func trimNode(o any) (*corev1.Node, error) {
 	n, is := o.(*corev1.Node)
 	if !is {
-		return nil, strange(o)
+		return nil, unexpectedType(o)
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
@@ -173,7 +173,7 @@ func trimNode(o any) (*corev1.Node, error) {
 func trimMover(o any) (*corev1.Pod, error) {
 	p, is := o.(*corev1.Pod)
 	if !is {
-		return nil, strange(o)
+		return nil, unexpectedType(o)
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp},
@@ -185,25 +185,25 @@ func trimMover(o any) (*corev1.Pod, error) {
 	}, nil
 }
 
-// parent is what loads inherit from their Backup.
-type parent struct {
+// parentBackup is what loads inherit from their Backup.
+type parentBackup struct {
 	metav1.ObjectMeta
 
 	Scheduled, Hooks bool
 	Timeout          time.Duration
 }
 
-func trimBackup(o any) (*parent, error) {
+func trimBackup(o any) (*parentBackup, error) {
 	u, is := o.(*unstructured.Unstructured)
-	if already, yes := o.(*parent); yes {
+	if already, yes := o.(*parentBackup); yes {
 		return already, nil
 	}
 	if !is {
-		return nil, strange(o)
+		return nil, unexpectedType(o)
 	}
 	f := fields(u.Object)
 	hooks, _, _ := unstructured.NestedSlice(u.Object, "spec", "hooks", "resources")
-	p := &parent{
+	p := &parentBackup{
 		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
 		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: slices.ContainsFunc(hooks, runsBefore),
 	}
@@ -220,6 +220,6 @@ func runsBefore(hook any) bool {
 	return is && err == nil && len(pre) > 0
 }
 
-func renewBackup(was, is *parent) bool {
+func backupChanged(was, is *parentBackup) bool {
 	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout
 }

@@ -27,24 +27,24 @@ func TestANodeAgentThatEndsOrHasNoNodeTakesNoLoads(t *testing.T) {
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "velero"}, Status: running},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "nobodys"}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: running},
 	}, ""))
-	f := r.fleetNow()
+	f := r.topology()
 	assert.True(t, f.HasAgent("n1", "velero"))
 	assert.False(t, f.HasAgent("n1", "nobodys"))
 	assert.False(t, f.HasAgent("", "velero"))
-	assert.Same(t, f, r.fleetNow(), "made once")
+	assert.Same(t, f, r.topology(), "made once")
 }
 
 func TestANodeAgentThatWasReplacedIsNews(t *testing.T) {
 	was := agentPod{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Node: "n1", Ready: true, ConfigMap: "c", Started: noon()}
 	is := was
-	assert.False(t, renewAgent(&was, &is))
+	assert.False(t, agentChanged(&was, &is))
 	for name, change := range map[string]func(*agentPod){
 		"its UID": func(a *agentPod) { a.UID = "2" }, "its node": func(a *agentPod) { a.Node = "n2" }, "it is not ready": func(a *agentPod) { a.Ready = false },
 		"its ConfigMap": func(a *agentPod) { a.ConfigMap = "" }, "it was started again": func(a *agentPod) { a.Started = noon().Add(time.Second) },
 	} {
 		is := was
 		change(&is)
-		assert.True(t, renewAgent(&was, &is), name)
+		assert.True(t, agentChanged(&was, &is), name)
 	}
 }
 
@@ -53,10 +53,10 @@ func TestAVeleroWhoseTicketsMayBeAnothersIsNotDecidedAbout(t *testing.T) {
 	nowhere, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: nowhere, Settings: DefaultSettings}
-	r.begin()
+	r.reset()
 	v := r.newVelero(Velero{Namespace: "velero"})
 	r.veleros["velero"] = v
-	v.runs = true
+	v.watching = true
 	require.NoError(t, v.backups.Replace(nil, ""))
 	require.NoError(t, v.movers.Replace(nil, ""))
 	for _, s := range v.loads {
@@ -65,7 +65,7 @@ func TestAVeleroWhoseTicketsMayBeAnothersIsNotDecidedAbout(t *testing.T) {
 	settings := DefaultSettings()
 	in, _ := r.input(t.Context(), settings)
 	assert.Contains(t, in.Veleros, "velero")
-	v.keeper.from = time.Now().Add(time.Hour)
+	v.keeper.ticketsFrom = time.Now().Add(time.Hour)
 	in, _ = r.input(t.Context(), settings)
 	assert.Empty(t, in.Veleros)
 }

@@ -15,14 +15,14 @@ import (
 // configuration of one Velero's node-agents: the content of their ConfigMap now,
 // and what each node-agent read at its start and still uses.
 type configuration struct {
-	name    string // of the ConfigMap; empty: there is none
-	version string
-	changed time.Time // the ConfigMap
-	live    vgdp.NodeAgent
-	hints   []vgdp.Hint
-	err     error // why the last valid one is in force
-	asked   time.Time
-	spread  vgdp.Concurrency
+	name        string // of the ConfigMap; empty: there is none
+	version     string
+	changed     time.Time // the ConfigMap
+	live        vgdp.NodeAgent
+	hints       []vgdp.Hint
+	err         error // why the last valid one is in force
+	polledAt    time.Time
+	concurrency vgdp.Concurrency
 
 	started map[string]start // by node-agent
 	drift   int              // node-agents that started before the last change
@@ -31,38 +31,38 @@ type configuration struct {
 
 // start is what a node-agent read at its start.
 type start struct {
-	known  bool
-	limit  int
-	spread vgdp.Concurrency
+	known       bool
+	limit       int
+	concurrency vgdp.Concurrency
 }
 
 type placeKey struct{ kind, class, os string }
 
 func newConfiguration() *configuration {
 	c := &configuration{started: map[string]start{}}
-	c.take(vgdp.NodeAgent{}, nil)
+	c.set(vgdp.NodeAgent{}, nil)
 	return c
 }
 
-func (c *configuration) take(live vgdp.NodeAgent, hints []vgdp.Hint) {
+func (c *configuration) set(live vgdp.NodeAgent, hints []vgdp.Hint) {
 	c.live, c.hints, c.places = live, hints, map[placeKey]vgdp.Place{}
-	c.spread = live.LoadConcurrency.Concurrency(vgdp.DefaultConcurrency)
+	c.concurrency = live.LoadConcurrency.Concurrency(vgdp.DefaultConcurrency)
 }
 
-// askEvery is how often the ConfigMap is polled: a watch would need the right to read
+// configPollInterval is how often the ConfigMap is polled: a watch would need the right to read
 // every ConfigMap.
-const askEvery = 5 * time.Second
+const configPollInterval = 5 * time.Second
 
 // read polls the ConfigMap when due, and tells whether anything has changed.
 func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInterface, name string, now time.Time) (news bool) {
-	if name == c.name && now.Sub(c.asked) < askEvery {
+	if name == c.name && now.Sub(c.polledAt) < configPollInterval {
 		return false
 	}
 	was := c.version
-	c.asked = now
+	c.polledAt = now
 	if name == "" {
 		if c.name != "" {
-			c.take(vgdp.NodeAgent{}, nil)
+			c.set(vgdp.NodeAgent{}, nil)
 		}
 		c.name, c.version, c.err = "", "", nil
 		return was != c.version
@@ -80,7 +80,7 @@ func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInt
 	c.name, c.version, c.changed = name, m.ResourceVersion, changedAt(m)
 	live, hints, err := vgdp.ReadNodeAgent(name, m.Data)
 	if c.err = err; err == nil {
-		c.take(live, hints)
+		c.set(live, hints)
 	}
 	return true
 }
@@ -102,12 +102,12 @@ func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
 	key := string(p.UID) + p.Started.String()
 	s, seen := c.started[key]
 	if !seen && !p.Started.IsZero() && c.err == nil {
-		s = start{known: !c.changed.After(p.Started), limit: c.live.PrepareLimit(), spread: c.spread}
+		s = start{known: !c.changed.After(p.Started), limit: c.live.PrepareLimit(), concurrency: c.concurrency}
 		c.started[key] = s
 	}
-	a := vgdp.Agent{Ready: p.Ready, Concurrency: c.spread.On(node)}
+	a := vgdp.Agent{Ready: p.Ready, Concurrency: c.concurrency.On(node)}
 	if s.known {
-		a.Concurrency, a.PrepareLimit = vgdp.Binding(a.Concurrency, s.spread.On(node)), s.limit
+		a.Concurrency, a.PrepareLimit = vgdp.InForce(a.Concurrency, s.concurrency.On(node)), s.limit
 	}
 	if c.changed.After(p.Started) && !p.Started.IsZero() {
 		c.drift++

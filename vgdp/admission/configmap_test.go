@@ -17,7 +17,7 @@ func configured(t *testing.T, text string, changed time.Time) *configuration {
 	live, hints, err := vgdp.ReadNodeAgent("m", map[string]string{"c": text})
 	require.NoError(t, err)
 	c.changed = changed
-	c.take(live, hints)
+	c.set(live, hints)
 	return c
 }
 
@@ -34,7 +34,7 @@ func TestWhatANodeAgentReadAtItsStartBindsItStill(t *testing.T) {
 	live, _, err := vgdp.ReadNodeAgent("m", map[string]string{"c": `{"loadConcurrency":{"globalConfig":8,"prepareQueueLength":9}}`})
 	require.NoError(t, err)
 	c.changed = noon().Add(time.Hour)
-	c.take(live, nil)
+	c.set(live, nil)
 	assert.Equal(t, vgdp.Agent{Ready: true, Concurrency: 2, PrepareLimit: 3}, c.agent(old, nil), "the lower of the two")
 	assert.Equal(t, 1, c.drift)
 	assert.Equal(t, vgdp.Agent{Ready: true, Concurrency: 8, PrepareLimit: 9}, c.agent(agentOf(noon().Add(2*time.Hour)), nil), "it was restarted")
@@ -44,14 +44,14 @@ func TestWhatANodeAgentReadAtItsStartBindsItStill(t *testing.T) {
 func TestWhereALoadMayRunIsAsItsStorageClassSays(t *testing.T) {
 	c := configured(t, `{"backupPVC":{"fast":{"storageClass":"copies"}},"loadAffinity":[
 {"nodeSelector":{"matchLabels":{"disk":"big"}},"storageClass":"copies"},{"nodeSelector":{"matchLabels":{"disk":"any"}}}]}`, noon())
-	fleet := vgdp.NewFleet([]vgdp.Node{
+	fleet := vgdp.NewTopology([]vgdp.Node{
 		{Features: vgdp.Features{Name: "big", Labels: map[string]string{"disk": "big", "kubernetes.io/os": "linux"}}, Agents: map[string]vgdp.Agent{"": {Ready: true}}},
 		{Features: vgdp.Features{Name: "any", Labels: map[string]string{"disk": "any", "kubernetes.io/os": "windows"}}, Agents: map[string]vgdp.Agent{"": {Ready: true}}},
 	})
 	on := func(kind vgdp.Kind, class, os string) []string {
 		o := &Object{Load: vgdp.Load{Kind: kind}, Class: class, OS: os}
 		o.Load.Place = c.place(o)
-		return fleet.Of(&o.Load).Nodes
+		return fleet.ReachOf(&o.Load).Nodes
 	}
 	assert.Equal(t, []string{"big"}, on(vgdp.DataUpload, "fast", ""), "that of the copy, not of the source")
 	assert.Equal(t, []string{"any"}, on(vgdp.DataDownload, "fast", ""), "a restore makes no copy")

@@ -19,10 +19,10 @@ import (
 
 // The rate limit of diagnoses: each costs several requests.
 const (
-	diagnoseAgain  = 20 * time.Second
-	diagnoseAtOnce = 5
-	// diagnosisMost is the maximum length of the annotation in bytes.
-	diagnosisMost = 4 << 10
+	diagnoseInterval  = 20 * time.Second
+	diagnosesPerRound = 5
+	// maxDiagnosis is the maximum length of the annotation in bytes.
+	maxDiagnosis = 4 << 10
 )
 
 // diagnosed is the time of a load's last diagnosis, and why it was stuck.
@@ -35,35 +35,35 @@ type diagnosed struct {
 // themselves. The annotation is updated while they are so, and stays when they end:
 // Velero then deletes the objects in question.
 func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[string]*Object, after time.Duration) (list []edit) {
-	left := diagnoseAtOnce
+	left := diagnosesPerRound
 	for i := range in.Loads {
 		l := &in.Loads[i]
 		o := objects[l.UID]
 		was := r.diagnosed[o.UID]
-		if left == 0 || after <= 0 || in.Time.Sub(was.at) < diagnoseAgain || !r.lingers(l, in.Time, after) || ctx.Err() != nil {
+		if left == 0 || after <= 0 || in.Time.Sub(was.at) < diagnoseInterval || !r.needsDiagnosis(l, in.Time, after) || ctx.Err() != nil {
 			continue
 		}
-		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseAgain {
+		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseInterval {
 			r.diagnosed[o.UID] = diagnosed{at: in.Time} // a load that just ends looks the same for a moment
 			continue
 		}
 		left--
 		f := r.facts(ctx, in, l)
-		stuck := vgdp.StuckAt(in.Time, l, f, room(in, l), in.Time.Before(in.Holds[l.Node]))
+		stuck := vgdp.StuckAt(in.Time, l, f, hasCapacity(in, l), in.Time.Before(in.Holds[l.Node]))
 		r.diagnosed[o.UID] = diagnosed{in.Time, stuck.Why}
-		if text := diagnosis(in, l, f, stuck); text != o.Diagnosed {
-			list = append(list, edit{load: l, kind: KindDiagnose, words: map[string]any{gate.Diagnosis: text}})
+		if text := diagnosis(in, l, f, stuck); text != o.Diagnosis {
+			list = append(list, edit{load: l, kind: KindDiagnose, annotations: map[string]any{gate.Diagnosis: text}})
 		}
 		if stuck.Why != "" && stuck.Why != was.why {
-			r.tellStuck(l, stuck)
+			r.publishStuck(l, stuck)
 		}
 	}
 	return list
 }
 
-// lingers tells whether a load was accepted long ago and does not run, or runs
+// needsDiagnosis tells whether a load was accepted long ago and does not run, or runs
 // without a mover's pod.
-func (r *Reconciler) lingers(l *vgdp.Load, now time.Time, after time.Duration) bool {
+func (r *Reconciler) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	if l.Phase == vgdp.InProgress {
 		_, moves := r.veleros[l.Namespace].movers.get(l.Namespace, l.Name)
 		return !moves && l.Mover != "restic"
@@ -77,12 +77,12 @@ func diagnosis(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts, stuck vgdp.Stuck) st
 	if stuck.Why != "" {
 		lines = append(lines, "stuck: "+stuck.Why)
 	}
-	if reach := in.Fleet.Of(l); len(reach.Nodes) == 0 {
+	if reach := in.Topology.ReachOf(l); len(reach.Nodes) == 0 {
 		lines = append(lines, "unschedulable: "+reach.String())
 	}
 	text := vgdp.Diagnose(f)
 	lines = append(lines, text[1:len(text)-1]...) // without begin and end
-	return clip(lines, diagnosisMost)
+	return clip(lines, maxDiagnosis)
 }
 
 // clip joins lines up to a total length; the last one marks an omission.
@@ -103,15 +103,15 @@ func clip(lines []string, most int) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// room tells whether its node has capacity for one more load.
-func room(in *vgdp.Input, l *vgdp.Load) bool {
+// hasCapacity tells whether its node has capacity for one more load.
+func hasCapacity(in *vgdp.Input, l *vgdp.Load) bool {
 	running := 0
 	for i := range in.Loads {
 		if o := &in.Loads[i]; o.Namespace == l.Namespace && o.Node == l.Node && (o.Phase == vgdp.InProgress || o.Phase == vgdp.Canceling) {
 			running++
 		}
 	}
-	agent, _ := in.Fleet.Agent(l.Node, l.Namespace)
+	agent, _ := in.Topology.Agent(l.Node, l.Namespace)
 	return running < agent.Concurrency
 }
 
@@ -127,7 +127,7 @@ func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *v
 	} else {
 		f.Errors = append(f.Errors, vgdp.ReadError{What: "pod", Name: l.Name, Err: apierrors.NewNotFound(corev1.Resource("pods"), l.Name)})
 	}
-	agent, _ := in.Fleet.Agent(node, l.Namespace)
+	agent, _ := in.Topology.Agent(node, l.Namespace)
 	f.AgentMissing = node != "" && !agent.Ready
 	if l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload {
 		r.volume(ctx, f, l)
@@ -187,9 +187,9 @@ func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) 
 // ReasonStuck is that of an Event.
 const ReasonStuck = "LoadStuck"
 
-// tellStuck logs and publishes a stuck load with the remedy. The controller does
+// publishStuck logs and publishes a stuck load with the remedy. The controller does
 // not touch the pod itself: it must not have the right to change pods.
-func (r *Reconciler) tellStuck(l *vgdp.Load, stuck vgdp.Stuck) {
+func (r *Reconciler) publishStuck(l *vgdp.Load, stuck vgdp.Stuck) {
 	text := stuck.Why
 	if stuck.Touch == "pod" {
 		text += fmt.Sprintf("; to resolve: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, r.clock.now().Unix())

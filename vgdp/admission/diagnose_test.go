@@ -19,20 +19,20 @@ func TestWhatIsTooLongIsClippedAtALineAndSaysSo(t *testing.T) {
 	assert.Empty(t, clip(nil, 8))
 	for n := range 300 {
 		lines := strings.Split(strings.Repeat(strings.Repeat("x", n)+"\n", 40), "\n")
-		text := clip(lines, diagnosisMost)
-		assert.LessOrEqual(t, len(text), diagnosisMost)
-		assert.Equal(t, strings.HasSuffix(text, "…"), len(strings.Join(lines, "\n"))+1 > diagnosisMost, "%d", n)
+		text := clip(lines, maxDiagnosis)
+		assert.LessOrEqual(t, len(text), maxDiagnosis)
+		assert.Equal(t, strings.HasSuffix(text, "…"), len(strings.Join(lines, "\n"))+1 > maxDiagnosis, "%d", n)
 	}
 }
 
 // shipyard is a reconciler that knows one Velero, with a node and a node-agent.
 func shipyard(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
-	v := &velero{movers: newShelf("movers", make(chan struct{}, 1), trimMover, nil)}
+	v := &velero{movers: newStore("movers", make(chan struct{}, 1), trimMover, nil)}
 	for _, p := range movers {
 		_ = v.movers.Add(p)
 	}
 	r := &Reconciler{veleros: map[string]*velero{"velero": v}}
-	return r, &vgdp.Input{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Fleet: vgdp.NewFleet([]vgdp.Node{{
+	return r, &vgdp.Input{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Topology: vgdp.NewTopology([]vgdp.Node{{
 		Features: vgdp.Features{Name: "n1"}, Agents: map[string]vgdp.Agent{"velero": {Ready: true, Concurrency: 2}},
 	}})}
 }
@@ -54,7 +54,7 @@ func TestALoadIsLookedAtCloselyWhenItLingers(t *testing.T) {
 		"runs in the node-agent itself": {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Mover: "restic"}, false},
 	} {
 		row.load.Namespace = "velero"
-		assert.Equal(t, row.want, r.lingers(&row.load, in.Time, time.Minute), name)
+		assert.Equal(t, row.want, r.needsDiagnosis(&row.load, in.Time, time.Minute), name)
 	}
 }
 
@@ -62,10 +62,10 @@ func TestANodeHasRoomForFewerThanItsConcurrencyOfOneVelero(t *testing.T) {
 	_, in := shipyard()
 	l := &vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Prepared}
 	in.Loads = []vgdp.Load{*l, {Namespace: "velero", Node: "n1", Phase: vgdp.InProgress}, {Namespace: "velero", Node: "n2", Phase: vgdp.InProgress}}
-	assert.True(t, room(in, l))
+	assert.True(t, hasCapacity(in, l))
 	in.Loads = append(in.Loads, vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Canceling})
-	assert.False(t, room(in, l))
-	assert.False(t, room(in, &vgdp.Load{Namespace: "velero"}), "it has no node")
+	assert.False(t, hasCapacity(in, l))
+	assert.False(t, hasCapacity(in, &vgdp.Load{Namespace: "velero"}), "it has no node")
 }
 
 func TestADiagnosisBeginsWithWhatWeKnow(t *testing.T) {

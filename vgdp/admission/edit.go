@@ -35,10 +35,10 @@ func EditKinds() []Kind {
 type edit struct {
 	load *vgdp.Load
 	kind Kind
-	// words are annotations by name; a nil value removes one.
-	words map[string]any
-	// mover: the original data mover is restored.
-	mover bool
+	// annotations are annotations by name; a nil value removes one.
+	annotations map[string]any
+	// restoreMover: the original data mover is restored.
+	restoreMover bool
 	// grant of a ticket, and the wait that a note describes.
 	grant *vgdp.Grant
 	wait  *vgdp.Wait
@@ -48,20 +48,20 @@ type edit struct {
 // body is the merge patch for the version that was observed.
 func (e *edit) body(version string) ([]byte, error) {
 	meta := map[string]any{"resourceVersion": version}
-	if len(e.words) > 0 {
-		meta["annotations"] = e.words
+	if len(e.annotations) > 0 {
+		meta["annotations"] = e.annotations
 	}
 	patch := map[string]any{"metadata": meta}
 	if e.kind == KindHide {
-		patch["spec"] = map[string]any{"datamover": gate.HeldMover}
+		patch["spec"] = map[string]any{"datamover": gate.HiddenMover}
 	}
-	if e.mover {
+	if e.restoreMover {
 		var original any // nil where it was left out
 		if e.load.Mover != "" {
 			original = e.load.Mover
 		}
-		e.words[gate.HeldDataMover] = nil
-		meta["annotations"] = e.words
+		e.annotations[gate.OriginalDataMover] = nil
+		meta["annotations"] = e.annotations
 		patch["spec"] = map[string]any{"datamover": original}
 	}
 	return json.Marshal(patch)
@@ -70,7 +70,7 @@ func (e *edit) body(version string) ([]byte, error) {
 // edits of a decision, in the order in which they are made: revocations, then
 // tickets and releases, then hiding, then notes.
 func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, error) {
-	list, notes, err := noted(d, now)
+	list, notes, err := noteEdits(d, now)
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +83,10 @@ func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, err
 	}
 	for i := range d.Start {
 		g := &d.Start[i]
-		list = append(list, edit{load: g.Load, kind: KindStart, grant: g, words: map[string]any{gate.Started: gate.Ticket{Node: g.Ticket.Node, Epoch: g.Ticket.Epoch}.String()}})
+		list = append(list, edit{load: g.Load, kind: KindStart, grant: g, annotations: map[string]any{gate.Started: gate.Ticket{Node: g.Ticket.Node, Epoch: g.Ticket.Epoch}.String()}})
 	}
 	for _, l := range d.Release {
-		list = append(list, edit{load: l, kind: KindRelease, mover: true, words: map[string]any{}})
+		list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
 	}
 	hides := map[*vgdp.Load]bool{}
 	for _, w := range hidden {
@@ -100,8 +100,8 @@ func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, err
 	return append(list, notes...), nil
 }
 
-// noted are the revocations with their reasons, and the other notes.
-func noted(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
+// noteEdits are the revocations with their reasons, and the other notes.
+func noteEdits(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
 	revoked := map[*vgdp.Load]string{}
 	for _, r := range d.Revoke {
 		revoked[r.Load] = gate.Admitted
@@ -118,9 +118,9 @@ func noted(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		e := edit{load: n.Load, kind: KindNote, words: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
+		e := edit{load: n.Load, kind: KindNote, annotations: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
 		if ticket, is := revoked[n.Load]; is {
-			e.kind, e.words[ticket] = KindRevoke, nil
+			e.kind, e.annotations[ticket] = KindRevoke, nil
 			revokes = append(revokes, e)
 			continue
 		}
@@ -131,13 +131,13 @@ func noted(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
 
 // hide is the edit that hides a waiting load, with a note: the write is made anyway.
 func hide(w *vgdp.Waiting, now time.Time) (edit, error) {
-	e := edit{load: w.Load, kind: KindHide, words: map[string]any{gate.HeldDataMover: w.Mover}, wait: &w.Wait}
-	note, news := w.NoteAt(now)
+	e := edit{load: w.Load, kind: KindHide, annotations: map[string]any{gate.OriginalDataMover: w.Mover}, wait: &w.Wait}
+	note, news := w.NextNote(now)
 	if !news && w.Note.Reason != "" {
 		return e, nil
 	}
 	text, err := noteText(note)
-	e.words[gate.Waiting] = text
+	e.annotations[gate.Waiting] = text
 	return e, err
 }
 
@@ -148,8 +148,8 @@ func admit(g *vgdp.Grant) (edit, error) {
 		node = gate.AnyNode
 	}
 	e := edit{
-		load: g.Load, kind: KindAdmit, grant: g, mover: g.Held,
-		words: map[string]any{gate.Admitted: gate.Ticket{Node: node, Epoch: g.Ticket.Epoch}.String()},
+		load: g.Load, kind: KindAdmit, grant: g, restoreMover: g.Hidden,
+		annotations: map[string]any{gate.Admitted: gate.Ticket{Node: node, Epoch: g.Ticket.Epoch}.String()},
 	}
 	note := g.Note
 	if note == (vgdp.Note{}) {
@@ -157,11 +157,11 @@ func admit(g *vgdp.Grant) (edit, error) {
 	}
 	note.Reason, note.Since, note.BlockedBy = "", time.Time{}, ""
 	if note == (vgdp.Note{}) {
-		e.words[gate.Waiting] = nil
+		e.annotations[gate.Waiting] = nil
 		return e, nil
 	}
 	text, err := noteText(note)
-	e.words[gate.Waiting] = text
+	e.annotations[gate.Waiting] = text
 	return e, err
 }
 

@@ -31,7 +31,7 @@ func TestATicketIsWrittenUnderTheVersionThatWasSeen(t *testing.T) {
 
 func TestAHiddenLoadGetsItsMoverBackWithItsTicket(t *testing.T) {
 	for mover, want := range map[string]string{"": "null", "velero": `"velero"`} {
-		l := &vgdp.Load{Held: true, Mover: mover}
+		l := &vgdp.Load{Hidden: true, Mover: mover}
 		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
 		require.NoError(t, err)
 		assert.JSONEq(t, fmt.Sprintf(`{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7","plimsoll.dev/held-datamover":null}},"spec":{"datamover":%s}}`, want), bodyOf(t, list[0]))
@@ -46,7 +46,7 @@ func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T
 	for want, note := range map[string]vgdp.Note{
 		`null`: {Reason: vgdp.CodeLimit, Since: since, BlockedBy: "x"},
 		`"{\"pressureSince\":\"2026-03-01T11:59:00Z\"}"`:                {Reason: vgdp.CodePressure, Since: since, PressureSince: since},
-		`"{\"unusedTickets\":2,\"unusedAt\":\"2026-03-01T11:59:00Z\"}"`: {Reason: vgdp.CodeRetry, Since: since, Unused: 2, UnusedAt: since},
+		`"{\"unusedTickets\":2,\"unusedAt\":\"2026-03-01T11:59:00Z\"}"`: {Reason: vgdp.CodeBackoff, Since: since, Unused: 2, UnusedAt: since},
 	} {
 		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{Note: note}, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T
 func TestATicketIsTakenBackInOneWriteWithWhatIsRememberedOfIt(t *testing.T) {
 	l := &vgdp.Load{Ticket: &vgdp.Ticket{Epoch: 7}}
 	for start, key := range map[bool]string{false: "plimsoll.dev/admitted", true: "plimsoll.dev/started"} {
-		list, err := edits(&vgdp.Decision{Revoke: []vgdp.Revocation{{Load: l, Start: start, Why: vgdp.CodeRetry}}}, nil, noon())
+		list, err := edits(&vgdp.Decision{Revoke: []vgdp.Revocation{{Load: l, Start: start, Why: vgdp.CodeBackoff}}}, nil, noon())
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		assert.Equal(t, KindRevoke, list[0].kind)
@@ -88,10 +88,10 @@ func TestWhatTakesBackIsWrittenFirstAndWhatOnlyTellsLast(t *testing.T) {
 		kinds = append(kinds, e.kind)
 	}
 	assert.Equal(t, []Kind{KindRevoke, KindAdmit, KindStart, KindRelease, KindHide, KindNote}, kinds)
-	assert.Equal(t, "n1@7", list[2].words["plimsoll.dev/started"])
+	assert.Equal(t, "n1@7", list[2].annotations["plimsoll.dev/started"])
 	for _, e := range list[4:] {
 		assert.Equal(t, vgdp.CodeFull, e.wait.Code)
-		assert.JSONEq(t, `{"reason":"full","since":"2026-03-01T12:00:00Z","blockedBy":"Node n1"}`, e.words["plimsoll.dev/waiting"].(string))
+		assert.JSONEq(t, `{"reason":"full","since":"2026-03-01T12:00:00Z","blockedBy":"Node n1"}`, e.annotations["plimsoll.dev/waiting"].(string))
 	}
 }
 
@@ -120,7 +120,7 @@ func TestATicketForOneNodeNamesIt(t *testing.T) {
 	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{}, Ticket: vgdp.Ticket{Node: "n1", Epoch: 7}}}}, nil, noon())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	assert.Equal(t, "n1@7", list[0].words["plimsoll.dev/admitted"])
+	assert.Equal(t, "n1@7", list[0].annotations["plimsoll.dev/admitted"])
 }
 
 func TestALoadThatIsHiddenSaysAnewWhyItWaitsWhereThatChanged(t *testing.T) {
@@ -129,5 +129,5 @@ func TestALoadThatIsHiddenSaysAnewWhyItWaitsWhereThatChanged(t *testing.T) {
 	w := &vgdp.Waiting{Load: l, Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}
 	e, err := hide(w, noon())
 	require.NoError(t, err)
-	assert.Contains(t, e.words["plimsoll.dev/waiting"], `"reason":"full"`)
+	assert.Contains(t, e.annotations["plimsoll.dev/waiting"], `"reason":"full"`)
 }

@@ -96,40 +96,40 @@ func (g *gates) store(u *unstructured.Unstructured) *unstructured.Unstructured {
 func (g *gates) keeper() *keeper { return &keeper{gates: g, lease: 40 * time.Second, clock: &clock{}} }
 
 func TestALeaderClaimsAHigherEpochAndTheOneBeforeItFindsThatItHasLostIt(t *testing.T) {
-	limited := wish{limited: true}
+	limited := desiredGates{limited: true}
 	g := newGates()
 	first, second := g.keeper(), g.keeper()
-	require.NoError(t, first.keep(t.Context(), wish{}, 3))
+	require.NoError(t, first.renew(t.Context(), desiredGates{}, 3))
 	assert.Zero(t, g.writes, "nothing is limited, and there is no Gate")
-	require.NoError(t, first.keep(t.Context(), limited, 3))
+	require.NoError(t, first.renew(t.Context(), limited, 3))
 	assert.EqualValues(t, 4, first.epoch, "above all tickets that there are")
-	assert.WithinDuration(t, time.Now(), first.from, 5*time.Second, "no other held loads")
+	assert.WithinDuration(t, time.Now(), first.ticketsFrom, 5*time.Second, "no other held loads")
 	assert.Equal(t, gate.Spec{Epoch: 4, Limited: true, LeaseDurationSeconds: 40, RenewTime: first.main.Spec.RenewTime}, first.main.Spec)
 
 	require.NoError(t, second.read(t.Context()))
-	require.NoError(t, second.keep(t.Context(), limited, 2))
+	require.NoError(t, second.renew(t.Context(), limited, 2))
 	assert.EqualValues(t, 5, second.epoch, "above the one before")
-	assert.WithinDuration(t, time.Now().Add(40*time.Second), second.from, 5*time.Second, "tickets of the one before may be used until then")
+	assert.WithinDuration(t, time.Now().Add(40*time.Second), second.ticketsFrom, 5*time.Second, "tickets of the one before may be used until then")
 
 	due := metav1.NewMicroTime(time.Now().Add(-11 * time.Second))
 	first.main.Spec.RenewTime = &due
-	require.True(t, apierrors.IsConflict(first.keep(t.Context(), limited, 3)))
+	require.True(t, apierrors.IsConflict(first.renew(t.Context(), limited, 3)))
 	assert.Zero(t, first.epoch, "it has lost its epoch")
 	assert.EqualValues(t, 5, second.epoch)
 	require.NoError(t, first.read(t.Context()))
-	require.NoError(t, first.keep(t.Context(), limited, 9))
+	require.NoError(t, first.renew(t.Context(), limited, 9))
 	assert.EqualValues(t, 10, first.epoch)
 	delete(g.all, gate.Main)
 	first.main.Spec.RenewTime = &due
-	require.True(t, apierrors.IsNotFound(first.keep(t.Context(), limited, 9)))
+	require.True(t, apierrors.IsNotFound(first.renew(t.Context(), limited, 9)))
 	assert.Zero(t, first.epoch, "nor is it known when the Gate is gone")
 	third, fourth := g.keeper(), g.keeper()
 	later := g.keeper()
-	require.NoError(t, third.keep(t.Context(), limited, 9))
-	require.Error(t, fourth.keep(t.Context(), limited, 9), "another has made it meanwhile")
+	require.NoError(t, third.renew(t.Context(), limited, 9))
+	require.Error(t, fourth.renew(t.Context(), limited, 9), "another has made it meanwhile")
 	assert.Zero(t, fourth.epoch)
 	require.NoError(t, later.read(t.Context()))
-	require.NoError(t, later.keep(t.Context(), wish{}, 0))
+	require.NoError(t, later.renew(t.Context(), desiredGates{}, 0))
 	assert.Equal(t, third.epoch, later.main.Spec.Epoch, "who limits nothing claims none")
 	assert.False(t, later.main.Spec.Limited)
 }
@@ -153,36 +153,36 @@ func TestAGateThatIsStaleOrLimitsNothingHoldsNoLeaderUp(t *testing.T) {
 }
 
 func TestAGateIsRenewedInTimeAndEndsOnce(t *testing.T) {
-	limited := wish{limited: true}
+	limited := desiredGates{limited: true}
 	g := newGates()
 	k := g.keeper()
-	require.NoError(t, k.keep(t.Context(), limited, 0))
+	require.NoError(t, k.renew(t.Context(), limited, 0))
 	ago := func(d time.Duration) { k.main.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-d))) }
 	ago(9 * time.Second)
-	require.NoError(t, k.keep(t.Context(), limited, 0))
+	require.NoError(t, k.renew(t.Context(), limited, 0))
 	assert.Equal(t, 1, g.writes, "a quarter of its lease is not over")
 	ago(11 * time.Second)
 	k.progress = noon()
-	require.NoError(t, k.keep(t.Context(), limited, 0))
+	require.NoError(t, k.renew(t.Context(), limited, 0))
 	assert.Equal(t, 2, g.writes)
 	assert.WithinDuration(t, time.Now(), k.main.Spec.RenewTime.Time, 5*time.Second)
 	assert.True(t, k.main.Spec.ProgressTime.Time.Equal(noon()))
 	assert.EqualValues(t, 1, k.main.Spec.Epoch)
 	for range 2 {
-		require.NoError(t, k.keep(t.Context(), wish{}, 0))
+		require.NoError(t, k.renew(t.Context(), desiredGates{}, 0))
 		assert.Equal(t, 3, g.writes, "what limits nothing is not renewed")
 		assert.False(t, k.main.Spec.Limited)
 		assert.EqualValues(t, 1, k.main.Spec.Epoch, "its tickets stay what they are")
 	}
-	require.NoError(t, k.keep(t.Context(), limited, 0))
+	require.NoError(t, k.renew(t.Context(), limited, 0))
 	assert.Equal(t, 4, g.writes, "at once, though it was renewed just now")
 	assert.True(t, k.main.Spec.Limited)
 }
 
 func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
 	until := metav1.NewTime(time.Now().Add(time.Minute).Truncate(time.Second))
-	of := func(nodes ...string) wish {
-		w := wish{holds: map[string]time.Time{}}
+	of := func(nodes ...string) desiredGates {
+		w := desiredGates{holds: map[string]time.Time{}}
 		for _, n := range nodes {
 			w.holds[n] = until.Add(500 * time.Millisecond)
 		}
@@ -190,7 +190,7 @@ func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
 	}
 	g := newGates()
 	k := g.keeper()
-	require.NoError(t, k.hold(t.Context(), wish{steer: true}))
+	require.NoError(t, k.writeHolds(t.Context(), desiredGates{steer: true}))
 	assert.Zero(t, g.writes)
 	into := map[string]time.Time{}
 	k.heldInto(into)
@@ -198,7 +198,7 @@ func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
 	steers := of("n1")
 	steers.steer = true
 	for i, row := range []struct {
-		wish   wish
+		wish   desiredGates
 		epoch  int64
 		writes int
 		holds  []string
@@ -215,7 +215,7 @@ func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
 		{of(), 8, 6, nil, 7}, // the epoch of what holds nothing is not read
 	} {
 		k.epoch = row.epoch
-		require.NoError(t, k.hold(t.Context(), row.wish))
+		require.NoError(t, k.writeHolds(t.Context(), row.wish))
 		assert.Equal(t, row.writes, g.writes, i)
 		assert.Equal(t, row.of, k.holds.Spec.Epoch, i)
 		assert.ElementsMatch(t, row.holds, namesOf(k.holds.Spec.Holds), i)
@@ -242,7 +242,7 @@ func TestTheClockOfTheAPIServerIsThatOfOurOwnLastWrite(t *testing.T) {
 	g := newGates()
 	g.ahead = -time.Hour
 	k := g.keeper()
-	require.NoError(t, k.keep(t.Context(), wish{limited: true}, 0))
+	require.NoError(t, k.renew(t.Context(), desiredGates{limited: true}, 0))
 	assert.WithinDuration(t, time.Now().Add(-time.Hour), k.clock.now(), 5*time.Second)
 	for stamp, want := range map[time.Duration]time.Duration{ // the answer came after 2 s
 		0: 0, time.Second: 0, 1500 * time.Millisecond: time.Second, time.Hour: time.Hour - 500*time.Millisecond, -time.Hour: -time.Hour - 500*time.Millisecond,

@@ -13,7 +13,7 @@ import (
 
 // hide selects the loads to hide from Velero's node-agents, which otherwise try
 // each waiting load every 5 s on every node: the DataUploads and DataDownloads of
-// a Velero with more than so many waiting, if plimsoll-heal releases them once the
+// a Velero with more than so many waiting, if plimsoll-release-hidden releases them once the
 // Gate does not hold them. A load that is accepted meanwhile fails the write's
 // version check.
 //
@@ -30,40 +30,40 @@ func (r *Reconciler) hide(ctx context.Context, above int, in *vgdp.Input, d *vgd
 		}
 		v := r.veleros[w.Namespace]
 		waiting[v]++
-		if !w.Held && !w.Cancel && !w.Deleted && v.needed(w.Load, in.Time.Add(time.Minute)) {
+		if !w.Hidden && !w.Cancel && !w.Deleted && v.needsTicket(w.Load, in.Time.Add(time.Minute)) {
 			visible[v] = append(visible[v], w)
 		}
 	}
 	for v, all := range visible {
-		if waiting[v] > above && r.heals(ctx, v, in.Time, all[0].Load, objects[all[0].UID]) {
+		if waiting[v] > above && r.releasable(ctx, v, in.Time, all[0].Load, objects[all[0].UID]) {
 			list = append(list, all...)
 		}
 	}
 	return list
 }
 
-// heals tells whether a hidden load would be released, as last tested: by a dry
+// releasable tells whether a hidden load would be released, as last tested: by a dry
 // run that hides a cancelled load, which the Gate does not hold.
-func (r *Reconciler) heals(ctx context.Context, v *velero, now time.Time, l *vgdp.Load, o *Object) bool {
-	if now.Sub(v.healTried) < trialEvery {
-		return v.heals
+func (r *Reconciler) releasable(ctx context.Context, v *velero, now time.Time, l *vgdp.Load, o *Object) bool {
+	if now.Sub(v.releaseTestedAt) < selfTestInterval {
+		return v.releasable
 	}
-	was, first := v.heals, v.healTried.IsZero()
-	v.healTried = now
-	known, heals := r.tryHeal(ctx, l, o)
+	was, first := v.releasable, v.releaseTestedAt.IsZero()
+	v.releaseTestedAt = now
+	known, heals := r.testRelease(ctx, l, o)
 	if !known {
-		return v.heals
+		return v.releasable
 	}
-	if v.heals = heals; was != heals || first {
+	if v.releasable = heals; was != heals || first {
 		r.Log.Info("too many data mover loads wait", "velero", v.Namespace, "hidden", heals)
 	}
 	return heals
 }
 
-func (r *Reconciler) tryHeal(ctx context.Context, l *vgdp.Load, o *Object) (known, heals bool) {
+func (r *Reconciler) testRelease(ctx context.Context, l *vgdp.Load, o *Object) (known, heals bool) {
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{gate.HeldDataMover: l.Mover}},
-		"spec":     map[string]any{"datamover": gate.HeldMover, "cancel": true},
+		"metadata": map[string]any{"annotations": map[string]any{gate.OriginalDataMover: l.Mover}},
+		"spec":     map[string]any{"datamover": gate.HiddenMover, "cancel": true},
 	})
 	if err != nil {
 		return false, false
@@ -73,5 +73,5 @@ func (r *Reconciler) tryHeal(ctx context.Context, l *vgdp.Load, o *Object) (know
 		return false, false // it was deleted, or the API server is unreachable
 	}
 	mover, _, err := unstructured.NestedString(u.Object, "spec", "datamover")
-	return err == nil, mover != gate.HeldMover
+	return err == nil, mover != gate.HiddenMover
 }

@@ -20,20 +20,20 @@ func older(version, than string) bool {
 func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[string]*Object) {
 	now := r.clock.now()
 	in := vgdp.Input{
-		Time: now, Veleros: map[string]vgdp.Velero{}, Fleet: r.fleetNow(), Pressure: map[string]vgdp.Pressure{},
-		Holds: map[string]time.Time{}, HoldFor: s.LeaseDuration,
+		Time: now, Veleros: map[string]vgdp.Velero{}, Topology: r.topology(), Pressure: map[string]vgdp.Pressure{},
+		Holds: map[string]time.Time{}, HoldLifetime: s.LeaseDuration,
 	}
 	if s.Enabled {
-		for _, l := range r.leases.all() {
+		for _, l := range r.leases.list() {
 			if p := l.pressure(time.Now(), now, r.Grace()); p != nil {
 				in.Pressure[l.Name] = *p
 			}
 		}
 	}
 	objects := map[string]*Object{}
-	r.targets.left = targetsAtOnce
+	r.targets.left = targetsPerRound
 	for namespace, v := range r.veleros {
-		if !v.ready() || now.Before(v.keeper.from) {
+		if !v.ready() || now.Before(v.keeper.ticketsFrom) {
 			continue
 		}
 		known := vgdp.Velero{Epoch: v.keeper.epoch}
@@ -44,7 +44,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		v.keeper.heldInto(in.Holds)
 		in.Loads = r.loads(ctx, v, in.Loads, objects, now)
 	}
-	r.forget(objects)
+	r.dropStale(objects)
 	return in, objects
 }
 
@@ -52,7 +52,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, objects map[string]*Object, now time.Time) []vgdp.Load {
 	nodes := v.moverNodes()
 	for _, shelf := range v.loads {
-		for _, o := range shelf.all() {
+		for _, o := range shelf.list() {
 			if ended(&o.Load) {
 				continue
 			}
@@ -61,8 +61,8 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
 			}
 			v.parentOf(o, &l)
-			if v.wish.limited {
-				r.aim(ctx, o, &l, now)
+			if v.desired.limited {
+				r.addTarget(ctx, o, &l, now)
 			}
 			l.Place = v.config.place(o)
 			list, objects[l.UID] = append(list, l), o
@@ -74,7 +74,7 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 // moverNodes are the nodes of the movers' pods.
 func (v *velero) moverNodes() map[loadKey]string {
 	nodes := map[loadKey]string{}
-	for _, p := range v.movers.all() {
+	for _, p := range v.movers.list() {
 		for _, kind := range Kinds() {
 			if load := p.Labels[kind.PodLabel()]; load != "" {
 				nodes[loadKey{kind, p.Namespace, load}] = p.Spec.NodeName
@@ -91,22 +91,22 @@ func (v *velero) parentOf(o *Object, l *vgdp.Load) {
 	}
 }
 
-// aim adds what a load's target says. An accepted load has its target; what a hook
+// addTarget adds what a load's target says. An accepted load has its target; what a hook
 // says of the application counts until the load has ended.
-func (r *Reconciler) aim(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
+func (r *Reconciler) addTarget(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
 	if l.Kind == vgdp.DataUpload || o.Target.Name == "" || !isNew(l) && l.Kind != vgdp.PodVolumeBackup {
 		return
 	}
 	t := r.targets.of(ctx, o, now)
 	l.Hooks = l.Hooks || t.hooks
-	l.NotYet = t.notYet
+	l.NotReady = t.notReady
 	if l.Node == "" {
 		l.Node = t.node
 	}
 }
 
-// forget drops cached facts of loads that do not exist any more.
-func (r *Reconciler) forget(objects map[string]*Object) {
+// dropStale drops cached facts of loads that do not exist any more.
+func (r *Reconciler) dropStale(objects map[string]*Object) {
 	for uid := range r.targets.known {
 		if objects[string(uid)] == nil {
 			delete(r.targets.known, uid)
@@ -119,22 +119,22 @@ func (r *Reconciler) forget(objects map[string]*Object) {
 	}
 }
 
-// fleetNow is cached until a node, a node-agent or a configuration changes.
-func (r *Reconciler) fleetNow() *vgdp.Fleet {
+// topology is cached until a node, a node-agent or a configuration changes.
+func (r *Reconciler) topology() *vgdp.Topology {
 	now := [2]uint64{r.nodes.changes.Load(), r.agents.changes.Load()}
-	if r.fleet != nil && now == r.fleetOf {
-		return r.fleet
+	if r.cachedTopology != nil && now == r.topologyVersion {
+		return r.cachedTopology
 	}
 	agents := map[string]map[string]vgdp.Agent{} // by node and namespace
 	labels := map[string]map[string]string{}
-	nodes := r.nodes.all()
+	nodes := r.nodes.list()
 	for _, n := range nodes {
 		labels[n.Name] = n.Labels
 	}
 	for _, v := range r.veleros {
 		v.config.drift = 0
 	}
-	for _, p := range r.agents.all() {
+	for _, p := range r.agents.list() {
 		v := r.veleros[p.Namespace]
 		if v == nil || p.Node == "" || agents[p.Node][p.Namespace].Ready {
 			continue
@@ -144,8 +144,8 @@ func (r *Reconciler) fleetNow() *vgdp.Fleet {
 		}
 		agents[p.Node][p.Namespace] = v.config.agent(p, labels[p.Node])
 	}
-	r.fleet, r.fleetOf = vgdp.NewFleet(withAgents(nodes, agents)), now
-	return r.fleet
+	r.cachedTopology, r.topologyVersion = vgdp.NewTopology(withAgents(nodes, agents)), now
+	return r.cachedTopology
 }
 
 func withAgents(nodes []*corev1.Node, agents map[string]map[string]vgdp.Agent) []vgdp.Node {

@@ -40,8 +40,8 @@ func (c *clock) set(stamp, asked, answered time.Time) {
 	c.ahead.Store(int64(ahead))
 }
 
-// wish is the desired content of a namespace's Gates.
-type wish struct {
+// desiredGates is the desired content of a namespace's Gates.
+type desiredGates struct {
 	limited, steer bool
 	holds          map[string]time.Time
 }
@@ -59,7 +59,7 @@ type keeper struct {
 
 	main, holds *gate.Gate // as last read or written; nil: it does not exist
 	epoch       int64      // of our tickets; 0: not claimed
-	from        time.Time  // tickets may be issued from then on
+	ticketsFrom time.Time  // tickets may be issued from then on
 	progress    time.Time  // when this leader last saw a load on its way
 }
 
@@ -117,7 +117,7 @@ func (k *keeper) held(now time.Time) bool {
 // claim takes an epoch above that of all tickets. If the Gate holds loads already,
 // no tickets are issued for one lease duration: after that every API server has
 // seen the new epoch, or finds the Gate stale and lets all pass.
-func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
+func (k *keeper) claim(ctx context.Context, w desiredGates, above int64) error {
 	now := k.clock.now()
 	from := now
 	if k.held(now) {
@@ -131,12 +131,12 @@ func (k *keeper) claim(ctx context.Context, w wish, above int64) error {
 	if err := k.write(ctx, spec); err != nil {
 		return err
 	}
-	k.epoch, k.from = spec.Epoch, from
+	k.epoch, k.ticketsFrom = spec.Epoch, from
 	return nil
 }
 
-// keep writes main as desired, and renews it.
-func (k *keeper) keep(ctx context.Context, w wish, above int64) error {
+// renew writes main as desired, and renews it.
+func (k *keeper) renew(ctx context.Context, w desiredGates, above int64) error {
 	switch {
 	case !w.limited && (k.main == nil || !k.main.Spec.Limited):
 		return nil
@@ -183,9 +183,9 @@ func stampOf(u *unstructured.Unstructured) time.Time {
 	return last
 }
 
-// hold writes the start holds that differ. A hold expires with the lease duration, like
+// writeHolds writes the start holds that differ. A hold expires with the lease duration, like
 // the Gate.
-func (k *keeper) hold(ctx context.Context, w wish) error {
+func (k *keeper) writeHolds(ctx context.Context, w desiredGates) error {
 	changes := k.changes(w)
 	same := k.holds != nil && k.holds.Spec.Epoch == k.epoch && k.holds.Spec.Steer == w.steer
 	if len(changes) == 0 && (len(w.holds) == 0 || same) {
@@ -200,7 +200,7 @@ func (k *keeper) hold(ctx context.Context, w wish) error {
 }
 
 // changes are the start holds to set, and nil for those to remove.
-func (k *keeper) changes(w wish) map[string]any {
+func (k *keeper) changes(w desiredGates) map[string]any {
 	was := map[string]metav1.Time{}
 	if k.holds != nil {
 		was = k.holds.Spec.Holds

@@ -33,11 +33,11 @@ func TestWhileTheAPIServerIsAwayTheGatesAreAsTheyWere(t *testing.T) {
 	renewed := metav1.NewMicroTime(time.Now().Add(-20 * time.Second))
 	main := &gate.Gate{Spec: gate.Spec{RenewTime: &renewed, LeaseDurationSeconds: 30, Epoch: 7, Limited: true}}
 	k := keeper{gates: away{}, lease: 30 * time.Second, clock: &clock{}, main: main, epoch: 7}
-	require.ErrorIs(t, k.keep(t.Context(), wish{limited: true}, 7), errAway)
+	require.ErrorIs(t, k.renew(t.Context(), desiredGates{limited: true}, 7), errAway)
 	for range 2 {
 		require.ErrorIs(t, k.read(t.Context()), errAway)
 		assert.Same(t, main, k.main)
-		assert.ErrorIs(t, k.keep(t.Context(), wish{limited: true}, 7), errAway, "it is due")
+		assert.ErrorIs(t, k.renew(t.Context(), desiredGates{limited: true}, 7), errAway, "it is due")
 	}
 	assert.Equal(t, int64(7), k.epoch, "nobody else has claimed it")
 }

@@ -46,10 +46,10 @@ type Object struct {
 	Target types.NamespacedName
 	// Class of the volume, and OS of its node; empty: unknown.
 	Class, OS string
-	// Diagnosed is its annotation plimsoll.dev/diagnosis.
-	Diagnosed string
-	// Odd is why one of its annotations is invalid and ignored.
-	Odd error
+	// Diagnosis is its annotation plimsoll.dev/diagnosis.
+	Diagnosis string
+	// AnnotationErr is why one of its annotations is invalid and ignored.
+	AnnotationErr error
 }
 
 // Read converts a load. Missing fields, and those of a wrong type, count as unset.
@@ -67,8 +67,8 @@ func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 		OS: f.text("status", "nodeOS"), Class: f.text("spec", "csiSnapshot", "storageClass"),
 	}
 	o.readKind(f)
-	o.readPart(u)
-	o.readWords(u.GetAnnotations())
+	o.readOwner(u)
+	o.readAnnotations(u.GetAnnotations())
 	return o
 }
 
@@ -98,9 +98,9 @@ const (
 	labelSchedule = "velero.io/schedule-name"
 )
 
-// readPart reads which Backup or Restore it is part of. A label truncates long
+// readOwner reads which Backup or Restore it is part of. A label truncates long
 // names; the owner reference does not.
-func (o *Object) readPart(u *unstructured.Unstructured) {
+func (o *Object) readOwner(u *unstructured.Unstructured) {
 	labels := u.GetLabels()
 	o.Backup = labels[labelBackup]
 	for _, owner := range u.GetOwnerReferences() {
@@ -117,14 +117,14 @@ func (o *Object) readPart(u *unstructured.Unstructured) {
 	}
 }
 
-// readWords reads the annotations of the controller and of the user.
-func (o *Object) readWords(words map[string]string) {
+// readAnnotations reads the annotations of the controller and of the user.
+func (o *Object) readAnnotations(words map[string]string) {
 	l := &o.Load
-	if l.Mover == gate.HeldMover {
-		l.Held, l.Mover = true, words[gate.HeldDataMover]
+	if l.Mover == gate.HiddenMover {
+		l.Hidden, l.Mover = true, words[gate.OriginalDataMover]
 	}
 	l.Ticket, l.Started = ticket(words[gate.Admitted]), ticket(words[gate.Started])
-	o.Diagnosed = words[gate.Diagnosis]
+	o.Diagnosis = words[gate.Diagnosis]
 	if text, there := words[gate.Waiting]; there && json.Unmarshal([]byte(text), &l.Note) != nil {
 		l.Note = vgdp.Note{} // not written by a controller: replaced later
 	}
@@ -134,7 +134,7 @@ func (o *Object) readWords(words map[string]string) {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		o.Odd = fmt.Errorf("annotation %s: want a 32-bit integer, got %q; ignored", gate.Priority, text)
+		o.AnnotationErr = fmt.Errorf("annotation %s: want a 32-bit integer, got %q; ignored", gate.Priority, text)
 		return
 	}
 	l.Priority = new(int32(n))
@@ -176,11 +176,11 @@ func (f fields) time(path ...string) time.Time {
 	return t
 }
 
-// remember carries over what the object does not contain: the times of issue of its
+// carryOver carries over what the object does not contain: the times of issue of its
 // tickets, and since when it is prepared.
-func remember(was, is *Object, now time.Time) {
-	is.Load.Ticket = since(was.Load.Ticket, is.Load.Ticket, now)
-	is.Load.Started = since(was.Load.Started, is.Load.Started, now)
+func carryOver(was, is *Object, now time.Time) {
+	is.Load.Ticket = keepIssueTime(was.Load.Ticket, is.Load.Ticket, now)
+	is.Load.Started = keepIssueTime(was.Load.Started, is.Load.Started, now)
 	switch {
 	case is.Load.Phase != vgdp.Prepared:
 	case was.Load.Phase == vgdp.Prepared:
@@ -190,8 +190,8 @@ func remember(was, is *Object, now time.Time) {
 	}
 }
 
-// since keeps the time of issue of an unchanged ticket; a new one counts from now.
-func since(was, is *vgdp.Ticket, now time.Time) *vgdp.Ticket {
+// keepIssueTime keeps the time of issue of an unchanged ticket; a new one counts from now.
+func keepIssueTime(was, is *vgdp.Ticket, now time.Time) *vgdp.Ticket {
 	switch {
 	case is == nil:
 		return nil

@@ -30,10 +30,10 @@ func TestALoadIsReadAsItsKindHasIt(t *testing.T) {
 "spec":{"datamover":"plimsoll.dev/held","csiSnapshot":{"storageClass":"fast"}},"status":{"phase":"Accepted","acceptedTimestamp":"2026-03-01T11:30:00Z","nodeOS":"linux"}}`))
 	assert.Equal(t, "the-whole-name", du.Backup)
 	assert.Equal(t, "fast", du.Class)
-	assert.NoError(t, du.Odd)
+	assert.NoError(t, du.AnnotationErr)
 	assert.Equal(t, vgdp.Load{
 		UID: "u", Namespace: "velero", Name: "du", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Created: du.Load.Created, AcceptedAt: time.Date(2026, 3, 1, 11, 30, 0, 0, time.UTC),
-		Held: true, Backup: "Backup the-whole-name", Priority: new(int32(3)), Ticket: &vgdp.Ticket{Epoch: 7}, Note: vgdp.Note{Reason: vgdp.CodeLimit},
+		Hidden: true, Backup: "Backup the-whole-name", Priority: new(int32(3)), Ticket: &vgdp.Ticket{Epoch: 7}, Note: vgdp.Note{Reason: vgdp.CodeLimit},
 	}, du.Load)
 	pvb := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","annotations":{"plimsoll.dev/priority":"high","plimsoll.dev/waiting":"odd","plimsoll.dev/admitted":"n1"}},
 "spec":{"node":"n1","cancel":true,"pod":{"namespace":"shop","name":"cart"}}}`))
@@ -41,7 +41,7 @@ func TestALoadIsReadAsItsKindHasIt(t *testing.T) {
 	assert.True(t, pvb.Load.Cancel)
 	assert.Nil(t, pvb.Load.Ticket, "no ticket that the policies would take")
 	assert.Zero(t, pvb.Load.Note)
-	assert.ErrorContains(t, pvb.Odd, `got "high"`)
+	assert.ErrorContains(t, pvb.AnnotationErr, `got "high"`)
 	assert.Equal(t, types.NamespacedName{Namespace: "shop", Name: "cart"}, pvb.Target)
 	pvr := Read(vgdp.PodVolumeRestore, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeRestore","metadata":{"name":"a","labels":{"velero.io/restore-name":"r"}},
 "spec":{"uploaderType":"restic","pod":{"namespace":"shop","name":"cart"}},"status":{"node":"n2","phase":7}}`))
@@ -69,15 +69,15 @@ func TestSinceWhenALoadIsAsItIsIsRemembered(t *testing.T) {
 		return &Object{Load: vgdp.Load{Phase: phase, Ticket: ticket}}
 	}
 	was, is := with(vgdp.Accepted, nil), with(vgdp.Prepared, &vgdp.Ticket{Epoch: 7})
-	remember(was, is, noon())
+	carryOver(was, is, noon())
 	assert.Equal(t, noon(), is.Load.PreparedAt)
 	assert.Equal(t, noon(), is.Load.Ticket.At)
 	later := with(vgdp.Prepared, &vgdp.Ticket{Epoch: 7})
-	remember(is, later, noon().Add(time.Minute))
+	carryOver(is, later, noon().Add(time.Minute))
 	assert.Equal(t, noon(), later.Load.PreparedAt)
 	assert.Equal(t, noon(), later.Load.Ticket.At)
 	another := with(vgdp.InProgress, &vgdp.Ticket{Epoch: 8})
-	remember(later, another, noon().Add(time.Hour))
+	carryOver(later, another, noon().Add(time.Hour))
 	assert.Equal(t, noon().Add(time.Hour), another.Load.Ticket.At)
 	assert.Zero(t, another.Load.PreparedAt)
 }
@@ -97,21 +97,21 @@ func TestANodeAgentSaysWhichConfigurationItReads(t *testing.T) {
 
 func TestPressureIsThatOfAgentsThatAreHeard(t *testing.T) {
 	until := lease.Micro(noon().Add(time.Minute))
-	r := &report{NodeReport: lease.NodeReport{Pressure: map[string]string{"memory": "soft", "disk": "hard"}, Budget: new(1), HoldUntil: &until}, Heard: noon(), Renewed: lease.Micro(noon())}
+	r := &nodeReport{NodeReport: lease.NodeReport{Pressure: map[string]string{"memory": "soft", "disk": "hard"}, DataMoverBudget: new(1), HoldUntil: &until}, LastHeartbeat: noon(), Renewed: lease.Micro(noon())}
 	p := r.pressure(noon().Add(39*time.Second), noon().Add(39*time.Second), 40*time.Second)
 	require.NotNil(t, p)
 	assert.Equal(t, vgdp.Pressure{Budget: new(1), HoldUntil: until.Time, Why: "disk hard, memory soft"}, *p)
 	assert.Nil(t, r.pressure(noon().Add(40*time.Second), noon(), 40*time.Second), "who is silent has Velero's own limits")
-	assert.Nil(t, (&report{NodeReport: lease.NodeReport{Pressure: map[string]string{"disk": "soft"}}, Heard: noon()}).pressure(noon(), noon(), time.Minute), "a level alone limits nothing")
+	assert.Nil(t, (&nodeReport{NodeReport: lease.NodeReport{Pressure: map[string]string{"disk": "soft"}}, LastHeartbeat: noon()}).pressure(noon(), noon(), time.Minute), "a level alone limits nothing")
 	beat := *r
-	beat.Heard, beat.Renewed = noon().Add(time.Second), lease.Micro(noon().Add(time.Second))
-	assert.False(t, renewReport(r, &beat), "a beat is no news")
-	assert.Equal(t, noon().Add(time.Second), beat.Heard)
+	beat.LastHeartbeat, beat.Renewed = noon().Add(time.Second), lease.Micro(noon().Add(time.Second))
+	assert.False(t, reportChanged(r, &beat), "a beat is no news")
+	assert.Equal(t, noon().Add(time.Second), beat.LastHeartbeat)
 	again := *r
-	again.Heard = noon().Add(time.Hour)
-	again.Budget = nil
-	assert.True(t, renewReport(r, &again))
-	assert.Equal(t, noon(), again.Heard, "a write that renews nothing is no sign of life")
+	again.LastHeartbeat = noon().Add(time.Hour)
+	again.DataMoverBudget = nil
+	assert.True(t, reportChanged(r, &again))
+	assert.Equal(t, noon(), again.LastHeartbeat, "a write that renews nothing is no sign of life")
 }
 
 // The node's clock, and this machine's against the API server's, may be off by
@@ -120,7 +120,7 @@ func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
 	for _, skew := range []time.Duration{0, 61 * time.Second, -61 * time.Second, time.Hour, -time.Hour} {
 		for _, ahead := range []time.Duration{0, 20 * time.Minute, -20 * time.Minute} {
 			until := lease.Micro(noon().Add(skew + 20*time.Second))
-			r := &report{NodeReport: lease.NodeReport{HoldUntil: &until}, Renewed: lease.Micro(noon().Add(skew)), Heard: noon()}
+			r := &nodeReport{NodeReport: lease.NodeReport{HoldUntil: &until}, Renewed: lease.Micro(noon().Add(skew)), LastHeartbeat: noon()}
 			at := func(d time.Duration) *vgdp.Pressure {
 				return r.pressure(noon().Add(d), noon().Add(d+ahead), 40*time.Second)
 			}
@@ -129,10 +129,10 @@ func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
 			assert.Zero(t, at(20*time.Second).HoldUntil, "skew %s", skew)
 		}
 	}
-	for what, until := range map[string]time.Duration{"a clock that was set, or a lie": 100 * time.Hour, "more than an agent ever holds": vgdp.LongestHoldOff + time.Second} {
+	for what, until := range map[string]time.Duration{"a clock that was set, or a lie": 100 * time.Hour, "more than an agent ever holds": vgdp.MaxStartHold + time.Second} {
 		later := lease.Micro(noon().Add(until))
-		r := &report{NodeReport: lease.NodeReport{HoldUntil: &later}, Renewed: lease.Micro(noon()), Heard: noon()}
-		assert.Equal(t, noon().Add(vgdp.LongestHoldOff), r.pressure(noon(), noon(), time.Minute).HoldUntil, what)
+		r := &nodeReport{NodeReport: lease.NodeReport{HoldUntil: &later}, Renewed: lease.Micro(noon()), LastHeartbeat: noon()}
+		assert.Equal(t, noon().Add(vgdp.MaxStartHold), r.pressure(noon(), noon(), time.Minute).HoldUntil, what)
 	}
 }
 
@@ -145,10 +145,10 @@ func TestARestoresLoadIsReadAsItsKindHasIt(t *testing.T) {
 	assert.True(t, dd.Load.Deleted)
 	assert.Empty(t, dd.Backup, "of a restore")
 	assert.Equal(t, "Restore r", dd.Load.Backup)
-	assert.Equal(t, "no node", dd.Diagnosed)
+	assert.Equal(t, "no node", dd.Diagnosis)
 	assert.Equal(t, &vgdp.Ticket{Node: "n1", Epoch: 7}, dd.Load.Started)
 	assert.Nil(t, dd.Load.Priority)
-	assert.NoError(t, dd.Odd)
+	assert.NoError(t, dd.AnnotationErr)
 
 	kopia := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","labels":{"velero.io/backup-name":"b"},"annotations":{"plimsoll.dev/waiting":"{\"since\":\"2026-03-01T11:00:00Z\",\"reason\":7}"}},
 "spec":{"uploaderType":"kopia","cancel":"yes"},"status":{"acceptedTimestamp":"noon"}}`))
@@ -172,23 +172,23 @@ func TestAPhaseIsNewOrEndedOrNeither(t *testing.T) {
 
 func TestATicketToStartIsRememberedAsTheOtherIs(t *testing.T) {
 	was, is := &Object{}, &Object{Load: vgdp.Load{Started: &vgdp.Ticket{Node: "n1", Epoch: 7}}}
-	remember(was, is, noon())
+	carryOver(was, is, noon())
 	assert.Equal(t, noon(), is.Load.Started.At)
 	for want, ticket := range map[time.Duration]*vgdp.Ticket{0: {Node: "n1", Epoch: 7}, time.Minute: {Node: "n2", Epoch: 7}, time.Hour: {Node: "n1", Epoch: 8}} {
 		later := &Object{Load: vgdp.Load{Started: ticket}}
-		remember(is, later, noon().Add(want))
+		carryOver(is, later, noon().Add(want))
 		assert.Equal(t, noon().Add(want), later.Load.Started.At)
 	}
 }
 
 func TestAReportIsNewsWhereItChangesWhatANodeTakes(t *testing.T) {
 	until, later := lease.Micro(noon()), lease.Micro(noon().Add(time.Second))
-	with := func(budget *int, until *metav1.MicroTime) *report {
-		return &report{NodeReport: lease.NodeReport{Budget: budget, HoldUntil: until}}
+	with := func(budget *int, until *metav1.MicroTime) *nodeReport {
+		return &nodeReport{NodeReport: lease.NodeReport{DataMoverBudget: budget, HoldUntil: until}}
 	}
 	was := with(new(1), &until)
 	for what, row := range map[string]struct {
-		is   *report
+		is   *nodeReport
 		news bool
 	}{
 		"the same":          {with(new(1), new(until)), false},
@@ -196,19 +196,19 @@ func TestAReportIsNewsWhereItChangesWhatANodeTakes(t *testing.T) {
 		"no budget":         {with(nil, &until), true},
 		"a later hold":      {with(new(1), &later), true},
 		"the hold is over":  {with(new(1), nil), true},
-		"another pressure":  {&report{NodeReport: lease.NodeReport{Budget: new(1), HoldUntil: &until, Pressure: map[string]string{"disk": "hard"}}}, false},
-		"it cannot be read": {&report{Odd: assert.AnError}, true},
+		"another pressure":  {&nodeReport{NodeReport: lease.NodeReport{DataMoverBudget: new(1), HoldUntil: &until, Pressure: map[string]string{"disk": "hard"}}}, false},
+		"it cannot be read": {&nodeReport{ParseErr: assert.AnError}, true},
 	} {
-		assert.Equal(t, row.news, renewReport(was, row.is), what)
+		assert.Equal(t, row.news, reportChanged(was, row.is), what)
 	}
-	assert.False(t, renewReport(with(nil, nil), with(nil, nil)))
-	assert.True(t, renewReport(with(nil, nil), with(new(0), nil)))
+	assert.False(t, reportChanged(with(nil, nil), with(nil, nil)))
+	assert.True(t, reportChanged(with(nil, nil), with(new(0), nil)))
 
 	odd := with(new(1), nil)
-	odd.Odd, odd.Heard = assert.AnError, noon()
+	odd.ParseErr, odd.LastHeartbeat = assert.AnError, noon()
 	assert.Nil(t, odd.pressure(noon(), noon(), time.Minute), "what cannot be read limits nothing")
 	shrunk := with(new(1), nil)
-	shrunk.Heard = noon()
+	shrunk.LastHeartbeat = noon()
 	assert.Equal(t, &vgdp.Pressure{Budget: new(1), Why: "pressure is over, data mover budget is growing back"}, shrunk.pressure(noon(), noon(), time.Minute))
 }
 
@@ -224,12 +224,12 @@ func TestOfABackupAndALeaseThatIsKeptWhichDecides(t *testing.T) {
 	assert.Same(t, b, again)
 	plain, err := trimBackup(object(t, `{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"b"},"spec":{"itemOperationTimeout":"soon","hooks":{"resources":["odd",{"pre":[]},{"pre":7}]}}}`))
 	require.NoError(t, err)
-	assert.Equal(t, &parent{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, plain)
-	for _, change := range []func(*parent){func(p *parent) { p.Scheduled = false }, func(p *parent) { p.Hooks = false }, func(p *parent) { p.Timeout = 0 }} {
+	assert.Equal(t, &parentBackup{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, plain)
+	for _, change := range []func(*parentBackup){func(p *parentBackup) { p.Scheduled = false }, func(p *parentBackup) { p.Hooks = false }, func(p *parentBackup) { p.Timeout = 0 }} {
 		is := *b
-		assert.False(t, renewBackup(b, &is))
+		assert.False(t, backupChanged(b, &is))
 		change(&is)
-		assert.True(t, renewBackup(b, &is))
+		assert.True(t, backupChanged(b, &is))
 	}
 
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{lease.NodeAnnotation: `{"budget":2}`}}}
@@ -240,7 +240,7 @@ func TestOfABackupAndALeaseThatIsKeptWhichDecides(t *testing.T) {
 	r, err = trimReport(l)
 	require.NoError(t, err)
 	assert.True(t, r.Renewed.Time.Equal(noon()))
-	assert.Equal(t, 2, *r.Budget)
+	assert.Equal(t, 2, *r.DataMoverBudget)
 	kept, err := trimReport(r)
 	require.NoError(t, err)
 	assert.Same(t, r, kept)

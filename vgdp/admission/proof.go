@@ -20,8 +20,8 @@ type proofs struct {
 // The rate limit of checks: the interval for one namespace, and the number of one
 // round, since a tenant may have many namespaces.
 const (
-	proofAgain   = 5 * time.Second
-	proofsAtOnce = 3
+	proofInterval  = 5 * time.Second
+	proofsPerRound = 3
 )
 
 // proved tells whether a namespace is known to be a Velero's, from then on for this
@@ -31,7 +31,7 @@ func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
 		return true
 	}
 	last, asked := r.proofs.asked[namespace]
-	if r.proofs.left == 0 || asked && time.Since(last) < proofAgain {
+	if r.proofs.left == 0 || asked && time.Since(last) < proofInterval {
 		return false
 	}
 	r.proofs.left--

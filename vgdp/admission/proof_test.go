@@ -46,7 +46,7 @@ func veleroServer(t *testing.T, has ...string) (*Reconciler, func(namespace stri
 	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
-	r.begin()
+	r.reset()
 	var agents []any
 	for namespace := range asked {
 		for _, node := range []string{"n1", "n2"} {
@@ -70,7 +70,7 @@ func TestATenantsPodWithTheLabelOfNodeAgentsMakesNoVelero(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, asked("velero"))
 	assert.EqualValues(t, 1+len(Kinds()), asked("tenant"), "it is asked once in a while")
-	r.proofs.asked["tenant"] = time.Now().Add(-proofAgain)
+	r.proofs.asked["tenant"] = time.Now().Add(-proofInterval)
 	r.discover(t.Context(), Settings{Enabled: true})
 	assert.EqualValues(t, 2*(1+len(Kinds())), asked("tenant"))
 }

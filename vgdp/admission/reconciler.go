@@ -48,24 +48,24 @@ type Reconciler struct {
 	Events Events
 	Log    *slog.Logger
 
-	reports atomic.Pointer[[]Report]
-	tally   Tally
-	clock   clock
+	reports  atomic.Pointer[[]Report]
+	counters Counters
+	clock    clock
 
 	// Owned by Run's goroutine.
-	bell     chan struct{}
-	watches  sync.WaitGroup
-	agents   *shelf[*agentPod]
-	leases   *shelf[*report]
-	nodes    *shelf[*corev1.Node]
-	veleros  map[string]*velero // by namespace
-	proofs   proofs
-	targets  targets
-	fleet    *vgdp.Fleet
-	fleetOf  [2]uint64          // the versions of nodes and agents that fleet is built from
-	pending  map[loadKey]string // resource versions written and not seen yet
-	notes    flowcontrol.RateLimiter
-	notesFor int
+	wake            chan struct{}
+	watches         sync.WaitGroup
+	agents          *objectStore[*agentPod]
+	leases          *objectStore[*nodeReport]
+	nodes           *objectStore[*corev1.Node]
+	veleros         map[string]*velero // by namespace
+	proofs          proofs
+	targets         targets
+	cachedTopology  *vgdp.Topology
+	topologyVersion [2]uint64          // the versions of nodes and agents that fleet is built from
+	pending         map[loadKey]string // resource versions written and not seen yet
+	noteBucket      flowcontrol.RateLimiter
+	notesFor        int
 	// diagnosed loads, by UID.
 	diagnosed map[types.UID]diagnosed
 	failed    map[string]string // the last error, by Velero
@@ -88,21 +88,21 @@ func (r *Reconciler) gates(namespace string) dynamic.ResourceInterface {
 // The pauses between two rounds: at least the first, which debounces events, and
 // at most the second, because pressure and Gates change with time.
 const (
-	lookLeast = 20 * time.Millisecond
-	lookMost  = time.Second
+	roundDebounce = 20 * time.Millisecond
+	roundInterval = time.Second
 )
 
 // Run reconciles until ctx is done. While it is disabled nothing is written, except to
 // release loads that an earlier controller holds.
 func (r *Reconciler) Run(ctx context.Context) error {
-	r.begin()
+	r.reset()
 	watching, asked := false, false
 	defer r.watches.Wait()
 	defer r.reports.Store(nil)
 	for {
 		enabled := r.Settings().Enabled
 		if !asked && !watching && !enabled {
-			asked = r.takeUp(ctx)
+			asked = r.findHeld(ctx)
 		}
 		if !watching && (enabled || len(r.veleros) > 0) {
 			watching = true
@@ -110,10 +110,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		}
 		took := time.Now()
 		if watching {
-			r.look(ctx)
+			r.reconcile(ctx)
 		}
 		// Pause as long as the round took: at most half of the time is spent in rounds.
-		if !pause(ctx, max(lookLeast, time.Since(took)), nil) || !pause(ctx, lookMost, r.bell) {
+		if !pause(ctx, max(roundDebounce, time.Since(took)), nil) || !pause(ctx, roundInterval, r.wake) {
 			return nil
 		}
 	}
@@ -132,18 +132,18 @@ func pause(ctx context.Context, d time.Duration, bell <-chan struct{}) bool {
 	return true
 }
 
-// begin resets the state of an earlier term.
-func (r *Reconciler) begin() {
-	r.bell, r.veleros, r.pending, r.failed = make(chan struct{}, 1), map[string]*velero{}, map[loadKey]string{}, map[string]string{}
-	r.agents = newShelf("node-agents", r.bell, trimAgent, renewAgent)
-	r.leases = newShelf("leases", r.bell, trimReport, renewReport)
-	r.nodes = newShelf("nodes", r.bell, trimNode, renewNode)
+// reset resets the state of an earlier term.
+func (r *Reconciler) reset() {
+	r.wake, r.veleros, r.pending, r.failed = make(chan struct{}, 1), map[string]*velero{}, map[loadKey]string{}, map[string]string{}
+	r.agents = newStore("node-agents", r.wake, trimAgent, agentChanged)
+	r.leases = newStore("leases", r.wake, trimReport, reportChanged)
+	r.nodes = newStore("nodes", r.wake, trimNode, nodeChanged)
 	r.targets = targets{pods: r.Core, claims: r.Core, known: map[types.UID]target{}}
 	r.proofs = proofs{asked: map[string]time.Time{}}
-	r.fleet, r.notesFor, r.diagnosed = nil, 0, map[types.UID]diagnosed{}
+	r.cachedTopology, r.notesFor, r.diagnosed = nil, 0, map[types.UID]diagnosed{}
 }
 
-func renewNode(was, is *corev1.Node) bool {
+func nodeChanged(was, is *corev1.Node) bool {
 	return !equality.Semantic.DeepEqual(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.Spec, is.Spec)
 }
 
@@ -163,41 +163,41 @@ func (r *Reconciler) namespaces() []string {
 	return []string{corev1.NamespaceAll}
 }
 
-// look is one round: observe, decide, write the Gates, then the loads.
-func (r *Reconciler) look(ctx context.Context) {
-	if !r.agents.full.Load() || !r.leases.full.Load() || !r.nodes.full.Load() {
+// reconcile is one round: observe, decide, write the Gates, then the loads.
+func (r *Reconciler) reconcile(ctx context.Context) {
+	if !r.agents.synced.Load() || !r.leases.synced.Load() || !r.nodes.synced.Load() {
 		return
 	}
 	s := r.Settings()
 	r.discover(ctx, s)
 	for namespace, v := range r.veleros {
-		r.tellFailure(namespace, r.prepare(ctx, v))
+		r.logFailure(namespace, r.prepare(ctx, v))
 	}
 	if ctx.Err() != nil || !r.caughtUp() {
 		return
 	}
 	in, objects := r.input(ctx, s)
 	d := vgdp.Decide(in)
-	if r.guard(ctx, &in, &d) {
-		r.ring() // tickets of a new epoch
+	if r.syncGates(ctx, &in, &d) {
+		r.signal() // tickets of a new epoch
 		return
 	}
-	r.count()
-	r.tryGates(ctx, &in, objects)
+	r.countBypassed()
+	r.selfTestGates(ctx, &in, objects)
 	list, err := edits(&d, r.hide(ctx, s.QuietAbove, &in, &d, objects), in.Time)
 	if err != nil {
 		r.Log.Error("failed to encode changes; nothing written", "error", err)
 		return
 	}
-	list = append(list, r.overAge(in.Time, &in)...)
+	list = append(list, r.expiredHides(in.Time, &in)...)
 	list = append(list, r.diagnose(ctx, &in, objects, s.DiagnoseAfter)...)
 	r.report(&in, &d)
 	r.write(ctx, list, objects)
 }
 
-func (r *Reconciler) ring() {
+func (r *Reconciler) signal() {
 	select {
-	case r.bell <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
@@ -218,11 +218,11 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	if !s.Enabled {
 		return
 	}
-	r.proofs.left = proofsAtOnce
+	r.proofs.left = proofsPerRound
 	of := r.Of
 	if len(of) == 0 {
 		namespaces := map[string]bool{}
-		for _, a := range r.agents.all() {
+		for _, a := range r.agents.list() {
 			namespaces[a.Namespace] = true
 		}
 		for namespace := range namespaces {
@@ -233,15 +233,15 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	}
 	for _, o := range of {
 		if r.veleros[o.Namespace] == nil {
-			r.veleros[o.Namespace], r.fleet = r.newVelero(o), nil
+			r.veleros[o.Namespace], r.cachedTopology = r.newVelero(o), nil
 			r.Log.Info("managing data mover loads of velero", "velero", o.Namespace)
 		}
 	}
 }
 
-// takeUp adds the Veleros whose Gates limit something, so that their loads are
+// findHeld adds the Veleros whose Gates limit something, so that their loads are
 // released; false: it could not be determined yet.
-func (r *Reconciler) takeUp(ctx context.Context) bool {
+func (r *Reconciler) findHeld(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -249,10 +249,10 @@ func (r *Reconciler) takeUp(ctx context.Context) bool {
 		return true
 	}
 	if err != nil {
-		r.tellFailure(metav1.NamespaceAll, err)
+		r.logFailure(metav1.NamespaceAll, err)
 		return false
 	}
-	r.tellFailure(metav1.NamespaceAll, nil)
+	r.logFailure(metav1.NamespaceAll, nil)
 	for i := range list.Items {
 		u := &list.Items[i]
 		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
@@ -276,9 +276,9 @@ func (r *Reconciler) caughtUp() bool {
 	return true
 }
 
-// guard writes the Gates as decided. It is true when the epoch changed, so that the
+// syncGates writes the Gates as decided. It is true when the epoch changed, so that the
 // decision must be repeated.
-func (r *Reconciler) guard(ctx context.Context, in *vgdp.Input, d *vgdp.Decision) (again bool) {
+func (r *Reconciler) syncGates(ctx context.Context, in *vgdp.Input, d *vgdp.Decision) (again bool) {
 	for i := range in.Loads {
 		if l := &in.Loads[i]; l.OnItsWay(in.Time) {
 			r.veleros[l.Namespace].keeper.progress = in.Time
@@ -289,21 +289,21 @@ func (r *Reconciler) guard(ctx context.Context, in *vgdp.Input, d *vgdp.Decision
 			continue
 		}
 		was := v.keeper.epoch
-		v.wish = r.wishFor(v, in, d)
-		r.tellFailure(namespace, r.keep(ctx, v))
+		v.desired = r.desiredFor(v, in, d)
+		r.logFailure(namespace, r.writeGates(ctx, v))
 		again = again || v.keeper.epoch != was
 	}
 	return again
 }
 
-// wishFor is the desired content of a Velero's Gates.
-func (r *Reconciler) wishFor(v *velero, in *vgdp.Input, d *vgdp.Decision) wish {
-	w := wish{limited: d.Limited[v.Namespace], holds: map[string]time.Time{}}
+// desiredFor is the desired content of a Velero's Gates.
+func (r *Reconciler) desiredFor(v *velero, in *vgdp.Input, d *vgdp.Decision) desiredGates {
+	w := desiredGates{limited: d.Limited[v.Namespace], holds: map[string]time.Time{}}
 	if !w.limited {
 		return w
 	}
 	for node, until := range d.Holds {
-		if in.Fleet.HasAgent(node, v.Namespace) {
+		if in.Topology.HasAgent(node, v.Namespace) {
 			w.holds[node] = until
 		}
 	}
@@ -315,7 +315,7 @@ func (r *Reconciler) wishFor(v *velero, in *vgdp.Input, d *vgdp.Decision) wish {
 // start hold.
 func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.Decision) bool {
 	stuck := func(l *vgdp.Load) bool {
-		return l.Namespace == v.Namespace && l.Node == "" && !slices.ContainsFunc(in.Fleet.Of(l).Nodes, func(node string) bool {
+		return l.Namespace == v.Namespace && l.Node == "" && !slices.ContainsFunc(in.Topology.ReachOf(l).Nodes, func(node string) bool {
 			_, held := holds[node]
 			return !held
 		})
@@ -333,13 +333,13 @@ func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.De
 	return true
 }
 
-// overAge are hidden loads that are too old for the policies to hold: they are
+// expiredHides are hidden loads that are too old for the policies to hold: they are
 // released.
-func (r *Reconciler) overAge(now time.Time, in *vgdp.Input) (list []edit) {
+func (r *Reconciler) expiredHides(now time.Time, in *vgdp.Input) (list []edit) {
 	for i := range in.Loads {
 		l := &in.Loads[i]
-		if l.Held && isNew(l) && !now.Before(r.veleros[l.Namespace].keeper.holdsUntil(l.Created)) {
-			list = append(list, edit{load: l, kind: KindRelease, mover: true, words: map[string]any{}})
+		if l.Hidden && isNew(l) && !now.Before(r.veleros[l.Namespace].keeper.holdsUntil(l.Created)) {
+			list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
 		}
 	}
 	return list
@@ -354,8 +354,8 @@ func (r *Reconciler) Reports() []Report {
 	return nil
 }
 
-// Tally counts writes, conflicts and waits.
-func (r *Reconciler) Tally() *Tally { return &r.tally }
+// Counters counts writes, conflicts and waits.
+func (r *Reconciler) Counters() *Counters { return &r.counters }
 
 // sortedVeleros by namespace.
 func (r *Reconciler) sortedVeleros() []*velero {

@@ -14,15 +14,15 @@ import (
 func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err error) {
 	was := u.GetAnnotations()
 	words := map[string]any{}
-	for _, word := range []string{gate.Admitted, gate.Started, gate.HeldDataMover, gate.Waiting, gate.Diagnosis} {
+	for _, word := range []string{gate.Admitted, gate.Started, gate.OriginalDataMover, gate.Waiting, gate.Diagnosis} {
 		if _, there := was[word]; there {
 			words[word] = nil
 		}
 	}
 	patch := map[string]any{}
-	if hidden = fields(u.Object).text("spec", "datamover") == gate.HeldMover; hidden {
+	if hidden = fields(u.Object).text("spec", "datamover") == gate.HiddenMover; hidden {
 		var original any // nil: Velero's own, and no other is ever hidden
-		if mover := was[gate.HeldDataMover]; mover != "" {
+		if mover := was[gate.OriginalDataMover]; mover != "" {
 			original = mover
 		}
 		patch["spec"] = map[string]any{"datamover": original}

@@ -26,18 +26,18 @@ type Report struct {
 	// Reasons counts the waiting loads by reason.
 	Reasons map[vgdp.Code]int `json:"reasons"`
 	// Waiting in order, the first of them.
-	Waiting []Place `json:"waiting"`
+	Waiting []WaitingLoad `json:"waiting"`
 	// ConfigMap of the node-agents, which of its settings Velero ignores, why the last
 	// valid one is in force, and how many node-agents started before it changed.
-	ConfigMap string   `json:"nodeAgentConfigMap,omitempty"`
-	Hints     []string `json:"hints,omitempty"`
-	Bad       string   `json:"configMapError,omitempty"`
-	Drift     int      `json:"nodeAgentsWithOlderConfiguration,omitempty"`
+	ConfigMap      string   `json:"nodeAgentConfigMap,omitempty"`
+	Hints          []string `json:"hints,omitempty"`
+	ConfigMapError string   `json:"configMapError,omitempty"`
+	Drift          int      `json:"nodeAgentsWithOlderConfiguration,omitempty"`
 	// Problem is why nothing is decided about it; absent: no problem.
 	Problem string `json:"problem,omitempty"`
-	// Open is why its loads start without the tickets that they need; absent: they do
+	// GateOpen is why its loads start without the tickets that they need; absent: they do
 	// not, or it is unknown.
-	Open string `json:"gateOpen,omitempty"`
+	GateOpen string `json:"gateOpen,omitempty"`
 	// Nodes under pressure with a node-agent of this Velero.
 	Nodes []Node `json:"pressedNodes"`
 }
@@ -51,8 +51,8 @@ type Node struct {
 	Why       string    `json:"reason"`
 }
 
-// Place of a waiting load.
-type Place struct {
+// WaitingLoad of a waiting load.
+type WaitingLoad struct {
 	Kind        vgdp.Kind  `json:"kind"`
 	Name        string     `json:"name"`
 	Phase       vgdp.Phase `json:"phase"`
@@ -65,8 +65,8 @@ type Place struct {
 	Hidden      bool       `json:"hidden,omitempty"`
 }
 
-// maxPlaces bounds the waiting loads in a Report; Reasons counts all.
-const maxPlaces = 1000
+// maxWaiting bounds the waiting loads in a Report; Reasons counts all.
+const maxWaiting = 1000
 
 // report publishes what was decided.
 func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
@@ -74,17 +74,17 @@ func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
 	for i := range reports {
 		p := &reports[i]
 		v := r.veleros[p.Namespace]
-		p.ConfigMap, p.Drift, p.Open = v.config.name, v.config.drift, v.open
+		p.ConfigMap, p.Drift, p.GateOpen = v.config.name, v.config.drift, v.gateOpen
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
 		}
 		if v.config.err != nil {
-			p.Bad = v.config.err.Error()
+			p.ConfigMapError = v.config.err.Error()
 		}
 	}
 	for _, v := range r.sortedVeleros() {
 		if _, decided := in.Veleros[v.Namespace]; !decided {
-			reports = append(reports, Report{Namespace: v.Namespace, Limited: v.wish.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(r.failed[v.Namespace], "its data mover loads are not listed yet")})
+			reports = append(reports, Report{Namespace: v.Namespace, Limited: v.desired.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(r.failed[v.Namespace], "its data mover loads are not listed yet")})
 		}
 	}
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
@@ -103,7 +103,7 @@ func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
 		if p.count(l); l.Slot(in.Veleros[l.Namespace]) {
 			p.Slots++
 		}
-		if l.Held && isNew(l) {
+		if l.Hidden && isNew(l) {
 			p.Hidden++
 		}
 	}
@@ -111,8 +111,8 @@ func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
 		w := &d.Waiting[i]
 		p := all[w.Namespace]
 		p.Reasons[w.Wait.Code]++
-		if len(p.Waiting) < maxPlaces {
-			p.Waiting = append(p.Waiting, NewPlace(w, in.Time))
+		if len(p.Waiting) < maxWaiting {
+			p.Waiting = append(p.Waiting, NewWaitingLoad(w, in.Time))
 		}
 	}
 	var list []Report
@@ -127,10 +127,10 @@ func newReport(in *vgdp.Input, d *vgdp.Decision, namespace string) *Report {
 	v := in.Veleros[namespace]
 	p := &Report{
 		Namespace: namespace, Limited: d.Limited[namespace], Epoch: v.Epoch, PrepareLimit: v.PrepareLimit,
-		Phases: map[vgdp.Kind]map[vgdp.Phase]int{}, Reasons: map[vgdp.Code]int{}, Waiting: []Place{}, Nodes: []Node{},
+		Phases: map[vgdp.Kind]map[vgdp.Phase]int{}, Reasons: map[vgdp.Code]int{}, Waiting: []WaitingLoad{}, Nodes: []Node{},
 	}
 	for name, of := range in.Pressure {
-		if in.Fleet.HasAgent(name, namespace) {
+		if in.Topology.HasAgent(name, namespace) {
 			p.Nodes = append(p.Nodes, Node{Name: name, Budget: of.Budget, HoldUntil: of.HoldUntil, Why: of.Why})
 		}
 	}
@@ -146,10 +146,10 @@ func (p *Report) count(l *vgdp.Load) {
 	p.Phases[l.Kind][phase]++
 }
 
-// NewPlace describes a waiting load.
-func NewPlace(w *vgdp.Waiting, now time.Time) Place {
-	return Place{
+// NewWaitingLoad describes a waiting load.
+func NewWaitingLoad(w *vgdp.Waiting, now time.Time) WaitingLoad {
+	return WaitingLoad{
 		Kind: w.Kind, Name: w.Load.Name, Phase: cmp.Or(w.Phase, vgdp.New), Created: w.Created, WaitSeconds: now.Sub(w.Created).Seconds(),
-		Backup: w.Backup, Reason: w.Wait.Code, BlockedBy: w.Wait.BlockedBy(), Why: w.Wait.Sentence(), Hidden: w.Held,
+		Backup: w.Backup, Reason: w.Wait.Code, BlockedBy: w.Wait.BlockedBy(), Why: w.Wait.Sentence(), Hidden: w.Hidden,
 	}
 }

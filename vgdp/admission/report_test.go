@@ -17,18 +17,18 @@ func TestAReportCountsTheLoadsOfItsOwnVelero(t *testing.T) {
 	ticket := &vgdp.Ticket{Epoch: 7}
 	in := &vgdp.Input{
 		Time: noon(), Veleros: map[string]vgdp.Velero{"a": {Epoch: 7, PrepareLimit: 3}, "b": {Epoch: 2}},
-		Fleet:    vgdp.NewFleet([]vgdp.Node{on("n1"), on("n2"), {Features: vgdp.Features{Name: "n3"}}}),
+		Topology: vgdp.NewTopology([]vgdp.Node{on("n1"), on("n2"), {Features: vgdp.Features{Name: "n3"}}}),
 		Pressure: map[string]vgdp.Pressure{"n2": {Why: "disk hard", Budget: new(1)}, "n1": {HoldUntil: noon()}, "n3": {Why: "memory hard"}},
 		Loads: []vgdp.Load{
-			{Namespace: "a", Kind: vgdp.DataUpload, Held: true},
+			{Namespace: "a", Kind: vgdp.DataUpload, Hidden: true},
 			{Namespace: "a", Kind: vgdp.DataUpload, Phase: vgdp.New, Ticket: ticket},
-			{Namespace: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Held: true},
+			{Namespace: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Hidden: true},
 			{Namespace: "a", Kind: vgdp.DataDownload, Phase: vgdp.InProgress},
 			{Namespace: "b", Kind: vgdp.DataUpload, Phase: vgdp.New},
 		},
 	}
 	d := &vgdp.Decision{Limited: map[string]bool{"a": true}}
-	for i := range maxPlaces + 5 {
+	for i := range maxWaiting + 5 {
 		l := &vgdp.Load{Namespace: "a", Name: "waits", Kind: vgdp.DataUpload, Created: noon().Add(-time.Minute), Backup: "Backup x"}
 		d.Waiting = append(d.Waiting, vgdp.Waiting{Load: l, Wait: vgdp.Wait{Code: []vgdp.Code{vgdp.CodeLimit, vgdp.CodeFull}[i%2], Node: "n1", Count: 1}})
 	}
@@ -47,7 +47,7 @@ func TestAReportCountsTheLoadsOfItsOwnVelero(t *testing.T) {
 		vgdp.DataUpload: {vgdp.New: 2, vgdp.Accepted: 1}, vgdp.DataDownload: {vgdp.InProgress: 1},
 	}, a.Phases)
 	assert.Equal(t, map[vgdp.Code]int{vgdp.CodeLimit: 503, vgdp.CodeFull: 502}, a.Reasons, "all are counted")
-	require.Len(t, a.Waiting, maxPlaces)
+	require.Len(t, a.Waiting, maxWaiting)
 	assert.Equal(t, vgdp.New, a.Waiting[0].Phase)
 	assert.InDelta(t, 60, a.Waiting[0].WaitSeconds, 0)
 	assert.Equal(t, []Node{{Name: "n1", HoldUntil: noon()}, {Name: "n2", Budget: new(1), Why: "disk hard"}}, a.Nodes)
@@ -56,5 +56,5 @@ func TestAReportCountsTheLoadsOfItsOwnVelero(t *testing.T) {
 	assert.Zero(t, of["b"].Slots)
 	assert.Empty(t, of["b"].Nodes)
 	w := vgdp.Waiting{Load: &vgdp.Load{Phase: vgdp.Prepared, Created: noon()}}
-	assert.Equal(t, vgdp.Prepared, NewPlace(&w, noon()).Phase)
+	assert.Equal(t, vgdp.Prepared, NewWaitingLoad(&w, noon()).Phase)
 }

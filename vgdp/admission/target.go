@@ -19,7 +19,7 @@ import (
 // DataDownload, the pod that a PodVolumeBackup reads.
 type target struct {
 	node, class string
-	notYet      string
+	notReady    string
 	hooks       bool
 	final       bool // it will not change
 	asked       time.Time
@@ -27,8 +27,8 @@ type target struct {
 
 // The rate limit of lookups: the interval for one target, and the number of one round.
 const (
-	targetAgain   = 5 * time.Second
-	targetsAtOnce = 20
+	targetInterval  = 5 * time.Second
+	targetsPerRound = 20
 )
 
 // targets that were looked up, by the load's UID.
@@ -42,12 +42,12 @@ type targets struct {
 // of is the target of a waiting load; one that is not looked up yet counts as missing.
 func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	is, known := t.known[o.UID]
-	if known && (is.final || now.Sub(is.asked) < targetAgain) {
+	if known && (is.final || now.Sub(is.asked) < targetInterval) {
 		return is
 	}
 	if t.left == 0 {
 		if !known {
-			is.notYet = "its target is not looked up yet"
+			is.notReady = "its target is not looked up yet"
 		}
 		return is
 	}
@@ -75,7 +75,7 @@ func (t *targets) claim(ctx context.Context, name types.NamespacedName) target {
 	c, err := t.claims.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return target{notYet: "target claim " + name.String() + " does not exist"}
+		return target{notReady: "target claim " + name.String() + " does not exist"}
 	case err != nil:
 		return t.failed()
 	}
@@ -102,7 +102,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	restore := kind == vgdp.PodVolumeRestore
 	switch {
 	case apierrors.IsNotFound(err) && restore:
-		return target{notYet: "pod " + name.String() + " does not exist"}
+		return target{notReady: "pod " + name.String() + " does not exist"}
 	case apierrors.IsNotFound(err):
 		return target{final: true} // it was deleted: no application is frozen
 	case err != nil:
@@ -110,7 +110,7 @@ func (t *targets) pod(ctx context.Context, name types.NamespacedName, kind vgdp.
 	case !restore:
 		return target{hooks: p.Annotations[preHook] != "" || p.Annotations[legacyHook] != "", final: true}
 	case p.Spec.NodeName == "" || !waits(p):
-		return target{node: p.Spec.NodeName, notYet: "pod " + name.String() + " is not waiting for its volumes yet"}
+		return target{node: p.Spec.NodeName, notReady: "pod " + name.String() + " is not waiting for its volumes yet"}
 	}
 	return target{node: p.Spec.NodeName, final: true}
 }

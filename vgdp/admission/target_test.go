@@ -56,7 +56,7 @@ func TestOnlyAHookThatRunsBeforeTheBackupMakesAnApplicationStandStill(t *testing
 		podWith("none", nil),
 	)
 	r := &Reconciler{Core: core, Settings: DefaultSettings}
-	r.begin()
+	r.reset()
 	r.targets.left = 5
 	for name, want := range map[string]bool{"pre": true, "old": true, "post": false, "none": false, "gone": false} {
 		is := r.targets.of(t.Context(), &Object{
@@ -85,17 +85,17 @@ func TestALoadOfAnApplicationThatStandsStillIsOneUntilItHasEnded(t *testing.T) {
 	require.NoError(t, err)
 	core, asked := podServer(t, podWith("cart", map[string]string{"pre.hook.backup.velero.io/command": "fsfreeze"}))
 	r := &Reconciler{Core: core, Dynamic: nowhere, Settings: DefaultSettings}
-	r.begin()
+	r.reset()
 	v := r.newVelero(Velero{Namespace: "velero"})
-	v.wish.limited = true
+	v.desired.limited = true
 	o := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","namespace":"velero","uid":"u"},"spec":{"node":"n1","pod":{"namespace":"shop","name":"cart"}}}`))
 	assert.Equal(t, "shop", o.Load.PodNamespace)
 	look := func(phase vgdp.Phase, now time.Time) []vgdp.Load {
-		o.Load.Phase, r.targets.left = phase, targetsAtOnce
+		o.Load.Phase, r.targets.left = phase, targetsPerRound
 		require.NoError(t, v.loads[vgdp.PodVolumeBackup].Replace([]any{o}, ""))
 		objects := map[string]*Object{}
 		list := r.loads(t.Context(), v, nil, objects, now)
-		r.forget(objects)
+		r.dropStale(objects)
 		return list
 	}
 	for i, phase := range []vgdp.Phase{vgdp.New, vgdp.Accepted, vgdp.Prepared, vgdp.InProgress} {
@@ -128,13 +128,13 @@ func TestARestoreGoesOnceItsPodWaitsForItsVolumes(t *testing.T) {
 		restored("nowhere", "", initContainer("restore-wait", true)),
 	)
 	r := &Reconciler{Core: core, Settings: DefaultSettings}
-	r.begin()
+	r.reset()
 	r.targets.left = 4
 	for name, want := range map[string]target{
 		"waits":   {node: "n1", final: true},
-		"not-yet": {node: "n1", notYet: "pod shop/not-yet is not waiting for its volumes yet"},
-		"nowhere": {notYet: "pod shop/nowhere is not waiting for its volumes yet"},
-		"gone":    {notYet: "pod shop/gone does not exist"},
+		"not-yet": {node: "n1", notReady: "pod shop/not-yet is not waiting for its volumes yet"},
+		"nowhere": {notReady: "pod shop/nowhere is not waiting for its volumes yet"},
+		"gone":    {notReady: "pod shop/gone does not exist"},
 	} {
 		want.asked = noon()
 		is := r.targets.of(t.Context(), restoreOf(name), noon())
@@ -149,7 +149,7 @@ func restoreOf(name string) *Object {
 func TestTargetsAreAskedAboutNowAndThenAndNotAllAtOnce(t *testing.T) {
 	core, asked := podServer(t)
 	r := &Reconciler{Core: core, Settings: DefaultSettings}
-	r.begin()
+	r.reset()
 	look := func(after time.Duration, left int, names ...string) (list []target) {
 		r.targets.left = left
 		for _, name := range names {
@@ -159,13 +159,13 @@ func TestTargetsAreAskedAboutNowAndThenAndNotAllAtOnce(t *testing.T) {
 	}
 	list := look(0, 1, "a", "b")
 	assert.Equal(t, int64(1), asked.Load(), "one question was left")
-	assert.Equal(t, "pod shop/a does not exist", list[0].notYet)
-	assert.Equal(t, "its target is not looked up yet", list[1].notYet)
-	look(targetAgain-1, 1, "a")
+	assert.Equal(t, "pod shop/a does not exist", list[0].notReady)
+	assert.Equal(t, "its target is not looked up yet", list[1].notReady)
+	look(targetInterval-1, 1, "a")
 	assert.Equal(t, int64(1), asked.Load(), "not again so soon")
-	look(targetAgain, 1, "a")
+	look(targetInterval, 1, "a")
 	assert.Equal(t, int64(2), asked.Load())
-	assert.Equal(t, "pod shop/a does not exist", look(2*targetAgain, 0, "a")[0].notYet, "what is known stays known")
+	assert.Equal(t, "pod shop/a does not exist", look(2*targetInterval, 0, "a")[0].notReady, "what is known stays known")
 	assert.Equal(t, int64(2), asked.Load())
 }
 
@@ -174,14 +174,14 @@ func TestAQuestionThatFailsEndsThoseOfALook(t *testing.T) {
 	nowhere, err := corev1client.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	r := &Reconciler{Core: nowhere, Settings: DefaultSettings}
-	r.begin()
-	r.targets.left = targetsAtOnce
+	r.reset()
+	r.targets.left = targetsPerRound
 	first := r.targets.of(t.Context(), restoreOf("a"), noon())
-	assert.Empty(t, first.notYet, "velero finds out")
+	assert.Empty(t, first.notReady, "velero finds out")
 	assert.Zero(t, r.targets.left)
 	claim := restoreOf("b")
 	claim.Load.Kind = vgdp.DataDownload
-	r.targets.left = targetsAtOnce
+	r.targets.left = targetsPerRound
 	r.targets.of(t.Context(), claim, noon())
 	assert.Zero(t, r.targets.left)
 }

@@ -15,22 +15,22 @@ import (
 // velero is one installation, from its discovery until the end of the term.
 type velero struct {
 	Velero
-	keeper keeper
-	config *configuration
-	wish   wish // the desired Gates, as last decided
-	known  bool // the Gates were read
-	// open is why its gate holds nothing although it should, by the last self-test.
-	open  string
-	tried time.Time
-	// heals: a hidden load would be released by a write once the Gate does not hold
+	keeper    keeper
+	config    *configuration
+	desired   desiredGates // the desired Gates, as last decided
+	gatesRead bool         // the Gates were read
+	// gateOpen is why its gate holds nothing although it should, by the last self-test.
+	gateOpen string
+	testedAt time.Time
+	// releasable: a hidden load would be released by a write once the Gate does not hold
 	// it, by the last self-test.
-	heals     bool
-	healTried time.Time
+	releasable      bool
+	releaseTestedAt time.Time
 
-	loads   map[vgdp.Kind]*shelf[*Object]
-	backups *shelf[*parent]
-	movers  *shelf[*corev1.Pod]
-	runs    bool // its watches are running
+	loads    map[vgdp.Kind]*objectStore[*Object]
+	backups  *objectStore[*parentBackup]
+	movers   *objectStore[*corev1.Pod]
+	watching bool // its watches are running
 
 	mu       sync.Mutex // guards accepted
 	accepted []*Object  // since the last round
@@ -38,14 +38,14 @@ type velero struct {
 
 func (r *Reconciler) newVelero(of Velero) *velero {
 	v := &velero{
-		Velero: of, config: newConfiguration(), loads: map[vgdp.Kind]*shelf[*Object]{},
+		Velero: of, config: newConfiguration(), loads: map[vgdp.Kind]*objectStore[*Object]{},
 		keeper: keeper{gates: r.gates(of.Namespace), lease: r.Settings().LeaseDuration, clock: &r.clock},
 	}
 	for _, kind := range Kinds() {
-		v.loads[kind] = newShelf(string(kind)+"s of "+of.Namespace, r.bell, trimLoad(kind), v.renewLoad(&r.clock))
+		v.loads[kind] = newStore(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), v.loadChanged(&r.clock))
 	}
-	v.backups = newShelf("backups of "+of.Namespace, r.bell, trimBackup, renewBackup)
-	v.movers = newShelf("movers of "+of.Namespace, r.bell, trimMover, nil)
+	v.backups = newStore("backups of "+of.Namespace, r.wake, trimBackup, backupChanged)
+	v.movers = newStore("movers of "+of.Namespace, r.wake, trimMover, nil)
 	return v
 }
 
@@ -57,15 +57,15 @@ func trimLoad(kind vgdp.Kind) func(any) (*Object, error) {
 		case *unstructured.Unstructured:
 			return Read(kind, u), nil
 		}
-		return nil, strange(o)
+		return nil, unexpectedType(o)
 	}
 }
 
-// renewLoad: the progress of a running load triggers no round.
-func (v *velero) renewLoad(c *clock) func(was, is *Object) bool {
+// loadChanged: the progress of a running load triggers no round.
+func (v *velero) loadChanged(c *clock) func(was, is *Object) bool {
 	return func(was, is *Object) bool {
 		now := c.now()
-		remember(was, is, now)
+		carryOver(was, is, now)
 		if isNew(&was.Load) && is.Load.Phase == vgdp.Accepted {
 			v.mu.Lock()
 			v.accepted = append(v.accepted, is)
@@ -75,8 +75,8 @@ func (v *velero) renewLoad(c *clock) func(was, is *Object) bool {
 	}
 }
 
-// whoAccepted returns the loads accepted since the last round.
-func (v *velero) whoAccepted() []*Object {
+// takeAccepted returns the loads accepted since the last round.
+func (v *velero) takeAccepted() []*Object {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	list := v.accepted
@@ -87,11 +87,11 @@ func (v *velero) whoAccepted() []*Object {
 // ready tells whether its initial lists are complete, all made after its Gates
 // were read.
 func (v *velero) ready() bool {
-	if !v.runs || !v.backups.full.Load() || !v.movers.full.Load() {
+	if !v.watching || !v.backups.synced.Load() || !v.movers.synced.Load() {
 		return false
 	}
 	for _, s := range v.loads {
-		if !s.full.Load() {
+		if !s.synced.Load() {
 			return false
 		}
 	}
@@ -101,56 +101,56 @@ func (v *velero) ready() bool {
 // prepare does what a decision needs: it reads and renews the Gates, starts the watches
 // once no tickets of another leader can be used any more, and polls the configuration.
 func (r *Reconciler) prepare(ctx context.Context, v *velero) error {
-	if !v.known {
-		if err := r.takeOver(ctx, v); err != nil {
+	if !v.gatesRead {
+		if err := r.adopt(ctx, v); err != nil {
 			return err
 		}
 	}
-	if err := r.keep(ctx, v); err != nil {
+	if err := r.writeGates(ctx, v); err != nil {
 		return err
 	}
 	if v.config.read(ctx, r.Core.ConfigMaps(v.Namespace), r.configMapOf(v), time.Now()) {
-		r.fleet = nil
+		r.cachedTopology = nil
 	}
-	if !v.runs && !r.clock.now().Before(v.keeper.from) {
-		v.runs = true
-		r.fill(ctx, v)
+	if !v.watching && !r.clock.now().Before(v.keeper.ticketsFrom) {
+		v.watching = true
+		r.startWatches(ctx, v)
 	}
 	return nil
 }
 
-// takeOver adopts the Gates of an earlier leader: what is held stays held, under a new
+// adopt adopts the Gates of an earlier leader: what is held stays held, under a new
 // epoch, if admission is enabled.
-func (r *Reconciler) takeOver(ctx context.Context, v *velero) error {
+func (r *Reconciler) adopt(ctx context.Context, v *velero) error {
 	k := &v.keeper
 	if err := k.read(ctx); err != nil {
 		return err
 	}
-	v.known = true
+	v.gatesRead = true
 	now := r.clock.now()
 	switch {
 	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // changed by another client, but not by another leader
 	case k.held(now) && r.Settings().Enabled:
-		v.wish = wish{limited: true}
-		if err := k.claim(ctx, v.wish, 0); err != nil {
-			v.known = false
+		v.desired = desiredGates{limited: true}
+		if err := k.claim(ctx, v.desired, 0); err != nil {
+			v.gatesRead = false
 			return err
 		}
-		r.Log.Info("found data mover loads held by the previous leader; issuing no tickets for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.from.UTC().Format(time.RFC3339))
+		r.Log.Info("found data mover loads held by the previous leader; issuing no tickets for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.ticketsFrom.UTC().Format(time.RFC3339))
 	default:
-		k.epoch, k.from = 0, now
+		k.epoch, k.ticketsFrom = 0, now
 	}
 	return nil
 }
 
-// keep writes the Gates as desired.
-func (r *Reconciler) keep(ctx context.Context, v *velero) error {
-	err := v.keeper.keep(ctx, v.wish, v.highest())
+// writeGates writes the Gates as desired.
+func (r *Reconciler) writeGates(ctx context.Context, v *velero) error {
+	err := v.keeper.renew(ctx, v.desired, v.highest())
 	if err == nil {
-		err = v.keeper.hold(ctx, v.wish)
+		err = v.keeper.writeHolds(ctx, v.desired)
 	}
 	if err != nil {
-		v.known = false // the Gates must be read anew
+		v.gatesRead = false // the Gates must be read anew
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func (v *velero) highest() (epoch int64) {
 		return v.keeper.epoch
 	}
 	for _, s := range v.loads {
-		for _, o := range s.all() {
+		for _, o := range s.list() {
 			for _, t := range []*vgdp.Ticket{o.Load.Ticket, o.Load.Started} {
 				if t != nil {
 					epoch = max(epoch, t.Epoch)
@@ -172,8 +172,8 @@ func (v *velero) highest() (epoch int64) {
 	return epoch
 }
 
-// fill runs its watches until ctx is done.
-func (r *Reconciler) fill(ctx context.Context, v *velero) {
+// startWatches runs its watches until ctx is done.
+func (r *Reconciler) startWatches(ctx context.Context, v *velero) {
 	for kind, s := range v.loads {
 		r.watches.Go(func() { store.Run(ctx, s.name, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
 	}
@@ -190,7 +190,7 @@ func (r *Reconciler) configMapOf(v *velero) (name string) {
 		return v.ConfigMap
 	}
 	var newest time.Time
-	for _, a := range r.agents.all() {
+	for _, a := range r.agents.list() {
 		if a.Namespace == v.Namespace && (name == "" || a.Started.After(newest)) && a.ConfigMap != "" {
 			name, newest = a.ConfigMap, a.Started
 		}

@@ -29,8 +29,8 @@ const (
 	Admitted = "plimsoll.dev/admitted"
 	// Started is a Ticket of a node: the load may start there despite a start hold.
 	Started = "plimsoll.dev/started"
-	// HeldDataMover is the original data mover of a hidden load; empty for Velero's own.
-	HeldDataMover = "plimsoll.dev/held-datamover"
+	// OriginalDataMover is the original data mover of a hidden load; empty for Velero's own.
+	OriginalDataMover = "plimsoll.dev/held-datamover"
 	// Waiting says why a load waits, as JSON.
 	Waiting = "plimsoll.dev/waiting"
 	// Diagnosis says in lines why a load does not continue, at most 4 KiB.
@@ -39,9 +39,9 @@ const (
 	Priority = "plimsoll.dev/priority"
 )
 
-// HeldMover is the data mover of a hidden DataUpload or DataDownload: Velero's
+// HiddenMover is the data mover of a hidden DataUpload or DataDownload: Velero's
 // node-agents ignore data movers that they do not know.
-const HeldMover = "plimsoll.dev/held"
+const HiddenMover = "plimsoll.dev/held"
 
 // MaxHold is the longest that a load is held after its creation, or after any load was
 // last on its way, whatever the Gate says: a controller that only renews it, or issues

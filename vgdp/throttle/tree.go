@@ -75,8 +75,8 @@ func (t Tree) Set(k Knob, limit uint64) error {
 	return t.write(h, k, file, text)
 }
 
-// Round implements Files.
-func (t Tree) Round(k Knob, per float64) (uint64, error) {
+// Effective implements Files.
+func (t Tree) Effective(k Knob, per float64) (uint64, error) {
 	if k.Name != CPU {
 		return uint64(max(1, math.Round(per))), nil
 	}
@@ -131,21 +131,21 @@ func (t Tree) file(k Knob) (Hierarchy, string, error) {
 
 func (t Tree) read(h Hierarchy, k Knob, file string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(h.Dir, k.Cgroup, file))
-	return strings.TrimSpace(string(b)), h.why(k, err)
+	return strings.TrimSpace(string(b)), h.classify(k, err)
 }
 
 func (t Tree) write(h Hierarchy, k Knob, file, text string) error {
 	f, err := os.OpenFile(filepath.Join(h.Dir, k.Cgroup, file), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
-		return h.why(k, err)
+		return h.classify(k, err)
 	}
 	_, err = f.WriteString(text)
-	return h.why(k, errors.Join(err, f.Close()))
+	return h.classify(k, errors.Join(err, f.Close()))
 }
 
-// why wraps the error of a deleted cgroup or device in ErrGone, unlike that of a
+// classify wraps the error of a deleted cgroup or device in ErrGone, unlike that of a
 // missing file.
-func (h Hierarchy) why(k Knob, err error) error {
+func (h Hierarchy) classify(k Knob, err error) error {
 	switch {
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: %w", ErrGone, err)

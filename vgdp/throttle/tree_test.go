@@ -64,14 +64,14 @@ func TestCoresAreAShareOfThePeriod(t *testing.T) {
 	v2, _ := made(t, false, map[string]string{"cpu.max": "max 50000\n"})
 	v1, _ := made(t, true, map[string]string{"cpu.cfs_period_us": "200000\n"})
 	for tree, want := range map[Tree]uint64{v2: 25_000, v1: 100_000} {
-		got, err := tree.Round(cpu, 0.5)
+		got, err := tree.Effective(cpu, 0.5)
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
-		got, err = tree.Round(cpu, 0.000001)
+		got, err = tree.Effective(cpu, 0.000001)
 		require.NoError(t, err)
 		assert.EqualValues(t, leastQuota, got, "the kernel takes no less")
 	}
-	got, err := v2.Round(Knob{"/pod", Read, "8:0"}, 0.2)
+	got, err := v2.Effective(Knob{"/pod", Read, "8:0"}, 0.2)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, got, "0 would be none")
 }
@@ -116,7 +116,7 @@ func FuzzNoKnobLeadsOutOfTheTree(f *testing.F) {
 			}
 		}
 		h := Hierarchy{Dir: filepath.Join(top, "tree")}
-		b := Book{Files: Tree{h, h}, Keep: func([]Limit) error { return nil }, Limits: []Limit{{Knob: Knob{cgroup, name, device}, Ours: limit, Written: true}}}
+		b := Journal{Files: Tree{h, h}, Save: func([]Limit) error { return nil }, Limits: []Limit{{Knob: Knob{cgroup, name, device}, Value: limit, Written: true}}}
 		_ = b.Set(map[Knob]float64{{cgroup, name, device}: float64(limit)})
 		_ = b.Set(nil)
 		_ = b.Files.Set(Knob{cgroup, name, device}, limit)
@@ -156,7 +156,7 @@ func TestTheKernelKeepsWhatIsSet(t *testing.T) {
 			if k.Name == CPU {
 				per /= 1 << 30
 			}
-			want, err := tree.Round(k, per)
+			want, err := tree.Effective(k, per)
 			require.NoError(t, err)
 			require.NoError(t, tree.Set(k, want), "%s %d", k, want)
 			got, err := tree.Get(k)

@@ -17,8 +17,8 @@ import (
 // DryRun is a node of a cluster that is short of memory, under an agent that
 // only observes.
 func DryRun() *view.State {
-	s := inCluster(pressed())
-	return s.With(&view.Cluster{
+	s := inCluster(memoryPressure())
+	return s.WithCluster(&view.Cluster{
 		DryRun: true, Pods: 3, PodsSynced: true, StatusWrites: map[string]uint64{"report": 2},
 		Evictions: map[evict.Result]uint64{{Plugin: "memory-stall", Code: evict.CodeWouldEvict}: 1},
 	}, Decisions(true))
@@ -28,7 +28,7 @@ func DryRun() *view.State {
 func Evicted() *view.State {
 	s, decisions := inCluster(Calm()), Decisions(false)
 	s.Levels.Verdicts[0].Since = decisions[0].Time
-	return s.With(&view.Cluster{
+	return s.WithCluster(&view.Cluster{
 		Pods: 2, PodsSynced: true, StatusWrites: map[string]uint64{"changed": 3, "report": 40},
 		Conditions: []evict.Condition{
 			{Type: evict.Prefix + "DiskContention", Status: corev1.ConditionUnknown, Reason: "NotSeen", Message: "a baseline is not learned yet"},
@@ -36,17 +36,17 @@ func Evicted() *view.State {
 			{Type: evict.Prefix + "NetworkContention", Status: corev1.ConditionFalse, Reason: "Clear", Message: "no link is near its speed"},
 		},
 		Evictions: map[evict.Result]uint64{
-			{Plugin: "memory-stall", Code: evict.CodeEvicted}: 1, {Plugin: "memory-stall", Code: evict.CodeBudget}: 1,
+			{Plugin: "memory-stall", Code: evict.CodeEvicted}: 1, {Plugin: "memory-stall", Code: evict.CodePDB}: 1,
 		},
 		Suppressed: map[evict.Code]uint64{evict.CodeNotAPod: 3, pods.DaemonSet: 3, evict.CodeSoft: 2},
 	}, decisions)
 }
 
-// Deaf is the node of Evicted without a connection to the API server.
-func Deaf() *view.State {
+// Disconnected is the node of Evicted without a connection to the API server.
+func Disconnected() *view.State {
 	s := *Evicted()
 	c := *s.Cluster
-	c.StaleSince, c.StaleBecause = s.Snapshot.Time.Add(-95*time.Second), "dial tcp 10.0.0.1:6443: connect: connection refused"
+	c.StaleSince, c.StaleReason = s.Snapshot.Time.Add(-95*time.Second), "dial tcp 10.0.0.1:6443: connect: connection refused"
 	s.Cluster = &c
 	return &s
 }
@@ -60,21 +60,21 @@ func inCluster(s *view.State) *view.State {
 // PodDisruptionBudget forbids the first candidate's eviction, the second one is
 // evicted, and the pressure ends. In a dry run the pressure stays.
 func Decisions(dryRun bool) []evict.Decision {
-	hard := pressed()
+	hard := memoryPressure()
 	if !dryRun {
 		hard.Levels.Time = hard.Levels.Time.Add(-70 * time.Second)
 		hard.Levels.Verdicts[0].Since = hard.Levels.Time.Add(-time.Second)
 	}
 	soft := &plugins.Levels{Time: hard.Levels.Time.Add(-40 * time.Second), Verdicts: slices.Clone(hard.Levels.Verdicts)}
 	v := &soft.Verdicts[0]
-	v.Level, v.Pressing, v.Since, v.Observed, v.Threshold = plugins.Soft, plugins.Soft, soft.Time, snapshot.Some(0.148), snapshot.Some(0.1)
+	v.Level, v.MetLevel, v.Since, v.Observed, v.Threshold = plugins.Soft, plugins.Soft, soft.Time, snapshot.Some(0.148), snapshot.Some(0.1)
 	v.Reason = "memory stall, full, over 30s 14.8 % (≥ 10 %); memory available 6.1 % (< 10 %)"
 
 	config := evict.DefaultConfig()
 	config.DryRun = dryRun
-	first, memory := evict.Decide(hurting(hard, input(soft, nil, config, evict.Memory{})))
-	second, memory := evict.Decide(hurting(hard, input(hard.Levels, soft, config, memory)))
-	answer(&second)
+	first, memory := evict.Decide(withContention(hard, input(soft, nil, config, evict.State{})))
+	second, memory := evict.Decide(withContention(hard, input(hard.Levels, soft, config, memory)))
+	answerRequests(&second)
 	list := []evict.Decision{second, first}
 	if dryRun {
 		return list
@@ -82,7 +82,7 @@ func Decisions(dryRun bool) []evict.Decision {
 	calm := Calm().Levels
 	calm.Time = hard.Levels.Time.Add(50 * time.Second)
 	calm.Verdicts[0].Since = calm.Time
-	second.GoneAt = second.Time.Add(14 * time.Second)
+	second.TerminatedAt = second.Time.Add(14 * time.Second)
 	after := calm.Verdicts[0]
 	second.After = []evict.Cause{{
 		Plugin: after.Plugin, Scope: after.Scope, Level: after.Level, Since: after.Since,
@@ -92,8 +92,8 @@ func Decisions(dryRun bool) []evict.Decision {
 	return []evict.Decision{ended, second, first}
 }
 
-// answer has the API server refuse the first candidate and take the second.
-func answer(d *evict.Decision) {
+// answerRequests has the API server refuse the first candidate and take the second.
+func answerRequests(d *evict.Decision) {
 	for i, a := range []evict.Answer{
 		{Outcome: evict.Blocked, Code: http.StatusTooManyRequests, Text: "Cannot evict pod as it would violate the pod's disruption budget.: The disruption budget report needs 1 healthy pods and has 1 currently"},
 		{Outcome: evict.Evicted, Code: http.StatusCreated},
@@ -103,12 +103,12 @@ func answer(d *evict.Decision) {
 			return
 		}
 		a.Time, a.DryRun = d.Time.Add(time.Duration(20*(i+1))*time.Millisecond), d.DryRun
-		d.Answered(next, a)
+		d.RecordAnswer(next, a)
 	}
 }
 
-// hurting is the input with the contention of a state.
-func hurting(s *view.State, in evict.Input) evict.Input {
+// withContention is the input with the contention of a state.
+func withContention(s *view.State, in evict.Input) evict.Input {
 	in.Contention = s.Snapshot.Contention
 	return in
 }
@@ -116,20 +116,20 @@ func hurting(s *view.State, in evict.Input) evict.Input {
 // sceneBoot is the boot ID of the made-up machine, which is up for long.
 const sceneBoot = "scene"
 
-func input(now, before *plugins.Levels, config evict.Config, m evict.Memory) evict.Input {
-	if m.Budgets.Boot == "" { // the agent has been running for long, without an eviction
-		m.Budgets.Boot = sceneBoot
+func input(now, before *plugins.Levels, config evict.Config, m evict.State) evict.Input {
+	if m.RateLimits.Boot == "" { // the agent has been running for long, without an eviction
+		m.RateLimits.Boot = sceneBoot
 	}
-	config.ReportFirst = 0
+	config.ReportOnly = 0
 	return evict.Input{
-		Time: now.Time, Uptime: now.Time.Sub(Start().Add(-90 * 24 * time.Hour)), Boot: sceneBoot, Levels: now, Before: before, Config: config, Memory: m,
+		Time: now.Time, Uptime: now.Time.Sub(Start().Add(-90 * 24 * time.Hour)), Boot: sceneBoot, Levels: now, Before: before, Config: config, State: m,
 		Cluster: &evict.Cluster{Pods: pods.List{Synced: true, Pods: nodePods()}, Node: evict.ReadNode(&corev1.Node{}, nil)},
 	}
 }
 
-// pressed is a node that is short of memory, where a DaemonSet's pod is named
+// memoryPressure is a node that is short of memory, where a DaemonSet's pod is named
 // as well.
-func pressed() *view.State {
+func memoryPressure() *view.State {
 	s := MemoryHard()
 	v := &s.Levels.Verdicts[0]
 	v.Candidates = append(v.Candidates, plugins.Candidate{

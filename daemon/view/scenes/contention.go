@@ -44,10 +44,10 @@ func neighbours() []neighbour {
 // Contended is a node of a cluster with contention on two disks and memory, a
 // third disk that is only busy, and long names.
 func Contended() *view.State {
-	s := runWith(Load{CPU: 0.4, MemorySome: 0.3, MemoryFull: 0.04, IO: 0.48, Available: 2 << 30, Scans: 260_000}, contend)
+	s := runWith(Pressure{CPU: 0.4, MemorySome: 0.3, MemoryFull: 0.04, IO: 0.48, Available: 2 << 30, Scans: 260_000}, addContention)
 	disk := func(name string, l plugins.Level, await float64, since time.Duration) plugins.Verdict {
 		return plugins.Verdict{
-			Plugin: "disk-contention", Resource: plugins.Disk, Scope: name, Level: l, Pressing: l, Since: s.Time.Add(-since), Condition: "DiskContention",
+			Plugin: "disk-contention", Resource: plugins.Disk, Scope: name, Level: l, MetLevel: l, Since: s.Time.Add(-since), Condition: "DiskContention",
 			Observed: snapshot.Some(await), Operator: ">=", Threshold: snapshot.Some(0.02), Unit: "seconds",
 			Reason: fmt.Sprintf("await over 60s %.1f ms (>= 20 ms)", 1000*await),
 		}
@@ -58,7 +58,7 @@ func Contended() *view.State {
 	for i, n := range neighbours() {
 		known[neighbourUID(i)] = pods.Pod{Namespace: n.namespace, Name: n.name}
 	}
-	return st.With(&view.Cluster{
+	return st.WithCluster(&view.Cluster{
 		DryRun: true, Pods: len(known), PodsSynced: true,
 		PodOf: func(uid string) (pods.Pod, bool) { p, ok := known[uid]; return p, ok },
 	}, ContendedDecisions(st))
@@ -66,7 +66,7 @@ func Contended() *view.State {
 
 // ContendedDecisions is what a round of a dry run decides about that node.
 func ContendedDecisions(s *view.State) []evict.Decision {
-	in := hurting(s, input(s.Levels, nil, evict.DefaultConfig(), evict.Memory{}))
+	in := withContention(s, input(s.Levels, nil, evict.DefaultConfig(), evict.State{}))
 	for i, n := range neighbours() {
 		uid := neighbourUID(i)
 		in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pods.Pod{UID: uid, CgroupUID: uid, Namespace: n.namespace, Name: n.name})
@@ -79,8 +79,8 @@ func neighbourUID(i int) string {
 	return fmt.Sprintf("%08x-0000-4000-8000-0000000000ff", 0x5eed0000+i*257)
 }
 
-// contend puts the neighbours into second i of a node.
-func contend(i uint64, s *snapshot.Sample) {
+// addContention puts the neighbours into second i of a node.
+func addContention(i uint64, s *snapshot.Sample) {
 	s.IOSource = snapshot.IOStat
 	s.Disks = nil
 	for _, d := range []struct {
@@ -92,33 +92,35 @@ func contend(i uint64, s *snapshot.Sample) {
 		s.Disks = append(s.Disks, snapshot.Disk{
 			Name: d.name, Number: d.number, Kind: d.kind, Layer: snapshot.LayerLeaf, SizeBytes: snapshot.Some[uint64](1_920_383_410_176), Rotational: snapshot.Some(false),
 			DiskCounters: snapshot.DiskCounters{
-				Reads: grown(i, d.reads), ReadBytes: grown(i, d.reads*d.kilobytes*1000), ReadMs: grown(i, d.reads*d.await),
-				BusyMs: grown(i, 980), WeightedMs: grown(i, d.reads*d.await),
+				Reads: counterAfter(i, d.reads), ReadBytes: counterAfter(i, d.reads*d.kilobytes*1000), ReadMs: counterAfter(i, d.reads*d.await),
+				BusyMs: counterAfter(i, 980), WeightedMs: counterAfter(i, d.reads*d.await),
 			},
 		})
 	}
 	const taken = 900e6 // bytes per second
 	page := float64(os.Getpagesize())
-	s.Memory.Reclaimed = snapshot.Some(grown(i, taken/page))
+	s.Memory.Reclaimed = snapshot.Some(counterAfter(i, taken/page))
 	for at, n := range neighbours() {
 		on := func(number string, share, reads, kilobytes float64) snapshot.WorkloadIO {
-			return snapshot.WorkloadIO{Number: number, Reads: grown(i, share*reads), ReadBytes: grown(i, share*reads*kilobytes*1000)}
+			return snapshot.WorkloadIO{Number: number, Reads: counterAfter(i, share*reads), ReadBytes: counterAfter(i, share*reads*kilobytes*1000)}
 		}
 		w := snapshot.Workload{
 			Cgroup: "/kubepods.slice/kubepods-" + n.class + ".slice/kubepods-" + n.class + "-pod" + neighbourUID(at) + ".slice",
 			Kind:   snapshot.KindPod, Name: "pod " + neighbourUID(at)[:8], PodUID: neighbourUID(at), Inode: uint64(500 + at),
-			MemoryBytes: snapshot.Some[uint64](400 << 20), InactiveFileBytes: snapshot.Some[uint64](50 << 20), CPUMicroseconds: snapshot.Some(grown(i, 80_000)),
-			LimitHits: snapshot.Some[uint64](0), Reclaimed: snapshot.Some(grown(i, n.memory*taken/page)),
+			MemoryBytes: snapshot.Some[uint64](400 << 20), InactiveFileBytes: snapshot.Some[uint64](50 << 20), CPUMicroseconds: snapshot.Some(counterAfter(i, 80_000)),
+			LimitHits: snapshot.Some[uint64](0), Reclaimed: snapshot.Some(counterAfter(i, n.memory*taken/page)),
 		}
 		w.IO = []snapshot.WorkloadIO{on("259:0", n.nvme, 12_000, 48), on("8:0", n.sda, 2_000, 256), on("8:16", n.sdb, 900, 512)}
 		wait := func(share float64) snapshot.Stall {
-			return snapshot.Stall{Some: snapshot.Some(grown(i, share*1e6)), Full: snapshot.Some(grown(i, share*0.8e6))}
+			return snapshot.Stall{Some: snapshot.Some(counterAfter(i, share*1e6)), Full: snapshot.Some(counterAfter(i, share*0.8e6))}
 		}
-		w.Pressure = snapshot.Pressure{CPU: snapshot.Stall{Some: snapshot.Some(grown(i, 1000))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
+		w.Pressure = snapshot.Pressure{CPU: snapshot.Stall{Some: snapshot.Some(counterAfter(i, 1000))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
 		s.Workloads = append(s.Workloads, w)
 	}
 	slices.SortFunc(s.Workloads, func(a, b snapshot.Workload) int { return cmp.Compare(a.Cgroup, b.Cgroup) })
 }
 
-// grown is a counter after so many seconds.
-func grown(seconds uint64, perSecond float64) uint64 { return uint64(float64(seconds) * perSecond) }
+// counterAfter is a counter after so many seconds.
+func counterAfter(seconds uint64, perSecond float64) uint64 {
+	return uint64(float64(seconds) * perSecond)
+}

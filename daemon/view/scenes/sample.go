@@ -13,7 +13,7 @@ type totals struct {
 	scans, hits                              uint64
 }
 
-func (t *totals) add(l Load) {
+func (t *totals) add(l Pressure) {
 	micro := func(share float64) uint64 { return uint64(share * 1e6) }
 	t.cpu += 8 * l.CPU
 	t.cpuSome += micro(l.CPU / 10)
@@ -26,7 +26,7 @@ func (t *totals) add(l Load) {
 }
 
 // sample is second i of a node with eight CPUs.
-func sample(i int, l Load, t *totals) *snapshot.Sample {
+func sample(i int, l Pressure, t *totals) *snapshot.Sample {
 	t.add(l)
 	at := time.Duration(i+1) * time.Second
 	some := snapshot.Some[uint64]

@@ -13,8 +13,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// Load is the pressure on a made-up node: shares of the time, 0 to 1.
-type Load struct {
+// Pressure is the pressure on a made-up node: shares of the time, 0 to 1.
+type Pressure struct {
 	CPU, MemorySome, MemoryFull, IO float64
 	// Available memory of 16 GiB, in bytes.
 	Available uint64
@@ -40,27 +40,27 @@ func Agent() view.Agent {
 // FirstTick is a node at its first sample: there is no rate yet.
 func FirstTick() *view.State {
 	h := history()
-	s := h.Add(sample(0, Calmly(), &totals{}))
+	s := h.Add(sample(0, CalmPressure(), &totals{}))
 	v := memoryStall(plugins.None, 0, s.Time)
 	v.Observed, v.Absent, v.Reason = snapshot.Opt[float64]{}, "a ratio needs two samples", "incomplete data: a ratio needs two samples"
 	v.Evidence[0].Observed, v.Evidence[0].Absent = snapshot.Opt[float64]{}, "a ratio needs two samples"
 	return state(s, v)
 }
 
-// Calmly is the load of a busy node without pressure.
-func Calmly() Load {
-	return Load{CPU: 0.31, MemorySome: 0.0004, IO: 0.012, Available: 9 << 30}
+// CalmPressure is the load of a busy node without pressure.
+func CalmPressure() Pressure {
+	return Pressure{CPU: 0.31, MemorySome: 0.0004, IO: 0.012, Available: 9 << 30}
 }
 
 // Calm is that node.
 func Calm() *view.State {
-	s := run(Calmly())
+	s := run(CalmPressure())
 	return state(s, memoryStall(plugins.None, 0.0002, s.Time.Add(-9*time.Minute)))
 }
 
 // MemoryHard is a node that is short of memory, with candidates.
 func MemoryHard() *view.State {
-	s := run(Load{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
+	s := run(Pressure{CPU: 0.5, MemorySome: 0.62, MemoryFull: 0.41, IO: 0.35, Available: 300 << 20, Scans: 48000})
 	// A server of a network filesystem has not answered for five minutes.
 	s.Filesystems = append(s.Filesystems, snapshot.Filesystem{
 		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: snapshot.Some(312.0), Absent: snapshot.Absent{"statfs": "statfs hangs"},
@@ -79,7 +79,7 @@ func MemoryHard() *view.State {
 
 // OwnLimit is a calm node with a workload that thrashes at its own limit.
 func OwnLimit() *view.State {
-	l := Calmly()
+	l := CalmPressure()
 	l.Hits, l.Stall = 120, 0.83
 	s := run(l)
 	return state(s, memoryStall(plugins.None, 0.0002, s.Time.Add(-9*time.Minute)))
@@ -115,7 +115,7 @@ func EverythingAbsent() *view.State {
 		Threshold: snapshot.Some(0.1), Absent: "the kernel was started without psi=1", Reason: "incomplete data: the kernel was started without psi=1",
 	}
 	st := state(s, v)
-	st.Agent.CgroupFlavour, st.Agent.Notes = "", []string{"not root: values that this user may not read are absent, with the reason"}
+	st.Agent.CgroupFlavour, st.Agent.Restrictions = "", []string{"not root: values that this user may not read are absent, with the reason"}
 	st.Agent.ConfigFile, st.Agent.ConfigError = "/etc/plimsoll/agent.yaml", `/etc/plimsoll/agent.yaml:7: plugins.memoryStal: unknown key`
 	return st
 }
@@ -123,7 +123,7 @@ func EverythingAbsent() *view.State {
 // Hostile is a calm node with malicious names.
 func Hostile() *view.State {
 	const evil = "\x1b]0;owned\x07\x1b[2J<script>alert(1)</script>\u202egnp.exe\r\n\xff"
-	s := run(Calmly())
+	s := run(CalmPressure())
 	s.Disks[0].Name, s.NICs[0].Name = evil, evil
 	s.Workloads[0].Name, s.Workloads[0].Cgroup = evil, "/"+evil
 	f := &s.Filesystems[0]
@@ -135,7 +135,7 @@ func Hostile() *view.State {
 	v.Evidence[0].What = evil
 	v.Candidates = []plugins.Candidate{{Name: evil, Cgroup: evil, Why: evil, Unit: evil}}
 	st := state(s, v)
-	st.Agent.Node, st.Agent.Mode, st.Agent.ConfigError, st.Agent.Notes = evil, evil, evil, []string{evil}
+	st.Agent.Node, st.Agent.Mode, st.Agent.ConfigError, st.Agent.Restrictions = evil, evil, evil, []string{evil}
 	return st
 }
 
@@ -156,7 +156,7 @@ func memoryStall(l plugins.Level, stall float64, since time.Time) plugins.Verdic
 		Rule: max(l, plugins.Soft), What: "global reclaim, pages scanned per second", Operator: ">", Unit: "pages", Observed: snapshot.Some(0.0),
 	}
 	return plugins.Verdict{
-		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: l, Pressing: l, Since: since, Condition: "MemoryContention",
+		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: l, MetLevel: l, Since: since, Condition: "MemoryContention",
 		Observed: snapshot.Some(stall), Operator: ">=", Threshold: snapshot.Some(threshold), Unit: "ratio",
 		Reason:   fmt.Sprintf("memory stall, full, over %s %.1f %% (threshold >= %.0f %%)", over, 100*stall, 100*threshold),
 		Evidence: []plugins.Evidence{e, scans},
@@ -168,10 +168,10 @@ func history() *snapshot.History {
 }
 
 // run is two minutes in which the load grows to l.
-func run(l Load) *snapshot.Snapshot { return runWith(l, func(uint64, *snapshot.Sample) {}) }
+func run(l Pressure) *snapshot.Snapshot { return runWith(l, func(uint64, *snapshot.Sample) {}) }
 
 // runWith is the same with changed samples.
-func runWith(l Load, change func(second uint64, s *snapshot.Sample)) *snapshot.Snapshot {
+func runWith(l Pressure, change func(second uint64, s *snapshot.Sample)) *snapshot.Snapshot {
 	const seconds = 125
 	h := history()
 	var t totals
@@ -186,7 +186,7 @@ func runWith(l Load, change func(second uint64, s *snapshot.Sample)) *snapshot.S
 
 // at is the load at second i of n: it grows over the middle of the time and
 // is never quite steady.
-func (l Load) at(i, n int) Load {
+func (l Pressure) at(i, n int) Pressure {
 	grown := min(1, max(0.05, 2*float64(i)/float64(n)-0.5))
 	wave := grown * (1 + 0.25*math.Sin(float64(i)/3))
 	if i > n-15 {

@@ -10,8 +10,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
-// decoded decodes pods.
-func decoded(wire [][]byte) ([]*corev1.Pod, error) {
+// decodePods decodes pods.
+func decodePods(wire [][]byte) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, len(wire))
 	for i, b := range wire {
 		pods[i] = &corev1.Pod{}
@@ -22,7 +22,7 @@ func decoded(wire [][]byte) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-func encoded(pods []*corev1.Pod) ([][]byte, error) {
+func encodePods(pods []*corev1.Pod) ([][]byte, error) {
 	wire := make([][]byte, len(pods))
 	for i, p := range pods {
 		b, err := encode(p)
@@ -42,7 +42,7 @@ func encode(p *corev1.Pod) ([]byte, error) {
 }
 
 func (t Threshold) wire() (*v1alpha1.ThresholdMetResponse, error) {
-	candidates, err := encoded(t.Candidates)
+	candidates, err := encodePods(t.Candidates)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func (c *Condition) wire(met bool) *v1alpha1.Condition {
 	return w
 }
 
-func asked(r *v1alpha1.GetTopEvictionPodsRequest) (Ask, error) {
-	pods, err := decoded(r.GetActivePods())
+func newAsk(r *v1alpha1.GetTopEvictionPodsRequest) (Ask, error) {
+	pods, err := decodePods(r.GetActivePods())
 	a := Ask{Pods: pods, N: int(min(r.GetTopN(), 1<<31-1)), Scope: r.GetEvictionScope(), Records: map[string]Record{}}
 	for _, e := range r.GetCandidateEvictionRecords() {
 		a.Records[e.GetUid()] = Record{
@@ -93,7 +93,7 @@ func asked(r *v1alpha1.GetTopEvictionPodsRequest) (Ask, error) {
 }
 
 func (n Named) wire() (*v1alpha1.GetTopEvictionPodsResponse, error) {
-	pods, err := encoded(n.Pods)
+	pods, err := encodePods(n.Pods)
 	return &v1alpha1.GetTopEvictionPodsResponse{TargetPods: pods, DeletionOptions: deletion(n.Grace)}, err
 }
 

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxQuestion bounds one request in bytes, far above the 4 MiB that hosts
+	// maxRequest bounds one request in bytes, far above the 4 MiB that hosts
 	// keep to.
-	maxQuestion = 64 << 20
-	// lastAnswers is how long running calls may take when the plugin ends.
-	lastAnswers = 2 * time.Second
-	// quiet is how long the plugin waits for a host before it logs a warning.
-	quiet = 15 * time.Second
+	maxRequest = 64 << 20
+	// stopTimeout is how long running calls may take when the plugin ends.
+	stopTimeout = 2 * time.Second
+	// hostTimeout is how long the plugin waits for a host before it logs a warning.
+	hostTimeout = 15 * time.Second
 )
 
 // Server serves one plugin on one socket.
@@ -51,9 +51,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.Log.Info("serving", "plugin", s.Name, "socket", listener.path)
 	seen := make(chan struct{}, 1)
-	served := grpc.NewServer(grpc.MaxRecvMsgSize(maxQuestion))
-	v1alpha1.RegisterEvictionPluginServer(served, &answers{s: s, turn: make(chan struct{}, 1)})
-	registration.RegisterRegistrationServer(served, &registered{s: s, seen: seen})
+	served := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))
+	v1alpha1.RegisterEvictionPluginServer(served, &pluginService{s: s, turn: make(chan struct{}, 1)})
+	registration.RegisterRegistrationServer(served, &registrationService{s: s, hostSeen: seen})
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 		end(served)
 		return err
 	})
-	group.Go(func() error { s.wonder(ctx, seen); return nil })
+	group.Go(func() error { s.warnWithoutHost(ctx, seen); return nil })
 	if r, ok := s.Plugin.(Runner); ok {
 		group.Go(func() error { return r.Run(ctx) })
 	}
@@ -79,17 +79,17 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// end waits for running calls, for at most lastAnswers.
+// end waits for running calls, for at most stopTimeout.
 func end(served *grpc.Server) {
-	force := time.AfterFunc(lastAnswers, served.Stop)
+	force := time.AfterFunc(stopTimeout, served.Stop)
 	defer force.Stop()
 	served.GracefulStop()
 }
 
-// wonder warns if no host has connected for a while, as happens with a wrong
+// warnWithoutHost warns if no host has connected for a while, as happens with a wrong
 // directory.
-func (s *Server) wonder(ctx context.Context, seen <-chan struct{}) {
-	late := time.NewTimer(quiet)
+func (s *Server) warnWithoutHost(ctx context.Context, seen <-chan struct{}) {
+	late := time.NewTimer(hostTimeout)
 	defer late.Stop()
 	select {
 	case <-ctx.Done():
@@ -99,25 +99,25 @@ func (s *Server) wonder(ctx context.Context, seen <-chan struct{}) {
 	}
 }
 
-// registered implements the kubelet's registration service.
-type registered struct {
+// registrationService implements the kubelet's registration service.
+type registrationService struct {
 	registration.UnimplementedRegistrationServer
-	s    *Server
-	seen chan<- struct{}
+	s        *Server
+	hostSeen chan<- struct{}
 }
 
 // GetInfo describes the plugin. The endpoint is empty, since the host may see
 // the socket under another path than a container does.
-func (r *registered) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+func (r *registrationService) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	select {
-	case r.seen <- struct{}{}:
+	case r.hostSeen <- struct{}{}:
 	default:
 	}
 	return &registration.PluginInfo{Type: "EvictionPlugin", Name: r.s.Name, SupportedVersions: []string{"v1alpha1"}}, nil
 }
 
 // NotifyRegistrationStatus receives the result of the registration.
-func (r *registered) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrationService) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if status.GetPluginRegistered() {
 		r.s.Log.Info("registered with the agent", "plugin", r.s.Name)
 	} else {
@@ -126,20 +126,20 @@ func (r *registered) NotifyRegistrationStatus(_ context.Context, status *registr
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// answers implements the plugin service.
-type answers struct {
+// pluginService implements the plugin service.
+type pluginService struct {
 	v1alpha1.UnimplementedEvictionPluginServer
 	s *Server
 	// turn is held by the running call.
 	turn chan struct{}
 }
 
-func (a *answers) GetToken(context.Context, *v1alpha1.Empty) (*v1alpha1.GetTokenResponse, error) {
+func (a *pluginService) GetToken(context.Context, *v1alpha1.Empty) (*v1alpha1.GetTokenResponse, error) {
 	return &v1alpha1.GetTokenResponse{Token: a.s.Token}, nil
 }
 
-func (a *answers) ThresholdMet(ctx context.Context, r *v1alpha1.GetThresholdMetRequest) (*v1alpha1.ThresholdMetResponse, error) {
-	pods, err := decoded(r.GetActivePods())
+func (a *pluginService) ThresholdMet(ctx context.Context, r *v1alpha1.GetThresholdMetRequest) (*v1alpha1.ThresholdMetResponse, error) {
+	pods, err := decodePods(r.GetActivePods())
 	if err != nil {
 		return nil, err
 	}
@@ -152,12 +152,12 @@ func (a *answers) ThresholdMet(ctx context.Context, r *v1alpha1.GetThresholdMetR
 	})
 }
 
-func (a *answers) GetTopEvictionPods(ctx context.Context, r *v1alpha1.GetTopEvictionPodsRequest) (*v1alpha1.GetTopEvictionPodsResponse, error) {
+func (a *pluginService) GetTopEvictionPods(ctx context.Context, r *v1alpha1.GetTopEvictionPodsRequest) (*v1alpha1.GetTopEvictionPodsResponse, error) {
 	topper, ok := a.s.Plugin.(Topper)
 	if !ok {
 		return &v1alpha1.GetTopEvictionPodsResponse{}, nil
 	}
-	ask, err := asked(r)
+	ask, err := newAsk(r)
 	if err != nil {
 		return nil, err
 	}
@@ -170,12 +170,12 @@ func (a *answers) GetTopEvictionPods(ctx context.Context, r *v1alpha1.GetTopEvic
 	})
 }
 
-func (a *answers) GetEvictPods(ctx context.Context, r *v1alpha1.GetEvictPodsRequest) (*v1alpha1.GetEvictPodsResponse, error) {
+func (a *pluginService) GetEvictPods(ctx context.Context, r *v1alpha1.GetEvictPodsRequest) (*v1alpha1.GetEvictPodsResponse, error) {
 	evicter, ok := a.s.Plugin.(Evicter)
 	if !ok {
 		return &v1alpha1.GetEvictPodsResponse{}, nil
 	}
-	pods, err := decoded(r.GetActivePods())
+	pods, err := decodePods(r.GetActivePods())
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (a *answers) GetEvictPods(ctx context.Context, r *v1alpha1.GetEvictPodsRequ
 
 // answer waits until no other call runs, and does not start a call that the
 // host has given up.
-func answer[T any](ctx context.Context, a *answers, ask func() (*T, error)) (*T, error) {
+func answer[T any](ctx context.Context, a *pluginService, ask func() (*T, error)) (*T, error) {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()

@@ -158,7 +158,7 @@ func TestPodsToEvictBearThePluginsNameAndReason(t *testing.T) {
 	assert.Empty(t, cmp.Diff([]*corev1.Pod{a}, p.shown))
 }
 
-func TestAPluginThatOnlyWatchesNamesNobody(t *testing.T) {
+func TestAPluginWithoutTopNamesNoPod(t *testing.T) {
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: watcher{}})
 	host := v1alpha1.NewEvictionPluginClient(conn)
 	top, err := host.GetTopEvictionPods(t.Context(), &v1alpha1.GetTopEvictionPodsRequest{ActivePods: wire(t, pod("a")), TopN: 1})

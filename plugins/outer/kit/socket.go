@@ -37,7 +37,7 @@ func listen(ctx context.Context, path string) (*socket, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := free(ctx, path); err != nil {
+	if err := checkFree(ctx, path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	hidden := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
@@ -77,9 +77,9 @@ func (s *socket) remove() error {
 	return os.Remove(s.path)
 }
 
-// free returns an error if a process listens on a path, or if it is not a
+// checkFree returns an error if a process listens on a path, or if it is not a
 // socket.
-func free(ctx context.Context, path string) error {
+func checkFree(ctx context.Context, path string) error {
 	file, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

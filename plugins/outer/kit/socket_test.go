@@ -124,7 +124,7 @@ func TestAHiddenSocketThatWasLeftIsReplaced(t *testing.T) {
 	assert.Equal(t, []string{"full.sock"}, left(t, dir))
 }
 
-func TestAPathThatIsTooLongForASocketIsSaidToBe(t *testing.T) {
+func TestATooLongSocketPathIsReported(t *testing.T) {
 	dir := t.TempDir()
 	for _, more := range []int{0, 1} {
 		name := strings.Repeat("n", 106-len(dir)-len("/.sock")+more)
@@ -140,7 +140,7 @@ func TestAPathThatIsTooLongForASocketIsSaidToBe(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsSomebodyElsesByNowStays(t *testing.T) {
+func TestASocketThatAnotherProcessReplacedStays(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "full.sock")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,7 +158,7 @@ func TestASocketThatIsSomebodyElsesByNowStays(t *testing.T) {
 	assert.FileExists(t, path)
 }
 
-func TestWrongUseIsSaidInOneLine(t *testing.T) {
+func TestWrongUsageIsReportedInOneLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"--plugins.dir /nowhere/at/all":            "exit status 1: full: listen: open /nowhere/at/all: no such file or directory\n",
 		"--token-file /nowhere --plugins.dir /tmp": "exit status 1: full: open /nowhere: no such file or directory\n",

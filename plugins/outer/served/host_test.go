@@ -33,7 +33,7 @@ func TestEveryInnerPluginIsTheSameToTheAgentThroughASocket(t *testing.T) {
 			for range 200 {
 				snapshot := n.second()
 				verdicts := direct.Judge(snapshot).Verdicts
-				behind.See(snapshot)
+				behind.Judge(snapshot)
 				if _, err := behind.Threshold(t.Context(), nil); err != nil {
 					continue // what cannot be measured is an error, which is another test
 				}
@@ -62,7 +62,7 @@ func same(t *testing.T, want, got plugins.Verdict) {
 	require.Equal(t, want.Condition, got.Condition)
 	require.Empty(t, got.Absent)
 	var named []string
-	if want.Level == plugins.Hard && want.Pressing == plugins.Hard {
+	if want.Level == plugins.Hard && want.MetLevel == plugins.Hard {
 		for _, c := range want.Candidates {
 			named = append(named, c.PodUID)
 		}
@@ -89,7 +89,7 @@ func of(t *testing.T, list []plugins.Verdict, scope string) plugins.Verdict {
 // asked returns the plugin's threshold as the agent receives it.
 func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 	t.Helper()
-	r := outer.Round{Time: time.Now(), Smoother: hasty{}, MaxAge: time.Minute}
+	r := outer.Round{Time: time.Now(), Graces: hasty{}, MaxAge: time.Minute}
 	for i, b := range n.pods() {
 		r.Pods = append(r.Pods, outer.Pod{UID: uid(i), Wire: b})
 	}
@@ -107,10 +107,10 @@ func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 // hasty applies no grace period.
 type hasty struct{}
 
-func (hasty) Heard(plugins.Verdict, time.Time) time.Time { return time.Time{} }
+func (hasty) Reported(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 
-func (hasty) Missed(string) {}
-func (hasty) Came(string)   {}
+func (hasty) Missed(string)     {}
+func (hasty) Registered(string) {}
 
 // register a plugin with the agent's side.
 func register(t *testing.T, p kit.Plugin) *outer.Host {

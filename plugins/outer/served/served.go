@@ -6,7 +6,7 @@
 //
 //	host, err := probes.NewHost(paths, nil)
 //	…
-//	kit.Main("memory-stall-next", &served.Watching{
+//	kit.Main("memory-stall-next", &served.SelfReading{
 //		Inner: served.Inner{Set: plugins.SetOf(plugins.DefaultMemoryStall(), nil)}, Host: host,
 //	})
 //
@@ -47,15 +47,15 @@ type Inner struct {
 
 	mu       sync.Mutex // guards all below
 	verdicts []plugins.Verdict
-	seen     time.Time
+	judgedAt time.Time
 }
 
-// See judges a Snapshot; it is called once a second.
-func (i *Inner) See(s *snapshot.Snapshot) {
+// Judge judges a Snapshot; it is called once a second.
+func (i *Inner) Judge(s *snapshot.Snapshot) {
 	verdicts := i.Set.Judge(s).Verdicts
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.verdicts, i.seen = verdicts, time.Now()
+	i.verdicts, i.judgedAt = verdicts, time.Now()
 }
 
 // Threshold returns the worst verdict of the newest Snapshot.
@@ -89,7 +89,7 @@ func (i *Inner) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	}
 	var named kit.Named
 	for _, v := range i.verdicts {
-		if v.Scope != ask.Scope || v.Pressing < v.Level {
+		if v.Scope != ask.Scope || v.MetLevel < v.Level {
 			continue
 		}
 		for _, c := range v.Candidates {
@@ -108,28 +108,28 @@ func (i *Inner) worst() (plugins.Verdict, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
-	case i.seen.IsZero():
+	case i.judgedAt.IsZero():
 		return plugins.Verdict{}, errUnseen
-	case time.Since(i.seen) > stale:
-		return plugins.Verdict{}, fmt.Errorf("newest snapshot is %s old", time.Since(i.seen).Round(time.Second))
+	case time.Since(i.judgedAt) > stale:
+		return plugins.Verdict{}, fmt.Errorf("newest snapshot is %s old", time.Since(i.judgedAt).Round(time.Second))
 	case len(i.verdicts) == 0:
 		return plugins.Verdict{}, errors.New("nothing to judge")
 	}
 	worst := i.verdicts[0]
 	for _, v := range i.verdicts[1:] {
-		if outdoes(v, worst) {
+		if worse(v, worst) {
 			worst = v
 		}
 	}
 	return worst, nil
 }
 
-func outdoes(a, b plugins.Verdict) bool {
+func worse(a, b plugins.Verdict) bool {
 	switch {
 	case a.Level != b.Level:
 		return a.Level > b.Level
-	case a.Pressing != b.Pressing:
-		return a.Pressing > b.Pressing
+	case a.MetLevel != b.MetLevel:
+		return a.MetLevel > b.MetLevel
 	}
 	return a.Absent == "" && b.Absent != ""
 }

@@ -34,11 +34,11 @@ import (
 func sensitive() plugins.Config {
 	c := plugins.Default()
 	c.WarmUp = 0
-	c.MemoryStall.Soft.Over, c.MemoryStall.Hard.Over, c.MemoryStall.Cleared = 2*time.Second, 2*time.Second, 3*time.Second
-	c.DiskContention.Over, c.DiskContention.Cleared = 2*time.Second, 3*time.Second
-	c.NetworkContention.Over, c.NetworkContention.Cleared = 2*time.Second, 3*time.Second
-	c.Filesystem.Over, c.Filesystem.Cleared = 2*time.Second, 3*time.Second
-	c.OOMStorm = plugins.OOMStorm{Enabled: true, Kills: 2, HardKills: 4, Over: 10 * time.Second, Cleared: 3 * time.Second}
+	c.MemoryStall.Soft.Window, c.MemoryStall.Hard.Window, c.MemoryStall.ClearFor = 2*time.Second, 2*time.Second, 3*time.Second
+	c.DiskContention.For, c.DiskContention.ClearFor = 2*time.Second, 3*time.Second
+	c.NetworkContention.Window, c.NetworkContention.ClearFor = 2*time.Second, 3*time.Second
+	c.Filesystem.For, c.Filesystem.ClearFor = 2*time.Second, 3*time.Second
+	c.OOMStorm = plugins.OOMStorm{Enabled: true, Kills: 2, HardKills: 4, Window: 10 * time.Second, ClearFor: 3 * time.Second}
 	return c
 }
 
@@ -56,7 +56,7 @@ func TestEveryInnerPluginSaysTheSameDirectlyAndThroughASocket(t *testing.T) {
 			for range 400 {
 				snapshot := n.second()
 				want := direct.Judge(snapshot).Verdicts
-				behind.See(snapshot)
+				behind.Judge(snapshot)
 				levels[compare(t, want, ask, n.pods())]++
 			}
 			assert.Positive(t, levels[plugins.None], "it was never calm")
@@ -83,7 +83,7 @@ func compare(t *testing.T, want []plugins.Verdict, ask v1alpha1.EvictionPluginCl
 	})
 	require.NoError(t, err)
 	var names []string
-	if v.Pressing == v.Level {
+	if v.MetLevel == v.Level {
 		for _, c := range v.Candidates[:min(2, len(v.Candidates))] {
 			names = append(names, c.PodUID)
 		}
@@ -125,17 +125,17 @@ func (s scripted) Top(_ plugins.View, of plugins.Verdict, _ int) []plugins.Candi
 	return of.Candidates
 }
 
-func TestOfSeveralScopesTheWorstIsSaid(t *testing.T) {
+func TestOfSeveralScopesTheWorstIsReported(t *testing.T) {
 	one := snapshot.Some(1.0)
 	say := func(v ...plugins.Verdict) (kit.Threshold, error) {
 		i := served.Inner{Set: plugins.SetOf(scripted{v}, nil)}
-		i.See(newNode(1).second())
+		i.Judge(newNode(1).second())
 		return i.Threshold(t.Context(), nil)
 	}
 	calm := plugins.Verdict{Scope: "sda", Observed: one}
 	absent := plugins.Verdict{Scope: "sdb", Absent: "no such file"}
 	kept := plugins.Verdict{Scope: "sdc", Level: plugins.Soft, Observed: one}
-	soft := plugins.Verdict{Scope: "sdd", Level: plugins.Soft, Pressing: plugins.Soft, Observed: one}
+	soft := plugins.Verdict{Scope: "sdd", Level: plugins.Soft, MetLevel: plugins.Soft, Observed: one}
 	hard := plugins.Verdict{Scope: "sde", Level: plugins.Hard, Observed: one}
 	for want, list := range map[string][]plugins.Verdict{
 		"sda": {absent, calm}, "sdc": {calm, kept, absent}, "sdd": {kept, soft}, "sde": {soft, hard, kept},
@@ -150,14 +150,14 @@ func TestOfSeveralScopesTheWorstIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "nothing to judge")
 }
 
-func TestNobodyGoesForALevelThatIsOnlyKept(t *testing.T) {
+func TestALatchedLevelNamesNoPod(t *testing.T) {
 	list := []plugins.Candidate{{PodUID: "uid-a"}, {Cgroup: "/system.slice/backup.service"}, {PodUID: "uid-gone"}, {PodUID: "uid-b"}}
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "uid-b"}}, {ObjectMeta: metav1.ObjectMeta{UID: "uid-a"}}}
 	named := func(pressing plugins.Level, n int) (names []types.UID) {
 		i := served.Inner{Set: plugins.SetOf(scripted{[]plugins.Verdict{
-			{Scope: "node", Level: plugins.Hard, Pressing: pressing, Candidates: list},
+			{Scope: "node", Level: plugins.Hard, MetLevel: pressing, Candidates: list},
 		}}, nil)}
-		i.See(newNode(1).second())
+		i.Judge(newNode(1).second())
 		got, err := i.Top(t.Context(), kit.Ask{Pods: pods, N: n, Scope: "node"})
 		require.NoError(t, err)
 		for _, p := range got.Pods {
@@ -171,7 +171,7 @@ func TestNobodyGoesForALevelThatIsOnlyKept(t *testing.T) {
 	assert.Empty(t, named(plugins.Soft, 5))
 }
 
-func TestNothingIsSaidBeforeAnythingWasSeen(t *testing.T) {
+func TestThereIsNoAnswerBeforeTheFirstSnapshot(t *testing.T) {
 	i := served.Inner{Set: plugins.SetOf(scripted{}, nil)}
 	_, err := i.Threshold(t.Context(), nil)
 	require.EqualError(t, err, "no snapshot yet")
@@ -181,8 +181,8 @@ func TestAServedPluginReadsTheHostByItself(t *testing.T) {
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
 	require.NoError(t, err)
 	rule := plugins.DefaultMemoryStall()
-	rule.Soft.Over, rule.Hard.Over = time.Second, time.Second
-	ask := serve(t, "next", &served.Watching{Inner: served.Inner{Set: plugins.SetOf(rule, nil)}, Host: host})
+	rule.Soft.Window, rule.Hard.Window = time.Second, time.Second
+	ask := serve(t, "next", &served.SelfReading{Inner: served.Inner{Set: plugins.SetOf(rule, nil)}, Host: host})
 	_, noPSI := os.Stat("/proc/pressure/memory")
 	deadline.Eventually(t, func() bool {
 		got, err := ask.ThresholdMet(t.Context(), &v1alpha1.GetThresholdMetRequest{})

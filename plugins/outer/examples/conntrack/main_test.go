@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 )
 
-func TestATableThatIsNearlyFullIsAConditionAndNobodyIsNamed(t *testing.T) {
+func TestANearlyFullTableIsAConditionWithoutPods(t *testing.T) {
 	c := recorded(t, "0\n", "262144\n")
 	said, err := c.Threshold(t.Context(), nil)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestATableThatIsNearlyFullIsAConditionAndNobodyIsNamed(t *testing.T) {
 	assert.False(t, names)
 }
 
-func TestTheConditionIsKeptUntilThereIsRoomAgain(t *testing.T) {
+func TestTheConditionIsLatched(t *testing.T) {
 	c := recorded(t, "70\n", "100\n")
 	for _, step := range []struct {
 		count string

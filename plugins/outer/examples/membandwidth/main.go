@@ -36,8 +36,8 @@ func main() {
 	kit.Main("memory-bandwidth", m)
 }
 
-// worthIt is the share of a socket's traffic from which a pod is named.
-const worthIt = 0.20
+// minShare is the share of a socket's traffic from which a pod is named.
+const minShare = 0.20
 
 // memBandwidth is the plugin's configuration and its last two readings, from
 // which it takes rates.
@@ -56,7 +56,7 @@ func (m *memBandwidth) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Thre
 	if m.limit <= 0 {
 		return kit.Threshold{}, errors.New("--limit is not set: the memory bandwidth is unknown")
 	}
-	if err := m.present(); err != nil {
+	if err := m.checkResctrl(); err != nil {
 		return kit.Threshold{}, err
 	}
 	now, err := m.read(ctx)
@@ -90,8 +90,8 @@ func (m *memBandwidth) judge(t traffic) kit.Threshold {
 	return said
 }
 
-// present returns an error if resctrl cannot be read.
-func (m *memBandwidth) present() error {
+// checkResctrl returns an error if resctrl cannot be read.
+func (m *memBandwidth) checkResctrl() error {
 	if _, err := os.Stat(filepath.Join(m.resctrl, "info")); err == nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (m *memBandwidth) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	}
 	var list []*corev1.Pod
 	for p, rate := range rates {
-		if rate >= worthIt*total && rate > 0 {
+		if rate >= minShare*total && rate > 0 {
 			list = append(list, p)
 		}
 	}

@@ -181,7 +181,7 @@ func TestTheRunningKernelIsUnderstood(t *testing.T) {
 	m := memBandwidth{procfs: "/proc", resctrl: "/sys/fs/resctrl", limit: 1e12, soft: 0.8, hard: 0.95, now: time.Now}
 	_, first := m.Threshold(t.Context(), nil)
 	require.Error(t, first)
-	if m.present() == nil {
+	if m.checkResctrl() == nil {
 		said, err := m.Threshold(t.Context(), nil)
 		require.NoError(t, err)
 		assert.NotEmpty(t, said.Scope)

@@ -32,9 +32,9 @@ func main() {
 	kit.Main("open-files", o)
 }
 
-// worthIt is the share of all open files from which a pod is named: evicting a
+// minShare is the share of all open files from which a pod is named: evicting a
 // smaller one helps little.
-const worthIt = 0.20
+const minShare = 0.20
 
 type openFiles struct {
 	procfs     string
@@ -103,7 +103,7 @@ func (o *openFiles) Top(ctx context.Context, ask kit.Ask) (kit.Named, error) {
 	}
 	var list []*corev1.Pod
 	for p, n := range held {
-		if float64(n) >= worthIt*open {
+		if float64(n) >= minShare*open {
 			list = append(list, p)
 		}
 	}

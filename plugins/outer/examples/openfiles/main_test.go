@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 )
 
-func TestEachLevelIsKeptUntilThereIsRoomAgain(t *testing.T) {
+func TestEachLevelIsLatched(t *testing.T) {
 	o := host(t)
 	for _, step := range []struct {
 		open  int
@@ -83,7 +83,7 @@ func TestWithoutTheFileItSaysSo(t *testing.T) {
 	}
 }
 
-func TestAWalkThatNobodyWaitsForEnds(t *testing.T) {
+func TestAWalkEndsWithItsContext(t *testing.T) {
 	o := host(t)
 	o.open(t, "100\t0\t105\n")
 	o.process(t, 10, "0::/", 1)

@@ -1,0 +1,159 @@
+package backup
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Events is client-go's record.EventRecorder, for Events on Backups. It may drop
+// them and must not block.
+type Events interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// reference is the object of an Event.
+func reference(o *Object) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "velero.io/v1", Kind: "Backup", Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+}
+
+// Reasons of Events.
+const (
+	ReasonQueued  = "BackupQueued"
+	ReasonStarts  = "BackupStarts"
+	ReasonStuck   = "BackupNotTakenUp"
+	ReasonOdd     = "BackupInvalidAnnotation"
+	ReasonInvalid = "BackupInvalidNamespaces"
+	ReasonPilesUp = "ScheduleTooFrequent"
+)
+
+// publishedState is what was last logged and published of a Backup.
+type publishedState struct {
+	code            Code
+	by              string
+	queued          bool // by an Event
+	stuck, odd, bad bool
+	piled           bool
+}
+
+type uidPhase struct {
+	uid   types.UID
+	phase Phase
+}
+
+// publish logs changed reasons of waiting Backups, and publishes as Events what needs
+// attention.
+func (r *Reconciler) publish(v *velero, p *planner, d *Decision) {
+	ahead := map[string]string{} // by schedule
+	for i := range d.Queue {
+		e := &d.Queue[i]
+		o := p.objects[e.UID]
+		t := v.published[e.UID]
+		r.publishInvalid(&t, o, e)
+		if !e.Start && e.Wait.Code != CodeNew {
+			r.logWait(&t, p, o, e)
+		}
+		if first, same := ahead[e.Schedule]; same && e.Schedule != "" && !t.piled {
+			t.piled = true
+			r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonPilesUp, fmt.Sprintf("schedule %s already has Backup %s waiting: it creates Backups faster than they run", e.Schedule, first))
+		}
+		ahead[e.Schedule] = e.Name
+		v.published[e.UID] = t
+	}
+	for _, b := range d.Stuck {
+		r.publishStuck(v, p, b)
+	}
+	for uid := range v.published {
+		if _, there := p.objects[uid]; !there {
+			delete(v.published, uid)
+		}
+	}
+}
+
+// logWait logs a new reason. Far behind in the queue BlockedBy changes with every
+// Backup that ends, which is not logged.
+func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry) {
+	if t.code == e.Wait.Code && (t.by == e.Wait.By || e.Place > exactPositions) {
+		return
+	}
+	t.code, t.by = e.Wait.Code, e.Wait.By
+	attributes := []any{"backup", o.Namespace + "/" + o.Name, "reason", string(e.Wait.Code), "place", e.Place}
+	by, known := p.objects[e.Wait.By]
+	if known {
+		attributes = append(attributes, "blocked_by", by.Name, "namespaces", strings.Join(e.Wait.Namespaces, ","), "shared", e.Wait.Shared)
+	}
+	r.Log.Info("backup waits", attributes...)
+	if t.queued {
+		return
+	}
+	t.queued = true
+	why := "the limit of running Backups is reached"
+	if known {
+		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
+	}
+	r.Events.Event(reference(o), corev1.EventTypeNormal, ReasonQueued, fmt.Sprintf("at place %d: %s", e.Place, why))
+}
+
+// namespacesOf lists the namespaces of a conflict.
+func namespacesOf(w Wait) string {
+	switch {
+	case w.Invalid != nil:
+		return "everything"
+	case w.Shared == 1:
+		return "namespace " + w.Namespaces[0]
+	case w.Shared > len(w.Namespaces):
+		return fmt.Sprintf("%d namespaces (%s, …)", w.Shared, strings.Join(w.Namespaces, ", "))
+	}
+	return "namespaces " + strings.Join(w.Namespaces, ", ")
+}
+
+func (r *Reconciler) publishInvalid(t *publishedState, o *Object, e *Entry) {
+	if o.AnnotationErr != nil && !t.odd {
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonOdd, o.AnnotationErr.Error())
+	}
+	t.odd = o.AnnotationErr != nil
+	if err := e.Wait.Invalid; err != nil && !t.bad && invalid(o) {
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, err.Error()+"; it counts as overlapping with every other Backup")
+		t.bad = true
+	}
+}
+
+// invalid tells whether its own patterns are invalid.
+func invalid(o *Object) bool {
+	return check(o.Backup.Include) != nil || check(o.Backup.Exclude) != nil
+}
+
+func (r *Reconciler) publishStuck(v *velero, p *planner, b *Backup) {
+	t := v.published[b.UID]
+	if t.stuck {
+		return
+	}
+	t.stuck = true
+	v.published[b.UID] = t
+	since := p.now.Sub(b.ReadySince).Round(time.Second)
+	r.Log.Warn("backup is stuck: velero does not take it up; freed its slot", "backup", b.Namespace+"/"+b.Name, "since", since)
+	r.Events.Event(reference(p.objects[b.UID]), corev1.EventTypeWarning, ReasonStuck,
+		fmt.Sprintf("ReadyToStart for %s and Velero does not take it up: check that its server runs, with --concurrent-backups equal to the queue's limit", since))
+}
+
+// logWrite logs a successful write.
+func (r *Reconciler) logWrite(w write) {
+	name := w.object.Namespace + "/" + w.object.Name
+	switch w.kind {
+	case kindStart:
+		waited := time.Since(w.object.Backup.Created).Round(time.Second)
+		r.counters.waited(w.object.Namespace, time.Since(w.object.Backup.Created))
+		r.Log.Info("backup starts", "backup", name, "waited", waited)
+		r.Events.Event(reference(w.object), corev1.EventTypeNormal, ReasonStarts, fmt.Sprintf("waited %s", waited))
+	case kindTouch:
+		r.Log.Info("touched backup to remind velero of it", "backup", name, "since", w.patch.waiting.Since)
+	case kindReturn:
+		r.Log.Info("requeued backup that velero did not take up", "backup", name)
+	case kindQueue, kindPosition, kindWaiting, kindClean:
+		r.Log.Debug("wrote backup", "backup", name, "write", string(w.kind))
+	}
+}

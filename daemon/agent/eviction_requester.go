@@ -1,0 +1,265 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// evictionRequester sends eviction requests to the controller: they are written into the
+// agent's Lease with the renewals, and the controller's answers are read from
+// it. It decides nothing.
+type evictionRequester struct {
+	// direct evicts victims that need no approval of the controller.
+	direct evictor
+	// wake renews the Lease soon. late signals an answer that came after its
+	// round had stopped waiting. Neither blocks.
+	wake, lateAnswer func()
+
+	mu      sync.Mutex // guards the fields below; nothing is done under it but copying
+	pending []pendingRequest
+	// complete: asked is complete. Until then the requests in the Lease stay there:
+	// an earlier agent made them.
+	complete bool
+}
+
+// pendingRequest is a pending request.
+type pendingRequest struct {
+	lease.Request
+	// since when the request is pending; next is after how long the Lease is read
+	// again (exponential backoff).
+	since time.Time
+	next  time.Duration
+	// repeated: the request was repeated since the last withdraw.
+	repeated bool
+	// answered is closed when the answer is there.
+	answered chan struct{}
+	answer   *lease.Answer
+}
+
+// answerTimeout is how long a round waits for the controller, the same as for
+// the API server. A later answer is used in a later round.
+const answerTimeout = kube.DefaultEvictTimeout
+
+// firstBackoff is when the Lease is first read again, then the interval doubles
+// (exponential backoff): the renewal that carries the request returns before
+// the controller has seen it.
+const firstBackoff = time.Second
+
+// Evict requests the eviction of one pod, or waits again for a request that is
+// still pending. A request stays pending until it is answered or withdrawn. It
+// is idempotent: repeating it sends no second request.
+func (g *evictionRequester) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer {
+	if v.Fallback {
+		g.drop(v.UID, dryRun)
+		return g.direct.Evict(ctx, v, dryRun)
+	}
+	a := g.request(v, dryRun)
+	for {
+		select {
+		case <-a.answered:
+			return g.take(v, dryRun)
+		default:
+		}
+		since := time.Since(a.since)
+		if since >= a.next {
+			a.next = g.nextLook(v, dryRun, since)
+			g.wake()
+		}
+		if since >= answerTimeout || ctx.Err() != nil {
+			return evict.Answer{
+				Time: time.Now(), Outcome: evict.UnknownOutcome, DryRun: dryRun, Via: evict.ViaController,
+				Text: fmt.Sprintf("the controller has not answered for %s", since.Round(time.Second)),
+			}
+		}
+		pause := time.NewTimer(min(a.next, answerTimeout) - since)
+		select {
+		case <-a.answered:
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+// request adds a request, or returns the pending one.
+func (g *evictionRequester) request(v evict.Victim, dryRun bool) pendingRequest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := g.find(v, dryRun)
+	if i < 0 {
+		i = len(g.pending)
+		// A real request, its dry run and its urgent form differ in their time, so
+		// that an answer to one is not taken for an answer to another.
+		if dryRun {
+			v.Since = v.Since.Add(time.Microsecond)
+		}
+		if v.Urgent {
+			v.Since = v.Since.Add(2 * time.Microsecond)
+		}
+		g.pending = append(g.pending, pendingRequest{
+			Request: lease.Request{
+				UID: v.UID, Namespace: v.Namespace, Name: v.Name, Plugin: v.Plugin, Reason: lease.Truncate(v.Why, lease.MaxReason),
+				Resource: string(v.Resource), Level: levelOf(v.Level),
+				Urgent: v.Urgent, GraceSeconds: &v.GraceSeconds, Since: lease.Micro(v.Since), DryRun: dryRun,
+			},
+			since: time.Now(), answered: make(chan struct{}),
+		})
+	}
+	g.complete = true
+	g.pending[i].repeated = true
+	return g.pending[i]
+}
+
+// levelOf is a level as the Lease carries it; empty for none.
+func levelOf(l plugins.Level) string {
+	switch l {
+	case plugins.Soft:
+		return lease.LevelSoft
+	case plugins.Hard:
+		return lease.LevelHard
+	case plugins.None:
+	}
+	return ""
+}
+
+func (g *evictionRequester) find(v evict.Victim, dryRun bool) int {
+	return slices.IndexFunc(g.pending, func(a pendingRequest) bool { return a.UID == v.UID && a.DryRun == dryRun && a.Urgent == v.Urgent })
+}
+
+// nextLook records that the Lease was read and returns when to read it next.
+func (g *evictionRequester) nextLook(v evict.Victim, dryRun bool, since time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := max(firstBackoff, 2*since)
+	if i := g.find(v, dryRun); i >= 0 {
+		g.pending[i].next = next
+	}
+	return next
+}
+
+// take removes an answered request and returns its answer.
+func (g *evictionRequester) take(v evict.Victim, dryRun bool) evict.Answer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := g.find(v, dryRun)
+	answer := convertAnswer(*g.pending[i].answer)
+	answer.Time, answer.DryRun = time.Now(), dryRun
+	g.pending = slices.Delete(g.pending, i, i+1)
+	return answer
+}
+
+func (g *evictionRequester) drop(uid string, dryRun bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pending = slices.DeleteFunc(g.pending, func(a pendingRequest) bool { return a.UID == uid && a.DryRun == dryRun })
+}
+
+// withdraw removes the requests that were not repeated since the last call: the
+// rounds no longer want them.
+func (g *evictionRequester) withdraw() {
+	g.mu.Lock()
+	before := len(g.pending)
+	g.pending = slices.DeleteFunc(g.pending, func(a pendingRequest) bool { return !a.repeated })
+	for i := range g.pending {
+		g.pending[i].repeated = false
+	}
+	gone := len(g.pending) < before
+	g.complete = true
+	g.mu.Unlock()
+	if gone {
+		g.wake()
+	}
+}
+
+// encodePending is the JSON of the pending requests for the Lease; empty: none. known
+// is false until the first round has decided.
+func (g *evictionRequester) encodePending() (text string, known bool) {
+	if g == nil {
+		return "", false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.complete || len(g.pending) == 0 {
+		return "", g.complete
+	}
+	standing := g.pending[:min(len(g.pending), lease.MaxRequests)] // the others follow when these are answered
+	list := make([]lease.Request, len(standing))
+	for i, a := range standing {
+		list[i] = a.Request
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return "", true // cannot happen: strings always encode
+	}
+	return string(b), true
+}
+
+// readAnswers reads the controller's answers from the Lease's annotations.
+func (g *evictionRequester) readAnswers(annotations map[string]string) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.pending) == 0 {
+		return
+	}
+	carried, err := lease.ReadContent(map[string]string{lease.AnswersAnnotation: annotations[lease.AnswersAnnotation]})
+	if err != nil {
+		return // unreadable: another controller's; the request stays unanswered
+	}
+	for i := range g.pending {
+		a := &g.pending[i]
+		j := slices.IndexFunc(carried.Answers, func(o lease.Answer) bool { return o.UID == a.UID && o.Since.Equal(&a.Since) })
+		if j < 0 || a.answer != nil {
+			continue
+		}
+		a.answer = &carried.Answers[j]
+		close(a.answered)
+		if time.Since(a.since) >= answerTimeout {
+			g.lateAnswer()
+		}
+	}
+}
+
+// convertAnswer converts the controller's answer.
+func convertAnswer(a lease.Answer) evict.Answer {
+	out := evict.Answer{Text: a.Reason, Via: evict.ViaController, RetryAfter: time.Duration(a.RetryAfterSeconds) * time.Second}
+	switch a.Result {
+	case lease.Accepted:
+		out.Outcome = evict.Evicted
+	case lease.Gone:
+		out.Outcome = evict.NotFound
+	case lease.Blocked:
+		out.Outcome = evict.Blocked
+	case lease.Refused:
+		out.Outcome = convertRefusal(agents.Code(a.Code))
+	default:
+		out.Outcome, out.Text = evict.UnknownOutcome, fmt.Sprintf("unknown answer %q from the controller", a.Result)
+	}
+	return out
+}
+
+// convertRefusal converts the code of a refusal by the controller's rules; the API
+// server's refusals have none. An unknown code, from a newer controller,
+// applies to all requests alike.
+func convertRefusal(code agents.Code) evict.Outcome {
+	switch code {
+	case "", agents.CodeWrongNode, agents.CodeProtected:
+		return evict.Refused
+	case agents.CodeOwner:
+		return evict.Blocked
+	default:
+		return evict.Braked
+	}
+}

@@ -1,0 +1,354 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// post is a Lease as the API server keeps it, and a controller that answers
+// after a while.
+type post struct {
+	t     *testing.T
+	g     *evictionRequester
+	beats []time.Duration // since it began
+	began time.Time
+	// decide on a request; nil: no controller is there.
+	decide func(lease.Request) lease.Answer
+	alone  alone
+
+	mu          sync.Mutex // guards annotations and beats
+	annotations map[string]string
+	late        int
+}
+
+// alone is asked without the controller.
+type alone struct{ asked []evict.Victim }
+
+func (a *alone) Evict(_ context.Context, v evict.Victim, dryRun bool) evict.Answer {
+	a.asked = append(a.asked, v)
+	return evict.Answer{Time: time.Now(), Outcome: evict.Evicted, DryRun: dryRun}
+}
+
+func newPost(t *testing.T, decide func(lease.Request) lease.Answer) *post {
+	p := &post{t: t, decide: decide, began: time.Now(), annotations: map[string]string{}}
+	p.g = &evictionRequester{direct: &p.alone, wake: p.beat, lateAnswer: func() { p.late++ }}
+	return p
+}
+
+// beat as a heartbeat does when it is woken: a moment later.
+func (p *post) beat() {
+	time.AfterFunc(100*time.Millisecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.beats = append(p.beats, time.Since(p.began))
+		if text, known := p.g.encodePending(); known && text != "" {
+			p.annotations[lease.EvictionsAnnotation] = text
+		} else if known {
+			delete(p.annotations, lease.EvictionsAnnotation)
+		}
+		p.g.readAnswers(p.annotations)
+		p.answer()
+	})
+}
+
+// answer what stands, as the controller does.
+func (p *post) answer() {
+	if p.decide == nil {
+		return
+	}
+	var answers []lease.Answer
+	for _, r := range p.standing() {
+		a := p.decide(r)
+		a.UID = r.UID
+		if a.Since.IsZero() {
+			a.Since = r.Since
+		}
+		answers = append(answers, a)
+	}
+	text, err := json.Marshal(answers)
+	require.NoError(p.t, err)
+	p.annotations[lease.AnswersAnnotation] = string(text)
+}
+
+// rest for a while; then nothing is under way.
+func (p *post) rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// requests that stand in the Lease.
+func (p *post) requests() []lease.Request {
+	synctest.Wait()
+	return p.standing()
+}
+
+func (p *post) standing() []lease.Request {
+	carried, err := lease.ReadContent(map[string]string{lease.EvictionsAnnotation: "[]"})
+	if text, is := p.annotations[lease.EvictionsAnnotation]; is {
+		carried, err = lease.ReadContent(map[string]string{lease.EvictionsAnnotation: text})
+	}
+	require.NoError(p.t, err)
+	return carried.Requests
+}
+
+func grants(lease.Request) lease.Answer { return lease.Answer{Result: lease.Accepted} }
+
+func chosenAt(t time.Time) evict.Victim {
+	return evict.Victim{UID: "u", Namespace: "shop", Name: "web", GraceSeconds: 20, Since: t, Plugin: "memory-stall", Why: "holds 3 GiB", Level: plugins.Hard, Resource: plugins.Memory, Urgent: true}
+}
+
+func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
+	for _, row := range []struct {
+		answer lease.Answer
+		want   evict.Outcome
+	}{
+		{lease.Answer{Result: lease.Accepted}, evict.Evicted},
+		{lease.Answer{Result: lease.Gone, Code: string(agents.CodeGone), Reason: "another UID"}, evict.NotFound},
+		{lease.Answer{Result: lease.Blocked, Reason: "a budget", RetryAfterSeconds: 7}, evict.Blocked},
+		{lease.Answer{Result: lease.Refused, Reason: "forbidden by a webhook"}, evict.Refused},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeProtected)}, evict.Refused},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeWrongNode)}, evict.Refused},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeOwner)}, evict.Blocked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeCluster)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeZone), RetryAfterSeconds: 60}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeShare)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeCommon)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeFullDisruption)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: string(agents.CodeUnreadable)}, evict.Braked},
+		{lease.Answer{Result: lease.Refused, Code: "of a newer controller"}, evict.Braked},
+		{lease.Answer{Result: "of a newer controller"}, evict.UnknownOutcome},
+	} {
+		got := convertAnswer(row.answer)
+		assert.Equal(t, row.want, got.Outcome, "%+v", row.answer)
+		assert.Equal(t, time.Duration(row.answer.RetryAfterSeconds)*time.Second, got.RetryAfter)
+		assert.Equal(t, evict.ViaController, got.Via)
+		if row.answer.Reason != "" {
+			assert.Equal(t, row.answer.Reason, got.Text)
+		}
+	}
+}
+
+func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, grants)
+		now := time.Now()
+		a := p.g.Evict(t.Context(), chosenAt(now), false)
+		assert.Equal(t, evict.Answer{Time: a.Time, Outcome: evict.Evicted, Via: evict.ViaController}, a)
+		assert.Empty(t, cmp.Diff([]lease.Request{{
+			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", Urgent: true, GraceSeconds: new(int64(20)), Since: lease.Micro(now.Add(2 * time.Microsecond)),
+		}}, p.requests()))
+		assert.Equal(t, []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond}, p.beats, "one carries it, one brings the answer")
+		text, known := p.g.encodePending()
+		assert.True(t, known)
+		assert.Empty(t, text, "it is over")
+	})
+}
+
+func TestAnAnswerThatComesLateIsTakenUpInALaterRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		v := chosenAt(time.Now())
+		a := p.g.Evict(t.Context(), v, false)
+		assert.Equal(t, evict.UnknownOutcome, a.Outcome)
+		assert.Equal(t, "the controller has not answered for 5s", a.Text)
+		for range 12 { // a minute of rounds
+			p.g.withdraw()
+			p.rest(5 * time.Second)
+			start := time.Now()
+			assert.Equal(t, evict.UnknownOutcome, p.g.Evict(t.Context(), v, false).Outcome)
+			assert.Zero(t, time.Since(start), "a round waits once")
+		}
+		assert.LessOrEqual(t, len(p.beats), 8, "nobody who is away is asked more and more: %s", p.beats)
+		require.Len(t, p.requests(), 1)
+		assert.Zero(t, p.late)
+
+		p.decide = grants
+		p.beat() // an ordinary one
+		p.rest(10 * time.Second)
+		p.beat()
+		p.rest(time.Second)
+		assert.Equal(t, 1, p.late, "a round is called for")
+		a = p.g.Evict(t.Context(), v, false)
+		assert.Equal(t, evict.Evicted, a.Outcome)
+		assert.Equal(t, time.Now(), a.Time, "it settles from now on")
+	})
+}
+
+func TestWhatARoundDoesNotAskForAgainIsWithdrawnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		p.g.Evict(t.Context(), chosenAt(time.Now()), false)
+		p.g.withdraw() // the round that asked
+		p.rest(time.Minute)
+		require.Len(t, p.requests(), 1)
+		p.g.withdraw() // one that did not
+		p.rest(time.Second)
+		assert.Empty(t, p.requests())
+		beats := len(p.beats)
+		p.g.withdraw()
+		p.rest(time.Second)
+		assert.Len(t, p.beats, beats, "there is nothing new")
+	})
+}
+
+// What the controller would not read is not written.
+func TestAnAgentKeepsWithinTheBoundsOfWhatItsLeaseCarries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		for i := range 2 * lease.MaxRequests {
+			v := chosenAt(time.Now())
+			v.UID, v.Why = fmt.Sprintf("%064d", i), strings.Repeat("<", 10_000)
+			v.Name, v.Namespace, v.Plugin = strings.Repeat("w", 253), strings.Repeat("n", 63), strings.Repeat("p", 128)
+			p.g.Evict(ctx, v, false)
+		}
+		text, known := p.g.encodePending()
+		require.True(t, known)
+		carried, err := lease.ReadContent(map[string]string{lease.EvictionsAnnotation: text})
+		require.NoError(t, err)
+		assert.Len(t, carried.Requests, lease.MaxRequests)
+		time.Sleep(time.Second) // the beats that are on their way
+	})
+}
+
+func TestTheNextAgentLeavesAPendingRequestUntilItHasDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		v := chosenAt(time.Now())
+		p.g.Evict(t.Context(), v, false)
+		before := p.requests()
+
+		p.g = &evictionRequester{direct: &p.alone, wake: p.beat, lateAnswer: func() {}} // killed, and restarted
+		p.beat()
+		p.rest(time.Second)
+		assert.Equal(t, before, p.requests(), "it is there")
+		p.decide = grants
+		p.beat()
+		p.rest(time.Second)
+		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome, "the answer to the one before is its own")
+
+		p.g = &evictionRequester{direct: &p.alone, wake: p.beat, lateAnswer: func() {}}
+		p.g.withdraw() // nothing is pending
+		p.beat()
+		p.rest(time.Second)
+		assert.Empty(t, p.requests())
+	})
+}
+
+func TestADryRunsAnswerIsNotTakenForTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, func(r lease.Request) lease.Answer {
+			if r.DryRun {
+				return lease.Answer{Result: lease.Accepted}
+			}
+			return lease.Answer{Since: lease.Micro(r.Since.Add(-time.Hour)), Result: lease.Accepted} // to another one
+		})
+		v := chosenAt(time.Now())
+		assert.Equal(t, evict.UnknownOutcome, p.g.Evict(t.Context(), v, false).Outcome)
+		a := p.g.Evict(t.Context(), v, true)
+		assert.Equal(t, evict.Evicted, a.Outcome)
+		assert.True(t, a.DryRun)
+	})
+}
+
+// Memory fell below its floor while the controller was slow: what it refuses then
+// is what was asked for before.
+func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		v := chosenAt(time.Now())
+		v.Urgent = false
+		assert.Equal(t, evict.UnknownOutcome, p.g.Evict(t.Context(), v, false).Outcome)
+		p.g.withdraw()
+		p.rest(time.Second)
+		p.decide = func(r lease.Request) lease.Answer {
+			if r.Urgent {
+				return lease.Answer{Result: lease.Accepted}
+			}
+			return lease.Answer{Result: lease.Refused, Code: string(agents.CodeZone)}
+		}
+		v.Urgent = true
+		p.beat() // brings the refusal
+		p.rest(time.Second)
+		p.beat()
+		p.rest(time.Second)
+		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome)
+		p.g.withdraw()
+		p.g.withdraw()
+		p.rest(time.Second)
+		assert.Empty(t, p.requests())
+	})
+}
+
+func TestOneThatGoesAloneIsNotAskedForAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		v := chosenAt(time.Now())
+		p.g.Evict(t.Context(), v, false)
+		v.Fallback = true
+		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome)
+		assert.Equal(t, []evict.Victim{v}, p.alone.asked)
+		text, known := p.g.encodePending()
+		assert.True(t, known)
+		assert.Empty(t, text)
+	})
+}
+
+func TestAnAnswerThatCannotBeReadIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		p.annotations[lease.AnswersAnnotation] = `[{"uid":"u"`
+		assert.Equal(t, evict.UnknownOutcome, p.g.Evict(t.Context(), chosenAt(time.Now()), false).Outcome)
+	})
+}
+
+func TestARoundThatEndsWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		assert.Equal(t, evict.UnknownOutcome, p.g.Evict(ctx, chosenAt(start), false).Outcome)
+		assert.Equal(t, time.Second, time.Since(start))
+		time.Sleep(time.Second) // the beat that is on its way
+	})
+}
+
+// A controller may have made the conditions Unknown meanwhile.
+func TestAfterASilenceTheNodeIsReadAnew(t *testing.T) {
+	up, told := time.Minute, 0
+	h, err := newHeartbeat(config.Default().Lease, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	h.nodeChanged, h.beat.Uptime = func() { told++ }, func() time.Duration { return up }
+	renew := func(after time.Duration) int {
+		up += after
+		h.recordAttempt(lease.Attempt{Outcome: lease.Renewed})
+		return told
+	}
+	assert.Equal(t, 0, renew(0), "the first says nothing")
+	assert.Equal(t, 0, renew(20*time.Second-1))
+	assert.Equal(t, 1, renew(20*time.Second))
+	up += 15 * time.Second
+	h.recordAttempt(lease.Attempt{Outcome: lease.Rejected})
+	assert.Equal(t, 2, renew(5*time.Second), "what was tried is not heard")
+	assert.Equal(t, 2, renew(10*time.Second))
+}

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// lendingServer answers as an API server with one answer, which a test changes.
+type lendingServer struct {
+	code  int
+	body  string
+	asked int
+}
+
+func (s *lendingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.asked++
+	if r.URL.Path != "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources/n1" || r.Method != http.MethodGet {
+		s.code, s.body = http.StatusTeapot, r.URL.Path
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(s.code)
+	_, _ = w.Write([]byte(s.body))
+}
+
+func lenderOf(t *testing.T) (*lendingServer, *reclaimedReader) {
+	t.Helper()
+	s := &lendingServer{code: 200, body: `{"status":{"resources":{"allocatable":{"resource.katalyst.kubewharf.io/reclaimed_millicpu":"44k","resource.katalyst.kubewharf.io/reclaimed_memory":"2Gi","cpu":"7"}}}}`}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	return s, &reclaimedReader{rest: core.RESTClient(), node: "n1"}
+}
+
+func TestWhatIsLentIsReadNowAndThen(t *testing.T) {
+	s, l := lenderOf(t)
+	assert.Contains(t, l.absentReason(), "reclaimedOvercommit is off")
+	now := time.Unix(1000, 0)
+	l.poll(t.Context(), now)
+	want := snapshot.Reclaimable{CPUMillicores: snapshot.Some[uint64](44_000), MemoryBytes: snapshot.Some[uint64](2 << 30)}
+	assert.Equal(t, want, l.last)
+	assert.Empty(t, l.absentReason())
+	l.poll(t.Context(), now.Add(reclaimedInterval-1))
+	assert.Equal(t, 1, s.asked)
+	s.body = `{"status":{"resources":{"allocatable":{"resource.katalyst.kubewharf.io/reclaimed_memory":"-1"}}}}`
+	l.poll(t.Context(), now.Add(reclaimedInterval))
+	assert.Equal(t, snapshot.Reclaimable{MemoryBytes: snapshot.Some[uint64](0)}, l.last, "what is not said is not known")
+	s.body = `{"status":{}}`
+	l.poll(t.Context(), now.Add(2*reclaimedInterval))
+	assert.Equal(t, "the CustomNodeResource of this Node has no reclaimed resources", l.absentReason())
+}
+
+func TestWhatIsLentIsNotKnownFromAnOldAnswer(t *testing.T) {
+	for _, row := range []struct {
+		code int
+		body string
+		why  string
+		kept bool
+	}{
+		{404, `{"kind":"Status","code":404,"reason":"NotFound"}`, "no CustomNodeResource of Katalyst", false},
+		{403, `{"kind":"Status","code":403,"reason":"Forbidden"}`, "deploy/rbac-katalyst.yaml", false},
+		{500, `{"kind":"Status","code":500,"message":"etcd is away"}`, "an error on the server", true},
+		{200, `{"status":7}`, "cannot unmarshal", true},
+	} {
+		s, l := lenderOf(t)
+		now := time.Unix(1000, 0)
+		l.poll(t.Context(), now)
+		require.Empty(t, l.absentReason())
+		s.code, s.body = row.code, row.body
+		l.poll(t.Context(), now.Add(reclaimedInterval))
+		assert.Equal(t, row.kept, l.absentReason() == "", "%d: a moment's trouble changes nothing", row.code)
+		l.poll(t.Context(), now.Add(reclaimedMaxAge))
+		assert.Contains(t, l.absentReason(), row.why)
+		assert.Zero(t, l.last)
+	}
+}

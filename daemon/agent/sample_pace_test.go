@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const (
+	tick   = time.Second
+	window = time.Second
+)
+
+// sampled runs a loop at the rhythm of tick, whose samples take as long as
+// given, and returns when each began, in ms; a woken one is negative.
+func sampled(t *testing.T, runs, takes time.Duration, stall func(wake func())) (began []int64) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), runs)
+		defer cancel()
+		p := pace{woken: make(chan struct{}, 1)}
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		go stall(func() { wake(p.woken) })
+		start := time.Now()
+		for p.next(ctx, ticker.C, window) {
+			at := time.Since(start).Milliseconds()
+			if p.woke {
+				at = -at
+			}
+			began = append(began, at)
+			time.Sleep(takes)
+		}
+		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		woken := uint64(0)
+		for _, at := range began {
+			if at < 0 {
+				woken++
+			}
+		}
+		assert.Equal(t, woken, p.count)
+		cancel()
+		synctest.Wait()
+	})
+	return began
+}
+
+// at wakes at these milliseconds.
+func at(ms ...time.Duration) func(func()) {
+	return func(wake func()) {
+		for i, m := range ms {
+			before := time.Duration(0)
+			if i > 0 {
+				before = ms[i-1]
+			}
+			time.Sleep((m - before) * time.Millisecond)
+			wake()
+		}
+	}
+}
+
+func TestATriggerWakesASampleAndTheTickerKeepsItsRhythm(t *testing.T) {
+	assert.Equal(t, []int64{1000, -1500, 2000, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1500)))
+}
+
+func TestASampleIsWokenNoSoonerThanAMomentAfterTheOneBefore(t *testing.T) {
+	assert.Equal(t, []int64{1000, -1230, 2000}, sampled(t, 2500*time.Millisecond, 30*time.Millisecond, at(1010)),
+		"fired while a sample was taken: looked at again 200 ms after its end")
+	assert.Equal(t, []int64{-500, 1000, 2000}, sampled(t, 2950*time.Millisecond, 0, at(500, 700)), "the tick came before and serves it")
+}
+
+func TestATickRightAfterASampleThatWasWokenIsServedByIt(t *testing.T) {
+	assert.Equal(t, []int64{1000, -1990, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1990)))
+	assert.Equal(t, []int64{1000, -1700, 2000, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1700)))
+	assert.Equal(t, []int64{1000, -1900, 3000}, sampled(t, 3500*time.Millisecond, 150*time.Millisecond, at(1900)),
+		"also when the tick came while it was taken: a tick is no reason to sample without a pause")
+}
+
+func TestAStallThatLastsWakesOneSampleInEveryWindow(t *testing.T) {
+	began := sampled(t, 60*time.Second, 20*time.Millisecond, func(wake func()) {
+		for range 6000 {
+			time.Sleep(10 * time.Millisecond)
+			wake()
+		}
+	})
+	woken, ticks := 0, 0
+	for i, at := range began {
+		if at < 0 {
+			woken++
+		} else {
+			ticks++
+			assert.Zero(t, at%1000, "the ticker keeps its rhythm")
+		}
+		if i > 0 {
+			assert.GreaterOrEqual(t, max(at, -at)-max(began[i-1], -began[i-1]), minSampleGap.Milliseconds())
+		}
+	}
+	assert.InDelta(t, 60, woken, 2)
+	assert.InDelta(t, 60, ticks, 2)
+}
+
+// A sample that takes longer than a tick is followed by the next at once, as
+// without triggers: they change nothing about a node that is that slow.
+func TestTriggersNeverOverlapASampleThatIsSlow(t *testing.T) {
+	began := sampled(t, 10*time.Second, 1300*time.Millisecond, func(wake func()) {
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			wake()
+		}
+	})
+	for i := 1; i < len(began); i++ {
+		assert.GreaterOrEqual(t, max(began[i], -began[i])-max(began[i-1], -began[i-1]), int64(1300))
+	}
+	assert.GreaterOrEqual(t, len(began), 6)
+}

@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// Annotation of the agent's Lease holds the ID of its state directory,
+// which the kernel lets one agent lock at a time. It reveals two agents with
+// separate state directories, for example one of the package beside one of the
+// chart.
+const Annotation = "plimsoll.dev/agent"
+
+// ErrOtherAgent is the error of a second agent: both would each spend the whole of every rate limit.
+var ErrOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
+
+// LockStateDir keeps other agents away from the state directory until the lock is
+// released. Without a writable directory there is no lock, and no pod is
+// evicted.
+func LockStateDir(dir string, log *slog.Logger) (*state.Lock, error) {
+	lock, err := state.Acquire(dir, time.Now(), StartedBy())
+	switch {
+	case errors.Is(err, state.ErrLocked):
+		return nil, fmt.Errorf("%w: %w", err, ErrOtherAgent)
+	case err != nil:
+		log.Warn("cannot lock the state directory; no pod will be evicted", "dir", dir, "error", err)
+		return nil, nil //nolint:nilnil // the agent samples and judges without state
+	}
+	return lock, nil
+}
+
+// StartedBy returns how this program was started, in the words of package state.
+func StartedBy() string {
+	switch {
+	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		return state.ByPod
+	case os.Getenv("INVOCATION_ID") != "": // systemd.exec(5)
+		return state.BySystemd
+	}
+	return state.ByCommand
+}
+
+// leaseHolder is what a Lease shows of the agent that renews it.
+type leaseHolder struct {
+	agent    string
+	renewed  time.Time
+	duration time.Duration
+}
+
+func holderOfLease(l *coordinationv1.Lease) leaseHolder {
+	s := leaseHolder{agent: l.Annotations[Annotation]}
+	if l.Spec.RenewTime != nil {
+		s.renewed = l.Spec.RenewTime.Time
+	}
+	if l.Spec.LeaseDurationSeconds != nil {
+		s.duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	}
+	return s
+}
+
+// missedRenewals is for how many renewal intervals a Lease must be unchanged
+// before its agent counts as gone.
+const missedRenewals = 1.5
+
+// judgeHolder decides whether the Lease is free for the agent with this ID
+// (free), renewed by another agent (err), or to be read again (neither). first
+// is what was read at the start, waited ago. An expired Lease is free as well:
+// its agent ran on this host, so its clock is ours.
+func judgeHolder(id string, first, is leaseHolder, now time.Time, waited, interval time.Duration) (free bool, err error) {
+	switch {
+	case is.agent == "" || is.agent == id:
+		return true, nil
+	case !is.renewed.Equal(first.renewed):
+		return false, fmt.Errorf("lease: renewed by agent %s at %s: %w", is.agent, is.renewed.UTC().Format(time.RFC3339), ErrOtherAgent)
+	case now.Sub(is.renewed) > is.duration:
+		return true, nil
+	}
+	return waited > time.Duration(missedRenewals*float64(interval)), nil
+}
+
+// leaseReadTimeout bounds one read of the Lease, leaseReadInterval is the time between two.
+const (
+	leaseReadTimeout  = 2 * time.Second
+	leaseReadInterval = time.Second
+)
+
+// waitUntilAlone returns at once unless the node's Lease belongs to an agent
+// with another state directory. Then it returns nil when that agent is gone,
+// and an error when it renews its Lease. If the API server does not answer, it
+// returns nil at once: detectOther detects the other agent later.
+func (h *heartbeat) waitUntilAlone(ctx context.Context, leases coordinationv1client.LeasesGetter) error {
+	if h == nil || h.id == "" {
+		return nil
+	}
+	var first leaseHolder
+	began := time.Now()
+	for {
+		l, err := h.readLease(ctx, leases)
+		if err != nil {
+			h.log.Debug("cannot read the Lease to see whether another agent renews it", "error", err)
+			return nil
+		}
+		is := holderOfLease(l)
+		if first.agent == "" {
+			first = is
+		}
+		free, err := judgeHolder(h.id, first, is, time.Now(), time.Since(began), h.beat.Interval)
+		if free || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(leaseReadInterval):
+		}
+	}
+}
+
+func (h *heartbeat) readLease(ctx context.Context, leases coordinationv1client.LeasesGetter) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaseReadTimeout)
+	defer cancel()
+	return leases.Leases(h.beat.Namespace).Get(ctx, h.beat.Node, metav1.GetOptions{})
+}
+
+// detectOther looks for another agent in the answer to a renewal. The annotation
+// is sent only when it is not ours, so a foreign ID in an answer was written
+// after ours. Of two agents that started at the same time the one with the
+// greater ID exits.
+func (h *heartbeat) detectOther(a lease.Attempt) {
+	other := a.Annotations[Annotation]
+	if h.id == "" || other == "" || other == h.id {
+		return
+	}
+	select {
+	case h.otherAgent <- other:
+	default: // it is known already
+	}
+}
+
+// resolveConflict ends this agent if its ID is the greater one.
+func (h *heartbeat) resolveConflict(other string) error {
+	if h.id > other {
+		return fmt.Errorf("lease: also renewed by agent %s: %w", other, ErrOtherAgent)
+	}
+	h.log.Warn("another agent also renews the Lease of this node and should exit; stop one of the two", "agent", other, "self", h.id)
+	return nil
+}

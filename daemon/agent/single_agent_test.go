@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+func TestALeaseOfAnotherAgentIsTakenOverOnlyWhenNobodyRenewsIt(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const interval, good = 10 * time.Second, 40 * time.Second
+	theirs := leaseHolder{"theirs", now.Add(-5 * time.Second), good}
+	for name, c := range map[string]struct {
+		first, is   leaseHolder
+		waited      time.Duration
+		free, taken bool
+	}{
+		"it has no name":                     {leaseHolder{renewed: now, duration: good}, leaseHolder{renewed: now, duration: good}, 0, true, false},
+		"it is ours":                         {leaseHolder{"ours", now, good}, leaseHolder{"ours", now, good}, 0, true, false},
+		"it ended long ago":                  {leaseHolder{"theirs", now.Add(-41 * time.Second), good}, leaseHolder{"theirs", now.Add(-41 * time.Second), good}, 0, true, false},
+		"it is theirs and may be renewed":    {theirs, theirs, 0, false, false},
+		"it was not renewed for an interval": {theirs, theirs, interval, false, false},
+		"it was not renewed for longer":      {theirs, theirs, 16 * time.Second, true, false},
+		"they renewed it":                    {theirs, leaseHolder{"theirs", now, good}, 3 * time.Second, false, true},
+		"they renewed it, by a clock behind": {theirs, leaseHolder{"theirs", now.Add(-time.Hour), good}, 3 * time.Second, false, true},
+		"they took it meanwhile":             {leaseHolder{"old", now.Add(-20 * time.Second), good}, theirs, 3 * time.Second, false, true},
+		"it is renewed in the future":        {leaseHolder{"theirs", now.Add(time.Hour), good}, leaseHolder{"theirs", now.Add(time.Hour), good}, 16 * time.Second, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			free, err := judgeHolder("ours", c.first, c.is, now, c.waited, interval)
+			assert.Equal(t, c.free, free)
+			assert.Equal(t, c.taken, err != nil)
+			if c.taken {
+				assert.ErrorIs(t, err, ErrOtherAgent)
+			}
+		})
+	}
+}
+
+// beatingLease is renewed by another agent, or was.
+type beatingLease struct {
+	coordinationv1client.LeasesGetter
+	coordinationv1client.LeaseInterface
+	agent   string
+	began   time.Time
+	renewed func(since time.Duration) time.Duration
+}
+
+func (b *beatingLease) Leases(string) coordinationv1client.LeaseInterface { return b }
+
+func (b *beatingLease) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	at := metav1.NewMicroTime(b.began.Add(b.renewed(time.Since(b.began))))
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Annotation: b.agent}},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &at, LeaseDurationSeconds: new(int32(40))},
+	}, nil
+}
+
+func aloneHeart() *heartbeat {
+	return &heartbeat{id: "ours", log: slog.New(slog.DiscardHandler), otherAgent: make(chan string, 1), attempts: make(chan lease.Attempt, 1), beat: &lease.Heartbeat{Interval: 10 * time.Second}}
+}
+
+func TestAnAgentBesideAnotherOneDoesNotStartAndAfterItDoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		agent   string
+		renewed func(time.Duration) time.Duration
+		taken   bool
+		within  time.Duration
+	}{
+		"another agent renews it":  {"theirs", func(since time.Duration) time.Duration { return since.Truncate(10 * time.Second) }, true, 11 * time.Second},
+		"another agent was killed": {"theirs", func(time.Duration) time.Duration { return 0 }, false, 17 * time.Second},
+		"it was restarted":         {"ours", func(time.Duration) time.Duration { return 0 }, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				err := aloneHeart().waitUntilAlone(t.Context(), &beatingLease{agent: c.agent, began: began, renewed: c.renewed})
+				if c.taken {
+					require.ErrorIs(t, err, ErrOtherAgent)
+				} else {
+					require.NoError(t, err)
+				}
+				assert.LessOrEqual(t, time.Since(began), c.within)
+			})
+		})
+	}
+}
+
+func TestOfTwoAgentsThatStartedAtOnceOneEnds(t *testing.T) {
+	beaten := func(id, answered string) *heartbeat {
+		h := aloneHeart()
+		h.id, h.shown, h.beat.Uptime = id, view.Heartbeat{Outcomes: map[lease.Outcome]uint64{}}, uptime
+		for range 3 {
+			h.recordAttempt(lease.Attempt{Outcome: lease.Renewed, Annotations: map[string]string{Annotation: answered}})
+		}
+		return h
+	}
+	assert.ErrorIs(t, beaten("z", "a").logChanges(t.Context()), ErrOtherAgent)
+	assert.NoError(t, beaten("a", "z").resolveConflict("z"), "the other one ends")
+	for _, alone := range [][2]string{{"a", "a"}, {"a", ""}, {"", "a"}} {
+		assert.Empty(t, beaten(alone[0], alone[1]).otherAgent, "%q", alone)
+	}
+}
+
+func TestAnAgentWithoutAStateToLockRuns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	lock, err := LockStateDir(file, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	assert.Empty(t, lock.StateID())
+	lock.Release()
+}

@@ -1,0 +1,50 @@
+package web
+
+import "github.com/plimsoll-dev/plimsoll/daemon/view"
+
+// appendDataMovers appends the series of data movers on this node; nothing where
+// they are not managed.
+func appendDataMovers(b []byte, s *view.State) []byte {
+	if s.Cluster.DataMovers == nil {
+		return b
+	}
+	b = appendFamilies(b, []view.DataMovers{*s.Cluster.DataMovers}, noLabels, []family[view.DataMovers]{
+		{
+			"plimsoll_vgdp_movers", gauge, "Velero's data movers whose pods are on this node.",
+			func(b []byte, l *view.DataMovers) []byte { return appendCount(b, uint64(l.Running)) },
+		},
+		{
+			"plimsoll_vgdp_budget", gauge, "Data mover budget: how many data mover loads the node may run; absent while only Velero's configuration limits them. Not published in a dry run.",
+			func(b []byte, l *view.DataMovers) []byte {
+				if l.Budget == nil {
+					return b
+				}
+				return appendCount(b, uint64(*l.Budget))
+			},
+		},
+		{
+			"plimsoll_vgdp_hold_until_timestamp_seconds", gauge, "End of the start hold, before which no data mover load starts on this node; absent without one.",
+			func(b []byte, l *view.DataMovers) []byte {
+				if l.StartHoldUntil.IsZero() {
+					return b
+				}
+				return appendFloat(b, float64(l.StartHoldUntil.UnixMicro())/1e6)
+			},
+		},
+		{
+			"plimsoll_vgdp_dry_run", gauge, "1 in a dry run: no data mover budget is published and no mover is throttled, else 0.",
+			func(b []byte, l *view.DataMovers) []byte { return appendBool(b, l.DryRun) },
+		},
+		{
+			"plimsoll_vgdp_limits_failed", gauge, "1 when the last change of a mover's limits failed, also in part, else 0.",
+			func(b []byte, l *view.DataMovers) []byte { return appendBool(b, l.Problem != "") },
+		},
+	})
+	slowed := map[string]uint64{}
+	for _, t := range s.Cluster.DataMovers.Throttled {
+		slowed[t.Disk]++
+	}
+	return appendCounted(b, sorted(slowed), "disk", family[reasonCount]{
+		"plimsoll_vgdp_throttled", gauge, "Throttled movers by disk, or on CPU where the label is empty; absent where none is throttled. In a dry run: movers that would be.", appendCounter,
+	})
+}

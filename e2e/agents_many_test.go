@@ -1,0 +1,146 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	fleets "github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// throng is many agents that beat.
+type throng struct {
+	*beats
+	interval time.Duration
+	beaten   atomic.Uint64
+	dead     sync.Map // names of those that fell silent
+}
+
+// many agents, spread over each interval by several writers.
+func (b *beats) many(writers int, interval time.Duration) *throng {
+	b.t.Helper()
+	c := &throng{beats: b, interval: interval}
+	var all sync.WaitGroup
+	ctx, start := b.t.Context(), time.Now()
+	for w := range writers {
+		all.Go(func() {
+			for i := w; ctx.Err() == nil; i += writers {
+				c.beat(ctx, start, i)
+			}
+		})
+	}
+	b.t.Cleanup(all.Wait) // the test's context is done by then
+	return c
+}
+
+// beat waits until it is time for beat i of all, and writes it.
+func (c *throng) beat(ctx context.Context, start time.Time, i int) {
+	n := len(c.names)
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(time.Until(start.Add(time.Duration(i) * c.interval / time.Duration(n)))):
+	}
+	name := c.names[i%n]
+	if _, is := c.dead.Load(name); !is && c.renew(ctx, name, nil) == nil {
+		c.beaten.Add(1)
+	}
+}
+
+// populate with so many agents, without conditions.
+func (b *beats) populate(n, writers int) {
+	b.t.Helper()
+	for i := range n {
+		b.names = append(b.names, fmt.Sprintf("n%04d", i))
+	}
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := w; i < n; i += writers {
+				_, err := b.c.AddNode(b.t.Context(), b.names[i], nil)
+				now := lease.Micro(time.Now())
+				_, err2 := b.c.Client.CoordinationV1().Leases(lease.Namespace).Create(b.t.Context(), &coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Name: b.names[i]}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.names[i], LeaseDurationSeconds: new(int32(40)), RenewTime: &now},
+				}, metav1.CreateOptions{})
+				if err := errors.Join(err, err2); err != nil {
+					b.t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// used so much CPU since its start, and memory that is resident at most.
+func used(t *testing.T, pid int) (cpu time.Duration, peak string) {
+	t.Helper()
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	require.NoError(t, err)
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	require.NoError(t, err)
+	return time.Duration(user+system) * 10 * time.Millisecond, regexp.MustCompile(`VmHWM:\s+(.*)`).FindStringSubmatch(string(status))[1]
+}
+
+func TestOneOfManyAgentsIsMissedInTimeAndTheWatchIsCheap(t *testing.T) {
+	t.Parallel()
+	n, interval, grace, window := 100, 2*time.Second, 8*time.Second, 5*time.Second
+	if os.Getenv("PLIMSOLL_LONG") != "" {
+		n, interval, grace, window = 5000, 10*time.Second, 40*time.Second, 30*time.Second
+	}
+	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
+	b := newBeats(t, c, 0, "")
+	write(t, b.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nagents: {monitorGracePeriod: %s}\n", grace))
+	b.populate(n, 8)
+	dead := b.names[n/2]
+	b.status(dead, "True", "Hard")
+	beating := b.many(32, interval)
+	a := b.leads()
+	eventually(t, "none is silent", func() error { return wanted(shown(a).Agents[fleets.Silent], 0) })
+	from, cpu := time.Now(), time.Duration(0)
+	cpu, _ = used(t, a.cmd.Process.Pid)
+	renewals := beating.beaten.Load()
+	within(t, window+patience, "the window", func() error {
+		if time.Since(from) < window {
+			return errors.New("not over")
+		}
+		return nil
+	})
+	now, peak := used(t, a.cmd.Process.Pid)
+	share := float64(now-cpu) / float64(time.Since(from))
+	t.Logf("%d agents, %.0f renewals/s: %.1f %% of a core, %s resident at most", n, float64(beating.beaten.Load()-renewals)/time.Since(from).Seconds(), 100*share, peak)
+	assert.Less(t, share, 0.20, "wanted: 5 % of a core of an idle machine")
+	kib, err := strconv.Atoi(strings.Fields(peak)[0])
+	require.NoError(t, err)
+	assert.Less(t, kib, 2*150<<10, "wanted: 150 MiB")
+
+	clock := deadline.Start()
+	beating.dead.Store(dead, true)
+	b.become(dead, silently, 2*grace+patience)
+	last, err := c.Client.CoordinationV1().Leases(lease.Namespace).Get(t.Context(), dead, metav1.GetOptions{})
+	require.NoError(t, err)
+	took := time.Since(last.Spec.RenewTime.Time)
+	t.Logf("the one that fell silent is Unknown %s after its last beat; the grace period is %s", took.Round(10*time.Millisecond), grace)
+	assert.Less(t, took, clock.Stretch(grace+2*2*time.Second), "promised: grace + 2 s")
+	eventually(t, "it is counted", func() error { return wanted(shown(a).Agents[fleets.Silent], 1) })
+}

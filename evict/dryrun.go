@@ -1,0 +1,42 @@
+package evict
+
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// Split divides a round into the plugins in force and those in a dry run, whose
+// verdicts neither mark nor evict and do not delay an eviction. A part without
+// verdicts is left out, unless it had some in the round before.
+func Split(in Input) []Input {
+	if in.Config.DryRun {
+		return []Input{in}
+	}
+	forReal, dry := in, in
+	dry.Config.DryRun = true
+	dry.exclude = func(v plugins.Verdict) bool { return !IsDryRun(in.Config.DryRunPlugins, v.Plugin) }
+	forReal.exclude = func(v plugins.Verdict) bool { return IsDryRun(in.Config.DryRunPlugins, v.Plugin) }
+	for _, part := range []*Input{&forReal, &dry} {
+		part.Before = part.WithLevels(in.Before).Levels
+		part.Levels = part.WithLevels(in.Levels).Levels
+	}
+	if len(dry.Levels.Verdicts) == 0 && (dry.Before == nil || len(dry.Before.Verdicts) == 0) {
+		return []Input{forReal}
+	}
+	return []Input{forReal, dry}
+}
+
+// WithLevels is the same part of a round with other levels.
+func (in Input) WithLevels(l *plugins.Levels) Input {
+	in.Levels = l
+	if l != nil && in.exclude != nil {
+		in.Levels = &plugins.Levels{Time: l.Time, Verdicts: slices.DeleteFunc(slices.Clone(l.Verdicts), in.exclude)}
+	}
+	return in
+}
+
+// IsDryRun reports whether a list of "*", "name" and "-name" includes a plugin.
+func IsDryRun(list []string, plugin string) bool {
+	return slices.Contains(list, plugin) || slices.Contains(list, "*") && !slices.Contains(list, "-"+plugin)
+}

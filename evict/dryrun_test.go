@@ -1,0 +1,109 @@
+package evict
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+func TestAListNamesThePluginsOfADryRun(t *testing.T) {
+	for _, row := range []struct {
+		list []string
+		want bool
+	}{
+		{nil, false},
+		{[]string{"a"}, true},
+		{[]string{"b"}, false},
+		{[]string{"-a"}, false},
+		{[]string{"*"}, true},
+		{[]string{"*", "-a"}, false},
+		{[]string{"-a", "*"}, false},
+		{[]string{"*", "-b"}, true},
+		{[]string{"b", "-a"}, false},
+	} {
+		assert.Equal(t, row.want, IsDryRun(row.list, "a"), row.list)
+	}
+}
+
+// both plays the parts of a round and gives their decisions.
+func both(t *testing.T, in Input, a *api) (decisions []Decision, m State) {
+	t.Helper()
+	_, m = Mark(in)
+	for _, part := range Split(in) {
+		part.State = m
+		var d Decision
+		d, m = play(part, a)
+		decisions = append(decisions, d)
+	}
+	return decisions, m
+}
+
+func TestAPluginInADryRunIsDecidedBesideThoseThatCount(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 20)))
+	in.Config.DryRunPlugins = []string{"disk-contention"}
+	a := api{}
+	list, m := both(t, in, &a)
+	require.Len(t, list, 2)
+	assert.Equal(t, CodeEvicted, list[0].Code)
+	assert.False(t, list[0].DryRun)
+	assert.Equal(t, CodeWouldEvict, list[1].Code)
+	assert.True(t, list[1].DryRun)
+	assert.NotEqual(t, list[0].ID, list[1].ID)
+	assert.Equal(t, 1, a.dryRuns)
+	for i, plugin := range []string{"memory-stall", "disk-contention"} {
+		require.Len(t, list[i].Causes, 1)
+		assert.Equal(t, plugin, list[i].Causes[0].Plugin)
+	}
+	assert.Len(t, m.Victims, 1, "what would be done is not done")
+	assert.Equal(t, 59, in.Config.Limits.nodeBucket().left(m.RateLimits.Node, in.Uptime), "and costs no budget")
+
+	marks, _ := Mark(in)
+	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectNoSchedule}, effects(marks))
+	require.Len(t, marks.Conditions, 1)
+
+	list, m = both(t, then(in, 5, restarted(t, m)), &a)
+	assert.Equal(t, CodeTerminating, list[0].Code)
+	assert.Equal(t, CodeTerminating, list[1].Code)
+	assert.Contains(t, list[1].Reason, "dry run: shop/web-b counts as evicted")
+	assert.Len(t, a.asked, 2)
+
+	in.Levels.Verdicts[0] = memoryAt(plugins.None)
+	in = then(in, 60, m)
+	in.Config.DryRunPlugins = nil
+	list, _ = both(t, in, &a)
+	require.Len(t, list, 1)
+	assert.Equal(t, CodeEvicted, list[0].Code, "from now on it counts, and no dry run holds it back")
+}
+
+func TestARealPressureIsNotHeldBackByADryRunAndTheOtherWayRound(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, memoryAt(plugins.None), disk(plugins.Hard, named("b", 20)))
+	in.Config.DryRunPlugins = []string{"*", "-memory-stall"}
+	a := api{}
+	list, m := both(t, in, &a)
+	assert.Equal(t, []Code{CodeEnded, CodeWouldEvict}, []Code{list[0].Code, list[1].Code})
+	assert.Empty(t, list[0].Causes)
+	in.Levels.Verdicts[0] = pressing(named("b", 30))
+	list, _ = both(t, then(in, 5, m), &a)
+	assert.Equal(t, []Code{CodeEvicted, CodeTerminating}, []Code{list[0].Code, list[1].Code})
+	assert.Equal(t, "b", a.asked[1].UID)
+}
+
+func TestAPluginThatIsPutIntoADryRunLosesItsMarkAtOnceAndAnotherOfThatConditionKeepsIt(t *testing.T) {
+	other := memoryAt(plugins.Soft)
+	other.Plugin = "outer"
+	in := round(0, nil, memoryAt(plugins.Hard), other)
+	_, m := Mark(in)
+	in.Config.DryRunPlugins = []string{"memory-stall"}
+	marks, _ := Mark(then(in, 5, m))
+	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectNoSchedule}, effects(marks), "for the transition period")
+	in.Config.DryRunPlugins = []string{"*"}
+	marks, m = Mark(then(in, 5, m))
+	assert.Empty(t, marks.Taints)
+	assert.Empty(t, marks.Conditions)
+	assert.Empty(t, m.Marks)
+}

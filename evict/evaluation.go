@@ -1,0 +1,148 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// evaluation is the evaluation of a round: its input, with what follows from that for
+// each verdict.
+type evaluation struct {
+	Input
+	state State
+	// credits are the credits that count, by verdictKey a verdict. covered are the
+	// verdicts whose release target the credits cover, counted or not.
+	credits    map[string][]Credit
+	covered    map[string]bool
+	suppressed map[string]suppression
+}
+
+// suppression is why a verdict allows no eviction; the zero value: it allows one.
+type suppression struct {
+	code Code
+	why  string
+	// alsoForced: it holds for forced candidates, too.
+	alsoForced bool
+}
+
+// evaluate evaluates each verdict. m must be up to date (look).
+func evaluate(in Input, m State, list []Considered) *evaluation {
+	r := &evaluation{Input: in, state: m, credits: map[string][]Credit{}, covered: map[string]bool{}, suppressed: map[string]suppression{}}
+	for _, v := range in.Levels.Verdicts {
+		if !active(v) {
+			continue
+		}
+		if in.clusterKnown() {
+			credits := in.credits(m, v, list)
+			r.covered[verdictKey(v)] = v.MetLevel > plugins.None && in.covers(v, credits)
+			if !in.creditExpired(m, v) {
+				r.credits[verdictKey(v)] = credits
+			}
+		}
+		r.suppressed[verdictKey(v)] = r.suppression(v)
+	}
+	return r
+}
+
+// active reports whether a verdict is met, or names pods without a threshold.
+func active(v plugins.Verdict) bool { return v.Level > plugins.None || v.Named }
+
+func (r *evaluation) allows(v plugins.Verdict) bool {
+	return active(v) && r.suppressed[verdictKey(v)].code == ""
+}
+
+func (r *evaluation) suppression(v plugins.Verdict) suppression {
+	switch {
+	case v.Level < plugins.Hard && !v.Named:
+		return suppression{code: CodeSoft, why: "soft level: the node is marked, no pod is evicted"}
+	case v.MetLevel < v.Level:
+		return suppression{code: CodeLatched, why: "the pressure is gone; the level stays on until it was clear for long enough"}
+	case v.Absent != "":
+		return suppression{code: CodeNoCandidate, why: "a measurement is missing, so the plugin names no pod: " + v.Absent}
+	}
+	if r.Cluster != nil {
+		if why := r.kubeletFirst(r.state, v.Resource); why != "" {
+			return suppression{CodeKubelet, why, true}
+		}
+	}
+	if code, why := r.reportOnly(r.state, v); code != "" {
+		return suppression{code, why, true}
+	}
+	return r.suppressionForNow(v)
+}
+
+// suppressionForNow is why a verdict allows no eviction for a limited time.
+func (r *evaluation) suppressionForNow(v plugins.Verdict) suppression {
+	credits := r.credits[verdictKey(v)]
+	pretended, pretends := r.state.DryRunEvicted[verdictKey(v)]
+	settled := r.state.Cooldowns[verdictKey(v)]
+	relief, relieved := r.relief(v)
+	switch {
+	case relieved:
+		return suppression{code: CodeRelief, why: relief.reason()}
+	case r.Time.Before(v.GraceEnds):
+		return suppression{code: CodeGrace, why: "met since " + clock(v.Since) + "; eviction grace period until " + clock(v.GraceEnds)}
+	case r.Config.DryRun && pretends:
+		return suppression{code: CodeTerminating, why: fmt.Sprintf("dry run: %s/%s counts as evicted since %s",
+			pretended.Namespace, pretended.Name, clock(pretended.Time))}
+	case r.covers(v, credits):
+		return suppression{code: CodeTerminating, why: creditReason(v, credits)}
+	case !v.Urgent && r.Time.Before(settled):
+		return suppression{code: CodeCooldown, why: "a pod terminated; cooldown until " + clock(settled)}
+	}
+	return suppression{}
+}
+
+// suppressions is why none of these verdicts allows an eviction: the reason of the one
+// that is nearest to an eviction; zero if one allows it.
+func (r *evaluation) suppressions(list []plugins.Verdict, forced bool) (nearest suppression) {
+	order := []Code{"", CodeSoft, CodeLatched, CodeNoCandidate, CodeKubelet, CodeReportOnly, CodeGrace, CodeRelief, CodeTerminating, CodeCooldown}
+	for _, v := range list {
+		if !active(v) {
+			continue
+		}
+		m := r.suppressed[verdictKey(v)]
+		if m.code == "" || forced && !m.alsoForced {
+			return suppression{}
+		}
+		if slices.Index(order, m.code) > slices.Index(order, nearest.code) {
+			nearest = m
+		}
+	}
+	return nearest
+}
+
+// stateAfter is the state with what this round observed.
+func (r *evaluation) stateAfter(list []Considered) State {
+	m := r.withCooldowns(r.state)
+	if r.unknownOutcome(list) != "" {
+		m.CooldownUntil = later(m.CooldownUntil, r.Time.Add(r.Config.Cooldown))
+	}
+	return m
+}
+
+// withCooldowns updates the state by the credits of now: while they cover a verdict's
+// release target, and for the cooldown after, no pod is chosen for it. Pods may be
+// deleted one after the other with gaps, so Covered runs on until one cooldown has
+// ended, or the level has. While the pods are not known, its end is not either.
+func (r *evaluation) withCooldowns(m State) State {
+	m = m.clone()
+	for _, v := range r.Levels.Verdicts {
+		scope := verdictKey(v)
+		if v.MetLevel > plugins.None && r.covers(v, r.credits[scope]) {
+			m.Cooldowns[scope] = r.Time.Add(r.Config.Cooldown)
+		}
+		since, before := r.state.Covered[scope]
+		switch {
+		case r.covered[scope] && before:
+			m.Covered[scope] = since
+		case r.covered[scope]:
+			m.Covered[scope] = r.Time
+		case v.Level == plugins.None, r.clusterKnown() && v.MetLevel > plugins.None && !r.Time.Before(m.Cooldowns[scope]):
+			delete(m.Covered, scope)
+		}
+	}
+	return m
+}

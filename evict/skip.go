@@ -1,0 +1,131 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+// skip is why a candidate is skipped, whatever holds for the round; empty if it
+// may be evicted. It uses the agent's own copy of the pod, not the plugin's.
+func (r *evaluation) skip(c *Considered) (Code, string) {
+	if c.Refused != "" {
+		return CodeNotAllowed, "the plugin may not name it: " + c.Refused
+	}
+	if r.Cluster == nil {
+		return "", ""
+	}
+	if code, why := r.skipByPod(c); code != "" {
+		return code, why
+	}
+	w, waiting := r.state.Backoffs[c.Pod.UID]
+	ours := slices.IndexFunc(r.state.Victims, func(l Chosen) bool {
+		_, ending := r.victimTerminates(r.state, &l)
+		return l.UID == c.Pod.UID && ending
+	})
+	switch {
+	case ours >= 0: // its deletion is not in the watch yet
+		return CodeTerminating, "already evicted at " + clock(r.state.Victims[ours].Time)
+	case waiting && r.Time.Before(w.Until):
+		return w.Code, fmt.Sprintf("not requested again until %s: %s", clock(w.Until), w.Text)
+	case c.Pod.OptedOut && (r.onlySoft(c) || slices.Contains(r.Config.OptOutHard, c.Pod.Namespace)):
+		return CodeOptedOut, "plimsoll.dev/skip-eviction is true"
+	}
+	if key := r.tolerated(c.Pod); key != "" && r.onlySoft(c) {
+		return CodeTolerates, "it tolerates the taint " + key + ", so it could be scheduled here again"
+	}
+	if code, why := r.skipByVerdicts(c); code != "" {
+		return code, why
+	}
+	if r.state.Pending(r.Time) == c.Pod.UID { // its token was taken already
+		return "", ""
+	}
+	return r.ownerRateLimit(r.state, c.Pod)
+}
+
+// onlySoft reports whether only soft verdicts name the candidate and none forces it.
+func (r *evaluation) onlySoft(c *Considered) bool {
+	return !c.Forced && !slices.ContainsFunc(r.Levels.Verdicts, func(v plugins.Verdict) bool {
+		_, named := reliefBy(v, c)
+		return named && hard(v)
+	})
+}
+
+// tolerated is the key of a taint of ours, present or about to be set, that the pod
+// tolerates. The pod's owner controls that, so it counts as an opt-out.
+func (in Input) tolerated(p *pods.Pod) string {
+	for _, v := range in.Levels.Verdicts {
+		key := Prefix + v.Condition
+		if v.Level > plugins.None && v.Condition != "" && p.Tolerates(corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}) {
+			return key
+		}
+	}
+	return ""
+}
+
+func (r *evaluation) skipByPod(c *Considered) (Code, string) {
+	switch {
+	case c.PodUID == "":
+		return CodeNotAPod, "not a pod"
+	case c.Pod == nil:
+		return CodeUnknownPod, "the API server lists no such pod on this node"
+	case len(c.Pod.Protections) > 0:
+		return protection(c.Pod)
+	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
+		return CodeFinished, "it has terminated: phase " + c.Pod.Phase
+	case c.Pod.TerminatesBy.IsZero():
+		return "", ""
+	case r.Time.Before(r.terminatesBy(r.state, c.Pod)):
+		return CodeTerminating, "it is terminating until " + clock(c.Pod.TerminatesBy)
+	case r.overdue(c.Pod.TerminatesBy):
+		return CodeOverdue, fmt.Sprintf("it should have terminated by %s; its usage no longer counts as released", clock(c.Pod.TerminatesBy))
+	}
+	return "", "" // its termination grace period exceeds MaxTerminationGrace: evicting it shortens that
+}
+
+func protection(p *pods.Pod) (Code, string) {
+	var whys []string
+	for _, o := range p.Protections {
+		whys = append(whys, o.Why)
+	}
+	return Code(p.Protections[0].Code), "protected: " + strings.Join(whys, "; ")
+}
+
+// skipByVerdicts is why no verdict that names the candidate allows its eviction.
+func (r *evaluation) skipByVerdicts(c *Considered) (Code, string) {
+	var naming []plugins.Verdict
+	for _, v := range r.Levels.Verdicts {
+		if r.evictableFor(v, c) {
+			return "", ""
+		}
+		if _, named := reliefBy(v, c); named && !(r.allows(v) && r.optedOutOf(v, c)) {
+			naming = append(naming, v)
+		}
+	}
+	if m := r.suppressions(naming, false); m.code != "" {
+		return m.code, m.why
+	}
+	return CodeTooSmall, "evicting it would release too little: " + c.Why
+}
+
+// reliefBy is the relief that a verdict expects of a candidate's eviction; named is
+// false if it does not name it.
+func reliefBy(v plugins.Verdict, c *Considered) (relief float64, named bool) {
+	for _, o := range v.Candidates {
+		if o.Refused == "" && workloadKey(o) == workloadKey(c.Candidate) {
+			relief, named = max(relief, o.Relief), true
+		}
+	}
+	return relief, named
+}
+
+func (in Input) enough(v plugins.Verdict, relief float64) bool {
+	target, known := v.Target.Get()
+	whole, measured := v.Whole.Get()
+	return !known && !measured || known && relief >= target || measured && relief >= in.Config.MinRelief*whole
+}

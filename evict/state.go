@@ -1,0 +1,275 @@
+package evict
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
+
+// StateVersion is increased when an older program would misread a Memory.
+const StateVersion = 2
+
+// State is the state that a round needs of those before it. It is saved, and
+// survives a restart of the agent. In the zero value all token buckets are empty.
+type State struct {
+	// Marks by condition, without Prefix.
+	Marks map[string]MarkState `json:"marks,omitempty"`
+	// Claims are the outer plugins that own conditions, by condition.
+	Claims map[string]string `json:"claims,omitempty"`
+	// Victims are the chosen pods, the newest last, until the effect of their
+	// eviction is recorded. Each is saved before the request, so that an agent
+	// that is killed in between chooses no other pod in its place.
+	Victims []Chosen `json:"victims,omitempty"`
+	// CooldownUntil is the end of the cooldown of all verdicts, and Settle that of single
+	// ones, by plugin and scope.
+	CooldownUntil time.Time            `json:"quiet,omitzero"`
+	Cooldowns     map[string]time.Time `json:"settle,omitempty"`
+	// Terminating is when each terminating pod was first seen as such, by UID. Covered
+	// is since when credits have covered a verdict's release target.
+	Terminating map[string]time.Time `json:"ending,omitempty"`
+	Covered     map[string]time.Time `json:"covered,omitempty"`
+	// DryRunEvicted are the pods that a dry run counts as evicted, by verdict, while
+	// the verdict lasts.
+	DryRunEvicted map[string]Chosen `json:"pretended,omitempty"`
+	// Backoffs are pods whose eviction was refused, by UID.
+	Backoffs map[string]Backoff `json:"waiting,omitempty"`
+	// Refusals are the refusals of the controller that hold for every pod, by
+	// verdict (Asked.String).
+	Refusals map[string]Backoff `json:"brakes,omitempty"`
+	// KubeletEvicted are the UIDs of pods that the kubelet evicted for node pressure; they
+	// stay listed.
+	KubeletEvicted []string `json:"failed,omitempty"`
+	// Forced are the pods whose eviction plugins force whatever the levels.
+	Forced []Forced `json:"forced,omitempty"`
+	// KubeletEvictions is when the kubelet was last seen to evict, by its pressure
+	// condition.
+	KubeletEvictions map[string]time.Time `json:"kubelet,omitempty"`
+	RateLimits       RateLimits           `json:"budgets,omitzero"`
+	Rules            map[string]Rule      `json:"rules,omitempty"`
+
+	// Last is the only victim in version 1.
+	Last *Chosen `json:"last,omitempty"`
+}
+
+// Chosen is a pod that was chosen for eviction.
+type Chosen struct {
+	Victim
+	// Owner is the workload whose rate limit it counts for.
+	Owner string `json:"owner,omitempty"`
+	// Relief that each verdict expects of it, by plugin and scope. nil: not known;
+	// it counts for each verdict as all that must be released.
+	Relief map[string]float64 `json:"relief,omitempty"`
+	// Decision is the ID of the Decision that chose it.
+	Decision string    `json:"decision"`
+	Time     time.Time `json:"time"`
+	// Requested is when it was last requested from the controller; it is pending as
+	// long as the request is. For is the verdict (Asked.String).
+	Requested time.Time `json:"asked,omitzero"`
+	For       string    `json:"for,omitempty"`
+	// Outcome is empty until the API server has answered.
+	Outcome Outcome `json:"outcome,omitempty"`
+	DryRun  bool    `json:"dryRun,omitempty"`
+	// TerminatesBy is the end of its termination grace period, if it was terminating
+	// when it was chosen.
+	TerminatesBy time.Time `json:"goneBy,omitzero"`
+	// TerminatedAt is when it was seen to have terminated.
+	TerminatedAt time.Time `json:"goneAt,omitzero"`
+}
+
+// The exponential backoff after a refused eviction without Retry-After.
+const (
+	minBackoff = 10 * time.Second
+	maxBackoff = 5 * time.Minute
+	// requestTimeout is how long an unanswered request may still take effect: then the
+	// API server has timed it out (its --request-timeout).
+	requestTimeout = time.Minute
+	// maxVictims bounds the victims in the state.
+	maxVictims = 100
+)
+
+// Backoff is a refused eviction: its reason, and until when it is not requested
+// again.
+type Backoff struct {
+	Until    time.Time `json:"until"`
+	Attempts int       `json:"times"`
+	Code     Code      `json:"code"`
+	Text     string    `json:"text"`
+}
+
+// NoSavedState is the state of an agent that finds none saved: as if a pod had just
+// been evicted and all rate limits were reached.
+func NoSavedState(now time.Time, c Config) State { return State{CooldownUntil: now.Add(c.Cooldown)} }
+
+func (m State) clone() State {
+	m.Marks, m.Cooldowns, m.Backoffs = cloned(m.Marks), cloned(m.Cooldowns), cloned(m.Backoffs)
+	m.Claims = cloned(m.Claims)
+	m.DryRunEvicted, m.KubeletEvictions = cloned(m.DryRunEvicted), cloned(m.KubeletEvictions)
+	m.Terminating, m.Covered, m.Refusals = cloned(m.Terminating), cloned(m.Covered), cloned(m.Refusals)
+	m.Victims = slices.Clone(m.Victims)
+	if m.Last != nil { // of version 1
+		m.Victims, m.Last = append(m.Victims, *m.Last), nil
+	}
+	return m
+}
+
+func cloned[V any](of map[string]V) map[string]V {
+	if of == nil {
+		return map[string]V{}
+	}
+	return maps.Clone(of)
+}
+
+// last is the newest victim; nil: none.
+func (m *State) last() *Chosen {
+	if len(m.Victims) == 0 {
+		return nil
+	}
+	return &m.Victims[len(m.Victims)-1]
+}
+
+// RecordChoice records that candidate i is about to be evicted, and takes its tokens
+// from the rate limits.
+func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
+	m = m.clone()
+	c := &d.Candidates[i]
+	v := d.Victim(i, in.Config.MaxTerminationGrace)
+	chosen := Chosen{Victim: v, Owner: ownerOf(c.Pod), Relief: map[string]float64{}, Decision: d.ID, Time: d.Time, DryRun: d.DryRun, TerminatesBy: c.Pod.TerminatesBy}
+	for _, o := range in.Levels.Verdicts {
+		if relief, named := reliefBy(o, c); named {
+			chosen.Relief[verdictKey(o)] = relief
+		}
+	}
+	pending := m.Pending(d.Time) == v.UID
+	if pending { // requested again: the outcome has been unknown since then
+		chosen.Time = m.last().Time
+	}
+	if in.Config.Via == ViaController {
+		v.Since, v.Why = chosen.Time, c.Why
+		v.Plugin, v.Level, v.Resource, v.Urgent = c.For.Plugin, c.For.Level, c.For.Resource, c.For.Urgent
+		chosen.Requested, chosen.For = d.Time, c.For.String()
+		if v.Fallback = in.mayFallBack(m, &chosen) && c.For.hardMemory(); v.Fallback {
+			m.RateLimits.Fallback = fallbackBucket().take(m.RateLimits.Fallback, in.Uptime)
+		}
+	}
+	if !pending && !d.DryRun {
+		m.RateLimits = m.RateLimits.spend(in.Config.Limits, c.Pod, in.Uptime)
+	}
+	m.Victims = append(slices.DeleteFunc(m.Victims, func(o Chosen) bool { return o.UID == v.UID }), chosen)
+	if over := len(m.Victims) - maxVictims; over > 0 {
+		m.Victims = m.Victims[over:]
+	}
+	return m, v
+}
+
+// RecordAnswer records the answer for the newest victim.
+func (m State) RecordAnswer(a Answer, c Config) State {
+	m = m.clone()
+	l := m.last()
+	l.Outcome = a.Outcome
+	if l.DryRun {
+		return m.recordDryRun(a)
+	}
+	switch a.Outcome {
+	case Evicted:
+		delete(m.Refusals, l.For)
+		m.startCooldown(l, a.Time.Add(c.Cooldown))
+	case NotFound: // it terminated otherwise: its usage is released all the same
+		l.TerminatedAt = a.Time
+		m.startCooldown(l, a.Time.Add(c.Cooldown))
+		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
+	case UnknownOutcome:
+	case Blocked, Refused, Braked:
+		m.backOff(l, a)
+		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
+		m.Victims = m.Victims[:len(m.Victims)-1]
+	}
+	return m
+}
+
+// recordDryRun moves a dry run's victim from Victims to Pretended.
+func (m State) recordDryRun(a Answer) State {
+	l := *m.last()
+	m.Victims = m.Victims[:len(m.Victims)-1]
+	switch a.Outcome {
+	case Evicted, NotFound:
+		for scope := range l.Relief {
+			m.DryRunEvicted[scope] = l
+		}
+	case Blocked, Refused, Braked:
+		m.backOff(&l, a)
+	case UnknownOutcome:
+	}
+	return m
+}
+
+// backOff records how long this pod, or every pod for the same verdict, is not
+// requested again.
+func (m *State) backOff(l *Chosen, a Answer) {
+	if a.Outcome == Braked {
+		m.Refusals[l.For] = m.Refusals[l.For].next(a)
+		return
+	}
+	m.Backoffs[l.UID] = m.Backoffs[l.UID].next(a)
+}
+
+// startCooldown starts the cooldown of the verdicts that a victim relieves, and resets
+// Covered for them.
+func (m *State) startCooldown(l *Chosen, until time.Time) {
+	if l.Relief == nil {
+		m.CooldownUntil = later(m.CooldownUntil, until)
+	}
+	for scope := range l.Relief {
+		m.Cooldowns[scope] = later(m.Cooldowns[scope], until)
+		delete(m.Covered, scope)
+	}
+}
+
+func (w Backoff) next(a Answer) Backoff {
+	wait := a.RetryAfter
+	if wait <= 0 {
+		wait = minBackoff << min(w.Attempts, 10)
+	}
+	w = Backoff{Until: a.Time.Add(min(wait, maxBackoff)), Attempts: w.Attempts + 1, Code: CodePDB, Text: a.Text}
+	if a.Outcome == Refused {
+		w.Until, w.Code = a.Time.Add(maxBackoff), CodeRefused
+	}
+	return w
+}
+
+// Pending is the UID of the last chosen pod while the outcome of its eviction is
+// unknown: it is evicted first, and no other in its place. Empty: none, or chosen
+// so long ago that the pod itself shows the outcome.
+func (m State) Pending(now time.Time) string {
+	l := m.last()
+	if l == nil || l.DryRun || !l.TerminatedAt.IsZero() || now.Sub(later(l.Time, l.Requested)) >= requestTimeout {
+		return ""
+	}
+	if l.Outcome != "" && l.Outcome != UnknownOutcome {
+		return ""
+	}
+	return l.UID
+}
+
+func levelsOf(in Input) map[string]plugins.Level {
+	levels := map[string]plugins.Level{}
+	for _, v := range in.Levels.Verdicts {
+		levels[verdictKey(v)] = v.Level
+	}
+	return levels
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

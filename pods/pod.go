@@ -1,0 +1,70 @@
+package pods
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// toPod extracts the facts of a pod that decisions need.
+func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
+	owner := controller(pod)
+	of := Pod{
+		UID:                string(pod.UID),
+		Namespace:          pod.Namespace,
+		Name:               pod.Name,
+		CgroupUID:          cgroupUID(pod),
+		Owner:              Owner{Kind: owner.Kind, Name: owner.Name, UID: string(owner.UID)},
+		QoS:                string(pod.Status.QOSClass),
+		LowQoS:             pod.Status.QOSClass == corev1.PodQOSBestEffort || pod.Annotations[qosLevel] == "reclaimed_cores",
+		Priority:           priority(pod),
+		MemoryRequestBytes: memoryRequest(&pod.Spec), CPURequestMillicores: cpuRequest(&pod.Spec),
+		MemoryLimitBytes: limit(&pod.Spec, memory), CPULimitMillicores: limit(&pod.Spec, cpu),
+		RSSOveruse:   rssOveruse(pod),
+		Created:      pod.CreationTimestamp.Time,
+		GraceSeconds: grace(&pod.Spec),
+		Phase:        string(pod.Status.Phase),
+		StatusReason: pod.Status.Reason, StatusMessage: pod.Status.Message,
+		Protections: protections(pod, claims, rules),
+		Tolerations: pod.Spec.Tolerations,
+		OptedOut:    pod.Annotations[skipEviction] == "true" || pod.Labels[skipEviction] == "true",
+	}
+	if pod.DeletionTimestamp != nil {
+		of.TerminatesBy = pod.DeletionTimestamp.Time
+	}
+	return of
+}
+
+// Tolerates reports whether the pod tolerates a taint.
+func (p *Pod) Tolerates(taint corev1.Taint) bool {
+	return slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, &taint, false) })
+}
+
+// grace is the termination grace period of a pod, in seconds.
+func grace(spec *corev1.PodSpec) int64 {
+	if spec.TerminationGracePeriodSeconds == nil {
+		return corev1.DefaultTerminationGracePeriodSeconds
+	}
+	return *spec.TerminationGracePeriodSeconds
+}
+
+// cgroupUID is the UID in the name of a pod's cgroup. The hash is used for static
+// pods only: on others the annotation proves nothing.
+func cgroupUID(pod *corev1.Pod) string {
+	if hash := pod.Annotations[configHash]; hash != "" && isStatic(pod) {
+		return hash
+	}
+	return string(pod.UID)
+}
+
+// group is the API group of an owner; empty for Kubernetes' core.
+func group(o metav1.OwnerReference) string {
+	group, _, found := strings.Cut(o.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}

@@ -1,0 +1,203 @@
+// Package throttle throttles running data movers by limits on their cgroups, and removes
+// the limits again.
+//
+// # Usage
+//
+// A Book records which limits are the agent's own and what was there before. Set makes
+// the wanted limits the only ones of the agent; with none wanted it removes all. The
+// limits are saved before the first of them is written (write-ahead), so that the next
+// agent finds them after a crash.
+//
+// Changes by other programs are respected: a limit counts as the agent's own only while
+// the agent's value is in force.
+//
+// # Concurrency
+//
+// A Book belongs to one goroutine.
+package throttle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Names of knobs.
+const (
+	Read  = "read"  // bytes per second of a device
+	Write = "write" // the same
+	CPU   = "cpu"   // µs of CPU time per period
+)
+
+// Knob is one limit that a cgroup can have.
+type Knob struct {
+	// Cgroup is the path below the hierarchy's directory.
+	Cgroup string `json:"cgroup"`
+	// Name is Read, Write or CPU.
+	Name string `json:"name"`
+	// Device as major:minor; empty for CPU.
+	Device string `json:"device,omitempty"`
+}
+
+// String is for people.
+func (k Knob) String() string {
+	if k.Device == "" {
+		return k.Cgroup + " " + k.Name
+	}
+	return k.Cgroup + " " + k.Name + " " + k.Device
+}
+
+func (k Knob) compare(o Knob) int {
+	return cmp.Or(cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Device, o.Device))
+}
+
+// Limit is a knob that the agent has set. 0 means no limit, as everywhere in this
+// package.
+type Limit struct {
+	Knob
+	// Original is the value before the agent's first write, which is restored.
+	Original uint64 `json:"before,omitempty"`
+	// Replaced is the value that Ours replaces, and Written says that it was replaced.
+	Replaced uint64 `json:"found,omitempty"`
+	Value    uint64 `json:"ours"`
+	Written  bool   `json:"written,omitempty"`
+	// Foreign: another program has changed it since. It is not touched until no limit is
+	// wanted any more.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+func (l Limit) pending() bool { return !l.Written && !l.Foreign }
+
+// replaceable says whether the value in force may be replaced.
+func (l Limit) replaceable(now uint64) bool {
+	return !l.Foreign && (now == l.Value || !l.Written && now == l.Replaced)
+}
+
+// Files are the kernel's cgroup files.
+type Files interface {
+	// Get returns the value in force, 0 for none. ErrGone: the cgroup or device does not
+	// exist any more.
+	Get(k Knob) (uint64, error)
+	// Set writes a limit, or removes it with 0.
+	Set(k Knob, limit uint64) error
+	// Effective returns what Get would return after Set of so many bytes per second, or cores.
+	Effective(k Knob, per float64) (uint64, error)
+}
+
+// ErrGone says that a cgroup or device does not exist any more.
+var ErrGone = errors.New("gone")
+
+// Journal is the journal of the agent's own limits.
+type Journal struct {
+	Files Files
+	// Save saves the limits; if that fails, no further limit is written.
+	Save func([]Limit) error
+	// Limits, at most one of each knob.
+	Limits []Limit
+}
+
+// Set makes these limits the agent's own, and removes all its others. Numbers are bytes
+// per second, or cores. What fails is retried by the next Set.
+func (b *Journal) Set(want map[Knob]float64) error {
+	before := slices.Clone(b.Limits)
+	errs := b.restore(want)
+	for _, k := range slices.SortedFunc(maps.Keys(want), Knob.compare) {
+		errs = append(errs, b.ignoreGone(k, func() error { return b.plan(k, want[k]) })...)
+	}
+	if slices.Equal(before, b.Limits) && !slices.ContainsFunc(b.Limits, Limit.pending) {
+		return errors.Join(errs...)
+	}
+	if err := b.Save(b.Limits); err != nil {
+		return errors.Join(append(errs, fmt.Errorf("save limits, movers are not throttled further: %w", err))...)
+	}
+	if !slices.ContainsFunc(b.Limits, Limit.pending) {
+		return errors.Join(errs...)
+	}
+	for _, l := range slices.Clone(b.Limits) {
+		if l.pending() {
+			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l) })...)
+		}
+	}
+	return errors.Join(append(errs, b.Save(b.Limits))...)
+}
+
+// ignoreGone runs do, and drops a knob whose cgroup or device does not exist any more.
+func (b *Journal) ignoreGone(k Knob, do func() error) []error {
+	switch err := do(); {
+	case errors.Is(err, ErrGone):
+		b.drop(k)
+	case err != nil:
+		return []error{fmt.Errorf("limit %s: %w", k, err)}
+	}
+	return nil
+}
+
+func (b *Journal) at(k Knob) int {
+	return slices.IndexFunc(b.Limits, func(l Limit) bool { return l.Knob == k })
+}
+
+func (b *Journal) drop(k Knob) {
+	b.Limits = slices.DeleteFunc(b.Limits, func(l Limit) bool { return l.Knob == k })
+}
+
+// restore restores the values before, where the agent's own are still in force.
+func (b *Journal) restore(want map[Knob]float64) (errs []error) {
+	for _, l := range slices.Clone(b.Limits) {
+		if _, wanted := want[l.Knob]; wanted {
+			continue
+		}
+		errs = append(errs, b.ignoreGone(l.Knob, func() error {
+			now, err := b.Files.Get(l.Knob)
+			if err == nil && l.replaceable(now) {
+				err = b.Files.Set(l.Knob, l.Original)
+			}
+			if err == nil {
+				b.drop(l.Knob)
+			}
+			return err
+		})...)
+	}
+	return errs
+}
+
+// plan records what is to be written for a knob, if anything.
+func (b *Journal) plan(k Knob, per float64) error {
+	want, err := b.Files.Effective(k, per)
+	if err != nil {
+		return err
+	}
+	now, err := b.Files.Get(k)
+	if err != nil {
+		return err
+	}
+	i := b.at(k)
+	if i < 0 {
+		if now == 0 || want < now { // else an existing limit is tighter
+			b.Limits = append(b.Limits, Limit{Knob: k, Original: now, Replaced: now, Value: want})
+		}
+		return nil
+	}
+	l := &b.Limits[i]
+	if l.Original != 0 {
+		want = min(want, l.Original)
+	}
+	switch {
+	case !l.replaceable(now):
+		l.Foreign = true
+	case want != l.Value:
+		l.Replaced, l.Value, l.Written = now, want, false
+	default:
+		l.Written = now == want
+	}
+	return nil
+}
+
+func (b *Journal) write(l Limit) error {
+	if err := b.Files.Set(l.Knob, l.Value); err != nil {
+		return err
+	}
+	b.Limits[b.at(l.Knob)].Written = true
+	return nil
+}
