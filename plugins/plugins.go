@@ -117,6 +117,10 @@ type Verdict struct {
 	GraceSeconds int64 `json:"graceSeconds,omitzero"`
 	// GraceEnds is the end of the eviction grace period; zero without one.
 	GraceEnds time.Time `json:"due,omitzero"`
+	// PerWorkload: the rule is about what single workloads request or exceed, which
+	// their owners decide. It is no pressure of the node: data mover loads do not wait
+	// for it, and the controller does not count it.
+	PerWorkload bool `json:"perWorkload,omitempty"`
 	// Named: the candidates are to be evicted without a threshold, also at soft.
 	Named bool `json:"named,omitempty"`
 	// Effects of the taint that the plugin asks for, such as NoSchedule; none:
@@ -205,6 +209,18 @@ func (l *Levels) Rose(before *Levels, to Level) bool {
 		}
 	}
 	return false
+}
+
+// NodePressure is the level of each resource that is under pressure, without rules
+// that are about single workloads.
+func (l *Levels) NodePressure() map[Resource]Level {
+	pressure := map[Resource]Level{}
+	for _, v := range l.Verdicts {
+		if v.Resource != "" && v.Level > None && !v.PerWorkload {
+			pressure[v.Resource] = max(pressure[v.Resource], v.Level)
+		}
+	}
+	return pressure
 }
 
 // Of returns the highest level of a resource.

@@ -42,7 +42,7 @@ func (o overuser) overuse() float64 { return o.rss / (o.request * o.rate) }
 // Threshold judges the pod that is furthest above its limit.
 func (r RSSOveruse) Threshold(v View) []Verdict {
 	out := Verdict{
-		Resource: Memory, Scope: "node", Unit: "ratio", Operator: ">",
+		Resource: Memory, Scope: "node", PerWorkload: true, Unit: "ratio", Operator: ">",
 		Partial: v.WarmingUp || v.Monotonic-v.Since < r.For,
 	}
 	was := v.Was(out.Scope)

@@ -61,7 +61,7 @@ func NewNodePressure(l *plugins.Levels) NodePressure {
 	s := NodePressure{Time: l.Time, Absent: "no plugin judges disks, network or memory"}
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
-		if v.Resource != plugins.Disk && v.Resource != plugins.NetworkIO && v.Resource != plugins.Memory {
+		if v.PerWorkload || v.Resource != plugins.Disk && v.Resource != plugins.NetworkIO && v.Resource != plugins.Memory {
 			continue
 		}
 		switch why := unknownReason(v); {

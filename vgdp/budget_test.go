@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // live lets a budget live for so many seconds under one level, and gives what it
@@ -89,6 +90,18 @@ func TestWhatIsNotKnownNeitherShrinksNorGrowsABudget(t *testing.T) {
 	blind = live(blind, 601, 1, plugins.None, 0)
 	assert.Equal(t, b.Limit, live(blind, 602, 59, plugins.None, 0).Limit, "only from now on it is known to be calm")
 	assert.Equal(t, b.Limit+1, live(blind, 602, 60, plugins.None, 0).Limit)
+}
+
+func TestARuleAboutSingleWorkloadsHoldsNoDataMoverLoad(t *testing.T) {
+	calm := plugins.Verdict{Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node"}
+	hard := plugins.Verdict{Plugin: "oom-storm", Resource: plugins.Memory, Scope: "node", Level: plugins.Hard, PerWorkload: true}
+	l := &plugins.Levels{Verdicts: []plugins.Verdict{calm, hard}}
+	assert.Equal(t, plugins.None, NewNodePressure(l).Level)
+	assert.Equal(t, plugins.None, NewUsage(&snapshot.Snapshot{}, l, nil).CPU)
+	hard.PerWorkload = false
+	l = &plugins.Levels{Verdicts: []plugins.Verdict{calm, hard}}
+	assert.Equal(t, plugins.Hard, NewNodePressure(l).Level)
+	assert.Equal(t, plugins.Hard, NewUsage(&snapshot.Snapshot{}, l, nil).CPU)
 }
 
 func TestTheStrainIsTheHighestLevelOfWhatMoversPress(t *testing.T) {

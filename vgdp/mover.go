@@ -54,6 +54,9 @@ func (u *Usage) setLevels(l *plugins.Levels) {
 	seen := map[string]bool{}
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
+		if v.PerWorkload {
+			continue
+		}
 		disk := ""
 		switch v.Resource {
 		case plugins.Disk:

@@ -187,10 +187,8 @@ func (h *heartbeat) setBudget(p *vgdp.Pressure) {
 // pressureOf is the level of each resource, by the inner plugins.
 func pressureOf(levels *plugins.Levels) map[string]string {
 	pressure := map[string]string{}
-	for _, v := range levels.Verdicts {
-		if level := levels.Of(v.Resource); level > plugins.None && v.Resource != "" {
-			pressure[string(v.Resource)] = level.String()
-		}
+	for resource, level := range levels.NodePressure() {
+		pressure[string(resource)] = level.String()
 	}
 	return pressure
 }

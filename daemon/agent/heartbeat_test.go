@@ -76,6 +76,18 @@ func TestTheLeaseCarriesWhatOuterPluginsSay(t *testing.T) {
 	assert.Equal(t, `{"pressure":{"disk":"soft"}}`, h.annotations()[lease.NodeAnnotation])
 }
 
+// Their owners decide what these rules see: three tenants' pods must not brake the
+// evictions of a cluster, nor hold its data mover loads.
+func TestRulesAboutSingleWorkloadsAreNoPressureOfTheNode(t *testing.T) {
+	h := ownBeat(t)
+	h.setLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
+		{Plugin: "rss-overuse", Resource: plugins.Memory, Level: plugins.Hard, PerWorkload: true},
+		{Plugin: "memory-stall", Resource: plugins.Memory, Level: plugins.Soft},
+		{Plugin: "cpu-suppression", Resource: plugins.CPU, Level: plugins.Hard, PerWorkload: true},
+	}}, false)
+	assert.Equal(t, `{"pressure":{"memory":"soft"}}`, h.annotations()[lease.NodeAnnotation])
+}
+
 func TestHoweverManyOuterPluginsThereAreTheLeaseStaysSmall(t *testing.T) {
 	var said []plugins.Verdict
 	for i := range 64 { // as many as the agent asks, with the longest names
