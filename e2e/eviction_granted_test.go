@@ -276,7 +276,7 @@ func (w *world) rested(d time.Duration) {
 func (w *world) unanswered(d time.Duration, pod corev1.Pod) evict.Decision {
 	w.t.Helper()
 	return w.decided("nobody answers", func(is evict.Decision) bool {
-		words := regexp.MustCompile(`/(\S+) is evicted: the controller has not answered for (\S+)`).FindStringSubmatch(is.Reason)
+		words := regexp.MustCompile(`/(\S+): outcome unknown: the controller has not answered for (\S+)`).FindStringSubmatch(is.Reason)
 		if words == nil || words[1] != pod.Name {
 			return false
 		}

@@ -324,7 +324,7 @@ func TestAKernelWithoutPSIIsToldInOneLine(t *testing.T) {
 	a := startAgent(t, "--path.procfs", proc).ticked(3)
 	var said []string
 	for line := range strings.Lines(a.stdout.String()) {
-		if strings.Contains(line, "has no PSI") {
+		if strings.Contains(line, "no PSI (") {
 			said = append(said, line)
 		}
 	}

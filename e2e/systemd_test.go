@@ -245,7 +245,7 @@ func restartedWhenItStandsStill(h host) {
 func restartedWhenItsLoopHangs(h host) {
 	h.hang()
 	h.becomes("NRestarts", "2")
-	assert.Contains(h.t, h.run("journalctl -u plimsoll-agent --no-pager"), "plimsoll/daemon.(*Agent).sample", "where it hung")
+	assert.Contains(h.t, h.run("journalctl -u plimsoll-agent --no-pager"), "plimsoll/daemon/agent.(*Agent).sample", "where it hung")
 	h.answer()
 	h.becomes("ActiveState", "active")
 }

@@ -28,15 +28,16 @@ import (
 // (the budget) and how much IO and CPU each may use (throttling). It is owned
 // by the round's goroutine, except shown and curbed.
 type moverLimits struct {
-	log       *slog.Logger
-	file      state.File[savedMovers]
-	writer    state.Writer // of file
-	limits    throttle.Journal
-	budget    vgdp.Budget
-	throttles map[vgdp.Target]vgdp.MoverLimit
-	relief    []evict.Relief
-	saved     savedMovers
-	logged    string // what was logged last
+	saveTimeout time.Duration // how long a round waits for the disk
+	log         *slog.Logger
+	file        state.File[savedMovers]
+	writer      state.Writer // of file
+	limits      throttle.Journal
+	budget      vgdp.Budget
+	throttles   map[vgdp.Target]vgdp.MoverLimit
+	relief      []evict.Relief
+	saved       savedMovers
+	logged      string // what was logged last
 
 	shown atomic.Pointer[view.DataMovers]
 	// throttledCgroups are the cgroups that have a limit of Plimsoll, for the sample loop.
@@ -61,7 +62,7 @@ const expirySlack = time.Minute
 
 // newMovers takes over the budget and the limits of an earlier agent.
 func newMovers(dir string, host *probes.Host, log *slog.Logger) *moverLimits {
-	m := &moverLimits{log: log, file: state.File[savedMovers]{Path: filepath.Join(dir, "movers.json")}, throttles: map[vgdp.Target]vgdp.MoverLimit{}}
+	m := &moverLimits{log: log, saveTimeout: saveTimeout, file: state.File[savedMovers]{Path: filepath.Join(dir, "movers.json")}, throttles: map[vgdp.Target]vgdp.MoverLimit{}}
 	var tree throttle.Tree
 	tree.IO.Dir, tree.IO.V1 = host.CgroupHierarchy("blkio")
 	tree.CPU.Dir, tree.CPU.V1 = host.CgroupHierarchy("cpu")
@@ -153,7 +154,7 @@ func (m *moverLimits) save() error {
 	now := m.toSave()
 	save, err := m.file.Prepare(now)
 	if err == nil {
-		err = m.writer.Do(saveTimeout, save)
+		err = m.writer.Do(m.saveTimeout, save)
 	}
 	if err != nil {
 		return err

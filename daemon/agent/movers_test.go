@@ -79,6 +79,7 @@ func (h *harbour) start() {
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
 	h.movers = newMovers(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	h.movers.saveTimeout = time.Minute // on a busy machine, too
 	tree := throttle.Tree{IO: throttle.Hierarchy{Dir: h.dir}, CPU: throttle.Hierarchy{Dir: h.dir}}
 	h.movers.limits.Files = files{tree}
 }

@@ -67,7 +67,7 @@ func TestATicketIsTakenBackInOneWriteWithWhatIsRememberedOfIt(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(bodyOf(t, list[0])), &patch))
 		assert.Nil(t, patch.Metadata.Annotations[key])
 		assert.Contains(t, patch.Metadata.Annotations, key)
-		assert.JSONEq(t, `{"reason":"retry","since":"2026-03-01T12:00:00Z","unusedTickets":1,"unusedAt":"2026-03-01T12:00:00Z"}`, *patch.Metadata.Annotations["plimsoll.dev/waiting"])
+		assert.JSONEq(t, `{"reason":"backoff","since":"2026-03-01T12:00:00Z","unusedTickets":1,"unusedAt":"2026-03-01T12:00:00Z"}`, *patch.Metadata.Annotations["plimsoll.dev/waiting"])
 	}
 }
 
