@@ -13,7 +13,7 @@ import (
 // MinRound is the minimum time between two rounds.
 const MinRound = time.Second
 
-// Config of the coordinator.
+// Config of the coordinator: the configuration keys below eviction.
 type Config struct {
 	Enabled             bool          `yaml:"enabled" why:"Whether pods are evicted at all. It does not affect conditions and taints."`
 	DryRun              bool          `yaml:"dryRun" why:"Only log and record what would be done: no condition, no taint, no eviction. True, so that a fresh install only observes."`

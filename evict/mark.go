@@ -11,7 +11,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Prefix of the types of our conditions and of the keys of our taints.
+// Prefix of the types of our conditions and of our taint keys: a taint key is Prefix
+// and the Condition of the plugin's verdict. The controller's toleration
+// (deploy/templates/controller.yaml) and daemon/doctor/neighbours.go know it too.
 const Prefix = "plimsoll.dev/"
 
 // Marks are the wanted conditions and taints.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Code is why a data mover load waits, in one word.
+// Code is why a data mover load is held, in one word.
 type Code string
 
 // The codes.
