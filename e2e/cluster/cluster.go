@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -233,13 +234,17 @@ func until(ctx context.Context, what string, ask func(context.Context) error) er
 	}
 }
 
-// freePort is one that nobody listens on now.
-func (c *Cluster) freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.host+":0")
-	if err != nil {
-		return 0, fmt.Errorf("a port: %w", err)
+// freePort is one that no process listens on now, below the range from which the
+// kernel takes ports for connections: one of those is taken again at any moment.
+func (c *Cluster) freePort(ctx context.Context) (port int, err error) {
+	for range 100 {
+		port = 20000 + rand.IntN(12000)
+		var l net.Listener
+		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(c.host, strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, err
 }
 
 // healthy asks a server that anybody may ask.
