@@ -332,6 +332,6 @@ func (r *Reconciler) publishCommonCause(g *Evaluation) {
 		return
 	}
 	text := strings.Join(texts, "; ")
-	r.Log.Warn("common cause found; evictions are braked", "reason", text)
+	r.Log.Warn("common cause found", "reason", text)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonCommon, text)
 }

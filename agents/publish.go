@@ -33,7 +33,7 @@ func (r *Reconciler) publishDisruption(j *Judgement) {
 		r.Log.Info("full disruption ended", "late", j.Late, "of", j.Total)
 		return
 	}
-	r.Log.Warn("full disruption: too many agents are silent; changing no conditions or taints", "late", j.Late, "of", j.Total)
+	r.Log.Warn("full disruption: too many agents are late or silent; changing no condition or taint and refusing evictions; check the controller's connection to the API server", "late", j.Late, "of", j.Total)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonFullDisruption,
-		fmt.Sprintf("full disruption: %d of %d agents are silent, so the controller suspects its own view; it changes no conditions or taints and refuses evictions", j.Late, j.Total))
+		fmt.Sprintf("full disruption: %d of %d agents are late or silent, so the controller suspects its own connection; it changes no condition or taint and refuses evictions", j.Late, j.Total))
 }

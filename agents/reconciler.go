@@ -162,7 +162,7 @@ func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err e
 		r.counters.addAct(act)
 	case ctx.Err() != nil:
 	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsConflict(err):
-		r.Log.Info("skipped action on silent agent", "node", a.Name, "act", act, "reason", err)
+		r.Log.Info("left a silent agent alone: it renewed its Lease, or its Node or Lease changed; judging it again in the next round", "node", a.Name, "act", act, "reason", err)
 	default:
 		r.counters.addAct(actFailed)
 		r.Log.Warn("failed to act on silent agent; retrying", "node", a.Name, "act", act, "error", err)

@@ -84,7 +84,7 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 	attributes := []any{"backup", o.Namespace + "/" + o.Name, "reason", string(e.Wait.Code), "place", e.Place}
 	by, known := p.objects[e.Wait.By]
 	if known {
-		attributes = append(attributes, "blocked_by", by.Name, "namespaces", strings.Join(e.Wait.Namespaces, ","), "shared", e.Wait.Shared)
+		attributes = append(attributes, "blockedBy", by.Name, "namespaces", strings.Join(e.Wait.Namespaces, ","), "shared", e.Wait.Shared)
 	}
 	r.Log.Info("backup waits", attributes...)
 	if t.queued {

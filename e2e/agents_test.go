@@ -127,7 +127,7 @@ func whenMostAgentsFallSilentNothingIsMarkedAndItSaysSo(t *testing.T, c *cluster
 		}
 		return nil
 	})
-	assert.Contains(t, a.stderr.String(), "full disruption: too many agents are silent; changing no conditions or taints")
+	assert.Contains(t, a.stderr.String(), "full disruption: too many agents are late or silent; changing no condition or taint")
 
 	b.beat(b.names[1:]...)
 	eventually(t, "it sees again", func() error { return wanted(metric(a, "plimsoll_agents_full_disruption"), "0") })

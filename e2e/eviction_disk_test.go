@@ -43,6 +43,6 @@ func TestADiskThatHangsHoldsNoRoundAndMemoryBelowItsFloorDoesNotWaitForIt(t *tes
 	require.NoError(t, os.Remove(half))
 	require.Zero(t, w.agent.end(syscall.SIGTERM), "the disk answers again")
 	w.start()
-	assert.NotContains(t, w.agent.stderr.String(), "no saved eviction state; starting empty")
+	assert.NotContains(t, w.agent.stderr.String(), "eviction state; starting empty")
 	assert.Len(t, w.evicted(), 1, "what was decided meanwhile is kept too")
 }

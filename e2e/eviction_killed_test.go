@@ -95,7 +95,7 @@ func TestAnAgentWithSpoiledStateStartsAndSaysSo(t *testing.T) {
 	w.decided("it evicts nobody before it has settled", func(d evict.Decision) bool { return d.Code == evict.CodeCooldown })
 	w.decided("then it works", isEvicted)
 	w.calm()
-	assert.Contains(t, w.agent.stderr.String(), "no saved eviction state; starting empty")
+	assert.Contains(t, w.agent.stderr.String(), "cannot read the saved eviction state; starting empty")
 	b, err := os.ReadFile(filepath.Join(w.state, "evict.json"))
 	require.NoError(t, err)
 	assert.True(t, json.Valid(b), "it is written anew")

@@ -176,7 +176,7 @@ func (s *Status) logError(ctx context.Context, err error) {
 	case err == nil:
 	case err.Error() != s.loggedError:
 		s.loggedError = err.Error()
-		s.Log.Warn("failed to update node status; retrying", "node", s.Node, "err", err, "missing", apierrors.IsNotFound(err))
+		s.Log.Warn("failed to update node status; retrying", "node", s.Node, "error", err, "nodeNotFound", apierrors.IsNotFound(err))
 	}
 }
 

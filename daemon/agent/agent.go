@@ -21,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // Agent is the daemon of one node, composed of its parts.
@@ -160,7 +161,11 @@ func (a *Agent) Join() error {
 	cl.needsReclaimed = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
 	if a.savedState, err = cl.store.Load(); err != nil {
 		a.savedState = evict.NoSavedState(time.Now().UTC(), c.Eviction)
-		a.Log.Info("no saved eviction state; starting empty", "reason", err)
+		if errors.Is(err, state.ErrNoState) {
+			a.Log.Info("no saved eviction state; starting empty")
+		} else {
+			a.Log.Warn("cannot read the saved eviction state; starting empty: token buckets have no tokens, and rules are report-only at first", "file", cl.store.Path, "error", err)
+		}
 	}
 	cl.requester.lateAnswer = func() { wake(a.levelRose) }
 	if a.savedState.Pending(time.Now()) == "" {

@@ -69,7 +69,7 @@ func newMovers(dir string, host *probes.Host, log *slog.Logger) *moverLimits {
 	m.limits = throttle.Journal{Files: tree, Save: func([]throttle.Limit) error { return m.save() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNoState) {
-		log.Warn("cannot read saved limits of data movers; they stay until their pods end", "reason", err)
+		log.Warn("cannot read saved limits of data movers; they stay until their pods end, or until io.max and cpu.max are reset by hand (docs/vgdp.md)", "file", m.file.Path, "error", err)
 	}
 	m.saved, m.budget, m.limits.Limits = kept, kept.Budget, kept.Limits
 	for _, c := range kept.Throttles {

@@ -34,7 +34,7 @@ func LockStateDir(dir string, log *slog.Logger) (*state.Lock, error) {
 	case errors.Is(err, state.ErrLocked):
 		return nil, fmt.Errorf("%w: %w", err, ErrOtherAgent)
 	case err != nil:
-		log.Warn("cannot lock the state directory; no pod will be evicted", "dir", dir, "error", err)
+		log.Warn("cannot lock the state directory; no pod will be evicted, and a second agent would not be noticed: make it writable, or set --state.dir, and restart", "dir", dir, "error", err)
 		return nil, nil //nolint:nilnil // the agent samples and judges without state
 	}
 	return lock, nil

@@ -54,8 +54,13 @@ func (r *Reconciler) releasable(ctx context.Context, v *velero, now time.Time, l
 	if !known {
 		return v.releasable
 	}
-	if v.releasable = heals; was != heals || first {
-		r.Log.Info("too many data mover loads wait", "velero", v.Namespace, "hidden", heals)
+	v.releasable = heals
+	switch {
+	case was == heals && !first:
+	case heals:
+		r.Log.Info("hiding waiting data mover loads: more than vgdp.hideAbove", "velero", v.Namespace)
+	default:
+		r.Log.Warn("cannot hide waiting data mover loads: policy plimsoll-release-hidden would not release them; apply deploy/gate-mutating.yaml (Kubernetes 1.36 or later)", "velero", v.Namespace)
 	}
 	return heals
 }

@@ -69,7 +69,7 @@ func (r *Reconciler) logWait(e *edit) {
 	if e.wait == nil {
 		return
 	}
-	r.Log.Info("data mover load waits", "load", name(e.load), "reason", string(e.wait.Code), "blocked_by", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
+	r.Log.Info("data mover load waits", "load", name(e.load), "reason", string(e.wait.Code), "blockedBy", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
 	switch e.wait.Code {
 	case vgdp.CodePressure:
 		r.Events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
@@ -102,7 +102,7 @@ func (r *Reconciler) countBypassed() {
 		for _, o := range v.takeAccepted() {
 			if v.needsTicket(&o.Load, r.clock.now()) && (o.Load.Ticket == nil || o.Load.Ticket.Epoch != v.keeper.epoch) {
 				r.counters.bypassed(v.Namespace)
-				r.Log.Warn("data mover load was accepted without a ticket", "load", name(&o.Load))
+				r.Log.Warn("data mover load was accepted without a valid ticket; was the Gate open (kubectl get gates -A)?", "velero", v.Namespace, "load", name(&o.Load), "epoch", v.keeper.epoch)
 			}
 		}
 	}
