@@ -135,7 +135,9 @@ func TestADeviceThatCameBetweenTheReadsIsLeftOutUntilItsCountersAreItsOwn(t *tes
 	assert.Empty(t, probeError(t, s, "disks"))
 }
 
-// feedFIFO gives each reader one line of diskstats, and calls meanwhile before.
+// feedFIFO gives each reader one line of diskstats and calls meanwhile before
+// the reader sees its end. Each reader has a FIFO of its own: one that has not
+// seen the end yet would get a second line.
 func feedFIFO(ctx context.Context, path string, meanwhile func() error) error {
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
@@ -146,7 +148,9 @@ func feedFIFO(ctx context.Context, path string, meanwhile func() error) error {
 			return err
 		}
 		_, err = fmt.Fprintln(f, " 254 0 vda 1 0 8 1 1 0 8 1 0 1 2")
-		if err := errors.Join(err, meanwhile(), f.Close()); err != nil {
+		next := path + ".next"
+		err = errors.Join(err, meanwhile(), unix.Mkfifo(next, 0o600), os.Rename(next, path), f.Close())
+		if err != nil {
 			return err
 		}
 	}
