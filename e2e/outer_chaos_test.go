@@ -113,7 +113,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	require.NoError(t, err, "%s", out)
 	text, err := os.ReadFile(c.config)
 	require.NoError(t, err)
-	write(t, c.config, string(text)+fmt.Sprintf("  deadline: %s\nweb: {pprof: true}\n", chaosDeadline))
+	write(t, c.config, string(text)+fmt.Sprintf("  deadline: %[1]s\n  callTimeout: %[1]s\nweb: {pprof: true}\n", chaosDeadline))
 	return c
 }
 

@@ -102,7 +102,7 @@ type Node struct {
 	KubeletPressure []string
 }
 
-// CandidatePods returns the pods that plugins name as candidates, or forced before, by the
+// CandidatePods returns the pods that plugins name as candidates, or named before, by the
 // UIDs of their cgroups, in that order.
 func CandidatePods(in Input) (uids []string) {
 	for _, v := range in.Levels.Verdicts {
@@ -112,7 +112,7 @@ func CandidatePods(in Input) (uids []string) {
 			}
 		}
 	}
-	for _, f := range in.State.Forced {
+	for _, f := range in.State.Named {
 		uids = append(uids, f.UID)
 	}
 	return uids

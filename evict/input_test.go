@@ -51,6 +51,6 @@ func TestOnlyCandidatesAreResolved(t *testing.T) {
 	named.Named = true
 	met.Candidates = append(met.Candidates, plugins.Candidate{Cgroup: "/a.service"})
 	in := round(0, nil, met, named, calm)
-	in.State.Forced = []Forced{{UID: "f"}}
+	in.State.Named = []NamedPod{{UID: "f"}}
 	assert.Equal(t, []string{"b", "a", "c", "f"}, CandidatePods(in))
 }

@@ -75,6 +75,11 @@ func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
 		return // the plugin may not name it, so it adds nothing
 	}
 	r.Refused, r.Forced = "", r.Forced || c.Forced
+	if c.NamedAt.IsZero() { // of two, the newer one counts
+		r.NamedAt = c.NamedAt
+	} else if !r.NamedAt.IsZero() {
+		r.NamedAt = later(r.NamedAt, c.NamedAt)
+	}
 	if was, _ := r.GraceSeconds.Get(); asksFor(c) > was { // the longest one wins
 		r.GraceSeconds = c.GraceSeconds
 	}

@@ -41,8 +41,8 @@ type State struct {
 	// KubeletEvicted are the UIDs of pods that the kubelet evicted for node pressure; they
 	// stay listed.
 	KubeletEvicted []string `json:"failed,omitempty"`
-	// Forced are the pods whose eviction plugins force whatever the levels.
-	Forced []Forced `json:"forced,omitempty"`
+	// Named are the pods that outer plugins named for eviction.
+	Named []NamedPod `json:"named,omitempty"`
 	// KubeletEvictions is when the kubelet was last seen to evict, by its pressure
 	// condition.
 	KubeletEvictions map[string]time.Time `json:"kubelet,omitempty"`
@@ -174,14 +174,19 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 	switch a.Outcome {
 	case Evicted:
 		delete(m.Refusals, l.For)
+		m = m.withoutNames(l)
 		m.startCooldown(l, a.Time.Add(c.Cooldown))
 	case NotFound: // it terminated otherwise: its usage is released all the same
+		m = m.withoutNames(l)
 		l.TerminatedAt = a.Time
 		m.startCooldown(l, a.Time.Add(c.Cooldown))
 		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
 	case UnknownOutcome:
 	case Blocked, Refused, Braked:
 		m.backOff(l, a)
+		if a.Outcome == Refused {
+			m = m.withoutPod(l.UID)
+		}
 		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
 		m.Victims = m.Victims[:len(m.Victims)-1]
 	}

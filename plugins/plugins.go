@@ -173,6 +173,9 @@ type Candidate struct {
 	Unit   string  `json:"unit"`
 	// Why it is named, with its numbers.
 	Why string `json:"why"`
+	// NamedAt is when its plugin named it last, for one that was named in an earlier
+	// round and stays named. Zero: in this round.
+	NamedAt time.Time `json:"namedAt,omitzero"`
 	// Forced: it is to be evicted whatever the levels. Protections and rate limits
 	// hold all the same.
 	Forced bool `json:"forced,omitempty"`

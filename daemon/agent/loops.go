@@ -45,7 +45,7 @@ func (a *Agent) round(ctx context.Context) {
 	said := a.askPlugins(ctx)
 	a.recordVerdicts(said)
 	in := a.observe(ctx, said)
-	in.Levels, in.State = evict.RecallForced(in)
+	in.Levels, in.State = evict.RecallNamed(in)
 	marks, memory := evict.Mark(in)
 	in.State = memory
 	a.reportRefusals(marks.Refused)

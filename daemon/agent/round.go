@@ -71,7 +71,7 @@ func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input
 // while a rule is met or the Node is marked, so that calm nodes send no
 // requests.
 func (c *cluster) observe(ctx context.Context, in evict.Input) (*evict.Cluster, evict.State) {
-	pressed := anyMet(in.Levels) || len(in.State.Forced) > 0
+	pressed := anyMet(in.Levels) || len(in.State.Named) > 0
 	if pressed {
 		if err := c.pods.Resolve(ctx, evict.CandidatePods(in)); err != nil {
 			c.log.Debug("cannot resolve the volumes of pods", "error", err)

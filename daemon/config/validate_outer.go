@@ -34,6 +34,7 @@ func (a Agent) validateOuter(p *problems) {
 	p.must(o.TokenDir == "" || isCleanPath(o.TokenDir), wantCleanPath(o.TokenDir), "plugins.tokenDir")
 	p.must(!o.Strict || o.TokenDir != "", "strict needs a tokenDir: without it no plugin has a token", "plugins.strict", "plugins.tokenDir")
 	durationBetween(p, "plugins.deadline", o.Deadline, 100*time.Millisecond, time.Minute)
+	durationBetween(p, "plugins.callTimeout", o.CallTimeout, 100*time.Millisecond, time.Minute)
 	intBetween(p, "plugins.top", o.Top, 1, maxTopPods)
 	for i, of := range o.Annotations {
 		validateAnnotations(p, fmt.Sprintf("plugins.annotations[%d]", i), of.Plugin, of.Keys)

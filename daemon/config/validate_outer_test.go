@@ -22,6 +22,8 @@ func TestWhatIsSaidOfOuterPluginsIsChecked(t *testing.T) {
 		"strict without tokens":            {func(o *Outer) { o.Strict = true }, "plugins.strict"},
 		"tokens in a relative place":       {func(o *Outer) { o.TokenDir = "t" }, "plugins.tokenDir"},
 		"no time for an answer":            {func(o *Outer) { o.Deadline = time.Millisecond }, "plugins.deadline"},
+		"no time for a call":               {func(o *Outer) { o.CallTimeout = time.Millisecond }, "plugins.callTimeout"},
+		"hours for a call":                 {func(o *Outer) { o.CallTimeout = time.Hour }, "plugins.callTimeout"},
 		"hours for an answer":              {func(o *Outer) { o.Deadline = time.Hour }, "plugins.deadline"},
 		"no pod at hard":                   {func(o *Outer) { o.Top = 0 }, "plugins.top"},
 		"all pods at hard":                 {func(o *Outer) { o.Top = 1000 }, "plugins.top"},
@@ -57,7 +59,7 @@ func annotations(plugin string, keys ...string) func(*Outer) {
 
 func whole() Outer {
 	return Outer{
-		Dirs: []string{"/run/p"}, Uids: []string{"0", "1000"}, Names: []string{"p"}, Strict: true, TokenDir: "/etc/t", Deadline: time.Second, Top: 1,
+		Dirs: []string{"/run/p"}, Uids: []string{"0", "1000"}, Names: []string{"p"}, Strict: true, TokenDir: "/etc/t", Deadline: time.Second, CallTimeout: time.Second, Top: 1,
 		FullPods: true, Annotations: []outer.Annotations{{Plugin: "p", Keys: []string{"Example.com/key"}}},
 		NoExecute: []string{"a/b/C"}, ForceGraceZero: []string{"p"},
 	}

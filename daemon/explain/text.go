@@ -185,7 +185,7 @@ func (t *text) decision(d *evict.Decision) {
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		t.line("  %2d. %s: %s", i+1, c.Name, view.CandidateText(c))
-		t.line("      relief %s (%s)%s", view.Quantity(c.Relief, c.Unit), c.Why, podFacts(c))
+		t.line("      relief %s (%s%s)%s", view.Quantity(c.Relief, c.Unit), c.Why, view.NamedEarlierText(d, c), podFacts(c))
 		if c.Reason != c.Why {
 			t.line("      %s", c.Reason)
 		}
@@ -214,7 +214,7 @@ func (t *text) candidate(d *evict.Decision, at int) {
 	}
 	t.causes(d)
 	t.contentionParties(d)
-	t.labelled("rank", fmt.Sprintf("%d of %d, named by %s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", ")))
+	t.labelled("rank", fmt.Sprintf("%d of %d, named by %s%s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", "), view.NamedEarlierText(d, c)))
 	t.labelled("relief", fmt.Sprintf("%s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
 	if c.Pod != nil {
 		t.labelled("pod", view.PodText(c.Pod)+" · UID "+c.Pod.UID)

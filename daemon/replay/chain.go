@@ -93,7 +93,7 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decis
 		in.Cluster.Pods.Pods = recordedPods(s)
 	}
 	c.before = levels
-	in.Levels, in.State = evict.RecallForced(in)
+	in.Levels, in.State = evict.RecallNamed(in)
 	_, in.State = evict.Mark(in)
 	d, m := evict.Decide(in)
 	for i, some := d.Next(); some; i, some = d.Next() {

@@ -69,6 +69,15 @@ func DecisionText(d *evict.Decision) string {
 	return "no pod evicted"
 }
 
+// NamedEarlierText is when a candidate's plugin named it, where that was in an
+// earlier round; empty: in this one.
+func NamedEarlierText(d *evict.Decision, c *evict.Considered) string {
+	if c.NamedAt.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" at %s, %s before", Clock(c.NamedAt), Age(d.Time.Sub(c.NamedAt)))
+}
+
 // CandidateText is a candidate's outcome in a few words.
 func CandidateText(c *evict.Considered) string {
 	switch c.Code {

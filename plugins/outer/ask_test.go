@@ -231,7 +231,7 @@ func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
 
 func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
-	w := newPluginEnv(t, func(c *Config) { c.Deadline = 300 * time.Millisecond })
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 300*time.Millisecond, 100*time.Millisecond })
 	sleeper, healthy := newFake("a-sleeper"), newFake("healthy")
 	sleeps := make(chan struct{})
 	t.Cleanup(func() { close(sleeps) })
@@ -261,12 +261,12 @@ func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testin
 	assert.Equal(t, "open", status[0].Breaker)
 	assert.Contains(t, status[0].Failure, "DeadlineExceeded")
 	assert.Equal(t, "closed", status[1].Breaker)
-	n := 0
+	calls := map[string]int{}
 	for call, count := range w.Counts()["a-sleeper"].Calls {
-		assert.Equal(t, "DeadlineExceeded", call.Result)
-		n += int(count)
+		calls[call.Method+" "+call.Result] = int(count)
 	}
-	assert.Equal(t, 2*failuresToOpen, n, "both questions of three rounds, and then none")
+	assert.Equal(t, map[string]int{"GetEvictPods DeadlineExceeded": failuresToOpen, "ThresholdMet OK": failuresToOpen}, calls,
+		"a failed call costs its own answer only; after three failed rounds there are none")
 }
 
 func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
@@ -300,6 +300,43 @@ func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
 	named = verdict(t, w.Ask(t.Context(), r), plugins.ScopeNamed)
 	assert.Empty(t, named.Candidates)
 	assert.Empty(t, named.Absent, "it was asked again")
+}
+
+// The round's patience ends, the call does not: a plugin that takes longer than
+// plugins.deadline for each call is late, and never failed.
+func TestSlowPlugin(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 50*time.Millisecond, time.Minute })
+	f := newFake("p")
+	release := make(chan struct{})
+	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+		<-release
+		return hardMet("s"), nil
+	}
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()[:1]}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	for answer := range failuresToOpen + 1 {
+		w.round("a") // waits for it in vain
+		eventually(t, "its call outlives the round's patience", func() bool {
+			s := w.Status(time.Now())[0]
+			return time.Since(s.LastCall) > 2*w.config.Deadline
+		})
+		begun := deadline.Start()
+		w.round("a")
+		assert.Less(t, begun.Elapsed(), w.config.Deadline, "a round has waited for this call already")
+		release <- struct{}{}
+		eventually(t, "answered", func() bool { return w.pending("p") })
+		require.Len(t, verdict(t, w.takeAnswers(), "s").Candidates, 1, answer)
+	}
+	status := w.Status(time.Now())[0]
+	assert.Equal(t, "closed", status.Breaker)
+	assert.Empty(t, status.Failure)
+	for call := range w.Counts()["p"].Calls {
+		assert.Equal(t, "OK", call.Result, call.Method)
+	}
 }
 
 func TestAnOldAnswerMarksForAWhileAndNamesNoPod(t *testing.T) {

@@ -264,6 +264,26 @@ func (w *pluginEnv) round(pods ...string) []plugins.Verdict {
 	return w.Ask(ctx, Round{Time: time.Now(), Pods: wirePods(w.t, pods...), Graces: noGrace{}, MaxAge: 15 * time.Second})
 }
 
+// pending reports whether an answer of the plugin is ready that no round has taken.
+func (w *pluginEnv) pending(name string) bool {
+	for _, p := range w.plugins() {
+		if p.name == name {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.pending
+		}
+	}
+	return false
+}
+
+// takeAnswers returns what a round would take now, without a call.
+func (w *pluginEnv) takeAnswers() (list []plugins.Verdict) {
+	for _, p := range w.plugins() {
+		list = append(list, p.takeVerdicts(time.Now(), time.Minute)...)
+	}
+	return list
+}
+
 func wirePods(t testing.TB, uids ...string) []Pod {
 	var list []Pod
 	for _, uid := range uids {

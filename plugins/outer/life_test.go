@@ -219,7 +219,7 @@ func TestAPluginThatAnswersNothingForThreeRoundsLosesItsNameAndOneThatFailsDoesN
 	t.Parallel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	w := newPluginEnv(t, func(c *Config) { c.Deadline = 100 * time.Millisecond })
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 100*time.Millisecond, 100*time.Millisecond })
 	c := start(t, "plugin", exe, w.path("first.sock"))
 	failing := newFake("failing")
 	failing.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {

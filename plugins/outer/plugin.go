@@ -94,15 +94,20 @@ func (p *plugin) closeEndpoint() {
 
 // startRound starts a round with the plugin, unless its previous one still runs or has
 // an answer that was not taken, or its circuit breaker is open. The channel is
-// closed when there is nothing to wait for.
+// closed when there is nothing to wait for. A call that a round has waited for is
+// not waited for again.
 func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.maxAge = r.MaxAge
-	if p.running != nil {
-		return p.running
-	}
 	done := make(chan struct{})
+	if p.running != nil {
+		if time.Since(p.lastCall) < c.Deadline {
+			return p.running
+		}
+		close(done)
+		return done
+	}
 	if p.pending || p.ctx.Err() != nil || !p.breaker.open(r.Time).IsZero() {
 		close(done)
 		return done
@@ -113,9 +118,7 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 	p.running = done
 	p.lastCall = time.Now()
 	p.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(p.ctx, c.Deadline)
-		defer cancel()
-		err := p.round(ctx, r, c)
+		err := p.round(p.ctx, r, c)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.breaker = p.breaker.after(err != nil, time.Now())
@@ -130,13 +133,13 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 }
 
 // round makes the calls in the order that plugins rely on. A failed call costs
-// its own answer only, if time for the next one is left.
+// its own answer only.
 func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 	shown := newVisiblePods(r.Pods, c.AnnotationKeys(p.name))
 	conv := converter{plugin: p.name, config: c, shown: shown, refuse: p.host.counts.refuse(p.name), now: r.Time}
-	evictPods, err := call(ctx, p, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.wire})
+	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.wire})
 	p.recordAnswer(&p.namedAnswer, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.named(evictPods), was, r.Time) })
-	threshold, metErr := call(ctx, p, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.wire})
+	threshold, metErr := call(ctx, p, c.CallTimeout, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.wire})
 	if metErr != nil {
 		r.Graces.Missed(p.name)
 		p.recordAnswer(&p.metAnswer, false, nil)
@@ -170,7 +173,7 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown v
 	if level == plugins.Hard {
 		request.TopN = uint64(c.Top)
 	}
-	return call(ctx, p, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
+	return call(ctx, p, c.CallTimeout, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
 }
 
 // recordAnswer stores an answer, or that there was none.
@@ -242,12 +245,14 @@ func expire(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why stri
 	return v
 }
 
-// call makes one call and counts it. A method that the plugin does not
-// implement returns an empty answer, which is no failure.
-func call[Request, Answer any](ctx context.Context, p *plugin, method string,
+// call makes one call, for at most the time limit, and counts it. A method that the
+// plugin does not implement returns an empty answer, which is no failure.
+func call[Request, Answer any](ctx context.Context, p *plugin, limit time.Duration, method string,
 	do func(context.Context, *Request, ...callOption) (*Answer, error), request *Request,
 ) (*Answer, error) {
 	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	answer, err := do(ctx, request)
 	if status.Code(err) == codes.Unimplemented {
 		err, answer = nil, new(Answer)

@@ -32,6 +32,7 @@ func says(level plugins.Level) plugins.Verdict {
 type rounds struct {
 	now    time.Time
 	memory State
+	levels *plugins.Levels // of the last round
 	there  []string
 }
 
@@ -41,8 +42,8 @@ func (r *rounds) next(verdicts ...plugins.Verdict) []string {
 	for _, uid := range r.there {
 		in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pods.Pod{UID: uid, Name: uid})
 	}
-	levels, m := RecallForced(in)
-	r.memory = m
+	levels, m := RecallNamed(in)
+	r.memory, r.levels = m, levels
 	names := []string{}
 	for _, v := range levels.Verdicts {
 		for _, c := range v.Candidates {
@@ -67,16 +68,18 @@ func TestAPodThatIsForcedOnceStaysAskedForUntilItIsGoneOrTooOld(t *testing.T) {
 	assert.Equal(t, []string{"b"}, r.next(), "the plugin has gone")
 	r.now = r.now.Add(forcedTTL)
 	assert.Empty(t, r.next())
-	assert.Empty(t, r.memory.Forced)
+	assert.Empty(t, r.memory.Named)
 }
 
 func TestAPodThatIsRecalledIsAskedForAsItWas(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	in := Input{Time: r.now, Levels: &plugins.Levels{Verdicts: []plugins.Verdict{forcing()}}, State: r.memory}
-	levels, _ := RecallForced(in)
+	levels, _ := RecallNamed(in)
 	v := levels.Verdicts[0]
-	assert.Equal(t, forcing("a").Candidates, v.Candidates)
+	want := forcing("a").Candidates
+	want[0].NamedAt = r.now
+	assert.Equal(t, want, v.Candidates)
 	assert.Equal(t, plugins.Hard, v.Level)
 	assert.True(t, v.Named)
 	assert.Contains(t, v.Reason, "the plugin forced the eviction of ns/a at")
@@ -89,7 +92,7 @@ func TestWhoRepeatsItselfTakesBackWhatItLeavesOut(t *testing.T) {
 	r.next(forcing("a", "b"))
 	assert.Equal(t, []string{"b"}, r.next(forcing("b")))
 	assert.Empty(t, r.next(forcing()))
-	assert.Empty(t, r.memory.Forced)
+	assert.Empty(t, r.memory.Named)
 }
 
 func TestWhatIsForcedUnderPressureEndsWithThePressure(t *testing.T) {
@@ -115,7 +118,7 @@ func TestARefusedPodIsNotForced(t *testing.T) {
 	v := forcing("a")
 	v.Candidates[0].Refused = "this pod was not in the request to the plugin"
 	r.next(v)
-	assert.Empty(t, r.memory.Forced)
+	assert.Empty(t, r.memory.Named)
 }
 
 func TestAnotherPluginsWordTakesNothingBack(t *testing.T) {
@@ -131,9 +134,9 @@ func TestWhatIsForcedOutlivesTheAgentAndChangesTheMemoryOnceAMinute(t *testing.T
 	r := newRounds("a")
 	changes := 0
 	for range 60 { // 5 min
-		before := fmt.Sprint(r.memory.Forced)
+		before := fmt.Sprint(r.memory.Named)
 		r.next(forcing("a"))
-		if fmt.Sprint(r.memory.Forced) != before {
+		if fmt.Sprint(r.memory.Named) != before {
 			changes++
 		}
 	}
@@ -146,7 +149,7 @@ func newAgent(t *testing.T, r *rounds) *rounds {
 	t.Helper()
 	next := *r
 	next.memory = restarted(t, r.memory)
-	next.memory.Forced[0].Repeats = false
+	next.memory.Named[0].Repeats = false
 	return &next
 }
 
@@ -197,12 +200,12 @@ func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"), other)
 	seven := int64(7)
-	assert.Equal(t, []Forced{
-		{Plugin: "p", UID: "a", Name: "ns/a", Why: "must go", GraceSeconds: &seven, At: r.now},
-		{Plugin: "q", UID: "a", Name: "ns/a", Why: "must go", At: r.now},
-	}, r.memory.Forced)
+	assert.Equal(t, []NamedPod{
+		{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", Name: "ns/a", Why: "must go", GraceSeconds: &seven, At: r.now},
+		{Plugin: "q", Scope: plugins.ScopeNamed, UID: "a", Name: "ns/a", Why: "must go", At: r.now},
+	}, r.memory.Named)
 	in := Input{Time: r.now, Levels: &plugins.Levels{Time: r.now}, State: r.memory}
-	levels, _ := RecallForced(in)
+	levels, _ := RecallNamed(in)
 	require.Len(t, levels.Verdicts, 2)
 	for i, want := range []snapshot.Opt[int64]{snapshot.Some(seven), {}} {
 		v := levels.Verdicts[i]
@@ -214,31 +217,30 @@ func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 
 func TestWhenAForcedPodWasNamedLastIsRememberedToAMinute(t *testing.T) {
 	start := newRounds().now
-	again := func(since time.Duration, f Forced) Forced {
-		c := plugins.Candidate{PodUID: "a", Name: "ns/a", Forced: true}
-		return Input{Time: start.Add(since)}.force([]Forced{f}, "p", c, false)[0]
+	again := func(since time.Duration, f NamedPod) NamedPod {
+		return Input{Time: start.Add(since)}.withName([]NamedPod{f}, forcing(), forcing("a").Candidates[0], false)[0]
 	}
-	f := Forced{Plugin: "p", UID: "a", At: start, WithThreshold: true}
+	f := NamedPod{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", At: start, WithThreshold: true}
 	for since, want := range map[time.Duration]time.Duration{time.Minute - 1: 0, time.Minute: time.Minute, -time.Second: -time.Second} {
 		got := again(since, f)
 		assert.Equal(t, start.Add(want), got.At, since)
 		assert.True(t, got.WithThreshold, "that it was met is not forgotten")
 		assert.True(t, got.Repeats)
 	}
-	pressed := Input{Time: start}.force([]Forced{{Plugin: "p", UID: "a", At: start}}, "p", plugins.Candidate{PodUID: "a", Forced: true}, true)
+	pressed := Input{Time: start}.withName([]NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", At: start}}, forcing(), forcing("a").Candidates[0], true)
 	assert.True(t, pressed[0].WithThreshold)
 	for ago, want := range map[time.Duration]bool{forcedTTL - 1: false, forcedTTL: true, -forcedTTL: false, -forcedTTL - 1: true} {
-		assert.Equal(t, want, Input{Time: start}.forcedExpired(Forced{At: start.Add(-ago)}), ago)
+		assert.Equal(t, want, Input{Time: start}.nameExpired(NamedPod{Scope: plugins.ScopeNamed, At: start.Add(-ago)}), ago)
 	}
 }
 
 func TestAForcedPodTakesNothingFromWhatItsPluginSaysNow(t *testing.T) {
-	f := []Forced{{Plugin: "p", UID: "a", Name: "ns/a"}}
+	f := []NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", Name: "ns/a"}}
 	other, own := forcing("b"), forcing("b")
 	other.Plugin = "q"
 	own.Reason, own.Condition = "so it says", "C"
 	in := Input{Levels: &plugins.Levels{Verdicts: []plugins.Verdict{other, says(plugins.Soft), own}}}
-	got := in.forced(f).Verdicts
+	got := in.recalled(f).Verdicts
 	require.Len(t, got, 3)
 	assert.Equal(t, other, got[0])
 	assert.Equal(t, says(plugins.Soft), got[1])
@@ -247,7 +249,135 @@ func TestAForcedPodTakesNothingFromWhatItsPluginSaysNow(t *testing.T) {
 	require.Len(t, got[2].Candidates, 2)
 	own.Level, own.MetLevel, own.Candidates = plugins.None, plugins.None, nil
 	in.Levels.Verdicts = []plugins.Verdict{own}
-	got = in.forced(f).Verdicts
+	got = in.recalled(f).Verdicts
 	assert.Empty(t, got[0].Condition, "it is not met")
 	assert.Contains(t, got[0].Reason, "the plugin forced the eviction of ns/a")
+}
+
+// namingTop is a plugin's answer that its hard threshold is met, and these pods.
+func namingTop(uids ...string) plugins.Verdict {
+	v := says(plugins.Hard)
+	for _, uid := range uids {
+		v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: uid, Name: "ns/" + uid, Why: "named by p for s"})
+	}
+	return v
+}
+
+func without(v plugins.Verdict, change func(*plugins.Verdict)) plugins.Verdict {
+	change(&v)
+	return v
+}
+
+func TestNamedForThreshold(t *testing.T) {
+	now := newRounds().now
+	silent := without(namingTop(), func(v *plugins.Verdict) { v.Absent = "no answer" })
+	latched := without(namingTop(), func(v *plugins.Verdict) { v.MetLevel = plugins.Soft })
+	graced := without(namingTop(), func(v *plugins.Verdict) { v.GraceEnds = now.Add(time.Minute) })
+	elsewhere := without(namingTop(), func(v *plugins.Verdict) { v.Scope = "t" })
+	refused := without(namingTop("a"), func(v *plugins.Verdict) { v.Candidates[0].Refused = "not shown" })
+	inner := without(namingTop("a"), func(v *plugins.Verdict) { v.Plugin = plugins.Names()[0] })
+	innerEmpty := without(namingTop(), func(v *plugins.Verdict) { v.Plugin = plugins.Names()[0] })
+	type answers []plugins.Verdict
+	for name, row := range map[string]struct {
+		answers answers
+		want    []string // candidates in the last round
+		kept    int
+	}{
+		"a name said once is kept":                     {answers{namingTop("a", "b"), namingTop(), namingTop()}, []string{"a", "b"}, 2},
+		"newer names replace older ones":               {answers{namingTop("a", "b"), namingTop("b", "c")}, []string{"b", "c"}, 2},
+		"a plugin that repeats itself withdraws":       {answers{namingTop("a"), namingTop("a"), namingTop()}, nil, 0},
+		"named again after a pause is said once":       {answers{namingTop("a"), namingTop(), namingTop("a"), namingTop()}, []string{"a"}, 1},
+		"the threshold is not met":                     {answers{namingTop("a"), says(plugins.Soft)}, nil, 0},
+		"the threshold is latched":                     {answers{namingTop("a"), latched}, nil, 0},
+		"it is met again, and names no pod":            {answers{namingTop("a"), says(plugins.None), namingTop()}, nil, 0},
+		"another threshold is met":                     {answers{namingTop("a"), elsewhere}, nil, 0},
+		"no answer: kept, and not a candidate":         {answers{namingTop("a"), silent}, nil, 1},
+		"no answer, then one":                          {answers{namingTop("a"), silent, namingTop()}, []string{"a"}, 1},
+		"not asked for pods before the grace period":   {answers{namingTop("a"), namingTop("a"), graced}, []string{"a"}, 1},
+		"a pod that it may not name":                   {answers{refused, namingTop()}, nil, 0},
+		"an inner plugin names its pods at every tick": {answers{inner, innerEmpty}, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRounds("a", "b", "c")
+			var got []string
+			for _, v := range row.answers {
+				r.next(v)
+				got = nil
+				for _, c := range r.levels.Verdicts[0].Candidates {
+					got = append(got, c.PodUID)
+				}
+			}
+			assert.Equal(t, row.want, got)
+			assert.Len(t, r.memory.Named, row.kept)
+		})
+	}
+
+	r := newRounds("a", "b")
+	r.next(namingTop("a", "b"))
+	r.there = []string{"b"}
+	r.next(namingTop())
+	require.Len(t, r.levels.Verdicts[0].Candidates, 1, "a has terminated")
+	assert.Equal(t, r.now.Add(-5*time.Second), r.levels.Verdicts[0].Candidates[0].NamedAt)
+	r.now = r.now.Add(namedTTL)
+	r.next(namingTop())
+	assert.Empty(t, r.memory.Named, "too old")
+}
+
+// A plugin with a cooldown names its pod once, in a round that evicts no pod.
+func TestNameOutlivesBlockedRound(t *testing.T) {
+	pdb := func(v Victim) Answer {
+		return Answer{Outcome: Blocked, RetryAfter: time.Second, Text: "budget web-pdb"}
+	}
+	for name, row := range map[string]struct {
+		block func(*Input, *api)
+	}{
+		"cooldown":            {func(in *Input, _ *api) { in.State.Cooldowns = map[string]time.Time{"p/s": at(2)} }},
+		"cooldown of all":     {func(in *Input, _ *api) { in.State.CooldownUntil = at(2) }},
+		"PodDisruptionBudget": {func(_ *Input, a *api) { a.answer = pdb }},
+		"report-only":         {func(in *Input, _ *api) { in.Config.ReportOnly = 3 * time.Second }},
+		"dry run":             {func(in *Input, _ *api) { in.Config.DryRun = true }},
+		"API server away":     {func(in *Input, _ *api) { in.Cluster.Pods.StaleSince = at(-3) }},
+		"no answer":           {func(_ *Input, a *api) { a.answer = func(Victim) Answer { return Answer{Outcome: UnknownOutcome} } }},
+		"rate limit":          {func(in *Input, _ *api) { in.State.RateLimits = RateLimits{}; in.Uptime = 0 }},
+		"the kubelet evicts":  {func(in *Input, _ *api) { in.Cluster.Node.KubeletPressure = []string{"PIDPressure"} }},
+		"no taint":            {func(in *Input, _ *api) { in.Cluster.Unmarked = "conflict" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, a := round(0, []pods.Pod{pod("a"), pod("b")}, namingTop("a", "b")), api{}
+			cluster, config := *in.Cluster, in.Config
+			row.block(&in, &a)
+			in.Levels, in.State = RecallNamed(in)
+			d, m := play(in, &a)
+			require.NotEqual(t, CodeEvicted, d.Code, d.Reason)
+
+			a = api{}
+			later := 70
+			if name == "no answer" {
+				later = 5 // within a minute the same eviction is requested again
+			}
+			in = then(in, later, restarted(t, m))
+			in.Cluster, in.Config = &cluster, config
+			in.Levels.Verdicts = []plugins.Verdict{namingTop()}
+			in.Levels, in.State = RecallNamed(in)
+			d, m = play(in, &a)
+			require.Equal(t, CodeEvicted, d.Code, d.Reason)
+			assert.Equal(t, []string{"a"}, a.uids())
+			assert.Equal(t, at(0), d.Candidates[0].NamedAt)
+			assert.Empty(t, m.Named, "the eviction was accepted: the plugin decides who is next")
+		})
+	}
+}
+
+func TestRefusedNameIsDropped(t *testing.T) {
+	in, a := round(0, []pods.Pod{pod("a"), pod("b")}, namingTop("a", "b")), api{}
+	a.answer = func(v Victim) Answer {
+		if v.UID == "a" {
+			return Answer{Outcome: Refused, Text: "denied by a webhook"}
+		}
+		return Answer{Outcome: Blocked, Text: "budget"}
+	}
+	in.Levels, in.State = RecallNamed(in)
+	_, m := play(in, &a)
+	require.Len(t, m.Named, 1)
+	assert.Equal(t, "b", m.Named[0].UID, "a PodDisruptionBudget may open again")
 }
