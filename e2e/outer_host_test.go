@@ -36,15 +36,21 @@ type scripted struct {
 	grace time.Duration
 	names func([]*corev1.Pod) []*corev1.Pod
 	force func([]*corev1.Pod) []kit.Eviction
-	after *int64 // deletion grace
+	after *int64        // deletion grace
+	slow  time.Duration // of each Threshold
 	mark  kit.Condition
 	top   []time.Time
 	heard []time.Time // when hard or soft was said
 }
 
-func (s *scripted) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) {
+func (s *scripted) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Threshold, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	select {
+	case <-time.After(s.slow):
+	case <-ctx.Done():
+		return kit.Threshold{}, ctx.Err()
+	}
 	if s.level > kit.None {
 		s.heard = append(s.heard, time.Now())
 	}
@@ -111,7 +117,7 @@ func (w *world) serve(dir, name string, p kit.Plugin) {
 func (w *world) withPlugins() string {
 	w.t.Helper()
 	dir := pluginDir(w.t)
-	w.rules = fmt.Sprintf("  dirs: [%s]\n  deadline: 500ms\n", dir)
+	w.rules = fmt.Sprintf("  dirs: [%s]\n  deadline: 500ms\n  callTimeout: 500ms\n", dir)
 	w.configure()
 	return dir
 }
@@ -367,6 +373,46 @@ func TestForcedPodsGoAsTheLimitsAllowThoughTheyAreNamedOnce(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A plugin with a cooldown of its own names its pod once, while a
+// PodDisruptionBudget blocks it; each of its answers is later than the round waits.
+func TestNamedOnceByASlowPlugin(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t)
+	dir := pluginDir(t)
+	w.rules = fmt.Sprintf("  dirs: [%s]\n  deadline: 200ms\n", dir)
+	w.configure()
+	w.deploy("victim", 5, nil)
+	w.budget("victim")
+	victim := w.running("victim")
+	p := &scripted{}
+	w.serve(dir, "once", p)
+	w.start()
+	w.up("once")
+	asked := 0
+	p.set(func(s *scripted) {
+		s.level, s.slow = kit.Hard, 400*time.Millisecond
+		s.names = func(pods []*corev1.Pod) []*corev1.Pod {
+			if asked++; asked > 1 {
+				return nil
+			}
+			return only(victim.Name)(pods)
+		}
+	})
+	w.decided("the PodDisruptionBudget blocks it", func(d evict.Decision) bool {
+		return len(d.Candidates) == 1 && d.Candidates[0].Code == evict.CodePDB
+	})
+	require.NoError(t, w.c.Client.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(t.Context(), "victim", metav1.DeleteOptions{}))
+	d := w.decided("the pod is evicted", isEvicted)
+	assert.Equal(t, string(victim.UID), d.Candidates[0].PodUID)
+	assert.False(t, d.Candidates[0].NamedAt.IsZero())
+	p.set(func(*scripted) { assert.Greater(t, asked, 1, "it was asked again, and named no pod") })
+	state, err := w.plugin("once")
+	require.NoError(t, err)
+	assert.Equal(t, "closed", state.Outer.Breaker)
+	assert.Empty(t, state.Outer.Failure)
+	w.explained(victim.Name, "named by once at ", " before")
 }
 
 // forcedOnce names pods the first time that it sees any of them, and never again.
