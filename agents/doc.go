@@ -8,7 +8,7 @@
 //	r := &agents.Reconciler{Nodes: core, Leases: coordination, …}
 //	err := r.Run(ctx) // while this replica is the leader
 //
-// Judge (silent agents) and Grounds.Refuse (eviction requests) decide: pure
+// Judge (silent agents) and Evaluation.Refuse (eviction requests) decide: pure
 // functions of the observed objects, the state of the last round and the time.
 // The Reconciler observes, calls them, and acts.
 //
