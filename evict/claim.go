@@ -87,7 +87,7 @@ func (m State) limitEffects(v *plugins.Verdict, asked map[string][]string) (refu
 	list, known := asked[v.Condition]
 	if !known {
 		for e := range m.Marks[v.Condition].Effects {
-			if e != ownEffect {
+			if e != ownEffect && e != plugins.NoEffect {
 				list = append(list, e)
 			}
 		}
@@ -98,7 +98,7 @@ func (m State) limitEffects(v *plugins.Verdict, asked map[string][]string) (refu
 	}
 	var fitting []string
 	for _, e := range v.Effects {
-		if !slices.Contains(list, e) {
+		if e != plugins.NoEffect && !slices.Contains(list, e) {
 			if len(list) >= room {
 				refused = fmt.Sprintf("taint effect not written: condition %s already has %d%s", v.Condition, len(list), whose)
 				continue

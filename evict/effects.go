@@ -83,8 +83,11 @@ func (s MarkState) taintEffects() []corev1.TaintEffect {
 	var list []corev1.TaintEffect
 	for e := range s.Effects {
 		effect := corev1.TaintEffect(e)
-		if e == ownEffect {
+		switch e {
+		case ownEffect:
 			effect = own
+		case plugins.NoEffect:
+			continue
 		}
 		if !slices.Contains(list, effect) {
 			list = append(list, effect)

@@ -48,6 +48,11 @@ func TestTheEffectsThatAPluginAsksForReplaceThatOfTheLevel(t *testing.T) {
 	assert.Equal(t, []corev1.TaintEffect{out, prefer}, m.next(marking("p", plugins.Hard, "NoExecute", "PreferNoSchedule")))
 	m = marker{}
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard)))
+	m = marker{}
+	got := m.marks(marking("p", plugins.Hard, plugins.NoEffect))
+	assert.Empty(t, got.Taints)
+	assert.Equal(t, corev1.ConditionTrue, got.Conditions[0].Status, "a condition without a taint")
+	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard, plugins.NoEffect), marking("q", plugins.Hard)), "another plugin asks for one")
 }
 
 func TestTwoPluginsWithOneConditionHaveBothTheirEffectsAndNeitherFlaps(t *testing.T) {

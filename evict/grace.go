@@ -7,15 +7,12 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// GraceTimers holds, for each threshold of an outer plugin, since when it has been met
+// GraceTimers holds, for each outer plugin, since when its threshold has been met
 // (debounce): no pod is evicted before the eviction grace period has passed. The
-// plugin sets the period, the coordinator waits. Grace is not saved: a restart
-// starts the period again.
-type GraceTimers map[Threshold]GraceTimer
-
-// Threshold is the key of a timer. A plugin that changes its scope starts another
-// one.
-type Threshold struct{ Plugin, Scope string }
+// plugin sets the period, the coordinator waits. A plugin may report another scope in
+// each round: as in Katalyst, that does not start the period again. Grace is not
+// saved: a restart starts the period again.
+type GraceTimers map[string]GraceTimer
 
 // GraceTimer is since when a threshold has been met. Missed: the plugin did not answer
 // the last time.
@@ -31,38 +28,35 @@ func (g GraceTimers) Observe(v plugins.Verdict, now time.Time) (GraceTimers, tim
 	if next == nil {
 		next = GraceTimers{}
 	}
-	key := Threshold{v.Plugin, v.Scope}
-	was, waits := next[key]
-	next = next.Without(v.Plugin) // of its other scopes
+	was, waits := next[v.Plugin]
 	if v.Level == plugins.None {
+		delete(next, v.Plugin)
 		return next, time.Time{}
 	}
 	if !waits || was.Since.After(now) { // a clock that was set back
 		was.Since = now
 	}
-	next[key] = GraceTimer{Since: was.Since}
+	next[v.Plugin] = GraceTimer{Since: was.Since}
 	return next, was.Since.Add(time.Duration(v.GraceSeconds) * time.Second)
 }
 
-// Without removes a plugin's timers: its name may now be another process's.
+// Without removes a plugin's timer: its name may now be another process's.
 func (g GraceTimers) Without(plugin string) GraceTimers {
 	next := maps.Clone(g)
-	maps.DeleteFunc(next, func(t Threshold, _ GraceTimer) bool { return t.Plugin == plugin })
+	delete(next, plugin)
 	return next
 }
 
 // MissedAnswer records that a plugin did not answer. Once changes nothing; the second
-// time removes its timers.
+// time removes its timer.
 func (g GraceTimers) MissedAnswer(plugin string) GraceTimers {
 	next := maps.Clone(g)
-	for t, w := range next {
-		switch {
-		case t.Plugin != plugin:
-		case w.Missed:
-			delete(next, t)
-		default:
-			next[t] = GraceTimer{Since: w.Since, Missed: true}
-		}
+	switch was, waits := next[plugin]; {
+	case !waits:
+	case was.Missed:
+		delete(next, plugin)
+	default:
+		next[plugin] = GraceTimer{Since: was.Since, Missed: true}
 	}
 	return next
 }

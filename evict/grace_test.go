@@ -61,10 +61,10 @@ func TestAThresholdThatWasNotMetInBetweenWaitsAnew(t *testing.T) {
 			[]word{{at: 0, scope: "s", level: met}, {missed: true}, {at: 5, scope: "s", level: met}, {missed: true}, {at: 20, scope: "s", level: met}},
 			at(30),
 		},
-		"another scope has a timer of its own": {[]word{{at: 0, scope: "s", level: met}, {at: 20, scope: "other", level: met}}, at(50)},
-		"soft that turns hard has waited":      {[]word{{at: 0, scope: "s", level: plugins.Soft}, {at: 20, scope: "s", level: met}}, at(30)},
-		"a clock that was set back":            {[]word{{at: 1000, scope: "s", level: met}, {at: 20, scope: "s", level: met}}, at(50)},
-		"not met is not due":                   {[]word{{at: 0, scope: "s", level: met}, {at: 5, scope: "s", level: not}}, time.Time{}},
+		"another scope does not start it again": {[]word{{at: 0, scope: "s", level: met}, {at: 20, scope: "other", level: met}}, at(30)},
+		"soft that turns hard has waited":       {[]word{{at: 0, scope: "s", level: plugins.Soft}, {at: 20, scope: "s", level: met}}, at(30)},
+		"a clock that was set back":             {[]word{{at: 1000, scope: "s", level: met}, {at: 20, scope: "s", level: met}}, at(50)},
+		"not met is not due":                    {[]word{{at: 0, scope: "s", level: met}, {at: 5, scope: "s", level: not}}, time.Time{}},
 	} {
 		assert.Equal(t, c.want, due(c.words, grace), name)
 	}
@@ -80,8 +80,7 @@ func TestPluginsDoNotWaitForOneAnother(t *testing.T) {
 }
 
 // slowDue looks back through all words for the first of those that were met
-// without a break: a word that is not met, of another scope, or two that are
-// missing are one.
+// without a break: a word that is not met, or two that are missing, are one.
 func slowDue(words []word, grace time.Duration) time.Time {
 	last := -1
 	for i, w := range words {
@@ -101,7 +100,7 @@ func slowDue(words []word, grace time.Duration) time.Time {
 			}
 			continue
 		}
-		if w.level == plugins.None || w.scope != words[last].scope {
+		if w.level == plugins.None {
 			break
 		}
 		since, gap = w.at, 0

@@ -124,7 +124,7 @@ type Verdict struct {
 	// Named: the candidates are to be evicted without a threshold, also at soft.
 	Named bool `json:"named,omitempty"`
 	// Effects of the taint that the plugin asks for, such as NoSchedule; none:
-	// that of the level.
+	// that of the level; NoEffect: no taint.
 	Effects []string `json:"effects,omitempty"`
 	// CNR: condition and taint belong on the node's CustomNodeResource, not on its
 	// Node.
@@ -148,6 +148,9 @@ type Verdict struct {
 	// be met for some time (debounce); 0: it is not met.
 	RuleMetSince time.Duration `json:"-"`
 }
+
+// NoEffect as the effect of a taint: the condition has none.
+const NoEffect = "-"
 
 // Evidence is one comparison of a rule.
 type Evidence struct {

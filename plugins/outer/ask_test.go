@@ -569,6 +569,9 @@ func TestWhatAPluginSaysIsClippedOrRefusedAndCounted(t *testing.T) {
 			assert.Equal(t, plugins.None, v.Level)
 			assert.Equal(t, "C", v.Condition, "it is shown as clear")
 		}, nil},
+		"a condition without effects": {conditioned("C"), nil, func(t *testing.T, v plugins.Verdict) {
+			assert.Equal(t, []string{plugins.NoEffect}, v.Effects, "no taint, as in Katalyst")
+		}, nil},
 		"a CNR condition": {func(r *wire.ThresholdMetResponse) {
 			conditioned("C", "shared_cores/NoSchedule", "NoSchedule")(r)
 			r.Condition.ConditionType = wire.ConditionType_CNR_CONDITION

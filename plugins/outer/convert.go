@@ -203,6 +203,9 @@ func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
 		v.Condition = ""
 		return
 	}
+	if len(o.GetEffects()) == 0 { // as in Katalyst
+		v.Effects = []string{plugins.NoEffect}
+	}
 	for i, e := range o.GetEffects() {
 		if i == maxEffects {
 			c.refuse(refusedEffect)

@@ -42,7 +42,7 @@ type Config struct {
 	Uids     []string      `yaml:"uids" unit:"user IDs" why:"Users whose processes may be plugins: the user that listens on the socket (SO_PEERCRED)."`
 	Names    []string      `yaml:"names" unit:"names" why:"Names of the plugins that may register; empty: any whose user is in uids."`
 	Strict   bool          `yaml:"strict" why:"Whether a plugin must present a token: the content of the file of its name in tokenDir."`
-	TokenDir string        `yaml:"tokenDir" unit:"path" why:"Directory of the tokens, one file per plugin; read only if strict is true."`
+	TokenDir string        `yaml:"tokenDir" unit:"path" why:"Directory of the tokens, one file per plugin; read only if strict is true. A file may have several tokens, the old and the new one, in lines."`
 	Deadline time.Duration `yaml:"deadline" why:"How long a round waits for a plugin, for all its calls together. A later answer is used by the round in which it comes."`
 	// CallTimeout is Katalyst's: deployed plugins count on it.
 	CallTimeout time.Duration `yaml:"callTimeout" why:"How long one call of a plugin may take until it is cancelled and counts as failed. No round waits for it longer than deadline."`

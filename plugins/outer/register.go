@@ -190,7 +190,8 @@ func within(dirs []string, path string) bool {
 	})
 }
 
-// authenticate checks the plugin's token if tokens are required.
+// authenticate checks the plugin's token if tokens are required. Its file may have
+// several, while one is replaced by another.
 func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -208,8 +209,9 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("%w: token file: %w", errRefused, rootCause(errors.Unwrap(err)))
 	}
-	token := strings.TrimSpace(string(want))
-	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) != 1 {
+	if !slices.ContainsFunc(strings.Fields(string(want)), func(token string) bool {
+		return subtle.ConstantTimeCompare([]byte(token), []byte(answer.GetToken())) == 1
+	}) {
 		return fmt.Errorf("%w: wrong token", errRefused)
 	}
 	p.process = "token" // which proves more than the socket

@@ -156,7 +156,7 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t, func(c *Config) { c.Strict, c.TokenDir = true, t.TempDir() })
-	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "good"), []byte("secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "good"), []byte("newer\nsecret\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "empty"), []byte("\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "bad"), []byte("other"), 0o600))
 	fakes := map[string]*fake{}

@@ -49,7 +49,7 @@ func (t Threshold) wire() (*v1alpha1.ThresholdMetResponse, error) {
 	r := &v1alpha1.ThresholdMetResponse{
 		ThresholdValue: t.Limit, ObservedValue: t.Observed, ThresholdOperator: v1alpha1.ThresholdOperator_GREATER_THAN,
 		EvictionScope: t.Scope, GracePeriodSeconds: int64((t.Grace + time.Second - 1) / time.Second),
-		Condition: t.Condition.wire(t.Level > None), CandidatePods: candidates,
+		Condition: t.Condition.wire(t.Level), CandidatePods: candidates,
 	}
 	if t.Below {
 		r.ThresholdOperator = v1alpha1.ThresholdOperator_LESS_THAN
@@ -66,18 +66,34 @@ func (t Threshold) wire() (*v1alpha1.ThresholdMetResponse, error) {
 	return r, nil
 }
 
-func (c *Condition) wire(met bool) *v1alpha1.Condition {
+func (c *Condition) wire(level Level) *v1alpha1.Condition {
 	if c == nil {
 		return nil
 	}
-	w := &v1alpha1.Condition{ConditionName: c.Name, MetCondition: met}
+	w := &v1alpha1.Condition{ConditionName: c.Name, MetCondition: level > None}
 	if c.CNR {
 		w.ConditionType = v1alpha1.ConditionType_CNR_CONDITION
 	}
-	for _, e := range c.Effects {
+	effects := c.Effects
+	if effects == nil && !c.CNR {
+		effects = effectsOf(level)
+	}
+	for _, e := range effects {
 		w.Effects = append(w.Effects, string(e))
 	}
 	return w
+}
+
+// effectsOf is the taint effect of a level: soft prefers other nodes, hard excludes
+// new pods.
+func effectsOf(level Level) []corev1.TaintEffect {
+	switch level {
+	case Soft:
+		return []corev1.TaintEffect{corev1.TaintEffectPreferNoSchedule}
+	case Hard:
+		return []corev1.TaintEffect{corev1.TaintEffectNoSchedule}
+	}
+	return nil
 }
 
 func newAsk(r *v1alpha1.GetTopEvictionPodsRequest) (Ask, error) {
@@ -98,7 +114,7 @@ func (n Named) wire() (*v1alpha1.GetTopEvictionPodsResponse, error) {
 }
 
 func (e Evictions) wire(plugin string) (*v1alpha1.GetEvictPodsResponse, error) {
-	r := &v1alpha1.GetEvictPodsResponse{Condition: e.Condition.wire(true)}
+	r := &v1alpha1.GetEvictPodsResponse{Condition: e.Condition.wire(Soft)}
 	for i, p := range e.Pods {
 		b, err := encode(p.Pod)
 		if err != nil {

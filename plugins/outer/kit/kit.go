@@ -91,8 +91,9 @@ type Condition struct {
 	// Name is a qualified name without its prefix: "ConntrackFull" becomes
 	// plimsoll.dev/ConntrackFull.
 	Name string
-	// Effects of the taint; empty: the agent's default for the level. NoExecute
-	// is refused unless the agent's configuration allows it.
+	// Effects of the taint; nil: that of the level, PreferNoSchedule at soft and
+	// NoSchedule at hard; empty: no taint. NoExecute is refused unless the agent's
+	// configuration allows it.
 	Effects []corev1.TaintEffect
 	// CNR sets it on the node's Katalyst CustomNodeResource; its effects are
 	// <QoS level>/<effect>.

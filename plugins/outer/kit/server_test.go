@@ -119,6 +119,29 @@ func TestAConditionIsMetAsLongAsTheLevelIs(t *testing.T) {
 	}
 }
 
+func TestConditionEffects(t *testing.T) {
+	for name, row := range map[string]struct {
+		level   kit.Level
+		effects []corev1.TaintEffect
+		want    []string
+	}{
+		"soft":             {kit.Soft, nil, []string{"PreferNoSchedule"}},
+		"hard":             {kit.Hard, nil, []string{"NoSchedule"}},
+		"not met":          {kit.None, nil, nil},
+		"no taint":         {kit.Hard, []corev1.TaintEffect{}, nil},
+		"its own":          {kit.Hard, []corev1.TaintEffect{corev1.TaintEffectPreferNoSchedule}, []string{"PreferNoSchedule"}},
+		"of no known kind": {kit.Hard, []corev1.TaintEffect{"Sometimes"}, []string{"Sometimes"}}, // the agent refuses it
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &plugin{threshold: kit.Threshold{Level: row.level, Condition: &kit.Condition{Name: "Full", Effects: row.effects}}}
+			_, conn := serve(t, &kit.Server{Name: "full", Plugin: p})
+			got, err := v1alpha1.NewEvictionPluginClient(conn).ThresholdMet(t.Context(), &v1alpha1.GetThresholdMetRequest{})
+			require.NoError(t, err)
+			assert.Equal(t, row.want, got.GetCondition().GetEffects())
+		})
+	}
+}
+
 func TestThePluginIsAskedWhoShouldGoWithAllThatTheHostSays(t *testing.T) {
 	a, b := pod("a"), pod("b")
 	p := &plugin{named: kit.Named{Pods: []*corev1.Pod{b}, Grace: new(int64(7))}}
@@ -153,7 +176,7 @@ func TestPodsToEvictBearThePluginsNameAndReason(t *testing.T) {
 			Pod: wire(t, a)[0], Reason: "its card is broken", ForceEvict: true, EvictionPluginName: "card",
 			DeletionOptions: &v1alpha1.DeletionOptions{},
 		}},
-		Condition: &v1alpha1.Condition{ConditionName: "Broken", MetCondition: true},
+		Condition: &v1alpha1.Condition{Effects: []string{"PreferNoSchedule"}, ConditionName: "Broken", MetCondition: true},
 	}, got, protocmp.Transform()))
 	assert.Empty(t, cmp.Diff([]*corev1.Pod{a}, p.shown))
 }
