@@ -122,7 +122,7 @@ const (
 	CodeNotAllowed     Code = "not-shown"       // the plugin may not name it
 	CodeOverdue        Code = "overdue"         // it should have terminated, and still exists
 	CodeFinished       Code = "finished"        // it has terminated by itself
-	CodeOptedOut       Code = "opted-out"       // plimsoll.dev/skip-eviction
+	CodeOptedOut       Code = "opted-out"       // its owner opted out (eviction.optOut)
 	CodeTolerates      Code = "tolerates"       // it tolerates our taint
 	CodeTooSmall       Code = "too-small"       // its eviction would release too little
 	CodePDB            Code = "pdb"             // a PodDisruptionBudget forbids it

@@ -227,7 +227,7 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	p := c.Pods.Pods[i]
 	require.Equal(t, p.Name, v.Name)
 	require.Empty(t, p.Protections)
-	require.False(t, p.OptedOut && p.Namespace == "strict")
+	require.False(t, p.OptedOut != "" && p.Namespace == "strict")
 	require.False(t, h.ends(p), "it is ending")
 	require.True(t, p.TerminatesBy.IsZero() || h.now.Before(p.TerminatesBy.Add(30*time.Second)), "it ends by itself, or never")
 	require.False(t, slices.ContainsFunc(h.in.State.Victims, func(c Chosen) bool {

@@ -37,8 +37,10 @@ type Config struct {
 	Taints          FlapBackoff   `yaml:"taints" why:"Flap backoff of taints."`
 	MinRelief       float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if that releases this share of the resource, or all that must be released: evicting small pods does not help."`
 	Protect         pods.Rules    `yaml:"protect" why:"Pods that are never evicted, beside static, DaemonSet and data mover pods, pods without a controller and pods that can run on this node only."`
+	// OptOuts are read when the agent starts.
+	OptOuts pods.OptOuts `yaml:"optOut" unit:"key=value" why:"Annotations or labels by which a pod's owner opts out of evictions at soft. A change needs a restart."`
 	// OptOutHard are the namespaces whose opt-out holds at hard too.
-	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Namespaces in which plimsoll.dev/skip-eviction holds at hard too. Elsewhere it holds at soft only, or every tenant could make its pods immune."`
+	OptOutHard []string `yaml:"optOutHard" unit:"namespaces" why:"Namespaces in which an opt-out holds at hard too; \"*\": in all. Elsewhere it holds at soft only, or every tenant could make its pods immune."`
 }
 
 // Who evicts.
@@ -53,7 +55,7 @@ func DefaultConfig() Config {
 		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Cooldown: 30 * time.Second, Transition: 5 * time.Minute,
 		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportOnly: 10 * time.Minute, MaxAge: 15 * time.Second,
 		ReliefWait: 10 * time.Second, OverdueAfter: 30 * time.Second, UrgentWait: 5 * time.Second, KubeletCooldown: time.Minute, Taints: FlapBackoff{Minimum: 5 * time.Minute, Maximum: time.Hour},
-		MaxTerminationGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(),
+		MaxTerminationGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(), OptOuts: pods.DefaultOptOuts(),
 	}
 }
 

@@ -33,8 +33,8 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 		return CodeTerminating, "already evicted at " + clock(r.state.Victims[ours].Time)
 	case waiting && r.Time.Before(w.Until):
 		return w.Code, fmt.Sprintf("not requested again until %s: %s", clock(w.Until), w.Text)
-	case c.Pod.OptedOut && (r.onlySoft(c) || slices.Contains(r.Config.OptOutHard, c.Pod.Namespace)):
-		return CodeOptedOut, "plimsoll.dev/skip-eviction is true"
+	case c.Pod.OptedOut != "" && (r.onlySoft(c) || r.Config.optOutHoldsAtHard(c.Pod.Namespace)):
+		return CodeOptedOut, "its owner opted out: " + c.Pod.OptedOut
 	}
 	if key := r.tolerated(c.Pod); key != "" && r.onlySoft(c) {
 		return CodeTolerates, "it tolerates the taint " + key + ", so it could be scheduled here again"
@@ -46,6 +46,10 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 		return "", ""
 	}
 	return r.ownerRateLimit(r.state, c.Pod)
+}
+
+func (c *Config) optOutHoldsAtHard(namespace string) bool {
+	return slices.Contains(c.OptOutHard, namespace) || slices.Contains(c.OptOutHard, "*")
 }
 
 // onlySoft reports whether only soft verdicts name the candidate and none forces it.

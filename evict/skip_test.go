@@ -19,7 +19,7 @@ func ending(p *pods.Pod) { p.TerminatesBy = at(10) }
 
 func phase(name string) func(*pods.Pod) { return func(p *pods.Pod) { p.Phase = name } }
 
-func optedOut(p *pods.Pod) { p.OptedOut = true }
+func optedOut(p *pods.Pod) { p.OptedOut = "plimsoll.dev/skip-eviction=true" }
 
 func protected(list ...pods.Protection) func(*pods.Pod) {
 	return func(p *pods.Pod) { p.Protections = list }
@@ -39,7 +39,7 @@ func TestEachReasonSparesItsCandidateAndNoOther(t *testing.T) {
 	}
 	optOut := func(namespaces ...string) func(*Input) {
 		return func(in *Input) {
-			in.Cluster.Pods.Pods[0].OptedOut, in.Config.OptOutHard = true, namespaces
+			in.Cluster.Pods.Pods[0].OptedOut, in.Config.OptOutHard = "a=b", namespaces
 		}
 	}
 	only := func(v plugins.Verdict) func(*Input) {

@@ -50,7 +50,7 @@ func (r *evaluation) evictableFor(v plugins.Verdict, c *Considered) bool {
 // optedOutOf reports whether the candidate opted out, or tolerates our taint, and the
 // verdict is not hard. A hard verdict beside it does not change that.
 func (r *evaluation) optedOutOf(v plugins.Verdict, c *Considered) bool {
-	return !hard(v) && c.Pod != nil && (c.Pod.OptedOut || r.tolerated(c.Pod) != "")
+	return !hard(v) && c.Pod != nil && (c.Pod.OptedOut != "" || r.tolerated(c.Pod) != "")
 }
 
 // forcedBy reports whether a verdict forces the candidate's eviction, whatever

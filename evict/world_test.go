@@ -74,7 +74,7 @@ func (w *env) bear(name string) {
 	p := &living{relief: float64(w.random.IntN(40)), traffic: w.random.Float64()}
 	p.Pod = pod(fmt.Sprint("u", w.born), priority(int32(w.random.IntN(3))))
 	p.Owner.Name = w.pick("web-1", "web-2", "db-1")
-	p.LowQoS, p.OptedOut = w.chance(0.3), w.chance(0.2)
+	p.LowQoS, p.OptedOut = w.chance(0.3), map[bool]string{true: "a=b"}[w.chance(0.2)]
 	p.Namespace, p.Phase = w.pick("shop", "strict"), w.pick("Running", "Running", "Running", "Pending", "Succeeded")
 	p.GraceSeconds = int64(w.random.IntN(60))
 	p.blocked, p.refused = w.chance(w.strict), w.chance(0.05)
@@ -118,7 +118,7 @@ func (w *env) pass(seconds int) {
 			p.Phase, p.StatusReason, p.failed = "Failed", "Evicted", w.now
 			p.StatusMessage = w.pick(`Usage of EmptyDir volume "a" exceeds the limit "1Mi". `, "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
 		case w.chance(0.02):
-			p.blocked, p.OptedOut = !p.blocked, !p.OptedOut
+			p.blocked, p.OptedOut = !p.blocked, map[bool]string{true: "a=b"}[p.OptedOut == ""]
 		case w.chance(0.02):
 			p.relief = float64(w.random.IntN(40))
 		}

@@ -73,7 +73,7 @@ func (l lab) watcher(user *rest.Config) *Watcher {
 	l.Helper()
 	client, err := kubernetes.NewForConfig(user)
 	require.NoError(l, err)
-	w := &Watcher{Node: l.node, Pods: client.CoreV1(), Claims: client.CoreV1(), Volumes: client.CoreV1(), Log: slog.New(slog.DiscardHandler)}
+	w := &Watcher{Node: l.node, Pods: client.CoreV1(), Claims: client.CoreV1(), Volumes: client.CoreV1(), OptOuts: DefaultOptOuts(), Log: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithCancel(l.Context())
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
@@ -170,7 +170,7 @@ func TestTheNodesOwnPodsAreSeenAndEachChangeWithinASecond(t *testing.T) {
 	took, clock := map[string]time.Duration{}, deadline.Start()
 	took["created"] = l.eventually("created", func() bool { p, _ := find(w, "here"); return p.UID == string(pod.UID) })
 	l.patch("here", `{"metadata":{"annotations":{"plimsoll.dev/skip-eviction":"true"}}}`)
-	took["changed"] = l.eventually("changed", func() bool { p, _ := find(w, "here"); return p.OptedOut })
+	took["changed"] = l.eventually("changed", func() bool { p, _ := find(w, "here"); return p.OptedOut != "" })
 	l.remove("here", 77)
 	deleted := time.Now()
 	took["deleted"] = l.eventually("deleted", func() bool { p, _ := find(w, "here"); return !p.TerminatesBy.IsZero() })

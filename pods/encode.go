@@ -29,11 +29,24 @@ type PluginPods struct {
 	Annotations []string
 }
 
+// encode stores what plugins see of a pod.
+func (w PluginPods) encode(s *storedPod, pod *corev1.Pod) {
+	if !w.Enabled {
+		return
+	}
+	s.encoded = encode(forPlugins(pod, w.Full))
+	s.encoded = s.encodedWithin(maxEncoded)
+	if !w.Full {
+		s.annotations = fitting(encodeAnnotations(pod, w.Annotations), maxEncoded-len(s.encoded))
+	}
+}
+
 // storedPod is a stripped pod, and what plugins see of the whole one, encoded once
 // when it was received.
 type storedPod struct {
 	*corev1.Pod
-	encoded []byte
+	optedOut string // Pod.OptedOut
+	encoded  []byte
 	// annotations are Wire.Annotations, as far as maxEncoded goes.
 	annotations map[string][]byte
 	// shrunk is wire shrunk to the limit of the last round; the watcher's mu

@@ -35,7 +35,7 @@ func TestWhatAnOwnerWritesDoesNotProtectItsPod(t *testing.T) {
 		"a DaemonSet as a second owner":  func(p *corev1.Pod) { ownedToo(p, owner("apps/v1", "DaemonSet", nil)) },
 		"a DaemonSet of no such version": owned(owner("apps/v9", "DaemonSet", new(true))),
 		"a DaemonSet of another API":     owned(owner("extensions.example.org/v1", "DaemonSet", new(true))),
-		"the opt-out":                    annotated(skipEviction, "true"),
+		"the opt-out":                    annotated("plimsoll.dev/skip-eviction", "true"),
 		"Katalyst's class":               annotated(qosLevel, "system_cores"),
 		"critical by an annotation":      annotated("scheduler.alpha.kubernetes.io/critical-pod", ""),
 		"critical by a class's name":     func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },

@@ -30,7 +30,6 @@ func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
 		StatusReason: pod.Status.Reason, StatusMessage: pod.Status.Message,
 		Protections: protections(pod, claims, rules),
 		Tolerations: pod.Spec.Tolerations,
-		OptedOut:    pod.Annotations[skipEviction] == "true" || pod.Labels[skipEviction] == "true",
 	}
 	if pod.DeletionTimestamp != nil {
 		of.TerminatesBy = pod.DeletionTimestamp.Time

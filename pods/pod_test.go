@@ -32,7 +32,7 @@ func sidecar(memory string) corev1.Container {
 
 func TestAPodIsDescribedByWhatTheAPIServerSays(t *testing.T) {
 	created, gone := time.Unix(1000, 0), time.Unix(2077, 0)
-	pod := made(annotated(skipEviction, "true"), annotated(qosLevel, "reclaimed_cores"), claiming("data"), func(p *corev1.Pod) {
+	pod := made(annotated(qosLevel, "reclaimed_cores"), claiming("data"), func(p *corev1.Pod) {
 		p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(created), &metav1.Time{Time: gone}
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 		p.Spec.Containers[0].Resources.Requests = asking("1Ki")
@@ -42,7 +42,7 @@ func TestAPodIsDescribedByWhatTheAPIServerSays(t *testing.T) {
 		UID: "u1", Namespace: "shop", Name: "web-1", CgroupUID: "u1",
 		Owner: Owner{Kind: "ReplicaSet", Name: "web", UID: "r1"},
 		QoS:   "Burstable", LowQoS: true, Priority: 1000, MemoryRequestBytes: 1024, CPURequestMillicores: 7000,
-		Created: created, Phase: "Failed", StatusReason: "Evicted", TerminatesBy: gone, OptedOut: true,
+		Created: created, Phase: "Failed", StatusReason: "Evicted", TerminatesBy: gone,
 	}
 	if diff := cmp.Diff(want, toPod(strip(pod), claimsByName{"data": {known: true}}, DefaultRules())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -52,10 +52,10 @@ func TestAPodIsDescribedByWhatTheAPIServerSays(t *testing.T) {
 	assert.Zero(t, toPod(made(owned(owner("v1", "Node", new(true)))), nil, DefaultRules()).Owner, "a Node is no controller")
 }
 
-func TestWhoGoesFirstAndWhoOptsOut(t *testing.T) {
+func TestLowQoS(t *testing.T) {
 	for what, row := range map[string]struct {
-		change      func(*corev1.Pod)
-		low, optOut bool
+		change func(*corev1.Pod)
+		low    bool
 	}{
 		"burstable":                   {change: labelled("a", "b")},
 		"best effort":                 {change: func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }, low: true},
@@ -63,15 +63,10 @@ func TestWhoGoesFirstAndWhoOptsOut(t *testing.T) {
 		"Katalyst's reclaimed cores":  {change: annotated(qosLevel, "reclaimed_cores"), low: true},
 		"Katalyst's shared cores":     {change: annotated(qosLevel, "shared_cores")},
 		"Katalyst's level as a label": {change: labelled(qosLevel, "reclaimed_cores")},
-		"opted out by annotation":     {change: annotated(skipEviction, "true"), optOut: true},
-		"opted out by label":          {change: labelled(skipEviction, "true"), optOut: true},
-		"opted in by annotation":      {change: annotated(skipEviction, "false")},
-		"another spelling":            {change: annotated(skipEviction, "True")},
 	} {
 		t.Run(what, func(t *testing.T) {
 			found := toPod(strip(made(row.change)), nil, DefaultRules())
 			assert.Equal(t, row.low, found.LowQoS)
-			assert.Equal(t, row.optOut, found.OptedOut)
 			assert.Empty(t, found.Protections)
 		})
 	}

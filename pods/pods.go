@@ -63,8 +63,9 @@ type Pod struct {
 	Protections []Protection `json:"protections,omitempty"`
 	// Tolerations of taints.
 	Tolerations []corev1.Toleration `json:"-"`
-	// OptedOut: plimsoll.dev/skip-eviction is "true" as annotation or label.
-	OptedOut bool `json:"optedOut,omitempty"`
+	// OptedOut is the annotation or label by which the pod's owner opts out of
+	// evictions, such as plimsoll.dev/skip-eviction=true; empty: none.
+	OptedOut string `json:"optedOut,omitempty"`
 }
 
 // Owner is the controller of a pod.

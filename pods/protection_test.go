@@ -182,7 +182,7 @@ func TestWhatProtectsAPodDoesAndWhatOnlyLooksLikeItDoesNot(t *testing.T) {
 		"a mover without a controller":      {pod: made(mover("data-upload", ""), owned()), codes: []string{Mover, NoController}},
 		"a mover's label as an annotation":  {pod: made(annotated("velero.io/data-upload", "du-1"))},
 		"backed up by Velero":               {pod: made(labelled("velero.io/backup-name", "b1"))},
-		"opted out is not protected":        {pod: made(annotated(skipEviction, "true"))},
+		"opted out is not protected":        {pod: made(annotated("plimsoll.dev/skip-eviction", "true"))},
 		"a static pod's picture": {
 			pod:   made(static("01"), prioritized(2_000_001_000), in("kube-system"), recorded(record(recordOfNamed, ""))),
 			codes: []string{Static, Critical, NoController, OnlyHere, Namespace},
@@ -235,5 +235,5 @@ func TestEveryProtectionThatHoldsIsNamedNotOnlyTheFirst(t *testing.T) {
 		}
 		assert.Equal(t, want, codes(protections(pod, nil, DefaultRules())))
 	}
-	assert.Len(t, slices.Compact(labelsThatDecide()), 5)
+	assert.Len(t, slices.Compact(labelsThatDecide()), 4)
 }

@@ -14,7 +14,6 @@ import (
 const (
 	configMirror = "kubernetes.io/config.mirror"     // on the mirror pod of a static pod
 	configHash   = "kubernetes.io/config.hash"       // the static pod's UID as its cgroup has it
-	skipEviction = "plimsoll.dev/skip-eviction"      // "true": the owner opts out
 	qosLevel     = "katalyst.kubewharf.io/qos_level" // Katalyst's own class
 
 	memoryEnhancement = "katalyst.kubewharf.io/memory_enhancement" // JSON; only its RSS threshold is kept
@@ -22,11 +21,11 @@ const (
 
 // annotationsThatDecide are kept of a pod's annotations.
 func annotationsThatDecide() []string {
-	return []string{configMirror, configHash, skipEviction, qosLevel}
+	return []string{configMirror, configHash, qosLevel}
 }
 
 // labelsThatDecide are kept of a pod's labels.
-func labelsThatDecide() []string { return append(moverLabels(), skipEviction) }
+func labelsThatDecide() []string { return moverLabels() }
 
 // moverLabels are the labels that Velero's node-agent puts on data mover pods, with
 // the name of the data mover load: pkg/apis/velero/v1/labels_annotations.go of
@@ -42,20 +41,14 @@ func moverLabels() []string {
 // decide are shorter.
 const maxValue = 253
 
-// transform is strip as a client-go TransformFunc, which must be idempotent.
-func (w PluginPods) transform(object any) (any, error) {
+// transform is strip, with the opt-out, as a client-go TransformFunc, which must be idempotent.
+func (w *Watcher) transform(object any) (any, error) {
 	switch pod := object.(type) {
 	case *storedPod:
 		return pod, nil
 	case *corev1.Pod:
-		s := &storedPod{Pod: strip(pod)}
-		if w.Enabled {
-			s.encoded = encode(forPlugins(pod, w.Full))
-			s.encoded = s.encodedWithin(maxEncoded)
-			if !w.Full {
-				s.annotations = fitting(encodeAnnotations(pod, w.Annotations), maxEncoded-len(s.encoded))
-			}
-		}
+		s := &storedPod{Pod: strip(pod), optedOut: w.OptOuts.of(pod)}
+		w.PluginPods.encode(s, pod)
 		return s, nil
 	}
 	return nil, fmt.Errorf("strip pod: unexpected type %T", object)

@@ -145,7 +145,7 @@ func TestNothingOfEnvironmentAnnotationsOrArgumentsCanBeReachedInTheStore(t *tes
 		WorkingDir:             marker,
 		TerminationMessagePath: marker,
 	}
-	pod := made(annotated("kubectl.kubernetes.io/last-applied-configuration", marker), annotated(skipEviction, "true"), labelled("team", marker), func(p *corev1.Pod) {
+	pod := made(annotated("kubectl.kubernetes.io/last-applied-configuration", marker), annotated("plimsoll.dev/skip-eviction", "true"), labelled("team", marker), func(p *corev1.Pod) {
 		p.Spec.Containers, p.Spec.InitContainers = []corev1.Container{secret}, []corev1.Container{secret}
 		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Args: []string{marker}}}}
 		p.Spec.NodeSelector = map[string]string{"pool": marker}
@@ -155,8 +155,8 @@ func TestNothingOfEnvironmentAnnotationsOrArgumentsCanBeReachedInTheStore(t *tes
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: marker}}}}
 		p.ManagedFields = append(p.ManagedFields, record(fmt.Sprintf(`{"f:metadata":{"f:labels":{"f:%s":{}}}}`, marker), ""))
 	})
-	w := &Watcher{}
-	store := new(Watcher).newStore()
+	w := &Watcher{OptOuts: DefaultOptOuts()}
+	store := w.newStore()
 	w.pods = store
 	require.NoError(t, store.Add(pod))
 
@@ -167,7 +167,7 @@ func TestNothingOfEnvironmentAnnotationsOrArgumentsCanBeReachedInTheStore(t *tes
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), marker)
 	require.Len(t, w.List(DefaultRules()).Pods, 1)
-	assert.True(t, w.List(DefaultRules()).Pods[0].OptedOut)
+	assert.Equal(t, "plimsoll.dev/skip-eviction=true", w.List(DefaultRules()).Pods[0].OptedOut)
 }
 
 func TestAStrippedPodStaysAsItIsAndSharesNothingWithTheOriginal(t *testing.T) {
@@ -196,7 +196,7 @@ func TestALongAnnotationIsCutWhereACharacterEnds(t *testing.T) {
 }
 
 func TestWhatIsNoPodIsRefused(t *testing.T) {
-	_, err := PluginPods{}.transform(&corev1.Node{})
+	_, err := (&Watcher{}).transform(&corev1.Node{})
 	assert.ErrorContains(t, err, "*v1.Node")
 }
 

@@ -31,6 +31,8 @@ type Watcher struct {
 	Changed func()
 	// PluginPods is whether and how pods are also stored for outer plugins.
 	PluginPods PluginPods
+	// OptOuts are read when Run begins.
+	OptOuts OptOuts
 
 	connection connectionState
 	// mu guards pods and claims.
@@ -59,7 +61,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // newStore is a store that strips pods as they are added.
 func (w *Watcher) newStore() cache.Store {
-	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.PluginPods.transform))
+	return cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.transform))
 }
 
 // strippingStore is the store as the reflector fills it; it is complete from the first
@@ -71,7 +73,7 @@ type strippingStore struct {
 
 // Transformer strips pods also while a first list is still being received.
 func (s strippingStore) Transformer() cache.TransformFunc {
-	return s.listener.watcher.PluginPods.transform
+	return s.listener.watcher.transform
 }
 
 // Replace stores a complete list. Only then the store is up to date again.
@@ -110,24 +112,29 @@ func (w *Watcher) StaleSince() time.Time { return w.connection.state().since }
 func (w *Watcher) List(rules Rules) List {
 	// The state is read first, so the pods may be newer than it, never older.
 	state := w.connection.state()
-	stored := w.stored()
+	all := w.all()
+	stored := podsOf(all)
 	claims := w.claimsByPod(stored)
 	list := List{Synced: state.synced, StaleSince: state.since, StaleBecause: state.lastError}
 	list.Pods = make([]Pod, 0, len(stored))
 	for i, pod := range stored {
-		list.Pods = append(list.Pods, toPod(pod, claims[i], rules))
+		p := toPod(pod, claims[i], rules)
+		p.OptedOut = all[i].optedOut
+		list.Pods = append(list.Pods, p)
 	}
 	list.byCgroup = indexByCgroup(list.Pods)
 	return list
 }
 
 // stored returns the stripped pods in order; they must not be changed.
-func (w *Watcher) stored() []*corev1.Pod {
-	var all []*corev1.Pod
-	for _, s := range w.all() {
-		all = append(all, s.Pod)
+func (w *Watcher) stored() []*corev1.Pod { return podsOf(w.all()) }
+
+func podsOf(stored []*storedPod) []*corev1.Pod {
+	list := make([]*corev1.Pod, 0, len(stored))
+	for _, s := range stored {
+		list = append(list, s.Pod)
 	}
-	return all
+	return list
 }
 
 // all returns the content of the store, in order.

@@ -91,7 +91,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
 		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, PluginPods: pods.PluginPods{
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
-		}},
+		}, OptOuts: c.Eviction.OptOuts},
 		evictor: &kube.Evictor{REST: core.RESTClient()},
 		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
 		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},

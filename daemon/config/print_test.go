@@ -16,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
@@ -134,7 +135,8 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Eviction.Taints = evict.FlapBackoff{Minimum: between(0, time.Hour), Maximum: between(time.Hour, maxDuration)}
 	a.Eviction.Protect.Priority = r.Intn(maxPriority + 1)
 	a.Eviction.Protect.Namespaces = []string{pick("kube-system", "true", "7")}
-	a.Eviction.OptOutHard = []string{pick("default", "null")}
+	a.Eviction.OptOutHard = []string{pick("default", "null", "*")}
+	a.Eviction.OptOuts = pods.OptOuts{pick("a/b=true", "c=null", "d=7")}
 	a.Kubernetes.Kubeconfig, a.Kubernetes.Node = pick("", "/etc/a b"), pick("", "node-1", "1.5")
 	a.Kubernetes.Standalone = a.Kubernetes.Kubeconfig == "" && flip()
 	a.State.Decisions, a.State.DecisionsSize = 1+r.Intn(maxDecisions), minDecisions+uint64(r.Int63n(1<<40))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 // Bounds that keep a valid typo from stopping the agent, filling its memory or
@@ -56,6 +57,11 @@ func (a Agent) Validate() []Problem {
 	p.must(a.Eviction.Protect.Priority <= maxPriority,
 		fmt.Sprintf("%d would allow evicting pods that Kubernetes calls critical (%d and above)", a.Eviction.Protect.Priority, maxPriority),
 		"eviction.protect.priority")
+	for i, optOut := range a.Eviction.OptOuts {
+		if err := pods.ValidateOptOut(optOut); err != nil {
+			p.must(false, err.Error(), fmt.Sprintf("eviction.optOut[%d]", i))
+		}
+	}
 	intBetween(&p, "state.decisions", a.State.Decisions, 1, maxDecisions)
 	p.must(a.State.DecisionsSize >= minDecisions, fmt.Sprintf("%s is less than 256Ki: too small for a few decisions of a full node", formatBytes(a.State.DecisionsSize)),
 		"state.decisionsSize")

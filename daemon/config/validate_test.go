@@ -40,6 +40,11 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			[]string{"tick"},
 			"99ms is not between 100ms and 1m",
 		},
+		"an opt-out without a value": {
+			func(a *Agent) { a.Eviction.OptOuts = append(a.Eviction.OptOuts, "example.com/keep") },
+			[]string{"eviction.optOut[2]"},
+			`want key=value, such as plimsoll.dev/skip-eviction=true, got "example.com/keep"`,
+		},
 		"critical pods that could be evicted": {
 			func(a *Agent) { a.Eviction.Protect.Priority = 2_000_000_001 },
 			[]string{"eviction.protect.priority"},
