@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// callTimeout bounds each call of a registration, and connecting.
-	callTimeout = time.Second
+	// registrationTimeout bounds each call of a registration, and connecting.
+	registrationTimeout = time.Second
 	// maxAnswer bounds one answer in bytes: enough to name every pod of a dense
 	// node.
 	maxAnswer = 8 << 20
@@ -37,7 +37,7 @@ type connection struct {
 var errDisconnected = errors.New("the plugin closed its connection")
 
 func connect(ctx context.Context, path string) (*connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {

@@ -63,9 +63,9 @@ func (p *plugin) waitForEnd() {
 }
 
 // isDead reports whether another plugin may take its name: its connection has
-// ended, or it fails in three rounds and does not answer now. A plugin that is
-// slow once, on a node under pressure, keeps its name.
-func (p *plugin) isDead(ctx context.Context) bool {
+// ended, or it does not answer GetInfo within the time limit of a call. A plugin
+// that answers, if only with errors, keeps its name.
+func (p *plugin) isDead(ctx context.Context, limit time.Duration) bool {
 	select {
 	case <-p.ctx.Done():
 		return true
@@ -75,13 +75,7 @@ func (p *plugin) isDead(ctx context.Context) bool {
 		return true
 	default:
 	}
-	p.mu.Lock()
-	works := p.breaker.failures < failuresToOpen
-	p.mu.Unlock()
-	if works {
-		return false
-	}
-	_, err := getInfo(ctx, registration.NewRegistrationClient(p.link))
+	_, err := getInfo(ctx, registration.NewRegistrationClient(p.link), limit)
 	return err != nil && ctx.Err() == nil
 }
 

@@ -43,7 +43,7 @@ func (s *socket) register() error {
 		return errSocketReplaced // another one has replaced it
 	}
 	client := registration.NewRegistrationClient(l)
-	info, err := getInfo(s.fileCtx, client)
+	info, err := getInfo(s.fileCtx, client, registrationTimeout)
 	if err != nil {
 		s.report(err.Error())
 		return err
@@ -63,8 +63,8 @@ func (s *socket) register() error {
 	return errDisconnected
 }
 
-func getInfo(ctx context.Context, client registration.RegistrationClient) (*registration.PluginInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func getInfo(ctx context.Context, client registration.RegistrationClient, limit time.Duration) (*registration.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
 	if err != nil {
@@ -76,7 +76,7 @@ func getInfo(ctx context.Context, client registration.RegistrationClient) (*regi
 // notifyStatus notifies a plugin of the result of its registration, and ignores an
 // error.
 func notifyStatus(ctx context.Context, client registration.RegistrationClient, why error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
 	status := &registration.RegistrationStatus{PluginRegistered: why == nil}
 	if why != nil {
@@ -193,7 +193,7 @@ func within(dirs []string, path string) bool {
 // authenticate checks the plugin's token if tokens are required. Its file may have
 // several, while one is replaced by another.
 func (p *plugin) authenticate(ctx context.Context, c Config) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
 	answer, err := p.client.GetToken(ctx, &wire.Empty{})
 	if !c.Strict {
@@ -223,7 +223,7 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 func (h *Host) claim(ctx context.Context, p *plugin) error {
 	for {
 		other, err := h.take(p)
-		if other == nil || !other.isDead(ctx) {
+		if other == nil || !other.isDead(ctx, h.Settings().CallTimeout) {
 			return err
 		}
 		other.cancel()
