@@ -12,6 +12,10 @@ const Namespace = "plimsoll-node-lease"
 
 // Annotations that a heartbeat carries, in the same write as the renewal.
 const (
+	// AgentAnnotation is the ID of the agent's state directory, which the kernel
+	// lets one agent lock at a time. It reveals two agents with separate state
+	// directories, for example one of the package beside one of the chart.
+	AgentAnnotation = "plimsoll.dev/agent"
 	// NodeAnnotation is a NodeReport.
 	NodeAnnotation = "plimsoll.dev/node-report"
 	// EvictionsAnnotation is a list of Request: the agent's eviction requests. Only

@@ -167,9 +167,9 @@ func (a *Agent) Join() error {
 			a.Log.Warn("cannot read the saved eviction state; starting empty: token buckets have no tokens, and rules are report-only at first", "file", cl.store.Path, "error", err)
 		}
 	}
-	cl.requester.lateAnswer = func() { wake(a.levelRose) }
+	cl.requester.LateAnswer = func() { wake(a.levelRose) }
 	if a.savedState.Pending(time.Now()) == "" {
-		cl.requester.withdraw() // requests that an earlier agent left in the Lease
+		cl.requester.Withdraw() // requests that an earlier agent left in the Lease
 	}
 	return nil
 }

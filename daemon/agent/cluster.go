@@ -20,6 +20,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -39,7 +40,7 @@ type cluster struct {
 	nodes     corev1client.NodesGetter
 	pods      *pods.Watcher
 	evictor   *kube.Evictor
-	requester *evictionRequester
+	requester *client.EvictionRequester
 	tainter   *kube.Tainter
 	cnr       *cnr
 	events    *kube.Announcer
@@ -99,7 +100,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
-	cl.requester = &evictionRequester{direct: cl.evictor, wake: func() {}, lateAnswer: func() {}}
+	cl.requester = &client.EvictionRequester{Direct: cl.evictor, Wake: func() {}, LateAnswer: func() {}}
 	if c.Lease.Enabled {
 		if err := cl.addHeartbeats(c.Lease, how); err != nil {
 			return nil, err
@@ -123,7 +124,7 @@ func (c *cluster) addHeartbeats(of config.Lease, how *rest.Config) (err error) {
 	if c.heartbeat, err = newHeartbeat(of, c.node, how, c.log); err != nil {
 		return err
 	}
-	c.heartbeat.nodeChanged, c.heartbeat.requester, c.requester.wake = c.status.Reread, c.requester, c.heartbeat.beat.Wake
+	c.heartbeat.nodeChanged, c.heartbeat.requester, c.requester.Wake = c.status.Reread, c.requester, c.heartbeat.beat.Wake
 	if of.Target != config.LeaseOfNode {
 		return nil
 	}

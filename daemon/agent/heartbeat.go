@@ -1,13 +1,10 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,12 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/lease"
-	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
 // nodeLeaseNamespace is the namespace of the Nodes' own Leases, which kubelets renew.
@@ -44,16 +40,14 @@ type heartbeat struct {
 
 	// requester supplies the eviction requests and receives the answers; nil for
 	// the Node's Lease, which carries nothing.
-	requester *evictionRequester
+	requester *client.EvictionRequester
 
 	// renewed is when the Lease was last renewed, on the clock of Beat.Uptime; 0:
 	// never. Owned by the beat's goroutine.
 	renewed time.Duration
 
-	// levels, outer and loads are what the Lease carries about the node.
-	levels atomic.Pointer[plugins.Levels]
-	outer  atomic.Pointer[map[string]string]
-	budget atomic.Pointer[vgdp.Pressure]
+	// report is what the Lease carries about the node.
+	report client.Report
 	// attempts queues attempts for the log.
 	attempts chan lease.Attempt
 	// id of the agent's state directory; empty if unknown or if the Lease carries
@@ -72,7 +66,7 @@ func newHeartbeat(c config.Lease, node string, how *rest.Config, log *slog.Logge
 	if err != nil {
 		return nil, err
 	}
-	h.beat.Annotations = h.annotations
+	h.beat.Annotations, h.report.Wake = h.annotations, h.beat.Wake
 	return h, nil
 }
 
@@ -125,92 +119,11 @@ func NamespaceOf(target string) string {
 
 // annotations is the annotations that each renewal writes.
 func (h *heartbeat) annotations() map[string]string {
-	carried := map[string]string{}
-	if levels := h.levels.Load(); levels != nil {
-		carried[lease.NodeAnnotation] = reportOf(levels, h.outer.Load(), h.budget.Load())
-	}
+	carried := client.Annotations(&h.report, h.requester)
 	if h.id != "" {
-		carried[Annotation] = h.id
-	}
-	if asked, known := h.requester.encodePending(); known {
-		carried[lease.EvictionsAnnotation] = asked
+		carried[lease.AgentAnnotation] = h.id
 	}
 	return carried
-}
-
-// setLevels passes the inner plugins' levels on; if one rose, the Lease is renewed
-// at once.
-func (h *heartbeat) setLevels(levels *plugins.Levels, rose bool) {
-	before := h.levels.Swap(levels)
-	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
-		h.beat.Wake()
-	}
-}
-
-// setOuter passes the outer plugins' verdicts on. They wait for the next
-// renewal: outer plugins must not raise its rate.
-func (h *heartbeat) setOuter(said []plugins.Verdict) {
-	h.outer.Store(new(outerLevels(said)))
-}
-
-// maxOuter bounds the outer plugins that a Lease carries, because each renewal
-// is stored in etcd.
-const maxOuter = lease.MaxPlugins
-
-// outerLevels are the levels above none by plugin, hard before soft.
-func outerLevels(said []plugins.Verdict) map[string]string {
-	highest := map[string]plugins.Level{}
-	for _, v := range said {
-		if v.Level > plugins.None {
-			highest[v.Plugin] = max(highest[v.Plugin], v.Level)
-		}
-	}
-	names := slices.SortedFunc(maps.Keys(highest), func(a, b string) int {
-		return cmp.Or(cmp.Compare(highest[b], highest[a]), cmp.Compare(a, b))
-	})
-	levels := map[string]string{}
-	for _, name := range names[:min(len(names), maxOuter)] {
-		levels[name] = highest[name].String()
-	}
-	return levels
-}
-
-// setBudget passes the data mover budget on, nil for no limit; a smaller one is
-// written at once.
-func (h *heartbeat) setBudget(p *vgdp.Pressure) {
-	before := h.budget.Swap(p)
-	if p != nil && (before == nil || p.HoldUntil.After(before.HoldUntil) || p.Budget != nil && (before.Budget == nil || *p.Budget < *before.Budget)) {
-		h.beat.Wake()
-	}
-}
-
-// pressureOf is the level of each resource, by the inner plugins.
-func pressureOf(levels *plugins.Levels) map[string]string {
-	pressure := map[string]string{}
-	for resource, level := range levels.NodePressure() {
-		pressure[string(resource)] = level.String()
-	}
-	return pressure
-}
-
-// reportOf is the report that the Lease carries, as compact JSON: levels of
-// resources and of outer plugins, and the data mover budget.
-func reportOf(levels *plugins.Levels, outer *map[string]string, loads *vgdp.Pressure) string {
-	r := lease.NodeReport{Pressure: pressureOf(levels)}
-	if outer != nil {
-		r.Plugins = *outer
-	}
-	if loads != nil {
-		r.DataMoverBudget = loads.Budget
-		if !loads.HoldUntil.IsZero() {
-			r.HoldUntil = new(lease.Micro(loads.HoldUntil))
-		}
-	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		return "{}" // cannot happen: strings and numbers always encode
-	}
-	return string(text)
 }
 
 // recordAttempt records an attempt. It is dropped from the log rather than wait for
@@ -222,7 +135,7 @@ func (h *heartbeat) recordAttempt(a lease.Attempt) {
 	h.decideHolder(a.Outcome)
 	if a.Outcome.Good() {
 		h.checkGap(h.beat.Uptime())
-		h.requester.readAnswers(a.Annotations)
+		h.requester.ReadAnswers(a.Annotations)
 		h.detectOther(a)
 	}
 	select {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -11,16 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/lease"
-	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
 // beatsOf an agent that keeps its Node ready.
 func beatsOf(t *testing.T) (own, node *heartbeat) {
 	t.Helper()
-	cl := &cluster{node: "n1", status: &lease.Status{}, requester: &evictionRequester{}, log: slog.New(slog.DiscardHandler)}
+	cl := &cluster{node: "n1", status: &lease.Status{}, requester: &client.EvictionRequester{}, log: slog.New(slog.DiscardHandler)}
 	c := config.Default().Lease
 	c.Target = config.LeaseOfNode
 	require.NoError(t, cl.addHeartbeats(c, &rest.Config{Host: "https://127.0.0.1:1"}))
@@ -31,78 +29,6 @@ func ownBeat(t *testing.T) *heartbeat {
 	t.Helper()
 	own, _ := beatsOf(t)
 	return own
-}
-
-func TestTheLeaseCarriesTheHighestLevelOfEachResource(t *testing.T) {
-	h := ownBeat(t)
-	assert.Empty(t, h.annotations(), "nothing was judged yet")
-	h.setLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
-		{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft},
-		{Plugin: "b", Resource: plugins.Disk, Level: plugins.Hard},
-		{Plugin: "c", Resource: plugins.Memory, Level: plugins.Soft},
-		{Plugin: "d", Resource: plugins.NetworkIO},
-		{Plugin: "e", Level: plugins.Hard},
-	}}, true)
-	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{"pressure":{"disk":"hard","memory":"soft"}}`}, h.annotations())
-	h.setLevels(&plugins.Levels{}, false)
-	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{}`}, h.annotations())
-}
-
-func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
-	h := ownBeat(t)
-	h.setBudget(&vgdp.Pressure{Budget: new(2)})
-	assert.Empty(t, h.annotations(), "nothing was judged yet")
-	h.setLevels(&plugins.Levels{}, false)
-	assert.Equal(t, `{"budget":2}`, h.annotations()[lease.NodeAnnotation])
-	h.setBudget(&vgdp.Pressure{Budget: new(1), HoldUntil: time.Date(2026, 3, 1, 12, 0, 0, 7000, time.UTC)})
-	assert.Equal(t, `{"budget":1,"holdUntil":"2026-03-01T12:00:00.000007Z"}`, h.annotations()[lease.NodeAnnotation])
-	read, err := lease.ReadContent(h.annotations())
-	require.NoError(t, err)
-	assert.Equal(t, 1, *read.Report.DataMoverBudget)
-	h.setBudget(nil)
-	assert.Equal(t, `{}`, h.annotations()[lease.NodeAnnotation])
-}
-
-func TestTheLeaseCarriesWhatOuterPluginsSay(t *testing.T) {
-	h := ownBeat(t)
-	h.setLevels(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft}}}, false)
-	h.setOuter([]plugins.Verdict{
-		{Plugin: "files", Scope: "node", Level: plugins.Soft},
-		{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard},
-		{Plugin: "calm", Scope: "node"},
-	})
-	assert.Equal(t, `{"pressure":{"disk":"soft"},"plugins":{"files":"hard"}}`, h.annotations()[lease.NodeAnnotation])
-	h.setOuter(nil)
-	assert.Equal(t, `{"pressure":{"disk":"soft"}}`, h.annotations()[lease.NodeAnnotation])
-}
-
-// Their owners decide what these rules see: three tenants' pods must not brake the
-// evictions of a cluster, nor hold its data mover loads.
-func TestRulesAboutSingleWorkloadsAreNoPressureOfTheNode(t *testing.T) {
-	h := ownBeat(t)
-	h.setLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
-		{Plugin: "rss-overuse", Resource: plugins.Memory, Level: plugins.Hard, PerWorkload: true},
-		{Plugin: "memory-stall", Resource: plugins.Memory, Level: plugins.Soft},
-		{Plugin: "cpu-suppression", Resource: plugins.CPU, Level: plugins.Hard, PerWorkload: true},
-	}}, false)
-	assert.Equal(t, `{"pressure":{"memory":"soft"}}`, h.annotations()[lease.NodeAnnotation])
-}
-
-func TestHoweverManyOuterPluginsThereAreTheLeaseStaysSmall(t *testing.T) {
-	var said []plugins.Verdict
-	for i := range 64 { // as many as the agent asks, with the longest names
-		said = append(said, plugins.Verdict{Plugin: fmt.Sprintf("%0128d", i), Level: plugins.Soft})
-	}
-	said[63].Level = plugins.Hard
-	h := ownBeat(t)
-	h.setLevels(&plugins.Levels{}, false)
-	h.setOuter(said)
-	assert.Less(t, len(h.annotations()[lease.NodeAnnotation]), 1200)
-	read, err := lease.ReadContent(h.annotations())
-	require.NoError(t, err)
-	assert.Len(t, read.Report.Plugins, 8)
-	assert.Equal(t, "hard", read.Report.Plugins[said[63].Plugin], "the worst first")
-	assert.Contains(t, read.Report.Plugins, said[0].Plugin)
 }
 
 func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {
@@ -164,4 +90,24 @@ func TestReadyIsSaidOnlyOfANodeThatThisAgentKeeps(t *testing.T) {
 	assert.Len(t, nodes.withReady(list), 2, "what is lost once is ours still")
 	nodes.recordAttempt(lease.Attempt{Outcome: lease.Held})
 	assert.Equal(t, list, nodes.withReady(list))
+}
+
+// A controller may have made the conditions Unknown meanwhile.
+func TestAfterASilenceTheNodeIsReadAnew(t *testing.T) {
+	up, told := time.Minute, 0
+	h, err := newHeartbeat(config.Default().Lease, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	h.nodeChanged, h.beat.Uptime = func() { told++ }, func() time.Duration { return up }
+	renew := func(after time.Duration) int {
+		up += after
+		h.recordAttempt(lease.Attempt{Outcome: lease.Renewed})
+		return told
+	}
+	assert.Equal(t, 0, renew(0), "the first says nothing")
+	assert.Equal(t, 0, renew(20*time.Second-1))
+	assert.Equal(t, 1, renew(20*time.Second))
+	up += 15 * time.Second
+	h.recordAttempt(lease.Attempt{Outcome: lease.Rejected})
+	assert.Equal(t, 2, renew(5*time.Second), "what was tried is not heard")
+	assert.Equal(t, 2, renew(10*time.Second))
 }

@@ -59,7 +59,7 @@ func (a *Agent) round(ctx context.Context) {
 	}
 	a.saveState(in, memory)
 	if a.cluster != nil {
-		a.cluster.requester.withdraw()
+		a.cluster.requester.Withdraw()
 	}
 }
 
@@ -171,7 +171,7 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 		wake(a.levelRose)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
-		a.cluster.heartbeat.setLevels(levels, rose)
+		a.cluster.heartbeat.report.SetLevels(levels, rose)
 	}
 }
 

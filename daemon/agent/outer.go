@@ -11,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
@@ -95,7 +96,7 @@ func (a *Agent) askPlugins(ctx context.Context) []plugins.Verdict {
 			return nil // without the pods no answer can be used
 		}
 		for _, p := range a.cluster.pods.Encoded(maxMessageBytes) {
-			r.Pods = append(r.Pods, outer.Pod{UID: p.UID, Wire: p.Bytes, Annotations: p.Annotations})
+			r.Pods = append(r.Pods, katalyst.Pod{UID: p.UID, Wire: p.Bytes, Annotations: p.Annotations})
 		}
 	}
 	wait := c.Plugins.Deadline

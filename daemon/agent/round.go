@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -28,7 +29,7 @@ func (a *Agent) throttleMovers() {
 		a.movers.round(state, c)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
-		a.cluster.heartbeat.setBudget(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))
+		a.cluster.heartbeat.report.SetBudget(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))
 	}
 }
 
@@ -36,7 +37,7 @@ func (a *Agent) throttleMovers() {
 func (a *Agent) recordVerdicts(said []plugins.Verdict) {
 	a.outerVerdicts.set(said)
 	if a.cluster != nil && a.cluster.heartbeat != nil {
-		a.cluster.heartbeat.setOuter(said)
+		a.cluster.heartbeat.report.SetOuter(said)
 	}
 }
 
@@ -155,13 +156,8 @@ func (c *cluster) setConditions(marks evict.Marks) {
 	}
 }
 
-// evictor requests one eviction and returns the answer.
-type evictor interface {
-	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
-}
-
 // evictorFor returns the evictor that is configured (eviction.via).
-func (c *cluster) evictorFor(via string) evictor {
+func (c *cluster) evictorFor(via string) agents.Evictor {
 	if via == evict.ViaController {
 		return c.requester
 	}

@@ -16,12 +16,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-// Annotation of the agent's Lease holds the ID of its state directory,
-// which the kernel lets one agent lock at a time. It reveals two agents with
-// separate state directories, for example one of the package beside one of the
-// chart.
-const Annotation = "plimsoll.dev/agent"
-
 // ErrOtherAgent is the error of a second agent: both would each spend the whole of every rate limit.
 var ErrOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
 
@@ -59,7 +53,7 @@ type leaseHolder struct {
 }
 
 func holderOfLease(l *coordinationv1.Lease) leaseHolder {
-	s := leaseHolder{agent: l.Annotations[Annotation]}
+	s := leaseHolder{agent: l.Annotations[lease.AgentAnnotation]}
 	if l.Spec.RenewTime != nil {
 		s.renewed = l.Spec.RenewTime.Time
 	}
@@ -138,7 +132,7 @@ func (h *heartbeat) readLease(ctx context.Context, leases coordinationv1client.L
 // after ours. Of two agents that started at the same time the one with the
 // greater ID exits.
 func (h *heartbeat) detectOther(a lease.Attempt) {
-	other := a.Annotations[Annotation]
+	other := a.Annotations[lease.AgentAnnotation]
 	if h.id == "" || other == "" || other == h.id {
 		return
 	}

@@ -64,7 +64,7 @@ func (b *beatingLease) Leases(string) coordinationv1client.LeaseInterface { retu
 func (b *beatingLease) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
 	at := metav1.NewMicroTime(b.began.Add(b.renewed(time.Since(b.began))))
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Annotation: b.agent}},
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{lease.AgentAnnotation: b.agent}},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: &at, LeaseDurationSeconds: new(int32(40))},
 	}, nil
 }
@@ -104,7 +104,7 @@ func TestOfTwoAgentsThatStartedAtOnceOneEnds(t *testing.T) {
 		h := aloneHeart()
 		h.id, h.shown, h.beat.Uptime = id, view.Heartbeat{Outcomes: map[lease.Outcome]uint64{}}, uptime
 		for range 3 {
-			h.recordAttempt(lease.Attempt{Outcome: lease.Renewed, Annotations: map[string]string{Annotation: answered}})
+			h.recordAttempt(lease.Attempt{Outcome: lease.Renewed, Annotations: map[string]string{lease.AgentAnnotation: answered}})
 		}
 		return h
 	}

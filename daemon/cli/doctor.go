@@ -14,6 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
@@ -95,16 +96,16 @@ func (f *agentFlags) examination() doctor.Examination {
 // leasesOf sets the Leases that an agent with this configuration renews.
 func leasesOf(c *config.Agent, p *doctor.Examination) error {
 	node, err := agent.NodeName(c)
-	lease := func(target string) doctor.Lease {
+	leaseOf := func(target string) doctor.Lease {
 		return doctor.Lease{Namespace: agent.NamespaceOf(target), Name: node, Holder: agent.HolderOf(target, node)}
 	}
 	if c.Lease.Enabled {
-		p.Lease = new(lease(config.LeaseOfAgent))
+		p.Lease = new(leaseOf(config.LeaseOfAgent))
 		if used, _, err := state.Peek(c.State.Dir); err == nil {
-			p.Lease.Annotation, p.Lease.Agent = agent.Annotation, used.ID
+			p.Lease.Annotation, p.Lease.Agent = lease.AgentAnnotation, used.ID
 		}
 		if c.Lease.Target == config.LeaseOfNode {
-			p.NodeLease = new(lease(config.LeaseOfNode))
+			p.NodeLease = new(leaseOf(config.LeaseOfNode))
 		}
 	}
 	return err

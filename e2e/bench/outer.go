@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
@@ -123,7 +124,7 @@ func (atOnce) Registered(string)                             {}
 
 // wired are pods as the agent shows them: of two containers, with probes,
 // volumes and conditions.
-func wired(n int) (pods []outer.Pod, size int, err error) {
+func wired(n int) (pods []katalyst.Pod, size int, err error) {
 	for i := range n {
 		p := aPod(i)
 		wire, err := p.Marshal()
@@ -131,7 +132,7 @@ func wired(n int) (pods []outer.Pod, size int, err error) {
 			return nil, 0, err
 		}
 		size += len(wire)
-		pods = append(pods, outer.Pod{UID: string(p.UID), Wire: wire})
+		pods = append(pods, katalyst.Pod{UID: string(p.UID), Wire: wire})
 	}
 	return pods, size, nil
 }

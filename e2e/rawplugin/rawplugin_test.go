@@ -21,7 +21,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/rawplugin"
-	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
 func TestAPluginWrittenByHandIsUnderstoodByGRPC(t *testing.T) {

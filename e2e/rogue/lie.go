@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
 // liar answers each question with what no plugin should say.

@@ -2,7 +2,6 @@ package outer
 
 import (
 	"context"
-	"slices"
 
 	"google.golang.org/grpc"
 
@@ -11,7 +10,7 @@ import (
 
 type callOption = grpc.CallOption
 
-// callError is the error of one method, cut to maxText.
+// callError is the error of one method, cut to katalyst.MaxText.
 type callError struct {
 	method string
 	err    error
@@ -42,45 +41,4 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 		verdicts = append(verdicts, p.takeVerdicts(r.Time, r.MaxAge)...)
 	}
 	return verdicts
-}
-
-// visiblePods is the pods of one round as one plugin sees them.
-type visiblePods struct {
-	wire [][]byte
-	at   map[string]int // by UID
-}
-
-func newVisiblePods(pods []Pod, annotations []string) visiblePods {
-	s := visiblePods{wire: make([][]byte, 0, len(pods)), at: make(map[string]int, len(pods))}
-	for i, p := range pods {
-		s.wire = append(s.wire, p.with(annotations))
-		s.at[p.UID] = i
-	}
-	return s
-}
-
-// with appends the annotations that the pod has.
-func (p Pod) with(annotations []string) []byte {
-	b := slices.Clip(p.Wire) // all plugins share it
-	for _, key := range annotations {
-		b = append(b, p.Annotations[key]...)
-	}
-	return b
-}
-
-// ownEncodings returns the host's encodings of the pods that a plugin named, as far as
-// they were in the request.
-func (s visiblePods) ownEncodings(named [][]byte) [][]byte {
-	var list [][]byte
-	seen := map[string]bool{}
-	for _, raw := range named {
-		id, err := identifyPod(raw)
-		i, there := s.at[id.uid]
-		if err != nil || !there || seen[id.uid] {
-			continue
-		}
-		seen[id.uid] = true
-		list = append(list, s.wire[i])
-	}
-	return list
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -101,7 +101,7 @@ func TestAtSoftNoPodIsWantedAndNoneIsTaken(t *testing.T) {
 	taken, refused := uids(v.Candidates)
 	assert.Empty(t, taken)
 	assert.Equal(t, []string{"a", "b"}, refused)
-	assert.EqualValues(t, 2, w.Counts()["p"].Refused[refusedTooMany])
+	assert.EqualValues(t, 2, w.Counts()["p"].Refused[katalyst.RefusedTooMany])
 }
 
 func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T) {
@@ -215,7 +215,7 @@ func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
 	list := w.round("a", "b", "c")
 	taken, refused := uids(verdict(t, list, "s").Candidates)
 	assert.Equal(t, []string{"a"}, taken)
-	assert.Len(t, refused, maxRefused)
+	assert.Len(t, refused, katalyst.MaxRefused)
 	named := verdict(t, list, plugins.ScopeNamed)
 	assert.True(t, named.Named)
 	assert.Equal(t, plugins.Hard, named.Level)
@@ -225,8 +225,8 @@ func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
 	assert.Equal(t, []bool{true, false, true}, []bool{named.Candidates[0].Forced, named.Candidates[1].Forced, named.Candidates[2].Forced})
 	assert.Equal(t, "must go", named.Candidates[2].Why)
 	counted := w.Counts()["p"].Refused
-	assert.EqualValues(t, 51, counted[refusedNotShown])
-	assert.EqualValues(t, 2, counted[refusedPod])
+	assert.EqualValues(t, 51, counted[katalyst.RefusedNotShown])
+	assert.EqualValues(t, 2, counted[katalyst.RefusedPod])
 }
 
 func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testing.T) {
@@ -498,135 +498,6 @@ func TestABrokenPluginIsProbedOnceItsTimeIsOver(t *testing.T) {
 	assert.True(t, b.after(true, now).open(now).IsZero(), "one success forgives all")
 }
 
-func TestWhatAPluginSaysIsClippedOrRefusedAndCounted(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(*wire.ThresholdMetResponse)
-		config func(*Config)
-		check  func(*testing.T, plugins.Verdict)
-		counts map[string]uint64
-	}{
-		"nothing": {func(*wire.ThresholdMetResponse) {}, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, plugins.Hard, v.Level)
-			assert.Equal(t, ">", v.Operator)
-			assert.Equal(t, "p", v.Plugin)
-			assert.Empty(t, v.Condition)
-		}, nil},
-		"values the wrong way round": {func(r *wire.ThresholdMetResponse) { r.ObservedValue, r.ThresholdValue = 1, 5 }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, plugins.Hard, v.Level, "observed and threshold are not compared")
-		}, nil},
-		"no number": {func(r *wire.ThresholdMetResponse) { r.ObservedValue, r.ThresholdValue = math.NaN(), math.Inf(-1) }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.True(t, v.Observed.IsZero() && v.Threshold.IsZero())
-			assert.Equal(t, plugins.Hard, v.Level)
-		}, map[string]uint64{refusedNumber: 2}},
-		"an unknown level": {func(r *wire.ThresholdMetResponse) { r.MetType = 77 }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, plugins.None, v.Level)
-		}, map[string]uint64{refusedEnum: 1}},
-		"an unknown operator": {func(r *wire.ThresholdMetResponse) { r.ThresholdOperator = 9 }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Empty(t, v.Operator)
-		}, map[string]uint64{refusedEnum: 1}},
-		"a negative grace": {func(r *wire.ThresholdMetResponse) { r.GracePeriodSeconds = -5 }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Zero(t, v.GraceSeconds)
-		}, map[string]uint64{refusedNumber: 1}},
-		"an absurd grace": {func(r *wire.ThresholdMetResponse) { r.GracePeriodSeconds = math.MaxInt64 }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.EqualValues(t, maxGrace/time.Second, v.GraceSeconds)
-		}, map[string]uint64{refusedNumber: 1}},
-		"an endless scope": {func(r *wire.ThresholdMetResponse) { r.EvictionScope = string(make([]byte, 1<<20)) }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Len(t, v.Scope, maxText)
-		}, map[string]uint64{refusedText: 1}},
-		"no scope": {func(r *wire.ThresholdMetResponse) { r.EvictionScope = "" }, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, "node", v.Scope)
-		}, nil},
-		"the kubelet's own condition": {conditioned("MemoryPressure", "NoSchedule"), nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, "MemoryPressure", v.Condition, "which is plimsoll.dev/MemoryPressure")
-			assert.Equal(t, []string{"NoSchedule"}, v.Effects)
-		}, nil},
-		"a condition with a prefix": {conditioned("kubernetes.io/Ready"), nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Empty(t, v.Condition)
-		}, map[string]uint64{refusedCondition: 1}},
-		"a condition that is no name": {conditioned("a b"), nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Empty(t, v.Condition)
-		}, map[string]uint64{refusedCondition: 1}},
-		"NoExecute": {conditioned("C", "NoExecute", "NoSchedule", "NoSchedule", "Sometimes"), nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, []string{"NoSchedule"}, v.Effects)
-		}, map[string]uint64{refusedNoExecute: 1, refusedEffect: 1}},
-		"NoExecute that another may have": {conditioned("C", "NoExecute"), func(c *Config) { c.NoExecute = []string{"q/C", "p/D"} }, func(t *testing.T, v plugins.Verdict) {
-			assert.Empty(t, v.Effects)
-			assert.Equal(t, "C", v.Condition, "with the level's own effect")
-		}, map[string]uint64{refusedNoExecute: 1}},
-		"NoExecute that it may have": {conditioned("C", "NoExecute"), func(c *Config) { c.NoExecute = []string{"p/C"} }, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, []string{"NoExecute"}, v.Effects)
-		}, nil},
-		"a condition that is not met": {func(r *wire.ThresholdMetResponse) {
-			r.Condition = &wire.Condition{ConditionName: "C"}
-		}, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Empty(t, v.Condition, "nothing is marked")
-		}, nil},
-		"not met, with a condition that is": {func(r *wire.ThresholdMetResponse) {
-			conditioned("C")(r)
-			r.MetType = wire.ThresholdMetType_NOT_MET
-		}, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, plugins.None, v.Level)
-			assert.Equal(t, "C", v.Condition, "it is shown as clear")
-		}, nil},
-		"a condition without effects": {conditioned("C"), nil, func(t *testing.T, v plugins.Verdict) {
-			assert.Equal(t, []string{plugins.NoEffect}, v.Effects, "no taint, as in Katalyst")
-		}, nil},
-		"a CNR condition": {func(r *wire.ThresholdMetResponse) {
-			conditioned("C", "shared_cores/NoSchedule", "NoSchedule")(r)
-			r.Condition.ConditionType = wire.ConditionType_CNR_CONDITION
-		}, nil, func(t *testing.T, v plugins.Verdict) {
-			assert.True(t, v.CNR)
-			assert.Equal(t, []string{"shared_cores/NoSchedule"}, v.Effects)
-		}, map[string]uint64{refusedEffect: 1}},
-		"a condition of no known kind": {func(r *wire.ThresholdMetResponse) {
-			conditioned("C")(r)
-			r.Condition.ConditionType = 5
-		}, nil, func(t *testing.T, v plugins.Verdict) { assert.Empty(t, v.Condition) }, map[string]uint64{refusedEnum: 1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			config, counted := DefaultConfig(), counts{}
-			if c.config != nil {
-				c.config(&config)
-			}
-			r := hardMet("s")
-			c.change(r)
-			v := converter{plugin: "p", config: config, refuse: counted.refuse("p")}.threshold(r)
-			c.check(t, v)
-			got := counted.all(time.Now())["p"].Refused
-			if c.counts == nil {
-				assert.Empty(t, got)
-			} else {
-				assert.Equal(t, c.counts, got)
-			}
-		})
-	}
-}
-
-func conditioned(name string, effects ...string) func(*wire.ThresholdMetResponse) {
-	return func(r *wire.ThresholdMetResponse) {
-		r.Condition = &wire.Condition{ConditionName: name, Effects: effects, MetCondition: true}
-	}
-}
-
-func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T) {
-	t.Parallel()
-	counted := counts{}
-	c := converter{plugin: "p", refuse: counted.refuse("p")}
-	grace := func(seconds int64) snapshot.Opt[int64] {
-		return c.deletionGrace(&wire.DeletionOptions{GracePeriodSeconds: seconds})
-	}
-	assert.True(t, c.deletionGrace(nil).IsZero(), "the pod's own")
-	assert.Equal(t, snapshot.Some[int64](1), grace(0))
-	assert.Equal(t, snapshot.Some[int64](1), grace(-7))
-	assert.Equal(t, snapshot.Some[int64](86400), grace(math.MaxInt64))
-	assert.Equal(t, snapshot.Some[int64](12), grace(12))
-	assert.Equal(t, map[string]uint64{refusedGraceZero: 1, refusedNumber: 2}, counted.all(time.Now())["p"].Refused)
-	c.config.ForceGraceZero = []string{"p"}
-	assert.Equal(t, snapshot.Some[int64](0), grace(0))
-}
-
 func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t, func(c *Config) {
@@ -679,23 +550,6 @@ func TestAnAnswerThatIsTooLargeIsAFailedCall(t *testing.T) {
 	w.run().waitFor("p")
 	w.round("a")
 	assert.Contains(t, w.Status(time.Now())[0].Failure, "ResourceExhausted")
-}
-
-func TestAConditionOfGetEvictPodsIsSoftAloneAndItsEffectsAreBounded(t *testing.T) {
-	t.Parallel()
-	counted := counts{}
-	c := converter{plugin: "p", refuse: counted.refuse("p")}
-	met := &wire.Condition{ConditionName: "C", ConditionType: wire.ConditionType_CNR_CONDITION, MetCondition: true}
-	for i := range maxEffects + 2 {
-		met.Effects = append(met.Effects, fmt.Sprintf("q%d/NoSchedule", i))
-	}
-	v := c.named(&wire.GetEvictPodsResponse{Condition: met})
-	assert.Equal(t, plugins.Soft, v.Level)
-	assert.Equal(t, "C", v.Condition)
-	assert.False(t, v.Named)
-	assert.Len(t, v.Effects, maxEffects)
-	assert.Equal(t, map[string]uint64{refusedEffect: 1}, counted.all(time.Now())["p"].Refused)
-	assert.Equal(t, plugins.None, c.named(&wire.GetEvictPodsResponse{}).Level)
 }
 
 func TestWhileAPluginIsBusyItsOldAnswerNamesNoPod(t *testing.T) {

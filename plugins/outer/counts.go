@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 )
 
 // counts has the calls and refusals since the agent started. Those of an
@@ -32,6 +34,12 @@ type Counts struct {
 	// Refusals.
 	Refused map[string]uint64
 }
+
+// refusedUnmarked counts conditions that the coordinator does not write.
+const refusedUnmarked = "too-many-conditions"
+
+// Refusals returns all words that Counts.Refused may have.
+func Refusals() []string { return append(katalyst.Refusals(), refusedUnmarked) }
 
 // Call is a method and its gRPC status.
 type Call struct{ Method, Result string }

@@ -42,3 +42,22 @@ func TestPluginsOfEverNewNamesTakeNoOthersCounts(t *testing.T) {
 	assert.Contains(t, left, fmt.Sprint("new-", 10*maxPlugins-1), "the last are kept")
 	assert.Len(t, c.unregisteredAt, maxPlugins-1)
 }
+
+func TestCallsAreCountedInTheBucketsThatTheyFit(t *testing.T) {
+	c := counts{}
+	for _, took := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond, 10 * time.Second} {
+		c.call("p", "ThresholdMet", "OK", took)
+	}
+	got := c.all(time.Now())["p"]
+	assert.Equal(t, []uint64{1, 1, 1, 2, 2, 2}, got.Within)
+	assert.InDelta(t, 10.305, got.Seconds, 1e-9)
+}
+
+func TestOfPluginsThatHaveGoneTheFirstToGoMakesRoom(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c := counts{unregisteredAt: map[string]time.Time{"b": now.Add(1), "a": now, "c": now.Add(2)}}
+	for range 20 { // in any order
+		assert.Equal(t, "a", c.oldestUnregistered())
+	}
+	assert.Empty(t, (&counts{}).oldestUnregistered())
+}

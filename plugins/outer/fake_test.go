@@ -20,8 +20,9 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
 // fake is a plugin with a real socket.
@@ -49,7 +50,7 @@ type fake struct {
 }
 
 func newFake(name string) *fake {
-	return &fake{info: registration.PluginInfo{Type: pluginType, Name: name, SupportedVersions: []string{pluginVersion}}}
+	return &fake{info: registration.PluginInfo{Type: wire.PluginType, Name: name, SupportedVersions: []string{wire.Version}}}
 }
 
 // serve listens at a path, which a plugin that was killed may have left behind.
@@ -284,10 +285,10 @@ func (w *pluginEnv) takeAnswers() (list []plugins.Verdict) {
 	return list
 }
 
-func wirePods(t testing.TB, uids ...string) []Pod {
-	var list []Pod
+func wirePods(t testing.TB, uids ...string) []katalyst.Pod {
+	var list []katalyst.Pod
 	for _, uid := range uids {
-		list = append(list, Pod{UID: uid, Wire: podBytes(t, uid)})
+		list = append(list, katalyst.Pod{UID: uid, Wire: podBytes(t, uid)})
 	}
 	return list
 }

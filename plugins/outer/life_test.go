@@ -22,7 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
 // TestMain also runs as the programs that the tests start.
@@ -291,7 +292,7 @@ func TestADenseNodesPodsReachAPluginAndALargerMessageDoesNot(t *testing.T) {
 	w.run().waitFor("p")
 	r := Round{Time: time.Now(), Graces: noGrace{}, MaxAge: time.Minute}
 	for i := range 250 {
-		r.Pods = append(r.Pods, Pod{UID: fmt.Sprint(i), Wire: append(podBytes(t, fmt.Sprint(i)), padding(16<<10)...)})
+		r.Pods = append(r.Pods, katalyst.Pod{UID: fmt.Sprint(i), Wire: append(podBytes(t, fmt.Sprint(i)), padding(16<<10)...)})
 	}
 	assert.Empty(t, verdict(t, w.Ask(t.Context(), r), "s").Absent)
 	r.Pods[0].Wire = append(podBytes(t, "0"), padding(1<<20)...)

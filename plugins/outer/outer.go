@@ -1,7 +1,8 @@
 // Package outer is the host of plugins that run as processes of their own: it
 // discovers their sockets, registers them as the kubelet registers its plugins,
-// calls each of them once per round, and converts their answers to the Verdicts
-// that inner plugins return. It is the facade of the wire version v1alpha1.
+// calls each of them once per round, and returns the Verdicts that inner plugins
+// return too. What is on the wire, and what the answers mean, is package
+// katalyst.
 //
 // # Usage
 //
@@ -12,9 +13,9 @@
 // # Trust
 //
 // A plugin may hang, crash, lie, flood or vanish: only its own verdict is lost.
-// Nothing in its answers is compared, executed or trusted beyond what
-// convert.go lets through. Which pods may be evicted is decided elsewhere, on
-// the host's own copy of them.
+// Nothing in its answers is trusted beyond what katalyst.Converter lets through.
+// Which pods may be evicted is decided elsewhere, on the host's own copy of
+// them.
 //
 // # Concurrency
 //
@@ -26,14 +27,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-)
-
-// The type and version that a plugin must have: the kubelet's plugin
-// registration knows many types.
-const (
-	pluginType    = "EvictionPlugin"
-	pluginVersion = "v1alpha1"
 )
 
 // Config of the outer plugins. Its keys are among those of the inner plugins.
@@ -79,21 +74,11 @@ func DefaultConfig() Config {
 	return Config{Uids: []string{"0"}, Deadline: 3 * time.Second, CallTimeout: 10 * time.Second, Top: 5}
 }
 
-// Pod is a pod as plugins see it.
-type Pod struct {
-	UID string
-	// Wire is its encoding as k8s.io.api.core.v1.Pod.
-	Wire []byte
-	// Annotations are encoded parts by key, appended to Wire for a plugin that
-	// may see them.
-	Annotations map[string][]byte
-}
-
 // Round is the input of all plugins in one round.
 type Round struct {
 	Time time.Time
 	// Pods of the node; none without a cluster.
-	Pods []Pod
+	Pods []katalyst.Pod
 	// Graces receives each reported or missed threshold.
 	Graces GraceTimer
 	// MaxAge is how old the last answer may be and still count.

@@ -9,8 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/plimsoll-dev/plimsoll/katalyst"
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
 // plugin is a registered plugin. Its connection is one process: it ends with
@@ -118,7 +119,7 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 		p.breaker = p.breaker.after(err != nil, time.Now())
 		p.failure, p.lastDuration = "", time.Since(p.lastCall)
 		if err != nil {
-			p.failure = clip(err.Error())
+			p.failure = katalyst.Clip(err.Error())
 		}
 		p.running, p.pending = nil, true
 		close(done)
@@ -129,25 +130,27 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 // round makes the calls in the order that plugins rely on. A failed call costs
 // its own answer only.
 func (p *plugin) round(ctx context.Context, r Round, c Config) error {
-	shown := newVisiblePods(r.Pods, c.AnnotationKeys(p.name))
-	conv := converter{plugin: p.name, config: c, shown: shown, refuse: p.host.counts.refuse(p.name), now: r.Time}
-	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.wire})
-	p.recordAnswer(&p.namedAnswer, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.named(evictPods), was, r.Time) })
-	threshold, metErr := call(ctx, p, c.CallTimeout, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.wire})
+	shown := katalyst.NewVisiblePods(r.Pods, c.AnnotationKeys(p.name))
+	conv := katalyst.Converter{
+		Plugin: p.name, NoExecute: c.NoExecute, ForceGraceZero: c.ForceGraceZero, Shown: shown, Refuse: p.host.counts.refuse(p.name),
+	}
+	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.Wire})
+	p.recordAnswer(&p.namedAnswer, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.Named(evictPods), was, r.Time) })
+	threshold, metErr := call(ctx, p, c.CallTimeout, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.Wire})
 	if metErr != nil {
 		r.Graces.Missed(p.name)
 		p.recordAnswer(&p.metAnswer, false, nil)
 		return metErr
 	}
-	v := conv.threshold(threshold)
+	v := conv.Threshold(threshold)
 	v.GraceEnds = r.Graces.Reported(v, r.Time)
 	topErr := error(nil)
 	if v.Level > plugins.None && !r.Time.Before(v.GraceEnds) {
 		top, e := p.top(ctx, threshold, shown, c, v.Level)
 		if topErr = e; e == nil {
-			conv.top(&v, top, c.Top)
+			conv.Top(&v, top, c.Top)
 		} else {
-			v.Absent = "no candidates: " + clip(e.Error())
+			v.Absent = "no candidates: " + katalyst.Clip(e.Error())
 		}
 	}
 	p.recordAnswer(&p.metAnswer, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
@@ -159,9 +162,9 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 
 // top asks for the pods to evict: at soft for none, which tells the plugin that
 // its soft threshold was received.
-func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown visiblePods, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
-	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.wire, EvictionScope: of.GetEvictionScope()}
-	if candidates := shown.ownEncodings(of.GetCandidatePods()); len(candidates) > 0 {
+func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown katalyst.VisiblePods, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
+	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.Wire, EvictionScope: of.GetEvictionScope()}
+	if candidates := shown.OwnEncodings(of.GetCandidatePods()); len(candidates) > 0 {
 		request.ActivePods = candidates
 	}
 	if level == plugins.Hard {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +15,11 @@ import (
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
 var (
-	// errOtherKind: the socket belongs to another kind of plugin; it is logged
-	// once.
-	errOtherKind = errors.New("not an eviction plugin")
 	// errRefused: it is an eviction plugin that may not be registered at
 	// present.
 	errRefused = errors.New("refused")
@@ -88,13 +85,11 @@ func notifyStatus(ctx context.Context, client registration.RegistrationClient, w
 // admit checks the plugin's identity and claims its name.
 func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, error) {
 	ctx, c := s.fileCtx, s.host.Settings()
-	switch {
-	case info.GetType() != pluginType:
-		return nil, fmt.Errorf("%w: type %q, want %q", errOtherKind, clip(info.GetType()), pluginType)
-	case !slices.Contains(info.GetSupportedVersions(), pluginVersion):
-		return nil, fmt.Errorf("%w: versions %q, want %s", errRefused, clip(strings.Join(info.GetSupportedVersions(), ",")), pluginVersion)
-	case !validName(info.GetName()):
-		return nil, fmt.Errorf("%w: name %q: want up to 128 letters, digits, and . _ - /", errRefused, clip(info.GetName()))
+	switch err := katalyst.CheckInfo(info); {
+	case errors.Is(err, katalyst.ErrOtherKind):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	case slices.Contains(s.host.Reserved, info.GetName()):
 		return nil, fmt.Errorf("%w: name %q is taken by a built-in plugin", errRefused, info.GetName())
 	}
@@ -151,11 +146,11 @@ var errOutside = errors.New("not inside a directory of plugins.dirs")
 func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint string) error {
 	path, err := resolveInside(c.Dirs, endpoint)
 	if err != nil {
-		return fmt.Errorf("%w: endpoint %q: %w", errRefused, clip(endpoint), err)
+		return fmt.Errorf("%w: endpoint %q: %w", errRefused, katalyst.Clip(endpoint), err)
 	}
 	l, err := connect(ctx, path)
 	if err != nil {
-		return fmt.Errorf("%w: endpoint %q: %w", errRefused, clip(endpoint), err)
+		return fmt.Errorf("%w: endpoint %q: %w", errRefused, katalyst.Clip(endpoint), err)
 	}
 	if err := l.allowed(c); err != nil {
 		return errors.Join(err, l.Close())
@@ -277,20 +272,5 @@ func (h *Host) release(p *plugin) {
 	}
 }
 
-func validName(name string) bool {
-	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
-}
-
-// maxText is the longest text of a plugin that is kept, in bytes.
-const maxText = 256
-
-// clip cuts a text that came from a plugin.
-func clip(text string) string {
-	if len(text) > maxText {
-		text = strings.Clone(text[:maxText]) // do not keep the rest in memory
-	}
-	return strings.ToValidUTF8(text, "")
-}
-
-// short is a plugin's error, cut to maxText.
-func short(err error) error { return errors.New(clip(err.Error())) }
+// short is a plugin's error, cut to katalyst.MaxText.
+func short(err error) error { return errors.New(katalyst.Clip(err.Error())) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 )
 
 const (
@@ -71,7 +73,7 @@ func (s *socket) sleep(err error, wait time.Duration) bool {
 	again := time.NewTimer(wait)
 	defer again.Stop()
 	timer := again.C
-	if errors.Is(err, errOtherKind) {
+	if errors.Is(err, katalyst.ErrOtherKind) {
 		timer = nil
 	}
 	select {

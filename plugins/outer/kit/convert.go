@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
 // decodePods decodes pods.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
 const (
@@ -113,7 +113,7 @@ func (r *registrationService) GetInfo(context.Context, *registration.InfoRequest
 	case r.hostSeen <- struct{}{}:
 	default:
 	}
-	return &registration.PluginInfo{Type: "EvictionPlugin", Name: r.s.Name, SupportedVersions: []string{"v1alpha1"}}, nil
+	return &registration.PluginInfo{Type: v1alpha1.PluginType, Name: r.s.Name, SupportedVersions: []string{v1alpha1.Version}}, nil
 }
 
 // NotifyRegistrationStatus receives the result of the registration.

@@ -24,8 +24,8 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
-	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
 // plugin answers as a test sets it, and records its requests.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
@@ -91,7 +92,7 @@ func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 	t.Helper()
 	r := outer.Round{Time: time.Now(), Graces: hasty{}, MaxAge: time.Minute}
 	for i, b := range n.pods() {
-		r.Pods = append(r.Pods, outer.Pod{UID: uid(i), Wire: b})
+		r.Pods = append(r.Pods, katalyst.Pod{UID: uid(i), Wire: b})
 	}
 	ctx, cancel := deadline.Context(t.Context(), 30*time.Second)
 	defer cancel()

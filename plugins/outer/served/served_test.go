@@ -21,10 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/served"
-	"github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )

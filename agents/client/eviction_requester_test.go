@@ -1,10 +1,9 @@
-package agent
+package client
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -14,10 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
-	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -27,7 +24,7 @@ import (
 // after a while.
 type post struct {
 	t     *testing.T
-	g     *evictionRequester
+	g     *EvictionRequester
 	beats []time.Duration // since it began
 	began time.Time
 	// decide on a request; nil: no controller is there.
@@ -49,7 +46,7 @@ func (a *alone) Evict(_ context.Context, v evict.Victim, dryRun bool) evict.Answ
 
 func newPost(t *testing.T, decide func(lease.Request) lease.Answer) *post {
 	p := &post{t: t, decide: decide, began: time.Now(), annotations: map[string]string{}}
-	p.g = &evictionRequester{direct: &p.alone, wake: p.beat, lateAnswer: func() { p.late++ }}
+	p.g = &EvictionRequester{Direct: &p.alone, Wake: p.beat, LateAnswer: func() { p.late++ }}
 	return p
 }
 
@@ -59,12 +56,12 @@ func (p *post) beat() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.beats = append(p.beats, time.Since(p.began))
-		if text, known := p.g.encodePending(); known && text != "" {
+		if text, known := p.g.Encode(); known && text != "" {
 			p.annotations[lease.EvictionsAnnotation] = text
 		} else if known {
 			delete(p.annotations, lease.EvictionsAnnotation)
 		}
-		p.g.readAnswers(p.annotations)
+		p.g.ReadAnswers(p.annotations)
 		p.answer()
 	})
 }
@@ -156,7 +153,7 @@ func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
 			UID: "u", Namespace: "shop", Name: "web", Plugin: "memory-stall", Reason: "holds 3 GiB", Resource: "memory", Level: "hard", Urgent: true, GraceSeconds: new(int64(20)), Since: lease.Micro(now.Add(2 * time.Microsecond)),
 		}}, p.requests()))
 		assert.Equal(t, []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond}, p.beats, "one carries it, one brings the answer")
-		text, known := p.g.encodePending()
+		text, known := p.g.Encode()
 		assert.True(t, known)
 		assert.Empty(t, text, "it is over")
 	})
@@ -170,7 +167,7 @@ func TestAnAnswerThatComesLateIsTakenUpInALaterRound(t *testing.T) {
 		assert.Equal(t, evict.UnknownOutcome, a.Outcome)
 		assert.Equal(t, "the controller has not answered for 5s", a.Text)
 		for range 12 { // a minute of rounds
-			p.g.withdraw()
+			p.g.Withdraw()
 			p.rest(5 * time.Second)
 			start := time.Now()
 			assert.Equal(t, evict.UnknownOutcome, p.g.Evict(t.Context(), v, false).Outcome)
@@ -196,14 +193,14 @@ func TestWhatARoundDoesNotAskForAgainIsWithdrawnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		p.g.Evict(t.Context(), chosenAt(time.Now()), false)
-		p.g.withdraw() // the round that asked
+		p.g.Withdraw() // the round that asked
 		p.rest(time.Minute)
 		require.Len(t, p.requests(), 1)
-		p.g.withdraw() // one that did not
+		p.g.Withdraw() // one that did not
 		p.rest(time.Second)
 		assert.Empty(t, p.requests())
 		beats := len(p.beats)
-		p.g.withdraw()
+		p.g.Withdraw()
 		p.rest(time.Second)
 		assert.Len(t, p.beats, beats, "there is nothing new")
 	})
@@ -221,7 +218,7 @@ func TestAnAgentKeepsWithinTheBoundsOfWhatItsLeaseCarries(t *testing.T) {
 			v.Name, v.Namespace, v.Plugin = strings.Repeat("w", 253), strings.Repeat("n", 63), strings.Repeat("p", 128)
 			p.g.Evict(ctx, v, false)
 		}
-		text, known := p.g.encodePending()
+		text, known := p.g.Encode()
 		require.True(t, known)
 		carried, err := lease.ReadContent(map[string]string{lease.EvictionsAnnotation: text})
 		require.NoError(t, err)
@@ -237,7 +234,7 @@ func TestTheNextAgentLeavesAPendingRequestUntilItHasDecided(t *testing.T) {
 		p.g.Evict(t.Context(), v, false)
 		before := p.requests()
 
-		p.g = &evictionRequester{direct: &p.alone, wake: p.beat, lateAnswer: func() {}} // killed, and restarted
+		p.g = &EvictionRequester{Direct: &p.alone, Wake: p.beat, LateAnswer: func() {}} // killed, and restarted
 		p.beat()
 		p.rest(time.Second)
 		assert.Equal(t, before, p.requests(), "it is there")
@@ -246,8 +243,8 @@ func TestTheNextAgentLeavesAPendingRequestUntilItHasDecided(t *testing.T) {
 		p.rest(time.Second)
 		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome, "the answer to the one before is its own")
 
-		p.g = &evictionRequester{direct: &p.alone, wake: p.beat, lateAnswer: func() {}}
-		p.g.withdraw() // nothing is pending
+		p.g = &EvictionRequester{Direct: &p.alone, Wake: p.beat, LateAnswer: func() {}}
+		p.g.Withdraw() // nothing is pending
 		p.beat()
 		p.rest(time.Second)
 		assert.Empty(t, p.requests())
@@ -278,7 +275,7 @@ func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
 		v := chosenAt(time.Now())
 		v.Urgent = false
 		assert.Equal(t, evict.UnknownOutcome, p.g.Evict(t.Context(), v, false).Outcome)
-		p.g.withdraw()
+		p.g.Withdraw()
 		p.rest(time.Second)
 		p.decide = func(r lease.Request) lease.Answer {
 			if r.Urgent {
@@ -292,8 +289,8 @@ func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
 		p.beat()
 		p.rest(time.Second)
 		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome)
-		p.g.withdraw()
-		p.g.withdraw()
+		p.g.Withdraw()
+		p.g.Withdraw()
 		p.rest(time.Second)
 		assert.Empty(t, p.requests())
 	})
@@ -307,7 +304,7 @@ func TestOneThatGoesAloneIsNotAskedForAnyMore(t *testing.T) {
 		v.Fallback = true
 		assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome)
 		assert.Equal(t, []evict.Victim{v}, p.alone.asked)
-		text, known := p.g.encodePending()
+		text, known := p.g.Encode()
 		assert.True(t, known)
 		assert.Empty(t, text)
 	})
@@ -331,24 +328,4 @@ func TestARoundThatEndsWaitsForNobody(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(start))
 		time.Sleep(time.Second) // the beat that is on its way
 	})
-}
-
-// A controller may have made the conditions Unknown meanwhile.
-func TestAfterASilenceTheNodeIsReadAnew(t *testing.T) {
-	up, told := time.Minute, 0
-	h, err := newHeartbeat(config.Default().Lease, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	h.nodeChanged, h.beat.Uptime = func() { told++ }, func() time.Duration { return up }
-	renew := func(after time.Duration) int {
-		up += after
-		h.recordAttempt(lease.Attempt{Outcome: lease.Renewed})
-		return told
-	}
-	assert.Equal(t, 0, renew(0), "the first says nothing")
-	assert.Equal(t, 0, renew(20*time.Second-1))
-	assert.Equal(t, 1, renew(20*time.Second))
-	up += 15 * time.Second
-	h.recordAttempt(lease.Attempt{Outcome: lease.Rejected})
-	assert.Equal(t, 2, renew(5*time.Second), "what was tried is not heard")
-	assert.Equal(t, 2, renew(10*time.Second))
 }

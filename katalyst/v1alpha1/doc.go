@@ -9,4 +9,11 @@
 // Fields that hold pods are bytes: the result of corev1.Pod's Marshal method.
 package v1alpha1
 
-//go:generate go -C ../../e2e/tools/proto run . ../../../plugins/v1alpha1 evictionplugin.proto
+//go:generate go -C ../../e2e/tools/proto run . ../../../katalyst/v1alpha1 evictionplugin.proto
+
+// PluginType and Version are what a plugin gives at its registration: the
+// kubelet's plugin registration knows many types.
+const (
+	PluginType = "EvictionPlugin"
+	Version    = "v1alpha1"
+)

@@ -1,4 +1,4 @@
-package outer
+package katalyst
 
 import (
 	"fmt"
@@ -9,63 +9,66 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// conditionPrefix is added to every condition of a plugin: the kubelet's own
+// ConditionPrefix is added to every condition of a plugin: the kubelet's own
 // MemoryPressure is another condition.
-const conditionPrefix = "plimsoll.dev/"
+const ConditionPrefix = "plimsoll.dev/"
 
 const (
 	maxGrace = 24 * time.Hour // of a threshold
-	// maxRefused is how many refused candidates are recorded; a hostile plugin
+	// MaxRefused is how many refused candidates are recorded; a hostile plugin
 	// may name thousands.
-	maxRefused = 10
+	MaxRefused = 10
 	maxEffects = 8
 )
 
-// Kinds of refused or clipped parts of an answer, for the counts.
+// The kinds of refused or clipped parts of an answer.
 const (
-	refusedNumber    = "number"
-	refusedEnum      = "enum"
-	refusedText      = "text"
-	refusedCondition = "condition"
-	refusedEffect    = "effect"
-	refusedNoExecute = "no-execute"
-	refusedNotShown  = "pod-not-shown"
-	refusedTooMany   = "too-many-pods"
-	refusedPod       = "pod-unreadable"
-	refusedGraceZero = "grace-zero"
-	refusedUnmarked  = "too-many-conditions"
+	RefusedNumber    = "number"
+	RefusedEnum      = "enum"
+	RefusedText      = "text"
+	RefusedCondition = "condition"
+	RefusedEffect    = "effect"
+	RefusedNoExecute = "no-execute"
+	RefusedNotShown  = "pod-not-shown"
+	RefusedTooMany   = "too-many-pods"
+	RefusedPod       = "pod-unreadable"
+	RefusedGraceZero = "grace-zero"
 )
 
-// Refusals returns all words that Counts.Refused may have.
+// Refusals returns all words with which Converter.Refuse is called.
 func Refusals() []string {
 	return []string{
-		refusedNumber, refusedEnum, refusedText, refusedCondition, refusedEffect, refusedNoExecute, refusedNotShown, refusedTooMany,
-		refusedPod, refusedGraceZero, refusedUnmarked,
+		RefusedNumber, RefusedEnum, RefusedText, RefusedCondition, RefusedEffect, RefusedNoExecute, RefusedNotShown, RefusedTooMany,
+		RefusedPod, RefusedGraceZero,
 	}
 }
 
-// converter converts one plugin's answers to verdicts; nothing else does. It
+// Converter converts one plugin's answers to verdicts; nothing else does. It
 // refuses and counts what is not valid.
-type converter struct {
-	plugin string
-	config Config
-	shown  visiblePods
-	refuse func(what string)
-	now    time.Time
+type Converter struct {
+	Plugin string
+	// NoExecute are the conditions, as plugin/condition, that may have a taint
+	// with NoExecute, ForceGraceZero the plugins that may have pods deleted
+	// without termination grace.
+	NoExecute, ForceGraceZero []string
+	// Shown are the pods of the request.
+	Shown VisiblePods
+	// Refuse counts a part of an answer that is refused or clipped, by a word of
+	// Refusals.
+	Refuse func(what string)
 }
 
-// threshold converts the answer of ThresholdMet, without pods. Observed and
+// Threshold converts the answer of ThresholdMet, without pods. Observed and
 // threshold are for display only: plugins swap them, or send 1 and 1.
-func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
-	v := plugins.Verdict{Plugin: c.plugin, Scope: c.text(r.GetEvictionScope()), Level: c.level(r.GetMetType())}
+func (c Converter) Threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
+	v := plugins.Verdict{Plugin: c.Plugin, Scope: c.text(r.GetEvictionScope()), Level: c.level(r.GetMetType())}
 	switch v.Scope {
 	case "":
 		v.Scope = "node"
@@ -80,7 +83,7 @@ func (c converter) threshold(r *wire.ThresholdMetResponse) plugins.Verdict {
 	case wire.ThresholdOperator_GREATER_THAN:
 		v.Operator = ">"
 	default:
-		c.refuse(refusedEnum)
+		c.Refuse(RefusedEnum)
 	}
 	v.GraceSeconds = c.grace(r.GetGracePeriodSeconds())
 	c.condition(&v, r.GetCondition())
@@ -104,40 +107,40 @@ func amount(o snapshot.Opt[float64]) string {
 	return strconv.FormatFloat(f, 'g', 6, 64)
 }
 
-// top adds the pods named for a threshold: at most n of them, and none at soft.
-func (c converter) top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n int) {
+// Top adds the pods named for a threshold: at most n of them, and none at soft.
+func (c Converter) Top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n int) {
 	if v.Level < plugins.Hard {
 		n = 0
 	}
 	grace := c.deletionGrace(r.GetDeletionOptions())
 	taken, refused := 0, 0
 	for _, raw := range r.GetTargetPods() {
-		o := c.candidate(raw, "named by "+c.plugin+" for "+v.Scope)
+		o := c.candidate(raw, "named by "+c.Plugin+" for "+v.Scope)
 		o.GraceSeconds = grace
 		if o.Refused == "" && taken == n {
-			c.refuse(refusedTooMany)
+			c.Refuse(RefusedTooMany)
 			o.Refused = fmt.Sprintf("the plugin named more pods than the %d it was asked for", n)
 		}
 		if o.Refused == "" {
 			taken++
-		} else if refused++; refused > maxRefused {
+		} else if refused++; refused > MaxRefused {
 			continue
 		}
 		v.Candidates = append(v.Candidates, o)
 	}
 }
 
-// named converts the answer of GetEvictPods: pods to evict whatever the
+// Named converts the answer of GetEvictPods: pods to evict whatever the
 // threshold.
-func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
-	v := plugins.Verdict{Plugin: c.plugin, Scope: plugins.ScopeNamed, Reason: "the plugin named no pod to evict"}
+func (c Converter) Named(r *wire.GetEvictPodsResponse) plugins.Verdict {
+	v := plugins.Verdict{Plugin: c.Plugin, Scope: plugins.ScopeNamed, Reason: "the plugin named no pod to evict"}
 	forced, soft, refused := 0, 0, 0
 	for _, e := range r.GetEvictPods() {
 		o := c.candidate(e.GetPod(), c.text(e.GetReason()))
 		o.Forced, o.GraceSeconds = e.GetForceEvict(), c.deletionGrace(e.GetDeletionOptions())
 		switch {
 		case o.Refused != "":
-			if refused++; refused > maxRefused {
+			if refused++; refused > MaxRefused {
 				continue
 			}
 		case slices.ContainsFunc(v.Candidates, func(p plugins.Candidate) bool { return p.PodUID == o.PodUID }):
@@ -165,18 +168,18 @@ func (c converter) named(r *wire.GetEvictPodsResponse) plugins.Verdict {
 
 // candidate converts a named pod. It reads the pod's identity only: the host
 // has its own copy.
-func (c converter) candidate(raw []byte, why string) plugins.Candidate {
+func (c Converter) candidate(raw []byte, why string) plugins.Candidate {
 	id, err := identifyPod(raw)
 	o := plugins.Candidate{PodUID: c.text(id.uid), Name: c.text(id.namespace + "/" + id.name), Why: why}
 	if o.Why == "" {
-		o.Why = "named by " + c.plugin
+		o.Why = "named by " + c.Plugin
 	}
-	switch _, there := c.shown.at[id.uid]; {
+	switch _, there := c.Shown.at[id.uid]; {
 	case err != nil || id.uid == "":
-		c.refuse(refusedPod)
+		c.Refuse(RefusedPod)
 		o.Refused = "the plugin named a pod without UID"
 	case !there:
-		c.refuse(refusedNotShown)
+		c.Refuse(RefusedNotShown)
 		o.Refused = "this pod was not in the request to the plugin"
 	}
 	return o
@@ -185,12 +188,12 @@ func (c converter) candidate(raw []byte, why string) plugins.Candidate {
 // condition maps the plugin's condition to the Node's. A condition that is not
 // met marks nothing while the level is soft or hard; at none it is shown as
 // clear, whatever its own state.
-func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
+func (c Converter) condition(v *plugins.Verdict, o *wire.Condition) {
 	if o.GetConditionName() == "" || v.Level > plugins.None && !o.GetMetCondition() {
 		return
 	}
-	if len(validation.IsQualifiedName(conditionPrefix+o.GetConditionName())) > 0 {
-		c.refuse(refusedCondition)
+	if len(validation.IsQualifiedName(ConditionPrefix+o.GetConditionName())) > 0 {
+		c.Refuse(RefusedCondition)
 		return
 	}
 	v.Condition = o.GetConditionName()
@@ -199,7 +202,7 @@ func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
 	case wire.ConditionType_CNR_CONDITION:
 		v.CNR = true
 	default:
-		c.refuse(refusedEnum)
+		c.Refuse(RefusedEnum)
 		v.Condition = ""
 		return
 	}
@@ -208,7 +211,7 @@ func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
 	}
 	for i, e := range o.GetEffects() {
 		if i == maxEffects {
-			c.refuse(refusedEffect)
+			c.Refuse(RefusedEffect)
 			break
 		}
 		if c.effect(v, e) && !slices.Contains(v.Effects, e) {
@@ -218,12 +221,12 @@ func (c converter) condition(v *plugins.Verdict, o *wire.Condition) {
 }
 
 // effect reports whether a plugin may set an effect.
-func (c converter) effect(v *plugins.Verdict, effect string) bool {
+func (c Converter) effect(v *plugins.Verdict, effect string) bool {
 	name := effect
 	if v.CNR {
 		qos, of, found := strings.Cut(effect, "/")
 		if !found || len(validation.IsQualifiedName(qos)) > 0 {
-			c.refuse(refusedEffect)
+			c.Refuse(RefusedEffect)
 			return false
 		}
 		name = of
@@ -232,17 +235,17 @@ func (c converter) effect(v *plugins.Verdict, effect string) bool {
 	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule:
 		return true
 	case corev1.TaintEffectNoExecute:
-		if slices.Contains(c.config.NoExecute, c.plugin+"/"+v.Condition) {
+		if slices.Contains(c.NoExecute, c.Plugin+"/"+v.Condition) {
 			return true
 		}
-		c.refuse(refusedNoExecute)
+		c.Refuse(RefusedNoExecute)
 		return false
 	}
-	c.refuse(refusedEffect)
+	c.Refuse(RefusedEffect)
 	return false
 }
 
-func (c converter) level(t wire.ThresholdMetType) plugins.Level {
+func (c Converter) level(t wire.ThresholdMetType) plugins.Level {
 	switch t {
 	case wire.ThresholdMetType_NOT_MET:
 		return plugins.None
@@ -251,22 +254,22 @@ func (c converter) level(t wire.ThresholdMetType) plugins.Level {
 	case wire.ThresholdMetType_HARD_MET:
 		return plugins.Hard
 	}
-	c.refuse(refusedEnum)
+	c.Refuse(RefusedEnum)
 	return plugins.None
 }
 
 // number is absent for NaN and infinities.
-func (c converter) number(f float64) snapshot.Opt[float64] {
+func (c Converter) number(f float64) snapshot.Opt[float64] {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		c.refuse(refusedNumber)
+		c.Refuse(RefusedNumber)
 		return snapshot.Opt[float64]{}
 	}
 	return snapshot.Some(f)
 }
 
-func (c converter) grace(seconds int64) int64 {
+func (c Converter) grace(seconds int64) int64 {
 	if seconds < 0 || seconds > int64(maxGrace/time.Second) {
-		c.refuse(refusedNumber)
+		c.Refuse(RefusedNumber)
 		seconds = max(0, min(seconds, int64(maxGrace/time.Second)))
 	}
 	return seconds
@@ -274,36 +277,25 @@ func (c converter) grace(seconds int64) int64 {
 
 // deletionGrace is absent without options. With 0 the API server removes the
 // object while the pod may still run, so it needs permission.
-func (c converter) deletionGrace(o *wire.DeletionOptions) snapshot.Opt[int64] {
+func (c Converter) deletionGrace(o *wire.DeletionOptions) snapshot.Opt[int64] {
 	seconds := o.GetGracePeriodSeconds()
 	switch {
 	case o == nil:
 		return snapshot.Opt[int64]{}
 	case seconds < 0 || seconds > int64(maxGrace/time.Second):
-		c.refuse(refusedNumber)
-	case seconds == 0 && !slices.Contains(c.config.ForceGraceZero, c.plugin):
-		c.refuse(refusedGraceZero)
+		c.Refuse(RefusedNumber)
+	case seconds == 0 && !slices.Contains(c.ForceGraceZero, c.Plugin):
+		c.Refuse(RefusedGraceZero)
 	case seconds == 0:
 		return snapshot.Some[int64](0)
 	}
 	return snapshot.Some(max(1, min(seconds, int64(maxGrace/time.Second))))
 }
 
-func (c converter) text(s string) string {
-	out := clip(s)
+func (c Converter) text(s string) string {
+	out := Clip(s)
 	if out != s {
-		c.refuse(refusedText)
+		c.Refuse(RefusedText)
 	}
 	return out
-}
-
-type podID struct{ uid, namespace, name string }
-
-// identifyPod reads a pod's metadata and skips all else.
-func identifyPod(raw []byte) (podID, error) {
-	var m metav1.PartialObjectMetadata // its metadata has the same field number as a pod's
-	if err := m.Unmarshal(raw); err != nil {
-		return podID{}, fmt.Errorf("pod: %w", err)
-	}
-	return podID{string(m.UID), m.Namespace, m.Name}, nil
 }

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"context"
@@ -15,15 +15,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// evictionRequester sends eviction requests to the controller: they are written into the
+// EvictionRequester sends eviction requests to the controller: they are written into the
 // agent's Lease with the renewals, and the controller's answers are read from
 // it. It decides nothing.
-type evictionRequester struct {
-	// direct evicts victims that need no approval of the controller.
-	direct evictor
-	// wake renews the Lease soon. late signals an answer that came after its
+type EvictionRequester struct {
+	// Direct evicts victims that need no approval of the controller.
+	Direct agents.Evictor
+	// Wake renews the Lease soon. LateAnswer signals an answer that came after its
 	// round had stopped waiting. Neither blocks.
-	wake, lateAnswer func()
+	Wake, LateAnswer func()
 
 	mu      sync.Mutex // guards the fields below; nothing is done under it but copying
 	pending []pendingRequest
@@ -39,7 +39,7 @@ type pendingRequest struct {
 	// again (exponential backoff).
 	since time.Time
 	next  time.Duration
-	// repeated: the request was repeated since the last withdraw.
+	// repeated: the request was repeated since the last Withdraw.
 	repeated bool
 	// answered is closed when the answer is there.
 	answered chan struct{}
@@ -58,10 +58,10 @@ const firstBackoff = time.Second
 // Evict requests the eviction of one pod, or waits again for a request that is
 // still pending. A request stays pending until it is answered or withdrawn. It
 // is idempotent: repeating it sends no second request.
-func (g *evictionRequester) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer {
+func (g *EvictionRequester) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer {
 	if v.Fallback {
 		g.drop(v.UID, dryRun)
-		return g.direct.Evict(ctx, v, dryRun)
+		return g.Direct.Evict(ctx, v, dryRun)
 	}
 	a := g.request(v, dryRun)
 	for {
@@ -73,7 +73,7 @@ func (g *evictionRequester) Evict(ctx context.Context, v evict.Victim, dryRun bo
 		since := time.Since(a.since)
 		if since >= a.next {
 			a.next = g.nextLook(v, dryRun, since)
-			g.wake()
+			g.Wake()
 		}
 		if since >= answerTimeout || ctx.Err() != nil {
 			return evict.Answer{
@@ -92,7 +92,7 @@ func (g *evictionRequester) Evict(ctx context.Context, v evict.Victim, dryRun bo
 }
 
 // request adds a request, or returns the pending one.
-func (g *evictionRequester) request(v evict.Victim, dryRun bool) pendingRequest {
+func (g *EvictionRequester) request(v evict.Victim, dryRun bool) pendingRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := g.find(v, dryRun)
@@ -132,12 +132,12 @@ func levelOf(l plugins.Level) string {
 	return ""
 }
 
-func (g *evictionRequester) find(v evict.Victim, dryRun bool) int {
+func (g *EvictionRequester) find(v evict.Victim, dryRun bool) int {
 	return slices.IndexFunc(g.pending, func(a pendingRequest) bool { return a.UID == v.UID && a.DryRun == dryRun && a.Urgent == v.Urgent })
 }
 
 // nextLook records that the Lease was read and returns when to read it next.
-func (g *evictionRequester) nextLook(v evict.Victim, dryRun bool, since time.Duration) time.Duration {
+func (g *EvictionRequester) nextLook(v evict.Victim, dryRun bool, since time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := max(firstBackoff, 2*since)
@@ -148,7 +148,7 @@ func (g *evictionRequester) nextLook(v evict.Victim, dryRun bool, since time.Dur
 }
 
 // take removes an answered request and returns its answer.
-func (g *evictionRequester) take(v evict.Victim, dryRun bool) evict.Answer {
+func (g *EvictionRequester) take(v evict.Victim, dryRun bool) evict.Answer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := g.find(v, dryRun)
@@ -158,15 +158,15 @@ func (g *evictionRequester) take(v evict.Victim, dryRun bool) evict.Answer {
 	return answer
 }
 
-func (g *evictionRequester) drop(uid string, dryRun bool) {
+func (g *EvictionRequester) drop(uid string, dryRun bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending = slices.DeleteFunc(g.pending, func(a pendingRequest) bool { return a.UID == uid && a.DryRun == dryRun })
 }
 
-// withdraw removes the requests that were not repeated since the last call: the
+// Withdraw removes the requests that were not repeated since the last call: the
 // rounds no longer want them.
-func (g *evictionRequester) withdraw() {
+func (g *EvictionRequester) Withdraw() {
 	g.mu.Lock()
 	before := len(g.pending)
 	g.pending = slices.DeleteFunc(g.pending, func(a pendingRequest) bool { return !a.repeated })
@@ -177,13 +177,13 @@ func (g *evictionRequester) withdraw() {
 	g.complete = true
 	g.mu.Unlock()
 	if gone {
-		g.wake()
+		g.Wake()
 	}
 }
 
-// encodePending is the JSON of the pending requests for the Lease; empty: none. known
+// Encode is the JSON of the pending requests for the Lease; empty: none. known
 // is false until the first round has decided.
-func (g *evictionRequester) encodePending() (text string, known bool) {
+func (g *EvictionRequester) Encode() (text string, known bool) {
 	if g == nil {
 		return "", false
 	}
@@ -204,8 +204,8 @@ func (g *evictionRequester) encodePending() (text string, known bool) {
 	return string(b), true
 }
 
-// readAnswers reads the controller's answers from the Lease's annotations.
-func (g *evictionRequester) readAnswers(annotations map[string]string) {
+// ReadAnswers reads the controller's answers from the Lease's annotations.
+func (g *EvictionRequester) ReadAnswers(annotations map[string]string) {
 	if g == nil {
 		return
 	}
@@ -227,7 +227,7 @@ func (g *evictionRequester) readAnswers(annotations map[string]string) {
 		a.answer = &carried.Answers[j]
 		close(a.answered)
 		if time.Since(a.since) >= answerTimeout {
-			g.lateAnswer()
+			g.LateAnswer()
 		}
 	}
 }

@@ -128,7 +128,7 @@ type ThresholdMetType int32
 
 const (
 	ThresholdMetType_NOT_MET ThresholdMetType = 0
-	// The condition and its taint; nobody is evicted.
+	// The condition and its taint; no pod is evicted.
 	ThresholdMetType_SOFT_MET ThresholdMetType = 1
 	ThresholdMetType_HARD_MET ThresholdMetType = 2
 )
@@ -1086,7 +1086,7 @@ const file_evictionplugin_proto_rawDesc = "" +
 	"\bGetToken\x12\x1e.evictionplugin.v1alpha1.Empty\x1a).evictionplugin.v1alpha1.GetTokenResponse\"\x00\x12p\n" +
 	"\fThresholdMet\x12/.evictionplugin.v1alpha1.GetThresholdMetRequest\x1a-.evictionplugin.v1alpha1.ThresholdMetResponse\"\x00\x12\x7f\n" +
 	"\x12GetTopEvictionPods\x122.evictionplugin.v1alpha1.GetTopEvictionPodsRequest\x1a3.evictionplugin.v1alpha1.GetTopEvictionPodsResponse\"\x00\x12m\n" +
-	"\fGetEvictPods\x12,.evictionplugin.v1alpha1.GetEvictPodsRequest\x1a-.evictionplugin.v1alpha1.GetEvictPodsResponse\"\x00B3Z1github.com/plimsoll-dev/plimsoll/plugins/v1alpha1b\x06proto3"
+	"\fGetEvictPods\x12,.evictionplugin.v1alpha1.GetEvictPodsRequest\x1a-.evictionplugin.v1alpha1.GetEvictPodsResponse\"\x00B4Z2github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1b\x06proto3"
 
 var (
 	file_evictionplugin_proto_rawDescOnce sync.Once

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+)
+
+// Report is what the agent's Lease reports about its node: levels of resources
+// and of outer plugins, and the data mover budget.
+type Report struct {
+	// Wake renews the Lease soon. It does not block.
+	Wake func()
+
+	levels atomic.Pointer[plugins.Levels]
+	outer  atomic.Pointer[map[string]string]
+	budget atomic.Pointer[vgdp.Pressure]
+}
+
+// SetLevels passes the inner plugins' levels on; if one rose, the Lease is renewed
+// at once.
+func (r *Report) SetLevels(levels *plugins.Levels, rose bool) {
+	before := r.levels.Swap(levels)
+	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
+		r.Wake()
+	}
+}
+
+// SetOuter passes the outer plugins' verdicts on. They wait for the next
+// renewal: outer plugins must not raise its rate.
+func (r *Report) SetOuter(said []plugins.Verdict) {
+	r.outer.Store(new(outerLevels(said)))
+}
+
+// SetBudget passes the data mover budget on, nil for no limit; a smaller one is
+// written at once.
+func (r *Report) SetBudget(p *vgdp.Pressure) {
+	before := r.budget.Swap(p)
+	if p != nil && (before == nil || p.HoldUntil.After(before.HoldUntil) || p.Budget != nil && (before.Budget == nil || *p.Budget < *before.Budget)) {
+		r.Wake()
+	}
+}
+
+// Encode is the report for the Lease, as compact JSON. known is false until the
+// levels are known.
+func (r *Report) Encode() (text string, known bool) {
+	levels := r.levels.Load()
+	if levels == nil {
+		return "", false
+	}
+	report := lease.NodeReport{Pressure: pressureOf(levels)}
+	if outer := r.outer.Load(); outer != nil {
+		report.Plugins = *outer
+	}
+	if budget := r.budget.Load(); budget != nil {
+		report.DataMoverBudget = budget.Budget
+		if !budget.HoldUntil.IsZero() {
+			report.HoldUntil = new(lease.Micro(budget.HoldUntil))
+		}
+	}
+	b, err := json.Marshal(report)
+	if err != nil {
+		return "{}", true // cannot happen: strings and numbers always encode
+	}
+	return string(b), true
+}
+
+// outerLevels are the levels above none by plugin, hard before soft: as many as
+// a Lease carries, because each renewal is stored in etcd.
+func outerLevels(said []plugins.Verdict) map[string]string {
+	highest := map[string]plugins.Level{}
+	for _, v := range said {
+		if v.Level > plugins.None {
+			highest[v.Plugin] = max(highest[v.Plugin], v.Level)
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(highest), func(a, b string) int {
+		return cmp.Or(cmp.Compare(highest[b], highest[a]), cmp.Compare(a, b))
+	})
+	levels := map[string]string{}
+	for _, name := range names[:min(len(names), lease.MaxPlugins)] {
+		levels[name] = highest[name].String()
+	}
+	return levels
+}
+
+// pressureOf is the level of each resource, by the inner plugins.
+func pressureOf(levels *plugins.Levels) map[string]string {
+	pressure := map[string]string{}
+	for resource, level := range levels.NodePressure() {
+		pressure[string(resource)] = level.String()
+	}
+	return pressure
+}
