@@ -10,6 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // Agent is one node's agent, from its Lease and its Node. The objects that it
@@ -51,12 +52,9 @@ func (a *Agent) tainted() bool {
 // used: the agent controls it, at any length.
 func (a *Agent) repelsPods() bool {
 	return a.tainted() && slices.ContainsFunc(a.Node.Spec.Taints, func(t corev1.Taint) bool {
-		return strings.HasPrefix(t.Key, taintPrefix) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
+		return strings.HasPrefix(t.Key, names.Prefix) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 	})
 }
-
-// taintPrefix of each taint that an agent may write.
-const taintPrefix = "plimsoll.dev/"
 
 // needsUnknown tells whether a Plimsoll condition does not yet say that the agent is
 // silent.

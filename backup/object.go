@@ -9,14 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // Annotations on a Backup.
 const (
 	// AnnotationWaiting is the controller's: a Waiting as JSON, while the Backup waits.
-	AnnotationWaiting = "plimsoll.dev/waiting"
+	AnnotationWaiting = names.Waiting
 	// AnnotationPriority is the user's: an int32, the higher comes first.
-	AnnotationPriority = "plimsoll.dev/priority"
+	AnnotationPriority = names.Priority
 )
 
 // labelSchedule is Velero's: the Schedule that created a Backup.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -73,7 +74,7 @@ func invent(t *testing.T, rogue func(round int) []plugins.Verdict) State {
 		most = max(most, carried(marks))
 		require.Equal(t, "Hard", about(t, marks, memoryKey).Reason, "inner rules have their own")
 		if n > 1000 {
-			require.Equal(t, "Soft", about(t, marks, Prefix+"Honest").Reason)
+			require.Equal(t, "Soft", about(t, marks, names.Prefix+"Honest").Reason)
 		}
 		require.LessOrEqual(t, len(in.State.Claims), conditionsOfOuterPlugins)
 		require.LessOrEqual(t, len(in.State.Marks), conditionsOfOuterPlugins+1)
@@ -108,7 +109,7 @@ func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {
 	assert.Equal(t, []Refusal{{"p", "condition not written: the plugin already has 4, which is the limit; each is released some time after it ended"}}, marks.Refused)
 	assert.Len(t, marks.Conditions, conditionsPerPlugin)
 	assert.Len(t, marks.Taints, conditionsPerPlugin)
-	assert.Equal(t, "Hard", about(t, marks, Prefix+"C0").Reason, "two plugins may have one")
+	assert.Equal(t, "Hard", about(t, marks, names.Prefix+"C0").Reason, "two plugins may have one")
 }
 
 func TestAllOuterPluginsTogetherHaveSoManyConditionsAndInnerOnesTheirOwn(t *testing.T) {
@@ -175,7 +176,7 @@ func TestWhoHoldsAConditionHasRoomForItsEffectsWhateverOthersInvent(t *testing.T
 		require.Equal(t, []string{"rogue"}, refusedOf(marks))
 		require.LessOrEqual(t, len(marks.CNR.Taints), effectsPerCondition)
 		for _, e := range say("honest", 1, effectsByOtherPlugins).Effects {
-			require.Contains(t, marks.CNR.Taints, corev1.Taint{Key: Prefix + "C", Effect: corev1.TaintEffect(e)}, i)
+			require.Contains(t, marks.CNR.Taints, corev1.Taint{Key: names.Prefix + "C", Effect: corev1.TaintEffect(e)}, i)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -107,7 +108,7 @@ func TestTheEffectsOutliveTheAgent(t *testing.T) {
 	m := marker{}
 	want := m.next(marking("p", plugins.Soft, "NoSchedule"), marking("q", plugins.Soft, "NoExecute"))
 	m.memory = restarted(t, m.memory)
-	m.memory = m.memory.Adopt(at(m.second), []OwnTaint{{Key: Prefix + "C", Effect: no}, {Key: Prefix + "C", Effect: out}})
+	m.memory = m.memory.Adopt(at(m.second), []OwnTaint{{Key: names.Prefix + "C", Effect: no}, {Key: names.Prefix + "C", Effect: out}})
 	assert.Equal(t, want, m.next(marking("p", plugins.None)))
 }
 
@@ -116,13 +117,13 @@ func TestWhatIsAboutTheCustomNodeResourceMarksThatAlone(t *testing.T) {
 	v.CNR = true
 	m := marker{}
 	got := m.marks(v, node)
-	assert.Equal(t, []corev1.Taint{{Key: Prefix + "C", Effect: prefer}}, got.Taints, "the Node has that of the other plugin")
+	assert.Equal(t, []corev1.Taint{{Key: names.Prefix + "C", Effect: prefer}}, got.Taints, "the Node has that of the other plugin")
 	require.NotNil(t, got.CNR)
 	assert.Equal(t, []corev1.Taint{
-		{Key: Prefix + "C", Effect: "reclaimed_cores/PreferNoSchedule"}, {Key: Prefix + "C", Effect: "shared_cores/NoSchedule"},
+		{Key: names.Prefix + "C", Effect: "reclaimed_cores/PreferNoSchedule"}, {Key: names.Prefix + "C", Effect: "shared_cores/NoSchedule"},
 	}, got.CNR.Taints)
 	require.Len(t, got.CNR.Conditions, 1)
-	assert.Equal(t, Prefix+"C", got.CNR.Conditions[0].Type)
+	assert.Equal(t, names.Prefix+"C", got.CNR.Conditions[0].Type)
 	assert.Equal(t, corev1.ConditionTrue, got.CNR.Conditions[0].Status)
 }
 
@@ -138,12 +139,12 @@ func TestWithoutAQoSLevelTheCustomNodeResourceHasAConditionAlone(t *testing.T) {
 
 func TestTheTaintsOfTheCustomNodeResourceOutliveTheAgentAndItsState(t *testing.T) {
 	m := marker{}
-	m.memory = m.memory.Adopt(at(0), []OwnTaint{{Key: Prefix + "C", Effect: "shared_cores/NoSchedule"}})
+	m.memory = m.memory.Adopt(at(0), []OwnTaint{{Key: names.Prefix + "C", Effect: "shared_cores/NoSchedule"}})
 	v := marking("p", plugins.None)
 	v.CNR = true
 	got := m.marks(v)
 	assert.Empty(t, got.Taints)
-	assert.Equal(t, []corev1.Taint{{Key: Prefix + "C", Effect: "shared_cores/NoSchedule"}}, got.CNR.Taints)
+	assert.Equal(t, []corev1.Taint{{Key: names.Prefix + "C", Effect: "shared_cores/NoSchedule"}}, got.CNR.Taints)
 	m.second += int((2 * time.Hour).Seconds())
 	assert.Empty(t, m.marks(v).CNR.Taints)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
@@ -460,11 +461,11 @@ func (h *history) judgeMarks(m Marks) {
 			h.met[v.Condition][v.Level][h.now] = true
 		}
 		if dry(v) {
-			require.NotContains(h.t, wanted, Prefix+v.Condition)
+			require.NotContains(h.t, wanted, names.Prefix+v.Condition)
 			h.taints[v.Condition].on = false
 			continue
 		}
-		h.judgeTaint(v.Condition, wanted[Prefix+v.Condition])
+		h.judgeTaint(v.Condition, wanted[names.Prefix+v.Condition])
 	}
 }
 

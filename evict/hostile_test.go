@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
@@ -23,7 +24,7 @@ func TestAtHardAPodsOwnerSavesItByNothing(t *testing.T) {
 		"opted out":            optedOut,
 		"tolerates everything": func(p *pods.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
 		"tolerates our taint": func(p *pods.Pod) {
-			p.Tolerations = []corev1.Toleration{{Key: Prefix + "MemoryContention", Operator: corev1.TolerationOpExists}}
+			p.Tolerations = []corev1.Toleration{{Key: names.Prefix + "MemoryContention", Operator: corev1.TolerationOpExists}}
 		},
 		"asks for a month":      func(p *pods.Pod) { p.GraceSeconds = month },
 		"asks for no time":      func(p *pods.Pod) { p.GraceSeconds = 0 },

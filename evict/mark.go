@@ -8,13 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
-
-// Prefix of the types of our conditions and of our taint keys: a taint key is Prefix
-// and the Condition of the plugin's verdict. The controller's toleration
-// (deploy/templates/controller.yaml) and daemon/doctor/neighbours.go know it too.
-const Prefix = "plimsoll.dev/"
 
 // Marks are the wanted conditions and taints.
 type Marks struct {
@@ -32,7 +28,8 @@ type Marks struct {
 
 // Condition of the Node.
 type Condition struct {
-	// Type has the Prefix.
+	// Type is names.Prefix and the Condition of the plugin's verdict, as is the key of
+	// its taint.
 	Type   string                 `json:"type"`
 	Status corev1.ConditionStatus `json:"status"`
 	// Reason is one word in camel case, for machines; Message is for people.
@@ -163,7 +160,7 @@ func (m *Marks) add(name string, c Condition, effects []corev1.TaintEffect) {
 		}
 		m = m.CNR
 	}
-	c.Type = Prefix + name
+	c.Type = names.Prefix + name
 	m.Conditions = append(m.Conditions, c)
 	for _, e := range effects {
 		if _, _, ofQoS := strings.Cut(string(e), "/"); ofQoS == cnr {
@@ -251,7 +248,7 @@ func (s MarkState) level(now time.Time, transition time.Duration) plugins.Level 
 func (m State) Adopt(now time.Time, owned []OwnTaint) State {
 	m = m.clone()
 	for _, t := range owned {
-		name, ours := strings.CutPrefix(t.Key, Prefix)
+		name, ours := strings.CutPrefix(t.Key, names.Prefix)
 		if !ours || name == "" {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
@@ -285,7 +286,7 @@ func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
 		}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule, memoryKey: corev1.TaintEffectNoSchedule}},
 		"NoExecute is never asked for":     {State{}, []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoExecute, 0)}, map[string]corev1.TaintEffect{diskKey: corev1.TaintEffectNoSchedule}},
 		"what is remembered is not enough": {known, []OwnTaint{ownTaint(memoryKey, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectNoSchedule}},
-		"a key that is not ours":           {State{}, []OwnTaint{ownTaint("example.com/x", corev1.TaintEffectNoSchedule, 0), ownTaint(Prefix, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{}},
+		"a key that is not ours":           {State{}, []OwnTaint{ownTaint("example.com/x", corev1.TaintEffectNoSchedule, 0), ownTaint(names.Prefix, corev1.TaintEffectNoSchedule, 0)}, map[string]corev1.TaintEffect{}},
 		"none":                             {State{}, nil, map[string]corev1.TaintEffect{}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -393,7 +394,7 @@ func TestTheEffectsThatPluginsAskedForLastAsLongAsTheTaintOrTheLevel(t *testing.
 	}
 	marks, m := Mark(in)
 	require.NotNil(t, marks.CNR)
-	assert.Equal(t, []corev1.Taint{{Key: Prefix + "Worn", Effect: "q/NoSchedule"}}, marks.CNR.Taints)
+	assert.Equal(t, []corev1.Taint{{Key: names.Prefix + "Worn", Effect: "q/NoSchedule"}}, marks.CNR.Taints)
 	assert.Equal(t, asked, m.Marks[cnrPrefix+"Worn"].Effects)
 	assert.Equal(t, asked, m.Marks[cnrPrefix+"Met"].Effects)
 	assert.Nil(t, m.Marks[cnrPrefix+"Ended"].Effects)

@@ -7,12 +7,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // TaintsAnnotation on a Node records which of its taints are ours. It is written
 // in one patch with the taints, so the two never disagree. It is all that a
 // restarted agent, or the uninstaller, needs.
-const TaintsAnnotation = "plimsoll.dev/taints"
+const TaintsAnnotation = names.Prefix + TaintsName
+
+// TaintsName is TaintsAnnotation without its prefix.
+const TaintsName = "taints"
 
 // OwnTaint is a taint of ours as TaintsAnnotation records it.
 type OwnTaint struct {
@@ -24,7 +29,7 @@ type OwnTaint struct {
 
 // Owned returns the taints that TaintsAnnotation records as ours, also those that
 // were removed by others since: they are still wanted. None without a readable
-// record. Keys without our Prefix are ignored: the agent writes the record, and
+// record. Keys without our prefix are ignored: the agent writes the record, and
 // with a stolen agent token the controller could be made to remove a foreign
 // taint.
 func Owned(node *corev1.Node) []OwnTaint {
@@ -33,7 +38,7 @@ func Owned(node *corev1.Node) []OwnTaint {
 		return nil
 	}
 	for _, o := range all {
-		if strings.HasPrefix(o.Key, Prefix) && o.Effect != "" && !slices.ContainsFunc(list, o.same) {
+		if strings.HasPrefix(o.Key, names.Prefix) && o.Effect != "" && !slices.ContainsFunc(list, o.same) {
 			list = append(list, o)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
@@ -64,7 +65,7 @@ func (r *evaluation) onlySoft(c *Considered) bool {
 // tolerates. The pod's owner controls that, so it counts as an opt-out.
 func (in Input) tolerated(p *pods.Pod) string {
 	for _, v := range in.Levels.Verdicts {
-		key := Prefix + v.Condition
+		key := names.Prefix + v.Condition
 		if v.Level > plugins.None && v.Condition != "" && p.Tolerates(corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}) {
 			return key
 		}

@@ -14,7 +14,7 @@ const StateVersion = 2
 // State is the state that a round needs of those before it. It is saved, and
 // survives a restart of the agent. In the zero value all token buckets are empty.
 type State struct {
-	// Marks by condition, without Prefix.
+	// Marks by condition, without names.Prefix.
 	Marks map[string]MarkState `json:"marks,omitempty"`
 	// Claims are the outer plugins that own conditions, by condition.
 	Claims map[string]string `json:"claims,omitempty"`

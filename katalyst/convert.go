@@ -12,13 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
-
-// ConditionPrefix is added to every condition of a plugin: the kubelet's own
-// MemoryPressure is another condition.
-const ConditionPrefix = "plimsoll.dev/"
 
 const (
 	maxGrace = 24 * time.Hour // of a threshold
@@ -192,7 +189,7 @@ func (c Converter) condition(v *plugins.Verdict, o *wire.Condition) {
 	if o.GetConditionName() == "" || v.Level > plugins.None && !o.GetMetCondition() {
 		return
 	}
-	if len(validation.IsQualifiedName(ConditionPrefix+o.GetConditionName())) > 0 {
+	if len(validation.IsQualifiedName(names.Prefix+o.GetConditionName())) > 0 {
 		c.Refuse(RefusedCondition)
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // Namespace of the agents' heartbeats. It is not that of the kubelets', since a
@@ -15,14 +17,14 @@ const (
 	// AgentAnnotation is the ID of the agent's state directory, which the kernel
 	// lets one agent lock at a time. It reveals two agents with separate state
 	// directories, for example one of the package beside one of the chart.
-	AgentAnnotation = "plimsoll.dev/agent"
+	AgentAnnotation = names.Prefix + "agent"
 	// NodeAnnotation is a NodeReport.
-	NodeAnnotation = "plimsoll.dev/node-report"
+	NodeAnnotation = names.Prefix + "node-report"
 	// EvictionsAnnotation is a list of Request: the agent's eviction requests. Only
 	// the agent writes it.
-	EvictionsAnnotation = "plimsoll.dev/eviction-requests"
+	EvictionsAnnotation = names.Prefix + "eviction-requests"
 	// AnswersAnnotation is a list of Answer. Only the controller writes it.
-	AnswersAnnotation = "plimsoll.dev/eviction-answers"
+	AnswersAnnotation = names.Prefix + "eviction-answers"
 )
 
 // NodeReport is the state of a node in each heartbeat, as compact JSON.

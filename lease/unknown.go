@@ -10,13 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
-// Prefix of the condition types of an agent.
-const Prefix = "plimsoll.dev/"
-
 // IsOurs reports whether a condition is an agent's.
-func IsOurs(t corev1.NodeConditionType) bool { return strings.HasPrefix(string(t), Prefix) }
+func IsOurs(t corev1.NodeConditionType) bool { return strings.HasPrefix(string(t), names.Prefix) }
 
 // ReasonSilent is the reason of a condition whose agent is silent: its heartbeat has
 // stopped.

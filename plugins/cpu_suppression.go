@@ -45,7 +45,7 @@ func (s starved) supply() float64 { return s.cores / s.request }
 // Threshold judges the pod that gets the least share of its request.
 func (c CPUSuppression) Threshold(v View) []Verdict {
 	out := Verdict{
-		Resource: CPU, Scope: "node", PerWorkload: true, Condition: "CPUSuppression", Unit: "ratio", Operator: "<", Threshold: snapshot.Some(c.Supply),
+		Resource: CPU, Scope: "node", PerWorkload: true, Condition: conditionCPUSuppression, Unit: "ratio", Operator: "<", Threshold: snapshot.Some(c.Supply),
 		Partial: v.WarmingUp || v.Monotonic-v.Since < c.For,
 	}
 	was := v.Was(out.Scope)

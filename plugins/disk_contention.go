@@ -82,7 +82,7 @@ func find(list []snapshot.Contention, device string) *snapshot.Contention {
 }
 
 func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, covered bool, who func(string) *snapshot.Contention) Verdict {
-	out := Verdict{Resource: Disk, Scope: d.Name, Condition: "DiskContention", Unit: "seconds", Operator: ">=", Whole: snapshot.Some(1.0)}
+	out := Verdict{Resource: Disk, Scope: d.Name, Condition: conditionDiskContention, Unit: "seconds", Operator: ">=", Whole: snapshot.Some(1.0)}
 	was := v.Was(d.Name)
 	out.Latched, out.LowerMet = was.Latched, was.LowerMet
 	slow := diskAwait{}

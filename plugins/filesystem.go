@@ -56,7 +56,7 @@ func (f FilesystemSpace) judges(fs *snapshot.Filesystem) bool {
 
 func (f FilesystemSpace) judge(v View, fs *snapshot.Filesystem) Verdict {
 	out := Verdict{
-		Resource: Filesystem, Scope: fs.Mountpoint, Condition: "FilesystemPressure", Unit: "ratio", Operator: "<",
+		Resource: Filesystem, Scope: fs.Mountpoint, Condition: conditionFilesystemPressure, Unit: "ratio", Operator: "<",
 		Partial: v.WarmingUp || v.Monotonic-v.Since < f.For,
 	}
 	if !fs.AgeSeconds.IsZero() { // else another filesystem is mounted there, or none

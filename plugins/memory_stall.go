@@ -59,7 +59,7 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	if v.WarmingUp {
 		soft.met, soft.held = false, false
 	}
-	out := Verdict{Resource: Memory, Scope: "node", Condition: "MemoryContention", Unit: "ratio", Operator: ">="}
+	out := Verdict{Resource: Memory, Scope: "node", Condition: conditionMemoryContention, Unit: "ratio", Operator: ">="}
 	out.Evidence = append(hard.evidence, soft.evidence...)
 	was := v.Was(out.Scope)
 	out.Latched, out.LowerMet = was.Latched, was.LowerMet

@@ -64,7 +64,7 @@ func (n NetworkContention) Threshold(v View) []Verdict {
 
 func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 	out := Verdict{
-		Resource: NetworkIO, Scope: nic.Name, Condition: "NetworkContention", Unit: "ratio", Operator: ">=",
+		Resource: NetworkIO, Scope: nic.Name, Condition: conditionNetworkContention, Unit: "ratio", Operator: ">=",
 		Threshold: snapshot.Some(n.Utilization), Partial: v.WarmingUp || v.Monotonic-v.Since < n.Window,
 	}
 	was := v.Was(out.Scope)

@@ -32,7 +32,7 @@ func (OOMStorm) Name() string { return "oom-storm" }
 // Threshold judges the workload with the most kills.
 func (o OOMStorm) Threshold(v View) []Verdict {
 	out := Verdict{
-		Resource: Memory, Scope: "node", PerWorkload: true, Condition: "OOMStorm", Unit: "kills", Operator: ">=", Threshold: snapshot.Some(float64(o.Kills)),
+		Resource: Memory, Scope: "node", PerWorkload: true, Condition: conditionOOMStorm, Unit: "kills", Operator: ">=", Threshold: snapshot.Some(float64(o.Kills)),
 		Partial: v.WarmingUp || v.Monotonic-v.Since < o.Window,
 	}
 	was := v.Was(out.Scope)

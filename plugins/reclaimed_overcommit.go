@@ -63,7 +63,7 @@ func (r ReclaimedOvercommit) Threshold(v View) []Verdict {
 
 func (r ReclaimedOvercommit) judge(v View, of reclaimed) Verdict {
 	out := Verdict{
-		Resource: of.resource, Scope: of.scope, PerWorkload: true, Condition: "ReclaimedOvercommit", Unit: of.unit, Operator: ">",
+		Resource: of.resource, Scope: of.scope, PerWorkload: true, Condition: conditionReclaimedOvercommit, Unit: of.unit, Operator: ">",
 		Partial: v.WarmingUp || v.Monotonic-v.Since < r.For,
 	}
 	was := v.Was(out.Scope)

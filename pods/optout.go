@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // OptOuts are annotations or labels, key=value, by which a pod's owner opts out of
@@ -15,7 +17,7 @@ type OptOuts []string
 
 // DefaultOptOuts are Plimsoll's own, and the class that Katalyst never evicts.
 func DefaultOptOuts() OptOuts {
-	return OptOuts{"plimsoll.dev/skip-eviction=true", qosLevel + "=system_cores"}
+	return OptOuts{names.SkipEviction + "=true", qosLevel + "=system_cores"}
 }
 
 // of returns the first opt-out that the pod has as an annotation or label; empty:

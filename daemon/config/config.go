@@ -28,10 +28,12 @@
 // arguments.
 package config
 
+import "github.com/plimsoll-dev/plimsoll/names"
+
 //go:generate go run ./gen ../../docs/configuration.md
 
 // APIVersion is what every configuration file states as its apiVersion.
-const APIVersion = "plimsoll.dev/v1alpha1"
+const APIVersion = names.APIVersion
 
 // Document is a configuration with a file of its own.
 type Document interface {

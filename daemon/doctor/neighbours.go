@@ -9,15 +9,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // taintKeys are those of the built-in rules, spelled out because the programs
 // below accept no prefix.
 func taintKeys() []string {
-	return []string{
-		"plimsoll.dev/MemoryContention", "plimsoll.dev/DiskContention", "plimsoll.dev/NetworkContention", "plimsoll.dev/FilesystemPressure",
-		"plimsoll.dev/CPUSuppression", "plimsoll.dev/OOMStorm", "plimsoll.dev/ReclaimedOvercommit",
+	keys := plugins.Conditions()
+	for i := range keys {
+		keys[i] = names.Prefix + keys[i]
 	}
+	return keys
 }
 
 // neighbours looks for programs that act on Plimsoll's taints, and for

@@ -18,6 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 func nodeResource() schema.GroupVersionResource {
@@ -98,7 +99,7 @@ func (r *Release) noteUnrecorded(node *corev1.Node) {
 	var errs []error
 	for _, t := range node.Spec.Taints {
 		ours := slices.ContainsFunc(owned, func(o evict.OwnTaint) bool { return o.Key == t.Key && o.Effect == t.Effect })
-		if strings.HasPrefix(t.Key, evict.Prefix) && !ours {
+		if strings.HasPrefix(t.Key, names.Prefix) && !ours {
 			errs = append(errs, fmt.Errorf("node %s: taint %s:%s is on no agent's record and stays; to remove it: kubectl taint node %[1]s %[2]s:%[3]s-", node.Name, t.Key, t.Effect))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
@@ -47,7 +48,7 @@ func otherHost(s *view.State) string {
 func pluginOf(kind string, v plugins.Verdict) Plugin {
 	p := Plugin{Name: v.Plugin, Kind: kind, Up: true, Scope: v.Scope, Level: v.Level, Absent: v.Absent}
 	if v.Condition != "" {
-		p.Condition = conditionPrefix + v.Condition
+		p.Condition = names.Prefix + v.Condition
 	}
 	return p
 }
@@ -69,9 +70,6 @@ func outerPlugins(all []outer.Status) []Plugin {
 	}
 	return list
 }
-
-// conditionPrefix of all Plimsoll's conditions and taints.
-const conditionPrefix = "plimsoll.dev/"
 
 func (s *Server) snapshot(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, func(st *view.State) any { return st.Snapshot })

@@ -20,6 +20,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // The rule of the demonstration: at 2 times evictionHard, i.e. 3 GiB, it is
@@ -160,7 +161,7 @@ func (s *show) check(ctx context.Context) (undo func() error, err error) {
 		s.say("the Node is tainted: %s:%s", t.Key, t.Effect)
 	}
 	for _, c := range node.Status.Conditions {
-		if strings.HasPrefix(string(c.Type), evict.Prefix) {
+		if strings.HasPrefix(string(c.Type), names.Prefix) {
 			s.say("the Node's condition: %s=%s (%s)", c.Type, c.Status, c.Reason)
 		}
 	}

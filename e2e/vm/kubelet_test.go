@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // TestARealKubelet has nothing staged: the node's kubelet is Kubernetes' own, its
@@ -122,8 +123,8 @@ func aPresserIsEvicted(shared *kubeNode) func(*testing.T) {
 		assert.Equal(t, corev1.ConditionFalse, k.condition(corev1.NodeMemoryPressure), "the kubelet came first")
 		k.ended(pressing)
 		k.stage("the kubelet has ended it, and its cgroup is gone")
-		assert.Equal(t, corev1.ConditionTrue, k.condition(evict.Prefix+"MemoryContention"))
-		assert.Contains(t, k.object().Spec.Taints, corev1.Taint{Key: evict.Prefix + "MemoryContention", Effect: corev1.TaintEffectNoSchedule})
+		assert.Equal(t, corev1.ConditionTrue, k.condition(names.Prefix+"MemoryContention"))
+		assert.Contains(t, k.object().Spec.Taints, corev1.Taint{Key: names.Prefix + "MemoryContention", Effect: corev1.TaintEffectNoSchedule})
 		next := k.pods("presser")
 		require.Len(t, next, 1)
 		assert.Equal(t, corev1.PodPending, next[0].Status.Phase, "the taint keeps its successor away")

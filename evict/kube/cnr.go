@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -197,7 +198,7 @@ func (c *CNR) conditionPatch(want []evict.Condition, now time.Time) (patch []byt
 	}
 	all, ours := []any{}, map[string]cnrCondition{}
 	for i, o := range have {
-		if strings.HasPrefix(o.Type, evict.Prefix) {
+		if strings.HasPrefix(o.Type, names.Prefix) {
 			ours[o.Type] = o
 		} else {
 			all = append(all, c.conditions.items[i])

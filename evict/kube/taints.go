@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -224,7 +225,7 @@ type op struct {
 }
 
 // recordPath is TaintsAnnotation's place as a JSON pointer (RFC 6901).
-const recordPath = "/metadata/annotations/plimsoll.dev~1taints"
+const recordPath = "/metadata/annotations/" + names.Group + "~1" + evict.TaintsName
 
 // recordOps test the old record and write the new one.
 func recordOps(node *corev1.Node, record string) []op {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
@@ -316,7 +317,7 @@ func TestOfARecordOnlyOurKeysAreOurs(t *testing.T) {
 	require.Len(t, own, 1)
 	assert.Equal(t, "plimsoll.dev/MemoryContention", own[0].Key)
 	assert.Equal(t, corev1.TaintEffectNoSchedule, own[0].Effect)
-	m := evict.State{}.Adopt(at(0), append(own, evict.OwnTaint{Key: "example.org/x", Effect: "NoSchedule"}, evict.OwnTaint{Key: evict.Prefix, Effect: "NoSchedule"}))
+	m := evict.State{}.Adopt(at(0), append(own, evict.OwnTaint{Key: "example.org/x", Effect: "NoSchedule"}, evict.OwnTaint{Key: names.Prefix, Effect: "NoSchedule"}))
 	require.Len(t, m.Marks, 1, "nor is another's adopted")
 	assert.Contains(t, m.Marks, "MemoryContention")
 }

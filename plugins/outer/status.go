@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/katalyst"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -90,7 +90,7 @@ func (p *plugin) status(now time.Time) Status {
 		LastCall: p.lastCall, TookSeconds: p.lastDuration.Seconds(), Failure: p.failure, Unmarked: p.unmarked, Condition: p.condition,
 	}
 	if p.condition != "" {
-		s.MapsTo = katalyst.ConditionPrefix + p.condition
+		s.MapsTo = names.Prefix + p.condition
 	}
 	for _, said := range []pluginAnswer{p.namedAnswer, p.metAnswer} {
 		v := said.verdict

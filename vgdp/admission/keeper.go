@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
@@ -239,7 +240,7 @@ func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[
 	if was != nil {
 		meta["resourceVersion"] = was.ResourceVersion
 	}
-	body, err := json.Marshal(map[string]any{"apiVersion": "plimsoll.dev/v1alpha1", "kind": "Gate", "metadata": meta, "spec": spec})
+	body, err := json.Marshal(map[string]any{"apiVersion": names.APIVersion, "kind": "Gate", "metadata": meta, "spec": spec})
 	if err != nil {
 		return nil, fmt.Errorf("gate %s: %w", name, err)
 	}

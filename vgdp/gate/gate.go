@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // The Gates of a Velero's namespace, by name. Others are ignored.
@@ -26,22 +28,22 @@ const (
 // which is the user's.
 const (
 	// Admitted is a Ticket: the load may be accepted.
-	Admitted = "plimsoll.dev/admitted"
+	Admitted = names.Prefix + "admitted"
 	// Started is a Ticket of a node: the load may start there despite a start hold.
-	Started = "plimsoll.dev/started"
+	Started = names.Prefix + "started"
 	// OriginalDataMover is the original data mover of a hidden load; empty for Velero's own.
-	OriginalDataMover = "plimsoll.dev/held-datamover"
+	OriginalDataMover = names.Prefix + "held-datamover"
 	// Waiting says why a load waits, as JSON.
-	Waiting = "plimsoll.dev/waiting"
+	Waiting = names.Waiting
 	// Diagnosis says in lines why a load does not continue, at most 4 KiB.
-	Diagnosis = "plimsoll.dev/diagnosis"
+	Diagnosis = names.Prefix + "diagnosis"
 	// Priority is an int32, higher first.
-	Priority = "plimsoll.dev/priority"
+	Priority = names.Priority
 )
 
 // HiddenMover is the data mover of a hidden DataUpload or DataDownload: Velero's
 // node-agents ignore data movers that they do not know.
-const HiddenMover = "plimsoll.dev/held"
+const HiddenMover = names.Prefix + "held"
 
 // MaxHold is the longest that a load is held after its creation, or after any load was
 // last on its way, whatever the Gate says: a controller that only renews it, or issues
@@ -51,7 +53,7 @@ const MaxHold = 30 * time.Minute
 
 // Resource of Gates.
 func Resource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "plimsoll.dev", Version: "v1alpha1", Resource: "gates"}
+	return schema.GroupVersionResource{Group: names.Group, Version: "v1alpha1", Resource: "gates"}
 }
 
 // Gate is the object.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -31,9 +32,9 @@ func Evicted() *view.State {
 	return s.WithCluster(&view.Cluster{
 		Pods: 2, PodsSynced: true, StatusWrites: map[string]uint64{"changed": 3, "report": 40},
 		Conditions: []evict.Condition{
-			{Type: evict.Prefix + "DiskContention", Status: corev1.ConditionUnknown, Reason: "NotSeen", Message: "a baseline is not learned yet"},
-			{Type: evict.Prefix + "MemoryContention", Status: corev1.ConditionTrue, Reason: "Settling", Message: "memory stall, full, over 30s 0.1 % (threshold >= 10 %)"},
-			{Type: evict.Prefix + "NetworkContention", Status: corev1.ConditionFalse, Reason: "Clear", Message: "no link is near its speed"},
+			{Type: names.Prefix + "DiskContention", Status: corev1.ConditionUnknown, Reason: "NotSeen", Message: "a baseline is not learned yet"},
+			{Type: names.Prefix + "MemoryContention", Status: corev1.ConditionTrue, Reason: "Settling", Message: "memory stall, full, over 30s 0.1 % (threshold >= 10 %)"},
+			{Type: names.Prefix + "NetworkContention", Status: corev1.ConditionFalse, Reason: "Clear", Message: "no link is near its speed"},
 		},
 		Evictions: map[evict.Result]uint64{
 			{Plugin: "memory-stall", Code: evict.CodeEvicted}: 1, {Plugin: "memory-stall", Code: evict.CodePDB}: 1,

@@ -1,0 +1,21 @@
+package plugins
+
+// The conditions of inner plugins, which are also the keys of their taints, both
+// behind names.Prefix.
+const (
+	conditionMemoryContention    = "MemoryContention"
+	conditionDiskContention      = "DiskContention"
+	conditionNetworkContention   = "NetworkContention"
+	conditionFilesystemPressure  = "FilesystemPressure"
+	conditionCPUSuppression      = "CPUSuppression"
+	conditionOOMStorm            = "OOMStorm"
+	conditionReclaimedOvercommit = "ReclaimedOvercommit"
+)
+
+// Conditions of all inner plugins.
+func Conditions() []string {
+	return []string{
+		conditionMemoryContention, conditionDiskContention, conditionNetworkContention, conditionFilesystemPressure,
+		conditionCPUSuppression, conditionOOMStorm, conditionReclaimedOvercommit,
+	}
+}
