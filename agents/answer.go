@@ -212,7 +212,7 @@ func resultOf(o evict.Outcome) lease.Result {
 		return lease.Blocked
 	case evict.Refused:
 		return lease.Refused
-	case evict.UnknownOutcome:
+	case evict.UnknownOutcome, evict.Braked: // the API server has no brake
 	}
 	return ""
 }

@@ -205,6 +205,7 @@ func effectOf(l plugins.Level) corev1.TaintEffect {
 		return corev1.TaintEffectPreferNoSchedule
 	case plugins.Hard:
 		return corev1.TaintEffectNoSchedule
+	case plugins.None:
 	}
 	return ""
 }

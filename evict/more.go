@@ -70,6 +70,7 @@ func (r *evaluation) notNeeded(d *Decision, c *Considered) (Code, string) {
 		return "", ""
 	case plugins.Soft:
 		return CodeRoundLimit, "soft level: at most one eviction per round"
+	case plugins.None:
 	}
 	return CodeNotNeeded, "not needed: earlier evictions release enough; waiting for their effect"
 }

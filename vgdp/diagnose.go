@@ -78,8 +78,10 @@ func (f *Facts) words() (name, prefix string) {
 		return "CSI exposer", "backup"
 	case DataDownload:
 		return "restore exposer", "restore"
+	case PodVolumeBackup, PodVolumeRestore:
+		return "pod volume exposer", "hosting"
 	}
-	return "pod volume exposer", "hosting"
+	return "unknown exposer", "unknown"
 }
 
 type diagnosis []string

@@ -22,8 +22,10 @@ func (k Kind) PodLabel() string {
 		return "velero.io/data-download"
 	case PodVolumeBackup:
 		return "velero.io/pod-volume-backup"
+	case PodVolumeRestore:
+		return "velero.io/pod-volume-restore"
 	}
-	return "velero.io/pod-volume-restore"
+	return "" // no pod has it: an unknown kind is no other
 }
 
 // Phase of a load, as Velero writes it; an empty one is New too.

@@ -116,6 +116,7 @@ func (s *alarmRecord) watch(m replay.Moment, v *plugins.Verdict, level plugins.L
 		s.sufferersKnown, s.contention = true, s.contention || inContention(m, snapshot.SharedMemory, "")
 	case plugins.Disk:
 		s.sufferersKnown, s.contention = true, s.contention || inContention(m, snapshot.SharedDisk, v.Scope)
+	case plugins.NetworkIO, plugins.Filesystem, plugins.CPU: // nothing is known of their sufferers
 	}
 }
 

@@ -60,6 +60,7 @@ func (s *Scope) bands(r *Report) []band {
 			list = append(list, newBand("hard", a, b, 0, levelHeight, title))
 		case plugins.Soft:
 			list = append(list, newBand("soft", a, b, levelHeight/2, levelHeight/2, title))
+		case plugins.None:
 		}
 		i = next
 	}

@@ -89,6 +89,7 @@ func contentionStyle(s snapshot.ContentionState) style {
 		return yellow
 	case snapshot.ContentionBusy:
 		return dim
+	case snapshot.ContentionUnknown:
 	}
 	return bold
 }

@@ -27,6 +27,7 @@ func levelStyle(l plugins.Level) style {
 		return yellow
 	case plugins.Hard:
 		return red
+	case plugins.None:
 	}
 	return green
 }

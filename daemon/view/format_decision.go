@@ -65,8 +65,9 @@ func DecisionText(d *evict.Decision) string {
 		return "eviction outcome unknown"
 	case evict.CodeSoft:
 		return "no eviction needed"
+	default:
+		return "no pod evicted"
 	}
-	return "no pod evicted"
 }
 
 // NamedEarlierText is when a candidate's plugin named it, where that was in an
@@ -93,6 +94,7 @@ func CandidateText(c *evict.Considered) string {
 		if c.Pod != nil && !c.Pod.TerminatesBy.IsZero() {
 			return "already terminating"
 		}
+	default: // the code tells why it was skipped
 	}
 	return "skipped: " + Printable(string(c.Code))
 }

@@ -75,6 +75,7 @@ func FilesystemKind(f snapshot.Filesystem) string {
 		return f.Type + ", the kubelet's"
 	case snapshot.UseVolume:
 		return f.Type + ", a pod's volume"
+	case snapshot.UseNode:
 	}
 	return f.Type
 }

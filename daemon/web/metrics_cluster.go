@@ -84,6 +84,7 @@ func appendConditions(b []byte, list []evict.Condition) []byte {
 				switch c.Status {
 				case corev1.ConditionTrue, corev1.ConditionFalse:
 					return appendBool(b, c.Status == corev1.ConditionTrue)
+				case corev1.ConditionUnknown:
 				}
 				return b
 			},

@@ -115,6 +115,7 @@ func contentionClass(s snapshot.ContentionState) string {
 		return "soft"
 	case snapshot.ContentionBusy:
 		return "none"
+	case snapshot.ContentionUnknown:
 	}
 	return unknownClass
 }

@@ -126,6 +126,7 @@ func levelClass(l plugins.Level) string {
 	switch l {
 	case plugins.Soft, plugins.Hard:
 		return l.String()
+	case plugins.None:
 	}
 	return plugins.None.String()
 }

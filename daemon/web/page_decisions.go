@@ -97,8 +97,9 @@ func decisionClass(d *evict.Decision) string {
 		return "soft"
 	case evict.CodeEnded:
 		return "none"
+	default:
+		return unknownClass
 	}
-	return unknownClass
 }
 
 func causeNames(causes []evict.Cause) string {

@@ -20,7 +20,7 @@ func Kinds() []vgdp.Kind {
 	return []vgdp.Kind{vgdp.DataUpload, vgdp.DataDownload, vgdp.PodVolumeBackup, vgdp.PodVolumeRestore}
 }
 
-// Resource of a kind.
+// Resource of a kind; zero for an unknown one.
 func Resource(k vgdp.Kind) schema.GroupVersionResource {
 	switch k {
 	case vgdp.DataUpload:
@@ -29,8 +29,10 @@ func Resource(k vgdp.Kind) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datadownloads"}
 	case vgdp.PodVolumeBackup:
 		return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumebackups"}
+	case vgdp.PodVolumeRestore:
+		return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}
 	}
-	return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}
+	return schema.GroupVersionResource{} // the API server has none: an unknown kind is no other
 }
 
 // Object is a load, trimmed to what admission needs.

@@ -92,6 +92,7 @@ func effectsOf(level Level) []corev1.TaintEffect {
 		return []corev1.TaintEffect{corev1.TaintEffectPreferNoSchedule}
 	case Hard:
 		return []corev1.TaintEffect{corev1.TaintEffectNoSchedule}
+	case None:
 	}
 	return nil
 }
