@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/kerneltest"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -149,7 +150,7 @@ func broadcast(t *testing.T, dir string, packets uint64) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 9, 9, 1)})
 	require.NoError(t, err)
 	defer c.Close()
-	pollUntil(t, func() bool {
+	kerneltest.Until(t, func() bool {
 		for range 20 {
 			_, err := c.WriteTo(make([]byte, 500), &net.UDPAddr{IP: net.IPv4(10, 9, 9, 255), Port: 9})
 			require.NoError(t, err)

@@ -2,6 +2,7 @@ package probes
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -42,7 +44,7 @@ func (h *Host) readDisks(s *snapshot.Sample) error {
 		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
 		return err
 	})
-	if err = firstError(err, unlisted); err != nil {
+	if err = cmp.Or(err, unlisted); err != nil {
 		return err // without the listing partitions look like disks
 	}
 	if len(h.buf) == 0 && len(h.disks.devices) > 0 {
@@ -50,7 +52,7 @@ func (h *Host) readDisks(s *snapshot.Sample) error {
 	}
 	s.Disks = make([]snapshot.Disk, 0, len(h.disks.devices))
 	for line := range bytes.Lines(h.buf) {
-		err = firstError(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
+		err = cmp.Or(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
 	}
 	if h.disks.changed {
 		layerDisks(h.disks.devices)
@@ -70,7 +72,7 @@ var errNoDiskstats = errors.New("/proc/diskstats is empty")
 func (h *Host) addDisk(s *snapshot.Sample, line []byte) error {
 	l, err := parseDiskLine(line)
 	if err != nil {
-		return lineError(line, err)
+		return parse.LineError(line, err)
 	}
 	d, whole := h.disks.devices[string(l.name)]
 	if !whole || !h.disks.stable(d) {
@@ -78,7 +80,7 @@ func (h *Host) addDisk(s *snapshot.Sample, line []byte) error {
 	}
 	c, err := l.counters()
 	if err != nil {
-		return lineError(line, err)
+		return parse.LineError(line, err)
 	}
 	if precreated(d.name) && c.Reads == 0 && c.Writes == 0 {
 		return nil
@@ -168,7 +170,7 @@ func decimal(v string) (uint64, error) { return strconv.ParseUint(v, 10, 64) }
 func sectors(v string) (uint64, error) {
 	n, err := decimal(v)
 	if n > math.MaxUint64/sectorBytes {
-		return 0, fmt.Errorf("%w: %s sectors", errTooLarge, v)
+		return 0, fmt.Errorf("%w: %s sectors", parse.ErrTooLarge, v)
 	}
 	return n * sectorBytes, err
 }

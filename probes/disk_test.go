@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -69,7 +70,7 @@ func TestAnOddFactOfADiskIsAbsentWithItsFileNamed(t *testing.T) {
 	assert.Zero(t, d.Rotational)
 	assert.Contains(t, d.Absent["rotational"], `rotational: strconv.ParseBool: parsing "maybe"`)
 	assert.Zero(t, d.SizeBytes, "not a small number that wrapped around")
-	assert.Contains(t, d.Absent["sizeBytes"], errTooLarge.Error())
+	assert.Contains(t, d.Absent["sizeBytes"], parse.ErrTooLarge.Error())
 	assert.Equal(t, "diskseq: invalid argument", d.Absent["sequence"])
 }
 

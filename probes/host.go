@@ -3,16 +3,15 @@ package probes
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/probes/cgroup"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -30,7 +29,7 @@ type Paths struct {
 type Host struct {
 	paths        Paths
 	proc         procfs.FS
-	cgroups      *Cgroups
+	cgroups      *cgroup.Reader
 	cgroupsError error
 	disks        *registry[diskFacts]
 	nics         *registry[nicFacts]
@@ -73,7 +72,7 @@ func (h *Host) CgroupFlavour() (string, error) {
 	return h.cgroups.Flavour(), nil
 }
 
-// CgroupHierarchy is Cgroups.Hierarchy; empty if there is no layout.
+// CgroupHierarchy is cgroup.Reader.Hierarchy; empty if there is no layout.
 func (h *Host) CgroupHierarchy(controller string) (dir string, v1 bool) {
 	if h.cgroupsError != nil {
 		return "", false
@@ -152,26 +151,6 @@ func (h *Host) readBootID(s *snapshot.Sample) error {
 	return err
 }
 
-func (h *Host) readPressure(s *snapshot.Sample) error {
-	absent := map[string][]string{} // resources by reason, to print each reason once
-	read := func(resource string, full bool) snapshot.Stall {
-		st, why := readStall(filepath.Join(h.paths.Procfs, "pressure", resource), full)
-		if why != "" {
-			s.Pressure.Absent.Because(resource, why)
-			absent[why] = append(absent[why], resource)
-		}
-		return st
-	}
-	s.Pressure.CPU = read("cpu", false)
-	s.Pressure.Memory = read("memory", true)
-	s.Pressure.IO = read("io", true)
-	var errs []error
-	for _, why := range slices.Sorted(maps.Keys(absent)) {
-		errs = append(errs, fmt.Errorf("%s: %s", strings.Join(absent[why], ", "), why))
-	}
-	return oneLine(errs)
-}
-
 func (h *Host) readWorkloads(s *snapshot.Sample) error {
 	if h.cgroupsError != nil {
 		return h.cgroupsError
@@ -200,5 +179,5 @@ func (h *Host) FollowRoots(roots []string) {
 	if h.cgroups != nil {
 		h.cgroups.Close()
 	}
-	h.cgroups, h.cgroupsError = FindCgroups(h.paths.Procfs, h.paths.Cgroupfs, roots)
+	h.cgroups, h.cgroupsError = cgroup.Find(h.paths.Procfs, h.paths.Cgroupfs, roots)
 }

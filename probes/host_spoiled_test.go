@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/psi"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -141,8 +142,8 @@ func TestAFailedProbeSaysWhyItsValuesAreAbsent(t *testing.T) {
 	assert.Contains(t, s.Network.Absent["listenDropsTotal"], "no such file")
 	assert.Contains(t, s.Network.Absent["softnetSqueezedTotal"], "no such file")
 	for _, resource := range []string{"cpu", "memory", "io"} {
-		assert.Equal(t, whyNoPSI, s.Pressure.Absent[resource])
+		assert.Equal(t, psi.WhyNone, s.Pressure.Absent[resource])
 	}
-	assert.Equal(t, "cpu, memory, io: "+whyNoPSI, probeError(t, s, "pressure"), "each is named, the reason once")
+	assert.Equal(t, "cpu, memory, io: "+psi.WhyNone, probeError(t, s, "pressure"), "each is named, the reason once")
 	assert.Contains(t, probeError(t, s, "workloads"), "cgroup")
 }

@@ -170,11 +170,15 @@ func TestErrorsOfOneProbeStandInOneLine(t *testing.T) {
 }
 
 func TestWithoutCgroupsTheFlavourSaysWhy(t *testing.T) {
-	h := recordedMachine(t).host()
+	m := recordedMachine(t)
+	h := m.host()
 	_, err := h.CgroupFlavour()
 	require.Error(t, err)
 
-	h.paths.Cgroupfs = cgroupTree(t, map[string]string{"cgroup.controllers": "memory\n", "cgroup.procs": "", "a/cgroup.procs": "1\n"})
+	m.write("cgroup/cgroup.controllers", "memory\n")
+	m.write("cgroup/cgroup.procs", "")
+	m.write("cgroup/a/cgroup.procs", "1\n")
+	h.paths.Cgroupfs = m.path("cgroup")
 	h.FollowRoots(nil)
 	flavour, err := h.CgroupFlavour()
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -85,7 +86,7 @@ func vmCounters(b []byte) (vmCounts, error) {
 		"workingset_refault": {}, "workingset_refault_anon": {}, "workingset_refault_file": {},
 	}
 	whole := b[:bytes.LastIndexByte(b, '\n')+1]
-	err := parseKeyed(whole, func(key []byte, value uint64) {
+	err := parse.Keyed(whole, func(key []byte, value uint64) {
 		if _, asked := found[string(key)]; asked {
 			found[string(key)] = snapshot.Some(value)
 		}

@@ -2,6 +2,7 @@ package probes
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -114,7 +116,7 @@ func (h *Host) readNICs(s *snapshot.Sample) error {
 	n := 0
 	for line := range bytes.Lines(h.buf) {
 		if n++; n > headers {
-			err = firstError(err, h.addNIC(s, bytes.TrimRight(line, "\n")))
+			err = cmp.Or(err, h.addNIC(s, bytes.TrimRight(line, "\n")))
 		}
 	}
 	if n <= headers {
@@ -127,7 +129,7 @@ func (h *Host) readNICs(s *snapshot.Sample) error {
 	h.copyLayers(s.NICs)
 	h.applyConfiguredSpeeds(s.NICs)
 	if err == nil || unlisted == nil {
-		return firstError(err, unlisted)
+		return cmp.Or(err, unlisted)
 	}
 	return oneLine([]error{err, unlisted})
 }
@@ -135,9 +137,9 @@ func (h *Host) readNICs(s *snapshot.Sample) error {
 // addNIC appends the NIC of one line, also one without facts: sysfs may belong
 // to another network namespace.
 func (h *Host) addNIC(s *snapshot.Sample, line []byte) error {
-	name, c, err := parseNetDevLine(line)
+	name, c, err := parse.NetDev(line)
 	if err != nil {
-		return lineError(line, err)
+		return parse.LineError(line, err)
 	}
 	d := h.nics.devices[string(name)]
 	if d == nil {

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/kerneltest"
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -163,7 +165,7 @@ func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing
 
 	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+" odd: 1\n")
 	s = m.sample()
-	assert.Contains(t, probeError(t, s, "nics"), errShortLine.Error())
+	assert.Contains(t, probeError(t, s, "nics"), parse.ErrShortLine.Error())
 	assert.NotContains(t, probeError(t, s, "nics"), "\n")
 }
 
@@ -225,29 +227,11 @@ func TestWithoutAccessToPid1TheAgentsOwnNetworkIsReadAndReported(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Dir(m.dir), 0o755))
 	h := m.host()
 	var s *snapshot.Sample
-	asUnprivileged(t, func() { s = mustSample(t, h) })
+	kerneltest.Unprivileged(t, func() { s = mustSample(t, h) })
 	assert.Contains(t, s.Network.Absent["hostNamespace"], "the agent's own network namespace")
 	require.Len(t, s.NICs, 1)
 	assert.Equal(t, "own0", s.NICs[0].Name)
 	assert.EqualValues(t, 9, s.NICs[0].TransmitBytes)
 	assert.Equal(t, u64(28), s.Network.TCPRetransmits)
 	assert.Empty(t, probeError(t, s, "nics"))
-}
-
-func FuzzNetDevLine(f *testing.F) {
-	f.Add([]byte("  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"))
-	f.Add([]byte(" lo:1"))
-	f.Add([]byte(":"))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		name, c, err := parseNetDevLine(line)
-		if err != nil {
-			return
-		}
-		again := fmt.Sprintf("%s: %d %d %d %d 0 0 0 0 %d %d %d %d 0 0 0 0", name,
-			c.ReceiveBytes, c.ReceivePackets, c.ReceiveErrors, c.ReceiveDrops, c.TransmitBytes, c.TransmitPackets, c.TransmitErrors, c.TransmitDrops)
-		name2, c2, err := parseNetDevLine([]byte(again))
-		require.NoError(t, err)
-		require.Equal(t, c, c2)
-		require.Equal(t, name, name2)
-	})
 }

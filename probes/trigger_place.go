@@ -1,16 +1,18 @@
 package probes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/probes/cgroup"
+	"github.com/plimsoll-dev/plimsoll/probes/internal/psi"
 )
 
 // maxTriggerGroups is how many pressure groups, the host and cgroups, may have
@@ -61,7 +63,7 @@ func (t *Triggers) places() []triggerPlace {
 	if dir == "" {
 		return list
 	}
-	for _, cgroup := range triggerCgroups(dir, t.current.Roots) {
+	for _, cgroup := range cgroup.PodParents(dir, t.current.Roots) {
 		for _, r := range resources {
 			list = append(list, triggerPlace{cgroup, r, dir + cgroup + "/" + r + ".pressure", unix.CGROUP2_SUPER_MAGIC})
 		}
@@ -73,39 +75,11 @@ func (t *Triggers) places() []triggerPlace {
 // process starts.
 func (t *Triggers) unifiedDir() string {
 	if t.dir == "" {
-		if c, err := FindCgroups(t.Paths.Procfs, t.Paths.Cgroupfs, nil); err == nil { // the workloads' probe reports the error
+		if c, err := cgroup.Find(t.Paths.Procfs, t.Paths.Cgroupfs, nil); err == nil { // the workloads' probe reports the error
 			t.dir = c.UnifiedDir()
 		}
 	}
 	return t.dir
-}
-
-// triggerCgroups returns the existing cgroups of all pods and of the QoS
-// classes burstable and besteffort, for both cgroup drivers of the kubelet:
-// systemd (kubepods.slice/kubepods-burstable.slice) and cgroupfs
-// (kubepods/burstable).
-func triggerCgroups(dir string, roots []string) []string {
-	if len(roots) == 0 {
-		roots = []string{"/kubepods.slice", "/kubepods"}
-	}
-	var list []string
-	for _, root := range outermost(roots) {
-		if root == "/" {
-			continue // the host's own file covers it
-		}
-		prefix := root + "/"
-		slice, systemd := strings.CutSuffix(path.Base(root), ".slice")
-		suffix := ""
-		if systemd {
-			prefix, suffix = prefix+slice+"-", ".slice"
-		}
-		for _, cgroup := range []string{root, prefix + "burstable" + suffix, prefix + "besteffort" + suffix} {
-			if isDir(dir + cgroup) {
-				list = append(list, cgroup)
-			}
-		}
-	}
-	return list
 }
 
 func isDir(path string) bool {
@@ -182,7 +156,7 @@ func (p triggerPlace) reason(err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return whyTriggersForbidden
 	}
-	return psiReason(err)
+	return psi.Reason(err)
 }
 
 // reasonNoFile is the reason for a cgroup without pressure file: the kernel
@@ -191,10 +165,10 @@ func (p triggerPlace) reasonNoFile() string {
 	dir := filepath.Dir(p.file)
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.pressure"))
 	switch {
-	case err == nil && string(trimNewline(b)) == "0":
-		return whyPSICgroupOff
+	case err == nil && string(bytes.TrimSpace(b)) == "0":
+		return psi.WhyOffForCgroup
 	case !isDir(dir):
 		return ""
 	}
-	return whyNoPSI
+	return psi.WhyNone
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/kerneltest"
+	"github.com/plimsoll-dev/plimsoll/probes/internal/psi"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -56,15 +58,15 @@ func TestAWindowThatNeedsNoPrivilegeStallsForTheSameShare(t *testing.T) {
 
 // However many cgroups the configuration names, the kernel gets no more threads.
 func TestNeverMoreThanTwelveGroupsHaveTriggers(t *testing.T) {
-	c := hostCgroups(t)
-	top := makeCgroup(t, c, "", unified)
-	needsPressure(t, c.UnifiedDir()+top)
+	_, unified := hostUnified(t)
+	top := kerneltest.Cgroup(t, []string{unified}, "")
+	needsPressure(t, unified+top)
 	var roots []string
 	for i := range 6 {
 		root := fmt.Sprintf("%s/pods%d", top, i)
 		roots = append(roots, root)
 		for _, below := range []string{"burstable", "besteffort"} {
-			require.NoError(t, os.MkdirAll(c.UnifiedDir()+root+"/"+below, 0o755))
+			require.NoError(t, os.MkdirAll(unified+root+"/"+below, 0o755))
 		}
 	}
 	s := ProbeTriggers(Paths{Procfs: "/proc"}, TriggerSettings{Enabled: true, Stall: time.Second, Window: 10 * time.Second, Roots: roots})
@@ -74,30 +76,6 @@ func TestNeverMoreThanTwelveGroupsHaveTriggers(t *testing.T) {
 	assert.Len(t, s.Absent, 2*(1+6*3-12))
 	for where, why := range s.Absent {
 		assert.Equal(t, whyTooManyTriggers, why, where)
-	}
-}
-
-func TestThePodsCgroupsOfBothDriversAreFound(t *testing.T) {
-	for _, c := range []struct{ there, roots, want []string }{
-		{
-			[]string{"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice", "/system.slice"},
-			nil,
-			[]string{"/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice"},
-		},
-		{[]string{"/kubepods/besteffort/pod1", "/kubepods/burstable", "/kubepods/pod2"}, nil, []string{"/kubepods", "/kubepods/burstable", "/kubepods/besteffort"}},
-		{
-			[]string{"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice", "/kubepods"},
-			[]string{"/kubelet.slice/kubelet-kubepods.slice/"},
-			[]string{"/kubelet.slice/kubelet-kubepods.slice", "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice"},
-		},
-		{[]string{"/kubepods"}, []string{"/"}, nil},
-		{[]string{"/docker/burstable"}, nil, nil},
-	} {
-		dir := t.TempDir()
-		for _, d := range c.there {
-			require.NoError(t, os.MkdirAll(dir+d, 0o755))
-		}
-		assert.Equal(t, c.want, triggerCgroups(dir, c.roots), "%v", c.there)
 	}
 }
 
@@ -115,9 +93,9 @@ func TestEachCauseOfAnUnarmedTriggerHasItsOwnReason(t *testing.T) {
 		err  error
 		want string
 	}{
-		{host, unix.EOPNOTSUPP, whyPSISwitchedOff},
-		{host, unix.ENOENT, whyNoPSI},
-		{of(off), unix.ENOENT, whyPSICgroupOff},
+		{host, unix.EOPNOTSUPP, psi.WhySwitchedOff},
+		{host, unix.ENOENT, psi.WhyNone},
+		{of(off), unix.ENOENT, psi.WhyOffForCgroup},
 		{host, unix.EPERM, whyTriggersForbidden},
 		{host, unix.EROFS, whyTriggersReadOnly},
 		{host, errNoKernelFile, whyNoKernelFile},
@@ -128,7 +106,7 @@ func TestEachCauseOfAnUnarmedTriggerHasItsOwnReason(t *testing.T) {
 		assert.NotContains(t, said, got)
 		said[got] = c.err
 	}
-	assert.Equal(t, whyNoPSI, of(without).reason(unix.ENOENT), "a cgroup without the files, not switched off")
+	assert.Equal(t, psi.WhyNone, of(without).reason(unix.ENOENT), "a cgroup without the files, not switched off")
 	assert.Equal(t, whyTriggersForbidden, of(off).reason(unix.EACCES))
 	assert.Empty(t, of(filepath.Join(without, "gone")).reason(unix.ENOENT))
 	assert.Empty(t, of(off).reason(unix.ENODEV), "removed between open and write")
@@ -151,9 +129,9 @@ func TestOnlyTheKernelsFilesAreWrittenTo(t *testing.T) {
 }
 
 func TestAReasonIsListedOnceWithItsPlaces(t *testing.T) {
-	s := TriggerState{Absent: snapshot.Absent{"host memory": whyNoPSI, "host io": whyNoPSI, "/kubepods io": whyPSICgroupOff}}
-	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: " + whyNoPSI}, s.Reasons(nil, ""))
-	assert.Equal(t, []string{"/kubepods io: " + whyPSICgroupOff, "host io, host memory: as said"},
-		s.Reasons(snapshot.Absent{"cpu": whyNoPSI}, "as said"))
+	s := TriggerState{Absent: snapshot.Absent{"host memory": psi.WhyNone, "host io": psi.WhyNone, "/kubepods io": psi.WhyOffForCgroup}}
+	assert.Equal(t, []string{"/kubepods io: " + psi.WhyOffForCgroup, "host io, host memory: " + psi.WhyNone}, s.Reasons(nil, ""))
+	assert.Equal(t, []string{"/kubepods io: " + psi.WhyOffForCgroup, "host io, host memory: as said"},
+		s.Reasons(snapshot.Absent{"cpu": psi.WhyNone}, "as said"))
 	assert.Empty(t, (&TriggerState{}).Reasons(nil, ""))
 }

@@ -16,6 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/probes/cgroup"
+	"github.com/plimsoll-dev/plimsoll/probes/internal/kerneltest"
+	"github.com/plimsoll-dev/plimsoll/probes/internal/psi"
 )
 
 // These tests arm triggers of this machine's kernel, in cgroups of their own,
@@ -26,30 +29,30 @@ func TestATriggerFiresWhenTasksOfAPodsCgroupStall(t *testing.T) {
 	assert.Equal(t, []string{cgroup, cgroup + "/burstable"}, w.State().Cgroups())
 	assert.Zero(t, w.woken.Load(), "the cgroup has no process that could stall")
 	w.stall(cgroup + "/burstable")
-	pollUntil(t, func() bool { return w.woken.Load() > 0 && w.State().Fired["cpu"] > 0 })
+	kerneltest.Until(t, func() bool { return w.woken.Load() > 0 && w.State().Fired["cpu"] > 0 })
 }
 
 func TestARemovedCgroupIsLetGoAndArmedAgainWhenItIsBack(t *testing.T) {
 	w, cgroup := watchCgroup(t, "")
 	for range 2 {
 		require.NoError(t, os.Remove(w.unified+cgroup))
-		pollUntil(t, func() bool { return len(w.State().Armed) == 0 })
+		kerneltest.Until(t, func() bool { return len(w.State().Armed) == 0 })
 		assert.Empty(t, openPressureFiles(t))
 		assert.NotContains(t, w.State().Absent, cgroup+" cpu", "what is not there lacks nothing")
 		require.NoError(t, os.Mkdir(w.unified+cgroup, 0o755))
-		pollUntil(t, func() bool { return len(w.State().Armed) == 1 })
+		kerneltest.Until(t, func() bool { return len(w.State().Armed) == 1 })
 	}
 	assert.Zero(t, w.woken.Load(), "that a cgroup went is no stall")
 	w.stall(cgroup)
-	pollUntil(t, func() bool { return w.woken.Load() > 0 })
+	kerneltest.Until(t, func() bool { return w.woken.Load() > 0 })
 }
 
 func TestACgroupThatComesLaterIsFound(t *testing.T) {
 	w, cgroup := watchCgroup(t, "")
 	require.NoError(t, os.Mkdir(w.unified+cgroup+"/besteffort", 0o755))
-	pollUntil(t, func() bool { return len(w.State().Armed) == 2 })
+	kerneltest.Until(t, func() bool { return len(w.State().Armed) == 2 })
 	w.stall(cgroup + "/besteffort")
-	pollUntil(t, func() bool { return w.woken.Load() > 0 })
+	kerneltest.Until(t, func() bool { return w.woken.Load() > 0 })
 }
 
 func TestACgroupWhosePSIIsOffSaysSoUntilItIsOn(t *testing.T) {
@@ -59,10 +62,10 @@ func TestACgroupWhosePSIIsOffSaysSoUntilItIsOn(t *testing.T) {
 		t.Skipf("needs a kernel that switches PSI off for one cgroup: %v", err)
 	}
 	require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
-	pollUntil(t, func() bool { return w.State().Absent[cgroup+" cpu"] == whyPSICgroupOff })
+	kerneltest.Until(t, func() bool { return w.State().Absent[cgroup+" cpu"] == psi.WhyOffForCgroup })
 	assert.Empty(t, w.State().Armed)
 	require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
-	pollUntil(t, func() bool { return len(w.State().Armed) == 1 })
+	kerneltest.Until(t, func() bool { return len(w.State().Armed) == 1 })
 	assert.NotContains(t, w.State().Absent, cgroup+" cpu")
 }
 
@@ -71,7 +74,7 @@ func TestChangedSettingsArmEverythingAnew(t *testing.T) {
 	longer := settingsFor(cgroup)
 	longer.Window = 4 * time.Second
 	w.now.Store(&longer)
-	pollUntil(t, func() bool {
+	kerneltest.Until(t, func() bool {
 		armed := w.State().Armed
 		return len(armed) == 1 && armed[0] == Trigger{cgroup, "cpu", longer.Stall, longer.Window}
 	})
@@ -79,7 +82,7 @@ func TestChangedSettingsArmEverythingAnew(t *testing.T) {
 	off := longer
 	off.Enabled = false
 	w.now.Store(&off)
-	pollUntil(t, func() bool { return len(w.State().Armed)+len(w.State().Absent) == 0 })
+	kerneltest.Until(t, func() bool { return len(w.State().Armed)+len(w.State().Absent) == 0 })
 	assert.Empty(t, openPressureFiles(t))
 }
 
@@ -107,18 +110,18 @@ type watch struct {
 // triggers for it.
 func watchCgroup(t *testing.T, below string) (w *watch, cgroup string) {
 	t.Helper()
-	c := hostCgroups(t)
-	cgroup = strings.TrimSuffix(makeCgroup(t, c, below, unified), below)
-	needsPressure(t, c.UnifiedDir()+cgroup)
-	w = &watch{t: t, unified: c.UnifiedDir()}
+	tree, unified := hostUnified(t)
+	cgroup = strings.TrimSuffix(kerneltest.Cgroup(t, []string{unified}, below), below)
+	needsPressure(t, unified+cgroup)
+	w = &watch{t: t, unified: unified}
 	w.now.Store(new(settingsFor(cgroup)))
 	w.Triggers = &Triggers{
-		Paths:     Paths{Procfs: t.TempDir(), Cgroupfs: treeOf(c)},
+		Paths:     Paths{Procfs: t.TempDir(), Cgroupfs: tree},
 		Settings:  func() TriggerSettings { return *w.now.Load() },
 		Wake:      func() { w.woken.Add(1) },
 		resources: []string{"cpu"}, every: 10 * time.Millisecond,
 	}
-	require.Equal(t, whyNoPSI, w.Arm().Absent["host cpu"])
+	require.Equal(t, psi.WhyNone, w.Arm().Absent["host cpu"])
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -128,7 +131,7 @@ func watchCgroup(t *testing.T, below string) (w *watch, cgroup string) {
 		case err := <-ended:
 			assert.NoError(t, err)
 			ended <- nil // it may be asked again
-		case <-deadline.After(patience):
+		case <-deadline.After(kerneltest.Patience):
 			assert.Fail(t, "the triggers do not end")
 		}
 	}
@@ -136,12 +139,25 @@ func watchCgroup(t *testing.T, below string) (w *watch, cgroup string) {
 	return w, cgroup
 }
 
-// treeOf is the tree that FindCgroups found the hierarchies in.
-func treeOf(c *Cgroups) string {
-	if c.Flavour() == "v2" {
-		return c.UnifiedDir()
+// hostUnified returns the tree of this machine's hierarchies, and of them the
+// directory of cgroup v2.
+func hostUnified(t *testing.T) (tree, unified string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to make cgroups")
 	}
-	return filepath.Dir(c.UnifiedDir())
+	c, err := cgroup.Find("/proc", "", nil)
+	if err != nil {
+		t.Skipf("needs a cgroup file system: %v", err)
+	}
+	unified = c.UnifiedDir()
+	if unified == "" {
+		t.Skip("needs a mounted unified hierarchy")
+	}
+	if c.Flavour() == "v2" {
+		return unified, unified
+	}
+	return filepath.Dir(unified), unified
 }
 
 func needsPressure(t *testing.T, cgroup string) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/probes/cgroup"
 )
 
 // place is where pods are sampled: a recorded tree or this host's cgroups.
@@ -152,13 +152,13 @@ func (p place) observe(ctx context.Context, every, ticks int) (reads, error) {
 // reader is our reader of the place. It fails when it does not see every pod.
 func (p place) reader() (r *reader, err error) {
 	r = &reader{pods: p.pods}
-	r.cgroups, err = probes.FindCgroups("/proc", p.root, p.roots)
+	r.cgroups, err = cgroup.Find("/proc", p.root, p.roots)
 	return r, err
 }
 
 // reader is ours.
 type reader struct {
-	cgroups *probes.Cgroups
+	cgroups *cgroup.Reader
 	pods    int
 	// slowed is the first thing it said of reading less than it would like.
 	slowed string

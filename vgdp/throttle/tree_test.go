@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/probes/cgroup"
 )
 
 // made is a tree with the files of one cgroup, /pod.
@@ -134,7 +134,7 @@ func TestTheKernelKeepsWhatIsSet(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make cgroups")
 	}
-	c, err := probes.FindCgroups("/proc", "", nil)
+	c, err := cgroup.Find("/proc", "", nil)
 	require.NoError(t, err)
 	var tree Tree
 	tree.IO.Dir, tree.IO.V1 = c.Hierarchy("blkio")

@@ -1,0 +1,137 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxKept is how many files of cgroups are kept open at most. An open one costs
+// the kernel some 5 KiB once it was read (a page of seq_file), and reading it
+// one system call instead of seven.
+const maxKept = 8192
+
+// fdBudget is the number of descriptors that may still be kept open. Beyond it,
+// files are opened, read and closed each time.
+type fdBudget struct{ left int }
+
+// newFDBudget returns half of this process's limit: the other half is for
+// everything else.
+func newFDBudget() fdBudget {
+	limit := unix.Rlimit{Cur: 2 * maxKept}
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // on failure the constant is the limit
+	return fdBudget{int(min(maxKept, limit.Cur/2))}
+}
+
+func (b *fdBudget) take() bool {
+	if b.left <= 0 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+// cgroupDir is an open directory of one cgroup in one hierarchy. All files are
+// opened relative to it: if another cgroup takes its path meanwhile, reads are
+// still of the opened one, or fail.
+type cgroupDir int
+
+const noDir = cgroupDir(-1)
+
+func openDir(path string) (cgroupDir, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return cgroupDir(fd), err
+		}
+	}
+}
+
+func (d cgroupDir) close() {
+	if d != noDir {
+		closeFD(int(d))
+	}
+}
+
+// closeFD closes a descriptor that was opened for reading: nothing can be lost.
+func closeFD(fd int) { _ = unix.Close(fd) }
+
+// inode returns the directory's inode and its number of links: in cgroupfs that
+// is the number of its subdirectories plus two.
+func (d cgroupDir) inode() (inode, links uint64, err error) {
+	var st unix.Stat_t
+	err = unix.Fstat(int(d), &st)
+	return st.Ino, uint64(st.Nlink), err //nolint:unconvert // on arm64 it is 32 bits
+}
+
+// alive reports whether the cgroup exists since it was opened: every cgroup has
+// this file, a removed one has no files.
+func (d cgroupDir) alive() bool {
+	return !isRemoved(unix.Faccessat(int(d), "cgroup.procs", unix.F_OK, 0))
+}
+
+func (d cgroupDir) openFile(name string) (int, error) {
+	for {
+		fd, err := unix.Openat(int(d), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// read reads a whole file into buf, which grows as needed.
+func (d cgroupDir) read(name string, buf []byte) ([]byte, error) {
+	fd, err := d.openFile(name)
+	if err != nil {
+		return buf[:0], fmt.Errorf("%s: %w", name, err)
+	}
+	defer closeFD(fd)
+	return readList(fd, name, buf)
+}
+
+// readShown reads an open file that the kernel prints as one piece: all but
+// lists of processes. If the buffer has space left, one system call is enough.
+func readShown(fd int, name string, buf []byte) ([]byte, error) {
+	return readFrom(fd, name, buf, func(n, space int) bool { return n < space })
+}
+
+// readList reads an open file that comes in pieces of any size.
+func readList(fd int, name string, buf []byte) ([]byte, error) {
+	return readFrom(fd, name, buf, func(n, _ int) bool { return n == 0 })
+}
+
+func readFrom(fd int, name string, buf []byte, ended func(n, space int) bool) ([]byte, error) {
+	buf = buf[:0]
+	for {
+		space := cap(buf) - len(buf)
+		if space == 0 {
+			buf = append(buf, make([]byte, max(4096, len(buf)))...)[:len(buf)]
+			continue
+		}
+		n, err := unix.Pread(fd, buf[len(buf):cap(buf)], int64(len(buf)))
+		if err == unix.EINTR { // a plain Errno: nothing wraps it
+			continue
+		}
+		if err != nil {
+			return buf[:0], fmt.Errorf("%s: %w", name, err)
+		}
+		buf = buf[:len(buf)+n]
+		if ended(n, space) {
+			return buf, nil
+		}
+	}
+}
+
+// isRemoved reports whether an error is that of a removed cgroup: its files cannot
+// be opened any more (ENOENT), and open ones cannot be read (ENODEV).
+func isRemoved(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
+// isOutOfResources reports whether an error is that of a process or machine out of file
+// descriptors or memory, which says nothing about the file itself.
+func isOutOfResources(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}

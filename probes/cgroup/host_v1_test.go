@@ -1,0 +1,59 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/probes/internal/kerneltest"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+func TestOnV1AnOOMKillInAContainerCountsForItsPod(t *testing.T) {
+	if actAsChild() {
+		return
+	}
+	c := hostCgroups(t)
+	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee", "memory")
+	pod := filepath.Dir(container)
+	dir := c.dirs[c.at["memory"]]
+	limit := []byte(strconv.Itoa(16 << 20))
+	require.NoError(t, os.WriteFile(dir+container+"/memory.limit_in_bytes", limit, 0o600))
+	_ = os.WriteFile(dir+container+"/memory.memsw.limit_in_bytes", limit, 0o600) // only where swap is accounted
+	p := startChild(t)
+	p.enter(t, c, container, "memory")
+	require.Empty(t, p.do(t, "allocate"), "32 MiB do not fit into 16 MiB")
+
+	kerneltest.Until(t, func() bool { return readOne(t, c, pod).OOMKills == u64(1) })
+	own, err := os.ReadFile(dir + pod + "/memory.oom_control")
+	require.NoError(t, err)
+	assert.Contains(t, string(own), "oom_kill 0\n", "the kernel counts it in the container alone")
+	assert.Equal(t, u64(rawNumber(t, dir+container+"/memory.failcnt")), readOne(t, c, pod).LimitHits)
+}
+
+func TestOnV1ThrottlingOfAContainerCountsForItsPod(t *testing.T) {
+	if actAsChild() {
+		return
+	}
+	c := hostCgroups(t)
+	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee", "cpu", "cpuacct")
+	pod := filepath.Dir(container)
+	quota := c.dirs[c.at["cpu"]] + container + "/cpu.cfs_quota_us"
+	if err := os.WriteFile(quota, []byte("2000"), 0o600); err != nil {
+		t.Skipf("needs CPU quotas (CONFIG_CFS_BANDWIDTH): %v", err)
+	}
+	p := startChild(t)
+	p.enter(t, c, container, "cpu", "cpuacct")
+	var w snapshot.Workload
+	// A quota is met only in a period in which the CPU was there to be used up.
+	kerneltest.Until(t, func() bool {
+		require.Equal(t, "done", p.do(t, "burn a little"))
+		w = readOne(t, c, pod)
+		return must(t, w.ThrottledMicroseconds, w.Absent) > 1000
+	})
+	assert.Greater(t, must(t, w.CPUMicroseconds, w.Absent), uint64(1000))
+}

@@ -1,0 +1,212 @@
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// gateTree is a made-up tree of v2: pods below one slice that counts for all
+// of them, read second by second.
+type gateTree struct {
+	t    *testing.T
+	top  string
+	pods []string
+	c    *Reader
+	at   time.Duration
+}
+
+const gateSlice = "/kubepods.slice/kubepods-burstable.slice"
+
+func newGateTree(t *testing.T, pods int) *gateTree {
+	t.Helper()
+	g := &gateTree{t: t, at: time.Hour}
+	files := map[string]string{
+		"cgroup.controllers": "", "cgroup.procs": "", "kubepods.slice/cgroup.procs": "",
+		gateSlice[1:] + "/cgroup.procs":   "",
+		gateSlice[1:] + "/cpu.stat":       "usage_usec 1000\n",
+		gateSlice[1:] + "/memory.current": "4096\n",
+		gateSlice[1:] + "/io.stat":        "",
+	}
+	for _, name := range []string{"memory.events", "cpu.pressure", "memory.pressure", "io.pressure"} {
+		files[gateSlice[1:]+"/"+name] = restingPod()[name]
+	}
+	for i := range pods {
+		pod := fmt.Sprintf("%s/kubepods-burstable-pod6f7c1c9e_%04d.slice", gateSlice, i)
+		g.pods = append(g.pods, pod)
+		for name, content := range restingPod() {
+			files[pod[1:]+"/"+name] = content
+		}
+	}
+	g.top = cgroupTree(t, files)
+	g.c = mustFind(t, g.top)
+	return g
+}
+
+func restingPod() map[string]string {
+	const stall = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
+	return map[string]string{
+		"cgroup.procs": "", "cpu.stat": "usage_usec 5\nthrottled_usec 0\n",
+		"memory.current": "4096\n", "memory.max": "max\n", "memory.swap.current": "0\n", "memory.stat": "anon 0\ninactive_file 0\npgsteal 0\n",
+		"memory.events": "high 0\nmax 0\noom_kill 0\n", "io.stat": "8:0 rbytes=0 wbytes=0 rios=0 wios=1 dbytes=0 dios=0\n",
+		"cpu.pressure": stall, "memory.pressure": stall, "io.pressure": stall,
+	}
+}
+
+// set writes a file in place: what is kept open sees it.
+func (g *gateTree) set(cgroup, file, content string) {
+	g.t.Helper()
+	require.NoError(g.t, os.WriteFile(filepath.Join(g.top, cgroup, file), []byte(content), 0o600))
+}
+
+func (g *gateTree) cpu(cgroup string, microseconds int) {
+	g.t.Helper()
+	g.set(cgroup, "cpu.stat", fmt.Sprintf("usage_usec %d\nthrottled_usec 0\n", microseconds))
+}
+
+func (g *gateTree) io(cgroup string, writes int) {
+	g.t.Helper()
+	g.set(cgroup, "io.stat", fmt.Sprintf("8:0 rbytes=0 wbytes=0 rios=0 wios=%d dbytes=0 dios=0\n", writes))
+}
+
+func (g *gateTree) stall(cgroup, resource string, microseconds int) {
+	g.t.Helper()
+	g.set(cgroup, resource+".pressure", fmt.Sprintf("some avg10=0.00 avg60=0.00 avg300=0.00 total=%d\n", microseconds))
+}
+
+// after advances the time and reads; the first pod is first.
+func (g *gateTree) after(d time.Duration) []snapshot.Workload {
+	g.t.Helper()
+	g.at += d
+	g.c.pace = pace{} // of this machine's load
+	workloads, err := g.c.Read(g.at)
+	require.NoError(g.t, err)
+	require.Len(g.t, workloads, len(g.pods))
+	for _, w := range workloads {
+		require.Equal(g.t, g.at, w.At, "%s", w.Cgroup)
+	}
+	return workloads
+}
+
+func (g *gateTree) tick() []snapshot.Workload {
+	g.t.Helper()
+	return g.after(time.Second)
+}
+
+// settle reads until the pods are known to be idle.
+func (g *gateTree) settle() {
+	g.t.Helper()
+	for range 3 {
+		g.tick()
+	}
+}
+
+func TestAPodInWhichNothingMovedIsReadNoFurtherForAWhile(t *testing.T) {
+	g := newGateTree(t, 1)
+	g.settle()
+	g.stall(g.pods[0], "io", 999)
+	for range 20 {
+		require.NotEqual(t, u64(999), g.tick()[0].Pressure.IO.Some, "only its pressure file changed, and it was not read: %s", g.at)
+	}
+	assert.Equal(t, u64(999), g.after(fullEvery)[0].Pressure.IO.Some, "nothing is believed for longer than that")
+}
+
+func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		move func(g *gateTree, pod string)
+		seen func(w *snapshot.Workload) bool
+	}{
+		"CPU time, and everything with it": {
+			func(g *gateTree, pod string) {
+				g.cpu(pod, 77)
+				g.stall(pod, "cpu", 7)
+				g.set(pod, "memory.events", "high 3\nmax 0\noom_kill 0\n")
+			},
+			func(w *snapshot.Workload) bool {
+				return w.CPUMicroseconds == u64(77) && w.Pressure.CPU.Some == u64(7) && w.LimitHits == u64(3)
+			},
+		},
+		"pages that are written back after the pod has done its work": {
+			func(g *gateTree, pod string) {
+				g.io(pod, 5)
+				g.stall(pod, "io", 6)
+			},
+			func(w *snapshot.Workload) bool { return w.IO[0].Writes == 5 && w.Pressure.IO.Some == u64(6) },
+		},
+		"memory that it takes": {
+			func(g *gateTree, pod string) {
+				g.cpu(pod, 77)
+				g.set(pod, "memory.current", "8192\n")
+				g.stall(pod, "memory", 8)
+			},
+			func(w *snapshot.Workload) bool { return w.MemoryBytes == u64(8192) && w.Pressure.Memory.Some == u64(8) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateTree(t, 1)
+			g.settle()
+			c := c
+			require.False(t, c.seen(&g.tick()[0]))
+			c.move(g, g.pods[0])
+			assert.True(t, c.seen(&g.tick()[0]))
+		})
+	}
+}
+
+func TestMemoryThatIsReclaimedFromAPodThatSleepsIsSeenSoon(t *testing.T) {
+	for _, pods := range []int{1, minChildren} {
+		g := newGateTree(t, pods)
+		g.settle()
+		g.set(g.pods[0], "memory.current", "2048\n")
+		after := time.Duration(0)
+		for g.tick()[0].MemoryBytes != u64(2048) {
+			after += time.Second
+			require.Less(t, after, memoryEvery)
+		}
+	}
+}
+
+func TestAPodThatStallsAndUsesNoCPUGoesOnBeingRead(t *testing.T) {
+	for _, resource := range []string{"cpu", "memory", "io"} {
+		g := newGateTree(t, 1)
+		g.settle()
+		g.cpu(g.pods[0], 77) // the last it did before it waited
+		g.stall(g.pods[0], resource, 10)
+		for i := range 15 {
+			p := g.tick()[0].Pressure
+			require.Equal(t, u64(uint64(10+i)), map[string]snapshot.Stall{"cpu": p.CPU, "memory": p.Memory, "io": p.IO}[resource].Some, resource)
+			g.stall(g.pods[0], resource, 11+i)
+		}
+	}
+}
+
+func TestAPodWithoutACounterOfCPUIsNeverTakenToRest(t *testing.T) {
+	g := newGateTree(t, 1)
+	require.NoError(t, os.Remove(filepath.Join(g.top, g.pods[0], "cpu.stat")))
+	g.settle()
+	g.stall(g.pods[0], "io", 999)
+	assert.Equal(t, u64(999), g.tick()[0].Pressure.IO.Some)
+}
+
+func TestReadsInFullAreSpreadOverTime(t *testing.T) {
+	g := newGateTree(t, 64)
+	g.tick()
+	full, details := map[time.Duration]int{}, map[time.Duration]int{}
+	for _, tr := range g.c.tracked {
+		full[tr.fullDue]++
+		details[tr.detailDue()]++
+	}
+	for _, n := range full {
+		assert.Less(t, n, 32, "%v", full)
+	}
+	for _, n := range details {
+		assert.Less(t, n, 32, "%v", details)
+	}
+}
