@@ -203,13 +203,11 @@ func (f *filesystems) answer(w *watchedMount, u usage, err error) {
 	w.usage, w.answered, w.failed = u, time.Now(), nil
 }
 
-// maxClose is how long Close waits for running calls.
+// maxClose is how long close waits for running calls.
 const maxClose = time.Second
 
-// Close starts no further call and waits for running ones, except those that
+// close starts no further call and waits for running ones, except those that
 // hang, which only the kernel can end.
-func (h *Host) Close() { h.filesystems.close() }
-
 func (f *filesystems) close() {
 	f.mu.Lock()
 	f.closed = true

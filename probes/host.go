@@ -181,3 +181,7 @@ func (h *Host) FollowRoots(roots []string) {
 	}
 	h.cgroups, h.cgroupsError = cgroup.Find(h.paths.Procfs, h.paths.Cgroupfs, roots)
 }
+
+// Close starts no further call of filesystems and waits for running ones, except
+// those that hang, which only the kernel can end.
+func (h *Host) Close() { h.filesystems.close() }

@@ -192,7 +192,7 @@ func (h *Host) readNICFacts(d *device[nicFacts]) {
 		f.Master = ""
 	}
 	f.Carrier = fact(l, "carrier", "carrier", strconv.ParseBool)
-	f.SpeedBytesPerSecond = l.speed(f.Kind)
+	f.SpeedBytesPerSecond = linkSpeed(l, f.Kind)
 	if l.absent["carrier"] == "carrier: "+unix.EINVAL.Error() {
 		l.absent.Because("carrier", "the device is down")
 	}
@@ -207,9 +207,9 @@ func (h *Host) readNICFacts(d *device[nicFacts]) {
 	d.facts, d.hasFacts = f, true
 }
 
-// speed of the link. veth and tun report a constant of their driver, which is
-// no limit.
-func (l *deviceDir) speed(kind string) snapshot.Opt[uint64] {
+// linkSpeed is in bytes per second. veth and tun report a constant of their
+// driver, which is no limit.
+func linkSpeed(l *deviceDir, kind string) snapshot.Opt[uint64] {
 	const name = "speedBytesPerSecond"
 	if kind == "veth" || kind == "tun" {
 		l.absent.Because(name, "a device of this kind has no speed")

@@ -108,7 +108,7 @@ func TestWhatIsKeptOpenOfCgroupsThatWentIsGivenBack(t *testing.T) {
 		}
 		k.after(time.Millisecond)
 		p.enter(t, c, "")
-		k.after(recheckCgroup)
+		k.after(recheck)
 		require.Empty(t, heldFiles(t, kubepods+"/pod"))
 		taken := budget - k.c.fds.left // by what is above the pods
 		require.Len(t, heldFiles(t, top), len(before)+taken)
@@ -233,7 +233,7 @@ func TestAHierarchyThatGoesTakesItsMeasurementsAlone(t *testing.T) {
 		require.NotNil(t, w)
 		require.Equal(t, u64(4096), w.MemoryBytes)
 		require.NoError(t, os.RemoveAll(filepath.Join(top, "memory")))
-		w = one(k.after(recheckCgroup), "/kubepods/pod1")
+		w = one(k.after(recheck), "/kubepods/pod1")
 		require.NotNil(t, w, "budget %d", budget)
 		assert.True(t, w.MemoryBytes.IsZero())
 		assert.Equal(t, u64(5), w.CPUMicroseconds)

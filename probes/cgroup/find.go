@@ -39,9 +39,9 @@ func Find(procRoot, root string, roots []string) (*Reader, error) {
 	if !slices.ContainsFunc(walkedHierarchies(), isWalked) {
 		return nil, fmt.Errorf("find cgroups: neither cgroup v2 nor a memory, cpuacct or blkio hierarchy of v1 in %s", where)
 	}
-	c := newReader(found, roots)
-	c.proc = procRoot
-	return c, nil
+	r := newReader(found, roots)
+	r.proc = procRoot
+	return r, nil
 }
 
 // hierarchiesBelow returns the directory of each hierarchy in a tree.
@@ -142,25 +142,25 @@ func reachable(procRoot, mountPoint string) string {
 }
 
 func newReader(found map[string]string, roots []string) *Reader {
-	c := &Reader{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: interner{}, reasons: interner{}}
-	c.trees = make([]*node, len(c.roots))
+	r := &Reader{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: interner{}, reasons: interner{}}
+	r.trees = make([]*node, len(r.roots))
 	for _, name := range append(walkedHierarchies(), "cpu") {
 		dir := found[name]
 		if dir == "" {
 			continue
 		}
-		i := slices.Index(c.dirs, dir)
+		i := slices.Index(r.dirs, dir)
 		if i < 0 {
-			i = len(c.dirs)
-			c.dirs = append(c.dirs, dir)
+			i = len(r.dirs)
+			r.dirs = append(r.dirs, dir)
 		}
-		c.at[name] = i
-		if name != "cpu" && i == c.walked {
-			c.walked++
+		r.at[name] = i
+		if name != "cpu" && i == r.walked {
+			r.walked++
 		}
 	}
-	c.from = c.sources()
-	return c
+	r.from = sourcesOf(r.at)
+	return r
 }
 
 // source is the hierarchy that a value is read from. dir is its index in
@@ -174,24 +174,25 @@ type source struct {
 // sources are the hierarchies of the controllers: one of v1 hides that of v2.
 type sources struct{ cpu, throttling, memory, io, pressure source }
 
-func (c *Reader) sources() sources {
+// sourcesOf chooses them; at is Reader.at.
+func sourcesOf(at map[string]int) sources {
 	of := func(hierarchy string) source {
-		dir, mounted := c.at[hierarchy]
+		dir, mounted := at[hierarchy]
 		if !mounted {
 			dir = -1
 		}
 		return source{hierarchy, dir, hierarchy != unified}
 	}
 	s := sources{of(unified), of(unified), of(unified), of(unified), of(unified)}
-	_, cpu := c.at["cpu"]
-	_, cpuacct := c.at["cpuacct"]
+	_, cpu := at["cpu"]
+	_, cpuacct := at["cpuacct"]
 	if cpu || cpuacct {
 		s.cpu, s.throttling = of("cpuacct"), of("cpu")
 	}
-	if _, memory := c.at["memory"]; memory {
+	if _, memory := at["memory"]; memory {
 		s.memory = of("memory")
 	}
-	if _, blkio := c.at["blkio"]; blkio {
+	if _, blkio := at["blkio"]; blkio {
 		s.io = of("blkio")
 	}
 	return s

@@ -34,10 +34,10 @@ func (t *trackedWorkload) readNetwork() {
 		return
 	}
 	t.w.Network = snapshot.Opt[snapshot.WorkloadNetwork]{}
-	network, err := t.c.networkOf(t.process)
+	network, err := t.reader.networkOf(t.process)
 	if err != nil { // no process yet, or it has ended or changed its namespace
 		t.leaveProcess()
-		if t.c.now < t.networkDue {
+		if t.reader.now < t.networkDue {
 			t.recordAbsent(ofDetail, nameNetwork, t.whyNoNetwork)
 			return
 		}
@@ -45,12 +45,12 @@ func (t *trackedWorkload) readNetwork() {
 	}
 	if err != nil {
 		t.networkBackoff = min(idleDetailEvery, max(time.Second, 30*t.networkBackoff))
-		t.networkDue, t.whyNoNetwork = t.c.now+t.networkBackoff, err.Error()
+		t.networkDue, t.whyNoNetwork = t.reader.now+t.networkBackoff, err.Error()
 		t.recordAbsent(ofDetail, nameNetwork, t.whyNoNetwork)
 		return
 	}
 	t.networkDue, t.networkBackoff = 0, 0
-	network.At = t.c.now
+	network.At = t.reader.now
 	t.w.Network = snapshot.Some(network)
 }
 
@@ -60,11 +60,11 @@ func (t *trackedWorkload) readNetwork() {
 func (t *trackedWorkload) findNetwork() (snapshot.WorkloadNetwork, error) {
 	why := errNoProcess
 	for _, pid := range t.processes() {
-		d, err := openDir(t.c.proc + "/" + strconv.Itoa(pid))
+		d, err := openDir(t.reader.proc + "/" + strconv.Itoa(pid))
 		if err != nil {
 			continue // it has ended
 		}
-		network, err := t.c.networkOf(d)
+		network, err := t.reader.networkOf(d)
 		// The pid may have been reused since it was listed.
 		if err == nil && slices.Contains(t.processes(), pid) {
 			t.keepProcess(d)
@@ -81,7 +81,7 @@ func (t *trackedWorkload) findNetwork() (snapshot.WorkloadNetwork, error) {
 func isEnded(err error) bool { return isRemoved(err) || errors.Is(err, unix.ESRCH) }
 
 func (t *trackedWorkload) keepProcess(d cgroupDir) {
-	if !t.c.fds.take() {
+	if !t.reader.fds.take() {
 		d.close()
 		return
 	}
@@ -92,7 +92,7 @@ func (t *trackedWorkload) leaveProcess() {
 	if t.process != noDir {
 		t.process.close()
 		t.process = noDir
-		t.c.fds.left++
+		t.reader.fds.left++
 	}
 }
 
@@ -103,43 +103,43 @@ const maxAsked = 16
 // holds its namespaces and has not created others. The first hierarchy that has
 // any counts.
 func (t *trackedWorkload) processes() []int {
-	c := t.c
-	c.pids = c.pids[:0]
-	for i := range t.in[:c.walked] {
+	r := t.reader
+	r.pids = r.pids[:0]
+	for i := range t.in[:r.walked] {
 		if t.in[i].inode == 0 {
 			continue
 		}
-		c.appendProcesses(c.dirs[i] + t.cgroup)
-		for _, dir := range c.subtree(t.node, i) {
-			c.appendProcesses(dir)
+		r.appendProcesses(r.dirs[i] + t.cgroup)
+		for _, dir := range r.subtree(t.node, i) {
+			r.appendProcesses(dir)
 		}
-		if len(c.pids) > 0 {
+		if len(r.pids) > 0 {
 			break
 		}
 	}
-	slices.Sort(c.pids)
-	c.pids = slices.Compact(c.pids)
-	return c.pids[:min(len(c.pids), maxAsked)]
+	slices.Sort(r.pids)
+	r.pids = slices.Compact(r.pids)
+	return r.pids[:min(len(r.pids), maxAsked)]
 }
 
 // appendProcesses appends the pids in a cgroup. A removed or threaded one has
 // none.
-func (c *Reader) appendProcesses(dir string) {
-	fd, err := c.path.open(dir, "/cgroup.procs")
+func (r *Reader) appendProcesses(dir string) {
+	fd, err := r.path.open(dir, "/cgroup.procs")
 	if err != nil {
 		return
 	}
 	defer closeFD(fd)
-	c.buf, _ = readList(fd, "cgroup.procs", c.buf)
-	for line := range bytes.Lines(c.buf) {
+	r.buf, _ = readList(fd, "cgroup.procs", r.buf)
+	for line := range bytes.Lines(r.buf) {
 		if pid, err := parse.Uint(trimNewline(line)); err == nil && pid > 0 {
-			c.pids = append(c.pids, int(pid))
+			r.pids = append(r.pids, int(pid))
 		}
 	}
 }
 
 // networkOf reads net/dev of a process, and the inode of its network namespace.
-func (c *Reader) networkOf(process cgroupDir) (snapshot.WorkloadNetwork, error) {
+func (r *Reader) networkOf(process cgroupDir) (snapshot.WorkloadNetwork, error) {
 	if process == noDir {
 		return snapshot.WorkloadNetwork{}, errNoProcess
 	}
@@ -147,17 +147,17 @@ func (c *Reader) networkOf(process cgroupDir) (snapshot.WorkloadNetwork, error) 
 	if err := unix.Fstatat(int(process), "ns/net", &st, 0); err != nil {
 		return snapshot.WorkloadNetwork{}, fmt.Errorf("ns/net: %w", err)
 	}
-	switch c.hostNS {
+	switch r.hostNS {
 	case 0:
 		return snapshot.WorkloadNetwork{}, errHostUnknown
 	case st.Ino:
 		return snapshot.WorkloadNetwork{}, errHostNetwork
 	}
 	var err error
-	if c.buf, err = process.read("net/dev", c.buf); err != nil {
+	if r.buf, err = process.read("net/dev", r.buf); err != nil {
 		return snapshot.WorkloadNetwork{}, err
 	}
-	n, err := sumNetDev(c.buf)
+	n, err := sumNetDev(r.buf)
 	n.Namespace = st.Ino
 	return n, err
 }
@@ -165,12 +165,12 @@ func (c *Reader) networkOf(process cgroupDir) (snapshot.WorkloadNetwork, error) 
 // hostNamespace is the inode of the host's network namespace, that of pid 1. If
 // pid 1 may not be read, kthreadd serves, which is pid 2 if pid 1 is the host's
 // and never changes its namespace; 0 if neither can be read.
-func (c *Reader) hostNamespace() uint64 {
+func (r *Reader) hostNamespace() uint64 {
 	var st unix.Stat_t
-	if unix.Stat(c.proc+"/1/ns/net", &st) == nil {
+	if unix.Stat(r.proc+"/1/ns/net", &st) == nil {
 		return st.Ino
 	}
-	if comm, err := os.ReadFile(c.proc + "/2/comm"); err != nil || string(comm) != "kthreadd\n" || unix.Stat(c.proc+"/2/ns/net", &st) != nil {
+	if comm, err := os.ReadFile(r.proc + "/2/comm"); err != nil || string(comm) != "kthreadd\n" || unix.Stat(r.proc+"/2/ns/net", &st) != nil {
 		return 0
 	}
 	return st.Ino

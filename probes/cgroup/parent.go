@@ -20,15 +20,15 @@ const minChildren = 4
 // readParentCounters reads a parent cgroup, once per read. The root is not read: on v2
 // its CPU time is sampled at clock ticks (kernel/cgroup/rstat.c,
 // root_cgroup_cputime).
-func (c *Reader) readParentCounters(n *node) {
+func (n *node) readParentCounters(r *Reader) {
 	if n.cgroup == "/" || len(n.children) < minChildren {
 		n.closeParentCounters()
 		return
 	}
 	if n.parentCounters == nil {
-		n.parentCounters = &parentCounters{trackedWorkload: newTracked(c, n)}
+		n.parentCounters = &parentCounters{trackedWorkload: newTracked(r, n)}
 	}
-	if n.parentCounters.readTime == c.now {
+	if n.parentCounters.readTime == r.now {
 		return
 	}
 	n.parentCounters.readCounters()
@@ -39,7 +39,7 @@ func (c *Reader) readParentCounters(n *node) {
 
 func (s *parentCounters) readCounters() {
 	first := s.readTime == 0
-	s.readTime = s.c.now
+	s.readTime = s.reader.now
 	s.readAt = [ofMemory + 1]time.Duration{}
 	was := s.w
 	cpu, io := s.readCPU(), s.readIO()
@@ -58,30 +58,12 @@ func (s *parentCounters) readCounters() {
 			s.changedAt[of] = s.readTime
 		}
 	}
-	s.begun, s.c.found = 0, s.c.found[:0] // the reasons are not used
+	s.begun, s.reader.found = 0, s.reader.found[:0] // the reasons are not used
 }
 
 func (n *node) closeParentCounters() {
 	if n.parentCounters != nil {
 		n.parentCounters.close()
 		n.parentCounters = nil
-	}
-}
-
-// unchanged reports whether a group of values is unchanged since it was read,
-// because the parent's counter is. If not, it marks the group as being read.
-func (t *trackedWorkload) unchanged(of fileGroup) bool {
-	if s := t.parent; s != nil && s.parentCounters != nil && t.readAt[of] >= s.parentCounters.changedAt[of] {
-		return true
-	}
-	t.beginGroup(of)
-	t.readAt[of] = t.c.now
-	return false
-}
-
-// retryGroup marks a group that could not be read, to be tried again.
-func (t *trackedWorkload) retryGroup(of fileGroup) {
-	if of <= ofMemory {
-		t.readAt[of] = 0
 	}
 }

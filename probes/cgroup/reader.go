@@ -63,12 +63,12 @@ type Reader struct {
 }
 
 // Flavour is "v2", "v1", or "hybrid": v1 with a unified hierarchy beside it.
-func (c *Reader) Flavour() string {
-	_, v2 := c.at[unified]
+func (r *Reader) Flavour() string {
+	_, v2 := r.at[unified]
 	switch {
 	case !v2:
 		return "v1"
-	case len(c.at) > 1:
+	case len(r.at) > 1:
 		return "hybrid"
 	}
 	return "v2"
@@ -77,19 +77,19 @@ func (c *Reader) Flavour() string {
 // Hierarchy is the directory with the cgroups of a controller (cpu, blkio), and
 // whether it is of cgroup v1; empty if there is none. The io of v2 is the blkio
 // of v1.
-func (c *Reader) Hierarchy(controller string) (dir string, v1 bool) {
-	if i, there := c.at[controller]; there {
-		return c.dirs[i], true
+func (r *Reader) Hierarchy(controller string) (dir string, v1 bool) {
+	if i, there := r.at[controller]; there {
+		return r.dirs[i], true
 	}
-	if i, there := c.at[unified]; there {
-		return c.dirs[i], false
+	if i, there := r.at[unified]; there {
+		return r.dirs[i], false
 	}
 	return "", false
 }
 
 // IOSource is the file that the IO of workloads comes from.
-func (c *Reader) IOSource() snapshot.IOSource {
-	if c.from.io.v1 {
+func (r *Reader) IOSource() snapshot.IOSource {
+	if r.from.io.v1 {
 		return snapshot.IOBlkio
 	}
 	return snapshot.IOStat
@@ -106,30 +106,30 @@ func (c *Reader) IOSource() snapshot.IOSource {
 // Absent has the JSON names and these groups: memory (all of it), io, network,
 // pressure, and processes (the cgroup's processes or children could not be
 // read).
-func (c *Reader) Read(at time.Duration) ([]snapshot.Workload, error) {
-	if err := c.mounted(); err != nil {
-		c.Close()
+func (r *Reader) Read(at time.Duration) ([]snapshot.Workload, error) {
+	if err := r.mounted(); err != nil {
+		r.Close()
 		return nil, err
 	}
-	if c.pace.tooEarly(at) {
-		return c.workloads(), nil
+	if r.pace.tooEarly(at) {
+		return r.workloads(), nil
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begun := threadTime()
-	c.now, c.earlyDetails = at, maxEarlyDetails
-	if c.hostNS == 0 {
-		c.hostNS = c.hostNamespace()
+	r.now, r.earlyDetails = at, maxEarlyDetails
+	if r.hostNS == 0 {
+		r.hostNS = r.hostNamespace()
 	}
-	c.refreshAll()
-	if c.readAll() {
+	r.refreshAll()
+	if r.readAll() {
 		// A cgroup was removed before its files were read. Another one may have
 		// its path already.
-		c.refreshAll()
-		c.readAll()
+		r.refreshAll()
+		r.readAll()
 	}
-	c.pace.record(at, threadTime()-begun)
-	return c.workloads(), nil
+	r.pace.record(at, threadTime()-begun)
+	return r.workloads(), nil
 }
 
 // maxEarlyDetails is how many workloads per read are read in detail ahead of schedule
@@ -137,14 +137,14 @@ func (c *Reader) Read(at time.Duration) ([]snapshot.Workload, error) {
 const maxEarlyDetails = 64
 
 // Note returns a remark on reduced reading; "" if every tick reads all.
-func (c *Reader) Note() string {
+func (r *Reader) Note() string {
 	slow := 0
-	for _, t := range c.tracked {
-		if c.now < t.statAgain {
+	for _, t := range r.tracked {
+		if r.now < t.statAgain {
 			slow++
 		}
 	}
-	note := c.pace.note()
+	note := r.pace.note()
 	if slow > 0 {
 		note = strings.TrimPrefix(fmt.Sprintf("%s; memory.stat of %d workloads takes longer than %s and is read every %s", note, slow, slowStat, idleDetailEvery), "; ")
 	}
@@ -152,21 +152,21 @@ func (c *Reader) Note() string {
 }
 
 // Close closes the cached files. A Read after it starts anew.
-func (c *Reader) Close() {
-	for i, n := range c.trees {
+func (r *Reader) Close() {
+	for i, n := range r.trees {
 		if n != nil {
-			c.forget(n)
-			c.trees[i] = nil
+			r.forget(n)
+			r.trees[i] = nil
 		}
 	}
-	c.tracked = nil
+	r.tracked = nil
 }
 
 // mounted returns an error if no hierarchy is there any more. An unmounted one
 // looks like an empty directory, which must not pass for an idle host.
-func (c *Reader) mounted() error {
+func (r *Reader) mounted() error {
 	var first error
-	for _, dir := range c.dirs[:c.walked] {
+	for _, dir := range r.dirs[:r.walked] {
 		_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
 		if err == nil {
 			return nil
@@ -176,55 +176,55 @@ func (c *Reader) mounted() error {
 	return fmt.Errorf("read cgroups: no cgroup file system: %w", first)
 }
 
-func (c *Reader) refreshAll() {
-	for i, root := range c.roots {
-		n := c.trees[i]
-		if n != nil && !c.stillSame(n) {
-			c.forget(n)
+func (r *Reader) refreshAll() {
+	for i, root := range r.roots {
+		n := r.trees[i]
+		if n != nil && !r.stillSame(n) {
+			r.forget(n)
 			n = nil
 		}
 		if n == nil {
-			n = c.newNode(root, nil)
-			c.trees[i] = n
+			n = r.newNode(root, nil)
+			r.trees[i] = n
 		}
 		if n != nil && !n.pod {
-			c.refresh(n)
+			r.refresh(n)
 		}
 	}
-	if !c.unsorted {
+	if !r.unsorted {
 		return
 	}
-	c.tracked = slices.DeleteFunc(c.tracked, func(t *trackedWorkload) bool { return t.removed })
-	slices.SortFunc(c.tracked, func(a, b *trackedWorkload) int { return strings.Compare(a.w.Cgroup, b.w.Cgroup) })
-	c.unsorted = false
+	r.tracked = slices.DeleteFunc(r.tracked, func(t *trackedWorkload) bool { return t.removed })
+	slices.SortFunc(r.tracked, func(a, b *trackedWorkload) int { return strings.Compare(a.w.Cgroup, b.w.Cgroup) })
+	r.unsorted = false
 }
 
 // readAll reads every workload that was not read at this instant, and reports
 // whether one of them was removed. It reads all parent cgroups first: activity
 // after a workload's read must not be in its parent's counters already.
-func (c *Reader) readAll() (gone bool) {
-	for _, t := range c.tracked {
+func (r *Reader) readAll() (gone bool) {
+	for _, t := range r.tracked {
 		if t.parent != nil {
-			c.readParentCounters(t.parent)
+			t.parent.readParentCounters(r)
 		}
 	}
-	for _, t := range c.tracked {
-		if t.removed || t.w.At == c.now { // gone: removed with its parent
+	for _, t := range r.tracked {
+		if t.removed || t.w.At == r.now { // gone: removed with its parent
 			continue
 		}
 		if !t.read() {
 			gone = true
-			c.drop(t.node)
+			r.drop(t.node)
 		}
 	}
 	return gone
 }
 
 // drop forgets a removed cgroup and has its parent listed again.
-func (c *Reader) drop(n *node) {
-	c.forget(n)
+func (r *Reader) drop(n *node) {
+	r.forget(n)
 	if n.parent == nil {
-		c.trees[slices.Index(c.trees, n)] = nil
+		r.trees[slices.Index(r.trees, n)] = nil
 		return
 	}
 	n.parent.children = slices.DeleteFunc(n.parent.children, func(b *node) bool { return b == n })
@@ -233,14 +233,14 @@ func (c *Reader) drop(n *node) {
 
 // workloads copies the current values, since a Sample never changes. It
 // allocates twice, however many workloads there are.
-func (c *Reader) workloads() []snapshot.Workload {
+func (r *Reader) workloads() []snapshot.Workload {
 	devices := 0
-	for _, t := range c.tracked {
+	for _, t := range r.tracked {
 		devices += len(t.w.IO)
 	}
-	all := make([]snapshot.Workload, 0, len(c.tracked))
+	all := make([]snapshot.Workload, 0, len(r.tracked))
 	io := make([]snapshot.WorkloadIO, 0, devices)
-	for _, t := range c.tracked {
+	for _, t := range r.tracked {
 		if t.removed {
 			continue
 		}
@@ -255,10 +255,10 @@ func (c *Reader) workloads() []snapshot.Workload {
 
 // UnifiedDir is the directory of the cgroup v2 hierarchy, the only one with
 // pressure files; empty if none is mounted.
-func (c *Reader) UnifiedDir() string {
-	i, mounted := c.at[unified]
+func (r *Reader) UnifiedDir() string {
+	i, mounted := r.at[unified]
 	if !mounted {
 		return ""
 	}
-	return c.dirs[i]
+	return r.dirs[i]
 }

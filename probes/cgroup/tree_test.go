@@ -150,7 +150,7 @@ func TestWorkloadsBelowOneAnotherThatGoTogetherGiveBackWhatTheyHadOnce(t *testin
 		p.enter(t, c, cgroup)
 		children = append(children, p)
 	}
-	require.Equal(t, names, cgroupPaths(k.after(recheckCgroup)))
+	require.Equal(t, names, cgroupPaths(k.after(recheck)))
 
 	k.c.now = k.at + time.Millisecond // Read, in its two steps
 	k.c.refreshAll()
@@ -177,9 +177,9 @@ func TestACgroupIsAWorkloadFromItsFirstProcessToItsLast(t *testing.T) {
 	require.Empty(t, k.tick())
 	p := startChild(t)
 	p.enter(t, c, cgroup)
-	require.Equal(t, []string{cgroup}, cgroupPaths(k.after(recheckCgroup)))
+	require.Equal(t, []string{cgroup}, cgroupPaths(k.after(recheck)))
 	p.enter(t, c, other)
-	require.Equal(t, []string{other}, cgroupPaths(k.after(recheckCgroup)), "where it is now")
+	require.Equal(t, []string{other}, cgroupPaths(k.after(recheck)), "where it is now")
 }
 
 func TestACgroupThatWaitsForItsFirstProcessIsAskedSoon(t *testing.T) {
@@ -231,7 +231,7 @@ func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
 	assert.True(t, r.Pressure.IO.Some.IsZero())
 
 	require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
-	for range int(recheckCgroup/time.Second) + 1 {
+	for range int(recheck/time.Second) + 1 {
 		require.Equal(t, "done", p.do(t, "burn a little"))
 		w = add(time.Second)
 	}
@@ -252,7 +252,7 @@ func TestAPodThatIsNotInAllHierarchiesYetIsReadInThemSoon(t *testing.T) {
 	}
 	for _, h := range order[1:] {
 		mkdirs(t, c, pod, h)
-		w := k.after(recheckCgroup)
+		w := k.after(recheck)
 		require.Len(t, w, 1)
 		switch h {
 		case unified:
@@ -299,7 +299,7 @@ func TestThousandsOfEmptyCgroupsAreNoWorkloadsAndSeldomLookedAt(t *testing.T) {
 	root := k.c.trees[0]
 	require.Len(t, root.children, many+1)
 	for _, n := range root.children {
-		require.Equal(t, recheckCgroup, n.backoff, n.cgroup)
+		require.Equal(t, recheck, n.backoff, n.cgroup)
 	}
 	for i := range many {
 		rmdirs(t, c, fmt.Sprintf("%s/%04d", top, i), unified)
@@ -316,7 +316,7 @@ func TestAProcessWithoutDescriptorsLosesMeasurementsAndNoPods(t *testing.T) {
 		before := g.tick()
 		g.tick()
 		without(t, func() {
-			for i, w := range g.after(recheckCgroup) {
+			for i, w := range g.after(recheck) {
 				require.Equal(t, before[i].Inode, w.Inode)
 				if budget == 0 {
 					assert.True(t, w.CPUMicroseconds.IsZero())

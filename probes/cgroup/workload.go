@@ -2,6 +2,9 @@ package cgroup
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -11,8 +14,8 @@ import (
 // trackedWorkload is a workload and its state between reads.
 type trackedWorkload struct {
 	*node
-	c *Reader
-	w snapshot.Workload // as of the last read; the next one overwrites IO
+	reader *Reader
+	w      snapshot.Workload // as of the last read; the next one overwrites IO
 	// files are those that are read again and again.
 	files  [keptFiles]keptFile
 	io     []snapshot.WorkloadIO       // of the previous read; the two are swapped
@@ -81,8 +84,8 @@ const (
 	idleDetailEvery = 2 * time.Minute
 )
 
-func newTracked(c *Reader, n *node) *trackedWorkload {
-	t := &trackedWorkload{node: n, c: c, w: snapshot.NewWorkload(n.cgroup), process: noDir}
+func newTracked(r *Reader, n *node) *trackedWorkload {
+	t := &trackedWorkload{node: n, reader: r, w: snapshot.NewWorkload(n.cgroup), process: noDir}
 	t.w.Inode = n.inode()
 	// Inodes of cgroups differ by a number of files, which is mostly even, so
 	// their last digits distinguish few of them. Fibonacci hashing spreads
@@ -107,7 +110,7 @@ func (t *trackedWorkload) close() {
 // cgroup, such as writeback of its pages, counts as its IO: if neither CPU time
 // nor IO changed, nothing else did.
 func (t *trackedWorkload) read() bool {
-	now := t.c.now
+	now := t.reader.now
 	first, due := t.w.At == 0, now >= t.fullDue
 	if due {
 		t.readAt = [ofMemory + 1]time.Duration{} // discards all cached values
@@ -126,9 +129,9 @@ func (t *trackedWorkload) read() bool {
 		t.idle = !first && !moved && stalled == 0 && !t.w.CPUMicroseconds.IsZero()
 	}
 	t.detailRead = t.detailRead && t.idle
-	urgent := stalls && t.c.earlyDetails > 0
+	urgent := stalls && t.reader.earlyDetails > 0
 	if urgent {
-		t.c.earlyDetails--
+		t.reader.earlyDetails--
 	}
 	if first || urgent || full && now >= t.detailDue() {
 		t.readDetail(urgent)
@@ -149,7 +152,7 @@ func (t *trackedWorkload) exists() bool {
 		return true
 	}
 	i := slices.IndexFunc(t.in, func(nd nodeDir) bool { return nd.inode != 0 })
-	return i >= 0 && t.c.alive(t.node, i)
+	return i >= 0 && t.reader.alive(t.node, i)
 }
 
 // readChanging reads the remaining changing values, and returns the increase of
@@ -172,11 +175,11 @@ func (t *trackedWorkload) readChanging() (stalled uint64) {
 // readDetail reads the expensive values, and those that take several files.
 func (t *trackedWorkload) readDetail(urgent bool) {
 	t.beginGroup(ofDetail)
-	t.seldomDue = t.w.DetailAt == 0 || t.c.now >= t.seldomAt+idleDetailEvery-t.phase
+	t.seldomDue = t.w.DetailAt == 0 || t.reader.now >= t.seldomAt+idleDetailEvery-t.phase
 	if t.seldomDue {
-		t.seldomAt = t.c.now
+		t.seldomAt = t.reader.now
 	}
-	t.w.DetailAt = t.c.now
+	t.w.DetailAt = t.reader.now
 	t.recordAbsent(ofDetail, "processes", cmp.Or(t.procsError, t.listError))
 	t.readMemoryDetail(urgent)
 	t.readThrottling()
@@ -190,4 +193,183 @@ func (t *trackedWorkload) detailDue() time.Duration {
 		return t.w.DetailAt + idleDetailEvery - t.phase
 	}
 	return t.w.DetailAt + detailEvery - t.phase
+}
+
+// unchanged reports whether a group of values is unchanged since it was read,
+// because the parent's counter is. If not, it marks the group as being read.
+func (t *trackedWorkload) unchanged(of fileGroup) bool {
+	if s := t.parent; s != nil && s.parentCounters != nil && t.readAt[of] >= s.parentCounters.changedAt[of] {
+		return true
+	}
+	t.beginGroup(of)
+	t.readAt[of] = t.reader.now
+	return false
+}
+
+// retryGroup marks a group that could not be read, to be tried again.
+func (t *trackedWorkload) retryGroup(of fileGroup) {
+	if of <= ofMemory {
+		t.readAt[of] = 0
+	}
+}
+
+// keptFile is a file of a cgroup that is kept open.
+type keptFile struct {
+	fd      int
+	missing error  // error of the last attempt to open it
+	why     string // the reason derived from it
+	again   time.Duration
+}
+
+// The kept files. Two of them may be one file in one cgroup version, and one
+// may not exist in the other.
+type fileID int
+
+const (
+	fileMemory fileID = iota
+	fileEvents
+	fileCPU
+	fileIO
+	fileIOBytes
+	filePressureCPU
+	filePressureMemory
+	filePressureIO
+	keptFiles
+)
+
+// readKept reads a file that is read again and again, and keeps the descriptor
+// if the budget allows.
+func (t *trackedWorkload) readKept(id fileID, i int, name string) ([]byte, error) {
+	f := &t.files[id]
+	if f.fd < 0 {
+		if f.missing != nil && t.reader.now < f.again {
+			return nil, f.missing
+		}
+		fd, err := t.openFile(i, name)
+		if err != nil {
+			f.missing, f.again, f.why = fmt.Errorf("%s: %w", name, err), t.reader.now+recheck, ""
+			if isOutOfResources(err) {
+				f.again = t.reader.now
+			}
+			return nil, f.missing
+		}
+		f.fd, f.missing = fd, nil
+		if !t.reader.fds.take() {
+			defer t.closeUnkept(f)
+		}
+	}
+	return t.readOpen(f.fd, name)
+}
+
+// openFile opens a file of the cgroup. If it is missing, either the kernel has
+// no such file here or the cgroup was removed.
+func (t *trackedWorkload) openFile(i int, name string) (int, error) {
+	d, mine, err := t.reader.open(t.node, i)
+	if err != nil {
+		t.removed = t.removed || isRemoved(err) // it existed when it was listed
+		return -1, err
+	}
+	if mine {
+		defer d.close()
+	}
+	fd, err := d.openFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !d.alive() {
+		t.removed = true
+	}
+	return fd, err
+}
+
+// readOnce reads a file by its path, without keeping it open: the kept files were
+// read just before, which proved that this path is the known cgroup. If none
+// could be kept, the inode is checked at the end of the read.
+func (t *trackedWorkload) readOnce(i int, name string) ([]byte, error) {
+	fd, err := t.reader.path.open(t.reader.dirs[i], t.cgroup, "/", name)
+	if err != nil {
+		t.removed = t.removed || isRemoved(err) && !t.reader.alive(t.node, i)
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer closeFD(fd)
+	return t.readOpen(fd, name)
+}
+
+// readOpen reads an open file of the cgroup, and notes if the cgroup was
+// removed meanwhile.
+func (t *trackedWorkload) readOpen(fd int, name string) (text []byte, err error) {
+	t.reader.buf, err = readShown(fd, name, t.reader.buf)
+	t.removed = t.removed || isRemoved(err)
+	return t.reader.buf, err
+}
+
+func (t *trackedWorkload) closeFile(f *keptFile) {
+	if f.fd >= 0 {
+		t.reader.fds.left++
+		t.closeUnkept(f)
+	}
+}
+
+func (t *trackedWorkload) closeUnkept(f *keptFile) {
+	closeFD(f.fd)
+	f.fd = -1
+}
+
+// sourceDir returns the directory (an index in node.in) of a source's files;
+// without one, the value name is absent.
+func (t *trackedWorkload) sourceDir(of fileGroup, from source, name string) (int, bool) {
+	switch {
+	case from.dir < 0:
+		t.recordAbsent(of, name, t.reader.reasons.internJoined("no ", from.hierarchy, " hierarchy is mounted"))
+		return 0, false
+	case t.in[from.dir].inode != 0:
+		return from.dir, true
+	case errors.Is(t.in[from.dir].err, fs.ErrNotExist):
+		t.recordAbsent(of, name, t.reader.reasons.internJoined("no cgroup of this path in the ", from.hierarchy, " hierarchy"))
+	default:
+		t.recordAbsent(of, name, fmt.Sprintf("the %s hierarchy: %v", from.hierarchy, t.in[from.dir].err))
+	}
+	return 0, false
+}
+
+// absence is the reason why a value of a group is absent.
+type absence struct {
+	of        fileGroup
+	what, why string
+}
+
+// beginGroup starts the reading of a group: its earlier absences no longer hold.
+func (t *trackedWorkload) beginGroup(of fileGroup) { t.begun |= 1 << of }
+
+func (t *trackedWorkload) recordAbsent(of fileGroup, what, why string) {
+	if why != "" {
+		t.retryGroup(of)
+		t.reader.found = append(t.reader.found, absence{of, what, why})
+	}
+}
+
+// publishAbsent copies the reasons to the workload. It makes new maps only if a
+// reason changed, since Samples share them.
+func (t *trackedWorkload) publishAbsent() {
+	begun, found := t.begun, t.reader.found
+	t.begun, t.reader.found = 0, found[:0]
+	if len(found) == 0 && len(t.absent) == 0 {
+		return
+	}
+	for _, a := range t.absent {
+		if begun&(1<<a.of) == 0 {
+			found = append(found, a)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b absence) int { return int(a.of) - int(b.of) })
+	t.reader.found = found[:0]
+	if slices.Equal(found, t.absent) {
+		return
+	}
+	t.absent = append(t.absent[:0], found...)
+	t.w.Absent, t.w.Pressure.Absent = nil, nil
+	for _, a := range t.absent {
+		to := &t.w.Absent
+		if a.of.isStall() {
+			to = &t.w.Pressure.Absent
+		}
+		to.Because(a.what, a.why)
+	}
 }
