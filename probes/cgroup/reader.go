@@ -87,6 +87,16 @@ func (r *Reader) Hierarchy(controller string) (dir string, v1 bool) {
 	return "", false
 }
 
+// UnifiedDir is the directory of the cgroup v2 hierarchy, the only one with
+// pressure files; empty if none is mounted.
+func (r *Reader) UnifiedDir() string {
+	i, mounted := r.at[unified]
+	if !mounted {
+		return ""
+	}
+	return r.dirs[i]
+}
+
 // IOSource is the file that the IO of workloads comes from.
 func (r *Reader) IOSource() snapshot.IOSource {
 	if r.from.io.v1 {
@@ -251,14 +261,4 @@ func (r *Reader) workloads() []snapshot.Workload {
 		}
 	}
 	return all
-}
-
-// UnifiedDir is the directory of the cgroup v2 hierarchy, the only one with
-// pressure files; empty if none is mounted.
-func (r *Reader) UnifiedDir() string {
-	i, mounted := r.at[unified]
-	if !mounted {
-		return ""
-	}
-	return r.dirs[i]
 }
