@@ -40,7 +40,7 @@ echo 0 >"$top/unified/$service/cgroup.pressure"
 (enter "$service"; exec sleep 60) & idle=$!
 sleep 4
 
-echo "Recorded on Linux $(uname -r), $(nproc) CPUs, by testdata/cgroup/record.sh."
+echo "Recorded on Linux $(uname -r), $(nproc) CPUs, by probes/cgroup/testdata/record.sh."
 cd "$top"
 for f in unified/cgroup.controllers $(for t in $trees; do echo "$t/cgroup.procs"; done) \
   $(for t in $trees; do find "$t/$pod" "$t/$service" -type f \
