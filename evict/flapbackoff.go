@@ -3,6 +3,7 @@ package evict
 import (
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/backoff"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -15,7 +16,7 @@ type FlapBackoff struct {
 
 // duration is how long a taint that came back so many times stays on, or off.
 func (f FlapBackoff) duration(flaps int) time.Duration {
-	return min(f.Maximum, f.Minimum<<min(flaps, 10))
+	return backoff.Exponential{First: f.Minimum, Longest: f.Maximum}.Doubled(flaps)
 }
 
 // updateTaint updates the taint of a condition. level includes the transition period.

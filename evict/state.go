@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/backoff"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -234,7 +235,7 @@ func (m *State) startCooldown(l *Chosen, until time.Time) {
 func (w Backoff) next(a Answer) Backoff {
 	wait := a.RetryAfter
 	if wait <= 0 {
-		wait = minBackoff << min(w.Attempts, 10)
+		wait = backoff.Exponential{First: minBackoff, Longest: maxBackoff}.Doubled(w.Attempts)
 	}
 	w = Backoff{Until: a.Time.Add(min(wait, maxBackoff)), Attempts: w.Attempts + 1, Code: CodePDB, Text: a.Text}
 	if a.Outcome == Refused {

@@ -3,6 +3,8 @@ package lease
 import (
 	"hash/fnv"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backoff"
 )
 
 // The rhythm of a heartbeat, as docs/heartbeat.md describes it. Times are of
@@ -167,7 +169,7 @@ func (r schedule) retry(failed int) time.Duration {
 	if failed == 1 {
 		return time.Duration(r.random() * float64(firstRetry))
 	}
-	most := min(firstRetry<<min(failed, 10), longestRetry)
+	most := backoff.Exponential{First: firstRetry, Longest: longestRetry}.Doubled(failed)
 	return firstRetry + time.Duration(r.random()*float64(most-firstRetry))
 }
 
@@ -177,7 +179,7 @@ func (r schedule) dial(p attemptState, now time.Duration) time.Duration {
 		return 0
 	}
 	some := r.random()
-	delay := time.Duration(some * float64(min(firstDial<<min(p.dials-1, 10), longestDial)))
+	delay := time.Duration(some * float64(backoff.Exponential{First: firstDial, Longest: longestDial}.Doubled(p.dials-1)))
 	if left := p.expires - now; left > 0 {
 		delay = min(delay, max(0, left-r.interval)+time.Duration(some*float64(urgentDial)))
 	}

@@ -1,6 +1,10 @@
 package vgdp
 
-import "time"
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backoff"
+)
 
 // Kind of a data mover load.
 type Kind string
@@ -191,9 +195,5 @@ func (l *Load) retry() time.Time {
 	if l.Note.Unused <= 0 {
 		return time.Time{}
 	}
-	delay := lastRetry
-	if n := l.Note.Unused - 1; n < 10 {
-		delay = min(lastRetry, firstRetry<<n)
-	}
-	return l.Note.UnusedAt.Add(delay)
+	return l.Note.UnusedAt.Add(backoff.Exponential{First: firstRetry, Longest: lastRetry}.Doubled(l.Note.Unused - 1))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/backoff"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -357,7 +358,7 @@ func (r *Reader) findProcesses(n *node) {
 			n.procsError = cmp.Or(n.procsError, err.Error())
 		}
 	}
-	n.backoff = min(recheck, max(time.Second, 2*n.backoff))
+	n.backoff = backoff.Exponential{First: time.Second, Longest: recheck}.Next(n.backoff)
 	if n.populated {
 		n.backoff = recheck
 	}
