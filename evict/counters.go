@@ -1,16 +1,18 @@
 package evict
 
-import (
-	"maps"
-	"sync"
-)
+import "github.com/plimsoll-dev/plimsoll/counters"
 
-// Counters counts the outcomes of candidates since the agent started.
-type Counters struct {
-	mu        sync.Mutex // guards both
-	evictions map[Result]uint64
-	skipped   map[Code]uint64
+// Counters counts the outcomes of candidates since the agent started; its methods may
+// be called from any goroutine.
+type Counters struct{ group counters.Group[counts] }
+
+type counts struct {
+	evictions counters.By[Result]
+	skipped   counters.By[Code]
 }
+
+// Clone copies the counts.
+func (c counts) Clone() counts { return counts{c.evictions.Clone(), c.skipped.Clone()} }
 
 // Result is the outcome of an eviction request.
 type Result struct {
@@ -21,24 +23,20 @@ type Result struct {
 
 // Count adds a decision that is stored.
 func (t *Counters) Count(d *Decision) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.evictions == nil {
-		t.evictions, t.skipped = map[Result]uint64{}, map[Code]uint64{}
-	}
-	for _, c := range d.Candidates {
-		if len(c.Answers) > 0 {
-			t.evictions[Result{c.Plugins[0], c.Code}]++
-		} else {
-			t.skipped[c.Code]++
+	t.group.Change(func(n *counts) {
+		for _, c := range d.Candidates {
+			if len(c.Answers) > 0 {
+				n.evictions.Add(Result{c.Plugins[0], c.Code})
+			} else {
+				n.skipped.Add(c.Code)
+			}
 		}
-	}
+	})
 }
 
 // Counts returns copies of the counters: requested evictions, and candidates that
 // were skipped without a request, by reason.
-func (t *Counters) Counts() (evictions map[Result]uint64, suppressed map[Code]uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Clone(t.evictions), maps.Clone(t.skipped)
+func (t *Counters) Counts() (evictions map[Result]uint64, skipped map[Code]uint64) {
+	c := t.group.Counts()
+	return c.evictions, c.skipped
 }
