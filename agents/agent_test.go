@@ -107,7 +107,8 @@ func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
 	full := made("n", 0).Node
 	full.Labels["other"], full.Annotations["other"] = "x", "x"
 	full.Status.Conditions = append(full.Status.Conditions, corev1.NodeCondition{Type: "MemoryPressure"}, corev1.NodeCondition{Type: "plimsoll.dev/Disk", Message: "long"})
-	got := trimNode(full)
+	got, err := trimNode(full)
+	require.NoError(t, err)
 	assert.Equal(t, map[string]string{corev1.LabelTopologyZone: "a"}, got.Labels)
 	assert.Equal(t, map[string]string{evict.TaintsAnnotation: taintRecord}, got.Annotations)
 	assert.Equal(t, full.Spec.Taints, got.Spec.Taints)
@@ -119,7 +120,8 @@ func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
 	assert.Equal(t, []string{"Ready", "plimsoll.dev/MemoryContention", "plimsoll.dev/Disk"}, kinds)
 	assert.Equal(t, map[string]string{"a": "1", "b": "2"}, only(map[string]string{"a": "1", "b": "2", "c": "3"}, "a", "b", "d"))
 	full.Annotations = map[string]string{"other": "x"}
-	got = trimNode(full)
+	got, err = trimNode(full)
+	require.NoError(t, err)
 	assert.Nil(t, got.Annotations)
 	assert.Empty(t, got.Spec.Taints, "without a record none of them is ours")
 }
@@ -146,6 +148,15 @@ func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
 	assert.Nil(t, s.list()[0].Node)
 	assert.Error(t, s.nodes.Update(&corev1.Pod{}))
 	require.Error(t, s.nodes.Replace([]any{&corev1.Pod{}}, ""))
+	for len(s.wake) > 0 {
+		<-s.wake
+	}
+	require.NoError(t, s.leases.Update(b.Lease))
+	assert.Empty(t, s.wake, "a heartbeat waits for the next round")
+	asking := b.Lease.DeepCopy()
+	asking.Annotations = map[string]string{lease.EvictionsAnnotation: mustJSON(t, []lease.Request{request("p1")})}
+	require.NoError(t, s.leases.Update(asking))
+	assert.Len(t, s.wake, 1, "a request does not")
 	half := newAgentCache()
 	require.NoError(t, half.leases.Replace(nil, ""))
 	assert.False(t, half.synced())
@@ -154,26 +165,16 @@ func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
 func TestWhatAnAgentAsksForIsReadAnewWhereItChangesAndGoesWithItsLease(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 	s := newAgentCache()
-	asks := func(second int, text string) {
+	asks := func(second int, text string) (wake bool) {
 		l := made("n", 0).Lease
 		l.Annotations = map[string]string{lease.EvictionsAnnotation: text}
-		s.setLease("n", l, at(second))
-	}
-	rings := func() int {
-		n := len(s.wake)
-		for len(s.wake) > 0 {
-			<-s.wake
-		}
-		return n
+		return s.setLease("n", l, at(second))
 	}
 	s.setNode("n", made("n", 0).Node, at(0))
-	asks(0, `[]`)
-	assert.Zero(t, rings(), "it asks for none")
+	assert.False(t, asks(0, `[]`), "it asks for none")
 	text := mustJSON(t, []lease.Request{request("p1")})
-	asks(10, text)
-	assert.Equal(t, 1, rings())
-	asks(20, text)
-	assert.Zero(t, rings(), "it is known")
+	assert.True(t, asks(10, text))
+	assert.False(t, asks(20, text), "it is known")
 	assert.Equal(t, at(10), s.list()[0].RequestedAt)
 	require.Len(t, s.list()[0].Carried.Requests, 1)
 	asks(30, `odd`)

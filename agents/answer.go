@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
 // Evictor posts one eviction to the API server and returns the outcome.
@@ -85,7 +86,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 		}
 	}
 	code := ruling.Code
-	r.counters.addDecision(code, given.Outcome)
+	r.counters.Change(func(c *Counts) { c.addDecision(code, given.Outcome) })
 	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.serverTime())}
 	if code == "" {
 		answer.Result, answer.Reason, ruling.RetryAfter = resultOf(given.Outcome), given.Text, given.RetryAfter
@@ -236,7 +237,7 @@ func victim(r lease.Request, pod *corev1.Pod, e Evictions) evict.Victim {
 
 // stillRequested reads the Lease anew and tells whether the request is still in it.
 func (r *Reconciler) stillRequested(ctx context.Context, a PendingRequest) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Judged.Name, metav1.GetOptions{})
 	if err != nil {
@@ -249,7 +250,7 @@ func (r *Reconciler) stillRequested(ctx context.Context, a PendingRequest) bool 
 
 // getPod reads the pod from the API server; nil: it does not exist.
 func (r *Reconciler) getPod(ctx context.Context, a PendingRequest) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	pod, err := r.Pods.Pods(a.Namespace).Get(ctx, a.Request.Name, metav1.GetOptions{})
 	switch {
@@ -270,7 +271,7 @@ func (r *Reconciler) countPods(ctx context.Context, now time.Time) {
 	if now.Sub(r.journal.countedAt) < podCountTTL {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	list, err := r.Pods.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -301,11 +302,11 @@ func (r *Reconciler) writeAnswers(ctx context.Context, a *Judged) bool {
 }
 
 func (r *Reconciler) patchAnswers(ctx context.Context, node, granted string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.AnswersAnnotation: granted}}})
 	if err == nil {
-		_, err = r.Leases.Leases(lease.Namespace).Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		_, err = r.Leases.Leases(lease.Namespace).Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager})
 	}
 	return err
 }
@@ -334,4 +335,27 @@ func (r *Reconciler) publishCommonCause(g *Evaluation) {
 	text := strings.Join(texts, "; ")
 	r.Log.Warn("common cause found", "reason", text)
 	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonCommon, text)
+}
+
+// maxAnswered bounds the answers that are shown, and maxOfNode those of one node, so
+// that a node with many requests does not displace the others.
+const (
+	maxAnswered = 100
+	maxOfNode   = 20
+)
+
+// recordAnswer adds an answer to those that are shown.
+func (r *Reconciler) recordAnswer(a PendingRequest, code Code, answer lease.Answer) {
+	of := 1
+	r.answered = slices.DeleteFunc(r.answered, func(o Answered) bool {
+		if o.Node == a.Judged.Name {
+			of++
+		}
+		return o.Node == a.Judged.Name && of > maxOfNode
+	})
+	list := append([]Answered{{
+		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, RequestReason: a.Request.Reason,
+		Result: answer.Result, Code: code, Reason: answer.Reason, DryRun: a.DryRun,
+	}}, r.answered...)
+	r.answered = list[:min(len(list), maxAnswered)]
 }

@@ -77,7 +77,7 @@ func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *tes
 	s.asks("n", web(), db)
 	s.r.reconcile(t.Context())
 	assert.Len(t, s.r.journal.evictions, 2)
-	counts := s.r.Counters().Counts()
+	counts := s.r.Counts()
 	assert.EqualValues(t, 3, counts.Evictions[string(evict.UnknownOutcome)])
 	assert.EqualValues(t, 2, counts.Evictions[string(evict.Evicted)])
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
@@ -85,13 +85,13 @@ func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *tes
 
 func TestRefusalsAreCountedByTheirCode(t *testing.T) {
 	s := newShore(t)
-	counts := s.r.Counters().Counts()
+	counts := s.r.Counts()
 	assert.Len(t, counts.Refusals, 11, "those that never came, too")
 	assert.Len(t, counts.Evictions, 5)
 	s.node("n")
 	s.asks("n", web())
 	s.r.reconcile(t.Context())
-	counts = s.r.Counters().Counts()
+	counts = s.r.Counts()
 	assert.EqualValues(t, 1, counts.Refusals[string(CodeGone)])
 	assert.Empty(t, s.posted)
 }

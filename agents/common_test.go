@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -105,7 +106,9 @@ func TestInAZoneOnlyTaintsThatKeepPodsAwayCount(t *testing.T) {
 			j := &Judgement{}
 			for i := range 19 {
 				a := made(fmt.Sprint("n", i), 0, row.taints)
-				a.Node = trimNode(a.Node)
+				var err error
+				a.Node, err = trimNode(a.Node)
+				require.NoError(t, err)
 				a.Carried.Report.Pressure = map[string]string{"filesystem": "soft"}
 				j.Agents = append(j.Agents, Judged{Agent: &a, State: Alive})
 			}

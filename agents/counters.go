@@ -2,37 +2,20 @@ package agents
 
 import (
 	"maps"
-	"sync"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// Counts are what this process did as the leader.
+// Counts are what this process did as the leader. Those that are read have every label
+// value, so that metrics start at 0.
 type Counts struct {
 	// Acts on silent agents: mark, lift, failed.
-	Acts map[string]uint64
+	Acts counters.By[string]
 	// Evictions that were approved, by outcome.
-	Evictions map[string]uint64
+	Evictions counters.By[string]
 	// Refusals by code.
-	Refusals map[string]uint64
-}
-
-// Counters counts; its methods may be called from any goroutine.
-type Counters struct {
-	mu     sync.Mutex // guards counts
-	counts Counts
-}
-
-// newCounts has an entry for every label value, so that metrics start at 0.
-func newCounts() Counts {
-	c := Counts{Acts: map[string]uint64{actMark: 0, actLift: 0, actFailed: 0}, Evictions: map[string]uint64{}, Refusals: map[string]uint64{}}
-	for _, o := range []evict.Outcome{evict.Evicted, evict.NotFound, evict.Blocked, evict.Refused, evict.UnknownOutcome} {
-		c.Evictions[string(o)] = 0
-	}
-	for _, code := range []Code{CodeFullDisruption, CodeUnreadable, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeWrongNode, CodeProtected, CodeUnresolved, CodeGone} {
-		c.Refusals[string(code)] = 0
-	}
-	return c
+	Refusals counters.By[string]
 }
 
 // Acts on silent agents, as counted.
@@ -42,34 +25,26 @@ const (
 	actFailed = "failed"
 )
 
-// Counts so far.
-func (t *Counters) Counts() Counts {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ensure()
-	return Counts{Acts: maps.Clone(t.counts.Acts), Evictions: maps.Clone(t.counts.Evictions), Refusals: maps.Clone(t.counts.Refusals)}
-}
-
-func (t *Counters) ensure() {
-	if t.counts.Acts == nil {
-		t.counts = newCounts()
+// Clone copies the counts.
+func (c Counts) Clone() Counts {
+	all := Counts{Acts: counters.By[string]{actMark: 0, actLift: 0, actFailed: 0}, Evictions: counters.By[string]{}, Refusals: counters.By[string]{}}
+	for _, o := range []evict.Outcome{evict.Evicted, evict.NotFound, evict.Blocked, evict.Refused, evict.UnknownOutcome} {
+		all.Evictions[string(o)] = 0
 	}
+	for _, code := range []Code{CodeFullDisruption, CodeUnreadable, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeWrongNode, CodeProtected, CodeUnresolved, CodeGone} {
+		all.Refusals[string(code)] = 0
+	}
+	maps.Copy(all.Acts, c.Acts)
+	maps.Copy(all.Evictions, c.Evictions)
+	maps.Copy(all.Refusals, c.Refusals)
+	return all
 }
 
-func (t *Counters) addAct(kind string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ensure()
-	t.counts.Acts[kind]++
-}
-
-func (t *Counters) addDecision(code Code, o evict.Outcome) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ensure()
+// addDecision counts a refusal by its code, or an eviction by its outcome.
+func (c *Counts) addDecision(code Code, o evict.Outcome) {
 	if code != "" {
-		t.counts.Refusals[string(code)]++
+		c.Refusals.Add(string(code))
 	} else {
-		t.counts.Evictions[string(o)]++
+		c.Evictions.Add(string(o))
 	}
 }

@@ -5,32 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/store"
 )
-
-// fieldManager of all writes.
-const fieldManager = "plimsoll-controller"
-
-// Events is client-go's record.EventRecorder, for Events on Nodes. It may drop them
-// and must not block.
-type Events interface {
-	Event(about runtime.Object, kind, reason, message string)
-}
 
 // Reasons of Events.
 const (
@@ -56,13 +46,13 @@ type Reconciler struct {
 	Clock func() time.Time
 	// Settings in force; read in each round.
 	Settings func() Settings
-	Events   Events
+	Events   reconcile.Events
 	// About is the object of Events that concern all agents.
 	About *corev1.ObjectReference
 	Log   *slog.Logger
 
-	report   atomic.Pointer[Report]
-	counters Counters
+	loop     reconcile.Loop[*Report]
+	counters counters.Group[Counts]
 
 	// Owned by Run's goroutine.
 	cache    *agentCache
@@ -79,47 +69,30 @@ const reconcileInterval = time.Second
 // requests (debounce).
 const reconcileDebounce = 100 * time.Millisecond
 
+// Report of the last round; nil before the first, and where another replica is the
+// leader.
+func (r *Reconciler) Report() *Report { return r.loop.Report() }
+
+// Counts of actions and refusals.
+func (r *Reconciler) Counts() Counts { return r.counters.Counts() }
+
 // Run reconciles until ctx is done. All timeouts start with it.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.reset()
-	var watches sync.WaitGroup
-	watches.Go(func() { store.Run(ctx, r.cache.nodes.name, &r.cache.nodes, r.Nodes.Nodes(), "") })
-	watches.Go(func() { store.Run(ctx, r.cache.leases.name, &r.cache.leases, r.Leases.Leases(lease.Namespace), "") })
-	defer watches.Wait()
-	defer r.report.Store(nil)
-	for {
+	r.loop.Watch(func() { store.Run(ctx, r.cache.nodes, r.Nodes.Nodes(), "") })
+	r.loop.Watch(func() { store.Run(ctx, r.cache.leases, r.Leases.Leases(lease.Namespace), "") })
+	r.loop.Run(ctx, r.cache.wake, func(ctx context.Context) reconcile.Pause {
 		if r.cache.synced() && r.Settings().Enabled {
 			r.reconcile(ctx)
 		}
-		if !r.wait(ctx) {
-			return nil
-		}
-	}
+		return reconcile.Pause{Shortest: reconcileDebounce, Longest: reconcileInterval}
+	})
+	return nil
 }
 
 // reset resets the state of an earlier term.
 func (r *Reconciler) reset() {
 	r.cache, r.state, r.journal, r.answered = newAgentCache(), JudgeState{}, newJournal(), []Answered{}
-}
-
-// wait waits for the next round: reconcileInterval, or a request of an agent. It is false
-// when ctx is done.
-func (r *Reconciler) wait(ctx context.Context) bool {
-	soonest, latest := time.NewTimer(reconcileDebounce), time.NewTimer(reconcileInterval)
-	defer soonest.Stop()
-	defer latest.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-soonest.C: // thousands may ask at once
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-latest.C:
-	case <-r.cache.wake:
-	}
-	return true
 }
 
 // reconcile is one round: observe, judge, act, answer requests, report.
@@ -130,7 +103,38 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 	r.state = j.Next
 	r.act(ctx, &j, now.Add(maxActTime))
 	g := r.answerRequests(ctx, &j, time.Now().Add(maxActTime))
-	r.report.Store(newReport(&j, &g, r.answered))
+	r.loop.Publish(newReport(&j, &g, r.answered))
+}
+
+// publishChanges logs state changes of agents and publishes them as Events.
+func (r *Reconciler) publishChanges(j *Judgement) {
+	if j.FullDisruption != r.state.FullDisruption {
+		r.publishDisruption(j)
+	}
+	for i := range j.Agents {
+		a := &j.Agents[i]
+		_, was := r.state.Silent[a.Name]
+		_, is := j.Next.Silent[a.Name]
+		switch {
+		case is && !was && !a.allUnknown(): // else an earlier leader logged it
+			r.Log.Warn("agent is silent", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
+			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
+				fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s", a.Silence.Round(time.Second), r.Settings().TaintsStay))
+		case was && !is:
+			r.Log.Info("agent's heartbeat resumed", "node", a.Name)
+			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonHeartbeatResumed, "the agent's heartbeat resumed")
+		}
+	}
+}
+
+func (r *Reconciler) publishDisruption(j *Judgement) {
+	if !j.FullDisruption {
+		r.Log.Info("full disruption ended", "late", j.Late, "of", j.Total)
+		return
+	}
+	r.Log.Warn("full disruption: too many agents are late or silent; changing no condition or taint and refusing evictions; check the controller's connection to the API server", "late", j.Late, "of", j.Total)
+	r.Events.Event(r.About, corev1.EventTypeWarning, ReasonFullDisruption,
+		fmt.Sprintf("full disruption: %d of %d agents are late or silent, so the controller suspects its own connection; it changes no condition or taint and refuses evictions", j.Late, j.Total))
 }
 
 // maxActTime bounds a round's time for silent agents and for requests, each, so that a
@@ -159,18 +163,15 @@ var errAlive = errors.New("agent is alive: its heartbeat is newer than the cache
 func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err error) {
 	switch {
 	case err == nil:
-		r.counters.addAct(act)
+		r.counters.Change(func(c *Counts) { c.Acts.Add(act) })
 	case ctx.Err() != nil:
 	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsConflict(err):
 		r.Log.Info("left a silent agent alone: it renewed its Lease, or its Node or Lease changed; judging it again in the next round", "node", a.Name, "act", act, "reason", err)
 	default:
-		r.counters.addAct(actFailed)
+		r.counters.Change(func(c *Counts) { c.Acts.Add(actFailed) })
 		r.Log.Warn("failed to act on silent agent; retrying", "node", a.Name, "act", act, "error", err)
 	}
 }
-
-// callTimeout bounds each call to the API server.
-const callTimeout = 5 * time.Second
 
 // markUnknown sets the agent's conditions to Unknown. The cache may be stale, so Lease and
 // Node are read anew first, and nothing is written when they show a heartbeat.
@@ -186,7 +187,7 @@ func (r *Reconciler) markUnknown(ctx context.Context, a *Judged) error {
 // readFresh reads Lease and Node from the API server and fails with errAlive when they
 // have a heartbeat that was not seen.
 func (r *Reconciler) readFresh(ctx context.Context, a *Judged) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	if a.Lease != nil {
 		l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
@@ -214,9 +215,9 @@ func (r *Reconciler) removeTaints(ctx context.Context, a *Judged) error {
 	if !some {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
-	if _, err := r.Nodes.Nodes().Patch(ctx, a.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := r.Nodes.Nodes().Patch(ctx, a.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: reconcile.FieldManager}); err != nil {
 		return fmt.Errorf("remove taints of node %s: %w", a.Name, err)
 	}
 	r.Log.Info("removed taints of silent agent", "node", a.Name, "silence", a.Silence.Round(time.Second))

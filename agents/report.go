@@ -90,36 +90,6 @@ type Answered struct {
 	DryRun bool   `json:"dryRun,omitempty"`
 }
 
-// maxAnswered bounds the answers that are shown, and maxOfNode those of one node, so
-// that a node with many requests does not displace the others.
-const (
-	maxAnswered = 100
-	maxOfNode   = 20
-)
-
-// recordAnswer adds an answer to those that are shown.
-func (r *Reconciler) recordAnswer(a PendingRequest, code Code, answer lease.Answer) {
-	of := 1
-	r.answered = slices.DeleteFunc(r.answered, func(o Answered) bool {
-		if o.Node == a.Judged.Name {
-			of++
-		}
-		return o.Node == a.Judged.Name && of > maxOfNode
-	})
-	list := append([]Answered{{
-		Time: answer.At.UTC(), Node: a.Judged.Name, Pod: a.Namespace + "/" + a.Request.Name, Plugin: a.Plugin, RequestReason: a.Request.Reason,
-		Result: answer.Result, Code: code, Reason: answer.Reason, DryRun: a.DryRun,
-	}}, r.answered...)
-	r.answered = list[:min(len(list), maxAnswered)]
-}
-
-// Report of the last round; nil before the first, and where another replica is the
-// leader.
-func (r *Reconciler) Report() *Report { return r.report.Load() }
-
-// Counters counts actions and refusals.
-func (r *Reconciler) Counters() *Counters { return &r.counters }
-
 func newReport(j *Judgement, g *Evaluation, answered []Answered) *Report {
 	p := &Report{
 		Time: g.Time.UTC(), Agents: map[State]int{Alive: 0, Late: 0, Silent: 0}, FullDisruption: j.FullDisruption, Late: j.Late, Total: j.Total,

@@ -232,8 +232,8 @@ type leader struct {
 
 func newLeader(s *server, settings func() Settings) *leader {
 	l := &leader{server: s}
-	l.r = &Reconciler{Backups: l, Settings: settings, Events: quietEvents{}, Log: slog.New(slog.DiscardHandler)}
-	l.r.cache, l.r.pending, l.r.velero = newObjectCache([]string{"velero"}), map[types.NamespacedName]string{}, map[string]*velero{}
+	l.r = &Reconciler{Backups: l, Of: []string{"velero"}, Settings: settings, Events: quietEvents{}, Log: slog.New(slog.DiscardHandler)}
+	l.r.reset()
 	var all, namespaces []any
 	for _, u := range s.now {
 		all = append(all, u.DeepCopy())
@@ -242,7 +242,7 @@ func newLeader(s *server, settings func() Settings) *leader {
 		namespaces = append(namespaces, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	l.seen = len(s.history)
-	_ = l.r.cache.backups[0].Replace(all, "")
+	_ = l.r.cache.backups["velero"].Replace(all, "")
 	_ = l.r.cache.namespaces.Replace(namespaces, "")
 	l.resume, l.stop = iter.Pull(func(yield func(struct{}) bool) {
 		l.yield = yield
@@ -287,9 +287,9 @@ func (l *leader) learn(n int) {
 		c := l.server.history[l.seen]
 		l.seen++
 		if c.deleted {
-			_ = l.r.cache.backups[0].Delete(c.object.DeepCopy())
+			_ = l.r.cache.backups["velero"].Delete(c.object.DeepCopy())
 		} else {
-			_ = l.r.cache.backups[0].Add(c.object.DeepCopy())
+			_ = l.r.cache.backups["velero"].Add(c.object.DeepCopy())
 		}
 	}
 }

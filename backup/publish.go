@@ -6,15 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
-
-// Events is client-go's record.EventRecorder, for Events on Backups. It may drop
-// them and must not block.
-type Events interface {
-	Event(about runtime.Object, kind, reason, message string)
-}
 
 // reference is the object of an Event.
 func reference(o *Object) *corev1.ObjectReference {
@@ -81,8 +74,12 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 		return
 	}
 	t.code, t.by = e.Wait.Code, e.Wait.By
-	attributes := []any{"backup", o.Namespace + "/" + o.Name, "reason", string(e.Wait.Code), "place", e.Place}
+	why := "the limit of running Backups is reached"
 	by, known := p.objects[e.Wait.By]
+	if known {
+		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
+	}
+	attributes := []any{"backup", o.Namespace + "/" + o.Name, "reason", why, "code", string(e.Wait.Code), "place", e.Place}
 	if known {
 		attributes = append(attributes, "blockedBy", by.Name, "namespaces", strings.Join(e.Wait.Namespaces, ","), "shared", e.Wait.Shared)
 	}
@@ -91,10 +88,6 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 		return
 	}
 	t.queued = true
-	why := "the limit of running Backups is reached"
-	if known {
-		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
-	}
 	r.Events.Event(reference(o), corev1.EventTypeNormal, ReasonQueued, fmt.Sprintf("at place %d: %s", e.Place, why))
 }
 
@@ -145,8 +138,9 @@ func (r *Reconciler) logWrite(w write) {
 	name := w.object.Namespace + "/" + w.object.Name
 	switch w.kind {
 	case kindStart:
-		waited := time.Since(w.object.Backup.Created).Round(time.Second)
-		r.counters.waited(w.object.Namespace, time.Since(w.object.Backup.Created))
+		waited := time.Since(w.object.Backup.Created)
+		r.counters.Change(func(c *Counts) { c.Waits.Add(w.object.Namespace, waited, Buckets()) })
+		waited = waited.Round(time.Second)
 		r.Log.Info("backup starts", "backup", name, "waited", waited)
 		r.Events.Event(reference(w.object), corev1.EventTypeNormal, ReasonStarts, fmt.Sprintf("waited %s", waited))
 	case kindTouch:

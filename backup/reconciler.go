@@ -7,8 +7,6 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
-)
 
-// FieldManager of all writes.
-const FieldManager = "plimsoll-controller"
+	"github.com/plimsoll-dev/plimsoll/counters"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
+	"github.com/plimsoll-dev/plimsoll/store"
+)
 
 // Reconciler starts Backups as Decide says, and writes order and reasons of the
 // others. It is level-triggered: each round observes everything, decides, and
@@ -33,17 +32,16 @@ type Reconciler struct {
 	Of []string
 	// Settings in force; read in each round.
 	Settings func() Settings
-	Events   Events
+	Events   reconcile.Events
 	Log      *slog.Logger
 
-	reports  atomic.Pointer[[]Report]
-	counters Counters
+	loop     reconcile.Loop[[]Report]
+	counters counters.Group[Counts]
 
 	// Owned by Run's goroutine.
 	cache        *objectCache
 	names        *Namespaces
-	namesVersion uint64 // the version of the namespaces that names is built from
-	pending      map[types.NamespacedName]string
+	namesVersion uint64             // the version of the namespaces that names is built from
 	velero       map[string]*velero // by namespace
 }
 
@@ -57,36 +55,25 @@ type velero struct {
 }
 
 // Reports on each Velero, sorted; nil before the first round.
-func (r *Reconciler) Reports() []Report {
-	if list := r.reports.Load(); list != nil {
-		return *list
-	}
-	return nil
-}
+func (r *Reconciler) Reports() []Report { return r.loop.Report() }
 
-// Counters counts writes, conflicts and waits.
-func (r *Reconciler) Counters() *Counters { return &r.counters }
+// Counts of writes, conflicts and waits.
+func (r *Reconciler) Counts() Counts { return r.counters.Counts() }
 
 // Run reconciles until ctx is done. It begins with lists read from etcd.
 func (r *Reconciler) Run(ctx context.Context) error {
-	r.cache, r.pending, r.velero = newObjectCache(r.Of), map[types.NamespacedName]string{}, map[string]*velero{}
-	r.names, r.namesVersion = nil, 0
-	var watches sync.WaitGroup
-	watches.Go(func() { r.cache.run(ctx, r.Backups, r.Namespaces) })
-	defer watches.Wait()
-	defer r.reports.Store(nil)
-	for {
-		again := r.reconcile(ctx)
-		timer := time.NewTimer(again)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-r.cache.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
+	r.reset()
+	for namespace, s := range r.cache.backups {
+		r.loop.Watch(func() { store.Run(ctx, s, r.Backups.Namespace(namespace), "") })
 	}
+	r.loop.Watch(func() { store.Run(ctx, r.cache.namespaces, r.Namespaces, "") })
+	r.loop.Run(ctx, r.cache.wake, func(ctx context.Context) reconcile.Pause { return reconcile.Pause{Longest: r.reconcile(ctx)} })
+	return nil
+}
+
+// reset resets the state of an earlier term.
+func (r *Reconciler) reset() {
+	r.cache, r.velero, r.names, r.namesVersion = newObjectCache(r.Of), map[string]*velero{}, nil, 0
 }
 
 // retry is the delay after a failed write, conflicts excepted.
@@ -96,7 +83,7 @@ const retry = time.Second
 // one at the latest.
 func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	s := r.Settings()
-	if !r.cache.synced() || !r.caughtUp() {
+	if !r.cache.synced() || !r.cache.caughtUp() {
 		return s.Resync
 	}
 	if !s.Enabled {
@@ -116,7 +103,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 		failed = failed || bad
 	}
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	r.reports.Store(&reports)
+	r.loop.Publish(reports)
 	if failed {
 		return min(retry, s.Resync)
 	}
@@ -125,7 +112,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 
 // handBack hands the queues back to Velero: those that have our annotations.
 func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
-	r.reports.Store(&[]Report{})
+	r.loop.Publish([]Report{})
 	r.refreshNames()
 	for namespace, objects := range r.cache.objects() {
 		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() }) {
@@ -143,21 +130,9 @@ func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 	return s.Resync
 }
 
-// caughtUp tells whether the cache has all writes of the last round: before, they
-// would be made or decided twice.
-func (r *Reconciler) caughtUp() bool {
-	for key, version := range r.pending {
-		if !r.cache.seen(key.Namespace, key.Name, version) {
-			return false
-		}
-		delete(r.pending, key)
-	}
-	return true
-}
-
 // refreshNames refreshes the names of the namespaces.
 func (r *Reconciler) refreshNames() {
-	if changes := r.cache.namespaces.changes.Load(); r.names == nil || changes != r.namesVersion {
+	if changes := r.cache.namespaces.Changes(); r.names == nil || changes != r.namesVersion {
 		r.names, r.namesVersion = NewNamespaces(r.cache.names()), changes
 	}
 }
@@ -195,12 +170,9 @@ func byUID(objects []*Object) map[string]*Object {
 	return all
 }
 
-const (
-	// writesPerRound bounds the writes of a round: writing a long queue must not delay
-	// starts.
-	writesPerRound = 100
-	writeTimeout   = 5 * time.Second
-)
+// writesPerRound bounds the writes of a round: writing a long queue must not delay
+// starts.
+const writesPerRound = 100
 
 // write makes the first of these changes, and returns how many were made and
 // whether one failed. A conflict is no failure: the changed or deleted Backup will
@@ -210,17 +182,17 @@ func (r *Reconciler) write(ctx context.Context, list []write) (written int, fail
 		version, err := r.patch(ctx, w)
 		switch {
 		case err == nil:
-			r.pending[types.NamespacedName{Namespace: w.object.Namespace, Name: w.object.Name}] = version
-			r.counters.addWrite(w)
+			r.cache.wrote(w.object, version)
+			r.counters.Change(func(c *Counts) { c.Writes.Add(string(w.kind)) })
 			r.logWrite(w)
 			written++
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-			r.counters.addConflict()
+			r.counters.Change(func(c *Counts) { c.Conflicts++ })
 			r.Log.Debug("write conflict: backup was changed or deleted meanwhile", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 		case ctx.Err() != nil:
 			return written, true
 		default:
-			r.counters.addFailure()
+			r.counters.Change(func(c *Counts) { c.Failures++ })
 			r.Log.Warn("failed to write backup; retrying", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 			return written, true
 		}
@@ -234,9 +206,9 @@ func (r *Reconciler) patch(ctx context.Context, w write) (version string, err er
 	if err != nil {
 		return "", fmt.Errorf("patch: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
-	now, err := r.Backups.Namespace(w.object.Namespace).Patch(ctx, w.object.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: FieldManager})
+	now, err := r.Backups.Namespace(w.object.Namespace).Patch(ctx, w.object.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager})
 	if err != nil {
 		return "", err
 	}

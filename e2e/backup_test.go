@@ -63,5 +63,5 @@ func TestDisjointBackupsRunTogetherAndOverlappingOnesWait(t *testing.T) {
 	f.allEnd(patience)
 	assert.Equal(t, 2, f.sound())
 	assert.Regexp(t, `backup starts.*backup=\S+/second waited=`, a.stderr.String())
-	assert.Regexp(t, `backup waits.*backup=\S+/second reason=running place=1 blockedBy=first namespaces=`+f.apps["shop"], a.stderr.String())
+	assert.Regexp(t, `backup waits.*backup=\S+/second reason="it shares namespace \S+ with Backup first, which runs" code=running place=1 blockedBy=first namespaces=`+f.apps["shop"], a.stderr.String())
 }

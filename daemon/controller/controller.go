@@ -28,6 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -62,7 +63,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	if err != nil {
 		return nil, err
 	}
-	how.UserAgent = backup.FieldManager + "/" + process.Version()
+	how.UserAgent = reconcile.FieldManager + "/" + process.Version()
 	identity, err := newIdentity()
 	if err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	}
 	events := record.NewBroadcaster(record.WithContext(klog.NewContext(context.Background(), logr.FromSlogHandler(log.Handler()))))
 	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.events.Events("")})
-	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: backup.FieldManager}).WithLogger(logr.Discard())
+	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: reconcile.FieldManager}).WithLogger(logr.Discard())
 	beats := &process.Liveness{} // each loop reads its settings once a pass, which is its pulse
 	loads := NewLoads(file, clients)
 	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
@@ -246,8 +247,8 @@ func (c *Controller) state() web.ControllerState {
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(),
-		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counters().Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counters().Counts(),
-		AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counters().Counts(),
+		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
+		AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
 	}
 	if bad != nil {
 		s.ConfigError = bad.Error()

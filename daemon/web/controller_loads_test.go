@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
@@ -30,7 +31,7 @@ func letting() ControllerState {
 		},
 		DataMoverCounts: admission.Counts{
 			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
-			Waits: map[vgdp.Kind]admission.Waits{vgdp.DataUpload: {Within: [12]uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
+			Waits: map[vgdp.Kind]counters.Histogram{vgdp.DataUpload: {Within: []uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
 		},
 	}
 }

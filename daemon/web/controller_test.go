@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 )
 
@@ -35,7 +36,7 @@ func leading() ControllerState {
 		}},
 		Counts: backup.Counts{
 			Writes: map[string]uint64{"start": 3}, Conflicts: 2,
-			Waits: map[string]backup.Waits{"velero": {Within: [12]uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
+			Waits: map[string]counters.Histogram{"velero": {Within: []uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
@@ -113,16 +114,15 @@ func loadBudgets(list []admission.Report) (values []labelled) {
 	return values
 }
 
-func appendLoadWaits(b []byte, of map[vgdp.Kind]admission.Waits) []byte {
+func appendLoadWaits(b []byte, of counters.Histograms[vgdp.Kind]) []byte {
 	const name = "plimsoll_vgdp_wait_seconds"
 	if len(of) == 0 {
 		return b
 	}
-	bounds := admission.Buckets()
 	b = appendHeader(b, name, "histogram", "Time from the creation of a data mover load to its ticket, for tickets of this replica.")
 	for _, kind := range slices.Sorted(maps.Keys(of)) {
 		w := of[kind]
-		b = appendHistogram(b, name, bounds[:], histogram{[]string{"kind", string(kind)}, w.Within[:], w.Count, w.Sum.Seconds()})
+		b = appendHistogram(b, name, admission.Buckets(), histogram{[]string{"kind", string(kind)}, w.Within, w.Count, w.Sum.Seconds()})
 	}
 	return b
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
@@ -78,16 +79,15 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 	})
 }
 
-func appendWaits(b []byte, of map[string]backup.Waits) []byte {
+func appendWaits(b []byte, of counters.Histograms[string]) []byte {
 	const name = "plimsoll_backup_queue_wait_seconds"
 	if len(of) == 0 {
 		return b
 	}
-	bounds := backup.Buckets()
 	b = appendHeader(b, name, "histogram", "Time from a Backup's creation to ReadyToStart, for Backups started by this replica.")
 	for _, velero := range slices.Sorted(maps.Keys(of)) {
 		w := of[velero]
-		b = appendHistogram(b, name, bounds[:], histogram{[]string{"velero", velero}, w.Within[:], w.Count, w.Sum.Seconds()})
+		b = appendHistogram(b, name, backup.Buckets(), histogram{[]string{"velero", velero}, w.Within, w.Count, w.Sum.Seconds()})
 	}
 	return b
 }

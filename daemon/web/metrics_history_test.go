@@ -40,8 +40,8 @@ func secondOfHour(i uint64) *snapshot.Sample {
 	}
 }
 
-// counters is the value of every counter series, by name and labels.
-func counters(families map[string]*dto.MetricFamily) map[string]float64 {
+// counterValues is the value of every counter series, by name and labels.
+func counterValues(families map[string]*dto.MetricFamily) map[string]float64 {
 	values := map[string]float64{}
 	for name, f := range families {
 		if f.GetType() != dto.MetricType_COUNTER {
@@ -73,7 +73,7 @@ func TestNoCounterGoesBackInAnHourInWhichTheKernelsTimesWrap(t *testing.T) {
 			continue
 		}
 		text = appendMetrics(text[:0], &view.State{Snapshot: snapshot})
-		now := counters(parseMetrics(t, text))
+		now := counterValues(parseMetrics(t, text))
 		if first == nil {
 			first, last = now, now
 		}

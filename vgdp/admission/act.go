@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
@@ -24,7 +25,7 @@ func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]
 	for i := range list {
 		e := &list[i]
 		if ctx.Err() != nil || time.Now().After(until) {
-			r.signal()
+			r.wake.Set()
 			return
 		}
 		if e.kind == KindNote && !notes.TryAccept() || e.kind == KindHide && !r.veleros[e.load.Namespace].releasable {
@@ -48,13 +49,13 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
-	u, err := r.Dynamic.Resource(Resource(e.load.Kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	u, err := r.Dynamic.Resource(Resource(e.load.Kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager})
 	if err != nil {
 		return err
 	}
-	r.pending[loadKey{e.load.Kind, o.Namespace, o.Name}] = u.GetResourceVersion()
+	r.veleros[o.Namespace].loads[e.load.Kind].Wrote(o.Namespace, o.Name, u.GetResourceVersion())
 	if e.kind == KindHide && fields(u.Object).text("spec", "datamover") != gate.HiddenMover {
 		v := r.veleros[o.Namespace] // until the next test
 		v.releasable, v.releaseTestedAt = false, r.clock.now()
@@ -72,13 +73,13 @@ var errNotHeld = errors.New("load was released at once: the API server does not 
 func (r *Reconciler) recordWrite(ctx context.Context, e *edit, err error) {
 	switch {
 	case err == nil:
-		r.counters.addWrite(e.kind)
+		r.counters.Change(func(c *Counts) { c.Writes.Add(e.kind) })
 		r.logWrite(e)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, errNotHeld):
-		r.counters.addConflict()
+		r.counters.Change(func(c *Counts) { c.Conflicts++ })
 	case ctx.Err() != nil:
 	default:
-		r.counters.addFailure()
+		r.counters.Change(func(c *Counts) { c.Failures++ })
 		r.Log.Warn("failed to write data mover load; retrying", "load", name(e.load), "write", string(e.kind), "error", err)
 	}
 }

@@ -32,6 +32,7 @@ func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
 	r.reset()
+	r.veleros["velero"] = r.newVelero(Velero{Namespace: "velero"})
 	var list []edit
 	objects := map[string]*Object{}
 	for i := range 3 {
@@ -50,14 +51,13 @@ func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {
 	r.veleros["velero"] = v
 	o := &Object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero", ResourceVersion: "5"}}
 	require.NoError(t, v.loads[vgdp.DataUpload].Replace([]any{o}, ""))
-	key := loadKey{vgdp.DataUpload, "velero", "a"}
-	for version, known := range map[string]bool{"4": true, "5": true, "6": false} {
-		r.pending[key] = version
-		assert.Equal(t, known, r.caughtUp(), version)
-		_, waits := r.pending[key]
-		assert.Equal(t, !known, waits, version)
+	for _, row := range []struct {
+		version string
+		known   bool
+	}{{"4", true}, {"5", true}, {"6", false}} {
+		v.loads[vgdp.DataUpload].Wrote("velero", "a", row.version)
+		assert.Equal(t, row.known, r.caughtUp(), row.version)
 	}
 	require.NoError(t, v.loads[vgdp.DataUpload].Replace(nil, ""))
-	r.pending[key] = "6"
 	assert.True(t, r.caughtUp(), "it was deleted")
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -40,7 +41,7 @@ func trimAgent(o any) (*agentPod, error) {
 	case *corev1.Pod:
 		return readAgent(p), nil
 	}
-	return nil, unexpectedType(o)
+	return nil, store.ErrType(o)
 }
 
 func readAgent(p *corev1.Pod) *agentPod {
@@ -103,7 +104,7 @@ func trimReport(o any) (*nodeReport, error) {
 		}
 		return r, nil
 	}
-	return nil, unexpectedType(o)
+	return nil, store.ErrType(o)
 }
 
 // reportChanged: a heartbeat without other changes triggers no round.
@@ -161,7 +162,7 @@ func pressureText(pressure map[string]string) string {
 func trimNode(o any) (*corev1.Node, error) {
 	n, is := o.(*corev1.Node)
 	if !is {
-		return nil, unexpectedType(o)
+		return nil, store.ErrType(o)
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
@@ -173,7 +174,7 @@ func trimNode(o any) (*corev1.Node, error) {
 func trimMover(o any) (*corev1.Pod, error) {
 	p, is := o.(*corev1.Pod)
 	if !is {
-		return nil, unexpectedType(o)
+		return nil, store.ErrType(o)
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp},
@@ -199,7 +200,7 @@ func trimBackup(o any) (*parentBackup, error) {
 		return already, nil
 	}
 	if !is {
-		return nil, unexpectedType(o)
+		return nil, store.ErrType(o)
 	}
 	f := fields(u.Object)
 	hooks, _, _ := unstructured.NestedSlice(u.Object, "spec", "hooks", "resources")

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -67,7 +68,7 @@ func (c *configuration) read(ctx context.Context, maps corev1client.ConfigMapInt
 		c.name, c.version, c.err = "", "", nil
 		return was != c.version
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	m, err := maps.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

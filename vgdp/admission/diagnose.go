@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -65,7 +66,7 @@ func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[s
 // without a mover's pod.
 func (r *Reconciler) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	if l.Phase == vgdp.InProgress {
-		_, moves := r.veleros[l.Namespace].movers.get(l.Namespace, l.Name)
+		_, moves := r.veleros[l.Namespace].movers.Get(l.Namespace, l.Name)
 		return !moves && l.Mover != "restic"
 	}
 	return (l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared) && !l.AcceptedAt.IsZero() && now.Sub(l.AcceptedAt) >= after
@@ -117,12 +118,12 @@ func hasCapacity(in *vgdp.Input, l *vgdp.Load) bool {
 
 // facts reads the objects that Velero has created for a load, under its name.
 func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *vgdp.Facts {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	f := &vgdp.Facts{Kind: l.Kind}
 	v := r.veleros[l.Namespace]
 	node := l.Node
-	if p, there := v.movers.get(l.Namespace, l.Name); there {
+	if p, there := v.movers.Get(l.Namespace, l.Name); there {
 		f.Pod, node = p, cmp.Or(p.Spec.NodeName, node)
 	} else {
 		f.Errors = append(f.Errors, vgdp.ReadError{What: "pod", Name: l.Name, Err: apierrors.NewNotFound(corev1.Resource("pods"), l.Name)})

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -27,7 +28,7 @@ func TestWhatIsTooLongIsClippedAtALineAndSaysSo(t *testing.T) {
 
 // shipyard is a reconciler that knows one Velero, with a node and a node-agent.
 func shipyard(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
-	v := &velero{movers: newStore("movers", make(chan struct{}, 1), trimMover, nil)}
+	v := &velero{movers: store.New("movers", store.NewSignal(), trimMover, nil)}
 	for _, p := range movers {
 		_ = v.movers.Add(p)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
@@ -85,9 +86,9 @@ func (g *gates) store(u *unstructured.Unstructured) *unstructured.Unstructured {
 	u.SetResourceVersion(strconv.Itoa(g.writes))
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{
 		{Manager: "kubectl", Time: new(metav1.NewTime(stamp.Add(100 * time.Hour)))},
-		{Manager: fieldManager},
-		{Manager: fieldManager, Time: &stamp},
-		{Manager: fieldManager, Time: new(metav1.NewTime(stamp.Add(-time.Hour)))},
+		{Manager: reconcile.FieldManager},
+		{Manager: reconcile.FieldManager, Time: &stamp},
+		{Manager: reconcile.FieldManager, Time: new(metav1.NewTime(stamp.Add(-time.Hour)))},
 	})
 	g.all[u.GetName()] = u
 	return u.DeepCopy()

@@ -5,16 +5,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
-
-// older compares two resource versions of an object.
-func older(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order < 0
-}
 
 // input builds the input of a decision, and returns the loads' objects by UID.
 func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[string]*Object) {
@@ -24,7 +17,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		Holds: map[string]time.Time{}, HoldLifetime: s.LeaseDuration,
 	}
 	if s.Enabled {
-		for _, l := range r.leases.list() {
+		for _, l := range r.leases.List() {
 			if p := l.pressure(time.Now(), now, r.Grace()); p != nil {
 				in.Pressure[l.Name] = *p
 			}
@@ -51,8 +44,8 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 // loads appends the loads of a Velero that have not ended.
 func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, objects map[string]*Object, now time.Time) []vgdp.Load {
 	nodes := v.moverNodes()
-	for _, shelf := range v.loads {
-		for _, o := range shelf.list() {
+	for _, loads := range v.loads {
+		for _, o := range loads.List() {
 			if ended(&o.Load) {
 				continue
 			}
@@ -74,7 +67,7 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 // moverNodes are the nodes of the movers' pods.
 func (v *velero) moverNodes() map[loadKey]string {
 	nodes := map[loadKey]string{}
-	for _, p := range v.movers.list() {
+	for _, p := range v.movers.List() {
 		for _, kind := range Kinds() {
 			if load := p.Labels[kind.PodLabel()]; load != "" {
 				nodes[loadKey{kind, p.Namespace, load}] = p.Spec.NodeName
@@ -86,7 +79,7 @@ func (v *velero) moverNodes() map[loadKey]string {
 
 // parentOf copies what a load inherits from its Backup.
 func (v *velero) parentOf(o *Object, l *vgdp.Load) {
-	if p, there := v.backups.get(v.Namespace, o.Backup); there && o.Backup != "" {
+	if p, there := v.backups.Get(v.Namespace, o.Backup); there && o.Backup != "" {
 		l.Scheduled, l.Hooks, l.Timeout = p.Scheduled, p.Hooks, p.Timeout
 	}
 }
@@ -121,20 +114,20 @@ func (r *Reconciler) dropStale(objects map[string]*Object) {
 
 // topology is cached until a node, a node-agent or a configuration changes.
 func (r *Reconciler) topology() *vgdp.Topology {
-	now := [2]uint64{r.nodes.changes.Load(), r.agents.changes.Load()}
+	now := [2]uint64{r.nodes.Changes(), r.agents.Changes()}
 	if r.cachedTopology != nil && now == r.topologyVersion {
 		return r.cachedTopology
 	}
 	agents := map[string]map[string]vgdp.Agent{} // by node and namespace
 	labels := map[string]map[string]string{}
-	nodes := r.nodes.list()
+	nodes := r.nodes.List()
 	for _, n := range nodes {
 		labels[n.Name] = n.Labels
 	}
 	for _, v := range r.veleros {
 		v.config.drift = 0
 	}
-	for _, p := range r.agents.list() {
+	for _, p := range r.agents.List() {
 		v := r.veleros[p.Namespace]
 		if v == nil || p.Node == "" || agents[p.Node][p.Namespace].Ready {
 			continue

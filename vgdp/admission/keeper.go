@@ -15,14 +15,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
-
-// fieldManager of all writes.
-const fieldManager = "plimsoll-controller"
-
-// callTimeout bounds each call to the API server.
-const callTimeout = 5 * time.Second
 
 // clock estimates the API server's clock from its responses, with a resolution of a
 // second: the policies compare Gates with it.
@@ -87,7 +82,7 @@ func (k *keeper) read(ctx context.Context) error {
 }
 
 func (k *keeper) get(ctx context.Context, name string) (*gate.Gate, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	u, err := k.gates.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -177,7 +172,7 @@ func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
 func stampOf(u *unstructured.Unstructured) time.Time {
 	var last time.Time
 	for _, f := range u.GetManagedFields() {
-		if f.Manager == fieldManager && f.Time != nil && f.Time.After(last) {
+		if f.Manager == reconcile.FieldManager && f.Time != nil && f.Time.After(last) {
 			last = f.Time.Time
 		}
 	}
@@ -234,7 +229,7 @@ func (k *keeper) heldInto(into map[string]time.Time) {
 
 // put writes some fields of a Gate by a merge patch with its version, or creates it.
 func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[string]any) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	meta := map[string]any{"name": name}
 	if was != nil {
@@ -246,13 +241,13 @@ func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[
 	}
 	var u *unstructured.Unstructured
 	if was != nil {
-		u, err = k.gates.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		u, err = k.gates.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager})
 	} else {
 		object := &unstructured.Unstructured{}
 		if err := object.UnmarshalJSON(body); err != nil {
 			return nil, fmt.Errorf("gate %s: %w", name, err)
 		}
-		u, err = k.gates.Create(ctx, object, metav1.CreateOptions{FieldManager: fieldManager})
+		u, err = k.gates.Create(ctx, object, metav1.CreateOptions{FieldManager: reconcile.FieldManager})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("gate %s: %w", name, err)

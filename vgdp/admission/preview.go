@@ -2,14 +2,7 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/store"
@@ -53,7 +46,7 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 	r.report(&a.Input, &a.Decision)
 	a.Report = r.Reports()[0]
 	for _, s := range v.loads {
-		a.All = append(a.All, s.list()...)
+		a.All = append(a.All, s.List()...)
 	}
 	return a, nil
 }
@@ -61,36 +54,24 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 // list fills the caches once, instead of a leader's watches.
 func (r *Reconciler) list(ctx context.Context, v *velero) error {
 	for kind, s := range v.loads {
-		if err := listInto(ctx, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), ""); err != nil {
+		if err := store.Fill(ctx, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), ""); err != nil {
 			return err
 		}
-		for _, o := range s.list() { // the time of issue is unknown: count it as new
+		for _, o := range s.List() { // the time of issue is unknown: count it as new
 			o.Load.Ticket, o.Load.Started = keepIssueTime(nil, o.Load.Ticket, time.Now()), keepIssueTime(nil, o.Load.Started, time.Now())
 		}
 	}
-	if err := listInto(ctx, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), ""); err != nil {
+	if err := store.Fill(ctx, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), ""); err != nil {
 		return err
 	}
-	if err := listInto[*corev1.Pod, *corev1.PodList](ctx, v.movers, r.Core.Pods(v.Namespace), roleOther); err != nil {
+	if err := store.Fill(ctx, v.movers, r.Core.Pods(v.Namespace), roleOther); err != nil {
 		return err
 	}
-	if err := listInto[*agentPod, *corev1.PodList](ctx, r.agents, r.Core.Pods(v.Namespace), roleAgent); err != nil {
+	if err := store.Fill(ctx, r.agents, r.Core.Pods(v.Namespace), roleAgent); err != nil {
 		return err
 	}
-	if err := listInto[*nodeReport, *coordinationv1.LeaseList](ctx, r.leases, r.Leases.Leases(lease.Namespace), ""); err != nil {
+	if err := store.Fill(ctx, r.leases, r.Leases.Leases(lease.Namespace), ""); err != nil {
 		return err
 	}
-	return listInto[*corev1.Node, *corev1.NodeList](ctx, r.nodes, r.Core.Nodes(), "")
-}
-
-func listInto[T metav1.Object, L runtime.Object](ctx context.Context, s *objectStore[T], from store.Source[L], labels string) error {
-	list, err := from.List(ctx, metav1.ListOptions{LabelSelector: labels})
-	if err != nil {
-		return fmt.Errorf("list %s: %w", s.name, err)
-	}
-	var items []any
-	if err := meta.EachListItem(list, func(o runtime.Object) error { items = append(items, o); return nil }); err != nil {
-		return fmt.Errorf("list %s: %w", s.name, err)
-	}
-	return s.Replace(items, "")
+	return store.Fill(ctx, r.nodes, r.Core.Nodes(), "")
 }

@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
 // proofs are about namespaces with a pod that has the node-agents' label, which
@@ -50,7 +52,7 @@ func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
 
 // hasObjects tells whether a namespace has a Backup or a data mover load.
 func (r *Reconciler) hasObjects(ctx context.Context, namespace string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	of := []schema.GroupVersionResource{backups()}
 	for _, kind := range Kinds() {

@@ -33,14 +33,14 @@ func (r *Reconciler) logWrite(e *edit) {
 	switch e.kind {
 	case KindAdmit:
 		waited := max(0, r.clock.now().Sub(l.Created))
-		r.counters.waited(l.Kind, waited)
+		r.counters.Change(func(c *Counts) { c.Waits.Add(l.Kind, waited, Buckets()) })
 		r.Log.Info("issued ticket to accept data mover load", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
 		r.publishOverdue(e)
 	case KindStart:
 		r.Log.Info("issued ticket to start data mover load", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
 		r.publishOverdue(e)
 	case KindRevoke:
-		r.Log.Info("revoked ticket of data mover load", "load", name(l), "reason", string(e.note.Reason))
+		r.Log.Info("revoked ticket of data mover load", "load", name(l), "code", string(e.note.Reason))
 	case KindRelease:
 		r.Log.Info("released hidden data mover load", "load", name(l))
 	case KindHide, KindNote:
@@ -55,7 +55,7 @@ func (r *Reconciler) publishOverdue(e *edit) {
 	if !e.grant.Overdue {
 		return
 	}
-	r.counters.overdue()
+	r.counters.Change(func(c *Counts) { c.Overdue++ })
 	l := e.load
 	clock := "Velero's 4h0m0s"
 	if l.Timeout > 0 {
@@ -69,7 +69,7 @@ func (r *Reconciler) logWait(e *edit) {
 	if e.wait == nil {
 		return
 	}
-	r.Log.Info("data mover load waits", "load", name(e.load), "reason", string(e.wait.Code), "blockedBy", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
+	r.Log.Info("data mover load waits", "load", name(e.load), "reason", e.wait.Sentence(), "code", string(e.wait.Code), "blockedBy", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
 	switch e.wait.Code {
 	case vgdp.CodePressure:
 		r.Events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
@@ -101,7 +101,7 @@ func (r *Reconciler) countBypassed() {
 	for _, v := range r.veleros {
 		for _, o := range v.takeAccepted() {
 			if v.needsTicket(&o.Load, r.clock.now()) && (o.Load.Ticket == nil || o.Load.Ticket.Epoch != v.keeper.epoch) {
-				r.counters.bypassed(v.Namespace)
+				r.counters.Change(func(c *Counts) { c.Bypassed.Add(v.Namespace) })
 				r.Log.Warn("data mover load was accepted without a valid ticket; was the Gate open (kubectl get gates -A)?", "velero", v.Namespace, "load", name(&o.Load), "epoch", v.keeper.epoch)
 			}
 		}

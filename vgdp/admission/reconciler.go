@@ -5,15 +5,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -21,17 +18,13 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
-
-// Events is client-go's record.EventRecorder, for Events on loads. It may drop them and
-// must not block.
-type Events interface {
-	Event(about runtime.Object, kind, reason, message string)
-}
 
 // Reconciler issues and revokes tickets as vgdp.Decide says, and renews the Gates.
 type Reconciler struct {
@@ -45,25 +38,23 @@ type Reconciler struct {
 	Settings func() Settings
 	// Grace is how long a Plimsoll agent's report counts without a heartbeat.
 	Grace  func() time.Duration
-	Events Events
+	Events reconcile.Events
 	Log    *slog.Logger
 
-	reports  atomic.Pointer[[]Report]
-	counters Counters
+	loop     reconcile.Loop[[]Report]
+	counters counters.Group[Counts]
 	clock    clock
 
 	// Owned by Run's goroutine.
-	wake            chan struct{}
-	watches         sync.WaitGroup
-	agents          *objectStore[*agentPod]
-	leases          *objectStore[*nodeReport]
-	nodes           *objectStore[*corev1.Node]
+	wake            store.Signal
+	agents          *store.Store[*agentPod]
+	leases          *store.Store[*nodeReport]
+	nodes           *store.Store[*corev1.Node]
 	veleros         map[string]*velero // by namespace
 	proofs          proofs
 	targets         targets
 	cachedTopology  *vgdp.Topology
-	topologyVersion [2]uint64          // the versions of nodes and agents that fleet is built from
-	pending         map[loadKey]string // resource versions written and not seen yet
+	topologyVersion [2]uint64 // the versions of nodes and agents that fleet is built from
 	noteBucket      flowcontrol.RateLimiter
 	notesFor        int
 	// diagnosed loads, by UID.
@@ -97,9 +88,7 @@ const (
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.reset()
 	watching, asked := false, false
-	defer r.watches.Wait()
-	defer r.reports.Store(nil)
-	for {
+	r.loop.Run(ctx, r.wake, func(ctx context.Context) reconcile.Pause {
 		enabled := r.Settings().Enabled
 		if !asked && !watching && !enabled {
 			asked = r.findHeld(ctx)
@@ -108,36 +97,23 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			watching = true
 			r.watch(ctx)
 		}
-		took := time.Now()
+		begun := time.Now()
 		if watching {
 			r.reconcile(ctx)
 		}
 		// Pause as long as the round took: at most half of the time is spent in rounds.
-		if !pause(ctx, max(roundDebounce, time.Since(took)), nil) || !pause(ctx, roundInterval, r.wake) {
-			return nil
-		}
-	}
-}
-
-// pause waits for a signal, or so long; false: ctx is done.
-func pause(ctx context.Context, d time.Duration, bell <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-bell:
-	}
-	return true
+		shortest := max(roundDebounce, time.Since(begun))
+		return reconcile.Pause{Shortest: shortest, Longest: shortest + roundInterval}
+	})
+	return nil
 }
 
 // reset resets the state of an earlier term.
 func (r *Reconciler) reset() {
-	r.wake, r.veleros, r.pending, r.failed = make(chan struct{}, 1), map[string]*velero{}, map[loadKey]string{}, map[string]string{}
-	r.agents = newStore("node-agents", r.wake, trimAgent, agentChanged)
-	r.leases = newStore("leases", r.wake, trimReport, reportChanged)
-	r.nodes = newStore("nodes", r.wake, trimNode, nodeChanged)
+	r.wake, r.veleros, r.failed = store.NewSignal(), map[string]*velero{}, map[string]string{}
+	r.agents = store.New("node-agents", r.wake, trimAgent, store.OnUpdate(agentChanged))
+	r.leases = store.New("leases", r.wake, trimReport, store.OnUpdate(reportChanged))
+	r.nodes = store.New("nodes", r.wake, trimNode, store.OnUpdate(nodeChanged))
 	r.targets = targets{pods: r.Core, claims: r.Core, known: map[types.UID]target{}}
 	r.proofs = proofs{asked: map[string]time.Time{}}
 	r.cachedTopology, r.notesFor, r.diagnosed = nil, 0, map[types.UID]diagnosed{}
@@ -148,24 +124,22 @@ func nodeChanged(was, is *corev1.Node) bool {
 }
 
 func (r *Reconciler) watch(ctx context.Context) {
-	r.watches.Go(func() { store.Run(ctx, r.nodes.name, r.nodes, r.Core.Nodes(), "") })
-	r.watches.Go(func() { store.Run(ctx, r.leases.name, r.leases, r.Leases.Leases(lease.Namespace), "") })
-	for _, namespace := range r.namespaces() {
-		r.watches.Go(func() { store.Run(ctx, r.agents.name, r.agents, r.Core.Pods(namespace), roleAgent) })
-	}
+	r.loop.Watch(func() { store.Run(ctx, r.nodes, r.Core.Nodes(), "") })
+	r.loop.Watch(func() { store.Run(ctx, r.leases, r.Leases.Leases(lease.Namespace), "") })
+	r.loop.Watch(func() { store.Run(ctx, r.agents, r.Core.Pods(r.namespace()), roleAgent) })
 }
 
-// namespaces in which node-agents are watched.
-func (r *Reconciler) namespaces() []string {
+// namespace in which node-agents are watched: that of the only Velero, or all.
+func (r *Reconciler) namespace() string {
 	if len(r.Of) == 1 {
-		return []string{r.Of[0].Namespace}
+		return r.Of[0].Namespace
 	}
-	return []string{corev1.NamespaceAll}
+	return corev1.NamespaceAll
 }
 
 // reconcile is one round: observe, decide, write the Gates, then the loads.
 func (r *Reconciler) reconcile(ctx context.Context) {
-	if !r.agents.synced.Load() || !r.leases.synced.Load() || !r.nodes.synced.Load() {
+	if !r.agents.Synced() || !r.leases.Synced() || !r.nodes.Synced() {
 		return
 	}
 	s := r.Settings()
@@ -179,7 +153,7 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 	in, objects := r.input(ctx, s)
 	d := vgdp.Decide(in)
 	if r.syncGates(ctx, &in, &d) {
-		r.signal() // tickets of a new epoch
+		r.wake.Set() // tickets of a new epoch
 		return
 	}
 	r.countBypassed()
@@ -193,13 +167,6 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 	list = append(list, r.diagnose(ctx, &in, objects, s.DiagnoseAfter)...)
 	r.report(&in, &d)
 	r.write(ctx, list, objects)
-}
-
-func (r *Reconciler) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
 }
 
 // configured is the configuration of a namespace's Velero.
@@ -222,7 +189,7 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	of := r.Of
 	if len(of) == 0 {
 		namespaces := map[string]bool{}
-		for _, a := range r.agents.list() {
+		for _, a := range r.agents.List() {
 			namespaces[a.Namespace] = true
 		}
 		for namespace := range namespaces {
@@ -242,7 +209,7 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 // findHeld adds the Veleros whose Gates limit something, so that their loads are
 // released; false: it could not be determined yet.
 func (r *Reconciler) findHeld(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the kind is not installed
@@ -266,12 +233,12 @@ func (r *Reconciler) findHeld(ctx context.Context) bool {
 // caughtUp tells whether the caches have all writes of the last round: before,
 // decisions would be made twice.
 func (r *Reconciler) caughtUp() bool {
-	for key, version := range r.pending {
-		o, there := r.veleros[key.namespace].loads[key.kind].get(key.namespace, key.name)
-		if there && older(o.ResourceVersion, version) {
-			return false
+	for _, v := range r.veleros {
+		for _, s := range v.loads {
+			if !s.CaughtUp() {
+				return false
+			}
 		}
-		delete(r.pending, key)
 	}
 	return true
 }
@@ -347,15 +314,10 @@ func (r *Reconciler) expiredHides(now time.Time, in *vgdp.Input) (list []edit) {
 
 // Reports on each Velero, sorted; nil before the first round, and where another
 // replica is the leader.
-func (r *Reconciler) Reports() []Report {
-	if list := r.reports.Load(); list != nil {
-		return *list
-	}
-	return nil
-}
+func (r *Reconciler) Reports() []Report { return r.loop.Report() }
 
-// Counters counts writes, conflicts and waits.
-func (r *Reconciler) Counters() *Counters { return &r.counters }
+// Counts of writes, conflicts and waits.
+func (r *Reconciler) Counts() Counts { return r.counters.Counts() }
 
 // sortedVeleros by namespace.
 func (r *Reconciler) sortedVeleros() []*velero {

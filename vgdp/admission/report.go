@@ -88,7 +88,7 @@ func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
 		}
 	}
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	r.reports.Store(&reports)
+	r.loop.Publish(reports)
 }
 
 // NewReports of a decision, by namespace.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -71,10 +72,10 @@ func (r *Reconciler) tryAccept(ctx context.Context, l *vgdp.Load, o *Object) (kn
 
 // dryRun sends a merge patch as a dry run.
 func (r *Reconciler) dryRun(ctx context.Context, kind vgdp.Kind, o *Object, body []byte) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	return r.Dynamic.Resource(Resource(kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+		metav1.PatchOptions{FieldManager: reconcile.FieldManager, DryRun: []string{metav1.DryRunAll}})
 }
 
 func (r *Reconciler) logSelfTest(v *velero, known, passes bool) {

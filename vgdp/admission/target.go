@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -52,7 +53,7 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 		return is
 	}
 	t.left--
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	if o.Load.Kind == vgdp.DataDownload {
 		is = t.claim(ctx, o.Target)

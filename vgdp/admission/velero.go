@@ -27,9 +27,9 @@ type velero struct {
 	releasable      bool
 	releaseTestedAt time.Time
 
-	loads    map[vgdp.Kind]*objectStore[*Object]
-	backups  *objectStore[*parentBackup]
-	movers   *objectStore[*corev1.Pod]
+	loads    map[vgdp.Kind]*store.Store[*Object]
+	backups  *store.Store[*parentBackup]
+	movers   *store.Store[*corev1.Pod]
 	watching bool // its watches are running
 
 	mu       sync.Mutex // guards accepted
@@ -38,14 +38,14 @@ type velero struct {
 
 func (r *Reconciler) newVelero(of Velero) *velero {
 	v := &velero{
-		Velero: of, config: newConfiguration(), loads: map[vgdp.Kind]*objectStore[*Object]{},
+		Velero: of, config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{},
 		keeper: keeper{gates: r.gates(of.Namespace), lease: r.Settings().LeaseDuration, clock: &r.clock},
 	}
 	for _, kind := range Kinds() {
-		v.loads[kind] = newStore(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), v.loadChanged(&r.clock))
+		v.loads[kind] = store.New(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), store.OnUpdate(v.loadChanged(&r.clock)))
 	}
-	v.backups = newStore("backups of "+of.Namespace, r.wake, trimBackup, backupChanged)
-	v.movers = newStore("movers of "+of.Namespace, r.wake, trimMover, nil)
+	v.backups = store.New("backups of "+of.Namespace, r.wake, trimBackup, store.OnUpdate(backupChanged))
+	v.movers = store.New("movers of "+of.Namespace, r.wake, trimMover, nil)
 	return v
 }
 
@@ -57,7 +57,7 @@ func trimLoad(kind vgdp.Kind) func(any) (*Object, error) {
 		case *unstructured.Unstructured:
 			return Read(kind, u), nil
 		}
-		return nil, unexpectedType(o)
+		return nil, store.ErrType(o)
 	}
 }
 
@@ -87,11 +87,11 @@ func (v *velero) takeAccepted() []*Object {
 // ready tells whether its initial lists are complete, all made after its Gates
 // were read.
 func (v *velero) ready() bool {
-	if !v.watching || !v.backups.synced.Load() || !v.movers.synced.Load() {
+	if !v.watching || !v.backups.Synced() || !v.movers.Synced() {
 		return false
 	}
 	for _, s := range v.loads {
-		if !s.synced.Load() {
+		if !s.Synced() {
 			return false
 		}
 	}
@@ -161,7 +161,7 @@ func (v *velero) highest() (epoch int64) {
 		return v.keeper.epoch
 	}
 	for _, s := range v.loads {
-		for _, o := range s.list() {
+		for _, o := range s.List() {
 			for _, t := range []*vgdp.Ticket{o.Load.Ticket, o.Load.Started} {
 				if t != nil {
 					epoch = max(epoch, t.Epoch)
@@ -175,12 +175,12 @@ func (v *velero) highest() (epoch int64) {
 // startWatches runs its watches until ctx is done.
 func (r *Reconciler) startWatches(ctx context.Context, v *velero) {
 	for kind, s := range v.loads {
-		r.watches.Go(func() { store.Run(ctx, s.name, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
+		r.loop.Watch(func() { store.Run(ctx, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
 	}
-	r.watches.Go(func() {
-		store.Run(ctx, v.backups.name, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), "")
+	r.loop.Watch(func() {
+		store.Run(ctx, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), "")
 	})
-	r.watches.Go(func() { store.Run(ctx, v.movers.name, v.movers, r.Core.Pods(v.Namespace), roleOther) })
+	r.loop.Watch(func() { store.Run(ctx, v.movers, r.Core.Pods(v.Namespace), roleOther) })
 }
 
 // configMapOf is the name of its node-agents' ConfigMap: as configured, else that
@@ -190,7 +190,7 @@ func (r *Reconciler) configMapOf(v *velero) (name string) {
 		return v.ConfigMap
 	}
 	var newest time.Time
-	for _, a := range r.agents.list() {
+	for _, a := range r.agents.List() {
 		if a.Namespace == v.Namespace && (name == "" || a.Started.After(newest)) && a.ConfigMap != "" {
 			name, newest = a.ConfigMap, a.Started
 		}

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
@@ -66,10 +65,10 @@ func TestAStoreGetsWhatEtcdHasAndThenWhatChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &source{streams: streams}
-				store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-				go Run(t.Context(), "nodes", store, s, "role=x")
+				store := New("nodes", NewSignal(), trimNode, nil)
+				go Run(t.Context(), store, s, "role=x")
 				synctest.Wait()
-				assert.Equal(t, []string{"one"}, store.ListKeys())
+				assert.Equal(t, []string{"one"}, names(store))
 				for _, o := range append(s.lists, s.watches[0]) {
 					assert.Empty(t, o.ResourceVersion, "not what some API server remembers")
 				}
@@ -80,7 +79,7 @@ func TestAStoreGetsWhatEtcdHasAndThenWhatChanges(t *testing.T) {
 				two.Name, two.ResourceVersion = "two", "8"
 				s.open.Add(&two)
 				synctest.Wait()
-				assert.ElementsMatch(t, []string{"one", "two"}, store.ListKeys())
+				assert.ElementsMatch(t, []string{"one", "two"}, names(store))
 			})
 		})
 	}
@@ -90,9 +89,9 @@ func TestAStoreGetsWhatEtcdHasAndThenWhatChanges(t *testing.T) {
 // bubble of synctest has.
 func TestAnAPIServerThatIsAwayIsAskedAgain(t *testing.T) {
 	s := &source{away: 2}
-	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	store := New("nodes", NewSignal(), trimNode, nil)
 	begun := time.Now()
-	go Run(t.Context(), "nodes", store, s, "")
-	deadline.Eventually(t, func() bool { return len(store.ListKeys()) == 1 }, time.Minute, time.Millisecond)
+	go Run(t.Context(), store, s, "")
+	deadline.Eventually(t, func() bool { return len(store.List()) == 1 }, time.Minute, time.Millisecond)
 	assert.Greater(t, time.Since(begun), minBackoff, "not at once")
 }
