@@ -14,6 +14,6 @@
 //
 // # Concurrency
 //
-// Run belongs to one goroutine. Report and Tally may be called from any. What
+// Run belongs to one goroutine. Report and Counts may be called from any. What
 // the pure functions take and return is never changed afterwards.
 package agents

@@ -140,3 +140,18 @@ func (c *configuration) place(o *Object) vgdp.Place {
 	c.places[key] = p
 	return p
 }
+
+// configMapOf is the name of the ConfigMap of a Velero's node-agents: as configured, else
+// that of the node-agent that started last.
+func configMapOf(v Velero, agents []*agentPod) (name string) {
+	if v.ConfigMap != "" {
+		return v.ConfigMap
+	}
+	var newest time.Time
+	for _, a := range agents {
+		if a.Namespace == v.Namespace && (name == "" || a.Started.After(newest)) && a.ConfigMap != "" {
+			name, newest = a.ConfigMap, a.Started
+		}
+	}
+	return name
+}

@@ -3,7 +3,6 @@ package admission
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -13,9 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
-	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
 // The rate limit of diagnoses: each costs several requests.
@@ -32,41 +29,11 @@ type diagnosed struct {
 	why string
 }
 
-// diagnose explains loads that are not prepared for long, or do not continue by
-// themselves. The annotation is updated while they are so, and stays when they end:
-// Velero then deletes the objects in question.
-func (r *Reconciler) diagnose(ctx context.Context, in *vgdp.Input, objects map[string]*Object, after time.Duration) (list []edit) {
-	left := diagnosesPerRound
-	for i := range in.Loads {
-		l := &in.Loads[i]
-		o := objects[l.UID]
-		was := r.diagnosed[o.UID]
-		if left == 0 || after <= 0 || in.Time.Sub(was.at) < diagnoseInterval || !r.needsDiagnosis(l, in.Time, after) || ctx.Err() != nil {
-			continue
-		}
-		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseInterval {
-			r.diagnosed[o.UID] = diagnosed{at: in.Time} // a load that just ends looks the same for a moment
-			continue
-		}
-		left--
-		f := r.facts(ctx, in, l)
-		stuck := vgdp.StuckAt(in.Time, l, f, hasCapacity(in, l), in.Time.Before(in.Holds[l.Node]))
-		r.diagnosed[o.UID] = diagnosed{in.Time, stuck.Why}
-		if text := diagnosis(in, l, f, stuck); text != o.Diagnosis {
-			list = append(list, edit{load: l, kind: KindDiagnose, annotations: map[string]any{gate.Diagnosis: text}})
-		}
-		if stuck.Why != "" && stuck.Why != was.why {
-			r.publishStuck(l, stuck)
-		}
-	}
-	return list
-}
-
 // needsDiagnosis tells whether a load was accepted long ago and does not run, or runs
 // without a mover's pod.
-func (r *Reconciler) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
+func (v *velero) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	if l.Phase == vgdp.InProgress {
-		_, moves := r.veleros[l.Namespace].movers.Get(l.Namespace, l.Name)
+		_, moves := v.movers.Get(l.Namespace, l.Name)
 		return !moves && l.Mover != "restic"
 	}
 	return (l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared) && !l.AcceptedAt.IsZero() && now.Sub(l.AcceptedAt) >= after
@@ -117,11 +84,8 @@ func hasCapacity(in *vgdp.Input, l *vgdp.Load) bool {
 }
 
 // facts reads the objects that Velero has created for a load, under its name.
-func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *vgdp.Facts {
-	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
-	defer cancel()
+func (v *velero) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *vgdp.Facts {
 	f := &vgdp.Facts{Kind: l.Kind}
-	v := r.veleros[l.Namespace]
 	node := l.Node
 	if p, there := v.movers.Get(l.Namespace, l.Name); there {
 		f.Pod, node = p, cmp.Or(p.Spec.NodeName, node)
@@ -131,26 +95,26 @@ func (r *Reconciler) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *v
 	agent, _ := in.Topology.Agent(node, l.Namespace)
 	f.AgentMissing = node != "" && !agent.Ready
 	if l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload {
-		r.volume(ctx, f, l)
+		v.volume(ctx, f, l)
 	}
 	if l.Kind == vgdp.DataUpload {
-		r.snapshot(ctx, f, l)
+		v.snapshot(ctx, f, l)
 	}
-	events, err := r.Core.Events(l.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + l.Name})
+	events, err := v.core.Events(l.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + l.Name})
 	if err == nil {
 		f.Events = events.Items
 	}
 	return f
 }
 
-func (r *Reconciler) volume(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
+func (v *velero) volume(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
 	var err error
-	if f.PVC, err = r.Core.PersistentVolumeClaims(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{}); err != nil {
+	if f.PVC, err = v.core.PersistentVolumeClaims(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{}); err != nil {
 		f.PVC, f.Errors = nil, append(f.Errors, vgdp.ReadError{What: "pvc", Name: l.Name, Err: err})
 		return
 	}
 	if name := f.PVC.Spec.VolumeName; name != "" {
-		if f.PV, err = r.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+		if f.PV, err = v.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); err != nil {
 			f.PV, f.Errors = nil, append(f.Errors, vgdp.ReadError{What: "pv", Name: name, Err: err})
 		}
 	}
@@ -160,8 +124,8 @@ func snapshots(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: resource}
 }
 
-func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
-	u, err := r.Dynamic.Resource(snapshots("volumesnapshots")).Namespace(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
+func (v *velero) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
+	u, err := v.dynamic.Resource(snapshots("volumesnapshots")).Namespace(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
 	if err != nil {
 		f.Errors = append(f.Errors, vgdp.ReadError{What: "vs", Name: l.Name, Err: err})
 		return
@@ -175,7 +139,7 @@ func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) 
 		return
 	}
 	var content *unstructured.Unstructured
-	if content, err = r.Dynamic.Resource(snapshots("volumesnapshotcontents")).Get(ctx, f.Snapshot.Content, metav1.GetOptions{}); err != nil {
+	if content, err = v.dynamic.Resource(snapshots("volumesnapshotcontents")).Get(ctx, f.Snapshot.Content, metav1.GetOptions{}); err != nil {
 		f.Errors = append(f.Errors, vgdp.ReadError{What: "vsc", Name: f.Snapshot.Content, Err: err})
 		return
 	}
@@ -183,18 +147,4 @@ func (r *Reconciler) snapshot(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) 
 	f.Content = &vgdp.SnapshotContent{
 		Name: content.GetName(), Handle: of.text("status", "snapshotHandle"), Ready: of.yes("status", "readyToUse"), Error: of.text("status", "error", "message"),
 	}
-}
-
-// ReasonStuck is that of an Event.
-const ReasonStuck = "LoadStuck"
-
-// publishStuck logs and publishes a stuck load with the remedy. The controller does
-// not touch the pod itself: it must not have the right to change pods.
-func (r *Reconciler) publishStuck(l *vgdp.Load, stuck vgdp.Stuck) {
-	text := stuck.Why
-	if stuck.Touch == "pod" {
-		text += fmt.Sprintf("; to resolve: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, r.clock.now().Unix())
-	}
-	r.Log.Warn("data mover load is stuck", "load", name(l), "why", stuck.Why)
-	r.Events.Event(reference(l), corev1.EventTypeWarning, ReasonStuck, text)
 }

@@ -55,7 +55,7 @@ func TestALoadIsLookedAtCloselyWhenItLingers(t *testing.T) {
 		"runs in the node-agent itself": {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Mover: "restic"}, false},
 	} {
 		row.load.Namespace = "velero"
-		assert.Equal(t, row.want, r.needsDiagnosis(&row.load, in.Time, time.Minute), name)
+		assert.Equal(t, row.want, r.veleros["velero"].needsDiagnosis(&row.load, in.Time, time.Minute), name)
 	}
 }
 

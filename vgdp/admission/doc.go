@@ -8,17 +8,19 @@
 //
 // # Flow
 //
-//	loads, Backups ──────────────────► shelf ──┐
-//	node-agents, their ConfigMap, Nodes ► shelf ├─► vgdp.Decide ──► edits ──► patches of loads
-//	agents' Leases ──────────────────► shelf ──┘        └────────────────► keeper: the Gates
+//	loads, Backups, movers ───────────────► stores ─┐
+//	Nodes, node-agents, agents' Leases ───► stores ─┼► observe ─► decide ─► write ─► patches of loads
+//	Gates, ConfigMap, targets, diagnoses ─► reads ──┘                         └───► the Gates
 //
-// The Reconciler is level-triggered: each round observes everything, decides, and
-// writes the differences. The next round begins when the caches have the writes of
-// this one. Its state in memory can be lost: when a ticket of its epoch was first
-// seen, and since when a load is prepared.
+// The Reconciler is level-triggered: each round observes everything (observe.go),
+// decides without any I/O (plan.go, which asks package vgdp), and writes the
+// differences (write.go): first the Gates, then the dry runs that test them, then the
+// loads. The next round begins when the stores have the writes of this one. Its state
+// in memory can be lost: when a ticket of its epoch was first seen, and since when a
+// load is prepared.
 //
 // # Concurrency
 //
-// Run belongs to one goroutine, and to one leader at a time. Reports and Tally may be
+// Run belongs to one goroutine, and to one leader at a time. Reports and Counts may be
 // called from any.
 package admission

@@ -3,7 +3,6 @@ package admission
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -43,6 +42,9 @@ type edit struct {
 	grant *vgdp.Grant
 	wait  *vgdp.Wait
 	note  *vgdp.Note
+	// instead of hiding a load, its note is written where it would not be released; nil:
+	// there is nothing to write.
+	instead *edit
 }
 
 // body is the merge patch for the version that was observed.
@@ -65,68 +67,6 @@ func (e *edit) body(version string) ([]byte, error) {
 		patch["spec"] = map[string]any{"datamover": original}
 	}
 	return json.Marshal(patch)
-}
-
-// edits of a decision, in the order in which they are made: revocations, then
-// tickets and releases, then hiding, then notes.
-func edits(d *vgdp.Decision, hidden []*vgdp.Waiting, now time.Time) ([]edit, error) {
-	list, notes, err := noteEdits(d, now)
-	if err != nil {
-		return nil, err
-	}
-	for i := range d.Admit {
-		e, err := admit(&d.Admit[i])
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	for i := range d.Start {
-		g := &d.Start[i]
-		list = append(list, edit{load: g.Load, kind: KindStart, grant: g, annotations: map[string]any{gate.Started: gate.Ticket{Node: g.Ticket.Node, Epoch: g.Ticket.Epoch}.String()}})
-	}
-	for _, l := range d.Release {
-		list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
-	}
-	hides := map[*vgdp.Load]bool{}
-	for _, w := range hidden {
-		e, err := hide(w, now)
-		if err != nil {
-			return nil, err
-		}
-		hides[w.Load], list = true, append(list, e)
-	}
-	notes = slices.DeleteFunc(notes, func(e edit) bool { return hides[e.load] })
-	return append(list, notes...), nil
-}
-
-// noteEdits are the revocations with their reasons, and the other notes.
-func noteEdits(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err error) {
-	revoked := map[*vgdp.Load]string{}
-	for _, r := range d.Revoke {
-		revoked[r.Load] = gate.Admitted
-		if r.Start {
-			revoked[r.Load] = gate.Started
-		}
-	}
-	waits := map[*vgdp.Load]*vgdp.Wait{}
-	for i := range d.Waiting {
-		waits[d.Waiting[i].Load] = &d.Waiting[i].Wait
-	}
-	for _, n := range d.Notes(now) {
-		text, err := noteText(n.Note)
-		if err != nil {
-			return nil, nil, err
-		}
-		e := edit{load: n.Load, kind: KindNote, annotations: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
-		if ticket, is := revoked[n.Load]; is {
-			e.kind, e.annotations[ticket] = KindRevoke, nil
-			revokes = append(revokes, e)
-			continue
-		}
-		notes = append(notes, e)
-	}
-	return revokes, notes, nil
 }
 
 // hide is the edit that hides a waiting load, with a note: the write is made anyway.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
@@ -42,6 +43,26 @@ type desiredGates struct {
 	holds          map[string]time.Time
 }
 
+// gateState is what a Gate holds, as last read or written and desired.
+type gateState struct {
+	epoch   int64 // 0: not claimed
+	limited bool
+	main    *gate.Gate // nil: it does not exist
+}
+
+// holdsUntil is until when the Gate holds a load created at that time at most.
+func (g gateState) holdsUntil(created time.Time) time.Time {
+	if g.main == nil {
+		return created
+	}
+	return g.main.Spec.HoldsUntil(created)
+}
+
+// needsTicket tells whether the policies require a ticket of a load.
+func (g gateState) needsTicket(l *vgdp.Load, now time.Time) bool {
+	return g.epoch > 0 && g.limited && (l.Mover == "" || l.Mover == "velero") && now.Before(g.holdsUntil(l.Created))
+}
+
 // keeper writes the Gates of one namespace. None exists until something is limited, and
 // one that limits nothing is not renewed.
 //
@@ -57,14 +78,6 @@ type keeper struct {
 	epoch       int64      // of our tickets; 0: not claimed
 	ticketsFrom time.Time  // tickets may be issued from then on
 	progress    time.Time  // when this leader last saw a load on its way
-}
-
-// holdsUntil is until when the Gate holds a load created at that time at most.
-func (k *keeper) holdsUntil(created time.Time) time.Time {
-	if k.main == nil {
-		return created
-	}
-	return k.main.Spec.HoldsUntil(created)
 }
 
 // read reads both Gates; on failure the last ones stay in use.

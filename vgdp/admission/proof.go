@@ -2,11 +2,13 @@ package admission
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
@@ -15,8 +17,10 @@ import (
 // every tenant may set. A Velero is proved by an object of its kinds, which only
 // administrators can permit.
 type proofs struct {
-	asked map[string]time.Time // by namespace: the last check without a result
-	left  int                  // checks left in this round
+	dynamic dynamic.Interface
+	log     *slog.Logger
+	asked   map[string]time.Time // by namespace: the last check without a result
+	left    int                  // checks left in this round
 }
 
 // The rate limit of checks: the interval for one namespace, and the number of one
@@ -26,32 +30,28 @@ const (
 	proofsPerRound = 3
 )
 
-// proved tells whether a namespace is known to be a Velero's, from then on for this
-// leader's term. A failed check is repeated.
-func (r *Reconciler) proved(ctx context.Context, namespace string) bool {
-	if r.veleros[namespace] != nil {
-		return true
-	}
-	last, asked := r.proofs.asked[namespace]
-	if r.proofs.left == 0 || asked && time.Since(last) < proofInterval {
+// proved tells whether a namespace is a Velero's. A failed check is repeated.
+func (p *proofs) proved(ctx context.Context, namespace string) bool {
+	last, asked := p.asked[namespace]
+	if p.left == 0 || asked && time.Since(last) < proofInterval {
 		return false
 	}
-	r.proofs.left--
-	is, err := r.hasObjects(ctx, namespace)
+	p.left--
+	is, err := p.hasObjects(ctx, namespace)
 	switch {
 	case is:
 		return true
 	case err != nil && ctx.Err() == nil:
-		r.Log.Warn("failed to look for velero objects in namespace; retrying", "namespace", namespace, "error", err)
+		p.log.Warn("failed to look for velero objects in namespace; retrying", "namespace", namespace, "error", err)
 	case !asked:
-		r.Log.Info("ignored namespace: it has a pod with the label of velero's node-agents, but no Backup and no data mover load; to manage it now, name it in the configuration (velero)", "namespace", namespace)
+		p.log.Info("ignored namespace: it has a pod with the label of velero's node-agents, but no Backup and no data mover load; to manage it now, name it in the configuration (velero)", "namespace", namespace)
 	}
-	r.proofs.asked[namespace] = time.Now()
+	p.asked[namespace] = time.Now()
 	return false
 }
 
 // hasObjects tells whether a namespace has a Backup or a data mover load.
-func (r *Reconciler) hasObjects(ctx context.Context, namespace string) (bool, error) {
+func (p *proofs) hasObjects(ctx context.Context, namespace string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	of := []schema.GroupVersionResource{backups()}
@@ -59,7 +59,7 @@ func (r *Reconciler) hasObjects(ctx context.Context, namespace string) (bool, er
 		of = append(of, Resource(kind))
 	}
 	for _, resource := range of {
-		list, err := r.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		list, err := p.dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil && !apierrors.IsNotFound(err) { // that kind is not installed
 			return false, err
 		}

@@ -56,7 +56,7 @@ func veleroServer(t *testing.T, has ...string) (*Reconciler, func(namespace stri
 			})
 		}
 	}
-	require.NoError(t, r.agents.Replace(agents, ""))
+	require.NoError(t, r.cluster.agents.Replace(agents, ""))
 	return r, func(namespace string) int64 { return asked[namespace].Load() }
 }
 
@@ -86,9 +86,9 @@ func TestAVeleroThatIsConfiguredNeedsNoProof(t *testing.T) {
 func TestNoMoreNamespacesAreAskedAboutThanInOneLook(t *testing.T) {
 	r, asked := veleroServer(t, "velero/backups")
 	r.proofs.left = 0
-	assert.False(t, r.proved(t.Context(), "velero"))
+	assert.False(t, r.proofs.proved(t.Context(), "velero"))
 	assert.Zero(t, asked("velero"))
 	r.proofs.left = 1
-	assert.True(t, r.proved(t.Context(), "velero"))
+	assert.True(t, r.proofs.proved(t.Context(), "velero"))
 	assert.Zero(t, r.proofs.left)
 }

@@ -2,11 +2,14 @@ package admission
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -18,6 +21,15 @@ const (
 	ReasonNoNode   = "LoadUnschedulable"
 )
 
+// publisher logs, publishes as Events and counts what a round found and wrote.
+type publisher struct {
+	log      *slog.Logger
+	events   reconcile.Events
+	counters *counters.Group[Counts]
+	clock    *clock
+	failed   map[string]string // the last error, by Velero
+}
+
 func name(l *vgdp.Load) string { return string(l.Kind) + " " + l.Namespace + "/" + l.Name }
 
 // reference is the object of an Event.
@@ -28,87 +40,95 @@ func reference(l *vgdp.Load) *corev1.ObjectReference {
 }
 
 // logWrite logs a successful write.
-func (r *Reconciler) logWrite(e *edit) {
+func (p *publisher) logWrite(e *edit) {
 	l := e.load
 	switch e.kind {
 	case KindAdmit:
-		waited := max(0, r.clock.now().Sub(l.Created))
-		r.counters.Change(func(c *Counts) { c.Waits.Add(l.Kind, waited, Buckets()) })
-		r.Log.Info("issued ticket to accept data mover load", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
-		r.publishOverdue(e)
+		waited := max(0, p.clock.now().Sub(l.Created))
+		p.counters.Change(func(c *Counts) { c.Waits.Add(l.Kind, waited, Buckets()) })
+		p.log.Info("issued ticket to accept data mover load", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
+		p.publishOverdue(e)
 	case KindStart:
-		r.Log.Info("issued ticket to start data mover load", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
-		r.publishOverdue(e)
+		p.log.Info("issued ticket to start data mover load", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
+		p.publishOverdue(e)
 	case KindRevoke:
-		r.Log.Info("revoked ticket of data mover load", "load", name(l), "code", string(e.note.Reason))
+		p.log.Info("revoked ticket of data mover load", "load", name(l), "code", string(e.note.Reason))
 	case KindRelease:
-		r.Log.Info("released hidden data mover load", "load", name(l))
+		p.log.Info("released hidden data mover load", "load", name(l))
 	case KindHide, KindNote:
-		r.logWait(e)
+		p.logWait(e)
 	case KindDiagnose:
-		r.Log.Info("data mover load is not prepared", "load", name(l), "diagnosis", e.annotations[gate.Diagnosis])
+		p.log.Info("data mover load is not prepared", "load", name(l), "diagnosis", e.annotations[gate.Diagnosis])
 	}
 }
 
 // publishOverdue publishes a ticket in spite of pressure, with the timeout that forced it.
-func (r *Reconciler) publishOverdue(e *edit) {
+func (p *publisher) publishOverdue(e *edit) {
 	if !e.grant.Overdue {
 		return
 	}
-	r.counters.Change(func(c *Counts) { c.Overdue++ })
+	p.counters.Change(func(c *Counts) { c.Overdue++ })
 	l := e.load
 	clock := "Velero's 4h0m0s"
 	if l.Timeout > 0 {
 		clock = fmt.Sprintf("itemOperationTimeout %s of its Backup", l.Timeout)
 	}
-	r.Events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue,
+	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue,
 		fmt.Sprintf("overdue: goes on despite pressure, before Velero cancels it (%s, counted from %s)", clock, l.Created.UTC().Format(time.RFC3339)))
 }
 
-func (r *Reconciler) logWait(e *edit) {
+func (p *publisher) logWait(e *edit) {
 	if e.wait == nil {
 		return
 	}
-	r.Log.Info("data mover load waits", "load", name(e.load), "reason", e.wait.Sentence(), "code", string(e.wait.Code), "blockedBy", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
+	p.log.Info("data mover load waits", "load", name(e.load), "reason", e.wait.Sentence(), "code", string(e.wait.Code), "blockedBy", e.wait.BlockedBy(), "hidden", e.kind == KindHide)
 	switch e.wait.Code {
 	case vgdp.CodePressure:
-		r.Events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
+		p.events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
 	case vgdp.CodeUnschedulable:
-		r.Events.Event(reference(e.load), corev1.EventTypeWarning, ReasonNoNode, e.wait.Sentence())
+		p.events.Event(reference(e.load), corev1.EventTypeWarning, ReasonNoNode, e.wait.Sentence())
 	case vgdp.CodeLimit, vgdp.CodeFull, vgdp.CodeNotReady, vgdp.CodeBackoff, vgdp.CodeAgent:
 	}
 }
 
+// countBypassed records loads that were accepted since the last round without the ticket
+// that they needed.
+func (p *publisher) countBypassed(v *velero) {
+	g := v.gate()
+	for _, o := range v.takeAccepted() {
+		if g.needsTicket(&o.Load, p.clock.now()) && (o.Load.Ticket == nil || o.Load.Ticket.Epoch != g.epoch) {
+			p.counters.Change(func(c *Counts) { c.Bypassed.Add(v.Namespace) })
+			p.log.Warn("data mover load was accepted without a valid ticket; was the Gate open (kubectl get gates -A)?", "velero", v.Namespace, "load", name(&o.Load), "epoch", g.epoch)
+		}
+	}
+}
+
 // logFailure logs an error of a Velero when it begins, changes and ends.
-func (r *Reconciler) logFailure(velero string, err error) {
+func (p *publisher) logFailure(velero string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	switch {
-	case text == r.failed[velero]:
+	case text == p.failed[velero]:
 	case text == "":
-		r.Log.Info("gate renewal recovered", "velero", velero)
+		p.log.Info("gate renewal recovered", "velero", velero)
 	default:
-		r.Log.Warn("gate renewal failed; retrying", "velero", velero, "error", err)
+		p.log.Warn("gate renewal failed; retrying", "velero", velero, "error", err)
 	}
-	r.failed[velero] = text
+	p.failed[velero] = text
 }
 
-// countBypassed records loads that were accepted since the last round without the ticket
-// that they needed.
-func (r *Reconciler) countBypassed() {
-	for _, v := range r.veleros {
-		for _, o := range v.takeAccepted() {
-			if v.needsTicket(&o.Load, r.clock.now()) && (o.Load.Ticket == nil || o.Load.Ticket.Epoch != v.keeper.epoch) {
-				r.counters.Change(func(c *Counts) { c.Bypassed.Add(v.Namespace) })
-				r.Log.Warn("data mover load was accepted without a valid ticket; was the Gate open (kubectl get gates -A)?", "velero", v.Namespace, "load", name(&o.Load), "epoch", v.keeper.epoch)
-			}
-		}
-	}
-}
+// ReasonStuck is that of an Event.
+const ReasonStuck = "LoadStuck"
 
-// needsTicket tells whether the policies require a ticket of a load.
-func (v *velero) needsTicket(l *vgdp.Load, now time.Time) bool {
-	return v.keeper.epoch > 0 && v.desired.limited && (l.Mover == "" || l.Mover == "velero") && now.Before(v.keeper.holdsUntil(l.Created))
+// publishStuck logs and publishes a stuck load with the remedy. The controller does
+// not touch the pod itself: it must not have the right to change pods.
+func (p *publisher) publishStuck(l *vgdp.Load, stuck vgdp.Stuck) {
+	text := stuck.Why
+	if stuck.Touch == "pod" {
+		text += fmt.Sprintf("; to resolve: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, p.clock.now().Unix())
+	}
+	p.log.Warn("data mover load is stuck", "load", name(l), "why", stuck.Why)
+	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonStuck, text)
 }

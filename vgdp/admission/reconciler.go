@@ -3,14 +3,9 @@ package admission
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -46,20 +41,15 @@ type Reconciler struct {
 	clock    clock
 
 	// Owned by Run's goroutine.
-	wake            store.Signal
-	agents          *store.Store[*agentPod]
-	leases          *store.Store[*nodeReport]
-	nodes           *store.Store[*corev1.Node]
-	veleros         map[string]*velero // by namespace
-	proofs          proofs
-	targets         targets
-	cachedTopology  *vgdp.Topology
-	topologyVersion [2]uint64 // the versions of nodes and agents that fleet is built from
-	noteBucket      flowcontrol.RateLimiter
-	notesFor        int
-	// diagnosed loads, by UID.
-	diagnosed map[types.UID]diagnosed
-	failed    map[string]string // the last error, by Velero
+	wake       store.Signal
+	publisher  publisher
+	cluster    cluster
+	veleros    map[string]*velero // by namespace
+	proofs     proofs
+	targets    targets
+	diagnosed  map[types.UID]diagnosed // loads, by UID
+	noteBucket flowcontrol.RateLimiter
+	notesFor   int
 }
 
 // loadKey names a load of any kind.
@@ -110,206 +100,36 @@ func (r *Reconciler) Run(ctx context.Context) error {
 
 // reset resets the state of an earlier term.
 func (r *Reconciler) reset() {
-	r.wake, r.veleros, r.failed = store.NewSignal(), map[string]*velero{}, map[string]string{}
-	r.agents = store.New("node-agents", r.wake, trimAgent, store.OnUpdate(agentChanged))
-	r.leases = store.New("leases", r.wake, trimReport, store.OnUpdate(reportChanged))
-	r.nodes = store.New("nodes", r.wake, trimNode, store.OnUpdate(nodeChanged))
+	r.wake, r.veleros = store.NewSignal(), map[string]*velero{}
+	r.publisher = publisher{log: r.Log, events: r.Events, counters: &r.counters, clock: &r.clock, failed: map[string]string{}}
+	r.cluster = newCluster(r.wake)
+	r.proofs = proofs{dynamic: r.Dynamic, log: r.Log, asked: map[string]time.Time{}}
 	r.targets = targets{pods: r.Core, claims: r.Core, known: map[types.UID]target{}}
-	r.proofs = proofs{asked: map[string]time.Time{}}
-	r.cachedTopology, r.notesFor, r.diagnosed = nil, 0, map[types.UID]diagnosed{}
+	r.notesFor, r.diagnosed = 0, map[types.UID]diagnosed{}
 }
 
-func nodeChanged(was, is *corev1.Node) bool {
-	return !equality.Semantic.DeepEqual(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.Spec, is.Spec)
-}
-
+// watch starts the watches of the cluster, which run until ctx is done.
 func (r *Reconciler) watch(ctx context.Context) {
-	r.loop.Watch(func() { store.Run(ctx, r.nodes, r.Core.Nodes(), "") })
-	r.loop.Watch(func() { store.Run(ctx, r.leases, r.Leases.Leases(lease.Namespace), "") })
-	r.loop.Watch(func() { store.Run(ctx, r.agents, r.Core.Pods(r.namespace()), roleAgent) })
-}
-
-// namespace in which node-agents are watched: that of the only Velero, or all.
-func (r *Reconciler) namespace() string {
+	namespace := corev1.NamespaceAll // of node-agents
 	if len(r.Of) == 1 {
-		return r.Of[0].Namespace
+		namespace = r.Of[0].Namespace
 	}
-	return corev1.NamespaceAll
+	r.loop.Watch(func() { store.Run(ctx, r.cluster.nodes, r.Core.Nodes(), "") })
+	r.loop.Watch(func() { store.Run(ctx, r.cluster.leases, r.Leases.Leases(lease.Namespace), "") })
+	r.loop.Watch(func() { store.Run(ctx, r.cluster.agents, r.Core.Pods(namespace), roleAgent) })
 }
 
-// reconcile is one round: observe, decide, write the Gates, then the loads.
+// reconcile is one round: observe, decide, write.
 func (r *Reconciler) reconcile(ctx context.Context) {
-	if !r.agents.Synced() || !r.leases.Synced() || !r.nodes.Synced() {
+	o, complete := r.observe(ctx, r.Settings())
+	if !complete {
 		return
 	}
-	s := r.Settings()
-	r.discover(ctx, s)
-	for namespace, v := range r.veleros {
-		r.logFailure(namespace, r.prepare(ctx, v))
-	}
-	if ctx.Err() != nil || !r.caughtUp() {
-		return
-	}
-	in, objects := r.input(ctx, s)
-	d := vgdp.Decide(in)
-	if r.syncGates(ctx, &in, &d) {
-		r.wake.Set() // tickets of a new epoch
-		return
-	}
-	r.countBypassed()
-	r.selfTestGates(ctx, &in, objects)
-	list, err := edits(&d, r.hide(ctx, s.QuietAbove, &in, &d, objects), in.Time)
+	p, err := decide(o)
 	if err != nil {
-		r.Log.Error("failed to encode changes; nothing written", "error", err)
-		return
+		r.Log.Error("failed to encode changes of data mover loads; these are not written", "error", err)
 	}
-	list = append(list, r.expiredHides(in.Time, &in)...)
-	list = append(list, r.diagnose(ctx, &in, objects, s.DiagnoseAfter)...)
-	r.report(&in, &d)
-	r.write(ctx, list, objects)
-}
-
-// configured is the configuration of a namespace's Velero.
-func (r *Reconciler) configured(namespace string) Velero {
-	for _, o := range r.Of {
-		if o.Namespace == namespace {
-			return o
-		}
-	}
-	return Velero{Namespace: namespace}
-}
-
-// discover adds new Veleros: those that are configured, or have a node-agent and are
-// proved.
-func (r *Reconciler) discover(ctx context.Context, s Settings) {
-	if !s.Enabled {
-		return
-	}
-	r.proofs.left = proofsPerRound
-	of := r.Of
-	if len(of) == 0 {
-		namespaces := map[string]bool{}
-		for _, a := range r.agents.List() {
-			namespaces[a.Namespace] = true
-		}
-		for namespace := range namespaces {
-			if r.proved(ctx, namespace) {
-				of = append(of, Velero{Namespace: namespace})
-			}
-		}
-	}
-	for _, o := range of {
-		if r.veleros[o.Namespace] == nil {
-			r.veleros[o.Namespace], r.cachedTopology = r.newVelero(o), nil
-			r.Log.Info("managing data mover loads of velero", "velero", o.Namespace)
-		}
-	}
-}
-
-// findHeld adds the Veleros whose Gates limit something, so that their loads are
-// released; false: it could not be determined yet.
-func (r *Reconciler) findHeld(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
-	defer cancel()
-	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) { // the kind is not installed
-		return true
-	}
-	if err != nil {
-		r.logFailure(metav1.NamespaceAll, err)
-		return false
-	}
-	r.logFailure(metav1.NamespaceAll, nil)
-	for i := range list.Items {
-		u := &list.Items[i]
-		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
-			r.veleros[namespace] = r.newVelero(r.configured(namespace))
-			r.Log.Info("found held data mover loads while admission is disabled; releasing them", "velero", namespace)
-		}
-	}
-	return true
-}
-
-// caughtUp tells whether the caches have all writes of the last round: before,
-// decisions would be made twice.
-func (r *Reconciler) caughtUp() bool {
-	for _, v := range r.veleros {
-		for _, s := range v.loads {
-			if !s.CaughtUp() {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// syncGates writes the Gates as decided. It is true when the epoch changed, so that the
-// decision must be repeated.
-func (r *Reconciler) syncGates(ctx context.Context, in *vgdp.Input, d *vgdp.Decision) (again bool) {
-	for i := range in.Loads {
-		if l := &in.Loads[i]; l.OnItsWay(in.Time) {
-			r.veleros[l.Namespace].keeper.progress = in.Time
-		}
-	}
-	for namespace, v := range r.veleros {
-		if _, decided := in.Veleros[namespace]; !decided {
-			continue
-		}
-		was := v.keeper.epoch
-		v.desired = r.desiredFor(v, in, d)
-		r.logFailure(namespace, r.writeGates(ctx, v))
-		again = again || v.keeper.epoch != was
-	}
-	return again
-}
-
-// desiredFor is the desired content of a Velero's Gates.
-func (r *Reconciler) desiredFor(v *velero, in *vgdp.Input, d *vgdp.Decision) desiredGates {
-	w := desiredGates{limited: d.Limited[v.Namespace], holds: map[string]time.Time{}}
-	if !w.limited {
-		return w
-	}
-	for node, until := range d.Holds {
-		if in.Topology.HasAgent(node, v.Namespace) {
-			w.holds[node] = until
-		}
-	}
-	w.steer = len(w.holds) > 0 && steerable(v, w.holds, in, d)
-	return w
-}
-
-// steerable tells whether each load whose pod may be created now has a node without a
-// start hold.
-func steerable(v *velero, holds map[string]time.Time, in *vgdp.Input, d *vgdp.Decision) bool {
-	stuck := func(l *vgdp.Load) bool {
-		return l.Namespace == v.Namespace && l.Node == "" && !slices.ContainsFunc(in.Topology.ReachOf(l).Nodes, func(node string) bool {
-			_, held := holds[node]
-			return !held
-		})
-	}
-	for i := range d.Admit {
-		if stuck(d.Admit[i].Load) {
-			return false
-		}
-	}
-	for i := range in.Loads {
-		if l := &in.Loads[i]; (l.Phase == vgdp.Accepted || isNew(l) && l.Ticket != nil) && stuck(l) {
-			return false
-		}
-	}
-	return true
-}
-
-// expiredHides are hidden loads that are too old for the policies to hold: they are
-// released.
-func (r *Reconciler) expiredHides(now time.Time, in *vgdp.Input) (list []edit) {
-	for i := range in.Loads {
-		l := &in.Loads[i]
-		if l.Hidden && isNew(l) && !now.Before(r.veleros[l.Namespace].keeper.holdsUntil(l.Created)) {
-			list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
-		}
-	}
-	return list
+	r.write(ctx, o, p)
 }
 
 // Reports on each Velero, sorted; nil before the first round, and where another
@@ -319,11 +139,56 @@ func (r *Reconciler) Reports() []Report { return r.loop.Report() }
 // Counts of writes, conflicts and waits.
 func (r *Reconciler) Counts() Counts { return r.counters.Counts() }
 
-// sortedVeleros by namespace.
-func (r *Reconciler) sortedVeleros() []*velero {
-	var list []*velero
-	for _, namespace := range slices.Sorted(maps.Keys(r.veleros)) {
-		list = append(list, r.veleros[namespace])
+// Preview is the current decision about one Velero.
+type Preview struct {
+	Input    vgdp.Input
+	Decision vgdp.Decision
+	Report   Report
+	// All loads, ended ones included.
+	All []*Object
+	// Gate as it is; nil: it does not exist, and nothing is held.
+	Gate *gate.Gate
+}
+
+// Preview computes what a leader would decide now about the Velero of a namespace. It lists
+// what it needs and writes nothing.
+func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, error) {
+	r.reset()
+	v := newVelero(r, r.configured(namespace))
+	r.veleros[namespace] = v
+	if err := r.fill(ctx, v); err != nil {
+		return nil, err
 	}
-	return list
+	if err := v.keeper.read(ctx); err != nil {
+		return nil, err
+	}
+	v.watching = true
+	if main := v.keeper.main; main != nil {
+		v.keeper.epoch, v.desired.limited = main.Spec.Epoch, main.Spec.Limited
+	}
+	v.config.read(ctx, r.Core.ConfigMaps(namespace), configMapOf(v.Velero, r.cluster.agents.List()), time.Now())
+	s := r.Settings()
+	s.Enabled = true // as if admission were enabled
+	a := &Preview{Gate: v.keeper.main}
+	a.Input, _ = r.input(ctx, s)
+	a.Decision = vgdp.Decide(a.Input)
+	a.Report = reports(&a.Input, &a.Decision, r.veleros, nil)[0]
+	for _, s := range v.loads {
+		a.All = append(a.All, s.List()...)
+	}
+	return a, nil
+}
+
+// fill lists once what the watches would.
+func (r *Reconciler) fill(ctx context.Context, v *velero) error {
+	if err := v.fill(ctx); err != nil {
+		return err
+	}
+	if err := store.Fill(ctx, r.cluster.agents, r.Core.Pods(v.Namespace), roleAgent); err != nil {
+		return err
+	}
+	if err := store.Fill(ctx, r.cluster.leases, r.Leases.Leases(lease.Namespace), ""); err != nil {
+		return err
+	}
+	return store.Fill(ctx, r.cluster.nodes, r.Core.Nodes(), "")
 }

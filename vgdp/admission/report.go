@@ -68,12 +68,12 @@ type WaitingLoad struct {
 // maxWaiting bounds the waiting loads in a Report; Reasons counts all.
 const maxWaiting = 1000
 
-// report publishes what was decided.
-func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
-	reports := NewReports(in, d)
-	for i := range reports {
-		p := &reports[i]
-		v := r.veleros[p.Namespace]
+// reports are what was decided about the Veleros, and the problems of the others.
+func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, failed map[string]string) []Report {
+	list := NewReports(in, d)
+	for i := range list {
+		p := &list[i]
+		v := veleros[p.Namespace]
 		p.ConfigMap, p.Drift, p.GateOpen = v.config.name, v.config.drift, v.gateOpen
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
@@ -82,13 +82,13 @@ func (r *Reconciler) report(in *vgdp.Input, d *vgdp.Decision) {
 			p.ConfigMapError = v.config.err.Error()
 		}
 	}
-	for _, v := range r.sortedVeleros() {
+	for _, v := range veleros {
 		if _, decided := in.Veleros[v.Namespace]; !decided {
-			reports = append(reports, Report{Namespace: v.Namespace, Limited: v.desired.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(r.failed[v.Namespace], "its data mover loads are not listed yet")})
+			list = append(list, Report{Namespace: v.Namespace, Limited: v.desired.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(failed[v.Namespace], "its data mover loads are not listed yet")})
 		}
 	}
-	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	r.loop.Publish(reports)
+	slices.SortFunc(list, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	return list
 }
 
 // NewReports of a decision, by namespace.

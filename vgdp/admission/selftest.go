@@ -22,33 +22,29 @@ const selfTestInterval = 5 * time.Second
 // gateOpenReason is the result of a failed self-test.
 const gateOpenReason = "a data mover load without a ticket would be accepted: gate.yaml is not applied, or the API server does not know the Gate's kind yet"
 
-// selfTestGates self-tests the Gates of limited Veleros: a dry run of what a node-agent
-// would write to accept a load without a ticket. While no load waits the result is
-// unknown.
-func (r *Reconciler) selfTestGates(ctx context.Context, in *vgdp.Input, objects map[string]*Object) {
-	for namespace, v := range r.veleros {
-		if !v.desired.limited || v.keeper.epoch == 0 {
-			v.gateOpen = ""
-			continue
-		}
-		if in.Time.Sub(v.testedAt) < selfTestInterval {
-			continue
-		}
-		for i := range in.Loads {
-			l := &in.Loads[i]
-			if l.Namespace == namespace && l.Ticket == nil && isNew(l) && !l.Cancel && !l.Deleted && v.needsTicket(l, in.Time.Add(time.Minute)) {
-				v.testedAt = in.Time
-				known, passes := r.tryAccept(ctx, l, objects[l.UID])
-				r.logSelfTest(v, known, passes)
-				break
-			}
-		}
+// test is a dry run to make.
+type test struct {
+	// release: whether a hidden load would be released. Otherwise: whether a load would be
+	// accepted without a ticket.
+	release bool
+	load    *vgdp.Load
+	object  *Object
+}
+
+// run makes a dry run, and keeps its result.
+func (v *velero) run(ctx context.Context, t test, now time.Time) {
+	if t.release {
+		v.testRelease(ctx, t, now)
+		return
 	}
+	v.testedAt = now
+	known, passes := v.tryAccept(ctx, t.load, t.object)
+	v.logSelfTest(known, passes)
 }
 
 // tryAccept accepts a load in a dry run: whether there is a result, and whether it would
 // pass.
-func (r *Reconciler) tryAccept(ctx context.Context, l *vgdp.Load, o *Object) (known, passes bool) {
+func (v *velero) tryAccept(ctx context.Context, l *vgdp.Load, o *Object) (known, passes bool) {
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.OriginalDataMover: nil}},
 		"status":   map[string]any{"phase": string(vgdp.Accepted)},
@@ -60,7 +56,7 @@ func (r *Reconciler) tryAccept(ctx context.Context, l *vgdp.Load, o *Object) (kn
 	if err != nil {
 		return false, false
 	}
-	_, err = r.dryRun(ctx, l.Kind, o, body)
+	_, err = v.dryRun(ctx, l.Kind, o, body)
 	switch {
 	case err == nil:
 		return true, true
@@ -71,14 +67,14 @@ func (r *Reconciler) tryAccept(ctx context.Context, l *vgdp.Load, o *Object) (kn
 }
 
 // dryRun sends a merge patch as a dry run.
-func (r *Reconciler) dryRun(ctx context.Context, kind vgdp.Kind, o *Object, body []byte) (*unstructured.Unstructured, error) {
+func (v *velero) dryRun(ctx context.Context, kind vgdp.Kind, o *Object, body []byte) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
-	return r.Dynamic.Resource(Resource(kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
+	return v.dynamic.Resource(Resource(kind)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: reconcile.FieldManager, DryRun: []string{metav1.DryRunAll}})
 }
 
-func (r *Reconciler) logSelfTest(v *velero, known, passes bool) {
+func (v *velero) logSelfTest(known, passes bool) {
 	was := v.gateOpen
 	switch {
 	case !known:
@@ -91,8 +87,43 @@ func (r *Reconciler) logSelfTest(v *velero, known, passes bool) {
 	switch {
 	case v.gateOpen == was:
 	case passes:
-		r.Log.Warn("gate does not hold data mover loads", "velero", v.Namespace, "why", v.gateOpen)
+		v.log.Warn("gate does not hold data mover loads", "velero", v.Namespace, "why", v.gateOpen)
 	default:
-		r.Log.Info("gate holds data mover loads", "velero", v.Namespace)
+		v.log.Info("gate holds data mover loads", "velero", v.Namespace)
 	}
+}
+
+// testRelease tests whether a hidden load would be released: by a dry run that hides a
+// cancelled load, which the Gate does not hold. Without a result the last one stays.
+func (v *velero) testRelease(ctx context.Context, t test, now time.Time) {
+	was, first := v.releasable, v.releaseTestedAt.IsZero()
+	v.releaseTestedAt = now
+	known, heals := v.tryRelease(ctx, t.load, t.object)
+	if !known {
+		return
+	}
+	v.releasable = heals
+	switch {
+	case was == heals && !first:
+	case heals:
+		v.log.Info("hiding waiting data mover loads: more than vgdp.hideAbove", "velero", v.Namespace)
+	default:
+		v.log.Warn("cannot hide waiting data mover loads: policy plimsoll-release-hidden would not release them; apply deploy/gate-mutating.yaml (Kubernetes 1.36 or later)", "velero", v.Namespace)
+	}
+}
+
+func (v *velero) tryRelease(ctx context.Context, l *vgdp.Load, o *Object) (known, heals bool) {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{gate.OriginalDataMover: l.Mover}},
+		"spec":     map[string]any{"datamover": gate.HiddenMover, "cancel": true},
+	})
+	if err != nil {
+		return false, false
+	}
+	u, err := v.dryRun(ctx, l.Kind, o, body)
+	if err != nil {
+		return false, false // it was deleted, or the API server is unreachable
+	}
+	mover, _, err := unstructured.NestedString(u.Object, "spec", "datamover")
+	return err == nil, mover != gate.HiddenMover
 }

@@ -86,7 +86,7 @@ func TestALoadOfAnApplicationThatStandsStillIsOneUntilItHasEnded(t *testing.T) {
 	core, asked := podServer(t, podWith("cart", map[string]string{"pre.hook.backup.velero.io/command": "fsfreeze"}))
 	r := &Reconciler{Core: core, Dynamic: nowhere, Settings: DefaultSettings}
 	r.reset()
-	v := r.newVelero(Velero{Namespace: "velero"})
+	v := newVelero(r, Velero{Namespace: "velero"})
 	v.desired.limited = true
 	o := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","namespace":"velero","uid":"u"},"spec":{"node":"n1","pod":{"namespace":"shop","name":"cart"}}}`))
 	assert.Equal(t, "shop", o.Load.PodNamespace)

@@ -2,11 +2,16 @@ package admission
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -15,6 +20,11 @@ import (
 // velero is one installation, from its discovery until the end of the term.
 type velero struct {
 	Velero
+	core    corev1client.CoreV1Interface
+	dynamic dynamic.Interface
+	log     *slog.Logger
+	clock   *clock
+
 	keeper    keeper
 	config    *configuration
 	desired   desiredGates // the desired Gates, as last decided
@@ -36,13 +46,14 @@ type velero struct {
 	accepted []*Object  // since the last round
 }
 
-func (r *Reconciler) newVelero(of Velero) *velero {
+func newVelero(r *Reconciler, of Velero) *velero {
 	v := &velero{
-		Velero: of, config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{},
+		Velero: of, core: r.Core, dynamic: r.Dynamic, log: r.Log, clock: &r.clock,
 		keeper: keeper{gates: r.gates(of.Namespace), lease: r.Settings().LeaseDuration, clock: &r.clock},
+		config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{},
 	}
 	for _, kind := range Kinds() {
-		v.loads[kind] = store.New(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), store.OnUpdate(v.loadChanged(&r.clock)))
+		v.loads[kind] = store.New(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), store.OnUpdate(v.loadChanged))
 	}
 	v.backups = store.New("backups of "+of.Namespace, r.wake, trimBackup, store.OnUpdate(backupChanged))
 	v.movers = store.New("movers of "+of.Namespace, r.wake, trimMover, nil)
@@ -62,17 +73,14 @@ func trimLoad(kind vgdp.Kind) func(any) (*Object, error) {
 }
 
 // loadChanged: the progress of a running load triggers no round.
-func (v *velero) loadChanged(c *clock) func(was, is *Object) bool {
-	return func(was, is *Object) bool {
-		now := c.now()
-		carryOver(was, is, now)
-		if isNew(&was.Load) && is.Load.Phase == vgdp.Accepted {
-			v.mu.Lock()
-			v.accepted = append(v.accepted, is)
-			v.mu.Unlock()
-		}
-		return !(was.Load.Phase == vgdp.InProgress && is.Load.Phase == vgdp.InProgress && was.Load.Cancel == is.Load.Cancel)
+func (v *velero) loadChanged(was, is *Object) (wake bool) {
+	carryOver(was, is, v.clock.now())
+	if isNew(&was.Load) && is.Load.Phase == vgdp.Accepted {
+		v.mu.Lock()
+		v.accepted = append(v.accepted, is)
+		v.mu.Unlock()
 	}
+	return !(was.Load.Phase == vgdp.InProgress && is.Load.Phase == vgdp.InProgress && was.Load.Cancel == is.Load.Cancel)
 }
 
 // takeAccepted returns the loads accepted since the last round.
@@ -99,44 +107,43 @@ func (v *velero) ready() bool {
 }
 
 // prepare does what a decision needs: it reads and renews the Gates, starts the watches
-// once no tickets of another leader can be used any more, and polls the configuration.
-func (r *Reconciler) prepare(ctx context.Context, v *velero) error {
+// once no tickets of another leader can be used any more, and polls the ConfigMap. It
+// tells whether the configuration changed.
+func (v *velero) prepare(ctx context.Context, enabled bool, configMap string, watch func(func())) (changed bool, err error) {
 	if !v.gatesRead {
-		if err := r.adopt(ctx, v); err != nil {
-			return err
+		if err := v.adopt(ctx, enabled); err != nil {
+			return false, err
 		}
 	}
-	if err := r.writeGates(ctx, v); err != nil {
-		return err
+	if err := v.writeGates(ctx); err != nil {
+		return false, err
 	}
-	if v.config.read(ctx, r.Core.ConfigMaps(v.Namespace), r.configMapOf(v), time.Now()) {
-		r.cachedTopology = nil
-	}
-	if !v.watching && !r.clock.now().Before(v.keeper.ticketsFrom) {
+	changed = v.config.read(ctx, v.core.ConfigMaps(v.Namespace), configMap, time.Now())
+	if !v.watching && !v.clock.now().Before(v.keeper.ticketsFrom) {
 		v.watching = true
-		r.startWatches(ctx, v)
+		v.watch(ctx, watch)
 	}
-	return nil
+	return changed, nil
 }
 
 // adopt adopts the Gates of an earlier leader: what is held stays held, under a new
 // epoch, if admission is enabled.
-func (r *Reconciler) adopt(ctx context.Context, v *velero) error {
+func (v *velero) adopt(ctx context.Context, enabled bool) error {
 	k := &v.keeper
 	if err := k.read(ctx); err != nil {
 		return err
 	}
 	v.gatesRead = true
-	now := r.clock.now()
+	now := v.clock.now()
 	switch {
 	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // changed by another client, but not by another leader
-	case k.held(now) && r.Settings().Enabled:
+	case k.held(now) && enabled:
 		v.desired = desiredGates{limited: true}
 		if err := k.claim(ctx, v.desired, 0); err != nil {
 			v.gatesRead = false
 			return err
 		}
-		r.Log.Info("found data mover loads held by the previous leader; issuing no tickets for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.ticketsFrom.UTC().Format(time.RFC3339))
+		v.log.Info("found data mover loads held by the previous leader; issuing no tickets for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.ticketsFrom.UTC().Format(time.RFC3339))
 	default:
 		k.epoch, k.ticketsFrom = 0, now
 	}
@@ -144,7 +151,7 @@ func (r *Reconciler) adopt(ctx context.Context, v *velero) error {
 }
 
 // writeGates writes the Gates as desired.
-func (r *Reconciler) writeGates(ctx context.Context, v *velero) error {
+func (v *velero) writeGates(ctx context.Context) error {
 	err := v.keeper.renew(ctx, v.desired, v.highest())
 	if err == nil {
 		err = v.keeper.writeHolds(ctx, v.desired)
@@ -172,28 +179,118 @@ func (v *velero) highest() (epoch int64) {
 	return epoch
 }
 
-// startWatches runs its watches until ctx is done.
-func (r *Reconciler) startWatches(ctx context.Context, v *velero) {
+// watch starts its watches, which run until ctx is done.
+func (v *velero) watch(ctx context.Context, start func(func())) {
 	for kind, s := range v.loads {
-		r.loop.Watch(func() { store.Run(ctx, s, r.Dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
+		start(func() { store.Run(ctx, s, v.dynamic.Resource(Resource(kind)).Namespace(v.Namespace), "") })
 	}
-	r.loop.Watch(func() {
-		store.Run(ctx, v.backups, r.Dynamic.Resource(backups()).Namespace(v.Namespace), "")
-	})
-	r.loop.Watch(func() { store.Run(ctx, v.movers, r.Core.Pods(v.Namespace), roleOther) })
+	start(func() { store.Run(ctx, v.backups, v.dynamic.Resource(backups()).Namespace(v.Namespace), "") })
+	start(func() { store.Run(ctx, v.movers, v.core.Pods(v.Namespace), roleOther) })
 }
 
-// configMapOf is the name of its node-agents' ConfigMap: as configured, else that
-// of the node-agent that started last.
-func (r *Reconciler) configMapOf(v *velero) (name string) {
-	if v.ConfigMap != "" {
-		return v.ConfigMap
-	}
-	var newest time.Time
-	for _, a := range r.agents.List() {
-		if a.Namespace == v.Namespace && (name == "" || a.Started.After(newest)) && a.ConfigMap != "" {
-			name, newest = a.ConfigMap, a.Started
+// fill lists once what the watches would, for a preview.
+func (v *velero) fill(ctx context.Context) error {
+	for kind, s := range v.loads {
+		if err := store.Fill(ctx, s, v.dynamic.Resource(Resource(kind)).Namespace(v.Namespace), ""); err != nil {
+			return err
+		}
+		for _, o := range s.List() { // the time of issue is unknown: count it as new
+			o.Load.Ticket, o.Load.Started = keepIssueTime(nil, o.Load.Ticket, time.Now()), keepIssueTime(nil, o.Load.Started, time.Now())
 		}
 	}
-	return name
+	if err := store.Fill(ctx, v.backups, v.dynamic.Resource(backups()).Namespace(v.Namespace), ""); err != nil {
+		return err
+	}
+	return store.Fill(ctx, v.movers, v.core.Pods(v.Namespace), roleOther)
+}
+
+// caughtUp tells whether the stores have all writes of the last round: before,
+// decisions would be made twice.
+func (v *velero) caughtUp() bool {
+	for _, s := range v.loads {
+		if !s.CaughtUp() {
+			return false
+		}
+	}
+	return true
+}
+
+// gate is the state of its Gate that a decision depends on.
+func (v *velero) gate() gateState {
+	return gateState{epoch: v.keeper.epoch, limited: v.desired.limited, main: v.keeper.main}
+}
+
+// moverNodes are the nodes of the movers' pods.
+func (v *velero) moverNodes() map[loadKey]string {
+	nodes := map[loadKey]string{}
+	for _, p := range v.movers.List() {
+		for _, kind := range Kinds() {
+			if load := p.Labels[kind.PodLabel()]; load != "" {
+				nodes[loadKey{kind, p.Namespace, load}] = p.Spec.NodeName
+			}
+		}
+	}
+	return nodes
+}
+
+// parentOf copies what a load inherits from its Backup.
+func (v *velero) parentOf(o *Object, l *vgdp.Load) {
+	if p, there := v.backups.Get(v.Namespace, o.Backup); there && o.Backup != "" {
+		l.Scheduled, l.Hooks, l.Timeout = p.Scheduled, p.Hooks, p.Timeout
+	}
+}
+
+// trimMover keeps what places a load, and what a diagnosis needs.
+func trimMover(o any) (*corev1.Pod, error) {
+	p, is := o.(*corev1.Pod)
+	if !is {
+		return nil, store.ErrType(o)
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName},
+		Status: corev1.PodStatus{
+			Phase: p.Status.Phase, Message: p.Status.Message, Conditions: p.Status.Conditions,
+			StartTime: p.Status.StartTime, ContainerStatuses: p.Status.ContainerStatuses,
+		},
+	}, nil
+}
+
+// parentBackup is what loads inherit from their Backup.
+type parentBackup struct {
+	metav1.ObjectMeta
+
+	Scheduled, Hooks bool
+	Timeout          time.Duration
+}
+
+func trimBackup(o any) (*parentBackup, error) {
+	u, is := o.(*unstructured.Unstructured)
+	if already, yes := o.(*parentBackup); yes {
+		return already, nil
+	}
+	if !is {
+		return nil, store.ErrType(o)
+	}
+	f := fields(u.Object)
+	hooks, _, _ := unstructured.NestedSlice(u.Object, "spec", "hooks", "resources")
+	p := &parentBackup{
+		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
+		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: slices.ContainsFunc(hooks, runsBefore),
+	}
+	if d, err := time.ParseDuration(f.text("spec", "itemOperationTimeout")); err == nil {
+		p.Timeout = d
+	}
+	return p, nil
+}
+
+// runsBefore tells whether a Backup's hook runs before a pod is backed up.
+func runsBefore(hook any) bool {
+	h, is := hook.(map[string]any)
+	pre, _, err := unstructured.NestedSlice(h, "pre")
+	return is && err == nil && len(pre) > 0
+}
+
+func backupChanged(was, is *parentBackup) bool {
+	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout
 }

@@ -18,8 +18,69 @@ import (
 // queue of notes must not delay tickets.
 const maxWriteTime = 500 * time.Millisecond
 
-// write makes the edits in order until maxWriteTime is over; the next round finds the rest.
-func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]*Object) {
+// write writes the Gates, makes the dry runs, publishes the report, and makes the edits.
+func (r *Reconciler) write(ctx context.Context, o *observation, p *plan) {
+	if r.writeGates(ctx, o, p) {
+		r.wake.Set() // the decision is void: tickets have a new epoch
+		return
+	}
+	for _, v := range r.veleros {
+		r.publisher.countBypassed(v)
+	}
+	r.runTests(ctx, o, p)
+	r.recordDiagnoses(o, p)
+	r.loop.Publish(reports(&o.Input, &p.Decision, r.veleros, r.publisher.failed))
+	r.writeEdits(ctx, p.edits, o.objects)
+}
+
+// writeGates writes the Gates as decided. It is true when an epoch changed, so that the
+// decision must be repeated.
+func (r *Reconciler) writeGates(ctx context.Context, o *observation, p *plan) (again bool) {
+	for namespace, desired := range p.desired {
+		v := r.veleros[namespace]
+		if p.progress[namespace] {
+			v.keeper.progress = o.Time
+		}
+		was := v.keeper.epoch
+		v.desired = desired
+		r.publisher.logFailure(namespace, v.writeGates(ctx))
+		again = again || v.keeper.epoch != was
+	}
+	return again
+}
+
+// runTests makes the dry runs. The result for a Gate that should hold nothing is
+// dropped.
+func (r *Reconciler) runTests(ctx context.Context, o *observation, p *plan) {
+	for namespace, v := range r.veleros {
+		if g := v.gate(); !g.limited || g.epoch == 0 {
+			v.gateOpen = ""
+		}
+		for _, t := range p.tests[namespace] {
+			v.run(ctx, t, o.Time)
+		}
+	}
+}
+
+// recordDiagnoses records why loads are stuck, and publishes new reasons.
+func (r *Reconciler) recordDiagnoses(o *observation, p *plan) {
+	for i := range o.Loads {
+		l := &o.Loads[i]
+		stuck, is := p.stuck[l.UID]
+		if !is {
+			continue
+		}
+		was := r.diagnosed[types.UID(l.UID)]
+		r.diagnosed[types.UID(l.UID)] = diagnosed{o.Time, stuck.Why}
+		if stuck.Why != "" && stuck.Why != was.why {
+			r.publisher.publishStuck(l, stuck)
+		}
+	}
+}
+
+// writeEdits makes the edits in order until maxWriteTime is over; the next round finds
+// the rest.
+func (r *Reconciler) writeEdits(ctx context.Context, list []edit, objects map[string]*Object) {
 	until := time.Now().Add(maxWriteTime)
 	notes := r.noteLimit()
 	for i := range list {
@@ -28,10 +89,13 @@ func (r *Reconciler) write(ctx context.Context, list []edit, objects map[string]
 			r.wake.Set()
 			return
 		}
-		if e.kind == KindNote && !notes.TryAccept() || e.kind == KindHide && !r.veleros[e.load.Namespace].releasable {
+		if e.kind == KindHide && !r.veleros[e.load.Namespace].releasable {
+			e = e.instead
+		}
+		if e == nil || e.kind == KindNote && !notes.TryAccept() {
 			continue
 		}
-		r.recordWrite(ctx, e, r.patch(ctx, e, objects[e.load.UID]))
+		r.record(ctx, e, r.patch(ctx, e, objects[e.load.UID]))
 	}
 }
 
@@ -68,13 +132,13 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 // does not know yet that the Gate holds it.
 var errNotHeld = errors.New("load was released at once: the API server does not know yet that the Gate holds it")
 
-// recordWrite records the result of an edit. A load that changed meanwhile is decided anew in
+// record records the result of an edit. A load that changed meanwhile is decided anew in
 // the next round.
-func (r *Reconciler) recordWrite(ctx context.Context, e *edit, err error) {
+func (r *Reconciler) record(ctx context.Context, e *edit, err error) {
 	switch {
 	case err == nil:
 		r.counters.Change(func(c *Counts) { c.Writes.Add(e.kind) })
-		r.logWrite(e)
+		r.publisher.logWrite(e)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, errNotHeld):
 		r.counters.Change(func(c *Counts) { c.Conflicts++ })
 	case ctx.Err() != nil:

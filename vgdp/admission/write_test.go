@@ -2,9 +2,11 @@ package admission
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -32,7 +35,7 @@ func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
 	r.reset()
-	r.veleros["velero"] = r.newVelero(Velero{Namespace: "velero"})
+	r.veleros["velero"] = newVelero(r, Velero{Namespace: "velero"})
 	var list []edit
 	objects := map[string]*Object{}
 	for i := range 3 {
@@ -40,14 +43,14 @@ func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
 		objects[l.UID] = &Object{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: "5"}, Load: *l}
 		list = append(list, edit{load: l, kind: KindDiagnose, annotations: map[string]any{}})
 	}
-	r.write(t.Context(), list, objects)
+	r.writeEdits(t.Context(), list, objects)
 	assert.Equal(t, int64(1), writes.Load())
 	assert.Len(t, r.wake, 1, "it is looked again at once")
 }
 
 func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {
 	r, _ := veleroServer(t)
-	v := r.newVelero(Velero{Namespace: "velero"})
+	v := newVelero(r, Velero{Namespace: "velero"})
 	r.veleros["velero"] = v
 	o := &Object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero", ResourceVersion: "5"}}
 	require.NoError(t, v.loads[vgdp.DataUpload].Replace([]any{o}, ""))
@@ -60,4 +63,36 @@ func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {
 	}
 	require.NoError(t, v.loads[vgdp.DataUpload].Replace(nil, ""))
 	assert.True(t, r.caughtUp(), "it was deleted")
+}
+
+func TestALoadThatWouldNotBeReleasedIsNotHiddenAndToldWhyItWaits(t *testing.T) {
+	var bodies []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		bodies = append(bodies, string(body))
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"DataUpload","apiVersion":"velero.io/v2alpha1","metadata":{"name":"a","resourceVersion":"9"},"spec":{"datamover":"plimsoll.dev/held"}}`)
+	}))
+	t.Cleanup(s.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
+	r.reset()
+	v := newVelero(r, Velero{Namespace: "velero"})
+	r.veleros["velero"] = v
+	l := &vgdp.Load{UID: "u", Name: "a", Namespace: "velero", Kind: vgdp.DataUpload, Created: noon()}
+	w := vgdp.Waiting{Load: l, Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}
+	list, err := edits(&vgdp.Decision{Waiting: []vgdp.Waiting{w}}, []*vgdp.Waiting{&w}, noon().Add(time.Hour))
+	require.NoError(t, err)
+	objects := map[string]*Object{"u": {ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero", ResourceVersion: "5"}, Load: *l}}
+	for _, releasable := range []bool{false, true} {
+		v.releasable = releasable
+		r.writeEdits(t.Context(), list, objects)
+		last := bodies[len(bodies)-1]
+		assert.Equal(t, releasable, strings.Contains(last, `"datamover":"plimsoll.dev/held"`), last)
+		assert.Contains(t, last, "plimsoll.dev/waiting")
+		assert.True(t, v.loads[vgdp.DataUpload].CaughtUp(), "the object is not listed")
+	}
+	assert.Equal(t, Counts{Writes: counters.By[Kind]{KindNote: 1, KindHide: 1}}, r.Counts())
 }

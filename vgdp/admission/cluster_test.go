@@ -20,18 +20,18 @@ func TestANodeAgentThatEndsOrHasNoNodeTakesNoLoads(t *testing.T) {
 	assert.False(t, readAgent(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: running}).Ready)
 
 	r, _ := veleroServer(t)
-	r.veleros["velero"] = r.newVelero(Velero{Namespace: "velero"})
-	require.NoError(t, r.nodes.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ""}}}, ""))
-	require.NoError(t, r.agents.Replace([]any{
+	r.veleros["velero"] = newVelero(r, Velero{Namespace: "velero"})
+	require.NoError(t, r.cluster.nodes.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ""}}}, ""))
+	require.NoError(t, r.cluster.agents.Replace([]any{
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero"}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: running},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "velero"}, Status: running},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "nobodys"}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: running},
 	}, ""))
-	f := r.topology()
+	f := r.cluster.topology(r.veleros)
 	assert.True(t, f.HasAgent("n1", "velero"))
 	assert.False(t, f.HasAgent("n1", "nobodys"))
 	assert.False(t, f.HasAgent("", "velero"))
-	assert.Same(t, f, r.topology(), "made once")
+	assert.Same(t, f, r.cluster.topology(r.veleros), "made once")
 }
 
 func TestANodeAgentThatWasReplacedIsNews(t *testing.T) {
@@ -54,7 +54,7 @@ func TestAVeleroWhoseTicketsMayBeAnothersIsNotDecidedAbout(t *testing.T) {
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: nowhere, Settings: DefaultSettings}
 	r.reset()
-	v := r.newVelero(Velero{Namespace: "velero"})
+	v := newVelero(r, Velero{Namespace: "velero"})
 	r.veleros["velero"] = v
 	v.watching = true
 	require.NoError(t, v.backups.Replace(nil, ""))

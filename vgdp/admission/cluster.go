@@ -7,13 +7,89 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
+
+// cluster is what is known of the nodes: the Nodes, their node-agents, and what the
+// Plimsoll agents report of them.
+type cluster struct {
+	nodes  *store.Store[*corev1.Node]
+	agents *store.Store[*agentPod]
+	leases *store.Store[*nodeReport]
+
+	cached  *vgdp.Topology
+	version [2]uint64 // of nodes and agents that cached is built from
+}
+
+func newCluster(wake store.Signal) cluster {
+	return cluster{
+		nodes:  store.New("nodes", wake, trimNode, store.OnUpdate(nodeChanged)),
+		agents: store.New("node-agents", wake, trimAgent, store.OnUpdate(agentChanged)),
+		leases: store.New("leases", wake, trimReport, store.OnUpdate(reportChanged)),
+	}
+}
+
+// synced tells whether the initial lists are complete.
+func (c *cluster) synced() bool { return c.agents.Synced() && c.leases.Synced() && c.nodes.Synced() }
+
+// pressures of the nodes, by name. at is now by the clock of start holds.
+func (c *cluster) pressures(now, at time.Time, grace time.Duration) map[string]vgdp.Pressure {
+	all := map[string]vgdp.Pressure{}
+	for _, l := range c.leases.List() {
+		if p := l.pressure(now, at, grace); p != nil {
+			all[l.Name] = *p
+		}
+	}
+	return all
+}
+
+// topology is cached until a node, a node-agent or, by forget, a Velero changes.
+func (c *cluster) topology(veleros map[string]*velero) *vgdp.Topology {
+	now := [2]uint64{c.nodes.Changes(), c.agents.Changes()}
+	if c.cached != nil && now == c.version {
+		return c.cached
+	}
+	agents := map[string]map[string]vgdp.Agent{} // by node and namespace
+	labels := map[string]map[string]string{}
+	nodes := c.nodes.List()
+	for _, n := range nodes {
+		labels[n.Name] = n.Labels
+	}
+	for _, v := range veleros {
+		v.config.drift = 0
+	}
+	for _, p := range c.agents.List() {
+		v := veleros[p.Namespace]
+		if v == nil || p.Node == "" || agents[p.Node][p.Namespace].Ready {
+			continue
+		}
+		if agents[p.Node] == nil {
+			agents[p.Node] = map[string]vgdp.Agent{}
+		}
+		agents[p.Node][p.Namespace] = v.config.agent(p, labels[p.Node])
+	}
+	c.cached, c.version = vgdp.NewTopology(withAgents(nodes, agents)), now
+	return c.cached
+}
+
+func withAgents(nodes []*corev1.Node, agents map[string]map[string]vgdp.Agent) []vgdp.Node {
+	var list []vgdp.Node
+	for _, n := range nodes {
+		list = append(list, vgdp.Node{
+			Features: vgdp.Features{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable},
+			Agents:   agents[n.Name],
+		})
+	}
+	return list
+}
+
+// forget makes the next topology anew.
+func (c *cluster) forget() { c.cached = nil }
 
 // roleAgent selects node-agents as Velero does, on Linux and Windows. roleOther selects
 // the other pods: movers among them have no label in common.
@@ -170,57 +246,6 @@ func trimNode(o any) (*corev1.Node, error) {
 	}, nil
 }
 
-// trimMover keeps what places a load, and what a diagnosis needs.
-func trimMover(o any) (*corev1.Pod, error) {
-	p, is := o.(*corev1.Pod)
-	if !is {
-		return nil, store.ErrType(o)
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName},
-		Status: corev1.PodStatus{
-			Phase: p.Status.Phase, Message: p.Status.Message, Conditions: p.Status.Conditions,
-			StartTime: p.Status.StartTime, ContainerStatuses: p.Status.ContainerStatuses,
-		},
-	}, nil
-}
-
-// parentBackup is what loads inherit from their Backup.
-type parentBackup struct {
-	metav1.ObjectMeta
-
-	Scheduled, Hooks bool
-	Timeout          time.Duration
-}
-
-func trimBackup(o any) (*parentBackup, error) {
-	u, is := o.(*unstructured.Unstructured)
-	if already, yes := o.(*parentBackup); yes {
-		return already, nil
-	}
-	if !is {
-		return nil, store.ErrType(o)
-	}
-	f := fields(u.Object)
-	hooks, _, _ := unstructured.NestedSlice(u.Object, "spec", "hooks", "resources")
-	p := &parentBackup{
-		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
-		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: slices.ContainsFunc(hooks, runsBefore),
-	}
-	if d, err := time.ParseDuration(f.text("spec", "itemOperationTimeout")); err == nil {
-		p.Timeout = d
-	}
-	return p, nil
-}
-
-// runsBefore tells whether a Backup's hook runs before a pod is backed up.
-func runsBefore(hook any) bool {
-	h, is := hook.(map[string]any)
-	pre, _, err := unstructured.NestedSlice(h, "pre")
-	return is && err == nil && len(pre) > 0
-}
-
-func backupChanged(was, is *parentBackup) bool {
-	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout
+func nodeChanged(was, is *corev1.Node) bool {
+	return !equality.Semantic.DeepEqual(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.Spec, is.Spec)
 }

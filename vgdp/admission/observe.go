@@ -1,0 +1,221 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/reconcile"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// observe reads all that a decision depends on; false: it is not complete yet, or is
+// older than what was written. The Gates are renewed first, whatever else takes long.
+func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, bool) {
+	if !r.cluster.synced() {
+		return nil, false
+	}
+	r.discover(ctx, s)
+	for namespace, v := range r.veleros {
+		changed, err := v.prepare(ctx, s.Enabled, configMapOf(v.Velero, r.cluster.agents.List()), r.loop.Watch)
+		if changed {
+			r.cluster.forget()
+		}
+		r.publisher.logFailure(namespace, err)
+	}
+	if ctx.Err() != nil || !r.caughtUp() {
+		return nil, false
+	}
+	o := &observation{hideAbove: s.QuietAbove, gates: map[string]gateState{}, tests: map[string]lastTests{}}
+	o.Input, o.objects = r.input(ctx, s)
+	for namespace := range o.Veleros {
+		v := r.veleros[namespace]
+		o.gates[namespace], o.tests[namespace] = v.gate(), lastTests{accept: v.testedAt, release: v.releaseTestedAt}
+	}
+	o.facts = r.readFacts(ctx, &o.Input, s.DiagnoseAfter)
+	return o, true
+}
+
+// caughtUp tells whether the stores have all writes of the last round: before,
+// decisions would be made twice.
+func (r *Reconciler) caughtUp() bool {
+	for _, v := range r.veleros {
+		if !v.caughtUp() {
+			return false
+		}
+	}
+	return true
+}
+
+// readFacts reads the objects of loads that linger, a few in each round, until one call
+// could have timed out: the Gates must be renewed in time.
+func (r *Reconciler) readFacts(ctx context.Context, in *vgdp.Input, after time.Duration) map[string]*vgdp.Facts {
+	facts := map[string]*vgdp.Facts{}
+	if after <= 0 {
+		return facts
+	}
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
+	defer cancel()
+	for i := range in.Loads {
+		l := &in.Loads[i]
+		v, uid := r.veleros[l.Namespace], types.UID(l.UID)
+		was := r.diagnosed[uid]
+		if len(facts) == diagnosesPerRound || ctx.Err() != nil {
+			break
+		}
+		if in.Time.Sub(was.at) < diagnoseInterval || !v.needsDiagnosis(l, in.Time, after) {
+			continue
+		}
+		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseInterval {
+			r.diagnosed[uid] = diagnosed{at: in.Time} // a load that just ends looks the same for a moment
+			continue
+		}
+		facts[l.UID] = v.facts(ctx, in, l)
+	}
+	return facts
+}
+
+// input builds the input of a decision, and returns the loads' objects by UID.
+func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[string]*Object) {
+	now := r.clock.now()
+	in := vgdp.Input{
+		Time: now, Veleros: map[string]vgdp.Velero{}, Topology: r.cluster.topology(r.veleros),
+		Holds: map[string]time.Time{}, HoldLifetime: s.LeaseDuration,
+	}
+	if s.Enabled {
+		in.Pressure = r.cluster.pressures(time.Now(), now, r.Grace())
+	}
+	objects := map[string]*Object{}
+	r.targets.left = targetsPerRound
+	for namespace, v := range r.veleros {
+		if !v.ready() || now.Before(v.keeper.ticketsFrom) {
+			continue
+		}
+		known := vgdp.Velero{Epoch: v.keeper.epoch}
+		if s.Enabled {
+			known.PrepareLimit = v.config.live.PrepareLimit()
+		}
+		in.Veleros[namespace] = known
+		v.keeper.heldInto(in.Holds)
+		in.Loads = r.loads(ctx, v, in.Loads, objects, now)
+	}
+	r.dropStale(objects)
+	return in, objects
+}
+
+// loads appends the loads of a Velero that have not ended.
+func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, objects map[string]*Object, now time.Time) []vgdp.Load {
+	nodes := v.moverNodes()
+	for _, loads := range v.loads {
+		for _, o := range loads.List() {
+			if ended(&o.Load) {
+				continue
+			}
+			l := o.Load
+			if l.Node == "" && !isNew(&l) {
+				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
+			}
+			v.parentOf(o, &l)
+			if v.desired.limited {
+				r.addTarget(ctx, o, &l, now)
+			}
+			l.Place = v.config.place(o)
+			list, objects[l.UID] = append(list, l), o
+		}
+	}
+	return list
+}
+
+// addTarget adds what a load's target says. An accepted load has its target; what a hook
+// says of the application counts until the load has ended.
+func (r *Reconciler) addTarget(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
+	if l.Kind == vgdp.DataUpload || o.Target.Name == "" || !isNew(l) && l.Kind != vgdp.PodVolumeBackup {
+		return
+	}
+	t := r.targets.of(ctx, o, now)
+	l.Hooks = l.Hooks || t.hooks
+	l.NotReady = t.notReady
+	if l.Node == "" {
+		l.Node = t.node
+	}
+}
+
+// dropStale drops cached facts of loads that do not exist any more.
+func (r *Reconciler) dropStale(objects map[string]*Object) {
+	for uid := range r.targets.known {
+		if objects[string(uid)] == nil {
+			delete(r.targets.known, uid)
+		}
+	}
+	for uid := range r.diagnosed {
+		if objects[string(uid)] == nil {
+			delete(r.diagnosed, uid)
+		}
+	}
+}
+
+// configured is the configuration of a namespace's Velero.
+func (r *Reconciler) configured(namespace string) Velero {
+	for _, o := range r.Of {
+		if o.Namespace == namespace {
+			return o
+		}
+	}
+	return Velero{Namespace: namespace}
+}
+
+// discover adds new Veleros: those that are configured, or have a node-agent and are
+// proved.
+func (r *Reconciler) discover(ctx context.Context, s Settings) {
+	if !s.Enabled {
+		return
+	}
+	r.proofs.left = proofsPerRound
+	of := r.Of
+	if len(of) == 0 {
+		namespaces := map[string]bool{}
+		for _, a := range r.cluster.agents.List() {
+			namespaces[a.Namespace] = true
+		}
+		for namespace := range namespaces {
+			if r.veleros[namespace] != nil || r.proofs.proved(ctx, namespace) {
+				of = append(of, Velero{Namespace: namespace})
+			}
+		}
+	}
+	for _, o := range of {
+		if r.veleros[o.Namespace] == nil {
+			r.veleros[o.Namespace] = newVelero(r, o)
+			r.cluster.forget()
+			r.Log.Info("managing data mover loads of velero", "velero", o.Namespace)
+		}
+	}
+}
+
+// findHeld adds the Veleros whose Gates limit something, so that their loads are
+// released; false: it could not be determined yet.
+func (r *Reconciler) findHeld(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
+	defer cancel()
+	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // the kind is not installed
+		return true
+	}
+	if err != nil {
+		r.publisher.logFailure(metav1.NamespaceAll, err)
+		return false
+	}
+	r.publisher.logFailure(metav1.NamespaceAll, nil)
+	for i := range list.Items {
+		u := &list.Items[i]
+		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
+			r.veleros[namespace] = newVelero(r, r.configured(namespace))
+			r.Log.Info("found held data mover loads while admission is disabled; releasing them", "velero", namespace)
+		}
+	}
+	return true
+}
