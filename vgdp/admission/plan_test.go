@@ -154,7 +154,7 @@ type noEvents struct{}
 
 func (noEvents) Event(runtime.Object, string, string, string) {}
 
-func TestALogLineOfAWaitHasItsReasonAndItsCode(t *testing.T) {
+func TestLogOfWait(t *testing.T) {
 	var log bytes.Buffer
 	p := publisher{log: slog.New(slog.NewTextHandler(&log, nil)), events: noEvents{}, counters: &counters.Group[Counts]{}, clock: &clock{}}
 	l := &vgdp.Load{Name: "a", Namespace: "velero", Kind: vgdp.DataUpload}

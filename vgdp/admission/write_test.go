@@ -65,7 +65,8 @@ func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {
 	assert.True(t, r.caughtUp(), "it was deleted")
 }
 
-func TestALoadThatWouldNotBeReleasedIsNotHiddenAndToldWhyItWaits(t *testing.T) {
+// A load that would not be released is not hidden, and told why it waits.
+func TestHideWithoutRelease(t *testing.T) {
 	var bodies []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
