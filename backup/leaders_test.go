@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/plimsoll-dev/plimsoll/store"
 )
 
 // server is an API server's Backups, and all that became of them: a leader's
@@ -291,6 +293,35 @@ func (l *leader) learn(n int) {
 		} else {
 			_ = l.r.cache.backups["velero"].Add(c.object.DeepCopy())
 		}
+	}
+}
+
+// A round that began before its cache has what the last one wrote would write it again.
+func TestRoundAfterOwnWrites(t *testing.T) {
+	for _, of := range [][]string{{"velero"}, nil} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{random: rand.New(rand.NewPCG(1, 1)), now: map[string]*unstructured.Unstructured{}, read: map[string]*Object{}, rank: map[string]int{}}
+			s.create(0)
+			l := newLeader(s, func() Settings { return leading(1, Config{}) })
+			defer l.stop()
+			if of == nil { // the cache of all namespaces
+				l.r.cache.backups = map[string]*store.Store[*Object]{"": l.r.cache.backups["velero"]}
+			}
+			require.True(t, l.r.cache.caughtUp())
+			l.resume()
+			require.NotNil(t, l.sent)
+			for l.sent != nil {
+				l.resume()
+			}
+			require.False(t, l.r.cache.caughtUp())
+			l.resume()
+			require.Nil(t, l.sent, "nothing is written again")
+			if of == nil {
+				l.r.cache.backups["velero"] = l.r.cache.backups[""]
+			}
+			l.learn(len(s.history))
+			require.True(t, l.r.cache.caughtUp())
+		})
 	}
 }
 

@@ -1,0 +1,185 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp"
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+)
+
+// loadServer has DataUploads, by name, and Gates whose policies are in force.
+type loadServer struct {
+	t       *testing.T
+	version int
+	loads   map[string]*unstructured.Unstructured
+	dryRuns []string // bodies
+	writes  []string // bodies
+}
+
+func (s *loadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	u := s.loads[path.Base(r.URL.Path)]
+	if r.Method != http.MethodPatch || u == nil {
+		s.refuse(w, metav1.StatusReasonNotFound, http.StatusNotFound, "not found")
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	assert.NoError(s.t, err)
+	var patch map[string]any
+	assert.NoError(s.t, json.Unmarshal(body, &patch))
+	dry := r.URL.Query().Get("dryRun") != ""
+	now := u.DeepCopy()
+	merge(now.Object, patch)
+	switch phase, _, _ := unstructured.NestedString(now.Object, "status", "phase"); {
+	case dry:
+		s.dryRuns = append(s.dryRuns, string(body))
+		if phase == string(vgdp.Accepted) {
+			s.refuse(w, metav1.StatusReasonForbidden, http.StatusForbidden, "policy plimsoll-admit: no ticket")
+			return
+		}
+		assert.NoError(s.t, unstructured.SetNestedField(now.Object, "velero", "spec", "datamover")) // the policy releases it
+	default:
+		s.version++
+		s.writes = append(s.writes, string(body))
+		now.SetResourceVersion(strconv.Itoa(s.version))
+		s.loads[now.GetName()] = now
+	}
+	assert.NoError(s.t, json.NewEncoder(w).Encode(now.Object))
+}
+
+func (s *loadServer) refuse(w http.ResponseWriter, reason metav1.StatusReason, code int, message string) {
+	w.WriteHeader(code)
+	assert.NoError(s.t, json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: reason, Code: int32(code), Message: message}))
+}
+
+func (s *loadServer) add(name, phase string) {
+	s.version++
+	s.loads[name] = object(s.t, fmt.Sprintf(`{"apiVersion":"velero.io/v2alpha1","kind":"DataUpload","metadata":{"name":%q,"namespace":"velero","uid":%q,"resourceVersion":"%d","creationTimestamp":%q,"annotations":{}},"spec":{"datamover":"velero"},"status":{"phase":%q,"node":"n1"}}`,
+		name, name, s.version, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339), phase))
+}
+
+// listed is a reconciler of one Velero that has listed what the server has.
+func listed(t *testing.T, s *loadServer) (*Reconciler, *velero, *gates) {
+	t.Helper()
+	web := httptest.NewServer(s)
+	t.Cleanup(web.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: web.URL})
+	require.NoError(t, err)
+	core, err := corev1client.NewForConfig(&rest.Config{Host: web.URL})
+	require.NoError(t, err)
+	settings := DefaultSettings()
+	settings.Enabled, settings.QuietAbove, settings.DiagnoseAfter = true, 1, 0
+	r := &Reconciler{
+		Dynamic: client, Core: core, Of: []Velero{{Namespace: "velero"}}, Events: noEvents{}, Log: slog.New(slog.DiscardHandler),
+		Settings: func() Settings { return settings }, Grace: func() time.Duration { return time.Minute },
+	}
+	r.reset()
+	v := newVelero(r, r.Of[0])
+	g := newGates()
+	v.keeper.gates, v.watching = g, true
+	v.config = configured(t, `{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":2}}`, noon())
+	r.veleros["velero"] = v
+	require.NoError(t, r.cluster.leases.Replace(nil, ""))
+	require.NoError(t, r.cluster.nodes.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}, ""))
+	require.NoError(t, r.cluster.agents.Replace([]any{&agentPod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero"}, Node: "n1", Ready: true}}, ""))
+	require.NoError(t, v.backups.Replace(nil, ""))
+	require.NoError(t, v.movers.Replace(nil, ""))
+	for _, l := range v.loads {
+		require.NoError(t, l.Replace(nil, ""))
+	}
+	learn(t, s, v)
+	return r, v, g
+}
+
+// learn makes the store know what the server has.
+func learn(t *testing.T, s *loadServer, v *velero) {
+	t.Helper()
+	var all []any
+	for _, u := range s.loads {
+		all = append(all, u.DeepCopy())
+	}
+	require.NoError(t, v.loads[vgdp.DataUpload].Replace(all, ""))
+}
+
+func TestRound(t *testing.T) {
+	s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+	s.add("runs", string(vgdp.InProgress))
+	for i := range 5 {
+		s.add(fmt.Sprint("new", i), "")
+	}
+	r, v, g := listed(t, s)
+	round := func() int {
+		before := len(s.writes)
+		r.reconcile(t.Context())
+		return len(s.writes) - before
+	}
+	assert.Zero(t, round(), "a new epoch voids the decision")
+	assert.Len(t, r.wake, 1)
+	assert.EqualValues(t, 1, v.keeper.epoch)
+	progress, _, _ := unstructured.NestedString(g.all[gate.Main].Object, "spec", "progressTime")
+	assert.NotEmpty(t, progress, "a load is on its way")
+
+	wrote := round()
+	assert.NotZero(t, wrote)
+	require.Len(t, s.dryRuns, 2, "one for the Gate, one for what is hidden")
+	assert.Contains(t, s.dryRuns[0], `"phase":"Accepted"`)
+	assert.Contains(t, s.dryRuns[1], `"cancel":true`)
+	assert.Empty(t, v.gateOpen)
+	counts := r.Counts().Writes
+	assert.NotZero(t, counts[KindHide])
+	assert.EqualValues(t, wrote, counts[KindAdmit]+counts[KindHide]+counts[KindNote])
+	require.Len(t, r.Reports(), 1)
+	assert.True(t, r.Reports()[0].Limited)
+
+	assert.Zero(t, round(), "its own writes are not seen yet")
+	assert.Len(t, s.dryRuns, 2, "not again so soon")
+	learn(t, s, v)
+	assert.Zero(t, round(), "nothing has changed")
+	assert.True(t, v.caughtUp())
+}
+
+func TestReadFacts(t *testing.T) {
+	s := &loadServer{t: t, loads: map[string]*unstructured.Unstructured{}}
+	r, _, _ := listed(t, s)
+	in := &vgdp.Input{Time: noon(), Topology: vgdp.NewTopology(nil)}
+	for i := range diagnosesPerRound + 2 {
+		in.Loads = append(in.Loads, vgdp.Load{UID: fmt.Sprint(i), Name: fmt.Sprint(i), Namespace: "velero", Kind: vgdp.PodVolumeBackup, Phase: vgdp.Accepted, AcceptedAt: noon().Add(-time.Hour)})
+	}
+	in.Loads = append(in.Loads, vgdp.Load{UID: "new", Namespace: "velero"})
+	assert.Empty(t, r.readFacts(t.Context(), in, 0), "0: never")
+	first := r.readFacts(t.Context(), in, time.Minute)
+	assert.Len(t, first, diagnosesPerRound, "a few in each round")
+	assert.Contains(t, first["0"].Errors[0].Err.Error(), "not found")
+	stuck := map[string]vgdp.Stuck{}
+	for uid := range first {
+		stuck[uid] = vgdp.Stuck{Why: "so"}
+	}
+	r.recordDiagnoses(&observation{Input: *in}, &plan{stuck: stuck})
+	assert.Equal(t, diagnosed{at: noon(), why: "so"}, r.diagnosed[types.UID("0")])
+	second := r.readFacts(t.Context(), in, time.Minute)
+	assert.Len(t, second, 2, "those that were read are not read again so soon")
+	in.Loads = in.Loads[:1]
+	in.Loads[0].Phase, in.Time = vgdp.InProgress, noon().Add(4*diagnoseInterval)
+	assert.Empty(t, r.readFacts(t.Context(), in, time.Minute), "one that runs without a mover may just be ending")
+	in.Time = in.Time.Add(diagnoseInterval)
+	assert.Len(t, r.readFacts(t.Context(), in, time.Minute), 1)
+}
