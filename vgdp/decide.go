@@ -100,7 +100,7 @@ func Decide(in Input) Decision {
 	d := &decider{in: &in, capacity: newCapacity(&in)}
 	d.out.Limited, d.out.Holds = d.limited(), d.holds()
 	d.checkTickets()
-	line := d.capacity.queue()
+	line := newQueue(d.capacity)
 	free := d.capacity.freeSlots(len(line.rest))
 	d.out.Admit, d.out.Waiting = make([]Grant, 0, free), make([]Waiting, 0, len(line.rest)-free)
 	for a := line.next(false); a != nil; {

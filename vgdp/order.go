@@ -93,7 +93,7 @@ type share struct {
 	first, last *candidate // those of one tier that wait, in order
 }
 
-// queue is the queue of candidates: by rank; loads with unused tickets behind the
+// newQueue is the queue of candidates: by rank; loads with unused tickets behind the
 // others; then fairly by Backup, the one with fewest loads on their way first; then by
 // creation and UID.
 type queue struct {
@@ -112,7 +112,7 @@ func (v *velero) share(l *Load) *share {
 	return s
 }
 
-func (r *capacity) queue() *queue {
+func newQueue(r *capacity) *queue {
 	n := len(r.in.Loads)
 	ln := &queue{rest: make([]sortKey, 0, n)}
 	all := make([]candidate, 0, n) // never reallocated: pointers to it are kept
