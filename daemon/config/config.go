@@ -30,7 +30,7 @@ package config
 
 import "github.com/plimsoll-dev/plimsoll/names"
 
-//go:generate go run ./gen ../../docs/configuration.md
+//go:generate go run ./gen ../../docs/configuration.md ../../deploy/values.schema.json
 
 // APIVersion is what every configuration file states as its apiVersion.
 const APIVersion = names.APIVersion

@@ -1,18 +1,39 @@
-{{- /* The AgentConfiguration: the host's mounts by profile, and the values. */ -}}
+{{- /* What the agent needs of its node: "nothing" (observe), "seeing", or "acting": it
+throttles data movers, and only a privileged container can write cgroups. Evictions
+and marks are writes to the API server. */ -}}
+{{- define "plimsoll.agent.needs" -}}
+{{- $movers := .Values.agent.config.vgdp | default dict -}}
+{{- if eq .Values.profile "observe" -}}
+nothing
+{{- else if and (eq (toString $movers.dryRun) "false") (ne (toString $movers.enabled) "false") -}}
+acting
+{{- else -}}
+seeing
+{{- end -}}
+{{- end -}}
+
+{{- /* The AgentConfiguration: where the host's file systems are mounted, and the
+values. A privileged container has the host's cgroups at their own place. */ -}}
 {{- define "plimsoll.agent.config" -}}
+{{- $needs := include "plimsoll.agent.needs" . }}
 {{- $paths := dict "sysfs" "/host/sys" }}
-{{- if eq .Values.profile "observe" }}
-{{- $paths = dict "procfs" "/host/proc" "sysfs" "/host/sys" "cgroupfs" "/host/sys/fs/cgroup" }}
+{{- if eq $needs "nothing" }}
+{{- $_ := set $paths "procfs" "/host/proc" }}
+{{- end }}
+{{- if ne $needs "acting" }}
+{{- $_ := set $paths "cgroupfs" "/host/sys/fs/cgroup" }}
 {{- end }}
 apiVersion: plimsoll.dev/v1alpha1
 kind: AgentConfiguration
 {{ mergeOverwrite (dict "paths" $paths) (deepCopy .Values.agent.config) | toYaml }}
 {{- end -}}
 
-{{- /* The pod of an agent, or of its examination: a dict of the root and the
-container's name, args, and further fields of the container. */ -}}
+{{- /* The pod of an agent, or of its examination: a dict of the root, the container's
+name, args, those of the values after all others, further fields of the container,
+and the containers beside it. */ -}}
 {{- define "plimsoll.agent.pod" -}}
-{{- $observe := eq .root.Values.profile "observe" -}}
+{{- $needs := include "plimsoll.agent.needs" .root -}}
+{{- $observe := eq $needs "nothing" -}}
 {{- $values := .root.Values.agent -}}
 serviceAccountName: plimsoll-agent
 priorityClassName: plimsoll
@@ -22,6 +43,9 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
@@ -39,6 +63,9 @@ containers:
       # The network reaches metrics and health; port-forward, from the pod itself, all pages.
       - --web.listen-address=[$(POD_IP)]:9773
       - --web.listen-address=127.0.0.1:9773
+      {{- range .more }}
+      - {{ . | quote }}
+      {{- end }}
     env:
       - name: NODE_NAME
         valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -49,6 +76,9 @@ containers:
       - {name: XDG_RUNTIME_DIR, value: /run}
       - {name: XDG_STATE_HOME, value: /var/lib}
       {{- end }}
+      {{- with $values.extraEnv }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
     {{- with .fields }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -56,21 +86,36 @@ containers:
     securityContext:
       {{- if $observe }}
       {{- include "plimsoll.unprivileged" . | nindent 6 }}
-      {{- else }}
+      {{- else if eq $needs "acting" }}
+      # It throttles data movers: it writes the cgroups of the host.
       privileged: true
       readOnlyRootFilesystem: true
+      {{- else }}
+      # It only sees (docs/install-kubernetes.md, "What the agent may do on its node").
+      runAsUser: 0
+      runAsGroup: 0
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {drop: [ALL], add: {{ toJson $values.capabilities }}}
+      seccompProfile: {type: RuntimeDefault}
+      # AppArmor's default keeps a container from the files of other processes.
+      appArmorProfile: {type: Unconfined}
       {{- end }}
     volumeMounts:
       - {name: config, mountPath: /etc/plimsoll, readOnly: true}
-      - {name: sys, mountPath: /host/sys, readOnly: true}
+      # With what is mounted below it: the cgroups.
+      - {name: sys, mountPath: /host/sys, readOnly: true, recursiveReadOnly: IfPossible}
       {{- if $observe }}
-      - {name: proc, mountPath: /host/proc, readOnly: true}
+      - {name: proc, mountPath: /host/proc, readOnly: true, recursiveReadOnly: IfPossible}
       {{- end }}
       - {name: lib, mountPath: /var/lib/plimsoll}
       - {name: run, mountPath: /run/plimsoll}
-      {{- with $values.volumeMounts }}
+      {{- with $values.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+  {{- with .beside }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 volumes:
   - name: config
     configMap: {name: plimsoll-agent}
@@ -89,7 +134,7 @@ volumes:
   {{- end }}
   - name: run
     emptyDir: {}
-  {{- with $values.volumes }}
+  {{- with $values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}

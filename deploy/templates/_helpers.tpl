@@ -1,10 +1,13 @@
-{{- /* The objects of a manifest, as they stand there. Namespaces are left out: one
-is the release's, which Helm makes, the other stands in namespace.yaml. */ -}}
+{{- /* The objects of a manifest, a list of the root and the file, as they stand there
+and with the labels. Namespaces are left out: one is the release's, which Helm makes,
+the other stands in namespace.yaml. */ -}}
 {{- define "plimsoll.manifest" -}}
-{{- range splitList "\n---\n" . }}
+{{- $root := index . 0 -}}
+{{- $metadata := printf "metadata:\n  labels:%s\n" (include "plimsoll.labels" $root | nindent 4) -}}
+{{- range splitList "\n---\n" ($root.Files.Get (index . 1)) }}
 {{- if ne (fromYaml .).kind "Namespace" }}
 ---
-{{ . | trim }}
+{{ regexReplaceAllLiteral "(?m)^metadata:\n" (. | trim) $metadata }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -17,9 +20,22 @@ is the release's, which Helm makes, the other stands in namespace.yaml. */ -}}
 {{- end -}}
 {{- end -}}
 
+{{- /* The labels of every object, and those of a pod: without the chart's version, so
+that a new chart with the same image does not replace pods. */ -}}
 {{- define "plimsoll.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "plimsoll.podLabels" . }}
+{{- end -}}
+
+{{- define "plimsoll.podLabels" -}}
 app.kubernetes.io/name: plimsoll
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: plimsoll
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- /* The security context of a process that needs nothing of its node. */ -}}

@@ -90,7 +90,11 @@ func (k *container) script(spec corev1.Container, host string) string {
 		require.NoError(k.t, os.MkdirAll(to, 0o755))
 		lines = append(lines, fmt.Sprintf("mount --rbind %q %q", from, to))
 		if m.ReadOnly {
-			lines = append(lines, fmt.Sprintf("mount -o remount,bind,ro %q", to))
+			below := "" // what is mounted there stays as it is
+			if m.RecursiveReadOnly != nil {
+				below = "/"
+			}
+			lines = append(lines, fmt.Sprintf(`for m in $(awk -v d=%q -v below=%q '$5 == d || below != "" && index($5, d below) == 1 {print $5}' /proc/self/mountinfo); do mount -o remount,bind,ro "$m"; done`, to, below))
 		}
 	}
 	require.True(k.t, *spec.SecurityContext.ReadOnlyRootFilesystem)
@@ -98,8 +102,9 @@ func (k *container) script(spec corev1.Container, host string) string {
 	return strings.Join(lines, "\n")
 }
 
-// become says how the root and the user are changed. Who is no longer root has no
-// capability left.
+// become says how the root, the user and the capabilities are changed. Who is no
+// longer root has no capability left; root has those that the pod says, and the one
+// that changes the root.
 func (k *container) become() string {
 	rules := k.pod.Spec.Containers[0].SecurityContext
 	if rules.Privileged != nil && *rules.Privileged {
@@ -107,7 +112,17 @@ func (k *container) become() string {
 	}
 	require.NotNil(k.t, rules.RunAsUser)
 	require.False(k.t, *rules.AllowPrivilegeEscalation)
-	return fmt.Sprintf("setpriv --no-new-privs chroot --userspec=%d:%d --groups=", *rules.RunAsUser, *rules.RunAsGroup)
+	require.Equal(k.t, []corev1.Capability{"ALL"}, rules.Capabilities.Drop)
+	kept := "-all,+sys_chroot"
+	for _, c := range rules.Capabilities.Add {
+		kept += ",+" + strings.ToLower(string(c))
+	}
+	drop := "setpriv --no-new-privs --inh-caps=-all --bounding-set=" + kept
+	if *rules.RunAsUser == 0 {
+		return drop + " chroot"
+	}
+	require.Empty(k.t, rules.Capabilities.Add, "a user other than root has none")
+	return fmt.Sprintf("%s,+setuid,+setgid chroot --userspec=%d:%d --groups=", drop, *rules.RunAsUser, *rules.RunAsGroup)
 }
 
 // value with the references to the environment that a kubelet resolves.

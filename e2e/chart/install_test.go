@@ -25,6 +25,7 @@ func TestAReleaseIsInstalledChangedRolledBackAndLeavesNothing(t *testing.T) {
 	before := w.all()
 	w.install()
 	w.reconfigure()
+	w.throttles()
 	w.monitored()
 	w.observe()
 	w.mark()
@@ -43,12 +44,16 @@ func (w *world) install() {
 		require.Contains(w.t, there, chart.NameOf(o))
 		assert.NoError(w.t, w.refused(o, there), chart.NameOf(o))
 	}
-	w.agent, w.controller = w.runs("agent", true), w.runs("controller", false)
+	w.agent, w.controller = w.runs("agent", seeing), w.runs("controller", nothing)
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
 	w.becomes(w.controller, "plimsoll_leader", "1")
-	w.secured("baseline", "privileged (container")
+	w.secured("baseline", "non-default capabilities (container")
 	w.secured("privileged", "")
-	found := w.doctor(true)
+	found := w.doctor(seeing)
+	for _, seen := range []string{"pressure", "memory", "disks", "nics", "network", "workloads"} {
+		assert.Regexp(w.t, `PASS +probe `+seen+` `, found)
+	}
+	assert.Regexp(w.t, `PSI triggers +\d can be armed over \w+: host[,;]`, found)
 	assert.Regexp(w.t, `PASS +rights `, found)
 	assert.Regexp(w.t, `PASS +heartbeat +plimsoll-node-lease/n1 is held by "n1"`, found)
 }
@@ -97,16 +102,31 @@ func (w *world) reconfigure() {
 	})
 }
 
+// throttles data movers, for which the agent's pod is made anew with privileges.
+func (w *world) throttles() {
+	w.t.Helper()
+	w.agent.end()
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "agent.config.vgdp.dryRun=false")
+	w.agent = w.runs("agent", acting)
+	w.becomes(w.agent, "plimsoll_vgdp_dry_run", "0")
+	w.secured("baseline", "privileged (container")
+	w.secured("privileged", "")
+	w.agent.end()
+	w.Run("rollback", "plimsoll", "1")
+	w.agent = w.runs("agent", seeing)
+	w.becomes(w.agent, "plimsoll_vgdp_dry_run", "1")
+}
+
 // observe without any privilege: what is lost is named, and no more is.
 func (w *world) observe() {
 	w.t.Helper()
 	w.agent.end()
 	w.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "profile=observe,agent.config.eviction.dryRun=false")
-	w.agent = w.runs("agent", false)
+	w.agent = w.runs("agent", nothing)
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
 	w.secured("baseline", "hostPath volumes")
 	w.secured("privileged", "")
-	found := w.doctor(false)
+	found := w.doctor(nothing)
 	assert.Regexp(w.t, `WARN +user +uid 65532`, found)
 	assert.Regexp(w.t, `WARN +probe filesystems .* CAP_SYS_PTRACE`, found)
 	assert.Regexp(w.t, `WARN +PSI triggers +none can be armed`, found)
@@ -121,7 +141,7 @@ func (w *world) installPlain() {
 	plain, err := os.ReadFile(filepath.Join(chart.Dir, "plimsoll.yaml"))
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.c.Apply(w.t.Context(), plain))
-	w.runs("agent", true)
+	w.runs("agent", seeing)
 }
 
 // uninstall, and nothing is left.
@@ -132,7 +152,7 @@ func (w *world) uninstall(before map[string]schema.GroupVersionResource) {
 	_ = w.agent.cmd.Process.Kill()
 	w.controller.end()
 	w.make(after)
-	k := contain(w.t, w.c, w.pod("release", false), w.host)
+	k := contain(w.t, w.c, w.pod("release", nothing), w.host)
 	k.wait()
 	assert.Zero(w.t, k.cmd.ProcessState.ExitCode(), k.out.String())
 	require.NoError(w.t, w.c.Client.CoreV1().Namespaces().Delete(w.t.Context(), chart.Namespace, metav1.DeleteOptions{}))

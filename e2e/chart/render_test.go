@@ -5,13 +5,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
@@ -43,8 +46,8 @@ func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
 	}
 }
 
-// What the chart installs of the manifests is what they say, and nothing of
-// theirs is missing but the namespaces, which it has itself.
+// What the chart installs of the manifests is what they say, with its labels, and
+// nothing of theirs is missing but the namespaces, which it has itself.
 func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
 	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, manifest := range map[string][]byte{
@@ -58,7 +61,10 @@ func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
 					assert.Contains(t, []string{chart.Namespace, "plimsoll-node-lease"}, want.GetName())
 					continue
 				}
-				assert.Empty(t, cmp.Diff(want.Object, named(t, all, chart.NameOf(want)).Object))
+				have := named(t, all, chart.NameOf(want)).DeepCopy()
+				require.NotEmpty(t, have.GetLabels())
+				have.SetLabels(want.GetLabels())
+				assert.Empty(t, cmp.Diff(want.Object, have.Object))
 			}
 		})
 	}
@@ -114,6 +120,7 @@ func TestNobodyGetsARightThatTheConfigurationDoesNotNeed(t *testing.T) {
 // For whoever has no helm: plimsoll.yaml, for the oldest Kubernetes.
 func TestThePlainManifestIsWhatTheChartRenders(t *testing.T) {
 	rendered := chart.NewHelm(t, "").Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0")
+	rendered = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n`).ReplaceAllString(rendered, "") // Helm has no part in it
 	text := "# Code generated from the chart in this directory by go test ./e2e/chart -update. DO NOT EDIT.\n" +
 		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + chart.Namespace + "\n" + rendered
 	path := filepath.Join(chart.Dir, "plimsoll.yaml")
@@ -128,10 +135,20 @@ func TestThePlainManifestIsWhatTheChartRenders(t *testing.T) {
 func TestAMistakeInTheValuesIsRefused(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for set, says := range map[string]string{
-		"agnet.resources=null":    "additional properties 'agnet' not allowed",
-		"profile=privileged":      "value must be one of 'full', 'observe'",
-		"image.digest=latest":     "does not match pattern",
-		"podMonitor.intervall=1m": "additional properties 'intervall' not allowed",
+		"agnet.resources=null":                                  "additional properties 'agnet' not allowed",
+		"profile=privileged":                                    "value must be one of 'full', 'observe'",
+		"image.digest=latest":                                   "does not match pattern",
+		"podMonitor.intervall=1m":                               "additional properties 'intervall' not allowed",
+		"agent.config.eviction.dryRn=false":                     "at '/agent/config/eviction': additional properties 'dryRn' not allowed",
+		"agent.config.eviction.via=contoller":                   "at '/agent/config/eviction/via': value must be one of 'direct', 'controller'",
+		"agent.config.tick=10":                                  "at '/agent/config/tick': got number, want string",
+		"agent.config.tick=1 s":                                 "at '/agent/config/tick': '1 s' does not match pattern",
+		"agent.config.plugins.memoryStall.hard.stallFul=1":      "additional properties 'stallFul' not allowed",
+		"agent.config.plugins.diskContention.ceilings[0].iop=1": "at '/agent/config/plugins/diskContention/ceilings/0': additional properties 'iop' not allowed",
+		"controller.config.backups.limt=2":                      "at '/controller/config/backups': additional properties 'limt' not allowed",
+		"controller.config.eviction.dryRun=true":                "at '/controller/config': additional properties 'eviction' not allowed",
+		"agent.podAnnotations.a[0]=b":                           "want string",
+		"podMonitor.enabled=true,serviceMonitor.enabled=true":   "enable one of them",
 	} {
 		_, err := h.Try("template", "plimsoll", chart.Dir, "--set", set)
 		require.ErrorContains(t, err, says, set)
@@ -179,4 +196,163 @@ func TestTheNotesSayWhatThisInstallationDoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The defaults as the program prints them, all keys, are values of the chart.
+func TestTheSchema(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	for kind, at := range map[string]string{"AgentConfiguration": "agent", "ControllerConfiguration": "controller"} {
+		t.Run(kind+" takes what the program prints", func(t *testing.T) {
+			empty := filepath.Join(t.TempDir(), "empty.yaml")
+			require.NoError(t, os.WriteFile(empty, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: "+kind+"\n"), 0o644))
+			out, err := exec.CommandContext(t.Context(), filepath.Join(unpacked(t), "plimsoll"), "config", "print", empty).Output()
+			require.NoError(t, err)
+			var config map[string]any
+			require.NoError(t, yaml.Unmarshal(out, &config))
+			require.Equal(t, kind, config["kind"])
+			delete(config, "kind")
+			delete(config, "apiVersion")
+			require.Greater(t, len(config), 5)
+			values, err := yaml.Marshal(map[string]any{at: map[string]any{"config": config}})
+			require.NoError(t, err)
+			path := filepath.Join(t.TempDir(), "values.yaml")
+			require.NoError(t, os.WriteFile(path, values, 0o644))
+			h.Render("--values", path)
+		})
+	}
+}
+
+func TestLabels(t *testing.T) {
+	all := chart.NewHelm(t, "").Render(append(everything(), "--set", "commonLabels.team=storage")...)
+	require.Greater(t, len(all), 30)
+	for _, o := range all {
+		labels := o.GetLabels()
+		assert.Equal(t, "storage", labels["team"], chart.NameOf(o))
+		assert.Equal(t, "Helm", labels["app.kubernetes.io/managed-by"], chart.NameOf(o))
+		for _, name := range []string{"name", "instance", "part-of"} {
+			assert.Equal(t, "plimsoll", labels["app.kubernetes.io/"+name], "%s of %s", name, chart.NameOf(o))
+		}
+		if pod := podOf(t, o); pod != nil {
+			assert.Equal(t, "storage", pod.Labels["team"], chart.NameOf(o))
+			assert.NotContains(t, pod.Labels, "helm.sh/chart", "%s: a new chart with the same image would replace pods", chart.NameOf(o))
+		}
+	}
+}
+
+// podOf a workload of the chart; nil: it is none.
+func podOf(t *testing.T, o *unstructured.Unstructured) *corev1.PodTemplateSpec {
+	t.Helper()
+	template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
+	require.NoError(t, err)
+	if !found {
+		return nil
+	}
+	var pod corev1.PodTemplateSpec
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod))
+	return &pod
+}
+
+// What installations differ in stands in the pods, beside what the chart has.
+func TestPods(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	for component, object := range map[string]string{"agent": "DaemonSet.apps plimsoll-system/plimsoll-agent", "controller": "Deployment.apps plimsoll-system/plimsoll-controller"} {
+		was := podOf(t, named(t, h.Render(), object))
+		pod := podOf(t, named(t, h.Render("--set-json", component+`={
+			"nodeSelector": {"pool": "a"}, "podLabels": {"team": "storage"}, "podAnnotations": {"note": "1"},
+			"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}]}}},
+			"tolerations": [{"key": "mine", "operator": "Exists"}],
+			"extraArgs": ["--log.level=debug"], "extraEnv": [{"name": "GODEBUG", "value": "x=1"}],
+			"extraContainers": [{"name": "beside", "image": "i"}],
+			"extraVolumes": [{"name": "more", "emptyDir": {}}], "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}]}`), object))
+		main := pod.Spec.Containers[0]
+		for what, found := range map[string]bool{
+			"node selector": pod.Spec.NodeSelector["pool"] == "a",
+			"label":         pod.Labels["team"] == "storage" && pod.Labels["app.kubernetes.io/component"] == component,
+			"annotation":    pod.Annotations["note"] == "1",
+			"affinity":      pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil,
+			"toleration":    pod.Spec.Tolerations[len(pod.Spec.Tolerations)-1].Key == "mine",
+			"argument":      main.Args[len(main.Args)-1] == "--log.level=debug" && len(main.Args) == len(was.Spec.Containers[0].Args)+1,
+			"environment":   main.Env[len(main.Env)-1].Name == "GODEBUG" && len(main.Env) == len(was.Spec.Containers[0].Env)+1,
+			"container":     len(pod.Spec.Containers) == 2 && pod.Spec.Containers[1].Name == "beside",
+			"volume":        pod.Spec.Volumes[len(pod.Spec.Volumes)-1].Name == "more" && len(pod.Spec.Volumes) == len(was.Spec.Volumes)+1,
+			"mount":         main.VolumeMounts[len(main.VolumeMounts)-1].MountPath == "/more",
+		} {
+			assert.True(t, found, "%s: %s", component, what)
+		}
+	}
+}
+
+// The agent is privileged only where it writes cgroups; what evicts writes to the
+// API server.
+func TestPrivilege(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	for set, want := range map[string]string{
+		"profile=full":                       seeing,
+		"agent.config.eviction.dryRun=false": seeing,
+		"agent.config.vgdp.dryRun=false":     acting,
+		"agent.config.vgdp.dryRun=false,agent.config.vgdp.enabled=false": seeing,
+		"profile=observe": nothing,
+		"profile=observe,agent.config.vgdp.dryRun=false": nothing,
+	} {
+		t.Run(set, func(t *testing.T) {
+			all := h.Render("--set", set)
+			template := podOf(t, named(t, all, "DaemonSet.apps plimsoll-system/plimsoll-agent"))
+			pod := &corev1.Pod{Spec: template.Spec}
+			require.Equal(t, want, needsOf(pod))
+			privileges(t, pod.Spec.Containers[0], want)
+			config := named(t, all, "ConfigMap plimsoll-system/plimsoll-agent")
+			text, _, err := unstructured.NestedString(config.Object, "data", "agent.yaml")
+			require.NoError(t, err)
+			assert.Equal(t, want != acting, strings.Contains(text, "cgroupfs: /host/sys/fs/cgroup"), "the host's cgroups are elsewhere in a container that is not privileged")
+		})
+	}
+}
+
+// privileges of an agent's container that needs that of its node.
+func privileges(t *testing.T, c corev1.Container, needs string) {
+	t.Helper()
+	rules := c.SecurityContext
+	assert.True(t, *rules.ReadOnlyRootFilesystem)
+	if needs != acting {
+		assert.False(t, *rules.AllowPrivilegeEscalation)
+		assert.Equal(t, []corev1.Capability{"ALL"}, rules.Capabilities.Drop)
+		assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, rules.SeccompProfile.Type)
+	}
+	if needs == seeing {
+		assert.Equal(t, []corev1.Capability{"SYS_PTRACE", "DAC_READ_SEARCH", "SYS_RESOURCE", "IPC_LOCK"}, rules.Capabilities.Add)
+	}
+	for _, m := range c.VolumeMounts {
+		if m.Name == "sys" || m.Name == "proc" {
+			assert.True(t, m.ReadOnly && *m.RecursiveReadOnly == corev1.RecursiveReadOnlyIfPossible, m.Name)
+		}
+	}
+}
+
+// Each value, down to where the keys are no longer the chart's, stands in its README.
+func TestREADME(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chart.Dir, "README.md"))
+	require.NoError(t, err)
+	named := regexp.MustCompile("`([a-zA-Z.]+)`").FindAllStringSubmatch(string(text), -1)
+	rows := map[string]bool{}
+	for _, m := range named {
+		rows[m[1]] = true
+	}
+	values, err := os.ReadFile(filepath.Join(chart.Dir, "values.yaml"))
+	require.NoError(t, err)
+	var sections map[string]any
+	require.NoError(t, yaml.Unmarshal(values, &sections))
+	n := 0
+	for section, v := range sections {
+		keys, isMap := v.(map[string]any)
+		if !isMap || len(keys) == 0 {
+			n++
+			assert.True(t, rows[section], section)
+			continue
+		}
+		for key := range keys {
+			n++
+			assert.True(t, rows[section+"."+key], "%s.%s", section, key)
+		}
+	}
+	require.Greater(t, n, 40)
 }

@@ -67,9 +67,26 @@ func (w *world) refused(o *unstructured.Unstructured, there map[string]schema.Gr
 	return err
 }
 
-// pod of ours that has a node and is not about to end; it is made soon. Whether
-// it shares its host's processes tells the profiles apart.
-func (w *world) pod(component string, hostPID bool) (pod *corev1.Pod) {
+// What a pod needs of its node, which tells the forms of an agent apart.
+const (
+	nothing = "nothing" // a user without rights
+	seeing  = "seeing"  // root with a few capabilities
+	acting  = "acting"  // privileged
+)
+
+// needsOf a pod of ours, as its API object says.
+func needsOf(pod *corev1.Pod) string {
+	switch rules := pod.Spec.Containers[0].SecurityContext; {
+	case rules.Privileged != nil && *rules.Privileged:
+		return acting
+	case pod.Spec.HostPID:
+		return seeing
+	}
+	return nothing
+}
+
+// pod of ours that has a node, is not about to end and needs that; it is made soon.
+func (w *world) pod(component, needs string) (pod *corev1.Pod) {
 	w.t.Helper()
 	eventually(w.t, "a pod of "+component, func() error {
 		list, err := w.c.Client.CoreV1().Pods(chart.Namespace).List(w.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
@@ -77,7 +94,7 @@ func (w *world) pod(component string, hostPID bool) (pod *corev1.Pod) {
 			return err
 		}
 		for i := range list.Items {
-			if pod = &list.Items[i]; pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Spec.HostPID == hostPID {
+			if pod = &list.Items[i]; pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && needsOf(pod) == needs {
 				return nil
 			}
 		}
@@ -87,9 +104,9 @@ func (w *world) pod(component string, hostPID bool) (pod *corev1.Pod) {
 }
 
 // runs is a container of ours that has become ready.
-func (w *world) runs(component string, hostPID bool) *container {
+func (w *world) runs(component, needs string) *container {
 	w.t.Helper()
-	k := contain(w.t, w.c, w.pod(component, hostPID), w.host)
+	k := contain(w.t, w.c, w.pod(component, needs), w.host)
 	k.ready()
 	return k
 }
@@ -158,11 +175,11 @@ func (w *world) make(list []*unstructured.Unstructured) {
 }
 
 // doctor is what helm test runs.
-func (w *world) doctor(hostPID bool) string {
+func (w *world) doctor(needs string) string {
 	w.t.Helper()
 	test := w.hook("test")
 	w.make(test)
-	k := contain(w.t, w.c, w.pod("doctor", hostPID), w.host)
+	k := contain(w.t, w.c, w.pod("doctor", needs), w.host)
 	k.wait()
 	assert.Zero(w.t, k.cmd.ProcessState.ExitCode(), k.out.String())
 	require.NoError(w.t, w.c.Client.CoreV1().Pods(chart.Namespace).Delete(w.t.Context(), k.pod.Name, *metav1.NewDeleteOptions(0)))

@@ -1,4 +1,5 @@
-// Gen writes the documentation of the configuration to the file it is given.
+// Gen writes what is made from the configuration's struct: its documentation, and
+// the definitions in the schema of the chart's values.
 package main
 
 import (
@@ -10,20 +11,31 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: gen FILE")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: gen DOCUMENT SCHEMA")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1]); err != nil {
+	if err := write(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func write(name string) error {
+func write(document, schema string) error {
 	var doc bytes.Buffer
 	if err := config.Markdown(&doc); err != nil {
 		return err
 	}
-	return os.WriteFile(name, doc.Bytes(), 0o644)
+	if err := os.WriteFile(document, doc.Bytes(), 0o644); err != nil {
+		return err
+	}
+	have, err := os.ReadFile(schema)
+	if err != nil {
+		return err
+	}
+	made, err := config.ValuesSchema(have)
+	if err != nil {
+		return fmt.Errorf("%s: %w", schema, err)
+	}
+	return os.WriteFile(schema, made, 0o644)
 }
