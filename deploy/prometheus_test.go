@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,9 +156,80 @@ func TestRulesAndDashboardNameOnlyMetricsAndLabelsThatExist(t *testing.T) {
 		for _, m := range named.FindAllStringSubmatch(expr, -1) {
 			require.Contains(t, labels, m[1], of)
 			for _, l := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(m[2], -1) {
-				if l[1] != "instance" && l[1] != "job" { // Prometheus' own
+				if !slices.Contains([]string{"instance", "job", "cluster", "node"}, l[1]) { // of the scrape
 					assert.Contains(t, labels[m[1]], "`"+l[1]+"`", "%s: %s", of, m[0])
 				}
+			}
+		}
+	}
+}
+
+// panel is one of the dashboard.
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	GridPos                  struct{ X, Y, W, H int }
+	FieldConfig              struct {
+		Defaults  struct{ Mappings []any }
+		Overrides []struct{ Properties []struct{ ID string } }
+	}
+	Targets []struct{ Expr, Format string }
+}
+
+// worded are values that are shown as words.
+func (p *panel) worded() bool {
+	return len(p.FieldConfig.Defaults.Mappings) > 0 || len(p.FieldConfig.Overrides) > 0 && len(p.FieldConfig.Overrides[0].Properties) > 1
+}
+
+// A person asks in the order of the rows: each is a question, and has what answers
+// it at a glance.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("grafana/plimsoll.json")
+	require.NoError(t, err)
+	var d struct {
+		Templating struct{ List []struct{ Name string } }
+		Panels     []panel
+	}
+	require.NoError(t, json.Unmarshal(text, &d))
+	var variables []string
+	for _, v := range d.Templating.List {
+		variables = append(variables, v.Name)
+	}
+	assert.Equal(t, []string{"datasource", "cluster", "node"}, variables)
+	types, ids, levels := map[string]int{}, map[int]bool{}, 0
+	for i := range d.Panels {
+		p := &d.Panels[i]
+		types[p.Type]++
+		assert.False(t, ids[p.ID], p.Title)
+		ids[p.ID] = true
+		assert.Equal(t, p.Type == "row", strings.HasSuffix(p.Title, "?"), p.Title)
+		assert.True(t, p.Description != "" || p.Type != "stat" && p.Type != "table", p.Title)
+		for _, target := range p.Targets {
+			assert.Contains(t, target.Expr, `cluster=~"$cluster"`, p.Title)
+			assert.Equal(t, p.Type == "table", target.Format == "table", p.Title)
+			if strings.Contains(target.Expr, "plimsoll_threshold_met") && p.Type != "stat" {
+				levels++
+				assert.True(t, p.worded(), "%s: levels have words", p.Title)
+			}
+		}
+	}
+	assert.Equal(t, 2, levels)
+	for kind, least := range map[string]int{"row": 6, "stat": 8, "table": 4, "timeseries": 15} {
+		assert.GreaterOrEqual(t, types[kind], least, kind)
+	}
+	lieApart(t, d.Panels)
+}
+
+func lieApart(t *testing.T, panels []panel) {
+	t.Helper()
+	cells := map[[2]int]string{}
+	for _, p := range panels {
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				require.Less(t, at[0], 24, p.Title)
+				assert.Empty(t, cells[at], "%s lies on %s", p.Title, cells[at])
+				cells[at] = p.Title
 			}
 		}
 	}

@@ -22,9 +22,11 @@ import (
 // asked for.
 func quiet() []string {
 	return []string{
-		"topk by (instance, resource, device) (3, plimsoll_contention_", // nobody hurts anybody
-		"plimsoll_vgdp_budget",        // Velero's own configuration alone limits the loads
-		"plimsoll_disk_await_seconds", // nothing asked a disk for anything in the last seconds
+		"topk by (cluster, node, resource, device) (3, max by (", // no workload waits for another
+		"max by (cluster, node, instance, plugin, scope) (plimsoll_threshold_met",
+		"max by (cluster, node, instance) (plimsoll_vgdp_budget",                       // Velero's own configuration alone limits the loads
+		"min by (cluster, node, resource, device) (plimsoll_contention_coverage_ratio", // nothing asked a disk for anything in the last seconds
+		"plimsoll_disk_await_seconds",
 	}
 }
 
@@ -118,7 +120,7 @@ func dashboard(t *testing.T) map[string][]string {
 	all := map[string][]string{}
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
-			all[p.Title] = append(all[p.Title], strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(target.Expr))
+			all[p.Title] = append(all[p.Title], strings.NewReplacer("$__rate_interval", "10s", "$cluster", ".*", "$node", ".*").Replace(target.Expr))
 		}
 	}
 	require.Greater(t, len(all), 10)

@@ -23,7 +23,7 @@ func TestSeriesOfPodsBearTheNamesThatTheAPIServerGives(t *testing.T) {
 	a := w.start()
 	w.seen(pod, 20)
 
-	prefix := fmt.Sprintf(`plimsoll_pod_memory_bytes{namespace="%s",pod="%s"} `, pod.Namespace, pod.Name)
+	prefix := fmt.Sprintf(`plimsoll_pod_memory_bytes{workload_namespace="%s",workload_pod="%s"} `, pod.Namespace, pod.Name)
 	eventually(t, "the pod has series", func() error {
 		metrics := a.mustGet("/metrics")
 		_, rest, found := strings.Cut(metrics, "\n"+prefix)

@@ -109,7 +109,7 @@ func loadBudgets(list []admission.Report) (values []labelled) {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(budgets)) {
-		values = append(values, labelled{[]string{"node", node}, float64(budgets[node])})
+		values = append(values, labelled{[]string{"target_node", node}, float64(budgets[node])})
 	}
 	return values
 }

@@ -54,9 +54,9 @@ func TestContentionHasSeries(t *testing.T) {
 	assert.InDelta(t, 0.943, coverage[" device=nvme0n1 resource=disk"], 0.001)
 	assert.Equal(t, map[string]float64{"": 4}, podValues(t, text, "plimsoll_contention_resources"))
 	shares := podValues(t, text, "plimsoll_contention_culprit_share_ratio")
-	assert.InDelta(t, 0.66, shares[" device=nvme0n1 namespace=batch-analytics pod=du-of-the-whole-data-lake-28f7c-x2k9p resource=disk"], 0.001)
+	assert.InDelta(t, 0.66, shares[" device=nvme0n1 resource=disk workload_namespace=batch-analytics workload_pod=du-of-the-whole-data-lake-28f7c-x2k9p"], 0.001)
 	waited := podValues(t, text, "plimsoll_contention_sufferer_waited_ratio")
-	assert.InDelta(t, 0.34, waited[" device=nvme0n1 namespace=payments-production-eu-west-1 pod=payments-db-postgresql-primary-with-a-name-as-long-as-helm-makes-them-0 resource=disk"], 0.001)
+	assert.InDelta(t, 0.34, waited[" device=nvme0n1 resource=disk workload_namespace=payments-production-eu-west-1 workload_pod=payments-db-postgresql-primary-with-a-name-as-long-as-helm-makes-them-0"], 0.001)
 	assert.Len(t, shares, 10+2+10, "those that are named, and none without contention")
 	assert.Len(t, waited, 10+2+10)
 }
@@ -127,8 +127,8 @@ func TestTwoCgroupsOfOnePodThatHurtAreTwoSeries(t *testing.T) {
 	for _, family := range []string{"plimsoll_contention_culprit_share_ratio", "plimsoll_contention_sufferer_waited_ratio"} {
 		values := podValues(t, contentionSeriesText(s), family)
 		assert.Len(t, values, 3)
-		assert.Contains(t, values, " cgroup=/old device=sd000 namespace=web pod=db-0 resource=disk")
-		assert.Contains(t, values, " cgroup=/new device=sd000 namespace=web pod=db-0 resource=disk")
+		assert.Contains(t, values, " cgroup=/old device=sd000 resource=disk workload_namespace=web workload_pod=db-0")
+		assert.Contains(t, values, " cgroup=/new device=sd000 resource=disk workload_namespace=web workload_pod=db-0")
 	}
 }
 

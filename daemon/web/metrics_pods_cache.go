@@ -103,7 +103,7 @@ func (p *PodSeries) releaseName(key workloadKey, e *podEntry) {
 // labels are the non-empty ones, without the closing brace: {uid="…"
 func (n podName) labels() string {
 	b := []byte{}
-	for _, l := range [][2]string{{"namespace", n.namespace}, {"pod", n.pod}, {"uid", n.uid}, {"cgroup", n.cgroup}} {
+	for _, l := range [][2]string{{"workload_namespace", n.namespace}, {"workload_pod", n.pod}, {"uid", n.uid}, {"cgroup", n.cgroup}} {
 		if l[1] == "" {
 			continue
 		}

@@ -121,7 +121,7 @@ func TestASnapshotIsLetGoAfterItsScrape(t *testing.T) {
 func FuzzPodNames(f *testing.F) {
 	f.Add("shop", "cart-66b8d", "/system.slice/a.service", "sda")
 	f.Add(`a"b\`, "x\ny", "/\xff} 1\nplimsoll_x 2", `"`)
-	f.Add("{", ",pod=\"x\"", "/\x00", "\\")
+	f.Add("{", ",workload_pod=\"x\"", "/\x00", "\\")
 	f.Fuzz(func(t *testing.T, namespace, pod, cgroup, device string) {
 		if namespace == "" || pod == "" || cgroup == "" {
 			t.Skip("no API server lists such a pod, no kernel such a cgroup")
@@ -141,7 +141,7 @@ func FuzzPodNames(f *testing.F) {
 				got[l.GetName()] = l.GetValue()
 			}
 		}
-		for label, want := range map[string]string{"namespace": namespace, "pod": pod, "cgroup": cgroup, "device": device} {
+		for label, want := range map[string]string{"workload_namespace": namespace, "workload_pod": pod, "cgroup": cgroup, "device": device} {
 			require.True(t, utf8.ValidString(got[label]))
 			if utf8.ValidString(want) {
 				require.Equal(t, want, got[label])

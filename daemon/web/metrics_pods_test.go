@@ -97,13 +97,13 @@ func TestPrometheusFindsNothingWrongInTheSeriesOfWorkloads(t *testing.T) {
 func TestWorkloadsAreCalledByWhatIsKnownOfThem(t *testing.T) {
 	text := podText(NewPodSeries(10, 1000), differentPods())
 	assert.Equal(t, map[string]float64{
-		" uid=static-hash": 0, " namespace=team-01 pod=checkout-01-6d5f7b9e37-10001": 98765.432123, " cgroup=/system.slice/cron.service": 1.5,
+		" uid=static-hash": 0, " workload_namespace=team-01 workload_pod=checkout-01-6d5f7b9e37-10001": 98765.432123, " cgroup=/system.slice/cron.service": 1.5,
 	}, podValues(t, text, "plimsoll_pod_cpu_seconds_total"))
 }
 
 func TestADiskIsCalledByItsNameAndByItsNumberWhereNoneIsKnown(t *testing.T) {
 	values := podValues(t, podText(NewPodSeries(10, 1000), differentPods()), "plimsoll_pod_disk_read_bytes_total")
-	pod := " namespace=team-01 pod=checkout-01-6d5f7b9e37-10001"
+	pod := " workload_namespace=team-01 workload_pod=checkout-01-6d5f7b9e37-10001"
 	assert.Equal(t, map[string]float64{
 		" device=nvme0n1 uid=static-hash": 0, " device=nvme0n1" + pod: 1 << 32, " device=8:16" + pod: 5,
 	}, values)
@@ -139,7 +139,7 @@ func TestTheSameWorkloadIsCalledAnewWhenItsPodBecomesKnown(t *testing.T) {
 		return all
 	}
 	assert.Equal(t, []string{" device=nvme0n1 uid=00000000-1c2f-4d6e-8000-000000000000"}, labels(nil), "none is listed")
-	assert.Equal(t, []string{" device=nvme0n1 namespace=team-00 pod=checkout-00-6d5f7b0000-00000"}, labels(known))
+	assert.Equal(t, []string{" device=nvme0n1 workload_namespace=team-00 workload_pod=checkout-00-6d5f7b0000-00000"}, labels(known))
 	assert.Equal(t, []string{" device=nvme0n1 uid=00000000-1c2f-4d6e-8000-000000000000"}, labels(podsBy(nil)), "it is not listed any more")
 	s.Cluster = nil
 	assert.Len(t, podValues(t, podText(p, s), "plimsoll_pod_memory_bytes"), 1, "standalone")
@@ -173,8 +173,8 @@ func TestTwoCgroupsOfOnePodAreTwoSeries(t *testing.T) {
 	p := NewPodSeries(10, 1000)
 	for range 3 {
 		values := podValues(t, podText(p, s), "plimsoll_pod_memory_bytes")
-		assert.Contains(t, values, " namespace=team-00 pod=checkout-00-6d5f7b0000-00000")
-		assert.Contains(t, values, " cgroup="+left.Cgroup+" namespace=team-00 pod=checkout-00-6d5f7b0000-00000")
+		assert.Contains(t, values, " workload_namespace=team-00 workload_pod=checkout-00-6d5f7b0000-00000")
+		assert.Contains(t, values, " cgroup="+left.Cgroup+" workload_namespace=team-00 workload_pod=checkout-00-6d5f7b0000-00000")
 		assert.Len(t, values, 2)
 	}
 }
@@ -191,5 +191,5 @@ func TestANameThatGoesOverToAnotherWorkloadIsNotTakenTwice(t *testing.T) {
 	s.Cluster = &view.Cluster{PodOf: podsBy(map[string]pods.Pod{"old": dns})}
 	assert.Contains(t, podText(p, s), `plimsoll_pod_oom_kills_total{uid="new"} 0`)
 	s.Cluster = &view.Cluster{PodOf: podsBy(map[string]pods.Pod{"new": dns})}
-	assert.Equal(t, map[string]float64{" namespace=kube-system pod=dns-node-a": 0, " uid=old": 0}, podValues(t, podText(p, s), "plimsoll_pod_oom_kills_total"))
+	assert.Equal(t, map[string]float64{" workload_namespace=kube-system workload_pod=dns-node-a": 0, " uid=old": 0}, podValues(t, podText(p, s), "plimsoll_pod_oom_kills_total"))
 }

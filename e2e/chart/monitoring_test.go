@@ -35,10 +35,10 @@ func operatorsKind(t *testing.T, name string) []byte {
 // take what the chart has for it.
 func (w *world) monitored() {
 	w.t.Helper()
-	require.NoError(w.t, w.c.Apply(w.t.Context(), operatorsKind(w.t, "podmonitors"), operatorsKind(w.t, "prometheusrules")))
+	require.NoError(w.t, w.c.Apply(w.t.Context(), operatorsKind(w.t, "podmonitors"), operatorsKind(w.t, "servicemonitors"), operatorsKind(w.t, "prometheusrules")))
 	eventually(w.t, "the kinds are served", func() error {
 		list, err := w.c.Client.Discovery().ServerResourcesForGroupVersion("monitoring.coreos.com/v1")
-		if err == nil && len(list.APIResources) < 2 {
+		if err == nil && len(list.APIResources) < 3 {
 			err = errors.New("not all")
 		}
 		return err
@@ -61,8 +61,17 @@ func (w *world) monitored() {
 	delete(endpoint, "intervall")
 	endpoint["interval"] = "half a minute"
 	require.ErrorContains(w.t, w.refused(monitor, there), "spec.podMetricsEndpoints[0].interval: Invalid value")
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "podMonitor.enabled=false,serviceMonitor.enabled=true",
+		"--set-json", `serviceMonitor.relabelings=[{"sourceLabels":["__meta_kubernetes_pod_label_team"],"targetLabel":"team"}]`)
+	there, objects = w.all(), chart.Objects(w.t, w.Run("get", "manifest", "plimsoll"))
+	for _, name := range []string{"ServiceMonitor.monitoring.coreos.com", "Service"} {
+		o := named(w.t, objects, name+" plimsoll-system/plimsoll")
+		require.Contains(w.t, there, chart.NameOf(o))
+		require.NoError(w.t, w.refused(o, there))
+	}
+	require.NotContains(w.t, there, chart.NameOf(monitor))
 	w.Run("rollback", "plimsoll", "1")
-	for _, name := range []string{"podmonitors", "prometheusrules"} {
+	for _, name := range []string{"podmonitors", "servicemonitors", "prometheusrules"} {
 		require.NoError(w.t, w.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
 			Delete(w.t.Context(), name+".monitoring.coreos.com", metav1.DeleteOptions{}))
 	}

@@ -286,26 +286,26 @@ func TestPods(t *testing.T) {
 // API server.
 func TestPrivilege(t *testing.T) {
 	h := chart.NewHelm(t, "")
-	for set, want := range map[string]string{
-		"profile=full":                       seeing,
-		"agent.config.eviction.dryRun=false": seeing,
-		"agent.config.vgdp.dryRun=false":     acting,
-		"agent.config.vgdp.dryRun=false,agent.config.vgdp.enabled=false": seeing,
-		"profile=observe": nothing,
-		"profile=observe,agent.config.vgdp.dryRun=false": nothing,
+	for want, sets := range map[string][]string{
+		seeing:  {"profile=full", "agent.config.eviction.dryRun=false", "agent.config.vgdp.dryRun=false,agent.config.vgdp.enabled=false"},
+		acting:  {"agent.config.vgdp.dryRun=false"},
+		nothing: {"profile=observe", "profile=observe,agent.config.vgdp.dryRun=false"},
 	} {
-		t.Run(set, func(t *testing.T) {
-			all := h.Render("--set", set)
-			template := podOf(t, named(t, all, "DaemonSet.apps plimsoll-system/plimsoll-agent"))
-			pod := &corev1.Pod{Spec: template.Spec}
-			require.Equal(t, want, needsOf(pod))
-			privileges(t, pod.Spec.Containers[0], want)
-			config := named(t, all, "ConfigMap plimsoll-system/plimsoll-agent")
-			text, _, err := unstructured.NestedString(config.Object, "data", "agent.yaml")
-			require.NoError(t, err)
-			assert.Equal(t, want != acting, strings.Contains(text, "cgroupfs: /host/sys/fs/cgroup"), "the host's cgroups are elsewhere in a container that is not privileged")
-		})
+		for _, set := range sets {
+			t.Run(set, func(t *testing.T) { agentNeeds(t, h.Render("--set", set), want) })
+		}
 	}
+}
+
+// agentNeeds that of its node, and its configuration says where the cgroups are.
+func agentNeeds(t *testing.T, all []*unstructured.Unstructured, want string) {
+	t.Helper()
+	pod := &corev1.Pod{Spec: podOf(t, named(t, all, "DaemonSet.apps plimsoll-system/plimsoll-agent")).Spec}
+	require.Equal(t, want, needsOf(pod))
+	privileges(t, pod.Spec.Containers[0], want)
+	text, _, err := unstructured.NestedString(named(t, all, "ConfigMap plimsoll-system/plimsoll-agent").Object, "data", "agent.yaml")
+	require.NoError(t, err)
+	assert.Equal(t, want != acting, strings.Contains(text, "cgroupfs: /host/sys/fs/cgroup"), "the host's cgroups are elsewhere in a container that is not privileged")
 }
 
 // privileges of an agent's container that needs that of its node.

@@ -35,6 +35,9 @@ const (
 // Helm installs the chart.
 const Helm = "helm"
 
+// Operator writes the configuration of a Prometheus as the Prometheus Operator does.
+const Operator = "operator"
+
 // source is what a module pins that is built together.
 type source struct {
 	// name of the source, and dir where the main module keeps its module.
@@ -105,12 +108,21 @@ func helmPrograms() source {
 	}
 }
 
+func operatorProgram() source {
+	return source{
+		name: "operator", dir: "e2e/tools/operator", programs: map[string]string{Operator: "."},
+		pin:   `(?m)^\s*github\.com/prometheus-operator/prometheus-operator (v(\d+)\.(\d+)\.\S+)`,
+		flags: "-s -w -X main.version=%[1]s",
+		takes: "two minutes",
+	}
+}
+
 // Program is the path of one of the programs. When they are not in the user's
 // cache yet all of their source are built, which takes some minutes on two
 // cores; stderr says so. It must be called somewhere below the main module's
 // directory.
 func Program(ctx context.Context, name string) (string, error) {
-	for _, s := range []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms()} {
+	for _, s := range []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram()} {
 		if s.programs[name] == "" {
 			continue
 		}
@@ -192,6 +204,13 @@ func (s source) recipe(module string) (flags []string, key string, err error) {
 	flags = []string{"-trimpath", "-ldflags", fmt.Sprintf(s.flags, v[1], v[2], v[3])}
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s\n%s\n%q %q %s/%s\n", mod, sum, flags, s.programs, runtime.GOOS, runtime.GOARCH)
+	if slices.Contains(slices.Collect(maps.Values(s.programs)), ".") { // it is the module's own
+		main, err := os.ReadFile(filepath.Join(module, "main.go"))
+		if err != nil {
+			return nil, "", err
+		}
+		hash.Write(main)
+	}
 	return flags, fmt.Sprintf("%.6x", hash.Sum(nil)), nil
 }
 
