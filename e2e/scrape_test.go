@@ -53,7 +53,7 @@ type scraped struct {
 
 // A real Prometheus scrapes as the Prometheus Operator tells it for the chart's
 // monitors (e2e/chart TestTheOperator): its own labels namespace and pod are the
-// agent's. Each panel names the pod that presses and its node.
+// agent's. Each panel and alert names the pod that presses and its node.
 func TestScrape(t *testing.T) {
 	needsRoot(t)
 	for _, tool := range []string{"prometheus", "promtool"} {
@@ -205,6 +205,16 @@ func (s *scraped) shown(t *testing.T, base string) {
 				err = fmt.Errorf("want %s, got %s", want, v)
 			}
 			return err
+		})
+	}
+	for alert, want := range map[string]map[string]string{
+		"PlimsollPressureSoft":  {"node": s.node, "plugin": "disk-contention"},
+		"PlimsollPressureHard":  {"node": s.node, "plugin": "rss-overuse"},
+		"PlimsollWouldEvict":    {"node": s.node, "plugin": "rss-overuse"},
+		"PlimsollJudgesNothing": {"node": s.idle, "pod": "plimsoll-agent-" + s.idle},
+	} {
+		within(t, 2*patience, alert+" fires", func() error {
+			return hasRow(base, fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing"}`, alert), want)
 		})
 	}
 	s.everyRowHasItsNode(t, base, panels)
