@@ -20,7 +20,9 @@ func adviseCommand() *cobra.Command {
 		Short: "Recommend thresholds from days of recordings",
 		Long: "Recommend thresholds from days of recordings (recording.file): how often each threshold was met, which alarms\n" +
 			"were false, and what to set. Several recordings of one machine are replayed in order of time; - is standard input.",
-		Args: asUsageError(cobra.MinimumNArgs(1)),
+		Args: arguments(1, -1),
+		Example: `  plimsoll advise monday.gz tuesday.gz
+  plimsoll advise week.gz --config agent.yaml -o json`,
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := adviceWriters()[output]
 			if !known {

@@ -37,7 +37,10 @@ func agentCommand() *cobra.Command {
 		Short: "Run the agent of this node",
 		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, evicts pods, and serves\n" +
 			"the status page, metrics and API. On a terminal it shows a live view, otherwise a line per change.",
-		Args: asUsageError(cobra.NoArgs),
+		Args:        arguments(0, 0),
+		Annotations: map[string]string{service: "until it is stopped"},
+		Example: `  plimsoll agent --standalone
+  plimsoll agent --kubeconfig /etc/plimsoll/kubeconfig --config /etc/plimsoll/agent.yaml --dry-run`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,17 +14,17 @@ import (
 )
 
 func configCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "config", Short: "Check or print a configuration", Args: asUsageError(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return errors.Join(c.Help(), usageError{errors.New("config: missing subcommand; see plimsoll config --help")})
-		},
-	}
+	c := group("config", "Check or print a configuration")
+	c.Example = `  plimsoll config check /etc/plimsoll/agent.yaml
+  plimsoll config print`
 	c.AddCommand(
 		&cobra.Command{
-			Use: "check FILE", Short: "Report every mistake in a file with its key and line", Args: asUsageError(cobra.ExactArgs(1)),
+			Use: "check FILE", Short: "Report every mistake in a file with its key and line", Args: arguments(1, 1),
+			Long: "Report every mistake in a file with its key and line; - is standard input.",
+			Example: `  plimsoll config check /etc/plimsoll/agent.yaml
+  kubectl -n plimsoll-system get configmap plimsoll-agent -o 'jsonpath={.data.agent\.yaml}' | plimsoll config check -`,
 			RunE: func(c *cobra.Command, args []string) error {
-				if _, err := openAny(args[0]); err != nil {
+				if _, err := config.OpenAny(args[0], c.InOrStdin()); err != nil {
 					return prefixed("config: ", err)
 				}
 				_, err := fmt.Fprintln(c.OutOrStdout(), args[0]+": ok")
@@ -33,9 +32,12 @@ func configCommand() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "print [FILE]", Short: "Print the effective configuration, defaults included", Args: asUsageError(cobra.MaximumNArgs(1)),
+			Use: "print [FILE]", Short: "Print the effective configuration, defaults included", Args: arguments(0, 1),
+			Long: "Print the effective configuration, defaults included: of a file, of standard input (-), or an agent's defaults.",
+			Example: `  plimsoll config print
+  plimsoll config print /etc/plimsoll/agent.yaml`,
 			RunE: func(c *cobra.Command, args []string) error {
-				document, err := openAny(strings.Join(args, ""))
+				document, err := config.OpenAny(strings.Join(args, ""), c.InOrStdin())
 				if err != nil {
 					return prefixed("config: ", err)
 				}
@@ -44,23 +46,6 @@ func configCommand() *cobra.Command {
 		},
 	)
 	return c
-}
-
-// openAny reads a file of either kind; without a kind it is the agent's.
-func openAny(path string) (config.Document, error) {
-	data, err := os.ReadFile(path)
-	if err == nil && config.KindOf(data) == (config.Controller{}).Kind() {
-		file, err := config.OpenOf(path, config.DefaultController, nil)
-		if err != nil {
-			return nil, err
-		}
-		return *file.Current(), nil
-	}
-	file, err := config.Open(path, nil) // it reports a failed read as well
-	if err != nil {
-		return nil, err
-	}
-	return *file.Current(), nil
 }
 
 // prefixed prefixes each line of an error with what was tried.

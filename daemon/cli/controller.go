@@ -29,8 +29,10 @@ func controllerCommand() *cobra.Command {
 		Long: "Run the controller of the cluster: it watches the agents' heartbeats, approves the evictions that they request,\n" +
 			"queues Velero's Backups so that several run at a time but none that share a namespace, and admits Velero's data\n" +
 			"mover loads within the capacity of nodes and cluster. Of several replicas the elected leader acts.",
-		Args: asUsageError(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), c.ErrOrStderr()) },
+		Args:        arguments(0, 0),
+		Annotations: map[string]string{service: "until it is stopped"},
+		Example:     `  plimsoll controller --kubeconfig /etc/plimsoll/kubeconfig --config /etc/plimsoll/controller.yaml`,
+		RunE:        func(c *cobra.Command, _ []string) error { return f.run(c.Context(), c.ErrOrStderr()) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE`, reloaded when it changes")

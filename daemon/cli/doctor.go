@@ -27,12 +27,17 @@ func doctorCommand() *cobra.Command {
 		Short: "Check that this machine can be measured and that the agent can work",
 		Long: "Check that this machine can be measured and that the agent can work. Needs no running agent. Exit status 1 if a\n" +
 			"row is FAIL.",
-		Args: asUsageError(cobra.NoArgs),
+		Args: arguments(0, 0),
+		Example: `  plimsoll doctor
+  plimsoll doctor --config /etc/plimsoll/agent.yaml -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
 			rows := f.examination().Examine(c.Context())
+			if err := c.Context().Err(); err != nil {
+				return err // its rows are about the interruption
+			}
 			if err := printRows(c, rows, output); err != nil {
 				return err
 			}

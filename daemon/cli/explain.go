@@ -20,28 +20,19 @@ import (
 )
 
 func explainCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "explain",
-		Short: "Explain why something was done, or was not",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("explain: unknown command %q; see plimsoll explain --help", args[0])}
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error {
-			var b strings.Builder
-			b.WriteString("What can be explained:\n")
-			for _, sub := range c.Commands() {
-				fmt.Fprintf(&b, "  plimsoll explain %s\n      %s\n", sub.Use, sub.Short)
-			}
-			_, err := io.WriteString(c.OutOrStdout(), b.String())
-			return err
-		},
+	c := group("explain", "Explain why something was done, or was not")
+	c.Example = `  plimsoll explain eviction
+  plimsoll explain eviction shop/orders-6d4f -o json
+  plimsoll explain backup nightly`
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var b strings.Builder
+		b.WriteString("What can be explained:\n")
+		for _, sub := range c.Commands() {
+			fmt.Fprintf(&b, "  %s %s\n      %s\n", c.CommandPath(), sub.Use, sub.Short)
+		}
+		_, err := io.WriteString(c.OutOrStdout(), b.String())
+		return err
 	}
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("explain: %w; see %s --help", err, c.CommandPath())}
-	})
 	c.AddCommand(explainEvictionCommand(), explainBackupCommand(), explainLoadCommand())
 	return c
 }
@@ -57,12 +48,10 @@ func explainEvictionCommand() *cobra.Command {
 		Long: "Why a pod was evicted or skipped, and why no pod is evicted now. NAME is a pod's name, with or without\n" +
 			"NAMESPACE/, its UID, or the ID of a decision; without NAME the newest decisions are printed. Asks the agent of\n" +
 			"this machine; with --node the API server, which keeps an agent's Events for a while.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usageError{fmt.Errorf("explain: eviction: want at most one NAME, got %d", len(args))}
-			}
-			return nil
-		},
+		Args: arguments(0, 1),
+		Example: `  plimsoll explain eviction
+  plimsoll explain eviction shop/orders-6d4f
+  plimsoll explain eviction --node worker-7 --kubeconfig admin.kubeconfig`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkOutput(f.output); err != nil {
 				return usageError{fmt.Errorf("explain: %w", err)}

@@ -100,9 +100,9 @@ func TestExplainIsUsedWronglyInOneLine(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for want, args := range map[string][]string{
 		"explain: unknown command \"weather\"":  {"explain", "weather"},
-		"explain: eviction: want at most one":   {"explain", "eviction", "a", "b"},
+		"explain eviction: too many arguments":  {"explain", "eviction", "a", "b"},
 		"explain: -o \"yaml\": want text or":    {"explain", "eviction", "-o", "yaml"},
-		"explain: unknown flag: --pod":          {"explain", "eviction", "--pod", "x"},
+		"explain eviction: unknown flag: --pod": {"explain", "eviction", "--pod", "x"},
 		"explain: eviction: --kubeconfig needs": {"explain", "eviction", "--kubeconfig", "x"},
 		"explain: eviction: --node: no kubecon": {"explain", "eviction", "--node", "x"},
 	} {

@@ -20,7 +20,8 @@ import (
 
 func explainBackupCommand() *cobra.Command {
 	return explainWaitingCommand("backup", "NAME", &cobra.Command{
-		Short: "Why a Velero Backup waits, and its place in the queue",
+		Short:   "Why a Velero Backup waits, and its place in the queue",
+		Example: `  plimsoll explain backup nightly-20261123`,
 		Long: "Why a Velero Backup waits, and its exact place in the queue. Reads the API server and decides as the controller\n" +
 			"would; with --config by the controller's own settings.",
 	}, askBackup, explain.WriteBackup)
@@ -33,7 +34,8 @@ func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clie
 
 func explainLoadCommand() *cobra.Command {
 	return explainWaitingCommand("load", "[KIND/]NAME", &cobra.Command{
-		Short: "Why a Velero data mover load waits: for a slot, a node or its turn",
+		Short:   "Why a Velero data mover load waits: for a slot, a node or its turn",
+		Example: `  plimsoll explain load du/nightly-20261123-x7k2p`,
 		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its turn.\n" +
 			"Reads the API server and decides as the controller would; with --config by the controller's own settings.\n" +
 			"KIND is one of du, dd, pvb, pvr, or the kind's name.",
@@ -55,12 +57,7 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 ) *cobra.Command {
 	var f waitingFlags
 	c.Use = what + " " + argument
-	c.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usageError{fmt.Errorf("explain: %s: want one %s, got %d", what, argument, len(args))}
-		}
-		return nil
-	}
+	c.Args = arguments(1, 1)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkOutput(f.output); err != nil {
 			return usageError{fmt.Errorf("explain: %w", err)}

@@ -19,7 +19,8 @@ func pluginsCommand() *cobra.Command {
 	var f agentFlags
 	var output string
 	c := &cobra.Command{
-		Use: "plugins", Short: "List the agent's plugins with their levels", Args: asUsageError(cobra.NoArgs),
+		Use: "plugins", Short: "List the agent's plugins with their levels", Args: arguments(0, 0),
+		Example: `  plimsoll plugins`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

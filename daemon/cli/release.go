@@ -26,7 +26,9 @@ func releaseCommand() *cobra.Command {
 			"taints and conditions, Leases. Uninstallers run it once agents and controller have stopped; it may be run again.\n" +
 			"With --node it removes only what the agent of that node left, on the Node and on this machine, and reads an\n" +
 			"agent's configuration; without --node it reads a controller's.",
-		Args: asUsageError(cobra.NoArgs),
+		Args: arguments(0, 0),
+		Example: `  plimsoll release --kubeconfig admin.kubeconfig
+  plimsoll release --node worker-7 --config /etc/plimsoll/agent.yaml`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			do := f.releaseAll
 			if f.node != "" {

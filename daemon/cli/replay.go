@@ -19,7 +19,9 @@ func replayCommand() *cobra.Command {
 		Short: "Replay recorded samples: what would have been decided",
 		Long: "Replay recorded samples (recording.file) through the agent's own rules, with any configuration, and show what\n" +
 			"would have been decided. Several recordings of one machine are replayed in order of time; - is standard input.",
-		Args: asUsageError(cobra.MinimumNArgs(1)),
+		Args: arguments(1, -1),
+		Example: `  plimsoll replay monday.gz tuesday.gz
+  plimsoll replay monday.gz --config new.yaml -o svg > monday.svg`,
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := replayWriters()[output]
 			if !known {

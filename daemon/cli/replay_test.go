@@ -58,7 +58,7 @@ func TestAReplayIsUsedWronglyInOneLine(t *testing.T) {
 		want   string
 		args   []string
 	}{
-		{exitUsage, "replay: requires at least 1 arg(s)", []string{"replay"}},
+		{exitUsage, "replay: missing argument: plimsoll replay RECORDING...", []string{"replay"}},
 		{exitUsage, `replay: -o "xml": want table, json or svg`, []string{"replay", "-o", "xml", file}},
 		{exitUsage, "replay: unknown flag: --sail", []string{"replay", "--sail", file}},
 		{exitFailure, "config: stat /none.yaml: no such file", []string{"replay", "--config", "/none.yaml", file}},

@@ -26,7 +26,9 @@ func topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Show the pressure on this node, live",
 		Long:  "Show the pressure on this node, live. Asks the agent; if none answers, top samples by itself.",
-		Args:  asUsageError(cobra.NoArgs),
+		Args:  arguments(0, 0),
+		Example: `  plimsoll top
+  plimsoll top --once -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/files"
 )
 
 // WebConfigFacts about a web configuration, for plimsoll doctor.
@@ -35,7 +36,7 @@ func Examine(file string) (WebConfigFacts, error) {
 	if _, err := (&Authenticator{File: file, Log: slog.New(slog.DiscardHandler)}).Protect(srv); err != nil {
 		return WebConfigFacts{}, err
 	}
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file, maxWebConfig)
 	if err != nil {
 		return WebConfigFacts{}, err
 	}

@@ -24,12 +24,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/files"
 )
 
 // Authenticator authenticates the clients of a server. The zero value admits every
@@ -44,6 +45,9 @@ type Authenticator struct {
 	Log  *slog.Logger
 }
 
+// maxWebConfig bounds the web configuration, which may list users.
+const maxWebConfig = 1 << 20
+
 // maxHeader bounds a request's header, which an unknown client writes.
 const maxHeader = 64 << 10
 
@@ -54,6 +58,9 @@ func (g *Authenticator) Protect(srv *http.Server) (tls bool, err error) {
 	srv.MaxHeaderBytes = maxHeader
 	served, byFile := srv.Handler, srv.Handler
 	if g.File != "" {
+		if _, err := files.Read(g.File, maxWebConfig); err != nil { // the toolkit reads it without a bound
+			return false, fmt.Errorf("web configuration %s: %w", g.File, err)
+		}
 		srv.Handler = g.markAuthenticated(served)
 		if err := byToolkit(srv, g.File, g.Log); err != nil {
 			return false, fmt.Errorf("web configuration %s: %s", g.File, strings.Join(strings.Fields(err.Error()), " "))
@@ -116,7 +123,7 @@ func (g *Authenticator) hasUsers() bool {
 	if g.File == "" {
 		return false
 	}
-	text, err := os.ReadFile(g.File)
+	text, err := files.Read(g.File, maxWebConfig)
 	if err != nil {
 		return false
 	}

@@ -87,6 +87,9 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%w on %s", ErrNoAgent, c.socket)
 	}
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("ask the agent: %w", &os.PathError{Op: "connect", Path: c.socket, Err: syscall.EACCES})
+	}
 	if err != nil {
 		return fmt.Errorf("ask the agent: %w", innermost(err))
 	}

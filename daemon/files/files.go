@@ -1,0 +1,51 @@
+// Package files reads files that a user names, with a bound, and tells who may
+// use a file that this process may not.
+//
+// # Usage
+//
+//	text, err := files.Read("/etc/plimsoll/agent.yaml", 256<<10)
+//	for _, line := range files.Permitted(err) {
+//		fmt.Fprintln(os.Stderr, line)
+//	}
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// ErrTooLarge says that a file is larger than its bound.
+var ErrTooLarge = errors.New("larger than any such file")
+
+// Read returns the content of a regular file of at most so many bytes. Opening a
+// pipe would wait for its writer, and a device has no end.
+func Read(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadFrom(path, f, most)
+}
+
+// ReadFrom returns all of a stream of at most so many bytes; name is the file as
+// messages call it.
+func ReadFrom(name string, r io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("read %s: %w: the bound is %d KiB", name, ErrTooLarge, most>>10)
+	}
+	return text, nil
+}
