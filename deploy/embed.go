@@ -28,6 +28,12 @@ var RBACKatalyst []byte
 //go:embed rbac-metrics.yaml
 var RBACMetrics []byte
 
+// RBACViewer is rbac-viewer.yaml: the role of people who ask agents and controller
+// through the API server.
+//
+//go:embed rbac-viewer.yaml
+var RBACViewer []byte
+
 // ControllerRBAC is rbac-controller.yaml: the controller's ServiceAccount and
 // the rights it has. The namespace is RBAC's.
 //

@@ -228,11 +228,13 @@ func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
 	}{
 		{"plimsoll-controller", "plimsoll.dev/eviction-answers", true},
 		{"plimsoll-controller", "plimsoll.dev/node-report", false},
+		{"plimsoll-controller", "plimsoll.dev/contention", false},
 		{"plimsoll-controller", "plimsoll.dev/eviction-requests", false},
 		{"plimsoll-controller", "plimsoll.dev/agent", false},
 		{"plimsoll-controller", "of/others", true},
 		{"somebody", "plimsoll.dev/eviction-answers", false},
 		{"somebody", "plimsoll.dev/node-report", false},
+		{"somebody", "plimsoll.dev/contention", false},
 		{"somebody", "plimsoll.dev/eviction-requests", false},
 		{"somebody", "plimsoll.dev/agent", false},
 		{"somebody", "of/others", true},

@@ -36,6 +36,9 @@ type Agent struct {
 	// OnListening is called with each web address before anything else runs; may be
 	// nil.
 	OnListening func(url string)
+	// Examine the machine as plimsoll doctor does, for those who ask through the API
+	// server; nil: not served.
+	Examine func(context.Context) any
 	// StateID of the state directory that the agent has locked; empty: no lock.
 	StateID string
 	// Level of Log follows the configuration; nil: the level is fixed.
@@ -260,7 +263,7 @@ func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	c := a.Config.Current()
 	server := &web.Server{
 		State: a.state.Load, Published: a.pageBell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
-		Reload: a.Config.Reload, Version: process.Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
+		Reload: a.Config.Reload, Examine: a.Examine, Version: process.Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
 	}
 	local, err := server.ListenLocal(ctx, c.API.Socket)
 	if err != nil {

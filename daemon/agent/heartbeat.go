@@ -48,6 +48,8 @@ type heartbeat struct {
 
 	// report is what the Lease carries about the node.
 	report client.Report
+	// contention is what the last round reported.
+	contention atomic.Pointer[reported]
 	// attempts queues attempts for the log.
 	attempts chan lease.Attempt
 	// id of the agent's state directory; empty if unknown or if the Lease carries
@@ -120,6 +122,9 @@ func NamespaceOf(target string) string {
 // annotations is the annotations that each renewal writes.
 func (h *heartbeat) annotations() map[string]string {
 	carried := client.Annotations(&h.report, h.requester)
+	if r := h.contention.Load(); r != nil {
+		carried[lease.ContentionAnnotation] = r.current(h.beat.Uptime())
+	}
 	if h.id != "" {
 		carried[lease.AgentAnnotation] = h.id
 	}

@@ -44,6 +44,7 @@ func (a *Agent) round(ctx context.Context) {
 	a.throttleMovers()
 	said := a.askPlugins(ctx)
 	a.recordVerdicts(said)
+	a.reportContention()
 	in := a.observe(ctx, said)
 	in.Levels, in.State = evict.RecallNamed(in)
 	marks, memory := evict.Mark(in)

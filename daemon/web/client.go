@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,11 +28,25 @@ var errNoSampleYet = errors.New("the agent has no sample yet")
 // requestTimeout of one request to the agent on this machine.
 const requestTimeout = 5 * time.Second
 
-// Client calls the agent's API on its local socket.
+// Client calls the agent's API, on its local socket or over another connection.
 type Client struct {
-	socket string
+	socket string // how messages call where the agent is
 	http   http.Client
 }
+
+// NewClientOver asks an agent over connections that dial makes to its loopback
+// address; where is how messages call it.
+func NewClientOver(where string, timeout time.Duration, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
+	return &Client{socket: where, http: http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Errors of an agent that answers, and not to what was asked.
+var (
+	// ErrUnknownPath: the agent is of a version without it.
+	ErrUnknownPath = errors.New("the agent is of a version that cannot answer this: upgrade it")
+	// ErrCredentials: web.config.file or web.tokenReview of the agent.
+	ErrCredentials = errors.New("the agent requires credentials on its web address (web.config.file or web.tokenReview), which are not sent there: ask on the node")
+)
 
 // NewClient uses the socket at path.
 func NewClient(path string) *Client {
@@ -71,6 +86,12 @@ func (c *Client) Plugins(ctx context.Context) (Plugins, error) {
 	return list, err
 }
 
+// Examination is what plimsoll doctor finds in the agent's process, as the JSON of its
+// rows.
+func (c *Client) Examination(ctx context.Context, into any) error {
+	return c.get(ctx, "/api/v1/doctor", into)
+}
+
 // Decisions stored by the agent, newest first. ErrNoAgent if no agent listens.
 func (c *Client) Decisions(ctx context.Context) ([]evict.Decision, error) {
 	var body Decisions
@@ -79,7 +100,7 @@ func (c *Client) Decisions(ctx context.Context) ([]evict.Decision, error) {
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1"+path, nil)
 	if err != nil {
 		return err
 	}
@@ -100,6 +121,10 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("ask the agent: %w", err)
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return errNoSampleYet
+	case resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%w (%s)", ErrUnknownPath, path)
+	case resp.StatusCode == http.StatusUnauthorized, bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
+		return ErrCredentials
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("ask the agent: %s: %s", path, strings.TrimSpace(string(body)))
 	}

@@ -1,7 +1,7 @@
 // Package web serves metrics, health, the status pages and the API: over HTTP,
 // read-only, and on a Unix socket, where the configuration can also be
 // reloaded. No handler reads the kernel or waits for a tick: all answer from
-// the last published State.
+// the last published State, except the examination, of which one runs at a time.
 package web
 
 import (
@@ -39,12 +39,15 @@ type Server struct {
 	Healthy, Ready func() error
 	// Reload the configuration; only on the local socket.
 	Reload func() error
+	// Examine the machine as plimsoll doctor does; it may block. Nil: it is not served.
+	Examine func(context.Context) any
 	// Pods are the series of single workloads, nil for none.
 	Pods    *PodSeries
 	Version string
 	Log     *slog.Logger
 
-	live live
+	live        live
+	examination examination
 }
 
 // currentState is the newest state with the cluster's current state, outer plugins and
@@ -266,6 +269,9 @@ func (s *Server) restricted(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/pressure", s.pressure)
 	mux.HandleFunc("GET /api/v1/plugins", s.plugins)
 	mux.HandleFunc("GET /api/v1/decisions", s.decisions)
+	if s.Examine != nil {
+		mux.HandleFunc("GET /api/v1/doctor", s.doctor)
+	}
 }
 
 func addProfiles(mux *http.ServeMux) {

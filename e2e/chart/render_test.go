@@ -52,7 +52,7 @@ func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
 	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, manifest := range map[string][]byte{
 		"rbac": deploy.RBAC, "rbac-controller": deploy.ControllerRBAC, "rbac-evict-direct": deploy.RBACEvictDirect,
-		"rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
+		"rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-viewer": deploy.RBACViewer, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
 		"identity": deploy.Identity, "gate-crd": deploy.GateCRD, "gate": deploy.Gate, "gate-mutating": deploy.GateMutating,
 	} {
 		t.Run(name, func(t *testing.T) {

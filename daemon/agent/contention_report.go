@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// contentionReport is the contention of a state as the Lease carries it.
+func contentionReport(s *view.State) lease.NodeContention {
+	n := lease.NodeContention{Version: process.Version()}
+	for _, c := range s.Contention() {
+		switch c.State {
+		case snapshot.ContentionPresent:
+			n.Resources = append(n.Resources, resourceContention(&c))
+		case snapshot.ContentionUnknown:
+			n.Unknown = append(n.Unknown, view.ContentionTitle(&c))
+		}
+	}
+	return n
+}
+
+func resourceContention(c *snapshot.Contention) lease.ResourceContention {
+	r := lease.ResourceContention{Resource: string(c.Resource), Device: c.Device}
+	if covered, known := c.Coverage.Get(); known {
+		r.Coverage = new(twoDigits(covered))
+	}
+	for _, p := range c.Culprits {
+		r.Culprits = append(r.Culprits, workload(p.Party, p.Share))
+	}
+	for _, p := range c.Sufferers {
+		if !p.LowestClass { // its waiting is no contention
+			r.Sufferers = append(r.Sufferers, workload(p.Party, p.Waited))
+		}
+	}
+	return r
+}
+
+func workload(p snapshot.Party, ratio float64) lease.Workload {
+	return lease.Workload{Kind: string(p.Kind), Name: p.Name, Ratio: twoDigits(ratio)}
+}
+
+func twoDigits(ratio float64) float64 { return math.Round(100*min(1, max(0, ratio))) / 100 }
+
+// contentionValid is how long a report of a round is in the heartbeat: rounds that
+// are stuck must not tell for ever what once was.
+const contentionValid = time.Minute
+
+// reported is an encoded report and when it was made, by the heartbeat's clock.
+type reported struct {
+	text string
+	at   time.Duration
+}
+
+// setContention passes the contention on. It waits for the next renewal.
+func (h *heartbeat) setContention(n lease.NodeContention) {
+	h.contention.Store(&reported{n.Encode(), h.beat.Uptime()})
+}
+
+// current is empty, which removes the annotation, once the report is old.
+func (r *reported) current(now time.Duration) string {
+	if now-r.at > contentionValid {
+		return ""
+	}
+	return r.text
+}
+
+// reportContention passes the contention of the newest state on to the Lease.
+func (a *Agent) reportContention() {
+	if a.cluster == nil || a.cluster.heartbeat == nil {
+		return
+	}
+	state := a.state.Load()
+	if slices.ContainsFunc(state.Snapshot.Contention, func(c snapshot.Contention) bool { return c.State == snapshot.ContentionPresent }) {
+		state = state.WithCluster(a.viewCluster(), nil) // for the names of pods
+	}
+	a.cluster.heartbeat.setContention(contentionReport(state))
+}

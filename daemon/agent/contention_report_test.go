@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+func TestContentionReport(t *testing.T) {
+	db := snapshot.Party{Cgroup: "/a", Kind: "pod", Name: "uid-1", PodUID: "uid-1"}
+	s := &view.State{
+		Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{
+			{Resource: snapshot.SharedDisk, Device: "sdb", State: snapshot.ContentionUnknown},
+			{Resource: snapshot.SharedDisk, Device: "sdc", State: snapshot.ContentionBusy, Culprits: []snapshot.Culprit{{Party: db, Share: 1}}},
+			{
+				Resource: snapshot.SharedDisk, Device: "sda", State: snapshot.ContentionPresent, Coverage: snapshot.Some(0.9449),
+				Culprits:  []snapshot.Culprit{{Party: snapshot.Party{Kind: "service", Name: "copy.service"}, Share: 0.7119}},
+				Sufferers: []snapshot.Sufferer{{Party: db, Waited: 0.378}, {Party: db, Waited: 0.9, LowestClass: true}},
+			},
+		}},
+		Cluster: &view.Cluster{PodOf: func(uid string) (pods.Pod, bool) { return pods.Pod{Namespace: "shop", Name: "db-0"}, uid == "uid-1" }},
+	}
+	n := contentionReport(s)
+	assert.Equal(t, []lease.ResourceContention{{
+		Resource: "disk", Device: "sda", Coverage: new(0.94),
+		Culprits:  []lease.Workload{{Kind: "service", Name: "copy.service", Ratio: 0.71}},
+		Sufferers: []lease.Workload{{Kind: "pod", Name: "shop/db-0", Ratio: 0.38}},
+	}}, n.Resources)
+	assert.Equal(t, []string{"Disk sdb"}, n.Unknown)
+	assert.NotEmpty(t, n.Version)
+
+	t.Run("it ends where no round reports any more", func(t *testing.T) {
+		now := time.Hour
+		h := &heartbeat{beat: &lease.Heartbeat{Uptime: func() time.Duration { return now }}}
+		assert.NotContains(t, h.annotations(), lease.ContentionAnnotation)
+		h.setContention(n)
+		_, err := lease.ReadContention(h.annotations())
+		require.NoError(t, err)
+		now += contentionValid
+		assert.NotEmpty(t, h.annotations()[lease.ContentionAnnotation])
+		now++
+		assert.Empty(t, h.annotations()[lease.ContentionAnnotation])
+		assert.Contains(t, h.annotations(), lease.ContentionAnnotation, "an empty one is removed from the Lease")
+	})
+}

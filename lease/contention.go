@@ -1,0 +1,127 @@
+package lease
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ContentionAnnotation is a NodeContention. Only the agent writes it; people read it
+// (plimsoll who), and nothing is decided by it.
+const ContentionAnnotation = "plimsoll.dev/contention"
+
+// NodeContention is which workloads of a node wait because of which others, as
+// compact JSON.
+type NodeContention struct {
+	// Version of the agent.
+	Version string `json:"version"`
+	// Resources on which a workload waits because of others, longest wait first.
+	Resources []ResourceContention `json:"resources,omitempty"`
+	// Unknown are the resources for which the kernel does not report who waits.
+	Unknown []string `json:"unknown,omitempty"`
+	// More is how many resources are left out.
+	More int `json:"more,omitempty"`
+}
+
+// ResourceContention is the contention for one resource. Ratios are from 0 to 1, with
+// two digits.
+type ResourceContention struct {
+	// Resource is memory, disk or network; Device is empty for memory.
+	Resource string `json:"resource"`
+	Device   string `json:"device,omitempty"`
+	// Coverage is the share of the traffic that workloads account for; absent where
+	// it is not known.
+	Coverage *float64 `json:"coverage,omitempty"`
+	// Culprits by their share of the traffic, Sufferers by the share of the time that
+	// they waited; at most three each, the largest first.
+	Culprits  []Workload `json:"culprits,omitempty"`
+	Sufferers []Workload `json:"sufferers,omitempty"`
+}
+
+// Workload is a culprit or a sufferer.
+type Workload struct {
+	// Kind and Name as in the agent's API: NAMESPACE/NAME for a pod.
+	Kind  string  `json:"kind"`
+	Name  string  `json:"name"`
+	Ratio float64 `json:"ratio"`
+}
+
+// Bounds of a NodeContention.
+const (
+	maxContention  = 4 << 10 // bytes
+	maxResources   = 8
+	maxWorkloads   = 3
+	maxWorkload    = 160 // bytes of a name
+	maxVersion     = 64
+	maxUnknown     = 16
+	maxUnknownName = 64
+)
+
+// Encode is the annotation, within its bounds: the resources beyond are counted.
+func (n NodeContention) Encode() string {
+	n.Version = Truncate(n.Version, maxVersion)
+	n.Resources = slices.Clone(n.Resources)
+	for i := range n.Resources {
+		r := &n.Resources[i]
+		r.Device = Truncate(r.Device, maxUnknownName)
+		r.Culprits, r.Sufferers = bounded(r.Culprits), bounded(r.Sufferers)
+	}
+	n.Unknown = slices.Clone(n.Unknown[:min(len(n.Unknown), maxUnknown)])
+	for i := range n.Unknown {
+		n.Unknown[i] = Truncate(n.Unknown[i], maxUnknownName)
+	}
+	for {
+		text, err := json.Marshal(n)
+		if err == nil && len(text) <= maxContention && len(n.Resources) <= maxResources {
+			return string(text)
+		}
+		if len(n.Resources) == 0 {
+			return "" // names that escape to six times their length
+		}
+		n.Resources, n.More = n.Resources[:len(n.Resources)-1], n.More+1
+	}
+}
+
+func bounded(list []Workload) []Workload {
+	list = slices.Clone(list[:min(len(list), maxWorkloads)])
+	for i := range list {
+		list[i].Name = Truncate(list[i].Name, maxWorkload)
+	}
+	return list
+}
+
+// ErrNoContention says that the Lease has no such annotation: the agent is of a
+// version before it, or its rounds are stuck.
+var ErrNoContention = errors.New("the agent does not report contention")
+
+// ReadContention decodes the annotation of a Lease. A stolen agent token can write
+// anything into it.
+func ReadContention(annotations map[string]string) (NodeContention, error) {
+	text, is := annotations[ContentionAnnotation]
+	if !is {
+		return NodeContention{}, ErrNoContention
+	}
+	fail := func(why string) (NodeContention, error) {
+		return NodeContention{}, fmt.Errorf("annotation %s: %s", ContentionAnnotation, why)
+	}
+	if len(text) > maxContention {
+		return fail(fmt.Sprintf("longer than %d bytes", maxContention))
+	}
+	var n NodeContention
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&n); err != nil {
+		return fail(err.Error())
+	}
+	for i := range n.Resources {
+		r := &n.Resources[i]
+		all := slices.Concat(r.Culprits, r.Sufferers)
+		if r.Coverage != nil {
+			all = append(all, Workload{Ratio: *r.Coverage})
+		}
+		if slices.ContainsFunc(all, func(w Workload) bool { return w.Ratio < 0 || w.Ratio > 1 }) {
+			return fail("a ratio that is not from 0 to 1")
+		}
+	}
+	return n, nil
+}
