@@ -261,9 +261,15 @@ func within(t *testing.T, d time.Duration, what string, check func() error) time
 // run the program to its end.
 func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
+	return runProgram(t, binary, args...)
+}
+
+// runProgram runs it by another name.
+func runProgram(t *testing.T, name string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
 	ctx, cancel := deadline.Context(t.Context(), patience)
 	defer cancel()
-	c := exec.CommandContext(ctx, binary, args...)
+	c := exec.CommandContext(ctx, name, args...)
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
 	var exit *exec.ExitError

@@ -385,14 +385,14 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"bad kubeconfig", []string{"agent", "--api.socket", socket, "--kubeconfig", unit}, 1, "plimsoll: agent: kubeconfig: "},
 		{"unknown command", []string{"sail"}, 2, "plimsoll: unknown command \"sail\"; see plimsoll --help"},
 		{"unknown flag", []string{"agent", "--sail"}, 2, "plimsoll: agent: unknown flag: --sail; see plimsoll agent --help"},
-		{"bad output", []string{"top", "--once", "-o", "xml"}, 2, `plimsoll: -o "xml": want text or json`},
-		{"no recording is named", []string{"replay"}, 2, "plimsoll: replay: requires at least 1 arg(s), only received 0"},
+		{"bad output", []string{"top", "--once", "-o", "xml"}, 2, `plimsoll: -o "xml": want text, json or yaml`},
+		{"no recording is named", []string{"replay"}, 2, "plimsoll: replay: missing argument: plimsoll replay RECORDING..."},
 		{"bad form of a replay", []string{"replay", "-o", "xml", unit}, 2, `plimsoll: replay: -o "xml": want table, json or svg`},
 		{"no such recording", []string{"replay", "/none.rec"}, 1, "plimsoll: replay: open /none.rec: no such file or directory"},
 		{"no recording", []string{"replay", unit}, 1, "plimsoll: replay: " + unit + ": recording: gzip: invalid header"},
 		{"a directory for a recording", []string{"replay", filepath.Dir(unit)}, 1, "plimsoll: replay: " + filepath.Dir(unit) + ": recording: read " + filepath.Dir(unit) + ": is a directory"},
 		{"bad configuration of a replay", []string{"replay", "--config", unit, "/none.rec"}, 1, `plimsoll: config: ` + unit + `:3: tick: `},
-		{"missing argument", []string{"config", "check"}, 2, "plimsoll: check: accepts 1 arg(s), received 0"},
+		{"missing argument", []string{"config", "check"}, 2, "plimsoll: config check: missing argument: plimsoll config check FILE"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			status, _, stderr := run(t, c.args...)

@@ -154,6 +154,7 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.Level = &level
+	a.Examine = func(ctx context.Context) any { return f.examination().Examine(ctx) }
 	live := &top.Live{Out: stdout, Color: color(stdout)}
 	if fd, ok := terminal(stdout); ok {
 		live.Size = func() (int, int, error) { return term.GetSize(fd) }

@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/files"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
@@ -31,10 +33,10 @@ var errAlreadyPrinted = errors.New("not so")
 // waits for the kernel, as to open a pipe, does not notice the signal.
 const signalPatience = time.Second
 
-// Main runs the program with the arguments after its name and returns its exit
-// status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	root := Commands()
+// Main runs the program by its name and its arguments, and returns its exit status.
+func Main(name string, args []string, stdout, stderr io.Writer) int {
+	klog.SetSlogLogger(discard()) // client-go's; its errors are returned as well. Services log it
+	root := CommandsFor(name)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -102,19 +104,64 @@ func report(stderr io.Writer, err error) int {
 	return exitFailure
 }
 
+// pluginName is the program's name as a plugin of kubectl, which runs it for
+// kubectl plimsoll.
+const pluginName = "kubectl-plimsoll"
+
+// CommandsFor is the command tree of the program under a name: all of it, or what
+// kubectl plimsoll has.
+func CommandsFor(program string) *cobra.Command {
+	if filepath.Base(program) != pluginName {
+		return Commands()
+	}
+	const display = "kubectl plimsoll"
+	root := newRoot(pluginName, "Show which workloads of a cluster wait because of which others, and why pods are evicted")
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: display}
+	root.Example = `  plimsoll who                 # which workloads wait, and because of which others
+  plimsoll top worker-7        # the pressure on a node, live
+  plimsoll explain eviction -n shop orders-6d4f`
+	root.SetHelpCommand(helpCommand(display))
+	root.CompletionOptions.DisableDefaultCmd = true // it would complete another name
+	root.AddCommand(whoCommand(), nodesCommand(), topCommand(false), explainCommand(false), doctorCommand(false), versionCommand())
+	inExamples(root, display)
+	return root
+}
+
+// inExamples puts the name by which the program is run into all examples. Those about
+// this machine are left out.
+func inExamples(c *cobra.Command, display string) {
+	var lines []string
+	for line := range strings.Lines(c.Example) {
+		if strings.Contains(c.Use, "NODE") && !strings.Contains(line, "worker-7") {
+			continue
+		}
+		lines = append(lines, strings.Replace(strings.TrimRight(line, "\n"), "plimsoll ", display+" ", 1))
+	}
+	c.Example = strings.Join(lines, "\n")
+	for _, sub := range c.Commands() {
+		inExamples(sub, display)
+	}
+}
+
 // Commands is the whole command tree.
 func Commands() *cobra.Command {
-	root := group("plimsoll", "Detect disk, network and memory pressure on Kubernetes nodes and act on it")
+	root := newRoot("plimsoll", "Detect disk, network and memory pressure on Kubernetes nodes and act on it")
 	root.Example = `  plimsoll agent --standalone     # watch this machine: http://127.0.0.1:9773/
   plimsoll top                    # its pressure, live
   plimsoll doctor                 # can this machine be measured and judged?`
+	root.AddCommand(agentCommand(), controllerCommand(), topCommand(true), pluginsCommand(), explainCommand(true), doctorCommand(true), whoCommand(), nodesCommand(),
+		releaseCommand(), replayCommand(), adviseCommand(), configCommand(), versionCommand())
+	completionCommand(root)
+	return root
+}
+
+func newRoot(name, short string) *cobra.Command {
+	root := group(name, short)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = process.Version()
 	root.SetVersionTemplate("plimsoll {{.Version}}\n")
 	root.SetFlagErrorFunc(unknownFlag)
-	root.SetHelpCommand(helpCommand())
-	root.AddCommand(agentCommand(), controllerCommand(), topCommand(), pluginsCommand(), explainCommand(), doctorCommand(), releaseCommand(), replayCommand(), adviseCommand(), configCommand(), versionCommand())
-	completionCommand(root)
+	root.SetHelpCommand(helpCommand(name))
 	return root
 }
 

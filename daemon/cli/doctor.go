@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,31 +13,33 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/doctor"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
-	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-func doctorCommand() *cobra.Command {
+// doctorCommand examines this machine where local, unless a NODE is named.
+func doctorCommand(local bool) *cobra.Command {
 	var f agentFlags
+	var cluster clusterFlags
 	var output string
 	c := &cobra.Command{
-		Use:   "doctor",
-		Short: "Check that this machine can be measured and that the agent can work",
-		Long: "Check that this machine can be measured and that the agent can work. Needs no running agent. Exit status 1 if a\n" +
-			"row is FAIL.",
-		Args: arguments(0, 0),
+		Use:   "doctor [NODE]",
+		Short: "Check that a machine can be measured and that its agent can work",
+		Long: "Check that this machine can be measured and that the agent can work. Needs no running agent. With NODE the agent of\n" +
+			"that node examines its machine, asked through the API server. Exit status 1 if a row is FAIL.",
+		Args: arguments(0, 1),
 		Example: `  plimsoll doctor
-  plimsoll doctor --config /etc/plimsoll/agent.yaml -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
+  plimsoll doctor --config /etc/plimsoll/agent.yaml -o json
+  plimsoll doctor worker-7`,
+		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			rows := f.examination().Examine(c.Context())
-			if err := c.Context().Err(); err != nil {
-				return err // its rows are about the interruption
+			rows, err := f.examine(c, &cluster, args)
+			if err != nil {
+				return err
 			}
 			if err := printRows(c, rows, output); err != nil {
 				return err
@@ -47,16 +50,42 @@ func doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to check")
-	c.Flags().StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the agent (default: the service account of the pod)")
-	c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` for the state that must survive a restart")
-	c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which the agent would listen; may be repeated")
-	c.Flags().StringVar(&f.web, "web.config.file", "", "web configuration `FILE` of the agent: TLS, client certificates, passwords")
-	c.Flags().StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
-	f.common(c)
+	if local {
+		c.Flags().StringVar(&f.config, "config", "", "configuration `FILE` to check")
+		c.Flags().StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
+		c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the agent (default: the service account of the pod); with NODE yours, as of kubectl")
+		c.Flags().StringVar(&f.state, "state.dir", "", "`DIR` for the state that must survive a restart")
+		c.Flags().StringArrayVar(&f.addresses, "web.listen-address", nil, "`ADDR` on which the agent would listen; may be repeated")
+		c.Flags().StringVar(&f.web, "web.config.file", "", "web configuration `FILE` of the agent: TLS, client certificates, passwords")
+		c.Flags().StringArrayVar(&f.plugins, "plugins.dir", nil, "`DIR` with the sockets of outer plugins; may be repeated")
+		f.common(c)
+		cluster.addContext(c)
+	} else {
+		ofNode(c, "Check that a node can be measured and that its agent can work",
+			"Check that a node can be measured and that its agent can work: the agent examines its machine, asked through the API\n"+
+				"server. Exit status 1 if a row is FAIL.")
+		cluster.add(c)
+	}
 	outputFlag(c, &output)
 	return c
+}
+
+// examine the node that is named, or this machine.
+func (f *agentFlags) examine(c *cobra.Command, cluster *clusterFlags, args []string) ([]doctor.Row, error) {
+	if len(args) == 0 {
+		rows := f.examination().Examine(c.Context())
+		return rows, c.Context().Err() // the rows of an interrupted one are about that
+	}
+	cluster.kubeconfig = cmp.Or(cluster.kubeconfig, f.kubeconfig)
+	agent, err := cluster.agent(c, args[0], examineTimeout)
+	if err != nil {
+		return nil, err
+	}
+	var rows []doctor.Row
+	if err := agent.Examination(c.Context(), &rows); err != nil {
+		return nil, clusterError(c, err)
+	}
+	return rows, nil
 }
 
 // examination is what the configuration describes; the defaults if the file has
@@ -117,13 +146,13 @@ func leasesOf(c *config.Agent, p *doctor.Examination) error {
 }
 
 func printRows(c *cobra.Command, rows []doctor.Row, output string) error {
-	if output == "json" {
-		return view.WriteJSON(c.OutOrStdout(), rows)
+	if isObject(output) {
+		return writeObject(c.OutOrStdout(), output, rows)
 	}
 	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 	var errs []error
 	for _, r := range rows {
-		_, err := fmt.Fprintf(t, "%s\t%s\t%s\n", r.Result, r.Check, r.Finding)
+		_, err := fmt.Fprintln(t, printable([]string{string(r.Result), r.Check, r.Finding}))
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, t.Flush())...)

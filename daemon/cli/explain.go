@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,17 +10,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/explain"
-	"github.com/plimsoll-dev/plimsoll/daemon/process"
-	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/remote"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-func explainCommand() *cobra.Command {
+// explainCommand asks the agent of this machine where local, unless a cluster is named.
+func explainCommand(local bool) *cobra.Command {
 	c := group("explain", "Explain why something was done, or was not")
 	c.Example = `  plimsoll explain eviction
   plimsoll explain eviction shop/orders-6d4f -o json
@@ -33,55 +33,68 @@ func explainCommand() *cobra.Command {
 		_, err := io.WriteString(c.OutOrStdout(), b.String())
 		return err
 	}
-	c.AddCommand(explainEvictionCommand(), explainBackupCommand(), explainLoadCommand())
+	c.AddCommand(explainEvictionCommand(local), explainBackupCommand(), explainLoadCommand())
 	return c
 }
 
 // explainFlags select the source of the answer and its format.
-type explainFlags struct{ socket, node, kubeconfig, output string }
+type explainFlags struct {
+	clusterFlags
 
-func explainEvictionCommand() *cobra.Command {
+	socket, node, output string
+}
+
+func explainEvictionCommand(local bool) *cobra.Command {
 	var f explainFlags
 	c := &cobra.Command{
 		Use:   "eviction [NAME]",
 		Short: "Why a pod was evicted or skipped, and why no pod is evicted now",
 		Long: "Why a pod was evicted or skipped, and why no pod is evicted now. NAME is a pod's name, with or without\n" +
 			"NAMESPACE/, its UID, or the ID of a decision; without NAME the newest decisions are printed. Asks the agent of\n" +
-			"this machine; with --node the API server, which keeps an agent's Events for a while.",
+			"this machine; with --node, --context or -n that of a node, or of the node of the pod, through the API server.\n" +
+			"Where that agent does not answer the Events tell, which the API server stores for a while.",
 		Args: arguments(0, 1),
-		Example: `  plimsoll explain eviction
-  plimsoll explain eviction shop/orders-6d4f
-  plimsoll explain eviction --node worker-7 --kubeconfig admin.kubeconfig`,
+		Example: `  plimsoll explain eviction shop/orders-6d4f
+  plimsoll explain eviction -n shop orders-6d4f
+  plimsoll explain eviction --node worker-7`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkOutput(f.output); err != nil {
 				return usageError{fmt.Errorf("explain: %w", err)}
 			}
 			name := strings.Join(args, "")
-			answer := f.askAgent
-			if f.node != "" {
-				answer = f.askCluster
+			if local && f.node == "" && f.context == "" && f.namespace == "" {
+				return explained(f.askAgent(c.Context(), c.OutOrStdout(), name))
 			}
-			if err := answer(c.Context(), c.OutOrStdout(), name); err != nil {
-				if _, wrong := errors.AsType[usageError](err); wrong {
-					return usageError{fmt.Errorf("explain: eviction: %w", err)}
-				}
-				return fmt.Errorf("explain: eviction: %w", err)
-			}
-			return nil
+			return explained(f.askCluster(c, name))
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the agent's local socket")
-	fl.StringVar(&f.node, "node", "", "ask the API server for the Events of the agent on the Node `NAME`")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` for --node (default: the service account of the pod)")
+	if local {
+		fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the agent's local socket")
+	}
+	fl.StringVar(&f.node, "node", "", "ask the agent of the Node `NAME`")
+	fl.StringVarP(&f.namespace, "namespace", "n", "", "`NAMESPACE` of the pod NAME (default: that of the context)")
+	f.add(c)
 	outputFlag(c, &f.output)
 	return c
+}
+
+// explained names what was asked.
+func explained(err error) error {
+	if err == nil {
+		return nil
+	}
+	named := fmt.Errorf("explain: eviction: %w", err)
+	if _, wrong := errors.AsType[usageError](err); wrong {
+		return usageError{named}
+	}
+	return named
 }
 
 // askAgent answers from the decisions that the agent of this machine stores.
 func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string) error {
 	if f.kubeconfig != "" {
-		return usageError{errors.New("--kubeconfig needs --node")}
+		return usageError{errors.New("--kubeconfig needs --node, --context or -n")}
 	}
 	file, err := config.Open("", (&agentFlags{socket: f.socket}).override)
 	if err != nil {
@@ -91,41 +104,78 @@ func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string)
 	if err != nil {
 		return err
 	}
+	return f.write(out, list, name)
+}
+
+func (f *explainFlags) write(out io.Writer, list []evict.Decision, name string) (err error) {
 	if name != "" {
 		if list, err = explain.About(list, name); err != nil {
 			return err
 		}
 	}
 	switch {
-	case f.output == "json":
-		return view.WriteJSON(out, web.Decisions{Decisions: append([]evict.Decision{}, list...)})
+	case isObject(f.output):
+		return writeObject(out, f.output, web.Decisions{Decisions: append([]evict.Decision{}, list...)})
 	case name == "":
 		return explain.WriteNewest(out, list, time.Now())
 	}
 	return explain.WriteAbout(out, list, name, time.Now())
 }
 
-// askCluster answers from the Events that the API server stores.
-func (f *explainFlags) askCluster(ctx context.Context, out io.Writer, name string) error {
-	how, err := process.RestConfig(f.kubeconfig)
+// askCluster answers from the decisions of a node's agent; where that cannot be asked,
+// or does not know the name any more, from the Events that the API server stores.
+func (f *explainFlags) askCluster(c *cobra.Command, name string) error {
+	ctx := c.Context()
+	cluster, err := remote.Open(f.access())
 	switch {
-	case errors.Is(err, process.ErrNoKubeconfig):
-		return usageError{errors.New("--node: no kubeconfig: set --kubeconfig")}
+	case errors.Is(err, remote.ErrNoCluster):
+		return usageError{err}
 	case err != nil:
 		return err
 	}
-	client, err := corev1client.NewForConfig(how)
-	if err != nil {
-		return fmt.Errorf("create Kubernetes client: %w", err)
+	node := f.node
+	if node == "" {
+		if node, err = f.nodeOf(ctx, cluster, name); err != nil {
+			return err
+		}
 	}
-	list, err := explain.Events(ctx, client, f.node, name)
-	if err != nil {
-		return err
+	list, asked := f.decisions(ctx, cluster, node)
+	if asked == nil {
+		if err := f.write(c.OutOrStdout(), list, name); name == "" || !errors.Is(err, explain.ErrNotInDecisions) {
+			return err
+		}
 	}
-	if f.output == "json" {
-		return view.WriteJSON(out, struct {
+	events, err := explain.Events(ctx, cluster.Core, node, name)
+	switch {
+	case err != nil:
+		return errors.Join(err, asked)
+	case isObject(f.output):
+		return writeObject(c.OutOrStdout(), f.output, struct {
 			Events []explain.Event `json:"events"`
-		}{list})
+		}{events})
+	case asked != nil:
+		fmt.Fprintln(c.ErrOrStderr(), "plimsoll: only the Events tell: "+asked.Error())
 	}
-	return explain.WriteEvents(out, list, time.Now())
+	return explain.WriteEvents(c.OutOrStdout(), events, time.Now())
+}
+
+// decisions of a node's agent.
+func (f *explainFlags) decisions(ctx context.Context, cluster *remote.Cluster, node string) ([]evict.Decision, error) {
+	agent, err := cluster.Agent(ctx, node, askTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return agent.Decisions(ctx)
+}
+
+// nodeOf the pod that is named.
+func (f *explainFlags) nodeOf(ctx context.Context, cluster *remote.Cluster, name string) (string, error) {
+	namespace, pod, found := strings.Cut(name, "/")
+	if !found {
+		namespace, pod = cmp.Or(f.namespace, f.access().Namespace()), name
+	}
+	if pod == "" {
+		return "", usageError{errors.New("missing NAME of a pod, or --node")}
+	}
+	return cluster.NodeOf(ctx, namespace, pod)
 }

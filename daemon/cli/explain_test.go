@@ -38,7 +38,7 @@ func answeringAgent(t *testing.T, list []evict.Decision) string {
 // told is what the program says to the arguments.
 func told(args ...string) (status int, stdout, stderr string) {
 	var out, err strings.Builder
-	status = Main(args, &out, &err)
+	status = Main("plimsoll", args, &out, &err)
 	return status, out.String(), err.String()
 }
 
@@ -98,13 +98,15 @@ func TestExplainWithoutAnAgentSaysWhereItLooked(t *testing.T) {
 
 func TestExplainIsUsedWronglyInOneLine(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("HOME", t.TempDir())
 	for want, args := range map[string][]string{
-		"explain: unknown command \"weather\"":  {"explain", "weather"},
-		"explain eviction: too many arguments":  {"explain", "eviction", "a", "b"},
-		"explain: -o \"yaml\": want text or":    {"explain", "eviction", "-o", "yaml"},
-		"explain eviction: unknown flag: --pod": {"explain", "eviction", "--pod", "x"},
-		"explain: eviction: --kubeconfig needs": {"explain", "eviction", "--kubeconfig", "x"},
-		"explain: eviction: --node: no kubecon": {"explain", "eviction", "--node", "x"},
+		"explain: unknown command \"weather\"":   {"explain", "weather"},
+		"explain eviction: too many arguments":   {"explain", "eviction", "a", "b"},
+		"explain: -o \"xml\": want text, json":   {"explain", "eviction", "-o", "xml"},
+		"explain eviction: unknown flag: --pod":  {"explain", "eviction", "--pod", "x"},
+		"explain: eviction: --kubeconfig needs":  {"explain", "eviction", "--kubeconfig", "x"},
+		"explain: eviction: no cluster to ask: ": {"explain", "eviction", "--node", "x"},
 	} {
 		status, stdout, stderr := told(args...)
 		assert.Equal(t, exitUsage, status, want)
@@ -126,6 +128,10 @@ func kubeconfigOf(t *testing.T, url string) string {
 
 func TestWhereTheAgentCannotBeAskedTheEventsOfTheNodeTell(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/pods") { // the agent cannot be asked
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
 		assert.Contains(t, r.URL.Query().Get("fieldSelector"), "involvedObject.name=node-a")
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"kind":"EventList","apiVersion":"v1","items":[{"metadata":{"name":"e"},"reason":"PressureEviction",

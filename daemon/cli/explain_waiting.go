@@ -14,8 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
 	"github.com/plimsoll-dev/plimsoll/daemon/explain"
-	"github.com/plimsoll-dev/plimsoll/daemon/process"
-	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/daemon/remote"
 )
 
 func explainBackupCommand() *cobra.Command {
@@ -47,7 +46,11 @@ func askLoad(ctx context.Context, file *config.FileOf[config.Controller], client
 }
 
 // waitingFlags select the Velero installation and the format of the answer.
-type waitingFlags struct{ config, kubeconfig, namespace, output string }
+type waitingFlags struct {
+	clusterFlags
+
+	config, output string
+}
 
 // explainWaitingCommand completes a command that explains, from the objects in
 // the API server, why one object of Velero waits.
@@ -64,8 +67,8 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 		}
 		now := time.Now()
 		file, clients, err := f.open()
-		if errors.Is(err, process.ErrNoKubeconfig) {
-			return usageError{fmt.Errorf("explain: %s: no kubeconfig: set --kubeconfig", what)}
+		if errors.Is(err, remote.ErrNoCluster) {
+			return usageError{fmt.Errorf("explain: %s: %w", what, err)}
 		}
 		var answer T
 		if err == nil {
@@ -73,8 +76,8 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 		}
 		switch {
 		case err != nil:
-		case f.output == "json":
-			err = view.WriteJSON(c.OutOrStdout(), answer)
+		case isObject(f.output):
+			err = writeObject(c.OutOrStdout(), f.output, answer)
 		default:
 			err = write(c.OutOrStdout(), answer, now)
 		}
@@ -86,7 +89,7 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 	fl := c.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "velero", "`NAMESPACE` of Velero")
 	fl.StringVar(&f.config, "config", "", "configuration `FILE` of the controller")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
+	f.add(c)
 	outputFlag(c, &f.output)
 	return c
 }
@@ -97,7 +100,9 @@ func (f *waitingFlags) open() (*config.FileOf[config.Controller], *controller.Cl
 	if err != nil {
 		return nil, nil, err
 	}
-	how, err := process.RestConfig(file.Current().Kubernetes.Kubeconfig)
+	access := f.access()
+	access.Kubeconfig = file.Current().Kubernetes.Kubeconfig
+	how, err := access.Rest()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,8 +33,8 @@ func pluginsCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("plugins: %w", err)
 			}
-			if output == "json" {
-				return view.WriteJSON(c.OutOrStdout(), list)
+			if isObject(output) {
+				return writeObject(c.OutOrStdout(), output, list)
 			}
 			return writePlugins(c.OutOrStdout(), list, time.Now())
 		},

@@ -18,28 +18,28 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func topCommand() *cobra.Command {
+// topCommand samples this machine where local, unless a NODE is named.
+func topCommand(local bool) *cobra.Command {
 	var f agentFlags
+	var cluster clusterFlags
 	var once bool
 	var output string
 	c := &cobra.Command{
-		Use:   "top",
-		Short: "Show the pressure on this node, live",
-		Long:  "Show the pressure on this node, live. Asks the agent; if none answers, top samples by itself.",
-		Args:  arguments(0, 0),
+		Use:   "top [NODE]",
+		Short: "Show the pressure on this machine or on a node, live",
+		Long: "Show the pressure on this machine, live. Asks the agent; if none answers, top samples by itself. With NODE it asks\n" +
+			"the agent of that node through the API server.",
 		Example: `  plimsoll top
-  plimsoll top --once -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
+  plimsoll top --once -o json
+  plimsoll top worker-7`,
+		Args: arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			file, err := config.Open("", f.override)
+			look, err := f.look(c, &cluster, args)
 			if err != nil {
-				return prefixed("top: ", err)
-			}
-			look, err := newStateSource(c.Context(), file)
-			if err != nil {
-				return fmt.Errorf("top: %w", err)
+				return err
 			}
 			if once {
 				return look.once(c.Context(), c.OutOrStdout(), output)
@@ -47,21 +47,35 @@ func topCommand() *cobra.Command {
 			return look.live(c.Context(), c.OutOrStdout(), output)
 		},
 	}
-	f.common(c)
+	if local {
+		f.common(c)
+	} else {
+		ofNode(c, "Show the pressure on a node, live", "Show the pressure on a node, live, as its agent sees it. Asks that agent through the API server.")
+	}
+	cluster.add(c)
 	c.Flags().BoolVar(&once, "once", false, "print one state and exit")
 	outputFlag(c, &output)
 	return c
 }
 
-func outputFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVarP(to, "output", "o", "text", "output `FORMAT`: text or json")
-}
-
-func checkOutput(o string) error {
-	if o != "text" && o != "json" {
-		return usageError{fmt.Errorf("-o %q: want text or json", o)}
+// look at the state of the node that is named, or of this machine.
+func (f *agentFlags) look(c *cobra.Command, cluster *clusterFlags, args []string) (*stateSource, error) {
+	if len(args) > 0 {
+		agent, err := cluster.agent(c, args[0], askTimeout)
+		if err != nil {
+			return nil, err
+		}
+		return &stateSource{state: agent.State, period: remotePeriod}, nil
 	}
-	return nil
+	file, err := config.Open("", f.override)
+	if err != nil {
+		return nil, prefixed("top: ", err)
+	}
+	look, err := newStateSource(c.Context(), file)
+	if err != nil {
+		return nil, fmt.Errorf("top: %w", err)
+	}
+	return look, nil
 }
 
 // stateSource is the source of the states that plimsoll top shows.
@@ -92,8 +106,8 @@ func (l *stateSource) once(ctx context.Context, out io.Writer, output string) er
 	if err != nil {
 		return fmt.Errorf("top: %w", err)
 	}
-	if output == "json" {
-		return view.WriteJSON(out, topState{s.Pressure(), s.Snapshot})
+	if isObject(output) {
+		return writeObject(out, output, topState{s.Pressure(), s.Snapshot})
 	}
 	width, height := size(out)
 	top.Render(out, s, width, height, color(out))
@@ -122,8 +136,8 @@ func (l *stateSource) live(ctx context.Context, out io.Writer, output string) er
 			return nil
 		case err != nil:
 			return fmt.Errorf("top: %w", err)
-		case output == "json":
-			if err := view.WriteJSON(out, topState{s.Pressure(), s.Snapshot}); err != nil {
+		case isObject(output):
+			if err := writeObject(out, output, topState{s.Pressure(), s.Snapshot}); err != nil {
 				return err
 			}
 		default:

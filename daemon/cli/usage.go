@@ -93,10 +93,10 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-func helpCommand() *cobra.Command {
+func helpCommand(display string) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]...", Short: "Show the help of a command",
-		Example: `  plimsoll help config check`,
+		Example: "  " + display + " help explain eviction",
 		RunE: func(c *cobra.Command, names []string) error {
 			at := c.Root()
 			for _, name := range names {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -57,17 +58,30 @@ func TestTypo(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
+	t.Run("plimsoll", func(t *testing.T) { helps(t, "plimsoll") })
+	t.Run("kubectl plimsoll", func(t *testing.T) { helps(t, "/usr/local/bin/kubectl-plimsoll") })
+	status, stdout, _ := said("help config check", "")
+	assert.Zero(t, status)
+	assert.Contains(t, stdout, "plimsoll config check FILE")
+}
+
+// helps has the help of each command of a program.
+func helps(t *testing.T, program string) {
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
 		t.Run(strings.ReplaceAll(c.CommandPath(), " ", "-"), func(t *testing.T) {
-			status, stdout, stderr := said(of(c)+" --help", "")
-			require.Zero(t, status, stderr)
-			assert.Contains(t, stdout, "\nExamples:\n  ")
+			var out bytes.Buffer
+			root := CommandsFor(program)
+			root.SetArgs(words(of(c) + " --help"))
+			root.SetOut(&out)
+			require.NoError(t, root.Execute())
+			assert.Regexp(t, `Usage:\n  `+regexp.QuoteMeta(c.CommandPath())+`( [A-Z[]|\n)`, out.String())
+			assert.Contains(t, out.String(), "\nExamples:\n  "+root.DisplayName()+" ")
 			for line := range strings.Lines(c.Example) {
 				name := c.Root().DisplayName() + " "
 				begin := strings.LastIndex(line, name)
 				require.GreaterOrEqual(t, begin, 0, "%s", line)
-				at, args, err := Commands().Find(words(line[begin+len(name):]))
+				at, args, err := CommandsFor(program).Find(words(line[begin+len(name):]))
 				require.NoError(t, err, "%s", line)
 				require.NoError(t, at.ParseFlags(args), "%s", line)
 				require.NoError(t, at.ValidateArgs(at.Flags().Args()), "%s", line)
@@ -77,10 +91,7 @@ func TestHelp(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit(Commands())
-	status, stdout, _ := said("help config check", "")
-	assert.Zero(t, status)
-	assert.Contains(t, stdout, "plimsoll config check FILE")
+	visit(CommandsFor(program))
 }
 
 func TestVersion(t *testing.T) {
@@ -111,4 +122,25 @@ func TestConfigFromStdin(t *testing.T) {
 		_, _, stderr := said("config check -", strings.Repeat("#", 300<<10))
 		assert.Contains(t, stderr, "the bound is 256 KiB")
 	})
+}
+
+func TestPlugin(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for line, want := range map[string]string{
+		"top":                    "plimsoll: top: missing NODE: kubectl plimsoll nodes lists them; see kubectl plimsoll top --help",
+		"doctor a b":             `plimsoll: doctor: too many arguments, from "b" on: kubectl plimsoll doctor NODE [flags]; see kubectl plimsoll doctor --help`,
+		"controller":             `plimsoll: unknown command "controller"; see kubectl plimsoll --help`,
+		"noodes":                 `plimsoll: unknown command "noodes": did you mean nodes?; see kubectl plimsoll --help`,
+		"explain eviction":       "plimsoll: explain: eviction: no cluster to ask: there is no ~/.kube/config; set $KUBECONFIG or --kubeconfig",
+		"who --output table":     `plimsoll: -o "table": want text, json, yaml or wide`,
+		"explain backup nightly": "plimsoll: explain: backup: no cluster to ask: there is no ~/.kube/config; set $KUBECONFIG or --kubeconfig",
+	} {
+		t.Run(line, func(t *testing.T) {
+			var out, errs strings.Builder
+			assert.Equal(t, exitUsage, Main("kubectl-plimsoll", words(line), &out, &errs))
+			assert.Equal(t, want+"\n", errs.String())
+		})
+	}
 }

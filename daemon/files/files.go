@@ -49,3 +49,18 @@ func ReadFrom(name string, r io.Reader, most int64) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// Check refuses a file that another reader, which has no bound, would read for ever.
+// Pipes are allowed, as of a shell's <(…).
+func Check(path string, most int64) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.Mode()&(os.ModeDevice|os.ModeDir) != 0:
+		return fmt.Errorf("read %s: not a regular file", path)
+	case info.Size() > most:
+		return fmt.Errorf("read %s: %w: the bound is %d KiB", path, ErrTooLarge, most>>10)
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/files"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -12,11 +13,17 @@ import (
 // ErrNoKubeconfig says that there is neither a kubeconfig nor a service account of a pod.
 var ErrNoKubeconfig = errors.New("no kubeconfig: set --kubeconfig, or --standalone to run without a cluster")
 
+// MaxKubeconfig bounds a kubeconfig, in bytes.
+const MaxKubeconfig = 16 << 20
+
 // RestConfig is the client configuration of a kubeconfig, or of the pod's service
 // account.
 func RestConfig(kubeconfig string) (*rest.Config, error) {
 	c, err := rest.InClusterConfig()
 	if kubeconfig != "" {
+		if err := files.Check(kubeconfig, MaxKubeconfig); err != nil { // clientcmd has no bound
+			return nil, fmt.Errorf("kubeconfig: %w", err)
+		}
 		c, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
 	switch {

@@ -1,0 +1,234 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
+)
+
+// agentLabels find the agents' pods, as the manifests label them.
+const agentLabels = "app.kubernetes.io/name=plimsoll,app.kubernetes.io/component=agent"
+
+// defaultPort of an agent whose pod names none.
+const defaultPort = 9773
+
+// ErrAgentAway says that no agent can be asked on the node.
+var ErrAgentAway = errors.New("no agent can be asked")
+
+// Agent is the client of a node's agent. Its connections go through the API server and
+// the kubelet to the loopback address of the agent's pod (the pod's subresource
+// portforward), where all pages are.
+func (c *Cluster) Agent(ctx context.Context, node string, timeout time.Duration) (*web.Client, error) {
+	pod, err := c.agentPod(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx, pod) }
+	return web.NewClientOver("node "+node, timeout, dial), nil
+}
+
+func (c *Cluster) agentPod(ctx context.Context, node string) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := c.Core.Pods(Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: agentLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
+	switch {
+	case err != nil:
+		return nil, told("the agent's pod on node "+node, err)
+	case len(list.Items) == 0:
+		return nil, fmt.Errorf("%w: no agent's pod is on node %q: see whether it is a node (kubectl get nodes) and what its pods are (kubectl -n %s get pods -o wide); an agent of a package is asked on its machine", ErrAgentAway, node, Namespace)
+	}
+	newest := slices.MaxFunc(list.Items, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(running(&a), running(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	if running(&newest) == 0 {
+		return nil, fmt.Errorf("%w: pod %s on node %s is %s: kubectl -n %s describe pod %s", ErrAgentAway, newest.Name, node, cmp.Or(string(newest.Status.Phase), "not started"), Namespace, newest.Name)
+	}
+	return &newest, nil
+}
+
+// NodeOf a pod; of one that is deleted by the agent's Events about it.
+func (c *Cluster) NodeOf(ctx context.Context, namespace, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil && pod.Spec.NodeName != "":
+		return pod.Spec.NodeName, nil
+	case err == nil:
+		return "", fmt.Errorf("pod %s/%s is not scheduled to a node yet", namespace, name)
+	case !apierrors.IsNotFound(err):
+		return "", told(fmt.Sprintf("pod %s/%s", namespace, name), err)
+	}
+	events, err := c.Core.Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
+		fields.OneTermEqualSelector("involvedObject.kind", "Pod"), fields.OneTermEqualSelector("involvedObject.name", name),
+		fields.OneTermEqualSelector("source", "plimsoll-agent"),
+	).String()})
+	if err != nil {
+		return "", told(fmt.Sprintf("Events of pod %s/%s", namespace, name), err)
+	}
+	for _, e := range slices.Backward(events.Items) {
+		if e.Source.Host != "" {
+			return e.Source.Host, nil
+		}
+	}
+	return "", fmt.Errorf("pod %s/%s does not exist, and no agent has an Event about it: look for its name (-n NAMESPACE), or name its node (--node)", namespace, name)
+}
+
+// running is 1 for a pod that can be asked, else 0.
+func running(pod *corev1.Pod) int {
+	if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
+		return 1
+	}
+	return 0
+}
+
+func webPort(pod *corev1.Pod) int {
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.Name == "metrics" {
+				return int(p.ContainerPort)
+			}
+		}
+	}
+	return defaultPort
+}
+
+// dial connects to the agent's port on the loopback address of its pod.
+func (c *Cluster) dial(ctx context.Context, pod *corev1.Pod) (net.Conn, error) {
+	type dialed struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan dialed, 1)
+	go func() { // client-go's dialers take no context
+		conn, err := c.forward(pod)
+		done <- dialed{conn, err}
+	}()
+	select {
+	case d := <-done:
+		if d.err != nil {
+			return nil, told(fmt.Sprintf("connect to pod %s through the API server", pod.Name), d.err)
+		}
+		return d.conn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *Cluster) forward(pod *corev1.Pod) (net.Conn, error) {
+	url := c.Core.RESTClient().Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(c.how)
+	if err != nil {
+		return nil, err
+	}
+	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport, Timeout: requestTimeout}, http.MethodPost, url)
+	tunnel, err := portforward.NewSPDYOverWebsocketDialer(url, c.how)
+	if err != nil {
+		return nil, err
+	}
+	both := portforward.NewFallbackDialer(tunnel, old, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	parent, _, err := both.Dial(portforward.PortForwardProtocolV1Name)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := streams(parent, webPort(pod))
+	if err != nil {
+		return nil, errors.Join(err, parent.Close())
+	}
+	return conn, nil
+}
+
+// streams opens the two streams of a forwarded connection: its errors and its data.
+func streams(parent httpstream.Connection, port int) (net.Conn, error) {
+	headers := http.Header{}
+	headers.Set(corev1.PortHeader, strconv.Itoa(port))
+	headers.Set(corev1.PortForwardRequestIDHeader, "0")
+	headers.Set(corev1.StreamType, corev1.StreamTypeError)
+	failures, err := parent.CreateStream(headers)
+	if err != nil {
+		return nil, err
+	}
+	if err := failures.Close(); err != nil { // nothing is written into it
+		return nil, err
+	}
+	headers.Set(corev1.StreamType, corev1.StreamTypeData)
+	data, err := parent.CreateStream(headers)
+	if err != nil {
+		return nil, err
+	}
+	f := &forwarded{Stream: data, parent: parent, failed: make(chan string, 1)}
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(failures, maxFailure))
+		f.failed <- strings.TrimSpace(string(text))
+	}()
+	return f, nil
+}
+
+// maxFailure bounds what a kubelet tells of a failure.
+const maxFailure = 4 << 10
+
+// failurePatience is how long the reason of an early end is waited for.
+const failurePatience = time.Second
+
+// forwarded is a connection over a pair of streams. It has no deadlines: the client's
+// timeout closes it.
+type forwarded struct {
+	httpstream.Stream
+
+	parent httpstream.Connection
+	failed chan string
+	read   bool // some data
+}
+
+// Read reports why the other side ended the connection without an answer.
+func (f *forwarded) Read(p []byte) (int, error) {
+	n, err := f.Stream.Read(p)
+	f.read = f.read || n > 0
+	if n > 0 || err == nil || f.read {
+		return n, err
+	}
+	select {
+	case why := <-f.failed:
+		if why != "" {
+			return 0, fmt.Errorf("%w: %s", ErrAgentAway, why)
+		}
+	case <-time.After(failurePatience):
+	}
+	return n, err
+}
+
+func (f *forwarded) Close() error { return errors.Join(f.Reset(), f.parent.Close()) }
+
+func (f *forwarded) LocalAddr() net.Addr              { return address{} }
+func (f *forwarded) RemoteAddr() net.Addr             { return address{} }
+func (f *forwarded) SetDeadline(time.Time) error      { return nil }
+func (f *forwarded) SetReadDeadline(time.Time) error  { return nil }
+func (f *forwarded) SetWriteDeadline(time.Time) error { return nil }
+
+// address of a forwarded connection.
+type address struct{}
+
+func (address) Network() string { return "portforward" }
+func (address) String() string  { return "pod" }

@@ -1,0 +1,117 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/controller"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Overview is what the heartbeats of all agents report.
+type Overview struct {
+	Time       time.Time  `json:"time"`
+	Nodes      []Node     `json:"nodes"`
+	Controller Controller `json:"controller"`
+}
+
+// Node is what the heartbeat of one agent reports.
+type Node struct {
+	Name string `json:"name"`
+	// HeartbeatSeconds is the age of the last renewal. Silent: it is older than the
+	// Lease's duration, and what is reported was so then.
+	HeartbeatSeconds float64 `json:"heartbeatSeconds"`
+	Silent           bool    `json:"silent,omitempty"`
+	// Judged: the heartbeat has a report on pressure. Without one there may be any.
+	Judged           bool              `json:"judged"`
+	Pressure         map[string]string `json:"pressure,omitempty"`
+	Plugins          map[string]string `json:"plugins,omitempty"`
+	DataMoverBudget  *int              `json:"dataMoverBudget,omitempty"`
+	// Contention is nil where the agent does not report it.
+	Contention *lease.NodeContention `json:"contention,omitempty"`
+	// Problem is why a part of the report is missing.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Controller is the leader of the controllers. Problem is what is wrong with it and
+// what to do; empty: it leads.
+type Controller struct {
+	Leader  string `json:"leader,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// ErrNoAgents says that no agent has sent a heartbeat.
+var ErrNoAgents = errors.New("no agent has a heartbeat in this cluster: install Plimsoll (helm install plimsoll …), look at the agents (kubectl -n plimsoll-system get pods), or choose another --context; agents with lease.enabled: false report nothing here")
+
+// requestTimeout bounds each request to the API server.
+const requestTimeout = 30 * time.Second
+
+// Overview lists the heartbeats: one request, which the API server answers from its
+// cache, for all agents.
+func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	leading := make(chan Controller, 1)
+	go func() { leading <- c.controller(ctx) }()
+	list, err := c.leases.Leases(lease.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	switch {
+	case err != nil:
+		return nil, told("heartbeats of the agents", err)
+	case len(list.Items) == 0:
+		return nil, ErrNoAgents
+	}
+	all := &Overview{Time: c.clock.Now().UTC(), Nodes: make([]Node, 0, len(list.Items)), Controller: <-leading}
+	for i := range list.Items {
+		all.Nodes = append(all.Nodes, newNode(&list.Items[i], all.Time))
+	}
+	slices.SortFunc(all.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func newNode(l *coordinationv1.Lease, now time.Time) Node {
+	n := Node{Name: l.Name, Silent: true}
+	if l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil {
+		age := max(0, now.Sub(l.Spec.RenewTime.Time))
+		n.HeartbeatSeconds = age.Round(100 * time.Millisecond).Seconds()
+		n.Silent = age > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
+	}
+	content, err := lease.ReadContent(l.Annotations)
+	if err != nil {
+		n.Problem = err.Error()
+	}
+	n.Judged = err == nil && l.Annotations[lease.NodeAnnotation] != ""
+	n.Pressure, n.Plugins, n.DataMoverBudget = content.Report.Pressure, content.Report.Plugins, content.Report.DataMoverBudget
+	switch contention, err := lease.ReadContention(l.Annotations); {
+	case err == nil:
+		n.Contention = &contention
+	case n.Problem == "":
+		n.Problem = err.Error()
+	}
+	return n
+}
+
+// controller reads the Lease of the leader. Who may not read it is not told about it.
+func (c *Cluster) controller(ctx context.Context) Controller {
+	const look = ": no requested eviction is approved, and nothing acts on silent agents: kubectl -n plimsoll-system get pods -l app.kubernetes.io/component=controller"
+	l, err := c.leases.Leases(Namespace).Get(ctx, controller.LeaseName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return Controller{Problem: "no controller has ever led" + look}
+	case err != nil:
+		return Controller{Problem: told("the controller's Lease", err).Error()}
+	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
+		return Controller{Problem: "no controller leads" + look}
+	}
+	leader := Controller{Leader: *l.Spec.HolderIdentity}
+	if age := c.clock.Now().Sub(l.Spec.RenewTime.Time); age > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second {
+		leader.Problem = "no controller leads; " + leader.Leader + " was the last, " + age.Round(time.Second).String() + " ago" + look
+	}
+	return leader
+}

@@ -1,0 +1,85 @@
+package remote
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+func node(name string, silent bool, n *lease.NodeContention) Node {
+	return Node{Name: name, Silent: silent, Contention: n}
+}
+
+func disk(device, culprit string, waits ...lease.Workload) lease.ResourceContention {
+	return lease.ResourceContention{Resource: "disk", Device: device, Culprits: []lease.Workload{{Name: culprit, Ratio: 0.7}}, Sufferers: waits}
+}
+
+func TestContentions(t *testing.T) {
+	o := Overview{Nodes: []Node{
+		node("a", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sda", "batch/du", lease.Workload{Name: "shop/db", Ratio: 0.2})}, More: 2}),
+		node("b", false, &lease.NodeContention{Unknown: []string{"Disk sdb"}}),
+		node("c", true, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sda", "old/old")}}),
+		node("d", false, nil),
+		node("e", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sdc", "shopping/x", lease.Workload{Name: "web/y", Ratio: 0.9})}}),
+	}}
+	t.Run("the longest wait is first, and what is not known is counted apart", func(t *testing.T) {
+		all := o.Contentions("")
+		assert.Equal(t, "e", all.Contentions[0].Node)
+		assert.Equal(t, "a", all.Contentions[1].Node)
+		assert.Len(t, all.Contentions, 2)
+		assert.Equal(t, 5, all.Nodes)
+		assert.Equal(t, 2, all.More)
+		assert.Equal(t, []string{"c"}, all.Silent)
+		assert.Equal(t, []string{"d"}, all.Unreported)
+		assert.Equal(t, []string{"b"}, all.Unknown)
+	})
+	t.Run("of a namespace only its own", func(t *testing.T) {
+		all := o.Contentions("shop")
+		assert.Len(t, all.Contentions, 1)
+		assert.Equal(t, "a", all.Contentions[0].Node)
+	})
+	t.Run("the culprit is another than the sufferer, if there is one", func(t *testing.T) {
+		db := lease.Workload{Name: "shop/db", Ratio: 0.8}
+		c := Contention{ResourceContention: lease.ResourceContention{Culprits: []lease.Workload{db, {Name: "batch/du", Ratio: 0.1}}, Sufferers: []lease.Workload{db}}}
+		culprit, _ := c.Culprit()
+		assert.Equal(t, "batch/du", culprit.Name)
+		c.Culprits = c.Culprits[:1]
+		culprit, _ = c.Culprit()
+		assert.Equal(t, db, culprit)
+		_, some := (&Contention{}).Culprit()
+		assert.False(t, some)
+	})
+}
+
+func TestNode(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	of := func(ago time.Duration, annotations map[string]string) Node {
+		renewed := lease.Micro(now.Add(-ago))
+		return newNode(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: annotations}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed, LeaseDurationSeconds: new(int32(40))}}, now)
+	}
+	t.Run("one that renews is not silent", func(t *testing.T) { assert.False(t, of(39*time.Second, nil).Silent) })
+	t.Run("one that does not is", func(t *testing.T) { assert.True(t, of(41*time.Second, nil).Silent) })
+	t.Run("one without a time is", func(t *testing.T) { assert.True(t, newNode(&coordinationv1.Lease{}, now).Silent) })
+	t.Run("a clock ahead is no age", func(t *testing.T) { assert.Zero(t, of(-time.Minute, nil).HeartbeatSeconds) })
+	t.Run("an agent of an older version is told apart from one without contention", func(t *testing.T) {
+		old := of(0, map[string]string{lease.NodeAnnotation: `{"pressure":{"disk":"hard"}}`})
+		assert.Nil(t, old.Contention)
+		assert.Equal(t, "the agent does not report contention", old.Problem)
+		assert.Equal(t, map[string]string{"disk": "hard"}, old.Pressure)
+		assert.True(t, old.Judged)
+		none := of(0, map[string]string{lease.ContentionAnnotation: lease.NodeContention{Version: "v1"}.Encode()})
+		assert.NotNil(t, none.Contention)
+		assert.Empty(t, none.Problem)
+		assert.False(t, none.Judged)
+	})
+	t.Run("what cannot be read is named", func(t *testing.T) {
+		n := of(0, map[string]string{lease.NodeAnnotation: "{", lease.ContentionAnnotation: "{"})
+		assert.Contains(t, n.Problem, "annotation plimsoll.dev/node-report")
+		assert.False(t, n.Judged)
+	})
+}

@@ -1,0 +1,74 @@
+package remote
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// Contention is the contention for one resource of one node.
+type Contention struct {
+	Node string `json:"node"`
+	lease.ResourceContention
+}
+
+// Contentions are those of all nodes whose agents are not silent, with their counts.
+type Contentions struct {
+	// Contentions, the longest wait first.
+	Contentions []Contention `json:"contentions"`
+	// More are those that agents left out of their reports.
+	More int `json:"more,omitempty"`
+	// Nodes that were asked for. Of Silent and Unreported ones nothing is known;
+	// on Unknown ones the kernel does not report which workload waits for some
+	// resource.
+	Nodes      int      `json:"nodes"`
+	Silent     []string `json:"silent,omitempty"`
+	Unreported []string `json:"unreported,omitempty"`
+	Unknown    []string `json:"unknown,omitempty"`
+}
+
+// Contentions of the overview; with a namespace those in which one of its pods is a
+// culprit or a sufferer.
+func (o *Overview) Contentions(namespace string) Contentions {
+	all := Contentions{Contentions: []Contention{}, Nodes: len(o.Nodes)}
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		switch {
+		case n.Silent:
+			all.Silent = append(all.Silent, n.Name)
+			continue
+		case n.Contention == nil:
+			all.Unreported = append(all.Unreported, n.Name)
+			continue
+		case len(n.Contention.Unknown) > 0:
+			all.Unknown = append(all.Unknown, n.Name)
+		}
+		all.More += n.Contention.More
+		for _, r := range n.Contention.Resources {
+			if namespace == "" || slices.ContainsFunc(slices.Concat(r.Culprits, r.Sufferers), func(w lease.Workload) bool { return strings.HasPrefix(w.Name, namespace+"/") }) {
+				all.Contentions = append(all.Contentions, Contention{n.Name, r})
+			}
+		}
+	}
+	slices.SortStableFunc(all.Contentions, func(a, b Contention) int { return cmp.Compare(b.waited(), a.waited()) })
+	return all
+}
+
+func (c *Contention) waited() float64 {
+	if len(c.Sufferers) == 0 {
+		return 0
+	}
+	return c.Sufferers[0].Ratio
+}
+
+// Culprit is the largest one that is not the main sufferer itself, or else the
+// largest.
+func (c *Contention) Culprit() (lease.Workload, bool) {
+	if len(c.Culprits) == 0 {
+		return lease.Workload{}, false
+	}
+	i := slices.IndexFunc(c.Culprits, func(w lease.Workload) bool { return len(c.Sufferers) == 0 || w.Name != c.Sufferers[0].Name })
+	return c.Culprits[max(0, i)], true
+}

@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+// busyNode is a large report: two disks, with all workloads that a report names.
+func busyNode(i int) string {
+	var n lease.NodeContention
+	for _, device := range []string{"nvme0n1", "nvme1n1"} {
+		r := lease.ResourceContention{Resource: "disk", Device: device, Coverage: new(0.94)}
+		for w := range 3 {
+			name := fmt.Sprintf("team-%d/workload-%d-7d4b9c6f5-x%04d", i%50, w, i)
+			r.Culprits = append(r.Culprits, lease.Workload{Kind: "pod", Name: "batch-" + name, Ratio: 0.3})
+			r.Sufferers = append(r.Sufferers, lease.Workload{Kind: "pod", Name: name, Ratio: 0.38})
+		}
+		n.Resources = append(n.Resources, r)
+	}
+	n.Version = "v1.2.3"
+	return n.Encode()
+}
+
+func TestWhoOfManyAgents(t *testing.T) {
+	t.Parallel()
+	n, interval := 100, 2*time.Second
+	if os.Getenv("PLIMSOLL_LONG") != "" {
+		n, interval = 5000, 10*time.Second
+	}
+	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
+	b := newBeats(t, c, 0, "")
+	b.populate(n, 8)
+	var all sync.WaitGroup
+	for w := range 8 {
+		all.Go(func() {
+			for i := w; i < n; i += 8 {
+				body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{lease.ContentionAnnotation: busyNode(i)}}})
+				if err == nil {
+					_, err = c.Client.CoordinationV1().Leases(lease.Namespace).Patch(t.Context(), b.names[i], types.MergePatchType, body, metav1.PatchOptions{})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.False(t, t.Failed())
+	beating := b.many(32, interval)
+	within(t, interval+patience, "the agents renew", func() error {
+		if beaten := beating.beaten.Load(); beaten < uint64(n) { //nolint:gosec // a number of agents
+			return fmt.Errorf("%d renewals", beaten)
+		}
+		return nil
+	})
+	const times = 5
+	for range times {
+		clock := deadline.Start()
+		start := time.Now()
+		status, stdout, stderr := run(t, "who", "-o", "json", "--kubeconfig", c.Kubeconfig)
+		took := time.Since(start)
+		require.Zero(t, status, stderr)
+		var who struct {
+			Contentions []struct{ Node string }
+			Nodes       int
+		}
+		decode(t, stdout, &who)
+		t.Logf("%d agents, %d contentions: %s, %d bytes printed", who.Nodes, len(who.Contentions), took.Round(time.Millisecond), len(stdout))
+		assert.Equal(t, n, who.Nodes)
+		assert.Len(t, who.Contentions, 2*n)
+		assert.Less(t, took, clock.Stretch(2*2*time.Second), "promised: 2 s for 5,000 agents")
+	}
+}
