@@ -34,7 +34,7 @@ func busyNode(i int) string {
 	return n.Encode()
 }
 
-func TestWhoOfManyAgents(t *testing.T) {
+func TestWhoOfManyAgents(t *testing.T) { //nolint:gocognit // a population, its writers, and five questions
 	t.Parallel()
 	n, interval := 100, 2*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {

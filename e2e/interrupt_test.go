@@ -69,7 +69,7 @@ func interrupted(t *testing.T, stdin *os.File, ready func(stdout *live.Output) e
 	eventually(t, "it runs", func() error { return ready(&stdout) })
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	select {
-	case <-ended:
+	case <-ended: //nolint:errcheck // its status is looked at below
 	case <-deadline.After(patience):
 		t.Fatal("it did not end")
 	}

@@ -23,8 +23,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/apimachinery/pkg/util/httpstream"      //nolint:staticcheck // as the product
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy" //nolint:staticcheck // as the product
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
@@ -74,7 +74,7 @@ func (f *forwards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func join(data, failures httpstream.Stream) {
 	port := data.Headers().Get(corev1.PortHeader)
-	to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port)) //nolint:noctx // it ends with the stream
+	to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
 		fmt.Fprintf(failures, "error forwarding port %s: %v", port, err)
 		_, _ = failures.Close(), data.Close()

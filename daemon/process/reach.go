@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/files"
 )
 
 // ErrNoKubeconfig says that there is neither a kubeconfig nor a service account of a pod.

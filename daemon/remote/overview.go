@@ -30,10 +30,10 @@ type Node struct {
 	HeartbeatSeconds float64 `json:"heartbeatSeconds"`
 	Silent           bool    `json:"silent,omitempty"`
 	// Judged: the heartbeat has a report on pressure. Without one there may be any.
-	Judged           bool              `json:"judged"`
-	Pressure         map[string]string `json:"pressure,omitempty"`
-	Plugins          map[string]string `json:"plugins,omitempty"`
-	DataMoverBudget  *int              `json:"dataMoverBudget,omitempty"`
+	Judged          bool              `json:"judged"`
+	Pressure        map[string]string `json:"pressure,omitempty"`
+	Plugins         map[string]string `json:"plugins,omitempty"`
+	DataMoverBudget *int              `json:"dataMoverBudget,omitempty"`
 	// Contention is nil where the agent does not report it.
 	Contention *lease.NodeContention `json:"contention,omitempty"`
 	// Problem is why a part of the report is missing.
