@@ -139,7 +139,9 @@ func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
 			a.LastHeartbeat = noon.Add(-time.Hour)
 			a.Carried.Report.Pressure = map[string]string{"memory": "hard"}
 		},
-		"h": func(*Agent) {},
+		"h": func(a *Agent) {
+			a.Carried.Report = lease.NodeReport{Reported: map[string]string{"cpu": "soft"}, NotJudged: []string{"disk", "network"}}
+		},
 	} {
 		agents = append(agents, made(name, 0, change))
 	}
@@ -156,6 +158,9 @@ func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
 		{Node: "b", Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}, Zone: "a", Tainted: true},
 		{Node: "c", Pressure: map[string]string{"memory": "hard"}, Zone: "a"},
 	}, r.Pressed, "the word of a silent agent is old")
+	assert.Equal(t, []ReportedNode{{Node: "h", Levels: map[string]string{"cpu": "soft"}}}, r.Reported)
+	assert.Equal(t, map[string]int{"disk": 1, "network": 1}, r.NotJudged)
+	assert.NotContains(t, g.Pressed.Resources, "cpu", "what is only reported brakes nothing")
 }
 
 func TestTheReportHasTheNewestAnswersAndFewOfEachNode(t *testing.T) {

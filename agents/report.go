@@ -21,6 +21,13 @@ type Report struct {
 	Missing []MissingAgent `json:"missing"`
 	// Pressed are the nodes with pressure, by name.
 	Pressed []Pressed `json:"pressed"`
+	// Reported are the nodes with a level that is only reported, by name; it counts
+	// for nothing.
+	Reported []ReportedNode `json:"reported,omitempty"`
+	// NotJudged counts, by resource, the nodes on which all or a part of it was not
+	// judged: that they are not among Pressed is no all-clear. Those of silent
+	// agents are not among them.
+	NotJudged map[string]int `json:"notJudged,omitempty"`
 	// Unreadable are the nodes whose Lease annotations cannot be read, by name.
 	Unreadable []UnreadableNode `json:"unreadable,omitempty"`
 	// EvictionLimit is the cluster eviction limit and its use.
@@ -46,6 +53,12 @@ type Pressed struct {
 	Plugins  map[string]string `json:"plugins,omitempty"`
 	Zone     string            `json:"zone,omitempty"`
 	Tainted  bool              `json:"tainted"`
+}
+
+// ReportedNode is one node with levels that are only reported, by resource.
+type ReportedNode struct {
+	Node   string            `json:"node"`
+	Levels map[string]string `json:"levels"`
 }
 
 // UnreadableNode is one node whose Lease annotations cannot be read, or are too large: its
@@ -109,12 +122,30 @@ func newReport(j *Judgement, g *Evaluation, answered []Answered) *Report {
 		if a.ParseErr != nil {
 			p.Unreadable = append(p.Unreadable, UnreadableNode{Node: a.Name, Reason: a.ParseErr.Error()})
 		}
-		if says := a.Carried.Report; len(says.Pressure)+len(says.Plugins) > 0 && a.State != Silent {
-			p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: says.Pressure, Plugins: says.Plugins, Zone: a.zone(), Tainted: a.tainted()})
+		if a.State != Silent {
+			p.addNode(a)
 		}
 	}
+	slices.SortFunc(p.Reported, func(a, b ReportedNode) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortFunc(p.Missing, func(a, b MissingAgent) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortFunc(p.Unreadable, func(a, b UnreadableNode) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortFunc(p.Pressed, func(a, b Pressed) int { return cmp.Compare(a.Node, b.Node) })
 	return p
+}
+
+// addNode adds what the heartbeat of a node carries.
+func (p *Report) addNode(a *Judged) {
+	says := a.Carried.Report
+	if len(says.Pressure)+len(says.Plugins) > 0 {
+		p.Pressed = append(p.Pressed, Pressed{Node: a.Name, Pressure: says.Pressure, Plugins: says.Plugins, Zone: a.zone(), Tainted: a.tainted()})
+	}
+	if len(says.Reported) > 0 {
+		p.Reported = append(p.Reported, ReportedNode{Node: a.Name, Levels: says.Reported})
+	}
+	for _, resource := range says.NotJudged {
+		if p.NotJudged == nil {
+			p.NotJudged = map[string]int{}
+		}
+		p.NotJudged[resource]++
+	}
 }

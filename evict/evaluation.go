@@ -55,6 +55,8 @@ func (r *evaluation) allows(v plugins.Verdict) bool {
 
 func (r *evaluation) suppression(v plugins.Verdict) suppression {
 	switch {
+	case v.Level < plugins.Hard && !v.Named && v.ReportOnly:
+		return suppression{code: CodeSoft, why: "soft level: it is only reported"}
 	case v.Level < plugins.Hard && !v.Named:
 		return suppression{code: CodeSoft, why: "soft level: the node is marked, no pod is evicted"}
 	case v.MetLevel < v.Level:

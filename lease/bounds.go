@@ -120,6 +120,10 @@ func (c *Content) read(n annotation, value string) error {
 // metrics.
 func (r *NodeReport) bound() error {
 	maps.DeleteFunc(r.Pressure, func(resource, level string) bool { return !isResource(resource) || !isLevel(level) })
+	maps.DeleteFunc(r.Reported, func(resource, level string) bool { return !isResource(resource) || !isLevel(level) })
+	r.NotJudged = slices.DeleteFunc(r.NotJudged, func(resource string) bool { return !isResource(resource) })
+	slices.Sort(r.NotJudged)
+	r.NotJudged = slices.Compact(r.NotJudged)
 	maps.DeleteFunc(r.Plugins, func(plugin, level string) bool { return !isPlugin(plugin) || !isLevel(level) })
 	if len(r.Plugins) > MaxPlugins {
 		return fmt.Errorf("more than %d plugins", MaxPlugins)

@@ -88,10 +88,11 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
 	got, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: text(t, lease.NodeReport{
 		Pressure: map[string]string{"disk": "hard", "memory": "on fire", "up{x=\"y\"}": "soft", "a newer agent's": "soft"},
-		Plugins:  map[string]string{"vendor.io/files": "soft", "a b": "soft", "x": "very", strings.Repeat("y", 129): "hard"},
+		Reported: map[string]string{"cpu": "soft", "x": "soft", "disk": "very"}, NotJudged: []string{"network", "disk", "a{}", "network"},
+		Plugins: map[string]string{"vendor.io/files": "soft", "a b": "soft", "x": "very", strings.Repeat("y", 129): "hard"},
 	})})
 	require.NoError(t, err)
-	assert.Equal(t, lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Plugins: map[string]string{"vendor.io/files": "soft"}}, got.Report)
+	assert.Equal(t, lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, Reported: map[string]string{"cpu": "soft"}, NotJudged: []string{"disk", "network"}, Plugins: map[string]string{"vendor.io/files": "soft"}}, got.Report)
 
 	plugins := map[string]string{}
 	for i := range lease.MaxPlugins + 1 {

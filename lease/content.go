@@ -32,6 +32,12 @@ type NodeReport struct {
 	// Pressure is the level, soft or hard, by resource: memory, disk, network,
 	// filesystem. A resource without pressure is left out.
 	Pressure map[string]string `json:"pressure,omitempty"`
+	// Reported is the level by resource of rules that only report: it is shown and
+	// counts for nothing.
+	Reported map[string]string `json:"reported,omitempty"`
+	// NotJudged are the resources of which all or a part was not judged, so that
+	// their absence from Pressure is no all-clear.
+	NotJudged []string `json:"notJudged,omitempty"`
 	// Plugins is the level of outer plugins, by name. Those without pressure are
 	// left out, and those beyond MaxPlugins.
 	Plugins map[string]string `json:"plugins,omitempty"`

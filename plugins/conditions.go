@@ -7,6 +7,7 @@ const (
 	conditionDiskContention      = "DiskContention"
 	conditionNetworkContention   = "NetworkContention"
 	conditionFilesystemPressure  = "FilesystemPressure"
+	conditionCPUContention       = "CPUContention"
 	conditionCPUSuppression      = "CPUSuppression"
 	conditionOOMStorm            = "OOMStorm"
 	conditionReclaimedOvercommit = "ReclaimedOvercommit"
@@ -16,6 +17,6 @@ const (
 func Conditions() []string {
 	return []string{
 		conditionMemoryContention, conditionDiskContention, conditionNetworkContention, conditionFilesystemPressure,
-		conditionCPUSuppression, conditionOOMStorm, conditionReclaimedOvercommit,
+		conditionCPUContention, conditionCPUSuppression, conditionOOMStorm, conditionReclaimedOvercommit,
 	}
 }

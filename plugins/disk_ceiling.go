@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -21,6 +22,19 @@ func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {
 		}
 	}
 	return DiskCeiling{}, false
+}
+
+// CeilingText is the ceiling that a disk is judged by, for people; false: it has none.
+func (p DiskContention) CeilingText(device string) (text string, named bool) {
+	c, named := p.ceiling(device)
+	var parts []string
+	if c.IOPS > 0 {
+		parts = append(parts, fmt.Sprintf("%d requests/s", c.IOPS))
+	}
+	if c.BytesPerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f MiB/s", float64(c.BytesPerSecond)/(1<<20)))
+	}
+	return strings.Join(parts, " or "), named
 }
 
 // nearest is the nearer of the two ceilings, or the one that is exceeded most, with

@@ -18,7 +18,7 @@ import (
 type DiskContention struct {
 	Enabled         bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Await           time.Duration `yaml:"await" why:"The least await (mean time of a request, queue included) that counts as slow on a disk without moving parts."`
-	AwaitRotational time.Duration `yaml:"awaitRotational" why:"The same on a rotational disk, where a seek alone takes ten milliseconds."`
+	AwaitRotational time.Duration `yaml:"awaitRotational" why:"The same on a disk with moving parts, where a seek alone takes ten milliseconds. A virtual disk often says that it rotates: one whose reads take less than 4 ms is not believed."`
 	Factor          int           `yaml:"factor" unit:"times" why:"How many times its baseline the await must be. The baseline is learned per disk, for reads and writes and by request size, and never taken as more than the times above."`
 	For             time.Duration `yaml:"for" why:"How long the rule must be met without a break: writeback and image pulls come in bursts."`
 	Coverage        float64       `yaml:"coverage" unit:"ratio" why:"No culprit is named unless workloads account for this share of the disk's traffic."`
@@ -59,12 +59,15 @@ func (p DiskContention) Threshold(v View) []Verdict {
 	var list []Verdict
 	for i := range v.Disks {
 		d := &v.Disks[i].Disk
-		if judged(d) && d.Reads+d.Writes > 0 {
+		if JudgesDisk(d) {
 			list = append(list, p.judge(v, d, w, covered, who))
 		}
 	}
 	return list
 }
+
+// JudgesDisk reports whether the rule judges a disk that has served requests.
+func JudgesDisk(d *snapshot.Disk) bool { return judged(d) && d.Reads+d.Writes > 0 }
 
 // judged reports whether a disk is judged: stacked devices repeat the IO of those
 // below, and RAM disks are no disks.
@@ -102,8 +105,11 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 		held = c.State == snapshot.ContentionPresent
 		met = held && await >= slow.threshold
 		out.Evidence = append(out.Evidence, sufferersEvidence(c))
-		out.Absent = c.Absent["sufferers"]
+		out.Absent = c.Unknown()
 		out.Reason, unnamed = contentionText(c)+"; "+out.Reason, p.unnamed(c, slow)
+	}
+	if covered { // no all-clear: whether a workload waits may not have been seen
+		out.Absent = cmp.Or(out.Absent, find(v.Contention, d.Name).Unknown())
 	}
 	if met {
 		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
@@ -111,6 +117,15 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	lasted := met && v.Monotonic-out.RuleMetSince >= p.For
 	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, held && !v.WarmingUp, p.ClearFor)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.For
+	p.explain(&out, v, met, lasted)
+	if out.Level > None {
+		out.Absent = cmp.Or(out.Absent, unnamed)
+	}
+	return out
+}
+
+// explain adds to the reason of a verdict why the level is not what the comparisons say.
+func (p DiskContention) explain(out *Verdict, v View, met, lasted bool) {
 	switch {
 	case met && v.WarmingUp:
 		out.Reason = "warming up, only the hard level is judged: " + out.Reason
@@ -119,10 +134,6 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	case out.Level > None && !met:
 		out.Reason = "level stays on until clear for " + p.ClearFor.String() + ": " + out.Reason
 	}
-	if out.Level > None {
-		out.Absent = cmp.Or(out.Absent, unnamed)
-	}
-	return out
 }
 
 // unnamed is why no culprit is named; empty if one may be.
@@ -146,6 +157,7 @@ type diskAwait struct {
 	baseline  snapshot.Opt[float64]
 	threshold float64
 	why       string // why there is no baseline
+	least     string // why the threshold is not lower, of a disk that says that it rotates
 	// unit of await and threshold if they are of a ceiling; empty: seconds.
 	unit string
 }
@@ -153,19 +165,19 @@ type diskAwait struct {
 // slowest is the direction that is nearest to its threshold, or furthest beyond it.
 func (p DiskContention) slowest(v View, d *snapshot.Disk, w snapshot.Window) diskAwait {
 	r, ok := w.Disk(d).Get()
-	least := p.Await.Seconds()
-	if rotational, _ := d.Rotational.Get(); rotational {
-		least = p.AwaitRotational.Seconds()
-	}
 	base := v.Baselines[DiskKey(d, v.BootID())]
+	from := p.ThresholdOf(d, base)
 	of := func(write bool, name string, perSecond, bytes float64, await snapshot.Opt[float64]) diskAwait {
-		s := diskAwait{direction: name, threshold: least}
+		s := diskAwait{direction: name, threshold: from.Least.Seconds()}
+		if rotational, _ := d.Rotational.Get(); rotational {
+			s.least = from.Why
+		}
 		if !ok || perSecond*r.WindowSeconds < diskRequests {
 			return s
 		}
 		s.await, s.baseline = await, base.await(write, per(bytes, perSecond))
 		if usual, learned := s.baseline.Get(); learned {
-			s.threshold = max(least, float64(p.Factor)*min(usual, least))
+			s.threshold = p.slowFrom(from.Least, usual).Seconds()
 		} else {
 			s.why = base.progress(write, per(bytes, perSecond))
 		}
@@ -212,7 +224,10 @@ func (s diskAwait) text() string {
 	}
 	text := fmt.Sprintf("await of %s %.1f ms (needs ≥ %.0f ms", s.direction, 1000*await, 1000*s.threshold)
 	if usual, learned := s.baseline.Get(); learned {
-		return text + fmt.Sprintf("; baseline %.1f ms)", 1000*usual)
+		text += fmt.Sprintf("; baseline %.1f ms", 1000*usual)
+	}
+	if s.least != "" {
+		text += "; " + s.least
 	}
 	return text + ")"
 }
@@ -221,12 +236,12 @@ func (s diskAwait) text() string {
 func sufferersEvidence(c *snapshot.Contention) Evidence {
 	e := Evidence{
 		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: snapshot.WaitedThreshold, Unit: "ratio",
-		Met: c.State == snapshot.ContentionPresent, Absent: c.Absent["sufferers"],
+		Met: c.State == snapshot.ContentionPresent, Absent: c.Unknown(),
 	}
 	if e.Absent == "" {
 		e.Observed = snapshot.Some(0.0)
 	}
-	if i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.LowestClass }); i >= 0 {
+	if i := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return !s.LowestClass && !s.Share.IsZero() }); i >= 0 && e.Absent == "" {
 		e.Observed = snapshot.Some(c.Sufferers[i].Waited)
 	}
 	return e
@@ -234,15 +249,15 @@ func sufferersEvidence(c *snapshot.Contention) Evidence {
 
 // contentionText names sufferers and culprits, for people.
 func contentionText(c *snapshot.Contention) string {
-	if why := c.Absent["sufferers"]; why != "" {
-		return "unknown which workloads wait: " + why
+	if why := c.Unknown(); why != "" {
+		return "unknown whether a workload waits because of others: " + why
 	}
 	if c.State != snapshot.ContentionPresent {
 		return "busy, but no workload waits because of others"
 	}
 	var parts []string
 	for _, s := range c.Sufferers[:min(2, len(c.Sufferers))] {
-		if s.Significant() {
+		if s.Significant(snapshot.WaitedThreshold) {
 			parts = append(parts, fmt.Sprintf("%s waits %.0f %% of the time", s.Name, 100*s.Waited))
 		}
 	}
@@ -260,7 +275,7 @@ func (DiskContention) Top(v View, of Verdict, n int) []Candidate {
 	c := find(v.ContentionIn(w), of.Scope)
 	var list []Candidate
 	for _, u := range c.Culprits {
-		waits := func(s snapshot.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Significant() }
+		waits := func(s snapshot.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Significant(snapshot.WaitedThreshold) }
 		if u.Share < c.Culprits[0].Share/2 && slices.ContainsFunc(c.Sufferers, waits) {
 			continue
 		}

@@ -224,11 +224,27 @@ func TestAFullMinuteIsNeededAgainAfterTheRuleChanged(t *testing.T) {
 func TestARotationalDiskMayTakeLonger(t *testing.T) {
 	n := newDiskNode(t)
 	n.disk.Rotational = snapshot.Some(true)
-	n.learned()
+	turns := calm()
+	turns.await = 0.009
+	n.seconds(4000, turns)
 	n.never(200, pressedHard())
 	slow := pressedHard()
 	slow.await = 0.15
-	assert.Equal(t, Soft, n.seconds(90, slow).Level)
+	v := n.seconds(90, slow)
+	assert.Equal(t, Soft, v.Level)
+	assert.Contains(t, v.Reason, "(needs ≥ 100 ms; baseline 9.0 ms; it rotates (queue/rotational is 1): its reads take 9.0 ms)")
+}
+
+// A virtual disk says that it rotates, and its reads take a millisecond.
+func TestVirtualDisk(t *testing.T) {
+	n := newDiskNode(t)
+	n.disk.Rotational = snapshot.Some(true)
+	v := n.seconds(30, calm())
+	assert.Contains(t, v.Reason, "(needs ≥ 100 ms; it says that it rotates (queue/rotational is 1), and too few reads were measured to doubt it: 2800 in 28 s, needs 1000 in 60 s)")
+	v = n.seconds(60, calm())
+	assert.Contains(t, v.Reason, "(needs ≥ 20 ms; it says that it rotates (queue/rotational is 1), but its reads take 1.0 ms, which no disk with moving parts does)")
+	v = n.seconds(300, pressedHard())
+	assert.Equal(t, Soft, v.Level, "%s", v.Reason)
 }
 
 func TestOnlyDisksOfTheirOwnAreJudged(t *testing.T) {

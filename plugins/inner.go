@@ -93,6 +93,7 @@ func all(c Config) []plugin {
 		{c.NetworkContention, c.NetworkContention.Enabled},
 		{c.Filesystem, c.Filesystem.Enabled},
 		{c.OOMStorm, c.OOMStorm.Enabled},
+		{c.CPUContention, c.CPUContention.Enabled},
 		{c.CPUSuppression, c.CPUSuppression.Enabled},
 		{c.ReclaimedOvercommit, c.ReclaimedOvercommit.Enabled},
 		{c.RSSOveruse, c.RSSOveruse.Enabled},
@@ -110,6 +111,8 @@ type Config struct {
 	Filesystem        FilesystemSpace   `yaml:"filesystem" why:"Whether a watched filesystem that no kubelet monitors runs out of space or inodes."`
 	OOMStorm          OOMStorm          `yaml:"oomStorm" why:"Whether the kernel OOM-kills processes of one workload again and again."`
 
+	CPUContention CPUContention `yaml:"cpuContention" why:"Whether workloads wait for a CPU because of others. It reports, and marks nothing unless told to."`
+
 	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a low-QoS pod gets far less CPU than it requests, for long, so that it would run better elsewhere."`
 	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the low-QoS pods together request more than the reclaimed resources of this node."`
 	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod uses much more memory than it requests."`
@@ -120,6 +123,6 @@ func Default() Config {
 	return Config{
 		WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall(), DiskContention: DefaultDiskContention(),
 		NetworkContention: DefaultNetworkContention(), Filesystem: DefaultFilesystemSpace(), OOMStorm: DefaultOOMStorm(),
-		CPUSuppression: DefaultCPUSuppression(), ReclaimedOvercommit: DefaultReclaimedOvercommit(), RSSOveruse: DefaultRSSOveruse(),
+		CPUContention: DefaultCPUContention(), CPUSuppression: DefaultCPUSuppression(), ReclaimedOvercommit: DefaultReclaimedOvercommit(), RSSOveruse: DefaultRSSOveruse(),
 	}
 }

@@ -49,13 +49,13 @@ const (
 // Name of the plugin.
 func (NetworkContention) Name() string { return "network-contention" }
 
-// Threshold judges each NIC of the leaf layer whose link is up and whose speed is
-// known. Without a speed the rule does not apply; the doctor reports that.
+// Threshold judges each NIC of the leaf layer whose link is up. Without a speed only
+// a link that carries next to nothing is judged.
 func (n NetworkContention) Threshold(v View) []Verdict {
 	var list []Verdict
 	for i := range v.NICs {
 		nic := &v.NICs[i].NIC
-		if up, _ := nic.Carrier.Get(); up && nic.Layer == snapshot.LayerLeaf && !nic.SpeedBytesPerSecond.IsZero() {
+		if up, _ := nic.Carrier.Get(); up && nic.Layer == snapshot.LayerLeaf {
 			list = append(list, n.judge(v, nic))
 		}
 	}
@@ -71,6 +71,9 @@ func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 	out.Latched, out.LowerMet = was.Latched, was.LowerMet
 	w, _ := v.Over(n.Window)
 	l := linkOver(w, nic)
+	if nic.SpeedBytesPerSecond.IsZero() {
+		return n.withoutSpeed(out, w, nic)
+	}
 	j := judgement{absent: n.unavailable(v, nic, l)}
 	ratio, why := retransmitRatio(v.Snapshot, w)
 	over := " over " + n.Window.String()
@@ -89,6 +92,25 @@ func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 	if full {
 		out.Reason += culpritsText(v.Snapshot, nic.Name)
 	}
+	return out
+}
+
+// idleLink is what a link may carry, in bytes per second, to be far from full
+// whatever its speed: a tenth of the slowest Ethernet.
+const idleLink = 125_000
+
+// withoutSpeed is the verdict of a link of unknown speed: how full it is cannot be
+// told, unless it carries next to nothing.
+func (NetworkContention) withoutSpeed(out Verdict, w snapshot.Window, nic *snapshot.NIC) Verdict {
+	r, ok := w.NIC(nic).Get()
+	carried := max(r.ReceiveBytesPerSecond, r.TransmitBytesPerSecond)
+	out.Latched, out.Threshold, out.Operator, out.Unit = [2]bool{}, snapshot.Opt[float64]{}, "", ""
+	if ok && carried < idleLink {
+		out.Reason = fmt.Sprintf("%s carries %.1f Mbit/s: its speed is unknown, and no link is full at that", nic.Name, carried*8/1e6)
+		return out
+	}
+	out.Absent = nic.Name + ": its speed is unknown, so that it is not known how full it is (set it in network.devices)"
+	out.Reason = "incomplete data: " + out.Absent
 	return out
 }
 

@@ -138,15 +138,26 @@ func TestABurstOnALinkDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestTheRuleDoesNotApplyToALinkOfUnknownSpeed(t *testing.T) {
+func TestLinkWithoutSpeed(t *testing.T) {
 	w := newWired(t)
 	w.nic.SpeedBytesPerSecond = snapshot.Opt[uint64]{}
 	w.nic.Absent = snapshot.Absent{"speedBytesPerSecond": "speed: unknown to the driver (-1)"}
 	for range 120 {
-		require.Empty(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }))
+		v := w.seconds(1, full())
+		require.Equal(t, None, v.Level)
+		require.Equal(t, "eth0: its speed is unknown, so that it is not known how full it is (set it in network.devices)", v.Absent)
 	}
 	w.nic.SpeedBytesPerSecond, w.nic.Absent = snapshot.Some[uint64](gigabit), nil
 	assert.Equal(t, Soft, w.seconds(1, full()).Level, "its bytes were counted all the time")
+
+	t.Run("that carries next to nothing is not full", func(t *testing.T) {
+		w := newWired(t)
+		w.nic.SpeedBytesPerSecond = snapshot.Opt[uint64]{}
+		v := w.seconds(40, traffic{received: 100_000.0 / gigabit, segments: 10})
+		assert.Empty(t, v.Absent)
+		assert.Equal(t, None, v.Level)
+		assert.Equal(t, "eth0 carries 0.8 Mbit/s: its speed is unknown, and no link is full at that", v.Reason)
+	})
 }
 
 func TestASpeedThatALinkExceedsIsNotBelieved(t *testing.T) {

@@ -121,6 +121,9 @@ type Verdict struct {
 	// their owners decide. It is no pressure of the node: data mover loads do not wait
 	// for it, and the controller does not count it.
 	PerWorkload bool `json:"perWorkload,omitempty"`
+	// ReportOnly: the level is only shown. It marks nothing, no data mover load waits
+	// for it, and the controller does not count it.
+	ReportOnly bool `json:"reportOnly,omitempty"`
 	// Named: the candidates are to be evicted without a threshold, also at soft.
 	Named bool `json:"named,omitempty"`
 	// Effects of the taint that the plugin asks for, such as NoSchedule; none:
@@ -135,7 +138,7 @@ type Verdict struct {
 	Process string `json:"-"`
 	// Partial: not everything could be judged, because the agent or the node has
 	// just started. Marks set before stay.
-	Partial bool `json:"-"`
+	Partial bool `json:"partial,omitempty"`
 	// LowerMet is, for each level from Soft on, when its lower threshold was last met:
 	// the state of the hysteresis.
 	LowerMet [2]time.Duration `json:"-"`
@@ -218,15 +221,26 @@ func (l *Levels) Rose(before *Levels, to Level) bool {
 }
 
 // NodePressure is the level of each resource that is under pressure, without rules
-// that are about single workloads.
+// that are about single workloads or only report.
 func (l *Levels) NodePressure() map[Resource]Level {
 	pressure := map[Resource]Level{}
 	for _, v := range l.Verdicts {
-		if v.Resource != "" && v.Level > None && !v.PerWorkload {
+		if v.Resource != "" && v.Level > None && !v.PerWorkload && !v.ReportOnly {
 			pressure[v.Resource] = max(pressure[v.Resource], v.Level)
 		}
 	}
 	return pressure
+}
+
+// Reported is the level of each resource by rules that only report.
+func (l *Levels) Reported() map[Resource]Level {
+	reported := map[Resource]Level{}
+	for _, v := range l.Verdicts {
+		if v.ReportOnly && v.Level > None {
+			reported[v.Resource] = max(reported[v.Resource], v.Level)
+		}
+	}
+	return reported
 }
 
 // Of returns the highest level of a resource.

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -11,7 +12,7 @@ import (
 type Contention struct {
 	Resource SharedResource `json:"resource"`
 	// Device is a disk of the leaf layer, or the only link in use; empty for
-	// memory, and for several links together.
+	// memory and the CPUs, and for several links together.
 	Device string          `json:"device,omitempty"`
 	State  ContentionState `json:"state"`
 	// Coverage is the share of the traffic that workloads account for, 0 to 1.
@@ -36,6 +37,7 @@ const (
 	SharedDisk    SharedResource = "disk"
 	SharedMemory  SharedResource = "memory"
 	SharedNetwork SharedResource = "network"
+	SharedCPU     SharedResource = "cpu"
 )
 
 // ContentionState is whether a workload waits because of others.
@@ -49,7 +51,9 @@ const (
 	ContentionBusy ContentionState = "busy"
 	// ContentionPresent: a workload waits because of others.
 	ContentionPresent ContentionState = "contention"
-	// ContentionUnknown: the kernel does not report which workloads wait.
+	// ContentionUnknown: the kernel does not report which workloads wait, or
+	// whether a workload that waits does so for others. Contention.Unknown has
+	// the reason.
 	ContentionUnknown ContentionState = "unknown"
 )
 
@@ -72,6 +76,8 @@ type Culprit struct {
 	// plus what reclaim freed from it.
 	BytesPerSecond    float64 `json:"bytesPerSecond"`
 	RequestsPerSecond float64 `json:"requestsPerSecond,omitempty"`
+	// Cores that it used, of the CPUs alone.
+	Cores float64 `json:"cpuCores,omitempty"`
 }
 
 // Sufferer is a workload that waits for the resource because of others.
@@ -80,17 +86,39 @@ type Sufferer struct {
 	// Waited is the share of the window in which a task of it waited here for
 	// others, 0 to 1: its stall, reduced by its own share of the traffic. A
 	// stall on IO is split between disks by the time that its requests took on
-	// each.
+	// each. Where Share is unknown it is the whole stall, of which a part may be
+	// its own doing.
 	Waited float64 `json:"waitedRatio"`
-	// Share of the traffic that is its own.
-	Share float64 `json:"shareRatio"`
+	// Share of the traffic that is its own; absent where the kernel does not
+	// count it.
+	Share Opt[float64] `json:"shareRatio,omitzero"`
 	// LowestClass: it is of the lowest class, whose waiting is no contention.
 	LowestClass bool `json:"lowest,omitempty"`
 }
 
 // Significant reports whether its waiting makes this a contention: it waits at least
-// WaitedThreshold and is not of the lowest class.
-func (s Sufferer) Significant() bool { return s.Waited >= WaitedThreshold && !s.LowestClass }
+// so long for others, and is not of the lowest class.
+func (s Sufferer) Significant(threshold float64) bool {
+	return s.Waited >= threshold && !s.LowestClass && !s.Share.IsZero()
+}
+
+// Unknown is why it is not known whether a workload waits because of others; empty
+// if it is.
+func (c *Contention) Unknown() string {
+	if c.State != ContentionUnknown {
+		return ""
+	}
+	return cmp.Or(c.Absent["sufferers"], c.Absent["shareRatio"])
+}
+
+// WaitedThreshold is the share of the window that a workload must wait for this
+// resource to make it a contention. For a CPU each wake-up waits a little.
+func (r SharedResource) WaitedThreshold() float64 {
+	if r == SharedCPU {
+		return CPUWaitedThreshold
+	}
+	return WaitedThreshold
+}
 
 const (
 	// maxParties is how many culprits, and how many sufferers, are listed.
@@ -100,6 +128,8 @@ const (
 	// WaitedThreshold is the share of the window that a workload must wait to make it
 	// a contention.
 	WaitedThreshold = 0.05
+	// CPUWaitedThreshold is the same for the CPUs.
+	CPUWaitedThreshold = 0.25
 )
 
 // use is the traffic of one workload on one device, or the memory it takes.
@@ -109,6 +139,7 @@ type use struct {
 	inFlight         float64 // mean number of requests
 	waited           float64 // share of the window
 	stallUnknown     bool    // its stall is unknown
+	uncounted        bool    // the kernel does not count its traffic
 	share            float64
 }
 
@@ -131,11 +162,14 @@ func (s *Snapshot) contention(w Window, of func(workload int) Opt[WorkloadRates]
 	if w.Elapsed() <= 0 {
 		return nil
 	}
-	list := s.diskContention(of, on)
+	list := s.diskContention(w, of, on)
 	if c, some := s.memoryContention(w, of); some {
 		list = append(list, c)
 	}
 	if c, some := s.networkContention(w, of); some {
+		list = append(list, c)
+	}
+	if c, some := s.cpuContention(w, of); some {
 		list = append(list, c)
 	}
 	return list
@@ -148,7 +182,7 @@ type busyDisk struct {
 	bytes, requests float64 // per second
 }
 
-func (s *Snapshot) diskContention(of func(int) Opt[WorkloadRates], on func(int) Opt[DiskRates]) []Contention {
+func (s *Snapshot) diskContention(w Window, of func(int) Opt[WorkloadRates], on func(int) Opt[DiskRates]) []Contention {
 	var disks []busyDisk
 	at := map[string]int{}
 	for i := range s.Disks {
@@ -162,34 +196,35 @@ func (s *Snapshot) diskContention(of func(int) Opt[WorkloadRates], on func(int) 
 	if len(disks) == 0 {
 		return nil
 	}
-	uses := s.diskUses(disks, at, of)
+	uses, why := s.diskUses(disks, at, of)
+	node := w.Pressure().IO.Some
 	list := make([]Contention, len(disks))
 	for k := range disks {
 		n := 0
 		for n < len(uses) && uses[n].device == k {
 			n++
 		}
-		list[k] = s.onDisk(&disks[k], uses[:n])
+		list[k] = s.onDisk(&disks[k], uses[:n], node, why)
 		uses = uses[n:]
 	}
 	return list
 }
 
-// diskUses returns the uses sorted by disk. A workload that contains others
-// counts only its own processes.
-func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) []use {
+// diskUses returns the uses sorted by disk, and why some are not counted. A
+// workload that contains others counts only its own processes.
+func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) (uses []use, why string) {
 	most := 0
 	for i := range s.Workloads {
 		r, _ := of(i).Get()
 		most += len(r.IO)
 	}
-	uses := make([]use, 0, most)
+	uses = make([]use, 0, most)
 	nested := s.nesting()
 	for i := range s.Workloads {
 		if s.Workloads[i].Cgroup == "/" {
 			continue // the root has the disk's own counters
 		}
-		r, _ := of(i).Get()
+		r, ok := of(i).Get()
 		first := len(uses)
 		for _, io := range r.IO {
 			if k, there := at[io.Number]; there && io.ReadsPerSecond+io.WritesPerSecond > 0 {
@@ -197,9 +232,46 @@ func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Op
 			}
 		}
 		splitStall(uses[first:], r.Pressure.IO.Some)
+		if reason := s.uncounted(i); ok && len(uses) == first && reason != "" {
+			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some), reason
+		}
 		nested.subtract(i, uses, first)
 	}
 	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.device, b.device) })
+	return uses, why
+}
+
+// uncounted is why a workload may use a disk without requests of its own in the
+// kernel's counters; empty: it does not.
+func (s *Snapshot) uncounted(workload int) string {
+	if why := s.Workloads[workload].Absent["io"]; why != "" {
+		return why
+	}
+	if s.IOSource == IOBlkio {
+		return "cgroup v1 counts no writes of the page cache"
+	}
+	return ""
+}
+
+// appendUncounted appends the uses of a workload whose requests are not counted. Its
+// stall, if it has any, is split between the disks by the requests that they have
+// in flight.
+func appendUncounted(uses []use, workload int, disks []busyDisk, stall Opt[float64]) []use {
+	waited, known := stall.Get()
+	if known && waited < minWaited {
+		return uses
+	}
+	queued := 0.0
+	for k := range disks {
+		queued += disks[k].rates.QueueLength
+	}
+	for k := range disks {
+		part := 1 / float64(len(disks))
+		if queued > 0 {
+			part = disks[k].rates.QueueLength / queued
+		}
+		uses = append(uses, use{workload: workload, device: k, waited: waited * part, stallUnknown: !known, uncounted: true})
+	}
 	return uses
 }
 
@@ -237,18 +309,23 @@ func (io WorkloadIORates) inFlight(d *DiskRates) float64 {
 	return io.ReadsPerSecond*read + io.WritesPerSecond*write
 }
 
-// onDisk returns the contention on one disk.
-func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
+// onDisk returns the contention on one disk. node is the node's stall on IO, why
+// the reason of uncounted uses.
+func (s *Snapshot) onDisk(d *busyDisk, uses []use, node Opt[float64], why string) Contention {
 	c := Contention{Resource: SharedDisk, Device: s.Disks[d.index].Name}
 	var bytes, requests float64
 	for _, u := range uses {
 		bytes += u.bytes
 		requests += u.requests
 	}
-	if d.bytes > 0 {
-		c.Coverage = Some(min(1, bytes/d.bytes))
-	} else {
+	switch {
+	case d.bytes <= 0:
 		c.Absent.Because("coverageRatio", "the disk transferred no bytes")
+	case requests == 0 && why != "":
+		c.Absent.Because("coverageRatio", why)
+		c.Absent.Because("culprits", why)
+	default:
+		c.Coverage = Some(min(1, bytes/d.bytes))
 	}
 	// A workload's requests are counted before the kernel merges them, and its
 	// bytes when they are submitted: they may exceed the disk's.
@@ -256,7 +333,7 @@ func (s *Snapshot) onDisk(d *busyDisk, uses []use) Contention {
 	for i := range uses {
 		uses[i].share = (portion(uses[i].bytes, bytes) + portion(uses[i].requests, requests)) / 2
 	}
-	s.listParties(&c, uses)
+	s.listParties(&c, uses, node, why)
 	return c
 }
 
@@ -267,34 +344,81 @@ func portion(of, all float64) float64 {
 	return min(1, of/all)
 }
 
-// listParties lists the workloads above the smallest shares and sets the state.
-func (s *Snapshot) listParties(c *Contention, uses []use) {
-	c.State = ContentionBusy
-	seen := len(uses) == 0
+// listParties lists the workloads above the smallest shares and sets the state. node
+// is the node's own stall, why the reason of uncounted uses.
+func (s *Snapshot) listParties(c *Contention, uses []use, node Opt[float64], why string) {
 	all := attributedShare(uses)
 	for i := range uses {
-		uses[i].waited *= 1 - uses[i].share/all
-		seen = seen || !uses[i].stallUnknown
-	}
-	if !seen {
-		c.State = ContentionUnknown
-		c.Absent.Because("sufferers", "no workload's stall is known (needs cgroup v2, booted with psi=1)")
+		if !uses[i].uncounted {
+			uses[i].waited *= 1 - uses[i].share/all
+		}
 	}
 	var top [maxParties]*use
 	most, more := largest(top[:0], uses, minShare, func(u *use) float64 { return u.share })
 	c.MoreCulprits = more
 	for _, u := range most {
-		c.Culprits = append(c.Culprits, Culprit{s.party(u), u.share, u.bytes, u.requests})
-	}
-	sufferer := func(u *use) Sufferer {
-		return Sufferer{s.party(u), u.waited, u.share, s.Workloads[u.workload].LowestClass()}
+		c.Culprits = append(c.Culprits, s.culprit(c.Resource, u))
 	}
 	most, c.MoreSufferers = largest(top[:0], uses, minWaited, func(u *use) float64 { return u.waited })
 	for _, u := range most {
-		c.Sufferers = append(c.Sufferers, sufferer(u))
+		c.Sufferers = append(c.Sufferers, s.sufferer(u))
 	}
-	if slices.ContainsFunc(uses, func(u use) bool { return u.waited >= WaitedThreshold && sufferer(&u).Significant() }) {
-		c.State = ContentionPresent
+	s.judgeState(c, uses, node, why)
+}
+
+func (s *Snapshot) culprit(of SharedResource, u *use) Culprit {
+	c := Culprit{Party: s.party(u), Share: u.share, BytesPerSecond: u.bytes, RequestsPerSecond: u.requests}
+	if of == SharedCPU {
+		c.Cores, c.BytesPerSecond = u.bytes, 0
+	}
+	return c
+}
+
+func (s *Snapshot) sufferer(u *use) Sufferer {
+	out := Sufferer{Party: s.party(u), Waited: u.waited, LowestClass: s.Workloads[u.workload].LowestClass()}
+	if !u.uncounted {
+		out.Share = Some(u.share)
+	}
+	return out
+}
+
+// judgeState sets the state. It is busy only if every workload that matters was seen
+// not to wait for others; no workload waits longer than the node as a whole.
+func (s *Snapshot) judgeState(c *Contention, uses []use, node Opt[float64], why string) {
+	threshold := c.Resource.WaitedThreshold()
+	stall, known := node.Get()
+	unseen := !known || stall >= threshold
+	c.State = ContentionBusy
+	hidden := 0
+	var longest *use
+	for i := range uses {
+		u := &uses[i]
+		lowest := s.Workloads[u.workload].LowestClass()
+		switch {
+		case lowest:
+		case !u.stallUnknown && !u.uncounted && u.waited >= threshold:
+			c.State = ContentionPresent
+			return
+		case u.stallUnknown && unseen:
+			hidden++
+		case u.uncounted && u.waited >= threshold && (longest == nil || u.waited > longest.waited):
+			longest = u
+		}
+	}
+	switch {
+	case longest != nil:
+		c.State = ContentionUnknown
+		c.Absent.Because("shareRatio", fmt.Sprintf("%s waits %.0f %% of the time, and whether for others or for itself is not counted: %s",
+			s.Workloads[longest.workload].Title(), 100*longest.waited, why))
+	case len(s.Workloads) == 0 && unseen:
+		c.State = ContentionUnknown
+		c.Absent.Because("sufferers", "no workload is found")
+	case hidden == 1:
+		c.State = ContentionUnknown
+		c.Absent.Because("sufferers", "the stall of one workload is unknown (needs cgroup v2, booted with psi=1)")
+	case hidden > 0:
+		c.State = ContentionUnknown
+		c.Absent.Because("sufferers", fmt.Sprintf("the stall of %d workloads is unknown (needs cgroup v2, booted with psi=1)", hidden))
 	}
 }
 

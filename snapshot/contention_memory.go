@@ -28,7 +28,7 @@ func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, taken))
 	}
-	s.listParties(&c, uses)
+	s.listParties(&c, uses, w.Pressure().Memory.Some, "")
 	return c, true
 }
 

@@ -43,7 +43,7 @@ func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) 
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, carried))
 	}
-	s.listParties(&c, uses)
+	s.listParties(&c, uses, Opt[float64]{}, "")
 	c.State = ContentionUnknown
 	c.Absent.Because("sufferers", whyWaitsUnknown)
 	if len(uses) == 0 {

@@ -23,6 +23,9 @@ type user struct {
 	grows         uint64 // bytes
 	reclaimed     uint64 // pages
 	hits          uint64 // of its own limit
+	cores         float64
+	cpuStall      float64
+	held          float64 // by its own quota; -1: unknown, -2: it cannot have one
 }
 
 // sharing is a made-up node of several users.
@@ -34,6 +37,11 @@ type sharing struct {
 	// Of the node, in a second.
 	scans, reclaimed, taken uint64
 	stall                   float64
+	ioStall                 float64 // below 0: unknown
+	uncounted               string  // why no IO of workloads is counted
+	cpus                    int
+	cpuStall                float64
+	runnable                int
 	cluster                 *Cluster
 }
 
@@ -59,9 +67,13 @@ func (n sharing) sample(i uint64) *Sample {
 	s := &Sample{Time: time.Unix(0, 0).Add(at), Monotonic: at, Boottime: at, BootID: "a", IOSource: n.source, Cluster: n.cluster}
 	s.Memory = Memory{FreeBytes: Some(1<<40 - n.taken*i), ScansKswapd: Some(n.scans * i), Reclaimed: Some(n.reclaimed * i)}
 	s.Pressure.Memory.Some = Some(micros(n.stall, i))
+	if n.ioStall >= 0 {
+		s.Pressure.IO.Some = Some(micros(n.ioStall, i))
+	}
+	n.computes(s, i)
 	for _, d := range n.disks {
 		c := &d.DiskCounters
-		for _, v := range []*uint64{&c.Reads, &c.Writes, &c.ReadBytes, &c.WrittenBytes, &c.ReadMs, &c.WriteMs} {
+		for _, v := range []*uint64{&c.Reads, &c.Writes, &c.ReadBytes, &c.WrittenBytes, &c.ReadMs, &c.WriteMs, &c.WeightedMs} {
 			*v *= i
 		}
 		s.Disks = append(s.Disks, d)
@@ -79,9 +91,45 @@ func (n sharing) sample(i uint64) *Sample {
 				w.IO = append(w.IO, WorkloadIO{Number: number, Reads: r, Writes: wr, ReadBytes: r * u.bytes, WrittenBytes: wr * u.bytes})
 			}
 		}
+		u.computes(&w, n, i)
 		s.Workloads = append(s.Workloads, w)
 	}
 	return s
+}
+
+// computes fills in the CPUs of the node.
+func (n sharing) computes(s *Sample, i uint64) {
+	if n.cpus == 0 {
+		return
+	}
+	used := 0.0
+	for _, u := range n.users {
+		used += u.cores
+	}
+	s.CPU = CPU{Online: Some(n.cpus), Seconds: map[string]float64{"user": used * float64(i)}}
+	if n.runnable > 0 {
+		s.CPU.Runnable = Some(n.runnable)
+	}
+	s.Pressure.CPU.Some = Some(micros(n.cpuStall, i))
+}
+
+// computes fills in the CPU time of a workload, and that its IO is not counted.
+func (u user) computes(w *Workload, n sharing, i uint64) {
+	w.CPUMicroseconds, w.ThrottledAt = Some(micros(u.cores, i)), w.At
+	if n.cpus > 0 && !n.noPSI {
+		w.Pressure.CPU.Some = Some(micros(u.cpuStall, i))
+	}
+	switch {
+	case u.held == -1:
+		w.Absent.Because("throttledMicrosecondsTotal", "no cpu.stat")
+	case u.held < -1:
+		w.Absent.Because("throttledMicrosecondsTotal", NoCPUController)
+	default:
+		w.ThrottledMicroseconds = Some(micros(u.held, i))
+	}
+	if n.uncounted != "" {
+		w.Absent.Because("io", n.uncounted)
+	}
 }
 
 func micros(share float64, seconds uint64) uint64 { return uint64(share * 1e6 * float64(seconds)) }
@@ -258,7 +306,7 @@ func TestAWorkloadThatHoldsOthersCountsForWhatIsItsOwn(t *testing.T) {
 
 func TestWithoutStallOfWorkloadsContentionIsUnknown(t *testing.T) {
 	n := sharing{
-		noPSI: true, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
+		noPSI: true, ioStall: -1, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{{cgroup: database, reads: map[string]uint64{"8:0": 100}, bytes: 1 << 20}},
 	}
 	c := onDevice(t, n.after(10), "sda")

@@ -71,6 +71,35 @@ func (w Window) CPUBusy() Opt[float64] {
 	return Some(min(1, used/(w.Seconds()*float64(cpus))))
 }
 
+// Runnable is the mean number of tasks that ran or waited for a CPU, at the samples
+// of the window, for each CPU; absent if a sample lacks it.
+func (w Window) Runnable() Opt[float64] {
+	cpus, ok := w.to.CPU.Online.Get()
+	if w.Elapsed() <= 0 || !ok || cpus <= 0 {
+		return Opt[float64]{}
+	}
+	sum, samples := 0.0, w.points[w.from+1:]
+	for _, p := range samples {
+		n, ok := p.CPU.Runnable.Get()
+		if !ok {
+			return Opt[float64]{}
+		}
+		sum += float64(n)
+	}
+	return Some(sum / float64(len(samples)) / float64(cpus))
+}
+
+// CPUStolen is the share of the time of all CPUs that the hypervisor gave to others.
+func (w Window) CPUStolen() Opt[float64] {
+	cpus, ok := w.to.CPU.Online.Get()
+	now, ok1 := w.to.CPU.Seconds["steal"]
+	was, ok2 := w.points[w.from].CPU.Seconds["steal"]
+	if w.Elapsed() <= 0 || !ok || !ok1 || !ok2 || cpus <= 0 || now < was {
+		return Opt[float64]{}
+	}
+	return Some(min(1, (now-was)/(w.Seconds()*float64(cpus))))
+}
+
 // Memory returns the rates of reclaim.
 func (w Window) Memory() MemoryRates {
 	b := w.points[w.from].Memory

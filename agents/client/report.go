@@ -13,7 +13,7 @@ import (
 )
 
 // Report is what the agent's Lease reports about its node: levels of resources
-// and of outer plugins, and the data mover budget.
+// and of outer plugins, what was not judged, and the data mover budget.
 type Report struct {
 	// Wake renews the Lease soon. It does not block.
 	Wake func()
@@ -21,16 +21,21 @@ type Report struct {
 	levels atomic.Pointer[plugins.Levels]
 	outer  atomic.Pointer[map[string]string]
 	budget atomic.Pointer[vgdp.Pressure]
+	// unjudged are the resources of which something was not judged.
+	unjudged atomic.Pointer[[]string]
 }
 
 // SetLevels passes the inner plugins' levels on; if one rose, the Lease is renewed
 // at once.
 func (r *Report) SetLevels(levels *plugins.Levels, rose bool) {
 	before := r.levels.Swap(levels)
-	if rose && (before == nil || !maps.Equal(pressureOf(before), pressureOf(levels))) {
+	if rose && (before == nil || !maps.Equal(before.NodePressure(), levels.NodePressure())) {
 		r.Wake()
 	}
 }
+
+// SetUnjudged passes on what was not judged. It waits for the next renewal.
+func (r *Report) SetUnjudged(resources []string) { r.unjudged.Store(&resources) }
 
 // SetOuter passes the outer plugins' verdicts on. They wait for the next
 // renewal: outer plugins must not raise its rate.
@@ -54,7 +59,10 @@ func (r *Report) Encode() (text string, known bool) {
 	if levels == nil {
 		return "", false
 	}
-	report := lease.NodeReport{Pressure: pressureOf(levels)}
+	report := lease.NodeReport{Pressure: levelNames(levels.NodePressure()), Reported: levelNames(levels.Reported())}
+	if unjudged := r.unjudged.Load(); unjudged != nil {
+		report.NotJudged = *unjudged
+	}
 	if outer := r.outer.Load(); outer != nil {
 		report.Plugins = *outer
 	}
@@ -90,11 +98,11 @@ func outerLevels(said []plugins.Verdict) map[string]string {
 	return levels
 }
 
-// pressureOf is the level of each resource, by the inner plugins.
-func pressureOf(levels *plugins.Levels) map[string]string {
-	pressure := map[string]string{}
-	for resource, level := range levels.NodePressure() {
-		pressure[string(resource)] = level.String()
+// levelNames is the level of each resource, as the Lease carries it.
+func levelNames(levels map[plugins.Resource]plugins.Level) map[string]string {
+	names := map[string]string{}
+	for resource, level := range levels {
+		names[string(resource)] = level.String()
 	}
-	return pressure
+	return names
 }

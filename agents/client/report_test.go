@@ -34,6 +34,16 @@ func TestTheLeaseCarriesTheHighestLevelOfEachResource(t *testing.T) {
 	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{}`}, carried(r))
 }
 
+func TestLeaseReport(t *testing.T) {
+	r := newReport()
+	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
+		{Plugin: "cpu-contention", Resource: plugins.CPU, Level: plugins.Soft, ReportOnly: true},
+		{Plugin: "disk-contention", Resource: plugins.Disk, Level: plugins.Soft},
+	}}, false)
+	r.SetUnjudged([]string{"network"})
+	assert.Equal(t, `{"pressure":{"disk":"soft"},"reported":{"cpu":"soft"},"notJudged":["network"]}`, carried(r)[lease.NodeAnnotation])
+}
+
 func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
 	r := newReport()
 	r.SetBudget(&vgdp.Pressure{Budget: new(2)})

@@ -29,6 +29,17 @@ func newUsual(dir string) baselineStore {
 	return baselineStore{file: state.File[plugins.Baselines]{Path: filepath.Join(dir, "baselines.json")}, ended: make(chan struct{})}
 }
 
+// SavedBaselines returns the baselines that an agent with this state directory saved;
+// none is no error.
+func SavedBaselines(dir string) (plugins.Baselines, error) {
+	u := newUsual(dir)
+	learned, err := u.file.Load()
+	if errors.Is(err, state.ErrNoState) {
+		err = nil
+	}
+	return learned, err
+}
+
 // load returns the baselines of an earlier agent.
 func (u *baselineStore) load(log *slog.Logger) plugins.Baselines {
 	learned, err := u.file.Load()

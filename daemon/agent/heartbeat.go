@@ -131,6 +131,18 @@ func (h *heartbeat) annotations() map[string]string {
 	return carried
 }
 
+// unjudgedResources are those of which something was not judged.
+func unjudgedResources(s *view.State) []string {
+	var names []string
+	for _, u := range s.Unjudged() {
+		if u.Resource != "" && !slices.Contains(names, string(u.Resource)) {
+			names = append(names, string(u.Resource))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // recordAttempt records an attempt. It is dropped from the log rather than wait for
 // it: a log that is not read delays no renewal.
 func (h *heartbeat) recordAttempt(a lease.Attempt) {

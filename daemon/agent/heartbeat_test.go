@@ -12,7 +12,10 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // beatsOf an agent that keeps its Node ready.
@@ -29,6 +32,13 @@ func ownBeat(t *testing.T) *heartbeat {
 	t.Helper()
 	own, _ := beatsOf(t)
 	return own
+}
+
+func TestUnjudgedResources(t *testing.T) {
+	s := &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{Verdicts: []plugins.Verdict{
+		{Resource: plugins.NetworkIO, Scope: "eth1", Absent: "no speed"}, {Resource: plugins.NetworkIO, Scope: "eth0", Absent: "no speed"}, {Resource: plugins.CPU}, {Absent: "of an outer plugin"},
+	}}}
+	assert.Equal(t, []string{"memory", "network"}, unjudgedResources(s))
 }
 
 func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {

@@ -173,6 +173,7 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
 		a.cluster.heartbeat.report.SetLevels(levels, rose)
+		a.cluster.heartbeat.report.SetUnjudged(unjudgedResources(s))
 	}
 }
 

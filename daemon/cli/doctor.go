@@ -105,6 +105,8 @@ func (f *agentFlags) examination() doctor.Examination {
 	p.Paths = probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}
 	p.Triggers = agent.TriggerSettings(&c)
 	p.Filesystems, p.Network = c.Filesystems, c.Network
+	p.Disks = doctor.Disks{Rule: c.Plugins.DiskContention}
+	p.Disks.Baselines, p.Disks.Unread = agent.SavedBaselines(c.State.Dir)
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
 	p.StartedBy = agent.StartedBy()

@@ -100,14 +100,33 @@ func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string)
 	if err != nil {
 		return err
 	}
-	list, err := web.NewClient(file.Current().API.Socket).Decisions(ctx)
+	s, err := storedBy(ctx, web.NewClient(file.Current().API.Socket))
 	if err != nil {
 		return err
 	}
-	return f.write(out, list, name)
+	return f.write(out, s, name)
 }
 
-func (f *explainFlags) write(out io.Writer, list []evict.Decision, name string) (err error) {
+// stored is what an agent stores: its decisions, and what it does not judge now.
+type stored struct {
+	decisions []evict.Decision
+	notJudged []string
+}
+
+func storedBy(ctx context.Context, agent *web.Client) (s stored, err error) {
+	if s.decisions, err = agent.Decisions(ctx); err != nil {
+		return stored{}, err
+	}
+	state, err := agent.State(ctx)
+	if err != nil {
+		return stored{}, err
+	}
+	s.notJudged = state.UnjudgedText()
+	return s, nil
+}
+
+func (f *explainFlags) write(out io.Writer, s stored, name string) (err error) {
+	list := s.decisions
 	if name != "" {
 		if list, err = explain.About(list, name); err != nil {
 			return err
@@ -117,7 +136,7 @@ func (f *explainFlags) write(out io.Writer, list []evict.Decision, name string) 
 	case isObject(f.output):
 		return writeObject(out, f.output, web.Decisions{Decisions: append([]evict.Decision{}, list...)})
 	case name == "":
-		return explain.WriteNewest(out, list, time.Now())
+		return explain.WriteNewest(out, list, s.notJudged, time.Now())
 	}
 	return explain.WriteAbout(out, list, name, time.Now())
 }
@@ -160,12 +179,12 @@ func (f *explainFlags) askCluster(c *cobra.Command, name string) error {
 }
 
 // decisions of a node's agent.
-func (f *explainFlags) decisions(ctx context.Context, cluster *remote.Cluster, node string) ([]evict.Decision, error) {
+func (f *explainFlags) decisions(ctx context.Context, cluster *remote.Cluster, node string) (stored, error) {
 	agent, err := cluster.Agent(ctx, node, askTimeout)
 	if err != nil {
-		return nil, err
+		return stored{}, err
 	}
-	return agent.Decisions(ctx)
+	return storedBy(ctx, agent)
 }
 
 // nodeOf the pod that is named.

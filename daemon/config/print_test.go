@@ -174,6 +174,10 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 		Enabled: flip(), Kills: 1 + r.Intn(9), HardKills: []int{0, 9 + r.Intn(maxKills-9)}[r.Intn(2)],
 		Window: between(a.Tick+time.Second, time.Minute), ClearFor: between(a.Tick+time.Second, time.Minute),
 	}
+	a.Plugins.CPUContention = plugins.CPUContention{
+		Enabled: flip(), Mark: flip(), Stall: 1 - r.Float64(), Runnable: 100 + r.Intn(maxRunnable-100), Waiting: 1 - r.Float64(),
+		For: between(0, maxDuration), ClearFor: between(a.Tick, time.Minute),
+	}
 	a.Plugins.CPUSuppression = plugins.CPUSuppression{
 		Enabled: flip(), Supply: 1 - r.Float64(), Waiting: 1 - r.Float64(), For: between(minTick, maxDuration), ClearFor: between(a.Tick, time.Minute),
 	}

@@ -78,6 +78,7 @@ func (a Agent) Validate() []Problem {
 	a.validateOuter(&p)
 	validateFilesystem(&p, "plugins.filesystem", a.Plugins.Filesystem, a.Filesystems)
 	validateOOMStorm(&p, "plugins.oomStorm", a.Plugins.OOMStorm)
+	validateCPUContention(&p, "plugins.cpuContention", a.Plugins.CPUContention)
 	validateCPUSuppression(&p, "plugins.cpuSuppression", a.Plugins.CPUSuppression)
 	validateReclaimedOvercommit(&p, "plugins.reclaimedOvercommit", a.Plugins.ReclaimedOvercommit)
 	validateRSSOveruse(&p, "plugins.rssOveruse", a.Plugins.RSSOveruse)
@@ -140,6 +141,9 @@ func (a Agent) ruleWindows() []period {
 	}
 	if o := a.Plugins.OOMStorm; o.Enabled {
 		list = append(list, period{"plugins.oomStorm.window", o.Window}, period{"plugins.oomStorm.clearFor", o.ClearFor})
+	}
+	if c := a.Plugins.CPUContention; c.Enabled {
+		list = append(list, period{"plugins.cpuContention.clearFor", c.ClearFor})
 	}
 	if c := a.Plugins.CPUSuppression; c.Enabled {
 		list = append(list, period{"plugins.cpuSuppression.clearFor", c.ClearFor})

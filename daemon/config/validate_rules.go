@@ -91,9 +91,19 @@ func validateOOMStorm(p *problems, key string, o plugins.OOMStorm) {
 }
 
 const (
+	maxRunnable   = 100_000     // percent: a thousand tasks for each CPU
 	maxRate       = 10_000      // percent: a hundred times the request
 	maxMillicores = 100_000_000 // a hundred thousand CPUs
 )
+
+func validateCPUContention(p *problems, key string, c plugins.CPUContention) {
+	const always = "0 would be met by a healthy node: to turn the rule off, set enabled: false"
+	p.must(c.Stall > 0, always, key+".stall")
+	intBetween(p, key+".runnable", c.Runnable, 100, maxRunnable)
+	p.must(c.Waiting > 0, always, key+".waiting")
+	durationBetween(p, key+".for", c.For, 0, maxDuration)
+	durationBetween(p, key+".clearFor", c.ClearFor, minTick, maxDuration)
+}
 
 func validateCPUSuppression(p *problems, key string, c plugins.CPUSuppression) {
 	p.must(c.Supply > 0, "0 would never be met: to turn the rule off, set enabled: false", key+".supply")

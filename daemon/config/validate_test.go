@@ -255,6 +255,21 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			[]string{"history", "plugins.oomStorm.window", "window"},
 			"history (2m) must reach back over plugins.oomStorm.window (2m) and window (10s) together",
 		},
+		"a CPU stall of nothing": {
+			func(a *Agent) { a.Plugins.CPUContention.Stall = 0 },
+			[]string{"plugins.cpuContention.stall"},
+			"0 would be met by a healthy node: to turn the rule off, set enabled: false",
+		},
+		"fewer tasks than CPUs": {
+			func(a *Agent) { a.Plugins.CPUContention.Runnable = 99 },
+			[]string{"plugins.cpuContention.runnable"},
+			"99 is not between 100 and 100000",
+		},
+		"waiting for nothing": {
+			func(a *Agent) { a.Plugins.CPUContention.Waiting = 0 },
+			[]string{"plugins.cpuContention.waiting"},
+			"0 would be met by a healthy node: to turn the rule off, set enabled: false",
+		},
 		"a supply that nobody is below": {
 			func(a *Agent) { a.Plugins.CPUSuppression.Supply = 0 },
 			[]string{"plugins.cpuSuppression.supply"},
@@ -361,6 +376,7 @@ func TestValuesAtTheirBoundsAreGood(t *testing.T) {
 	a.Plugins.WarmUp, a.Plugins.MemoryStall.ClearFor = 0, 2*time.Second
 	a.Plugins.OOMStorm.Window, a.Plugins.OOMStorm.HardKills = time.Hour, 3 // rules that are off look back nowhere
 	a.Plugins.NetworkContention.Enabled, a.Plugins.NetworkContention.Window = false, time.Hour
+	a.Plugins.CPUContention.For = 0
 	a.Plugins.Filesystem.FilesFree, a.Plugins.Filesystem.EnoughFiles = 0, 0
 	a.Filesystems.Every, a.Plugins.Filesystem.For = 30*time.Second, 0
 	a.Recording.MaxSize = 1 << 20

@@ -50,6 +50,8 @@ type Examination struct {
 	Triggers probes.TriggerSettings
 	// Filesystems as configured.
 	Filesystems probes.FilesystemConfig
+	// Disks as configured and as learned.
+	Disks Disks
 	// Network as configured.
 	Network probes.NetworkConfig
 	// ConfigFile, if any, and every mistake in it.
@@ -189,6 +191,8 @@ func (p Examination) kernelFiles() []Row {
 	if flavour, err := host.CgroupFlavour(); err == nil {
 		rows = append(rows, Row{Pass, "cgroups", fmt.Sprintf("%s, %d workloads", flavour, len(s.Workloads))})
 	}
+	rows = append(rows, attribution(s)...)
+	rows = append(rows, p.disks(s)...)
 	return append(rows, p.triggers(s))
 }
 

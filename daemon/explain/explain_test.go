@@ -46,7 +46,7 @@ func golden(t *testing.T, name, got string) {
 func newest(t *testing.T, list []evict.Decision) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, WriteNewest(&b, list, now(append(list, evict.Decision{}))))
+	require.NoError(t, WriteNewest(&b, list, nil, now(append(list, evict.Decision{}))))
 	return b.String()
 }
 
@@ -211,4 +211,10 @@ func TestADecisionOverTheWireIsToldTheSame(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &heard))
 	assert.Equal(t, newest(t, list), newest(t, heard))
 	assert.Equal(t, about(t, list, evicted), about(t, heard, evicted))
+}
+
+func TestNotJudged(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteNewest(&b, nil, []string{"network eth0: its speed is unknown"}, time.Now()))
+	assert.Equal(t, "Not judged now: network eth0: its speed is unknown\nNo decision yet: no level has changed since the agent started.\n", b.String())
 }

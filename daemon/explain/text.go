@@ -19,8 +19,13 @@ const (
 )
 
 // WriteNewest writes the newest decisions of a list, newest first.
-func WriteNewest(w io.Writer, list []evict.Decision, now time.Time) error {
+// notJudged is what no level tells about at present, with the reasons: without it the
+// absence of a decision would read as an all-clear.
+func WriteNewest(w io.Writer, list []evict.Decision, notJudged []string, now time.Time) error {
 	t := text{now: now}
+	for _, what := range notJudged {
+		t.line("Not judged now: %s", what)
+	}
 	if len(list) == 0 {
 		t.line("No decision yet: no level has changed since the agent started.")
 	}

@@ -19,7 +19,7 @@ Whether pressure is detected correctly shows on workloads with a known cause. Th
 - **systemd-oomd 252** with its defaults, watching the root slice: memory ` + "`full`" + ` avg10 above 60 % for 30 s while pages are reclaimed, or more than 90 % of swap and of memory used ([oomd.conf(5)](https://www.freedesktop.org/software/systemd/man/252/oomd.conf.html)).
 - **kubelet**: ` + "`memory.available`" + ` below 100 Mi, checked every 10 s ([node-pressure eviction](https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)). Usage is all memory that is not free: a recording does not separate the kernel's own pages, so this detector may trigger a little early.
 
-The other three are implemented from their documentation in ` + "`daemon/replay/peers_test.go`" + `. The PSI averages are computed from the recorded totals as the kernel does. The last two judge memory only, and cannot miss anything else. They are meant to kill or evict as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that they are wrong.
+*Not judged* is expected where the kernel does not tell: Plimsoll must say so at each sample, and name the workload that waits all the same. A level of the CPUs is only reported. The other three are implemented from their documentation in ` + "`daemon/replay/peers_test.go`" + `. The PSI averages are computed from the recorded totals as the kernel does. The last two judge memory only, and cannot miss anything else. They are meant to kill or evict as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that they are wrong.
 
 This table is written by ` + "`go test ./daemon/replay -run Labelled -update`" + `. The test fails when the table differs, when a hard level of Plimsoll is false or missed, or when a workload other than the label's culprit is named first. ✗ marks false and missed levels, ✓ correct ones. A level of another resource while the whole node stalls does not count as false for any detector.
 
@@ -63,9 +63,14 @@ func wantText(l labelled.Label) string {
 		return "nothing"
 	}
 	var parts []string
+	for _, n := range l.NotJudged {
+		parts = append(parts, fmt.Sprintf("%s %s not judged %.0f–%.0f s, sufferer named", n.Resource, n.Scope, n.From, n.To))
+	}
 	for _, w := range l.Want {
 		text := fmt.Sprintf("%s %s %.0f–%.0f s", strings.TrimSpace(string(w.Resource)+" "+w.Scope), w.Level, w.From, w.To)
 		switch {
+		case w.Presser != "":
+			text += ", presser shown, no candidate named"
 		case w.AtMost && w.NoCulprit:
 			text += " at most, no culprit named"
 		case w.NoCulprit:

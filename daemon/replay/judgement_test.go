@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -247,12 +248,16 @@ type watch struct {
 	first time.Time
 	right map[int]int // of each Want, how often the right one was named first
 	wrong map[int]map[string]int
+	// unjudged is how often each NotJudged was said, open how often it had to be,
+	// and shown how often the culprit and the sufferer of each Want were seen.
+	unjudged, open, shown map[int]int
 }
 
 func (w *watch) judge(s *snapshot.Sample) []alarm {
 	alarms := w.ours.judge(s)
 	if w.right == nil {
 		w.right, w.wrong, w.first = map[int]int{}, map[int]map[string]int{}, s.Time
+		w.unjudged, w.open, w.shown = map[int]int{}, map[int]int{}, map[int]int{}
 	}
 	at := s.Time.Sub(w.first).Seconds()
 	for i, want := range w.label.Want {
@@ -260,10 +265,63 @@ func (w *watch) judge(s *snapshot.Sample) []alarm {
 			of := v.Resource == want.Resource && (want.Scope == "" || want.Scope == v.Scope)
 			if of && v.Level > plugins.None && at <= want.To {
 				w.names(i, want, v)
+				w.shows(i, want)
 			}
 		}
 	}
+	w.holds(s, at)
 	return alarms
+}
+
+// holds counts what must be said not to be judged, and that nothing else lacks what was
+// recorded.
+func (w *watch) holds(s *snapshot.Sample, at float64) {
+	for i, not := range w.label.NotJudged {
+		if at >= not.From+windowFills && at <= not.To {
+			w.open[i]++
+			w.unjudged[i] += w.saysSo(not)
+		}
+	}
+	if at >= windowFills && !s.CPU.Runnable.IsZero() {
+		unjudged := w.ours.levels.Unjudged(w.ours.snapshot)
+		require.False(w.t, slices.ContainsFunc(unjudged, func(u plugins.Unjudged) bool { return u.Resource == plugins.CPU && u.Why != justStarted }),
+			"all that the CPU rule needs was recorded: %+v", unjudged)
+	}
+}
+
+const (
+	// windowFills is how long after the begin of a load it fills the windows.
+	windowFills = 15
+	justStarted = "the agent, the node or the rule has just started"
+)
+
+// shows counts the contention in which a Want's culprit and sufferer are the first.
+func (w *watch) shows(i int, want labelled.Want) {
+	for _, c := range w.ours.snapshot.Contention {
+		if string(c.Resource) == string(want.Resource) && c.Device == want.Scope && c.State == snapshot.ContentionPresent &&
+			strings.Contains(c.Culprits[0].PodUID, want.Presser) && strings.Contains(c.Sufferers[0].PodUID, want.Sufferer) {
+			w.shown[i]++
+		}
+	}
+}
+
+// saysSo is 1 if the page is no all-clear, names what was not judged, and shows who
+// waits all the same.
+func (w *watch) saysSo(not labelled.NotJudged) int {
+	s := &view.State{Snapshot: w.ours.snapshot, Levels: w.ours.levels}
+	names := slices.ContainsFunc(s.Unjudged(), func(u plugins.Unjudged) bool {
+		return u.Resource == not.Resource && u.Scope == not.Scope && u.Why != justStarted
+	})
+	waits := slices.ContainsFunc(s.Contention(), func(c snapshot.Contention) bool {
+		return string(c.Resource) == string(not.Resource) && c.Device == not.Scope && c.State == snapshot.ContentionUnknown &&
+			slices.ContainsFunc(c.Sufferers, func(s snapshot.Sufferer) bool {
+				return s.PodUID == not.Sufferer && s.Waited >= snapshot.WaitedThreshold
+			})
+	})
+	if names && waits && !s.AllClear() {
+		return 1
+	}
+	return 0
 }
 
 func (w *watch) names(i int, want labelled.Want, v plugins.Verdict) {
@@ -291,6 +349,13 @@ func (w *watch) check() {
 			assert.Positive(w.t, w.right[i], "%s is never named", want.Culprit)
 			assert.Empty(w.t, w.wrong[i], "another workload is named first for %s %s", want.Resource, want.Scope)
 		}
+		if want.Presser != "" {
+			assert.Positive(w.t, w.shown[i], "%s is never shown as the culprit of %s", want.Presser, want.Sufferer)
+		}
+	}
+	for i, not := range w.label.NotJudged {
+		assert.Greater(w.t, w.open[i], 50)
+		assert.Equal(w.t, w.open[i], w.unjudged[i], "an all-clear that was not seen: %s %s", not.Resource, not.Scope)
 	}
 }
 

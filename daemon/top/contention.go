@@ -149,12 +149,12 @@ func culprit(c *snapshot.Contention, i, width int) line {
 	case i < len(c.Culprits):
 		p := &c.Culprits[i]
 		return line{
-			{"  " + fit(view.Ratio(p.Share), 6, true) + "  " + fit(view.ByteRate(p.BytesPerSecond), 9, true) + "  ", plain},
+			{"  " + fit(view.Ratio(p.Share), 6, true) + "  " + fit(view.Usage(c, p), 9, true) + "  ", plain},
 			{shorten(p.Name, width), bold},
 			{"", plain},
 		}
 	case i == 0:
-		text = "no workload found using it"
+		text = shorten(view.NoCulprit(c), width+19)
 	}
 	return line{{"  " + text, dim}}
 }

@@ -127,9 +127,11 @@ func TestCalmDevicesOfAPluginShareALine(t *testing.T) {
 	blind.Scope, blind.Absent = "sdz", "no PSI"
 	s.Levels.Verdicts = append(s.Levels.Verdicts, blind)
 	frame := frameOf(s, 200, 60, false)
-	assert.Contains(t, frame, "disk-contention none  sda 14.0 ms  sdb 4.0 ms  sdc 4.0 ms")
+	assert.Contains(t, frame, "disk-contention none  sda 14.0 ms  sdb 4.0 ms")
+	assert.Contains(t, frame, "cpu-contention none  node")
+	assert.Contains(t, frame, "disk-contention none  sdc 4.0 ms  sdd 4.0 ms")
 	assert.Contains(t, frame, "disk-contention nvme0n1 soft for 40 s")
 	assert.Contains(t, frame, "disk-contention sdz none for 3 h", "what was not judged in full stands apart")
-	assert.Equal(t, 3+1, strings.Count(frame, "disk-contention"), "and a line with the missing measurement")
+	assert.Equal(t, 4+1, strings.Count(frame, "disk-contention"), "and a line with the missing measurement")
 	assert.Nil(t, calmScopes([]plugins.Verdict{{Plugin: "a", Scope: "x"}, {Plugin: "a", Scope: "y"}}), "few are shown in full")
 }

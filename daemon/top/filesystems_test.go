@@ -20,7 +20,7 @@ func lineWith(frame, word string) string {
 }
 
 func TestATallTerminalShowsFilesystemsAndWhichOfThemHangs(t *testing.T) {
-	frame := frameOf(scenes.MemoryHard(), 120, 40, false)
+	frame := frameOf(scenes.MemoryHard(), 120, 44, false)
 	assert.Contains(t, lineWith(frame, "/data xfs"), "6.0 %")
 	hung := lineWith(frame, "/mnt/backup nfs4")
 	assert.Contains(t, hung, "4.0 TiB", "its last values")

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -25,7 +26,22 @@ func (f *frame) header(s *view.State) {
 		facts += " · " + view.Count(s.Agent.TicksMissed) + " samples missed"
 	}
 	f.add(left, line{{s.ModeText(), modeStyle(s)}, {facts, dim}})
+	f.notJudged(s)
 	f.gap()
+}
+
+// notJudgedShown lines in a frame; the page shows more, the API all.
+const notJudgedShown = 2
+
+// notJudged shows what the headline does not cover, with the reasons.
+func (f *frame) notJudged(s *view.State) {
+	list := s.UnjudgedText()
+	for i, text := range list[:min(notJudgedShown, len(list))] {
+		if more := len(list) - notJudgedShown; i == notJudgedShown-1 && more > 0 {
+			text = fmt.Sprintf("%d more · ", more) + text
+		}
+		f.add(line{{"not judged: ", bold}, {text, plain}})
+	}
 }
 
 // modeStyle highlights what keeps an agent in a cluster from evicting.
@@ -38,7 +54,7 @@ func modeStyle(s *view.State) style {
 
 // headStyle does not show none as healthy while measurements are missing.
 func headStyle(s *view.State, l plugins.Level) style {
-	if l == plugins.None && s.MeasurementsMissing() {
+	if l == plugins.None && !s.AllClear() {
 		return bold
 	}
 	return levelStyle(l)
@@ -90,14 +106,14 @@ func pluginName(v plugins.Verdict) string {
 // verdictsShown in full where most verdicts are about calm devices.
 const verdictsShown = 3
 
-// calmScopes are the verdicts about devices below their thresholds, where there
-// are many.
+// calmScopes are the verdicts about devices below their thresholds, and of rules that
+// only report, where there are many.
 func calmScopes(list []plugins.Verdict) []plugins.Verdict {
 	if len(list) <= verdictsShown {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(v plugins.Verdict) bool {
-		return v.Level > plugins.None || v.Absent != "" || pluginName(v) == v.Plugin
+		return v.Level > plugins.None || v.Absent != "" || pluginName(v) == v.Plugin && !v.ReportOnly
 	})
 }
 

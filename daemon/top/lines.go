@@ -15,6 +15,9 @@ func Lines(prev, now *view.State) []string {
 	if prev == nil {
 		text, _ := now.Headline()
 		list = append(list, now.Agent.Node+": "+text+"; "+now.ModeText())
+		for _, u := range now.UnjudgedText() {
+			list = append(list, "not judged: "+u)
+		}
 		for _, n := range now.Agent.Restrictions {
 			list = append(list, "note: "+n)
 		}

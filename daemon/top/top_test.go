@@ -108,7 +108,8 @@ func TestNoNameReachesTheTerminalRaw(t *testing.T) {
 
 func TestNothingIsCalledWellThatWasNotJudged(t *testing.T) {
 	frame := frameOf(scenes.EverythingAbsent(), 80, 24, true)
-	assert.Contains(t, frame, "some measurements are missing")
+	assert.Contains(t, frame, "No pressure found; not judged: memory, CPU")
+	assert.Contains(t, frame, "the kernel was started without psi=1")
 	assert.NotContains(t, frame, "\x1b[32m", "nothing is green")
 	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, true), "\x1b[32m")
 }

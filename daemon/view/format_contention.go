@@ -50,6 +50,8 @@ func ContentionText(c *snapshot.Contention) string {
 	switch {
 	case c.State == snapshot.ContentionPresent:
 		return "contention"
+	case c.State != snapshot.ContentionBusy && len(c.Sufferers) > 0:
+		return "waits, contention unknown"
 	case c.State != snapshot.ContentionBusy:
 		return "sufferers unknown"
 	case len(c.Sufferers) == 0:
@@ -65,13 +67,19 @@ func ContentionText(c *snapshot.Contention) string {
 // the last 10 s; batch/du accounts for 71.0 % of the traffic; coverage 94.0 %".
 func ContentionSentence(c *snapshot.Contention, when string) string {
 	waited, of := "waited on "+Printable(c.Device), "on "+Printable(c.Device)
-	if c.Resource == snapshot.SharedMemory {
+	switch c.Resource {
+	case snapshot.SharedMemory:
 		waited, of = "stalled on memory", "of memory pressure"
+	case snapshot.SharedCPU:
+		waited, of = "waited for a CPU", "for the CPUs"
 	}
 	text := "no workload " + waited
 	switch s, some := MainSufferer(c); {
 	case some:
 		text = Printable(s.Name) + " " + waited + " for " + Ratio(s.Waited) + " of " + when
+		if s.Share.IsZero() {
+			text += ", for others or for itself"
+		}
 	case c.State != snapshot.ContentionBusy:
 		text = "sufferers " + of + " unknown"
 	}
@@ -81,10 +89,13 @@ func ContentionSentence(c *snapshot.Contention, when string) string {
 // UsageText is the part of ContentionSentence about culprit and coverage.
 func UsageText(c *snapshot.Contention) string {
 	traffic := "the traffic"
-	if c.Resource == snapshot.SharedMemory {
+	switch c.Resource {
+	case snapshot.SharedMemory:
 		traffic = "memory growth"
+	case snapshot.SharedCPU:
+		traffic = "the CPU time in use"
 	}
-	text := "no workload found using it"
+	text := NoCulprit(c)
 	if len(c.Culprits) > 0 {
 		text = culpritText(c, traffic)
 	}
@@ -120,9 +131,30 @@ func MainSufferer(c *snapshot.Contention) (snapshot.Sufferer, bool) {
 func CulpritsText(c *snapshot.Contention) string {
 	list := make([]string, 0, len(c.Culprits)+1)
 	for _, p := range c.Culprits {
-		list = append(list, Ratio(p.Share)+" "+Printable(p.Name)+" ("+ByteRate(p.BytesPerSecond)+")")
+		list = append(list, Ratio(p.Share)+" "+Printable(p.Name)+" ("+Usage(c, &p)+")")
 	}
-	return joinMore(list, c.MoreCulprits, "no workload found using it")
+	return joinMore(list, c.MoreCulprits, NoCulprit(c))
+}
+
+// NoCulprit is shown instead of culprits where there are none.
+func NoCulprit(c *snapshot.Contention) string {
+	if why := c.Absent["culprits"]; why != "" {
+		return "culprits unknown: " + Printable(why)
+	}
+	return "no workload found using it"
+}
+
+// Usage is what a culprit uses: bytes per second, or CPUs.
+func Usage(c *snapshot.Contention, p *snapshot.Culprit) string {
+	if c.Resource == snapshot.SharedCPU {
+		return Number(p.Cores) + " CPUs"
+	}
+	return ByteRate(p.BytesPerSecond)
+}
+
+// OwnShare is the share of the traffic that is the sufferer's own.
+func OwnShare(s *snapshot.Sufferer) string {
+	return Optional(s.Share, Ratio)
 }
 
 // SufferersText is the sufferers in one line.
@@ -137,7 +169,7 @@ func SufferersText(c *snapshot.Contention) string {
 	}
 	none := "none"
 	if c.State == snapshot.ContentionUnknown {
-		none = "unknown: " + AbsentReason(c.Absent, "sufferers")
+		none = "unknown: " + Printable(c.Unknown())
 	}
 	return joinMore(list, c.MoreSufferers, none)
 }

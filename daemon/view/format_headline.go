@@ -13,7 +13,8 @@ import (
 const WaitingText = "Waiting for the first sample"
 
 // Headline is the overall verdict in words, such as "Memory: soft since 12 s".
-// The State may be nil. A node with missing measurements is never called healthy.
+// The State may be nil. It is an all-clear only of what was judged, and names what was
+// not.
 func (s *State) Headline() (text string, level plugins.Level) {
 	if s == nil {
 		return WaitingText, plugins.None
@@ -25,22 +26,70 @@ func (s *State) Headline() (text string, level plugins.Level) {
 			pressed = append(pressed, Title(v)+": "+v.Level.String()+" since "+Age(s.Age(v.Since)))
 		}
 	}
+	without := notJudged(s.Unjudged())
 	switch {
 	case len(pressed) > 0:
-		return strings.Join(pressed, " · "), level
+		return strings.Join(pressed, " · ") + inFront("; ", without), level
 	case len(s.Levels.Verdicts) == 0:
 		return "Not judged: no plugin is enabled", level
-	case s.MeasurementsMissing():
-		return "No pressure found; some measurements are missing", level
+	case without != "":
+		return "No pressure found; " + without, level
 	}
 	return "No pressure", level
 }
 
-// MeasurementsMissing reports that no plugin is enabled, or that a plugin lacks a
-// measurement.
-func (s *State) MeasurementsMissing() bool {
-	unseen := func(v plugins.Verdict) bool { return v.Absent != "" }
-	return len(s.Levels.Verdicts) == 0 || slices.ContainsFunc(s.Levels.Verdicts, unseen)
+// Unjudged is what no level tells about, with the reason. A headline without it is an
+// all-clear.
+func (s *State) Unjudged() []plugins.Unjudged { return s.Levels.Unjudged(s.Snapshot) }
+
+// notJudged names what was not judged in a few words.
+func notJudged(list []plugins.Unjudged) string {
+	const most = 3
+	names := make([]string, 0, most)
+	for _, u := range list {
+		if name := UnjudgedTitle(u); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	more := len(names) - most
+	names = names[:min(most, len(names))]
+	if more > 0 {
+		names = append(names, "and "+Count(uint64(more))+" more")
+	}
+	return inFront("not judged: ", strings.Join(names, ", "))
+}
+
+func inFront(of, text string) string {
+	if text == "" {
+		return ""
+	}
+	return of + text
+}
+
+// UnjudgedTitle is the resource and its scope: "disk nvme0n1".
+func UnjudgedTitle(u plugins.Unjudged) string {
+	title := Title(plugins.Verdict{Resource: u.Resource, Scope: u.Scope, Plugin: u.Plugin})
+	if u.Resource == plugins.CPU || u.Resource == "" {
+		return title
+	}
+	return strings.ToLower(title[:1]) + title[1:]
+}
+
+// UnjudgedText is what was not judged, each with the reason: "network eth0: its speed
+// is unknown".
+func (s *State) UnjudgedText() []string {
+	var list []string
+	for _, u := range s.Unjudged() {
+		list = append(list, UnjudgedTitle(u)+": "+Printable(u.Why))
+	}
+	return slices.Compact(list)
+}
+
+// AllClear reports that every resource of the node was judged, and none is under
+// pressure.
+func (s *State) AllClear() bool {
+	return len(s.Levels.Verdicts) > 0 && len(s.Unjudged()) == 0 &&
+		!slices.ContainsFunc(s.Levels.Verdicts, func(v plugins.Verdict) bool { return v.Level > plugins.None })
 }
 
 // LevelText is a verdict's level in words.
@@ -50,6 +99,8 @@ func LevelText(v plugins.Verdict) string {
 		return v.Level.String() + ": threshold met"
 	case v.Absent != "":
 		return "none found, measurements missing"
+	case v.Partial:
+		return "none found, just started"
 	}
 	return v.Level.String()
 }

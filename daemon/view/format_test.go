@@ -82,20 +82,35 @@ func judgedBy(list ...plugins.Verdict) *State {
 func TestTheHeadlineIsTheWholeVerdictInOneLine(t *testing.T) {
 	memory := plugins.Verdict{Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Since: time.Unix(88, 0)}
 	disk := plugins.Verdict{Plugin: "disk", Resource: plugins.Disk, Scope: "sda", Since: time.Unix(40, 0)}
+	cpu := plugins.Verdict{Plugin: "cpu-contention", Resource: plugins.CPU, Scope: "node"}
 	say := func(m, d plugins.Level, absent string) string {
 		memory.Level, disk.Level, disk.Absent = m, d, absent
-		text, level := judgedBy(memory, disk).Headline()
+		text, level := judgedBy(memory, disk, cpu).Headline()
 		assert.Equal(t, max(m, d), level)
 		return text
 	}
 	assert.Equal(t, "No pressure", say(plugins.None, plugins.None, ""))
 	assert.Equal(t, "Memory: soft since 12 s", say(plugins.Soft, plugins.None, ""))
 	assert.Equal(t, "Memory: hard since 12 s · Disk sda: soft since 1 min", say(plugins.Hard, plugins.Soft, ""))
-	assert.Equal(t, "No pressure found; some measurements are missing", say(plugins.None, plugins.None, "no baseline yet"))
+	assert.Equal(t, "No pressure found; not judged: disk sda", say(plugins.None, plugins.None, "no PSI"))
+	assert.Equal(t, "Memory: soft since 12 s; not judged: disk sda", say(plugins.Soft, plugins.None, "no PSI"))
+	many := judgedBy(memory, cpu)
+	for _, scope := range []string{"sda", "sdb", "sdc", "sdd", "sde"} {
+		disk.Scope, disk.Level = scope, plugins.None
+		many.Levels.Verdicts = append(many.Levels.Verdicts, disk)
+	}
+	text, _ := many.Headline()
+	assert.Equal(t, "Memory: soft since 12 s; not judged: disk sda, disk sdb, disk sdc, and 2 more", text)
+	assert.Len(t, many.UnjudgedText(), 5)
+	assert.False(t, many.AllClear())
 	nothing, _ := judgedBy().Headline()
 	assert.Equal(t, "Not judged: no plugin is enabled", nothing)
 	waiting, _ := (*State)(nil).Headline()
 	assert.Equal(t, WaitingText, waiting)
+	memory.Level = plugins.None
+	assert.True(t, judgedBy(memory, cpu).AllClear())
+	cpu.Partial = true
+	assert.False(t, judgedBy(memory, cpu).AllClear(), "what has just started has not judged")
 }
 
 func TestALevelThatWasNotJudgedInFullSaysSo(t *testing.T) {

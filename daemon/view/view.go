@@ -99,6 +99,11 @@ type Pressure struct {
 	Agent Agent     `json:"agent"`
 	// Levels is the highest level of each resource that a plugin judges.
 	Levels map[plugins.Resource]plugins.Level `json:"levels"`
+	// Unjudged is what no level tells about, with the reason: where it is empty
+	// and all levels are none, the node is known to be without pressure.
+	Unjudged []plugins.Unjudged `json:"unjudged,omitempty"`
+	// Headline is that of the page.
+	Headline string `json:"headline"`
 	// WindowSeconds and Stall are the window and the node's stall in it.
 	WindowSeconds float64           `json:"windowSeconds"`
 	Stall         snapshot.Ratios   `json:"stall"`
@@ -118,6 +123,8 @@ func (s *State) Pressure() Pressure {
 		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: s.Contention(),
 		Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
+	p.Unjudged = s.Unjudged()
+	p.Headline, _ = s.Headline()
 	for _, v := range s.Levels.Verdicts {
 		if v.Resource != "" { // outer plugins need not name one
 			p.Levels[v.Resource] = s.Levels.Of(v.Resource)

@@ -22,7 +22,8 @@ func watching() ControllerState {
 		Time: time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), Agents: map[agents.State]int{agents.Alive: 4875, agents.Late: 5, agents.Silent: 120}, Late: 5, Total: 4880,
 		Pressed:       []agents.Pressed{{Node: "hot", Zone: "a", Pressure: map[string]string{"disk": "hard"}, Plugins: map[string]string{"files<": "soft"}, Tainted: true}},
 		EvictionLimit: agents.EvictionLimit{Pods: 9000, Limit: 90, Spent: 3, PeriodSeconds: 300, PressedNodes: map[string]int{"disk": 1}, PluginNodes: map[string]int{"files<": 3, "alone": 2}},
-		Answers:       []agents.Answered{{Node: "hot", Pod: "shop/web", RequestReason: "<b>stall", Result: lease.Refused, Code: agents.CodeOwner, Reason: "a pod of shop/web went", DryRun: true}},
+		Reported:      []agents.ReportedNode{{Node: "warm", Levels: map[string]string{"cpu": "soft"}}}, NotJudged: map[string]int{"network": 7},
+		Answers: []agents.Answered{{Node: "hot", Pod: "shop/web", RequestReason: "<b>stall", Result: lease.Refused, Code: agents.CodeOwner, Reason: "a pod of shop/web went", DryRun: true}},
 	}
 	for i := range 120 {
 		r.Missing = append(r.Missing, agents.MissingAgent{Node: fmt.Sprintf("n%03d", i), State: agents.Silent, SilenceSeconds: 61, Tainted: true, Reason: "its taints stay while the kubelet's Ready is False"})
@@ -37,6 +38,7 @@ func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
 	for _, text := range []string{
 		"4875 alive 5 late 120 silent", "n049", "and 70 more", "Ready is False", "disk: <b>1</b> nodes", "plugin files&lt;: <b>3</b> nodes", "disk hard files&lt; soft", "hot", "3 of 90 in the last 5m0s",
 		"&lt;b&gt;stall", "refused (dry run)", "a pod of shop/web went",
+		"<td>warm</td><td>cpu soft </td>", "network: not judged, or not in full, on <b>7</b> nodes",
 	} {
 		assert.Contains(t, page, text)
 	}
@@ -47,6 +49,16 @@ func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
 	var r agents.Report
 	require.NoError(t, json.Unmarshal([]byte(body), &r))
 	assert.Equal(t, *watching().Agents, r)
+}
+
+func TestControllerAllClear(t *testing.T) {
+	s := watching()
+	s.Agents.Pressed, s.Agents.Missing, s.Agents.Reported = nil, nil, nil
+	_, page := fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
+	assert.NotContains(t, page, "No pressure on any node", "the network of seven was not judged")
+	s.Agents.NotJudged = nil
+	_, page = fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
+	assert.Contains(t, page, "No pressure on any node")
 }
 
 func TestControllerPageShowsFullDisruptionAndBrake(t *testing.T) {

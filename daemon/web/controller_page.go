@@ -27,6 +27,7 @@ func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
 	t := template.Must(template.New("controller").Funcs(template.FuncMap{
 		"since": since, "wait": waitText, "names": waitReason,
 		"first": firstRows[agents.MissingAgent], "more": moreRows[agents.MissingAgent], "firstPressed": firstRows[agents.Pressed], "morePressed": moreRows[agents.Pressed],
+		"firstReported": firstRows[agents.ReportedNode], "moreReported": moreRows[agents.ReportedNode],
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
 	}).Parse(controllerHTML)) // compiled in, and rendered by the tests
 	var b bytes.Buffer

@@ -124,7 +124,7 @@ func appendMetrics(b []byte, s *view.State) []byte {
 		b = appendContention(b, s)
 	}
 	if s.Levels != nil {
-		b = appendVerdicts(b, s.Levels.Verdicts, s.Outer)
+		b = appendVerdicts(b, s)
 	}
 	b = appendOuter(b, s.Outer)
 	return appendCluster(b, s)

@@ -97,12 +97,21 @@ func appendProbes(b []byte, list []snapshot.Probe) []byte {
 }
 
 // appendVerdicts appends inner and outer plugins and their levels.
-func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.OuterPlugins) []byte {
+func appendVerdicts(b []byte, s *view.State) []byte {
+	verdicts, o := s.Levels.Verdicts, s.Outer
 	up := pluginsUp(pluginNames(verdicts), o)
 	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
 		return appendLabels(b, "plugin", v.Plugin, "scope", v.Scope)
 	}, []family[plugins.Verdict]{
 		{"plimsoll_threshold_met", gauge, "Level of the plugin's verdict: 0 none, 1 soft, 2 hard; absent while a measurement is missing.", appendLevel},
+	})
+	b = appendFamilies(b, judgedResources(s), func(b []byte, j *judgedResource) []byte {
+		return appendLabel(b, "resource", j.resource)
+	}, []family[judgedResource]{
+		{
+			"plimsoll_resource_judged", gauge, "1 when all of the node's resource was judged at the last tick, 0 when something was not: a level of none is then no all-clear.",
+			func(b []byte, j *judgedResource) []byte { return appendBool(b, j.judged) },
+		},
 	})
 	return appendFamilies(b, up, func(b []byte, u *pluginUp) []byte {
 		return appendLabel(b, "plugin", u.plugin)
@@ -112,6 +121,33 @@ func appendVerdicts(b []byte, verdicts []plugins.Verdict, o *view.OuterPlugins) 
 			func(b []byte, u *pluginUp) []byte { return appendBool(b, u.up) },
 		},
 	})
+}
+
+// judgedResource is whether all of a resource was judged.
+type judgedResource struct {
+	resource string
+	judged   bool
+}
+
+// judgedResources are those that have a verdict, or lack one. Outer plugins that name
+// no resource are not among them.
+func judgedResources(s *view.State) []judgedResource {
+	all := map[string]bool{}
+	for _, v := range s.Levels.Verdicts {
+		if v.Resource != "" && !v.PerWorkload {
+			all[string(v.Resource)] = true
+		}
+	}
+	for _, u := range s.Unjudged() {
+		if u.Resource != "" {
+			all[string(u.Resource)] = false
+		}
+	}
+	list := make([]judgedResource, 0, len(all))
+	for _, r := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, judgedResource{r, all[r]})
+	}
+	return list
 }
 
 // appendLevel appends no 0 for a plugin that lacks a measurement: the absence

@@ -21,6 +21,7 @@ type pageContention struct {
 type contentionRow struct {
 	Title, State, Class, Sentence string
 	None                          string // instead of Sufferers
+	NoCulprit                     string // instead of Culprits, where they are unknown
 	Open                          bool
 	Of                            string // the whole of the shares, in words
 	Culprits, Sufferers           partyRows
@@ -70,7 +71,7 @@ func newPageContention(s *view.State, open bool) pageContention {
 		}
 	}
 	if len(list) == 0 {
-		p.Nothing = "No disk is in use, and no workload stalls on memory."
+		p.Nothing = "No disk is in use, less than half of the CPUs is, and no workload stalls on memory."
 	}
 	return p
 }
@@ -80,16 +81,22 @@ func newContentionRow(c *snapshot.Contention, when string, open bool) contention
 		Title: view.ContentionTitle(c), State: view.ContentionText(c), Class: contentionClass(c.State), Sentence: view.ContentionSentence(c, when),
 		Of: "of the traffic", None: "none", Open: open,
 	}
-	if c.Resource == snapshot.SharedMemory {
+	switch c.Resource {
+	case snapshot.SharedMemory:
 		r.Of = "of memory growth"
+	case snapshot.SharedCPU:
+		r.Of = "of the CPU time in use"
+	}
+	if c.Absent["culprits"] != "" {
+		r.NoCulprit = view.NoCulprit(c)
 	}
 	if c.State == snapshot.ContentionBusy && len(c.Sufferers) == 0 {
 		r.Sentence = view.UsageText(c) // the badge has the rest
 	}
 	if c.State == snapshot.ContentionUnknown {
-		r.None = "unknown: " + view.AbsentReason(c.Absent, "sufferers")
+		r.None = "unknown: " + view.Printable(c.Unknown())
 	}
-	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, culpritRow)
+	r.Culprits = newPartyRows(c.Culprits, c.MoreCulprits, func(p *snapshot.Culprit) partyRow { return culpritRow(c, p) })
 	r.Sufferers = newPartyRows(c.Sufferers, c.MoreSufferers, suffererRow)
 	return r
 }
@@ -120,8 +127,8 @@ func contentionClass(s snapshot.ContentionState) string {
 	return unknownClass
 }
 
-func culpritRow(p *snapshot.Culprit) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Details: view.ByteRate(p.BytesPerSecond)}
+func culpritRow(c *snapshot.Contention, p *snapshot.Culprit) partyRow {
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Details: view.Usage(c, p)}
 	if p.RequestsPerSecond > 0 {
 		r.Details += " · " + view.Number(p.RequestsPerSecond) + " requests/s"
 	}
@@ -129,7 +136,7 @@ func culpritRow(p *snapshot.Culprit) partyRow {
 }
 
 func suffererRow(p *snapshot.Sufferer) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Details: "own share " + view.Ratio(p.Share)}
+	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Details: "own share " + view.OwnShare(p)}
 	if p.LowestClass {
 		r.Details += " · lowest class (low QoS or mover): triggers no eviction"
 	}

@@ -70,7 +70,7 @@ func TestManyDisksAreFolded(t *testing.T) {
 	assert.Equal(t, busyShown, strings.Count(busy, "busy, no contention"))
 	assert.Equal(t, 24, strings.Count(rest, "busy, no contention"))
 	judged, calm := folded(t, text, "<h2>Verdicts", "Devices below their thresholds: 52")
-	assert.Equal(t, 2, strings.Count(judged, "<article"), "the node and what is met")
+	assert.Equal(t, 3, strings.Count(judged, "<article"), "the node's memory and CPUs, and what is met")
 	assert.Equal(t, 52, strings.Count(calm, "<small>plugin disk-contention</small>"))
 	assert.Less(t, len(text), 500<<10)
 }
@@ -100,9 +100,15 @@ func TestUnknownContentionIsNotShownAsCalm(t *testing.T) {
 		assert.True(t, strings.Contains(text, want), want)
 	}
 	assert.False(t, strings.Contains(text, "no contention"), "no contention")
+	c.Sufferers, c.Culprits = []snapshot.Sufferer{{Party: snapshot.Party{Name: "shop/web"}, Waited: 0.7}}, nil
+	c.Absent = snapshot.Absent{"shareRatio": "shop/web waits", "culprits": "blkio inactive"}
+	text, _ = getPage(t, s, "", 0)
+	for _, want := range []string{"waits, contention unknown", "shop/web waited on sd000 for 70.0 %", "for others or for itself", "culprits unknown: blkio inactive", "own share –"} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
 	s.Snapshot.Contention = nil
 	none, _ := getPage(t, s, "", 0)
-	assert.True(t, strings.Contains(none, "No disk is in use, and no workload stalls on memory."), "No disk is in use")
+	assert.True(t, strings.Contains(none, "No disk is in use, less than half of the CPUs is, and no workload stalls on memory."), "No disk is in use")
 }
 
 func TestABarIsAsLongAsItsShare(t *testing.T) {

@@ -20,11 +20,15 @@ type pageData struct {
 	Headline string
 	Level    string // CSS class: none, soft, hard, unknown; the text has it as well
 	Mode     string
-	DryRun   bool
-	Eviction string // the newest one, empty for none
-	Facts    []string
-	Alarms   []string // reasons not to trust the values below
-	Notes    []string
+	// NotJudged is what no level tells about, with the reasons; NotJudgedMore how
+	// many more there are.
+	NotJudged     []string
+	NotJudgedMore int
+	DryRun        bool
+	Eviction      string // the newest one, empty for none
+	Facts         []string
+	Alarms        []string // reasons not to trust the values below
+	Notes         []string
 
 	Contention                   pageContention
 	Verdicts, Calm               []pageVerdict // Calm: devices below their thresholds, where there are many
@@ -94,7 +98,7 @@ func (p *page) data(open bool) pageData {
 	}
 	text, level := s.Headline()
 	class, window := levelClass(level), ""
-	if s.MeasurementsMissing() && level == plugins.None {
+	if level == plugins.None && !s.AllClear() {
 		class = unknownClass
 	}
 	if w := s.Snapshot.WindowSeconds; w > 0 {
@@ -103,6 +107,7 @@ func (p *page) data(open bool) pageData {
 	shownNICs, restNICs := s.NICs()
 	mounts, restMounts := s.Filesystems(filesystemsShown)
 	disks, idle := s.Disks()
+	notJudged := s.UnjudgedText()
 	workloads, hidden := workloadRows(s)
 	decisions := pageDecisions(p.decisions(), s.Snapshot.Time)
 	unfolded := unfolded(decisions)
@@ -110,6 +115,7 @@ func (p *page) data(open bool) pageData {
 	return pageData{
 		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
 		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
+		NotJudged: notJudged[:min(notJudgedShown, len(notJudged))], NotJudgedMore: max(0, len(notJudged)-notJudgedShown),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Restrictions),
 		Contention: newPageContention(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
@@ -120,6 +126,9 @@ func (p *page) data(open bool) pageData {
 		Noted: printableProbes(s.NotedProbes()),
 	}
 }
+
+// notJudgedShown are named with their reasons; the verdicts below have the others.
+const notJudgedShown = 6
 
 // levelClass keeps an unknown level out of the markup.
 func levelClass(l plugins.Level) string {

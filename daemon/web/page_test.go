@@ -36,7 +36,7 @@ func decisionsOf(s *view.State) []evict.Decision {
 	if s == nil {
 		return nil
 	}
-	if len(s.Levels.Verdicts) > 1 {
+	if s.Levels.Of(plugins.Disk) > plugins.None {
 		return scenes.ContendedDecisions(s)
 	}
 	if s.Cluster != nil {

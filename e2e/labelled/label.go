@@ -34,6 +34,9 @@ type Label struct {
 	Load Span `yaml:"load"`
 	// Want is what a good judge says; nothing of what is not named.
 	Want []Want `yaml:"want,omitempty"`
+	// NotJudged is what a good judge says it cannot judge; its page is then no
+	// all-clear.
+	NotJudged []NotJudged `yaml:"notJudged,omitempty"`
 	// Why a good judge says so.
 	Why string `yaml:"why"`
 	// Usual is how long requests of a disk took before, by its name: what an
@@ -59,13 +62,26 @@ type Want struct {
 	AtMost bool `yaml:"atMost,omitempty"`
 	// Culprit and Sufferer are in the names of the workloads that press and
 	// that wait; Nobody: no workload may be named as one that should go.
+	// Presser is the culprit of the contention that is shown, where no workload
+	// is named as one that should go.
 	Culprit   string `yaml:"culprit,omitempty"`
+	Presser   string `yaml:"presser,omitempty"`
 	Sufferer  string `yaml:"sufferer,omitempty"`
 	NoCulprit bool   `yaml:"nobody,omitempty"`
 }
 
+// NotJudged is a scope that lacks a measurement within the Span, so that no
+// judge can tell.
+type NotJudged struct {
+	Span     `yaml:",inline"`
+	Resource plugins.Resource `yaml:"resource"`
+	Scope    string           `yaml:"scope"`
+	// Sufferer is in the name of a workload that is seen to wait all the same.
+	Sufferer string `yaml:"sufferer"`
+}
+
 // Healthy says whether a good judge says nothing at all.
-func (l Label) Healthy() bool { return len(l.Want) == 0 }
+func (l Label) Healthy() bool { return len(l.Want)+len(l.NotJudged) == 0 }
 
 // Recording is the file that the label is about.
 func (l Label) Recording(dir string) string { return filepath.Join(dir, l.Name+".rec") }

@@ -27,6 +27,11 @@ func TestEachRecordingHasItsLabelAndTheSetStaysSmall(t *testing.T) {
 		assert.NotEmpty(t, l.Did, l.Name)
 		assert.NotEmpty(t, l.Why, l.Name)
 		assert.Less(t, l.Load.From, l.Load.To, l.Name)
+		for _, n := range l.NotJudged {
+			assert.NotEmpty(t, n.Scope, l.Name)
+			assert.NotEmpty(t, n.Sufferer, l.Name)
+			assert.Less(t, n.From, n.To, l.Name)
+		}
 		for _, w := range l.Want {
 			assert.Greater(t, w.Level, plugins.None, l.Name)
 			assert.GreaterOrEqual(t, w.From, l.Load.From, l.Name)

@@ -86,8 +86,12 @@ func (n *node) throttle(perSecond int, disks ...string) {
 
 // inPodOf are the properties of a unit in the slice of a pod of that class.
 func inPodOf(class, uid string) string {
-	return fmt.Sprintf("--slice=kubepods-%s-pod%s.slice -p CPUAccounting=yes -p MemoryAccounting=yes -p IOAccounting=yes",
-		class, strings.ReplaceAll(uid, "-", "_"))
+	return sliceOf(class, uid) + " -p CPUAccounting=yes -p MemoryAccounting=yes -p IOAccounting=yes"
+}
+
+// sliceOf is the slice of a pod of that class, in which only pressure is counted.
+func sliceOf(class, uid string) string {
+	return fmt.Sprintf("--slice=kubepods-%s-pod%s.slice", class, strings.ReplaceAll(uid, "-", "_"))
 }
 
 // press reads a disk with 24 requests of 256 KiB in flight.

@@ -32,6 +32,8 @@ type scene struct {
 	run   time.Duration
 	end   func(*node)
 	want  []labelled.Want // From and To are left to the times of the load
+	// notJudged is what cannot be judged meanwhile, its times likewise.
+	notJudged []labelled.NotJudged
 	// from is when what is wanted begins, if not with the load.
 	from func(*node) time.Time
 	// usual is how long a request of the disks took when nobody pressed.
@@ -82,6 +84,10 @@ func (n *node) play(machine string, s scene) {
 	l := labelled.Label{Machine: machine, Did: s.did, Why: s.why, Load: labelled.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want}
 	for i := range l.Want {
 		l.Want[i].Span = labelled.Span{From: at(wanted), To: at(pressed)}
+	}
+	l.NotJudged = s.notJudged
+	for i := range l.NotJudged {
+		l.NotJudged[i].Span = labelled.Span{From: at(wanted), To: at(pressed)}
 	}
 	text, err := yaml.Marshal(l)
 	require.NoError(n.t, err)
@@ -154,6 +160,11 @@ func TestTheLabelledRecordingsAreMade(t *testing.T) {
 		n.throttle(100, "vd2")
 		n.run("for d in vdb vdc; do mkfs.ext4 -q /dev/$d && mkdir -p /$d && mount /dev/$d /$d; done; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
 		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v1 with v2 beside it for pressure, 2 CPUs, 1 GiB", scenesOfV1())
+	})
+	t.Run("v2-uncounted", func(t *testing.T) {
+		n := startNode(t, vm.Options{Name: "labelled-uncounted", MemMiB: 1024, Disks: 1, Append: "cgroup_disable=io"}, ".", "./e2e/vm/steady")
+		n.throttle(100, "vd1")
+		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v2 without the io controller, 2 CPUs, 1 GiB", scenesUncounted())
 	})
 }
 

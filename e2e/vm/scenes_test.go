@@ -94,8 +94,9 @@ func healthyScenes() []scene {
 		},
 		{
 			name: "all-cores-busy", run: 40 * time.Second,
-			did: "four programs compute on two CPUs; a service works on vdf",
-			why: "the programs wait for a CPU and for nothing else",
+			did:  "four programs compute on two CPUs; a service works on vdf",
+			why:  "each program waits for a CPU because of the others, for little more than a minute: a level may be reported at its end, and no pod is named",
+			want: []labelled.Want{{Resource: plugins.CPU, Level: plugins.Soft, AtMost: true, NoCulprit: true}},
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
 				for i := range 4 {
@@ -103,6 +104,35 @@ func healthyScenes() []scene {
 				}
 			},
 			end: units("spin0", "spin1", "spin2", "spin3", "shop"), usual: usualOf("vdf"),
+		},
+		{
+			name: "cpu-full-without-waiting", run: 75 * time.Second,
+			did: "a BestEffort pod computes on both CPUs, with the weight that a kubelet gives its class; a service needs a tenth of a CPU",
+			why: "the CPUs are used to the last, and the service has what it needs: nothing waits but what has agreed to",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-cpu 100")
+				n.unit("fill", inPodOf("besteffort", copyUID), "while :; do :; done & while :; do :; done")
+				n.run("systemctl set-property --runtime kubepods-besteffort.slice CPUWeight=1")
+			},
+			end: units("fill", "shop"),
+		},
+		{
+			name: "batch-waits-for-itself", run: 75 * time.Second,
+			did: "one pod computes with eight programs on two CPUs; no other workload needs a CPU",
+			why: "six of the eight always wait, for their own pod: it has all there is",
+			begin: func(n *node) {
+				n.unit("batch", inPodOf("burstable", copyUID), "for i in {1..8}; do while :; do :; done & done; wait")
+			},
+			end: units("batch"),
+		},
+		{
+			name: "own-quota", run: 75 * time.Second,
+			did: "a pod with a quota of half a CPU computes with four programs; no other workload needs a CPU",
+			why: "it waits for its own quota, and a CPU is idle",
+			begin: func(n *node) {
+				n.unit("capped", inPodOf("burstable", shopUID)+" -p CPUQuota=50%", "for i in {1..4}; do while :; do :; done & done; wait")
+			},
+			end: units("capped"),
 		},
 		{
 			name: "page-cache-full", run: 45 * time.Second,
@@ -256,6 +286,17 @@ func badScenes() []scene {
 			end: units("presser1", "presser2", "shop", "mail"),
 		},
 		{
+			name: "cpu-contended", run: 100 * time.Second,
+			want: []labelled.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
+			did:  "a pod computes with eight programs on two CPUs; a service of the same weight needs one and a half",
+			why:  "the service waits for a CPU because of the other pod: the level is reported, and no pod is named",
+			begin: func(n *node) {
+				n.unit("shop", inPodOf("burstable", shopUID), "for i in {1..3}; do while :; do :; done & done; wait")
+				n.unit("batch", inPodOf("burstable", copyUID), "for i in {1..8}; do while :; do :; done & done; wait")
+			},
+			end: units("batch", "shop"),
+		},
+		{
 			name: "presser-behind-dm-delay", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
 			did: "a service reads 1 MiB/s of a dm-delay device of 20 ms over vdh, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser, on the disk beneath; the same IO on the device above is not counted again",
@@ -267,6 +308,22 @@ func badScenes() []scene {
 			end: func(n *node) { units("presser", "shop")(n); n.run("dmsetup remove --retry slow") },
 		},
 	}
+}
+
+// scenesUncounted are those of a machine with cgroup v2 whose kernel counts no IO
+// of cgroups.
+func scenesUncounted() []scene {
+	return []scene{{
+		name: "uncounted-v2", run: 90 * time.Second, usual: usualOf("vdb"),
+		did: "on cgroup v2 without the io controller a service reads 1 MiB/s of vdb, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
+		why: "the service waits for the disk, and the kernel does not tell for whose requests: that is no all-clear",
+		begin: func(n *node) {
+			n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdb -read 1")
+			n.press("presser", inPodOf("besteffort", copyUID), "vdb")
+		},
+		end:       units("presser", "shop"),
+		notJudged: []labelled.NotJudged{{Resource: plugins.Disk, Scope: "vdb", Sufferer: shopUID}},
+	}}
 }
 
 // scenesOfV1 are those of the machine with cgroup v1.
@@ -290,6 +347,17 @@ func scenesOfV1() []scene {
 				n.unit("writer", inPodOf("besteffort", copyUID)+counted, "while :; do dd if=/dev/zero of=/vdc/written bs=1M count=64 conv=notrunc status=none; sync -f /vdc; done")
 			},
 			end: units("writer", "shop"),
+		},
+		{
+			name: "uncounted-v1", run: 90 * time.Second, usual: usualOf("vdc"),
+			did: "on cgroup v1 without a throttle rule a service reads 1 MiB/s of vdc, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
+			why: "the service waits for the disk, and the kernel does not tell for whose requests: that is no all-clear",
+			begin: func(n *node) {
+				n.work("shop", sliceOf("burstable", shopUID), "-file /dev/vdc -read 1")
+				n.press("presser", sliceOf("besteffort", copyUID), "vdc")
+			},
+			end:       units("presser", "shop"),
+			notJudged: []labelled.NotJudged{{Resource: plugins.Disk, Scope: "vdc", Sufferer: shopUID}},
 		},
 	}
 }

@@ -140,7 +140,33 @@ func Hostile() *view.State {
 }
 
 func state(s *snapshot.Snapshot, v plugins.Verdict) *view.State {
-	return &view.State{Agent: Agent(), Snapshot: s, Levels: &plugins.Levels{Time: s.Time, Verdicts: []plugins.Verdict{v}}}
+	list := append([]plugins.Verdict{v}, calm(s)...)
+	return &view.State{Agent: Agent(), Snapshot: s, Levels: &plugins.Levels{Time: s.Time, Verdicts: list}}
+}
+
+// calm are the verdicts about the disks and the CPUs, as far as they were measured.
+func calm(s *snapshot.Snapshot) []plugins.Verdict {
+	stall, known := s.Pressure.CPU.Some.Get()
+	if !known {
+		return nil
+	}
+	var list []plugins.Verdict
+	for i := range s.Disks {
+		d := &s.Disks[i]
+		r, _ := d.Rates.Get()
+		if await, some := r.WriteAwaitSeconds.Get(); some && d.Layer == snapshot.LayerLeaf {
+			list = append(list, plugins.Verdict{
+				Plugin: "disk-contention", Resource: plugins.Disk, Scope: d.Name, Since: s.Time.Add(-9 * time.Minute), Condition: "DiskContention",
+				Observed: snapshot.Some(await), Operator: ">=", Threshold: snapshot.Some(0.02), Unit: "seconds",
+				Reason: fmt.Sprintf("await of writes %.1f ms (needs ≥ 20 ms)", 1000*await),
+			})
+		}
+	}
+	return append(list, plugins.Verdict{
+		Plugin: "cpu-contention", Resource: plugins.CPU, Scope: "node", Since: s.Time.Add(-9 * time.Minute), ReportOnly: true,
+		Observed: snapshot.Some(stall), Operator: ">=", Threshold: snapshot.Some(0.5), Unit: "ratio",
+		Reason: fmt.Sprintf("CPU stall, some, over 10s %.1f %% (needs ≥ 50 %%)", 100*stall),
+	})
 }
 
 func memoryStall(l plugins.Level, stall float64, since time.Time) plugins.Verdict {

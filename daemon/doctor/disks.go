@@ -1,0 +1,85 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// Disks is what decides from which await a disk counts as slow.
+type Disks struct {
+	// Rule as configured.
+	Rule plugins.DiskContention
+	// Baselines that an agent saved; Unread is why they cannot be read.
+	Baselines plugins.Baselines
+	Unread    error
+}
+
+// disks tells for each disk from which await its requests count as slow, and why; disks
+// with the same finding share a row.
+func (p Examination) disks(s *snapshot.Sample) []Row {
+	const check = "disk threshold"
+	if !p.Disks.Rule.Enabled {
+		return []Row{{Pass, check, "disks are not judged (plugins.diskContention.enabled: false)"}}
+	}
+	var findings []string
+	names := map[string][]string{}
+	for i := range s.Disks {
+		d := &s.Disks[i]
+		if !plugins.JudgesDisk(d) {
+			continue
+		}
+		f := p.Disks.finding(d, s.BootID)
+		if !slices.Contains(findings, f) {
+			findings = append(findings, f)
+		}
+		names[f] = append(names[f], d.Name)
+	}
+	var rows []Row
+	if p.Disks.Unread != nil {
+		rows = append(rows, Row{Warn, check, "the saved disk baselines cannot be read, the thresholds below are those without: " + p.Disks.Unread.Error()})
+	}
+	for _, f := range findings {
+		rows = append(rows, Row{Pass, check, strings.Join(names[f], ", ") + ": " + f})
+	}
+	return rows
+}
+
+func (p Disks) finding(d *snapshot.Disk, bootID string) string {
+	if text, named := p.Rule.CeilingText(d.Name); named {
+		return "under pressure at its ceiling, " + text + " (plugins.diskContention.ceilings)"
+	}
+	t := p.Rule.ThresholdOf(d, p.Baselines[plugins.DiskKey(d, bootID)])
+	text := fmt.Sprintf("slow from %s: %s", milliseconds(t.Least), t.Why)
+	if t.Most > 0 {
+		text += fmt.Sprintf("; up to %s where its requests usually take %s (%d times that)", milliseconds(t.Most), milliseconds(t.Baseline), p.Rule.Factor)
+	}
+	return text
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+}
+
+// attribution warns where no workload's IO is counted: then no contention on a disk is
+// judged while a workload waits.
+func attribution(s *snapshot.Sample) []Row {
+	why := ""
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if len(w.IO) > 0 {
+			return nil
+		}
+		if why == "" {
+			why = w.Absent["io"]
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return []Row{{Warn, "workload IO", "no workload's IO is counted: " + why + ". Which workload waits is seen, and not whose requests it waits for: a disk is not judged while a workload waits (on cgroup v1 give the disk a throttle rule, on v2 enable the io controller)"}}
+}

@@ -1,0 +1,70 @@
+package plugins
+
+import (
+	"cmp"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// Unjudged is a scope of a resource of which it is not known whether it is under
+// pressure.
+type Unjudged struct {
+	Resource Resource `json:"resource"`
+	// Scope is as in Verdict; empty: all of the resource.
+	Scope string `json:"scope,omitempty"`
+	// Plugin that lacks something; empty: none judges the resource.
+	Plugin string `json:"plugin,omitempty"`
+	Why    string `json:"why"`
+}
+
+// Unjudged lists what no level tells about: scopes whose plugin lacks a measurement
+// or has just started, and resources of the node that no plugin judges. A level above
+// none was judged.
+func (l *Levels) Unjudged(s *snapshot.Snapshot) []Unjudged {
+	var list []Unjudged
+	judged := map[Resource]bool{}
+	for i := range l.Verdicts {
+		v := &l.Verdicts[i]
+		judged[v.Resource] = judged[v.Resource] || !v.PerWorkload
+		if why := v.notJudged(); why != "" {
+			list = append(list, Unjudged{v.Resource, v.Scope, v.Plugin, why})
+		}
+	}
+	for _, r := range resourcesOf(s) {
+		if !judged[r] {
+			list = append(list, Unjudged{Resource: r, Why: "no plugin judges it"})
+		}
+	}
+	return list
+}
+
+// notJudged is why the verdict does not tell whether there is pressure; empty if it
+// does.
+func (v *Verdict) notJudged() string {
+	if v.Level > None {
+		return ""
+	}
+	just := ""
+	if v.Partial {
+		just = "the agent, the node or the rule has just started"
+	}
+	return cmp.Or(v.Absent, just)
+}
+
+// resourcesOf are the resources that a node has to be judged by. What a filesystem
+// has available may be for the kubelet alone to judge.
+func resourcesOf(s *snapshot.Snapshot) []Resource {
+	list := []Resource{Memory, CPU}
+	for i := range s.Disks {
+		if JudgesDisk(&s.Disks[i].Disk) {
+			list = append(list, Disk)
+			break
+		}
+	}
+	for i := range s.NICs {
+		if up, _ := s.NICs[i].Carrier.Get(); up && s.NICs[i].Layer == snapshot.LayerLeaf {
+			return append(list, NetworkIO)
+		}
+	}
+	return list
+}
