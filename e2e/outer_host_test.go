@@ -164,8 +164,8 @@ func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
-	recording := filepath.Join(t.TempDir(), "recording")
-	w.rules += fmt.Sprintf("recording: {file: %s}\n", recording)
+	recorded := filepath.Join(t.TempDir(), "recording")
+	w.rules += fmt.Sprintf("recording: {dir: %s, minAvailable: 0}\n", recorded)
 	w.configure()
 	hangs := exec.Command(rogue(t), "-mode", "hang", "-name", "a-hangs", "-dir", dir)
 	require.NoError(t, hangs.Start())
@@ -209,7 +209,7 @@ func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
 	})
 	eventually(t, "the pod is gone", func() error { return w.gone(victim) })
 	assert.EqualValues(t, 1, w.graceOf(victim), "the plugin asked for none: that is for whoever may force")
-	r := replay(t, "--config", w.config, recording)
+	r := replay(t, "--config", w.config, recorded)
 	assert.True(t, slices.ContainsFunc(r.Changes, func(c replayedChange) bool {
 		return c.Plugin == "honest" && c.Scope == "NUMA 0" && c.To == plugins.Hard
 	}), "%v", r.Changes)

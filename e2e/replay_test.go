@@ -20,6 +20,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/recording"
 )
 
 // replayReport is what of `plimsoll replay -o json` the tests look at.
@@ -32,6 +33,7 @@ type replayReport struct {
 	}
 	Changes   []replayedChange
 	Decisions []evict.Decision
+	Gaps      []struct{ Why string }
 }
 
 type replayedChange struct {
@@ -56,7 +58,7 @@ tick: 200ms
 window: 1s
 history: 1m
 eviction: {round: 1s, cooldown: 3s}
-recording: {file: %q}
+recording: {dir: %q, minAvailable: 0}
 plugins:
   warmUp: 0s
   memoryStall: {kubeletEvictionHard: 16Mi, clearFor: 2s, soft: {window: 2s}, hard: {window: 1s}}
@@ -114,8 +116,8 @@ func (a *agent) memoryLevel(want plugins.Level) func() error {
 func TestAReplayGivesTheLevelsThatTheAgentPublished(t *testing.T) {
 	t.Parallel()
 	w := newWeather(t)
-	recording := filepath.Join(t.TempDir(), "r.plimsoll")
-	config := configFile(t, fmt.Sprintf(shortConfig, recording))
+	recorded := filepath.Join(t.TempDir(), "recording")
+	config := configFile(t, fmt.Sprintf(shortConfig, recorded))
 	a := startAgent(t, "--config", config, "--path.procfs", w.dir).ticked(2)
 	stop := a.watchLevels()
 	for range 2 {
@@ -129,7 +131,7 @@ func TestAReplayGivesTheLevelsThatTheAgentPublished(t *testing.T) {
 	samples := a.snapshot().Sequence
 	a.end(syscall.SIGKILL)
 
-	r := replay(t, "--config", config, recording)
+	r := replay(t, "--config", config, recorded)
 	assert.GreaterOrEqual(t, r.Samples, samples-1, "a kill loses no sample but the one that is written")
 	assert.True(t, r.Recordings[0].CutShort)
 	replayed := map[change]plugins.Level{}
@@ -147,7 +149,7 @@ func TestAReplayGivesTheLevelsThatTheAgentPublished(t *testing.T) {
 	t.Logf("%d samples, %d changes", r.Samples, len(replayed))
 
 	laxer := write(t, filepath.Join(t.TempDir(), "laxer.yaml"), strings.ReplaceAll(readFile(t, config), "memoryStall: {", "memoryStall: {enabled: false, "))
-	for _, c := range replay(t, "--config", laxer, recording).Changes {
+	for _, c := range replay(t, "--config", laxer, recorded).Changes {
 		assert.NotEqual(t, "memory-stall", c.Plugin, "by another configuration it says something else")
 	}
 }
@@ -171,13 +173,16 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-// killedRecording is one of an agent that was killed while it recorded.
+// killedRecording is the segment of an agent that was killed while it recorded.
 func killedRecording(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "r.plimsoll")
-	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {file: "+path+"}\n")).ticked(12)
+	dir := filepath.Join(t.TempDir(), "recording")
+	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {dir: "+dir+", minAvailable: 0}\n")).ticked(12)
 	a.end(syscall.SIGKILL)
-	return path
+	segments, err := recording.Segments(dir)
+	require.NoError(t, err)
+	require.Len(t, segments, 1)
+	return segments[0].Path
 }
 
 func TestARecordingOfAKilledAgentIsReplayedInEveryForm(t *testing.T) {

@@ -225,11 +225,7 @@ func TestAChangedConfigurationIsFollowedAndABadOneIsNot(t *testing.T) {
 
 func TestARecordingIsReadBack(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "r.plimsoll")
-	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {file: "+path+"}\n")).ticked(12)
-	a.end(syscall.SIGKILL)
-	f, err := os.Open(path)
+	f, err := os.Open(killedRecording(t))
 	require.NoError(t, err)
 	defer f.Close()
 	h := snapshot.History{Window: time.Second, Keep: time.Minute, MaxGap: time.Minute}
@@ -390,7 +386,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"bad form of a replay", []string{"replay", "-o", "xml", unit}, 2, `plimsoll: replay: -o "xml": want table, json or svg`},
 		{"no such recording", []string{"replay", "/none.rec"}, 1, "plimsoll: replay: open /none.rec: no such file or directory"},
 		{"no recording", []string{"replay", unit}, 1, "plimsoll: replay: " + unit + ": recording: gzip: invalid header"},
-		{"a directory for a recording", []string{"replay", filepath.Dir(unit)}, 1, "plimsoll: replay: " + filepath.Dir(unit) + ": recording: read " + filepath.Dir(unit) + ": is a directory"},
+		{"a directory for a recording", []string{"replay", filepath.Dir(unit)}, 1, "plimsoll: replay: " + filepath.Dir(unit) + ": no segments of a recording in it (files such as 0000000001-20260301T120000Z.rec)"},
 		{"bad configuration of a replay", []string{"replay", "--config", unit, "/none.rec"}, 1, `plimsoll: config: ` + unit + `:3: tick: `},
 		{"missing argument", []string{"config", "check"}, 2, "plimsoll: config check: missing argument: plimsoll config check FILE"},
 	} {

@@ -212,7 +212,7 @@ func TestAPlayedMachineGivesTheSameAsItsRecordedSamples(t *testing.T) {
 	for _, name := range machineNames(t) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "samples")
-			r, err := NewRecorder(file, "test", 1<<30)
+			r, err := CreateRecording(file, "test", "")
 			require.NoError(t, err)
 			played := playMachine(t, name).play(func(s *snapshot.Sample) { require.NoError(t, r.Add(s)) })
 			require.NoError(t, r.Close())

@@ -32,38 +32,47 @@ type Header struct {
 	// Command is the command line that made the recording. The file name should
 	// say which workload ran.
 	Command string `json:"command"`
+	// Run is random, and the same in all files of one start of an agent: a recording
+	// goes on from one such file to the next without a gap. Empty in older files.
+	Run string `json:"run,omitempty"`
 }
 
 // ErrTruncated reports a recording without an end, as after its writer was
 // killed. All complete samples were delivered before it.
 var ErrTruncated = errors.New("truncated: the writer did not close it")
 
-// Recorder writes Samples to a file: gzip over one line of JSON each, after the
-// Header. The state of the cluster is only in the lines where it changed. It
+// RecordingFile writes Samples to a file: gzip over one line of JSON each, after the
+// Header. The state of the cluster and the verdicts of outer plugins are only in
+// the lines where they changed, and in the first: a file is read by itself. It
 // belongs to one goroutine.
-type Recorder struct {
+type RecordingFile struct {
 	file *os.File
 	gz   *gzip.Writer
-	max  int64
-	// cluster was written last; it seldom changes.
-	cluster *snapshot.Cluster
+	// packed is what gz made and the file does not have yet.
+	packed bytes.Buffer
+	size   int64
+	// cluster and verdicts were written last; they seldom change.
+	cluster  *snapshot.Cluster
+	verdicts json.RawMessage
 }
 
-// ErrFull reports a recording that reached its size limit; its content stays.
-var ErrFull = errors.New("size limit reached")
+// ErrSampleTooLarge reports a sample that no reader would accept. It was not
+// written; the file goes on.
+var ErrSampleTooLarge = fmt.Errorf("sample exceeds %d bytes or %d values", maxSampleBytes, maxSampleValues)
 
-// NewRecorder creates the file, readable by its owner only, and writes the
-// header. An existing file is an error: it may hold a recording that cannot be
-// repeated.
-func NewRecorder(path, version string, maxBytes uint64) (*Recorder, error) {
+// CreateRecording creates the file, readable by its owner only, and writes the
+// header. Files of one run are parts of one recording. An existing file is an
+// error: it may hold a recording that cannot be repeated.
+func CreateRecording(path, version, run string) (*RecordingFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	r := &Recorder{file: f, gz: gzip.NewWriter(f), max: int64(min(maxBytes, 1<<62))}
-	h := Header{Format: RecordingFormat, Kernel: kernel(), Version: version, Command: strings.Join(os.Args, " ")}
+	r := &RecordingFile{file: f}
+	r.gz = gzip.NewWriter(&r.packed)
+	h := Header{Format: RecordingFormat, Kernel: kernel(), Version: version, Command: strings.Join(os.Args, " "), Run: run}
 	if err := r.write(h); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, f.Close(), os.Remove(path))
 	}
 	return r, nil
 }
@@ -77,32 +86,31 @@ func kernel() string {
 }
 
 // Add appends a sample and passes it to the kernel, so that a killed agent
-// loses no sample that was added. It returns ErrFull at the size limit.
-func (r *Recorder) Add(s *snapshot.Sample) error {
-	size, err := r.file.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return fmt.Errorf("record to %s: %w", r.file.Name(), err)
-	}
-	if size >= r.max {
-		return fmt.Errorf("record to %s: %w", r.file.Name(), ErrFull)
-	}
-	return r.write(r.withoutSameCluster(s))
-}
+// loses no sample that was added. After an error other than ErrSampleTooLarge
+// nothing more can be added: what the file has can be read.
+func (r *RecordingFile) Add(s *snapshot.Sample) error { return r.write(r.withoutSame(s)) }
 
-// withoutSameCluster returns the sample without the cluster's state if the previous line
-// that had one has the same.
-func (r *Recorder) withoutSameCluster(s *snapshot.Sample) *snapshot.Sample {
-	if s.Cluster == nil || s.Cluster != r.cluster && !reflect.DeepEqual(s.Cluster, r.cluster) {
-		r.cluster = s.Cluster
-		return s
+// Size of the file in bytes.
+func (r *RecordingFile) Size() int64 { return r.size }
+
+// withoutSame returns the sample without what the previous line that had it has
+// as well.
+func (r *RecordingFile) withoutSame(s *snapshot.Sample) *snapshot.Sample {
+	less := *s
+	if s.Cluster != nil && (s.Cluster == r.cluster || reflect.DeepEqual(s.Cluster, r.cluster)) {
+		less.Cluster = nil
 	}
 	r.cluster = s.Cluster
-	same := *s
-	same.Cluster = nil
-	return &same
+	switch {
+	case bytes.Equal(s.OuterVerdicts, r.verdicts):
+		less.OuterVerdicts = nil
+	case s.OuterVerdicts != nil:
+		r.verdicts = s.OuterVerdicts
+	}
+	return &less
 }
 
-func (r *Recorder) write(v any) error {
+func (r *RecordingFile) write(v any) error {
 	line, err := json.Marshal(v)
 	if err == nil {
 		err = fits(line)
@@ -113,16 +121,47 @@ func (r *Recorder) write(v any) error {
 	if err == nil {
 		err = r.gz.Flush()
 	}
+	if err == nil {
+		err = r.flush()
+	}
 	if err != nil {
 		return fmt.Errorf("record to %s: %w", r.file.Name(), err)
 	}
 	return nil
 }
 
-// Close writes the end of the gzip stream and closes the file.
-func (r *Recorder) Close() error {
-	return errors.Join(r.gz.Close(), r.file.Close())
+// flush writes what was packed, whole or not at all: of a write that came to an
+// end in the middle, as on a full disk, the beginning is cut off again.
+func (r *RecordingFile) flush() error {
+	defer r.packed.Reset()
+	n, err := r.file.Write(r.packed.Bytes())
+	if err == nil {
+		r.size += int64(n)
+		return nil
+	}
+	if n > 0 {
+		err = errors.Join(err, r.file.Truncate(r.size))
+	}
+	return err
 }
+
+// Deleted reports whether the file has no name any more.
+func (r *RecordingFile) Deleted() bool {
+	var info unix.Stat_t
+	return unix.Fstat(int(r.file.Fd()), &info) == nil && info.Nlink == 0
+}
+
+// Close writes the end of the gzip stream and closes the file.
+func (r *RecordingFile) Close() error {
+	err := r.gz.Close()
+	if err == nil {
+		err = r.flush()
+	}
+	return errors.Join(err, r.file.Close())
+}
+
+// Abandon closes the file without an end, after an error.
+func (r *RecordingFile) Abandon() error { return r.file.Close() }
 
 // Limits of one line, against a recording made to exhaust memory: 10,000
 // workloads have about 1 KiB and 50 values each. A value of three bytes in a
@@ -132,11 +171,9 @@ const (
 	maxSampleValues = 1 << 19
 )
 
-var errSampleTooLarge = fmt.Errorf("sample exceeds %d bytes or %d values", maxSampleBytes, maxSampleValues)
-
 func fits(line []byte) error {
 	if len(line) >= maxSampleBytes || bytes.Count(line, []byte{','}) > maxSampleValues {
-		return errSampleTooLarge
+		return ErrSampleTooLarge
 	}
 	return nil
 }
@@ -229,7 +266,7 @@ func inRecording(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // EOF: not even a gzip header
 		return fmt.Errorf("recording: %w", ErrTruncated)
 	case errors.Is(err, bufio.ErrTooLong):
-		return fmt.Errorf("recording: %w", errSampleTooLarge)
+		return fmt.Errorf("recording: %w", ErrSampleTooLarge)
 	}
 	return fmt.Errorf("recording: %w", err)
 }

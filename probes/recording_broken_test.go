@@ -43,7 +43,7 @@ func TestAKilledWriterLosesNothingThatWasAdded(t *testing.T) {
 	const where = "PLIMSOLL_RECORDING_CHILD"
 	samples := recordedSamples(t)
 	if file := os.Getenv(where); file != "" { // the writer: it adds until it is killed
-		r, err := NewRecorder(file, "v0.1.0", 1<<30)
+		r, err := CreateRecording(file, "v0.1.0", "")
 		require.NoError(t, err)
 		for i := 0; ; i++ {
 			require.NoError(t, r.Add(samples[i%len(samples)]))
@@ -109,7 +109,7 @@ func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
 		"a wrong type":      {zipped(someHeader, `{"monotonicNanoseconds":"1"}`), "recording: sample 1: json: cannot unmarshal string"},
 		"a negative count":  {zipped(someHeader, `{"monotonicNanoseconds":1,"disks":[{"readsCompletedTotal":-1}]}`), "recording: sample 1: json: cannot unmarshal number -1"},
 		"garbage behind it": {append(zipped(someHeader), "garbage behind it"...), "recording: gzip: invalid header"},
-		"too long a header": {zipped(strings.Repeat(" ", maxSampleBytes)), errSampleTooLarge.Error()},
+		"too long a header": {zipped(strings.Repeat(" ", maxSampleBytes)), ErrSampleTooLarge.Error()},
 	} {
 		_, _, err := play(bytes.NewReader(c.content))
 		require.ErrorContains(t, err, c.want, name)
@@ -156,7 +156,7 @@ func TestARecordingMadeToExhaustMemoryIsRefused(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, _, err := play(bytes.NewReader(bomb))
 		runtime.ReadMemStats(&after)
-		require.ErrorContains(t, err, errSampleTooLarge.Error(), name)
+		require.ErrorContains(t, err, ErrSampleTooLarge.Error(), name)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8*maxSampleBytes), name)
 	}
 }

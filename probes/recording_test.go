@@ -43,7 +43,7 @@ func recordedSamples(t *testing.T) []*snapshot.Sample {
 func record(t *testing.T, samples []*snapshot.Sample) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "recording")
-	r, err := NewRecorder(file, "v0.1.0", 1<<30)
+	r, err := CreateRecording(file, "v0.1.0", "")
 	require.NoError(t, err)
 	for _, s := range samples {
 		require.NoError(t, r.Add(s))
@@ -91,7 +91,7 @@ func TestARecordingIsReadableByItsOwnerOnlyAndNeverOverwritten(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
-	_, err = NewRecorder(file, "v0.1.0", 1<<30)
+	_, err = CreateRecording(file, "v0.1.0", "")
 	require.ErrorIs(t, err, os.ErrExist)
 	assert.ErrorContains(t, err, "record: ")
 	after, err := os.ReadFile(file)
@@ -101,43 +101,19 @@ func TestARecordingIsReadableByItsOwnerOnlyAndNeverOverwritten(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(elsewhere, link))
-	_, err = NewRecorder(link, "v0.1.0", 1<<30)
+	_, err = CreateRecording(link, "v0.1.0", "")
 	require.ErrorIs(t, err, os.ErrExist, "nor is a link followed")
 	assert.NoFileExists(t, elsewhere)
 }
 
-func TestAFullRecordingKeepsWhatItHas(t *testing.T) {
-	samples := recordedSamples(t)
-	file := filepath.Join(t.TempDir(), "recording")
-	const most = 3000
-	r, err := NewRecorder(file, "v0.1.0", most)
-	require.NoError(t, err)
-	added := 0
-	for ; err == nil; added++ {
-		err = r.Add(samples[added])
-	}
-	added-- // the last one did not
-	require.ErrorIs(t, err, ErrFull)
-	assert.Contains(t, err.Error(), file)
-	require.ErrorIs(t, r.Add(samples[0]), ErrFull, "it stays full")
-	require.NoError(t, r.Close())
-	require.Greater(t, added, 1)
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Less(t, len(b), 2*most, "one sample above the bound at most")
-	back, _, err := play(bytes.NewReader(b))
-	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(samples[:added], back, sameSamples()))
-}
-
 func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "recording")
-	r, err := NewRecorder(file, "v0.1.0", 1<<30)
+	r, err := CreateRecording(file, "v0.1.0", "")
 	require.NoError(t, err)
 	small := &snapshot.Sample{Monotonic: 1}
 	require.NoError(t, r.Add(small))
-	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), errSampleTooLarge)
-	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, Workloads: make([]snapshot.Workload, maxSampleValues)}), errSampleTooLarge)
+	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, BootID: strings.Repeat("a", maxSampleBytes)}), ErrSampleTooLarge)
+	require.ErrorIs(t, r.Add(&snapshot.Sample{Monotonic: 2, Workloads: make([]snapshot.Workload, maxSampleValues)}), ErrSampleTooLarge)
 	require.NoError(t, r.Add(small))
 	require.NoError(t, r.Close())
 	f, err := os.Open(file)

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -21,6 +22,7 @@ type History struct {
 	seq    uint64 // of the newest
 	gaps   uint64
 	gap    string // reason of the last dropped window
+	broken string // why the next sample begins a new window; empty: it need not
 
 	disks, nics, workloads slots
 }
@@ -31,6 +33,10 @@ type History struct {
 func (h *History) Add(raw *Sample) *Snapshot {
 	h.seq++
 	why, related := gapReason(h.newest, raw, h.MaxGap)
+	if h.newest != nil {
+		why = cmp.Or(h.broken, why)
+	}
+	h.broken = ""
 	s := emptySnapshot(raw, h.seq)
 	last := h.newest
 	if !related {
@@ -48,6 +54,10 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	h.newest = s
 	return s
 }
+
+// Break says that what comes next was observed by another agent, or after a time
+// that nobody observed: no rate reaches across.
+func (h *History) Break(why string) { h.broken = why }
 
 // gapReason returns the reason why no window may reach from s back to newest.
 // related is true if devices continue from the old counters, so that 32-bit

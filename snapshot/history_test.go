@@ -241,3 +241,28 @@ func TestASnapshotDoesNotChangeWhenTimeGoesOn(t *testing.T) {
 	assert.Equal(t, trend, s.Trend())
 	assert.LessOrEqual(t, len(h.points), 122, "history is bounded")
 }
+
+func TestBreak(t *testing.T) {
+	h := testHistory()
+	h.Break("before the first sample")
+	with := func(i int, s *Sample) {
+		oneDisk(Disk{Name: "sda", DiskCounters: DiskCounters{Reads: uint64(i * 100)}})(s)
+		if i == 3 {
+			h.Break("another agent")
+		}
+	}
+	var windows []float64
+	for i := range 6 {
+		at := time.Duration(i+1) * testTick
+		s := &Sample{Time: time.Unix(0, 0).Add(at), Monotonic: at, Boottime: at, BootID: "a"}
+		with(i, s)
+		snap := h.Add(s)
+		windows = append(windows, snap.WindowSeconds)
+		assert.Equal(t, snap.WindowSeconds == 0, snap.Disks[0].Rates.IsZero())
+		if i == 3 {
+			assert.Equal(t, "window dropped: another agent", snap.Absent["rates"])
+			assert.Equal(t, uint64(1), snap.Gaps)
+		}
+	}
+	assert.Equal(t, []float64{0, 1, 2, 0, 1, 2}, windows)
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/recording"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
@@ -48,7 +49,7 @@ type Agent struct {
 	history       *snapshot.History
 	set           *plugins.Set
 	baselines     baselineStore
-	recorder      *probes.Recorder
+	recorder      *recording.Recorder // nil: nothing is recorded
 	outerVerdicts verdictRecorder
 	About         view.Agent
 	config        *config.Agent // in force in the sample loop; see reconfigure
@@ -82,8 +83,8 @@ type Agent struct {
 	pageBell      web.Notifier  // the same, for clients that watch the page
 }
 
-// New prepares what can fail: the kernel's files and the recording. It
-// starts nothing; the agent is standalone until Join.
+// New prepares what can fail: the kernel's files. It starts nothing; the agent
+// is standalone until Join.
 func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
 	c := file.Current()
 	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
@@ -120,10 +121,8 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 		log.Warn("cannot find the cgroup hierarchy; workloads are not measured", "error", err)
 	}
 	a.applyConfig(c)
-	if c.Recording.File != "" {
-		if a.recorder, err = probes.NewRecorder(c.Recording.File, process.Version(), c.Recording.MaxSize); err != nil {
-			return nil, err
-		}
+	if c.Recording.Dir != "" {
+		a.recorder = recording.New(c.Recording, process.Version(), StartedBy(), log)
 	}
 	return a, nil
 }
@@ -189,7 +188,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.closeRecorder()
+	endRecording := a.startRecording(ctx)
 	defer a.host.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	a.triggers.Arm()
@@ -212,6 +211,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err = process.WaitAll(ctx, g)
 	a.flush()
+	endRecording()
 	select {
 	case <-shown:
 	case <-time.After(showTimeout): // the output is not read: give up on the last frame
@@ -332,12 +332,25 @@ func (a *Agent) viewCluster() *view.Cluster {
 
 func (a *Agent) sampleAge() time.Duration { return time.Since(time.Unix(0, a.lastSample.Load())) }
 
-func (a *Agent) closeRecorder() {
+// startRecording writes samples in a goroutine of its own. end waits until the
+// last ones are written, or StopTimeout is over.
+func (a *Agent) startRecording(ctx context.Context) (end func()) {
 	if a.recorder == nil {
-		return
+		return func() {}
 	}
-	if err := a.recorder.Close(); err != nil {
-		a.Log.Error("failed to close the recording; its end may be missing", "error", err)
+	recording, stop := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the sample loop
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.recorder.Run(recording)
+	}()
+	return func() {
+		stop()
+		select {
+		case <-ended:
+		case <-time.After(process.StopTimeout):
+			a.Log.Warn("end of the recording not written before exit: the disk of recording.dir hangs; what was written can be read", "waited", process.StopTimeout)
+		}
 	}
 }
 

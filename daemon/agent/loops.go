@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -160,6 +159,9 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 	var notes []string
 	s.Agent.Triggers, notes = a.triggerState(snapshot)
 	s.Agent.Restrictions = append(slices.Clip(s.Agent.Restrictions), notes...)
+	if s.Agent.Recording = a.recorder.Status(); s.Agent.Recording != nil && s.Agent.Recording.Failed != "" {
+		s.Agent.Restrictions = append(s.Agent.Restrictions, "samples are not recorded: "+s.Agent.Recording.Failed)
+	}
 	if a.pace.woke {
 		a.Log.Debug("a PSI trigger woke this sample", "sample", snapshot.Time)
 	}
@@ -185,19 +187,15 @@ func wake(c chan struct{}) {
 	}
 }
 
-// record writes the sample; a recording that is full or fails ends, which is
-// logged once.
+// record hands the sample over to the recorder and waits for nothing.
 func (a *Agent) record(s *snapshot.Sample) {
 	if a.recorder == nil {
 		return
 	}
 	s, err := a.outerVerdicts.addTo(s)
-	if err == nil {
-		err = a.recorder.Add(s)
-	}
-	if err == nil {
+	if err != nil {
+		a.recorder.Lose(err)
 		return
 	}
-	a.Log.Warn("recording stopped", "error", errors.Join(err, a.recorder.Close()))
-	a.recorder = nil
+	a.recorder.Add(s)
 }

@@ -11,27 +11,26 @@ import (
 
 // verdictRecorder passes verdicts of outer plugins from the rounds to the recording.
 type verdictRecorder struct {
-	newest   atomic.Pointer[[]plugins.Verdict] // nil: no round since the last sample
-	recorded string                            // what was recorded last; owned by the sample loop
+	newest atomic.Pointer[[]plugins.Verdict] // nil: no round since the last sample
+	text   json.RawMessage                   // the newest as JSON; nil: there never were any; owned by the sample loop
 }
 
 func (s *verdictRecorder) set(v []plugins.Verdict) { s.newest.Store(&v) }
 
-// addTo adds the newest verdicts to a sample if they have changed.
+// addTo is a sample with the newest verdicts. Each sample has them: any may be the
+// first of a file, or be lost.
 func (s *verdictRecorder) addTo(sample *snapshot.Sample) (*snapshot.Sample, error) {
-	newest := s.newest.Swap(nil)
-	if newest == nil || len(*newest) == 0 && s.recorded == "" {
+	if newest := s.newest.Swap(nil); newest != nil && (len(*newest) > 0 || s.text != nil) {
+		text, err := json.Marshal(*newest)
+		if err != nil {
+			return nil, fmt.Errorf("encode verdicts of outer plugins: %w", err)
+		}
+		s.text = text
+	}
+	if s.text == nil {
 		return sample, nil
 	}
-	text, err := json.Marshal(*newest)
-	if err != nil {
-		return nil, fmt.Errorf("encode verdicts of outer plugins: %w", err)
-	}
-	if string(text) == s.recorded {
-		return sample, nil
-	}
-	s.recorded = string(text)
 	more := *sample
-	more.OuterVerdicts = text
+	more.OuterVerdicts = s.text
 	return &more, nil
 }

@@ -18,10 +18,10 @@ func adviseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "advise RECORDING...",
 		Short: "Recommend thresholds from days of recordings",
-		Long: "Recommend thresholds from days of recordings (recording.file): how often each threshold was met, which alarms\n" +
-			"were false, and what to set. Several recordings of one machine are replayed in order of time; - is standard input.",
+		Long: "Recommend thresholds from days of recordings (recording.dir): how often each threshold was met, which alarms\n" +
+			"were false, and what to set. Directories and files of one machine are replayed in order of time; - is standard input.",
 		Args: arguments(1, -1),
-		Example: `  plimsoll advise monday.gz tuesday.gz
+		Example: `  plimsoll advise /var/lib/plimsoll/recording
   plimsoll advise week.gz --config agent.yaml -o json`,
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := adviceWriters()[output]

@@ -17,10 +17,10 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay RECORDING...",
 		Short: "Replay recorded samples: what would have been decided",
-		Long: "Replay recorded samples (recording.file) through the agent's own rules, with any configuration, and show what\n" +
-			"would have been decided. Several recordings of one machine are replayed in order of time; - is standard input.",
+		Long: "Replay recorded samples (recording.dir) through the agent's own rules, with any configuration, and show what\n" +
+			"would have been decided. Directories and files of one machine are replayed in order of time; - is standard input.",
 		Args: arguments(1, -1),
-		Example: `  plimsoll replay monday.gz tuesday.gz
+		Example: `  plimsoll replay /var/lib/plimsoll/recording
   plimsoll replay monday.gz --config new.yaml -o svg > monday.svg`,
 		RunE: func(c *cobra.Command, names []string) error {
 			write, known := replayWriters()[output]

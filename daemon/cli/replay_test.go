@@ -18,7 +18,7 @@ import (
 func recorded(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calm.rec")
-	r, err := probes.NewRecorder(file, "v0.1.0", 1<<30)
+	r, err := probes.CreateRecording(file, "v0.1.0", "")
 	require.NoError(t, err)
 	for i := range 5 {
 		at := time.Hour + time.Duration(i)*time.Second

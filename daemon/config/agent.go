@@ -7,6 +7,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/recording"
 )
 
 // Agent is the configuration of the agent on a node.
@@ -24,7 +25,7 @@ type Agent struct {
 	// Filesystems are what plugins.filesystem evaluates.
 	Filesystems probes.FilesystemConfig `yaml:"filesystems" why:"Which mounts are asked how full they are; no pod is evicted for it."`
 	Network     probes.NetworkConfig    `yaml:"network" why:"What is configured about the node's network devices."`
-	Recording   Recording               `yaml:"recording" why:"The recording of samples in a file, for plimsoll replay and advise; off until a file is set."`
+	Recording   recording.Config        `yaml:"recording" why:"The recording of samples, for plimsoll replay and advise; off until a directory is set. What cannot be written is lost and counted; the agent never waits for it."`
 	State       State                   `yaml:"state" why:"The state that must survive a restart of the agent."`
 	// Kubernetes is ignored by a standalone agent.
 	Kubernetes Kubernetes   `yaml:"kubernetes" why:"The cluster that the node belongs to; a standalone agent ignores it."`
@@ -97,12 +98,6 @@ type Workloads struct {
 	Roots []string `yaml:"roots" unit:"cgroup paths" why:"The cgroups below which workloads are looked for, such as /kubepods.slice; empty: everywhere. Fewer cost less."`
 }
 
-// Recording configures the recording of samples.
-type Recording struct {
-	File    string `yaml:"file" unit:"path" why:"The file to record to; empty: no recording."`
-	MaxSize uint64 `yaml:"maxSize" unit:"bytes" why:"The size at which the recording stops, so that it never fills the disk."`
-}
-
 // State configures the state that survives restarts.
 type State struct {
 	Dir string `yaml:"dir" unit:"path" why:"The state directory; empty: /var/lib/plimsoll/state as root, else below $XDG_STATE_HOME. Without state a restarted agent could evict a second pod for the same pressure."`
@@ -168,7 +163,7 @@ func Default() Agent {
 		Web:         Web{ListenAddresses: []string{"127.0.0.1:9773"}, PodSeries: PodSeries{MaxSeries: 10_000}},
 		Log:         Log{Level: "info", Format: "text"},
 		Filesystems: probes.DefaultFilesystemConfig(),
-		Recording:   Recording{MaxSize: 256 << 20},
+		Recording:   recording.DefaultConfig(),
 		State:       State{Decisions: 200, DecisionsSize: 8 << 20},
 		Lease:       Lease{Enabled: true, Target: LeaseOfAgent, Interval: 10 * time.Second, Duration: 40 * time.Second},
 		Conditions:  Conditions{Enabled: true},

@@ -40,7 +40,7 @@ func TestWhatIsBoundAtTheStartNeedsARestart(t *testing.T) {
 		b.Plugins.FullPods, b.Plugins.Annotations, b.Plugins.Top = true, []outer.Annotations{{Plugin: "p"}}, 1
 	}))
 	assert.Equal(t, []string{"lease.enabled", "lease.target", "lease.interval", "lease.duration"}, walkedTo(func(b *Agent) { b.Lease = Lease{false, LeaseOfNode, 1, 1} }))
-	assert.Equal(t, []string{"recording.file"}, walkedTo(func(b *Agent) { b.Recording.File = "x" }))
+	assert.Equal(t, []string{"recording.dir"}, walkedTo(func(b *Agent) { b.Recording.Dir = "x" }))
 	assert.Equal(t, []string{"kubernetes.kubeconfig"}, walkedTo(func(b *Agent) { b.Kubernetes.Kubeconfig = "x" }))
 	assert.Equal(t, []string{"api.socket"}, walkedTo(func(b *Agent) { b.API.Socket = "x"; b.Tick = 1 }))
 }

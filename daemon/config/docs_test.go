@@ -90,7 +90,7 @@ func TestEveryRowOfTheTableHasFourCellsThatSayTheDefault(t *testing.T) {
 	}
 	assert.Contains(t, string(doc), "| `window` | `10s` | duration |")
 	assert.Contains(t, string(doc), "| `web.listenAddresses` | `[\"127.0.0.1:9773\"]` | list of host:port |")
-	assert.Contains(t, string(doc), "| `recording.maxSize` | `256Mi` | bytes |")
+	assert.Contains(t, string(doc), "| `recording.maxSize` | `1Gi` | bytes |")
 	assert.Contains(t, string(doc), "| `plugins.memoryStall.soft.stallFull` | `0.1` | ratio 0–1 |")
 }
 

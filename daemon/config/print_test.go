@@ -18,6 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/recording"
 )
 
 func printed(t *testing.T, d Document) string {
@@ -197,7 +198,11 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.API.Socket = pick("", "/run/x.sock")
 	a.Log = Log{pick("debug", "info", "warn", "error"), pick("text", "json")}
 	a.Workloads.Roots = [][]string{nil, {"/"}, {"/kubepods.slice", `/a\x2db.slice`}}[r.Intn(3)]
-	a.Recording = Recording{pick("", "/var/lib/plimsoll/recording"), minRecording + uint64(r.Int63n(1<<40))}
+	segment := minSegment + uint64(r.Int63n(1<<40))
+	a.Recording = recording.Config{
+		Dir: pick("", "/var/lib/plimsoll/recording"), MaxSize: 2*segment + uint64(r.Int63n(1<<40)), MaxAge: between(maxDuration, maxRecordingAge),
+		SegmentSize: segment, SegmentAge: between(minSegmentAge, maxDuration), MinAvailable: maxAvailable * float64(r.Intn(101)) / 100,
+	}
 	return reflect.ValueOf(validAgent{a})
 }
 

@@ -26,7 +26,10 @@ const (
 	maxDuration     = 24 * time.Hour
 	maxHistoryTicks = 7200
 	watchdogTicks   = 10
-	minRecording    = 1 << 20
+	minSegment      = 64 << 10
+	minSegmentAge   = time.Second
+	maxRecordingAge = 10 * 365 * 24 * time.Hour
+	maxAvailable    = 0.9
 	minDecisions    = 256 << 10
 	maxDecisions    = 10_000
 	minTrigger      = 500 * time.Millisecond // minimum of kernels before 6.4
@@ -69,8 +72,7 @@ func (a Agent) Validate() []Problem {
 	a.validateLease(&p)
 	oneOf(&p, "log.level", a.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&p, "log.format", a.Log.Format, "text", "json")
-	p.must(a.Recording.MaxSize >= minRecording,
-		fmt.Sprintf("%s is less than 1Mi: too small to hold a recording", formatBytes(a.Recording.MaxSize)), "recording.maxSize")
+	a.validateRecording(&p)
 	validateMemoryStall(&p, "plugins.memoryStall", a.Plugins.MemoryStall)
 	validateDiskContention(&p, "plugins.diskContention", a.Plugins.DiskContention)
 	validateCeilings(&p, "plugins.diskContention.ceilings", a.Plugins.DiskContention.Ceilings)
@@ -109,6 +111,17 @@ func (a Agent) validatePeriods(p *problems) {
 		durationBetween(p, rule.key, rule.value, 0, maxDuration)
 		atLeast(p, rule, period{"tick", a.Tick}, 1)
 	}
+}
+
+func (a Agent) validateRecording(p *problems) {
+	r := a.Recording
+	p.must(r.SegmentSize >= minSegment, fmt.Sprintf("%s is less than 64Ki: too small for more than a few samples", formatBytes(r.SegmentSize)), "recording.segmentSize")
+	p.must(r.MaxSize/2 >= r.SegmentSize, fmt.Sprintf("recording.maxSize (%s) must be at least 2 × recording.segmentSize (%s): a segment is deleted as a whole",
+		formatBytes(r.MaxSize), formatBytes(r.SegmentSize)), "recording.maxSize", "recording.segmentSize")
+	durationBetween(p, "recording.segmentAge", r.SegmentAge, minSegmentAge, maxDuration)
+	durationBetween(p, "recording.maxAge", r.MaxAge, minSegmentAge, maxRecordingAge)
+	atLeast(p, period{"recording.maxAge", r.MaxAge}, period{"recording.segmentAge", r.SegmentAge}, 1)
+	p.must(r.MinAvailable >= 0 && r.MinAvailable <= maxAvailable, fmt.Sprintf("%g is not between 0 and %g", r.MinAvailable, maxAvailable), "recording.minAvailable")
 }
 
 func (a Agent) validateLease(p *problems) {
@@ -193,7 +206,7 @@ func (a Agent) validatePaths(p *problems) {
 		p.must(isCleanPath(mount), wantCleanPath(mount), fmt.Sprintf("filesystems.mounts[%d]", i))
 	}
 	p.must(a.Web.ConfigFile == "" || isCleanPath(a.Web.ConfigFile), wantCleanPath(a.Web.ConfigFile), "web.configFile")
-	p.must(a.Recording.File == "" || isCleanPath(a.Recording.File), wantCleanPath(a.Recording.File), "recording.file")
+	p.must(a.Recording.Dir == "" || isCleanPath(a.Recording.Dir), wantCleanPath(a.Recording.Dir), "recording.dir")
 }
 
 func isCleanPath(s string) bool { return path.IsAbs(s) && path.Clean(s) == s }

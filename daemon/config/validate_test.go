@@ -318,9 +318,24 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 			"more than 1Pi of memory",
 		},
 		"recording too small": {
-			func(a *Agent) { a.Recording.MaxSize = 1<<20 - 1 },
-			[]string{"recording.maxSize"},
-			"1048575 is less than 1Mi: too small to hold a recording",
+			func(a *Agent) { a.Recording.MaxSize = 2*a.Recording.SegmentSize - 1 },
+			[]string{"recording.maxSize", "recording.segmentSize"},
+			"recording.maxSize (33554431) must be at least 2 × recording.segmentSize (16Mi): a segment is deleted as a whole",
+		},
+		"segments too small": {
+			func(a *Agent) { a.Recording.SegmentSize = minSegment - 1 },
+			[]string{"recording.segmentSize"},
+			"65535 is less than 64Ki: too small for more than a few samples",
+		},
+		"segments older than the recording": {
+			func(a *Agent) { a.Recording.SegmentAge, a.Recording.MaxAge = 2*time.Hour, time.Hour },
+			[]string{"recording.maxAge", "recording.segmentAge"},
+			"recording.maxAge (1h) must be at least recording.segmentAge (2h)",
+		},
+		"a floor that is never reached": {
+			func(a *Agent) { a.Recording.MinAvailable = 1 },
+			[]string{"recording.minAvailable"},
+			"1 is not between 0 and 0.9",
 		},
 		"level": {
 			func(a *Agent) { a.Log.Level = "" },
@@ -379,7 +394,7 @@ func TestValuesAtTheirBoundsAreGood(t *testing.T) {
 	a.Plugins.CPUContention.For = 0
 	a.Plugins.Filesystem.FilesFree, a.Plugins.Filesystem.EnoughFiles = 0, 0
 	a.Filesystems.Every, a.Plugins.Filesystem.For = 30*time.Second, 0
-	a.Recording.MaxSize = 1 << 20
+	a.Recording.MaxSize, a.Recording.SegmentSize, a.Recording.MaxAge, a.Recording.MinAvailable = 128<<10, 64<<10, a.Recording.SegmentAge, 0
 	a.API.Socket = "/" + strings.Repeat("x", 106)
 	assert.Empty(t, a.Validate())
 	a = Default()
@@ -410,7 +425,7 @@ func TestAPlaceIsAnAbsoluteCleanPath(t *testing.T) {
 	for _, bad := range []string{"proc", "/proc/", "//proc", "/a/../proc", "/a/.", "."} {
 		a := Default()
 		a.Paths = Paths{bad, bad, bad, bad}
-		a.API.Socket, a.Recording.File, a.Workloads.Roots, a.Filesystems.Mounts = bad, bad, []string{bad}, []string{"/", bad}
+		a.API.Socket, a.Recording.Dir, a.Workloads.Roots, a.Filesystems.Mounts = bad, bad, []string{bad}, []string{"/", bad}
 		a.Filesystems.Kubelet, a.Filesystems.Runtimes = bad, []string{"/x", bad}
 		var keys []string
 		for _, p := range a.Validate() {
@@ -418,7 +433,7 @@ func TestAPlaceIsAnAbsoluteCleanPath(t *testing.T) {
 		}
 		assert.Equal(t, []string{
 			"paths.procfs", "paths.sysfs", "paths.cgroupfs", "paths.rootfs", "api.socket", "workloads.roots[0]",
-			"filesystems.kubelet", "filesystems.runtimes[1]", "filesystems.mounts[1]", "recording.file",
+			"filesystems.kubelet", "filesystems.runtimes[1]", "filesystems.mounts[1]", "recording.dir",
 		}, keys, bad)
 	}
 	a := Default()

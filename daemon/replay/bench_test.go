@@ -47,7 +47,7 @@ func BenchmarkReplay(b *testing.B) {
 	for _, pods := range []int{10, 250} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			file := filepath.Join(b.TempDir(), "r")
-			r, err := probes.NewRecorder(file, "v0.1.0", 1<<40)
+			r, err := probes.CreateRecording(file, "v0.1.0", "")
 			require.NoError(b, err)
 			n := newNode()
 			for range b.N {

@@ -111,6 +111,13 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decis
 	return c.log.List()[0], true
 }
 
+// another agent goes on: it had no rates at first, and no verdicts of outer plugins
+// before its first round. Levels go on as if one agent had run throughout.
+func (c *chain) another() {
+	c.history.Break(Restarted)
+	c.outerVerdicts = nil
+}
+
 func anyLevel(l *plugins.Levels) bool {
 	for _, v := range l.Verdicts {
 		if v.Level > plugins.None {

@@ -1,14 +1,12 @@
 package replay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"slices"
-	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -18,9 +16,10 @@ import (
 const Stdin = "-"
 
 // Files plays recordings of one machine in the order of their samples, whatever
-// the order of names. A truncated file is played as far as it goes. The error
-// has the file and the sample at which it stopped; the report covers what was
-// played before.
+// the order of names: single files, and directories of segments. A truncated file
+// is played as far as it goes. A segment of a directory that cannot be read costs
+// its own samples alone, and the report tells it. The error has the file and the
+// sample at which it stopped; the report covers what was played before.
 func (p *Player) Files(ctx context.Context, names []string, stdin io.Reader) error {
 	err := p.files(ctx, names, stdin)
 	if err != nil {
@@ -30,57 +29,75 @@ func (p *Player) Files(ctx context.Context, names []string, stdin io.Reader) err
 }
 
 func (p *Player) files(ctx context.Context, names []string, stdin io.Reader) error {
-	if len(names) > 1 {
-		var err error
-		if names, err = ordered(names); err != nil {
-			return err
-		}
+	parts, err := p.parts(names)
+	if err != nil {
+		return err
 	}
-	for _, name := range names {
-		if err := p.file(ctx, name, stdin); err != nil {
+	for _, part := range parts {
+		if err := p.part(ctx, part, stdin); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// file plays one recording.
-func (p *Player) file(ctx context.Context, name string, stdin io.Reader) error {
+// part plays one file.
+func (p *Player) part(ctx context.Context, part part, stdin io.Reader) error {
 	in := stdin
-	if name != Stdin {
-		f, err := os.Open(name)
+	if part.path != Stdin {
+		f, err := os.Open(part.path)
+		if part.dir != "" && errors.Is(err, fs.ErrNotExist) { // its agent deleted it: it was the oldest
+			p.unreadable(part, err)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		in = f
 	}
-	p.report.Recordings = append(p.report.Recordings, Recording{File: name})
-	r := &p.report.Recordings[len(p.report.Recordings)-1]
+	return p.playPart(ctx, part, in)
+}
+
+func (p *Player) playPart(ctx context.Context, part part, in io.Reader) error {
+	r := p.recordingOf(part)
+	p.breakAt(part)
 	var stopped error
+	n := uint64(0)
 	header, err := probes.Play(in, func(s *snapshot.Sample) error {
-		if stopped = p.checkOrder(ctx, s, r); stopped != nil {
+		if stopped = p.checkOrder(ctx, s, n); stopped != nil {
 			return stopped
 		}
 		if r.Samples == 0 {
 			r.Start = s.Time
 		}
+		n++
 		r.Samples++
 		r.End = s.Time
 		p.Add(s)
 		p.newest = s
 		return nil
 	})
-	r.Header = header
+	if r.Format == "" {
+		r.Header = header
+	}
+	if stopped != nil {
+		return fmt.Errorf("%s: sample %d: %w", part.path, n+1, stopped)
+	}
+	return p.ended(part, r, n, err)
+}
+
+// ended takes how a file of n samples ended.
+func (p *Player) ended(part part, r *Recording, n uint64, err error) error {
 	switch {
-	case stopped != nil:
-		return fmt.Errorf("%s: sample %d: %w", name, r.Samples+1, stopped)
-	case errors.Is(err, probes.ErrTruncated) && r.Samples > 0:
+	case errors.Is(err, probes.ErrTruncated) && (n > 0 || part.dir != ""):
 		r.CutShort = true
+	case err != nil && part.dir != "":
+		p.unreadable(part, err)
 	case err != nil:
-		return fmt.Errorf("%s: %w", name, err)
-	case r.Samples == 0:
-		return fmt.Errorf("%s: %w", name, errNoSample)
+		return fmt.Errorf("%s: %w", part.path, err)
+	case n == 0 && part.dir == "":
+		return fmt.Errorf("%s: %w", part.path, errNoSample)
 	}
 	return nil
 }
@@ -92,14 +109,14 @@ var (
 	errMachine  = errors.New("it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 )
 
-// checkOrder checks that a recording begins after the samples played before. Within
-// a recording every sample is played, and is a gap where time did not advance.
-func (p *Player) checkOrder(ctx context.Context, s *snapshot.Sample, r *Recording) error {
+// checkOrder checks that a file begins after the samples played before. Within a
+// file every sample is played, and is a gap where time did not advance.
+func (p *Player) checkOrder(ctx context.Context, s *snapshot.Sample, n uint64) error {
 	last := p.newest
 	switch {
 	case ctx.Err() != nil:
 		return errStopped
-	case last == nil || r.Samples > 0:
+	case last == nil || n > 0:
 		return nil
 	case s.BootID == last.BootID && s.Boottime <= last.Boottime:
 		return errOverlap
@@ -109,67 +126,31 @@ func (p *Player) checkOrder(ctx context.Context, s *snapshot.Sample, r *Recordin
 	return nil
 }
 
-// start is when a recording begins.
-type start struct {
-	name     string
-	boot     string
-	boottime time.Duration
-	booted   time.Time // by the wall clock of the first sample
-}
-
-var errEnough = errors.New("enough")
-
-// ordered sorts recordings by boot, and within a boot by the boot clock, which
-// cannot be set.
-func ordered(names []string) ([]string, error) {
-	starts := make([]start, 0, len(names))
-	booted := map[string]time.Time{} // the latest: a clock that is not set yet is behind
-	for _, name := range names {
-		s, err := readStart(name)
-		if err != nil {
-			return nil, err
-		}
-		starts = append(starts, s)
-		if latest, known := booted[s.boot]; !known || latest.Before(s.booted) {
-			booted[s.boot] = s.booted
+// recordingOf is the entry of the report that a file belongs to: segments of one
+// directory and run have one.
+func (p *Player) recordingOf(part part) *Recording {
+	list := p.report.Recordings
+	if part.dir != "" && len(list) > 0 {
+		if last := &list[len(list)-1]; last.File == part.dir && last.Run == part.run && part.run != "" {
+			last.Segments++
+			return last
 		}
 	}
-	slices.SortStableFunc(starts, func(a, b start) int {
-		return cmp.Or(booted[a.boot].Compare(booted[b.boot]), cmp.Compare(a.boot, b.boot), cmp.Compare(a.boottime, b.boottime))
-	})
-	sorted := make([]string, 0, len(starts))
-	for _, s := range starts {
-		sorted = append(sorted, s.name)
+	r := Recording{File: part.path}
+	if part.dir != "" {
+		r.File, r.Segments = part.dir, 1
 	}
-	return sorted, nil
+	p.report.Recordings = append(list, r)
+	return &p.report.Recordings[len(list)]
 }
 
-func readStart(name string) (start, error) {
-	if name == Stdin {
-		return start{}, errors.New("-: standard input cannot be combined with other recordings: its start time is not known in advance")
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return start{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return start{}, fmt.Errorf("%s: not a regular file; each of several recordings is read twice", name)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return start{}, err
-	}
-	defer f.Close()
-	s := start{name: name}
-	_, err = probes.Play(f, func(first *snapshot.Sample) error {
-		s.boot, s.boottime, s.booted = first.BootID, first.Boottime, first.Time.Add(-first.Boottime)
-		return errEnough
-	})
-	switch {
-	case errors.Is(err, errEnough):
-		return s, nil
-	case err != nil:
-		return s, fmt.Errorf("%s: %w", name, err)
-	}
-	return s, fmt.Errorf("%s: %w", name, errNoSample)
+// breakAt begins a new window where another agent goes on.
+func (p *Player) breakAt(part part) {
+	p.other = p.newest != nil && part.run != p.run
+	p.run = part.run
+}
+
+// unreadable tells of a segment whose samples, or the rest of them, are missing.
+func (p *Player) unreadable(part part, err error) {
+	appendBounded(&p.report.Unreadable, maxUnreadable, &p.report.Omitted.Unreadable, fmt.Sprintf("%s: %v", part.path, err))
 }

@@ -26,10 +26,10 @@ func play(t *testing.T, names ...string) (*Report, error) {
 
 func TestRecordingsArePlayedInOrderOfTimeWhateverTheirOrder(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20).seconds(60, 0)
-	whole, err := play(t, recording(t, "all.rec", n.samples))
+	whole, err := play(t, recordingFile(t, "all.rec", n.samples))
 	require.NoError(t, err)
 	require.Len(t, whole.Changes, 2)
-	a, b, c := recording(t, "a.rec", n.samples[:50]), recording(t, "b.rec", n.samples[50:70]), recording(t, "c.rec", n.samples[70:])
+	a, b, c := recordingFile(t, "a.rec", n.samples[:50]), recordingFile(t, "b.rec", n.samples[50:70]), recordingFile(t, "c.rec", n.samples[70:])
 	parts, err := play(t, c, a, b)
 	require.NoError(t, err)
 	var names []string
@@ -55,22 +55,22 @@ func TestBootsArePlayedInOrderAlsoWhenTheClockWasSet(t *testing.T) {
 	n.samples, n.clock = nil, early
 	n.seconds(20, 0)
 	set := n.samples
-	_, err := play(t, recording(t, "set", set), recording(t, "first", first))
+	_, err := play(t, recordingFile(t, "set", set), recordingFile(t, "first", first))
 	require.NoError(t, err)
-	r, err := play(t, recording(t, "first", first), recording(t, "set", set))
+	r, err := play(t, recordingFile(t, "first", first), recordingFile(t, "set", set))
 	require.NoError(t, err)
 	require.Len(t, r.Gaps, 1)
 	assert.Equal(t, Rebooted, r.Gaps[0].Reason)
-	_, err = play(t, recording(t, "unset", unset), recording(t, "first", first))
+	_, err = play(t, recordingFile(t, "unset", unset), recordingFile(t, "first", first))
 	require.NoError(t, err, "by its own clock it is the older one")
-	late := recording(t, "unset", unset)
-	_, err = play(t, late, recording(t, "set", set[5:]), recording(t, "first", first))
+	late := recordingFile(t, "unset", unset)
+	_, err = play(t, late, recordingFile(t, "set", set[5:]), recordingFile(t, "first", first))
 	require.EqualError(t, err, late+": sample 1: "+errMachine.Error(), "with the clock that was set later it comes after, and does not fit")
 }
 
 func TestWhatDoesNotFollowIsRefusedByNameAndPlace(t *testing.T) {
 	n := newNode().seconds(30, 0)
-	a, b := recording(t, "a.rec", n.samples[:20]), recording(t, "b.rec", n.samples[10:])
+	a, b := recordingFile(t, "a.rec", n.samples[:20]), recordingFile(t, "b.rec", n.samples[10:])
 	r, err := play(t, b, a)
 	require.EqualError(t, err, b+": sample 1: it overlaps with the recording before it")
 	assert.Equal(t, err.Error(), r.Failed)
@@ -81,14 +81,14 @@ func TestWhatDoesNotFollowIsRefusedByNameAndPlace(t *testing.T) {
 	other := newNode()
 	other.boot, other.clock = "another", other.clock.Add(-5e9)
 	other.seconds(30, 0)
-	o := recording(t, "other.rec", other.samples)
+	o := recordingFile(t, "other.rec", other.samples)
 	_, err = play(t, a, o)
 	require.ErrorContains(t, err, "sample 1: it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 }
 
 func TestARecordingWithoutItsEndGivesWhatIsInIt(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20)
-	file := recording(t, "whole", n.samples)
+	file := recordingFile(t, "whole", n.samples)
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, b[:len(b)-40], 0o600))
@@ -125,7 +125,7 @@ func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
 		file := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(file, c.content, 0o600))
 		_, alone := play(t, file)
-		_, beside := play(t, file, recording(t, "good", newNode().seconds(3, 0).samples))
+		_, beside := play(t, file, recordingFile(t, "good", newNode().seconds(3, 0).samples))
 		for _, err := range []error{alone, beside} {
 			require.ErrorContains(t, err, strings.ReplaceAll(c.want, "FILE", file), name)
 			assert.NotContains(t, err.Error(), "\n", name)
@@ -142,7 +142,7 @@ func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
 }
 
 func TestStandardInputIsPlayedAlone(t *testing.T) {
-	b, err := os.ReadFile(recording(t, "a", newNode().seconds(5, 0).samples))
+	b, err := os.ReadFile(recordingFile(t, "a", newNode().seconds(5, 0).samples))
 	require.NoError(t, err)
 	p := player(nil)
 	require.NoError(t, p.Files(t.Context(), []string{Stdin}, bytes.NewReader(b)))
@@ -152,7 +152,7 @@ func TestStandardInputIsPlayedAlone(t *testing.T) {
 }
 
 func TestAReplayEndsWhenItIsToldTo(t *testing.T) {
-	file := recording(t, "a", newNode().seconds(50, 0).samples)
+	file := recordingFile(t, "a", newNode().seconds(50, 0).samples)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := player(nil).Files(ctx, []string{file}, nil)
@@ -162,7 +162,7 @@ func TestAReplayEndsWhenItIsToldTo(t *testing.T) {
 func TestAClockThatStandsStillWithinARecordingIsAGap(t *testing.T) {
 	n := newNode().seconds(20, 0)
 	samples := append(append([]*snapshot.Sample{}, n.samples...), n.samples[19])
-	r, err := play(t, recording(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))
+	r, err := play(t, recordingFile(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))
 	require.NoError(t, err)
 	require.Len(t, r.Gaps, 1)
 	assert.Equal(t, "the clock did not advance", r.Gaps[0].Reason)

@@ -118,11 +118,11 @@ func replayed(p *Player, n *node) *Report {
 	return p.Report()
 }
 
-// recording writes a node's samples to a file.
-func recording(t testing.TB, name string, samples []*snapshot.Sample) string {
+// recordingFile writes a node's samples to a file.
+func recordingFile(t testing.TB, name string, samples []*snapshot.Sample) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	r, err := probes.NewRecorder(file, "v0.1.0", 1<<30)
+	r, err := probes.CreateRecording(file, "v0.1.0", "")
 	require.NoError(t, err)
 	for _, s := range samples {
 		require.NoError(t, r.Add(s))

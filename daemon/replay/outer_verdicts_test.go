@@ -34,7 +34,7 @@ func TestAReplayKnowsWhatOuterPluginsSaid(t *testing.T) {
 	says(t, n.samples[30], plugins.Hard)
 	says(t, n.samples[40], plugins.None)
 	n.samples[60].OuterVerdicts = json.RawMessage("null") // the plugin was ended
-	r, err := play(t, recording(t, "recording", n.samples))
+	r, err := play(t, recordingFile(t, "recording", n.samples))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"numa NUMA 0 none>hard at 30s", "numa NUMA 0 hard>none at 40s"}, levels(r))
 	require.NotEmpty(t, r.Decisions)
@@ -49,7 +49,7 @@ func TestAReplayKnowsWhatOuterPluginsSaid(t *testing.T) {
 func TestWhatPluginsSaidThatCannotBeReadIsTold(t *testing.T) {
 	n := newNode().seconds(20, 0)
 	n.samples[3].OuterVerdicts = json.RawMessage(`{"not":"a list"}`)
-	r, err := play(t, recording(t, "recording", n.samples))
+	r, err := play(t, recordingFile(t, "recording", n.samples))
 	require.NoError(t, err)
 	i := slices.IndexFunc(r.Scopes, func(s Scope) bool { return s.Plugin == undecodedPlugins })
 	require.GreaterOrEqual(t, i, 0)

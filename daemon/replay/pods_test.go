@@ -29,7 +29,7 @@ func TestAReplayKnowsThePodsThatTheRecordingHas(t *testing.T) {
 	for _, s := range n.samples {
 		s.Cluster = about
 	}
-	f, err := os.Open(recording(t, "recording", n.samples))
+	f, err := os.Open(recordingFile(t, "recording", n.samples))
 	require.NoError(t, err)
 	defer f.Close()
 	p := player(nil)

@@ -35,11 +35,13 @@ type Player struct {
 	Watch func(Moment)
 
 	report Report
-	queued []*snapshot.Sample // until the tick is known
+	queued []queued // until the tick is known
 	tick   time.Duration
 	chain  *chain
 	last   *snapshot.Sample // that was played
 	newest *snapshot.Sample // that was read
+	run    string           // of the agent whose file was read last
+	other  bool             // another agent made the next sample
 	offset time.Duration    // of last, from the first sample
 	scopes scopes
 	stall  trace[snapshot.Ratios]
@@ -61,31 +63,39 @@ const tickSamples = 16
 
 // Add plays the next sample.
 func (p *Player) Add(s *snapshot.Sample) {
-	if p.tick == 0 {
-		p.queued = append(p.queued, s)
-		if len(p.queued) > tickSamples {
-			p.startPlaying()
-		}
+	next := queued{s, p.other}
+	p.other = false
+	if p.tick > 0 {
+		p.play(next)
 		return
 	}
-	p.play(s)
+	p.queued = append(p.queued, next)
+	if len(p.queued) > tickSamples {
+		p.startPlaying()
+	}
+}
+
+// queued is a sample to play; other: by another agent than the one before.
+type queued struct {
+	sample *snapshot.Sample
+	other  bool
 }
 
 // startPlaying plays the held samples, now that their tick is known.
 func (p *Player) startPlaying() {
 	p.tick = recordedTick(p.queued, p.Config)
-	for _, s := range p.queued {
-		p.play(s)
+	for _, q := range p.queued {
+		p.play(q)
 	}
 	p.queued = nil
 }
 
 // recordedTick is the configuration's tick, or the median step of the recording where
 // that would make every step a gap.
-func recordedTick(samples []*snapshot.Sample, c *config.Agent) time.Duration {
+func recordedTick(samples []queued, c *config.Agent) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(samples); i++ {
-		steps = append(steps, samples[i].Boottime-samples[i-1].Boottime)
+		steps = append(steps, samples[i].sample.Boottime-samples[i-1].sample.Boottime)
 	}
 	if len(steps) == 0 {
 		return c.Tick
@@ -98,7 +108,8 @@ func recordedTick(samples []*snapshot.Sample, c *config.Agent) time.Duration {
 }
 
 // play puts one sample through the chain.
-func (p *Player) play(s *snapshot.Sample) {
+func (p *Player) play(q queued) {
+	s := q.sample
 	at := instant{time: s.Time, step: p.step(s)}
 	p.offset += at.step
 	at.offset = p.offset
@@ -109,6 +120,8 @@ func (p *Player) play(s *snapshot.Sample) {
 	case s.BootID != p.last.BootID:
 		why = Rebooted
 		p.reboot(at)
+	case q.other:
+		p.chain.another()
 	}
 	snapshot, levels := p.chain.judge(s)
 	if at.gap = snapshot.WindowSeconds == 0 && p.last != nil; at.gap {
@@ -141,6 +154,9 @@ func (p *Player) step(s *snapshot.Sample) time.Duration {
 
 // Rebooted is the reason of a gap, and of the end of a level, at a reboot.
 const Rebooted = "the machine rebooted"
+
+// Restarted is the reason of a gap between the samples of two agents.
+const Restarted = "the agent was restarted"
 
 // reboot starts a new chain: the agent restarts with the machine. The learned
 // baselines of the disks are kept.

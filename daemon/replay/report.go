@@ -22,6 +22,8 @@ type Report struct {
 	// WarmUp: the beginning was judged as after a start of the agent.
 	WarmUp     bool        `json:"warmUp"`
 	Recordings []Recording `json:"recordings"`
+	// Unreadable are segments of which samples are missing, and why.
+	Unreadable []string `json:"unreadable,omitempty"`
 	// Failed is where and why the replay stopped; empty: it reached the end.
 	Failed string `json:"failed,omitempty"`
 
@@ -56,6 +58,8 @@ type Omitted struct {
 	Decisions uint64 `json:"decisions"`
 	Gaps      uint64 `json:"gaps"`
 	Scopes    uint64 `json:"scopes"`
+	// Unreadable segments.
+	Unreadable uint64 `json:"unreadable"`
 }
 
 // Bounds of the lists, which would grow with a level that flaps for weeks.
@@ -65,16 +69,23 @@ const (
 	maxGaps      = 10_000
 	maxScopes    = 1000
 	maxPoints    = 1200 // of each line of a plot
+	// maxUnreadable bounds what an agent that was restarted for days
+	// leaves to be told.
+	maxUnreadable = 100
 )
 
-// Recording is a file that was played.
+// Recording is a file that was played, or the segments of a directory that one run of
+// an agent wrote.
 type Recording struct {
 	File string `json:"file"`
+	// Segments of the directory; 0 for a file.
+	Segments int `json:"segments,omitempty"`
 	probes.Header
 	Samples uint64    `json:"samples"`
 	Start   time.Time `json:"start,omitzero"`
 	End     time.Time `json:"end,omitzero"`
-	// CutShort: truncated, because its writer was killed or is still writing.
+	// CutShort: a file is truncated, because its writer was killed, could not write on,
+	// or is still writing.
 	CutShort bool `json:"cutShort"`
 }
 

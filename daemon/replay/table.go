@@ -43,18 +43,40 @@ func WriteTable(w io.Writer, r *Report) error {
 	return err
 }
 
+// maxLines of recordings are written for people.
+const maxLines = 20
+
+// Text is what was played: a file, or the segments of a directory.
+func (r *Recording) Text() string {
+	if r.Segments == 0 {
+		return fmt.Sprintf("%s: %d samples", r.File, r.Samples)
+	}
+	segments := "1 segment"
+	if r.Segments > 1 {
+		segments = fmt.Sprintf("%d segments of one run", r.Segments)
+	}
+	return fmt.Sprintf("%s: %s, %d samples", r.File, segments, r.Samples)
+}
+
 // head describes the recordings and the configuration.
 func (r *Report) head() []string {
 	var lines []string
-	for _, f := range r.Recordings {
-		text := fmt.Sprintf("%s: %d samples", f.File, f.Samples)
+	for i := range r.Recordings[:min(maxLines, len(r.Recordings))] {
+		f := &r.Recordings[i]
+		text := f.Text()
 		if f.Samples > 0 {
 			text += fmt.Sprintf(", %s to %s UTC, Linux %s, %s", view.Stamp(f.Start), view.Stamp(f.End), f.Kernel, f.Command)
 		}
 		if f.CutShort {
-			text += "; truncated: its writer was killed or is still writing"
+			text += "; truncated: its writer was killed, could not write on, or is still writing"
 		}
 		lines = append(lines, text)
+	}
+	if more := len(r.Recordings) - maxLines; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	for _, text := range r.Unreadable {
+		lines = append(lines, "samples are missing: "+text)
 	}
 	if r.Failed != "" {
 		lines = append(lines, "replay stopped: "+r.Failed)
@@ -154,7 +176,7 @@ func (o Omitted) text() string {
 	if o == (Omitted{}) {
 		return ""
 	}
-	return fmt.Sprintf("not listed: %d changes, %d decisions, %d gaps and %d verdicts about more scopes", o.Changes, o.Decisions, o.Gaps, o.Scopes)
+	return fmt.Sprintf("not listed: %d changes, %d decisions, %d gaps, %d verdicts about more scopes and %d unreadable segments", o.Changes, o.Decisions, o.Gaps, o.Scopes, o.Unreadable)
 }
 
 // summary is a row for each plugin and scope.

@@ -59,7 +59,7 @@ func eventful(t *testing.T) *Report {
 	n.seconds(60, 0.2)
 	n.available = 40 * gib
 	n.pass(2*60*1e9, 0).seconds(40, 0).reboot().seconds(30, 0)
-	r, err := play(t, recording(t, "a.rec", n.samples))
+	r, err := play(t, recordingFile(t, "a.rec", n.samples))
 	require.NoError(t, err)
 	r.Recordings[0].File, r.Recordings[0].Kernel, r.Recordings[0].Command = "a.rec", "6.1.0 x86_64", "plimsoll agent"
 	return r

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/recording"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -69,6 +70,8 @@ type Agent struct {
 	// Triggers are the PSI triggers that wake samples between two ticks; absent
 	// where samples are not periodic.
 	Triggers *Triggers `json:"triggers,omitempty"`
+	// Recording is absent where nothing is recorded.
+	Recording *recording.Status `json:"recording,omitempty"`
 
 	// ConfigFile is empty when the defaults are in force. ConfigError is why the
 	// last reload failed; the previous configuration then stays in force.

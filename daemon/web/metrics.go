@@ -112,6 +112,7 @@ func isZeroWeight(weight string) bool {
 // Levels has only those of the agent itself.
 func appendMetrics(b []byte, s *view.State) []byte {
 	b = appendAgent(b, &s.Agent)
+	b = appendRecording(b, s.Agent.Recording)
 	if s.Snapshot != nil {
 		b = appendTick(b, s)
 		b = appendTriggers(b, s.Agent.Triggers)

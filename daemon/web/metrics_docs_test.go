@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/recording"
 )
 
 // The document of the metrics is made from expositions in which every family
@@ -38,6 +39,7 @@ Every metric of ` + "`/metrics`" + `, generated from the exposition. An absent m
 // wholeAgent is an exposition with a series of every family of the agent's.
 func wholeAgent() []byte {
 	s := fullState()
+	s.Agent.Recording = &recording.Status{Recorded: 3}
 	s.Agent.Triggers = &view.Triggers{Armed: 8, FiredTotal: map[string]uint64{"memory": 3}}
 	s.Cluster.Heartbeat = &view.Heartbeat{Renewed: s.Agent.Started}
 	s.Cluster.NodeLease = &view.Heartbeat{}

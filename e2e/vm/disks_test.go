@@ -99,7 +99,7 @@ func (n *node) unplug(name, gone string) {
 func hotPlug(shared *node) func(*testing.T) {
 	return func(t *testing.T) {
 		n := shared.with(t)
-		n.configure("tick: 3s\nwindow: 12s\nrecording: {file: /root/recording}\n")
+		n.configure("tick: 3s\nwindow: 12s\nrecording: {dir: /root/recording, minAvailable: 0}\n")
 		n.startAgentWith("--standalone --config /root/agent.yaml")
 		sequence, index := n.plug("first", 16)
 		n.until(30*time.Second, "the agent sees both", func() bool { return n.sees("vdj") && n.sees("eth1") })
@@ -185,8 +185,9 @@ func (n *node) snapshot() json.RawMessage {
 func (n *node) recorded(window time.Duration) []*snapshot.Snapshot {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "recording")
-	require.NoError(n.t, n.Pull(n.t.Context(), "/root/recording", file))
-	n.run("rm /root/recording")
+	n.run("mv /root/recording/*.rec /root/segment") // there is one
+	require.NoError(n.t, n.Pull(n.t.Context(), "/root/segment", file))
+	n.run("rm -r /root/recording /root/segment")
 	f, err := os.Open(file)
 	require.NoError(n.t, err)
 	defer f.Close()

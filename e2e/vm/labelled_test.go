@@ -43,7 +43,7 @@ type scene struct {
 const (
 	calm    = 12 * time.Second // before each load
 	clears  = 5 * time.Second  // after it
-	onState = "/run/scene.rec"
+	onState = "/run/scene"
 )
 
 // labelledDir is where the set goes when it is made; without it no scene runs.
@@ -60,8 +60,8 @@ func stage(t *testing.T, n *node, machine string, scenes []scene) {
 // play records one scene.
 func (n *node) play(machine string, s scene) {
 	n.t.Helper()
-	n.run("rm -f " + onState)
-	n.configure("recording: {file: " + onState + "}\n" + s.config)
+	n.run("rm -rf " + onState + "*")
+	n.configure("recording: {dir: " + onState + ", segmentSize: 256Mi, minAvailable: 0}\n" + s.config)
 	n.startAgentWith("--standalone --config /root/agent.yaml")
 	n.t.Cleanup(func() { n.run("systemctl stop plimsoll 2>/dev/null || true") })
 	n.until(2*calm, "calm is recorded", halfway(calm))
@@ -78,7 +78,8 @@ func (n *node) play(machine string, s scene) {
 	n.until(2*clears, "the end is recorded", halfway(clears))
 	n.run("systemctl stop plimsoll")
 	file := filepath.Join(labelledDir(), s.name+".rec")
-	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState, file))
+	n.run("mv " + onState + "/*.rec " + onState + ".rec") // there is one segment
+	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
 	start := repack(n.t, file)
 	at := func(t time.Time) float64 { return float64(t.Sub(start).Milliseconds()) / 1000 }
 	l := labelled.Label{Machine: machine, Did: s.did, Why: s.why, Load: labelled.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want}

@@ -116,7 +116,7 @@ const handmade = "/sys/fs/cgroup/kubepods"
 func podChurn(shared *node) func(*testing.T) {
 	return func(t *testing.T) {
 		n := shared.with(t)
-		n.configure("tick: 250ms\nwindow: 2s\nrecording: {file: /root/recording}\n")
+		n.configure("tick: 250ms\nwindow: 2s\nrecording: {dir: /root/recording, minAvailable: 0}\n")
 		n.startAgentWith("--standalone --config /root/agent.yaml")
 		before := n.agentFiles()
 		n.run("cd /sys/fs/cgroup && echo +memory +io +cpu >cgroup.subtree_control && mkdir -p kubepods/burstable && " +

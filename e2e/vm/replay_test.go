@@ -14,7 +14,7 @@ import (
 )
 
 // recorded is what the agent records to, in memory: the disk is slow.
-const recorded = "/run/agent.rec"
+const recorded = "/run/agent"
 
 // recordingFile is where the recording of the shortage is kept, if it is to be;
 // the tests of daemon/replay play it.
@@ -30,7 +30,8 @@ func replays(shared *node) func(*testing.T) {
 		n.run("systemctl stop plimsoll")
 		looks := n.looks()
 		recording, binary := recordingFile(t), filepath.Join(t.TempDir(), "plimsoll")
-		require.NoError(t, n.Pull(t.Context(), recorded, recording))
+		n.run("mv " + recorded + "/*.rec " + recorded + ".rec") // there is one segment
+		require.NoError(t, n.Pull(t.Context(), recorded+".rec", recording))
 		build(t, ".", binary)
 		said, err := exec.CommandContext(t.Context(), binary, "replay", "--warm-up", "-o", "json", recording).Output()
 		require.NoError(t, err)

@@ -42,7 +42,7 @@ func watched() time.Duration {
 func TestMemoryStall(t *testing.T) {
 	n := startNode(t, vm.Options{Name: "memory", Disks: 1}, ".", "./e2e/vm/hog", "./e2e/vm/witness")
 	n.withPages(1000)
-	n.run("printf 'apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nrecording: {file: " + recorded + "}\n' >/root/agent.yaml")
+	n.run("printf 'apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nrecording: {dir: " + recorded + ", minAvailable: 0}\n' >/root/agent.yaml")
 	n.startAgentWith("--standalone --config /root/agent.yaml")
 	n.startWitness()
 	t.Run("a workload at its own limit is no shortage of the node", atItsOwnLimit(n))
