@@ -32,6 +32,8 @@ type Advice struct {
 	// Config is the configuration file; empty: the defaults.
 	Config     string             `json:"configFile,omitempty"`
 	Recordings []replay.Recording `json:"recordings"`
+	// Unreadable are segments of which samples are missing, and why.
+	Unreadable []string `json:"unreadable,omitempty"`
 	// Failed is where and why the replay stopped; empty: it reached the end.
 	Failed string    `json:"failed,omitempty"`
 	Start  time.Time `json:"start"`
@@ -66,10 +68,10 @@ type Scope struct {
 func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, error) {
 	w.memory.end()
 	for _, s := range w.alarms.list {
-		s.close()
+		s.end()
 	}
 	a := &Advice{
-		Format: Format, Config: report.Config, Recordings: report.Recordings, Failed: report.Failed, Start: report.Start, End: report.End,
+		Format: Format, Config: report.Config, Recordings: report.Recordings, Unreadable: report.Unreadable, Failed: report.Failed, Start: report.Start, End: report.End,
 		Seconds: report.Seconds, ObservedSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, OOMKillsWithoutLevel: w.killsWithoutLevel,
 		Scopes: []Scope{}, Proposals: w.propose(c), Limits: limits(),
 	}

@@ -9,11 +9,15 @@ import (
 )
 
 // Alarms are the times at which a level was on, each counted in exactly one
-// class, as far as a recording tells.
+// class, as far as a recording tells. One that is still on at the end is in none:
+// how long it lasts, and what comes of it, is not known.
 type Alarms struct {
 	Times          uint64  `json:"times"`
 	Seconds        float64 `json:"seconds"`
 	LongestSeconds float64 `json:"longestSeconds"`
+	// Ongoing: still on at the end, for OngoingSeconds until then.
+	Ongoing        bool    `json:"ongoing,omitempty"`
+	OngoingSeconds float64 `json:"ongoingSeconds,omitempty"`
 	// OOMKilled: an OOM kill meanwhile, or in the minute after.
 	OOMKilled uint64 `json:"killed"`
 	// Real: real, with contention; for a resource whose sufferers are never
@@ -131,6 +135,16 @@ func excess(v *plugins.Verdict) float64 {
 		return line / is
 	}
 	return is / line
+}
+
+// end is the end of the recording.
+func (s *alarmRecord) end() {
+	if !s.on || s.ended != nil {
+		s.close()
+		return
+	}
+	s.Ongoing, s.OngoingSeconds = true, s.seconds
+	*s = alarmRecord{Alarms: s.Alarms}
 }
 
 // close counts the present alarm in its class.

@@ -83,7 +83,7 @@ func alarmsOf(resource plugins.Resource, moments ...said) Alarms {
 		}, s.killed)
 	}
 	for _, s := range a.list {
-		s.close()
+		s.end()
 	}
 	if s := a.list[alarmKey{plugin, scope, plugins.Soft}]; s != nil {
 		return s.Alarms
@@ -104,13 +104,15 @@ func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
 		moments  [][]said
 		want     Alarms
 	}{
-		{"contention", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
-		{"no contention", plugins.Disk, [][]said{on(21, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NoContention: 1}},
-		{"it is brief and kept by hysteresis", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true}), kept}, Alarms{Times: 1, Seconds: 35, LongestSeconds: 35, Brief: 1}},
-		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Marginal: 1}},
+		{"contention", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
+		{"no contention", plugins.Disk, [][]said{on(21, said{observed: 2}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NoContention: 1}},
+		{"it is brief and kept by hysteresis", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true}), kept, calm[:1]}, Alarms{Times: 1, Seconds: 35, LongestSeconds: 35, Brief: 1}},
+		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Marginal: 1}},
 		{"a kill follows within a minute", plugins.Memory, [][]said{on(6, said{observed: 1.05}), calm[:40], {{killed: true}}, calm}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, OOMKilled: 1}},
 		{"a kill comes much later", plugins.Memory, [][]said{on(6, said{observed: 2}), calm, {{killed: true}}}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, NoContention: 1}},
-		{"twice", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:5], on(11, said{observed: 2})}, Alarms{Times: 2, Seconds: 30, LongestSeconds: 20, Real: 1, NoContention: 1}},
+		{"twice", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:5], on(11, said{observed: 2}), calm[:1]}, Alarms{Times: 2, Seconds: 30, LongestSeconds: 20, Real: 1, NoContention: 1}},
+		{"it is on at the end", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true})}, Alarms{Ongoing: true, OngoingSeconds: 5}},
+		{"the second is on at the end", plugins.Disk, [][]said{on(21, said{observed: 2}), calm[:5], on(11, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NoContention: 1, Ongoing: true, OngoingSeconds: 10}},
 		{"never", plugins.Disk, [][]said{calm}, Alarms{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,11 +9,20 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
+// maxLines of recordings are written for people.
+const maxLines = 20
+
 // WriteText writes an Advice for people.
 func WriteText(w io.Writer, a *Advice) error {
 	var b strings.Builder
-	for _, r := range a.Recordings {
-		fmt.Fprintf(&b, "%s: %d samples\n", view.Printable(r.File), r.Samples)
+	for i := range a.Recordings[:min(maxLines, len(a.Recordings))] {
+		b.WriteString(view.Printable(a.Recordings[i].Text()) + "\n")
+	}
+	if more := len(a.Recordings) - maxLines; more > 0 {
+		fmt.Fprintf(&b, "and %d more\n", more)
+	}
+	for _, text := range a.Unreadable {
+		fmt.Fprintf(&b, "samples are missing: %s\n", view.Printable(text))
 	}
 	if a.Failed != "" {
 		fmt.Fprintf(&b, "replay stopped: %s\n", view.Printable(a.Failed))
@@ -44,20 +53,20 @@ func WriteText(w io.Writer, a *Advice) error {
 // rows has a line for each scope and level that was ever on, and one with the
 // number of the others.
 func (a *Advice) rows() [][]string {
-	rows := [][]string{{"PLUGIN", "SCOPE", "OBSERVED", "LEVEL", "TIMES", "TOTAL", "LONGEST", "OOM KILL", "REAL", "FALSE", "WHY FALSE"}}
+	rows := [][]string{{"PLUGIN", "SCOPE", "OBSERVED", "LEVEL", "TIMES", "TOTAL", "LONGEST", "OOM KILL", "REAL", "FALSE", "STILL ON", "WHY FALSE"}}
 	quiet := 0
 	for _, s := range a.Scopes {
-		if s.Soft.Times+s.Hard.Times == 0 {
+		if !s.Soft.ever() && !s.Hard.ever() {
 			quiet++
 		}
 		for _, l := range []struct {
 			name string
 			Alarms
 		}{{"soft", s.Soft}, {"hard", s.Hard}} {
-			if l.Times > 0 {
+			if l.ever() {
 				rows = append(rows, []string{
 					s.Plugin, s.Scope, view.Age(seconds(s.ObservedSeconds)), l.name, view.Count(l.Times), view.Age(seconds(l.Seconds)), view.Age(seconds(l.LongestSeconds)),
-					view.Count(l.OOMKilled), view.Count(l.Real), view.Count(l.False()), l.why(),
+					view.Count(l.OOMKilled), view.Count(l.Real), view.Count(l.False()), l.stillOn(), l.why(),
 				})
 			}
 		}
@@ -66,6 +75,17 @@ func (a *Advice) rows() [][]string {
 		rows = append(rows, []string{fmt.Sprintf("and %d scopes that never reached a level", quiet)})
 	}
 	return rows
+}
+
+// ever reports whether the level was on at all.
+func (a Alarms) ever() bool { return a.Times > 0 || a.Ongoing }
+
+// stillOn is for how long the level was on when the recording ended.
+func (a Alarms) stillOn() string {
+	if !a.Ongoing {
+		return ""
+	}
+	return view.Age(seconds(a.OngoingSeconds))
 }
 
 // why counts the false alarms by class.
