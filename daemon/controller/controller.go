@@ -46,6 +46,7 @@ type Controller struct {
 	loads    *admission.Reconciler
 	events   record.EventBroadcaster
 	liveness *process.Liveness
+	api      *connection
 }
 
 // The loops of the controller.
@@ -70,6 +71,8 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	}
 	clock := &agents.Clock{}
 	how.Wrap(clock.Wrap)
+	api := &connection{log: log}
+	how.Wrap(api.Wrap)
 	clients, err := NewClients(how, c.Election.Duration)
 	if err != nil {
 		return nil, fmt.Errorf("create Kubernetes client: %w", err)
@@ -86,7 +89,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
 	loads.Events, loads.Log = recorder, log
 	return &Controller{
-		Config: file, Log: log, started: time.Now(), events: events, liveness: beats,
+		Config: file, Log: log, started: time.Now(), events: events, liveness: beats, api: api,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
 		queue: &backup.Reconciler{
 			Backups: clients.Dynamic.Resource(backup.Resource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
@@ -223,9 +226,18 @@ func (c *Controller) pauses() map[string]time.Duration {
 // healthy fails when a loop is stuck. A standby replica has no loops.
 func (c *Controller) healthy() error { return c.liveness.Check(process.StuckAfter, c.pauses()) }
 
-// ready: a standby knows the leader; a leader has listed its objects and its
-// loops make progress.
+// ready says why this replica is not, with the problem that explains it.
 func (c *Controller) ready() error {
+	err := c.leadsOrFollows()
+	if problem := c.api.first(); err != nil && problem != "" {
+		return fmt.Errorf("%w: %s", err, problem)
+	}
+	return err
+}
+
+// leadsOrFollows: a standby knows the leader; a leader has listed its objects and its
+// loops make progress.
+func (c *Controller) leadsOrFollows() error {
 	if err := c.election.ready(); err != nil {
 		return err
 	}
@@ -246,7 +258,7 @@ func (c *Controller) ready() error {
 func (c *Controller) state() web.ControllerState {
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
-		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(),
+		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
 		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
 		AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
 	}
@@ -289,6 +301,9 @@ func (c *Controller) status() string {
 		text = "leader"
 	case leader != "":
 		text = "standby; leader is " + leader
+	}
+	if list := c.api.list(); len(list) > 0 {
+		text += " · " + list[0].Kind.Text()
 	}
 	return text + process.ConfigWarning(c.Config.Status())
 }

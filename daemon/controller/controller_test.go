@@ -27,7 +27,7 @@ func leading(t *testing.T) *Controller {
 		c.Fleet.Enabled, c.Backups.Enabled, c.VGDP.Enabled = false, false, false
 	})
 	require.NoError(t, err)
-	c := &Controller{Config: file, election: &election{identity: "us"}, liveness: &process.Liveness{}}
+	c := &Controller{Config: file, election: &election{identity: "us"}, liveness: &process.Liveness{}, api: &connection{}}
 	c.election.isLeader.Store(true)
 	c.election.leader.Store(&c.election.identity)
 	return c

@@ -89,7 +89,9 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				e.leader.Store(&identity)
-				e.log.Info("new leader", "identity", identity, "self", identity == e.identity)
+				if identity != e.identity { // of itself it logs that it leads
+					e.log.Info("this replica is on standby: another one is the leader", "leader", identity, "takeover", e.config.Duration.String()+" after its last renewal")
+				}
 			},
 		},
 	})

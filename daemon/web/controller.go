@@ -34,6 +34,9 @@ type ControllerState struct {
 	// of the current leader, empty while unknown.
 	Identity, Leader string
 	IsLeader         bool
+	// Problems that keep this replica from leading or working, the one that explains
+	// most first.
+	Problems []APIProblem
 	// QueueEnabled: the controller starts Backups (the backup queue).
 	QueueEnabled bool
 	// Queues, one for each Velero; empty on a standby replica.

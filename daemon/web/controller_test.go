@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,4 +173,20 @@ func TestAnAddressThatOthersReachShowsAllToThoseWhoProveWhoTheyAre(t *testing.T)
 	open := served(t, leading(), "0.0.0.0:0", Exposure{Pprof: true}, nil)
 	status, _ := fetched(t, open+"/debug/pprof/cmdline")
 	assert.Equal(t, http.StatusNotFound, status, "profiles are no metrics")
+}
+
+func TestControllerProblems(t *testing.T) {
+	s := ControllerState{Version: "v1", Problems: []APIProblem{{Kind: APIForbidden, Since: time.Now().Add(-time.Minute), Cause: "User <b>x</b> cannot get leases"}}}
+	text := string(appendController(&s))
+	for _, k := range APIProblemKinds() {
+		want := "0"
+		if k == APIForbidden {
+			want = "1"
+		}
+		assert.Contains(t, text, "\nplimsoll_api_server_problem{problem=\""+string(k)+"\"} "+want+"\n")
+		assert.NotEmpty(t, k.Remedy())
+	}
+	w := httptest.NewRecorder()
+	(&Controller{State: func() ControllerState { return s }}).page(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	assert.Contains(t, w.Body.String(), "For 1m0s: the API server refuses a request: User &lt;b&gt;x&lt;/b&gt; cannot get leases; grant what deploy/rbac-controller.yaml grants")
 }

@@ -31,6 +31,14 @@ func appendController(s *ControllerState) []byte {
 			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.QueueEnabled) },
 		},
 	})
+	b = appendFamilies(b, APIProblemKinds(), func(b []byte, k *APIProblemKind) []byte { return appendLabel(b, "problem", string(*k)) }, []family[APIProblemKind]{
+		{
+			"plimsoll_api_server_problem", gauge, "1 while the controller cannot work because of this problem with the API server, else 0; the page and the log have the cause.",
+			func(b []byte, k *APIProblemKind) []byte {
+				return appendBool(b, slices.ContainsFunc(s.Problems, func(p APIProblem) bool { return p.Kind == *k }))
+			},
+		},
+	})
 	b = appendAgents(b, s)
 	b = appendDataMoverLoads(b, s)
 	b = appendQueues(b, s.Queues)
