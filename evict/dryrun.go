@@ -15,8 +15,8 @@ func Split(in Input) []Input {
 	}
 	forReal, dry := in, in
 	dry.Config.DryRun = true
-	dry.exclude = func(v plugins.Verdict) bool { return !IsDryRun(in.Config.DryRunPlugins, v.Plugin) }
-	forReal.exclude = func(v plugins.Verdict) bool { return IsDryRun(in.Config.DryRunPlugins, v.Plugin) }
+	dry.exclude = func(v plugins.Verdict) bool { return !in.Config.isDryRun(v) }
+	forReal.exclude = func(v plugins.Verdict) bool { return in.Config.isDryRun(v) }
 	for _, part := range []*Input{&forReal, &dry} {
 		part.Before = part.WithLevels(in.Before).Levels
 		part.Levels = part.WithLevels(in.Levels).Levels
@@ -34,6 +34,10 @@ func (in Input) WithLevels(l *plugins.Levels) Input {
 		in.Levels = &plugins.Levels{Time: l.Time, Verdicts: slices.DeleteFunc(slices.Clone(l.Verdicts), in.exclude)}
 	}
 	return in
+}
+
+func (c *Config) isDryRun(v plugins.Verdict) bool {
+	return v.Beside == plugins.BesideReport || IsDryRun(c.DryRunPlugins, v.Plugin)
 }
 
 // IsDryRun reports whether a list of "*", "name" and "-name" includes a plugin.

@@ -43,6 +43,43 @@ func both(t *testing.T, in Input, a *api) (decisions []Decision, m State) {
 	return decisions, m
 }
 
+// Another process may ask this plugin, too, and may evict for it.
+func TestBesideRival(t *testing.T) {
+	for beside, want := range map[plugins.Beside]struct {
+		code  Code
+		marks int
+	}{
+		"":                   {CodeEvicted, 1},
+		plugins.BesideMark:   {CodeReportOnly, 1},
+		plugins.BesideReport: {CodeWouldEvict, 0},
+	} {
+		t.Run("beside "+string(beside), func(t *testing.T) {
+			v := namingTop("a")
+			v.Condition, v.Beside = "C", beside
+			forced := forcing("b")
+			forced.Beside = beside
+			in := round(0, []pods.Pod{pod("a"), pod("b")}, v, forced)
+			in.Levels, in.State = RecallNamed(in)
+			marks, _ := Mark(in)
+			assert.Len(t, marks.Taints, want.marks)
+			a := api{}
+			list, m := both(t, in, &a)
+			d := list[len(list)-1]
+			assert.Equal(t, want.code, d.Code, d.Reason)
+
+			in = then(in, 5, restarted(t, m)) // the plugin has gone; what it forced is recalled
+			in.Levels.Verdicts, in.Cluster.Pods.Pods = nil, []pods.Pod{pod("b")}
+			in.State.Cooldowns, in.State.DryRunEvicted, in.State.Victims = nil, nil, nil
+			in.Levels, in.State = RecallNamed(in)
+			for _, d := range first(both(t, in, &a)) {
+				assert.Equal(t, want.code == CodeEvicted, d.Code == CodeEvicted, d.Reason)
+			}
+		})
+	}
+}
+
+func first[T any](list []T, _ State) []T { return list }
+
 func TestAPluginInADryRunIsDecidedBesideThoseThatCount(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 20)))
 	in.Config.DryRunPlugins = []string{"disk-contention"}

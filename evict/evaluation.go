@@ -69,6 +69,9 @@ func (r *evaluation) suppression(v plugins.Verdict) suppression {
 			return suppression{CodeKubelet, why, true}
 		}
 	}
+	if v.Beside == plugins.BesideMark {
+		return suppression{CodeReportOnly, "another process may ask this plugin, too, and plugins.beside is mark: its verdicts evict no pod", true}
+	}
 	if code, why := r.reportOnly(r.state, v); code != "" {
 		return suppression{code, why, true}
 	}

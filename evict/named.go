@@ -35,6 +35,8 @@ type NamedPod struct {
 	Why   string `json:"why"`
 	// GraceSeconds that the plugin asks for, if it does.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
+	// Beside of the verdict that named it last.
+	Beside plugins.Beside `json:"beside,omitempty"`
 	// At is when it was named last, to a minute.
 	At time.Time `json:"at"`
 	// Repeats: the plugin named it in two answers in a row, so an answer without it
@@ -132,7 +134,7 @@ func (in Input) thresholdMet(plugin string) bool {
 func (in Input) withName(list []NamedPod, v plugins.Verdict, c plugins.Candidate, met bool) []NamedPod {
 	i := slices.IndexFunc(list, func(n NamedPod) bool { return n.Plugin == v.Plugin && n.Scope == v.Scope && n.UID == c.PodUID })
 	if i < 0 {
-		n := NamedPod{Plugin: v.Plugin, Scope: v.Scope, UID: c.PodUID, Name: c.Name, Why: c.Why, At: in.Time}
+		n := NamedPod{Plugin: v.Plugin, Scope: v.Scope, UID: c.PodUID, Name: c.Name, Why: c.Why, At: in.Time, Beside: v.Beside}
 		n.WithThreshold = n.forced() && met
 		if grace, asked := c.GraceSeconds.Get(); asked {
 			n.GraceSeconds = &grace
@@ -140,7 +142,7 @@ func (in Input) withName(list []NamedPod, v plugins.Verdict, c plugins.Candidate
 		return append(list, n)
 	}
 	n := &list[i]
-	n.Repeats, n.LeftOut = !n.LeftOut, false
+	n.Repeats, n.LeftOut, n.Beside = !n.LeftOut, false, v.Beside
 	n.WithThreshold = n.WithThreshold || n.forced() && met
 	if in.Time.Sub(n.At) >= time.Minute || in.Time.Before(n.At) {
 		n.At = in.Time
@@ -158,7 +160,7 @@ func (in Input) recalled(list []NamedPod) *plugins.Levels {
 			if !n.forced() {
 				continue
 			}
-			l.Verdicts = append(l.Verdicts, plugins.Verdict{Plugin: n.Plugin, Scope: plugins.ScopeNamed, Since: n.At})
+			l.Verdicts = append(l.Verdicts, plugins.Verdict{Plugin: n.Plugin, Scope: plugins.ScopeNamed, Since: n.At, Beside: n.Beside})
 			i = len(l.Verdicts) - 1
 		}
 		v := &l.Verdicts[i]

@@ -136,6 +136,8 @@ type Verdict struct {
 	// Process identifies the process of an outer plugin: the report-only time of
 	// its rule is that process's. Empty: the agent itself, or not known.
 	Process string `json:"-"`
+	// Beside limits the verdict of an outer plugin that another process may ask, too.
+	Beside Beside `json:"beside,omitempty"`
 	// Partial: not everything could be judged, because the agent or the node has
 	// just started. Marks set before stay.
 	Partial bool `json:"partial,omitempty"`
@@ -151,6 +153,16 @@ type Verdict struct {
 	// be met for some time (debounce); 0: it is not met.
 	RuleMetSince time.Duration `json:"-"`
 }
+
+// Beside is what the verdict of an outer plugin is good for that another process may
+// ask, too. Empty: everything.
+type Beside string
+
+// The limits.
+const (
+	BesideReport Beside = "report" // it is a dry run
+	BesideMark   Beside = "mark"   // it marks the node and evicts no pod
+)
 
 // NoEffect as the effect of a taint: the condition has none.
 const NoEffect = "-"

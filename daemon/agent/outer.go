@@ -125,5 +125,5 @@ func outerOf(l *plugins.Levels) []plugins.Verdict {
 
 func (a *Agent) viewOuter() *view.OuterPlugins {
 	now := time.Now()
-	return &view.OuterPlugins{Plugins: a.outer.host.Status(now), Counts: a.outer.host.Counts(), OtherHost: a.outer.host.OtherHost()}
+	return &view.OuterPlugins{Plugins: a.outer.host.Status(now), Counts: a.outer.host.Counts(), Rivals: a.outer.host.Rivals(), Beside: a.Config.Current().Plugins.Beside}
 }

@@ -45,15 +45,15 @@ func pluginsCommand() *cobra.Command {
 }
 
 // writePlugins writes a line for each plugin and scope, then why outer plugins
-// are disabled, if they are.
+// are left to another process, if they are.
 func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tKIND\tUP\tSCOPE\tLEVEL\tCONDITION AND TAINT\tSINCE\tLAST CALL\tBREAKER\tNOT SEEN")
 	for _, p := range list.Plugins {
 		fmt.Fprintln(t, pluginLine(p, now))
 	}
-	if list.OtherHost != "" {
-		fmt.Fprintln(t, "Outer plugins are disabled: "+view.Printable(list.OtherHost))
+	for _, r := range list.Rivals {
+		fmt.Fprintf(t, "%s. Its plugins: %s (plugins.beside).\n", view.Printable(r.String()), view.Printable(list.Beside))
 	}
 	return t.Flush()
 }

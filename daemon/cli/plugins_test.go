@@ -21,7 +21,7 @@ func TestEachPluginHasALineAndEachSocketWithoutOneToo(t *testing.T) {
 			Name: "vendor", Since: now.Add(-time.Minute), LastCall: now.Add(-4 * time.Second), TookSeconds: 0.0125, Breaker: "closed",
 		}},
 		{Kind: "outer", Absent: "connect: \x1b[2Jrefused", Outer: &outer.Status{Socket: "/run/p.sock"}},
-	}, OtherHost: "katalyst-agent"}
+	}, Rivals: []outer.Rival{{Dir: "/p", PID: 812, Command: "katalyst-agent", Cgroup: "/system.slice/katalyst.service"}}, Beside: "report"}
 	var b strings.Builder
 	require.NoError(t, writePlugins(&b, list, now))
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
@@ -30,5 +30,5 @@ func TestEachPluginHasALineAndEachSocketWithoutOneToo(t *testing.T) {
 	assert.Contains(t, lines[3], "/run/p.sock")
 	assert.Contains(t, lines[3], "no")
 	assert.NotContains(t, b.String(), "\x1b", "what others write commands no terminal")
-	assert.Equal(t, "Outer plugins are disabled: katalyst-agent", lines[4])
+	assert.Equal(t, "process 812 (katalyst-agent, cgroup /system.slice/katalyst.service) watches the plugin directory /p. Its plugins: report (plugins.beside).", lines[4])
 }

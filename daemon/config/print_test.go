@@ -150,7 +150,7 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	a.Plugins.WarmUp = between(0, maxDuration)
 	a.Plugins.Outer = Outer{
 		Dirs: []string{pick("/run/a", "/b: c")}, Uids: []string{pick("0", "1000")}, Names: []string{pick("p", "null", "7")},
-		Strict: flip(), TokenDir: pick("/etc/tokens", "/t"), Deadline: between(100*time.Millisecond, time.Minute), CallTimeout: between(100*time.Millisecond, time.Minute), Top: 1 + r.Intn(maxTopPods),
+		Strict: flip(), TokenDir: pick("/etc/tokens", "/t"), Deadline: between(100*time.Millisecond, time.Minute), CallTimeout: between(100*time.Millisecond, time.Minute), Beside: pick("exclusive", "report", "mark", "act"), Top: 1 + r.Intn(maxTopPods),
 		FullPods: flip(), NoExecute: []string{pick("p/C", "a/b/C")}, ForceGraceZero: []string{pick("p", "true")},
 	}
 	soft := plugins.StallRule{StallFull: 0.5 - r.Float64()/2, Window: between(a.Tick, time.Minute), Available: r.Float64()}

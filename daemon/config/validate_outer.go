@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
 const (
@@ -34,6 +36,7 @@ func (a Agent) validateOuter(p *problems) {
 	p.must(o.TokenDir == "" || isCleanPath(o.TokenDir), wantCleanPath(o.TokenDir), "plugins.tokenDir")
 	p.must(!o.Strict || o.TokenDir != "", "strict needs a tokenDir: without it no plugin has a token", "plugins.strict", "plugins.tokenDir")
 	durationBetween(p, "plugins.deadline", o.Deadline, 100*time.Millisecond, time.Minute)
+	oneOf(p, "plugins.beside", o.Beside, outer.BesideValues()...)
 	durationBetween(p, "plugins.callTimeout", o.CallTimeout, 100*time.Millisecond, time.Minute)
 	intBetween(p, "plugins.top", o.Top, 1, maxTopPods)
 	for i, of := range o.Annotations {

@@ -3,18 +3,32 @@ package doctor
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
+
+// isPlimsoll reports whether a process runs this program: the agent watches the plugin
+// directories, too.
+func isPlimsoll(process string) bool {
+	own, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(filepath.Join(process, "exe"))
+	return err == nil && os.SameFile(own, its)
+}
 
 // plugins checks the directories that are searched. The agent creates the
 // default one.
 func (p Examination) plugins() []Row {
 	const check = "outer plugins"
-	if rival := outer.FindOtherHost(p.Paths.Procfs, p.PluginDirs); rival != "" {
-		return []Row{{Fail, check, rival + ": plugins give some answers only once, so the agent registers no plugin; stop one of the two"}}
-	}
 	var rows []Row
+	for _, list := range outer.FindRivals(p.Paths.Procfs, p.PluginDirs, isPlimsoll) {
+		for _, r := range list {
+			rows = append(rows, Row{Warn, check, r.String() + ": plugins give some answers only once; stop one of the two hosts, or set plugins.beside"})
+		}
+	}
 	for _, dir := range p.PluginDirs {
 		info, err := os.Stat(dir)
 		switch {

@@ -26,7 +26,7 @@ func TestWhereOuterPluginsAreLookedForIsExamined(t *testing.T) {
 	assert.Contains(t, rows[3].Finding, "does not exist yet")
 }
 
-func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {
+func TestDoctorRivalOfPlugins(t *testing.T) {
 	dir, procfs := t.TempDir(), t.TempDir()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	require.NoError(t, err)
@@ -36,6 +36,9 @@ func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {
 	process := filepath.Join(procfs, "4711")
 	require.NoError(t, os.MkdirAll(filepath.Join(process, "fdinfo"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(process, "comm"), []byte("katalyst-agent\n"), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(process, "fd"), 0o755))
+	require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(process, "fd/7")))
+	require.NoError(t, os.WriteFile(filepath.Join(process, "cgroup"), []byte("0::/system.slice/k.service\n"), 0o600))
 	for of, from := range map[string]string{"mountinfo": "mountinfo", "fdinfo/7": fmt.Sprint("fdinfo/", fd)} {
 		text, err := os.ReadFile(filepath.Join("/proc/self", from))
 		require.NoError(t, err)
@@ -43,9 +46,9 @@ func TestKatalystsAgentOnTheSameDirectoryFails(t *testing.T) {
 	}
 	p := Examination{Paths: probes.Paths{Procfs: procfs}, PluginDirs: []string{dir}}
 	rows := p.plugins()
-	require.Len(t, rows, 1)
-	assert.Equal(t, Fail, rows[0].Result)
-	assert.Contains(t, rows[0].Finding, "katalyst-agent (pid 4711) watches the plugin directory "+dir)
+	require.Len(t, rows, 2)
+	assert.Equal(t, Warn, rows[0].Result)
+	assert.Contains(t, rows[0].Finding, "process 4711 (katalyst-agent, cgroup /system.slice/k.service) watches the plugin directory "+dir)
 	p.PluginDirs = []string{t.TempDir()}
 	assert.Equal(t, Pass, p.plugins()[0].Result, "it watches elsewhere")
 }

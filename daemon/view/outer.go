@@ -10,9 +10,10 @@ type OuterPlugins struct {
 	// Plugins that are registered, then the sockets without one.
 	Plugins []outer.Status
 	Counts  map[string]outer.Counts
-	// OtherHost is another plugin host, because of which this agent does not call the
-	// plugins; empty: none.
-	OtherHost string
+	// Rivals are other processes that watch plugin directories, and Beside is what
+	// becomes of the plugins there (outer.Config).
+	Rivals []outer.Rival
+	Beside string
 }
 
 // Has reports whether a plugin is an outer one, registered now or earlier. A nil

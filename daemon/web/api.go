@@ -33,16 +33,10 @@ type Plugin struct {
 // Plugins is /api/v1/plugins.
 type Plugins struct {
 	Plugins []Plugin `json:"plugins"`
-	// OtherHost is another plugin host, because of which this agent does not call
-	// the outer plugins; empty: none.
-	OtherHost string `json:"rival,omitempty"`
-}
-
-func otherHost(s *view.State) string {
-	if s.Outer == nil {
-		return ""
-	}
-	return s.Outer.OtherHost
+	// Rivals are other processes that watch plugin directories, and Beside is what
+	// becomes of the plugins there: plugins.beside.
+	Rivals []outer.Rival `json:"rivals,omitempty"`
+	Beside string        `json:"beside,omitempty"`
 }
 
 func pluginOf(kind string, v plugins.Verdict) Plugin {
@@ -89,8 +83,9 @@ func (s *Server) plugins(w http.ResponseWriter, _ *http.Request) {
 		}
 		if st.Outer != nil {
 			list = append(list, outerPlugins(st.Outer.Plugins)...)
+			return Plugins{list, st.Outer.Rivals, st.Outer.Beside}
 		}
-		return Plugins{list, otherHost(st)}
+		return Plugins{Plugins: list}
 	})
 }
 

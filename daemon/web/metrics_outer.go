@@ -3,6 +3,7 @@ package web
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
@@ -75,7 +76,13 @@ func appendOuter(b []byte, o *view.OuterPlugins) []byte {
 	b = appendFamilies(b, refused, func(b []byte, p *pluginCount) []byte {
 		return appendLabels(b, "plugin", p.plugin, "reason", p.what)
 	}, []family[pluginCount]{{"plimsoll_plugin_refused_total", counter, "Parts of outer plugins' answers that were refused or clipped, by reason.", value}})
-	return appendDurations(b, names, o.Counts)
+	b = appendDurations(b, names, o.Counts)
+	return appendFamilies(b, o.Rivals, func(b []byte, r *outer.Rival) []byte {
+		return appendLabels(b, "dir", r.Dir, "pid", strconv.Itoa(r.PID))
+	}, []family[outer.Rival]{{
+		"plimsoll_plugin_rival", gauge, "Always 1: another process watches this plugin directory; plugins.beside says what becomes of its plugins.",
+		func(b []byte, _ *outer.Rival) []byte { return appendFloat(b, 1) },
+	}})
 }
 
 // appendDurations appends the duration of calls as a histogram.

@@ -28,6 +28,7 @@ func outers() *view.OuterPlugins {
 			{Name: "vendor", Socket: "/run/v.sock", Up: true, Breaker: "closed", Since: time.Unix(1, 0), Verdicts: []plugins.Verdict{met}},
 			{Socket: "/run/other.sock", Problem: "not an eviction plugin"},
 		},
+		Rivals: []outer.Rival{{Dir: "/run/p", PID: 812, Command: "katalyst-agent", Cgroup: "/k"}}, Beside: "report",
 		Counts: map[string]outer.Counts{
 			"broken": {Calls: map[outer.Call]uint64{{Method: "ThresholdMet", Result: "Unknown"}: 3}, Within: make([]uint64, len(outer.Buckets()))},
 			"gone":   {Within: make([]uint64, len(outer.Buckets()))},
@@ -42,6 +43,7 @@ func outers() *view.OuterPlugins {
 func TestOuterPluginsHaveTheirSeries(t *testing.T) {
 	text := string(appendMetrics(nil, fullState().WithOuter(outers())))
 	for _, line := range []string{
+		`plimsoll_plugin_rival{dir="/run/p",pid="812"} 1`,
 		`plimsoll_plugin_up{plugin="memory-stall"} 1`, `plimsoll_plugin_up{plugin="vendor"} 1`,
 		`plimsoll_plugin_up{plugin="broken"} 0`, `plimsoll_plugin_up{plugin="gone"} 0`,
 		`plimsoll_threshold_met{plugin="vendor",scope="NUMA 0"} 2`,

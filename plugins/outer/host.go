@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -37,12 +38,12 @@ type Host struct {
 	Log    *slog.Logger
 
 	counts      counts
-	limitLogged bool // used by Run only: the scan limits were exceeded and logged
+	limitLogged bool                               // used by Run only: the scan limits were exceeded and logged
+	rivals      atomic.Pointer[map[string][]Rival] // by directory
 
 	mu         sync.Mutex         // guards all below
 	registered map[string]*plugin // by name
 	sockets    map[string]*socket // by path
-	otherHost  string
 }
 
 // Run discovers plugins and registers them until ctx is done; then it closes
@@ -63,7 +64,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for look := true; ; {
 		if look {
-			h.updateOtherHost()
+			h.updateRivals()
 		}
 		begun := time.Now()
 		rest := h.scan(ctx, watcher, &all)
@@ -106,9 +107,6 @@ func drain(events <-chan fsnotify.Event) {
 // or are no longer allowed, and reports whether some are left to start.
 func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest bool) {
 	c := h.Settings()
-	if h.OtherHost() != "" {
-		c.Dirs = nil
-	}
 	now := discover(c.Dirs)
 	if h.watch(watcher, now.dirs) { // a socket may appear between the scan and the watch
 		now = discover(c.Dirs)
@@ -182,27 +180,4 @@ func (h *Host) plugins() []*plugin {
 		list = append(list, h.registered[name])
 	}
 	return list
-}
-
-// OtherHost is another plugin host of these directories, because of which no plugin
-// is called; empty if there is none.
-func (h *Host) OtherHost() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.otherHost
-}
-
-func (h *Host) updateOtherHost() {
-	before := h.OtherHost()
-	now := findOtherHost(h.Procfs, h.Settings().Dirs, before)
-	h.mu.Lock()
-	h.otherHost = now
-	h.mu.Unlock()
-	switch {
-	case now == before:
-	case now == "":
-		h.Log.Warn("no other plugin host any more; outer plugins are enabled", "was", before)
-	default:
-		h.Log.Warn("found another plugin host; outer plugins are disabled until it is stopped", "rival", now)
-	}
 }

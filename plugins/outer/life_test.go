@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -24,6 +25,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
 // TestMain also runs as the programs that the tests start.
@@ -321,31 +324,54 @@ func runWatcher(dir string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-func TestWithAnotherPluginHostNoPluginIsRegistered(t *testing.T) {
+// Another process watches one of two plugin directories, as katalyst-agent does.
+func TestBesideARival(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	program, err := os.ReadFile(exe)
-	require.NoError(t, err)
-	bin := t.TempDir()
-	for _, name := range []string{otherHostName, "another"} {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), program, 0o700))
+	for beside, want := range map[string]plugins.Beside{
+		BesideExclusive: "", BesideReport: plugins.BesideReport, BesideMark: plugins.BesideMark, BesideAct: "",
+	} {
+		t.Run(beside, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t, func(c *Config) { c.Beside = beside })
+			own := filepath.Join(w.dir, "own")
+			require.NoError(t, os.Mkdir(own, 0o700))
+			shared, ours := newFake("shared"), newFake("ours")
+			shared.threshold, ours.threshold = thresholdOf(hardMet("s")), thresholdOf(hardMet("s"))
+			shared.serve(t, w.path("shared.sock"))
+			ours.serve(t, filepath.Join(own, "ours.sock"))
+			rival := start(t, "watcher", exe, w.dir)
+			w.run()
+			eventually(t, "seen", func() bool { return len(w.Rivals()) == 1 })
+			assert.Equal(t, rival.Process.Pid, w.Rivals()[0].PID)
+			if beside == BesideExclusive {
+				w.waitFor("ours")
+				assert.Empty(t, shared.calls(), "some of its answers come once only")
+				assert.Empty(t, shared.statuses(), "it is not told: it is registered with the rival")
+				eventually(t, "said", func() bool {
+					return slices.ContainsFunc(w.Status(time.Now()), func(s Status) bool {
+						return strings.Contains(s.Problem, fmt.Sprintf("process %d (", rival.Process.Pid)) && strings.HasSuffix(s.Problem, "stop it, or set plugins.beside")
+					})
+				})
+			} else {
+				w.waitFor("ours", "shared")
+				for _, v := range w.round() {
+					if v.Plugin == "shared" {
+						assert.Equal(t, want, v.Beside)
+					} else {
+						assert.Empty(t, v.Beside, "no rival watches its directory")
+					}
+				}
+			}
+			require.NoError(t, rival.Process.Kill())
+			w.waitFor("ours", "shared") // at the next search
+			eventually(t, "it may act", func() bool { return len(w.Rivals()) == 0 })
+			for _, v := range w.round() {
+				assert.Empty(t, v.Beside)
+			}
+		})
 	}
-	w := newPluginEnv(t)
-	f := newFake("p")
-	f.serve(t, w.path("p.sock"))
-	other := socketDir(t)
-	start(t, "watcher", filepath.Join(bin, "another"), w.dir)
-	start(t, "watcher", filepath.Join(bin, otherHostName), other)
-	assert.Empty(t, FindOtherHost("/proc", w.config.Dirs), "another program, and its agent elsewhere")
-	rival := start(t, "watcher", filepath.Join(bin, otherHostName), w.dir)
-	assert.Equal(t, fmt.Sprintf("katalyst-agent (pid %d) watches the plugin directory %s", rival.Process.Pid, w.dir), FindOtherHost("/proc", w.config.Dirs))
-	w.run()
-	eventually(t, "seen", func() bool { return strings.Contains(w.OtherHost(), otherHostName) })
-	assert.Empty(t, w.names())
-	assert.Empty(t, f.calls(), "some of its answers come once only")
-	require.NoError(t, rival.Process.Kill())
-	w.waitFor("p") // at the next walk
 }
 
 func TestAPluginThatEndsItsConnectionWithoutEndingItselfComesBack(t *testing.T) {

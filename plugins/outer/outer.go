@@ -41,8 +41,10 @@ type Config struct {
 	Deadline time.Duration `yaml:"deadline" why:"How long a round waits for a plugin, for all its calls together. A later answer is used by the round in which it comes."`
 	// CallTimeout is Katalyst's: deployed plugins count on it.
 	CallTimeout time.Duration `yaml:"callTimeout" why:"How long one call of a plugin may take until it is cancelled and counts as failed. No round waits for it longer than deadline."`
-	Top         int           `yaml:"top" unit:"pods" why:"How many candidates a plugin is asked for at hard: more than a round evicts, because the first of them may be protected."`
-	FullPods    bool          `yaml:"fullPods" why:"Whether plugins see pods with environment, commands, arguments and all annotations, which may hold secrets. The agent then keeps them in memory."`
+	// Beside matters where a rival watches the plugin's directory.
+	Beside   string `yaml:"beside" unit:"exclusive, report, mark or act" why:"What happens with a plugin whose directory another process watches, such as katalyst-agent, because it may be asked twice: left to that process (exclusive), asked as a dry run (report), asked to mark the node and evict no pod (mark), or asked as any other (act)."`
+	Top      int    `yaml:"top" unit:"pods" why:"How many candidates a plugin is asked for at hard: more than a round evicts, because the first of them may be protected."`
+	FullPods bool   `yaml:"fullPods" why:"Whether plugins see pods with environment, commands, arguments and all annotations, which may hold secrets. The agent then keeps them in memory."`
 	// Annotations are read when the agent starts, like FullPods.
 	Annotations []Annotations `yaml:"annotations" unit:"annotations" why:"Annotations of pods that a plugin sees beside those that the agent itself reads. A plugin's name is proved only if strict is true."`
 	// NoExecute leaves the eviction to the taint manager.
@@ -71,7 +73,7 @@ func (c Config) AnnotationKeys(plugin string) []string {
 
 // DefaultConfig trusts plugins that run as root.
 func DefaultConfig() Config {
-	return Config{Uids: []string{"0"}, Deadline: 3 * time.Second, CallTimeout: 10 * time.Second, Top: 5}
+	return Config{Uids: []string{"0"}, Deadline: 3 * time.Second, CallTimeout: 10 * time.Second, Beside: BesideExclusive, Top: 5}
 }
 
 // Round is the input of all plugins in one round.

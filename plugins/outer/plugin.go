@@ -199,6 +199,7 @@ func since(v, was plugins.Verdict, now time.Time) plugins.Verdict {
 // takeVerdicts returns the plugin's verdicts for this round. The candidates of an
 // answer count once, in the round that takes it.
 func (p *plugin) takeVerdicts(now time.Time, maxAge time.Duration) []plugins.Verdict {
+	beside := p.beside()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	news := p.pending
@@ -209,7 +210,7 @@ func (p *plugin) takeVerdicts(now time.Time, maxAge time.Duration) []plugins.Ver
 			continue
 		}
 		v := s.verdict
-		v.Process = p.process
+		v.Process, v.Beside = p.process, beside
 		if !news || !s.fresh {
 			v = expire(v, s.at, now, maxAge, p.staleReason(now))
 		}

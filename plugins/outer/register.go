@@ -39,6 +39,10 @@ func (s *socket) register() error {
 	if l.file != s.file {
 		return errSocketReplaced // another one has replaced it
 	}
+	if err := s.host.leftToRival(s.host.Settings(), s.path, l.peer.Pid); err != nil {
+		s.report(err.Error()) // the plugin is not told: it is registered with the rival
+		return err
+	}
 	client := registration.NewRegistrationClient(l)
 	info, err := getInfo(s.fileCtx, client, registrationTimeout)
 	if err != nil {
@@ -129,7 +133,7 @@ func (p *plugin) allowed(c Config) error {
 	if !within(c.Dirs, p.socket.path) {
 		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
 	}
-	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c))
+	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c), p.host.leftToRival(c, p.socket.path, p.link.peer.Pid))
 }
 
 func (l *connection) allowed(c Config) error {
@@ -255,10 +259,7 @@ func (h *Host) release(p *plugin) {
 	delete(h.registered, p.name)
 	for _, s := range h.sockets {
 		if s.wantedName == p.name {
-			select {
-			case s.nameFreed <- struct{}{}:
-			default:
-			}
+			s.retry()
 		}
 	}
 	h.mu.Unlock()

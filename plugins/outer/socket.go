@@ -25,9 +25,9 @@ type socket struct {
 	// ctx ends with the host, there also when the file is removed.
 	ctx, fileCtx context.Context
 	cancelFile   context.CancelFunc // ends there
-	// nameFreed wakes it when the name it needs may be available.
-	nameFreed chan struct{}
-	done      chan struct{}
+	// wake ends its backoff: the name it needs may be available, or a rival has gone.
+	wake chan struct{}
+	done chan struct{}
 
 	// guarded by the host's mu
 	problem    string // reason why no plugin is registered
@@ -35,9 +35,17 @@ type socket struct {
 }
 
 func (h *Host) newSocket(ctx context.Context, path string, file fileIdentity) *socket {
-	s := &socket{host: h, path: path, file: file, ctx: ctx, nameFreed: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &socket{host: h, path: path, file: file, ctx: ctx, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.fileCtx, s.cancelFile = context.WithCancel(ctx)
 	return s
+}
+
+// retry ends the wait until the next attempt.
+func (s *socket) retry() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (s *socket) ended() bool {
@@ -79,7 +87,7 @@ func (s *socket) sleep(err error, wait time.Duration) bool {
 	select {
 	case <-s.fileCtx.Done():
 		return false
-	case <-s.nameFreed:
+	case <-s.wake:
 	case <-timer:
 	}
 	return s.fileCtx.Err() == nil

@@ -1,0 +1,272 @@
+package outer
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of one search, by processor time and memory.
+const (
+	rivalTime     = 100 * time.Millisecond
+	maxRivalFds   = 4096
+	maxRivalBytes = 1 << 20 // of each file below /proc/PID
+	maxRivals     = 8       // of a directory
+)
+
+// Rival is another process that watches a plugin directory by inotify, as the hosts
+// of plugins do. Two hosts would each get a part of the answers, some of which are
+// given once only.
+type Rival struct {
+	Dir string `json:"dir"`
+	PID int    `json:"pid"`
+	// Command is its comm, for people only: any process may have any.
+	Command string `json:"command"`
+	// Cgroup is its cgroup's path, of cgroup v2 if it has one.
+	Cgroup string `json:"cgroup"`
+}
+
+func (r Rival) String() string {
+	return fmt.Sprintf("process %d (%s, cgroup %s) watches the plugin directory %s", r.PID, clip(r.Command), clip(r.Cgroup), r.Dir)
+}
+
+// FindRivals finds the rivals of the host of plugins below these directories, by
+// directory, without the processes that are skipped. A directory is known by its
+// filesystem's device and its inode: a rival has it among its mounts and watches it,
+// as its /proc/PID/mountinfo and fdinfo show (proc_pid_fdinfo(5)). A pod has only
+// those directories of the host that it mounts, so that a process in it cannot
+// pretend to be a rival in the others. If the host's processes are hidden, none is
+// found.
+func FindRivals(procfs string, dirs []string, skip func(process string) bool) map[string][]Rival {
+	return findRivals(procfs, discover(dirs).dirs, nil, skip)
+}
+
+// findRivals examines the processes found before first, then the others in random
+// order until the time limit, so that many processes cannot hide one for ever.
+func findRivals(procfs string, dirs []string, before map[string][]Rival, skip func(process string) bool) map[string][]Rival {
+	places := locationsOf(dirs)
+	if len(places) == 0 {
+		return nil
+	}
+	found := map[string][]Rival{}
+	mountedBy := map[string][]location{} // by mount namespace
+	until := time.Now().Add(rivalTime)
+	for _, pid := range processes(procfs, before) {
+		if time.Now().After(until) {
+			break
+		}
+		process := filepath.Join(procfs, strconv.Itoa(pid))
+		if skip(process) {
+			continue
+		}
+		space, err := os.Readlink(filepath.Join(process, "ns/mnt"))
+		mounted, known := mountedBy[space]
+		if err != nil || !known {
+			mounted = mountedIn(process, places)
+			mountedBy[space] = mounted
+		}
+		for _, p := range watchedBy(process, mounted, until) {
+			if len(found[p.dir]) < maxRivals {
+				found[p.dir] = append(found[p.dir], Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
+			}
+		}
+	}
+	return found
+}
+
+// processes returns the processes of procfs: those found before, then the others in
+// random order.
+func processes(procfs string, before map[string][]Rival) (pids []int) {
+	entries, err := os.ReadDir(procfs)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	known := map[int]bool{}
+	for _, list := range before {
+		for _, r := range list {
+			known[r.PID] = true
+		}
+	}
+	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
+	slices.SortStableFunc(pids, func(a, b int) int { return trueFirst(known[a], known[b]) })
+	return pids
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func readLine(process, name string) string {
+	line, _, _ := strings.Cut(string(readLimited(filepath.Join(process, name))), "\n")
+	return line
+}
+
+// cgroupOf is the path of a process's cgroup: that of cgroup v2 (0::/path), else the
+// first one (cgroups(7)).
+func cgroupOf(process string) (path string) {
+	for line := range strings.Lines(string(readLimited(filepath.Join(process, "cgroup")))) {
+		if f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(f) == 3 && (path == "" || f[0] == "0") {
+			path = f[2]
+		}
+	}
+	return path
+}
+
+// location identifies a directory as the kernel does: by its filesystem's
+// device, its inode, and its path in that filesystem.
+type location struct {
+	dir    string
+	device string // "major:minor", of the filesystem
+	inode  uint64
+	within string
+}
+
+// locationsOf returns the locations of the existing directories, by this process's
+// mounts.
+func locationsOf(dirs []string) (list []location) {
+	mounts := mountsOf("/proc/self")
+	for _, dir := range dirs {
+		resolved, err := filepath.EvalSymlinks(dir)
+		var st unix.Stat_t
+		if err != nil || unix.Stat(resolved, &st) != nil {
+			continue
+		}
+		var at mount
+		for _, m := range mounts { // a later one covers those before
+			if below(m.point, resolved) {
+				at = m
+			}
+		}
+		if rel, err := filepath.Rel(at.point, resolved); err == nil {
+			list = append(list, location{dir, at.device, st.Ino, filepath.Join(at.root, rel)})
+		}
+	}
+	return list
+}
+
+// mountedIn returns the directories that a process has among its mounts.
+func mountedIn(process string, places []location) (list []location) {
+	mounts := mountsOf(process)
+	for _, p := range places {
+		if slices.ContainsFunc(mounts, func(m mount) bool { return m.device == p.device && below(m.root, p.within) }) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func below(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// mount is a line of mountinfo: which part of which filesystem is mounted
+// where.
+type mount struct{ device, root, point string }
+
+// mountsOf returns the mounts of a process (proc_pid_mountinfo(5)); none if
+// they cannot be read.
+func mountsOf(process string) (list []mount) {
+	text := readLimited(filepath.Join(process, "mountinfo"))
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if f := strings.Fields(lines.Text()); len(f) > 4 {
+			list = append(list, mount{f[2], unescape.Replace(f[3]), unescape.Replace(f[4])})
+		}
+	}
+	return list
+}
+
+// readLimited reads the first maxRivalBytes of a file.
+func readLimited(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxRivalBytes))
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// watchedBy returns the directories that a process watches, until the time limit.
+func watchedBy(process string, places []location, until time.Time) (list []location) {
+	if len(places) == 0 {
+		return nil
+	}
+	dir, err := os.Open(filepath.Join(process, "fd"))
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxRivalFds)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		if time.Now().After(until) {
+			break
+		}
+		if to, err := os.Readlink(filepath.Join(process, "fd", name)); err != nil || to != "anon_inode:inotify" {
+			continue
+		}
+		text := readLimited(filepath.Join(process, "fdinfo", name))
+		for _, p := range places {
+			if hasWatch(text, p) && !slices.Contains(list, p) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// hasWatch reports whether an inotify descriptor watches a directory. Its lines
+// are "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal, the device with 20
+// bits of minor.
+func hasWatch(text []byte, p location) bool {
+	var major, minor uint64
+	if _, err := fmt.Sscanf(p.device, "%d:%d", &major, &minor); err != nil {
+		return false
+	}
+	ino, sdev := fmt.Sprintf("ino:%x", p.inode), fmt.Sprintf("sdev:%x", major<<20|minor)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) > 0 && f[0] == "inotify" && slices.Contains(f, ino) && slices.Contains(f, sdev) {
+			return true
+		}
+	}
+	return false
+}
+
+// selfIn is this process in a /proc, which may be that of the host; 0: not in it.
+func selfIn(procfs string) int {
+	self, err := os.Readlink(filepath.Join(procfs, "self"))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(self)
+	return pid
+}

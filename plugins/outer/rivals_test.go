@@ -1,0 +1,153 @@
+package outer
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+)
+
+// process adds a process to a made-up /proc, with its mounts and file
+// descriptors, all of them inotify's.
+func process(t *testing.T, procfs, pid, name, mountinfo string, fdinfo ...string) {
+	t.Helper()
+	dir := filepath.Join(procfs, pid)
+	for _, sub := range []string{"fdinfo", "fd", "ns"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, sub), 0o700))
+	}
+	for file, text := range map[string]string{"comm": name + "\n", "mountinfo": mountinfo, "cgroup": "1:name=systemd:/v1\n0::/of/" + pid + "\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	require.NoError(t, os.Symlink("mnt:["+pid+"]", filepath.Join(dir, "ns/mnt")))
+	for fd, text := range fdinfo {
+		require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(dir, "fd", fmt.Sprint(fd))))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "fdinfo", fmt.Sprint(fd)), []byte(text), 0o600))
+	}
+}
+
+func none(string) bool { return false }
+
+// watching is the fdinfo of a watch on a directory.
+func watching(t *testing.T, p location) string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, unix.Close(fd)) }()
+	_, err = unix.InotifyAddWatch(fd, p.dir, unix.IN_CREATE)
+	require.NoError(t, err)
+	text, err := os.ReadFile(fmt.Sprint("/proc/self/fdinfo/", fd))
+	require.NoError(t, err)
+	require.Contains(t, string(text), fmt.Sprintf("ino:%x ", p.inode))
+	return string(text)
+}
+
+func TestRivals(t *testing.T) {
+	t.Parallel()
+	dir := socketDir(t)
+	p := locationsOf([]string{dir})[0]
+	watch := watching(t, p)
+	elsewhere := strings.Replace(watch, "sdev:", "sdev:f", 1)
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	given := fmt.Sprintf("1 0 0:99 / / rw - overlay x rw\n2 1 %s %s /the\\040plugins rw - x x rw\n", p.device, p.within)
+	pod := fmt.Sprintf("1 0 0:99 / / rw - overlay x rw\n2 1 %s %s-of-a-pod /data rw - x x rw\n3 1 0:98 / /tmp rw - tmpfs x rw\n", p.device, p.within)
+	for what, c := range map[string]struct {
+		name, mounts, fdinfo string
+		rival                bool
+	}{
+		"on the host":                         {"katalyst-agent", host, watch, true},
+		"in a pod that was given it":          {"katalyst-agent", given, watch, true},
+		"whatever its name":                   {"another", host, watch, true},
+		"without a watch":                     {"katalyst-agent", host, "pos:\t0\n", false},
+		"the inode of another filesystem":     {"katalyst-agent", host, elsewhere, false},
+		"another inode":                       {"katalyst-agent", host, strings.Replace(watch, " ino:", " ino:f", 1), false},
+		"a line that is no watch":             {"katalyst-agent", host, strings.Replace(watch, "inotify", "fanotify", 1), false},
+		"in a pod, whatever it watches":       {"katalyst-agent", pod, watch, false},
+		"whose mounts cannot be read":         {"katalyst-agent", "", watch, false},
+		"another filesystem at the same path": {"katalyst-agent", strings.ReplaceAll(given, p.device, "0:97"), watch, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			procfs := t.TempDir()
+			process(t, procfs, "1", "init", host, "pos:\t0\n")
+			process(t, procfs, "17", c.name, c.mounts, "pos:\t0\n", c.fdinfo)
+			found := FindRivals(procfs, []string{"/nowhere", dir}, none)
+			if !c.rival {
+				assert.Empty(t, found)
+				return
+			}
+			want := Rival{Dir: dir, PID: 17, Command: c.name, Cgroup: "/of/17"}
+			assert.Equal(t, map[string][]Rival{dir: {want}}, found)
+			assert.Equal(t, "process 17 ("+c.name+", cgroup /of/17) watches the plugin directory "+dir, want.String())
+			assert.Empty(t, FindRivals(procfs, []string{dir}, func(process string) bool { return filepath.Base(process) == "17" }), "it is skipped")
+		})
+	}
+}
+
+// Descriptors of a process in a pod are not read: reading this one would never
+// end.
+func TestRivalSearchSkipsPods(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	process(t, procfs, "1", "katalyst-agent", "1 0 0:99 / / rw - overlay x rw\n")
+	require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(procfs, "1", "fd", "3")))
+	require.NoError(t, unix.Mkfifo(filepath.Join(procfs, "1", "fdinfo", "3"), 0o600))
+	looked := make(chan map[string][]Rival, 1)
+	go func() { looked <- FindRivals(procfs, []string{dir}, none) }()
+	select {
+	case found := <-looked:
+		assert.Empty(t, found)
+	case <-deadline.After(5 * time.Second):
+		require.Fail(t, "it is looked into")
+	}
+}
+
+func TestRivalSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	p := locationsOf([]string{dir})[0]
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	full := filepath.Join(t.TempDir(), "full")
+	require.NoError(t, os.WriteFile(full, bytes.Repeat([]byte("inotify wd:1 ino:1 sdev:1 mask:1\n"), 20_000), 0o600))
+	process(t, procfs, "1", "many-descriptors", host)
+	for fd := range maxRivalFds {
+		require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(procfs, "1", "fd", fmt.Sprint(fd))))
+		require.NoError(t, os.Symlink(full, filepath.Join(procfs, "1", "fdinfo", fmt.Sprint(fd))))
+	}
+	mounts := filepath.Join(t.TempDir(), "mounts")
+	require.NoError(t, os.WriteFile(mounts, bytes.Repeat([]byte("1 0 0:99 / / rw - overlay x rw\n"), 30_000), 0o600))
+	for pid := range 300 {
+		dir := filepath.Join(procfs, fmt.Sprint(pid+2))
+		process(t, procfs, fmt.Sprint(pid+2), "pod", "")
+		require.NoError(t, os.Remove(filepath.Join(dir, "mountinfo")))
+		require.NoError(t, os.Symlink(mounts, filepath.Join(dir, "mountinfo")))
+	}
+	process(t, procfs, "1000", "rival", host, watching(t, p))
+	known := map[string][]Rival{dir: {{Dir: dir, PID: 1000, Command: "rival", Cgroup: "/of/1000"}}}
+	for range 10 {
+		begun := deadline.Start()
+		assert.Equal(t, known, findRivals(procfs, []string{dir}, known, none), "it is looked at first")
+		assert.Less(t, begun.Elapsed(), 10*rivalTime)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(procfs, "1000", "fdinfo", "0"), nil, 0o600))
+	begun := deadline.Start()
+	assert.Empty(t, findRivals(procfs, []string{dir}, known, none), "it watches no more")
+	assert.Less(t, begun.Elapsed(), 10*rivalTime)
+}
+
+func TestRivalsOfADirectoryAreFew(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	p := locationsOf([]string{dir})[0]
+	for pid := range 3 * maxRivals {
+		process(t, procfs, fmt.Sprint(pid+1), "many", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
+	}
+	assert.Len(t, FindRivals(procfs, []string{dir}, none)[dir], maxRivals)
+}
