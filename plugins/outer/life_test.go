@@ -26,7 +26,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	wire "github.com/plimsoll-dev/plimsoll/plugins/v1alpha1"
 )
 
 // TestMain also runs as the programs that the tests start.

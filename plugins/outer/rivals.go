@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,7 +38,7 @@ type Rival struct {
 }
 
 func (r Rival) String() string {
-	return fmt.Sprintf("process %d (%s, cgroup %s) watches the plugin directory %s", r.PID, clip(r.Command), clip(r.Cgroup), r.Dir)
+	return fmt.Sprintf("process %d (%s, cgroup %s) watches the plugin directory %s", r.PID, katalyst.Clip(r.Command), katalyst.Clip(r.Cgroup), r.Dir)
 }
 
 // FindRivals finds the rivals of the host of plugins below these directories, by
