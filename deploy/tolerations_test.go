@@ -2,8 +2,6 @@ package deploy
 
 import (
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,27 +11,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
-)
 
-// conditionsOfPlugins are those that the sources of the built-in plugins name.
-func conditionsOfPlugins(t *testing.T) []string {
-	t.Helper()
-	files, err := filepath.Glob("../plugins/*.go")
-	require.NoError(t, err)
-	var names []string
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`Condition: +"([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
-			names = append(names, m[1])
-		}
-	}
-	require.Contains(t, names, "MemoryContention")
-	return names
-}
+	"github.com/plimsoll-dev/plimsoll/plugins"
+)
 
 func TestTheControllerRunsOnNodesThatWeTainted(t *testing.T) {
 	text, err := os.ReadFile("plimsoll.yaml")
@@ -49,7 +29,7 @@ func TestTheControllerRunsOnNodesThatWeTainted(t *testing.T) {
 			return of.Operator == corev1.TolerationOpExists && of.Key == key && (of.Effect == "" || of.Effect == effect)
 		})
 	}
-	for _, name := range conditionsOfPlugins(t) {
+	for _, name := range plugins.Conditions() {
 		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 			assert.True(t, tolerated("plimsoll.dev/"+name, effect), "%s %s", name, effect)
 		}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // ContentionAnnotation is a NodeContention. Only the agent writes it; people read it
 // (plimsoll who), and nothing is decided by it.
-const ContentionAnnotation = "plimsoll.dev/contention"
+const ContentionAnnotation = names.Prefix + "contention"
 
 // NodeContention is which workloads of a node wait because of which others, as
 // compact JSON.

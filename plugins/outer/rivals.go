@@ -13,8 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 )
 
 // Limits of one search, by processor time and memory.
