@@ -22,7 +22,7 @@ import (
 // Exit statuses.
 const (
 	exitFailure  = 1 // failure, or a negative answer such as doctor's
-	exitUsage    = 2 // wrong usage
+	exitUsage    = 2 // wrong usage, or a plugin that could not be tested
 	exitSignaled = 128
 )
 
@@ -98,7 +98,9 @@ func report(stderr io.Writer, err error) int {
 	for _, line := range files.Permitted(err) {
 		fmt.Fprintln(stderr, "plimsoll: "+line)
 	}
-	if _, wrong := errors.AsType[usageError](err); wrong {
+	_, wrong := errors.AsType[usageError](err)
+	_, untested := errors.AsType[untestedError](err)
+	if wrong || untested {
 		return exitUsage
 	}
 	return exitFailure

@@ -41,6 +41,7 @@ func pluginsCommand() *cobra.Command {
 	}
 	f.common(c)
 	outputFlag(c, &output)
+	c.AddCommand(pluginsTestCommand())
 	return c
 }
 
